@@ -1,0 +1,32 @@
+# The commands that the README and CI use.
+
+export CARGO_TERM_COLOR ?= auto
+
+.PHONY: help setup test lint bench deny clean
+.DEFAULT_GOAL := help
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Install what the tests need and is missing
+	scripts/setup.sh test
+
+test: lint ## Install what is missing, lint, then run every test
+	cargo test --workspace --doc
+	cargo nextest run --workspace
+
+lint: setup ## Check formatting, lints and documentation
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+bench: ## Measure throughput and memory; writes bench/results.json
+	scripts/setup.sh build
+	cargo run --release -p eclusa-bench
+
+deny: ## Check licences, advisories and sources of dependencies
+	scripts/setup.sh deny
+	cargo deny check
+
+clean: ## Remove everything that was built
+	cargo clean

@@ -1,0 +1,145 @@
+//! Dead letters: jobs that failed for good, kept with their reason.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{JobId, Name};
+use crate::job::{Failure, Hold, Level, Payload};
+use crate::time::{Span, Time};
+
+/// A dead letter as shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetterView {
+    /// The job that failed.
+    pub job: JobId,
+    /// Its lane.
+    pub lane: Name,
+    /// The letter itself.
+    pub letter: DeadLetter,
+}
+
+/// What is kept of a job that failed for good.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadLetter {
+    /// The outboxId or idempotency key it came with.
+    pub key: Option<Arc<str>>,
+    /// Whose it was.
+    pub tenant: Arc<str>,
+    /// How urgent it was.
+    pub level: Level,
+    /// What was to be sent.
+    pub payload: Payload,
+    /// The upstreams it could use.
+    pub chain: Vec<Name>,
+    /// What it took from scoped buckets, and will again when replayed.
+    pub holds: Vec<Hold>,
+    /// Attempts made.
+    pub failed_attempts: u32,
+    /// Why the last one failed; its reason is never empty, by type.
+    pub last_failure: Failure,
+    /// When it first came in.
+    pub enqueued_at: Time,
+    /// When it was given up.
+    pub moved_at: Time,
+    /// How long it is kept.
+    pub ttl: Span,
+    /// The job that replays it now, if one does.
+    pub replay: Option<JobId>,
+}
+
+/// The dead letters of one lane, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct DeadLetters {
+    letters: BTreeMap<u64, (JobId, DeadLetter)>,
+    by_job: HashMap<JobId, u64, foldhash::fast::FixedState>,
+    dirty: Vec<u64>,
+    /// Of all payloads.
+    bytes: u64,
+}
+
+impl DeadLetters {
+    /// Adds a letter. A job has one: where it was forgotten, sent again and failed again, the newer one stays.
+    pub(crate) fn add(&mut self, number: u64, job: JobId, letter: DeadLetter) {
+        self.remove(job);
+        self.restore(number, job, letter);
+        self.dirty.push(number);
+    }
+
+    pub(crate) fn restore(&mut self, number: u64, job: JobId, letter: DeadLetter) {
+        self.bytes += letter.payload.len() as u64;
+        self.by_job.insert(job, number);
+        self.letters.insert(number, (job, letter));
+    }
+
+    pub(crate) fn get(&self, job: JobId) -> Option<&DeadLetter> {
+        self.letters.get(self.by_job.get(&job)?).map(|(_, letter)| letter)
+    }
+
+    pub(crate) fn change(&mut self, job: JobId, change: impl FnOnce(&mut DeadLetter)) {
+        if let Some(number) = self.by_job.get(&job)
+            && let Some((_, letter)) = self.letters.get_mut(number)
+        {
+            change(letter);
+            self.dirty.push(*number);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, job: JobId) -> Option<DeadLetter> {
+        let number = self.by_job.remove(&job)?;
+        self.dirty.push(number);
+        let (_, letter) = self.letters.remove(&number)?;
+        self.bytes -= letter.payload.len() as u64;
+        Some(letter)
+    }
+
+    /// The oldest letter if it is past its time or over the cap.
+    pub(crate) fn surplus(&self, max: u64, now: Time) -> Option<(JobId, Surplus)> {
+        let (job, letter) = self.letters.first_key_value()?.1;
+        if letter.moved_at + letter.ttl <= now {
+            return Some((*job, Surplus::Expired));
+        }
+        (self.letters.len() as u64 > max).then_some((*job, Surplus::OverCap))
+    }
+
+    pub(crate) fn next_expiry(&self) -> Option<Time> {
+        self.letters.first_key_value().map(|(_, (_, letter))| letter.moved_at + letter.ttl)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.letters.len()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Letters after `number`, oldest first.
+    pub(crate) fn after(&self, number: u64) -> impl Iterator<Item = (u64, JobId, &DeadLetter)> {
+        self.letters.range(number + 1..).map(|(number, (job, letter))| (*number, *job, letter))
+    }
+
+    pub(crate) fn touch(&mut self, number: u64) {
+        if self.letters.contains_key(&number) {
+            self.dirty.push(number);
+        }
+    }
+
+    /// Letters changed since the last call; those without one are gone.
+    pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(u64, Option<&(JobId, DeadLetter)>)) {
+        for number in self.dirty.drain(..) {
+            changed(number, self.letters.get(&number));
+        }
+    }
+}
+
+/// Why a dead letter goes without having been replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Surplus {
+    /// It was kept as long as promised.
+    Expired,
+    /// There are more than the lane keeps.
+    OverCap,
+}

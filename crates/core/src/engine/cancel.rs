@@ -1,0 +1,40 @@
+//! Cancel a job; pause and resume a lane.
+
+use super::Engine;
+use super::jobs::Phase;
+use super::leases::Use;
+use crate::ids::{JobId, Name};
+use crate::job::Status;
+use crate::time::Time;
+use crate::verbs::Cancelled;
+
+impl Engine {
+    /// Cancels a job. One that runs is fenced off at once: its call may still be under way and keeps its slots until
+    /// its worker gives them back or its lease ends, but nothing it says changes the job.
+    pub fn cancel(&mut self, job: JobId, now: Time) -> Cancelled {
+        let Some(index) = self.jobs.find(job) else {
+            return Cancelled::Unknown;
+        };
+        match self.jobs[index].phase {
+            Phase::Finished { status, .. } => return Cancelled::AlreadyEnded(status),
+            Phase::Pending { .. } | Phase::Queued { .. } => self.stop_waiting(index),
+            Phase::Processing { lease } => {
+                self.leases.change(lease, |lease| lease.used_by = Use::Call(lease.used_by.lane()));
+                self.lane_of(index).processing -= 1;
+            }
+        }
+        self.finish(index, Status::Cancelled, None, now);
+        Cancelled::Yes
+    }
+
+    /// Stops or lets on the dispatch of a lane; says whether there is such a lane.
+    pub fn pause(&mut self, lane: &Name, paused: bool) -> bool {
+        let Some(lane) = self.lane_by_name.get(lane).copied() else {
+            return false;
+        };
+        let lane = self.lane_mut(lane);
+        lane.paused = paused;
+        lane.dirty = true;
+        true
+    }
+}

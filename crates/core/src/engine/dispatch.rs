@@ -1,0 +1,291 @@
+//! Dispatch: which jobs may start now, and where.
+//!
+//! Levels are served in order. Within a level the right tenant's oldest line is offered to the first upstream of its
+//! chain whose gates admit it. A group of lines that no upstream admits is passed over whole; a gate of an upstream
+//! asks the same of every job, so lower levels are denied there as well and cannot starve it. A line denied only by
+//! its own scoped bucket is parked there, and others pass it; but lines that come after it take nothing from there.
+
+use super::Engine;
+use super::jobs::Phase;
+use super::leases::{Lease, Use};
+use crate::gate::{NotUntil, Pass, Reason};
+use crate::ids::LeaseId;
+use crate::job::{DropReason, EventKind, Level};
+use crate::lane::{Choice, JobHold, Parked, Rank};
+use crate::table::{JobIx, LaneIx, UpstreamIx};
+use crate::time::{Span, Time};
+use crate::tokens::Tokens;
+use crate::verbs::{Dispatch, Dispatched, Grant, MAX_BATCH};
+
+/// How many lines one dispatch looks at before it says "ask again at once".
+const MAX_LOOKS: usize = 4 * MAX_BATCH;
+
+/// A parked line that has other upstreams to go to looks at them again after this long.
+const PARKED_WITH_CHOICE: Span = Span::from_secs(1);
+
+/// What one dispatch has found out.
+struct Round {
+    lane: LaneIx,
+    now: Time,
+    /// When something may change by itself.
+    next: Time,
+    looks: usize,
+}
+
+impl Round {
+    fn wake(&mut self, at: Time) {
+        self.next = self.next.min(at);
+    }
+}
+
+/// What the gates say to one line.
+enum Offer {
+    Take(UpstreamIx),
+    /// The upstreams deny the line's whole group.
+    GroupWaits(NotUntil),
+    /// Only the line's own bucket denies it.
+    LineWaits(JobHold, Time),
+}
+
+impl Engine {
+    /// Hands out jobs that may start now, at most `ask.max`.
+    pub fn dispatch(&mut self, ask: &Dispatch, now: Time) -> Dispatched {
+        self.take_up_lost(MAX_BATCH, now);
+        self.wake_parked(now);
+        let mut answer = Dispatched { grants: Vec::new(), drops: Vec::new(), next: Time::NEVER };
+        let Some((lane, _)) = self.configured_lane(&ask.lane) else {
+            return answer;
+        };
+        self.release_due(lane, MAX_BATCH, now);
+        self.drop_expired(lane, MAX_BATCH, now, &mut answer.drops);
+        let mut round = Round { lane, now, next: Time::NEVER, looks: 0 };
+        if !self.lane(lane).paused {
+            let max = ask.max.min(MAX_BATCH);
+            self.fill(&mut round, ask, max, &mut answer);
+        }
+        round.wake(self.next_event(lane));
+        round.wake(self.buckets.next_wake().unwrap_or(Time::NEVER));
+        answer.next = round.next;
+        answer
+    }
+
+    fn fill(&mut self, round: &mut Round, ask: &Dispatch, max: usize, answer: &mut Dispatched) {
+        for level in Level::ALL {
+            let mut blocked = vec![false; self.lane(round.lane).groups()];
+            while let Some(choice) = self.choose(round.lane, level, &blocked) {
+                if answer.grants.len() >= max || round.looks >= MAX_LOOKS {
+                    round.wake(round.now);
+                    return;
+                }
+                if let Err(denial) = self.lane_admits(round.lane, round.now) {
+                    round.wake(denial.at);
+                    return;
+                }
+                round.looks += 1;
+                match self.offer(round, choice) {
+                    Offer::Take(upstream) => {
+                        let Some(job) = self.lane(round.lane).lines[choice.line].head_job() else {
+                            return;
+                        };
+                        if self.jobs[job].is_expired(round.now) {
+                            answer.drops.push(self.drop_job(job, DropReason::TtlExpired, round.now));
+                        } else {
+                            answer.grants.push(self.start(job, choice, upstream, ask, round.now));
+                        }
+                    }
+                    Offer::GroupWaits(denial) => {
+                        blocked[choice.group.0 as usize] = true;
+                        round.wake(denial.at);
+                    }
+                    Offer::LineWaits(hold, until) => {
+                        self.park(round.lane, choice, hold, until);
+                        round.wake(until);
+                    }
+                }
+            }
+        }
+    }
+
+    fn choose(&self, lane: LaneIx, level: Level, blocked: &[bool]) -> Option<Choice> {
+        let lane = self.lane(lane);
+        let fairness = lane.spec.as_ref().and_then(|spec| spec.fairness.as_ref());
+        lane.levels[level as usize].turns.choose(&lane.tenants, level, fairness, blocked)
+    }
+
+    pub(super) fn lane_admits(&self, lane: LaneIx, now: Time) -> Result<(), NotUntil> {
+        let lane = self.lane(lane);
+        let spec = lane.spec.as_ref().map(|spec| &spec.gates);
+        spec.map_or(Ok(()), |spec| lane.gates.admits(spec, now, self.leases.next_expiry()))
+    }
+
+    pub(super) fn upstream_admits(&self, upstream: UpstreamIx, now: Time) -> Result<(), NotUntil> {
+        let upstream = self.upstream(upstream);
+        let Some(spec) = &upstream.spec else {
+            return Err(NotUntil::new(Reason::NoWorker, Time::NEVER));
+        };
+        upstream.gates.admits(spec, now, self.leases.next_expiry())
+    }
+
+    /// The one of `holds` at `upstream` whose bucket denies it longest, to one that comes when it is the turn of `rank`.
+    pub(super) fn denied_hold(
+        &self,
+        holds: &[JobHold],
+        upstream: UpstreamIx,
+        rank: Rank,
+        now: Time,
+    ) -> Option<(JobHold, NotUntil)> {
+        let own = || holds.iter().filter(|hold| hold.upstream == upstream);
+        let denied = own().filter_map(|hold| {
+            let from_same = own().filter(|other| other.bucket == hold.bucket);
+            let tokens = from_same.fold(Tokens::ZERO, |sum, other| sum + other.tokens);
+            self.buckets[hold.bucket].admits(tokens, rank, now).err().map(|denial| (*hold, denial))
+        });
+        denied.max_by_key(|(_, denial)| denial.at)
+    }
+
+    /// What the gates say to a line.
+    fn offer(&self, round: &Round, choice: Choice) -> Offer {
+        let lane = self.lane(round.lane);
+        let chain = lane.chain(choice.group);
+        let line = &lane.lines[choice.line];
+        let (holds, rank) = (line.key().holds.as_deref().unwrap_or_default(), line.rank());
+        let mut earliest = NotUntil::new(Reason::NoWorker, Time::NEVER);
+        let mut scoped: Option<(JobHold, NotUntil)> = None;
+        for upstream in chain {
+            match self.upstream_admits(*upstream, round.now) {
+                Err(denial) if denial.at <= earliest.at => earliest = denial,
+                Err(_) => {}
+                Ok(()) => match self.denied_hold(holds, *upstream, rank, round.now) {
+                    None => return Offer::Take(*upstream),
+                    Some(denied) if scoped.is_none_or(|(_, known)| denied.1.at < known.at) => {
+                        scoped = Some(denied);
+                    }
+                    Some(_) => {}
+                },
+            }
+        }
+        let Some((hold, denial)) = scoped else { return Offer::GroupWaits(earliest) };
+        let mut until = denial.at.min(earliest.at);
+        if chain.len() > 1 {
+            until = until.min(round.now + PARKED_WITH_CHOICE);
+        }
+        Offer::LineWaits(hold, until)
+    }
+
+    fn park(&mut self, lane: LaneIx, choice: Choice, hold: JobHold, until: Time) {
+        let ticket = match self.lane(lane).lines[choice.line].ticket {
+            Some(ticket) => ticket,
+            None => self.buckets.draw_ticket(),
+        };
+        let state = self.lane_mut(lane);
+        state.lines[choice.line].ticket = Some(ticket);
+        let look_at = (state.chain(choice.group).len() > 1).then_some(until);
+        let rank = state.lines[choice.line].rank();
+        let parked = Parked { rank, lane, line: choice.line, hold: hold.tokens, look_at };
+        state.park(choice.line, hold.bucket, parked);
+        self.buckets.park(hold.bucket, parked, until);
+    }
+
+    /// Puts lines back into the running whose bucket has refilled.
+    fn wake_parked(&mut self, now: Time) {
+        let mut looks = 0;
+        while looks < MAX_LOOKS
+            && let Some(woken) = self.buckets.wake(now)
+        {
+            looks += woken.len().max(1);
+            for parked in woken {
+                self.lane_mut(parked.lane).unpark(parked.line);
+            }
+        }
+    }
+
+    /// Starts a job: takes from every gate at once and hands out the lease.
+    fn start(
+        &mut self,
+        index: JobIx,
+        choice: Choice,
+        upstream: UpstreamIx,
+        ask: &Dispatch,
+        now: Time,
+    ) -> Grant {
+        let (lane, level) = (self.jobs[index].lane, self.jobs[index].level);
+        self.lane_mut(lane).lines[choice.line].ticket = None;
+        self.stop_waiting(index);
+        let expires = now + ask.lease;
+        let lease = self.leases.issue(ask.nonce);
+        self.serve(lane, level, choice, index, now);
+        let state = self.lane_mut(lane);
+        if let Some(spec) = &state.spec {
+            state.gates.take(&spec.gates, lease, expires, now);
+        }
+        self.enter_upstream(index, lease, Use::Job(index, lane), upstream, expires, now);
+        let job = &mut self.jobs[index];
+        job.phase = Phase::Processing { lease };
+        if job.tried == 0 {
+            job.attempts += 1;
+        }
+        Grant {
+            lease,
+            lease_expires: expires,
+            job: job.id,
+            tenant: self.lanes[lane.0 as usize].tenants[job.tenant].name.clone(),
+            level,
+            payload: job.payload.clone(),
+            upstream: self.upstreams[upstream.0 as usize].name.clone(),
+            attempt: job.attempts,
+            expires_at: job.expires_at,
+        }
+    }
+
+    fn serve(&mut self, lane: LaneIx, level: Level, choice: Choice, index: JobIx, now: Time) {
+        let tenant = self.jobs[index].tenant;
+        let state = self.lane_mut(lane);
+        state.levels[level as usize].turns.serve(&mut state.tenants, choice.tenant, level);
+        let served = &mut state.tenants[tenant];
+        served.processed += 1;
+        served.last_processed = Some(now);
+        state.tenants.touch(tenant);
+        state.tempo.granted(now);
+        state.processing += 1;
+        state.dirty = true;
+    }
+
+    /// Takes what a call of `index` to `upstream` takes, and writes the lease down.
+    pub(super) fn enter_upstream(
+        &mut self,
+        index: JobIx,
+        lease: LeaseId,
+        used_by: Use,
+        upstream: UpstreamIx,
+        expires: Time,
+        now: Time,
+    ) {
+        let job_holds = self.jobs[index].holds();
+        let own =
+            job_holds.into_iter().flat_map(|holds| holds.iter()).filter(|hold| hold.upstream == upstream);
+        let holds: Vec<_> = own.map(|hold| (hold.bucket, hold.tokens)).collect();
+        for (bucket, tokens) in &holds {
+            self.buckets.take(*bucket, *tokens, now);
+        }
+        let pass = self.take_gates(upstream, lease, expires, now);
+        self.leases.insert(lease, Lease { used_by, upstream: Some(upstream), pass, holds, expires });
+        let job = &mut self.jobs[index];
+        job.upstream = Some(upstream);
+        job.note(now, EventKind::Started(upstream));
+        self.jobs.touch(index);
+    }
+
+    pub(super) fn take_gates(
+        &mut self,
+        upstream: UpstreamIx,
+        lease: LeaseId,
+        expires: Time,
+        now: Time,
+    ) -> Pass {
+        let upstream = self.upstream_mut(upstream);
+        match &upstream.spec {
+            Some(spec) => upstream.gates.take(spec, lease, expires, now),
+            None => Pass::default(),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! How jobs end: each in exactly one final status.
+
+use super::Engine;
+use super::jobs::{Job, Phase};
+use crate::dead_letter::{DeadLetter, Surplus};
+use crate::ids::{JobId, Name};
+use crate::job::{DropReason, Dropped, Failure, FailureReason, Hold, Status};
+use crate::lane::JobHold;
+use crate::spec::Keep;
+use crate::table::{JobIx, LaneIx};
+use crate::time::{Span, Time};
+use crate::verbs::MAX_BATCH;
+
+impl Engine {
+    /// Drops a waiting job.
+    pub(super) fn drop_job(&mut self, index: JobIx, reason: DropReason, now: Time) -> Dropped {
+        self.stop_waiting(index);
+        let job = &self.jobs[index];
+        let lane = self.lane(job.lane);
+        let dropped = Dropped {
+            job: job.id,
+            lane: lane.name.clone(),
+            tenant: lane.tenants[job.tenant].name.clone(),
+            level: job.level,
+            reason,
+        };
+        self.finish(index, Status::Dropped, Some(reason), now);
+        dropped
+    }
+
+    /// Ends a job that failed for good: as a dead letter where the lane keeps them.
+    pub(super) fn die(&mut self, index: JobIx, now: Time) {
+        let job = &self.jobs[index];
+        let replay_of = job.rare.as_ref().and_then(|rare| rare.replay_of);
+        let Some(spec) = self.lane(job.lane).spec.as_ref().and_then(|spec| spec.dead_letters) else {
+            self.finish(index, Status::Failed, None, now);
+            return;
+        };
+        let (id, lane) = (job.id, job.lane);
+        let letter = self.dead_letter(job, spec.ttl, now);
+        let state = self.lane_mut(lane);
+        if let Some(first) = replay_of.filter(|first| state.dead.get(*first).is_some()) {
+            state.dead.change(first, |old| {
+                old.failed_attempts += letter.failed_attempts;
+                old.last_failure = letter.last_failure;
+            });
+        } else {
+            let number = state.take_seq();
+            state.totals.dead += 1;
+            state.dead.add(number, id, letter);
+        }
+        self.finish(index, Status::Failed, None, now);
+    }
+
+    fn dead_letter(&self, job: &Job, ttl: Span, now: Time) -> DeadLetter {
+        let lane = self.lane(job.lane);
+        let rare = job.rare.as_deref();
+        let unknown = || Failure {
+            reason: FailureReason::fixed("failed without a reason"),
+            code: None,
+            at: now,
+            upstream: None,
+        };
+        DeadLetter {
+            key: rare.and_then(|rare| rare.key.clone()),
+            tenant: lane.tenants[job.tenant].name.clone(),
+            level: job.level,
+            payload: job.payload.clone(),
+            chain: lane
+                .chain(job.chain)
+                .iter()
+                .map(|upstream| self.upstream(*upstream).name.clone())
+                .collect(),
+            holds: self.holds_of(job),
+            failed_attempts: job.attempts,
+            last_failure: rare.and_then(|rare| rare.failure.clone()).unwrap_or_else(unknown),
+            enqueued_at: job.created_at,
+            moved_at: now,
+            ttl,
+            replay: None,
+        }
+    }
+
+    fn holds_of(&self, job: &Job) -> Vec<Hold> {
+        let named = |hold: &JobHold| {
+            let bucket = &self.buckets[hold.bucket];
+            let upstream = self.upstream(hold.upstream).name.clone();
+            Hold { upstream, bucket: bucket.key.clone(), spec: bucket.spec, tokens: hold.tokens }
+        };
+        job.holds().into_iter().flat_map(|holds| holds.iter()).map(named).collect()
+    }
+
+    /// Ends a job that neither waits nor runs any more.
+    pub(super) fn finish(&mut self, index: JobIx, status: Status, dropped: Option<DropReason>, now: Time) {
+        let lane = self.jobs[index].lane;
+        if let Some(holds) = self.jobs[index].rare.as_mut().and_then(|rare| rare.holds.take()) {
+            holds.iter().for_each(|hold| self.buckets.remove_user(hold.bucket, now));
+        }
+        self.end_replay(index, status);
+        let state = self.lane_mut(lane);
+        state.totals.count_end(status, dropped);
+        let number = state.take_seq();
+        state.finished.push(now, index);
+        self.jobs[index].phase = Phase::Finished { at: now, number, status, dropped };
+        self.jobs.touch(index);
+        self.trim_finished(lane, now);
+    }
+
+    fn end_replay(&mut self, index: JobIx, status: Status) {
+        let job = &self.jobs[index];
+        let Some(first) = job.rare.as_ref().and_then(|rare| rare.replay_of) else {
+            return;
+        };
+        let lane = self.lane_of(index);
+        if status == Status::Completed {
+            lane.dead.remove(first);
+        } else {
+            lane.dead.change(first, |letter| letter.replay = None);
+        }
+    }
+
+    /// Forgets finished jobs that are kept no longer.
+    pub(super) fn trim_finished(&mut self, lane: LaneIx, now: Time) {
+        let keep = self.lane(lane).spec.as_ref().map_or(Keep::default(), |spec| spec.keep);
+        for _ in 0..MAX_BATCH {
+            let Some(job) = self.lane_mut(lane).finished.pop_surplus(keep, now) else {
+                return;
+            };
+            self.forget_job(job);
+        }
+    }
+
+    fn forget_job(&mut self, index: JobIx) {
+        let Some(job) = self.jobs.remove(index) else {
+            return;
+        };
+        let result = job.rare.as_ref().and_then(|rare| rare.result.as_ref());
+        self.jobs.bytes -= result.map_or(0, |result| result.len() as u64);
+        let lane = self.lane_mut(job.lane);
+        lane.tenants.let_go(job.tenant);
+        let current = [0, 1, 2].map(|level: usize| lane.levels[level].turns.current);
+        lane.tenants.forget_idle(&current);
+    }
+
+    /// Lets dead letters go that are past their time or over the lane's cap.
+    pub(super) fn trim_dead(&mut self, lane: LaneIx, now: Time, gone: &mut Vec<(Name, JobId, Surplus)>) {
+        let state = self.lane_mut(lane);
+        for _ in 0..MAX_BATCH {
+            let Some((job, surplus)) = state.surplus_letter(now) else {
+                return;
+            };
+            state.dead.remove(job);
+            if surplus == Surplus::OverCap {
+                state.totals.dead_trimmed += 1;
+            }
+            state.dirty = true;
+            gone.push((state.name.clone(), job, surplus));
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! The engine's jobs.
+
+use std::ops::{Index, IndexMut};
+use std::sync::Arc;
+
+use crate::ids::{JobId, LeaseId};
+use crate::job::{DropReason, Event, EventKind, Failure, Level, Payload, Status};
+use crate::lane::{JobHold, Waiter};
+use crate::table::{GroupIx, JobIx, Keyed, LaneIx, LineIx, Lookup, Table, TenantIx, UpstreamIx};
+use crate::time::Time;
+
+/// Later lines of a job's history push out the oldest.
+const MAX_TIMELINE: usize = 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Pending { due: Time },
+    Queued { line: LineIx },
+    Processing { lease: LeaseId },
+    Finished { at: Time, number: u64, status: Status, dropped: Option<DropReason> },
+}
+
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) id: JobId,
+    pub(crate) lane: LaneIx,
+    pub(crate) tenant: TenantIx,
+    pub(crate) level: Level,
+    pub(crate) phase: Phase,
+    /// Its number in the lane, which is its place in its line.
+    pub(crate) seq: u64,
+    pub(crate) created_at: Time,
+    pub(crate) expires_at: Time,
+    /// All upstreams it may use.
+    pub(crate) chain: GroupIx,
+    /// Those tried in this attempt, as bits by their place in the chain.
+    pub(crate) tried: u32,
+    /// Attempts begun.
+    pub(crate) attempts: u32,
+    /// Workers that vanished with it.
+    pub(crate) lost: u8,
+    pub(crate) upstream: Option<UpstreamIx>,
+    pub(crate) payload: Payload,
+    pub(crate) rare: Option<Box<Rare>>,
+    unsaved: Unsaved,
+}
+
+impl Keyed for Job {
+    type Key = JobId;
+    fn key(&self) -> &JobId {
+        &self.id
+    }
+}
+
+/// What most waiting jobs do not have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Rare {
+    pub(crate) key: Option<Arc<str>>,
+    /// What it takes from scoped buckets.
+    pub(crate) holds: Option<Arc<[JobHold]>>,
+    /// The dead letter it replays.
+    pub(crate) replay_of: Option<JobId>,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) result: Option<Payload>,
+    pub(crate) timeline: Vec<Event<UpstreamIx>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Unsaved {
+    Nothing,
+    State,
+    All,
+}
+
+/// What the journal must hear of a job.
+pub(crate) enum JobChange<'a> {
+    All(&'a Job),
+    State(&'a Job),
+    Gone(JobId),
+}
+
+impl Job {
+    #[expect(clippy::too_many_arguments, reason = "one constructor, and each is a different thing")]
+    pub(crate) fn new(
+        id: JobId,
+        lane: LaneIx,
+        tenant: TenantIx,
+        level: Level,
+        seq: u64,
+        (created_at, expires_at): (Time, Time),
+        chain: GroupIx,
+        payload: Payload,
+    ) -> Self {
+        Self {
+            id,
+            lane,
+            tenant,
+            level,
+            phase: Phase::Pending { due: created_at },
+            seq,
+            created_at,
+            expires_at,
+            chain,
+            tried: 0,
+            attempts: 0,
+            lost: 0,
+            upstream: None,
+            payload,
+            rare: None,
+            unsaved: Unsaved::Nothing,
+        }
+    }
+
+    pub(crate) fn waiter(&self, job: JobIx) -> Waiter {
+        Waiter {
+            job,
+            tenant: self.tenant,
+            level: self.level,
+            seq: self.seq,
+            bytes: self.payload.len() as u64,
+            expires_at: self.expires_at,
+            tried: self.attempts > 0,
+        }
+    }
+
+    pub(crate) fn is_expired(&self, now: Time) -> bool {
+        now > self.expires_at
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        match self.phase {
+            Phase::Pending { .. } => Status::Pending,
+            Phase::Queued { .. } => Status::Queued,
+            Phase::Processing { .. } => Status::Processing,
+            Phase::Finished { status, .. } => status,
+        }
+    }
+
+    pub(crate) fn holds(&self) -> Option<&Arc<[JobHold]>> {
+        self.rare.as_ref()?.holds.as_ref()
+    }
+
+    pub(crate) fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    pub(crate) fn note(&mut self, at: Time, kind: EventKind<UpstreamIx>) {
+        let timeline = &mut self.rare().timeline;
+        if timeline.len() == MAX_TIMELINE {
+            timeline.remove(0);
+        }
+        timeline.push(Event { at, kind });
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    table: Table<JobIx, Job>,
+    by_id: Lookup<JobIx>,
+    unsaved: Vec<JobIx>,
+    gone: Vec<JobId>,
+    /// Bytes of all payloads and results.
+    pub(crate) bytes: u64,
+}
+
+impl Jobs {
+    pub(crate) fn find(&self, id: JobId) -> Option<JobIx> {
+        self.by_id.find(&self.table, &id)
+    }
+
+    pub(crate) fn insert(&mut self, job: Job) -> JobIx {
+        let job = self.restore(job);
+        self.mark(job, Unsaved::All);
+        job
+    }
+
+    /// Puts a job back that the journal knows already.
+    pub(crate) fn restore(&mut self, job: Job) -> JobIx {
+        self.bytes += job.payload.len() as u64;
+        let job = self.table.insert(job);
+        self.by_id.add(&self.table, job);
+        job
+    }
+
+    pub(crate) fn remove(&mut self, index: JobIx) -> Option<Job> {
+        let job = self.table.remove(index)?;
+        self.by_id.remove(&job.id, index);
+        self.bytes -= job.payload.len() as u64;
+        self.gone.push(job.id);
+        Some(job)
+    }
+
+    /// The state of `job` changed.
+    pub(crate) fn touch(&mut self, job: JobIx) {
+        self.mark(job, Unsaved::State);
+    }
+
+    /// All of `job` is to be written anew.
+    pub(crate) fn touch_all(&mut self, job: JobIx) {
+        self.mark(job, Unsaved::All);
+    }
+
+    fn mark(&mut self, job: JobIx, unsaved: Unsaved) {
+        let state = &mut self.table[job];
+        if state.unsaved == Unsaved::Nothing {
+            self.unsaved.push(job);
+        }
+        state.unsaved = state.unsaved.max(unsaved);
+    }
+
+    /// What changed since the last call.
+    pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(JobChange<'_>)) {
+        self.gone.drain(..).for_each(|id| changed(JobChange::Gone(id)));
+        for job in self.unsaved.drain(..) {
+            // A place that was freed and taken again may stand here twice; the second time it is saved.
+            let Some(job) = self.table.get_mut(job) else {
+                continue;
+            };
+            let unsaved = std::mem::replace(&mut job.unsaved, Unsaved::Nothing);
+            match unsaved {
+                Unsaved::All => changed(JobChange::All(job)),
+                Unsaved::State => changed(JobChange::State(job)),
+                Unsaved::Nothing => {}
+            }
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (JobIx, &Job)> {
+        self.table.iter()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+}
+
+impl Index<JobIx> for Jobs {
+    type Output = Job;
+    fn index(&self, job: JobIx) -> &Job {
+        &self.table[job]
+    }
+}
+
+impl IndexMut<JobIx> for Jobs {
+    fn index_mut(&mut self, job: JobIx) -> &mut Job {
+        &mut self.table[job]
+    }
+}

@@ -1,0 +1,140 @@
+//! The engine's leases: the one set, with expiry, that slots and probes are counted from.
+
+use std::collections::BTreeSet;
+
+use hashbrown::HashMap;
+
+use crate::gate::Pass;
+use crate::ids::LeaseId;
+use crate::table::{BucketIx, JobIx, LaneIx, UpstreamIx};
+use crate::time::Time;
+use crate::tokens::Tokens;
+
+/// What a lease is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// A worker runs a job and holds a slot of its lane.
+    Job(JobIx, LaneIx),
+    /// The upstream works on a job and will tell.
+    Awaiting(JobIx),
+    /// A call without a job; also one whose job was cancelled while it ran in this lane.
+    Call(Option<LaneIx>),
+}
+
+impl Use {
+    pub(crate) fn job(self) -> Option<JobIx> {
+        match self {
+            Use::Job(job, _) | Use::Awaiting(job) => Some(job),
+            Use::Call(_) => None,
+        }
+    }
+
+    /// The lane whose slot it holds.
+    pub(crate) fn lane(self) -> Option<LaneIx> {
+        match self {
+            Use::Job(_, lane) => Some(lane),
+            Use::Awaiting(_) => None,
+            Use::Call(lane) => lane,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Lease {
+    pub(crate) used_by: Use,
+    /// Where it holds a slot; `None` between the last upstream of a chain and its settlement.
+    pub(crate) upstream: Option<UpstreamIx>,
+    pub(crate) pass: Pass,
+    pub(crate) holds: Vec<(BucketIx, Tokens)>,
+    pub(crate) expires: Time,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Leases {
+    pub(crate) epoch: u32,
+    pub(crate) next_number: u64,
+    by_id: HashMap<LeaseId, Lease, foldhash::fast::FixedState>,
+    expiry: BTreeSet<(Time, LeaseId)>,
+    /// Leases without a job that changed or went; those with one are saved with it.
+    unsaved: Vec<LeaseId>,
+}
+
+impl Leases {
+    pub(crate) fn issue(&mut self, nonce: u32) -> LeaseId {
+        self.next_number += 1;
+        LeaseId { epoch: self.epoch, number: self.next_number, nonce }
+    }
+
+    pub(crate) fn insert(&mut self, id: LeaseId, lease: Lease) {
+        self.note(id, &lease);
+        self.restore(id, lease);
+    }
+
+    pub(crate) fn restore(&mut self, id: LeaseId, lease: Lease) {
+        self.expiry.insert((lease.expires, id));
+        self.by_id.insert(id, lease);
+    }
+
+    pub(crate) fn get(&self, id: LeaseId) -> Option<&Lease> {
+        self.by_id.get(&id)
+    }
+
+    /// Changes anything but when it expires.
+    pub(crate) fn change(&mut self, id: LeaseId, change: impl FnOnce(&mut Lease)) {
+        if let Some(lease) = self.by_id.get_mut(&id) {
+            change(lease);
+            let lease = lease.clone();
+            self.note(id, &lease);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: LeaseId) -> Option<Lease> {
+        let lease = self.by_id.remove(&id)?;
+        self.expiry.remove(&(lease.expires, id));
+        self.note(id, &lease);
+        Some(lease)
+    }
+
+    pub(crate) fn extend(&mut self, id: LeaseId, expires: Time) -> Option<&Lease> {
+        let lease = self.by_id.get_mut(&id)?;
+        self.expiry.remove(&(lease.expires, id));
+        lease.expires = expires;
+        self.expiry.insert((expires, id));
+        if lease.used_by.job().is_none() {
+            self.unsaved.push(id);
+        }
+        self.by_id.get(&id)
+    }
+
+    pub(crate) fn expired(&self, now: Time) -> Option<LeaseId> {
+        self.expiry.first().filter(|(expires, _)| *expires <= now).map(|(_, id)| *id)
+    }
+
+    pub(crate) fn next_expiry(&self) -> Time {
+        self.expiry.first().map_or(Time::NEVER, |(expires, _)| *expires)
+    }
+
+    fn note(&mut self, id: LeaseId, lease: &Lease) {
+        if lease.used_by.job().is_none() {
+            self.unsaved.push(id);
+        }
+    }
+
+    pub(crate) fn touch(&mut self, id: LeaseId) {
+        if self.by_id.contains_key(&id) {
+            self.unsaved.push(id);
+        }
+    }
+
+    /// Leases without a job changed since the last call; those without a lease are gone.
+    pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(LeaseId, Option<&Lease>)) {
+        for id in self.unsaved.drain(..) {
+            changed(id, self.by_id.get(&id));
+        }
+    }
+
+    /// In the order in which they expire.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LeaseId, &Lease)> {
+        self.expiry.iter().filter_map(|(_, id)| self.by_id.get(id).map(|lease| (*id, lease)))
+    }
+}

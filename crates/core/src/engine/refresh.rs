@@ -1,0 +1,95 @@
+//! Writing anew what old chunks hold, so that they can go.
+
+use std::sync::Arc;
+
+use super::Engine;
+use super::record::Record;
+use super::restore::{RestoreError, records};
+use crate::ids::{JobId, LeaseId};
+
+/// What a chunk speaks of. Found without the engine, so that nobody waits for it meanwhile.
+#[derive(Debug)]
+pub struct Mentions(Vec<Mention>);
+
+#[derive(Debug)]
+enum Mention {
+    Meta,
+    Lane(u32),
+    Upstream(u32),
+    Tenant(u32, Arc<str>),
+    Job(JobId),
+    JobState(JobId),
+    Lease(LeaseId),
+    Bucket(Arc<str>),
+    DeadLetter(u32, u64),
+    Key(u32, Arc<str>),
+}
+
+impl Mentions {
+    /// Reads what `chunk` speaks of, but for what it says is gone.
+    pub fn read(chunk: &[u8]) -> Result<Self, RestoreError> {
+        let mut mentions = Vec::new();
+        records(chunk, |record| mentions.extend(mention(record)))?;
+        Ok(Self(mentions))
+    }
+}
+
+fn mention(record: Record) -> Option<Mention> {
+    Some(match record {
+        Record::Meta { .. } => Mention::Meta,
+        Record::Lane(lane) => Mention::Lane(lane.number),
+        Record::Upstream { number, .. } => Mention::Upstream(number),
+        Record::Tenant(tenant) => Mention::Tenant(tenant.lane, tenant.name),
+        Record::Job(job) => Mention::Job(job.id),
+        Record::JobState { id, .. } => Mention::JobState(id),
+        Record::Lease(id, _) => Mention::Lease(id),
+        Record::Bucket { key, .. } => Mention::Bucket(key),
+        Record::Dead { lane, number, .. } => Mention::DeadLetter(lane, number),
+        Record::Key { lane, key, .. } => Mention::Key(lane, key),
+        Record::TenantGone { .. }
+        | Record::JobGone(_)
+        | Record::LeaseGone(_)
+        | Record::BucketGone(_)
+        | Record::DeadGone { .. }
+        | Record::KeyGone { .. } => return None,
+    })
+}
+
+impl Engine {
+    /// Marks whatever still exists of what an old chunk speaks of as changed. Once that is saved, the chunk can go.
+    pub fn refresh(&mut self, mentions: &Mentions) {
+        mentions.0.iter().for_each(|mention| self.refresh_one(mention));
+    }
+
+    fn refresh_one(&mut self, mention: &Mention) {
+        match mention {
+            Mention::Meta => self.saved_number = u64::MAX,
+            Mention::Lane(lane) => self.lanes[*lane as usize].dirty = true,
+            Mention::Upstream(upstream) => self.upstreams[*upstream as usize].dirty = true,
+            Mention::Tenant(lane, name) => {
+                let tenants = &mut self.lanes[*lane as usize].tenants;
+                if let Some(tenant) = tenants.find(name) {
+                    tenants.touch(tenant);
+                }
+            }
+            Mention::Job(id) => {
+                if let Some(job) = self.jobs.find(*id) {
+                    self.jobs.touch_all(job);
+                }
+            }
+            Mention::JobState(id) => {
+                if let Some(job) = self.jobs.find(*id) {
+                    self.jobs.touch(job);
+                }
+            }
+            Mention::Lease(id) => self.leases.touch(*id),
+            Mention::Bucket(key) => {
+                if let Some(bucket) = self.buckets.find(key) {
+                    self.buckets.touch(bucket);
+                }
+            }
+            Mention::DeadLetter(lane, number) => self.lanes[*lane as usize].dead.touch(*number),
+            Mention::Key(lane, key) => self.lanes[*lane as usize].keys.touch(key),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Replay of dead letters.
+
+use super::Engine;
+use crate::ids::{JobId, Name};
+use crate::job::{Hold, NewJob};
+use crate::time::{Span, Time};
+use crate::verbs::{Enqueued, Replayed};
+
+impl Engine {
+    /// Enqueues a dead letter again, as job `id`. The letter stays until that job succeeds; while it is under way
+    /// another replay gives the same job back.
+    pub fn replay(&mut self, lane: &Name, letter: JobId, id: JobId, now: Time) -> Replayed {
+        let Some(index) = self.lane_by_name.get(lane).copied() else {
+            return Replayed::Unknown;
+        };
+        let Some(found) = self.lane(index).dead.get(letter) else {
+            return Replayed::Unknown;
+        };
+        if let Some(running) = found.replay {
+            return Replayed::As(running, Vec::new());
+        }
+        let job = NewJob {
+            id,
+            lane: lane.clone(),
+            tenant: found.tenant.clone(),
+            level: found.level,
+            payload: found.payload.clone(),
+            key: None,
+            ttl: None,
+            delay: Span::ZERO,
+            chain: Some(found.chain.clone()),
+            holds: found.holds.iter().map(|hold| self.hold_of_now(hold)).collect(),
+        };
+        let mut drops = Vec::new();
+        match self.enqueue_one(job, Some(letter), now, &mut drops) {
+            Enqueued::Accepted => {
+                self.lane_mut(index).dead.change(letter, |letter| letter.replay = Some(id));
+                Replayed::As(id, drops)
+            }
+            Enqueued::Existing(_) | Enqueued::Conflict(_) => Replayed::IdTaken,
+            Enqueued::QueueFull => Replayed::QueueFull,
+            Enqueued::UnknownLane | Enqueued::Invalid(_) => Replayed::Unknown,
+        }
+    }
+
+    /// `hold` under the rule its bucket has now, which may have changed since the letter was written.
+    fn hold_of_now(&self, hold: &Hold) -> Hold {
+        let spec = self.buckets.find(&hold.bucket).map_or(hold.spec, |bucket| self.buckets[bucket].spec);
+        Hold { spec, tokens: hold.tokens.min(spec.capacity()), ..hold.clone() }
+    }
+
+    /// Lets a dead letter go; says whether there was one.
+    pub fn discard(&mut self, lane: &Name, letter: JobId) -> bool {
+        let lane = self.lane_by_name.get(lane).copied();
+        lane.is_some_and(|lane| self.lane_mut(lane).dead.remove(letter).is_some())
+    }
+}

@@ -1,0 +1,279 @@
+//! From the engine's state to records.
+
+use thiserror::Error;
+
+use super::Engine;
+use super::buckets::ScopedBucket;
+use super::jobs::{Job, JobChange, Phase};
+use super::leases::{Lease, Use};
+use super::record::{
+    Blob, JobRecord, JobState, LaneRecord, LeaseRecord, PhaseRecord, Record, TenantRecord, TurnsRecord,
+    VERSION,
+};
+use crate::job::{Event, EventKind};
+use crate::lane::{Lane, Tenant};
+use crate::table::UpstreamIx;
+
+/// A record that could not be written down.
+#[derive(Debug, Error)]
+#[error("a change could not be encoded: {0}")]
+pub struct SaveError(#[from] postcard::Error);
+
+/// Writes records one after the other.
+struct Writer<'a> {
+    chunk: &'a mut Vec<u8>,
+    result: Result<(), SaveError>,
+}
+
+impl Writer<'_> {
+    fn write(&mut self, record: &Record) {
+        match postcard::to_extend(record, std::mem::take(self.chunk)) {
+            Ok(chunk) => *self.chunk = chunk,
+            Err(error) => self.result = Err(error.into()),
+        }
+    }
+}
+
+impl Engine {
+    /// The beginning of a chunk of records.
+    pub fn begin_chunk() -> Vec<u8> {
+        vec![VERSION]
+    }
+
+    /// Writes everything that changed since the last call to the end of `chunk`.
+    pub fn save_changes(&mut self, chunk: &mut Vec<u8>) -> Result<(), SaveError> {
+        let mut writer = Writer { chunk, result: Ok(()) };
+        if self.leases.next_number != self.saved_number {
+            self.saved_number = self.leases.next_number;
+            writer.write(&self.meta_record());
+        }
+        for number in 0..self.upstreams.len() {
+            if std::mem::take(&mut self.upstreams[number].dirty) {
+                writer.write(&self.upstream_record(number));
+            }
+        }
+        self.buckets.drain_changes(|key, bucket| {
+            writer.write(&bucket.map_or_else(|| Record::BucketGone(key.clone()), bucket_record));
+        });
+        for (number, lane) in (0..).zip(&mut self.lanes) {
+            save_lane(number, lane, &mut writer);
+        }
+        self.save_jobs(&mut writer);
+        self.save_leases(&mut writer);
+        writer.result
+    }
+
+    /// Forgets what changed since the last call, where there is no journal.
+    pub fn forget_changes(&mut self) {
+        self.buckets.drain_changes(|_, _| {});
+        self.jobs.drain_changes(|_| {});
+        self.leases.drain_changes(|_, _| {});
+        for lane in &mut self.lanes {
+            lane.tenants.drain_changes(|_, _| {});
+            lane.dead.drain_changes(|_, _| {});
+            lane.keys.drain_changes(|_, _| {});
+        }
+    }
+
+    fn save_jobs(&mut self, writer: &mut Writer<'_>) {
+        let mut jobs = std::mem::take(&mut self.jobs);
+        jobs.drain_changes(|change| match change {
+            JobChange::All(job) => writer.write(&Record::Job(Box::new(self.job_record(job)))),
+            JobChange::State(job) => {
+                writer.write(&Record::JobState { id: job.id, state: Box::new(self.job_state(job)) });
+            }
+            JobChange::Gone(id) => writer.write(&Record::JobGone(id)),
+        });
+        self.jobs = jobs;
+    }
+
+    fn save_leases(&mut self, writer: &mut Writer<'_>) {
+        let mut leases = std::mem::take(&mut self.leases);
+        leases.drain_changes(|id, lease| match lease.filter(|lease| lease.used_by.job().is_none()) {
+            Some(lease) => writer.write(&Record::Lease(id, self.lease_record(lease))),
+            None => writer.write(&Record::LeaseGone(id)),
+        });
+        self.leases = leases;
+    }
+
+    /// Everything there is, one record each, sorted: engines are equal when their snapshots are.
+    pub fn snapshot(&self) -> Result<Vec<Vec<u8>>, SaveError> {
+        let mut records = vec![self.meta_record()];
+        records.extend((0..self.upstreams.len()).map(|number| self.upstream_record(number)));
+        records.extend(self.buckets.iter().map(bucket_record));
+        for (number, lane) in (0..).zip(&self.lanes) {
+            records.push(Record::Lane(lane_record(number, lane)));
+            let tenants = lane.tenants.iter_from(crate::table::TenantIx(0));
+            records.extend(tenants.map(|(_, tenant)| Record::Tenant(tenant_record(number, tenant))));
+            records.extend(lane.dead.after(0).map(|(at, job, letter)| Record::Dead {
+                lane: number,
+                number: at,
+                job,
+                letter: Box::new(letter.clone()),
+            }));
+            records.extend(lane.keys.iter().map(|(key, entry)| Record::Key {
+                lane: number,
+                key: key.clone(),
+                entry: *entry,
+            }));
+        }
+        records.extend(self.jobs.iter().map(|(_, job)| Record::Job(Box::new(self.job_record(job)))));
+        let calls = self.leases.iter().filter(|(_, lease)| lease.used_by.job().is_none());
+        records.extend(calls.map(|(id, lease)| Record::Lease(id, self.lease_record(lease))));
+        let mut encoded = records.iter().map(postcard::to_allocvec).collect::<Result<Vec<_>, _>>()?;
+        encoded.sort_unstable();
+        Ok(encoded)
+    }
+
+    fn meta_record(&self) -> Record {
+        Record::Meta { epoch: self.leases.epoch, next_lease: self.leases.next_number }
+    }
+
+    fn upstream_record(&self, number: usize) -> Record {
+        let upstream = &self.upstreams[number];
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        Record::Upstream { number, name: upstream.name.clone(), gates: upstream.gates.clone() }
+    }
+
+    fn job_record(&self, job: &Job) -> JobRecord {
+        let lane = self.lane(job.lane);
+        let rare = job.rare.as_deref();
+        let holds = job.holds().into_iter().flat_map(|holds| holds.iter());
+        JobRecord {
+            id: job.id,
+            lane: job.lane.0,
+            tenant: lane.tenants[job.tenant].arrival,
+            level: job.level,
+            created_at: job.created_at,
+            expires_at: job.expires_at,
+            chain: lane.chain(job.chain).iter().map(|upstream| upstream.0).collect(),
+            holds: holds
+                .map(|hold| (hold.upstream.0, self.buckets[hold.bucket].key.clone(), hold.tokens))
+                .collect(),
+            key: rare.and_then(|rare| rare.key.clone()),
+            replay_of: rare.and_then(|rare| rare.replay_of),
+            payload: Blob(job.payload.clone()),
+            state: self.job_state(job),
+        }
+    }
+
+    fn job_state(&self, job: &Job) -> JobState {
+        let rare = job.rare.as_deref();
+        let phase = match job.phase {
+            Phase::Pending { due } => PhaseRecord::Pending { due },
+            Phase::Queued { .. } => PhaseRecord::Queued,
+            Phase::Processing { lease } => match self.leases.get(lease) {
+                Some(held) => PhaseRecord::Processing(lease, self.lease_record(held)),
+                None => PhaseRecord::Queued,
+            },
+            Phase::Finished { at, number, status, dropped } => {
+                PhaseRecord::Finished { at, number, status, dropped }
+            }
+        };
+        JobState {
+            seq: job.seq,
+            phase,
+            tried: job.tried,
+            attempts: job.attempts,
+            lost: job.lost,
+            upstream: job.upstream.map(|upstream| upstream.0),
+            failure: rare.and_then(|rare| rare.failure.clone()),
+            result: rare.and_then(|rare| rare.result.clone()).map(Blob),
+            timeline: rare.map_or(Vec::new(), |rare| rare.timeline.iter().map(numbered).collect()),
+        }
+    }
+
+    fn lease_record(&self, lease: &Lease) -> LeaseRecord {
+        LeaseRecord {
+            awaiting: matches!(lease.used_by, Use::Awaiting(_)),
+            lane: lease.used_by.lane().map(|lane| lane.0),
+            upstream: lease.upstream.map(|upstream| upstream.0),
+            pass: lease.pass,
+            holds: lease
+                .holds
+                .iter()
+                .map(|(bucket, hold)| (self.buckets[*bucket].key.clone(), *hold))
+                .collect(),
+            expires: lease.expires,
+        }
+    }
+}
+
+fn save_lane(number: u32, lane: &mut Lane, writer: &mut Writer<'_>) {
+    lane.tenants.drain_changes(|arrival, tenant| {
+        let gone = || Record::TenantGone { lane: number, arrival };
+        writer.write(&tenant.map_or_else(gone, |tenant| Record::Tenant(tenant_record(number, tenant))));
+    });
+    lane.dead.drain_changes(|at, letter| {
+        let dead = letter.map(|(job, letter)| Record::Dead {
+            lane: number,
+            number: at,
+            job: *job,
+            letter: Box::new(letter.clone()),
+        });
+        writer.write(&dead.unwrap_or(Record::DeadGone { lane: number, number: at }));
+    });
+    lane.keys.drain_changes(|key, entry| {
+        let key = key.clone();
+        writer.write(&match entry {
+            Some(entry) => Record::Key { lane: number, key, entry: *entry },
+            None => Record::KeyGone { lane: number, key },
+        });
+    });
+    if std::mem::take(&mut lane.dirty) {
+        writer.write(&Record::Lane(lane_record(number, lane)));
+    }
+}
+
+fn lane_record(number: u32, lane: &Lane) -> LaneRecord {
+    LaneRecord {
+        number,
+        name: lane.name.clone(),
+        paused: lane.paused,
+        next_seq: lane.next_seq,
+        turns: [0, 1, 2].map(|level: usize| {
+            let turns = &lane.levels[level].turns;
+            let current = turns.current.map(|tenant| lane.tenants[tenant].arrival);
+            TurnsRecord { turn: turns.turn, current, in_a_row: turns.in_a_row }
+        }),
+        gates: lane.gates.clone(),
+        totals: lane.totals,
+        tempo: lane.tempo,
+    }
+}
+
+fn tenant_record(lane: u32, tenant: &Tenant) -> TenantRecord {
+    TenantRecord {
+        lane,
+        arrival: tenant.arrival,
+        name: tenant.name.clone(),
+        levels: [0, 1, 2].map(|level: usize| (tenant.levels[level].last_turn, tenant.levels[level].place)),
+        processed: tenant.processed,
+        last_processed: tenant.last_processed,
+    }
+}
+
+fn bucket_record(state: &ScopedBucket) -> Record {
+    Record::Bucket { key: state.key.clone(), spec: state.spec, bucket: state.bucket }
+}
+
+fn numbered(event: &Event<UpstreamIx>) -> Event<u32> {
+    Event { at: event.at, kind: event.kind.map(|upstream| upstream.0) }
+}
+
+impl<U> EventKind<U> {
+    /// The same event with upstreams named another way.
+    pub(super) fn map<V>(self, name: impl Fn(U) -> V) -> EventKind<V> {
+        match self {
+            EventKind::Accepted => EventKind::Accepted,
+            EventKind::Started(upstream) => EventKind::Started(name(upstream)),
+            EventKind::Failed(upstream) => EventKind::Failed(name(upstream)),
+            EventKind::RetryAt(at) => EventKind::RetryAt(at),
+            EventKind::WaitsForRest => EventKind::WaitsForRest,
+            EventKind::TakenUp => EventKind::TakenUp,
+            EventKind::Released => EventKind::Released,
+            EventKind::Awaiting(upstream) => EventKind::Awaiting(name(upstream)),
+            EventKind::Ended(status) => EventKind::Ended(status),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The words of a worker about its lease: settle, advance, extend. Each is fenced: an unknown lease changes nothing.
+
+use super::Engine;
+use super::jobs::Phase;
+use super::leases::{Lease, Use};
+use crate::gate::CallResult;
+use crate::ids::LeaseId;
+use crate::job::{EventKind, Failure, Status};
+use crate::table::{JobIx, UpstreamIx};
+use crate::time::{Span, Time};
+use crate::tokens::Tokens;
+use crate::verbs::{Advance, Advanced, Outcome, Report, Settled, Settlement};
+
+impl Engine {
+    /// Ends leases. Each stands for itself.
+    pub fn settle(&mut self, settlements: Vec<Settlement>, now: Time) -> Vec<Settled> {
+        settlements.into_iter().map(|settlement| self.settle_one(settlement, now)).collect()
+    }
+
+    fn settle_one(&mut self, settlement: Settlement, now: Time) -> Settled {
+        let Settlement { lease: id, report, outcome } = settlement;
+        let Some(lease) = self.leases.remove(id) else {
+            return Settled::Stale;
+        };
+        let Some(job) = lease.used_by.job() else {
+            self.leave(id, &lease, &report, now);
+            return Settled::Released;
+        };
+        if let Outcome::Awaiting(until) = outcome {
+            return Settled::Awaiting(self.await_upstream(job, id, lease, report, until, now));
+        }
+        self.leave(id, &lease, &report, now);
+        self.lane_of(job).processing -= 1;
+        self.decide(job, outcome, now)
+    }
+
+    fn decide(&mut self, job: JobIx, outcome: Outcome, now: Time) -> Settled {
+        match outcome {
+            Outcome::Done(result) => {
+                if result.is_some() {
+                    self.jobs.bytes += result.as_ref().map_or(0, |result| result.len() as u64);
+                    self.jobs[job].rare().result = result;
+                }
+                self.finish(job, Status::Completed, None, now);
+                Settled::Ended(Status::Completed)
+            }
+            Outcome::Retry { at, failure } if at <= self.jobs[job].expires_at => {
+                self.fail_attempt(job, failure, now);
+                let state = &mut self.jobs[job];
+                state.tried = 0;
+                state.note(now, EventKind::RetryAt(at));
+                self.wait(job, Some(at));
+                Settled::RetryAt(at)
+            }
+            Outcome::Retry { failure, .. } | Outcome::Dead(failure) => {
+                self.fail_attempt(job, failure, now);
+                self.die(job, now);
+                Settled::Ended(Status::Failed)
+            }
+            Outcome::Failed(failure) => {
+                self.fail_attempt(job, failure, now);
+                self.finish(job, Status::Failed, None, now);
+                Settled::Ended(Status::Failed)
+            }
+            // Only released ones come here; awaiting ones keep running.
+            Outcome::Release | Outcome::Awaiting(_) => {
+                let state = &mut self.jobs[job];
+                if state.tried == 0 {
+                    state.attempts -= 1;
+                }
+                state.note(now, EventKind::Released);
+                self.wait(job, None);
+                Settled::Requeued
+            }
+        }
+    }
+
+    pub(super) fn fail_attempt(&mut self, job: JobIx, failure: Failure, now: Time) {
+        let state = &mut self.jobs[job];
+        if let Some(upstream) = state.upstream {
+            state.note(now, EventKind::Failed(upstream));
+        }
+        state.rare().failure = Some(failure);
+    }
+
+    /// The call is made, the upstream works: the slot stays taken under a lease of its own, the lane's is free.
+    fn await_upstream(
+        &mut self,
+        job: JobIx,
+        old: LeaseId,
+        mut lease: Lease,
+        mut report: Report,
+        until: Time,
+        now: Time,
+    ) -> LeaseId {
+        // What the upstream works on was sent, whatever was reported: no token may come back now and again at its end.
+        if report.result == CallResult::NotSent {
+            report.result = CallResult::Unknown;
+        }
+        self.tell_gates(old, &lease, &report, now);
+        self.settle_holds(&lease, &report, now);
+        self.leave_lane(lease.used_by, CallResult::Success, now);
+        let id = self.leases.issue(old.nonce);
+        lease.used_by = Use::Awaiting(job);
+        lease.expires = until;
+        lease.holds.clear();
+        self.leases.insert(id, lease);
+        let state = &mut self.jobs[job];
+        state.phase = Phase::Processing { lease: id };
+        if let Some(upstream) = state.upstream {
+            state.note(now, EventKind::Awaiting(upstream));
+        }
+        self.jobs.touch(job);
+        id
+    }
+
+    /// Goes on to the next upstream of the chain that admits the job, under the same lease.
+    pub fn advance(&mut self, ask: Advance, now: Time) -> Advanced {
+        let Advance { lease: id, upstream, report, failure } = ask;
+        let Some(lease) = self.leases.get(id) else { return Advanced::Stale };
+        let Use::Job(job, _) = lease.used_by else { return Advanced::Stale };
+        let Some(current) = lease.upstream else { return Advanced::Exhausted };
+        if self.upstream(current).name != upstream {
+            // Asked again: the answer was lost.
+            return Advanced::To(self.upstream(current).name.clone());
+        }
+        self.leave_failed(job, id, current, &report, now);
+        self.fail_attempt(job, failure, now);
+        self.jobs.touch(job);
+        self.go_on(job, id, now)
+    }
+
+    fn go_on(&mut self, job: JobIx, id: LeaseId, now: Time) -> Advanced {
+        let untried = self.untried(&self.jobs[job]);
+        if untried.is_empty() || self.jobs[job].is_expired(now) {
+            return Advanced::Exhausted;
+        }
+        let next = self.first_admitting(&self.jobs[job], now);
+        let Some(lease) = self.leases.remove(id) else { return Advanced::Stale };
+        match next {
+            Ok(next) => {
+                self.enter_upstream(job, id, lease.used_by, next, lease.expires, now);
+                Advanced::To(self.upstream(next).name.clone())
+            }
+            Err((_, denial)) => {
+                self.leave_lane(lease.used_by, CallResult::Success, now);
+                self.lane_of(job).processing -= 1;
+                self.jobs[job].note(now, EventKind::WaitsForRest);
+                self.wait(job, None);
+                Advanced::Waits(denial)
+            }
+        }
+    }
+
+    /// Gives back what the failed call held and remembers that this upstream was tried.
+    fn leave_failed(&mut self, job: JobIx, id: LeaseId, failed: UpstreamIx, report: &Report, now: Time) {
+        if let Some(lease) = self.leases.get(id).cloned() {
+            self.leave_upstream(id, &lease, report, now);
+        }
+        self.leases.change(id, |lease| {
+            lease.upstream = None;
+            lease.holds.clear();
+        });
+        let state = &self.jobs[job];
+        let place = self.lane(state.lane).chain(state.chain).iter().position(|upstream| *upstream == failed);
+        self.jobs[job].tried |= place.map_or(0, |place| 1 << place);
+    }
+
+    /// Makes leases last `lease` from now; says which ones still exist.
+    pub fn extend(&mut self, leases: &[LeaseId], lease: Span, now: Time) -> Vec<bool> {
+        leases.iter().map(|id| self.extend_one(*id, now + lease)).collect()
+    }
+
+    fn extend_one(&mut self, id: LeaseId, expires: Time) -> bool {
+        let Some(lease) = self.leases.extend(id, expires) else {
+            return false;
+        };
+        let (job, upstream) = (lease.used_by.job(), lease.upstream);
+        if let Some(upstream) = upstream {
+            self.upstream_mut(upstream).gates.extend(id, expires);
+        }
+        if let Some(job) = job {
+            self.jobs.touch(job);
+        }
+        true
+    }
+
+    /// Gives back everything a lease held.
+    pub(super) fn leave(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
+        self.leave_upstream(id, lease, report, now);
+        self.leave_lane(lease.used_by, report.result, now);
+    }
+
+    fn leave_upstream(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
+        self.tell_gates(id, lease, report, now);
+        self.settle_holds(lease, report, now);
+        if let Some(upstream) = lease.upstream {
+            self.upstream_mut(upstream).gates.leave();
+        }
+    }
+
+    /// Gives back the lane's slot, and its token where it is certain that nothing was sent for it.
+    fn leave_lane(&mut self, used_by: Use, result: CallResult, now: Time) {
+        let Some(lane) = used_by.lane() else { return };
+        let untried = used_by.job().is_some_and(|job| self.jobs[job].tried == 0);
+        let lane = self.lane_mut(lane);
+        lane.gates.leave();
+        lane.dirty = true;
+        if let (CallResult::NotSent, true, Some(spec)) = (result, untried, &lane.spec) {
+            lane.gates.give_back(&spec.gates, now);
+        }
+    }
+
+    fn tell_gates(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
+        let Some(upstream) = lease.upstream else { return };
+        if let Some(closure) = &report.close {
+            match closure.bucket.as_deref().and_then(|key| self.buckets.find(key)) {
+                Some(bucket) => {
+                    self.buckets[bucket].bucket.close(closure.until);
+                    self.buckets.touch(bucket);
+                }
+                None => self.upstream_mut(upstream).gates.close(closure.until),
+            }
+        }
+        let upstream = self.upstream_mut(upstream);
+        if let Some(spec) = &upstream.spec {
+            upstream.gates.report(spec, id, lease.pass, report.result, now);
+        }
+    }
+
+    fn settle_holds(&mut self, lease: &Lease, report: &Report, now: Time) {
+        for (bucket, hold) in &lease.holds {
+            let told =
+                report.costs.iter().find(|(key, _)| *key == self.buckets[*bucket].key).map(|(_, cost)| *cost);
+            let cost = match report.result {
+                CallResult::NotSent => Tokens::ZERO,
+                _ => told.unwrap_or(*hold).max(Tokens::ZERO),
+            };
+            self.buckets.settle(*bucket, *hold, cost, now);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Sweep: what time does by itself. Each step is bounded; a sweep that did not finish says "again at once".
+
+use super::Engine;
+use super::jobs::Phase;
+use super::leases::Use;
+use crate::gate::CallResult;
+use crate::ids::JobId;
+use crate::job::{DropReason, Dropped, EventKind, Failure, FailureReason};
+use crate::spec::Keep;
+use crate::table::{JobIx, LaneIx};
+use crate::time::{Span, Time};
+use crate::verbs::{MAX_BATCH, Report, Swept};
+
+/// A job that takes this many workers down with it is given up.
+const MAX_LOST: u8 = 10;
+
+impl Engine {
+    /// Takes up lost jobs, drops expired ones, lets scheduled ones in, forgets what is kept no longer.
+    pub fn sweep(&mut self, now: Time) -> Swept {
+        let mut swept = Swept { next: Time::NEVER, ..Swept::default() };
+        swept.taken_up = self.take_up_lost(MAX_BATCH, now);
+        for lane in (0..self.lanes.len()).map(|lane| LaneIx(u32::try_from(lane).unwrap_or(u32::MAX))) {
+            self.release_due(lane, MAX_BATCH, now);
+            self.drop_expired(lane, swept.drops.len() + MAX_BATCH, now, &mut swept.drops);
+            self.trim_finished(lane, now);
+            self.trim_dead(lane, now, &mut swept.dead_letters);
+            self.forget_keys(lane, now);
+            swept.next = swept.next.min(self.next_event(lane)).min(self.next_forgetting(lane, now));
+        }
+        for _ in 0..MAX_BATCH {
+            if self.buckets.forget_idle(now).is_none() {
+                break;
+            }
+        }
+        swept.next = swept.next.min(self.buckets.next_forgetting());
+        swept
+    }
+
+    /// Puts jobs whose lease ran out back to the front of their own line, at most `max`.
+    pub(super) fn take_up_lost(&mut self, max: usize, now: Time) -> Vec<JobId> {
+        let mut taken_up = Vec::new();
+        for _ in 0..max {
+            let Some(id) = self.leases.expired(now) else { break };
+            let Some(lease) = self.leases.remove(id) else {
+                break;
+            };
+            let awaited = matches!(lease.used_by, Use::Awaiting(_));
+            let result = if awaited { CallResult::TimedOut } else { CallResult::Unknown };
+            self.leave(id, &lease, &Report::from(result), now);
+            let Some(job) = lease.used_by.job() else { continue };
+            self.lane_of(job).processing -= 1;
+            taken_up.push(self.jobs[job].id);
+            self.take_up(job, awaited, now);
+        }
+        taken_up
+    }
+
+    fn take_up(&mut self, job: JobIx, awaited: bool, now: Time) {
+        let state = &mut self.jobs[job];
+        state.lost = state.lost.saturating_add(1);
+        let lost = state.lost;
+        let retries = self.lane_of(job).spec.as_ref().is_none_or(|spec| spec.retry.retries_ambiguous());
+        if !awaited && retries && lost < MAX_LOST {
+            self.jobs[job].note(now, EventKind::TakenUp);
+            self.wait(job, None);
+            return;
+        }
+        let reason = match (awaited, retries) {
+            (true, _) => "the upstream did not report back in time",
+            (_, false) => "its worker vanished; it may have been sent, and the lane does not send twice",
+            _ => "ten workers vanished with it",
+        };
+        let upstream = self.jobs[job].upstream.map(|upstream| self.upstream(upstream).name.clone());
+        let failure = Failure { reason: FailureReason::fixed(reason), code: None, at: now, upstream };
+        self.fail_attempt(job, failure, now);
+        self.die(job, now);
+    }
+
+    /// Moves jobs that are due into their lines, at most `max`. One that was scheduled lines up as if it came now.
+    pub(super) fn release_due(&mut self, lane: LaneIx, max: usize, now: Time) {
+        for _ in 0..max {
+            let first = self.lane(lane).due.first_key_value().map(|((due, _), job)| (*due, *job));
+            let Some((_, job)) = first.filter(|(due, _)| *due <= now) else {
+                return;
+            };
+            self.stop_waiting(job);
+            if self.jobs[job].attempts == 0 {
+                self.jobs[job].seq = self.lane_mut(lane).take_seq();
+            }
+            self.wait(job, None);
+        }
+    }
+
+    /// Drops expired jobs until `drops` holds `max`.
+    pub(super) fn drop_expired(&mut self, lane: LaneIx, max: usize, now: Time, drops: &mut Vec<Dropped>) {
+        while drops.len() < max
+            && let Some((_, job)) = self.lane(lane).expiry.first_key_value()
+            && self.jobs[*job].is_expired(now)
+        {
+            drops.push(self.drop_job(*job, DropReason::TtlExpired, now));
+        }
+    }
+
+    fn forget_keys(&mut self, lane: LaneIx, now: Time) {
+        for _ in 0..MAX_BATCH {
+            let Some((key, job)) = self.lane(lane).keys.expired(now) else {
+                return;
+            };
+            let alive = self
+                .jobs
+                .find(job)
+                .is_some_and(|job| !matches!(self.jobs[job].phase, Phase::Finished { .. }));
+            let keys = &mut self.lane_mut(lane).keys;
+            if alive {
+                keys.prolong(&key, now);
+            } else {
+                keys.remove(&key);
+            }
+        }
+    }
+
+    /// When something in `lane` happens by itself.
+    pub(super) fn next_event(&self, lane: LaneIx) -> Time {
+        let lane = self.lane(lane);
+        let due = lane.due.first_key_value().map(|((due, _), _)| *due);
+        // A job may still start at the very moment it expires.
+        let expiry = lane.expiry.first_key_value().map(|((at, _), _)| *at + Span::from_millis(1));
+        let events = [due, expiry, Some(self.leases.next_expiry())];
+        events.into_iter().flatten().min().unwrap_or(Time::NEVER)
+    }
+
+    fn next_forgetting(&self, lane: LaneIx, now: Time) -> Time {
+        let lane = self.lane(lane);
+        if lane.surplus_letter(now).is_some() {
+            return now;
+        }
+        let keep = lane.spec.as_ref().map_or(Keep::default(), |spec| spec.keep).span;
+        let events =
+            [lane.finished.oldest().map(|at| at + keep), lane.dead.next_expiry(), lane.keys.next_expiry()];
+        events.into_iter().flatten().min().unwrap_or(Time::NEVER)
+    }
+}

@@ -1,0 +1,167 @@
+//! The read side.
+
+use super::Engine;
+use super::jobs::{Job, Phase};
+use crate::dead_letter::DeadLetterView;
+use crate::gate::GateView;
+use crate::ids::{JobId, Name};
+use crate::job::{Event, EventKind, JobView, Level};
+use crate::lane::{EVERYONE, Lane, SATURATED, priority};
+use crate::table::{TenantIx, UpstreamIx};
+use crate::time::Time;
+use crate::tokens::Tokens;
+use crate::verbs::{LaneView, TenantView, UpstreamView};
+
+impl Engine {
+    /// A job, if it is known.
+    pub fn job(&self, id: JobId) -> Option<JobView> {
+        let job = &self.jobs[self.jobs.find(id)?];
+        let lane = self.lane(job.lane);
+        let rare = job.rare.as_deref();
+        let (due_at, lease, dropped) = match job.phase {
+            Phase::Pending { due } => (Some(due), None, None),
+            Phase::Queued { .. } => (None, None, None),
+            Phase::Processing { lease } => (None, Some(lease), None),
+            Phase::Finished { dropped, .. } => (None, None, dropped),
+        };
+        Some(JobView {
+            id,
+            lane: lane.name.clone(),
+            tenant: lane.tenants[job.tenant].name.clone(),
+            level: job.level,
+            key: rare.and_then(|rare| rare.key.clone()),
+            status: job.status(),
+            dropped,
+            created_at: job.created_at,
+            expires_at: job.expires_at,
+            due_at,
+            attempts: job.attempts,
+            upstream: job.upstream.map(|upstream| self.upstream(upstream).name.clone()),
+            lease,
+            last_failure: rare.and_then(|rare| rare.failure.clone()),
+            payload: job.payload.clone(),
+            result: rare.and_then(|rare| rare.result.clone()),
+            timeline: self.timeline(job),
+        })
+    }
+
+    fn timeline(&self, job: &Job) -> Vec<Event<Name>> {
+        let name = |upstream: UpstreamIx| self.upstream(upstream).name.clone();
+        let mut timeline = vec![Event { at: job.created_at, kind: EventKind::Accepted }];
+        let events = job.rare.iter().flat_map(|rare| &rare.timeline);
+        timeline.extend(events.map(|event| Event { at: event.at, kind: event.kind.map(name) }));
+        if let Phase::Finished { at, status, .. } = job.phase {
+            timeline.push(Event { at, kind: EventKind::Ended(status) });
+        }
+        timeline
+    }
+
+    /// All lanes.
+    pub fn lanes(&self, now: Time) -> Vec<LaneView> {
+        self.lanes.iter().map(|lane| self.view_lane(lane, now)).collect()
+    }
+
+    /// One lane.
+    pub fn lane_view(&self, name: &Name, now: Time) -> Option<LaneView> {
+        self.lane_by_name.get(name).map(|lane| self.view_lane(self.lane(*lane), now))
+    }
+
+    fn view_lane(&self, lane: &Lane, now: Time) -> LaneView {
+        let slot_free_at = self.leases.next_expiry();
+        LaneView {
+            name: lane.name.clone(),
+            paused: lane.paused,
+            queued: [0, 1, 2].map(|level: usize| lane.levels[level].queued),
+            pending: lane.due.len() as u64,
+            processing: lane.processing,
+            waiting_bytes: lane.waiting_bytes,
+            finished: lane.finished.len() as u64,
+            dead_letters: lane.dead.len() as u64,
+            totals: lane.totals,
+            gates: lane
+                .spec
+                .as_ref()
+                .map_or(Vec::new(), |spec| lane.gates.view(&spec.gates, now, slot_free_at)),
+        }
+    }
+
+    /// All upstreams.
+    pub fn upstreams(&self, now: Time) -> Vec<UpstreamView> {
+        self.upstreams.iter().filter_map(|upstream| self.upstream_view(&upstream.name, now)).collect()
+    }
+
+    /// One upstream.
+    pub fn upstream_view(&self, name: &Name, now: Time) -> Option<UpstreamView> {
+        let index = *self.upstream_by_name.get(name)?;
+        let upstream = self.upstream(index);
+        Some(UpstreamView {
+            name: name.clone(),
+            in_flight: upstream.gates.in_flight(),
+            failures: upstream.gates.breaker().failures(),
+            degraded_until: upstream.gates.breaker().degraded_until(now),
+            gates: self.upstream_gates(index, now),
+        })
+    }
+
+    pub(super) fn upstream_gates(&self, index: UpstreamIx, now: Time) -> Vec<GateView> {
+        let upstream = self.upstream(index);
+        let slot_free_at = self.leases.next_expiry();
+        upstream.spec.as_ref().map_or(Vec::new(), |spec| upstream.gates.view(spec, now, slot_free_at))
+    }
+
+    /// The balance of a scoped bucket, if anything ever took from it.
+    pub fn bucket(&self, key: &str, now: Time) -> Option<Tokens> {
+        let state = &self.buckets[self.buckets.find(key)?];
+        Some(state.bucket.balance(&state.spec, now))
+    }
+
+    /// How fair a lane is to its tenants: at most `max` of them from place `from` on, each with its place.
+    pub fn tenants(&self, lane: &Name, from: u32, max: usize) -> Vec<(u32, TenantView)> {
+        let Some(lane) = self.lane_by_name.get(lane).map(|lane| self.lane(*lane)) else {
+            return Vec::new();
+        };
+        let shown = lane.tenants.iter_from(TenantIx(from)).filter(|(_, tenant)| &*tenant.name != EVERYONE);
+        shown.take(max).map(|(index, _)| (index.0, view_tenant(lane, index))).collect()
+    }
+
+    /// One dead letter.
+    pub fn dead_letter_view(&self, lane: &Name, job: JobId) -> Option<DeadLetterView> {
+        let state = self.lane(*self.lane_by_name.get(lane)?);
+        let letter = state.dead.get(job)?.clone();
+        Some(DeadLetterView { job, lane: lane.clone(), letter })
+    }
+
+    /// Dead letters of a lane, oldest first, at most `max` after the one with cursor `after`; each with its cursor.
+    pub fn dead_letters(&self, lane: &Name, after: u64, max: usize) -> Vec<(u64, DeadLetterView)> {
+        let Some(state) = self.lane_by_name.get(lane).map(|index| self.lane(*index)) else {
+            return Vec::new();
+        };
+        let view = |(number, job, letter): (u64, JobId, &crate::DeadLetter)| {
+            (number, DeadLetterView { job, lane: lane.clone(), letter: letter.clone() })
+        };
+        state.dead.after(after).take(max).map(view).collect()
+    }
+}
+
+/// A tenant by the level at which it was last served.
+fn view_tenant(lane: &Lane, index: TenantIx) -> TenantView {
+    let tenant = &lane.tenants[index];
+    let rounds = |level: &Level| {
+        let last_turn = tenant.levels[*level as usize].last_turn;
+        last_turn.map(|last| lane.levels[*level as usize].turns.turn - last)
+    };
+    let rounds = Level::ALL.iter().filter_map(rounds).min().unwrap_or(SATURATED);
+    let in_a_row = lane
+        .levels
+        .iter()
+        .filter(|level| level.turns.current == Some(index))
+        .map(|level| level.turns.in_a_row);
+    TenantView {
+        tenant: tenant.name.clone(),
+        last_processed: tenant.last_processed,
+        rounds_without_processing: rounds,
+        current_priority: priority(rounds),
+        total_processed: tenant.processed,
+        consecutive_batch: in_a_row.max().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,110 @@
+//! Why a job waits, and until when.
+
+use super::Engine;
+use super::jobs::{Job, Phase};
+use super::leases::Use;
+use crate::gate::{NotUntil, Reason};
+use crate::ids::JobId;
+use crate::job::Level;
+use crate::lane::LineKey;
+use crate::table::UpstreamIx;
+use crate::time::{Span, Time};
+use crate::verbs::Why;
+
+/// What stands in a job's way, and where.
+struct Obstacle {
+    reason: Reason,
+    until: Time,
+    upstream: Option<UpstreamIx>,
+}
+
+impl Engine {
+    /// Why a job waits, its place, and when it will start as far as can be told.
+    pub fn why(&self, id: JobId, now: Time) -> Option<Why> {
+        let job = &self.jobs[self.jobs.find(id)?];
+        let position = self.position(job);
+        let obstacle = self.obstacle(job, position, now);
+        let waits = matches!(job.phase, Phase::Pending { .. } | Phase::Queued { .. });
+        let eta =
+            obstacle.as_ref().filter(|_| waits).and_then(|obstacle| self.eta(job, obstacle, position, now));
+        let chain = self.lane(job.lane).chain(job.chain).iter();
+        let name = |upstream: UpstreamIx| self.upstream(upstream).name.clone();
+        Some(Why {
+            status: job.status(),
+            reason: obstacle.as_ref().map(|obstacle| obstacle.reason),
+            upstream: obstacle.and_then(|obstacle| obstacle.upstream).or(job.upstream).map(name),
+            position,
+            eta,
+            will_expire: waits && eta.is_some_and(|eta| eta > job.expires_at),
+            gates: chain.map(|upstream| (name(*upstream), self.upstream_gates(*upstream, now))).collect(),
+        })
+    }
+
+    /// The first thing on the list that holds the job back.
+    fn obstacle(&self, job: &Job, position: u64, now: Time) -> Option<Obstacle> {
+        let plain = |reason, until| Some(Obstacle { reason, until, upstream: None });
+        match job.phase {
+            Phase::Finished { .. } => None,
+            Phase::Processing { lease } => {
+                let awaited =
+                    self.leases.get(lease).filter(|lease| matches!(lease.used_by, Use::Awaiting(_)))?;
+                Some(Obstacle {
+                    reason: Reason::AwaitingWebhook,
+                    until: awaited.expires,
+                    upstream: awaited.upstream,
+                })
+            }
+            _ if self.lane(job.lane).paused => plain(Reason::Paused, Time::NEVER),
+            Phase::Pending { due } if job.attempts > 0 => plain(Reason::RetryBackoff, due),
+            Phase::Pending { due } => plain(Reason::Scheduled, due),
+            Phase::Queued { .. } => {
+                if let Err(NotUntil { reason, at }) = self.lane_admits(job.lane, now) {
+                    return plain(reason, at);
+                }
+                if let Err((upstream, NotUntil { reason, at })) = self.first_admitting(job, now) {
+                    return Some(Obstacle { reason, until: at, upstream });
+                }
+                plain(if position > 0 { Reason::Behind } else { Reason::NoWorker }, now)
+            }
+        }
+    }
+
+    /// About how many jobs go first: all of higher levels, those before it in its line, and what other tenants get in
+    /// the turns until then. A formula, not a scan.
+    fn position(&self, job: &Job) -> u64 {
+        let Phase::Queued { line } = job.phase else {
+            return 0;
+        };
+        let lane = self.lane(job.lane);
+        let LineKey { level, group, .. } = *lane.lines[line].key();
+        let above: u64 = Level::ALL
+            .iter()
+            .filter(|above| **above < level)
+            .map(|above| lane.levels[*above as usize].queued)
+            .sum();
+        let own = lane.lines[line].ahead_of(job.seq);
+        let others = lane.levels[level as usize].queued.saturating_sub(lane.lines[line].len() as u64);
+        let Some(fairness) = lane.spec.as_ref().and_then(|spec| spec.fairness.as_ref()) else {
+            return above + own;
+        };
+        let tenant = &lane.tenants[lane.lines[line].key().tenant];
+        let turns = own / u64::from(fairness.quota(&tenant.name)) + 1;
+        let neighbours = lane.levels[level as usize].turns.ready_in(group).saturating_sub(1);
+        above + own + others.min(turns * neighbours * u64::from(fairness.batch()))
+    }
+
+    fn eta(&self, job: &Job, obstacle: &Obstacle, position: u64, now: Time) -> Option<Time> {
+        if obstacle.until == Time::NEVER {
+            return None;
+        }
+        let lane = self.lane(job.lane);
+        let upstream = obstacle.upstream.or_else(|| self.untried(job).first().copied());
+        let allowed = upstream.map_or(0, |upstream| {
+            let upstream = self.upstream(upstream);
+            upstream.spec.as_ref().map_or(0, |spec| upstream.gates.interval_us(spec))
+        });
+        let interval_us = allowed.max(lane.tempo.interval_us());
+        let wait = Span::from_millis(interval_us.saturating_mul(position) / 1_000);
+        Some(obstacle.until.max(now) + wait)
+    }
+}

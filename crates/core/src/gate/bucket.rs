@@ -1,0 +1,248 @@
+//! Token bucket: a balance that refills continuously up to a capacity.
+//!
+//! Admission takes a hold; the answer settles it to the real cost, which may leave a debt that nothing passes
+//! until it is paid. Amounts are integers (millionths) and the refill keeps its remainder, so no fraction is
+//! lost or minted, however often the bucket is looked at.
+
+use serde::{Deserialize, Serialize};
+
+use super::{NotUntil, Reason};
+use crate::error::{SpecError, positive};
+use crate::time::{Span, Time};
+use crate::tokens::Tokens;
+
+/// Capacity and refill of a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct BucketSpec {
+    capacity: Tokens,
+    /// Refill in lowest terms: so many micro-tokens each so many milliseconds. Lowest terms keep the products
+    /// of long idle times small enough for doubles (2^53), which is what Lua has.
+    refill_micro: u64,
+    refill_ms: u64,
+}
+
+impl BucketSpec {
+    /// A bucket of `capacity` tokens that gains `refill` tokens every `per`.
+    pub fn new(capacity: u32, refill: u32, per: Span) -> Result<Self, SpecError> {
+        positive("capacity", capacity)?;
+        positive("refill", refill)?;
+        positive("refill", per)?;
+        let micro = u64::from(refill) * 1_000_000;
+        let divisor = greatest_common_divisor(micro, per.as_millis());
+        Ok(Self {
+            capacity: Tokens::whole(capacity),
+            refill_micro: micro / divisor,
+            refill_ms: per.as_millis() / divisor,
+        })
+    }
+
+    /// What the bucket holds when full.
+    pub const fn capacity(&self) -> Tokens {
+        self.capacity
+    }
+
+    /// How long it takes to gain `amount`, rounded up.
+    pub fn time_to_gain(&self, amount: Tokens) -> Span {
+        let micro = u128::from(amount.as_micro().max(0).unsigned_abs());
+        let ms = (micro * u128::from(self.refill_ms)).div_ceil(u128::from(self.refill_micro));
+        Span::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
+    }
+
+    /// `hold` if this bucket can ever give so much at once.
+    pub fn check_hold(&self, hold: Tokens) -> Result<Tokens, SpecError> {
+        positive("hold", hold)?;
+        if hold > self.capacity {
+            let problem = "is more than the bucket's capacity, so it could never be taken";
+            return Err(SpecError::new("hold", problem));
+        }
+        Ok(hold)
+    }
+}
+
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+/// The balance of one bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bucket {
+    balance: Tokens,
+    /// When `balance` was right; never moves back, so a clock that does mints nothing.
+    at: Time,
+    /// The part of a micro-token gained so far, in `1 / refill_ms`.
+    remainder: u64,
+    /// Closed by the upstream's own word until then.
+    closed_until: Time,
+}
+
+impl Bucket {
+    /// A bucket nobody took from yet.
+    pub fn full(spec: &BucketSpec, now: Time) -> Self {
+        Self { balance: spec.capacity, at: now, remainder: 0, closed_until: Time::default() }
+    }
+
+    /// What it holds at `now`.
+    pub fn balance(&self, spec: &BucketSpec, now: Time) -> Tokens {
+        self.refilled(spec, now).balance
+    }
+
+    /// Whether it would be the same if it had never been touched.
+    pub fn is_untouched(&self, spec: &BucketSpec, now: Time) -> bool {
+        self.closed_until <= now && self.balance(spec, now) >= spec.capacity
+    }
+
+    /// Whether `hold` may be taken at `now`.
+    pub fn admits(&self, spec: &BucketSpec, hold: Tokens, now: Time) -> Result<(), NotUntil> {
+        if self.closed_until > now {
+            return Err(NotUntil::new(Reason::UpstreamRetryAfter, self.closed_until));
+        }
+        let bucket = self.refilled(spec, now);
+        if bucket.balance >= hold {
+            Ok(())
+        } else {
+            Err(NotUntil::new(Reason::RateLimit, bucket.when(spec, hold)))
+        }
+    }
+
+    /// Takes `hold`.
+    pub fn take(&mut self, spec: &BucketSpec, hold: Tokens, now: Time) {
+        *self = self.refilled(spec, now);
+        self.balance = self.balance - hold;
+    }
+
+    /// Replaces a hold by the real cost: too much comes back, too little becomes debt.
+    pub fn settle(&mut self, spec: &BucketSpec, hold: Tokens, cost: Tokens, now: Time) {
+        *self = self.refilled(spec, now);
+        self.balance = self.balance + hold - cost;
+        if self.balance >= spec.capacity {
+            // A full bucket holds no fraction on top.
+            (self.balance, self.remainder) = (spec.capacity, 0);
+        }
+    }
+
+    /// Until when the upstream's word keeps it closed.
+    pub const fn closed_until(&self) -> Time {
+        self.closed_until
+    }
+
+    /// Lets nothing pass before `until`.
+    pub fn close(&mut self, until: Time) {
+        self.closed_until = self.closed_until.max(until);
+    }
+
+    /// The balance cut to what `spec` can hold, after a change of rules.
+    pub(crate) fn fit(&mut self, spec: &BucketSpec) {
+        self.balance = self.balance.min(spec.capacity);
+        self.remainder = self.remainder.min(spec.refill_ms - 1);
+    }
+
+    /// When `hold` will be there if nothing else is taken; `self` is refilled already.
+    fn when(&self, spec: &BucketSpec, hold: Tokens) -> Time {
+        let missing = u128::from((hold - self.balance).as_micro().max(0).unsigned_abs());
+        let parts = (missing * u128::from(spec.refill_ms)).saturating_sub(u128::from(self.remainder));
+        let ms = parts.div_ceil(u128::from(spec.refill_micro));
+        self.at + Span::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
+    }
+
+    fn refilled(&self, spec: &BucketSpec, now: Time) -> Bucket {
+        let elapsed = now.since(self.at).as_millis();
+        if elapsed == 0 {
+            return *self;
+        }
+        let parts = u128::from(elapsed) * u128::from(spec.refill_micro) + u128::from(self.remainder);
+        let gained = i64::try_from(parts / u128::from(spec.refill_ms)).unwrap_or(i64::MAX);
+        let balance = self.balance + Tokens::from_micro(gained);
+        if balance >= spec.capacity {
+            return Bucket { balance: spec.capacity, at: now, remainder: 0, ..*self };
+        }
+        let remainder = u64::try_from(parts % u128::from(spec.refill_ms)).unwrap_or(0);
+        Bucket { balance, at: now, remainder, ..*self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::from_millis(1_000_000 + ms)
+    }
+
+    fn grants(spec: &BucketSpec, bucket: &mut Bucket, calls: usize, now: Time) -> usize {
+        (0..calls)
+            .filter(|_| {
+                let admitted = bucket.admits(spec, Tokens::ONE, now).is_ok();
+                if admitted {
+                    bucket.take(spec, Tokens::ONE, now);
+                }
+                admitted
+            })
+            .count()
+    }
+
+    #[test]
+    fn fifteen_calls_against_ten_per_second_burst_ten_give_exactly_ten() {
+        let spec = BucketSpec::new(10, 10, Span::from_secs(1)).unwrap();
+        let mut bucket = Bucket::full(&spec, at(0));
+        assert_eq!(grants(&spec, &mut bucket, 15, at(0)), 10);
+        assert_eq!(grants(&spec, &mut bucket, 15, at(100)), 1);
+        assert_eq!(
+            bucket.admits(&spec, Tokens::ONE, at(100)),
+            Err(NotUntil::new(Reason::RateLimit, at(200)))
+        );
+    }
+
+    #[test]
+    fn forty_a_day_keeps_every_fraction_however_often_it_is_looked_at() {
+        let spec = BucketSpec::new(200, 40, Span::from_secs(86_400)).unwrap();
+        let mut bucket = Bucket::full(&spec, at(0));
+        bucket.take(&spec, Tokens::whole(200), at(0));
+        for ms in (0..86_400_000).step_by(7_919) {
+            bucket.settle(&spec, Tokens::ZERO, Tokens::ZERO, at(ms));
+        }
+        assert_eq!(bucket.balance(&spec, at(86_400_000)), Tokens::whole(40));
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_mints_nothing() {
+        let spec = BucketSpec::new(10, 10, Span::from_secs(1)).unwrap();
+        let mut bucket = Bucket::full(&spec, at(5_000));
+        assert_eq!(grants(&spec, &mut bucket, 20, at(5_000)), 10);
+        assert_eq!(grants(&spec, &mut bucket, 20, at(0)), 0);
+        assert_eq!(grants(&spec, &mut bucket, 20, at(5_000)), 0);
+    }
+
+    #[test]
+    fn a_cost_above_the_hold_is_debt_that_must_be_paid_first() {
+        let spec = BucketSpec::new(100, 2, Span::from_secs(60)).unwrap();
+        let mut bucket = Bucket::full(&spec, at(0));
+        for _ in 0..10 {
+            bucket.take(&spec, Tokens::ONE, at(0));
+            bucket.settle(&spec, Tokens::ONE, Tokens::whole(20), at(0));
+        }
+        assert_eq!(bucket.balance(&spec, at(0)), Tokens::whole(100) - Tokens::whole(200));
+        let opens = at(101 * 30_000);
+        assert_eq!(bucket.admits(&spec, Tokens::ONE, at(0)), Err(NotUntil::new(Reason::RateLimit, opens)));
+        assert_eq!(bucket.admits(&spec, Tokens::ONE, opens), Ok(()));
+    }
+
+    #[test]
+    fn a_returned_hold_never_lifts_the_balance_above_capacity() {
+        let spec = BucketSpec::new(10, 10, Span::from_secs(1)).unwrap();
+        let mut bucket = Bucket::full(&spec, at(0));
+        bucket.take(&spec, Tokens::whole(5), at(0));
+        bucket.settle(&spec, Tokens::whole(5), Tokens::ZERO, at(60_000));
+        assert_eq!(bucket.balance(&spec, at(60_000)), Tokens::whole(10));
+    }
+
+    #[test]
+    fn rates_of_zero_and_holds_above_capacity_are_refused_by_name() {
+        assert_eq!(BucketSpec::new(0, 1, Span::from_secs(1)).unwrap_err().field, "capacity");
+        assert_eq!(BucketSpec::new(1, 0, Span::from_secs(1)).unwrap_err().field, "refill");
+        assert_eq!(BucketSpec::new(1, 1, Span::ZERO).unwrap_err().field, "refill");
+        let spec = BucketSpec::new(5, 1, Span::from_secs(1)).unwrap();
+        assert_eq!(spec.check_hold(Tokens::whole(6)).unwrap_err().field, "hold");
+        assert_eq!(spec.check_hold(Tokens::ZERO).unwrap_err().field, "hold");
+        assert_eq!(spec.check_hold(Tokens::whole(5)), Ok(Tokens::whole(5)));
+    }
+}

@@ -1,0 +1,110 @@
+//! Cooldown: after errors in a row an upstream rests, longer each time.
+
+use serde::{Deserialize, Serialize};
+
+use super::{CallResult, NotUntil, Reason};
+use crate::error::{SpecError, positive};
+use crate::time::{Span, Time};
+
+/// Errors older than this are forgotten.
+const FORGET_AFTER: Span = Span::from_secs(600);
+
+/// How long to rest after the first, second, … error in a row; the last one serves for all that follow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CooldownSpec(Box<[Span]>);
+
+impl CooldownSpec {
+    /// A ladder of rests.
+    pub fn new(ladder: &[Span]) -> Result<Self, SpecError> {
+        if ladder.is_empty() {
+            return Err(SpecError::new(
+                "cooldown",
+                "needs at least one duration, such as [\"10s\", \"30s\"]",
+            ));
+        }
+        for rest in ladder {
+            positive("cooldown", *rest)?;
+        }
+        Ok(Self(ladder.into()))
+    }
+}
+
+/// The errors so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Cooldown {
+    errors: u32,
+    last_error: Time,
+    hot_until: Time,
+}
+
+impl Cooldown {
+    /// Errors in a row.
+    pub const fn errors(&self) -> u32 {
+        self.errors
+    }
+
+    /// Whether it has cooled down.
+    pub fn admits(&self, now: Time) -> Result<(), NotUntil> {
+        if self.hot_until > now { Err(NotUntil::new(Reason::Cooldown, self.hot_until)) } else { Ok(()) }
+    }
+
+    /// Counts what a call told.
+    pub fn report(&mut self, spec: &CooldownSpec, result: CallResult, now: Time) {
+        if matches!(result, CallResult::Success | CallResult::Rejected) {
+            *self = Self::default();
+        } else if result.is_error() {
+            if now.since(self.last_error) >= FORGET_AFTER {
+                self.errors = 0;
+            }
+            self.errors = self.errors.saturating_add(1);
+            self.last_error = now;
+            let step = (self.errors as usize).min(spec.0.len()) - 1;
+            self.hot_until = self.hot_until.max(now + spec.0[step]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Time {
+        Time::from_millis((10_000 + secs) * 1_000)
+    }
+
+    fn ladder() -> CooldownSpec {
+        CooldownSpec::new(&[10, 30, 60, 120].map(Span::from_secs)).unwrap()
+    }
+
+    #[test]
+    fn the_ladder_is_10_30_60_120_seconds_and_stays_there() {
+        let mut cooldown = Cooldown::default();
+        let mut now = at(0);
+        for rest in [10, 30, 60, 120, 120, 120] {
+            cooldown.report(&ladder(), CallResult::Throttled, now);
+            let open = now + Span::from_secs(rest);
+            assert_eq!(cooldown.admits(now), Err(NotUntil::new(Reason::Cooldown, open)));
+            assert_eq!(cooldown.admits(open), Ok(()));
+            now = open;
+        }
+    }
+
+    #[test]
+    fn success_resets_and_old_errors_are_forgotten() {
+        let mut cooldown = Cooldown::default();
+        cooldown.report(&ladder(), CallResult::Failed, at(0));
+        cooldown.report(&ladder(), CallResult::Failed, at(20));
+        cooldown.report(&ladder(), CallResult::Success, at(50));
+        assert_eq!((cooldown.errors(), cooldown.admits(at(50))), (0, Ok(())));
+        cooldown.report(&ladder(), CallResult::TimedOut, at(60));
+        cooldown.report(&ladder(), CallResult::NotSent, at(61));
+        cooldown.report(&ladder(), CallResult::TimedOut, at(660));
+        assert_eq!(cooldown.errors(), 1);
+    }
+
+    #[test]
+    fn an_empty_ladder_is_refused() {
+        assert_eq!(CooldownSpec::new(&[]).unwrap_err().field, "cooldown");
+        assert_eq!(CooldownSpec::new(&[Span::ZERO]).unwrap_err().field, "cooldown");
+    }
+}

@@ -1,0 +1,267 @@
+//! The gates of one lane or upstream, asked together.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Breaker, BreakerSpec, Bucket, BucketSpec, CallResult, Cooldown, CooldownSpec, NotUntil, Pace, PaceSpec,
+    Reason, Window, WindowSpec,
+};
+use crate::error::{SpecError, positive};
+use crate::ids::LeaseId;
+use crate::time::Time;
+use crate::tokens::Tokens;
+
+/// The rules of one lane or upstream; what is absent does not limit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct GateSpecs {
+    /// `breaker`.
+    pub breaker: Option<BreakerSpec>,
+    /// `cooldown`.
+    pub cooldown: Option<CooldownSpec>,
+    /// `rpm`.
+    pub window: Option<WindowSpec>,
+    /// `rate` and `burst`.
+    pub bucket: Option<BucketSpec>,
+    /// `pace`.
+    pub pace: Option<PaceSpec>,
+    slots: Option<u32>,
+}
+
+impl GateSpecs {
+    /// The same with at most `slots` calls at a time; `field` is how the config calls that limit.
+    pub fn with_slots(mut self, field: &str, slots: u32) -> Result<Self, SpecError> {
+        self.slots = Some(positive(field, slots)?);
+        Ok(self)
+    }
+
+    /// At most so many at a time.
+    pub const fn slots(&self) -> Option<u32> {
+        self.slots
+    }
+}
+
+/// What an admitted call must remember for its report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Pass {
+    generation: u32,
+}
+
+/// The state of the gates.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Gates {
+    breaker: Breaker,
+    cooldown: Cooldown,
+    window: Window,
+    bucket: Option<Bucket>,
+    pace: Option<Pace>,
+    closed_until: Time,
+    /// How many leases hold a slot here. The engine's lease table is the set, with expiry; this is its size,
+    /// counted anew at every start, so that it cannot leak.
+    #[serde(skip)]
+    in_flight: u32,
+}
+
+/// One gate as seen from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateView {
+    /// The word with which it denies.
+    pub reason: Reason,
+    /// Until when it denies, if it does.
+    pub denies_until: Option<Time>,
+    /// What is used (starts, slots, failures, errors) or left (micro-tokens), or the interval in ms.
+    pub level: i64,
+    /// What `level` is measured against, if anything.
+    pub limit: Option<i64>,
+}
+
+impl Gates {
+    /// Whether all gates admit a call at `now`; if not, the one that opens last. `slot_free_at` is when a slot comes
+    /// back by itself if no call ends before.
+    pub fn admits(&self, spec: &GateSpecs, now: Time, slot_free_at: Time) -> Result<(), NotUntil> {
+        let verdicts = [
+            self.closure(now),
+            spec.breaker.as_ref().map_or(Ok(()), |rule| self.breaker.admits(rule, now)),
+            spec.cooldown.as_ref().map_or(Ok(()), |_| self.cooldown.admits(now)),
+            self.slots(spec, slot_free_at),
+            spec.window.as_ref().map_or(Ok(()), |rule| self.window.admits(rule, now)),
+            self.own_bucket(spec, now),
+            self.pace.filter(|_| spec.pace.is_some()).map_or(Ok(()), |pace| pace.admits(now)),
+        ];
+        let last = verdicts.into_iter().filter_map(Result::err).max_by_key(|denial| denial.at);
+        last.map_or(Ok(()), Err)
+    }
+
+    /// Takes what one call takes. Only after [`Gates::admits`] said yes.
+    pub fn take(&mut self, spec: &GateSpecs, lease: LeaseId, lease_expires: Time, now: Time) -> Pass {
+        self.in_flight += 1;
+        if spec.breaker.is_some() {
+            self.breaker.take(lease, lease_expires, now);
+        }
+        if let Some(rule) = &spec.window {
+            self.window.take(rule, now);
+        }
+        if let Some(rule) = &spec.bucket {
+            self.bucket.get_or_insert_with(|| Bucket::full(rule, now)).take(rule, Tokens::ONE, now);
+        }
+        if let Some(rule) = &spec.pace {
+            self.pace.get_or_insert_with(|| Pace::new(rule)).take(now);
+        }
+        Pass { generation: self.breaker.generation() }
+    }
+
+    /// Counts what the call under `lease` told.
+    pub fn report(&mut self, spec: &GateSpecs, lease: LeaseId, pass: Pass, result: CallResult, now: Time) {
+        if let Some(rule) = &spec.breaker {
+            self.breaker.report(rule, lease, pass.generation, result, now);
+        }
+        if result == CallResult::NotSent {
+            self.give_back(spec, now);
+        }
+        self.adapt(spec, result, now);
+    }
+
+    /// Gives back the token of a call that was never sent.
+    pub(crate) fn give_back(&mut self, spec: &GateSpecs, now: Time) {
+        if let (Some(rule), Some(bucket)) = (&spec.bucket, &mut self.bucket) {
+            bucket.settle(rule, Tokens::ONE, Tokens::ZERO, now);
+        }
+    }
+
+    /// Counts what a caller without a lease tells.
+    pub fn record(&mut self, spec: &GateSpecs, result: CallResult, now: Time) {
+        if let Some(rule) = &spec.breaker {
+            self.breaker.record(rule, result, now);
+        }
+        self.adapt(spec, result, now);
+    }
+
+    fn adapt(&mut self, spec: &GateSpecs, result: CallResult, now: Time) {
+        if let Some(rule) = &spec.cooldown {
+            self.cooldown.report(rule, result, now);
+        }
+        if let (Some(rule), Some(pace)) = (&spec.pace, &mut self.pace) {
+            pace.report(rule, result);
+        }
+    }
+
+    /// Gives a slot back.
+    pub fn leave(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// Takes a slot for a lease found at start-up.
+    pub(crate) fn reenter(&mut self) {
+        self.in_flight += 1;
+    }
+
+    /// Moves what ends with the lease.
+    pub fn extend(&mut self, lease: LeaseId, lease_expires: Time) {
+        self.breaker.extend(lease, lease_expires);
+    }
+
+    /// The upstream's own word: nothing before `until`.
+    pub fn close(&mut self, until: Time) {
+        self.closed_until = self.closed_until.max(until);
+    }
+
+    /// The breaker, for those who only want that.
+    pub const fn breaker(&self) -> &Breaker {
+        &self.breaker
+    }
+
+    /// Calls that hold a slot now.
+    pub const fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// The least time between two starts that pace, window and bucket allow in the long run, in microseconds.
+    pub fn interval_us(&self, spec: &GateSpecs) -> u64 {
+        let pace = self
+            .pace
+            .filter(|_| spec.pace.is_some())
+            .map_or(0, |pace| pace.interval().as_millis().saturating_mul(1_000));
+        let window = spec.window.map_or(0, |rule| 60_000_000 / u64::from(rule.limit()));
+        let bucket =
+            spec.bucket.map_or(0, |rule| rule.time_to_gain(Tokens::ONE).as_millis().saturating_mul(1_000));
+        pace.max(window).max(bucket)
+    }
+
+    /// Fits the state to changed rules.
+    pub(crate) fn fit(&mut self, spec: &GateSpecs) {
+        match (&spec.bucket, &mut self.bucket) {
+            (Some(rule), Some(bucket)) => bucket.fit(rule),
+            _ => self.bucket = None,
+        }
+        match (&spec.pace, &mut self.pace) {
+            // No call told anything: a changed interval is within the new bounds again.
+            (Some(rule), Some(pace)) => pace.report(rule, CallResult::NotSent),
+            _ => self.pace = None,
+        }
+    }
+
+    /// Every configured gate.
+    pub fn view(&self, spec: &GateSpecs, now: Time, slot_free_at: Time) -> Vec<GateView> {
+        let mut views = Vec::new();
+        let mut add = |reason, verdict: Result<(), NotUntil>, level: i64, limit: Option<i64>| {
+            views.push(GateView {
+                reason,
+                denies_until: verdict.err().map(|denial| denial.at),
+                level,
+                limit,
+            });
+        };
+        if let Some(rule) = &spec.breaker {
+            let failures = i64::from(self.breaker.failures());
+            add(Reason::CircuitOpen, self.breaker.admits(rule, now), failures, None);
+        }
+        if spec.cooldown.is_some() {
+            add(Reason::Cooldown, self.cooldown.admits(now), i64::from(self.cooldown.errors()), None);
+        }
+        if let Some(limit) = spec.slots {
+            let used = i64::from(self.in_flight);
+            add(Reason::Concurrency, self.slots(spec, slot_free_at), used, Some(i64::from(limit)));
+        }
+        if let Some(rule) = &spec.window {
+            let used = i64::from(self.window.count(rule, now));
+            add(Reason::Window, self.window.admits(rule, now), used, Some(i64::from(rule.limit())));
+        }
+        if let Some(rule) = &spec.bucket {
+            let left = self.bucket.map_or(rule.capacity(), |bucket| bucket.balance(rule, now));
+            add(
+                Reason::RateLimit,
+                self.own_bucket(spec, now),
+                left.as_micro(),
+                Some(rule.capacity().as_micro()),
+            );
+        }
+        if let (Some(_), Some(pace)) = (&spec.pace, &self.pace) {
+            let interval = i64::try_from(pace.interval().as_millis()).unwrap_or(i64::MAX);
+            add(Reason::Pace, pace.admits(now), interval, None);
+        }
+        if self.closed_until > now {
+            add(Reason::UpstreamRetryAfter, self.closure(now), 0, None);
+        }
+        views
+    }
+
+    fn closure(&self, now: Time) -> Result<(), NotUntil> {
+        if self.closed_until > now {
+            return Err(NotUntil::new(Reason::UpstreamRetryAfter, self.closed_until));
+        }
+        Ok(())
+    }
+
+    fn slots(&self, spec: &GateSpecs, slot_free_at: Time) -> Result<(), NotUntil> {
+        if spec.slots.is_some_and(|limit| self.in_flight >= limit) {
+            return Err(NotUntil::new(Reason::Concurrency, slot_free_at));
+        }
+        Ok(())
+    }
+
+    fn own_bucket(&self, spec: &GateSpecs, now: Time) -> Result<(), NotUntil> {
+        match (&spec.bucket, &self.bucket) {
+            (Some(rule), Some(bucket)) => bucket.admits(rule, Tokens::ONE, now),
+            _ => Ok(()),
+        }
+    }
+}

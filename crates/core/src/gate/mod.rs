@@ -1,0 +1,120 @@
+//! Gates: whatever can say "not now, try at T".
+//!
+//! Each gate is a rule (`…Spec`, valid by construction) and a small state. A denial is a value that knows its
+//! reason and its time. [`Gates`] puts those of one lane or upstream together: one admission asks all of them
+//! before it takes from any.
+
+mod breaker;
+mod bucket;
+mod cooldown;
+mod gates;
+mod pace;
+mod window;
+
+pub use breaker::{Breaker, BreakerSpec, BreakerState};
+pub use bucket::{Bucket, BucketSpec};
+pub use cooldown::{Cooldown, CooldownSpec};
+pub use gates::{GateSpecs, GateView, Gates, Pass};
+pub use pace::{Pace, PaceSpec};
+use serde::{Deserialize, Serialize};
+pub use window::{Window, WindowSpec};
+
+use crate::time::Time;
+
+/// Why a job waits: a closed list, the same words in the API and as metric labels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Reason {
+    /// The lane is paused.
+    Paused,
+    /// The job was asked to start later.
+    Scheduled,
+    /// The job failed and waits for its next attempt.
+    RetryBackoff,
+    /// Other jobs are before it.
+    Behind,
+    /// The upstream takes one start per interval.
+    Pace,
+    /// A token bucket has too little.
+    RateLimit,
+    /// The limit of starts per window is reached.
+    Window,
+    /// All slots are taken.
+    Concurrency,
+    /// The upstream cools down after errors.
+    Cooldown,
+    /// The breaker is open, or its probes are out.
+    CircuitOpen,
+    /// The upstream itself said to wait.
+    UpstreamRetryAfter,
+    /// An equal request is under way and will answer this one too.
+    Coalesced,
+    /// The upstream works on it and will call back.
+    AwaitingWebhook,
+    /// Nothing stands in its way but a worker.
+    NoWorker,
+    /// The store cannot be reached.
+    StoreUnavailable,
+}
+
+impl Reason {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Reason::Paused => "paused",
+            Reason::Scheduled => "scheduled",
+            Reason::RetryBackoff => "retry_backoff",
+            Reason::Behind => "behind",
+            Reason::Pace => "pace",
+            Reason::RateLimit => "rate_limit",
+            Reason::Window => "window",
+            Reason::Concurrency => "concurrency",
+            Reason::Cooldown => "cooldown",
+            Reason::CircuitOpen => "circuit_open",
+            Reason::UpstreamRetryAfter => "upstream_retry_after",
+            Reason::Coalesced => "coalesced",
+            Reason::AwaitingWebhook => "awaiting_webhook",
+            Reason::NoWorker => "no_worker",
+            Reason::StoreUnavailable => "store_unavailable",
+        }
+    }
+}
+
+/// A denial: not before `at`, because of `reason`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotUntil {
+    /// What says no.
+    pub reason: Reason,
+    /// When it may say yes; [`Time::NEVER`] if only an event can tell.
+    pub at: Time,
+}
+
+impl NotUntil {
+    pub(crate) const fn new(reason: Reason, at: Time) -> Self {
+        Self { reason, at }
+    }
+}
+
+/// What one call told about the upstream it went to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum CallResult {
+    /// It answered as wished.
+    Success,
+    /// It answered that the request itself is wrong: the upstream is well.
+    Rejected,
+    /// It said "too many requests".
+    Throttled,
+    /// It failed: a 5xx, a broken connection.
+    Failed,
+    /// It did not answer in time.
+    TimedOut,
+    /// The call was never made.
+    NotSent,
+    /// Nobody knows: its worker vanished. It may have been sent.
+    Unknown,
+}
+
+impl CallResult {
+    const fn is_error(self) -> bool {
+        matches!(self, CallResult::Throttled | CallResult::Failed | CallResult::TimedOut)
+    }
+}

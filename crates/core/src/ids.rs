@@ -1,0 +1,158 @@
+//! Names and identities.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::SpecError;
+
+/// The name of a lane or an upstream: part of metrics, keys and paths, so its letters are few.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Name(Arc<str>);
+
+impl Name {
+    const MAX_LEN: usize = 64;
+
+    /// A name of letters, digits, `-`, `_` and `.`, at most 64 of them.
+    pub fn new(name: &str) -> Result<Self, SpecError> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if name.is_empty() || name.len() > Self::MAX_LEN || !name.chars().all(allowed) {
+            let problem = format!("{name:?} must be 1 to 64 letters, digits, '-', '_' or '.'");
+            return Err(SpecError::new("name", problem));
+        }
+        Ok(Name(name.into()))
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A job's identity, chosen by whoever enqueues it, so that a repeated call is recognised.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct JobId(pub u128);
+
+impl JobId {
+    pub(crate) fn halves(self) -> [u64; 2] {
+        [self.0 >> 64, self.0 & u128::from(u64::MAX)].map(|half| u64::try_from(half).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "JobId({self})")
+    }
+}
+
+/// Written like a UUID.
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hex = format!("{:032x}", self.0);
+        write!(f, "{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+}
+
+impl FromStr for JobId {
+    type Err = SpecError;
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let hex: String = text.chars().filter(|c| *c != '-').collect();
+        let bad = || SpecError::new("jobId", format!("{text:?} is not a job id (32 hexadecimal digits)"));
+        if hex.len() != 32 || hex.starts_with('+') {
+            return Err(bad());
+        }
+        u128::from_str_radix(&hex, 16).map(JobId).map_err(|_| bad())
+    }
+}
+
+/// A worker's fenced right to run one job, or to make one call of its own.
+///
+/// A number alone could be issued twice after a restore; the store's epoch and the worker's nonce make it unique.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LeaseId {
+    /// How often the store was opened before.
+    pub epoch: u32,
+    /// Counts up within the store's life.
+    pub number: u64,
+    /// Chosen by the worker that asked.
+    pub nonce: u32,
+}
+
+impl fmt::Debug for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LeaseId({self})")
+    }
+}
+
+impl fmt::Display for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}-{:x}-{:x}", self.epoch, self.number, self.nonce)
+    }
+}
+
+impl FromStr for LeaseId {
+    type Err = SpecError;
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let mut parts = text.split('-').map(|part| u64::from_str_radix(part, 16).ok());
+        let mut next = || parts.next().flatten();
+        let fields = (next(), next(), next(), parts.next());
+        if let (Some(epoch), Some(number), Some(nonce), None) = fields
+            && let (Ok(epoch), Ok(nonce)) = (u32::try_from(epoch), u32::try_from(nonce))
+        {
+            return Ok(LeaseId { epoch, number, nonce });
+        }
+        Err(SpecError::new("leaseId", format!("{text:?} is not a lease id")))
+    }
+}
+
+/// A well-mixed hash of numbers, the same on every machine and in every version.
+pub(crate) fn mix(values: &[u64]) -> u64 {
+    values.iter().fold(0x9e37_79b9_7f4a_7c15, |state, value| {
+        let mut x = (state ^ value).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    })
+}
+
+/// A stable fingerprint of bytes (FNV-1a), to tell a repeated payload from another one.
+pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_survive_being_written_and_read() {
+        let job = JobId(0x0192_f3a4_0000_7000_8000_0000_0000_002a);
+        assert_eq!(job.to_string(), "0192f3a4-0000-7000-8000-00000000002a");
+        assert_eq!(job.to_string().parse(), Ok(job));
+        let lease = LeaseId { epoch: 3, number: u64::MAX, nonce: 0xbeef };
+        assert_eq!(lease.to_string().parse(), Ok(lease));
+    }
+
+    #[test]
+    fn bad_ids_and_names_are_refused() {
+        for bad in ["", "xyz", "0192f3a4", "+192f3a4000070008000000000000002a"] {
+            assert!(bad.parse::<JobId>().is_err(), "{bad}");
+        }
+        for bad in ["", "1-2", "1-2-3-4", "100000000-1-1", "g-1-1"] {
+            assert!(bad.parse::<LeaseId>().is_err(), "{bad}");
+        }
+        for bad in ["", "a b", "a:b", "ção", &"x".repeat(65)] {
+            assert!(Name::new(bad).is_err(), "{bad}");
+        }
+    }
+}

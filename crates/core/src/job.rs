@@ -1,0 +1,285 @@
+//! Jobs: what comes in, what they become, what is shown of them.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::SpecError;
+use crate::gate::BucketSpec;
+use crate::ids::{JobId, LeaseId, Name};
+use crate::time::{Span, Time};
+use crate::tokens::Tokens;
+
+/// The request or message a job carries, or the result it left; the engine does not look inside.
+pub type Payload = Arc<[u8]>;
+
+/// Priority: high before normal before low, always.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub enum Level {
+    /// Served first.
+    High,
+    /// Where a job goes that says nothing.
+    #[default]
+    Normal,
+    /// Served last, evicted first.
+    Low,
+}
+
+impl Level {
+    /// In the order in which they are served.
+    pub const ALL: [Level; 3] = [Level::High, Level::Normal, Level::Low];
+
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Level::High => "high",
+            Level::Normal => "normal",
+            Level::Low => "low",
+        }
+    }
+}
+
+/// Tokens a job takes from a scoped bucket when it goes to `upstream`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Hold {
+    pub(crate) upstream: Name,
+    pub(crate) bucket: Arc<str>,
+    pub(crate) spec: BucketSpec,
+    pub(crate) tokens: Tokens,
+}
+
+impl Hold {
+    /// Takes `tokens` from the bucket with key `bucket`, which must be able to hold them.
+    pub fn new(upstream: Name, bucket: &str, spec: BucketSpec, tokens: Tokens) -> Result<Self, SpecError> {
+        if bucket.is_empty() {
+            return Err(SpecError::new("bucket", "the key must not be empty"));
+        }
+        Ok(Self { upstream, bucket: bucket.into(), spec, tokens: spec.check_hold(tokens)? })
+    }
+}
+
+/// A job to enqueue.
+#[derive(Debug, Clone)]
+pub struct NewJob {
+    /// Chosen by the caller; the same id again is the same job again.
+    pub id: JobId,
+    /// Where it queues.
+    pub lane: Name,
+    /// Whose it is.
+    pub tenant: Arc<str>,
+    /// How urgent it is.
+    pub level: Level,
+    /// What is to be sent.
+    pub payload: Payload,
+    /// `id` (outboxId) or `Idempotency-Key`, unique per lane.
+    pub key: Option<Arc<str>>,
+    /// How long it may wait, if not as long as the lane says.
+    pub ttl: Option<Span>,
+    /// How long to hold it back first.
+    pub delay: Span,
+    /// The upstreams it may use, if not those of the lane.
+    pub chain: Option<Vec<Name>>,
+    /// What it takes from scoped buckets.
+    pub holds: Vec<Hold>,
+}
+
+impl NewJob {
+    /// A job of normal priority under the lane's own rules.
+    pub fn new(id: JobId, lane: Name, tenant: &str, payload: impl Into<Payload>) -> Self {
+        Self {
+            id,
+            lane,
+            tenant: tenant.into(),
+            level: Level::Normal,
+            payload: payload.into(),
+            key: None,
+            ttl: None,
+            delay: Span::ZERO,
+            chain: None,
+            holds: Vec::new(),
+        }
+    }
+}
+
+/// Where a job is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Status {
+    /// Held back: scheduled, or between attempts.
+    Pending,
+    /// Waits for its turn.
+    Queued,
+    /// A worker has it, or the upstream works on it.
+    Processing,
+    /// It succeeded.
+    Completed,
+    /// It failed for good.
+    Failed,
+    /// It was given up before it was sent.
+    Dropped,
+    /// Somebody cancelled it.
+    Cancelled,
+}
+
+impl Status {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Status::Pending => "pending",
+            Status::Queued => "queued",
+            Status::Processing => "processing",
+            Status::Completed => "completed",
+            Status::Failed => "failed",
+            Status::Dropped => "dropped",
+            Status::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether nothing more will happen to it.
+    pub const fn is_final(self) -> bool {
+        matches!(self, Status::Completed | Status::Failed | Status::Dropped | Status::Cancelled)
+    }
+}
+
+/// Why a job was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum DropReason {
+    /// It waited longer than it may.
+    TtlExpired,
+    /// A more urgent one took its place in a full lane.
+    Preempted,
+    /// The lane was full and nothing below it could go.
+    QueueFull,
+}
+
+impl DropReason {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            DropReason::TtlExpired => "ttl_expired",
+            DropReason::Preempted => "preempted",
+            DropReason::QueueFull => "queue_full",
+        }
+    }
+}
+
+/// A job that was dropped: enough for a log line and a metric.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    /// Which job.
+    pub job: JobId,
+    /// Of which lane.
+    pub lane: Name,
+    /// Whose.
+    pub tenant: Arc<str>,
+    /// How urgent it was.
+    pub level: Level,
+    /// Why.
+    pub reason: DropReason,
+}
+
+/// Why an attempt failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Said by the upstream or by us; never empty.
+    pub reason: FailureReason,
+    /// The HTTP status, SMTP reply or SES code, if there was one.
+    pub code: Option<Arc<str>>,
+    /// When.
+    pub at: Time,
+    /// At which upstream.
+    pub upstream: Option<Name>,
+}
+
+/// A reason that says something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailureReason(Arc<str>);
+
+impl FailureReason {
+    /// `text`, unless it is empty or blank.
+    pub fn new(text: &str) -> Result<Self, SpecError> {
+        if text.trim().is_empty() {
+            return Err(SpecError::new("lastFailureReason", "must not be empty"));
+        }
+        Ok(Self(text.into()))
+    }
+
+    pub(crate) fn fixed(text: &'static str) -> Self {
+        Self(text.into())
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// One line of a job's history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event<U> {
+    /// When.
+    pub at: Time,
+    /// What.
+    pub kind: EventKind<U>,
+}
+
+/// What can happen to a job; `U` names an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EventKind<U> {
+    /// It came in.
+    Accepted,
+    /// A worker took it to this upstream.
+    Started(U),
+    /// This upstream failed it.
+    Failed(U),
+    /// It will be tried again then.
+    RetryAt(Time),
+    /// The rest of its chain was busy, so it waits for that.
+    WaitsForRest,
+    /// Its worker vanished and it went back to its line.
+    TakenUp,
+    /// Its worker gave it back unsent.
+    Released,
+    /// The upstream works on it.
+    Awaiting(U),
+    /// It ended so.
+    Ended(Status),
+}
+
+/// A job as shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobView {
+    /// Its identity.
+    pub id: JobId,
+    /// Its lane.
+    pub lane: Name,
+    /// Whose it is.
+    pub tenant: Arc<str>,
+    /// Its priority.
+    pub level: Level,
+    /// `id` (outboxId) or `Idempotency-Key`.
+    pub key: Option<Arc<str>>,
+    /// Where it is in its life.
+    pub status: Status,
+    /// Why it was dropped, if it was.
+    pub dropped: Option<DropReason>,
+    /// When it came in.
+    pub created_at: Time,
+    /// After when it is not started any more.
+    pub expires_at: Time,
+    /// When it starts at the earliest, while pending.
+    pub due_at: Option<Time>,
+    /// Attempts begun so far.
+    pub attempts: u32,
+    /// The upstream it is or was at.
+    pub upstream: Option<Name>,
+    /// The lease it runs under.
+    pub lease: Option<LeaseId>,
+    /// Its last failure.
+    pub last_failure: Option<Failure>,
+    /// What was to be sent.
+    pub payload: Payload,
+    /// What came back.
+    pub result: Option<Payload>,
+    /// Its history.
+    pub timeline: Vec<Event<Name>>,
+}

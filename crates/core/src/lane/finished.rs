@@ -1,0 +1,124 @@
+//! What is remembered of jobs that are over.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::JobId;
+use crate::spec::Keep;
+use crate::table::JobIx;
+use crate::time::{Span, Time};
+
+/// Finished jobs of a lane, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Finished {
+    jobs: VecDeque<(Time, JobIx)>,
+}
+
+impl Finished {
+    pub(crate) fn push(&mut self, at: Time, job: JobIx) {
+        self.jobs.push_back((at, job));
+    }
+
+    /// The oldest job that is kept no longer.
+    pub(crate) fn pop_surplus(&mut self, keep: Keep, now: Time) -> Option<JobIx> {
+        let (at, _) = self.jobs.front()?;
+        let surplus = self.jobs.len() as u64 > keep.max || *at + keep.span <= now;
+        if surplus { self.jobs.pop_front().map(|(_, job)| job) } else { None }
+    }
+
+    pub(crate) fn oldest(&self) -> Option<Time> {
+        self.jobs.front().map(|(at, _)| *at)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.jobs.len()
+    }
+}
+
+/// How long an idempotency key lasts at least.
+const KEY_LASTS: Span = Span::from_secs(86_400);
+
+/// The job that an idempotency key stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeyEntry {
+    pub(crate) job: JobId,
+    /// Of the payload it came with.
+    pub(crate) fingerprint: u64,
+    pub(crate) expires: Time,
+}
+
+/// The idempotency keys of a lane.
+#[derive(Debug, Default)]
+pub(crate) struct Keys {
+    entries: HashMap<Arc<str>, KeyEntry, foldhash::fast::FixedState>,
+    expiry: BTreeSet<(Time, Arc<str>)>,
+    dirty: Vec<Arc<str>>,
+}
+
+impl Keys {
+    pub(crate) fn get(&self, key: &str) -> Option<&KeyEntry> {
+        self.entries.get(key)
+    }
+
+    pub(crate) fn add(&mut self, key: Arc<str>, job: JobId, fingerprint: u64, now: Time) {
+        self.restore(key.clone(), KeyEntry { job, fingerprint, expires: now + KEY_LASTS });
+        self.dirty.push(key);
+    }
+
+    pub(crate) fn restore(&mut self, key: Arc<str>, entry: KeyEntry) {
+        self.expiry.insert((entry.expires, key.clone()));
+        self.entries.insert(key, entry);
+    }
+
+    /// The first key whose time is over.
+    pub(crate) fn expired(&self, now: Time) -> Option<(Arc<str>, JobId)> {
+        let (_, key) = self.expiry.first().filter(|(expires, _)| *expires <= now)?;
+        self.entries.get(key).map(|entry| (key.clone(), entry.job))
+    }
+
+    /// Keeps a key for another while, because its job is still there.
+    pub(crate) fn prolong(&mut self, key: &Arc<str>, now: Time) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            self.expiry.remove(&(entry.expires, key.clone()));
+            entry.expires = now + KEY_LASTS;
+            self.expiry.insert((entry.expires, key.clone()));
+            self.dirty.push(key.clone());
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: &Arc<str>) {
+        if let Some(entry) = self.entries.remove(key) {
+            self.expiry.remove(&(entry.expires, key.clone()));
+            self.dirty.push(key.clone());
+        }
+    }
+
+    pub(crate) fn touch(&mut self, key: &str) {
+        if self.entries.contains_key(key) {
+            self.dirty.push(key.into());
+        }
+    }
+
+    /// Keys changed since the last call; those without an entry are gone.
+    pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(&Arc<str>, Option<&KeyEntry>)) {
+        for key in self.dirty.drain(..) {
+            changed(&key, self.entries.get(&key));
+        }
+    }
+
+    pub(crate) fn next_expiry(&self) -> Option<Time> {
+        self.expiry.first().map(|(expires, _)| *expires)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// In order of expiry.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &KeyEntry)> {
+        self.expiry.iter().filter_map(|(_, key)| self.entries.get_key_value(key))
+    }
+}

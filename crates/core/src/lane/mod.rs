@@ -1,0 +1,342 @@
+//! The state of one lane: who waits, in which lines, and whose turn it is.
+//!
+//! A *line* is the FIFO unit: jobs of one level and tenant that need the same upstreams and the same scoped buckets.
+//! Lines that need the same upstreams form a *group*; all lines of a group are let through or denied together by
+//! the upstreams' gates, so a blocked upstream costs one look per group and not one per tenant or job.
+
+mod fairness;
+mod finished;
+mod line;
+mod tenant;
+
+pub(crate) use fairness::{Choice, Place, SATURATED, Turns, priority};
+pub(crate) use finished::{Finished, KeyEntry, Keys};
+pub(crate) use line::{JobHold, LineKey, Lines, Parked, Rank};
+pub(crate) use tenant::{EVERYONE, Tenant, Tenants};
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+
+use crate::dead_letter::{DeadLetters, Surplus};
+use crate::gate::Gates;
+use crate::ids::{JobId, Name};
+use crate::job::{DropReason, Level, Status};
+use crate::spec::LaneSpec;
+use crate::table::{BucketIx, GroupIx, JobIx, LineIx, TenantIx, UpstreamIx};
+use crate::time::Time;
+
+/// What a lane must know of a job to queue it.
+#[derive(Debug, Clone)]
+pub(crate) struct Waiter {
+    pub(crate) job: JobIx,
+    pub(crate) tenant: TenantIx,
+    pub(crate) level: Level,
+    pub(crate) seq: u64,
+    pub(crate) bytes: u64,
+    pub(crate) expires_at: Time,
+    /// Was offered to an upstream before: never evicted.
+    pub(crate) tried: bool,
+}
+
+/// What happened in a lane so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Totals {
+    /// Jobs that came in, those refused for lack of room not counted.
+    pub accepted: u64,
+    /// Jobs that succeeded.
+    pub completed: u64,
+    /// Jobs that failed for good.
+    pub failed: u64,
+    /// Jobs cancelled.
+    pub cancelled: u64,
+    /// Jobs that waited too long.
+    pub expired: u64,
+    /// Jobs evicted by more urgent ones.
+    pub preempted: u64,
+    /// Jobs refused because the lane was full.
+    pub refused: u64,
+    /// Dead letters written.
+    pub dead: u64,
+    /// Dead letters lost to the cap.
+    pub dead_trimmed: u64,
+}
+
+impl Totals {
+    pub(crate) fn count_end(&mut self, status: Status, dropped: Option<DropReason>) {
+        match (status, dropped) {
+            (Status::Completed, _) => self.completed += 1,
+            (Status::Failed, _) => self.failed += 1,
+            (Status::Cancelled, _) => self.cancelled += 1,
+            (_, Some(DropReason::Preempted)) => self.preempted += 1,
+            (_, Some(DropReason::TtlExpired)) => self.expired += 1,
+            _ => self.refused += 1,
+        }
+    }
+}
+
+/// How fast the lane moves, for estimates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Tempo {
+    last_grant: Time,
+    interval_us: u64,
+}
+
+impl Tempo {
+    pub(crate) fn granted(&mut self, now: Time) {
+        if self.last_grant > Time::default() {
+            let sample = now.since(self.last_grant).as_millis().min(60_000) * 1_000;
+            self.interval_us = (self.interval_us * 15 + sample) / 16;
+        }
+        self.last_grant = now;
+    }
+
+    pub(crate) const fn interval_us(&self) -> u64 {
+        self.interval_us
+    }
+}
+
+/// One priority level of a lane.
+#[derive(Debug, Default)]
+pub(crate) struct LevelState {
+    pub(crate) turns: Turns,
+    /// Jobs in lines.
+    pub(crate) queued: u64,
+    /// Jobs and bytes that could be evicted.
+    pub(crate) evictable: u64,
+    pub(crate) evictable_bytes: u64,
+    /// Tenants by how many of their jobs could be evicted.
+    by_backlog: BTreeSet<(usize, u64, TenantIx)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) name: Name,
+    /// `None` when the config no longer has it: its jobs are kept, but not dispatched.
+    pub(crate) spec: Option<LaneSpec>,
+    pub(crate) paused: bool,
+    pub(crate) gates: Gates,
+    pub(crate) next_seq: u64,
+    pub(crate) levels: [LevelState; 3],
+    pub(crate) tenants: Tenants,
+    pub(crate) lines: Lines,
+    groups: Vec<Box<[UpstreamIx]>>,
+    /// Of jobs that do not name their upstreams.
+    pub(crate) default_chain: GroupIx,
+    group_by_chain: HashMap<Box<[UpstreamIx]>, GroupIx, foldhash::fast::FixedState>,
+    /// Waiting jobs that expire, by when.
+    pub(crate) expiry: BTreeMap<(Time, u64), JobIx>,
+    /// Pending jobs by when they are due.
+    pub(crate) due: BTreeMap<(Time, u64), JobIx>,
+    pub(crate) waiting: u64,
+    pub(crate) waiting_bytes: u64,
+    pub(crate) processing: u64,
+    pub(crate) finished: Finished,
+    pub(crate) keys: Keys,
+    pub(crate) dead: DeadLetters,
+    pub(crate) totals: Totals,
+    pub(crate) tempo: Tempo,
+    pub(crate) dirty: bool,
+}
+
+impl Lane {
+    pub(crate) fn new(name: Name) -> Self {
+        Self {
+            name,
+            spec: None,
+            paused: false,
+            gates: Gates::default(),
+            next_seq: 1,
+            levels: Default::default(),
+            tenants: Tenants::default(),
+            lines: Lines::default(),
+            groups: Vec::new(),
+            default_chain: GroupIx(0),
+            group_by_chain: HashMap::with_hasher(foldhash::fast::FixedState::default()),
+            expiry: BTreeMap::new(),
+            due: BTreeMap::new(),
+            waiting: 0,
+            waiting_bytes: 0,
+            processing: 0,
+            finished: Finished::default(),
+            keys: Keys::default(),
+            dead: DeadLetters::default(),
+            totals: Totals::default(),
+            tempo: Tempo::default(),
+            dirty: true,
+        }
+    }
+
+    pub(crate) fn take_seq(&mut self) -> u64 {
+        self.dirty = true;
+        self.next_seq += 1;
+        self.next_seq - 1
+    }
+
+    pub(crate) fn group(&mut self, chain: &[UpstreamIx]) -> GroupIx {
+        if let Some(group) = self.group_by_chain.get(chain) {
+            return *group;
+        }
+        let group = GroupIx(u32::try_from(self.groups.len()).unwrap_or(u32::MAX));
+        self.groups.push(chain.into());
+        self.group_by_chain.insert(chain.into(), group);
+        group
+    }
+
+    pub(crate) fn chain(&self, group: GroupIx) -> &[UpstreamIx] {
+        &self.groups[group.0 as usize]
+    }
+
+    pub(crate) fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The tenant whose turn a job of `tenant` takes: its own, or everybody's where fairness is off.
+    pub(crate) fn turn_of(&mut self, tenant: TenantIx) -> TenantIx {
+        let fair = self.spec.as_ref().is_none_or(|spec| spec.fairness.is_some());
+        if fair { tenant } else { self.tenants.everyone() }
+    }
+
+    /// Counts a job among those that wait.
+    pub(crate) fn enter(&mut self, waiter: &Waiter) {
+        self.waiting += 1;
+        self.waiting_bytes += waiter.bytes;
+        if waiter.expires_at < Time::NEVER {
+            self.expiry.insert((waiter.expires_at, waiter.seq), waiter.job);
+        }
+        if !waiter.tried {
+            let turn = self.turn_of(waiter.tenant);
+            let level = &mut self.levels[waiter.level as usize];
+            level.evictable += 1;
+            level.evictable_bytes += waiter.bytes;
+            let tenant = &mut self.tenants[turn];
+            let jobs = &mut tenant.levels[waiter.level as usize].evictable;
+            level.by_backlog.remove(&(jobs.len(), tenant.arrival, turn));
+            jobs.insert(waiter.seq, waiter.job);
+            level.by_backlog.insert((jobs.len(), tenant.arrival, turn));
+        }
+    }
+
+    /// Counts a job out of those that wait; the opposite of [`Lane::enter`].
+    pub(crate) fn exit(&mut self, waiter: &Waiter) {
+        self.waiting -= 1;
+        self.waiting_bytes -= waiter.bytes;
+        if waiter.expires_at < Time::NEVER {
+            self.expiry.remove(&(waiter.expires_at, waiter.seq));
+        }
+        if !waiter.tried {
+            let turn = self.turn_of(waiter.tenant);
+            let level = &mut self.levels[waiter.level as usize];
+            level.evictable -= 1;
+            level.evictable_bytes -= waiter.bytes;
+            let tenant = &mut self.tenants[turn];
+            let jobs = &mut tenant.levels[waiter.level as usize].evictable;
+            level.by_backlog.remove(&(jobs.len(), tenant.arrival, turn));
+            jobs.remove(&waiter.seq);
+            if !jobs.is_empty() {
+                level.by_backlog.insert((jobs.len(), tenant.arrival, turn));
+            }
+        }
+    }
+
+    /// The job to evict from `level`: the newest one of the tenant with the longest backlog.
+    pub(crate) fn victim(&self, level: Level) -> Option<JobIx> {
+        let (_, _, tenant) = self.levels[level as usize].by_backlog.last()?;
+        let jobs = &self.tenants[*tenant].levels[level as usize].evictable;
+        jobs.last_key_value().map(|(_, job)| *job)
+    }
+
+    /// The oldest dead letter if it is kept no longer.
+    pub(crate) fn surplus_letter(&self, now: Time) -> Option<(JobId, Surplus)> {
+        let spec = self.spec.as_ref().and_then(|spec| spec.dead_letters);
+        self.dead.surplus(spec.map_or(u64::MAX, |spec| spec.max), now)
+    }
+
+    /// Puts a job into its line.
+    pub(crate) fn push(&mut self, key: LineKey, seq: u64, job: JobIx) -> LineIx {
+        self.levels[key.level as usize].queued += 1;
+        let (tenant, level) = (key.tenant, key.level);
+        let line = self.lines.find_or_create(key);
+        let head = self.lines[line].head();
+        if head.is_none() {
+            self.begin_line(tenant, level, seq);
+        }
+        self.lines[line].push(seq, job);
+        if head.is_none_or(|head| seq < head) {
+            self.move_head(line, head);
+        }
+        line
+    }
+
+    /// Takes a job out of its line. The line goes with its last job; if it was parked then, says where.
+    #[must_use]
+    pub(crate) fn pull(&mut self, line: LineIx, seq: u64) -> Option<(BucketIx, Parked)> {
+        let head = self.lines[line].head();
+        self.levels[self.lines[line].key().level as usize].queued -= 1;
+        self.lines[line].pull(seq);
+        if head == Some(seq) {
+            self.move_head(line, head);
+        }
+        if self.lines[line].head().is_some() {
+            return None;
+        }
+        let parked = self.lines[line].parked.take();
+        let LineKey { tenant, level, .. } = *self.lines[line].key();
+        self.lines.remove(line);
+        self.end_line(tenant, level);
+        parked.map(|parked| *parked)
+    }
+
+    /// A tenant without lines in a level gets its place there with its first.
+    fn begin_line(&mut self, tenant: TenantIx, level: Level, seq: u64) {
+        let state = &mut self.tenants[tenant].levels[level as usize];
+        state.lines += 1;
+        if state.place.is_none() {
+            state.place = Some(self.levels[level as usize].turns.new_place(state.last_turn, seq));
+            self.tenants.touch(tenant);
+        }
+    }
+
+    fn end_line(&mut self, tenant: TenantIx, level: Level) {
+        let state = &mut self.tenants[tenant].levels[level as usize];
+        state.lines -= 1;
+        if state.lines == 0 {
+            state.place = None;
+            self.tenants.touch(tenant);
+        }
+    }
+
+    /// Takes a line out of the running until [`Lane::unpark`]; its tenant keeps its place.
+    pub(crate) fn park(&mut self, line: LineIx, bucket: BucketIx, place: Parked) {
+        let head = self.lines[line].head();
+        self.lines[line].parked = Some(Box::new((bucket, place)));
+        self.move_head(line, head);
+    }
+
+    /// Puts a line back into the running.
+    pub(crate) fn unpark(&mut self, line: LineIx) {
+        self.lines[line].parked = None;
+        self.move_head(line, None);
+    }
+
+    /// Keeps the order of lines and tenants right after the head of `line` was `old` in it.
+    fn move_head(&mut self, line: LineIx, old: Option<u64>) {
+        let new = self.lines[line].open_head();
+        let LineKey { level, group, tenant, .. } = *self.lines[line].key();
+        let state = &mut self.tenants[tenant].levels[level as usize];
+        let place = state.place.unwrap_or_default();
+        let open = state.open(group);
+        let was_open = !open.is_empty();
+        if let Some(old) = old {
+            open.remove(&old);
+        }
+        if let Some(new) = new {
+            open.insert(new, line);
+        }
+        let is_open = !open.is_empty();
+        if was_open != is_open {
+            self.levels[level as usize].turns.stand(tenant, place, group, is_open);
+        }
+    }
+}

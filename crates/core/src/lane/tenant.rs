@@ -1,0 +1,211 @@
+//! Tenants of a lane.
+
+use std::collections::BTreeMap;
+use std::ops::{Index, IndexMut};
+use std::sync::Arc;
+
+use super::fairness::Place;
+use crate::table::{GroupIx, JobIx, Keyed, LineIx, Lookup, Table, TenantIx};
+use crate::time::Time;
+
+/// Whose turn all jobs take where fairness is off. No tenant of anybody's is called so.
+pub(crate) const EVERYONE: &str = "\0";
+
+/// Tenants without jobs that are remembered; the least recently served are forgotten first.
+const MAX_IDLE: usize = 10_000;
+
+#[derive(Debug)]
+pub(crate) struct Tenant {
+    pub(crate) name: Arc<str>,
+    /// In which order tenants were first seen; breaks ties.
+    pub(crate) arrival: u64,
+    pub(crate) levels: [TenantLevel; 3],
+    pub(crate) processed: u64,
+    pub(crate) last_processed: Option<Time>,
+    /// Jobs of it that exist, in any state.
+    jobs: u64,
+    dirty: bool,
+}
+
+impl Tenant {
+    pub(crate) fn new(name: Arc<str>, arrival: u64) -> Self {
+        Self {
+            name,
+            arrival,
+            levels: Default::default(),
+            processed: 0,
+            last_processed: None,
+            jobs: 0,
+            dirty: false,
+        }
+    }
+
+    fn idle_place(&self) -> (Time, u64) {
+        (self.last_processed.unwrap_or_default(), self.arrival)
+    }
+}
+
+impl Keyed for Tenant {
+    type Key = str;
+    fn key(&self) -> &str {
+        &self.name
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct TenantLevel {
+    /// The turn it was last served in.
+    pub(crate) last_turn: Option<i64>,
+    /// Its place while it has lines.
+    pub(crate) place: Option<Place>,
+    /// Lines it has, parked ones too.
+    pub(super) lines: u32,
+    /// Waiting jobs that were never tried, by number.
+    pub(crate) evictable: BTreeMap<u64, JobIx>,
+    /// Lines that are not parked by the number of their head, for each group that has some.
+    open: Vec<(GroupIx, BTreeMap<u64, LineIx>)>,
+}
+
+impl TenantLevel {
+    pub(super) fn open(&mut self, group: GroupIx) -> &mut BTreeMap<u64, LineIx> {
+        let found = self.open.iter().position(|(of, _)| *of == group);
+        let at = found.unwrap_or_else(|| {
+            // Most tenants need one group only, and there may be many tenants.
+            self.open.reserve_exact(1);
+            self.open.push((group, BTreeMap::new()));
+            self.open.len() - 1
+        });
+        &mut self.open[at].1
+    }
+
+    /// Groups in which it has open lines, with the number of the oldest head there and its line.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = (GroupIx, u64, LineIx)> {
+        self.open
+            .iter()
+            .filter_map(|(group, lines)| lines.first_key_value().map(|(head, line)| (*group, *head, *line)))
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Tenants {
+    table: Table<TenantIx, Tenant>,
+    by_name: Lookup<TenantIx>,
+    idle: BTreeMap<(Time, u64), TenantIx>,
+    next_arrival: u64,
+    everyone: Option<TenantIx>,
+    dirty: Vec<TenantIx>,
+    forgotten: Vec<u64>,
+}
+
+impl Tenants {
+    pub(crate) fn find(&self, name: &str) -> Option<TenantIx> {
+        self.by_name.find(&self.table, name)
+    }
+
+    pub(crate) fn find_or_create(&mut self, name: &Arc<str>) -> TenantIx {
+        if let Some(tenant) = self.find(name) {
+            return tenant;
+        }
+        let tenant = self.add(Tenant::new(name.clone(), self.next_arrival));
+        self.touch(tenant);
+        tenant
+    }
+
+    /// Takes in a tenant that has no jobs yet.
+    pub(crate) fn add(&mut self, tenant: Tenant) -> TenantIx {
+        self.next_arrival = self.next_arrival.max(tenant.arrival + 1);
+        let place = tenant.idle_place();
+        let tenant = self.table.insert(tenant);
+        self.by_name.add(&self.table, tenant);
+        self.idle.insert(place, tenant);
+        tenant
+    }
+
+    pub(crate) fn everyone(&mut self) -> TenantIx {
+        if let Some(tenant) = self.everyone {
+            return tenant;
+        }
+        let tenant = self.find_or_create(&EVERYONE.into());
+        self.hold(tenant);
+        self.everyone = Some(tenant);
+        tenant
+    }
+
+    /// One more job of `tenant` exists.
+    pub(crate) fn hold(&mut self, tenant: TenantIx) {
+        let state = &mut self.table[tenant];
+        if state.jobs == 0 {
+            self.idle.remove(&state.idle_place());
+        }
+        state.jobs += 1;
+    }
+
+    /// One job less of `tenant` exists.
+    pub(crate) fn let_go(&mut self, tenant: TenantIx) {
+        let state = &mut self.table[tenant];
+        state.jobs -= 1;
+        if state.jobs == 0 {
+            self.idle.insert(state.idle_place(), tenant);
+        }
+    }
+
+    /// Forgets idle tenants beyond the bound. Not while turns point at them, hence `keep`.
+    pub(crate) fn forget_idle(&mut self, keep: &[Option<TenantIx>]) {
+        while self.idle.len() > MAX_IDLE {
+            let Some((_, tenant)) = self.idle.iter().find(|(_, tenant)| !keep.contains(&Some(**tenant)))
+            else {
+                return;
+            };
+            self.forget(*tenant);
+        }
+    }
+
+    pub(crate) fn forget(&mut self, index: TenantIx) {
+        if let Some(tenant) = self.table.remove(index) {
+            self.idle.remove(&tenant.idle_place());
+            self.by_name.remove(&*tenant.name, index);
+            self.forgotten.push(tenant.arrival);
+        }
+    }
+
+    pub(crate) fn touch(&mut self, tenant: TenantIx) {
+        let state = &mut self.table[tenant];
+        if !state.dirty {
+            state.dirty = true;
+            self.dirty.push(tenant);
+        }
+    }
+
+    /// Tenants changed since the last call, by arrival; those without a state are forgotten.
+    pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(u64, Option<&Tenant>)) {
+        self.forgotten.drain(..).for_each(|arrival| changed(arrival, None));
+        for tenant in self.dirty.drain(..) {
+            // A place that was freed and taken again holds a tenant that is in the list itself.
+            if let Some(state) = self.table.get_mut(tenant) {
+                state.dirty = false;
+                changed(state.arrival, Some(state));
+            }
+        }
+    }
+
+    pub(crate) fn iter_from(&self, from: TenantIx) -> impl Iterator<Item = (TenantIx, &Tenant)> {
+        self.table.iter_from(from)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+}
+
+impl Index<TenantIx> for Tenants {
+    type Output = Tenant;
+    fn index(&self, tenant: TenantIx) -> &Tenant {
+        &self.table[tenant]
+    }
+}
+
+impl IndexMut<TenantIx> for Tenants {
+    fn index_mut(&mut self, tenant: TenantIx) -> &mut Tenant {
+        &mut self.table[tenant]
+    }
+}

@@ -1,0 +1,34 @@
+//! The rules of Eclusa: queues, fairness, gates, leases, retries and dead letters as a pure engine.
+//!
+//! Nothing here does I/O, reads a clock or draws a random number: `now` is an argument and jitter is a hash. The
+//! [`Engine`] decides; a [`Store`] makes its decisions durable and shares them.
+
+mod dead_letter;
+mod engine;
+mod error;
+pub mod gate;
+mod ids;
+mod job;
+mod lane;
+pub mod retry;
+mod spec;
+mod store;
+mod table;
+mod time;
+mod tokens;
+mod verbs;
+
+pub use dead_letter::{DeadLetter, DeadLetterView, Surplus};
+pub use engine::{Engine, Mentions, RestoreError, Restorer, SaveError};
+pub use error::SpecError;
+pub use ids::{JobId, LeaseId, Name};
+pub use job::{
+    DropReason, Dropped, Event, EventKind, Failure, FailureReason, Hold, JobView, Level, NewJob, Payload,
+    Status,
+};
+pub use lane::Totals;
+pub use spec::{Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Spec, UpstreamSpec};
+pub use store::{Answer, Store, StoreError};
+pub use time::{Clock, Span, SteadyTime, Time};
+pub use tokens::Tokens;
+pub use verbs::*;

@@ -1,0 +1,289 @@
+//! What a failed call means and when to try again.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{SpecError, positive};
+use crate::gate::CallResult;
+use crate::ids::{JobId, mix};
+use crate::time::{Span, Time};
+
+/// How often and how soon a lane tries again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPolicy {
+    attempts: u32,
+    base: Span,
+    cap: Span,
+    jitter_percent: u8,
+    on_ambiguous: OnAmbiguous,
+}
+
+/// What to do with a request that was sent but not answered: it may have had its effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnAmbiguous {
+    /// Send it again.
+    #[default]
+    Retry,
+    /// End the job: a second payment is worse than none.
+    Stop,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            attempts: 5,
+            base: Span::from_secs(1),
+            cap: Span::from_secs(60),
+            jitter_percent: 25,
+            on_ambiguous: OnAmbiguous::Retry,
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// `attempts` in all; waits from `base`, doubled each time, to `cap`, plus or minus `jitter_percent`.
+    pub fn new(attempts: u32, base: Span, cap: Span, jitter_percent: u8) -> Result<Self, SpecError> {
+        positive("retry.attempts", attempts)?;
+        positive("retry.base", base)?;
+        if cap < base {
+            return Err(SpecError::new("retry.cap", format!("{cap} must not be below base {base}")));
+        }
+        if jitter_percent > 100 {
+            return Err(SpecError::new("retry.jitter", "must lie between 0 and 1"));
+        }
+        Ok(Self { attempts, base, cap, jitter_percent, ..Self::default() })
+    }
+
+    /// The same with another rule for ambiguous sends.
+    #[must_use]
+    pub fn on_ambiguous(mut self, rule: OnAmbiguous) -> Self {
+        self.on_ambiguous = rule;
+        self
+    }
+
+    /// How many attempts a job has in all.
+    pub const fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// Whether a job whose worker vanished may run again.
+    pub(crate) fn retries_ambiguous(&self) -> bool {
+        self.on_ambiguous == OnAmbiguous::Retry
+    }
+
+    /// The wait after failed attempt number `attempt` (from 1): `min(cap, base * 2^(attempt-1))` with jitter. The
+    /// jitter is a hash of seed, job and attempt: spread over jobs, the same in every run.
+    pub fn backoff(&self, seed: u64, job: JobId, attempt: u32) -> Span {
+        let doublings = attempt.saturating_sub(1).min(63);
+        let delay = self.base.as_millis().saturating_mul(1 << doublings).min(self.cap.as_millis());
+        let range = u128::from(delay) * u128::from(self.jitter_percent) * 2 / 100;
+        let range = u64::try_from(range).unwrap_or(u64::MAX);
+        let [high, low] = job.halves();
+        let jitter = mix(&[seed, high, low, u64::from(attempt)]) % range.saturating_add(1);
+        Span::from_millis((delay - range / 2).saturating_add(jitter))
+    }
+
+    /// When to try again after failed attempt number `attempt`, or `None` if it was the last or would be pointless.
+    pub fn next_attempt(
+        &self,
+        seed: u64,
+        failed: &FailedCall,
+        job: JobId,
+        attempt: u32,
+        now: Time,
+    ) -> Option<Time> {
+        let stop = failed.verdict == Verdict::Permanent
+            || attempt >= self.attempts
+            || (failed.ambiguous && self.on_ambiguous == OnAmbiguous::Stop);
+        if stop {
+            return None;
+        }
+        Some((now + self.backoff(seed, job, attempt)).max(failed.retry_after.unwrap_or_default()))
+    }
+}
+
+/// What a failed call says about trying again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FailedCall {
+    /// Curable by time, or not.
+    pub verdict: Verdict,
+    /// Sent but not answered.
+    pub ambiguous: bool,
+    /// The upstream's own word on when.
+    pub retry_after: Option<Time>,
+}
+
+/// Whether a failure can be cured by trying again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Verdict {
+    /// It may pass.
+    Retryable,
+    /// It will not.
+    Permanent,
+}
+
+/// How a call ended, in the upstream's own terms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending<'a> {
+    /// An HTTP status.
+    Http(u16),
+    /// An SMTP reply code.
+    Smtp(u16),
+    /// An error code of SES; success is `Http(200)`.
+    Ses(&'a str),
+    /// No answer in time.
+    Timeout,
+    /// No connection, or one that broke.
+    Connection,
+}
+
+/// What an ending means: for the upstream's gates, and for the job.
+pub fn classify(ending: Ending<'_>, extra: &ExtraCodes) -> (CallResult, Option<Verdict>) {
+    use CallResult::{Failed, Rejected, Success, Throttled, TimedOut};
+    let by_list = match ending {
+        Ending::Http(code) | Ending::Smtp(code) => extra.verdict(&code.to_string()),
+        Ending::Ses(code) => extra.verdict(code),
+        Ending::Timeout | Ending::Connection => None,
+    };
+    let (result, verdict) = match ending {
+        Ending::Http(200..=399) | Ending::Smtp(200..=399) => (Success, None),
+        Ending::Http(408) | Ending::Timeout => (TimedOut, Some(Verdict::Retryable)),
+        Ending::Http(429) | Ending::Smtp(454) => (Throttled, Some(Verdict::Retryable)),
+        Ending::Ses(code) if code.starts_with("Throttling") => (Throttled, Some(Verdict::Retryable)),
+        Ending::Ses(code) if code.starts_with("ServiceUnavailable") => (Failed, Some(Verdict::Retryable)),
+        Ending::Http(425 | 500 | 502..) | Ending::Smtp(400..=499) | Ending::Connection => {
+            (Failed, Some(Verdict::Retryable))
+        }
+        Ending::Http(_) | Ending::Smtp(_) | Ending::Ses(_) => (Rejected, Some(Verdict::Permanent)),
+    };
+    match by_list {
+        Some(Verdict::Retryable) if matches!(result, Success | Rejected) => {
+            (Failed, Some(Verdict::Retryable))
+        }
+        Some(Verdict::Permanent) => (Rejected, Some(Verdict::Permanent)),
+        _ => (result, verdict),
+    }
+}
+
+/// Codes that one upstream means differently.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ExtraCodes {
+    /// Codes to retry.
+    pub retryable: Vec<String>,
+    /// Codes not to retry.
+    pub permanent: Vec<String>,
+}
+
+impl ExtraCodes {
+    fn verdict(&self, code: &str) -> Option<Verdict> {
+        if self.permanent.iter().any(|listed| listed == code) {
+            return Some(Verdict::Permanent);
+        }
+        self.retryable.iter().any(|listed| listed == code).then_some(Verdict::Retryable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_backoff_table_of_the_sources() {
+        let policy = RetryPolicy::default();
+        let ranges = [
+            (1, 750..=1_250),
+            (2, 1_500..=2_500),
+            (3, 3_000..=5_000),
+            (4, 6_000..=10_000),
+            (5, 12_000..=20_000),
+            (6, 24_000..=40_000),
+            (7, 45_000..=75_000),
+            (60, 45_000..=75_000),
+        ];
+        for (attempt, range) in ranges {
+            let delays: Vec<u64> =
+                (0..2_000).map(|job| policy.backoff(7, JobId(job), attempt).as_millis()).collect();
+            assert!(delays.iter().all(|ms| range.contains(ms)), "attempt {attempt}");
+            let width = range.end() - range.start();
+            let [least, most] = [delays.iter().min(), delays.iter().max()].map(|ms| *ms.unwrap());
+            assert!(most - least > width * 9 / 10, "attempt {attempt} spreads over its whole range");
+        }
+    }
+
+    #[test]
+    fn without_jitter_the_formula_rules() {
+        let policy = RetryPolicy::new(9, Span::from_secs(1), Span::from_secs(60), 0).unwrap();
+        let delays: Vec<u64> = (1..=8).map(|n| policy.backoff(0, JobId(1), n).as_millis() / 1_000).collect();
+        assert_eq!(delays, [1, 2, 4, 8, 16, 32, 60, 60]);
+    }
+
+    #[test]
+    fn the_last_attempt_a_permanent_error_and_an_ambiguous_stop_end_it() {
+        let policy = RetryPolicy::default();
+        let now = Time::from_millis(1_000_000);
+        let failed = FailedCall { verdict: Verdict::Retryable, ambiguous: true, retry_after: None };
+        let next = |policy: &RetryPolicy, failed: &FailedCall, attempt| {
+            policy.next_attempt(7, failed, JobId(1), attempt, now)
+        };
+        assert!(next(&policy, &failed, 4).is_some());
+        assert_eq!(next(&policy, &failed, 5), None);
+        assert_eq!(next(&policy, &FailedCall { verdict: Verdict::Permanent, ..failed }, 1), None);
+        assert_eq!(next(&policy.on_ambiguous(OnAmbiguous::Stop), &failed, 1), None);
+    }
+
+    #[test]
+    fn a_longer_retry_after_wins() {
+        let policy = RetryPolicy::default();
+        let now = Time::from_millis(1_000_000);
+        let asked = now + Span::from_secs(300);
+        let failed = FailedCall { verdict: Verdict::Retryable, ambiguous: false, retry_after: Some(asked) };
+        assert_eq!(policy.next_attempt(7, &failed, JobId(1), 1, now), Some(asked));
+        let failed = FailedCall { retry_after: Some(now), ..failed };
+        assert!(policy.next_attempt(7, &failed, JobId(1), 1, now).is_some_and(|at| at > now));
+    }
+
+    #[test]
+    fn endings_are_classified_by_code() {
+        use Verdict::{Permanent, Retryable};
+        let none = ExtraCodes::default();
+        let verdict = |ending| classify(ending, &none).1;
+        for code in [408, 425, 429, 500, 502, 503, 504] {
+            assert_eq!(verdict(Ending::Http(code)), Some(Retryable), "{code}");
+        }
+        for code in [400, 401, 403, 404, 422, 501] {
+            assert_eq!(verdict(Ending::Http(code)), Some(Permanent), "{code}");
+        }
+        for code in [421, 450, 451, 452, 454] {
+            assert_eq!(verdict(Ending::Smtp(code)), Some(Retryable), "{code}");
+        }
+        for code in [500, 550, 554] {
+            assert_eq!(verdict(Ending::Smtp(code)), Some(Permanent), "{code}");
+        }
+        for code in ["Throttling", "ThrottlingException", "ServiceUnavailable"] {
+            assert_eq!(verdict(Ending::Ses(code)), Some(Retryable), "{code}");
+        }
+        for code in ["MessageRejected", "MailFromDomainNotVerified"] {
+            assert_eq!(verdict(Ending::Ses(code)), Some(Permanent), "{code}");
+        }
+        assert_eq!(verdict(Ending::Http(204)), None);
+        assert_eq!(classify(Ending::Http(404), &none).0, CallResult::Rejected);
+        assert_eq!(classify(Ending::Http(429), &none).0, CallResult::Throttled);
+        assert_eq!(classify(Ending::Timeout, &none), (CallResult::TimedOut, Some(Retryable)));
+        assert_eq!(classify(Ending::Connection, &none), (CallResult::Failed, Some(Retryable)));
+    }
+
+    #[test]
+    fn an_upstream_may_mean_a_code_differently() {
+        let extra = ExtraCodes { retryable: vec!["409".into()], permanent: vec!["503".into()] };
+        assert_eq!(classify(Ending::Http(409), &extra), (CallResult::Failed, Some(Verdict::Retryable)));
+        assert_eq!(classify(Ending::Http(503), &extra), (CallResult::Rejected, Some(Verdict::Permanent)));
+    }
+
+    #[test]
+    fn policies_that_cannot_be_are_refused_by_name() {
+        let secs = Span::from_secs;
+        assert_eq!(RetryPolicy::new(0, secs(1), secs(60), 25).unwrap_err().field, "retry.attempts");
+        assert_eq!(RetryPolicy::new(5, secs(0), secs(60), 25).unwrap_err().field, "retry.base");
+        assert_eq!(RetryPolicy::new(5, secs(9), secs(1), 25).unwrap_err().field, "retry.cap");
+        assert_eq!(RetryPolicy::new(5, secs(1), secs(60), 101).unwrap_err().field, "retry.jitter");
+    }
+}

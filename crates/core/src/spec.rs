@@ -1,0 +1,278 @@
+//! The rules of lanes and upstreams: valid by construction, so that nothing checks them again.
+
+use std::collections::BTreeSet;
+
+use crate::error::{SpecError, positive};
+use crate::gate::GateSpecs;
+use crate::ids::Name;
+use crate::retry::RetryPolicy;
+use crate::time::Span;
+
+/// All lanes and upstreams that are decided together.
+#[derive(Debug, Clone, Default)]
+pub struct Spec {
+    pub(crate) lanes: Vec<LaneSpec>,
+    pub(crate) upstreams: Vec<UpstreamSpec>,
+}
+
+impl Spec {
+    /// Lanes and upstreams that fit together, or everything that does not.
+    pub fn new(lanes: Vec<LaneSpec>, upstreams: Vec<UpstreamSpec>) -> Result<Self, Vec<SpecError>> {
+        let mut errors = Vec::new();
+        let mut known = BTreeSet::new();
+        for upstream in &upstreams {
+            if !known.insert(&upstream.name) {
+                errors.push(SpecError::new(format!("upstreams.{}", upstream.name), "is defined twice"));
+            }
+        }
+        let mut named = BTreeSet::new();
+        for lane in &lanes {
+            let place = format!("lanes.{}", lane.name);
+            if !named.insert(&lane.name) {
+                errors.push(SpecError::new(place.clone(), "is defined twice"));
+            }
+            for upstream in lane.chain.names().iter().filter(|name| !known.contains(name)) {
+                let problem =
+                    format!("names the unknown upstream {upstream:?}", upstream = upstream.as_str());
+                errors.push(SpecError::new("chain", problem).within(&place));
+            }
+        }
+        if errors.is_empty() { Ok(Self { lanes, upstreams }) } else { Err(errors) }
+    }
+}
+
+/// A third party that jobs are sent to.
+#[derive(Debug, Clone)]
+pub struct UpstreamSpec {
+    /// Its name.
+    pub name: Name,
+    /// What it allows.
+    pub gates: GateSpecs,
+}
+
+impl UpstreamSpec {
+    /// An upstream with these gates.
+    pub fn new(name: Name, gates: GateSpecs) -> Self {
+        Self { name, gates }
+    }
+}
+
+/// The upstreams a job may use, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain(Vec<Name>);
+
+impl Chain {
+    /// More would not fit the set of upstreams a job has tried.
+    pub const MAX_LEN: usize = 32;
+
+    /// At least one upstream, none twice.
+    pub fn new(upstreams: Vec<Name>) -> Result<Self, SpecError> {
+        if upstreams.is_empty() {
+            return Err(SpecError::new("chain", "is empty: name at least one upstream"));
+        }
+        if upstreams.len() > Self::MAX_LEN {
+            return Err(SpecError::new("chain", format!("has more than {} upstreams", Self::MAX_LEN)));
+        }
+        if let Some(twice) = upstreams.iter().enumerate().find(|(n, name)| upstreams[..*n].contains(name)) {
+            return Err(SpecError::new("chain", format!("names {:?} twice", twice.1.as_str())));
+        }
+        Ok(Self(upstreams))
+    }
+
+    /// The upstreams.
+    pub fn names(&self) -> &[Name] {
+        &self.0
+    }
+}
+
+/// The rules of a lane.
+#[derive(Debug, Clone)]
+pub struct LaneSpec {
+    /// Its name.
+    pub name: Name,
+    /// Where its jobs go unless they say otherwise.
+    pub chain: Chain,
+    /// How many jobs may wait.
+    pub capacity: Capacity,
+    /// How long a job may wait; `None` is for ever.
+    pub ttl: Option<Span>,
+    /// How tenants take turns; `None` is one FIFO per level.
+    pub fairness: Option<Fairness>,
+    /// `rpm`, `rate`, `concurrency` of the lane itself.
+    pub gates: GateSpecs,
+    /// When to try again.
+    pub retry: RetryPolicy,
+    /// Which failed jobs are kept; `None` keeps none.
+    pub dead_letters: Option<DeadLetterSpec>,
+    /// Which finished jobs are kept.
+    pub keep: Keep,
+}
+
+impl LaneSpec {
+    /// A lane with the defaults of everything else.
+    pub fn new(name: Name, chain: Chain) -> Self {
+        Self {
+            name,
+            chain,
+            capacity: Capacity::default(),
+            ttl: None,
+            fairness: Some(Fairness::default()),
+            gates: GateSpecs::default(),
+            retry: RetryPolicy::default(),
+            dead_letters: Some(DeadLetterSpec::default()),
+            keep: Keep::default(),
+        }
+    }
+}
+
+/// How much may wait in a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capacity {
+    pub(crate) jobs: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Default for Capacity {
+    /// A million jobs, a gibibyte of payload.
+    fn default() -> Self {
+        Self { jobs: 1_000_000, bytes: 1 << 30 }
+    }
+}
+
+impl Capacity {
+    /// At most `jobs` jobs with at most `bytes` of payload in all.
+    pub fn new(jobs: u64, bytes: u64) -> Result<Self, SpecError> {
+        Ok(Self { jobs: positive("capacity", jobs)?, bytes: positive("max_bytes", bytes)? })
+    }
+}
+
+/// How tenants take turns within a level.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fairness {
+    batch: u32,
+    /// Most specific first.
+    weights: Vec<(String, u32)>,
+}
+
+impl Default for Fairness {
+    fn default() -> Self {
+        Self { batch: 3, weights: Vec::new() }
+    }
+}
+
+impl Fairness {
+    /// At most `batch` jobs in a row, times the weight of the pattern that fits the tenant best (`gold-*`).
+    pub fn new(batch: u32, weights: Vec<(String, u32)>) -> Result<Self, SpecError> {
+        positive("fairness.batch", batch)?;
+        for (pattern, weight) in &weights {
+            positive(&format!("fairness.weights.{pattern:?}"), *weight)?;
+        }
+        let mut weights = weights;
+        weights.sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then(a.cmp(b)));
+        Ok(Self { batch, weights })
+    }
+
+    /// How many jobs in a row `tenant` may have while others wait.
+    pub(crate) fn quota(&self, tenant: &str) -> u32 {
+        let weight = self
+            .weights
+            .iter()
+            .find(|(pattern, _)| matches(pattern, tenant))
+            .map_or(1, |(_, weight)| *weight);
+        self.batch.saturating_mul(weight)
+    }
+
+    pub(crate) const fn batch(&self) -> u32 {
+        self.batch
+    }
+}
+
+/// Whether `text` fits `pattern`, in which `*` stands for anything.
+fn matches(pattern: &str, text: &str) -> bool {
+    let Some((before, after)) = pattern.split_once('*') else {
+        return pattern == text;
+    };
+    let Some(rest) = text.strip_prefix(before) else {
+        return false;
+    };
+    (0..=rest.len()).filter(|n| rest.is_char_boundary(*n)).any(|n| matches(after, &rest[n..]))
+}
+
+/// Which dead letters are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeadLetterSpec {
+    pub(crate) ttl: Span,
+    pub(crate) max: u64,
+}
+
+impl Default for DeadLetterSpec {
+    /// Ten thousand for seven days.
+    fn default() -> Self {
+        Self { ttl: Span::from_secs(7 * 86_400), max: 10_000 }
+    }
+}
+
+impl DeadLetterSpec {
+    /// At most `max` for at most `ttl`.
+    pub fn new(ttl: Span, max: u64) -> Result<Self, SpecError> {
+        Ok(Self { ttl: positive("dead_letters.ttl", ttl)?, max: positive("dead_letters.max", max)? })
+    }
+}
+
+/// Which finished jobs are kept: at most `max` of a lane, at most this long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    /// How long.
+    pub span: Span,
+    /// How many; zero keeps none.
+    pub max: u64,
+}
+
+impl Default for Keep {
+    /// Ten thousand for ten minutes.
+    fn default() -> Self {
+        Self { span: Span::from_secs(600), max: 10_000 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    #[test]
+    fn everything_wrong_is_said_at_once_with_its_place() {
+        let lane = |lane: &str, up: &str| LaneSpec::new(name(lane), Chain::new(vec![name(up)]).unwrap());
+        let upstream = || UpstreamSpec::new(name("bureau"), GateSpecs::default());
+        let errors = Spec::new(vec![lane("a", "burea"), lane("a", "bureau")], vec![upstream(), upstream()])
+            .unwrap_err();
+        let fields: Vec<_> = errors.iter().map(|error| error.field.as_str()).collect();
+        assert_eq!(fields, ["upstreams.bureau", "lanes.a.chain", "lanes.a"]);
+    }
+
+    #[test]
+    fn chains_and_limits_that_cannot_be_are_refused_by_name() {
+        assert_eq!(Chain::new(vec![]).unwrap_err().field, "chain");
+        assert_eq!(Chain::new(vec![name("a"), name("a")]).unwrap_err().field, "chain");
+        assert_eq!(Capacity::new(0, 1).unwrap_err().field, "capacity");
+        assert_eq!(Capacity::new(1, 0).unwrap_err().field, "max_bytes");
+        assert_eq!(Fairness::new(0, vec![]).unwrap_err().field, "fairness.batch");
+        assert_eq!(
+            Fairness::new(3, vec![("gold-*".into(), 0)]).unwrap_err().field,
+            "fairness.weights.\"gold-*\""
+        );
+        assert_eq!(GateSpecs::default().with_slots("max_concurrent", 0).unwrap_err().field, "max_concurrent");
+        assert_eq!(DeadLetterSpec::new(Span::ZERO, 1).unwrap_err().field, "dead_letters.ttl");
+    }
+
+    #[test]
+    fn the_most_specific_weight_wins() {
+        let weights = vec![("*".into(), 2), ("gold-*".into(), 3), ("gold-*-trial".into(), 1)];
+        let fairness = Fairness::new(3, weights).unwrap();
+        let quotas = ["gold-acme", "gold-acme-trial", "other"].map(|tenant| fairness.quota(tenant));
+        assert_eq!(quotas, [9, 3, 6]);
+    }
+}

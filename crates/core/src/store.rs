@@ -1,0 +1,85 @@
+//! The boundary between the rules and where their state lives.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::dead_letter::DeadLetterView;
+use crate::gate::CallResult;
+use crate::ids::{JobId, LeaseId, Name};
+use crate::job::{JobView, NewJob};
+use crate::time::Span;
+use crate::verbs::{
+    Admission, Admit, Advance, Advanced, Cancelled, Dispatch, Dispatched, EnqueueAnswer, LaneView, Replayed,
+    Settled, Settlement, Swept, TenantView, UpstreamView, Why,
+};
+
+/// Why a store did not do what it was asked. Nothing was promised then.
+#[derive(Debug, Clone, Error)]
+pub enum StoreError {
+    /// It stopped for good; what it had acknowledged is safe.
+    #[error("the store has stopped: {cause}. What was acknowledged is safe; mend the cause and start again")]
+    Stopped {
+        /// What made it stop.
+        cause: Arc<str>,
+    },
+}
+
+impl StoreError {
+    /// Whether the same call may pass later without anybody mending anything.
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            StoreError::Stopped { .. } => false,
+        }
+    }
+}
+
+/// The answer of a store, when it comes.
+pub trait Answer<T>: Future<Output = Result<T, StoreError>> + Send {}
+impl<T, F: Future<Output = Result<T, StoreError>> + Send> Answer<T> for F {}
+
+/// Atomic, batched verbs and a read side. A store has a clock of its own, so that all who share it agree on the time. An
+/// answer comes when what it says is durable.
+///
+/// A call whose answer was lost may have been done. Enqueue, advance, settle, extend, cancel, replay, discard and pause
+/// can be repeated without harm; what a lost dispatch or admit handed out comes back when its lease ends.
+pub trait Store: Send + Sync {
+    /// Takes in new jobs.
+    fn enqueue(&self, jobs: Vec<NewJob>) -> impl Answer<EnqueueAnswer>;
+    /// Hands out jobs that may start now.
+    fn dispatch(&self, ask: Dispatch) -> impl Answer<Dispatched>;
+    /// Goes on to the next upstream of a job's chain.
+    fn advance(&self, ask: Advance) -> impl Answer<Advanced>;
+    /// Prolongs leases; says which still exist.
+    fn extend(&self, leases: Vec<LeaseId>, lease: Span) -> impl Answer<Vec<bool>>;
+    /// Ends leases.
+    fn settle(&self, settlements: Vec<Settlement>) -> impl Answer<Vec<Settled>>;
+    /// Cancels a job.
+    fn cancel(&self, job: JobId) -> impl Answer<Cancelled>;
+    /// Asks for a call without a job.
+    fn admit(&self, ask: Admit) -> impl Answer<Admission>;
+    /// Tells how a call without a lease went; `None` if the upstream is unknown.
+    fn record(&self, upstream: Name, result: CallResult) -> impl Answer<Option<UpstreamView>>;
+    /// Enqueues a dead letter again, as job `id`.
+    fn replay(&self, lane: Name, letter: JobId, id: JobId) -> impl Answer<Replayed>;
+    /// Lets a dead letter go.
+    fn discard(&self, lane: Name, letter: JobId) -> impl Answer<bool>;
+    /// Pauses or resumes a lane; `false` if it is unknown.
+    fn pause(&self, lane: Name, paused: bool) -> impl Answer<bool>;
+    /// Does what time does by itself.
+    fn sweep(&self) -> impl Answer<Swept>;
+
+    /// Why a job waits.
+    fn why(&self, job: JobId) -> impl Answer<Option<Why>>;
+    /// A job.
+    fn job(&self, job: JobId) -> impl Answer<Option<JobView>>;
+    /// All lanes.
+    fn lanes(&self) -> impl Answer<Vec<LaneView>>;
+    /// All upstreams.
+    fn upstreams(&self) -> impl Answer<Vec<UpstreamView>>;
+    /// Tenants of a lane, at most `max` from a place on, each with its place.
+    fn tenants(&self, lane: Name, from: u32, max: usize) -> impl Answer<Vec<(u32, TenantView)>>;
+    /// Dead letters of a lane, at most `max` after a cursor, each with its own.
+    fn dead_letters(&self, lane: Name, after: u64, max: usize) -> impl Answer<Vec<(u64, DeadLetterView)>>;
+}

@@ -1,0 +1,92 @@
+//! Verbs with their arguments, and what they answered, as values.
+
+use eclusa_core::gate::CallResult;
+use eclusa_core::{
+    Admission, Admit, Advance, Advanced, Cancelled, Dispatch, Dispatched, Engine, EnqueueAnswer, JobId,
+    LeaseId, Name, NewJob, Replayed, Settled, Settlement, Span, Swept, Time, UpstreamView,
+};
+
+#[derive(Debug, Clone)]
+pub(crate) enum Call {
+    Enqueue(Vec<NewJob>),
+    Dispatch(Dispatch),
+    Advance(Advance),
+    Extend(Vec<LeaseId>, Span),
+    Settle(Vec<Settlement>),
+    Cancel(JobId),
+    Admit(Admit),
+    Record(Name, CallResult),
+    Replay(Name, JobId, JobId),
+    Discard(Name, JobId),
+    Pause(Name, bool),
+    Sweep,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Enqueue(EnqueueAnswer),
+    Dispatch(Dispatched),
+    Advance(Advanced),
+    Extend(Vec<bool>),
+    Settle(Vec<Settled>),
+    Cancel(Cancelled),
+    Admit(Admission),
+    Record(Option<UpstreamView>),
+    Replay(Replayed),
+    Discard(bool),
+    Pause(bool),
+    Sweep(Swept),
+}
+
+impl Call {
+    pub(crate) fn make(self, engine: &mut Engine, now: Time) -> Reply {
+        match self {
+            Call::Enqueue(jobs) => Reply::Enqueue(engine.enqueue(jobs, now)),
+            Call::Dispatch(ask) => Reply::Dispatch(engine.dispatch(&ask, now)),
+            Call::Advance(ask) => Reply::Advance(engine.advance(ask, now)),
+            Call::Extend(leases, span) => Reply::Extend(engine.extend(&leases, span, now)),
+            Call::Settle(settlements) => Reply::Settle(engine.settle(settlements, now)),
+            Call::Cancel(job) => Reply::Cancel(engine.cancel(job, now)),
+            Call::Admit(ask) => Reply::Admit(engine.admit(&ask, now)),
+            Call::Record(upstream, result) => Reply::Record(engine.record(&upstream, result, now)),
+            Call::Replay(lane, letter, id) => Reply::Replay(engine.replay(&lane, letter, id, now)),
+            Call::Discard(lane, letter) => Reply::Discard(engine.discard(&lane, letter)),
+            Call::Pause(lane, paused) => Reply::Pause(engine.pause(&lane, paused)),
+            Call::Sweep => Reply::Sweep(engine.sweep(now)),
+        }
+    }
+
+    /// The same call with every lease replaced.
+    pub(crate) fn with_leases(mut self, other: impl Fn(LeaseId) -> LeaseId) -> Self {
+        match &mut self {
+            Call::Advance(ask) => ask.lease = other(ask.lease),
+            Call::Extend(leases, _) => leases.iter_mut().for_each(|lease| *lease = other(*lease)),
+            Call::Settle(all) => {
+                for settlement in all {
+                    settlement.lease = other(settlement.lease);
+                }
+            }
+            _ => {}
+        }
+        self
+    }
+}
+
+impl Reply {
+    /// The same answer with every lease replaced.
+    pub(crate) fn with_leases(mut self, other: impl Fn(LeaseId) -> LeaseId) -> Self {
+        match &mut self {
+            Reply::Dispatch(given) => {
+                given.grants.iter_mut().for_each(|grant| grant.lease = other(grant.lease));
+            }
+            Reply::Settle(all) => all.iter_mut().for_each(|settled| {
+                if let Settled::Awaiting(lease) = settled {
+                    *lease = other(*lease);
+                }
+            }),
+            Reply::Admit(Admission::Granted(lease)) => *lease = other(*lease),
+            _ => {}
+        }
+        self
+    }
+}

@@ -1,0 +1,143 @@
+//! Buckets never mint: each holds exactly what a bucket kept in whole numbers would, and nothing starts without it.
+
+use std::collections::BTreeMap;
+
+use eclusa_core::Time;
+use eclusa_core::gate::{CallResult, GateView, Reason};
+
+use super::{Checker, Step};
+use crate::ledger::{End, Fact, Start, Verdict, ensure};
+use crate::plan::{BucketPlan, RulePlan};
+use crate::rules::{SCOPED, lane_name, upstream_name};
+
+/// Micro-tokens of one token.
+const TOKEN: i64 = 1_000_000;
+const MICRO: i128 = TOKEN as i128;
+
+/// A balance in micro-tokens times the refill period, which makes the gain of a millisecond a whole number.
+struct Naive {
+    plan: BucketPlan,
+    balance: i128,
+    at: Time,
+    closed_until: Time,
+}
+
+impl Naive {
+    fn new(plan: BucketPlan) -> Self {
+        let balance = i128::from(plan.0) * MICRO * i128::from(plan.2);
+        Self { plan, balance, at: Time::default(), closed_until: Time::default() }
+    }
+
+    fn add(&mut self, micro: i64) {
+        let full = Self::new(self.plan).balance;
+        self.balance = (self.balance + i128::from(micro) * i128::from(self.plan.2)).min(full);
+    }
+
+    fn refill(&mut self, now: Time) {
+        let gained = i128::from(now.since(self.at).as_millis()) * i128::from(self.plan.1) * MICRO;
+        self.balance = (self.balance + gained).min(Self::new(self.plan).balance);
+        self.at = now;
+    }
+
+    fn micro(&self) -> i128 {
+        self.balance.div_euclid(i128::from(self.plan.2))
+    }
+
+    fn take(&mut self, micro: i64, now: Time) -> Verdict {
+        ensure!(self.closed_until <= now, "a start at a bucket closed until {:?}", self.closed_until);
+        ensure!(self.micro() >= i128::from(micro), "took {micro} of {}", self.micro());
+        self.add(-micro);
+        Ok(())
+    }
+}
+
+pub(crate) struct NeverMint {
+    upstreams: Vec<Option<Naive>>,
+    closed_until: [Time; 3],
+    lanes: Vec<Option<Naive>>,
+    scoped: BTreeMap<String, Naive>,
+}
+
+impl NeverMint {
+    pub(crate) fn new(plan: &RulePlan) -> Self {
+        Self {
+            upstreams: plan.upstreams.iter().map(|gates| gates.bucket.map(Naive::new)).collect(),
+            closed_until: [Time::default(); 3],
+            lanes: plan.lanes.iter().map(|lane| lane.gates.bucket.map(Naive::new)).collect(),
+            scoped: SCOPED.into_iter().map(|(key, plan)| (key.to_owned(), Naive::new(plan))).collect(),
+        }
+    }
+
+    fn started(&mut self, start: &Start, now: Time) -> Verdict {
+        let closed = self.closed_until[start.upstream];
+        ensure!(closed <= now, "{start:?} though the upstream said to stay away until {closed:?}");
+        let lane = start.lane.and_then(|lane| self.lanes[lane].as_mut());
+        for bucket in self.upstreams[start.upstream].iter_mut().chain(lane) {
+            bucket.take(TOKEN, now)?;
+        }
+        for (key, micro) in &start.held {
+            self.scoped.get_mut(key).unwrap().take(*micro, now)?;
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, end: &End) {
+        if let (Some(upstream), Some(close)) = (end.upstream, &end.close) {
+            match close.bucket.as_ref().and_then(|key| self.scoped.get_mut(&**key)) {
+                Some(bucket) => bucket.closed_until = bucket.closed_until.max(close.until),
+                None => self.closed_until[upstream] = self.closed_until[upstream].max(close.until),
+            }
+        }
+        let unsent = end.result == CallResult::NotSent;
+        if let Some(bucket) = end.upstream.and_then(|upstream| self.upstreams[upstream].as_mut())
+            && unsent
+        {
+            bucket.add(TOKEN);
+        }
+        if let Some(bucket) = end.lane.and_then(|lane| self.lanes[lane].as_mut())
+            && end.unsent
+        {
+            bucket.add(TOKEN);
+        }
+        for (key, held) in &end.held {
+            let told = end.costs.iter().find(|(of, _)| of == key).map_or(*held, |(_, cost)| *cost);
+            let cost = if unsent { 0 } else { told };
+            self.scoped.get_mut(key).unwrap().add(held - cost);
+        }
+    }
+}
+
+fn shown(gates: &[GateView]) -> Option<i128> {
+    gates.iter().find(|gate| gate.reason == Reason::RateLimit).map(|gate| i128::from(gate.level))
+}
+
+impl Checker for NeverMint {
+    fn after(&mut self, step: &Step<'_>) -> Verdict {
+        let gates = self.upstreams.iter_mut().chain(&mut self.lanes).flatten();
+        gates.chain(self.scoped.values_mut()).for_each(|bucket| bucket.refill(step.now));
+        for fact in step.facts {
+            match fact {
+                Fact::Started(start) => self.started(start, step.now)?,
+                Fact::Ended(end) => self.ended(end),
+                _ => {}
+            }
+        }
+        for (number, bucket) in self.upstreams.iter().enumerate() {
+            let view = step.engine.upstream_view(&upstream_name(number), step.now).unwrap();
+            let naive = bucket.as_ref().map(Naive::micro);
+            ensure!(shown(&view.gates) == naive, "{naive:?} at upstream {number}, but shown {view:?}");
+        }
+        for (number, bucket) in self.lanes.iter().enumerate() {
+            let view = step.engine.lane_view(&lane_name(number), step.now).unwrap();
+            let naive = bucket.as_ref().map(Naive::micro);
+            ensure!(shown(&view.gates) == naive, "{naive:?} in lane {number}, but shown {view:?}");
+        }
+        for (key, bucket) in &self.scoped {
+            let shown = step.engine.bucket(key, step.now).map(|left| i128::from(left.as_micro()));
+            let naive = bucket.micro();
+            let full = i128::from(bucket.plan.0) * MICRO;
+            ensure!(shown.unwrap_or(full) == naive, "{naive} in {key}, but shown {shown:?}");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! One guarantee, one checker: each is computed from what was asked and answered, and from what is shown.
+
+mod atomic;
+mod breaker;
+mod buckets;
+mod conservation;
+mod expiry;
+mod fence;
+mod order;
+mod priority;
+mod restart;
+mod slots;
+mod wake;
+mod why;
+mod window;
+
+use eclusa_core::{Engine, Spec, Time};
+
+use crate::calls::{Call, Reply};
+use crate::ledger::{Fact, Ledger, Verdict};
+use crate::plan::{Op, RulePlan};
+
+/// One step that was taken.
+pub(crate) struct Step<'a> {
+    pub(crate) call: &'a Call,
+    pub(crate) reply: &'a Reply,
+    /// What it comes to, in order.
+    pub(crate) facts: &'a [Fact],
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) engine: &'a Engine,
+    pub(crate) now: Time,
+}
+
+pub(crate) trait Checker {
+    /// Looks at the state before a call.
+    fn before(&mut self, _call: &Call, _ledger: &Ledger, _engine: &Engine, _now: Time) {}
+    /// Judges a call.
+    fn after(&mut self, step: &Step<'_>) -> Verdict;
+    /// Does what only this checker needs; `engine` may be asked to save.
+    fn op(&mut self, _op: &Op, _engine: &mut Engine, _now: Time) -> Verdict {
+        Ok(())
+    }
+}
+
+/// All of them. `open` rules have no gates, so that the exact order can be told.
+pub(crate) fn all(plan: &RulePlan, spec: &Spec, open: bool) -> Vec<Box<dyn Checker>> {
+    let mut checkers: Vec<Box<dyn Checker>> = vec![
+        Box::new(conservation::Conservation),
+        Box::new(priority::Priority),
+        Box::new(window::AnyWindow::new(plan)),
+        Box::new(buckets::NeverMint::new(plan)),
+        Box::new(slots::Slots),
+        Box::new(expiry::NoStartAfterExpiry),
+        Box::new(fence::Fences::default()),
+        Box::new(atomic::AllOrNothing::default()),
+        Box::new(breaker::Breakers::new(plan)),
+        Box::new(wake::WakeUps::default()),
+        Box::new(why::Whys),
+        Box::new(restart::Restarts::new(spec.clone(), plan.scoped)),
+    ];
+    if open {
+        checkers.push(Box::new(order::ExactOrder::new(plan)));
+    }
+    checkers
+}

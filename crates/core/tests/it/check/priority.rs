@@ -1,0 +1,44 @@
+//! High before normal before low for every upstream, and first come first served within a line, whatever the gates.
+
+use eclusa_core::JobId;
+
+use super::{Checker, Step};
+use crate::calls::{Call, Reply};
+use crate::ledger::{Job, Ledger, State, Verdict, ensure};
+use crate::rules::{lane_number, upstream_number};
+
+pub(crate) struct Priority;
+
+impl Checker for Priority {
+    fn after(&mut self, step: &Step<'_>) -> Verdict {
+        let (Call::Dispatch(ask), Reply::Dispatch(given)) = (step.call, step.reply) else { return Ok(()) };
+        let lane = lane_number(&ask.lane);
+        let served: Vec<_> = given.grants.iter().map(|grant| grant.job).collect();
+        for (n, grant) in given.grants.iter().enumerate() {
+            let job = &step.ledger.jobs[&grant.job];
+            // Those that still wait, and those that were served only after it.
+            let later = served[n + 1..].iter().map(|id| (*id, &step.ledger.jobs[id]));
+            for (id, other) in still_queued(step.ledger, lane).chain(later) {
+                ensure!(!same_line(job, other) || job.seq < other.seq, "{:?} went before {id:?}", grant.job);
+            }
+            let upstream = upstream_number(&grant.upstream);
+            for (id, other) in still_queued(step.ledger, lane) {
+                let passed_over =
+                    other.level < job.level && other.holds.is_empty() && other.untried().contains(&upstream);
+                ensure!(!passed_over, "{grant:?} went before {id:?}: {other:?}");
+            }
+        }
+        let levels: Vec<_> = given.grants.iter().map(|grant| grant.level).collect();
+        ensure!(levels.is_sorted(), "grants out of order: {levels:?}");
+        Ok(())
+    }
+}
+
+fn still_queued(ledger: &Ledger, lane: usize) -> impl Iterator<Item = (JobId, &Job)> {
+    ledger.waiting(lane).filter(|(_, job)| job.state == State::Queued)
+}
+
+fn same_line(job: &Job, other: &Job) -> bool {
+    let key = |job: &Job| (job.level, job.untried(), job.holds.clone(), job.tenant.clone());
+    key(job) == key(other)
+}

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Installs the tools that a make target needs and that are missing. Does nothing, quickly, when all are there.
+#
+#   scripts/setup.sh build   a Rust toolchain and a C compiler
+#   scripts/setup.sh test    the same, rustfmt, clippy and cargo-nextest
+#   scripts/setup.sh deny    the same as build, and cargo-deny
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+fail() {
+    say "$*"
+    exit 1
+}
+
+# need_package COMMAND PACKAGE: the Debian package that brings the command.
+need_package() {
+    command -v "$1" >/dev/null && return
+    command -v apt-get >/dev/null || fail "$1 is missing and there is no apt-get: install it (Debian package $2)"
+    local as_root=()
+    if [[ $EUID -ne 0 ]]; then
+        command -v sudo >/dev/null || fail "$1 is missing: run 'apt-get install $2' as root"
+        as_root=(sudo)
+    fi
+    say "installing $2, which brings $1"
+    "${as_root[@]}" apt-get update -qq || say "apt-get update failed; trying with the lists at hand"
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >&2 ||
+        fail "$1 is missing and '$2' could not be installed"
+}
+
+# need_component SUBCOMMAND COMPONENT: a part of the Rust toolchain.
+need_component() {
+    cargo "$1" --version >/dev/null 2>&1 && return
+    command -v rustup >/dev/null || fail "cargo $1 is missing and there is no rustup: install the $2 of your Rust toolchain"
+    say "installing $2"
+    rustup component add "$2" >&2 || fail "cargo $1 is missing and '$2' could not be installed"
+}
+
+# need_cargo_tool SUBCOMMAND: a program from crates.io, named cargo-SUBCOMMAND. Built from source: takes minutes.
+need_cargo_tool() {
+    cargo "$1" --version >/dev/null 2>&1 && return
+    say "building cargo-$1, once; this takes a few minutes"
+    cargo install --locked "cargo-$1" >&2 || fail "cargo-$1 is missing and could not be installed"
+}
+
+need_build() {
+    command -v cargo >/dev/null || fail "cargo is missing: install Rust from https://rustup.rs and run this again"
+    cargo --version >/dev/null || fail "cargo does not run: the toolchain named in rust-toolchain.toml could not be had"
+    need_package cc build-essential
+}
+
+case "${1:-}" in
+build) need_build ;;
+test)
+    need_build
+    need_component fmt rustfmt
+    need_component clippy clippy
+    need_cargo_tool nextest
+    ;;
+deny)
+    need_build
+    need_cargo_tool deny
+    ;;
+*) fail "usage: scripts/setup.sh build|test|deny" ;;
+esac
