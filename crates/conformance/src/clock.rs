@@ -1,0 +1,36 @@
+//! A clock that moves only when it is told to.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use eclusa_core::{Clock, Span, Time};
+
+/// Some moment in 2026, so that times look like times.
+const START_MS: u64 = 1_768_000_000_000;
+
+/// The time of a scenario.
+#[derive(Debug)]
+pub struct ManualClock(AtomicU64);
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self(AtomicU64::new(START_MS))
+    }
+}
+
+impl ManualClock {
+    /// Lets time pass.
+    pub fn advance(&self, span: Span) {
+        self.0.fetch_add(span.as_millis(), Ordering::SeqCst);
+    }
+
+    /// Turns the clock back, as an administrator or a leap may.
+    pub fn step_back(&self, span: Span) {
+        self.0.fetch_sub(span.as_millis(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Time {
+        Time::from_millis(self.0.load(Ordering::SeqCst))
+    }
+}

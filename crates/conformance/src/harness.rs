@@ -1,0 +1,266 @@
+//! A store and its clock, with the verbs in the words of a scenario.
+
+use std::sync::Arc;
+
+use eclusa_core::gate::{CallResult, NotUntil, Reason};
+use eclusa_core::{
+    Admission, Admit, Advance, Advanced, Cancelled, Clock, DeadLetterView, Dispatch, Dispatched, Enqueued,
+    Grant, Hold, JobView, LaneView, LeaseId, NewJob, Outcome, Replayed, Report, Settled, Settlement, Span,
+    Spec, Status, Store, Swept, TenantView, Time, UpstreamView, Why,
+};
+
+use crate::clock::ManualClock;
+use crate::rules::{LANE, failure, id, name, secs};
+
+/// Makes an empty store with these rules that reads this clock.
+pub type Open<S> = fn(&Spec, Arc<ManualClock>) -> S;
+
+/// How long leases last unless a scenario says otherwise.
+pub(crate) const LEASE: Span = secs(10);
+
+/// What a scenario plays with.
+pub struct Harness<S> {
+    store: S,
+    clock: Arc<ManualClock>,
+}
+
+impl<S: Store> Harness<S> {
+    /// An empty store with these rules.
+    pub fn new(open: Open<S>, spec: &Spec) -> Self {
+        let clock = Arc::new(ManualClock::default());
+        Self { store: open(spec, clock.clone()), clock }
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    pub(crate) fn pass(&self, span: Span) {
+        self.clock.advance(span);
+    }
+
+    pub(crate) fn step_back(&self, span: Span) {
+        self.clock.step_back(span);
+    }
+
+    pub(crate) async fn put(&self, job: NewJob) -> Enqueued {
+        let mut answer = self.store.enqueue(vec![job]).await.expect("the store answers");
+        assert_eq!(answer.jobs.len(), 1, "one answer for each job");
+        answer.jobs.remove(0)
+    }
+
+    pub(crate) async fn put_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Vec<Enqueued> {
+        self.store.enqueue(jobs.into_iter().collect()).await.expect("the store answers").jobs
+    }
+
+    /// Enqueues jobs that must be accepted without dropping others.
+    pub(crate) async fn accept(&self, jobs: impl IntoIterator<Item = NewJob>) {
+        let answer = self.store.enqueue(jobs.into_iter().collect()).await.expect("the store answers");
+        assert!(answer.jobs.iter().all(|job| *job == Enqueued::Accepted), "{:?}", answer.jobs);
+        assert_eq!(answer.drops, []);
+    }
+
+    /// Enqueues one job; says what became of it and which jobs were dropped.
+    pub(crate) async fn press(&self, job: NewJob) -> (Enqueued, Vec<(u128, &'static str)>) {
+        let mut answer = self.store.enqueue(vec![job]).await.expect("the store answers");
+        let drops = answer.drops.iter().map(|drop| (drop.job.0, drop.reason.as_str())).collect();
+        (answer.jobs.remove(0), drops)
+    }
+
+    pub(crate) async fn dispatch(&self, max: usize) -> Dispatched {
+        self.dispatch_from(LANE, max).await
+    }
+
+    pub(crate) async fn dispatch_from(&self, lane: &str, max: usize) -> Dispatched {
+        let ask = Dispatch { lane: name(lane), max, lease: LEASE, nonce: 7 };
+        self.store.dispatch(ask).await.expect("the store answers")
+    }
+
+    /// What may start now, at most `max`.
+    pub(crate) async fn take(&self, max: usize) -> Vec<Grant> {
+        self.dispatch(max).await.grants
+    }
+
+    /// The next job, which must be there.
+    pub(crate) async fn next(&self) -> Grant {
+        self.take(1).await.pop().expect("a job may start")
+    }
+
+    /// The numbers of the jobs that may start now.
+    pub(crate) async fn starts(&self, max: usize) -> Vec<u128> {
+        numbers(&self.take(max).await)
+    }
+
+    /// Runs one job after the other to its good end, at most `max`; says in which order.
+    pub(crate) async fn serve(&self, max: usize) -> Vec<u128> {
+        let mut served = Vec::new();
+        while served.len() < max
+            && let Some(grant) = self.take(1).await.pop()
+        {
+            self.done(&grant).await;
+            served.push(grant.job.0);
+        }
+        served
+    }
+
+    pub(crate) async fn settle(
+        &self,
+        lease: LeaseId,
+        report: impl Into<Report>,
+        outcome: Outcome,
+    ) -> Settled {
+        let settlement = Settlement { lease, report: report.into(), outcome };
+        let answers = self.store.settle(vec![settlement]).await.expect("the store answers");
+        assert_eq!(answers.len(), 1, "one answer for each settlement");
+        answers[0]
+    }
+
+    pub(crate) async fn done(&self, grant: &Grant) {
+        let settled = self.settle(grant.lease, CallResult::Success, Outcome::Done(None)).await;
+        assert_eq!(settled, Settled::Ended(Status::Completed));
+    }
+
+    /// The job failed for good and becomes a dead letter.
+    pub(crate) async fn dead(&self, grant: &Grant) -> Settled {
+        let outcome = Outcome::Dead(failure("refused", self.now()));
+        self.settle(grant.lease, CallResult::Rejected, outcome).await
+    }
+
+    /// The call ended so, and the job is to be tried again after `wait`.
+    pub(crate) async fn retry(&self, grant: &Grant, result: CallResult, wait: Span) -> Settled {
+        let outcome = Outcome::Retry { at: self.now() + wait, failure: failure("unavailable", self.now()) };
+        self.settle(grant.lease, result, outcome).await
+    }
+
+    /// The job was not sent and goes back.
+    pub(crate) async fn release(&self, grant: &Grant) -> Settled {
+        self.settle(grant.lease, CallResult::NotSent, Outcome::Release).await
+    }
+
+    /// The upstream of the grant failed so; is there another?
+    pub(crate) async fn advance(&self, grant: &Grant, result: CallResult) -> Advanced {
+        self.advance_from(grant.lease, grant.upstream.as_str(), result).await
+    }
+
+    pub(crate) async fn advance_from(&self, lease: LeaseId, upstream: &str, result: CallResult) -> Advanced {
+        let failure = failure("unavailable", self.now());
+        let ask = Advance { lease, upstream: name(upstream), report: result.into(), failure };
+        self.store.advance(ask).await.expect("the store answers")
+    }
+
+    pub(crate) async fn extend(&self, lease: LeaseId, span: Span) -> bool {
+        self.store.extend(vec![lease], span).await.expect("the store answers") == [true]
+    }
+
+    pub(crate) async fn cancel(&self, number: u128) -> Cancelled {
+        self.store.cancel(id(number)).await.expect("the store answers")
+    }
+
+    pub(crate) async fn admit(&self, upstream: &str, holds: Vec<Hold>) -> Admission {
+        let ask = Admit { upstream: name(upstream), holds, lease: LEASE, nonce: 9 };
+        self.store.admit(ask).await.expect("the store answers")
+    }
+
+    /// A call without a job, which must be granted.
+    pub(crate) async fn call(&self, upstream: &str) -> LeaseId {
+        match self.admit(upstream, Vec::new()).await {
+            Admission::Granted(lease) => lease,
+            denied => panic!("{denied:?}"),
+        }
+    }
+
+    /// Why a call without a job is denied, which it must be.
+    pub(crate) async fn denial(&self, upstream: &str) -> NotUntil {
+        match self.admit(upstream, Vec::new()).await {
+            Admission::Denied(denial) => denial,
+            granted => panic!("{granted:?}"),
+        }
+    }
+
+    /// Makes a call without a job that ends so.
+    pub(crate) async fn call_ends(&self, upstream: &str, result: CallResult) {
+        let lease = self.call(upstream).await;
+        assert_eq!(self.settle(lease, result, Outcome::Release).await, Settled::Released);
+    }
+
+    pub(crate) async fn record(&self, upstream: &str, result: CallResult) -> Option<UpstreamView> {
+        self.store.record(name(upstream), result).await.expect("the store answers")
+    }
+
+    pub(crate) async fn replay(&self, letter: u128, as_job: u128) -> Replayed {
+        self.replay_in(LANE, letter, as_job).await
+    }
+
+    pub(crate) async fn replay_in(&self, lane: &str, letter: u128, as_job: u128) -> Replayed {
+        self.store.replay(name(lane), id(letter), id(as_job)).await.expect("the store answers")
+    }
+
+    pub(crate) async fn discard(&self, letter: u128) -> bool {
+        self.store.discard(name(LANE), id(letter)).await.expect("the store answers")
+    }
+
+    pub(crate) async fn pause(&self, lane: &str, paused: bool) -> bool {
+        self.store.pause(name(lane), paused).await.expect("the store answers")
+    }
+
+    pub(crate) async fn sweep(&self) -> Swept {
+        self.store.sweep().await.expect("the store answers")
+    }
+
+    pub(crate) async fn why(&self, number: u128) -> Why {
+        self.store.why(id(number)).await.expect("the store answers").expect("the job is known")
+    }
+
+    /// Whether the store knows no such job.
+    pub(crate) async fn why_unknown(&self, number: u128) -> bool {
+        self.store.why(id(number)).await.expect("the store answers").is_none()
+    }
+
+    pub(crate) async fn reason(&self, number: u128) -> Option<Reason> {
+        self.why(number).await.reason
+    }
+
+    pub(crate) async fn find(&self, number: u128) -> Option<JobView> {
+        self.store.job(id(number)).await.expect("the store answers")
+    }
+
+    pub(crate) async fn job(&self, number: u128) -> JobView {
+        self.find(number).await.expect("the job is known")
+    }
+
+    pub(crate) async fn status(&self, number: u128) -> Status {
+        self.job(number).await.status
+    }
+
+    pub(crate) async fn lane(&self) -> LaneView {
+        self.store.lanes().await.expect("the store answers").remove(0)
+    }
+
+    pub(crate) async fn upstream(&self, upstream: &str) -> UpstreamView {
+        let all = self.store.upstreams().await.expect("the store answers");
+        all.into_iter().find(|view| view.name == name(upstream)).expect("the upstream is known")
+    }
+
+    pub(crate) async fn tenants(&self) -> Vec<TenantView> {
+        let all = self.store.tenants(name(LANE), 0, 100).await.expect("the store answers");
+        all.into_iter().map(|(_, tenant)| tenant).collect()
+    }
+
+    pub(crate) async fn tenant(&self, tenant: &str) -> TenantView {
+        let all = self.tenants().await;
+        all.into_iter().find(|view| &*view.tenant == tenant).expect("the tenant is known")
+    }
+
+    pub(crate) async fn letters_after(&self, cursor: u64, max: usize) -> Vec<(u64, DeadLetterView)> {
+        self.store.dead_letters(name(LANE), cursor, max).await.expect("the store answers")
+    }
+
+    pub(crate) async fn letters(&self) -> Vec<u128> {
+        self.letters_after(0, 100).await.into_iter().map(|(_, letter)| letter.job.0).collect()
+    }
+}
+
+/// Which jobs these are.
+pub(crate) fn numbers(grants: &[Grant]) -> Vec<u128> {
+    grants.iter().map(|grant| grant.job.0).collect()
+}

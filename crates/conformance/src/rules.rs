@@ -1,0 +1,161 @@
+//! Short ways to write the rules and jobs of a scenario.
+
+use eclusa_core::gate::{BreakerSpec, BucketSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
+use eclusa_core::{
+    Capacity, Chain, Fairness, Hold, JobId, LaneSpec, Level, Name, NewJob, Span, Spec, Tokens,
+};
+use eclusa_core::{Time, UpstreamSpec};
+
+/// The lane of scenarios that need only one.
+pub(crate) const LANE: &str = "mail";
+
+/// The upstream of scenarios that need only one.
+pub(crate) const UP: &str = "ses";
+
+/// The tenant of jobs that do not say.
+pub(crate) const TENANT: &str = "acme";
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text).expect("a scenario's names are valid")
+}
+
+pub(crate) const fn secs(secs: u64) -> Span {
+    Span::from_secs(secs)
+}
+
+pub(crate) const fn millis(millis: u64) -> Span {
+    Span::from_millis(millis)
+}
+
+pub(crate) const fn id(number: u128) -> JobId {
+    JobId(number)
+}
+
+/// One lane with the chain of all these upstreams, in order.
+pub(crate) fn chain(upstreams: &[(&str, GateSpecs)], edit: impl FnOnce(&mut LaneSpec)) -> Spec {
+    let names = upstreams.iter().map(|(upstream, _)| name(upstream)).collect();
+    let mut lane = LaneSpec::new(name(LANE), Chain::new(names).expect("a chain that can be"));
+    edit(&mut lane);
+    let upstreams = upstreams.iter().map(|(up, gates)| UpstreamSpec::new(name(up), gates.clone())).collect();
+    Spec::new(vec![lane], upstreams).expect("rules that fit together")
+}
+
+/// One lane to one upstream that limits nothing.
+pub(crate) fn lane(edit: impl FnOnce(&mut LaneSpec)) -> Spec {
+    chain(&[(UP, GateSpecs::default())], edit)
+}
+
+/// One lane to one upstream with these gates.
+pub(crate) fn upstream(gates: GateSpecs) -> Spec {
+    chain(&[(UP, gates)], |_| {})
+}
+
+/// One lane to one upstream, all by default.
+pub(crate) fn plain() -> Spec {
+    lane(|_| {})
+}
+
+pub(crate) fn free() -> GateSpecs {
+    GateSpecs::default()
+}
+
+/// `base` with more gates.
+pub(crate) fn gates(base: GateSpecs, edit: impl FnOnce(&mut GateSpecs)) -> GateSpecs {
+    let mut gates = base;
+    edit(&mut gates);
+    gates
+}
+
+pub(crate) fn slots(slots: u32) -> GateSpecs {
+    free().with_slots("max_concurrent", slots).expect("more than zero")
+}
+
+pub(crate) fn rpm(limit: u32) -> GateSpecs {
+    gates(free(), |gates| gates.window = Some(WindowSpec::per_minute(limit).expect("more than zero")))
+}
+
+pub(crate) fn rate(per_second: u32, burst: u32) -> GateSpecs {
+    gates(free(), |gates| gates.bucket = Some(bucket(burst, per_second, secs(1))))
+}
+
+/// One call, and the next after `span`.
+pub(crate) fn one_per(span: Span) -> GateSpecs {
+    gates(free(), |gates| gates.bucket = Some(bucket(1, 1, span)))
+}
+
+pub(crate) fn breaker(failures: u32, open_for: Span) -> GateSpecs {
+    gates(free(), |gates| {
+        gates.breaker = Some(BreakerSpec::new(failures, open_for, 1).expect("a breaker that can be"));
+    })
+}
+
+pub(crate) fn cooldown() -> GateSpecs {
+    let ladder = [10, 30, 60, 120].map(Span::from_secs);
+    gates(free(), |gates| gates.cooldown = Some(CooldownSpec::new(&ladder).expect("a ladder that can be")))
+}
+
+pub(crate) fn pace(initial: Span) -> GateSpecs {
+    gates(free(), |gates| {
+        gates.pace = Some(PaceSpec::new(initial, millis(50), secs(60)).expect("a pace that can be"));
+    })
+}
+
+pub(crate) fn bucket(capacity: u32, refill: u32, per: Span) -> BucketSpec {
+    BucketSpec::new(capacity, refill, per).expect("a bucket that can be")
+}
+
+pub(crate) fn hold(upstream: &str, key: &str, rule: BucketSpec, tokens: u32) -> Hold {
+    Hold::new(name(upstream), key, rule, Tokens::whole(tokens)).expect("a hold that fits its bucket")
+}
+
+pub(crate) fn capacity(jobs: u64) -> Capacity {
+    Capacity::new(jobs, 1 << 20).expect("more than zero")
+}
+
+pub(crate) fn weights(batch: u32, weights: &[(&str, u32)]) -> Fairness {
+    let weights = weights.iter().map(|(pattern, weight)| ((*pattern).to_owned(), *weight)).collect();
+    Fairness::new(batch, weights).expect("weights that can be")
+}
+
+/// A job of normal priority; its payload is its number.
+pub(crate) fn job(number: u128) -> NewJob {
+    NewJob::new(id(number), name(LANE), TENANT, number.to_string().into_bytes())
+}
+
+pub(crate) fn of(tenant: &str, number: u128) -> NewJob {
+    NewJob { tenant: tenant.into(), ..job(number) }
+}
+
+pub(crate) fn high(number: u128) -> NewJob {
+    NewJob { level: Level::High, ..job(number) }
+}
+
+pub(crate) fn low(number: u128) -> NewJob {
+    NewJob { level: Level::Low, ..job(number) }
+}
+
+pub(crate) fn lasting(ttl: Span, job: NewJob) -> NewJob {
+    NewJob { ttl: Some(ttl), ..job }
+}
+
+pub(crate) fn delayed(delay: Span, job: NewJob) -> NewJob {
+    NewJob { delay, ..job }
+}
+
+pub(crate) fn keyed(key: &str, job: NewJob) -> NewJob {
+    NewJob { key: Some(key.into()), ..job }
+}
+
+pub(crate) fn via(upstreams: &[&str], job: NewJob) -> NewJob {
+    NewJob { chain: Some(upstreams.iter().map(|upstream| name(upstream)).collect()), ..job }
+}
+
+pub(crate) fn holding(hold: Hold, job: NewJob) -> NewJob {
+    NewJob { holds: vec![hold], ..job }
+}
+
+/// The failure that scenarios use.
+pub(crate) fn failure(reason: &str, at: Time) -> eclusa_core::Failure {
+    let reason = eclusa_core::FailureReason::new(reason).expect("a reason that says something");
+    eclusa_core::Failure { reason, code: Some("503".into()), at, upstream: Some(name(UP)) }
+}

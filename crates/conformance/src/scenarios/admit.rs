@@ -1,0 +1,65 @@
+//! Calls without a job.
+
+use eclusa_core::gate::{CallResult, Reason};
+use eclusa_core::{Admission, Advanced, Outcome, Settled, Store};
+
+use crate::harness::{Harness, LEASE, Open};
+use crate::rules::{UP, bucket, free, hold, job, rate, secs, slots, upstream};
+
+pub async fn a_call_without_a_job_shares_the_gates_with_jobs<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(rate(10, 10)));
+    for _ in 0..6 {
+        q.call(UP).await;
+    }
+    q.accept((1..=9).map(job)).await;
+    assert_eq!(q.take(10).await.len(), 4);
+    assert_eq!(q.denial(UP).await.reason, Reason::RateLimit);
+}
+
+pub async fn a_call_without_a_job_holds_its_slot_until_it_is_settled<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(slots(1)));
+    let lease = q.call(UP).await;
+    let denial = q.denial(UP).await;
+    assert_eq!((denial.reason, denial.at), (Reason::Concurrency, q.now() + LEASE));
+    assert_eq!(q.settle(lease, CallResult::Success, Outcome::Release).await, Settled::Released);
+    assert_eq!(q.settle(lease, CallResult::Success, Outcome::Release).await, Settled::Stale);
+    q.call(UP).await;
+}
+
+pub async fn a_call_without_a_job_whose_caller_is_lost_frees_its_slot<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(slots(1)));
+    let lease = q.call(UP).await;
+    q.pass(secs(5));
+    assert!(q.extend(lease, LEASE).await);
+    q.pass(secs(5));
+    q.denial(UP).await;
+    q.pass(secs(5));
+    q.call(UP).await;
+    assert_eq!(q.sweep().await.taken_up, [], "there is no job to take up");
+}
+
+pub async fn a_call_without_a_job_has_no_chain_to_go_on_along<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(slots(1)));
+    let lease = q.call(UP).await;
+    assert_eq!(q.advance_from(lease, UP, CallResult::Failed).await, Advanced::Stale);
+    assert_eq!(q.upstream(UP).await.in_flight, 1);
+}
+
+pub async fn a_call_takes_from_scoped_buckets<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    let scoped = || vec![hold(UP, "cpf:1", bucket(2, 1, secs(60)), 2)];
+    let Admission::Granted(lease) = q.admit(UP, scoped()).await else {
+        panic!("the bucket is full");
+    };
+    let Admission::Denied(denial) = q.admit(UP, scoped()).await else {
+        panic!("the bucket is empty");
+    };
+    assert_eq!((denial.reason, denial.at), (Reason::RateLimit, q.now() + secs(120)));
+    q.settle(lease, CallResult::NotSent, Outcome::Release).await;
+    assert!(matches!(q.admit(UP, scoped()).await, Admission::Granted(_)));
+}
+
+pub async fn a_call_to_an_unknown_upstream_is_told_so<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    assert_eq!(q.admit("nobody", Vec::new()).await, Admission::UnknownUpstream);
+}

@@ -1,0 +1,412 @@
+//! Whatever says "not now": windows, buckets, slots, pace, and the upstream's own word.
+
+use eclusa_core::gate::{CallResult, Reason};
+use eclusa_core::{Closure, NewJob, Outcome, Report, Settled, Store, Time, Tokens};
+
+use crate::harness::{Harness, LEASE, Open};
+use crate::rules::{
+    UP, bucket, chain, free, gates, high, hold, holding, job, lane, low, millis, name, of, one_per, pace,
+    rate, rpm, secs, slots, upstream, via,
+};
+
+/// A report that the upstream wants to be left alone.
+fn closing(until: Time, bucket: Option<&str>) -> Report {
+    let close = Some(Closure { until, bucket: bucket.map(Into::into) });
+    Report { close, ..CallResult::Throttled.into() }
+}
+
+pub async fn no_sixty_seconds_see_more_starts_than_the_window_allows<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(rpm(10)));
+    q.accept((1..=200).map(job)).await;
+    let mut starts = Vec::new();
+    for _ in 0..400 {
+        for _ in 0..q.take(3).await.len() {
+            starts.push(q.now().as_millis());
+        }
+        q.pass(millis(777));
+    }
+    assert!(starts.len() >= 50, "{}", starts.len());
+    for from in &starts {
+        let within = starts.iter().filter(|at| (*from..from + 60_000).contains(at)).count();
+        assert!(within <= 10, "{within} starts in the 60 s from {from}");
+    }
+}
+
+pub async fn a_window_opens_when_its_oldest_start_is_sixty_seconds_old<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(rpm(2)));
+    q.accept((1..=4).map(job)).await;
+    assert_eq!(q.serve(1).await, [1]);
+    q.pass(secs(20));
+    assert_eq!(q.serve(1).await, [2]);
+    q.pass(millis(39_999));
+    assert_eq!(q.starts(10).await, []);
+    q.pass(millis(1));
+    assert_eq!(q.starts(10).await, [3]);
+}
+
+pub async fn fifteen_calls_at_ten_per_second_and_burst_ten_let_ten_pass<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(rate(10, 10)));
+    q.accept((1..=15).map(job)).await;
+    let answer = q.dispatch(15).await;
+    assert_eq!(answer.grants.len(), 10);
+    assert_eq!(answer.next, q.now() + millis(100));
+    q.pass(millis(100));
+    assert_eq!(q.starts(15).await, [11]);
+    q.pass(millis(400));
+    assert_eq!(q.starts(15).await, [12, 13, 14, 15]);
+}
+
+pub async fn a_bucket_keeps_fractions_however_often_it_is_looked_at<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(gates(free(), |gates| gates.bucket = Some(bucket(2, 3, secs(10))))));
+    q.accept((1..=20).map(job)).await;
+    let mut started = q.starts(10).await.len();
+    for _ in 0..300 {
+        q.pass(millis(100));
+        started += q.starts(10).await.len();
+    }
+    assert_eq!(started, 2 + 9, "thirty seconds bring nine tokens");
+}
+
+pub async fn a_clock_that_steps_back_mints_no_tokens<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(rate(1, 2)));
+    q.accept((1..=9).map(job)).await;
+    assert_eq!(q.starts(10).await, [1, 2]);
+    q.step_back(secs(3_600));
+    assert_eq!(q.starts(10).await, []);
+    for second in 1..=5 {
+        q.pass(secs(1));
+        assert!(q.starts(10).await.len() <= 1, "second {second} brings one token at the most");
+    }
+}
+
+pub async fn a_call_that_was_not_sent_gives_its_token_back<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(one_per(secs(3_600))));
+    q.accept([job(1)]).await;
+    let grant = q.next().await;
+    q.release(&grant).await;
+    assert_eq!(q.starts(10).await, [1]);
+}
+
+pub async fn a_call_whose_worker_vanished_stays_spent<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(one_per(secs(3_600))));
+    q.accept([job(1)]).await;
+    let _lost = q.next().await;
+    q.pass(LEASE);
+    assert_eq!(q.starts(10).await, []);
+    q.pass(secs(3_600));
+    assert_eq!(q.starts(10).await, [1]);
+}
+
+pub async fn slots_bound_the_calls_under_way<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(slots(2)));
+    q.accept((1..=5).map(job)).await;
+    let grants = q.take(10).await;
+    assert_eq!(grants.len(), 2);
+    assert_eq!(q.take(10).await, []);
+    q.retry(&grants[0], CallResult::Failed, secs(60)).await;
+    assert_eq!(q.starts(10).await, [3]);
+    q.dead(&grants[1]).await;
+    assert_eq!(q.starts(10).await, [4]);
+    assert_eq!(q.upstream(UP).await.in_flight, 2);
+}
+
+pub async fn pace_lets_one_start_per_interval<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(pace(millis(1_000))));
+    q.accept((1..=5).map(job)).await;
+    let answer = q.dispatch(10).await;
+    assert_eq!((answer.grants.len(), answer.next), (1, q.now() + millis(1_000)));
+    q.pass(millis(999));
+    assert_eq!(q.starts(10).await, []);
+    q.pass(millis(1));
+    assert_eq!(q.starts(10).await, [2]);
+}
+
+pub async fn pace_adapts_to_how_calls_end<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(pace(millis(1_000))));
+    let mut intervals = Vec::new();
+    let endings = [CallResult::Success, CallResult::Failed, CallResult::TimedOut, CallResult::Throttled];
+    for ending in endings.into_iter().chain([CallResult::Rejected]) {
+        q.call_ends(UP, ending).await;
+        q.pass(secs(60));
+        let at = q.now();
+        q.call_ends(UP, CallResult::NotSent).await;
+        intervals.push(q.denial(UP).await.at.since(at).as_millis());
+        q.pass(secs(60));
+    }
+    assert_eq!(intervals, [900, 1_350, 2_025, 4_050, 4_050]);
+}
+
+pub async fn pace_stays_within_its_bounds<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(pace(millis(60))));
+    for _ in 0..5 {
+        q.call_ends(UP, CallResult::Success).await;
+        q.pass(secs(60));
+    }
+    let at = q.now();
+    q.call_ends(UP, CallResult::Success).await;
+    assert_eq!(q.denial(UP).await.at, at + millis(50));
+    for _ in 0..20 {
+        q.pass(secs(60));
+        q.call_ends(UP, CallResult::Throttled).await;
+    }
+    q.pass(secs(60));
+    let at = q.now();
+    q.call_ends(UP, CallResult::NotSent).await;
+    assert_eq!(q.denial(UP).await.at, at + secs(60));
+}
+
+pub async fn a_retry_after_closes_the_upstream_for_everybody<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    q.accept([job(1), job(2)]).await;
+    let grant = q.next().await;
+    let until = q.now() + secs(30);
+    let outcome = Outcome::Retry { at: until, failure: crate::rules::failure("slow down", q.now()) };
+    q.settle(grant.lease, closing(until, None), outcome).await;
+    let answer = q.dispatch(10).await;
+    assert_eq!((answer.grants.len(), answer.next), (0, until));
+    let denial = q.denial(UP).await;
+    assert_eq!((denial.reason, denial.at), (Reason::UpstreamRetryAfter, until));
+    q.pass(secs(30));
+    assert_eq!(q.starts(10).await, [1, 2]);
+}
+
+pub async fn an_earlier_retry_after_does_not_shorten_a_later_one<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    let (first, second) = (q.call(UP).await, q.call(UP).await);
+    let until = q.now() + secs(60);
+    q.settle(first, closing(until, None), Outcome::Release).await;
+    q.settle(second, closing(q.now() + secs(5), None), Outcome::Release).await;
+    assert_eq!(q.denial(UP).await.at, until);
+}
+
+pub async fn a_retry_after_of_a_scoped_bucket_closes_only_that_bucket<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    let scoped = |key| hold(UP, key, bucket(100, 1, secs(1)), 1);
+    q.accept([holding(scoped("cpf:1"), job(1))]).await;
+    let grant = q.next().await;
+    let until = q.now() + secs(30);
+    q.settle(grant.lease, closing(until, Some("cpf:1")), Outcome::Done(None)).await;
+    q.accept([holding(scoped("cpf:1"), job(2)), holding(scoped("cpf:2"), job(3)), job(4)]).await;
+    assert_eq!(q.serve(10).await, [3, 4]);
+    assert_eq!(q.reason(2).await, Some(Reason::UpstreamRetryAfter));
+    q.pass(secs(30));
+    assert_eq!(q.starts(10).await, [2]);
+}
+
+pub async fn a_line_denied_by_its_own_bucket_is_passed_by_others<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    let scoped = |key| hold(UP, key, bucket(1, 1, secs(60)), 1);
+    q.accept([
+        holding(scoped("x"), job(1)),
+        holding(scoped("x"), job(2)),
+        holding(scoped("y"), job(3)),
+        job(4),
+    ])
+    .await;
+    assert_eq!(q.serve(10).await, [1, 3, 4]);
+    q.pass(secs(60));
+    assert_eq!(q.starts(10).await, [2]);
+}
+
+pub async fn many_lines_at_one_bucket_get_what_it_gives_and_no_more<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    let shared = || hold(UP, "shared", bucket(2, 1, secs(1)), 1);
+    q.accept((1..=20).map(|n| holding(shared(), crate::rules::of(&format!("t{n}"), n)))).await;
+    let mut started = q.starts(100).await;
+    assert_eq!(started, [1, 2]);
+    for _ in 0..18 {
+        q.pass(secs(1));
+        let next = q.starts(100).await;
+        assert_eq!(next.len(), 1);
+        started.extend(next);
+    }
+    assert_eq!(started, (1..=20).collect::<Vec<_>>());
+}
+
+pub async fn the_answer_settles_a_hold_to_its_real_cost<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    let scoped = || hold(UP, "cpf:1", bucket(10, 1, secs(1)), 1);
+    q.accept((1..=9).map(|n| holding(scoped(), job(n)))).await;
+    let grant = q.next().await;
+    let report = Report { costs: vec![("cpf:1".into(), Tokens::whole(20))], ..CallResult::Rejected.into() };
+    q.settle(grant.lease, report, Outcome::Done(None)).await;
+    assert_eq!(q.starts(10).await, [], "the bucket is 10 in debt");
+    q.pass(secs(10));
+    assert_eq!(q.starts(10).await, [], "the debt is paid and nothing more");
+    q.pass(secs(1));
+    assert_eq!(q.starts(10).await, [2]);
+}
+
+pub async fn a_hold_that_cost_nothing_comes_back<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    let scoped = || hold(UP, "cpf:1", bucket(1, 1, secs(3_600)), 1);
+    q.accept((1..=3).map(|n| holding(scoped(), job(n)))).await;
+    let grant = q.next().await;
+    assert_eq!(q.starts(10).await, []);
+    let report = Report { costs: vec![("cpf:1".into(), Tokens::ZERO)], ..CallResult::Failed.into() };
+    q.settle(grant.lease, report, Outcome::Done(None)).await;
+    assert_eq!(q.starts(10).await, [2], "a parked line hears of it");
+}
+
+/// Takes five tokens from an empty bucket that gains one a second, while others keep asking for one.
+async fn five_tokens_are_waited_for<S: Store>(q: &Harness<S>, big: NewJob, small: impl Fn(u128) -> NewJob) {
+    let scoped = |tokens| hold(UP, "cpf:1", bucket(5, 1, secs(1)), tokens);
+    q.accept([holding(scoped(5), of("first", 1))]).await;
+    assert_eq!(q.starts(10).await, [1]);
+    q.accept([holding(scoped(5), big)]).await;
+    for second in 0..5 {
+        assert_eq!(q.starts(10).await, [], "second {second}");
+        q.accept([holding(scoped(1), small(10 + second))]).await;
+        assert_eq!(q.starts(10).await, [], "second {second}");
+        q.pass(secs(1));
+    }
+    assert_eq!(q.starts(10).await, [2]);
+    q.pass(secs(1));
+    assert_eq!(q.starts(10).await, [10]);
+}
+
+pub async fn a_large_hold_is_not_starved_by_small_ones_of_lower_levels<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    five_tokens_are_waited_for(&q, high(2), low).await;
+}
+
+pub async fn a_large_hold_is_not_starved_by_small_ones_of_tenants_that_came_later<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    five_tokens_are_waited_for(&q, of("big", 2), |number| of("small", number)).await;
+}
+
+pub async fn a_scoped_hold_of_an_unsent_call_comes_back<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    q.accept([holding(hold(UP, "cpf:1", bucket(5, 1, secs(3_600)), 5), job(1))]).await;
+    let grant = q.next().await;
+    q.release(&grant).await;
+    assert_eq!(q.starts(10).await, [1]);
+}
+
+pub async fn a_scoped_hold_of_a_lost_call_stays_spent<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    q.accept([holding(hold(UP, "cpf:1", bucket(1, 1, secs(3_600)), 1), job(1))]).await;
+    let _lost = q.next().await;
+    q.pass(LEASE);
+    assert_eq!(q.starts(10).await, []);
+    q.pass(secs(3_600));
+    assert_eq!(q.starts(10).await, [1]);
+}
+
+pub async fn a_denied_job_takes_from_no_gate<S: Store>(open: Open<S>) {
+    let gates = gates(slots(1), |gates| gates.window = rpm(3).window);
+    let q = Harness::new(open, &chain(&[(UP, gates)], |lane| lane.gates = rate(1, 3)));
+    let scoped = || hold(UP, "cpf:1", bucket(3, 1, secs(3_600)), 1);
+    q.accept((1..=4).map(|n| holding(scoped(), job(n)))).await;
+    for n in 1..=3 {
+        let grant = q.next().await;
+        assert_eq!(grant.job.0, n);
+        for _ in 0..5 {
+            assert_eq!(q.take(10).await, [], "the slot is taken");
+        }
+        q.done(&grant).await;
+    }
+}
+
+pub async fn a_denied_call_takes_from_no_bucket<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    let wide = || hold(UP, "wide", bucket(2, 1, secs(3_600)), 1);
+    let narrow = || hold(UP, "narrow", bucket(1, 1, secs(3_600)), 1);
+    assert!(matches!(q.admit(UP, vec![wide(), narrow()]).await, eclusa_core::Admission::Granted(_)));
+    for _ in 0..5 {
+        assert!(matches!(q.admit(UP, vec![wide(), narrow()]).await, eclusa_core::Admission::Denied(_)));
+    }
+    assert!(matches!(q.admit(UP, vec![wide()]).await, eclusa_core::Admission::Granted(_)));
+}
+
+pub async fn a_denial_names_the_gate_that_opens_last<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(gates(slots(1), |gates| gates.window = rpm(1).window)));
+    q.call(UP).await;
+    let denial = q.denial(UP).await;
+    assert_eq!((denial.reason, denial.at), (Reason::Window, q.now() + secs(60)));
+}
+
+pub async fn a_lane_has_a_window_of_its_own<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &lane(|lane| lane.gates = rpm(2)));
+    q.accept((1..=3).map(job)).await;
+    let answer = q.dispatch(10).await;
+    assert_eq!((answer.grants.len(), answer.next), (2, q.now() + LEASE), "the leases end before the window");
+    q.pass(LEASE);
+    let answer = q.dispatch(10).await;
+    assert_eq!((answer.grants.len(), answer.next), (0, q.now() + secs(50)));
+    q.pass(secs(50));
+    assert_eq!(q.starts(10).await, [1, 2], "their leases ended meanwhile");
+}
+
+pub async fn a_lane_has_a_rate_of_its_own<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &lane(|lane| lane.gates = rate(1, 2)));
+    q.accept((1..=4).map(job)).await;
+    assert_eq!(q.starts(10).await, [1, 2]);
+    q.pass(secs(1));
+    assert_eq!(q.starts(10).await, [3]);
+}
+
+pub async fn a_job_that_was_not_sent_gives_the_lanes_token_back<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &lane(|lane| lane.gates = one_per(secs(3_600))));
+    q.accept([job(1)]).await;
+    let grant = q.next().await;
+    q.release(&grant).await;
+    assert_eq!(q.starts(10).await, [1]);
+}
+
+pub async fn a_lane_has_a_concurrency_of_its_own<S: Store>(open: Open<S>) {
+    let two = free().with_slots("concurrency", 2).expect("more than zero");
+    let q = Harness::new(open, &chain(&[("a", free()), ("b", free())], |lane| lane.gates = two));
+    q.accept([via(&["a"], job(1)), via(&["b"], job(2)), via(&["a"], job(3)), via(&["b"], job(4))]).await;
+    let grants = q.take(10).await;
+    assert_eq!(grants.len(), 2);
+    assert_eq!(q.take(10).await, []);
+    q.done(&grants[0]).await;
+    assert_eq!(q.starts(10).await, [3]);
+    q.pass(LEASE);
+    assert_eq!(q.starts(10).await, [2, 3], "lost workers leak no slot of the lane");
+}
+
+pub async fn going_on_along_the_chain_keeps_one_slot_of_the_lane<S: Store>(open: Open<S>) {
+    let one = free().with_slots("concurrency", 1).expect("more than zero");
+    let q = Harness::new(open, &chain(&[("a", free()), ("b", slots(1))], |lane| lane.gates = one));
+    q.accept([job(1), job(2)]).await;
+    let grant = q.next().await;
+    q.advance(&grant, CallResult::Failed).await;
+    assert_eq!(q.take(10).await, []);
+    q.done(&grant).await;
+    assert_eq!(q.starts(10).await, [2]);
+}
+
+pub async fn a_job_that_waits_for_the_rest_frees_its_slot_of_the_lane<S: Store>(open: Open<S>) {
+    let one = free().with_slots("concurrency", 1).expect("more than zero");
+    let q = Harness::new(open, &chain(&[("a", free()), ("b", slots(1))], |lane| lane.gates = one));
+    q.call("b").await;
+    q.accept([job(1), job(2)]).await;
+    let grant = q.next().await;
+    assert!(matches!(q.advance(&grant, CallResult::Failed).await, eclusa_core::Advanced::Waits(_)));
+    let next = q.next().await;
+    assert_eq!((next.job.0, next.upstream), (2, name("a")));
+}
+
+pub async fn an_upstream_shows_its_gates<S: Store>(open: Open<S>) {
+    let rules = gates(slots(2), |gates| {
+        gates.window = rpm(5).window;
+        gates.bucket = rate(1, 4).bucket;
+    });
+    let q = Harness::new(open, &upstream(rules));
+    let lease = q.call(UP).await;
+    q.call(UP).await;
+    let view = q.upstream(UP).await;
+    let shown: Vec<_> = view.gates.iter().map(|gate| (gate.reason, gate.level, gate.limit)).collect();
+    let expected = [
+        (Reason::Concurrency, 2, Some(2)),
+        (Reason::Window, 2, Some(5)),
+        (Reason::RateLimit, 2_000_000, Some(4_000_000)),
+    ];
+    assert_eq!(shown, expected);
+    assert_eq!(view.gates[0].denies_until, Some(q.now() + LEASE));
+    assert_eq!(view.gates[1].denies_until, None);
+    assert_eq!(q.settle(lease, CallResult::Success, Outcome::Release).await, Settled::Released);
+    assert_eq!(q.upstream(UP).await.in_flight, 1);
+}

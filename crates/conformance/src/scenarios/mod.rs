@@ -1,0 +1,23 @@
+//! The scenarios, by theme. Their names say what they prove.
+
+#![allow(missing_docs, reason = "a scenario's name is its documentation")]
+
+pub mod admit;
+pub mod awaiting;
+pub mod bad_input;
+pub mod cancel;
+pub mod capacity;
+pub mod chain;
+pub mod dead_letters;
+pub mod fairness;
+pub mod gates;
+pub mod health;
+pub mod idempotency;
+pub mod leases;
+pub mod lines;
+pub mod priority;
+pub mod retention;
+pub mod retry;
+pub mod schedule;
+pub mod ttl;
+pub mod why;

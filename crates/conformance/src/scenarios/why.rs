@@ -1,0 +1,191 @@
+//! Why a job waits, its place, and when it will start.
+
+use eclusa_core::gate::{CallResult, Reason};
+use eclusa_core::{Closure, Outcome, Report, Spec, Status, Store};
+
+use crate::harness::{Harness, LEASE, Open};
+use crate::rules::{
+    UP, breaker, bucket, chain, cooldown, delayed, free, high, hold, holding, job, lane, lasting, name, of,
+    pace, plain, rate, rpm, secs, slots, upstream,
+};
+
+/// Plays job 1 into `ending` on an upstream with these rules, then asks why job 2 waits.
+async fn second_waits<S: Store>(open: Open<S>, rules: &Spec, ending: Option<CallResult>) -> (Reason, u64) {
+    let q = Harness::new(open, rules);
+    q.accept([job(1)]).await;
+    let grant = q.next().await;
+    q.accept([job(2)]).await;
+    if let Some(result) = ending {
+        q.settle(grant.lease, result, Outcome::Done(None)).await;
+    }
+    let why = q.why(2).await;
+    assert_eq!((why.status, why.upstream, why.position), (Status::Queued, Some(name(UP)), 0));
+    let eta = why.eta.expect("a gate that knows its time");
+    (why.reason.expect("it waits"), eta.since(q.now()).as_millis())
+}
+
+pub async fn it_says_paused<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    q.accept([job(1), delayed(secs(60), job(2))]).await;
+    q.pause("mail", true).await;
+    for number in [1, 2] {
+        let why = q.why(number).await;
+        assert_eq!((why.reason, why.eta, why.will_expire), (Some(Reason::Paused), None, false));
+    }
+}
+
+pub async fn it_says_scheduled<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    q.accept([delayed(secs(60), job(1))]).await;
+    let why = q.why(1).await;
+    assert_eq!((why.status, why.reason), (Status::Pending, Some(Reason::Scheduled)));
+    assert_eq!(why.eta, Some(q.now() + secs(60)));
+}
+
+pub async fn it_says_retry_backoff<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    q.accept([job(1)]).await;
+    let grant = q.next().await;
+    q.retry(&grant, CallResult::Failed, secs(4)).await;
+    let why = q.why(1).await;
+    assert_eq!((why.status, why.reason), (Status::Pending, Some(Reason::RetryBackoff)));
+    assert_eq!(why.eta, Some(q.now() + secs(4)));
+}
+
+pub async fn it_says_behind_with_the_place<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    q.accept([job(1), job(2), job(3)]).await;
+    let mut places = Vec::new();
+    for number in [1, 2, 3] {
+        let why = q.why(number).await;
+        places.push((why.reason.expect("it waits"), why.position));
+    }
+    assert_eq!(places, [(Reason::NoWorker, 0), (Reason::Behind, 1), (Reason::Behind, 2)]);
+    q.accept([high(4)]).await;
+    assert_eq!(q.why(1).await.position, 1, "a higher level goes first");
+    assert_eq!(q.why(4).await.position, 0);
+}
+
+pub async fn the_place_knows_that_tenants_take_turns<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    q.accept((1..=50).map(|n| of("flood", n))).await;
+    q.accept([of("small", 99)]).await;
+    assert!(q.why(99).await.position <= 3, "{}", q.why(99).await.position);
+}
+
+pub async fn it_says_no_worker_when_nothing_else_is_in_the_way<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    q.accept([job(1)]).await;
+    let why = q.why(1).await;
+    assert_eq!((why.status, why.reason, why.position), (Status::Queued, Some(Reason::NoWorker), 0));
+    assert_eq!(why.eta, Some(q.now()));
+}
+
+pub async fn it_says_pace<S: Store>(open: Open<S>) {
+    let rules = upstream(pace(secs(2)));
+    assert_eq!(second_waits(open, &rules, None).await, (Reason::Pace, 2_000));
+}
+
+pub async fn it_says_rate_limit<S: Store>(open: Open<S>) {
+    assert_eq!(second_waits(open, &upstream(rate(1, 1)), None).await, (Reason::RateLimit, 1_000));
+}
+
+pub async fn it_says_window<S: Store>(open: Open<S>) {
+    assert_eq!(second_waits(open, &upstream(rpm(1)), None).await, (Reason::Window, 60_000));
+}
+
+pub async fn it_says_concurrency<S: Store>(open: Open<S>) {
+    assert_eq!(second_waits(open, &upstream(slots(1)), None).await, (Reason::Concurrency, LEASE.as_millis()));
+}
+
+pub async fn it_says_cooldown<S: Store>(open: Open<S>) {
+    let failed = Some(CallResult::Failed);
+    assert_eq!(second_waits(open, &upstream(cooldown()), failed).await, (Reason::Cooldown, 10_000));
+}
+
+pub async fn it_says_circuit_open<S: Store>(open: Open<S>) {
+    let failed = Some(CallResult::Failed);
+    let rules = upstream(breaker(1, secs(30)));
+    assert_eq!(second_waits(open, &rules, failed).await, (Reason::CircuitOpen, 30_000));
+}
+
+pub async fn it_says_upstream_retry_after<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    let call = q.call(UP).await;
+    let until = q.now() + secs(30);
+    let report = Report { close: Some(Closure { until, bucket: None }), ..CallResult::Throttled.into() };
+    q.settle(call, report, Outcome::Release).await;
+    q.accept([job(1)]).await;
+    let why = q.why(1).await;
+    assert_eq!((why.reason, why.eta), (Some(Reason::UpstreamRetryAfter), Some(until)));
+}
+
+pub async fn it_says_awaiting_webhook<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    q.accept([job(1)]).await;
+    let grant = q.next().await;
+    assert_eq!(q.reason(1).await, None, "a worker has it");
+    q.settle(grant.lease, CallResult::Success, Outcome::Awaiting(q.now() + secs(600))).await;
+    let why = q.why(1).await;
+    assert_eq!((why.status, why.reason), (Status::Processing, Some(Reason::AwaitingWebhook)));
+    assert_eq!((why.upstream, why.will_expire), (Some(name(UP)), false));
+}
+
+pub async fn it_names_the_lanes_own_gate<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &lane(|lane| lane.gates = rpm(1)));
+    q.accept([job(1), job(2)]).await;
+    q.next().await;
+    let why = q.why(2).await;
+    assert_eq!((why.reason, why.eta), (Some(Reason::Window), Some(q.now() + secs(60))));
+}
+
+pub async fn it_names_the_scoped_bucket<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    let scoped = || hold(UP, "cpf:1", bucket(1, 1, secs(60)), 1);
+    q.accept((1..=2).map(|n| holding(scoped(), job(n)))).await;
+    q.take(10).await;
+    let why = q.why(2).await;
+    assert_eq!((why.reason, why.upstream), (Some(Reason::RateLimit), Some(name(UP))));
+    assert_eq!(why.eta, Some(q.now() + secs(60)));
+}
+
+pub async fn it_names_the_gate_of_the_chain_that_opens_first<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &chain(&[("a", rpm(1)), ("b", rate(1, 1))], |_| {}));
+    q.accept((1..=3).map(job)).await;
+    q.take(10).await;
+    let why = q.why(3).await;
+    assert_eq!((why.reason, why.upstream), (Some(Reason::RateLimit), Some(name("b"))));
+    assert_eq!(why.gates.iter().map(|(upstream, _)| upstream.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    assert!(why.gates.iter().all(|(_, gates)| gates[0].denies_until.is_some()));
+}
+
+pub async fn it_tells_that_a_job_will_expire<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(rpm(1)));
+    q.accept([job(1), lasting(secs(30), job(2)), lasting(secs(90), job(3))]).await;
+    q.next().await;
+    assert!(q.why(2).await.will_expire);
+    q.cancel(2).await;
+    assert!(!q.why(3).await.will_expire);
+}
+
+pub async fn the_eta_grows_with_the_place<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(rate(1, 1)));
+    q.accept((1..=5).map(job)).await;
+    q.next().await;
+    let mut last = q.now();
+    for number in 2..=5 {
+        let eta = q.why(number).await.eta.expect("a bucket knows its time");
+        assert!(eta > last, "job {number}");
+        last = eta;
+    }
+    assert_eq!(last, q.now() + secs(4));
+}
+
+pub async fn what_is_over_waits_for_nothing<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    q.accept([job(1)]).await;
+    q.serve(1).await;
+    let why = q.why(1).await;
+    assert_eq!((why.status, why.reason, why.eta, why.will_expire), (Status::Completed, None, None, false));
+    assert!(q.why_unknown(99).await);
+}

@@ -1,0 +1,308 @@
+//! The list of all scenarios, as tests.
+
+/// One test for each scenario, in a module for each theme, on the stores that `$open` makes.
+#[macro_export]
+macro_rules! suite {
+    ($open:expr) => {
+        $crate::theme!($open, priority: [
+            levels_are_served_in_order_whatever_came_first,
+            a_high_job_that_comes_late_goes_before_all_that_wait,
+            priority_goes_before_fairness,
+            a_high_head_that_waits_for_a_gate_gets_its_next_opening,
+            a_blocked_high_head_lets_lower_levels_use_other_upstreams,
+            a_grant_says_what_to_send_where_and_how_long,
+        ]);
+        $crate::theme!($open, lines: [
+            a_line_is_first_in_first_out,
+            one_dispatch_gives_at_most_what_was_asked_and_never_over_a_hundred,
+            an_idle_lane_says_that_only_an_event_can_bring_work,
+            a_blocked_line_is_passed_by_lines_with_other_chains,
+            the_lane_counts_what_waits_runs_and_ended,
+            every_job_ends_once_and_the_counts_add_up,
+            a_job_tells_its_history,
+        ]);
+        $crate::theme!($open, capacity: [
+            a_new_low_job_is_refused_when_the_lane_is_full,
+            capacity_is_the_sum_over_the_three_levels,
+            a_new_high_job_evicts_from_low_first_and_then_from_normal,
+            a_new_normal_job_evicts_from_low_only,
+            evicted_is_the_newest_job_of_the_tenant_with_the_longest_backlog,
+            a_job_that_was_tried_is_never_evicted,
+            a_job_that_was_given_back_unsent_counts_as_untried,
+            a_scheduled_job_takes_room_and_can_be_evicted,
+            running_jobs_take_no_room,
+            retries_and_lost_jobs_come_back_into_a_full_lane,
+            bytes_are_bounded_too,
+            one_refused_job_does_not_hinder_the_others_of_its_batch,
+        ]);
+        $crate::theme!($open, ttl: [
+            a_job_may_start_until_its_last_moment_and_not_after_it,
+            an_expired_job_is_dropped_and_the_next_is_taken,
+            the_lane_sets_the_ttl_unless_the_job_does,
+            a_job_without_a_ttl_waits_for_ever,
+            the_sweeper_drops_expired_jobs_that_nobody_reaches_and_frees_their_room,
+            a_scheduled_job_expires_before_its_time_comes,
+            a_job_that_expires_while_it_runs_still_completes,
+            an_expired_job_is_not_moved_on_to_another_upstream,
+            a_lost_job_that_expired_meanwhile_is_dropped,
+            a_clock_that_steps_back_revives_nothing,
+        ]);
+        $crate::theme!($open, schedule: [
+            a_delayed_job_is_pending_until_it_is_due,
+            a_scheduled_job_lines_up_as_if_it_came_when_it_is_due,
+            scheduled_jobs_line_up_in_the_order_in_which_they_are_due,
+            the_sweeper_lets_due_jobs_in,
+            a_delayed_job_can_be_cancelled,
+        ]);
+        $crate::theme!($open, fairness: [
+            tenants_get_three_jobs_in_a_row_while_others_wait,
+            a_flood_does_not_delay_a_small_tenant_beyond_one_batch,
+            a_tenant_alone_is_not_held_to_its_batch,
+            the_least_recently_served_tenant_is_next,
+            a_weight_multiplies_the_batch_of_tenants_that_fit_its_pattern,
+            without_fairness_a_level_is_one_fifo,
+            without_fairness_tenants_are_still_told_apart,
+            new_tenants_do_not_starve_an_old_one,
+            a_tenant_whose_lines_are_blocked_keeps_its_place,
+            a_line_parked_at_its_bucket_keeps_its_tenants_place,
+            after_three_rounds_without_service_the_priority_is_two,
+            a_tenant_that_was_never_served_counts_four_rounds,
+            the_view_counts_jobs_in_a_row_and_in_all,
+        ]);
+        $crate::theme!($open, leases: [
+            a_lease_is_good_for_one_settlement,
+            a_stale_lease_changes_nothing_in_any_verb,
+            a_lease_that_was_never_given_is_stale,
+            every_grant_has_a_lease_of_its_own,
+            a_lost_workers_job_is_taken_up_when_its_lease_ends,
+            a_dispatch_takes_lost_jobs_up_without_a_sweeper,
+            a_dispatch_says_when_running_leases_end,
+            a_taken_up_job_stands_at_the_front_of_its_own_line_only,
+            a_taken_up_job_does_not_jump_another_tenants_turn,
+            extending_keeps_a_lease_alive,
+            an_extended_lease_ends_when_it_was_extended_to,
+            a_lost_worker_leaks_no_slot,
+            a_released_job_goes_back_to_the_front_and_has_spent_no_attempt,
+            a_job_that_ten_workers_vanished_with_is_given_up,
+            a_lane_that_must_not_send_twice_ends_a_lost_job,
+            a_late_settlement_counts_while_nobody_took_the_job_up,
+        ]);
+        $crate::theme!($open, chain: [
+            a_job_goes_to_the_first_upstream_that_admits_it,
+            a_failed_call_goes_on_to_the_next_upstream_under_the_same_lease,
+            going_on_may_be_asked_again_when_the_answer_was_lost,
+            going_on_does_not_prolong_the_lease,
+            when_all_were_tried_the_attempt_has_failed,
+            a_settlement_after_exhaustion_tells_the_gates_nothing_twice,
+            a_busy_upstream_is_skipped_when_going_on,
+            with_the_rest_busy_a_job_waits_for_it_and_does_not_repeat_the_tried_ones,
+            a_job_that_waits_for_the_rest_stands_before_younger_ones,
+            with_all_busy_a_job_waits_in_place_and_spends_no_attempt,
+            one_busy_chain_does_not_block_another,
+            a_worker_lost_after_going_on_does_not_make_the_job_repeat_the_first,
+            a_worker_lost_after_the_whole_chain_failed_does_not_strand_the_job,
+            a_job_released_after_the_whole_chain_failed_begins_a_new_attempt,
+            a_job_released_after_going_on_keeps_what_it_tried,
+            holds_are_taken_only_at_the_upstream_they_belong_to,
+            a_line_at_an_empty_bucket_goes_elsewhere_though_older_lines_wait_there,
+        ]);
+        $crate::theme!($open, gates: [
+            no_sixty_seconds_see_more_starts_than_the_window_allows,
+            a_window_opens_when_its_oldest_start_is_sixty_seconds_old,
+            fifteen_calls_at_ten_per_second_and_burst_ten_let_ten_pass,
+            a_bucket_keeps_fractions_however_often_it_is_looked_at,
+            a_clock_that_steps_back_mints_no_tokens,
+            a_call_that_was_not_sent_gives_its_token_back,
+            a_call_whose_worker_vanished_stays_spent,
+            slots_bound_the_calls_under_way,
+            pace_lets_one_start_per_interval,
+            pace_adapts_to_how_calls_end,
+            pace_stays_within_its_bounds,
+            a_retry_after_closes_the_upstream_for_everybody,
+            an_earlier_retry_after_does_not_shorten_a_later_one,
+            a_retry_after_of_a_scoped_bucket_closes_only_that_bucket,
+            a_line_denied_by_its_own_bucket_is_passed_by_others,
+            many_lines_at_one_bucket_get_what_it_gives_and_no_more,
+            the_answer_settles_a_hold_to_its_real_cost,
+            a_hold_that_cost_nothing_comes_back,
+            a_large_hold_is_not_starved_by_small_ones_of_lower_levels,
+            a_large_hold_is_not_starved_by_small_ones_of_tenants_that_came_later,
+            a_scoped_hold_of_an_unsent_call_comes_back,
+            a_scoped_hold_of_a_lost_call_stays_spent,
+            a_denied_job_takes_from_no_gate,
+            a_denied_call_takes_from_no_bucket,
+            a_denial_names_the_gate_that_opens_last,
+            a_lane_has_a_window_of_its_own,
+            a_lane_has_a_rate_of_its_own,
+            a_job_that_was_not_sent_gives_the_lanes_token_back,
+            a_lane_has_a_concurrency_of_its_own,
+            going_on_along_the_chain_keeps_one_slot_of_the_lane,
+            a_job_that_waits_for_the_rest_frees_its_slot_of_the_lane,
+            an_upstream_shows_its_gates,
+        ]);
+        $crate::theme!($open, health: [
+            failures_in_a_row_open_the_breaker,
+            a_success_or_a_rejection_between_failures_keeps_the_breaker_closed,
+            too_many_requests_is_no_failure_for_the_breaker,
+            half_open_lets_one_probe_pass,
+            half_open_lets_as_many_probes_pass_as_the_rule_says,
+            a_good_probe_closes_the_breaker_and_forgets_failures,
+            a_bad_probe_opens_the_breaker_again,
+            a_probe_that_was_not_sent_leaves_its_place_to_another,
+            a_dead_probe_does_not_keep_the_breaker_half_open_for_ever,
+            an_extended_probe_keeps_its_place,
+            late_failures_from_before_the_opening_do_not_prolong_it,
+            a_late_success_from_before_the_opening_does_not_close_it,
+            a_late_failure_does_not_reopen_a_breaker_that_closed,
+            an_open_breaker_sends_jobs_down_the_chain,
+            callers_without_a_lease_share_the_breaker,
+            a_lost_worker_is_no_failure_of_the_upstream,
+            errors_in_a_row_climb_the_ladder_of_rests,
+            a_success_sends_the_ladder_back_to_its_foot,
+            errors_are_forgotten_after_ten_minutes,
+        ]);
+        $crate::theme!($open, retry: [
+            a_failed_attempt_waits_and_is_tried_again,
+            a_retried_job_stands_before_those_that_came_after_it,
+            others_pass_while_a_job_backs_off,
+            a_retry_that_would_come_too_late_ends_the_job_now_with_its_last_failure,
+            a_retry_at_the_last_moment_is_still_made,
+            a_retry_that_nobody_reaches_in_time_is_dropped,
+            attempts_count_up_and_the_last_failure_is_the_newest,
+            a_lane_may_fail_a_job_without_a_dead_letter,
+        ]);
+        $crate::theme!($open, dead_letters: [
+            a_dead_letter_keeps_what_is_needed_to_understand_and_repeat,
+            a_lane_without_dead_letters_keeps_none,
+            a_dead_letter_goes_when_its_time_is_over,
+            the_oldest_letters_over_the_cap_go_and_are_counted,
+            letters_are_listed_oldest_first_and_by_page,
+            a_letter_stays_until_its_replay_succeeds,
+            a_replay_that_fails_leaves_one_letter_which_knows,
+            a_replay_under_way_is_not_doubled,
+            a_cancelled_replay_leaves_the_letter,
+            a_replay_needs_room_in_the_lane,
+            a_replay_keeps_the_level_tenant_and_chain,
+            a_replay_takes_from_the_scoped_buckets_of_the_job,
+            a_discarded_letter_is_gone,
+            a_letter_discarded_during_its_replay_does_not_come_back_unless_that_fails,
+            a_letter_outlives_the_memory_of_its_job,
+            a_replay_does_not_bring_back_the_old_rule_of_a_bucket,
+        ]);
+        $crate::theme!($open, idempotency: [
+            the_same_id_is_the_same_job,
+            the_same_key_and_payload_give_the_first_job_back,
+            the_same_key_with_another_payload_is_a_conflict,
+            another_key_is_another_job,
+            a_key_lasts_a_day_though_its_job_is_forgotten,
+            a_key_lasts_as_long_as_its_job,
+            a_key_holds_when_its_job_was_dropped,
+            a_refused_job_leaves_no_key,
+            twins_in_one_batch_are_one_job,
+        ]);
+        $crate::theme!($open, cancel: [
+            a_waiting_job_is_cancelled_and_never_starts,
+            what_is_unknown_or_over_cannot_be_cancelled,
+            a_cancelled_running_job_is_fenced_off_at_once,
+            a_cancelled_call_keeps_its_slots_until_its_worker_gives_them_back,
+            a_cancelled_call_whose_worker_is_lost_gives_its_slots_back_with_its_lease,
+            cancelling_a_job_parked_at_a_bucket_leaves_the_rest_of_its_line,
+            a_paused_lane_takes_in_but_gives_nothing_out,
+            a_paused_lane_settles_expires_and_takes_up_as_ever,
+            a_paused_lane_does_not_make_the_sweeper_spin,
+            an_unknown_lane_cannot_be_paused,
+        ]);
+        $crate::theme!($open, retention: [
+            a_lane_that_keeps_none_forgets_jobs_as_they_end,
+            a_lane_keeps_the_newest_finished_jobs,
+            a_finished_job_is_kept_with_its_result_as_long_as_the_lane_says,
+            waiting_and_running_jobs_are_never_forgotten,
+        ]);
+        $crate::theme!($open, why: [
+            it_says_paused,
+            it_says_scheduled,
+            it_says_retry_backoff,
+            it_says_behind_with_the_place,
+            the_place_knows_that_tenants_take_turns,
+            it_says_no_worker_when_nothing_else_is_in_the_way,
+            it_says_pace,
+            it_says_rate_limit,
+            it_says_window,
+            it_says_concurrency,
+            it_says_cooldown,
+            it_says_circuit_open,
+            it_says_upstream_retry_after,
+            it_says_awaiting_webhook,
+            it_names_the_lanes_own_gate,
+            it_names_the_scoped_bucket,
+            it_names_the_gate_of_the_chain_that_opens_first,
+            it_tells_that_a_job_will_expire,
+            the_eta_grows_with_the_place,
+            what_is_over_waits_for_nothing,
+        ]);
+        $crate::theme!($open, admit: [
+            a_call_without_a_job_shares_the_gates_with_jobs,
+            a_call_without_a_job_holds_its_slot_until_it_is_settled,
+            a_call_without_a_job_whose_caller_is_lost_frees_its_slot,
+            a_call_without_a_job_has_no_chain_to_go_on_along,
+            a_call_takes_from_scoped_buckets,
+            a_call_to_an_unknown_upstream_is_told_so,
+        ]);
+        $crate::theme!($open, awaiting: [
+            an_awaiting_job_has_a_fence_of_its_own,
+            an_awaiting_job_frees_the_lane_and_keeps_its_slot_at_the_upstream,
+            an_awaiting_job_is_not_taken_up_when_its_workers_lease_would_have_ended,
+            the_timeout_ends_an_awaiting_job,
+            an_awaiting_job_may_fail_and_be_tried_again,
+            a_cancelled_awaiting_job_keeps_its_slot_until_the_upstream_tells,
+            an_awaiting_job_does_not_expire_by_its_ttl,
+        ]);
+        $crate::theme!($open, bad_input: [
+            jobs_that_cannot_be_are_refused_by_field,
+            a_job_for_an_unknown_lane_is_told_so,
+            one_bad_job_does_not_hinder_the_others_of_its_batch,
+            an_unknown_lane_gives_nothing,
+            unknown_letters_and_jobs_are_told_so,
+            no_time_is_too_far_to_be_counted,
+        ]);
+    };
+}
+
+/// One test for each scenario of a theme; a part of [`suite!`].
+#[doc(hidden)]
+#[macro_export]
+macro_rules! theme {
+    ($open:expr, $theme:ident: [$($scenario:ident),* $(,)?]) => {
+        mod $theme {
+            $(
+                #[test]
+                fn $scenario() {
+                    $crate::run($crate::scenarios::$theme::$scenario($open));
+                }
+            )*
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    /// A scenario that is not in the list would never run.
+    #[test]
+    fn every_scenario_is_in_the_suite() {
+        let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let suite = fs::read_to_string(src.join("suite.rs")).unwrap();
+        let mut found = 0;
+        for file in fs::read_dir(src.join("scenarios")).unwrap() {
+            let text = fs::read_to_string(file.unwrap().path()).unwrap();
+            for line in text.lines().filter_map(|line| line.strip_prefix("pub async fn ")) {
+                let name = line.split('<').next().unwrap();
+                assert!(suite.contains(&format!(" {name},\n")), "{name} is not in suite!");
+                found += 1;
+            }
+        }
+        assert!(found > 100, "only {found} scenarios were found");
+    }
+}

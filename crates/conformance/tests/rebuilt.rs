@@ -1,0 +1,130 @@
+//! The suite on the bare engine, which is thrown away and rebuilt from its records before every verb: whatever a
+//! scenario can see survives a restart.
+
+#![expect(clippy::expect_used, reason = "all of this is test code")]
+
+use std::sync::{Arc, Mutex};
+
+use eclusa_conformance::ManualClock;
+use eclusa_core::gate::CallResult;
+use eclusa_core::{
+    Admission, Admit, Advance, Advanced, Answer, Cancelled, Clock, DeadLetterView, Dispatch, Dispatched,
+    Engine, EnqueueAnswer, JobId, JobView, LaneView, LeaseId, Name, NewJob, Replayed, Restorer, Settled,
+    Settlement, Span, Spec, Store, Swept, TenantView, Time, UpstreamView, Why,
+};
+
+/// Records in memory, and no engine between verbs.
+struct Rebuilt {
+    spec: Spec,
+    clock: Arc<ManualClock>,
+    chunks: Mutex<Vec<Vec<u8>>>,
+}
+
+fn open(spec: &Spec, clock: Arc<ManualClock>) -> Rebuilt {
+    Rebuilt { spec: spec.clone(), clock, chunks: Mutex::default() }
+}
+
+fn rebuild(spec: &Spec, chunks: &[Vec<u8>]) -> Engine {
+    let mut restorer = Restorer::default();
+    for chunk in chunks {
+        restorer.apply(chunk).expect("the engine reads what it wrote");
+    }
+    restorer.finish(spec).expect("the records fit together")
+}
+
+impl Rebuilt {
+    fn run<T: Send>(&self, verb: impl FnOnce(&mut Engine, Time) -> T) -> impl Answer<T> {
+        let mut chunks = self.chunks.lock().expect("no verb panicked");
+        let mut engine = rebuild(&self.spec, &chunks);
+        let answer = verb(&mut engine, self.clock.now());
+        let mut chunk = Engine::begin_chunk();
+        engine.save_changes(&mut chunk).expect("the state can be written");
+        chunks.push(chunk);
+        let again = rebuild(&self.spec, &chunks).snapshot().expect("the state can be written");
+        let state = engine.snapshot().expect("the state can be written");
+        assert!(without_epoch(&again) == without_epoch(&state), "something was changed but not written");
+        std::future::ready(Ok(answer))
+    }
+}
+
+/// Every restart begins a new epoch, so the record that holds it differs; it is the only one of its kind.
+fn without_epoch(snapshot: &[Vec<u8>]) -> Vec<&Vec<u8>> {
+    const META: u8 = 0;
+    snapshot.iter().filter(|record| record.first() != Some(&META)).collect()
+}
+
+impl Store for Rebuilt {
+    fn enqueue(&self, jobs: Vec<NewJob>) -> impl Answer<EnqueueAnswer> {
+        self.run(move |engine, now| engine.enqueue(jobs, now))
+    }
+
+    fn dispatch(&self, ask: Dispatch) -> impl Answer<Dispatched> {
+        self.run(move |engine, now| engine.dispatch(&ask, now))
+    }
+
+    fn advance(&self, ask: Advance) -> impl Answer<Advanced> {
+        self.run(move |engine, now| engine.advance(ask, now))
+    }
+
+    fn extend(&self, leases: Vec<LeaseId>, lease: Span) -> impl Answer<Vec<bool>> {
+        self.run(move |engine, now| engine.extend(&leases, lease, now))
+    }
+
+    fn settle(&self, settlements: Vec<Settlement>) -> impl Answer<Vec<Settled>> {
+        self.run(move |engine, now| engine.settle(settlements, now))
+    }
+
+    fn cancel(&self, job: JobId) -> impl Answer<Cancelled> {
+        self.run(move |engine, now| engine.cancel(job, now))
+    }
+
+    fn admit(&self, ask: Admit) -> impl Answer<Admission> {
+        self.run(move |engine, now| engine.admit(&ask, now))
+    }
+
+    fn record(&self, upstream: Name, result: CallResult) -> impl Answer<Option<UpstreamView>> {
+        self.run(move |engine, now| engine.record(&upstream, result, now))
+    }
+
+    fn replay(&self, lane: Name, letter: JobId, id: JobId) -> impl Answer<Replayed> {
+        self.run(move |engine, now| engine.replay(&lane, letter, id, now))
+    }
+
+    fn discard(&self, lane: Name, letter: JobId) -> impl Answer<bool> {
+        self.run(move |engine, _| engine.discard(&lane, letter))
+    }
+
+    fn pause(&self, lane: Name, paused: bool) -> impl Answer<bool> {
+        self.run(move |engine, _| engine.pause(&lane, paused))
+    }
+
+    fn sweep(&self) -> impl Answer<Swept> {
+        self.run(Engine::sweep)
+    }
+
+    fn why(&self, job: JobId) -> impl Answer<Option<Why>> {
+        self.run(move |engine, now| engine.why(job, now))
+    }
+
+    fn job(&self, job: JobId) -> impl Answer<Option<JobView>> {
+        self.run(move |engine, _| engine.job(job))
+    }
+
+    fn lanes(&self) -> impl Answer<Vec<LaneView>> {
+        self.run(move |engine, now| engine.lanes(now))
+    }
+
+    fn upstreams(&self) -> impl Answer<Vec<UpstreamView>> {
+        self.run(move |engine, now| engine.upstreams(now))
+    }
+
+    fn tenants(&self, lane: Name, from: u32, max: usize) -> impl Answer<Vec<(u32, TenantView)>> {
+        self.run(move |engine, _| engine.tenants(&lane, from, max))
+    }
+
+    fn dead_letters(&self, lane: Name, after: u64, max: usize) -> impl Answer<Vec<(u64, DeadLetterView)>> {
+        self.run(move |engine, _| engine.dead_letters(&lane, after, max))
+    }
+}
+
+eclusa_conformance::suite!(crate::open);
