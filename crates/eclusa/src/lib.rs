@@ -1,0 +1,11 @@
+//! Eclusa: what stands around the rules of [`eclusa_core`].
+
+mod clock;
+pub mod store;
+
+pub use clock::SystemClock;
+
+/// The README's example is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,0 +1,140 @@
+//! The embedded store is killed under load, hundreds of times, and every acknowledged job is there afterwards.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use eclusa::SystemClock;
+use eclusa::store::{Ack, EmbeddedStore};
+use eclusa_core::gate::GateSpecs;
+use eclusa_core::{Chain, JobId, Keep, LaneSpec, Name, Span, Spec, Status, Store, UpstreamSpec};
+use pollster::block_on;
+use tempfile::TempDir;
+
+/// Kills per acknowledgement; each after another number of lines.
+const KILLS: u64 = 120;
+
+/// What the process said before it died.
+#[derive(Default)]
+struct Told {
+    accepted: BTreeSet<JobId>,
+    settling: BTreeSet<JobId>,
+    settled: BTreeSet<JobId>,
+    stopped: Option<String>,
+}
+
+impl Told {
+    fn hear(&mut self, line: &str) {
+        let (word, rest) = line.split_once(' ').unwrap();
+        match word {
+            "accepted" => drop(self.accepted.insert(rest.parse().unwrap())),
+            "settling" => drop(self.settling.insert(rest.parse().unwrap())),
+            "settled" => drop(self.settled.insert(rest.parse().unwrap())),
+            "stopped" => self.stopped = Some(rest.into()),
+            _ => panic!("unexpected line {line:?}"),
+        }
+    }
+}
+
+fn program() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    tests.ancestors().nth(2).unwrap().join("examples/under_load")
+}
+
+fn start(dir: &Path, ack: &str, epoch: u64) -> Child {
+    let mut command = Command::new(program());
+    command.arg(dir).arg(ack).arg(epoch.to_string()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+fn rules() -> Spec {
+    let upstream = Name::new("api").unwrap();
+    let mut lane = LaneSpec::new(Name::new("work").unwrap(), Chain::new(vec![upstream.clone()]).unwrap());
+    lane.keep = Keep { span: Span::from_secs(86_400), max: 1_000_000 };
+    Spec::new(vec![lane], vec![UpstreamSpec::new(upstream, GateSpecs::default())]).unwrap()
+}
+
+fn open(dir: &Path, ack: Ack) -> EmbeddedStore {
+    EmbeddedStore::open(dir, ack, &rules(), Arc::new(SystemClock)).unwrap()
+}
+
+/// Everything but the count of openings.
+fn state(store: &EmbeddedStore) -> Vec<Vec<u8>> {
+    store.snapshot().split_off(1)
+}
+
+fn check(store: &EmbeddedStore, told: &Told) {
+    let view = |id: &JobId| block_on(store.job(*id)).unwrap();
+    for id in &told.accepted {
+        match view(id).map(|job| job.status) {
+            Some(Status::Queued | Status::Processing) => {
+                assert!(!told.settled.contains(id), "{id} came back");
+            }
+            Some(Status::Completed) => assert!(told.settling.contains(id), "{id} was never settled"),
+            other => panic!("{id} was acknowledged and is now {other:?}"),
+        }
+    }
+    for id in &told.settled {
+        assert_eq!(view(id).map(|job| job.status), Some(Status::Completed), "{id}");
+    }
+}
+
+fn killed_under_load(ack: Ack, word: &str) {
+    let dir = TempDir::new().unwrap();
+    let mut told = Told::default();
+    for epoch in 0..KILLS {
+        let mut child = start(dir.path(), word, epoch);
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let lines_before_kill = 1 + usize::try_from(epoch * 37 % 211).unwrap();
+        lines.by_ref().take(lines_before_kill).for_each(|line| told.hear(&line.unwrap()));
+        child.kill().unwrap();
+        lines.for_each(|line| told.hear(&line.unwrap()));
+        child.wait().unwrap();
+        if epoch % 10 == 9 {
+            check(&open(dir.path(), ack), &told);
+        }
+    }
+    assert_eq!(told.stopped, None);
+    assert!(told.accepted.len() > 1_000, "only {} jobs were accepted", told.accepted.len());
+    let once = state(&open(dir.path(), ack));
+    assert!(once == state(&open(dir.path(), ack)), "recovering twice changed something");
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_the_process_is_killed_with_fsync() {
+    killed_under_load(Ack::Fsync, "fsync");
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_the_process_is_killed_with_write() {
+    killed_under_load(Ack::Write, "write");
+}
+
+#[test]
+fn a_full_disk_stops_acceptance_with_a_clear_error_and_loses_nothing() {
+    let dir = TempDir::new().unwrap();
+    let limited =
+        format!("trap '' XFSZ; ulimit -f 300; exec {} {} fsync 0", program().display(), dir.path().display());
+    let mut child = Command::new("bash").args(["-c", &limited]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut told = Told::default();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    lines.for_each(|line| told.hear(&line.unwrap()));
+    assert!(!child.wait().unwrap().success());
+    let cause = told.stopped.as_deref().unwrap();
+    assert!(cause.contains("the store has stopped") && cause.contains("too large"), "{cause}");
+    assert!(told.accepted.len() > 100);
+    check(&open(dir.path(), Ack::Fsync), &told);
+}
+
+#[test]
+fn a_second_process_on_the_same_directory_is_refused() {
+    let dir = TempDir::new().unwrap();
+    let _first = open(dir.path(), Ack::Fsync);
+    let mut second = start(dir.path(), "fsync", 0);
+    let lines = BufReader::new(second.stdout.take().unwrap()).lines();
+    let said: Vec<String> = lines.map(|line| line.unwrap()).collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].starts_with("stopped") && said[0].contains("in use"), "{said:?}");
+    assert!(!second.wait().unwrap().success());
+}
