@@ -1,0 +1,111 @@
+//! Measures what the engine and the embedded store do, and prints it beside what was aimed at.
+//!
+//! `cargo run --release -p eclusa-bench` measures everything and writes `bench/results.json`;
+//! `… -- engine WAITING TENANTS IN_FLIGHT` and `… -- write|fsync WAITING TENANTS` only run that load for a while, for a
+//! profiler to look at.
+#![expect(clippy::cast_precision_loss, reason = "figures are rounded when shown")]
+
+mod disk;
+mod embedded;
+mod engine;
+mod memory;
+mod naive;
+mod report;
+mod timing;
+mod workload;
+
+use std::path::Path;
+use std::{env, fs};
+
+use eclusa::store::Ack;
+use mimalloc::MiMalloc;
+
+use crate::report::{Report, Subject};
+use crate::workload::{IN_FLIGHT, Load, TENANTS, WAITING};
+
+/// The allocator of the program.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+/// Nothing can be measured.
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+fn main() -> Result<(), Failed> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let numbers = arguments.iter().skip(1).map(|text| text.parse()).collect::<Result<Vec<usize>, _>>()?;
+    match (arguments.first().map(String::as_str), numbers.as_slice()) {
+        (None, _) => measure_all(),
+        (Some(memory::ARGUMENT), [tenants]) => {
+            println!("{}", memory::measure_here(*tenants)?);
+            Ok(())
+        }
+        (Some("engine"), [waiting, tenants, in_flight]) => {
+            let load = Load { waiting: *waiting, tenants: *tenants, in_flight: *in_flight };
+            println!("{:.0?}", engine::measure(load)?);
+            Ok(())
+        }
+        (Some(ack @ ("write" | "fsync")), [waiting, tenants]) => {
+            let ack = if ack == "write" { Ack::Write } else { Ack::Fsync };
+            let dir = env::temp_dir().join("eclusa-bench");
+            for rates in embedded::measure(&dir, ack, *waiting, *tenants)? {
+                println!("{:?}: {:.0} alone, {:.0} together", rates.load, rates.alone, rates.together);
+            }
+            Ok(fs::remove_dir_all(&dir)?)
+        }
+        _ => {
+            Err("usage: eclusa-bench [engine WAITING TENANTS IN_FLIGHT | write|fsync WAITING TENANTS]".into())
+        }
+    }
+}
+
+fn measure_all() -> Result<(), Failed> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let data = here.join("data");
+    let mut report = Report::default();
+    // The first figure of a process is the worst: it is not reported.
+    engine::measure(Load { waiting: WAITING[0], tenants: TENANTS[0], in_flight: IN_FLIGHT[0] })?;
+    Report::heading();
+    measure_engine(&mut report)?;
+    fs::create_dir_all(&data)?;
+    measure_embedded(&mut report, Ack::Write, Subject::EmbeddedWrite, &data)?;
+    measure_embedded(&mut report, Ack::Fsync, Subject::EmbeddedFsync, &data)?;
+    fs::remove_dir_all(&data)?;
+    report.growth();
+    for tenants in TENANTS {
+        report.memory(tenants, memory::measure(tenants)?);
+    }
+    report.write(&here.join("results.json"))?;
+    Ok(())
+}
+
+fn measure_engine(report: &mut Report) -> Result<(), Failed> {
+    for waiting in WAITING {
+        for tenants in TENANTS {
+            for in_flight in IN_FLIGHT {
+                let load = Load { waiting, tenants, in_flight };
+                let naive = naive::measure(load)?;
+                let [bare, with_records] = engine::measure(load)?;
+                report.throughput(Subject::Engine, 1, load, bare, naive);
+                report.throughput(Subject::EngineWithRecords, 1, load, with_records, naive);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn measure_embedded(report: &mut Report, ack: Ack, subject: Subject, data: &Path) -> Result<(), Failed> {
+    let bytes = engine::record_bytes()?;
+    for waiting in WAITING {
+        for tenants in TENANTS {
+            let alone_limit = disk::measure(data, ack, 1, bytes)?;
+            let together_limit = disk::measure(data, ack, embedded::CLIENTS, bytes)?;
+            let store = data.join("store");
+            for rates in embedded::measure(&store, ack, waiting, tenants)? {
+                report.throughput(subject, 1, rates.load, rates.alone, alone_limit);
+                report.throughput(subject, embedded::CLIENTS, rates.load, rates.together, together_limit);
+            }
+            fs::remove_dir_all(&store)?;
+        }
+    }
+    Ok(())
+}

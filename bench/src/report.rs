@@ -1,0 +1,145 @@
+//! The figures beside what they aim at, as a table and as JSON.
+
+use std::path::Path;
+use std::{fs, io};
+
+use serde::Serialize;
+
+use crate::workload::{Load, WAITING};
+
+const AIM_IN_MEMORY: f64 = 500_000.0;
+const AIM_EMBEDDED: f64 = 100_000.0;
+const AIM_GROWTH: f64 = 1.5;
+const AIM_BYTES: f64 = 300.0;
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) enum Subject {
+    /// The engine in memory.
+    Engine,
+    /// The same, with the records of its changes written to memory.
+    EngineWithRecords,
+    /// The embedded store that answers when the changes are written.
+    EmbeddedWrite,
+    /// The embedded store that answers when the changes are on the disk.
+    EmbeddedFsync,
+}
+
+impl Subject {
+    const fn aim(self) -> Option<f64> {
+        match self {
+            Subject::Engine => Some(AIM_IN_MEMORY),
+            Subject::EngineWithRecords => None,
+            Subject::EmbeddedWrite | Subject::EmbeddedFsync => Some(AIM_EMBEDDED),
+        }
+    }
+}
+
+/// Life cycles a second under one load.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Throughput {
+    pub(crate) subject: Subject,
+    pub(crate) clients: usize,
+    pub(crate) waiting: usize,
+    pub(crate) tenants: usize,
+    pub(crate) in_flight: usize,
+    pub(crate) cycles_per_second: f64,
+    /// Of a naive queue, or of the bare disk.
+    pub(crate) limit_per_second: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Growth {
+    subject: Subject,
+    clients: usize,
+    tenants: usize,
+    in_flight: usize,
+    /// How many times longer a life cycle takes with the most jobs waiting than with the fewest.
+    times: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Memory {
+    tenants: usize,
+    bytes_per_waiting_job: f64,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Report {
+    throughput: Vec<Throughput>,
+    growth: Vec<Growth>,
+    memory: Vec<Memory>,
+}
+
+impl Report {
+    pub(crate) fn heading() {
+        println!("Life cycles per second (enqueue + dispatch + settle, 200-byte payload, groups of 100)\n");
+        println!(
+            "{:<18} {:>7} {:>9} {:>8} {:>9} {:>11} {:>9}      {:>11} {:>5}",
+            "subject", "clients", "waiting", "tenants", "in flight", "cycles/s", "aim", "limit", "of it"
+        );
+    }
+
+    /// Prints and keeps a figure; `limit` is what a naive queue or the bare disk gets.
+    pub(crate) fn throughput(
+        &mut self,
+        subject: Subject,
+        clients: usize,
+        load: Load,
+        cycles: f64,
+        limit: f64,
+    ) {
+        let Load { waiting, tenants, in_flight } = load;
+        let aim = subject.aim().map_or(String::new(), |aim| format!("{aim:>9.0} {}", verdict(cycles >= aim)));
+        println!(
+            "{:<18} {clients:>7} {waiting:>9} {tenants:>8} {in_flight:>9} {cycles:>11.0} {aim:<14} {limit:>11.0} {:>4.0}%",
+            format!("{subject:?}"),
+            cycles / limit * 100.0,
+        );
+        self.throughput.push(Throughput {
+            subject,
+            clients,
+            waiting,
+            tenants,
+            in_flight,
+            cycles_per_second: cycles,
+            limit_per_second: limit,
+        });
+    }
+
+    /// Compares the figures with few and with many waiting jobs.
+    pub(crate) fn growth(&mut self) {
+        println!("\nGrowth of the cost of a life cycle from {} to {} waiting jobs\n", WAITING[0], WAITING[1]);
+        for few in self.throughput.iter().filter(|figure| figure.waiting == WAITING[0]) {
+            let key =
+                |figure: &Throughput| (figure.subject, figure.clients, figure.tenants, figure.in_flight);
+            let same = |many: &&Throughput| many.waiting == WAITING[1] && key(many) == key(few);
+            let Some(many) = self.throughput.iter().find(same) else { continue };
+            let times = few.cycles_per_second / many.cycles_per_second;
+            let (subject, clients, tenants, in_flight) = key(few);
+            println!(
+                "{:<18} {clients:>7} {tenants:>18} {in_flight:>9} {times:>10.2}x {AIM_GROWTH:>8.2}x {}",
+                format!("{subject:?}"),
+                verdict(times <= AIM_GROWTH)
+            );
+            self.growth.push(Growth { subject, clients, tenants, in_flight, times });
+        }
+        println!("\nMemory per waiting job beyond its payload\n");
+    }
+
+    pub(crate) fn memory(&mut self, tenants: usize, bytes: f64) {
+        println!(
+            "{tenants:>8} tenants {bytes:>7.0} bytes, aim {AIM_BYTES:.0} {}",
+            verdict(bytes <= AIM_BYTES)
+        );
+        self.memory.push(Memory { tenants, bytes_per_waiting_job: bytes });
+    }
+
+    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
+        fs::write(path, serde_json::to_string_pretty(self)? + "\n")
+    }
+}
+
+const fn verdict(met: bool) -> &'static str {
+    if met { "met" } else { "MISS" }
+}

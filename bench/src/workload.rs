@@ -1,0 +1,84 @@
+//! What is measured: life cycles of jobs with a payload of 200 bytes, in groups of 100.
+
+use std::sync::Arc;
+
+use eclusa_core::gate::{CallResult, GateSpecs};
+use eclusa_core::{
+    Capacity, Chain, Dispatch, JobId, LaneSpec, LeaseId, Name, NewJob, Outcome, Settlement, Span, Spec,
+    SpecError, UpstreamSpec,
+};
+
+use crate::Failed;
+
+/// Jobs per call: the most that one call takes.
+pub(crate) const GROUP: usize = eclusa_core::MAX_BATCH;
+
+/// Bytes that each job carries.
+pub(crate) const PAYLOAD: usize = 200;
+
+/// One thing to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// Jobs that wait all the time.
+    pub(crate) waiting: usize,
+    pub(crate) tenants: usize,
+    /// Leases that stay out between two groups.
+    pub(crate) in_flight: usize,
+}
+
+pub(crate) const WAITING: [usize; 2] = [1_000, 1_000_000];
+pub(crate) const TENANTS: [usize; 2] = [1, 100_000];
+pub(crate) const IN_FLIGHT: [usize; 2] = [10, 10_000];
+
+/// One lane to one upstream without limits, so that nothing but the cost of the rules is measured.
+pub(crate) fn spec() -> Result<Spec, Failed> {
+    let upstream = UpstreamSpec::new(name("upstream")?, GateSpecs::default());
+    let mut lane = LaneSpec::new(name("lane")?, Chain::new(vec![name("upstream")?])?);
+    lane.capacity = Capacity::new(10_000_000, 1 << 40)?;
+    Spec::new(vec![lane], vec![upstream]).map_err(|errors| format!("{errors:?}").into())
+}
+
+fn name(text: &str) -> Result<Name, SpecError> {
+    Name::new(text)
+}
+
+/// Makes the calls of one client.
+pub(crate) struct Workload {
+    lane: Name,
+    tenants: Arc<[Arc<str>]>,
+    client: u64,
+    made: u64,
+}
+
+impl Workload {
+    pub(crate) fn new(tenants: Arc<[Arc<str>]>, client: u64) -> Result<Self, SpecError> {
+        Ok(Self { lane: name("lane")?, tenants, client, made: 0 })
+    }
+
+    /// New jobs, of tenants in no particular order.
+    pub(crate) fn jobs(&mut self, count: usize) -> Vec<NewJob> {
+        (0..count).map(|_| self.job()).collect()
+    }
+
+    fn job(&mut self) -> NewJob {
+        self.made += 1;
+        let id = u128::from(self.client) << 64 | u128::from(self.made);
+        let spread = (self.made + self.client).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let tenant = usize::try_from(spread).unwrap_or_default() % self.tenants.len();
+        NewJob::new(JobId(id), self.lane.clone(), &self.tenants[tenant], [b'x'; PAYLOAD])
+    }
+
+    pub(crate) fn ask(&self) -> Dispatch {
+        Dispatch { lane: self.lane.clone(), max: GROUP, lease: Span::from_secs(3_600), nonce: 1 }
+    }
+}
+
+/// Names of so many tenants.
+pub(crate) fn tenants(count: usize) -> Arc<[Arc<str>]> {
+    (0..count).map(|n| format!("tenant-{n}").into()).collect()
+}
+
+/// The job under `lease` succeeded.
+pub(crate) fn done(lease: LeaseId) -> Settlement {
+    Settlement { lease, report: CallResult::Success.into(), outcome: Outcome::Done(None) }
+}
