@@ -43,7 +43,12 @@ pub(super) fn find_extent(
         if ack == Ack::Fsync
             && let Some(successor) = newest.frame_behind(walk.end, last + 1)?
         {
-            return Err(damaged(dir, last + 1, format!("{fault}, though chunk {successor} follows it")));
+            let hint = "if a power cut tore it while it was written without fsync, open it so once more";
+            return Err(damaged(
+                dir,
+                last + 1,
+                format!("{fault}, though chunk {successor} follows it ({hint})"),
+            ));
         }
     }
     if last < mark {
