@@ -1,10 +1,10 @@
 //! Short ways to write the rules and jobs of a scenario.
 
-use eclusa_core::gate::{BreakerSpec, BucketSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
+use eclusa_core::gate::{BreakerSpec, BucketSpec, CallResult, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
 use eclusa_core::{
-    Capacity, Chain, Fairness, Hold, JobId, LaneSpec, Level, Name, NewJob, Span, Spec, Tokens,
+    Capacity, Chain, Closure, Fairness, Hold, JobId, LaneSpec, Level, Name, NewJob, Report, Span, Spec, Time,
+    Tokens, UpstreamSpec,
 };
-use eclusa_core::{Time, UpstreamSpec};
 
 /// The lane of scenarios that need only one.
 pub(crate) const LANE: &str = "mail";
@@ -158,4 +158,10 @@ pub(crate) fn holding(hold: Hold, job: NewJob) -> NewJob {
 pub(crate) fn failure(reason: &str, at: Time) -> eclusa_core::Failure {
     let reason = eclusa_core::FailureReason::new(reason).expect("a reason that says something");
     eclusa_core::Failure { reason, code: Some("503".into()), at, upstream: Some(name(UP)) }
+}
+
+/// A report that the upstream wants to be left alone.
+pub(crate) fn closing(until: Time, bucket: Option<&str>) -> Report {
+    let close = Some(Closure { until, bucket: bucket.map(Into::into) });
+    Report { close, ..CallResult::Throttled.into() }
 }

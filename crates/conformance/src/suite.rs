@@ -120,15 +120,6 @@ macro_rules! suite {
             pace_stays_within_its_bounds,
             a_retry_after_closes_the_upstream_for_everybody,
             an_earlier_retry_after_does_not_shorten_a_later_one,
-            a_retry_after_of_a_scoped_bucket_closes_only_that_bucket,
-            a_line_denied_by_its_own_bucket_is_passed_by_others,
-            many_lines_at_one_bucket_get_what_it_gives_and_no_more,
-            the_answer_settles_a_hold_to_its_real_cost,
-            a_hold_that_cost_nothing_comes_back,
-            a_large_hold_is_not_starved_by_small_ones_of_lower_levels,
-            a_large_hold_is_not_starved_by_small_ones_of_tenants_that_came_later,
-            a_scoped_hold_of_an_unsent_call_comes_back,
-            a_scoped_hold_of_a_lost_call_stays_spent,
             a_denied_job_takes_from_no_gate,
             a_denied_call_takes_from_no_bucket,
             a_denial_names_the_gate_that_opens_last,
@@ -139,6 +130,17 @@ macro_rules! suite {
             going_on_along_the_chain_keeps_one_slot_of_the_lane,
             a_job_that_waits_for_the_rest_frees_its_slot_of_the_lane,
             an_upstream_shows_its_gates,
+        ]);
+        $crate::theme!($open, scoped: [
+            a_retry_after_of_a_scoped_bucket_closes_only_that_bucket,
+            a_line_denied_by_its_own_bucket_is_passed_by_others,
+            many_lines_at_one_bucket_get_what_it_gives_and_no_more,
+            the_answer_settles_a_hold_to_its_real_cost,
+            a_hold_that_cost_nothing_comes_back,
+            a_large_hold_is_not_starved_by_small_ones_of_lower_levels,
+            a_large_hold_is_not_starved_by_small_ones_of_tenants_that_came_later,
+            a_scoped_hold_of_an_unsent_call_comes_back,
+            a_scoped_hold_of_a_lost_call_stays_spent,
         ]);
         $crate::theme!($open, health: [
             failures_in_a_row_open_the_breaker,

@@ -1,19 +1,13 @@
 //! Whatever says "not now": windows, buckets, slots, pace, and the upstream's own word.
 
 use eclusa_core::gate::{CallResult, Reason};
-use eclusa_core::{Closure, NewJob, Outcome, Report, Settled, Store, Time, Tokens};
+use eclusa_core::{Outcome, Settled, Store};
 
 use crate::harness::{Harness, LEASE, Open};
 use crate::rules::{
-    UP, bucket, chain, free, gates, high, hold, holding, job, lane, low, millis, name, of, one_per, pace,
-    rate, rpm, secs, slots, upstream, via,
+    UP, bucket, chain, closing, free, gates, hold, holding, job, lane, millis, name, one_per, pace, rate,
+    rpm, secs, slots, upstream, via,
 };
-
-/// A report that the upstream wants to be left alone.
-fn closing(until: Time, bucket: Option<&str>) -> Report {
-    let close = Some(Closure { until, bucket: bucket.map(Into::into) });
-    Report { close, ..CallResult::Throttled.into() }
-}
 
 pub async fn no_sixty_seconds_see_more_starts_than_the_window_allows<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(rpm(10)));
@@ -177,120 +171,6 @@ pub async fn an_earlier_retry_after_does_not_shorten_a_later_one<S: Store>(open:
     q.settle(first, closing(until, None), Outcome::Release).await;
     q.settle(second, closing(q.now() + secs(5), None), Outcome::Release).await;
     assert_eq!(q.denial(UP).await.at, until);
-}
-
-pub async fn a_retry_after_of_a_scoped_bucket_closes_only_that_bucket<S: Store>(open: Open<S>) {
-    let q = Harness::new(open, &upstream(free()));
-    let scoped = |key| hold(UP, key, bucket(100, 1, secs(1)), 1);
-    q.accept([holding(scoped("cpf:1"), job(1))]).await;
-    let grant = q.next().await;
-    let until = q.now() + secs(30);
-    q.settle(grant.lease, closing(until, Some("cpf:1")), Outcome::Done(None)).await;
-    q.accept([holding(scoped("cpf:1"), job(2)), holding(scoped("cpf:2"), job(3)), job(4)]).await;
-    assert_eq!(q.serve(10).await, [3, 4]);
-    assert_eq!(q.reason(2).await, Some(Reason::UpstreamRetryAfter));
-    q.pass(secs(30));
-    assert_eq!(q.starts(10).await, [2]);
-}
-
-pub async fn a_line_denied_by_its_own_bucket_is_passed_by_others<S: Store>(open: Open<S>) {
-    let q = Harness::new(open, &upstream(free()));
-    let scoped = |key| hold(UP, key, bucket(1, 1, secs(60)), 1);
-    q.accept([
-        holding(scoped("x"), job(1)),
-        holding(scoped("x"), job(2)),
-        holding(scoped("y"), job(3)),
-        job(4),
-    ])
-    .await;
-    assert_eq!(q.serve(10).await, [1, 3, 4]);
-    q.pass(secs(60));
-    assert_eq!(q.starts(10).await, [2]);
-}
-
-pub async fn many_lines_at_one_bucket_get_what_it_gives_and_no_more<S: Store>(open: Open<S>) {
-    let q = Harness::new(open, &upstream(free()));
-    let shared = || hold(UP, "shared", bucket(2, 1, secs(1)), 1);
-    q.accept((1..=20).map(|n| holding(shared(), crate::rules::of(&format!("t{n}"), n)))).await;
-    let mut started = q.starts(100).await;
-    assert_eq!(started, [1, 2]);
-    for _ in 0..18 {
-        q.pass(secs(1));
-        let next = q.starts(100).await;
-        assert_eq!(next.len(), 1);
-        started.extend(next);
-    }
-    assert_eq!(started, (1..=20).collect::<Vec<_>>());
-}
-
-pub async fn the_answer_settles_a_hold_to_its_real_cost<S: Store>(open: Open<S>) {
-    let q = Harness::new(open, &upstream(free()));
-    let scoped = || hold(UP, "cpf:1", bucket(10, 1, secs(1)), 1);
-    q.accept((1..=9).map(|n| holding(scoped(), job(n)))).await;
-    let grant = q.next().await;
-    let report = Report { costs: vec![("cpf:1".into(), Tokens::whole(20))], ..CallResult::Rejected.into() };
-    q.settle(grant.lease, report, Outcome::Done(None)).await;
-    assert_eq!(q.starts(10).await, [], "the bucket is 10 in debt");
-    q.pass(secs(10));
-    assert_eq!(q.starts(10).await, [], "the debt is paid and nothing more");
-    q.pass(secs(1));
-    assert_eq!(q.starts(10).await, [2]);
-}
-
-pub async fn a_hold_that_cost_nothing_comes_back<S: Store>(open: Open<S>) {
-    let q = Harness::new(open, &upstream(free()));
-    let scoped = || hold(UP, "cpf:1", bucket(1, 1, secs(3_600)), 1);
-    q.accept((1..=3).map(|n| holding(scoped(), job(n)))).await;
-    let grant = q.next().await;
-    assert_eq!(q.starts(10).await, []);
-    let report = Report { costs: vec![("cpf:1".into(), Tokens::ZERO)], ..CallResult::Failed.into() };
-    q.settle(grant.lease, report, Outcome::Done(None)).await;
-    assert_eq!(q.starts(10).await, [2], "a parked line hears of it");
-}
-
-/// Takes five tokens from an empty bucket that gains one a second, while others keep asking for one.
-async fn five_tokens_are_waited_for<S: Store>(q: &Harness<S>, big: NewJob, small: impl Fn(u128) -> NewJob) {
-    let scoped = |tokens| hold(UP, "cpf:1", bucket(5, 1, secs(1)), tokens);
-    q.accept([holding(scoped(5), of("first", 1))]).await;
-    assert_eq!(q.starts(10).await, [1]);
-    q.accept([holding(scoped(5), big)]).await;
-    for second in 0..5 {
-        assert_eq!(q.starts(10).await, [], "second {second}");
-        q.accept([holding(scoped(1), small(10 + second))]).await;
-        assert_eq!(q.starts(10).await, [], "second {second}");
-        q.pass(secs(1));
-    }
-    assert_eq!(q.starts(10).await, [2]);
-    q.pass(secs(1));
-    assert_eq!(q.starts(10).await, [10]);
-}
-
-pub async fn a_large_hold_is_not_starved_by_small_ones_of_lower_levels<S: Store>(open: Open<S>) {
-    let q = Harness::new(open, &upstream(free()));
-    five_tokens_are_waited_for(&q, high(2), low).await;
-}
-
-pub async fn a_large_hold_is_not_starved_by_small_ones_of_tenants_that_came_later<S: Store>(open: Open<S>) {
-    let q = Harness::new(open, &upstream(free()));
-    five_tokens_are_waited_for(&q, of("big", 2), |number| of("small", number)).await;
-}
-
-pub async fn a_scoped_hold_of_an_unsent_call_comes_back<S: Store>(open: Open<S>) {
-    let q = Harness::new(open, &upstream(free()));
-    q.accept([holding(hold(UP, "cpf:1", bucket(5, 1, secs(3_600)), 5), job(1))]).await;
-    let grant = q.next().await;
-    q.release(&grant).await;
-    assert_eq!(q.starts(10).await, [1]);
-}
-
-pub async fn a_scoped_hold_of_a_lost_call_stays_spent<S: Store>(open: Open<S>) {
-    let q = Harness::new(open, &upstream(free()));
-    q.accept([holding(hold(UP, "cpf:1", bucket(1, 1, secs(3_600)), 1), job(1))]).await;
-    let _lost = q.next().await;
-    q.pass(LEASE);
-    assert_eq!(q.starts(10).await, []);
-    q.pass(secs(3_600));
-    assert_eq!(q.starts(10).await, [1]);
 }
 
 pub async fn a_denied_job_takes_from_no_gate<S: Store>(open: Open<S>) {

@@ -19,5 +19,6 @@ pub mod priority;
 pub mod retention;
 pub mod retry;
 pub mod schedule;
+pub mod scoped;
 pub mod ttl;
 pub mod why;
