@@ -36,7 +36,8 @@ impl Rebuilt {
     fn run<T: Send>(&self, verb: impl FnOnce(&mut Engine, Time) -> T) -> impl Answer<T> {
         let mut chunks = self.chunks.lock().expect("no verb panicked");
         let mut engine = rebuild(&self.spec, &chunks);
-        let answer = verb(&mut engine, self.clock.now());
+        let now = engine.now(self.clock.now());
+        let answer = verb(&mut engine, now);
         let mut chunk = Engine::begin_chunk();
         engine.save_changes(&mut chunk).expect("the state can be written");
         chunks.push(chunk);

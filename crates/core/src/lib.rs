@@ -29,6 +29,6 @@ pub use job::{
 pub use lane::Totals;
 pub use spec::{Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Spec, UpstreamSpec};
 pub use store::{Answer, Store, StoreError};
-pub use time::{Clock, Span, SteadyTime, Time};
+pub use time::{Clock, Span, Time};
 pub use tokens::Tokens;
 pub use verbs::*;

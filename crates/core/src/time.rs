@@ -68,15 +68,20 @@ pub trait Clock: Send + Sync {
 
 /// Time that neither runs backwards nor stands still, whatever the clock does: after a step back it goes on from where
 /// it was.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct SteadyTime {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct SteadyTime {
     last: Time,
     ahead: Span,
 }
 
 impl SteadyTime {
+    /// How far it is before the clock.
+    pub(crate) const fn ahead(&self) -> Span {
+        self.ahead
+    }
+
     /// The moment at which the clock shows `clock`.
-    pub fn at(&mut self, clock: Time) -> Time {
+    pub(crate) fn at(&mut self, clock: Time) -> Time {
         let now = clock + self.ahead;
         if now < self.last {
             self.ahead = self.last.since(clock);

@@ -35,7 +35,7 @@ use crate::ids::Name;
 use crate::lane::{Lane, LineKey};
 use crate::spec::{LaneSpec, Spec};
 use crate::table::{JobIx, LaneIx, UpstreamIx};
-use crate::time::Time;
+use crate::time::{Span, SteadyTime, Time};
 
 #[derive(Debug)]
 struct Upstream {
@@ -56,8 +56,9 @@ pub struct Engine {
     jobs: Jobs,
     leases: Leases,
     buckets: Buckets,
-    /// The last lease number that is in the journal.
-    saved_number: u64,
+    time: SteadyTime,
+    /// The last lease number and the step of the clock that are in the journal.
+    saved_meta: Option<(u64, Span)>,
 }
 
 impl Engine {
@@ -66,6 +67,12 @@ impl Engine {
         let mut engine = Self::default();
         engine.configure(spec);
         engine
+    }
+
+    /// The time to pass to verbs when the clock shows `clock`: it neither runs backwards nor stands still when the clock
+    /// is turned back, also over a restart.
+    pub fn now(&mut self, clock: Time) -> Time {
+        self.time.at(clock)
     }
 
     /// Puts the rules in force, before any job is there. Lanes and upstreams that the rules do not name keep their

@@ -8,7 +8,7 @@ use crate::gate::{Bucket, BucketSpec, Gates, Pass};
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::{DropReason, Event, Failure, Level, Payload, Status};
 use crate::lane::{KeyEntry, Place, Tempo, Totals};
-use crate::time::Time;
+use crate::time::{SteadyTime, Time};
 use crate::tokens::Tokens;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -18,7 +18,7 @@ pub(super) const VERSION: u8 = 1;
 /// Lanes and upstreams are named by number; their numbers never change.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Record {
-    Meta { epoch: u32, next_lease: u64 },
+    Meta { epoch: u32, next_lease: u64, time: SteadyTime },
     Lane(LaneRecord),
     Upstream { number: u32, name: Name, gates: Gates },
     Tenant(TenantRecord),

@@ -63,7 +63,7 @@ impl Engine {
 
     fn refresh_one(&mut self, mention: &Mention) {
         match mention {
-            Mention::Meta => self.saved_number = u64::MAX,
+            Mention::Meta => self.saved_meta = None,
             Mention::Lane(lane) => self.lanes[*lane as usize].dirty = true,
             Mention::Upstream(upstream) => self.upstreams[*upstream as usize].dirty = true,
             Mention::Tenant(lane, name) => {

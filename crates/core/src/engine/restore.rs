@@ -20,6 +20,7 @@ use crate::job::Event;
 use crate::lane::{JobHold, KeyEntry, Tenant};
 use crate::spec::Spec;
 use crate::table::{LaneIx, TenantIx, UpstreamIx};
+use crate::time::SteadyTime;
 
 /// Records that cannot be read.
 #[derive(Debug, Error)]
@@ -45,6 +46,7 @@ pub enum RestoreError {
 pub struct Restorer {
     epoch: u32,
     next_lease: u64,
+    time: SteadyTime,
     lanes: BTreeMap<u32, LaneRecord>,
     upstreams: BTreeMap<u32, (Name, Gates)>,
     tenants: BTreeMap<(u32, u64), TenantRecord>,
@@ -82,7 +84,9 @@ impl Restorer {
 
     fn apply_one(&mut self, record: Record) {
         match record {
-            Record::Meta { epoch, next_lease } => (self.epoch, self.next_lease) = (epoch, next_lease),
+            Record::Meta { epoch, next_lease, time } => {
+                (self.epoch, self.next_lease, self.time) = (epoch, next_lease, time);
+            }
             Record::Lane(lane) => drop(self.lanes.insert(lane.number, lane)),
             Record::Upstream { number, name, gates } => drop(self.upstreams.insert(number, (name, gates))),
             Record::Tenant(tenant) => drop(self.tenants.insert((tenant.lane, tenant.arrival), tenant)),
@@ -113,6 +117,7 @@ impl Restorer {
         let mut engine = Engine::default();
         engine.leases.epoch = self.epoch + 1;
         engine.leases.next_number = self.next_lease;
+        engine.time = self.time;
         self.restore_rules(&mut engine)?;
         engine.configure(spec);
         let tenants = self.restore_tenants(&mut engine)?;
@@ -132,7 +137,7 @@ impl Restorer {
         }
         // What came from the records need not go there again, but for the new epoch.
         engine.jobs.drain_changes(|_| {});
-        engine.saved_number = u64::MAX;
+        engine.saved_meta = None;
         Ok(engine)
     }
 

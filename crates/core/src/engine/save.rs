@@ -43,8 +43,9 @@ impl Engine {
     /// Writes everything that changed since the last call to the end of `chunk`.
     pub fn save_changes(&mut self, chunk: &mut Vec<u8>) -> Result<(), SaveError> {
         let mut writer = Writer { chunk, result: Ok(()) };
-        if self.leases.next_number != self.saved_number {
-            self.saved_number = self.leases.next_number;
+        let meta = Some((self.leases.next_number, self.time.ahead()));
+        if self.saved_meta != meta {
+            self.saved_meta = meta;
             writer.write(&self.meta_record());
         }
         for number in 0..self.upstreams.len() {
@@ -126,7 +127,7 @@ impl Engine {
     }
 
     fn meta_record(&self) -> Record {
-        Record::Meta { epoch: self.leases.epoch, next_lease: self.leases.next_number }
+        Record::Meta { epoch: self.leases.epoch, next_lease: self.leases.next_number, time: self.time }
     }
 
     fn upstream_record(&self, number: usize) -> Record {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use eclusa_core::{Engine, Mentions, SteadyTime, StoreError, Time};
+use eclusa_core::{Engine, Mentions, StoreError, Time};
 use tokio::sync::oneshot;
 
 use super::journal::{Journal, JournalError};
@@ -32,7 +32,6 @@ pub(super) struct Stage {
 struct State {
     engine: Engine,
     journaled: bool,
-    time: SteadyTime,
     chunk: Vec<u8>,
     waiters: Vec<oneshot::Sender<Result<(), StoreError>>>,
     writing: bool,
@@ -45,7 +44,6 @@ impl Stage {
         let state = State {
             engine,
             journaled,
-            time: SteadyTime::default(),
             chunk: Engine::begin_chunk(),
             waiters: Vec::new(),
             writing: false,
@@ -76,14 +74,14 @@ impl Stage {
     /// Runs a verb. The answer may be told once the second part says so, or at once if there is none.
     pub(super) fn run<T>(
         &self,
-        now: Time,
+        clock: Time,
         verb: impl FnOnce(&mut Engine, Time) -> T,
     ) -> Result<(T, Option<Durable>), StoreError> {
         let mut state = self.lock();
         if let Some(cause) = state.stopped.clone() {
             return Err(StoreError::Stopped { cause });
         }
-        let now = state.time.at(now);
+        let now = state.engine.now(clock);
         let answer = verb(&mut state.engine, now);
         if !state.journaled {
             state.engine.forget_changes();
