@@ -1,6 +1,8 @@
 //! Eclusa: what stands around the rules of [`eclusa_core`].
 
 mod clock;
+pub mod config;
+pub mod request;
 pub mod store;
 
 pub use clock::SystemClock;

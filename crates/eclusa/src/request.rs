@@ -1,0 +1,125 @@
+//! What a job carries through the store: the request to send, and the answer that came.
+//!
+//! The engine sees bytes. These types are what the bytes mean, written with a version in front so that a job that was
+//! accepted by an older Eclusa is still understood by a newer one.
+
+use std::sync::Arc;
+
+use eclusa_core::Payload;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use thiserror::Error;
+
+/// The version of the layouts below.
+const VERSION: u8 = 1;
+
+/// Everything about a job that only the program understands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Envelope {
+    /// The `type` the job came with.
+    pub kind: Option<String>,
+    /// The `params` the job came with, as JSON text: shown with the job, not sent.
+    pub params: Option<String>,
+    /// What to send.
+    pub request: Request,
+}
+
+/// An HTTP request, relative to an upstream's base URL.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// `GET`, `POST`, …
+    pub method: String,
+    /// Normalised: starts with `/`, never leaves its base.
+    pub path: String,
+    /// Without the `?`, as it is sent.
+    pub query: Option<String>,
+    /// End-to-end headers only, names in lower case.
+    pub headers: Vec<(String, Vec<u8>)>,
+    /// The whole body.
+    pub body: Vec<u8>,
+}
+
+/// An upstream's answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Response {
+    /// The HTTP status.
+    pub status: u16,
+    /// End-to-end headers only, names in lower case.
+    pub headers: Vec<(String, Vec<u8>)>,
+    /// The whole body.
+    pub body: Vec<u8>,
+}
+
+/// Bytes from the store that make no sense to this version.
+#[derive(Debug, Error)]
+pub enum Unreadable {
+    /// Written by a newer version.
+    #[error("was written by a newer version of Eclusa (layout {0}, this one knows {VERSION})")]
+    Newer(u8),
+    /// Not what was expected.
+    #[error("is damaged: {0}")]
+    Damaged(#[from] postcard::Error),
+}
+
+macro_rules! stored {
+    ($type:ty) => {
+        impl $type {
+            /// As bytes for the store.
+            pub fn to_payload(&self) -> Payload {
+                write(self)
+            }
+
+            /// From bytes of the store.
+            pub fn from_payload(bytes: &[u8]) -> Result<Self, Unreadable> {
+                read(bytes)
+            }
+        }
+    };
+}
+
+stored!(Envelope);
+stored!(Response);
+
+fn write<T: Serialize>(value: &T) -> Payload {
+    // Writing into a vector cannot fail, and these types hold nothing that postcard refuses.
+    let bytes = postcard::to_extend(value, vec![VERSION]).unwrap_or_default();
+    Arc::from(bytes)
+}
+
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unreadable> {
+    match bytes.split_first() {
+        Some((&VERSION, rest)) => Ok(postcard::from_bytes(rest)?),
+        Some((&version, _)) if version > VERSION => Err(Unreadable::Newer(version)),
+        _ => Err(Unreadable::Damaged(postcard::Error::DeserializeUnexpectedEnd)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn envelope() -> Envelope {
+        let headers = vec![("accept".into(), b"*/*".to_vec())];
+        let request = Request {
+            method: "GET".into(),
+            path: "/score".into(),
+            query: Some("cpf=1".into()),
+            headers,
+            body: vec![0, 255],
+        };
+        Envelope { kind: Some("update".into()), params: Some("{}".into()), request }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        assert_eq!(Envelope::from_payload(&envelope().to_payload()).unwrap(), envelope());
+    }
+
+    #[test]
+    fn damage_and_newer_versions_are_told_apart() {
+        let mut bytes = envelope().to_payload().to_vec();
+        assert!(matches!(Envelope::from_payload(&bytes[..9]), Err(Unreadable::Damaged(_))));
+        assert!(matches!(Envelope::from_payload(&[]), Err(Unreadable::Damaged(_))));
+        bytes[0] = 9;
+        assert!(matches!(Envelope::from_payload(&bytes), Err(Unreadable::Newer(9))));
+    }
+}
