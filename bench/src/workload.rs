@@ -80,5 +80,5 @@ pub(crate) fn tenants(count: usize) -> Arc<[Arc<str>]> {
 
 /// The job under `lease` succeeded.
 pub(crate) fn done(lease: LeaseId) -> Settlement {
-    Settlement { lease, report: CallResult::Success.into(), outcome: Outcome::Done(None) }
+    Settlement { lease, report: CallResult::Success.into(), outcome: Outcome::Done, answer: None }
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use eclusa_core::gate::{CallResult, NotUntil, Reason};
 use eclusa_core::{
-    Admission, Admit, Advance, Advanced, Cancelled, Clock, DeadLetterView, Dispatch, Dispatched, Enqueued,
-    Grant, Hold, JobView, LaneView, LeaseId, NewJob, Outcome, Replayed, Report, Settled, Settlement, Span,
-    Spec, Status, Store, Swept, TenantView, Time, UpstreamView, Why,
+    Admission, Admit, Admitted, Advance, Advanced, Cancelled, Clock, DeadLetterView, Dispatch, Dispatched,
+    End, Ended, Enqueued, Grant, Hold, JobPage, JobQuery, JobView, LaneView, LeaseId, NewJob, Outcome,
+    Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status, Store, Swept, TenantView, Time,
+    UpstreamView, Why,
 };
 
 use crate::clock::ManualClock;
@@ -57,14 +58,13 @@ impl<S: Store> Harness<S> {
     pub(crate) async fn accept(&self, jobs: impl IntoIterator<Item = NewJob>) {
         let answer = self.store.enqueue(jobs.into_iter().collect()).await.expect("the store answers");
         assert!(answer.jobs.iter().all(|job| *job == Enqueued::Accepted), "{:?}", answer.jobs);
-        assert_eq!(answer.drops, []);
+        assert_eq!(answer.ended, []);
     }
 
-    /// Enqueues one job; says what became of it and which jobs were dropped.
+    /// Enqueues one job; says what became of it and which jobs ended by it.
     pub(crate) async fn press(&self, job: NewJob) -> (Enqueued, Vec<(u128, &'static str)>) {
         let mut answer = self.store.enqueue(vec![job]).await.expect("the store answers");
-        let drops = answer.drops.iter().map(|drop| (drop.job.0, drop.reason.as_str())).collect();
-        (answer.jobs.remove(0), drops)
+        (answer.jobs.remove(0), ends(&answer.ended))
     }
 
     pub(crate) async fn dispatch(&self, max: usize) -> Dispatched {
@@ -109,14 +109,25 @@ impl<S: Store> Harness<S> {
         report: impl Into<Report>,
         outcome: Outcome,
     ) -> Settled {
-        let settlement = Settlement { lease, report: report.into(), outcome };
-        let answers = self.store.settle(vec![settlement]).await.expect("the store answers");
-        assert_eq!(answers.len(), 1, "one answer for each settlement");
-        answers[0]
+        let settlement = Settlement { lease, report: report.into(), outcome, answer: None };
+        self.settle_fully(settlement).await.0
+    }
+
+    /// Settles with all that can be said; tells what it did and which jobs ended by it.
+    pub(crate) async fn settle_fully(&self, settlement: Settlement) -> (Settled, Vec<Ended>) {
+        let answer = self.store.settle(vec![settlement]).await.expect("the store answers");
+        assert_eq!(answer.leases.len(), 1, "one answer for each settlement");
+        (answer.leases[0], answer.ended)
+    }
+
+    /// The call under `lease` succeeded with this answer.
+    pub(crate) async fn answered(&self, lease: LeaseId, answer: &str) -> (Settled, Vec<Ended>) {
+        let (report, answer) = (CallResult::Success.into(), Some(answer.as_bytes().into()));
+        self.settle_fully(Settlement { lease, report, outcome: Outcome::Done, answer }).await
     }
 
     pub(crate) async fn done(&self, grant: &Grant) {
-        let settled = self.settle(grant.lease, CallResult::Success, Outcome::Done(None)).await;
+        let settled = self.settle(grant.lease, CallResult::Success, Outcome::Done).await;
         assert_eq!(settled, Settled::Ended(Status::Completed));
     }
 
@@ -152,19 +163,36 @@ impl<S: Store> Harness<S> {
         self.store.extend(vec![lease], span).await.expect("the store answers") == [true]
     }
 
-    pub(crate) async fn cancel(&self, number: u128) -> Cancelled {
+    pub(crate) async fn try_cancel(&self, number: u128) -> Cancelled {
         self.store.cancel(id(number)).await.expect("the store answers")
     }
 
+    /// Cancels a job that has not ended.
+    pub(crate) async fn cancel(&self, number: u128) {
+        let cancelled = self.try_cancel(number).await;
+        let Cancelled::Yes(ended) = cancelled else { panic!("{cancelled:?}") };
+        assert_eq!((ended.job, ended.end), (id(number), End::Cancelled));
+    }
+
     pub(crate) async fn admit(&self, upstream: &str, holds: Vec<Hold>) -> Admission {
-        let ask = Admit { upstream: name(upstream), holds, lease: LEASE, nonce: 9 };
+        self.admit_fully(None, &[upstream], holds).await.admission
+    }
+
+    /// Asks for a call in a lane, at the first of these upstreams that admits it.
+    pub(crate) async fn admit_to(&self, lane: &str, chain: &[&str]) -> Admission {
+        self.admit_fully(Some(lane), chain, Vec::new()).await.admission
+    }
+
+    pub(crate) async fn admit_fully(&self, lane: Option<&str>, chain: &[&str], holds: Vec<Hold>) -> Admitted {
+        let chain = chain.iter().map(|upstream| name(upstream)).collect();
+        let ask = Admit { lane: lane.map(name), chain, holds, lease: LEASE, nonce: 9 };
         self.store.admit(ask).await.expect("the store answers")
     }
 
     /// A call without a job, which must be granted.
     pub(crate) async fn call(&self, upstream: &str) -> LeaseId {
         match self.admit(upstream, Vec::new()).await {
-            Admission::Granted(lease) => lease,
+            Admission::Granted { lease, .. } => lease,
             denied => panic!("{denied:?}"),
         }
     }
@@ -172,7 +200,7 @@ impl<S: Store> Harness<S> {
     /// Why a call without a job is denied, which it must be.
     pub(crate) async fn denial(&self, upstream: &str) -> NotUntil {
         match self.admit(upstream, Vec::new()).await {
-            Admission::Denied(denial) => denial,
+            Admission::Denied { denial, .. } => denial,
             granted => panic!("{granted:?}"),
         }
     }
@@ -185,6 +213,10 @@ impl<S: Store> Harness<S> {
 
     pub(crate) async fn record(&self, upstream: &str, result: CallResult) -> Option<UpstreamView> {
         self.store.record(name(upstream), result).await.expect("the store answers")
+    }
+
+    pub(crate) async fn reset(&self, upstream: &str) -> Option<UpstreamView> {
+        self.store.reset(name(upstream)).await.expect("the store answers")
     }
 
     pub(crate) async fn replay(&self, letter: u128, as_job: u128) -> Replayed {
@@ -228,6 +260,10 @@ impl<S: Store> Harness<S> {
         self.find(number).await.expect("the job is known")
     }
 
+    pub(crate) async fn jobs(&self, query: JobQuery) -> JobPage {
+        self.store.jobs(query).await.expect("the store answers")
+    }
+
     pub(crate) async fn status(&self, number: u128) -> Status {
         self.job(number).await.status
     }
@@ -255,9 +291,26 @@ impl<S: Store> Harness<S> {
         self.store.dead_letters(name(LANE), cursor, max).await.expect("the store answers")
     }
 
+    pub(crate) async fn letter(&self, number: u128) -> Option<DeadLetterView> {
+        self.store.dead_letter(id(number)).await.expect("the store answers")
+    }
+
     pub(crate) async fn letters(&self) -> Vec<u128> {
         self.letters_after(0, 100).await.into_iter().map(|(_, letter)| letter.job.0).collect()
     }
+}
+
+/// Which jobs ended, each with a word for how.
+pub(crate) fn ends(ended: &[Ended]) -> Vec<(u128, &'static str)> {
+    let word = |end: &End| match end {
+        End::Dropped(reason) => reason.as_str(),
+        End::Served(ServedBy::Cache) => "cache",
+        End::Served(ServedBy::Coalesced) => "coalesced",
+        End::Served(ServedBy::Stale(fallback)) => fallback.as_str(),
+        End::Failed { dead_letter: true, .. } => "dead",
+        other => other.status().as_str(),
+    };
+    ended.iter().map(|ended| (ended.job.0, word(&ended.end))).collect()
 }
 
 /// Which jobs these are.

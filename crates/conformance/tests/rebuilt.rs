@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use eclusa_conformance::ManualClock;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Admission, Admit, Advance, Advanced, Answer, Cancelled, Clock, DeadLetterView, Dispatch, Dispatched,
-    Engine, EnqueueAnswer, JobId, JobView, LaneView, LeaseId, Name, NewJob, Replayed, Restorer, Settled,
-    Settlement, Span, Spec, Store, Swept, TenantView, Time, UpstreamView, Why,
+    Admit, Admitted, Advance, Advanced, Answer, Cancelled, Clock, DeadLetterView, Dispatch, Dispatched,
+    Engine, EnqueueAnswer, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Replayed,
+    Restorer, SettleAnswer, Settlement, Span, Spec, Store, Swept, TenantView, Time, UpstreamView, Why,
 };
 
 /// Records in memory, and no engine between verbs.
@@ -71,7 +71,7 @@ impl Store for Rebuilt {
         self.run(move |engine, now| engine.extend(&leases, lease, now))
     }
 
-    fn settle(&self, settlements: Vec<Settlement>) -> impl Answer<Vec<Settled>> {
+    fn settle(&self, settlements: Vec<Settlement>) -> impl Answer<SettleAnswer> {
         self.run(move |engine, now| engine.settle(settlements, now))
     }
 
@@ -79,12 +79,16 @@ impl Store for Rebuilt {
         self.run(move |engine, now| engine.cancel(job, now))
     }
 
-    fn admit(&self, ask: Admit) -> impl Answer<Admission> {
+    fn admit(&self, ask: Admit) -> impl Answer<Admitted> {
         self.run(move |engine, now| engine.admit(&ask, now))
     }
 
     fn record(&self, upstream: Name, result: CallResult) -> impl Answer<Option<UpstreamView>> {
         self.run(move |engine, now| engine.record(&upstream, result, now))
+    }
+
+    fn reset(&self, upstream: Name) -> impl Answer<Option<UpstreamView>> {
+        self.run(move |engine, now| engine.reset(&upstream, now))
     }
 
     fn replay(&self, lane: Name, letter: JobId, id: JobId) -> impl Answer<Replayed> {
@@ -111,6 +115,10 @@ impl Store for Rebuilt {
         self.run(move |engine, _| engine.job(job))
     }
 
+    fn jobs(&self, query: JobQuery) -> impl Answer<JobPage> {
+        self.run(move |engine, _| engine.jobs(&query))
+    }
+
     fn lanes(&self) -> impl Answer<Vec<LaneView>> {
         self.run(move |engine, now| engine.lanes(now))
     }
@@ -121,6 +129,10 @@ impl Store for Rebuilt {
 
     fn tenants(&self, lane: Name, from: u32, max: usize) -> impl Answer<Vec<(u32, TenantView)>> {
         self.run(move |engine, _| engine.tenants(&lane, from, max))
+    }
+
+    fn dead_letter(&self, letter: JobId) -> impl Answer<Option<DeadLetterView>> {
+        self.run(move |engine, _| engine.dead_letter(letter))
     }
 
     fn dead_letters(&self, lane: Name, after: u64, max: usize) -> impl Answer<Vec<(u64, DeadLetterView)>> {

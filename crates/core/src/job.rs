@@ -73,6 +73,8 @@ pub struct NewJob {
     pub payload: Payload,
     /// `id` (outboxId) or `Idempotency-Key`, unique per lane.
     pub key: Option<Arc<str>>,
+    /// Tells two requests under one key apart, if not all of the payload does: a repeat may differ in its headers.
+    pub fingerprint: Option<u64>,
     /// How long it may wait, if not as long as the lane says.
     pub ttl: Option<Span>,
     /// How long to hold it back first.
@@ -93,6 +95,7 @@ impl NewJob {
             level: Level::Normal,
             payload: payload.into(),
             key: None,
+            fingerprint: None,
             ttl: None,
             delay: Span::ZERO,
             chain: None,
@@ -160,21 +163,6 @@ impl DropReason {
             DropReason::QueueFull => "queue_full",
         }
     }
-}
-
-/// A job that was dropped: enough for a log line and a metric.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dropped {
-    /// Which job.
-    pub job: JobId,
-    /// Of which lane.
-    pub lane: Name,
-    /// Whose.
-    pub tenant: Arc<str>,
-    /// How urgent it was.
-    pub level: Level,
-    /// Why.
-    pub reason: DropReason,
 }
 
 /// Why an attempt failed.

@@ -4,6 +4,7 @@
 //! [`Engine`] decides; a [`Store`] makes its decisions durable and shares them.
 
 mod dead_letter;
+mod ended;
 mod engine;
 mod error;
 pub mod gate;
@@ -17,14 +18,15 @@ mod table;
 mod time;
 mod tokens;
 mod verbs;
+mod views;
 
 pub use dead_letter::{DeadLetter, DeadLetterView, Surplus};
+pub use ended::{End, Ended, Fallback, ServedBy};
 pub use engine::{Engine, Mentions, RestoreError, Restorer, SaveError};
 pub use error::SpecError;
 pub use ids::{JobId, LeaseId, Name};
 pub use job::{
-    DropReason, Dropped, Event, EventKind, Failure, FailureReason, Hold, JobView, Level, NewJob, Payload,
-    Status,
+    DropReason, Event, EventKind, Failure, FailureReason, Hold, JobView, Level, NewJob, Payload, Status,
 };
 pub use lane::Totals;
 pub use spec::{Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Spec, UpstreamSpec};
@@ -32,3 +34,4 @@ pub use store::{Answer, Store, StoreError};
 pub use time::{Clock, Span, Time};
 pub use tokens::Tokens;
 pub use verbs::*;
+pub use views::*;

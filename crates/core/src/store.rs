@@ -11,9 +11,10 @@ use crate::ids::{JobId, LeaseId, Name};
 use crate::job::{JobView, NewJob};
 use crate::time::Span;
 use crate::verbs::{
-    Admission, Admit, Advance, Advanced, Cancelled, Dispatch, Dispatched, EnqueueAnswer, LaneView, Replayed,
-    Settled, Settlement, Swept, TenantView, UpstreamView, Why,
+    Admit, Admitted, Advance, Advanced, Cancelled, Dispatch, Dispatched, EnqueueAnswer, Replayed,
+    SettleAnswer, Settlement, Swept,
 };
+use crate::views::{JobPage, JobQuery, LaneView, TenantView, UpstreamView, Why};
 
 /// Why a store did not do what it was asked. Nothing was promised then.
 #[derive(Debug, Clone, Error)]
@@ -42,8 +43,10 @@ impl<T, F: Future<Output = Result<T, StoreError>> + Send> Answer<T> for F {}
 /// Atomic, batched verbs and a read side. A store has a clock of its own, so that all who share it agree on the time. An
 /// answer comes when what it says is durable.
 ///
-/// A call whose answer was lost may have been done. Enqueue, advance, settle, extend, cancel, replay, discard and pause
-/// can be repeated without harm; what a lost dispatch or admit handed out comes back when its lease ends.
+/// A verb that can end jobs lists all that it ended, in order, so that each end is told once.
+///
+/// A call whose answer was lost may have been done. Enqueue, advance, settle, extend, cancel, replay, discard, pause and
+/// reset can be repeated without harm; what a lost dispatch or admit handed out comes back when its lease ends.
 pub trait Store: Send + Sync {
     /// Takes in new jobs.
     fn enqueue(&self, jobs: Vec<NewJob>) -> impl Answer<EnqueueAnswer>;
@@ -54,13 +57,15 @@ pub trait Store: Send + Sync {
     /// Prolongs leases; says which still exist.
     fn extend(&self, leases: Vec<LeaseId>, lease: Span) -> impl Answer<Vec<bool>>;
     /// Ends leases.
-    fn settle(&self, settlements: Vec<Settlement>) -> impl Answer<Vec<Settled>>;
+    fn settle(&self, settlements: Vec<Settlement>) -> impl Answer<SettleAnswer>;
     /// Cancels a job.
     fn cancel(&self, job: JobId) -> impl Answer<Cancelled>;
     /// Asks for a call without a job.
-    fn admit(&self, ask: Admit) -> impl Answer<Admission>;
+    fn admit(&self, ask: Admit) -> impl Answer<Admitted>;
     /// Tells how a call without a lease went; `None` if the upstream is unknown.
     fn record(&self, upstream: Name, result: CallResult) -> impl Answer<Option<UpstreamView>>;
+    /// Closes an upstream's breaker by hand, ends its cooldown and forgets its word to stay away; `None` if it is unknown.
+    fn reset(&self, upstream: Name) -> impl Answer<Option<UpstreamView>>;
     /// Enqueues a dead letter again, as job `id`.
     fn replay(&self, lane: Name, letter: JobId, id: JobId) -> impl Answer<Replayed>;
     /// Lets a dead letter go.
@@ -74,12 +79,16 @@ pub trait Store: Send + Sync {
     fn why(&self, job: JobId) -> impl Answer<Option<Why>>;
     /// A job.
     fn job(&self, job: JobId) -> impl Answer<Option<JobView>>;
+    /// Jobs that fit a query, by page.
+    fn jobs(&self, query: JobQuery) -> impl Answer<JobPage>;
     /// All lanes.
     fn lanes(&self) -> impl Answer<Vec<LaneView>>;
     /// All upstreams.
     fn upstreams(&self) -> impl Answer<Vec<UpstreamView>>;
     /// Tenants of a lane, at most `max` from a place on, each with its place.
     fn tenants(&self, lane: Name, from: u32, max: usize) -> impl Answer<Vec<(u32, TenantView)>>;
+    /// A dead letter, of whatever lane.
+    fn dead_letter(&self, letter: JobId) -> impl Answer<Option<DeadLetterView>>;
     /// Dead letters of a lane, at most `max` after a cursor, each with its own.
     fn dead_letters(&self, lane: Name, after: u64, max: usize) -> impl Answer<Vec<(u64, DeadLetterView)>>;
 }

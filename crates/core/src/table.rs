@@ -89,8 +89,17 @@ impl<I: TableIndex, T> Table<I, T> {
         Some(value)
     }
 
+    pub(crate) fn get(&self, index: I) -> Option<&T> {
+        self.places.get(index.slot())?.as_ref()
+    }
+
     pub(crate) fn get_mut(&mut self, index: I) -> Option<&mut T> {
         self.places.get_mut(index.slot())?.as_mut()
+    }
+
+    /// How many places there are, empty ones counted.
+    pub(crate) fn places(&self) -> usize {
+        self.places.len()
     }
 
     pub(crate) fn len(&self) -> usize {

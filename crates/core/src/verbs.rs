@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::dead_letter::Surplus;
+use crate::ended::Ended;
 use crate::error::SpecError;
-use crate::gate::{CallResult, GateView, NotUntil, Reason};
+use crate::gate::{CallResult, NotUntil};
 use crate::ids::{JobId, LeaseId, Name};
-use crate::job::{Dropped, Failure, Hold, Level, Payload, Status};
-use crate::lane::Totals;
+use crate::job::{Failure, Hold, Level, Payload, Status};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 
@@ -19,8 +19,8 @@ pub const MAX_BATCH: usize = 100;
 pub struct EnqueueAnswer {
     /// One for each job, in order.
     pub jobs: Vec<Enqueued>,
-    /// Jobs that were evicted or refused.
-    pub drops: Vec<Dropped>,
+    /// Jobs that were evicted or refused, in order.
+    pub ended: Vec<Ended>,
 }
 
 /// What became of a new job.
@@ -58,8 +58,8 @@ pub struct Dispatch {
 pub struct Dispatched {
     /// Each to be called and settled.
     pub grants: Vec<Grant>,
-    /// Jobs found to be too old.
-    pub drops: Vec<Dropped>,
+    /// Jobs found to be too old, or lost for good with their worker, in order.
+    pub ended: Vec<Ended>,
     /// When to ask again if nothing else happens before.
     pub next: Time,
 }
@@ -122,13 +122,15 @@ pub struct Settlement {
     pub report: Report,
     /// What becomes of the job; nothing for a lease without one.
     pub outcome: Outcome,
+    /// What the upstream answered; kept with the job if this ends it, however it ends.
+    pub answer: Option<Payload>,
 }
 
 /// What becomes of a job after its call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// It succeeded.
-    Done(Option<Payload>),
+    Done,
     /// It is tried again then, or ends with this failure if that is too late for it.
     Retry {
         /// When.
@@ -144,6 +146,15 @@ pub enum Outcome {
     Release,
     /// The upstream works on it and will tell before then.
     Awaiting(Time),
+}
+
+/// Answers to a batch of settlements.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SettleAnswer {
+    /// One for each settlement, in order.
+    pub leases: Vec<Settled>,
+    /// Jobs that ended by it, in order.
+    pub ended: Vec<Ended>,
 }
 
 /// What a settlement did.
@@ -189,12 +200,14 @@ pub enum Advanced {
     Stale,
 }
 
-/// Asks to make a call without a job.
+/// Asks to make a call without a job: now or not at all.
 #[derive(Debug, Clone)]
 pub struct Admit {
-    /// At which upstream.
-    pub upstream: Name,
-    /// Tokens from scoped buckets.
+    /// Under the gates of this lane too.
+    pub lane: Option<Name>,
+    /// At the first of these upstreams that admits it; empty with a lane means the lane's own chain.
+    pub chain: Vec<Name>,
+    /// Tokens from scoped buckets, taken at the upstream they belong to.
     pub holds: Vec<Hold>,
     /// How long the lease lasts.
     pub lease: Span,
@@ -202,22 +215,45 @@ pub struct Admit {
     pub nonce: u32,
 }
 
+/// The answer to a wish to make a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admitted {
+    /// Whether it may be made.
+    pub admission: Admission,
+    /// Jobs that were lost for good with their worker, in order.
+    pub ended: Vec<Ended>,
+}
+
 /// Whether a call may be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
-    /// Yes, under this lease.
-    Granted(LeaseId),
-    /// Not now.
-    Denied(NotUntil),
+    /// Yes.
+    Granted {
+        /// Under this lease, which holds a slot of the upstream and of the lane.
+        lease: LeaseId,
+        /// There.
+        upstream: Name,
+        /// Until then, unless the lease is extended.
+        lease_expires: Time,
+    },
+    /// Not now, and nothing was taken.
+    Denied {
+        /// The upstream that will admit it first; `None` if the lane denies it.
+        upstream: Option<Name>,
+        /// Why and until when.
+        denial: NotUntil,
+    },
     /// There is no such upstream.
-    UnknownUpstream,
+    UnknownUpstream(Name),
+    /// There is no such lane.
+    UnknownLane,
 }
 
 /// What became of a wish to cancel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cancelled {
     /// It is cancelled.
-    Yes,
+    Yes(Box<Ended>),
     /// It had ended before.
     AlreadyEnded(Status),
     /// There is no such job.
@@ -228,7 +264,7 @@ pub enum Cancelled {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replayed {
     /// This job does it now, and these had to make room for it.
-    As(JobId, Vec<Dropped>),
+    As(JobId, Vec<Ended>),
     /// There is no such dead letter.
     Unknown,
     /// The lane is full.
@@ -240,88 +276,12 @@ pub enum Replayed {
 /// What a sweep cleaned up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Swept {
-    /// Jobs that waited too long.
-    pub drops: Vec<Dropped>,
+    /// Jobs that waited too long, or were lost for good with their worker, in order.
+    pub ended: Vec<Ended>,
     /// Jobs whose worker vanished.
     pub taken_up: Vec<JobId>,
     /// Dead letters that went.
     pub dead_letters: Vec<(Name, JobId, Surplus)>,
     /// When to sweep again; at once if there was more than one call may do.
     pub next: Time,
-}
-
-/// Why a job waits and until when.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Why {
-    /// Where it is in its life.
-    pub status: Status,
-    /// What it waits for, if it waits.
-    pub reason: Option<Reason>,
-    /// At which upstream.
-    pub upstream: Option<Name>,
-    /// About how many jobs go before it.
-    pub position: u64,
-    /// When it will start, as far as can be told.
-    pub eta: Option<Time>,
-    /// Whether it will be too old by then.
-    pub will_expire: bool,
-    /// The gates of its upstreams.
-    pub gates: Vec<(Name, Vec<GateView>)>,
-}
-
-/// A lane as shown.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LaneView {
-    /// Its name.
-    pub name: Name,
-    /// Whether it is paused.
-    pub paused: bool,
-    /// Jobs in lines: high, normal, low.
-    pub queued: [u64; 3],
-    /// Jobs held back.
-    pub pending: u64,
-    /// Jobs that a worker or an upstream has.
-    pub processing: u64,
-    /// Bytes of payload that wait.
-    pub waiting_bytes: u64,
-    /// Finished jobs still remembered.
-    pub finished: u64,
-    /// Dead letters.
-    pub dead_letters: u64,
-    /// What happened so far.
-    pub totals: Totals,
-    /// Its own gates.
-    pub gates: Vec<GateView>,
-}
-
-/// An upstream as shown.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UpstreamView {
-    /// Its name.
-    pub name: Name,
-    /// Calls under way.
-    pub in_flight: u32,
-    /// Failures in a row that the breaker counts.
-    pub failures: u32,
-    /// Until when the breaker is open, if it is.
-    pub degraded_until: Option<Time>,
-    /// Its gates.
-    pub gates: Vec<GateView>,
-}
-
-/// How fair a lane is to one tenant (`TenantFairnessMetrics`).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TenantView {
-    /// `companyId`.
-    pub tenant: Arc<str>,
-    /// When a job of it was last started.
-    pub last_processed: Option<Time>,
-    /// Turns that passed since its own.
-    pub rounds_without_processing: i64,
-    /// `max(1, 5 - rounds)`: 1 is the most urgent.
-    pub current_priority: i64,
-    /// Jobs of it started so far.
-    pub total_processed: u64,
-    /// Jobs of it started in a row.
-    pub consecutive_batch: u32,
 }

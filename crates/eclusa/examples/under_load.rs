@@ -77,8 +77,8 @@ fn consume(store: &EmbeddedStore, lane: &Name) -> Result<(), StoreError> {
         let ask = Dispatch { lane: lane.clone(), max: 3, lease: Span::from_secs(3_600), nonce: 0 };
         for grant in block_on(store.dispatch(ask))?.grants {
             say(&format!("settling {}", grant.job));
-            let outcome = Outcome::Done(None);
-            let done = Settlement { lease: grant.lease, report: CallResult::Success.into(), outcome };
+            let (report, outcome) = (CallResult::Success.into(), Outcome::Done);
+            let done = Settlement { lease: grant.lease, report, outcome, answer: None };
             block_on(store.settle(vec![done]))?;
             say(&format!("settled {}", grant.job));
         }

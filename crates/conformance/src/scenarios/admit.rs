@@ -4,7 +4,7 @@ use eclusa_core::gate::{CallResult, Reason};
 use eclusa_core::{Admission, Advanced, Outcome, Settled, Store};
 
 use crate::harness::{Harness, LEASE, Open};
-use crate::rules::{UP, bucket, free, hold, job, rate, secs, slots, upstream};
+use crate::rules::{UP, bucket, free, hold, job, name, rate, secs, slots, upstream};
 
 pub async fn a_call_without_a_job_shares_the_gates_with_jobs<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(rate(10, 10)));
@@ -48,18 +48,18 @@ pub async fn a_call_without_a_job_has_no_chain_to_go_on_along<S: Store>(open: Op
 pub async fn a_call_takes_from_scoped_buckets<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     let scoped = || vec![hold(UP, "cpf:1", bucket(2, 1, secs(60)), 2)];
-    let Admission::Granted(lease) = q.admit(UP, scoped()).await else {
+    let Admission::Granted { lease, .. } = q.admit(UP, scoped()).await else {
         panic!("the bucket is full");
     };
-    let Admission::Denied(denial) = q.admit(UP, scoped()).await else {
+    let Admission::Denied { denial, .. } = q.admit(UP, scoped()).await else {
         panic!("the bucket is empty");
     };
     assert_eq!((denial.reason, denial.at), (Reason::RateLimit, q.now() + secs(120)));
     q.settle(lease, CallResult::NotSent, Outcome::Release).await;
-    assert!(matches!(q.admit(UP, scoped()).await, Admission::Granted(_)));
+    assert!(matches!(q.admit(UP, scoped()).await, Admission::Granted { .. }));
 }
 
 pub async fn a_call_to_an_unknown_upstream_is_told_so<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
-    assert_eq!(q.admit("nobody", Vec::new()).await, Admission::UnknownUpstream);
+    assert_eq!(q.admit("nobody", Vec::new()).await, Admission::UnknownUpstream(name("nobody")));
 }

@@ -1,7 +1,7 @@
 //! Upstreams that work on a job and tell later.
 
 use eclusa_core::gate::CallResult;
-use eclusa_core::{Cancelled, Grant, LeaseId, Outcome, Settled, Spec, Status, Store};
+use eclusa_core::{Grant, LeaseId, Outcome, Settled, Spec, Status, Store};
 
 use crate::harness::{Harness, LEASE, Open};
 use crate::rules::{UP, chain, failure, free, job, millis, secs, slots, upstream};
@@ -28,8 +28,7 @@ pub async fn an_awaiting_job_has_a_fence_of_its_own<S: Store>(open: Open<S>) {
     assert_eq!(q.dead(&grant).await, Settled::Stale);
     let view = q.job(1).await;
     assert_eq!((view.status, view.lease), (Status::Processing, Some(awaiting)));
-    let outcome = Outcome::Done(Some(b"image"[..].into()));
-    assert_eq!(q.settle(awaiting, CallResult::Success, outcome).await, Settled::Ended(Status::Completed));
+    assert_eq!(q.answered(awaiting, "image").await.0, Settled::Ended(Status::Completed));
     assert_eq!(q.job(1).await.result.as_deref(), Some(&b"image"[..]));
 }
 
@@ -41,7 +40,7 @@ pub async fn an_awaiting_job_frees_the_lane_and_keeps_its_slot_at_the_upstream<S
     assert_eq!(q.upstream(UP).await.in_flight, 2);
     assert_eq!(q.lane().await.processing, 2);
     assert_eq!(q.starts(10).await, [], "the upstream is full");
-    q.settle(first, CallResult::Success, Outcome::Done(None)).await;
+    q.settle(first, CallResult::Success, Outcome::Done).await;
     assert_eq!(q.starts(10).await, [3]);
 }
 
@@ -70,7 +69,7 @@ pub async fn the_timeout_ends_an_awaiting_job<S: Store>(open: Open<S>) {
     assert!(view.last_failure.is_some_and(|failure| failure.reason.as_str().contains("report back")));
     assert_eq!(q.letters().await, [1]);
     assert_eq!((q.upstream(UP).await.in_flight, q.lane().await.processing), (0, 0));
-    assert_eq!(q.settle(lease, CallResult::Success, Outcome::Done(None)).await, Settled::Stale);
+    assert_eq!(q.settle(lease, CallResult::Success, Outcome::Done).await, Settled::Stale);
 }
 
 pub async fn an_awaiting_job_may_fail_and_be_tried_again<S: Store>(open: Open<S>) {
@@ -89,9 +88,9 @@ pub async fn a_cancelled_awaiting_job_keeps_its_slot_until_the_upstream_tells<S:
     let q = Harness::new(open, &upstream(slots(1)));
     q.accept([job(1), job(2)]).await;
     let lease = submitted(&q, &q.next().await).await;
-    assert_eq!(q.cancel(1).await, Cancelled::Yes);
+    q.cancel(1).await;
     assert_eq!(q.starts(10).await, []);
-    assert_eq!(q.settle(lease, CallResult::Success, Outcome::Done(None)).await, Settled::Released);
+    assert_eq!(q.settle(lease, CallResult::Success, Outcome::Done).await, Settled::Released);
     assert_eq!(q.status(1).await, Status::Cancelled);
     assert_eq!(q.starts(10).await, [2]);
 }
@@ -102,8 +101,5 @@ pub async fn an_awaiting_job_does_not_expire_by_its_ttl<S: Store>(open: Open<S>)
     let lease = submitted(&q, &q.next().await).await;
     q.pass(secs(60));
     q.sweep().await;
-    assert_eq!(
-        q.settle(lease, CallResult::Success, Outcome::Done(None)).await,
-        Settled::Ended(Status::Completed)
-    );
+    assert_eq!(q.settle(lease, CallResult::Success, Outcome::Done).await, Settled::Ended(Status::Completed));
 }

@@ -54,7 +54,7 @@ pub async fn unknown_letters_and_jobs_are_told_so<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     assert_eq!(q.replay(1, 2).await, eclusa_core::Replayed::Unknown);
     assert_eq!(q.find(1).await, None);
-    assert_eq!(q.cancel(1).await, eclusa_core::Cancelled::Unknown);
+    assert_eq!(q.try_cancel(1).await, eclusa_core::Cancelled::Unknown);
     assert!(q.why_unknown(1).await);
     assert_eq!(id(1), job(1).id);
 }

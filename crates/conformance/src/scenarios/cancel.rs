@@ -5,35 +5,35 @@ use eclusa_core::{Advanced, Cancelled, Outcome, Settled, Status, Store};
 
 use crate::harness::{Harness, LEASE, Open};
 use crate::rules::{
-    UP, chain, delayed, free, high, hold, holding, job, lane, lasting, plain, secs, slots, upstream,
+    UP, chain, delayed, free, high, hold, holding, job, lane, lasting, one_per, plain, secs, slots, upstream,
 };
 
 pub async fn a_waiting_job_is_cancelled_and_never_starts<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1), job(2)]).await;
-    assert_eq!(q.cancel(1).await, Cancelled::Yes);
+    q.cancel(1).await;
     assert_eq!(q.status(1).await, Status::Cancelled);
     assert_eq!(q.starts(10).await, [2]);
-    assert_eq!(q.cancel(1).await, Cancelled::AlreadyEnded(Status::Cancelled));
+    assert_eq!(q.try_cancel(1).await, Cancelled::AlreadyEnded(Status::Cancelled));
 }
 
 pub async fn what_is_unknown_or_over_cannot_be_cancelled<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1)]).await;
     q.serve(1).await;
-    assert_eq!(q.cancel(1).await, Cancelled::AlreadyEnded(Status::Completed));
-    assert_eq!(q.cancel(99).await, Cancelled::Unknown);
+    assert_eq!(q.try_cancel(1).await, Cancelled::AlreadyEnded(Status::Completed));
+    assert_eq!(q.try_cancel(99).await, Cancelled::Unknown);
 }
 
 pub async fn a_cancelled_running_job_is_fenced_off_at_once<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[(UP, slots(1)), ("smtp", free())], |_| {}));
     q.accept([job(1)]).await;
     let grant = q.next().await;
-    assert_eq!(q.cancel(1).await, Cancelled::Yes);
+    q.cancel(1).await;
     let view = q.job(1).await;
     assert_eq!((view.status, view.lease), (Status::Cancelled, None));
     assert_eq!(q.advance(&grant, CallResult::Failed).await, Advanced::Stale);
-    assert_eq!(q.settle(grant.lease, CallResult::Success, Outcome::Done(None)).await, Settled::Released);
+    assert_eq!(q.settle(grant.lease, CallResult::Success, Outcome::Done).await, Settled::Released);
     assert_eq!(q.status(1).await, Status::Cancelled);
     let view = q.lane().await;
     assert_eq!((view.processing, view.totals.cancelled, view.totals.completed), (0, 1, 0));
@@ -62,6 +62,23 @@ pub async fn a_cancelled_call_whose_worker_is_lost_gives_its_slots_back_with_its
     q.pass(LEASE);
     assert_eq!(q.starts(10).await, [2]);
     assert_eq!(q.status(1).await, Status::Cancelled);
+}
+
+pub async fn a_cancelled_call_that_was_not_sent_gives_the_lanes_token_back_unless_another_was<S: Store>(
+    open: Open<S>,
+) {
+    for (goes_on, starts_left) in [(false, 1), (true, 0)] {
+        let spec = chain(&[(UP, free()), ("smtp", free())], |lane| lane.gates = one_per(secs(60)));
+        let q = Harness::new(open, &spec);
+        q.accept([job(1), job(2)]).await;
+        let grant = q.next().await;
+        if goes_on {
+            q.advance(&grant, CallResult::Failed).await;
+        }
+        q.cancel(1).await;
+        assert_eq!(q.release(&grant).await, Settled::Released);
+        assert_eq!(q.take(10).await.len(), starts_left);
+    }
 }
 
 pub async fn cancelling_a_job_parked_at_a_bucket_leaves_the_rest_of_its_line<S: Store>(open: Open<S>) {
@@ -100,7 +117,7 @@ pub async fn a_paused_lane_settles_expires_and_takes_up_as_ever<S: Store>(open: 
     q.done(&grants[0]).await;
     q.pass(LEASE);
     let swept = q.sweep().await;
-    assert_eq!((swept.taken_up, swept.drops.len()), (vec![crate::rules::id(2)], 1));
+    assert_eq!((swept.taken_up, swept.ended.len()), (vec![crate::rules::id(2)], 1));
     assert_eq!(q.status(4).await, Status::Queued);
     assert_eq!(q.take(10).await, []);
     q.pause("mail", false).await;

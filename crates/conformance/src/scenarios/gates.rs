@@ -194,11 +194,11 @@ pub async fn a_denied_call_takes_from_no_bucket<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     let wide = || hold(UP, "wide", bucket(2, 1, secs(3_600)), 1);
     let narrow = || hold(UP, "narrow", bucket(1, 1, secs(3_600)), 1);
-    assert!(matches!(q.admit(UP, vec![wide(), narrow()]).await, eclusa_core::Admission::Granted(_)));
+    assert!(matches!(q.admit(UP, vec![wide(), narrow()]).await, eclusa_core::Admission::Granted { .. }));
     for _ in 0..5 {
-        assert!(matches!(q.admit(UP, vec![wide(), narrow()]).await, eclusa_core::Admission::Denied(_)));
+        assert!(matches!(q.admit(UP, vec![wide(), narrow()]).await, eclusa_core::Admission::Denied { .. }));
     }
-    assert!(matches!(q.admit(UP, vec![wide()]).await, eclusa_core::Admission::Granted(_)));
+    assert!(matches!(q.admit(UP, vec![wide()]).await, eclusa_core::Admission::Granted { .. }));
 }
 
 pub async fn a_denial_names_the_gate_that_opens_last<S: Store>(open: Open<S>) {

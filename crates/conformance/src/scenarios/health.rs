@@ -1,7 +1,7 @@
 //! Breakers and cooldowns: what failures do to an upstream.
 
 use eclusa_core::gate::{BreakerSpec, CallResult, Reason};
-use eclusa_core::{Outcome, Store};
+use eclusa_core::{Closure, Outcome, Report, Store};
 
 use crate::harness::{Harness, LEASE, Open};
 use crate::rules::{UP, breaker, chain, cooldown, free, gates, job, millis, name, secs, upstream};
@@ -143,6 +143,22 @@ pub async fn an_open_breaker_sends_jobs_down_the_chain<S: Store>(open: Open<S>) 
     q.call_ends("a", CallResult::Failed).await;
     q.accept([job(1)]).await;
     assert_eq!(q.next().await.upstream, name("b"));
+}
+
+pub async fn a_reset_closes_the_breaker_and_ends_rests_and_closures<S: Store>(open: Open<S>) {
+    let rules = gates(breaker(1, secs(30)), |gates| gates.cooldown = cooldown().cooldown);
+    let q = Harness::new(open, &upstream(rules));
+    let late = q.call(UP).await;
+    let lease = q.call(UP).await;
+    let close = Closure { until: q.now() + secs(90), bucket: None };
+    let report = Report { close: Some(close), ..CallResult::Failed.into() };
+    q.settle(lease, report, Outcome::Release).await;
+    q.denial(UP).await;
+    let view = q.reset(UP).await.expect("the upstream is known");
+    assert_eq!((view.failures, view.degraded_until), (0, None));
+    q.settle(late, CallResult::Success, Outcome::Release).await;
+    q.call(UP).await;
+    assert_eq!(q.reset("nobody").await, None);
 }
 
 pub async fn callers_without_a_lease_share_the_breaker<S: Store>(open: Open<S>) {

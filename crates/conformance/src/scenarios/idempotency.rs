@@ -39,6 +39,14 @@ pub async fn the_same_key_with_another_payload_is_a_conflict<S: Store>(open: Ope
     assert_eq!(q.starts(10).await, [1]);
 }
 
+pub async fn a_fingerprint_tells_requests_apart_instead_of_the_payload<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    let printed = |print, job| keyed("order-7", NewJob { fingerprint: Some(print), ..job });
+    q.accept([printed(7, job(1))]).await;
+    assert_eq!(q.put(printed(7, job(2))).await, Enqueued::Existing(id(1)), "only a header differs");
+    assert_eq!(q.put(printed(8, twin(3))).await, Enqueued::Conflict(id(1)));
+}
+
 pub async fn another_key_is_another_job<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([keyed("order-7", job(1)), keyed("order-8", twin(2)), twin(3)]).await;

@@ -25,7 +25,7 @@ pub async fn a_stale_lease_changes_nothing_in_any_verb<S: Store>(open: Open<S>) 
     let new = q.next().await;
     assert_ne!(old.lease, new.lease);
     let before = (q.job(1).await, q.upstream("ses").await);
-    assert_eq!(q.settle(old.lease, CallResult::Failed, Outcome::Done(None)).await, Settled::Stale);
+    assert_eq!(q.settle(old.lease, CallResult::Failed, Outcome::Done).await, Settled::Stale);
     assert_eq!(q.retry(&old, CallResult::Failed, secs(1)).await, Settled::Stale);
     assert_eq!(q.dead(&old).await, Settled::Stale);
     assert_eq!(q.release(&old).await, Settled::Stale);
@@ -47,7 +47,7 @@ pub async fn a_lease_that_was_never_given_is_stale<S: Store>(open: Open<S>) {
         LeaseId { nonce: nonce + 1, ..grant.lease },
     ];
     for lease in forged {
-        assert_eq!(q.settle(lease, CallResult::Success, Outcome::Done(None)).await, Settled::Stale);
+        assert_eq!(q.settle(lease, CallResult::Success, Outcome::Done).await, Settled::Stale);
     }
     q.done(&grant).await;
 }

@@ -1,7 +1,7 @@
 //! The line is the FIFO unit; the lane counts what waits and what runs.
 
 use eclusa_core::gate::CallResult;
-use eclusa_core::{EventKind, Outcome, Status, Store};
+use eclusa_core::{EventKind, Status, Store};
 
 use crate::harness::{Harness, Open};
 use crate::rules::{chain, delayed, free, high, job, low, name, of, plain, secs, slots, via};
@@ -105,8 +105,7 @@ pub async fn a_job_tells_its_history<S: Store>(open: Open<S>) {
     q.retry(&grant, CallResult::Failed, secs(2)).await;
     q.pass(secs(2));
     let grant = q.next().await;
-    let outcome = Outcome::Done(Some(b"answer"[..].into()));
-    q.settle(grant.lease, CallResult::Success, outcome).await;
+    q.answered(grant.lease, "answer").await;
     let view = q.job(1).await;
     let history: Vec<_> =
         view.timeline.iter().map(|event| (event.at.since(start), event.kind.clone())).collect();

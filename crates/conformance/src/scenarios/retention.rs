@@ -1,7 +1,6 @@
 //! What is remembered of finished jobs.
 
-use eclusa_core::gate::CallResult;
-use eclusa_core::{Keep, Outcome, Status, Store};
+use eclusa_core::{Keep, Status, Store};
 
 use crate::harness::{Harness, Open};
 use crate::rules::{id, job, lane, lasting, millis, of, secs};
@@ -35,7 +34,7 @@ pub async fn a_finished_job_is_kept_with_its_result_as_long_as_the_lane_says<S: 
     let q = Harness::new(open, &lane(|lane| lane.keep = Keep { span: secs(60), max: 10 }));
     q.accept([job(1)]).await;
     let grant = q.next().await;
-    q.settle(grant.lease, CallResult::Success, Outcome::Done(Some(b"ok"[..].into()))).await;
+    q.answered(grant.lease, "ok").await;
     assert_eq!(q.sweep().await.next, q.now() + secs(60));
     q.pass(millis(59_999));
     q.sweep().await;

@@ -12,7 +12,7 @@ pub async fn a_retry_after_of_a_scoped_bucket_closes_only_that_bucket<S: Store>(
     q.accept([holding(scoped("cpf:1"), job(1))]).await;
     let grant = q.next().await;
     let until = q.now() + secs(30);
-    q.settle(grant.lease, closing(until, Some("cpf:1")), Outcome::Done(None)).await;
+    q.settle(grant.lease, closing(until, Some("cpf:1")), Outcome::Done).await;
     q.accept([holding(scoped("cpf:1"), job(2)), holding(scoped("cpf:2"), job(3)), job(4)]).await;
     assert_eq!(q.serve(10).await, [3, 4]);
     assert_eq!(q.reason(2).await, Some(Reason::UpstreamRetryAfter));
@@ -56,7 +56,7 @@ pub async fn the_answer_settles_a_hold_to_its_real_cost<S: Store>(open: Open<S>)
     q.accept((1..=9).map(|n| holding(scoped(), job(n)))).await;
     let grant = q.next().await;
     let report = Report { costs: vec![("cpf:1".into(), Tokens::whole(20))], ..CallResult::Rejected.into() };
-    q.settle(grant.lease, report, Outcome::Done(None)).await;
+    q.settle(grant.lease, report, Outcome::Done).await;
     assert_eq!(q.starts(10).await, [], "the bucket is 10 in debt");
     q.pass(secs(10));
     assert_eq!(q.starts(10).await, [], "the debt is paid and nothing more");
@@ -71,7 +71,7 @@ pub async fn a_hold_that_cost_nothing_comes_back<S: Store>(open: Open<S>) {
     let grant = q.next().await;
     assert_eq!(q.starts(10).await, []);
     let report = Report { costs: vec![("cpf:1".into(), Tokens::ZERO)], ..CallResult::Failed.into() };
-    q.settle(grant.lease, report, Outcome::Done(None)).await;
+    q.settle(grant.lease, report, Outcome::Done).await;
     assert_eq!(q.starts(10).await, [2], "a parked line hears of it");
 }
 

@@ -3,7 +3,7 @@
 use eclusa_core::gate::CallResult;
 use eclusa_core::{Advanced, DropReason, Enqueued, Status, Store};
 
-use crate::harness::{Harness, Open};
+use crate::harness::{Harness, Open, ends};
 use crate::rules::{capacity, chain, delayed, free, high, job, lane, lasting, low, millis, plain, secs};
 
 pub async fn a_job_may_start_until_its_last_moment_and_not_after_it<S: Store>(open: Open<S>) {
@@ -14,8 +14,7 @@ pub async fn a_job_may_start_until_its_last_moment_and_not_after_it<S: Store>(op
     q.pass(millis(1));
     let answer = q.dispatch(10).await;
     assert_eq!(answer.grants, []);
-    let drops: Vec<_> = answer.drops.iter().map(|drop| (drop.job.0, drop.reason)).collect();
-    assert_eq!(drops, [(2, DropReason::TtlExpired)]);
+    assert_eq!(ends(&answer.ended), [(2, "ttl_expired")]);
     let view = q.job(2).await;
     assert_eq!((view.status, view.dropped), (Status::Dropped, Some(DropReason::TtlExpired)));
 }
@@ -52,7 +51,7 @@ pub async fn the_sweeper_drops_expired_jobs_that_nobody_reaches_and_frees_their_
     assert_eq!(q.sweep().await.next, q.now() + millis(5_001));
     q.pass(millis(5_001));
     let swept = q.sweep().await;
-    assert_eq!(swept.drops.iter().map(|drop| drop.job.0).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(ends(&swept.ended), [(1, "ttl_expired"), (2, "ttl_expired")]);
     assert_eq!(q.put(low(3)).await, Enqueued::Accepted);
 }
 
@@ -60,7 +59,7 @@ pub async fn a_scheduled_job_expires_before_its_time_comes<S: Store>(open: Open<
     let q = Harness::new(open, &plain());
     q.accept([lasting(secs(5), delayed(secs(60), job(1)))]).await;
     q.pass(secs(6));
-    assert_eq!(q.sweep().await.drops.len(), 1);
+    assert_eq!(q.sweep().await.ended.len(), 1);
     assert_eq!(q.status(1).await, Status::Dropped);
 }
 
@@ -69,7 +68,7 @@ pub async fn a_job_that_expires_while_it_runs_still_completes<S: Store>(open: Op
     q.accept([job(1)]).await;
     let grant = q.next().await;
     q.pass(secs(8));
-    assert_eq!(q.sweep().await.drops, []);
+    assert_eq!(q.sweep().await.ended, []);
     q.done(&grant).await;
     assert_eq!(q.status(1).await, Status::Completed);
 }

@@ -16,7 +16,7 @@ async fn second_waits<S: Store>(open: Open<S>, rules: &Spec, ending: Option<Call
     let grant = q.next().await;
     q.accept([job(2)]).await;
     if let Some(result) = ending {
-        q.settle(grant.lease, result, Outcome::Done(None)).await;
+        q.settle(grant.lease, result, Outcome::Done).await;
     }
     let why = q.why(2).await;
     assert_eq!((why.status, why.upstream, why.position), (Status::Queued, Some(name(UP)), 0));

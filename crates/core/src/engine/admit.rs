@@ -2,52 +2,108 @@
 
 use super::Engine;
 use super::leases::{Lease, Use};
-use crate::gate::CallResult;
+use crate::gate::{NotUntil, Reason};
 use crate::ids::Name;
 use crate::job::Level;
 use crate::lane::{JobHold, Rank};
+use crate::table::{LaneIx, UpstreamIx};
 use crate::time::Time;
-use crate::verbs::{Admission, Admit, UpstreamView};
+use crate::verbs::{Admission, Admit, Admitted, MAX_BATCH};
 
 /// A call without a job is made now or not at all, so it stands behind nobody.
 const FIRST: Rank = (Level::High, 0);
 
 impl Engine {
-    /// Takes from all gates of an upstream and all named buckets, or from none.
-    pub fn admit(&mut self, ask: &Admit, now: Time) -> Admission {
-        self.take_up_lost(crate::verbs::MAX_BATCH, now);
-        let Some(upstream) = self.upstream_by_name.get(&ask.upstream).copied() else {
-            return Admission::UnknownUpstream;
+    /// Takes from all gates of the lane, all gates of the first upstream that admits the call and all of its buckets, or
+    /// from none.
+    pub fn admit(&mut self, ask: &Admit, now: Time) -> Admitted {
+        self.take_up_lost(MAX_BATCH, now);
+        let admission = self.admit_call(ask, now).unwrap_or_else(|refusal| refusal);
+        Admitted { admission, ended: std::mem::take(&mut self.ended) }
+    }
+
+    fn admit_call(&mut self, ask: &Admit, now: Time) -> Result<Admission, Admission> {
+        let lane = match &ask.lane {
+            Some(name) => Some(self.configured_lane(name).ok_or(Admission::UnknownLane)?.0),
+            None => None,
         };
-        if let Err(denial) = self.upstream_admits(upstream, now) {
-            return Admission::Denied(denial);
+        let chain = self.chain_of_call(ask, lane)?;
+        if let Some(lane) = lane {
+            self.lane_lets_in(lane, now).map_err(|denial| Admission::Denied { upstream: None, denial })?;
         }
+        let mut earliest: (Option<Name>, _) = (None, NotUntil::new(Reason::NoWorker, Time::NEVER));
+        for upstream in chain {
+            match self.call_admitted(ask, upstream, now) {
+                Ok(holds) => return Ok(self.begin_call(ask, lane, upstream, &holds, now)),
+                Err(denial) if earliest.0.is_none() || denial.at < earliest.1.at => {
+                    earliest = (Some(self.upstream(upstream).name.clone()), denial);
+                }
+                Err(_) => {}
+            }
+        }
+        let (upstream, denial) = earliest;
+        Err(Admission::Denied { upstream, denial })
+    }
+
+    fn chain_of_call(&self, ask: &Admit, lane: Option<LaneIx>) -> Result<Vec<UpstreamIx>, Admission> {
+        if let (Some(lane), []) = (lane, ask.chain.as_slice()) {
+            let lane = self.lane(lane);
+            return Ok(lane.chain(lane.default_chain).to_vec());
+        }
+        let find = |name: &Name| {
+            let found = self.upstream_by_name.get(name).copied();
+            found.ok_or_else(|| Admission::UnknownUpstream(name.clone()))
+        };
+        ask.chain.iter().map(find).collect()
+    }
+
+    fn lane_lets_in(&self, lane: LaneIx, now: Time) -> Result<(), NotUntil> {
+        if self.lane(lane).paused {
+            return Err(NotUntil::new(Reason::Paused, Time::NEVER));
+        }
+        self.lane_admits(lane, now)
+    }
+
+    /// What the call takes from scoped buckets at `upstream`, if everything there admits it.
+    fn call_admitted(
+        &mut self,
+        ask: &Admit,
+        upstream: UpstreamIx,
+        now: Time,
+    ) -> Result<Vec<JobHold>, NotUntil> {
+        self.upstream_admits(upstream, now)?;
+        let name = self.upstream(upstream).name.clone();
         let mut holds = Vec::new();
-        for hold in &ask.holds {
+        for hold in ask.holds.iter().filter(|hold| hold.upstream == name) {
             let bucket = self.buckets.find_or_create(&hold.bucket, hold.spec, now);
             holds.push(JobHold { upstream, bucket, tokens: hold.tokens });
         }
-        if let Some((_, denial)) = self.denied_hold(&holds, upstream, FIRST, now) {
-            return Admission::Denied(denial);
+        match self.denied_hold(&holds, upstream, FIRST, now) {
+            Some((_, denial)) => Err(denial),
+            None => Ok(holds),
         }
-        for hold in &holds {
+    }
+
+    fn begin_call(
+        &mut self,
+        ask: &Admit,
+        lane: Option<LaneIx>,
+        upstream: UpstreamIx,
+        holds: &[JobHold],
+        now: Time,
+    ) -> Admission {
+        for hold in holds {
             self.buckets.take(hold.bucket, hold.tokens, now);
         }
         let (id, expires) = (self.leases.issue(ask.nonce), now + ask.lease);
-        let pass = self.take_gates(upstream, id, expires, now);
-        let holds = holds.into_iter().map(|hold| (hold.bucket, hold.tokens)).collect();
-        self.leases
-            .insert(id, Lease { used_by: Use::Call(None), upstream: Some(upstream), pass, holds, expires });
-        Admission::Granted(id)
-    }
-
-    /// Counts what a caller without a lease tells about an upstream.
-    pub fn record(&mut self, upstream: &Name, result: CallResult, now: Time) -> Option<UpstreamView> {
-        let index = *self.upstream_by_name.get(upstream)?;
-        let state = self.upstream_mut(index);
-        if let Some(spec) = &state.spec {
-            state.gates.record(spec, result, now);
+        if let Some(lane) = lane {
+            self.take_lane(lane, id, expires, now);
         }
-        self.upstream_view(upstream, now)
+        let pass = self.take_gates(upstream, id, expires, now);
+        let holds = holds.iter().map(|hold| (hold.bucket, hold.tokens)).collect();
+        let lease = Lease { used_by: Use::Call(lane), upstream: Some(upstream), pass, holds, expires };
+        self.leases.insert(id, lease);
+        let upstream = self.upstream(upstream).name.clone();
+        Admission::Granted { lease: id, upstream, lease_expires: expires }
     }
 }

@@ -3,8 +3,8 @@
 use super::Engine;
 use super::jobs::Phase;
 use super::leases::Use;
+use crate::ended::End;
 use crate::ids::{JobId, Name};
-use crate::job::Status;
 use crate::time::Time;
 use crate::verbs::Cancelled;
 
@@ -19,12 +19,19 @@ impl Engine {
             Phase::Finished { status, .. } => return Cancelled::AlreadyEnded(status),
             Phase::Pending { .. } | Phase::Queued { .. } => self.stop_waiting(index),
             Phase::Processing { lease } => {
-                self.leases.change(lease, |lease| lease.used_by = Use::Call(lease.used_by.lane()));
+                let later = self.jobs[index].tried != 0;
+                self.leases.change(lease, |lease| {
+                    let lane = lease.used_by.lane();
+                    lease.used_by = if later { Use::LaterCall(lane) } else { Use::Call(lane) };
+                });
                 self.lane_of(index).processing -= 1;
             }
         }
-        self.finish(index, Status::Cancelled, None, now);
-        Cancelled::Yes
+        self.finish(index, End::Cancelled, now);
+        match self.ended.pop() {
+            Some(ended) => Cancelled::Yes(Box::new(ended)),
+            None => Cancelled::Unknown,
+        }
     }
 
     /// Stops or lets on the dispatch of a lane; says whether there is such a lane.

@@ -52,28 +52,31 @@ impl Engine {
     pub fn dispatch(&mut self, ask: &Dispatch, now: Time) -> Dispatched {
         self.take_up_lost(MAX_BATCH, now);
         self.wake_parked(now);
-        let mut answer = Dispatched { grants: Vec::new(), drops: Vec::new(), next: Time::NEVER };
-        let Some((lane, _)) = self.configured_lane(&ask.lane) else {
-            return answer;
-        };
+        let mut grants = Vec::new();
+        let lane = self.configured_lane(&ask.lane).map(|(lane, _)| lane);
+        let next = lane.map_or(Time::NEVER, |lane| self.dispatch_from(lane, ask, now, &mut grants));
+        Dispatched { grants, ended: std::mem::take(&mut self.ended), next }
+    }
+
+    /// Says when something may change by itself.
+    fn dispatch_from(&mut self, lane: LaneIx, ask: &Dispatch, now: Time, grants: &mut Vec<Grant>) -> Time {
         self.release_due(lane, MAX_BATCH, now);
-        self.drop_expired(lane, MAX_BATCH, now, &mut answer.drops);
+        self.drop_expired(lane, MAX_BATCH, now);
         let mut round = Round { lane, now, next: Time::NEVER, looks: 0 };
         if !self.lane(lane).paused {
-            let max = ask.max.min(MAX_BATCH);
-            self.fill(&mut round, ask, max, &mut answer);
+            self.fill(&mut round, ask, grants);
         }
         round.wake(self.next_event(lane));
         round.wake(self.buckets.next_wake().unwrap_or(Time::NEVER));
-        answer.next = round.next;
-        answer
+        round.next
     }
 
-    fn fill(&mut self, round: &mut Round, ask: &Dispatch, max: usize, answer: &mut Dispatched) {
+    fn fill(&mut self, round: &mut Round, ask: &Dispatch, grants: &mut Vec<Grant>) {
+        let max = ask.max.min(MAX_BATCH);
         for level in Level::ALL {
             let mut blocked = vec![false; self.lane(round.lane).groups()];
             while let Some(choice) = self.choose(round.lane, level, &blocked) {
-                if answer.grants.len() >= max || round.looks >= MAX_LOOKS {
+                if grants.len() >= max || round.looks >= MAX_LOOKS {
                     round.wake(round.now);
                     return;
                 }
@@ -88,9 +91,9 @@ impl Engine {
                             return;
                         };
                         if self.jobs[job].is_expired(round.now) {
-                            answer.drops.push(self.drop_job(job, DropReason::TtlExpired, round.now));
+                            self.drop_job(job, DropReason::TtlExpired, round.now);
                         } else {
-                            answer.grants.push(self.start(job, choice, upstream, ask, round.now));
+                            grants.push(self.start(job, choice, upstream, ask, round.now));
                         }
                     }
                     Offer::GroupWaits(denial) => {
@@ -214,10 +217,7 @@ impl Engine {
         let expires = now + ask.lease;
         let lease = self.leases.issue(ask.nonce);
         self.serve(lane, level, choice, index, now);
-        let state = self.lane_mut(lane);
-        if let Some(spec) = &state.spec {
-            state.gates.take(&spec.gates, lease, expires, now);
-        }
+        self.take_lane(lane, lease, expires, now);
         self.enter_upstream(index, lease, Use::Job(index, lane), upstream, expires, now);
         let job = &mut self.jobs[index];
         job.phase = Phase::Processing { lease };
@@ -273,6 +273,15 @@ impl Engine {
         job.upstream = Some(upstream);
         job.note(now, EventKind::Started(upstream));
         self.jobs.touch(index);
+    }
+
+    /// Takes what a call takes from the gates of its lane.
+    pub(super) fn take_lane(&mut self, lane: LaneIx, lease: LeaseId, expires: Time, now: Time) {
+        let lane = self.lane_mut(lane);
+        lane.dirty = true;
+        if let Some(spec) = &lane.spec {
+            lane.gates.take(&spec.gates, lease, expires, now);
+        }
     }
 
     pub(super) fn take_gates(

@@ -3,8 +3,9 @@
 use super::Engine;
 use super::jobs::{Job, Phase};
 use crate::dead_letter::{DeadLetter, Surplus};
+use crate::ended::{End, Ended};
 use crate::ids::{JobId, Name};
-use crate::job::{DropReason, Dropped, Failure, FailureReason, Hold, Status};
+use crate::job::{DropReason, Failure, FailureReason, Hold, Payload, Status};
 use crate::lane::JobHold;
 use crate::spec::Keep;
 use crate::table::{JobIx, LaneIx};
@@ -13,46 +14,49 @@ use crate::verbs::MAX_BATCH;
 
 impl Engine {
     /// Drops a waiting job.
-    pub(super) fn drop_job(&mut self, index: JobIx, reason: DropReason, now: Time) -> Dropped {
+    pub(super) fn drop_job(&mut self, index: JobIx, reason: DropReason, now: Time) {
         self.stop_waiting(index);
-        let job = &self.jobs[index];
-        let lane = self.lane(job.lane);
-        let dropped = Dropped {
-            job: job.id,
-            lane: lane.name.clone(),
-            tenant: lane.tenants[job.tenant].name.clone(),
-            level: job.level,
-            reason,
-        };
-        self.finish(index, Status::Dropped, Some(reason), now);
-        dropped
+        self.finish(index, End::Dropped(reason), now);
+    }
+
+    /// Keeps what the upstream answered with a job that is about to end.
+    pub(super) fn keep_answer(&mut self, index: JobIx, answer: Option<Payload>) {
+        if let Some(answer) = answer {
+            self.jobs.bytes += answer.len() as u64;
+            self.jobs[index].rare().result = Some(answer);
+        }
     }
 
     /// Ends a job that failed for good: as a dead letter where the lane keeps them.
-    pub(super) fn die(&mut self, index: JobIx, now: Time) {
+    pub(super) fn die(&mut self, index: JobIx, failure: Failure, now: Time) {
+        let dead_letter = self.bury(index, now);
+        self.finish(index, End::Failed { failure, dead_letter }, now);
+    }
+
+    /// Says whether a new letter was written.
+    fn bury(&mut self, index: JobIx, now: Time) -> bool {
         let job = &self.jobs[index];
         let replay_of = job.rare.as_ref().and_then(|rare| rare.replay_of);
         let Some(spec) = self.lane(job.lane).spec.as_ref().and_then(|spec| spec.dead_letters) else {
-            self.finish(index, Status::Failed, None, now);
-            return;
+            return false;
         };
         let (id, lane) = (job.id, job.lane);
-        let letter = self.dead_letter(job, spec.ttl, now);
+        let letter = self.letter_of(job, spec.ttl, now);
         let state = self.lane_mut(lane);
         if let Some(first) = replay_of.filter(|first| state.dead.get(*first).is_some()) {
             state.dead.change(first, |old| {
                 old.failed_attempts += letter.failed_attempts;
                 old.last_failure = letter.last_failure;
             });
-        } else {
-            let number = state.take_seq();
-            state.totals.dead += 1;
-            state.dead.add(number, id, letter);
+            return false;
         }
-        self.finish(index, Status::Failed, None, now);
+        let number = state.take_seq();
+        state.totals.dead += 1;
+        state.dead.add(number, id, letter);
+        true
     }
 
-    fn dead_letter(&self, job: &Job, ttl: Span, now: Time) -> DeadLetter {
+    fn letter_of(&self, job: &Job, ttl: Span, now: Time) -> DeadLetter {
         let lane = self.lane(job.lane);
         let rare = job.rare.as_deref();
         let unknown = || Failure {
@@ -91,19 +95,37 @@ impl Engine {
     }
 
     /// Ends a job that neither waits nor runs any more.
-    pub(super) fn finish(&mut self, index: JobIx, status: Status, dropped: Option<DropReason>, now: Time) {
+    pub(super) fn finish(&mut self, index: JobIx, end: End, now: Time) {
         let lane = self.jobs[index].lane;
+        let status = end.status();
         if let Some(holds) = self.jobs[index].rare.as_mut().and_then(|rare| rare.holds.take()) {
             holds.iter().for_each(|hold| self.buckets.remove_user(hold.bucket, now));
         }
         self.end_replay(index, status);
         let state = self.lane_mut(lane);
-        state.totals.count_end(status, dropped);
+        state.totals.count_end(&end);
         let number = state.take_seq();
         state.finished.push(now, index);
+        let dropped = if let End::Dropped(reason) = end { Some(reason) } else { None };
         self.jobs[index].phase = Phase::Finished { at: now, number, status, dropped };
         self.jobs.touch(index);
+        self.tell_end(index, end);
         self.trim_finished(lane, now);
+    }
+
+    fn tell_end(&mut self, index: JobIx, end: End) {
+        let job = &self.jobs[index];
+        let lane = self.lane(job.lane);
+        let ended = Ended {
+            job: job.id,
+            lane: lane.name.clone(),
+            tenant: lane.tenants[job.tenant].name.clone(),
+            level: job.level,
+            attempts: job.attempts,
+            created_at: job.created_at,
+            end,
+        };
+        self.ended.push(ended);
     }
 
     fn end_replay(&mut self, index: JobIx, status: Status) {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::jobs::Job;
+use crate::ended::{End, Ended};
 use crate::error::SpecError;
 use crate::ids::{JobId, Name, fingerprint};
-use crate::job::{DropReason, Dropped, Hold, Level, NewJob, Status};
+use crate::job::{DropReason, Hold, Level, NewJob};
 use crate::lane::JobHold;
 use crate::spec::{Capacity, Chain};
 use crate::table::{GroupIx, JobIx, LaneIx, UpstreamIx};
@@ -16,21 +17,19 @@ use crate::verbs::{EnqueueAnswer, Enqueued};
 /// No job carries more, so that a batch of them fits a chunk of the journal.
 const MAX_PAYLOAD: usize = 8 << 20;
 
+/// What tells this request from another one under the same key.
+fn fingerprint_of(job: &NewJob) -> u64 {
+    job.fingerprint.unwrap_or_else(|| fingerprint(&job.payload))
+}
+
 impl Engine {
     /// Takes in new jobs. Each stands for itself: one that is refused does not hinder the others.
     pub fn enqueue(&mut self, jobs: Vec<NewJob>, now: Time) -> EnqueueAnswer {
-        let mut drops = Vec::new();
-        let jobs = jobs.into_iter().map(|job| self.enqueue_one(job, None, now, &mut drops)).collect();
-        EnqueueAnswer { jobs, drops }
+        let jobs = jobs.into_iter().map(|job| self.enqueue_one(job, None, now)).collect();
+        EnqueueAnswer { jobs, ended: std::mem::take(&mut self.ended) }
     }
 
-    pub(super) fn enqueue_one(
-        &mut self,
-        job: NewJob,
-        replay_of: Option<JobId>,
-        now: Time,
-        drops: &mut Vec<Dropped>,
-    ) -> Enqueued {
+    pub(super) fn enqueue_one(&mut self, job: NewJob, replay_of: Option<JobId>, now: Time) -> Enqueued {
         let Some((lane, spec)) = self.configured_lane(&job.lane) else {
             return Enqueued::UnknownLane;
         };
@@ -42,17 +41,29 @@ impl Engine {
             Ok(chain) => chain,
             Err(problem) => return Enqueued::Invalid(problem),
         };
-        if !self.make_room(lane, &job, capacity, now, drops) {
-            let reason = DropReason::QueueFull;
-            let state = self.lane_mut(lane);
-            state.totals.count_end(Status::Dropped, Some(reason));
-            state.dirty = true;
-            drops.push(Dropped { job: job.id, lane: job.lane, tenant: job.tenant, level: job.level, reason });
+        if !self.make_room(lane, &job, capacity, now) {
+            self.refuse(lane, job, now);
             return Enqueued::QueueFull;
         }
         let expires_at = ttl.map_or(Time::NEVER, |ttl| now + ttl);
         self.accept(job, lane, chain, replay_of, now, expires_at);
         Enqueued::Accepted
+    }
+
+    fn refuse(&mut self, lane: LaneIx, job: NewJob, now: Time) {
+        let end = End::Dropped(DropReason::QueueFull);
+        let state = self.lane_mut(lane);
+        state.totals.count_end(&end);
+        state.dirty = true;
+        self.ended.push(Ended {
+            job: job.id,
+            lane: job.lane,
+            tenant: job.tenant,
+            level: job.level,
+            attempts: 0,
+            created_at: now,
+            end,
+        });
     }
 
     /// The answer for a job that is here already.
@@ -61,7 +72,7 @@ impl Engine {
             return Some(Enqueued::Existing(job.id));
         }
         let entry = self.lane(lane).keys.get(job.key.as_deref()?)?;
-        let same = entry.fingerprint == fingerprint(&job.payload);
+        let same = entry.fingerprint == fingerprint_of(job);
         Some(if same { Enqueued::Existing(entry.job) } else { Enqueued::Conflict(entry.job) })
     }
 
@@ -101,14 +112,7 @@ impl Engine {
     }
 
     /// Whether the job fits, after evicting less urgent ones if need be.
-    fn make_room(
-        &mut self,
-        lane: LaneIx,
-        job: &NewJob,
-        capacity: Capacity,
-        now: Time,
-        drops: &mut Vec<Dropped>,
-    ) -> bool {
+    fn make_room(&mut self, lane: LaneIx, job: &NewJob, capacity: Capacity, now: Time) -> bool {
         let state = self.lane(lane);
         let bytes = job.payload.len() as u64;
         let surplus = (state.waiting + 1).saturating_sub(capacity.jobs);
@@ -132,7 +136,7 @@ impl Engine {
             let Some(victim) = below.iter().find_map(|level| self.lane(lane).victim(*level)) else {
                 return false;
             };
-            drops.push(self.drop_job(victim, DropReason::Preempted, now));
+            self.drop_job(victim, DropReason::Preempted, now);
         }
         true
     }
@@ -152,7 +156,7 @@ impl Engine {
         state.totals.accepted += 1;
         let seq = state.take_seq();
         if let Some(key) = &new.key {
-            state.keys.add(key.clone(), new.id, fingerprint(&new.payload), now);
+            state.keys.add(key.clone(), new.id, fingerprint_of(&new), now);
         }
         let mut job = Job::new(new.id, lane, tenant, new.level, seq, (now, expires_at), chain, new.payload);
         let holds = self.resolve_holds(&new.holds, now);

@@ -225,6 +225,16 @@ impl Jobs {
         }
     }
 
+    /// The job at a place of the table, which is an order to look through them and nothing else.
+    pub(crate) fn at(&self, place: u64) -> Option<&Job> {
+        self.table.get(JobIx(u32::try_from(place).ok()?))
+    }
+
+    /// How many places there are, empty ones counted.
+    pub(crate) fn places(&self) -> u64 {
+        self.table.places() as u64
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (JobIx, &Job)> {
         self.table.iter()
     }

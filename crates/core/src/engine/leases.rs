@@ -17,15 +17,17 @@ pub(crate) enum Use {
     Job(JobIx, LaneIx),
     /// The upstream works on a job and will tell.
     Awaiting(JobIx),
-    /// A call without a job; also one whose job was cancelled while it ran in this lane.
+    /// A call without a job, or whose job was cancelled, with a slot of this lane if it holds one.
     Call(Option<LaneIx>),
+    /// The same after its job had been elsewhere before: the lane's token is spent whatever becomes of this call.
+    LaterCall(Option<LaneIx>),
 }
 
 impl Use {
     pub(crate) fn job(self) -> Option<JobIx> {
         match self {
             Use::Job(job, _) | Use::Awaiting(job) => Some(job),
-            Use::Call(_) => None,
+            Use::Call(_) | Use::LaterCall(_) => None,
         }
     }
 
@@ -34,7 +36,7 @@ impl Use {
         match self {
             Use::Job(_, lane) => Some(lane),
             Use::Awaiting(_) => None,
-            Use::Call(lane) => lane,
+            Use::Call(lane) | Use::LaterCall(lane) => lane,
         }
     }
 }

@@ -15,6 +15,7 @@ mod leases;
 mod record;
 mod refresh;
 mod replay;
+mod reset;
 mod restore;
 mod save;
 mod settle;
@@ -30,6 +31,7 @@ pub use save::SaveError;
 use self::buckets::Buckets;
 use self::jobs::{Job, Jobs, Phase};
 use self::leases::Leases;
+use crate::ended::Ended;
 use crate::gate::{GateSpecs, Gates, NotUntil, Reason};
 use crate::ids::Name;
 use crate::lane::{Lane, LineKey};
@@ -57,6 +59,8 @@ pub struct Engine {
     leases: Leases,
     buckets: Buckets,
     time: SteadyTime,
+    /// Jobs that ended in the verb under way; its answer takes them.
+    ended: Vec<Ended>,
     /// The last lease number and the step of the clock that are in the journal.
     saved_meta: Option<(u64, Span)>,
 }

@@ -106,13 +106,22 @@ pub(super) enum PhaseRecord {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LeaseRecord {
-    pub(super) awaiting: bool,
+    pub(super) used_by: UseRecord,
     /// The lane whose slot it holds.
     pub(super) lane: Option<u32>,
     pub(super) upstream: Option<u32>,
     pub(super) pass: Pass,
     pub(super) holds: Vec<(Arc<str>, Tokens)>,
     pub(super) expires: Time,
+}
+
+/// Which job it is for is said by the record it stands in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum UseRecord {
+    Job,
+    Awaiting,
+    Call,
+    LaterCall,
 }
 
 /// Bytes written as one piece, not one by one.

@@ -26,16 +26,18 @@ impl Engine {
             level: found.level,
             payload: found.payload.clone(),
             key: None,
+            fingerprint: None,
             ttl: None,
             delay: Span::ZERO,
             chain: Some(found.chain.clone()),
             holds: found.holds.iter().map(|hold| self.hold_of_now(hold)).collect(),
         };
-        let mut drops = Vec::new();
-        match self.enqueue_one(job, Some(letter), now, &mut drops) {
+        let replayed = self.enqueue_one(job, Some(letter), now);
+        let ended = std::mem::take(&mut self.ended);
+        match replayed {
             Enqueued::Accepted => {
                 self.lane_mut(index).dead.change(letter, |letter| letter.replay = Some(id));
-                Replayed::As(id, drops)
+                Replayed::As(id, ended)
             }
             Enqueued::Existing(_) | Enqueued::Conflict(_) => Replayed::IdTaken,
             Enqueued::QueueFull => Replayed::QueueFull,

@@ -12,7 +12,9 @@ use thiserror::Error;
 use super::Engine;
 use super::jobs::{Job, Phase};
 use super::leases::{Lease, Use};
-use super::record::{JobRecord, LaneRecord, LeaseRecord, PhaseRecord, Record, TenantRecord, VERSION};
+use super::record::{
+    JobRecord, LaneRecord, LeaseRecord, PhaseRecord, Record, TenantRecord, UseRecord, VERSION,
+};
 use crate::dead_letter::DeadLetter;
 use crate::gate::{Bucket, BucketSpec, Gates};
 use crate::ids::{JobId, LeaseId, Name};
@@ -133,7 +135,9 @@ impl Restorer {
         restore_jobs(&mut engine, self.jobs.into_values().collect(), &tenants)?;
         for (id, record) in self.leases {
             let lane = record.lane.map(LaneIx);
-            restore_lease(&mut engine, id, &record, Use::Call(lane))?;
+            let later = record.used_by == UseRecord::LaterCall;
+            let used_by = if later { Use::LaterCall(lane) } else { Use::Call(lane) };
+            restore_lease(&mut engine, id, &record, used_by)?;
         }
         // What came from the records need not go there again, but for the new epoch.
         engine.jobs.drain_changes(|_| {});
@@ -239,7 +243,8 @@ fn restore_job(engine: &mut Engine, record: JobRecord, tenant: TenantIx) -> Resu
         PhaseRecord::Processing(lease, record) => {
             engine.jobs[index].phase = Phase::Processing { lease };
             engine.lane_mut(lane).processing += 1;
-            let used_by = if record.awaiting { Use::Awaiting(index) } else { Use::Job(index, lane) };
+            let awaiting = record.used_by == UseRecord::Awaiting;
+            let used_by = if awaiting { Use::Awaiting(index) } else { Use::Job(index, lane) };
             restore_lease(engine, lease, &record, used_by)?;
         }
         PhaseRecord::Finished { at, number, status, dropped } => {
@@ -274,7 +279,7 @@ fn fill(
     if key.is_some()
         || replay_of.is_some()
         || state.failure.is_some()
-        || result_bytes > 0
+        || state.result.is_some()
         || !timeline.is_empty()
     {
         let rare = job.rare();

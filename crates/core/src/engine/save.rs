@@ -8,7 +8,7 @@ use super::jobs::{Job, JobChange, Phase};
 use super::leases::{Lease, Use};
 use super::record::{
     Blob, JobRecord, JobState, LaneRecord, LeaseRecord, PhaseRecord, Record, TenantRecord, TurnsRecord,
-    VERSION,
+    UseRecord, VERSION,
 };
 use crate::job::{Event, EventKind};
 use crate::lane::{Lane, Tenant};
@@ -186,7 +186,12 @@ impl Engine {
 
     fn lease_record(&self, lease: &Lease) -> LeaseRecord {
         LeaseRecord {
-            awaiting: matches!(lease.used_by, Use::Awaiting(_)),
+            used_by: match lease.used_by {
+                Use::Job(..) => UseRecord::Job,
+                Use::Awaiting(_) => UseRecord::Awaiting,
+                Use::Call(_) => UseRecord::Call,
+                Use::LaterCall(_) => UseRecord::LaterCall,
+            },
             lane: lease.used_by.lane().map(|lane| lane.0),
             upstream: lease.upstream.map(|upstream| upstream.0),
             pass: lease.pass,

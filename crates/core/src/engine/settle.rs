@@ -3,22 +3,24 @@
 use super::Engine;
 use super::jobs::Phase;
 use super::leases::{Lease, Use};
+use crate::ended::End;
 use crate::gate::CallResult;
 use crate::ids::LeaseId;
-use crate::job::{EventKind, Failure, Status};
+use crate::job::{EventKind, Failure, Payload, Status};
 use crate::table::{JobIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
-use crate::verbs::{Advance, Advanced, Outcome, Report, Settled, Settlement};
+use crate::verbs::{Advance, Advanced, Outcome, Report, SettleAnswer, Settled, Settlement};
 
 impl Engine {
     /// Ends leases. Each stands for itself.
-    pub fn settle(&mut self, settlements: Vec<Settlement>, now: Time) -> Vec<Settled> {
-        settlements.into_iter().map(|settlement| self.settle_one(settlement, now)).collect()
+    pub fn settle(&mut self, settlements: Vec<Settlement>, now: Time) -> SettleAnswer {
+        let leases = settlements.into_iter().map(|settlement| self.settle_one(settlement, now)).collect();
+        SettleAnswer { leases, ended: std::mem::take(&mut self.ended) }
     }
 
     fn settle_one(&mut self, settlement: Settlement, now: Time) -> Settled {
-        let Settlement { lease: id, report, outcome } = settlement;
+        let Settlement { lease: id, report, outcome, answer } = settlement;
         let Some(lease) = self.leases.remove(id) else {
             return Settled::Stale;
         };
@@ -31,17 +33,14 @@ impl Engine {
         }
         self.leave(id, &lease, &report, now);
         self.lane_of(job).processing -= 1;
-        self.decide(job, outcome, now)
+        self.decide(job, outcome, answer, now)
     }
 
-    fn decide(&mut self, job: JobIx, outcome: Outcome, now: Time) -> Settled {
+    fn decide(&mut self, job: JobIx, outcome: Outcome, answer: Option<Payload>, now: Time) -> Settled {
         match outcome {
-            Outcome::Done(result) => {
-                if result.is_some() {
-                    self.jobs.bytes += result.as_ref().map_or(0, |result| result.len() as u64);
-                    self.jobs[job].rare().result = result;
-                }
-                self.finish(job, Status::Completed, None, now);
+            Outcome::Done => {
+                self.keep_answer(job, answer);
+                self.finish(job, End::Completed, now);
                 Settled::Ended(Status::Completed)
             }
             Outcome::Retry { at, failure } if at <= self.jobs[job].expires_at => {
@@ -53,13 +52,15 @@ impl Engine {
                 Settled::RetryAt(at)
             }
             Outcome::Retry { failure, .. } | Outcome::Dead(failure) => {
-                self.fail_attempt(job, failure, now);
-                self.die(job, now);
+                self.keep_answer(job, answer);
+                self.fail_attempt(job, failure.clone(), now);
+                self.die(job, failure, now);
                 Settled::Ended(Status::Failed)
             }
             Outcome::Failed(failure) => {
-                self.fail_attempt(job, failure, now);
-                self.finish(job, Status::Failed, None, now);
+                self.keep_answer(job, answer);
+                self.fail_attempt(job, failure.clone(), now);
+                self.finish(job, End::Failed { failure, dead_letter: false }, now);
                 Settled::Ended(Status::Failed)
             }
             // Only released ones come here; awaiting ones keep running.
@@ -202,7 +203,11 @@ impl Engine {
     /// Gives back the lane's slot, and its token where it is certain that nothing was sent for it.
     fn leave_lane(&mut self, used_by: Use, result: CallResult, now: Time) {
         let Some(lane) = used_by.lane() else { return };
-        let untried = used_by.job().is_some_and(|job| self.jobs[job].tried == 0);
+        let untried = match used_by {
+            Use::Job(job, _) | Use::Awaiting(job) => self.jobs[job].tried == 0,
+            Use::Call(_) => true,
+            Use::LaterCall(_) => false,
+        };
         let lane = self.lane_mut(lane);
         lane.gates.leave();
         lane.dirty = true;

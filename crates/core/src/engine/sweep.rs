@@ -5,7 +5,7 @@ use super::jobs::Phase;
 use super::leases::Use;
 use crate::gate::CallResult;
 use crate::ids::JobId;
-use crate::job::{DropReason, Dropped, EventKind, Failure, FailureReason};
+use crate::job::{DropReason, EventKind, Failure, FailureReason};
 use crate::spec::Keep;
 use crate::table::{JobIx, LaneIx};
 use crate::time::{Span, Time};
@@ -21,7 +21,7 @@ impl Engine {
         swept.taken_up = self.take_up_lost(MAX_BATCH, now);
         for lane in (0..self.lanes.len()).map(|lane| LaneIx(u32::try_from(lane).unwrap_or(u32::MAX))) {
             self.release_due(lane, MAX_BATCH, now);
-            self.drop_expired(lane, swept.drops.len() + MAX_BATCH, now, &mut swept.drops);
+            self.drop_expired(lane, MAX_BATCH, now);
             self.trim_finished(lane, now);
             self.trim_dead(lane, now, &mut swept.dead_letters);
             self.forget_keys(lane, now);
@@ -33,6 +33,7 @@ impl Engine {
             }
         }
         swept.next = swept.next.min(self.buckets.next_forgetting());
+        swept.ended = std::mem::take(&mut self.ended);
         swept
     }
 
@@ -72,8 +73,8 @@ impl Engine {
         };
         let upstream = self.jobs[job].upstream.map(|upstream| self.upstream(upstream).name.clone());
         let failure = Failure { reason: FailureReason::fixed(reason), code: None, at: now, upstream };
-        self.fail_attempt(job, failure, now);
-        self.die(job, now);
+        self.fail_attempt(job, failure.clone(), now);
+        self.die(job, failure, now);
     }
 
     /// Moves jobs that are due into their lines, at most `max`. One that was scheduled lines up as if it came now.
@@ -91,13 +92,14 @@ impl Engine {
         }
     }
 
-    /// Drops expired jobs until `drops` holds `max`.
-    pub(super) fn drop_expired(&mut self, lane: LaneIx, max: usize, now: Time, drops: &mut Vec<Dropped>) {
-        while drops.len() < max
-            && let Some((_, job)) = self.lane(lane).expiry.first_key_value()
-            && self.jobs[*job].is_expired(now)
-        {
-            drops.push(self.drop_job(*job, DropReason::TtlExpired, now));
+    /// Drops expired jobs, at most `max`.
+    pub(super) fn drop_expired(&mut self, lane: LaneIx, max: usize, now: Time) {
+        for _ in 0..max {
+            let first = self.lane(lane).expiry.first_key_value().map(|(_, job)| *job);
+            let Some(job) = first.filter(|job| self.jobs[*job].is_expired(now)) else {
+                return;
+            };
+            self.drop_job(job, DropReason::TtlExpired, now);
         }
     }
 

@@ -10,12 +10,42 @@ use crate::lane::{EVERYONE, Lane, SATURATED, priority};
 use crate::table::{TenantIx, UpstreamIx};
 use crate::time::Time;
 use crate::tokens::Tokens;
-use crate::verbs::{LaneView, TenantView, UpstreamView};
+use crate::verbs::MAX_BATCH;
+use crate::views::{JobPage, JobQuery, LaneView, TenantView, UpstreamView};
+
+/// Places of the job table that one search looks at.
+const MAX_LOOKS: u64 = 10_000;
 
 impl Engine {
     /// A job, if it is known.
     pub fn job(&self, id: JobId) -> Option<JobView> {
-        let job = &self.jobs[self.jobs.find(id)?];
+        self.jobs.find(id).map(|job| self.view_job(&self.jobs[job]))
+    }
+
+    /// Jobs that fit `query`, a page of them. However few fit, only so many are looked at.
+    pub fn jobs(&self, query: &JobQuery) -> JobPage {
+        let mut page = JobPage::default();
+        let places = self.jobs.places();
+        let mut place = query.after;
+        let end = places.min(query.after.saturating_add(MAX_LOOKS));
+        while place < end && page.jobs.len() < query.max.min(MAX_BATCH) {
+            if let Some(job) = self.jobs.at(place).filter(|job| self.fits(job, query)) {
+                page.jobs.push(self.view_job(job));
+            }
+            place += 1;
+        }
+        page.next = (place < places).then_some(place);
+        page
+    }
+
+    fn fits(&self, job: &Job, query: &JobQuery) -> bool {
+        let lane = self.lane(job.lane);
+        query.lane.as_ref().is_none_or(|name| lane.name == *name)
+            && query.tenant.as_ref().is_none_or(|tenant| lane.tenants[job.tenant].name == *tenant)
+            && query.status.is_none_or(|status| job.status() == status)
+    }
+
+    fn view_job(&self, job: &Job) -> JobView {
         let lane = self.lane(job.lane);
         let rare = job.rare.as_deref();
         let (due_at, lease, dropped) = match job.phase {
@@ -24,8 +54,8 @@ impl Engine {
             Phase::Processing { lease } => (None, Some(lease), None),
             Phase::Finished { dropped, .. } => (None, None, dropped),
         };
-        Some(JobView {
-            id,
+        JobView {
+            id: job.id,
             lane: lane.name.clone(),
             tenant: lane.tenants[job.tenant].name.clone(),
             level: job.level,
@@ -42,7 +72,7 @@ impl Engine {
             payload: job.payload.clone(),
             result: rare.and_then(|rare| rare.result.clone()),
             timeline: self.timeline(job),
-        })
+        }
     }
 
     fn timeline(&self, job: &Job) -> Vec<Event<Name>> {
@@ -77,6 +107,7 @@ impl Engine {
             waiting_bytes: lane.waiting_bytes,
             finished: lane.finished.len() as u64,
             dead_letters: lane.dead.len() as u64,
+            oldest_dead_letter: lane.dead.after(0).next().map(|(_, _, letter)| letter.moved_at),
             totals: lane.totals,
             gates: lane
                 .spec
@@ -94,11 +125,15 @@ impl Engine {
     pub fn upstream_view(&self, name: &Name, now: Time) -> Option<UpstreamView> {
         let index = *self.upstream_by_name.get(name)?;
         let upstream = self.upstream(index);
+        let (spec, gates) = (upstream.spec.as_ref(), &upstream.gates);
         Some(UpstreamView {
             name: name.clone(),
-            in_flight: upstream.gates.in_flight(),
-            failures: upstream.gates.breaker().failures(),
-            degraded_until: upstream.gates.breaker().degraded_until(now),
+            in_flight: gates.in_flight(),
+            failures: gates.breaker().failures(),
+            degraded_until: gates.breaker().degraded_until(now),
+            breaker: spec.and_then(|spec| gates.breaker_view(spec, now)),
+            tokens: spec.and_then(|spec| gates.tokens(spec, now)),
+            starts_last_minute: gates.starts_last_minute(now),
             gates: self.upstream_gates(index, now),
         })
     }
@@ -124,7 +159,12 @@ impl Engine {
         shown.take(max).map(|(index, _)| (index.0, view_tenant(lane, index))).collect()
     }
 
-    /// One dead letter.
+    /// A dead letter, of whatever lane.
+    pub fn dead_letter(&self, job: JobId) -> Option<DeadLetterView> {
+        self.lanes.iter().find_map(|lane| self.dead_letter_view(&lane.name, job))
+    }
+
+    /// A dead letter of a lane.
     pub fn dead_letter_view(&self, lane: &Name, job: JobId) -> Option<DeadLetterView> {
         let state = self.lane(*self.lane_by_name.get(lane)?);
         let letter = state.dead.get(job)?.clone();

@@ -9,7 +9,7 @@ use crate::job::Level;
 use crate::lane::LineKey;
 use crate::table::UpstreamIx;
 use crate::time::{Span, Time};
-use crate::verbs::Why;
+use crate::views::Why;
 
 /// What stands in a job's way, and where.
 struct Obstacle {

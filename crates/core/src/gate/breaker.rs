@@ -41,6 +41,19 @@ pub enum BreakerState {
     HalfOpen,
 }
 
+/// A breaker as shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BreakerView {
+    /// What it lets through.
+    pub state: BreakerState,
+    /// How often it opened so far.
+    pub opened: u64,
+    /// How often it began to let probes through.
+    pub half_opened: u64,
+    /// How often it closed.
+    pub closed: u64,
+}
+
 /// The state of one breaker.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Breaker {
@@ -49,15 +62,18 @@ pub struct Breaker {
     /// Set while open or half open: when the open window ends or ended.
     open_until: Option<Time>,
     probes: Vec<(LeaseId, Time)>,
-    /// Transitions so far.
-    pub opened: u64,
-    /// Transitions so far.
-    pub half_opened: u64,
-    /// Transitions so far.
-    pub closed: u64,
+    opened: u64,
+    half_opened: u64,
+    closed: u64,
 }
 
 impl Breaker {
+    /// It and its transitions so far.
+    pub fn view(&self, now: Time) -> BreakerView {
+        let Self { opened, half_opened, closed, .. } = *self;
+        BreakerView { state: self.state(now), opened, half_opened, closed }
+    }
+
     /// What it lets through at `now`.
     pub fn state(&self, now: Time) -> BreakerState {
         match self.open_until {
@@ -134,6 +150,14 @@ impl Breaker {
             BreakerState::Open if result != CallResult::Success => {}
             BreakerState::Open | BreakerState::HalfOpen => self.count(spec, true, result, now),
             BreakerState::Closed => self.count(spec, false, result, now),
+        }
+    }
+
+    /// Closes it by hand and forgets its failures.
+    pub fn reset(&mut self) {
+        self.failures = 0;
+        if self.open_until.is_some() {
+            self.close();
         }
     }
 

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::starts::Starts;
 use super::{
-    Breaker, BreakerSpec, Bucket, BucketSpec, CallResult, Cooldown, CooldownSpec, NotUntil, Pace, PaceSpec,
-    Reason, Window, WindowSpec,
+    Breaker, BreakerSpec, BreakerView, Bucket, BucketSpec, CallResult, Cooldown, CooldownSpec, NotUntil,
+    Pace, PaceSpec, Reason, Window, WindowSpec,
 };
 use crate::error::{SpecError, positive};
 use crate::ids::LeaseId;
@@ -55,6 +56,7 @@ pub struct Gates {
     bucket: Option<Bucket>,
     pace: Option<Pace>,
     closed_until: Time,
+    starts: Starts,
     /// How many leases hold a slot here. The engine's lease table is the set, with expiry; this is its size,
     /// counted anew at every start, so that it cannot leak.
     #[serde(skip)]
@@ -94,6 +96,7 @@ impl Gates {
     /// Takes what one call takes. Only after [`Gates::admits`] said yes.
     pub fn take(&mut self, spec: &GateSpecs, lease: LeaseId, lease_expires: Time, now: Time) -> Pass {
         self.in_flight += 1;
+        self.starts.count(now);
         if spec.breaker.is_some() {
             self.breaker.take(lease, lease_expires, now);
         }
@@ -164,6 +167,29 @@ impl Gates {
         self.closed_until = self.closed_until.max(until);
     }
 
+    /// Forgets what the upstream did wrong and its word to stay away, because somebody knows better.
+    pub fn reset(&mut self) {
+        self.breaker.reset();
+        self.cooldown = Cooldown::default();
+        self.closed_until = Time::default();
+    }
+
+    /// How many calls began in the last sixty seconds, about.
+    pub fn starts_last_minute(&self, now: Time) -> u64 {
+        self.starts.last_minute(now)
+    }
+
+    /// What its own bucket holds, if it has one.
+    pub fn tokens(&self, spec: &GateSpecs, now: Time) -> Option<Tokens> {
+        let rule = spec.bucket.as_ref()?;
+        Some(self.bucket.map_or(rule.capacity(), |bucket| bucket.balance(rule, now)))
+    }
+
+    /// What its breaker does, if it has one.
+    pub fn breaker_view(&self, spec: &GateSpecs, now: Time) -> Option<BreakerView> {
+        spec.breaker.is_some().then(|| self.breaker.view(now))
+    }
+
     /// The breaker, for those who only want that.
     pub const fn breaker(&self) -> &Breaker {
         &self.breaker
@@ -225,8 +251,7 @@ impl Gates {
             let used = i64::from(self.window.count(rule, now));
             add(Reason::Window, self.window.admits(rule, now), used, Some(i64::from(rule.limit())));
         }
-        if let Some(rule) = &spec.bucket {
-            let left = self.bucket.map_or(rule.capacity(), |bucket| bucket.balance(rule, now));
+        if let (Some(rule), Some(left)) = (&spec.bucket, self.tokens(spec, now)) {
             add(
                 Reason::RateLimit,
                 self.own_bucket(spec, now),

@@ -9,9 +9,10 @@ mod bucket;
 mod cooldown;
 mod gates;
 mod pace;
+mod starts;
 mod window;
 
-pub use breaker::{Breaker, BreakerSpec, BreakerState};
+pub use breaker::{Breaker, BreakerSpec, BreakerState, BreakerView};
 pub use bucket::{Bucket, BucketSpec};
 pub use cooldown::{Cooldown, CooldownSpec};
 pub use gates::{GateSpecs, GateView, Gates, Pass};

@@ -20,9 +20,10 @@ use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::dead_letter::{DeadLetters, Surplus};
+use crate::ended::End;
 use crate::gate::Gates;
 use crate::ids::{JobId, Name};
-use crate::job::{DropReason, Level, Status};
+use crate::job::{DropReason, Level};
 use crate::spec::LaneSpec;
 use crate::table::{BucketIx, GroupIx, JobIx, LineIx, TenantIx, UpstreamIx};
 use crate::time::Time;
@@ -64,14 +65,14 @@ pub struct Totals {
 }
 
 impl Totals {
-    pub(crate) fn count_end(&mut self, status: Status, dropped: Option<DropReason>) {
-        match (status, dropped) {
-            (Status::Completed, _) => self.completed += 1,
-            (Status::Failed, _) => self.failed += 1,
-            (Status::Cancelled, _) => self.cancelled += 1,
-            (_, Some(DropReason::Preempted)) => self.preempted += 1,
-            (_, Some(DropReason::TtlExpired)) => self.expired += 1,
-            _ => self.refused += 1,
+    pub(crate) fn count_end(&mut self, end: &End) {
+        match end {
+            End::Completed | End::Served(_) => self.completed += 1,
+            End::Failed { .. } => self.failed += 1,
+            End::Cancelled => self.cancelled += 1,
+            End::Dropped(DropReason::Preempted) => self.preempted += 1,
+            End::Dropped(DropReason::TtlExpired) => self.expired += 1,
+            End::Dropped(DropReason::QueueFull) => self.refused += 1,
         }
     }
 }

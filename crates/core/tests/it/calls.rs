@@ -2,8 +2,9 @@
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Admission, Admit, Advance, Advanced, Cancelled, Dispatch, Dispatched, Engine, EnqueueAnswer, JobId,
-    LeaseId, Name, NewJob, Replayed, Settled, Settlement, Span, Swept, Time, UpstreamView,
+    Admission, Admit, Admitted, Advance, Advanced, Cancelled, Dispatch, Dispatched, Ended, Engine,
+    EnqueueAnswer, JobId, LeaseId, Name, NewJob, Replayed, SettleAnswer, Settled, Settlement, Span, Swept,
+    Time, UpstreamView,
 };
 
 #[derive(Debug, Clone)]
@@ -16,6 +17,7 @@ pub(crate) enum Call {
     Cancel(JobId),
     Admit(Admit),
     Record(Name, CallResult),
+    Reset(Name),
     Replay(Name, JobId, JobId),
     Discard(Name, JobId),
     Pause(Name, bool),
@@ -28,10 +30,11 @@ pub(crate) enum Reply {
     Dispatch(Dispatched),
     Advance(Advanced),
     Extend(Vec<bool>),
-    Settle(Vec<Settled>),
+    Settle(SettleAnswer),
     Cancel(Cancelled),
-    Admit(Admission),
+    Admit(Admitted),
     Record(Option<UpstreamView>),
+    Reset(Option<UpstreamView>),
     Replay(Replayed),
     Discard(bool),
     Pause(bool),
@@ -49,6 +52,7 @@ impl Call {
             Call::Cancel(job) => Reply::Cancel(engine.cancel(job, now)),
             Call::Admit(ask) => Reply::Admit(engine.admit(&ask, now)),
             Call::Record(upstream, result) => Reply::Record(engine.record(&upstream, result, now)),
+            Call::Reset(upstream) => Reply::Reset(engine.reset(&upstream, now)),
             Call::Replay(lane, letter, id) => Reply::Replay(engine.replay(&lane, letter, id, now)),
             Call::Discard(lane, letter) => Reply::Discard(engine.discard(&lane, letter)),
             Call::Pause(lane, paused) => Reply::Pause(engine.pause(&lane, paused)),
@@ -73,18 +77,34 @@ impl Call {
 }
 
 impl Reply {
+    /// The jobs that it says ended.
+    pub(crate) fn ended(&self) -> &[Ended] {
+        match self {
+            Reply::Enqueue(answer) => &answer.ended,
+            Reply::Dispatch(given) => &given.ended,
+            Reply::Settle(answer) => &answer.ended,
+            Reply::Admit(answer) => &answer.ended,
+            Reply::Cancel(Cancelled::Yes(ended)) => std::slice::from_ref(ended),
+            Reply::Replay(Replayed::As(_, ended)) => ended,
+            Reply::Sweep(swept) => &swept.ended,
+            _ => &[],
+        }
+    }
+
     /// The same answer with every lease replaced.
     pub(crate) fn with_leases(mut self, other: impl Fn(LeaseId) -> LeaseId) -> Self {
         match &mut self {
             Reply::Dispatch(given) => {
                 given.grants.iter_mut().for_each(|grant| grant.lease = other(grant.lease));
             }
-            Reply::Settle(all) => all.iter_mut().for_each(|settled| {
+            Reply::Settle(answer) => answer.leases.iter_mut().for_each(|settled| {
                 if let Settled::Awaiting(lease) = settled {
                     *lease = other(*lease);
                 }
             }),
-            Reply::Admit(Admission::Granted(lease)) => *lease = other(*lease),
+            Reply::Admit(Admitted { admission: Admission::Granted { lease, .. }, .. }) => {
+                *lease = other(*lease);
+            }
             _ => {}
         }
         self

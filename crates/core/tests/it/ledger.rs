@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Admission, Advanced, Cancelled, Closure, DropReason, Dropped, Engine, Enqueued, Grant, Hold, JobId,
-    LeaseId, Level, NewJob, Outcome, Replayed, Report, Settled, Span, Status, Time,
+    Admission, Admit, Advanced, Cancelled, Closure, DropReason, End, Ended, Engine, Enqueued, Grant, Hold,
+    JobId, LeaseId, Level, NewJob, Outcome, Replayed, Report, Settled, Span, Status, Time,
 };
 
 use crate::calls::{Call, Reply};
@@ -67,6 +67,8 @@ pub(crate) struct Lease {
     pub(crate) lane: Option<usize>,
     pub(crate) upstream: Option<usize>,
     pub(crate) awaiting: bool,
+    /// The call of a cancelled job that had been elsewhere before.
+    pub(crate) later: bool,
     pub(crate) expires: Time,
     pub(crate) held: Held,
 }
@@ -85,7 +87,7 @@ pub(crate) struct Start {
 
 /// A call that was reported on.
 #[derive(Debug, Clone)]
-pub(crate) struct End {
+pub(crate) struct CallEnd {
     pub(crate) lease: LeaseId,
     pub(crate) upstream: Option<usize>,
     /// The lane whose slot went back.
@@ -103,8 +105,9 @@ pub(crate) struct End {
 #[derive(Debug, Clone)]
 pub(crate) enum Fact {
     Started(Start),
-    Ended(End),
+    Ended(CallEnd),
     Recorded(usize, CallResult),
+    Reset(usize),
     Extended(LeaseId, Time),
     /// A job stands in its line. Jobs are told as they were then: an id may be another job's by the end of a call.
     Stood(JobId, Job),
@@ -126,6 +129,8 @@ pub(crate) struct Ledger {
     pub(crate) ended: [BTreeMap<&'static str, u64>; 2],
     next_seq: u64,
     facts: Vec<Fact>,
+    /// Jobs that ended by the call, and how.
+    told: Vec<(JobId, &'static str)>,
 }
 
 /// What the answers contradict.
@@ -152,6 +157,7 @@ impl Ledger {
             ended: Default::default(),
             next_seq: 0,
             facts: Vec::new(),
+            told: Vec::new(),
         }
     }
 
@@ -174,17 +180,15 @@ impl Ledger {
     ) -> Verdict<Vec<Fact>> {
         match (call, reply) {
             (Call::Enqueue(jobs), Reply::Enqueue(answer)) => {
-                let mut drops = answer.drops.iter();
-                for (job, answer) in jobs.iter().zip(&answer.jobs) {
-                    self.enqueued(job, answer, &mut drops, now)?;
+                for (job, enqueued) in jobs.iter().zip(&answer.jobs) {
+                    self.enqueued(job, enqueued, &answer.ended, now)?;
                 }
-                ensure!(drops.next().is_none(), "more drops than jobs that needed room");
             }
             (Call::Dispatch(ask), Reply::Dispatch(given)) => {
                 self.take_up(now);
                 let lane = lane_number(&ask.lane);
                 self.release_due(lane, now);
-                self.expire(&[lane], &given.drops, now)?;
+                self.expire(lane, now);
                 ensure!(given.grants.len() <= ask.max, "more grants than asked for");
                 ensure!(given.grants.is_empty() || !self.paused[lane], "grants of a paused lane");
                 for grant in &given.grants {
@@ -203,39 +207,44 @@ impl Ledger {
                     }
                 }
             }
-            (Call::Settle(settlements), Reply::Settle(answers)) => {
-                for (settlement, settled) in settlements.iter().zip(answers) {
+            (Call::Settle(settlements), Reply::Settle(answer)) => {
+                for (settlement, settled) in settlements.iter().zip(&answer.leases) {
                     self.settled(settlement.lease, &settlement.report, &settlement.outcome, *settled)?;
                 }
             }
-            (Call::Cancel(id), Reply::Cancel(answer)) => self.cancelled(*id, *answer)?,
+            (Call::Cancel(id), Reply::Cancel(answer)) => self.cancelled(*id, answer)?,
             (Call::Admit(ask), Reply::Admit(answer)) => {
                 self.take_up(now);
-                if let Admission::Granted(lease) = answer {
-                    let upstream = upstream_number(&ask.upstream);
-                    let held = ask.holds.iter().map(held).map(|(_, key, tokens)| (key, tokens)).collect();
-                    self.start(*lease, None, None, None, upstream, held, now + ask.lease)?;
-                }
+                self.admitted(ask, &answer.admission, now)?;
             }
             (Call::Record(upstream, result), Reply::Record(view)) => {
                 let upstream = upstream_number(upstream);
                 ensure!(view.is_some() == (upstream < 3), "record knows {upstream}: {view:?}");
                 self.facts.push(Fact::Recorded(upstream, *result));
             }
-            (Call::Replay(lane, letter, id), Reply::Replay(Replayed::As(job, drops))) if id == job => {
-                self.replayed(lane_number(lane), *letter, *id, drops, engine)?;
+            (Call::Reset(upstream), Reply::Reset(view)) => {
+                let upstream = upstream_number(upstream);
+                ensure!(view.is_some() == (upstream < 3), "reset knows {upstream}: {view:?}");
+                self.facts.push(Fact::Reset(upstream));
+            }
+            (Call::Replay(lane, letter, id), Reply::Replay(Replayed::As(job, ended))) if id == job => {
+                self.replayed(lane_number(lane), *letter, *id, ended, engine)?;
             }
             (Call::Pause(lane, paused), Reply::Pause(true)) => self.paused[lane_number(lane)] = *paused,
             (Call::Sweep, Reply::Sweep(swept)) => {
                 let taken_up = self.take_up(now);
                 ensure!(taken_up == swept.taken_up, "took up {:?}, not {taken_up:?}", swept.taken_up);
-                self.release_due(0, now);
-                self.release_due(1, now);
-                self.expire(&[0, 1], &swept.drops, now)?;
+                for lane in 0..2 {
+                    self.release_due(lane, now);
+                    self.expire(lane, now);
+                }
             }
             (Call::Replay(..), Reply::Replay(_)) | (Call::Discard(..), Reply::Discard(_)) => {}
             _ => return Err(format!("{reply:?} is no answer to {call:?}")),
         }
+        let told: Vec<_> = reply.ended().iter().map(|ended| (ended.job, word(&ended.end))).collect();
+        let expected = std::mem::take(&mut self.told);
+        ensure!(told == expected, "told of {told:?}, but {expected:?} ended");
         Ok(std::mem::take(&mut self.facts))
     }
 
@@ -260,16 +269,11 @@ impl Ledger {
             self.facts.push(Fact::Left(id, job.clone()));
         }
         job.state = State::Ended(status);
+        self.told.push((id, word));
         *self.ended[job.lane].entry(word).or_default() += 1;
     }
 
-    fn enqueued<'a>(
-        &mut self,
-        new: &NewJob,
-        answer: &Enqueued,
-        drops: &mut impl Iterator<Item = &'a Dropped>,
-        now: Time,
-    ) -> Verdict {
+    fn enqueued(&mut self, new: &NewJob, answer: &Enqueued, ended: &[Ended], now: Time) -> Verdict {
         let lane = lane_number(&new.lane);
         let known = self.jobs.get(&new.id);
         match answer {
@@ -277,7 +281,7 @@ impl Ledger {
                 let unknown = known.is_none_or(|job| matches!(job.state, State::Ended(_)));
                 ensure!(unknown, "{:?} was accepted twice", new.id);
                 while !self.fits(lane, new.payload.len()) {
-                    let Some(dropped) = drops.next() else {
+                    let Some(dropped) = ended.get(self.told.len()) else {
                         return Err(format!("{:?} was let into a full lane", new.id));
                     };
                     self.evicted(lane, new.level, dropped)?;
@@ -306,12 +310,7 @@ impl Ledger {
                 }
             }
             Enqueued::QueueFull => {
-                let dropped = drops.next();
-                ensure!(
-                    dropped.is_some_and(|drop| drop.job == new.id && drop.reason == DropReason::QueueFull),
-                    "refused {:?}, but told of {dropped:?}",
-                    new.id
-                );
+                self.told.push((new.id, "refused"));
                 ensure!(!self.could_fit(lane, new), "{:?} was refused though there was room", new.id);
             }
             Enqueued::Existing(_) | Enqueued::Conflict(_) => {}
@@ -344,8 +343,7 @@ impl Ledger {
     }
 
     /// The newest untried job of the tenant with the longest backlog, from the lowest level that has any.
-    fn evicted(&mut self, lane: usize, by: Level, dropped: &Dropped) -> Verdict {
-        ensure!(dropped.reason == DropReason::Preempted, "{dropped:?} to make room");
+    fn evicted(&mut self, lane: usize, by: Level, dropped: &Ended) -> Verdict {
         let lowest =
             [Level::Low, Level::Normal].into_iter().find(|level| !self.evictable(lane, *level).is_empty());
         ensure!(lowest == Some(dropped.level) && dropped.level > by, "{dropped:?} was evicted by {by:?}");
@@ -390,7 +388,7 @@ impl Ledger {
         // What the upstream works on was sent, whatever the report says.
         let contradiction = heir.is_some() && report.result == CallResult::NotSent;
         let result = if contradiction { CallResult::Unknown } else { report.result };
-        self.facts.push(Fact::Ended(End {
+        self.facts.push(Fact::Ended(CallEnd {
             lease: id,
             upstream: lease.upstream,
             lane: lease.lane,
@@ -400,7 +398,8 @@ impl Ledger {
             held: lease.held.clone(),
             unsent: heir.is_none()
                 && report.result == CallResult::NotSent
-                && job.is_some_and(|job| job.tried.is_empty()),
+                && !lease.later
+                && job.is_none_or(|job| job.tried.is_empty()),
             heir,
         }));
     }
@@ -422,20 +421,42 @@ impl Ledger {
         }
     }
 
-    fn expire(&mut self, lanes: &[usize], drops: &[Dropped], now: Time) -> Verdict {
-        let mut expired = Vec::new();
-        for lane in lanes {
-            let mut of_lane: Vec<_> = self.waiting(*lane).filter(|(_, job)| now > job.expires_at).collect();
-            of_lane.sort_unstable_by_key(|(_, job)| (job.expires_at, job.seq));
-            expired.extend(of_lane.into_iter().map(|(id, _)| id));
+    fn expire(&mut self, lane: usize, now: Time) {
+        let late = self.waiting(lane).filter(|(_, job)| now > job.expires_at);
+        let mut expired: Vec<_> = late.map(|(id, job)| (job.expires_at, job.seq, id)).collect();
+        expired.sort_unstable();
+        for (_, _, id) in expired {
+            self.end(id, Status::Dropped, "expired");
         }
-        let told: Vec<_> = drops.iter().map(|dropped| dropped.job).collect();
-        ensure!(told == expired, "dropped {told:?}, but {expired:?} expired");
-        for dropped in drops {
-            ensure!(dropped.reason == DropReason::TtlExpired, "{dropped:?} expired");
-            self.end(dropped.job, Status::Dropped, "expired");
+    }
+
+    fn admitted(&mut self, ask: &Admit, admission: &Admission, now: Time) -> Verdict {
+        let lane = ask.lane.as_ref().map(lane_number);
+        let mut chain: Vec<_> = ask.chain.iter().map(upstream_number).collect();
+        if let (Some(lane), true) = (lane, chain.is_empty()) {
+            chain = rules::chain(self.plan.lanes[lane].chain).to_vec();
         }
-        Ok(())
+        match admission {
+            Admission::Granted { lease, upstream, lease_expires } => {
+                let upstream = upstream_number(upstream);
+                ensure!(chain.contains(&upstream), "{admission:?} is not of {chain:?}");
+                ensure!(lane.is_none_or(|lane| !self.paused[lane]), "{admission:?} in a paused lane");
+                ensure!(*lease_expires == now + ask.lease, "{admission:?} at {now:?}");
+                let held = ask.holds.iter().map(held).map(|(_, key, tokens)| (key, tokens)).collect();
+                self.start(*lease, None, lane, lane, upstream, held, now + ask.lease)
+            }
+            Admission::Denied { upstream, .. } => {
+                let known =
+                    upstream.as_ref().is_none_or(|upstream| chain.contains(&upstream_number(upstream)));
+                ensure!(known && !chain.contains(&3), "{admission:?} by one that is not of {chain:?}");
+                Ok(())
+            }
+            Admission::UnknownUpstream(name) => {
+                ensure!(chain == [3] && upstream_number(name) == 3, "{chain:?} is known, but {admission:?}");
+                Ok(())
+            }
+            Admission::UnknownLane => Err("the lane is known".into()),
+        }
     }
 
     #[expect(clippy::too_many_arguments, reason = "each is a different thing")]
@@ -449,7 +470,8 @@ impl Ledger {
         held: Held,
         expires: Time,
     ) -> Verdict {
-        let lease = Lease { job, lane: slot, upstream: Some(upstream), awaiting: false, expires, held };
+        let lease =
+            Lease { job, lane: slot, upstream: Some(upstream), awaiting: false, later: false, expires, held };
         let start = Start {
             lease: id,
             upstream,
@@ -552,7 +574,7 @@ impl Ledger {
                 self.leases.insert(new, lease);
                 return self.issue(new);
             }
-            Outcome::Done(_) => Settled::Ended(Status::Completed),
+            Outcome::Done => Settled::Ended(Status::Completed),
             Outcome::Retry { at, .. } if *at <= job.expires_at => Settled::RetryAt(*at),
             Outcome::Retry { .. } | Outcome::Dead(_) | Outcome::Failed(_) => Settled::Ended(Status::Failed),
             Outcome::Release => Settled::Requeued,
@@ -575,15 +597,16 @@ impl Ledger {
         Ok(())
     }
 
-    fn cancelled(&mut self, id: JobId, answer: Cancelled) -> Verdict {
+    fn cancelled(&mut self, id: JobId, answer: &Cancelled) -> Verdict {
         let state = self.jobs.get(&id).map(|job| job.state);
         match (answer, state) {
-            (Cancelled::Yes, Some(State::Pending(_) | State::Queued)) => {}
-            (Cancelled::Yes, Some(State::Processing(lease))) => {
+            (Cancelled::Yes(_), Some(State::Pending(_) | State::Queued)) => {}
+            (Cancelled::Yes(_), Some(State::Processing(lease))) => {
+                let later = !self.jobs[&id].tried.is_empty();
                 let lease = self.leases.get_mut(&lease).unwrap();
-                (lease.job, lease.awaiting) = (None, false);
+                (lease.job, lease.awaiting, lease.later) = (None, false, later);
             }
-            (Cancelled::AlreadyEnded(told), Some(State::Ended(status))) if told == status => return Ok(()),
+            (Cancelled::AlreadyEnded(told), Some(State::Ended(status))) if *told == status => return Ok(()),
             (Cancelled::Unknown, None | Some(State::Ended(_))) => return Ok(()),
             _ => return Err(format!("cancel of a job that is {state:?}: {answer:?}")),
         }
@@ -597,11 +620,11 @@ impl Ledger {
         lane: usize,
         letter: JobId,
         id: JobId,
-        drops: &[Dropped],
+        ended: &[Ended],
         engine: &Engine,
     ) -> Verdict {
         let Some(view) = engine.job(id) else { return Err(format!("{id:?} replays, but is not there")) };
-        for dropped in drops {
+        for dropped in ended {
             self.evicted(lane, view.level, dropped)?;
         }
         let Some(letter) = engine.dead_letter_view(&rules::lane_name(lane), letter) else {
@@ -626,6 +649,19 @@ impl Ledger {
         self.jobs.insert(id, job);
         self.stand(id);
         Ok(())
+    }
+}
+
+/// The word under which an end is counted.
+fn word(end: &End) -> &'static str {
+    match end {
+        End::Completed => "completed",
+        End::Served(_) => "served",
+        End::Failed { .. } => "failed",
+        End::Dropped(DropReason::TtlExpired) => "expired",
+        End::Dropped(DropReason::Preempted) => "preempted",
+        End::Dropped(DropReason::QueueFull) => "refused",
+        End::Cancelled => "cancelled",
     }
 }
 

@@ -105,11 +105,14 @@ pub(crate) enum Op {
     Settle(Vec<(LeasePick, ReportPlan, OutcomePlan)>),
     Cancel(u16),
     Admit {
-        upstream: u8,
+        /// Under the gates of this lane, if any; with its own chain if no upstream is named.
+        lane: Option<u8>,
+        upstream: Option<u8>,
         hold: Option<(u8, u8)>,
         lease_ms: u64,
     },
     Record(u8, CallResult),
+    Reset(u8),
     Replay(u8, u16),
     Discard(u8, u16),
     Pause(u8, bool),
@@ -254,9 +257,10 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (vec(pick(), 1..3), lease_ms()).prop_map(|(leases, ms)| Op::Extend(leases, ms)),
         8 => vec((pick(), report(), outcome()), 1..4).prop_map(Op::Settle),
         1 => any::<u16>().prop_map(Op::Cancel),
-        3 => (0..4u8, of((0..3u8, 1..3u8)), lease_ms())
-            .prop_map(|(upstream, hold, lease_ms)| Op::Admit { upstream, hold, lease_ms }),
+        3 => (of(0..2u8), weighted(0.7, 0..4u8), of((0..3u8, 1..3u8)), lease_ms())
+            .prop_map(|(lane, upstream, hold, lease_ms)| Op::Admit { lane, upstream, hold, lease_ms }),
         1 => (0..4u8, result()).prop_map(|(upstream, result)| Op::Record(upstream, result)),
+        1 => (0..4u8).prop_map(Op::Reset),
         1 => (0..2u8, any::<u16>()).prop_map(|(lane, letter)| Op::Replay(lane, letter)),
         1 => (0..2u8, any::<u16>()).prop_map(|(lane, letter)| Op::Discard(lane, letter)),
         1 => (0..2u8, weighted(0.3, Just(()))).prop_map(|(lane, paused)| Op::Pause(lane, paused.is_some())),

@@ -53,7 +53,8 @@ fn failure() -> Failure {
 }
 
 fn settle(engine: &mut Engine, lease: LeaseId, result: CallResult, outcome: Outcome, now: Time) -> Settled {
-    engine.settle(vec![Settlement { lease, report: Report::from(result), outcome }], now)[0]
+    let settlement = Settlement { lease, report: Report::from(result), outcome, answer: None };
+    engine.settle(vec![settlement], now).leases[0]
 }
 
 fn own_bucket(engine: &Engine, now: Time) -> i64 {
@@ -108,7 +109,7 @@ fn an_awaited_call_gives_its_token_back_at_most_once() {
     let awaited =
         settle(&mut engine, grants[0].lease, CallResult::NotSent, Outcome::Awaiting(after(60)), NOW);
     let Settled::Awaiting(lease) = awaited else { panic!("{awaited:?}") };
-    settle(&mut engine, lease, CallResult::NotSent, Outcome::Done(None), NOW);
+    settle(&mut engine, lease, CallResult::NotSent, Outcome::Done, NOW);
     assert_eq!(own_bucket(&engine, NOW), 1_000_000);
 }
 
@@ -116,8 +117,7 @@ fn an_awaited_call_gives_its_token_back_at_most_once() {
 fn parked() -> Engine {
     let mut engine = Engine::new(&spec(|_| {}, GateSpecs::default()));
     let hold = || Hold::new(name("ses"), "scope", slow(), Tokens::ONE).unwrap();
-    let ask = Admit { upstream: name("ses"), holds: vec![hold()], lease: Span::from_secs(1), nonce: 1 };
-    assert!(matches!(engine.admit(&ask, NOW), Admission::Granted(_)));
+    assert!(matches!(admit(&mut engine, vec![hold()], NOW), Admission::Granted { .. }));
     let mut waits = job(1);
     waits.holds.push(hold());
     engine.enqueue(vec![waits], NOW);
@@ -143,12 +143,12 @@ fn a_bucket_is_forgotten_after_its_parked_job_was_cancelled() {
 #[test]
 fn a_full_bucket_holds_no_fraction_on_top() {
     let mut engine = Engine::new(&spec(|_| {}, slow_gates()));
-    let ask = Admit { upstream: name("ses"), holds: vec![], lease: Span::from_secs(1), nonce: 1 };
-    let Admission::Granted(lease) = engine.admit(&ask, NOW) else { panic!("nothing hinders it") };
+    let admission = admit(&mut engine, vec![], NOW);
+    let Admission::Granted { lease, .. } = admission else { panic!("nothing hinders it") };
     // A millisecond gains 16 2/3 micro-tokens. The two thirds must not outlive the token that comes back.
     let [first, second] = [1, 2].map(|ms| NOW + Span::from_millis(ms));
     settle(&mut engine, lease, CallResult::NotSent, Outcome::Release, first);
-    assert!(matches!(engine.admit(&ask, first), Admission::Granted(_)));
+    assert!(matches!(admit(&mut engine, vec![], first), Admission::Granted { .. }));
     assert_eq!(own_bucket(&engine, second), 16);
 }
 
@@ -166,9 +166,9 @@ fn a_job_that_failed_sent_again_and_failed_again_has_one_dead_letter() {
     assert_eq!((swept.dead_letters.len(), swept.next), (1, Time::NEVER));
 }
 
-fn admit(engine: &mut Engine, hold: Hold) -> Admission {
-    let ask = Admit { upstream: name("ses"), holds: vec![hold], lease: Span::from_secs(100), nonce: 1 };
-    engine.admit(&ask, NOW)
+fn admit(engine: &mut Engine, holds: Vec<Hold>, now: Time) -> Admission {
+    let ask = Admit { lane: None, chain: vec![name("ses")], holds, lease: Span::from_secs(100), nonce: 1 };
+    engine.admit(&ask, now).admission
 }
 
 fn holding(hold: Hold, id: u128, tenant: &str) -> NewJob {
@@ -180,14 +180,16 @@ fn lines_parked_at_a_closed_bucket_do_not_keep_the_lane_busy() {
     let mut engine = Engine::new(&spec(|_| {}, GateSpecs::default()));
     let rule = BucketSpec::new(1_000, 1_000, Span::from_secs(1)).unwrap();
     let hold = |tokens| Hold::new(name("ses"), "b", rule, Tokens::whole(tokens)).unwrap();
-    let Admission::Granted(lease) = admit(&mut engine, hold(1_000)) else { panic!("the bucket is full") };
+    let Admission::Granted { lease, .. } = admit(&mut engine, vec![hold(1_000)], NOW) else {
+        panic!("the bucket is full")
+    };
     for n in 0..600 {
         engine.enqueue(vec![holding(hold(1), n + 1, &format!("t{n}"))], NOW);
     }
     (0..3).for_each(|_| assert_eq!(dispatch(&mut engine, NOW).grants, []));
     let close = Some(Closure { until: after(60), bucket: Some("b".into()) });
     let report = Report { result: CallResult::Throttled, costs: vec![], close };
-    engine.settle(vec![Settlement { lease, report, outcome: Outcome::Release }], NOW);
+    engine.settle(vec![Settlement { lease, report, outcome: Outcome::Release, answer: None }], NOW);
     engine.enqueue(vec![job(9_999)], after(1));
     let granted = (1..30).any(|second| !dispatch(&mut engine, after(second)).grants.is_empty());
     assert!(granted, "a job that needs nothing from the bucket never started");
@@ -203,9 +205,13 @@ fn lanes_that_share_a_bucket_both_get_from_it() {
     let go = |engine: &mut Engine, lane: &str, now| {
         let ask = Dispatch { lane: name(lane), max: 100, lease: Span::from_secs(10), nonce: 1 };
         let leases: Vec<_> = engine.dispatch(&ask, now).grants.iter().map(|grant| grant.lease).collect();
-        let done =
-            |lease| Settlement { lease, report: CallResult::Success.into(), outcome: Outcome::Done(None) };
-        engine.settle(leases.iter().copied().map(done).collect(), now).len()
+        let done = |lease| Settlement {
+            lease,
+            report: CallResult::Success.into(),
+            outcome: Outcome::Done,
+            answer: None,
+        };
+        engine.settle(leases.iter().copied().map(done).collect(), now).ended.len()
     };
     // Many turns have passed in one lane and none in the other.
     for n in 0..200 {
@@ -237,10 +243,12 @@ fn a_negative_cost_mints_nothing() {
     let rule = BucketSpec::new(10, 1, Span::from_secs(3_600)).unwrap();
     let hold = || Hold::new(name("ses"), "b", rule, Tokens::whole(5)).unwrap();
     for _ in 0..2 {
-        let Admission::Granted(lease) = admit(&mut engine, hold()) else { panic!("there are tokens") };
+        let Admission::Granted { lease, .. } = admit(&mut engine, vec![hold()], NOW) else {
+            panic!("there are tokens")
+        };
         let costs = vec![("b".into(), Tokens::from_micro(-5_000_000))];
         let report = Report { result: CallResult::Success, costs, close: None };
-        engine.settle(vec![Settlement { lease, report, outcome: Outcome::Release }], NOW);
+        engine.settle(vec![Settlement { lease, report, outcome: Outcome::Release, answer: None }], NOW);
     }
     assert_eq!(engine.bucket("b", NOW), Some(Tokens::whole(10)));
 }
@@ -250,7 +258,9 @@ fn a_sweep_that_left_buckets_asks_to_be_repeated() {
     let mut engine = Engine::new(&spec(|_| {}, GateSpecs::default()));
     for n in 0..150 {
         let hold = Hold::new(name("ses"), &format!("b{n}"), slow(), Tokens::ONE).unwrap();
-        let Admission::Granted(lease) = admit(&mut engine, hold) else { panic!("each has a token") };
+        let Admission::Granted { lease, .. } = admit(&mut engine, vec![hold], NOW) else {
+            panic!("each has a token")
+        };
         settle(&mut engine, lease, CallResult::Success, Outcome::Release, NOW);
     }
     assert!(engine.sweep(after(100)).next <= after(100));
@@ -268,7 +278,7 @@ fn extreme_times_and_spans_are_counted_without_overflow() {
     engine.enqueue(vec![job(1), job(2)], Time::NEVER);
     let lease = start(&mut engine, Time::NEVER).lease;
     assert!(engine.why(JobId(2), Time::NEVER).is_some());
-    settle(&mut engine, lease, CallResult::Throttled, Outcome::Done(None), Time::NEVER);
+    settle(&mut engine, lease, CallResult::Throttled, Outcome::Done, Time::NEVER);
 }
 
 #[test]
@@ -286,7 +296,7 @@ fn the_tenant_served_last_is_not_forgotten_with_the_idle_ones() {
             break;
         }
         for grant in grants {
-            settle(&mut engine, grant.lease, CallResult::Success, Outcome::Done(None), NOW);
+            settle(&mut engine, grant.lease, CallResult::Success, Outcome::Done, NOW);
         }
     }
     engine.enqueue(vec![of(20_000, Level::Low)], NOW);

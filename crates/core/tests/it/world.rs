@@ -5,7 +5,7 @@ use std::sync::Arc;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admit, Advance, Closure, Dispatch, Engine, Failure, FailureReason, JobId, LeaseId, Level, NewJob,
-    Outcome, Report, Settlement, Span, Spec, Time, Tokens,
+    Outcome, Payload, Report, Settlement, Span, Spec, Time, Tokens,
 };
 
 use crate::calls::{Call, Reply};
@@ -100,7 +100,8 @@ impl World {
                 let settle = |(pick, report, outcome): &(LeasePick, ReportPlan, OutcomePlan)| {
                     let lease = self.lease(pick);
                     let report = self.report(lease, report);
-                    Settlement { lease, report, outcome: self.outcome(outcome) }
+                    let answer = self.answer(outcome);
+                    Settlement { lease, report, outcome: self.outcome(outcome), answer }
                 };
                 let settlements = plans.iter().map(settle).collect();
                 self.call(&Call::Settle(settlements))?;
@@ -109,15 +110,20 @@ impl World {
                 let job = pick(&self.jobs, *job).unwrap_or(JobId(0));
                 self.call(&Call::Cancel(job))?;
             }
-            Op::Admit { upstream, hold, lease_ms } => {
+            Op::Admit { lane, upstream, hold, lease_ms } => {
                 // Lost leases are taken up before, so that what the admission itself does can be told.
                 self.call(&Call::Sweep)?;
-                let at = usize::from(*upstream);
-                let hold = hold.filter(|_| self.ledger.plan.scoped && at < 3);
+                let at = upstream.map(usize::from);
+                let hold = hold.filter(|_| self.ledger.plan.scoped);
+                let hold = hold.zip(at.filter(|at| *at < 3));
                 self.nonce += 1;
                 let ask = Admit {
-                    upstream: upstream_name(at),
-                    holds: hold.map(|(bucket, halves)| rules::hold(at, bucket, halves)).into_iter().collect(),
+                    lane: lane.map(|lane| lane_name(usize::from(lane))),
+                    chain: at.map(upstream_name).into_iter().collect(),
+                    holds: hold
+                        .map(|((bucket, halves), at)| rules::hold(at, bucket, halves))
+                        .into_iter()
+                        .collect(),
                     lease: Span::from_millis(*lease_ms),
                     nonce: self.nonce,
                 };
@@ -125,6 +131,9 @@ impl World {
             }
             Op::Record(upstream, result) => {
                 self.call(&Call::Record(upstream_name(usize::from(*upstream)), *result))?;
+            }
+            Op::Reset(upstream) => {
+                self.call(&Call::Reset(upstream_name(usize::from(*upstream))))?;
             }
             Op::Replay(lane, letter) => {
                 let (lane, letter) = self.letter(*lane, *letter);
@@ -227,12 +236,19 @@ impl World {
     fn outcome(&self, plan: &OutcomePlan) -> Outcome {
         let after = |ms: &u64| self.now + Span::from_millis(*ms);
         match plan {
-            OutcomePlan::Done(bytes) => Outcome::Done(bytes.map(|bytes| vec![1; bytes.into()].into())),
+            OutcomePlan::Done(_) => Outcome::Done,
             OutcomePlan::Retry(ms) => Outcome::Retry { at: after(ms), failure: self.failure() },
             OutcomePlan::Dead => Outcome::Dead(self.failure()),
             OutcomePlan::Failed => Outcome::Failed(self.failure()),
             OutcomePlan::Release => Outcome::Release,
             OutcomePlan::Awaiting(ms) => Outcome::Awaiting(after(ms)),
+        }
+    }
+
+    fn answer(&self, plan: &OutcomePlan) -> Option<Payload> {
+        match plan {
+            OutcomePlan::Done(bytes) => bytes.map(|bytes| vec![1; bytes.into()].into()),
+            _ => Some(self.now.as_millis().to_be_bytes()[..].into()),
         }
     }
 
@@ -271,7 +287,8 @@ impl World {
         let settle = |lease: LeaseId| Settlement {
             lease,
             report: Report::from(CallResult::Success),
-            outcome: Outcome::Done(None),
+            outcome: Outcome::Done,
+            answer: None,
         };
         let settlements: Vec<_> = of_jobs.map(|(id, _)| settle(*id)).collect();
         let some = !settlements.is_empty();

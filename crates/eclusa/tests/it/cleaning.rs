@@ -54,8 +54,12 @@ fn churn(store: &EmbeddedStore, round: u128) {
     let ask = Dispatch { lane: lane(), max, lease: Span::from_secs(60), nonce: 0 };
     let grants = block_on(store.dispatch(ask)).unwrap().grants;
     assert_eq!(grants.len(), max);
-    let settle =
-        |lease| Settlement { lease, report: CallResult::Success.into(), outcome: Outcome::Done(None) };
+    let settle = |lease| Settlement {
+        lease,
+        report: CallResult::Success.into(),
+        outcome: Outcome::Done,
+        answer: None,
+    };
     block_on(store.settle(grants.iter().map(|grant| settle(grant.lease)).collect())).unwrap();
 }
 
@@ -96,7 +100,8 @@ fn cleaning_does_not_feed_on_what_it_writes_itself() {
         let ask = Dispatch { lane: lane(), max: 100, lease: Span::from_secs(60), nonce: 0 };
         let grants = block_on(store.dispatch(ask)).unwrap().grants;
         let outcome = || Outcome::Dead(failure.clone());
-        let dead = |lease| Settlement { lease, report: CallResult::Failed.into(), outcome: outcome() };
+        let dead =
+            |lease| Settlement { lease, report: CallResult::Failed.into(), outcome: outcome(), answer: None };
         block_on(store.settle(grants.iter().map(|grant| dead(grant.lease)).collect())).unwrap();
     }
     let before = written();

@@ -6,9 +6,9 @@ use eclusa::store::{Ack, EmbeddedStore};
 use eclusa_conformance::ManualClock;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Admission, Admit, Advance, Advanced, Answer, Cancelled, DeadLetterView, Dispatch, Dispatched,
-    EnqueueAnswer, JobId, JobView, LaneView, LeaseId, Name, NewJob, Replayed, Settled, Settlement, Span,
-    Spec, Store, StoreError, Swept, TenantView, UpstreamView, Why,
+    Admit, Admitted, Advance, Advanced, Answer, Cancelled, DeadLetterView, Dispatch, Dispatched,
+    EnqueueAnswer, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Replayed,
+    SettleAnswer, Settlement, Span, Spec, Store, StoreError, Swept, TenantView, UpstreamView, Why,
 };
 use pollster::block_on;
 use tempfile::TempDir;
@@ -58,7 +58,7 @@ impl Store for Restarting {
         self.run(async move |store| store.extend(leases, lease).await)
     }
 
-    fn settle(&self, settlements: Vec<Settlement>) -> impl Answer<Vec<Settled>> {
+    fn settle(&self, settlements: Vec<Settlement>) -> impl Answer<SettleAnswer> {
         self.run(async move |store| store.settle(settlements).await)
     }
 
@@ -66,12 +66,16 @@ impl Store for Restarting {
         self.run(async move |store| store.cancel(job).await)
     }
 
-    fn admit(&self, ask: Admit) -> impl Answer<Admission> {
+    fn admit(&self, ask: Admit) -> impl Answer<Admitted> {
         self.run(async move |store| store.admit(ask).await)
     }
 
     fn record(&self, upstream: Name, result: CallResult) -> impl Answer<Option<UpstreamView>> {
         self.run(async move |store| store.record(upstream, result).await)
+    }
+
+    fn reset(&self, upstream: Name) -> impl Answer<Option<UpstreamView>> {
+        self.run(async move |store| store.reset(upstream).await)
     }
 
     fn replay(&self, lane: Name, letter: JobId, id: JobId) -> impl Answer<Replayed> {
@@ -98,6 +102,10 @@ impl Store for Restarting {
         self.run(async move |store| store.job(job).await)
     }
 
+    fn jobs(&self, query: JobQuery) -> impl Answer<JobPage> {
+        self.run(async move |store| store.jobs(query).await)
+    }
+
     fn lanes(&self) -> impl Answer<Vec<LaneView>> {
         self.run(async move |store| store.lanes().await)
     }
@@ -108,6 +116,10 @@ impl Store for Restarting {
 
     fn tenants(&self, lane: Name, from: u32, max: usize) -> impl Answer<Vec<(u32, TenantView)>> {
         self.run(async move |store| store.tenants(lane, from, max).await)
+    }
+
+    fn dead_letter(&self, letter: JobId) -> impl Answer<Option<DeadLetterView>> {
+        self.run(async move |store| store.dead_letter(letter).await)
     }
 
     fn dead_letters(&self, lane: Name, after: u64, max: usize) -> impl Answer<Vec<(u64, DeadLetterView)>> {

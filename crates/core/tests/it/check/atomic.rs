@@ -46,7 +46,7 @@ impl Checker for AllOrNothing {
     fn after(&mut self, step: &Step<'_>) -> Verdict {
         let Some(before) = self.before.take() else { return Ok(()) };
         let (denied, whole) = match step.reply {
-            Reply::Admit(answer) => (!matches!(answer, Admission::Granted(_)), true),
+            Reply::Admit(answer) => (!matches!(answer.admission, Admission::Granted { .. }), true),
             Reply::Dispatch(given) => (given.grants.is_empty(), false),
             _ => (false, false),
         };

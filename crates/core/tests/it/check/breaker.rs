@@ -69,6 +69,13 @@ impl Naive {
         }
     }
 
+    fn reset(&mut self) {
+        self.failures = 0;
+        if self.open_until.is_some() {
+            self.turn(None);
+        }
+    }
+
     fn turn(&mut self, open_until: Option<Time>) {
         self.open_until = open_until;
         self.generation += 1;
@@ -118,6 +125,11 @@ impl Checker for Breakers {
                 Fact::Recorded(upstream, result) => {
                     if let Some(naive) = self.at(Some(*upstream)) {
                         naive.recorded(*result, step.now);
+                    }
+                }
+                Fact::Reset(upstream) => {
+                    if let Some(naive) = self.at(Some(*upstream)) {
+                        naive.reset();
                     }
                 }
                 Fact::Extended(lease, expires) => {

@@ -6,7 +6,7 @@ use eclusa_core::Time;
 use eclusa_core::gate::{CallResult, GateView, Reason};
 
 use super::{Checker, Step};
-use crate::ledger::{End, Fact, Start, Verdict, ensure};
+use crate::ledger::{CallEnd, Fact, Start, Verdict, ensure};
 use crate::plan::{BucketPlan, RulePlan};
 use crate::rules::{SCOPED, lane_name, upstream_name};
 
@@ -81,7 +81,7 @@ impl NeverMint {
         Ok(())
     }
 
-    fn ended(&mut self, end: &End) {
+    fn ended(&mut self, end: &CallEnd) {
         if let (Some(upstream), Some(close)) = (end.upstream, &end.close) {
             match close.bucket.as_ref().and_then(|key| self.scoped.get_mut(&**key)) {
                 Some(bucket) => bucket.closed_until = bucket.closed_until.max(close.until),
@@ -119,6 +119,7 @@ impl Checker for NeverMint {
             match fact {
                 Fact::Started(start) => self.started(start, step.now)?,
                 Fact::Ended(end) => self.ended(end),
+                Fact::Reset(upstream) if *upstream < 3 => self.closed_until[*upstream] = Time::default(),
                 _ => {}
             }
         }

@@ -32,7 +32,7 @@ impl Checker for Fences {
         let told = match step.reply {
             Reply::Advance(advanced) => *advanced == Advanced::Stale,
             Reply::Extend(lives) => lives.iter().all(|lives| !lives),
-            Reply::Settle(settled) => settled.iter().all(|settled| *settled == Settled::Stale),
+            Reply::Settle(answer) => answer.leases.iter().all(|settled| *settled == Settled::Stale),
             _ => false,
         };
         ensure!(told, "{:?} was not stale: {:?}", step.call, step.reply);

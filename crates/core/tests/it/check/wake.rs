@@ -25,7 +25,7 @@ impl Checker for WakeUps {
         let lane = lane_number(&ask.lane);
         let quiet = self.quiet_until.get(&lane).is_some_and(|until| step.now < *until);
         ensure!(!quiet || given.grants.is_empty(), "grants before the wake-up time: {given:?}");
-        if !given.grants.is_empty() || !given.drops.is_empty() {
+        if !given.grants.is_empty() || !given.ended.is_empty() {
             self.quiet_until.clear();
         }
         if given.grants.is_empty() && ask.max > 0 && !step.ledger.paused[lane] {

@@ -1,0 +1,161 @@
+//! Calls in a direct lane: now or not at all, under the gates of the lane and of an upstream.
+
+use eclusa_core::gate::{CallResult, GateSpecs, NotUntil, Reason};
+use eclusa_core::{Admission, LeaseId, Name, Outcome, Settled, Spec, Store, Time};
+
+use crate::harness::{Harness, LEASE, Open};
+use crate::rules::{
+    LANE, UP, breaker, bucket, chain, free, hold, job, name, one_per, rate, rpm, secs, slots,
+};
+
+/// A lane with these gates to one upstream that limits nothing.
+fn gated(gates: GateSpecs) -> Spec {
+    chain(&[(UP, free())], |lane| lane.gates = gates)
+}
+
+fn two(first: GateSpecs, second: GateSpecs) -> Spec {
+    chain(&[("ses", first), ("smtp", second)], |_| {})
+}
+
+/// A call in the lane, which must be granted.
+async fn granted<S: Store>(q: &Harness<S>) -> (LeaseId, Name) {
+    match q.admit_to(LANE, &[]).await {
+        Admission::Granted { lease, upstream, lease_expires } => {
+            assert_eq!(lease_expires, q.now() + LEASE);
+            (lease, upstream)
+        }
+        denied => panic!("{denied:?}"),
+    }
+}
+
+/// Who denies a call in the lane, and until when.
+async fn denied<S: Store>(q: &Harness<S>) -> (Option<Name>, NotUntil) {
+    match q.admit_to(LANE, &[]).await {
+        Admission::Denied { upstream, denial } => (upstream, denial),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub async fn a_call_counts_in_the_window_of_its_lane<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &gated(rpm(2)));
+    granted(&q).await;
+    granted(&q).await;
+    let (upstream, denial) = denied(&q).await;
+    assert_eq!((upstream, denial.reason, denial.at), (None, Reason::Window, q.now() + secs(60)));
+    q.pass(secs(60));
+    granted(&q).await;
+}
+
+pub async fn a_call_takes_from_the_bucket_of_its_lane_and_gives_back_what_it_did_not_send<S: Store>(
+    open: Open<S>,
+) {
+    let q = Harness::new(open, &gated(one_per(secs(10))));
+    let (lease, _) = granted(&q).await;
+    assert_eq!(denied(&q).await.1.reason, Reason::RateLimit);
+    q.settle(lease, CallResult::NotSent, Outcome::Release).await;
+    let (lease, _) = granted(&q).await;
+    q.settle(lease, CallResult::Success, Outcome::Release).await;
+    assert_eq!(denied(&q).await.1.at, q.now() + secs(10), "what was sent is spent");
+}
+
+pub async fn a_call_holds_a_slot_of_its_lane_until_it_is_settled<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &gated(slots(1)));
+    let (lease, _) = granted(&q).await;
+    assert_eq!(denied(&q).await, (None, NotUntil { reason: Reason::Concurrency, at: q.now() + LEASE }));
+    assert_eq!(q.settle(lease, CallResult::Success, Outcome::Release).await, Settled::Released);
+    granted(&q).await;
+}
+
+pub async fn a_call_whose_caller_is_lost_frees_its_slot_of_the_lane<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &gated(slots(1)));
+    granted(&q).await;
+    q.pass(LEASE);
+    granted(&q).await;
+    assert_eq!(q.upstream(UP).await.in_flight, 1);
+}
+
+pub async fn a_call_shares_the_gates_of_its_lane_with_jobs<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &gated(slots(2)));
+    granted(&q).await;
+    q.accept([job(1), job(2)]).await;
+    assert_eq!(q.starts(10).await, [1]);
+    assert_eq!(denied(&q).await.1.reason, Reason::Concurrency);
+}
+
+pub async fn a_call_goes_to_the_first_upstream_that_admits_it<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &two(breaker(1, secs(30)), free()));
+    assert_eq!(granted(&q).await.1, name("ses"));
+    q.record("ses", CallResult::Failed).await;
+    assert_eq!(granted(&q).await.1, name("smtp"));
+    assert_eq!(q.upstream("ses").await.in_flight, 1, "nothing was taken there");
+}
+
+pub async fn a_call_may_name_its_own_chain<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &two(free(), free()));
+    let own = q.admit_to(LANE, &["smtp", "ses"]).await;
+    assert!(matches!(own, Admission::Granted { upstream, .. } if upstream == name("smtp")));
+    assert_eq!(q.admit_to(LANE, &["ses", "nobody"]).await, Admission::UnknownUpstream(name("nobody")));
+    assert_eq!(q.upstream("ses").await.in_flight, 0);
+}
+
+pub async fn when_all_deny_the_one_that_opens_first_is_told<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &two(one_per(secs(60)), one_per(secs(20))));
+    granted(&q).await;
+    granted(&q).await;
+    let (upstream, denial) = denied(&q).await;
+    assert_eq!((upstream, denial.at), (Some(name("smtp")), q.now() + secs(20)));
+}
+
+pub async fn a_call_that_the_upstream_denies_takes_nothing_from_the_lane<S: Store>(open: Open<S>) {
+    let spec = chain(&[(UP, slots(1))], |lane| lane.gates = rate(1, 2));
+    let q = Harness::new(open, &spec);
+    let (lease, _) = granted(&q).await;
+    for _ in 0..5 {
+        assert_eq!(denied(&q).await.0, Some(name(UP)));
+    }
+    q.settle(lease, CallResult::Success, Outcome::Release).await;
+    granted(&q).await;
+}
+
+pub async fn a_call_that_the_lane_denies_takes_nothing_from_the_upstream<S: Store>(open: Open<S>) {
+    let spec = chain(&[(UP, rate(1, 2))], |lane| lane.gates = slots(1));
+    let q = Harness::new(open, &spec);
+    let (lease, _) = granted(&q).await;
+    for _ in 0..5 {
+        assert_eq!(denied(&q).await.0, None);
+    }
+    q.settle(lease, CallResult::Success, Outcome::Release).await;
+    granted(&q).await;
+}
+
+pub async fn a_call_takes_only_the_holds_of_the_upstream_it_goes_to<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &two(free(), free()));
+    let holds =
+        || vec![hold("ses", "a", bucket(1, 1, secs(60)), 1), hold("smtp", "b", bucket(1, 1, secs(9)), 1)];
+    let mut went = Vec::new();
+    for _ in 0..2 {
+        match q.admit_fully(Some(LANE), &[], holds()).await.admission {
+            Admission::Granted { upstream, .. } => went.push(upstream),
+            denied => panic!("{denied:?}"),
+        }
+    }
+    assert_eq!(went, [name("ses"), name("smtp")]);
+    let Admission::Denied { upstream, denial } = q.admit_fully(Some(LANE), &[], holds()).await.admission
+    else {
+        panic!("both buckets are empty");
+    };
+    assert_eq!((upstream, denial.at), (Some(name("smtp")), q.now() + secs(9)));
+}
+
+pub async fn a_paused_lane_denies_calls<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &gated(free()));
+    q.pause(LANE, true).await;
+    assert_eq!(denied(&q).await, (None, NotUntil { reason: Reason::Paused, at: Time::NEVER }));
+    q.pause(LANE, false).await;
+    granted(&q).await;
+}
+
+pub async fn a_call_in_an_unknown_lane_is_told_so<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &gated(free()));
+    assert_eq!(q.admit_to("nowhere", &[]).await, Admission::UnknownLane);
+}

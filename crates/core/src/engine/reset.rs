@@ -1,0 +1,26 @@
+//! What callers without a lease tell about an upstream, and setting it right by hand.
+
+use super::Engine;
+use crate::gate::CallResult;
+use crate::ids::Name;
+use crate::time::Time;
+use crate::views::UpstreamView;
+
+impl Engine {
+    /// Counts what a caller without a lease tells about an upstream.
+    pub fn record(&mut self, upstream: &Name, result: CallResult, now: Time) -> Option<UpstreamView> {
+        let index = *self.upstream_by_name.get(upstream)?;
+        let state = self.upstream_mut(index);
+        if let Some(spec) = &state.spec {
+            state.gates.record(spec, result, now);
+        }
+        self.upstream_view(upstream, now)
+    }
+
+    /// Closes an upstream's breaker, ends its cooldown and forgets its word to stay away.
+    pub fn reset(&mut self, upstream: &Name, now: Time) -> Option<UpstreamView> {
+        let index = *self.upstream_by_name.get(upstream)?;
+        self.upstream_mut(index).gates.reset();
+        self.upstream_view(upstream, now)
+    }
+}

@@ -1,0 +1,118 @@
+//! What a store shows to those who only look.
+
+use std::sync::Arc;
+
+use crate::gate::{BreakerView, GateView, Reason};
+use crate::ids::Name;
+use crate::job::{JobView, Status};
+use crate::lane::Totals;
+use crate::time::Time;
+use crate::tokens::Tokens;
+
+/// Which jobs to show; what is absent does not narrow.
+#[derive(Debug, Clone, Default)]
+pub struct JobQuery {
+    /// Of this lane.
+    pub lane: Option<Name>,
+    /// Of this tenant.
+    pub tenant: Option<Arc<str>>,
+    /// In this part of their life.
+    pub status: Option<Status>,
+    /// Go on from there: zero, or what the last page said.
+    pub after: u64,
+    /// How many at the most; no more than [`MAX_BATCH`](crate::MAX_BATCH) are shown.
+    pub max: usize,
+}
+
+/// Some jobs, in no particular order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct JobPage {
+    /// Those found. A page may be short, or empty, and still not be the last.
+    pub jobs: Vec<JobView>,
+    /// Where to go on; `None` when all were looked at. It does not outlive a restart.
+    pub next: Option<u64>,
+}
+
+/// Why a job waits and until when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Why {
+    /// Where it is in its life.
+    pub status: Status,
+    /// What it waits for, if it waits.
+    pub reason: Option<Reason>,
+    /// At which upstream.
+    pub upstream: Option<Name>,
+    /// About how many jobs go before it.
+    pub position: u64,
+    /// When it will start, as far as can be told.
+    pub eta: Option<Time>,
+    /// Whether it will be too old by then.
+    pub will_expire: bool,
+    /// The gates of its upstreams.
+    pub gates: Vec<(Name, Vec<GateView>)>,
+}
+
+/// A lane as shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneView {
+    /// Its name.
+    pub name: Name,
+    /// Whether it is paused.
+    pub paused: bool,
+    /// Jobs in lines: high, normal, low.
+    pub queued: [u64; 3],
+    /// Jobs held back.
+    pub pending: u64,
+    /// Jobs that a worker or an upstream has.
+    pub processing: u64,
+    /// Bytes of payload that wait.
+    pub waiting_bytes: u64,
+    /// Finished jobs still remembered.
+    pub finished: u64,
+    /// Dead letters.
+    pub dead_letters: u64,
+    /// When the oldest of them was written.
+    pub oldest_dead_letter: Option<Time>,
+    /// What happened so far.
+    pub totals: Totals,
+    /// Its own gates.
+    pub gates: Vec<GateView>,
+}
+
+/// An upstream as shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamView {
+    /// Its name.
+    pub name: Name,
+    /// Calls under way.
+    pub in_flight: u32,
+    /// Failures in a row that the breaker counts.
+    pub failures: u32,
+    /// Until when the breaker is open, if it is.
+    pub degraded_until: Option<Time>,
+    /// Its breaker, if it has one.
+    pub breaker: Option<BreakerView>,
+    /// What its own bucket holds now, if it has one.
+    pub tokens: Option<Tokens>,
+    /// Calls that began in the last sixty seconds, about.
+    pub starts_last_minute: u64,
+    /// Its gates.
+    pub gates: Vec<GateView>,
+}
+
+/// How fair a lane is to one tenant (`TenantFairnessMetrics`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantView {
+    /// `companyId`.
+    pub tenant: Arc<str>,
+    /// When a job of it was last started.
+    pub last_processed: Option<Time>,
+    /// Turns that passed since its own.
+    pub rounds_without_processing: i64,
+    /// `max(1, 5 - rounds)`: 1 is the most urgent.
+    pub current_priority: i64,
+    /// Jobs of it started so far.
+    pub total_processed: u64,
+    /// Jobs of it started in a row.
+    pub consecutive_batch: u32,
+}
