@@ -191,7 +191,8 @@ impl FailureReason {
         Ok(Self(text.into()))
     }
 
-    pub(crate) fn fixed(text: &'static str) -> Self {
+    /// A text that was written here, so that it says something.
+    pub fn fixed(text: &'static str) -> Self {
         Self(text.into())
     }
 

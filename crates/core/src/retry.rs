@@ -66,7 +66,7 @@ impl RetryPolicy {
     }
 
     /// Whether a job whose worker vanished may run again.
-    pub(crate) fn retries_ambiguous(&self) -> bool {
+    pub fn retries_ambiguous(&self) -> bool {
         self.on_ambiguous == OnAmbiguous::Retry
     }
 

@@ -188,7 +188,7 @@ impl Fairness {
 }
 
 /// Whether `text` fits `pattern`, in which `*` stands for anything.
-fn matches(pattern: &str, text: &str) -> bool {
+pub fn matches(pattern: &str, text: &str) -> bool {
     let Some((before, after)) = pattern.split_once('*') else {
         return pattern == text;
     };

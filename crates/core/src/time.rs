@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::ops::Add;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -57,6 +58,12 @@ impl Span {
     /// Whether it is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
+    }
+}
+
+impl From<Duration> for Span {
+    fn from(duration: Duration) -> Self {
+        Span(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
     }
 }
 

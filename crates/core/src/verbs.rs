@@ -60,6 +60,8 @@ pub struct Dispatched {
     pub grants: Vec<Grant>,
     /// Jobs found to be too old, or lost for good with their worker, in order.
     pub ended: Vec<Ended>,
+    /// What time it was in the store.
+    pub now: Time,
     /// When to ask again if nothing else happens before.
     pub next: Time,
 }
@@ -282,6 +284,8 @@ pub struct Swept {
     pub taken_up: Vec<JobId>,
     /// Dead letters that went.
     pub dead_letters: Vec<(Name, JobId, Surplus)>,
+    /// What time it was in the store.
+    pub now: Time,
     /// When to sweep again; at once if there was more than one call may do.
     pub next: Time,
 }

@@ -55,7 +55,7 @@ impl Engine {
         let mut grants = Vec::new();
         let lane = self.configured_lane(&ask.lane).map(|(lane, _)| lane);
         let next = lane.map_or(Time::NEVER, |lane| self.dispatch_from(lane, ask, now, &mut grants));
-        Dispatched { grants, ended: std::mem::take(&mut self.ended), next }
+        Dispatched { grants, ended: std::mem::take(&mut self.ended), now, next }
     }
 
     /// Says when something may change by itself.

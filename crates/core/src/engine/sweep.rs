@@ -17,7 +17,7 @@ const MAX_LOST: u8 = 10;
 impl Engine {
     /// Takes up lost jobs, drops expired ones, lets scheduled ones in, forgets what is kept no longer.
     pub fn sweep(&mut self, now: Time) -> Swept {
-        let mut swept = Swept { next: Time::NEVER, ..Swept::default() };
+        let mut swept = Swept { now, next: Time::NEVER, ..Swept::default() };
         swept.taken_up = self.take_up_lost(MAX_BATCH, now);
         for lane in (0..self.lanes.len()).map(|lane| LaneIx(u32::try_from(lane).unwrap_or(u32::MAX))) {
             self.release_due(lane, MAX_BATCH, now);
