@@ -2,6 +2,8 @@
 
 mod clock;
 pub mod config;
+pub mod execute;
+pub mod fake;
 pub mod request;
 pub mod store;
 

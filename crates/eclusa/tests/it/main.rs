@@ -1,8 +1,9 @@
-//! The stores from outside, over real files and processes.
+//! The program's parts from outside, over real files, processes and sockets.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod cleaning;
 mod conformance;
 mod crash;
+mod http_upstream;
 mod restarting;

@@ -1,0 +1,145 @@
+//! Bodies on their way, with bounds on size and on silence.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
+use hyper::body::Incoming;
+use thiserror::Error;
+use tokio::sync::Notify;
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::{CallEnd, explain};
+
+/// Any error, as bodies have them.
+pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A body that is sent.
+pub(super) type SentBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// The most that is set aside for a body because its length was announced.
+const MAX_AHEAD: u64 = 64 * 1024;
+
+/// Why an answer's body ended before its end.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum BodyError {
+    /// Nothing came for so long.
+    #[error("the answer stopped: nothing came for {0:?}")]
+    Idle(Duration),
+    /// The connection broke.
+    #[error("{0}")]
+    Broken(String),
+}
+
+impl From<BodyError> for CallEnd {
+    fn from(error: BodyError) -> Self {
+        let text = error.to_string();
+        match error {
+            BodyError::Idle(_) => CallEnd::TimedOut(text),
+            BodyError::Broken(_) => CallEnd::Broken(text),
+        }
+    }
+}
+
+fn broken(error: &hyper::Error) -> BodyError {
+    BodyError::Broken(explain("the answer broke off", error))
+}
+
+/// The whole body, or nothing if it is larger than `max`. What is not read is never asked for: dropping the body ends
+/// its connection, or its stream.
+pub(super) async fn collect(mut body: Incoming, max: usize) -> Result<Option<Vec<u8>>, BodyError> {
+    let announced = body.size_hint().lower();
+    if announced > max as u64 {
+        return Ok(None);
+    }
+    let mut whole = Vec::with_capacity(usize::try_from(announced.min(MAX_AHEAD)).unwrap_or_default());
+    while let Some(frame) = body.frame().await {
+        // Anything else is trailers, which are of no use without the connection.
+        if let Ok(data) = frame.map_err(|error| broken(&error))?.into_data() {
+            if data.len() > max - whole.len() {
+                return Ok(None);
+            }
+            whole.extend_from_slice(&data);
+        }
+    }
+    Ok(Some(whole))
+}
+
+/// An answer's body as it comes, given up when the upstream is silent for too long. A reader that takes its time is not
+/// the upstream's silence.
+#[derive(Debug)]
+pub struct AnswerBody {
+    body: Incoming,
+    idle: Duration,
+    /// Runs while the upstream is waited for.
+    silence: Pin<Box<Sleep>>,
+    waiting: bool,
+}
+
+impl AnswerBody {
+    pub(super) fn new(body: Incoming, idle: Duration) -> Self {
+        Self { body, idle, silence: Box::pin(sleep(idle)), waiting: false }
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            self.waiting = false;
+            return Poll::Ready(frame.map(|frame| frame.map_err(|error| broken(&error))));
+        }
+        if !self.waiting {
+            let end = Instant::now() + self.idle;
+            self.silence.as_mut().reset(end);
+            self.waiting = true;
+        }
+        ready!(self.silence.as_mut().poll(cx));
+        Poll::Ready(Some(Err(BodyError::Idle(self.idle))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A caller's body that tells, with each part taken from it, that the upload goes on.
+pub(super) struct Noted<B> {
+    pub(super) body: B,
+    pub(super) progress: Arc<Notify>,
+}
+
+impl<B: Body + Unpin> Body for Noted<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        self.progress.notify_one();
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

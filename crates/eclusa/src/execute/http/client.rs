@@ -1,0 +1,254 @@
+//! The client of one upstream.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+use http_body::Body;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
+use hyper_util::client::legacy::{Client, Error};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::body::{AnswerBody, BoxError, Noted, SentBody, collect};
+use super::connect::Connector;
+use super::{CallContext, CallEnd, Called, Hints, TlsError, explain, headers, target, tls};
+use crate::config::{BaseUrl, Upstream};
+use crate::request::{Request, Response};
+
+/// Connections that are kept open without a call.
+const MAX_IDLE: usize = 64;
+/// For how long. Shorter than most servers do, so that a call seldom meets a connection that is being closed.
+const IDLE_FOR: Duration = Duration::from_secs(30);
+/// The most bytes of an answer's headers, and of what is read ahead of a body.
+const READ_BUFFER: usize = 64 * 1024;
+/// How often a silent HTTP/2 connection is asked whether it is still there, and how long the answer may take.
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Calls one upstream. Clones share their connections.
+#[derive(Clone)]
+pub struct HttpUpstream {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    client: Client<Connector, SentBody>,
+    base: BaseUrl,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    timeout: Duration,
+    max_response: usize,
+}
+
+/// A request without its body.
+#[derive(Debug, Clone, Copy)]
+pub struct Head<'a> {
+    /// `GET`, `POST`, …
+    pub method: &'a str,
+    /// As [`target::normalise`] made it.
+    pub path: &'a str,
+    /// As [`target::query`] made it.
+    pub query: Option<&'a str>,
+    /// As [`headers::from_caller`] made them.
+    pub headers: &'a [(String, Vec<u8>)],
+}
+
+impl<'a> From<&'a Request> for Head<'a> {
+    fn from(request: &'a Request) -> Self {
+        let Request { method, path, query, headers, .. } = request;
+        Self { method, path, query: query.as_deref(), headers }
+    }
+}
+
+/// An answer whose body is still on its way.
+#[derive(Debug)]
+pub struct Streamed {
+    /// The status.
+    pub status: StatusCode,
+    /// End-to-end headers only.
+    pub headers: HeaderMap,
+    /// What the upstream told about its limits.
+    pub hints: Hints,
+    /// The body, as it comes.
+    pub body: AnswerBody,
+}
+
+/// The head of an answer.
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    hints: Hints,
+}
+
+impl HttpUpstream {
+    /// A client by the upstream's rules. It connects when it is first used.
+    pub fn new(rules: &Upstream) -> Result<Self, TlsError> {
+        let connector = Connector::new(tls::client_config(&rules.tls)?, rules.connect_timeout);
+        // A request that found its pooled connection closed before a byte of it was sent goes out again on another
+        // connection by itself: nothing can have happened.
+        let client = Client::builder(TokioExecutor::new())
+            .retry_canceled_requests(true)
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_FOR)
+            .pool_max_idle_per_host(MAX_IDLE)
+            .http1_max_buf_size(READ_BUFFER)
+            .http2_max_header_list_size(u32::try_from(READ_BUFFER).unwrap_or(u32::MAX))
+            .http2_keep_alive_interval(PING_EVERY)
+            .http2_keep_alive_timeout(PING_TIMEOUT)
+            .build(connector);
+        let inner = Inner {
+            client,
+            base: rules.url.clone(),
+            headers: rules.headers.clone(),
+            timeout: rules.timeout,
+            max_response: rules.max_response,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Makes one call and reads the whole answer, all within the upstream's timeout.
+    pub async fn call(&self, request: &Request, context: &CallContext<'_>) -> Called {
+        let body = Full::new(Bytes::copy_from_slice(&request.body));
+        let (sent, connection) = match self.prepare(request.into(), body, context) {
+            Ok(prepared) => prepared,
+            Err(end) => return Called::without_hints(end),
+        };
+        let mut hints = Hints::default();
+        let whole = async {
+            let (answer, body) = self.exchange(sent, context).await?;
+            hints = answer.hints;
+            let status = answer.status.as_u16();
+            let max = self.inner.max_response;
+            let Some(body) = collect(body, max).await? else { return Err(CallEnd::TooLarge { status, max }) };
+            Ok(Response { status, headers: headers::pairs(&answer.headers), body })
+        };
+        let end = match timeout(self.inner.timeout, whole).await {
+            Ok(Ok(answer)) => CallEnd::Answered(answer),
+            Ok(Err(end)) => end,
+            Err(_) => self.out_of_time(&connection),
+        };
+        Called { end, hints }
+    }
+
+    /// Makes one call whose bodies pass in both directions as they come. The upstream's timeout is the longest silence:
+    /// while the request goes out, until the answer begins, and between its parts.
+    pub async fn stream<B>(
+        &self,
+        head: Head<'_>,
+        body: B,
+        context: &CallContext<'_>,
+    ) -> Result<Streamed, CallEnd>
+    where
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let idle = self.inner.timeout;
+        let progress = Arc::new(Notify::new());
+        let body = Noted { body, progress: Arc::clone(&progress) };
+        let (sent, connection) = self.prepare(head, body, context)?;
+        let mut exchange = std::pin::pin!(self.exchange(sent, context));
+        let (answer, body) = loop {
+            tokio::select! {
+                biased;
+                answer = &mut exchange => break answer?,
+                () = progress.notified() => {}
+                () = tokio::time::sleep(idle) => return Err(self.out_of_time(&connection)),
+            }
+        };
+        let Answer { status, headers, hints } = answer;
+        Ok(Streamed { status, headers, hints, body: AnswerBody::new(body, idle) })
+    }
+
+    /// What will be sent, and where its connection can be seen.
+    fn prepare<B>(
+        &self,
+        head: Head<'_>,
+        body: B,
+        context: &CallContext<'_>,
+    ) -> Result<(http::Request<SentBody>, CaptureConnection), CallEnd>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let method = target::method(head.method).map_err(|bad| invalid("method", &bad))?;
+        let uri = self.uri(&head)?;
+        let mut headers = headers::outgoing(head.headers, &self.inner.headers, context)
+            .map_err(|bad| invalid("request", &bad))?;
+        if body.size_hint().exact() == Some(0) {
+            headers::announce_empty_body(&method, &mut headers);
+        }
+        let mut request = http::Request::new(body.map_err(Into::into).boxed_unsync());
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        let connection = capture_connection(&mut request);
+        Ok((request, connection))
+    }
+
+    fn uri(&self, head: &Head<'_>) -> Result<Uri, CallEnd> {
+        let base = &self.inner.base;
+        let mut target = format!("{}{}", base.prefix, head.path);
+        if let Some(query) = head.query {
+            target.push('?');
+            target.push_str(query);
+        }
+        let target = PathAndQuery::try_from(target).map_err(|bad| invalid("path", &bad))?;
+        let (scheme, authority) = (base.scheme.clone(), base.authority.clone());
+        let uri = Uri::builder().scheme(scheme).authority(authority).path_and_query(target).build();
+        uri.map_err(|bad| invalid("path", &bad))
+    }
+
+    /// Sends, and waits for the head of the answer.
+    async fn exchange(
+        &self,
+        request: http::Request<SentBody>,
+        context: &CallContext<'_>,
+    ) -> Result<(Answer, Incoming), CallEnd> {
+        let answer = self.inner.client.request(request).await.map_err(|error| failed(&error))?;
+        let (mut head, body) = answer.into_parts();
+        let hints = Hints::read(&head.headers, context.clock.now());
+        headers::strip_answer(&mut head.headers);
+        Ok((Answer { status: head.status, headers: head.headers, hints }, body))
+    }
+
+    fn out_of_time(&self, connection: &CaptureConnection) -> CallEnd {
+        let limit = self.inner.timeout;
+        if connection.connection_metadata().is_none() {
+            return CallEnd::NotSent(format!("no connection within {limit:?}"));
+        }
+        CallEnd::TimedOut(format!("no whole answer within {limit:?}"))
+    }
+}
+
+impl std::fmt::Debug for HttpUpstream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The headers hold secrets.
+        f.debug_struct("HttpUpstream").field("base", &self.inner.base).finish_non_exhaustive()
+    }
+}
+
+fn invalid(what: &str, bad: &dyn std::error::Error) -> CallEnd {
+    CallEnd::Invalid(format!("the {what} {bad}"))
+}
+
+/// Whether a byte of the request can have been sent: not without a connection, and not if the connection gave the
+/// request back.
+fn failed(error: &Error) -> CallEnd {
+    let cause = std::error::Error::source(error);
+    let given_back =
+        cause.and_then(|cause| cause.downcast_ref::<hyper::Error>()).is_some_and(hyper::Error::is_canceled);
+    let (what, end): (_, fn(String) -> CallEnd) = if error.is_connect() || error.connect_info().is_none() {
+        ("could not connect", CallEnd::NotSent)
+    } else if given_back {
+        ("the connection was closed before the request was sent", CallEnd::NotSent)
+    } else {
+        ("no answer", CallEnd::Broken)
+    };
+    end(cause.map_or_else(|| what.to_owned(), |cause| explain(what, cause)))
+}

@@ -1,0 +1,317 @@
+//! Which headers go through.
+//!
+//! Headers of one connection end with it, those that are ours are meant for us, and those that frame the message are
+//! written anew. All others pass as they are, in both directions.
+
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderName, HeaderValue, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, Method};
+use percent_encoding::{CONTROLS, utf8_percent_encode};
+use thiserror::Error;
+
+use super::CallContext;
+
+/// The most headers of a request.
+pub const MAX_HEADERS: usize = 100;
+/// The most bytes of all names and values of a request's headers.
+pub const MAX_HEADER_BYTES: usize = 32 * 1024;
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// Headers that cannot be sent.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum BadHeaders {
+    /// Too many.
+    #[error("has more than {MAX_HEADERS} headers")]
+    TooMany,
+    /// Too large in all.
+    #[error("has headers of more than {MAX_HEADER_BYTES} bytes")]
+    TooLarge,
+    /// Not a name.
+    #[error("has a header whose name is empty or holds a character that names cannot")]
+    Name,
+    /// Not a value: a line break, for example. The value is not shown, it may be secret.
+    #[error("has a header {0:?} whose value holds a character that values cannot")]
+    Value(String),
+}
+
+/// The headers of a caller that are to be sent upstream, names in lower case.
+pub fn from_caller<'a>(
+    headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+) -> Result<Vec<(String, Vec<u8>)>, BadHeaders> {
+    Ok(pairs(&sendable(headers)?))
+}
+
+/// As pairs for a job.
+pub(super) fn pairs(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
+    headers.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())).collect()
+}
+
+/// The headers of a request: the caller's, then ours, then those that the configuration gives the upstream, each in
+/// place of those before it. The caller's are checked again: a job may be older than a rule.
+pub(super) fn outgoing(
+    caller: &[(String, Vec<u8>)],
+    configured: &[(HeaderName, HeaderValue)],
+    context: &CallContext<'_>,
+) -> Result<HeaderMap, BadHeaders> {
+    let mut headers = sendable(caller.iter().map(|(name, value)| (name.as_str(), value.as_slice())))?;
+    headers.insert(IDEMPOTENCY_KEY, key_value(context.idempotency_key));
+    if let Some(traceparent) = context.traceparent.and_then(|text| HeaderValue::from_str(text).ok()) {
+        headers.insert(TRACEPARENT, traceparent);
+    }
+    for (name, value) in configured.iter().filter(|(name, _)| !is_framing(name)) {
+        headers.insert(name.clone(), value.clone());
+    }
+    Ok(headers)
+}
+
+/// Servers may answer 411 to a method that usually has a body and comes without a length.
+pub(super) fn announce_empty_body(method: &Method, headers: &mut HeaderMap) {
+    if [Method::POST, Method::PUT, Method::PATCH].contains(method) {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
+}
+
+/// Takes out of an upstream's answer what must not go on to a caller.
+pub(super) fn strip_answer(headers: &mut HeaderMap) {
+    // Its word on `Eclusa-…` would be taken for ours.
+    strip(headers, |name| name.as_str().starts_with("eclusa-"));
+}
+
+fn sendable<'a>(headers: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Result<HeaderMap, BadHeaders> {
+    let mut sent = HeaderMap::new();
+    let mut bytes = 0;
+    for (name, value) in headers {
+        bytes += name.len() + value.len();
+        if bytes > MAX_HEADER_BYTES {
+            return Err(BadHeaders::TooLarge);
+        }
+        if sent.len() == MAX_HEADERS {
+            return Err(BadHeaders::TooMany);
+        }
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| BadHeaders::Name)?;
+        let value = HeaderValue::from_bytes(value).map_err(|_| BadHeaders::Value(name.to_string()))?;
+        sent.append(name, value);
+    }
+    strip(&mut sent, is_for_us);
+    Ok(sent)
+}
+
+/// Takes out headers of the connection, those that `Connection` names, and those that are `unwanted` besides.
+fn strip(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .collect();
+    let listed = headers.keys().filter(|name| is_hop_by_hop(name) || unwanted(name)).cloned();
+    for name in listed.chain(named).collect::<Vec<_>>() {
+        headers.remove(name);
+    }
+}
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(name)
+        || name == "keep-alive"
+        || name == "http2-settings"
+        || name.as_str().starts_with("proxy-")
+}
+
+fn is_framing(name: &HeaderName) -> bool {
+    is_hop_by_hop(name) || [HOST, CONTENT_LENGTH, EXPECT].contains(name)
+}
+
+/// What the caller told us, not the upstream. Its `Authorization` is the key it has for us; the upstream's own comes
+/// from the configuration.
+fn is_for_us(name: &HeaderName) -> bool {
+    is_framing(name)
+        || name == AUTHORIZATION
+        || name == IDEMPOTENCY_KEY
+        || name == "prefer"
+        || name.as_str().starts_with("eclusa-")
+}
+
+/// Keys come from callers as JSON text too, and then hold anything: what a value cannot hold is escaped.
+fn key_value(key: &str) -> HeaderValue {
+    let escaped = utf8_percent_encode(key, CONTROLS).to_string();
+    // Only visible ASCII and spaces are left.
+    HeaderValue::try_from(escaped).unwrap_or(HeaderValue::from_static(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use eclusa_core::Time;
+
+    use super::*;
+
+    struct Epoch;
+    impl eclusa_core::Clock for Epoch {
+        fn now(&self) -> Time {
+            Time::default()
+        }
+    }
+
+    fn context(key: &str) -> CallContext<'_> {
+        CallContext { idempotency_key: key, traceparent: None, clock: &Epoch }
+    }
+
+    fn caller(headers: &[(&str, &str)]) -> Result<Vec<(String, Vec<u8>)>, BadHeaders> {
+        from_caller(headers.iter().map(|(name, value)| (*name, value.as_bytes())))
+    }
+
+    fn names(headers: &[(&str, &str)]) -> Vec<String> {
+        let mut names: Vec<String> = caller(headers).unwrap().into_iter().map(|(name, _)| name).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn headers_of_the_connection_and_ours_do_not_pass() {
+        let stripped = [
+            ("Connection", "close, X-Hop ,  x-other"),
+            ("connection", "X-Third"),
+            ("X-Hop", "1"),
+            ("x-other", "1"),
+            ("x-third", "1"),
+            ("Keep-Alive", "timeout=5"),
+            ("Proxy-Authorization", "Basic x"),
+            ("Proxy-Connection", "close"),
+            ("TE", "trailers"),
+            ("Trailer", "x"),
+            ("Transfer-Encoding", "chunked"),
+            ("Upgrade", "h2c"),
+            ("HTTP2-Settings", "AAMAAABkAARAAAAAAAIAAAAA"),
+            ("Host", "evil.example"),
+            ("Content-Length", "99"),
+            ("Expect", "100-continue"),
+            ("Eclusa-Tenant", "a"),
+            ("eclusa-anything", "a"),
+            ("Prefer", "wait=5"),
+            ("Authorization", "Bearer the-key-for-us"),
+            ("Idempotency-Key", "k"),
+        ];
+        assert_eq!(names(&stripped), [""; 0]);
+    }
+
+    #[test]
+    fn all_others_pass_as_they_are_and_as_often() {
+        let passed = [
+            ("Accept", "*/*"),
+            ("Accept-Encoding", "gzip"),
+            ("Cookie", "a=1"),
+            ("Cookie", "b=2"),
+            ("Forwarded", "for=10.0.0.1"),
+            ("X-Forwarded-For", "10.0.0.1"),
+            ("traceparent", "00-1-2-01"),
+            ("tracestate", "a=b"),
+            ("Content-Type", "text/plain"),
+        ];
+        let mut expected: Vec<String> = passed.iter().map(|(name, _)| name.to_lowercase()).collect();
+        expected.sort();
+        assert_eq!(names(&passed), expected);
+        let kept = caller(&[("Cookie", "a=1"), ("Cookie", "b=2")]).unwrap();
+        assert_eq!(kept, [("cookie".into(), b"a=1".to_vec()), ("cookie".into(), b"b=2".to_vec())]);
+    }
+
+    #[test]
+    fn what_cannot_be_a_header_is_refused_without_its_value() {
+        assert_eq!(caller(&[("X", "a\r\nHost: evil")]), Err(BadHeaders::Value("x".into())));
+        assert_eq!(caller(&[("X", "a\0")]), Err(BadHeaders::Value("x".into())));
+        for name in ["", "a b", "a:", "a\r\nb", "é"] {
+            assert_eq!(caller(&[(name, "1")]), Err(BadHeaders::Name), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn number_and_size_are_bounded() {
+        let exactly = vec![("a", "1"); MAX_HEADERS];
+        assert!(caller(&exactly).is_ok());
+        assert_eq!(caller(&vec![("a", "1"); MAX_HEADERS + 1]), Err(BadHeaders::TooMany));
+        let large = "x".repeat(MAX_HEADER_BYTES - 1);
+        assert!(caller(&[("a", &large)]).is_ok());
+        assert_eq!(caller(&[("ab", &large)]), Err(BadHeaders::TooLarge));
+    }
+
+    #[test]
+    fn the_configuration_wins_over_the_caller_but_not_over_the_framing() {
+        let stored =
+            [("x-api-key".to_owned(), b"caller".to_vec()), ("x-api-key".to_owned(), b"twice".to_vec())];
+        let text = HeaderValue::from_static;
+        let configured = [
+            (HeaderName::from_static("x-api-key"), text("ours")),
+            (AUTHORIZATION, text("Bearer upstream")),
+            (HOST, text("evil.example")),
+            (CONTENT_LENGTH, text("3")),
+        ];
+        let sent = outgoing(&stored, &configured, &context("k1")).unwrap();
+        let mut sent: Vec<_> = sent.iter().map(|(n, v)| (n.as_str(), v.to_str().unwrap())).collect();
+        sent.sort_unstable();
+        assert_eq!(
+            sent,
+            [("authorization", "Bearer upstream"), ("idempotency-key", "k1"), ("x-api-key", "ours")]
+        );
+    }
+
+    #[test]
+    fn a_job_of_before_is_stripped_when_it_is_sent() {
+        let stored = [("authorization".to_owned(), b"Bearer us".to_vec())];
+        let sent = outgoing(&stored, &[], &context("k")).unwrap();
+        assert!(!sent.contains_key(AUTHORIZATION));
+    }
+
+    #[test]
+    fn our_trace_replaces_the_callers() {
+        let stored = [("traceparent".to_owned(), b"theirs".to_vec())];
+        let sent = |ours| {
+            let context = CallContext { traceparent: ours, ..context("k") };
+            outgoing(&stored, &[], &context).unwrap()[TRACEPARENT].clone()
+        };
+        assert_eq!(sent(None), "theirs");
+        assert_eq!(sent(Some("ours")), "ours");
+    }
+
+    #[test]
+    fn any_key_can_be_sent() {
+        for (key, sent) in
+            [("plain-1", "plain-1"), ("50% \"a\"", "50% \"a\""), ("a\r\nb", "a%0D%0Ab"), ("é", "%C3%A9")]
+        {
+            assert_eq!(key_value(key), sent);
+        }
+    }
+
+    #[test]
+    fn answers_keep_their_cookies_and_lose_what_is_of_the_connection() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("set-cookie", "a=1"),
+            ("set-cookie", "b=2"),
+            ("connection", "x-hop"),
+            ("x-hop", "1"),
+            ("keep-alive", "timeout=5"),
+            ("transfer-encoding", "chunked"),
+            ("proxy-authenticate", "Basic"),
+            ("eclusa-job-id", "forged"),
+            ("content-length", "3"),
+            ("www-authenticate", "Bearer"),
+        ] {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        strip_answer(&mut headers);
+        let mut left: Vec<_> =
+            headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap())).collect();
+        left.sort_unstable();
+        assert_eq!(
+            left,
+            [
+                ("content-length", "3"),
+                ("set-cookie", "a=1"),
+                ("set-cookie", "b=2"),
+                ("www-authenticate", "Bearer")
+            ]
+        );
+    }
+}

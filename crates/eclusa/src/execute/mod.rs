@@ -1,0 +1,3 @@
+//! Making the calls that jobs ask for.
+
+pub mod http;

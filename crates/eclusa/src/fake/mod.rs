@@ -1,0 +1,173 @@
+//! An upstream that behaves as it is told, well or badly.
+//!
+//! It is a real HTTP server on a port of this machine, and part of the program: the demo calls it, and tests and
+//! benchmarks do. It speaks HTTP/1.1, and HTTP/2 to those who begin with it.
+
+mod answer;
+mod serve;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use eclusa_core::Time;
+use http::{HeaderMap, Method, Version};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+pub use answer::{Answer, Gate};
+
+/// The most requests that are remembered; older ones are forgotten.
+const REMEMBERED: usize = 10_000;
+
+/// A request that came.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// Its method.
+    pub method: Method,
+    /// Its path, as it was sent.
+    pub path: String,
+    /// Its query, as it was sent.
+    pub query: Option<String>,
+    /// Which HTTP it came by.
+    pub version: Version,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its whole body.
+    pub body: Bytes,
+    /// When it had come whole.
+    pub at: Time,
+    /// On which connection, counted from 1.
+    pub connection: u64,
+}
+
+type Rule = Box<dyn Fn(&Seen) -> Answer + Send + Sync>;
+
+/// What a [`FakeUpstream`] answers.
+pub struct Behaviour {
+    script: VecDeque<Answer>,
+    then: Rule,
+}
+
+impl Behaviour {
+    /// These answers in order, and 200 after them.
+    pub fn script(answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self { script: answers.into_iter().collect(), ..Self::by(|_| Answer::status(200)) }
+    }
+
+    /// Whatever the rule says.
+    pub fn by(rule: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Self {
+        Self { script: VecDeque::new(), then: Box::new(rule) }
+    }
+
+    /// The same, with this answer once the script is over.
+    #[must_use]
+    pub fn then(self, answer: Answer) -> Self {
+        Self { then: Box::new(move |_| answer.clone()), ..self }
+    }
+}
+
+impl From<Answer> for Behaviour {
+    fn from(answer: Answer) -> Self {
+        Self::script([]).then(answer)
+    }
+}
+
+/// A server that runs until it is dropped.
+#[derive(Debug)]
+pub struct FakeUpstream {
+    addr: SocketAddr,
+    shared: Arc<Shared>,
+    server: JoinHandle<()>,
+}
+
+impl FakeUpstream {
+    /// Starts on a free port of 127.0.0.1.
+    pub async fn start(behaviour: impl Into<Behaviour>) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let addr = listener.local_addr()?;
+        let Behaviour { script, then } = behaviour.into();
+        let state = State { script, seen: VecDeque::new() };
+        let (come, _) = watch::channel(0);
+        let (generation, _) = watch::channel(0);
+        let shared = Arc::new(Shared { then, state: Mutex::new(state), come, generation });
+        let server = tokio::spawn(serve::run(listener, Arc::clone(&shared)));
+        Ok(Self { addr, shared, server })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// The same as an address of an upstream.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// The requests that came, in order; of very many only the last.
+    pub fn requests(&self) -> Vec<Seen> {
+        self.shared.state().seen.iter().cloned().collect()
+    }
+
+    /// Waits until `count` requests have come since the start.
+    pub async fn wait_for(&self, count: u64) {
+        // The sender lives in `self`.
+        let _ = self.shared.come.subscribe().wait_for(|come| *come >= count).await;
+    }
+
+    /// Closes every connection without a word, as servers do with idle ones, and returns when they are closed.
+    pub async fn close_connections(&self) {
+        self.shared.generation.send_modify(|generation| *generation += 1);
+        // Each connection holds a receiver until it is closed.
+        self.shared.generation.closed().await;
+    }
+}
+
+impl Drop for FakeUpstream {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+/// What the connections of a server share.
+struct Shared {
+    then: Rule,
+    state: Mutex<State>,
+    come: watch::Sender<u64>,
+    generation: watch::Sender<u64>,
+}
+
+struct State {
+    script: VecDeque<Answer>,
+    seen: VecDeque<Seen>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers a request and says what to answer.
+    fn answer(&self, seen: &Seen) -> Answer {
+        let scripted = {
+            let mut state = self.state();
+            if state.seen.len() == REMEMBERED {
+                state.seen.pop_front();
+            }
+            state.seen.push_back(seen.clone());
+            state.script.pop_front()
+        };
+        self.come.send_modify(|come| *come += 1);
+        scripted.unwrap_or_else(|| (self.then)(seen))
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("come", &*self.come.borrow()).finish_non_exhaustive()
+    }
+}
