@@ -65,6 +65,21 @@ impl RetryPolicy {
         self.attempts
     }
 
+    /// The wait after the first failed attempt.
+    pub const fn base(&self) -> Span {
+        self.base
+    }
+
+    /// The longest wait.
+    pub const fn cap(&self) -> Span {
+        self.cap
+    }
+
+    /// How far waits are spread, up and down.
+    pub const fn jitter_percent(&self) -> u8 {
+        self.jitter_percent
+    }
+
     /// Whether a job whose worker vanished may run again.
     pub fn retries_ambiguous(&self) -> bool {
         self.on_ambiguous == OnAmbiguous::Retry

@@ -144,6 +144,16 @@ impl Capacity {
     pub fn new(jobs: u64, bytes: u64) -> Result<Self, SpecError> {
         Ok(Self { jobs: positive("capacity", jobs)?, bytes: positive("max_bytes", bytes)? })
     }
+
+    /// How many jobs.
+    pub const fn jobs(&self) -> u64 {
+        self.jobs
+    }
+
+    /// How many bytes of payload.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 /// How tenants take turns within a level.
@@ -182,7 +192,8 @@ impl Fairness {
         self.batch.saturating_mul(weight)
     }
 
-    pub(crate) const fn batch(&self) -> u32 {
+    /// How many jobs in a row a tenant of weight one may have.
+    pub const fn batch(&self) -> u32 {
         self.batch
     }
 }
@@ -216,6 +227,16 @@ impl DeadLetterSpec {
     /// At most `max` for at most `ttl`.
     pub fn new(ttl: Span, max: u64) -> Result<Self, SpecError> {
         Ok(Self { ttl: positive("dead_letters.ttl", ttl)?, max: positive("dead_letters.max", max)? })
+    }
+
+    /// How long.
+    pub const fn ttl(&self) -> Span {
+        self.ttl
+    }
+
+    /// How many.
+    pub const fn max(&self) -> u64 {
+        self.max
     }
 }
 

@@ -1,269 +1,115 @@
-//! The configuration: one TOML file, read raw, then made into values that cannot be wrong.
+//! The configuration: one TOML file, read key by key, then made into values that cannot be wrong.
+//!
+//! [`Config::load`] gives a valid configuration or everything that is wrong with the file, each thing with its place
+//! and how to mend it. Variables (`${VAR}`) are replaced inside strings only, and no error shows what they hold.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::Duration;
+mod check;
+mod error;
+mod gates;
+mod interpolate;
+mod lanes;
+mod read;
+mod reference;
+mod schema;
+mod server;
+mod template;
+mod texts;
+mod types;
+mod units;
+mod upstreams;
 
-use eclusa_core::retry::{ExtraCodes, RetryPolicy};
-use eclusa_core::{Level, Name, Spec};
+#[cfg(test)]
+mod tests;
 
-use crate::store::Ack;
+use std::path::Path;
 
-/// Everything `eclusa serve` needs to know.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// `[server]`.
-    pub server: Server,
-    /// `[store]`.
-    pub store: StoreConfig,
-    /// `[workers]`.
-    pub workers: Workers,
-    /// `[log]`.
-    pub log: Log,
-    /// `[[auth.keys]]`; none on loopback means that everybody may do everything.
-    pub keys: Vec<Key>,
-    /// `[lanes.*]`: what the program itself must know of a lane.
-    pub lanes: BTreeMap<Name, Lane>,
-    /// `[upstreams.*]`: what the program itself must know of an upstream.
-    pub upstreams: BTreeMap<Name, Upstream>,
-    /// The rules for the engine, of the same lanes and upstreams.
-    pub spec: Spec,
-}
+use eclusa_core::Spec;
+use toml::de::DeTable;
 
-/// How requests come in.
-#[derive(Debug, Clone)]
-pub struct Server {
-    /// Where to listen; port 0 picks a free one.
-    pub listen: SocketAddr,
-    /// The largest request body.
-    pub max_body: usize,
-    /// The longest `Prefer: wait` and `?timeout=`.
-    pub max_wait: Duration,
-    /// Connections served at the same time.
-    pub max_connections: usize,
-    /// How long running jobs may take to finish when the process is asked to stop.
-    pub shutdown_grace: Duration,
-}
+pub use error::{ConfigError, ConfigErrors, LineColumn};
+pub use reference::reference;
+pub use schema::schema;
+pub use types::*;
 
-/// Where the state lives.
-#[derive(Debug, Clone)]
-pub struct StoreConfig {
-    /// `embedded:./data` or `memory:`.
-    pub url: StoreUrl,
-    /// What "accepted" means.
-    pub ack: Ack,
-}
+use read::{Context, KeyDoc, Table};
 
-/// An address of a store.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StoreUrl {
-    /// In files below this directory.
-    Embedded(PathBuf),
-    /// Nowhere: gone when the process ends.
-    Memory,
-}
+/// What `eclusa init` writes: short, commented, and valid as it stands.
+pub const INIT: &str = include_str!("init.toml");
 
-/// How jobs are run.
-#[derive(Debug, Clone)]
-pub struct Workers {
-    /// Jobs that this process runs at the same time, over all lanes.
-    pub concurrency: usize,
-    /// How long a job stays with a worker that no longer answers.
-    pub lease: Duration,
-}
+/// More is not a configuration.
+const MAX_FILE_BYTES: usize = 8 << 20;
 
-/// How the log is written.
-#[derive(Debug, Clone)]
-pub struct Log {
-    /// What is written: `info`, or a filter such as `eclusa=debug`.
-    pub filter: String,
-    /// How it looks.
-    pub format: LogFormat,
-}
-
-/// How a line of the log looks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogFormat {
-    /// For people on a terminal, JSON elsewhere.
-    Auto,
-    /// One JSON object a line.
-    Json,
-    /// For people.
-    Text,
-}
-
-/// A key that lets its holder in.
-#[derive(Debug, Clone)]
-pub struct Key {
-    /// Whose it is; appears in the log.
-    pub name: String,
-    /// What it may do.
-    pub role: Role,
-    /// The key itself.
-    pub secret: Secret,
-    /// Only these lanes, if any are named.
-    pub lanes: Option<Vec<Name>>,
-    /// Only these tenants, if any are named; `*` stands for anything.
-    pub tenants: Option<Vec<String>>,
-    /// No more urgent than this.
-    pub max_priority: Level,
-}
-
-/// What a key may do; each role may do what those before it may, but a viewer may not enqueue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// Enqueue, and look at what was enqueued.
-    Producer,
-    /// Look at everything, change nothing.
-    Viewer,
-    /// Also pause, cancel, replay, reset.
-    Operator,
-    /// Everything.
-    Admin,
-}
-
-/// A text that is never printed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Hides `text`.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+impl Config {
+    /// Reads the file at `path`; `env` gives the value of a variable.
+    pub fn load(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigErrors> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let help = match error.kind() {
+                std::io::ErrorKind::NotFound => "`eclusa init` writes one to begin with",
+                std::io::ErrorKind::InvalidData => "save it as UTF-8",
+                _ => "",
+            };
+            ConfigErrors::unreadable(&name, &format!("cannot be read: {error}"), help)
+        })?;
+        Self::parse(&name, &text, env)
     }
 
-    /// The text itself, for the one place that needs it.
-    pub fn reveal(&self) -> &str {
-        &self.0
+    /// Reads `text`, the contents of the file `name`: files that it mentions are relative to the folder of that.
+    pub fn parse(name: &str, text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigErrors> {
+        if text.len() > MAX_FILE_BYTES {
+            return Err(ConfigErrors::unreadable(name, "is too large", "it may have at most 8 MiB"));
+        }
+        let (document, syntax) = DeTable::parse_recoverable(text);
+        let ctx = Context::new(name, text, env);
+        let mut root = Table::root(&ctx, document.get_ref());
+        let config = config(&mut root);
+        root.close();
+        let (mut mistakes, secrets) = ctx.finish();
+        if !syntax.is_empty() {
+            // What was read from broken text says little; but its secrets are known now.
+            mistakes = syntax.iter().map(error::bad_syntax).collect();
+        }
+        match config {
+            Some(config) if mistakes.is_empty() => Ok(config),
+            _ => Err(ConfigErrors::new(name, text, mistakes, &secrets)),
+        }
     }
 }
 
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
-    }
+/// The whole file; `None` only once something wrong was noted.
+fn config(t: &mut Table<'_>) -> Option<Config> {
+    let (lane_names, upstream_names) = (t.names_below("lanes"), t.names_below("upstreams"));
+    let has_keys = t.lists("auth", "keys");
+    let server = t.section("server", "How requests come in.", |t| server::server(t, has_keys));
+    let store = t.section("store", "Where the state lives.", server::store);
+    let workers = t.section("workers", "How jobs are run.", server::workers);
+    let log = t.section("log", "How the log is written.", server::log);
+    let keys = t.section("auth", "Who may come in.", |t| {
+        let doc = "A key that lets its holder in, sent as `Authorization: Bearer`. Without any, Eclusa listens on \
+                   loopback only.";
+        let keys = t.tables("keys", doc, |t| server::key(t, &lane_names));
+        server::keys_apart(t, &keys);
+        keys
+    });
+    let lanes = t.named("lanes", "A queue with its rules.", |name, t| lanes::lane(name, t, &upstream_names));
+    let upstreams = t.named("upstreams", "A third party that jobs are sent to.", upstreams::upstream);
+    let (lanes, lane_specs): (_, Vec<_>) = apart(lanes);
+    let (upstreams, upstream_specs): (_, Vec<_>) = apart(upstreams);
+    // Names that clash or are unknown were noted where they stand.
+    let spec = Spec::new(lane_specs, upstream_specs).ok()?;
+    let keys = keys.into_iter().filter_map(|read| read.key).collect();
+    Some(Config { server, store, workers, log, keys, lanes, upstreams, spec })
 }
 
-/// What the program must know of a lane.
-#[derive(Debug, Clone)]
-pub struct Lane {
-    /// Whether jobs queue or callers wait on the connection.
-    pub mode: Mode,
-    /// The upstreams in order.
-    pub chain: Vec<Name>,
-    /// Other chains, picked by a value of the job.
-    pub chains: Option<Chains>,
-    /// The priority of a job by its `type`.
-    pub types: BTreeMap<String, Level>,
-    /// What a job must contain; where fields are named, no others are accepted.
-    pub validate: Vec<(Field, Check)>,
-    /// What makes two jobs ask for the same thing.
-    pub cache_key: Option<Template>,
-    /// When to try again.
-    pub retry: RetryPolicy,
-    /// Jobs of this lane that this process runs at the same time.
-    pub concurrency: Option<u32>,
+/// Every key there is, as the readers tell it when they are given nothing to read.
+fn describe() -> Vec<KeyDoc> {
+    let (ctx, nothing) = (Context::describing(), DeTable::new());
+    let mut root = Table::root(&ctx, &nothing);
+    config(&mut root);
+    root.close()
 }
 
-/// Whether jobs queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// Durable, in turn, by workers.
-    Queue,
-    /// At once or not at all, while the caller waits.
-    Direct,
-}
-
-/// `chains` with `chain_by`.
-#[derive(Debug, Clone)]
-pub struct Chains {
-    /// Where the value is.
-    pub by: Field,
-    /// The chain for each value; others take the lane's own.
-    pub chains: BTreeMap<String, Vec<Name>>,
-}
-
-/// A place in a request.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Field {
-    /// `query.cpf`, `query:cpf`.
-    Query(String),
-    /// `header.x-id`, `header:X-Id`; in lower case.
-    Header(String),
-    /// `body./pointer`, `body:/pointer` into JSON.
-    Body(String),
-}
-
-/// What a value must look like.
-#[derive(Debug, Clone)]
-pub enum Check {
-    /// A Brazilian CPF: eleven digits with right check digits.
-    Cpf,
-    /// A Brazilian CNPJ, also of the new kind with letters.
-    Cnpj,
-    /// Anything that is there and not empty.
-    Required,
-}
-
-/// A text with fields in it: `{query.cpf}`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template {
-    /// In order.
-    pub parts: Vec<Part>,
-}
-
-/// A part of a template.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
-    /// As it stands.
-    Text(String),
-    /// The value of a field.
-    Field(Field),
-    /// `{tenant}`.
-    Tenant,
-    /// `{method}`.
-    Method,
-    /// `{path}`.
-    Path,
-}
-
-/// What the program must know of an upstream.
-#[derive(Debug, Clone)]
-pub struct Upstream {
-    /// Where requests go: scheme, host, port and a path prefix.
-    pub url: BaseUrl,
-    /// From the first byte sent to the last received.
-    pub timeout: Duration,
-    /// Until a connection is there.
-    pub connect_timeout: Duration,
-    /// Sent with every request, in place of the caller's.
-    pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
-    /// Codes that this upstream means differently.
-    pub codes: ExtraCodes,
-    /// The largest answer.
-    pub max_response: usize,
-    /// Certificates, where the usual ones do not do.
-    pub tls: Tls,
-}
-
-/// Certificates for an upstream, read and checked.
-#[derive(Debug, Clone, Default)]
-pub struct Tls {
-    /// `ca_file`: trusted besides the public ones, PEM.
-    pub ca: Option<Vec<u8>>,
-    /// `cert_file` and `key_file`: shown to the upstream, PEM.
-    pub client: Option<(Vec<u8>, Secret)>,
-}
-
-/// A checked `http://` or `https://` address without query, fragment or user.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BaseUrl {
-    /// `http` or `https`.
-    pub scheme: http::uri::Scheme,
-    /// Host and port.
-    pub authority: http::uri::Authority,
-    /// Without a `/` at the end; may be empty.
-    pub prefix: String,
+/// What the program keeps, by name, and what goes to the engine.
+fn apart<N: Ord, A, B>(read: Vec<(N, (A, B))>) -> (std::collections::BTreeMap<N, A>, Vec<B>) {
+    read.into_iter().map(|(name, (own, spec))| ((name, own), spec)).unzip()
 }

@@ -1,0 +1,172 @@
+//! What is wrong with a configuration file, shown where it is.
+
+use std::fmt;
+use std::ops::Range;
+
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+
+/// Everything that is wrong with a file, in the order of the file.
+#[derive(Debug, Clone)]
+pub struct ConfigErrors {
+    file: String,
+    /// With its secrets hidden, so that no error can show one.
+    text: String,
+    errors: Vec<ConfigError>,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// Where, unless the whole file is meant.
+    pub place: Option<LineColumn>,
+    /// What is wrong.
+    pub problem: String,
+    /// How to mend it; may be empty.
+    pub help: String,
+    span: Option<Range<usize>>,
+}
+
+/// A place in a text, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LineColumn {
+    /// The line.
+    pub line: usize,
+    /// The character in the line.
+    pub column: usize,
+}
+
+/// An error before its line is known.
+#[derive(Debug)]
+pub(super) struct Mistake {
+    pub(super) span: Range<usize>,
+    pub(super) problem: String,
+    pub(super) help: String,
+}
+
+impl ConfigErrors {
+    /// The file could not be read at all.
+    pub(super) fn unreadable(file: &str, problem: &str, help: &str) -> Self {
+        let error = ConfigError { place: None, problem: problem.into(), help: help.into(), span: None };
+        Self { file: file.into(), text: String::new(), errors: vec![error] }
+    }
+
+    /// `mistakes` in `text`, in which nothing of `secrets` is shown.
+    pub(super) fn new(file: &str, text: &str, mut mistakes: Vec<Mistake>, secrets: &[Range<usize>]) -> Self {
+        mistakes.sort_by_key(|mistake| (mistake.span.start, mistake.span.end));
+        let text = hide(text, secrets);
+        let errors = mistakes
+            .into_iter()
+            .map(|mistake| ConfigError {
+                place: Some(line_column(&text, mistake.span.start)),
+                problem: mistake.problem,
+                help: mistake.help,
+                span: Some(mistake.span),
+            })
+            .collect();
+        Self { file: file.into(), text, errors }
+    }
+
+    /// The name of the file.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// One by one.
+    pub fn iter(&self) -> impl Iterator<Item = &ConfigError> {
+        self.errors.iter()
+    }
+
+    /// As text for people: each with its line of the file and a mark below the place.
+    pub fn render(&self, colour: bool) -> String {
+        let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
+        let shown: Vec<String> = self.errors.iter().map(|error| self.render_one(&renderer, error)).collect();
+        shown.join("\n\n")
+    }
+
+    fn render_one(&self, renderer: &Renderer, error: &ConfigError) -> String {
+        let title = match &error.span {
+            Some(_) => error.problem.clone(),
+            None => format!("{}: {}", self.file, error.problem),
+        };
+        let mut group = annotate_snippets::Group::with_title(Level::ERROR.primary_title(title));
+        if let Some(span) = &error.span {
+            let mark = AnnotationKind::Primary.span(span.clone());
+            group = group.element(Snippet::source(&self.text).path(&self.file).annotation(mark));
+        }
+        if !error.help.is_empty() {
+            group = group.element(Level::HELP.message(&error.help));
+        }
+        renderer.render(&[group])
+    }
+}
+
+/// What the parser of TOML did not understand.
+pub(super) fn bad_syntax(error: &toml::de::Error) -> Mistake {
+    let help = match error.message() {
+        "duplicate key" => "a key may stand only once in a table: remove one of them",
+        message if message.contains("string") => {
+            "strings stand in quotes, as in `listen = \"127.0.0.1:8080\"`"
+        }
+        _ => "a line is `key = value` or `[table]`; strings stand in quotes",
+    };
+    let problem = format!("this is not TOML: {}", error.message());
+    Mistake { span: error.span().unwrap_or(0..0), problem, help: help.into() }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+fn line_column(text: &str, at: usize) -> LineColumn {
+    let before = text.get(..at).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    LineColumn { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
+}
+
+/// `text` with stars in place of what stands in `secrets`, quotes and names of variables excepted: those help and
+/// tell nothing. No byte moves, so places stay right.
+fn hide(text: &str, secrets: &[Range<usize>]) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut in_variable = false;
+    for (at, c) in text.char_indices() {
+        let secret = secrets.iter().any(|span| span.contains(&at));
+        in_variable = match c {
+            '$' => text[at..].starts_with("${"),
+            '}' | ':' => false,
+            _ => in_variable && secret,
+        };
+        if !secret || in_variable || matches!(c, '"' | '\'' | '}' | '\r' | '\n') {
+            shown.push(c);
+        } else {
+            shown.extend(std::iter::repeat_n('*', c.len_utf8()));
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_hidden_without_moving_anything() {
+        let text = "a = \"ção ${VAR:-abc}\"\nb = \"open\"";
+        let first_value = 4..text.find('\n').unwrap();
+        let hidden = hide(text, std::slice::from_ref(&first_value));
+        assert_eq!(hidden, "a = \"******${VAR*****}\"\nb = \"open\"");
+        assert_eq!(hidden.len(), text.len());
+    }
+
+    #[test]
+    fn lines_and_columns_count_from_one_in_characters() {
+        let place = |at| line_column("é = 1\nb = 2", at);
+        assert_eq!(place(0), LineColumn { line: 1, column: 1 });
+        assert_eq!(place(3), LineColumn { line: 1, column: 3 });
+        assert_eq!(place(7), LineColumn { line: 2, column: 1 });
+        assert_eq!(place(99), LineColumn { line: 2, column: 6 });
+    }
+}

@@ -1,0 +1,206 @@
+//! `${VAR}` inside strings. Done after parsing, so that a variable's value can never become syntax.
+
+/// A string with its variables replaced.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Interpolated {
+    pub(super) text: String,
+    /// Whether the string was one variable and nothing else: then it may stand for a number or a boolean.
+    pub(super) whole: bool,
+}
+
+/// A variable that cannot be replaced.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// How it stands in the string, to find the place.
+    pub(super) written: String,
+    pub(super) problem: String,
+    pub(super) help: String,
+}
+
+/// A part of a string.
+enum Piece<'a> {
+    Text(&'a str),
+    Variable(Variable<'a>),
+}
+
+struct Variable<'a> {
+    written: &'a str,
+    name: &'a str,
+    otherwise: Otherwise<'a>,
+}
+
+/// What to do without a value.
+enum Otherwise<'a> {
+    Fail,
+    FailSaying(&'a str),
+    Take(&'a str),
+}
+
+/// `text` with every variable replaced by what `env` gives for it.
+pub(super) fn interpolate(
+    text: &str,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Interpolated, Vec<Fault>> {
+    let pieces = pieces(text);
+    let whole = matches!(pieces.as_slice(), [Ok(Piece::Variable(_))]);
+    let mut faults = Vec::new();
+    let mut done = String::with_capacity(text.len());
+    for piece in pieces {
+        let value = piece.and_then(|piece| match piece {
+            Piece::Text(text) => Ok(text.to_owned()),
+            Piece::Variable(variable) => variable.value(env),
+        });
+        match value {
+            Ok(value) => done.push_str(&value),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    if faults.is_empty() { Ok(Interpolated { text: done, whole }) } else { Err(faults) }
+}
+
+/// The names of the variables in `text`.
+pub(super) fn variables(text: &str) -> Vec<String> {
+    let name = |piece| match piece {
+        Ok(Piece::Variable(variable)) => Some(variable.name.to_owned()),
+        _ => None,
+    };
+    pieces(text).into_iter().filter_map(name).collect()
+}
+
+impl Variable<'_> {
+    /// An empty value counts as none where there is something to do instead, as in a shell.
+    fn value(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<String, Fault> {
+        let name = self.name;
+        let fault = |problem: String, help: String| Fault { written: self.written.to_owned(), problem, help };
+        match (env(name), &self.otherwise) {
+            (Some(value), Otherwise::Fail) => Ok(value),
+            (Some(value), _) if !value.is_empty() => Ok(value),
+            (_, Otherwise::Take(default)) => Ok((*default).to_owned()),
+            (_, Otherwise::FailSaying(message)) => {
+                let problem = format!("needs the environment variable `{name}`, which is not set: {message}");
+                Err(fault(problem, format!("set `{name}` before you start eclusa")))
+            }
+            (None, Otherwise::Fail) => {
+                let problem = format!("needs the environment variable `{name}`, which is not set");
+                Err(fault(problem, format!("set `{name}`, or give a default: `${{{name}:-…}}`")))
+            }
+        }
+    }
+}
+
+/// Text and variables in order. `$$` is a dollar, and so is one that no brace follows.
+fn pieces(text: &str) -> Vec<Result<Piece<'_>, Fault>> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("$$").into_iter().chain(rest.find("${")).min() {
+        if rest[at..].starts_with("$$") {
+            pieces.push(Ok(Piece::Text(&rest[..=at])));
+            rest = &rest[at + 2..];
+            continue;
+        }
+        if at > 0 {
+            pieces.push(Ok(Piece::Text(&rest[..at])));
+        }
+        let Some(end) = rest[at..].find('}') else {
+            pieces.push(Err(malformed(&rest[at..], "begins `${` without a `}`")));
+            return pieces;
+        };
+        let written = &rest[at..=at + end];
+        pieces.push(variable(written).map(Piece::Variable));
+        rest = &rest[at + end + 1..];
+    }
+    if !rest.is_empty() {
+        pieces.push(Ok(Piece::Text(rest)));
+    }
+    pieces
+}
+
+/// `written` is `${…}`.
+fn variable(written: &str) -> Result<Variable<'_>, Fault> {
+    let inside = &written[2..written.len() - 1];
+    let end = inside.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(inside.len());
+    let (name, after) = inside.split_at(end);
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(malformed(written, "has no name of a variable after `${`"));
+    }
+    if after.contains("${") {
+        return Err(malformed(written, "has a variable inside a variable"));
+    }
+    let otherwise = match (after, after.get(..2)) {
+        ("", _) => Otherwise::Fail,
+        (_, Some(":-")) => Otherwise::Take(&after[2..]),
+        (_, Some(":?")) => Otherwise::FailSaying(&after[2..]),
+        _ => return Err(malformed(written, "has a variable with something strange after its name")),
+    };
+    Ok(Variable { written, name, otherwise })
+}
+
+fn malformed(written: &str, problem: &str) -> Fault {
+    let help = "write `${VAR}`, `${VAR:-default}` or `${VAR:?message}`; `$$` stands for a dollar".to_owned();
+    Fault { written: written.to_owned(), problem: problem.to_owned(), help }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env(name: &str) -> Option<String> {
+        match name {
+            "A" => Some("1".into()),
+            "EMPTY" => Some(String::new()),
+            _ => None,
+        }
+    }
+
+    fn text(input: &str) -> String {
+        interpolate(input, &env).unwrap().text
+    }
+
+    fn problem(input: &str) -> String {
+        let faults = interpolate(input, &env).unwrap_err();
+        let said: Vec<String> =
+            faults.into_iter().map(|fault| format!("{} {}", fault.written, fault.problem)).collect();
+        said.join("; ")
+    }
+
+    #[test]
+    fn variables_defaults_and_dollars() {
+        assert_eq!(text("a${A}b${A:-2}"), "a1b1");
+        assert_eq!(text("${NONE:-2}${NONE:-}"), "2");
+        assert_eq!(text("[${EMPTY}${EMPTY:-2}]"), "[2]");
+        assert_eq!(text("$$ $ a$ $${A} $$$$"), "$ $ a$ ${A} $$");
+        assert_eq!(text(r"^\d{11}$"), r"^\d{11}$");
+    }
+
+    #[test]
+    fn only_a_string_that_is_one_variable_may_stand_for_a_number() {
+        let whole = |input| interpolate(input, &env).unwrap().whole;
+        assert!(whole("${A}") && whole("${NONE:-7}"));
+        assert!(!whole("${A}s") && !whole("${A}${A}") && !whole("7") && !whole("$${A}"));
+    }
+
+    #[test]
+    fn what_is_not_set_is_named_and_the_rest_is_still_looked_at() {
+        assert_eq!(problem("${X}"), "${X} needs the environment variable `X`, which is not set");
+        assert_eq!(
+            problem("${X:?ask Ana}"),
+            "${X:?ask Ana} needs the environment variable `X`, which is not set: ask Ana"
+        );
+        assert!(problem("${EMPTY:?say}").contains("`EMPTY`"));
+        assert_eq!(interpolate("${X} ${Y}", &env).unwrap_err().len(), 2);
+    }
+
+    #[test]
+    fn malformed_variables_are_refused() {
+        assert_eq!(problem("a${A"), "${A begins `${` without a `}`");
+        assert_eq!(problem("${}"), "${} has no name of a variable after `${`");
+        assert_eq!(problem("${1}"), "${1} has no name of a variable after `${`");
+        assert_eq!(problem("${A-b}"), "${A-b} has a variable with something strange after its name");
+        assert!(problem("${A:-${B}}").contains("a variable inside a variable"));
+    }
+
+    #[test]
+    fn the_names_of_variables_are_known() {
+        assert_eq!(variables("${A}x${B:-1}$${C}${D"), ["A", "B"]);
+    }
+}

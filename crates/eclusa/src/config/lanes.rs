@@ -1,0 +1,210 @@
+//! `[lanes.NAME]`.
+
+use std::collections::BTreeMap;
+use std::num::{NonZeroU32, NonZeroU64};
+
+use eclusa_core::retry::{OnAmbiguous, RetryPolicy};
+use eclusa_core::{Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Level, Name, Span};
+
+use super::gates::gates;
+use super::read::{At, Entries, FromText, Switch, Table};
+use super::server::unknown_name;
+use super::types::{Cache, Chains, Check, Field, Lane, Mode, Template};
+use super::units::{Percent, PositiveSpan, Size};
+
+/// Keys that speak of waiting, which nothing does in a direct lane.
+const QUEUE_ONLY: [&str; 9] =
+    ["capacity", "max_bytes", "ttl", "types", "retry", "cache", "fairness", "dead_letters", "keep"];
+
+const MAX_CACHED: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
+const MAX_CACHED_BYTES: Size = Size(64 << 20);
+
+pub(super) fn lane(name: &Name, t: &mut Table<'_>, upstreams: &[String]) -> Option<(Lane, LaneSpec)> {
+    let mode = t.or(
+        "mode",
+        Mode::Queue,
+        "`queue`: jobs are durable and wait for their turn. `direct`: the caller waits on the connection, and what \
+         cannot be sent at once is refused.",
+    );
+    let chain: Option<Vec<At<Name>>> =
+        t.need("chain", "[\"NAME\"]", "The upstreams that a job may use, in order.");
+    let chain = chain.and_then(|names| self::chain(t, "chain", names, upstreams));
+    let chains = chains(t, upstreams);
+    let capacity = capacity(t);
+    let ttl: Option<PositiveSpan> =
+        t.get("ttl", "How long a job may wait before it is dropped; for ever if not given.");
+    let types: Option<Entries<Level>> = t.get("types", "The priority of a job by its `type`.");
+    let validate = validate(t);
+    let retry = t.table("retry", "When a failed job is tried again.", retry).unwrap_or_default();
+    let cache = t.table("cache", "Which answers are used again.", cache).flatten();
+    let fairness = fairness(t);
+    let dead_letters = dead_letters(t);
+    let keep = t.table("keep", "Which finished jobs are kept with their results.", keep).unwrap_or_default();
+    let gates = gates(t, "concurrency", "Jobs of this lane that run at the same time.");
+    if mode == Mode::Direct {
+        for key in QUEUE_ONLY.into_iter().filter(|key| t.has(key)) {
+            let help = "remove it, or write `mode = \"queue\"`";
+            t.misplaced(key, "has no meaning in a direct lane, where nothing waits", help);
+        }
+    }
+    let chain = chain?;
+    let lane = Lane {
+        mode,
+        chain: chain.names().to_vec(),
+        chains,
+        types: types.into_iter().flat_map(Entries::right).map(|(name, level)| (name.value, level)).collect(),
+        validate,
+        cache,
+        retry,
+        concurrency: gates.slots(),
+    };
+    let ttl = ttl.map(|ttl| ttl.0);
+    // The engine's own cache rule goes here, from `lane.cache`.
+    let spec = LaneSpec::new(name.clone(), chain);
+    Some((lane, LaneSpec { capacity, ttl, fairness, gates, retry, dead_letters, keep, ..spec }))
+}
+
+fn chain(t: &Table<'_>, key: &str, names: Vec<At<Name>>, upstreams: &[String]) -> Option<Chain> {
+    for (at, name) in names.iter().enumerate() {
+        if !upstreams.iter().any(|known| known == name.value.as_str()) {
+            unknown_name(t, name, upstreams, "an upstream");
+        }
+        if names[..at].iter().any(|before| before.value == name.value) {
+            t.context().wrong(&name.place, "names the same upstream twice", "remove one of them");
+            return None;
+        }
+    }
+    match Chain::new(names.into_iter().map(|name| name.value).collect()) {
+        Ok(chain) => Some(chain),
+        Err(error) => {
+            t.wrong(key, &error.problem, "");
+            None
+        }
+    }
+}
+
+fn chains(t: &mut Table<'_>, upstreams: &[String]) -> Option<Chains> {
+    let by: Option<Field> =
+        t.get("chain_by", "Where the value is that picks one of `chains`: `body:/modelId`.");
+    let chains: Option<Entries<Vec<At<Name>>>> = t
+        .get("chains", "Other chains, by the value that `chain_by` finds; what is not listed takes `chain`.");
+    match (t.has("chain_by"), t.has("chains")) {
+        (true, false) => {
+            t.misplaced("chain_by", "needs `chains` beside it", "add `chains = { VALUE = [\"NAME\"] }`");
+        }
+        (false, true) => {
+            t.misplaced("chains", "needs `chain_by` beside it", "add `chain_by = \"body:/modelId\"`");
+        }
+        _ => {}
+    }
+    let mut valid = BTreeMap::new();
+    for (value, names) in chains?.right() {
+        let chain = chain(t, "chains", names, upstreams)?;
+        valid.insert(value.value, chain.names().to_vec());
+    }
+    Some(Chains { by: by?, chains: valid })
+}
+
+fn capacity(t: &mut Table<'_>) -> Capacity {
+    let default = Capacity::default();
+    let jobs = NonZeroU64::new(default.jobs()).unwrap_or(NonZeroU64::MAX);
+    let jobs = t.or("capacity", jobs, "Jobs that may wait, over all priorities.");
+    let bytes = t.or("max_bytes", Size(default.bytes()), "Bytes of payload that may wait.");
+    t.rule(Capacity::new(jobs.get(), bytes.0)).unwrap_or(default)
+}
+
+fn validate(t: &mut Table<'_>) -> Vec<(Field, Check)> {
+    let fields: Option<Entries<Check>> = t.get(
+        "validate",
+        "What a job must contain: fields such as `query.cpf`, `header.x-id` or `body./a/b`, each with a check \
+         (`cpf`, `cnpj`, `required`). Where query or body fields are named, no others are accepted.",
+    );
+    let mut valid = Vec::new();
+    for (name, check) in fields.into_iter().flat_map(Entries::all) {
+        match Field::from_text(&name.value) {
+            Ok(field) => valid.extend(check.map(|check| (field, check))),
+            Err(wrong) => t.context().wrong(&name.place, &wrong.problem, &wrong.help),
+        }
+    }
+    valid
+}
+
+fn retry(t: &mut Table<'_>) -> RetryPolicy {
+    let default = RetryPolicy::default();
+    let attempts = NonZeroU32::new(default.attempts()).unwrap_or(NonZeroU32::MIN);
+    let attempts = t.or("attempts", attempts, "Attempts in all; 1 is no second one.");
+    let base =
+        t.or("base", PositiveSpan(default.base()), "The wait after the first failure; doubled each time.").0;
+    let cap = t.or("cap", PositiveSpan(default.cap()), "The longest wait.").0;
+    let jitter = t.or("jitter", Percent(default.jitter_percent()), "How far waits are spread, from 0 to 1.");
+    let on_ambiguous = t.or(
+        "on_ambiguous",
+        OnAmbiguous::default(),
+        "What to do when a request was sent and no answer came: `retry`, or `stop` where doing it twice is worse.",
+    );
+    if cap < base {
+        let key = if t.has("cap") { "cap" } else { "base" };
+        t.wrong(key, "leaves `cap` below `base`", "`base` is the first wait, `cap` the longest");
+        return default;
+    }
+    let policy = RetryPolicy::new(attempts.get(), base, cap, jitter.0);
+    t.rule(policy).unwrap_or_default().on_ambiguous(on_ambiguous)
+}
+
+fn cache(t: &mut Table<'_>) -> Option<Cache> {
+    let key: Option<Template> = t.need(
+        "key",
+        "\"{query.ID}\"",
+        "What makes two jobs ask for the same thing: a text with `{query.NAME}`, `{header.NAME}`, `{body./POINTER}`, \
+         `{tenant}`, `{method}` or `{path}` in it.",
+    );
+    let ttl: Option<PositiveSpan> = t.need("ttl", "\"60s\"", "How long an answer is as good as a new one.");
+    let stale_if_error =
+        t.or("stale_if_error", Span::ZERO, "How long after that it still serves when the upstream fails.");
+    let max = t.or("max", MAX_CACHED, "Answers kept at most.").get();
+    let max_bytes = t.or("max_bytes", MAX_CACHED_BYTES, "Bytes of answers kept at most.").0;
+    Some(Cache { key: key?, ttl: ttl?.0, stale_if_error, max, max_bytes })
+}
+
+fn fairness(t: &mut Table<'_>) -> Option<Fairness> {
+    let doc = "How tenants take turns within a priority; `false` is first come, first served.";
+    let switch = t.switch("fairness", "{}", doc, |t| {
+        let default = Fairness::default();
+        let batch = NonZeroU32::new(default.batch()).unwrap_or(NonZeroU32::MIN);
+        let batch = t.or("batch", batch, "Jobs in a row that a tenant may have while another waits.");
+        let weights: Option<Entries<NonZeroU32>> =
+            t.get("weights", "Tenants that may have more of them, by pattern: `{ \"gold-*\" = 3 }`.");
+        let weights = weights.into_iter().flat_map(Entries::right);
+        let weights = weights.map(|(pattern, weight)| (pattern.value, weight.get())).collect();
+        t.rule(Fairness::new(batch.get(), weights)).unwrap_or(default)
+    });
+    match switch {
+        Switch::Absent => Some(Fairness::default()),
+        Switch::Off => None,
+        Switch::On(fairness) => Some(fairness),
+    }
+}
+
+fn dead_letters(t: &mut Table<'_>) -> Option<DeadLetterSpec> {
+    let doc = "Which jobs that failed for good are kept; `false` keeps none.";
+    let switch = t.switch("dead_letters", "{}", doc, |t| {
+        let default = DeadLetterSpec::default();
+        let ttl = t.or("ttl", PositiveSpan(default.ttl()), "How long.").0;
+        let max = NonZeroU64::new(default.max()).unwrap_or(NonZeroU64::MIN);
+        let max = t.or("max", max, "How many of a lane.");
+        t.rule(DeadLetterSpec::new(ttl, max.get())).unwrap_or(default)
+    });
+    match switch {
+        Switch::Absent => Some(DeadLetterSpec::default()),
+        Switch::Off => None,
+        Switch::On(dead_letters) => Some(dead_letters),
+    }
+}
+
+fn keep(t: &mut Table<'_>) -> Keep {
+    let default = Keep::default();
+    Keep {
+        span: t.or("for", default.span, "How long."),
+        max: t.or("max", default.max, "How many of a lane; 0 keeps none."),
+    }
+}

@@ -1,0 +1,169 @@
+//! What all tables of one file share, and values before they mean anything.
+
+use std::cell::RefCell;
+use std::io::Read;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+use toml::de::DeValue;
+
+use super::super::error::Mistake;
+use super::super::interpolate::{Interpolated, interpolate, variables};
+use super::super::texts::FilePath;
+
+/// The largest key or certificate file: more is a mistake.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// One file being read.
+pub(in super::super) struct Context<'a> {
+    text: &'a str,
+    dir: PathBuf,
+    env: &'a dyn Fn(&str) -> Option<String>,
+    /// Nothing is read: every table is entered, to learn which keys there are.
+    pub(super) describing: bool,
+    mistakes: RefCell<Vec<Mistake>>,
+    secrets: RefCell<Vec<Range<usize>>>,
+}
+
+impl<'a> Context<'a> {
+    /// For a file named `name` that contains `text`.
+    pub(in super::super) fn new(name: &str, text: &'a str, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
+        let dir = Path::new(name).parent().map(Path::to_owned).unwrap_or_default();
+        let (mistakes, secrets) = (RefCell::default(), RefCell::default());
+        Self { text, dir, env, describing: false, mistakes, secrets }
+    }
+
+    /// For learning which keys there are.
+    pub(in super::super) fn describing() -> Context<'static> {
+        Context { describing: true, ..Context::new("", "", &|_| None) }
+    }
+
+    /// Notes that the value at `place` is wrong. Names the variables it came from, never the value.
+    pub(in super::super) fn wrong(&self, place: &Place, problem: &str, help: &str) {
+        let origin = match place.variables.as_slice() {
+            [] => String::new(),
+            names => format!(" (it comes from `{}`)", names.join("`, `")),
+        };
+        self.note(place.span.clone(), format!("`{}` {problem}{origin}", place.path), help.to_owned());
+    }
+
+    /// Notes a mistake that is not about one value.
+    pub(super) fn note(&self, span: Range<usize>, problem: String, help: String) {
+        self.mistakes.borrow_mut().push(Mistake { span, problem, help });
+    }
+
+    /// Keeps every value in `value` out of all errors.
+    pub(super) fn hide(&self, value: &Spanned<DeValue<'_>>) {
+        match value.get_ref() {
+            DeValue::Array(items) => items.iter().for_each(|item| self.hide(item)),
+            DeValue::Table(table) => table.iter().for_each(|(_, item)| self.hide(item)),
+            _ => self.secrets.borrow_mut().push(value.span()),
+        }
+    }
+
+    /// All mistakes, and the places of secrets.
+    pub(in super::super) fn finish(self) -> (Vec<Mistake>, Vec<Range<usize>>) {
+        (self.mistakes.into_inner(), self.secrets.into_inner())
+    }
+
+    /// The bytes of a file named in this one, relative to its folder.
+    pub(in super::super) fn file(&self, path: &At<FilePath>) -> Option<Vec<u8>> {
+        let read = || {
+            let mut bytes = Vec::new();
+            std::fs::File::open(self.dir.join(&path.value.0))?
+                .take(MAX_FILE_BYTES + 1)
+                .read_to_end(&mut bytes)?;
+            Ok::<_, std::io::Error>(bytes)
+        };
+        match read() {
+            Ok(bytes) if bytes.len() as u64 <= MAX_FILE_BYTES => return Some(bytes),
+            Ok(_) => self.wrong(&path.place, "names a file of more than 1 MiB", "name the right file"),
+            Err(error) => {
+                let help = "paths are relative to the folder of this configuration file";
+                self.wrong(&path.place, &format!("names a file that cannot be read: {error}"), help);
+            }
+        }
+        None
+    }
+}
+
+/// Where a value stands.
+#[derive(Debug, Clone)]
+pub(in super::super) struct Place {
+    /// In the text.
+    pub(super) span: Range<usize>,
+    /// Its full name, such as `lanes.score.ttl`.
+    pub(super) path: String,
+    /// What it is made from.
+    pub(super) variables: Vec<String>,
+}
+
+/// A value and where it stands.
+#[derive(Debug, Clone)]
+pub(in super::super) struct At<T> {
+    pub(in super::super) value: T,
+    pub(in super::super) place: Place,
+}
+
+/// A value of the file, not yet understood.
+pub(in super::super) struct Raw<'a> {
+    pub(super) ctx: &'a Context<'a>,
+    pub(super) value: &'a Spanned<DeValue<'a>>,
+    pub(super) place: Place,
+}
+
+impl<'a> Raw<'a> {
+    /// `value`, which is called `path`.
+    pub(super) fn new(ctx: &'a Context<'a>, value: &'a Spanned<DeValue<'a>>, path: String) -> Self {
+        let variables = value.get_ref().as_str().map(variables).unwrap_or_default();
+        Self { ctx, value, place: Place { span: value.span(), path, variables } }
+    }
+
+    /// As it stands in the file.
+    pub(in super::super) fn value(&self) -> &'a DeValue<'a> {
+        self.value.get_ref()
+    }
+
+    /// Notes that this is wrong.
+    pub(in super::super) fn wrong(&self, problem: &str, help: &str) {
+        self.ctx.wrong(&self.place, problem, help);
+    }
+
+    /// Notes that this is of the wrong type.
+    pub(in super::super) fn mistyped(&self, wanted: &str, help: &str) {
+        let found = match self.value.get_ref() {
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) => "a whole number",
+            DeValue::Float(_) => "a number with a fraction",
+            DeValue::Boolean(_) => "a boolean",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "a list",
+            DeValue::Table(_) => "a table",
+        };
+        self.wrong(&format!("must be {wanted}, not {found}"), help);
+    }
+
+    /// Its text with variables replaced, if it is a string; `Err` once what is wrong was noted.
+    pub(in super::super) fn text(&self) -> Result<Option<Interpolated>, ()> {
+        let Some(text) = self.value.get_ref().as_str() else {
+            return Ok(None);
+        };
+        let faults = match interpolate(text, self.ctx.env) {
+            Ok(done) => return Ok(Some(done)),
+            Err(faults) => faults,
+        };
+        for fault in faults {
+            let span = self.span_of(&fault.written);
+            self.ctx.note(span, format!("`{}` {}", self.place.path, fault.problem), fault.help);
+        }
+        Err(())
+    }
+
+    /// Where `part` stands in this string. Escapes may keep it from being found; then it is the whole.
+    fn span_of(&self, part: &str) -> Range<usize> {
+        let whole = self.value.span();
+        let found = self.ctx.text.get(whole.clone()).and_then(|source| source.find(part));
+        found.map_or(whole.clone(), |at| whole.start + at..whole.start + at + part.len())
+    }
+}

@@ -1,0 +1,319 @@
+//! A table that is asked for its keys.
+
+use eclusa_core::{Name, SpecError};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::super::texts::FilePath;
+use super::{At, Context, FromText, KeyDoc, Kind, Place, Raw, Show, Value, suggest};
+
+/// A table of the file, or the place where one could be.
+pub(in super::super) struct Table<'a> {
+    ctx: &'a Context<'a>,
+    entries: Option<&'a DeTable<'a>>,
+    place: Place,
+    /// The keys asked for so far.
+    docs: Vec<KeyDoc>,
+    hides_unknown: bool,
+}
+
+/// `false`, a table, or nothing.
+pub(in super::super) enum Switch<T> {
+    Absent,
+    Off,
+    On(T),
+}
+
+impl<'a> Table<'a> {
+    /// The whole file.
+    pub(in super::super) fn root(ctx: &'a Context<'a>, entries: &'a DeTable<'a>) -> Self {
+        let place = Place { span: 0..0, path: String::new(), variables: Vec::new() };
+        Self { ctx, entries: Some(entries), place, docs: Vec::new(), hides_unknown: false }
+    }
+
+    /// What all tables of the file share.
+    pub(in super::super) fn context(&self) -> &'a Context<'a> {
+        self.ctx
+    }
+
+    /// An optional key.
+    pub(in super::super) fn get<T: Value>(&mut self, key: &'static str, doc: &'static str) -> Option<T> {
+        self.describe(key, T::kind(), None, false, doc);
+        self.read(key)
+    }
+
+    /// A key with a default, which also stands in for a wrong value once that was noted.
+    pub(in super::super) fn or<T: Value + Show>(
+        &mut self,
+        key: &'static str,
+        default: T,
+        doc: &'static str,
+    ) -> T {
+        self.describe(key, T::kind(), Some(default.show()), false, doc);
+        self.read(key).unwrap_or(default)
+    }
+
+    /// A key that must be there; `example` shows how to write it.
+    pub(in super::super) fn need<T: Value>(
+        &mut self,
+        key: &'static str,
+        example: &str,
+        doc: &'static str,
+    ) -> Option<T> {
+        self.describe(key, T::kind(), None, true, doc);
+        if !self.has(key) {
+            self.wrong(key, "is missing", &format!("add `{key} = {example}`"));
+        }
+        self.read(key)
+    }
+
+    /// The contents of the file that an optional key names, and where it is named.
+    pub(in super::super) fn file(&mut self, key: &'static str, doc: &'static str) -> Option<Vec<u8>> {
+        let path = self.get::<At<FilePath>>(key, doc)?;
+        self.ctx.file(&path)
+    }
+
+    /// A table that is always read: where it is missing, all its keys are.
+    pub(in super::super) fn section<T>(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        read: impl FnOnce(&mut Table<'a>) -> T,
+    ) -> T {
+        let entries = self.raw(key).and_then(|raw| raw.table());
+        let (value, docs) = self.child(key, entries, read);
+        self.describe(key, Kind::Table(docs), None, false, doc);
+        value
+    }
+
+    /// An optional table.
+    pub(in super::super) fn table<T>(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        read: impl FnOnce(&mut Table<'a>) -> T,
+    ) -> Option<T> {
+        let entries = self.raw(key).and_then(|raw| raw.table());
+        if entries.is_none() && !self.ctx.describing {
+            self.describe(key, Kind::Table(Vec::new()), None, false, doc);
+            return None;
+        }
+        let (value, docs) = self.child(key, entries, read);
+        self.describe(key, Kind::Table(docs), None, false, doc);
+        Some(value)
+    }
+
+    /// An optional table that may be `false`; `true` is the table with nothing in it.
+    pub(in super::super) fn switch<T>(
+        &mut self,
+        key: &'static str,
+        default: &str,
+        doc: &'static str,
+        read: impl FnOnce(&mut Table<'a>) -> T,
+    ) -> Switch<T> {
+        let raw = self.raw(key);
+        let on = match &raw {
+            Some(raw) if !raw.value.get_ref().is_table() => {
+                raw.boolean("false or a table", "write `false` or `{ … }`")
+            }
+            Some(_) => Some(true),
+            None => self.ctx.describing.then_some(true),
+        };
+        let entries = raw.filter(|raw| raw.value.get_ref().is_table()).and_then(|raw| raw.table());
+        let (switch, docs) = match on {
+            None => (Switch::Absent, Vec::new()),
+            Some(false) => (Switch::Off, Vec::new()),
+            Some(true) => {
+                let (value, docs) = self.child(key, entries, read);
+                (Switch::On(value), docs)
+            }
+        };
+        self.describe(key, Kind::Switch(docs), Some(default.to_owned()), false, doc);
+        switch
+    }
+
+    /// A table of tables, each under a name of the user's. Tables whose reader gave up are left out.
+    pub(in super::super) fn named<T>(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        read: impl Fn(&Name, &mut Table<'a>) -> Option<T>,
+    ) -> Vec<(Name, T)> {
+        let mut docs = Vec::new();
+        let mut values = Vec::new();
+        if self.ctx.describing
+            && let Ok(name) = Name::new("NAME")
+        {
+            docs = self.child(key, None, |table| read(&name, table)).1;
+        }
+        for (name, raw) in
+            self.raw(key).and_then(|raw| raw.table()).into_iter().flat_map(|table| entries(table))
+        {
+            let raw = Raw::new(self.ctx, raw, join(&join(&self.place.path, key), name.get_ref()));
+            let place = Place { span: name.span(), path: raw.place.path.clone(), variables: Vec::new() };
+            let Some(table) = raw.table() else { continue };
+            let valid = Name::from_text(name.get_ref());
+            if let Err(wrong) = &valid {
+                self.ctx.wrong(&place, &wrong.problem, &wrong.help);
+            }
+            // Read under any name, so that what is inside is checked too.
+            let Ok(known) = valid.or_else(|_| Name::new("NAME")) else { continue };
+            let value = Table::of(self.ctx, Some(table), raw.place).run(|table| read(&known, table)).0;
+            values.extend(value.map(|value| (known, value)));
+        }
+        self.describe(key, Kind::Named(docs), None, false, doc);
+        values
+    }
+
+    /// A list of tables.
+    pub(in super::super) fn tables<T>(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        read: impl Fn(&mut Table<'a>) -> T,
+    ) -> Vec<T> {
+        let mut docs = Vec::new();
+        let mut values = Vec::new();
+        if self.ctx.describing {
+            docs = self.child(key, None, &read).1;
+        }
+        let path = join(&self.place.path, key);
+        for raw in self.raw(key).and_then(|raw| raw.list()).into_iter().flatten() {
+            let raw = Raw::new(self.ctx, raw, path.clone());
+            let Some(table) = raw.table() else { continue };
+            values.push(Table::of(self.ctx, Some(table), raw.place).run(&read).0);
+        }
+        self.describe(key, Kind::Tables(docs), None, false, doc);
+        values
+    }
+
+    /// Whether the key is there.
+    pub(in super::super) fn has(&self, key: &str) -> bool {
+        self.entries.is_some_and(|entries| entries.contains_key(key))
+    }
+
+    /// The names below a key that holds tables, wrong ones too.
+    pub(in super::super) fn names_below(&self, key: &str) -> Vec<String> {
+        let value = self.entries.and_then(|entries| entries.get(key));
+        let below = value.and_then(|value| value.get_ref().as_table());
+        below.into_iter().flat_map(DeTable::keys).map(|name| name.get_ref().to_string()).collect()
+    }
+
+    /// Whether a table holds a list with something in it, before either is read.
+    pub(in super::super) fn lists(&self, table: &str, key: &str) -> bool {
+        let table = self.entries.and_then(|entries| entries.get(table)?.get_ref().as_table());
+        let list = table.and_then(|table| table.get(key)?.get_ref().as_array());
+        list.is_some_and(|list| !list.is_empty())
+    }
+
+    /// Notes that the value of a key is wrong, or missing.
+    pub(in super::super) fn wrong(&self, key: &str, problem: &str, help: &str) {
+        let missing = Place { path: join(&self.place.path, key), ..self.place.clone() };
+        let place = self.raw(key).map_or(missing, |raw| raw.place);
+        self.ctx.wrong(&place, problem, help);
+    }
+
+    /// Notes that a key should not be there.
+    pub(in super::super) fn misplaced(&self, key: &str, problem: &str, help: &str) {
+        let entry = self.entries.and_then(|entries| entries.get_key_value(key));
+        let span = entry.map_or(self.place.span.clone(), |(key, _)| key.span());
+        let place = Place { span, path: join(&self.place.path, key), variables: Vec::new() };
+        self.ctx.wrong(&place, problem, help);
+    }
+
+    /// The value of a rule, or a note at the key that the rule complains about.
+    pub(in super::super) fn rule<T>(&self, made: Result<T, SpecError>) -> Option<T> {
+        made.map_err(|error| {
+            let key = error.field.rsplit('.').find(|part| self.has(part)).unwrap_or(&error.field);
+            self.wrong(key, &error.problem, "");
+        })
+        .ok()
+    }
+
+    /// Keeps the values of unknown keys out of errors: they may be misspelt secrets.
+    pub(in super::super) fn hide_unknown(&mut self) {
+        self.hides_unknown = true;
+    }
+
+    /// Notes what nobody asked for, and tells what was asked for.
+    pub(in super::super) fn close(self) -> Vec<KeyDoc> {
+        for (key, value) in self.entries.into_iter().flat_map(|table| entries(table)) {
+            let name = key.get_ref();
+            if self.docs.iter().any(|known| known.name == name) {
+                continue;
+            }
+            if self.hides_unknown {
+                self.ctx.hide(value);
+            }
+            let known = self.docs.iter().map(|known| known.name);
+            let within = match self.place.path.as_str() {
+                "" => String::new(),
+                path => format!(" in `{path}`"),
+            };
+            let help = suggest(name, known.clone())
+                .unwrap_or_else(|| format!("known here are `{}`", known.collect::<Vec<_>>().join("`, `")));
+            self.ctx.note(key.span(), format!("unknown key `{name}`{within}"), help);
+        }
+        self.docs
+    }
+
+    fn of(ctx: &'a Context<'a>, entries: Option<&'a DeTable<'a>>, place: Place) -> Self {
+        Self { ctx, entries, place, docs: Vec::new(), hides_unknown: false }
+    }
+
+    fn run<T>(mut self, read: impl FnOnce(&mut Self) -> T) -> (T, Vec<KeyDoc>) {
+        let value = read(&mut self);
+        (value, self.close())
+    }
+
+    fn child<T>(
+        &self,
+        key: &str,
+        entries: Option<&'a DeTable<'a>>,
+        read: impl FnOnce(&mut Table<'a>) -> T,
+    ) -> (T, Vec<KeyDoc>) {
+        let missing = Place { path: join(&self.place.path, key), ..self.place.clone() };
+        let place = self.raw(key).map_or(missing, |raw| raw.place);
+        Table::of(self.ctx, entries, place).run(read)
+    }
+
+    fn read<T: Value>(&self, key: &str) -> Option<T> {
+        let raw = self.raw(key)?;
+        if T::SECRET {
+            self.ctx.hide(raw.value);
+        }
+        T::read(raw)
+    }
+
+    fn raw(&self, key: &str) -> Option<Raw<'a>> {
+        let value = self.entries?.get(key)?;
+        Some(Raw::new(self.ctx, value, join(&self.place.path, key)))
+    }
+
+    fn describe(
+        &mut self,
+        name: &'static str,
+        kind: Kind,
+        default: Option<String>,
+        required: bool,
+        doc: &'static str,
+    ) {
+        debug_assert!(self.docs.iter().all(|known| known.name != name), "`{name}` is asked for once");
+        self.docs.push(KeyDoc { name, kind, default, required, doc });
+    }
+}
+
+/// In the order of the file.
+pub(super) fn entries<'a>(
+    table: &'a DeTable<'a>,
+) -> Vec<(&'a Spanned<toml::de::DeString<'a>>, &'a Spanned<DeValue<'a>>)> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    entries
+}
+
+pub(super) fn join(path: &str, key: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let key = if key.chars().all(plain) { key.to_owned() } else { format!("{key:?}") };
+    if path.is_empty() { key } else { format!("{path}.{key}") }
+}

@@ -1,0 +1,106 @@
+//! The reference of all keys, as Markdown. Made from what the readers ask for, so it cannot differ from them.
+
+use std::fmt::Write;
+
+use super::describe;
+use super::read::{KeyDoc, Kind};
+
+const INTRODUCTION: &str = "\
+# Configuration
+
+One TOML file. Unknown keys and everything else that is wrong are reported at once, with line and column:
+`eclusa check FILE`. Editors complete and check it with the JSON Schema that `eclusa schema` prints.
+
+- Strings may take values from the environment: `\"${VAR}\"` (must be set), `\"${VAR:-default}\"`,
+  `\"${VAR:?message}\"`; `$$` is a dollar. A string that is one variable may stand for a number or a boolean.
+- Durations are a whole number and `ms`, `s`, `m`, `h` or `d`: `\"500ms\"`, `\"24h\"`.
+- Sizes are a number of bytes, or a whole number and a unit: `\"512KiB\"`, `\"1MiB\"`, `\"10MB\"`.
+- Rates are a whole number per `s`, `min`, `h` or `day`: `\"10/s\"`, `\"40/day\"`.
+- Files that the configuration names are relative to its folder.
+- Names of lanes and upstreams are 1 to 64 letters, digits, `-`, `_` or `.`.
+";
+
+/// The whole page.
+pub fn reference() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    for section in describe() {
+        add_section(&mut page, section.name, &section);
+    }
+    page
+}
+
+/// A heading and a table of keys; tables of tables have sections of their own.
+fn add_section(page: &mut String, path: &str, section: &KeyDoc) {
+    let (heading, keys) = match &section.kind {
+        Kind::Named(keys) => (format!("[{path}.NAME]"), keys),
+        Kind::Tables(keys) => (format!("[[{path}]]"), keys),
+        Kind::Table(keys) => (format!("[{path}]"), keys),
+        _ => return,
+    };
+    if let [only] = keys.as_slice()
+        && matches!(only.kind, Kind::Tables(_))
+    {
+        return add_section(page, &format!("{path}.{}", only.name), only);
+    }
+    // Writing to a string cannot fail.
+    let _ = write!(
+        page,
+        "\n## `{heading}`\n\n{}\n\n| key | type | default | meaning |\n|---|---|---|---|\n",
+        section.doc
+    );
+    for key in keys {
+        add_row(page, "", key);
+    }
+}
+
+fn add_row(page: &mut String, outer: &str, key: &KeyDoc) {
+    let default = match (&key.default, key.required) {
+        (Some(default), _) => format!("`{default}`"),
+        (None, true) => "required".to_owned(),
+        (None, false) => String::new(),
+    };
+    let doc = key.doc.replace('|', "\\|");
+    let _ = writeln!(page, "| `{outer}{}` | {} | {default} | {doc} |", key.name, type_name(&key.kind));
+    if let Kind::Table(keys) | Kind::Switch(keys) = &key.kind {
+        keys.iter().for_each(|inner| add_row(page, &format!("{outer}{}.", key.name), inner));
+    }
+}
+
+fn type_name(kind: &Kind) -> String {
+    let bare = |what: &str| what.trim_start_matches("a ").trim_start_matches("an ").to_owned();
+    match kind {
+        Kind::Duration => "duration".to_owned(),
+        Kind::Size => "size".to_owned(),
+        Kind::Rate => "rate".to_owned(),
+        Kind::Integer(0) => "whole number".to_owned(),
+        Kind::Integer(least) => format!("whole number, at least {least}"),
+        Kind::Fraction => "number from 0 to 1".to_owned(),
+        Kind::Text(what) => bare(what),
+        Kind::Words(words) => words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", "),
+        Kind::List(item) => format!("list ({})", type_name(item)),
+        Kind::Map(value) => format!("table ({})", type_name(value)),
+        Kind::Table(_) | Kind::Named(_) => "table".to_owned(),
+        Kind::Switch(_) => "table or `false`".to_owned(),
+        Kind::Tables(_) => "list of tables".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_page_in_the_documentation_is_up_to_date() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/config.md");
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(&path, reference()).unwrap();
+        }
+        let committed = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            committed == reference(),
+            "docs/reference/config.md is out of date: run `UPDATE_DOCS=1 cargo nextest run -p eclusa config::reference`"
+        );
+    }
+}

@@ -1,0 +1,198 @@
+//! `[server]`, `[store]`, `[workers]`, `[log]` and `[[auth.keys]]`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
+
+use eclusa_core::{Level, Name, Span};
+
+use super::read::{At, Table, suggest};
+use super::texts::LogFilter;
+use super::types::{Key, Log, LogFormat, Role, Secret, Server, StoreConfig, StoreUrl, Workers};
+use super::units::{PositiveSpan, Size, duration};
+use crate::store::Ack;
+
+/// The engine takes payloads of 8 MiB; what is left is for the path, the headers and the rest of a job.
+pub(super) const MAX_BODY: u64 = (8 << 20) - (64 << 10);
+
+const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+const DEFAULT_MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
+const DEFAULT_CONCURRENCY: NonZeroUsize = NonZeroUsize::new(256).unwrap();
+const SHORTEST_LEASE: Span = Span::from_secs(1);
+const SHORTEST_KEY: usize = 16;
+
+pub(super) fn server(t: &mut Table<'_>, has_keys: bool) -> Server {
+    let server = Server {
+        listen: t.or("listen", DEFAULT_LISTEN, "Where to listen; port 0 picks a free one."),
+        max_body: body_size(t, "max_body", Size(1 << 20), "The largest request body; at most 8128KiB."),
+        max_wait: duration(t.or(
+            "max_wait",
+            Span::from_secs(60),
+            "The longest that a caller may wait for a job.",
+        )),
+        max_connections: t
+            .or("max_connections", DEFAULT_MAX_CONNECTIONS, "Connections served at the same time.")
+            .get(),
+        shutdown_grace: duration(t.or(
+            "shutdown_grace",
+            Span::from_secs(30),
+            "How long running jobs may take to finish when the process is asked to stop.",
+        )),
+    };
+    // Whoever reaches the port may do everything where no key is asked for.
+    if !has_keys && !server.listen.ip().to_canonical().is_loopback() {
+        let help = "add `[[auth.keys]]` with `name`, `role` and `key`, or listen on 127.0.0.1";
+        t.wrong("listen", "can be reached from other machines, and there are no keys", help);
+    }
+    server
+}
+
+/// A size that a stored body can have.
+pub(super) fn body_size(t: &mut Table<'_>, key: &'static str, default: Size, doc: &'static str) -> usize {
+    let Size(size) = t.or(key, default, doc);
+    if size > MAX_BODY {
+        t.wrong(key, "is more than a job can carry", "write at most \"8128KiB\" (8 MiB less 64 KiB)");
+    }
+    usize::try_from(size).unwrap_or(usize::MAX)
+}
+
+pub(super) fn store(t: &mut Table<'_>) -> StoreConfig {
+    let url = "Where the state lives: `embedded:FOLDER` (relative to the working directory), or `memory:` to keep \
+               nothing when the process ends.";
+    let ack = "What \"accepted\" means: `fsync` survives a power cut; `write` is faster and survives the end of the \
+               process, but a power cut may take the last second.";
+    StoreConfig {
+        url: t.or("url", StoreUrl::Embedded("./data".into()), url),
+        ack: t.or("ack", Ack::Fsync, ack),
+    }
+}
+
+pub(super) fn workers(t: &mut Table<'_>) -> Workers {
+    let concurrency = t.or(
+        "concurrency",
+        DEFAULT_CONCURRENCY,
+        "Jobs that this process runs at the same time, over all lanes.",
+    );
+    let lease = t.or(
+        "lease",
+        PositiveSpan(Span::from_secs(10)),
+        "How long a job stays with a worker that no longer answers; at least 1s.",
+    );
+    if lease.0 < SHORTEST_LEASE {
+        t.wrong("lease", "is too short to be renewed in time", "write at least \"1s\"");
+    }
+    Workers { concurrency: concurrency.get(), lease: duration(lease.0) }
+}
+
+pub(super) fn log(t: &mut Table<'_>) -> Log {
+    let level = "What is written: `off`, `error`, `warn`, `info`, `debug`, `trace`, or a filter such as \
+                 `info,eclusa=debug`.";
+    Log {
+        filter: t.or("level", LogFilter("info".into()), level).0,
+        format: t.or(
+            "format",
+            LogFormat::Auto,
+            "How a line looks: `text` for people, `json` for machines, `auto` for text on a terminal and JSON elsewhere.",
+        ),
+    }
+}
+
+/// A key, and its name even if the rest is wrong.
+pub(super) struct ReadKey {
+    name: Option<At<String>>,
+    pub(super) key: Option<Key>,
+}
+
+pub(super) fn key(t: &mut Table<'_>, lanes: &[String]) -> ReadKey {
+    t.hide_unknown();
+    let name: Option<At<String>> = t.need("name", "\"app\"", "Whose key it is; appears in the log.");
+    let role: Option<Role> = t.need("role", "\"producer\"", "What it may do.");
+    let text: Option<Secret> =
+        t.get("key", "The key itself, at least 16 characters; better `${VAR}` than the text.");
+    let file = t.file("key_file", "A file that holds the key, instead of `key`.");
+    let only_lanes: Option<Vec<At<Name>>> = t.get("lanes", "Only these lanes; all if not given.");
+    let tenants: Option<Vec<String>> =
+        t.get("tenants", "Only these tenants; `*` stands for anything. All if not given.");
+    let max_priority = t.or("max_priority", Level::High, "No more urgent than this.");
+    for lane in
+        only_lanes.iter().flatten().filter(|lane| !lanes.iter().any(|known| known == lane.value.as_str()))
+    {
+        unknown_name(t, lane, lanes, "a lane");
+    }
+    let secret = secret(t, text, file);
+    let lanes = only_lanes.map(|lanes| lanes.into_iter().map(|lane| lane.value).collect());
+    let key = name.clone().zip(role).zip(secret);
+    let key = key.map(|((name, role), secret)| Key {
+        name: name.value,
+        role,
+        secret,
+        lanes,
+        tenants,
+        max_priority,
+    });
+    ReadKey { name, key }
+}
+
+/// Notes that `name` names nothing of this kind, which comes with its article.
+pub(super) fn unknown_name(t: &Table<'_>, name: &At<Name>, known: &[String], kind: &str) {
+    let list = match known {
+        [] => format!("this file does not have {kind} yet"),
+        known => format!("this file has `{}`", known.join("`, `")),
+    };
+    let help = suggest(name.value.as_str(), known.iter().map(String::as_str)).unwrap_or(list);
+    t.context().wrong(&name.place, &format!("names {kind} that does not exist"), &help);
+}
+
+fn secret(t: &Table<'_>, text: Option<Secret>, file: Option<Vec<u8>>) -> Option<Secret> {
+    let help = "add `key = \"${VARIABLE}\"` or `key_file = \"path\"`";
+    let (key, secret) = match (t.has("key"), t.has("key_file")) {
+        (true, true) => {
+            t.misplaced("key_file", "stands beside `key`", "keep one of them");
+            return None;
+        }
+        (false, false) => {
+            t.wrong("key", "is missing", help);
+            return None;
+        }
+        (true, false) => ("key", text?),
+        (false, true) => {
+            let text = String::from_utf8(file?).ok();
+            if text.is_none() {
+                t.wrong("key_file", "names a file that is not text", "name the file that holds the key");
+            }
+            ("key_file", Secret::new(text?.trim()))
+        }
+    };
+    if secret.reveal().chars().count() < SHORTEST_KEY {
+        t.wrong(
+            key,
+            "is too short to be safe",
+            "use at least 16 characters, such as `openssl rand -hex 16` prints",
+        );
+        return None;
+    }
+    if !secret.reveal().bytes().all(|byte| byte.is_ascii_graphic()) {
+        t.wrong(key, "cannot be sent in a header", "use letters, digits and signs of ASCII, no spaces");
+        return None;
+    }
+    Some(secret)
+}
+
+/// Keys must be told apart: by name in the log, by text at the door.
+pub(super) fn keys_apart(t: &Table<'_>, keys: &[ReadKey]) {
+    let secret = |read: &ReadKey| read.key.as_ref().map(|key| key.secret.clone());
+    for (at, read) in keys.iter().enumerate() {
+        let Some(name) = &read.name else { continue };
+        let mut before = keys[..at].iter();
+        if before.clone().any(|other| other.name.as_ref().is_some_and(|other| other.value == name.value)) {
+            t.context().wrong(
+                &name.place,
+                "is the name of another key too",
+                "give each key a name of its own",
+            );
+        }
+        if secret(read).is_some() && before.any(|other| secret(other) == secret(read)) {
+            let problem = "belongs to a key with the same text as another";
+            t.context().wrong(&name.place, problem, "give each key a text of its own");
+        }
+    }
+}

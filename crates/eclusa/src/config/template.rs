@@ -1,0 +1,137 @@
+//! Places in a request, and texts made from them.
+
+use super::read::{FromText, Wrong};
+use super::types::{Field, Part, Template};
+
+const FIELDS: &str = "use `query.NAME`, `header.NAME` or `body./POINTER`";
+const PLACEHOLDERS: &str = "use `{query.NAME}`, `{header.NAME}`, `{body./POINTER}`, `{tenant}`, `{method}` or \
+                            `{path}`; `{{` stands for a brace";
+
+impl Field {
+    /// `query.cpf`, `header.x-id`, `body./a/b`; a colon does as well as the dot.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (place, name) = text.split_once(['.', ':'])?;
+        match place {
+            "query" if !name.is_empty() => Some(Self::Query(name.to_owned())),
+            "header" => {
+                http::HeaderName::try_from(name).ok().map(|name| Self::Header(name.as_str().to_owned()))
+            }
+            "body" if is_pointer(name) => Some(Self::Body(name.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+/// RFC 6901; the whole body is nobody's field.
+fn is_pointer(text: &str) -> bool {
+    let bad_escape = |(at, _): (usize, &str)| !matches!(text.as_bytes().get(at + 1), Some(b'0' | b'1'));
+    text.starts_with('/') && !text.match_indices('~').any(bad_escape)
+}
+
+impl FromText for Field {
+    const WHAT: &'static str = "a field";
+    const HELP: &'static str = FIELDS;
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        Self::parse(text).ok_or_else(|| Wrong::new("is not a field of a request", FIELDS))
+    }
+}
+
+impl FromText for Template {
+    const WHAT: &'static str = "a template";
+    const HELP: &'static str = PLACEHOLDERS;
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        let wrong = |problem: &str| Wrong::new(problem, PLACEHOLDERS);
+        let mut parts = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find(['{', '}']) {
+            plain.push_str(&rest[..at]);
+            let brace = &rest[at..=at];
+            rest = &rest[at + 1..];
+            if let Some(after) = rest.strip_prefix(brace) {
+                plain.push_str(brace);
+                rest = after;
+            } else if brace == "}" {
+                return Err(wrong("has a `}` that closes nothing"));
+            } else {
+                let (inside, after) =
+                    rest.split_once('}').ok_or_else(|| wrong("has a `{` that is not closed"))?;
+                if !plain.is_empty() {
+                    parts.push(Part::Text(std::mem::take(&mut plain)));
+                }
+                parts
+                    .push(placeholder(inside).ok_or_else(|| wrong("has a placeholder that does not exist"))?);
+                rest = after;
+            }
+        }
+        plain.push_str(rest);
+        if !plain.is_empty() {
+            parts.push(Part::Text(plain));
+        }
+        Ok(Self { parts })
+    }
+}
+
+fn placeholder(inside: &str) -> Option<Part> {
+    match inside {
+        "tenant" => Some(Part::Tenant),
+        "method" => Some(Part::Method),
+        "path" => Some(Part::Path),
+        field => Field::parse(field).map(Part::Field),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_named_with_a_dot_or_a_colon() {
+        let field = |text| Field::parse(text).unwrap();
+        assert_eq!(field("query.cpf"), Field::Query("cpf".into()));
+        assert_eq!(field("header:X-Id"), Field::Header("x-id".into()));
+        assert_eq!(field("body:/modelId"), field("body./modelId"));
+        assert_eq!(field("query.a.b"), Field::Query("a.b".into()));
+        for bad in
+            ["", "query", "query.", "header.a b", "header.", "body.a", "body./a~2", "body./a~", "cookie.a"]
+        {
+            assert_eq!(Field::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn templates_are_text_and_placeholders() {
+        let parts = |text| Template::from_text(text).unwrap().parts;
+        let cpf = || Part::Field(Field::Query("cpf".into()));
+        assert_eq!(parts("{query.cpf}"), [cpf()]);
+        assert_eq!(
+            parts("a-{tenant}:{method}{path}-{{x}}"),
+            [
+                Part::Text("a-".into()),
+                Part::Tenant,
+                Part::Text(":".into()),
+                Part::Method,
+                Part::Path,
+                Part::Text("-{x}".into())
+            ]
+        );
+        assert_eq!(parts("{body./a/b}"), [Part::Field(Field::Body("/a/b".into()))]);
+        assert_eq!(parts(""), []);
+    }
+
+    #[test]
+    fn bad_templates_say_what_may_stand_there() {
+        for (bad, problem) in [
+            ("{cpf}", "has a placeholder that does not exist"),
+            ("{}", "has a placeholder that does not exist"),
+            ("{tenant", "has a `{` that is not closed"),
+            ("tenant}", "has a `}` that closes nothing"),
+        ] {
+            let wrong = Template::from_text(bad).unwrap_err();
+            assert_eq!(wrong.problem, problem, "{bad}");
+            assert!(wrong.help.contains("`{query.NAME}`"));
+        }
+    }
+}

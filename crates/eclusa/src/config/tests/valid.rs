@@ -1,0 +1,368 @@
+//! Files that are right.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use eclusa_core::gate::{BreakerSpec, BucketSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
+use eclusa_core::retry::{ExtraCodes, OnAmbiguous, RetryPolicy};
+use eclusa_core::{
+    Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Level, Name, Span, Spec, UpstreamSpec,
+};
+
+use super::read;
+use crate::config::*;
+use crate::store::Ack;
+
+const SCORE_PROXY: &str = include_str!("../../../../../examples/score-proxy.toml");
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+/// Rules have no equality; their text tells all there is.
+fn same_rules(left: &Spec, right: &Spec) {
+    assert_eq!(format!("{left:#?}"), format!("{right:#?}"));
+}
+
+#[test]
+fn the_score_proxy_has_the_values_of_its_source() {
+    let config = read(SCORE_PROXY, &[("UPSTREAM_URL", "https://bureau.example/v2/")]).unwrap();
+    let lane = &config.lanes[&name("score")];
+    assert_eq!(lane.mode, Mode::Queue);
+    assert_eq!(lane.chain, [name("bureau")]);
+    assert_eq!(lane.types["update"], Level::High);
+    assert_eq!(lane.validate, [(Field::Query("cpf".into()), Check::Cpf)]);
+    assert_eq!(lane.retry.attempts(), 1);
+    let cache = lane.cache.as_ref().unwrap();
+    assert_eq!(cache.key.parts, [Part::Field(Field::Query("cpf".into()))]);
+    assert_eq!((cache.ttl, cache.stale_if_error), (Span::from_secs(60), Span::from_secs(600)));
+    let upstream = &config.upstreams[&name("bureau")];
+    assert_eq!((upstream.url.authority.as_str(), upstream.url.prefix.as_str()), ("bureau.example", "/v2"));
+    assert_eq!(upstream.timeout, Duration::from_secs(5));
+
+    let mut gates = GateSpecs::default();
+    gates.breaker = Some(BreakerSpec::new(5, Span::from_secs(30), 1).unwrap());
+    gates.pace = Some(PaceSpec::new(Span::from_secs(1), Span::from_millis(50), Span::from_secs(60)).unwrap());
+    let mut lane = LaneSpec::new(name("score"), Chain::new(vec![name("bureau")]).unwrap());
+    lane.capacity = Capacity::new(100, Capacity::default().bytes()).unwrap();
+    lane.ttl = Some(Span::from_secs(10));
+    lane.retry = RetryPolicy::new(1, Span::from_secs(1), Span::from_secs(60), 25).unwrap();
+    same_rules(&config.spec, &Spec::new(vec![lane], vec![UpstreamSpec::new(name("bureau"), gates)]).unwrap());
+}
+
+#[test]
+fn the_score_proxy_takes_every_variable_of_its_source() {
+    let variables = [
+        ("UPSTREAM_URL", "http://127.0.0.1:1"),
+        ("QUEUE_MAX_SIZE", "7"),
+        ("JOB_TTL_MS", "1234"),
+        ("REQUEST_TIMEOUT_MS", "250"),
+        ("BREAKER_FAILURE_THRESHOLD", "2"),
+        ("BREAKER_OPEN_WINDOW_MS", "400"),
+        ("SCHEDULER_INITIAL_INTERVAL_MS", "60"),
+        ("CACHE_TTL_SEC", "5"),
+    ];
+    let config = read(SCORE_PROXY, &variables).unwrap();
+    assert_eq!(config.upstreams[&name("bureau")].timeout, Duration::from_millis(250));
+    assert_eq!(config.lanes[&name("score")].cache.as_ref().unwrap().ttl, Span::from_secs(5));
+    let rules = format!("{:?}", config.spec);
+    for expected in
+        ["jobs: 7,", "ttl: Some(Span(1234))", "failures: 2, open_for: Span(400)", "initial: Span(60)"]
+    {
+        assert!(rules.contains(expected), "{expected} in {rules}");
+    }
+}
+
+#[test]
+fn what_init_writes_is_valid_without_any_variable() {
+    let config = read(INIT, &[]).unwrap();
+    assert_eq!(config.upstreams[&name("api")].url.authority, "api.example.com");
+}
+
+#[test]
+fn an_empty_file_has_the_defaults() {
+    let config = read("", &[]).unwrap();
+    assert_eq!(config.server.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.server.max_body, 1 << 20);
+    assert_eq!(config.server.max_wait, Duration::from_mins(1));
+    assert_eq!(config.server.max_connections, 10_000);
+    assert_eq!(config.server.shutdown_grace, Duration::from_secs(30));
+    assert_eq!(config.store.url, StoreUrl::Embedded("./data".into()));
+    assert_eq!(config.store.ack, Ack::Fsync);
+    assert_eq!((config.workers.concurrency, config.workers.lease), (256, Duration::from_secs(10)));
+    assert_eq!((config.log.filter.as_str(), config.log.format), ("info", LogFormat::Auto));
+    assert!(config.keys.is_empty() && config.lanes.is_empty() && config.upstreams.is_empty());
+}
+
+#[test]
+fn the_defaults_of_a_lane_are_those_of_the_engine() {
+    let text = "[lanes.a]\nchain = ['b']\n[upstreams.b]\nurl = 'http://b'";
+    let lane = LaneSpec::new(name("a"), Chain::new(vec![name("b")]).unwrap());
+    let upstream = UpstreamSpec::new(name("b"), GateSpecs::default());
+    same_rules(&read(text, &[]).unwrap().spec, &Spec::new(vec![lane], vec![upstream]).unwrap());
+    let spelled_out =
+        format!("{text}\n[lanes.a.retry]\n[lanes.a.fairness]\n[lanes.a.dead_letters]\n[lanes.a.keep]");
+    let again = read(&spelled_out, &[]).unwrap();
+    same_rules(&again.spec, &read(text, &[]).unwrap().spec);
+}
+
+/// Every key, each with a value that is not its default.
+const EVERYTHING: &str = r#"
+[server]
+listen = "0.0.0.0:9000"
+max_body = "512KiB"
+max_wait = "2m"
+max_connections = 5
+shutdown_grace = "0s"
+[store]
+url = "memory:"
+ack = "write"
+[workers]
+concurrency = 3
+lease = "2s"
+[log]
+level = "warn,eclusa=debug"
+format = "json"
+[[auth.keys]]
+name = "app"
+role = "producer"
+key = "${APP_KEY}"
+lanes = ["images"]
+tenants = ["gold-*"]
+max_priority = "normal"
+[[auth.keys]]
+name = "ops"
+role = "admin"
+key_file = "ops.key"
+[lanes.images]
+mode = "queue"
+chain = ["one"]
+chain_by = "body:/modelId"
+chains = { "flux.pro" = ["two", "one"] }
+capacity = 0x10
+max_bytes = 2_000
+ttl = "1m"
+types = { update = "high", bulk = "low" }
+validate = { "query.cpf" = "cpf", "header.X-Org" = "cnpj", "body./a" = "required" }
+retry = { attempts = 2, base = "2s", cap = "3s", jitter = 0.5, on_ambiguous = "stop" }
+cache = { key = "{tenant}-{body./a}", ttl = "1s", stale_if_error = "2s", max = 3, max_bytes = "4KiB" }
+fairness = { batch = 2, weights = { "gold-*" = 3 } }
+dead_letters = { ttl = "1d", max = 9 }
+keep = { for = "5m", max = 0 }
+rpm = 10
+rate = "5/h"
+burst = 6
+concurrency = 4
+[lanes.straight]
+mode = "direct"
+chain = ["two"]
+[lanes.plain]
+chain = ["two"]
+fairness = false
+dead_letters = "${DEAD_LETTERS:-false}"
+[upstreams.one]
+kind = "http"
+url = "https://one.example"
+timeout = "3s"
+connect_timeout = "1s"
+headers = { Authorization = "Bearer ${TOKEN}", X-Price = "$$1" }
+breaker = { failures = 7, open_for = "8s", probes = 2 }
+pace = { initial = "2s", min = "1s", max = "4s" }
+cooldown = ["1s", "2s"]
+max_concurrent = 6
+rpm = 600
+rate = "10/s"
+burst = 20
+retryable = ["418"]
+permanent = ["503"]
+max_response = 1000
+tls = { cert_file = "client.pem", key_file = "client.key", ca_file = "client.pem" }
+[upstreams.two]
+url = "http://two"
+rate = "40/day"
+"#;
+
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+const PRIVATE_KEY: &str = "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
+
+/// [`EVERYTHING`] with the files it names.
+fn everything() -> Config {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    write("ops.key", "0123456789abcdef\n");
+    write("client.pem", CERTIFICATE);
+    write("client.key", PRIVATE_KEY);
+    write("eclusa.toml", EVERYTHING);
+    let env = |name: &str| match name {
+        "APP_KEY" => Some("hunter2-hunter2-hunter2".to_owned()),
+        "TOKEN" => Some("hunter2".to_owned()),
+        _ => None,
+    };
+    Config::load(&dir.path().join("eclusa.toml"), &env).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// The paths of all keys in a file, without the names that the user chose.
+fn keys_written(table: &toml::Table, path: &str, paths: &mut BTreeSet<String>) {
+    const FREE: [&str; 5] = ["chains", "types", "validate", "headers", "weights"];
+    for (key, value) in table {
+        let chosen = matches!(path, "lanes" | "upstreams");
+        let path = if chosen {
+            format!("{path}.*")
+        } else {
+            format!("{path}.{key}").trim_start_matches('.').to_owned()
+        };
+        if !chosen {
+            paths.insert(path.clone());
+        }
+        match value {
+            toml::Value::Table(table) if !FREE.contains(&key.as_str()) => keys_written(table, &path, paths),
+            toml::Value::Array(items) => {
+                items
+                    .iter()
+                    .filter_map(|item| item.as_table())
+                    .for_each(|table| keys_written(table, &path, paths));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The paths of all keys in a schema.
+fn keys_in_schema(schema: &serde_json::Value, path: &str, paths: &mut BTreeSet<String>) {
+    for (key, value) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{key}").trim_start_matches('.').to_owned();
+        paths.insert(path.clone());
+        keys_in_schema(value, &path, paths);
+    }
+    keys_in_schema_of(&schema["items"], path, paths);
+    keys_in_schema_of(&schema["additionalProperties"], &format!("{path}.*"), paths);
+    schema["anyOf"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .for_each(|choice| keys_in_schema_of(choice, path, paths));
+}
+
+fn keys_in_schema_of(schema: &serde_json::Value, path: &str, paths: &mut BTreeSet<String>) {
+    if schema.get("properties").is_some() {
+        keys_in_schema(schema, path, paths);
+    }
+}
+
+/// The file below is read whole, so the readers know all its keys; with this, it, they and the schema agree.
+#[test]
+fn the_schema_has_every_key_that_is_read_and_no_other() {
+    let (mut written, mut described) = (BTreeSet::new(), BTreeSet::new());
+    keys_written(&EVERYTHING.parse().unwrap(), "", &mut written);
+    keys_in_schema(&schema(), "", &mut described);
+    assert_eq!(written, described);
+    assert!(written.contains("lanes.*.retry.on_ambiguous") && written.contains("auth.keys.key_file"));
+}
+
+#[test]
+fn every_key_arrives_where_it_belongs() {
+    let config = everything();
+    assert_eq!(config.server.listen.to_string(), "0.0.0.0:9000");
+    assert_eq!((config.server.max_body, config.server.max_connections), (512 << 10, 5));
+    assert_eq!(
+        (config.server.max_wait, config.server.shutdown_grace),
+        (Duration::from_mins(2), Duration::ZERO)
+    );
+    assert_eq!((config.store.url, config.store.ack), (StoreUrl::Memory, Ack::Write));
+    assert_eq!((config.workers.concurrency, config.workers.lease), (3, Duration::from_secs(2)));
+    assert_eq!((config.log.filter.as_str(), config.log.format), ("warn,eclusa=debug", LogFormat::Json));
+    let [app, ops] = config.keys.as_slice() else { panic!("two keys") };
+    assert_eq!((app.name.as_str(), app.role, app.max_priority), ("app", Role::Producer, Level::Normal));
+    assert_eq!(app.secret.reveal(), "hunter2-hunter2-hunter2");
+    assert_eq!(
+        (app.lanes.clone(), app.tenants.clone()),
+        (Some(vec![name("images")]), Some(vec!["gold-*".into()]))
+    );
+    assert_eq!((ops.name.as_str(), ops.role, ops.max_priority), ("ops", Role::Admin, Level::High));
+    assert_eq!((ops.secret.reveal(), &ops.lanes, &ops.tenants), ("0123456789abcdef", &None, &None));
+}
+
+#[test]
+fn every_key_of_a_lane_arrives_where_it_belongs() {
+    let config = everything();
+    let lane = &config.lanes[&name("images")];
+    let chains = lane.chains.as_ref().unwrap();
+    assert_eq!(chains.by, Field::Body("/modelId".into()));
+    assert_eq!(chains.chains["flux.pro"], [name("two"), name("one")]);
+    assert_eq!((lane.types["update"], lane.types["bulk"]), (Level::High, Level::Low));
+    let fields: Vec<_> = lane.validate.iter().map(|(field, _)| field.clone()).collect();
+    let expected = [Field::Query("cpf".into()), Field::Header("x-org".into()), Field::Body("/a".into())];
+    assert_eq!(fields, expected);
+    let cache = lane.cache.clone().unwrap();
+    let key = vec![Part::Tenant, Part::Text("-".into()), Part::Field(Field::Body("/a".into()))];
+    let (ttl, stale_if_error) = (Span::from_secs(1), Span::from_secs(2));
+    assert_eq!(cache, Cache { key: Template { parts: key }, ttl, stale_if_error, max: 3, max_bytes: 4096 });
+    assert_eq!(lane.concurrency, Some(4));
+    assert_eq!(config.lanes[&name("straight")].mode, Mode::Direct);
+}
+
+#[test]
+fn every_key_of_an_upstream_arrives_where_it_belongs() {
+    let config = everything();
+    let upstream = &config.upstreams[&name("one")];
+    assert_eq!(upstream.url.scheme, http::uri::Scheme::HTTPS);
+    assert_eq!(
+        (upstream.timeout, upstream.connect_timeout),
+        (Duration::from_secs(3), Duration::from_secs(1))
+    );
+    let headers: Vec<_> =
+        upstream.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+    assert_eq!(headers, [("authorization", &b"Bearer hunter2"[..]), ("x-price", b"$1")]);
+    assert_eq!(upstream.codes, ExtraCodes { retryable: vec!["418".into()], permanent: vec!["503".into()] });
+    assert_eq!(upstream.max_response, 1000);
+    assert_eq!(upstream.tls.ca.as_deref(), Some(CERTIFICATE.as_bytes()));
+    let (certificate, key) = upstream.tls.client.as_ref().unwrap();
+    assert_eq!((certificate.as_slice(), key.reveal()), (CERTIFICATE.as_bytes(), PRIVATE_KEY));
+}
+
+#[test]
+fn every_rule_reaches_the_engine() {
+    let secs = Span::from_secs;
+    let mut images = LaneSpec::new(name("images"), Chain::new(vec![name("one")]).unwrap());
+    images.capacity = Capacity::new(16, 2_000).unwrap();
+    images.ttl = Some(secs(60));
+    images.fairness = Some(Fairness::new(2, vec![("gold-*".into(), 3)]).unwrap());
+    images.gates.window = Some(WindowSpec::per_minute(10).unwrap());
+    images.gates.bucket = Some(BucketSpec::new(6, 5, secs(3_600)).unwrap());
+    images.gates = images.gates.with_slots("concurrency", 4).unwrap();
+    images.retry = RetryPolicy::new(2, secs(2), secs(3), 50).unwrap().on_ambiguous(OnAmbiguous::Stop);
+    images.dead_letters = Some(DeadLetterSpec::new(secs(86_400), 9).unwrap());
+    images.keep = Keep { span: secs(300), max: 0 };
+    let mut plain = LaneSpec::new(name("plain"), Chain::new(vec![name("two")]).unwrap());
+    (plain.fairness, plain.dead_letters) = (None, None);
+    let straight = LaneSpec::new(name("straight"), Chain::new(vec![name("two")]).unwrap());
+    let mut gates = GateSpecs::default();
+    gates.breaker = Some(BreakerSpec::new(7, secs(8), 2).unwrap());
+    gates.pace = Some(PaceSpec::new(secs(2), secs(1), secs(4)).unwrap());
+    gates.cooldown = Some(CooldownSpec::new(&[secs(1), secs(2)]).unwrap());
+    gates.window = Some(WindowSpec::per_minute(600).unwrap());
+    gates.bucket = Some(BucketSpec::new(20, 10, secs(1)).unwrap());
+    let one = UpstreamSpec::new(name("one"), gates.with_slots("max_concurrent", 6).unwrap());
+    let mut two = UpstreamSpec::new(name("two"), GateSpecs::default());
+    // Without `burst` the bucket holds what `rate` says.
+    two.gates.bucket = Some(BucketSpec::new(40, 40, secs(86_400)).unwrap());
+    same_rules(&everything().spec, &Spec::new(vec![images, straight, plain], vec![one, two]).unwrap());
+}
+
+#[test]
+fn secrets_do_not_show_when_a_configuration_is_printed() {
+    let shown = format!("{:?}", everything());
+    assert!(!shown.contains("hunter2") && !shown.contains("0123456789abcdef"), "{shown}");
+    assert!(!shown.contains("MAA="), "{shown}");
+    assert!(shown.contains("Secret(…)") && shown.contains("Sensitive"), "{shown}");
+}
+
+#[test]
+fn a_file_that_is_not_there_is_said_kindly() {
+    let errors = Config::load(Path::new("nowhere/eclusa.toml"), &|_| None).unwrap_err();
+    let shown = errors.to_string();
+    assert!(shown.starts_with("error: nowhere/eclusa.toml: cannot be read: No such file"), "{shown}");
+    assert!(shown.ends_with("help: `eclusa init` writes one to begin with"), "{shown}");
+    assert_eq!(errors.iter().next().unwrap().place, None);
+}

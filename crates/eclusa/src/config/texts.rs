@@ -1,0 +1,331 @@
+//! What strings of the file may mean.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use eclusa_core::retry::OnAmbiguous;
+use eclusa_core::{Level, Name};
+use http::uri::{PathAndQuery, Uri};
+
+use super::read::{FromText, Kind, Show, Wrong, suggest};
+use super::types::{BaseUrl, Check, LogFormat, Mode, Role, Secret, StoreUrl};
+use crate::store::Ack;
+
+/// Makes an enum readable as one of a few words.
+macro_rules! words {
+    ($type:ty, $what:literal, $help:literal, [$($word:literal => $value:expr),+ $(,)?]) => {
+        impl FromText for $type {
+            const WHAT: &'static str = $what;
+            const HELP: &'static str = $help;
+
+            fn kind() -> Kind {
+                Kind::Words(vec![$($word),+])
+            }
+
+            fn from_text(text: &str) -> Result<Self, Wrong> {
+                match text {
+                    $($word => Ok($value),)+
+                    other => Err(unknown_word(other, $what, &[$($word),+])),
+                }
+            }
+        }
+
+        impl Show for $type {
+            fn show(&self) -> String {
+                let words = [$(($word, $value)),+];
+                let word = words.into_iter().find(|(_, value)| value == self).map(|(word, _)| word);
+                format!("{:?}", word.unwrap_or_default())
+            }
+        }
+    };
+}
+
+words!(Mode, "a mode", "write `\"queue\"` or `\"direct\"`", ["queue" => Mode::Queue, "direct" => Mode::Direct]);
+words!(LogFormat, "a format", "write `\"auto\"`, `\"json\"` or `\"text\"`", [
+    "auto" => LogFormat::Auto, "json" => LogFormat::Json, "text" => LogFormat::Text,
+]);
+words!(Ack, "an acknowledgement", "write `\"fsync\"` or `\"write\"`", ["fsync" => Ack::Fsync, "write" => Ack::Write]);
+words!(Role, "a role", "write `\"producer\"`, `\"viewer\"`, `\"operator\"` or `\"admin\"`", [
+    "producer" => Role::Producer, "viewer" => Role::Viewer, "operator" => Role::Operator, "admin" => Role::Admin,
+]);
+words!(Level, "a priority", "write `\"high\"`, `\"normal\"` or `\"low\"`", [
+    "high" => Level::High, "normal" => Level::Normal, "low" => Level::Low,
+]);
+words!(OnAmbiguous, "a rule", "write `\"retry\"` or `\"stop\"`", [
+    "retry" => OnAmbiguous::Retry, "stop" => OnAmbiguous::Stop,
+]);
+words!(Check, "a check", "write `\"cpf\"`, `\"cnpj\"` or `\"required\"`", [
+    "cpf" => Check::Cpf, "cnpj" => Check::Cnpj, "required" => Check::Required,
+]);
+
+/// `what` comes with its article.
+fn unknown_word(word: &str, what: &str, known: &[&str]) -> Wrong {
+    let choice = format!("use `{}`", known.join("`, `"));
+    let help =
+        suggest(word, known.iter().copied()).map_or(choice.clone(), |close| format!("{close} ({choice})"));
+    Wrong::new(format!("is not {what} that exists"), help)
+}
+
+impl FromText for String {
+    const WHAT: &'static str = "a string";
+    const HELP: &'static str = "write it in quotes";
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        Ok(text.to_owned())
+    }
+}
+
+impl Show for String {
+    fn show(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+impl FromText for Secret {
+    const WHAT: &'static str = "a string";
+    const SECRET: bool = true;
+    const HELP: &'static str = "write it in quotes, such as `\"${API_KEY}\"`";
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        Ok(Self::new(text))
+    }
+}
+
+/// A file, relative to the folder of the configuration.
+#[derive(Debug)]
+pub(super) struct FilePath(pub(super) PathBuf);
+
+impl FromText for FilePath {
+    const WHAT: &'static str = "a path";
+    const HELP: &'static str = "write it in quotes";
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        if text.is_empty() {
+            return Err(Wrong::new("is empty", "name a file"));
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+impl FromText for Name {
+    const WHAT: &'static str = "a name";
+    const HELP: &'static str = "write it in quotes";
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        // The engine's own words would repeat the name, which may come from a variable.
+        Self::new(text)
+            .map_err(|_| Wrong::new("is not a name", "use 1 to 64 letters, digits, `-`, `_` or `.`"))
+    }
+}
+
+impl FromText for SocketAddr {
+    const WHAT: &'static str = "an address";
+    const HELP: &'static str = "write an IP address and a port: \"127.0.0.1:8080\" or \"[::1]:8080\"";
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        let wrong = || Wrong::new("is not an address to listen on", Self::HELP);
+        // What most people mean by it; other names would have to be looked up.
+        let text =
+            text.strip_prefix("localhost:").map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));
+        text.parse().map_err(|_| wrong())
+    }
+}
+
+impl Show for SocketAddr {
+    fn show(&self) -> String {
+        format!("\"{self}\"")
+    }
+}
+
+impl FromText for StoreUrl {
+    const WHAT: &'static str = "a store";
+    const HELP: &'static str = "write \"embedded:./data\" or \"memory:\"";
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        match text.split_once(':') {
+            Some(("embedded", "")) => Err(Wrong::new("names no folder", "write \"embedded:./data\"")),
+            Some(("embedded", path)) => Ok(Self::Embedded(path.into())),
+            Some(("memory", "")) => Ok(Self::Memory),
+            Some((scheme, _)) if scheme.starts_with("redis") || scheme.starts_with("valkey") => {
+                let problem = "names a Redis store, and this version has only `embedded:` and `memory:`";
+                Err(Wrong { hide: true, ..Wrong::new(problem, Self::HELP) })
+            }
+            _ => Err(Wrong {
+                hide: text.contains('@'),
+                ..Wrong::new("is not a store that exists", Self::HELP)
+            }),
+        }
+    }
+}
+
+impl Show for StoreUrl {
+    fn show(&self) -> String {
+        match self {
+            Self::Embedded(path) => format!("\"embedded:{}\"", path.display()),
+            Self::Memory => "\"memory:\"".to_owned(),
+        }
+    }
+}
+
+/// What an upstream speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UpstreamKind {
+    Http,
+}
+
+impl FromText for UpstreamKind {
+    const WHAT: &'static str = "a kind of upstream";
+    const HELP: &'static str = "write `\"http\"`, or leave it out";
+
+    fn kind() -> Kind {
+        Kind::Words(vec!["http"])
+    }
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        match text {
+            "http" => Ok(Self::Http),
+            "smtp" | "ses" => {
+                Err(Wrong::new("is not yet possible: this version speaks only `http`", Self::HELP))
+            }
+            other => Err(unknown_word(other, Self::WHAT, &["http"])),
+        }
+    }
+}
+
+impl Show for UpstreamKind {
+    fn show(&self) -> String {
+        "\"http\"".to_owned()
+    }
+}
+
+impl FromText for BaseUrl {
+    const WHAT: &'static str = "an address";
+    const HELP: &'static str = "write it like \"https://api.example.com/v1\"";
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        let wrong = |problem: &str| Wrong { hide: text.contains('@'), ..Wrong::new(problem, Self::HELP) };
+        let uri: Uri = text.parse().map_err(|_| wrong("is not an address"))?;
+        let parts = uri.into_parts();
+        let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
+            return Err(wrong("is not an `http://` or `https://` address"));
+        };
+        if !matches!(scheme.as_str(), "http" | "https") {
+            return Err(wrong("is not an `http://` or `https://` address"));
+        }
+        if authority.as_str().contains('@') {
+            let help = "send credentials by `headers = { Authorization = \"…\" }`";
+            return Err(Wrong { hide: true, ..Wrong::new("must not contain a user or a password", help) });
+        }
+        let path = parts.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"));
+        if path.query().is_some() || text.contains('#') {
+            return Err(wrong("must end before `?` and `#`: what follows comes with each request"));
+        }
+        let port = &authority.as_str()[authority.host().len()..];
+        if authority.host().is_empty() || (!port.is_empty() && authority.port_u16().is_none()) {
+            return Err(wrong("has no host, or a port that is not one"));
+        }
+        if path.path().split('/').any(|part| matches!(part, "." | "..")) {
+            return Err(wrong("must not contain `.` or `..` as a part of its path"));
+        }
+        Ok(Self { scheme, prefix: path.path().trim_end_matches('/').to_owned(), authority })
+    }
+}
+
+/// A status that an upstream means differently.
+#[derive(Debug)]
+pub(super) struct StatusCode(pub(super) String);
+
+impl FromText for StatusCode {
+    const WHAT: &'static str = "a status";
+    const HELP: &'static str = "write an HTTP status in quotes: \"418\"";
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        match text.parse::<u16>() {
+            Ok(100..=599) if text.len() == 3 => Ok(Self(text.to_owned())),
+            _ => Err(Wrong::new("is not an HTTP status", Self::HELP)),
+        }
+    }
+}
+
+/// `info`, or what `RUST_LOG` would take.
+#[derive(Debug)]
+pub(super) struct LogFilter(pub(super) String);
+
+impl FromText for LogFilter {
+    const WHAT: &'static str = "a level";
+    const HELP: &'static str = "write `\"info\"`, or a filter such as `\"info,eclusa=debug\"`";
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+        // A single word that is no level would count as the name of a module and silence everything else.
+        let lone_word = !text.contains(['=', ',', '[', ':']);
+        if lone_word && !LEVELS.contains(&text) {
+            return Err(unknown_word(text, Self::WHAT, &LEVELS));
+        }
+        match tracing_subscriber::EnvFilter::builder().parse(text) {
+            Ok(_) => Ok(Self(text.to_owned())),
+            Err(_) => Err(Wrong::new("is not a filter for the log", Self::HELP)),
+        }
+    }
+}
+
+impl Show for LogFilter {
+    fn show(&self) -> String {
+        self.0.show()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base_urls_are_taken_apart() {
+        let url = |text| BaseUrl::from_text(text).map(|url| (url.authority.to_string(), url.prefix)).unwrap();
+        assert_eq!(url("https://api.example.com"), ("api.example.com".into(), String::new()));
+        assert_eq!(url("http://[::1]:80/a/b/"), ("[::1]:80".into(), "/a/b".into()));
+        let bad = [
+            "",
+            "api.example.com",
+            "/a",
+            "ftp://a",
+            "https://",
+            "https://a?b=1",
+            "https://a/#b",
+            "https://a:99999",
+            "https://a/../b",
+            "https://u:p@a",
+        ];
+        for text in bad {
+            assert!(BaseUrl::from_text(text).is_err(), "{text}");
+        }
+        assert!(BaseUrl::from_text("https://u:p@a").unwrap_err().hide);
+    }
+
+    #[test]
+    fn stores_this_version_does_not_have_are_told_apart_from_nonsense() {
+        assert_eq!(StoreUrl::from_text("embedded:./data"), Ok(StoreUrl::Embedded("./data".into())));
+        assert_eq!(StoreUrl::from_text("memory:"), Ok(StoreUrl::Memory));
+        for text in ["redis://:pw@h", "rediss://h", "redis+cluster://a,b"] {
+            assert!(StoreUrl::from_text(text).unwrap_err().problem.contains("only `embedded:`"), "{text}");
+        }
+        assert_eq!(StoreUrl::from_text("./data").unwrap_err().problem, "is not a store that exists");
+        assert_eq!(StoreUrl::from_text("embedded:").unwrap_err().problem, "names no folder");
+    }
+
+    #[test]
+    fn a_level_of_the_log_is_not_taken_for_a_module() {
+        assert!(LogFilter::from_text("info").is_ok());
+        assert!(LogFilter::from_text("warn,eclusa=debug").is_ok());
+        assert!(LogFilter::from_text("inof").unwrap_err().help.starts_with("did you mean `info`?"));
+        assert!(LogFilter::from_text("eclusa=loud").is_err());
+    }
+
+    #[test]
+    fn localhost_is_understood_other_names_are_not() {
+        let listen = |text| SocketAddr::from_text(text).map(|addr| addr.to_string());
+        assert_eq!(listen("localhost:80"), Ok("127.0.0.1:80".into()));
+        assert_eq!(listen("[::1]:0"), Ok("[::1]:0".into()));
+        assert!(listen("example.com:80").is_err() && listen(":8080").is_err() && listen("8080").is_err());
+    }
+}

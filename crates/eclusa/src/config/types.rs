@@ -1,0 +1,284 @@
+//! The valid configuration: values that cannot be wrong, so that nothing checks them again.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use eclusa_core::retry::{ExtraCodes, RetryPolicy};
+use eclusa_core::{Level, Name, Span, Spec};
+
+use crate::store::Ack;
+
+/// Everything `eclusa serve` needs to know.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// `[server]`.
+    pub server: Server,
+    /// `[store]`.
+    pub store: StoreConfig,
+    /// `[workers]`.
+    pub workers: Workers,
+    /// `[log]`.
+    pub log: Log,
+    /// `[[auth.keys]]`; none on loopback means that everybody may do everything.
+    pub keys: Vec<Key>,
+    /// `[lanes.*]`: what the program itself must know of a lane.
+    pub lanes: BTreeMap<Name, Lane>,
+    /// `[upstreams.*]`: what the program itself must know of an upstream.
+    pub upstreams: BTreeMap<Name, Upstream>,
+    /// The rules for the engine, of the same lanes and upstreams.
+    pub spec: Spec,
+}
+
+/// How requests come in.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// Where to listen; port 0 picks a free one.
+    pub listen: SocketAddr,
+    /// The largest request body.
+    pub max_body: usize,
+    /// The longest `Prefer: wait` and `?timeout=`.
+    pub max_wait: Duration,
+    /// Connections served at the same time.
+    pub max_connections: usize,
+    /// How long running jobs may take to finish when the process is asked to stop.
+    pub shutdown_grace: Duration,
+}
+
+/// Where the state lives.
+#[derive(Debug, Clone)]
+pub struct StoreConfig {
+    /// `embedded:./data` or `memory:`.
+    pub url: StoreUrl,
+    /// What "accepted" means.
+    pub ack: Ack,
+}
+
+/// An address of a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreUrl {
+    /// In files below this directory.
+    Embedded(PathBuf),
+    /// Nowhere: gone when the process ends.
+    Memory,
+}
+
+/// How jobs are run.
+#[derive(Debug, Clone)]
+pub struct Workers {
+    /// Jobs that this process runs at the same time, over all lanes.
+    pub concurrency: usize,
+    /// How long a job stays with a worker that no longer answers.
+    pub lease: Duration,
+}
+
+/// How the log is written.
+#[derive(Debug, Clone)]
+pub struct Log {
+    /// What is written: `info`, or a filter such as `eclusa=debug`.
+    pub filter: String,
+    /// How it looks.
+    pub format: LogFormat,
+}
+
+/// How a line of the log looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people on a terminal, JSON elsewhere.
+    Auto,
+    /// One JSON object a line.
+    Json,
+    /// For people.
+    Text,
+}
+
+/// A key that lets its holder in.
+#[derive(Debug, Clone)]
+pub struct Key {
+    /// Whose it is; appears in the log.
+    pub name: String,
+    /// What it may do.
+    pub role: Role,
+    /// The key itself.
+    pub secret: Secret,
+    /// Only these lanes, if any are named.
+    pub lanes: Option<Vec<Name>>,
+    /// Only these tenants, if any are named; `*` stands for anything.
+    pub tenants: Option<Vec<String>>,
+    /// No more urgent than this.
+    pub max_priority: Level,
+}
+
+/// What a key may do; each role may do what those before it may, but a viewer may not enqueue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Enqueue, and look at what was enqueued.
+    Producer,
+    /// Look at everything, change nothing.
+    Viewer,
+    /// Also pause, cancel, replay, reset.
+    Operator,
+    /// Everything.
+    Admin,
+}
+
+/// A text that is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Hides `text`.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself, for the one place that needs it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// What the program must know of a lane.
+#[derive(Debug, Clone)]
+pub struct Lane {
+    /// Whether jobs queue or callers wait on the connection.
+    pub mode: Mode,
+    /// The upstreams in order.
+    pub chain: Vec<Name>,
+    /// Other chains, picked by a value of the job.
+    pub chains: Option<Chains>,
+    /// The priority of a job by its `type`.
+    pub types: BTreeMap<String, Level>,
+    /// What a job must contain; where fields are named, no others are accepted.
+    pub validate: Vec<(Field, Check)>,
+    /// Which answers are used again.
+    pub cache: Option<Cache>,
+    /// When to try again.
+    pub retry: RetryPolicy,
+    /// Jobs of this lane that this process runs at the same time.
+    pub concurrency: Option<u32>,
+}
+
+/// Which answers of a lane are used again, and how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cache {
+    /// What makes two jobs ask for the same thing.
+    pub key: Template,
+    /// How long an answer is as good as a new one.
+    pub ttl: Span,
+    /// How long after that it still serves when the upstream fails.
+    pub stale_if_error: Span,
+    /// Answers kept at most.
+    pub max: u64,
+    /// Bytes of answers kept at most.
+    pub max_bytes: u64,
+}
+
+/// Whether jobs queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Durable, in turn, by workers.
+    Queue,
+    /// At once or not at all, while the caller waits.
+    Direct,
+}
+
+/// `chains` with `chain_by`.
+#[derive(Debug, Clone)]
+pub struct Chains {
+    /// Where the value is.
+    pub by: Field,
+    /// The chain for each value; others take the lane's own.
+    pub chains: BTreeMap<String, Vec<Name>>,
+}
+
+/// A place in a request.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Field {
+    /// `query.cpf`, `query:cpf`.
+    Query(String),
+    /// `header.x-id`, `header:X-Id`; in lower case.
+    Header(String),
+    /// `body./pointer`, `body:/pointer` into JSON.
+    Body(String),
+}
+
+/// What a value must look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Check {
+    /// A Brazilian CPF: eleven digits with right check digits.
+    Cpf,
+    /// A Brazilian CNPJ, also of the new kind with letters.
+    Cnpj,
+    /// Anything that is there and not empty.
+    Required,
+}
+
+/// A text with fields in it: `{query.cpf}`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    /// In order.
+    pub parts: Vec<Part>,
+}
+
+/// A part of a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// As it stands.
+    Text(String),
+    /// The value of a field.
+    Field(Field),
+    /// `{tenant}`.
+    Tenant,
+    /// `{method}`.
+    Method,
+    /// `{path}`.
+    Path,
+}
+
+/// What the program must know of an upstream.
+#[derive(Debug, Clone)]
+pub struct Upstream {
+    /// Where requests go: scheme, host, port and a path prefix.
+    pub url: BaseUrl,
+    /// From the first byte sent to the last received.
+    pub timeout: Duration,
+    /// Until a connection is there.
+    pub connect_timeout: Duration,
+    /// Sent with every request, in place of the caller's.
+    pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
+    /// Codes that this upstream means differently.
+    pub codes: ExtraCodes,
+    /// The largest answer.
+    pub max_response: usize,
+    /// Certificates, where the usual ones do not do.
+    pub tls: Tls,
+}
+
+/// Certificates for an upstream, read and checked.
+#[derive(Debug, Clone, Default)]
+pub struct Tls {
+    /// `ca_file`: trusted besides the public ones, PEM.
+    pub ca: Option<Vec<u8>>,
+    /// `cert_file` and `key_file`: shown to the upstream, PEM.
+    pub client: Option<(Vec<u8>, Secret)>,
+}
+
+/// A checked `http://` or `https://` address without query, fragment or user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaseUrl {
+    /// `http` or `https`.
+    pub scheme: http::uri::Scheme,
+    /// Host and port.
+    pub authority: http::uri::Authority,
+    /// Without a `/` at the end; may be empty.
+    pub prefix: String,
+}

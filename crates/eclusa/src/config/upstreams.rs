@@ -1,0 +1,187 @@
+//! `[upstreams.NAME]`.
+
+use std::num::NonZeroU32;
+
+use eclusa_core::gate::{BreakerSpec, CooldownSpec, PaceSpec};
+use eclusa_core::retry::ExtraCodes;
+use eclusa_core::{Name, Span, UpstreamSpec};
+use http::{HeaderName, HeaderValue};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::gates::gates;
+use super::read::{At, Entries, Table};
+use super::server::{MAX_BODY, body_size};
+use super::texts::{StatusCode, UpstreamKind};
+use super::types::{BaseUrl, Secret, Tls, Upstream};
+use super::units::{PositiveSpan, Size, duration};
+
+const DEFAULT_FAILURES: NonZeroU32 = NonZeroU32::new(5).unwrap();
+
+/// Headers that belong to a connection or to its message: the program writes them itself.
+const OWN_HEADERS: [&str; 9] = [
+    "connection",
+    "content-length",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "expect",
+];
+
+pub(super) fn upstream(name: &Name, t: &mut Table<'_>) -> Option<(Upstream, UpstreamSpec)> {
+    t.hide_unknown();
+    t.or("kind", UpstreamKind::Http, "What it speaks; so far only `http`.");
+    let url: Option<BaseUrl> = t.need(
+        "url",
+        "\"https://api.example.com\"",
+        "Where requests go: `http://` or `https://`, host, port and the beginning of the path.",
+    );
+    let timeout = t.or(
+        "timeout",
+        PositiveSpan(Span::from_secs(30)),
+        "How long a call may take, from the first byte sent to the last received.",
+    );
+    let connect_timeout = t.or(
+        "connect_timeout",
+        PositiveSpan(Span::from_secs(5)),
+        "How long a connection may take to be there.",
+    );
+    let headers = headers(t);
+    let breaker =
+        t.table("breaker", "Opens after failures in a row and lets nothing through for a while.", breaker);
+    let pace = t.table("pace", "One start per interval, which adapts to how the upstream takes it.", pace);
+    let cooldown: Option<Vec<PositiveSpan>> = t.get(
+        "cooldown",
+        "Rests after the first, second, … error in a row; the last serves for all that follow.",
+    );
+    let cooldown = cooldown.and_then(|ladder| {
+        let ladder: Vec<Span> = ladder.into_iter().map(|rest| rest.0).collect();
+        t.rule(CooldownSpec::new(&ladder))
+    });
+    let mut gates = gates(t, "max_concurrent", "Calls at the same time, over all workers.");
+    let codes = codes(t);
+    let max_response = body_size(t, "max_response", Size(MAX_BODY), "The largest answer; at most 8128KiB.");
+    let tls = t.table("tls", "Certificates, where the usual ones do not do.", tls).unwrap_or_default();
+    if t.has("tls") && url.as_ref().is_some_and(|url| url.scheme == http::uri::Scheme::HTTP) {
+        t.misplaced("tls", "is of no use with an `http://` address", "write `https://`, or remove `tls`");
+    }
+    let (timeout, connect_timeout) = (duration(timeout.0), duration(connect_timeout.0));
+    let upstream = Upstream { url: url?, timeout, connect_timeout, headers, codes, max_response, tls };
+    (gates.breaker, gates.pace, gates.cooldown) = (breaker.flatten(), pace.flatten(), cooldown);
+    Some((upstream, UpstreamSpec::new(name.clone(), gates)))
+}
+
+fn headers(t: &mut Table<'_>) -> Vec<(HeaderName, HeaderValue)> {
+    let doc = "Sent with every request in place of the caller's, such as `{ Authorization = \"Bearer ${TOKEN}\" }`. \
+               Values are never shown.";
+    let entries: Option<Entries<At<Secret>>> = t.get("headers", doc);
+    let mut headers: Vec<(HeaderName, HeaderValue)> = Vec::new();
+    for (name, value) in entries.into_iter().flat_map(Entries::all) {
+        let ctx = t.context();
+        let Ok(header) = HeaderName::try_from(&name.value) else {
+            ctx.wrong(&name.place, "is not the name of a header", "use letters, digits and `-`");
+            continue;
+        };
+        if OWN_HEADERS.contains(&header.as_str()) {
+            ctx.wrong(&name.place, "is a header that Eclusa writes itself", "remove it");
+        }
+        if headers.iter().any(|(before, _)| *before == header) {
+            ctx.wrong(&name.place, "is given twice", "names of headers are the same in capitals");
+        }
+        let Some(value) = value else { continue };
+        match HeaderValue::from_str(value.value.reveal()) {
+            Ok(mut value) => {
+                value.set_sensitive(true);
+                headers.push((header, value));
+            }
+            Err(_) => ctx.wrong(
+                &value.place,
+                "cannot be sent in a header",
+                "remove line breaks and control characters",
+            ),
+        }
+    }
+    headers
+}
+
+fn breaker(t: &mut Table<'_>) -> Option<BreakerSpec> {
+    let failures = t.or("failures", DEFAULT_FAILURES, "Failures in a row that open it.");
+    let open_for = t.or("open_for", PositiveSpan(Span::from_secs(30)), "How long it stays open.");
+    let probes = t.or("probes", NonZeroU32::MIN, "Calls that then try whether it may close.");
+    t.rule(BreakerSpec::new(failures.get(), open_for.0, probes.get()))
+}
+
+fn pace(t: &mut Table<'_>) -> Option<PaceSpec> {
+    let initial = t.or("initial", PositiveSpan(Span::from_secs(1)), "The interval at the start.").0;
+    let min = t.or("min", PositiveSpan(Span::from_millis(50)), "The shortest interval.").0;
+    let max = t.or("max", PositiveSpan(Span::from_secs(60)), "The longest interval.").0;
+    if max < min {
+        let key = if t.has("max") { "max" } else { "min" };
+        t.wrong(key, "leaves `max` below `min`", "`min` is the shortest interval, `max` the longest");
+        return None;
+    }
+    if !(min..=max).contains(&initial) {
+        let key = ["initial", "min", "max"].into_iter().find(|key| t.has(key)).unwrap_or("initial");
+        t.wrong(key, "leaves `initial` outside of `min` and `max`", "begin with an interval between the two");
+        return None;
+    }
+    t.rule(PaceSpec::new(initial, min, max))
+}
+
+fn codes(t: &mut Table<'_>) -> ExtraCodes {
+    let retryable: Option<Vec<At<StatusCode>>> =
+        t.get("retryable", "Statuses to try again, besides the usual ones.");
+    let permanent: Option<Vec<At<StatusCode>>> =
+        t.get("permanent", "Statuses not to try again, although they usually are.");
+    let (retryable, permanent) = (retryable.unwrap_or_default(), permanent.unwrap_or_default());
+    for code in permanent.iter().filter(|code| retryable.iter().any(|other| other.value.0 == code.value.0)) {
+        t.context().wrong(
+            &code.place,
+            "names a status that is `retryable` too",
+            "keep it in one of the lists",
+        );
+    }
+    let plain = |codes: Vec<At<StatusCode>>| codes.into_iter().map(|code| code.value.0).collect();
+    ExtraCodes { retryable: plain(retryable), permanent: plain(permanent) }
+}
+
+fn tls(t: &mut Table<'_>) -> Tls {
+    let cert =
+        t.file("cert_file", "Shown to the upstream: a PEM file with the certificate and those it rests on.");
+    let key = t.file("key_file", "The private key of `cert_file`, PEM.");
+    let ca = t.file("ca_file", "Trusted besides the public ones: a PEM file with certificates.");
+    match (t.has("cert_file"), t.has("key_file")) {
+        (true, false) => {
+            t.misplaced("cert_file", "needs `key_file` beside it", "add `key_file = \"client.key\"`");
+        }
+        (false, true) => {
+            t.misplaced("key_file", "needs `cert_file` beside it", "add `cert_file = \"client.pem\"`");
+        }
+        _ => {}
+    }
+    let has_certificates = |pem: &Vec<u8>| {
+        let mut certificates = CertificateDer::pem_slice_iter(pem).peekable();
+        certificates.peek().is_some() && certificates.all(|certificate| certificate.is_ok())
+    };
+    for (name, pem) in [("cert_file", &cert), ("ca_file", &ca)] {
+        if pem.as_ref().is_some_and(|pem| !has_certificates(pem)) {
+            t.wrong(
+                name,
+                "names a file without certificates in PEM",
+                "it holds `-----BEGIN CERTIFICATE-----`",
+            );
+        }
+    }
+    let key = key.and_then(|pem| {
+        let text = PrivateKeyDer::from_pem_slice(&pem).ok().and_then(|_| String::from_utf8(pem).ok());
+        if text.is_none() {
+            let help = "it holds `-----BEGIN PRIVATE KEY-----`";
+            t.wrong("key_file", "names a file without a private key in PEM", help);
+        }
+        text.map(Secret::new)
+    });
+    Tls { ca, client: cert.zip(key) }
+}
