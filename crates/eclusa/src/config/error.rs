@@ -6,10 +6,10 @@ use std::ops::Range;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
 /// Everything that is wrong with a file, in the order of the file.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ConfigErrors {
     file: String,
-    /// With its secrets hidden, so that no error can show one.
+    /// With stars in place of its secrets.
     text: String,
     errors: Vec<ConfigError>,
 }
@@ -113,9 +113,44 @@ pub(super) fn bad_syntax(error: &toml::de::Error) -> Mistake {
     Mistake { span: error.span().unwrap_or(0..0), problem, help: help.into() }
 }
 
+/// What may be a secret in the line around `at`, of which nobody knows what is a key and what is a value: all that
+/// stands in quotes, and whatever else is as long as a key.
+pub(super) fn doubtful(text: &str, at: usize) -> Vec<Range<usize>> {
+    const LONG: usize = 12;
+    let start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+    let end = text[at..].find('\n').map_or(text.len(), |newline| at + newline);
+    let mut found = Vec::new();
+    let (mut open, mut from) = (None, start);
+    for (offset, c) in text[start..end].char_indices() {
+        let here = start + offset;
+        let ends = match open {
+            Some(quote) => c == quote,
+            None => c.is_whitespace() || matches!(c, '"' | '\'' | '=' | ',' | '{' | '}' | '[' | ']'),
+        };
+        if ends {
+            if open.is_some() || here - from >= LONG {
+                found.push(from..here);
+            }
+            open = if open.is_none() && matches!(c, '"' | '\'') { Some(c) } else { None };
+            from = here + c.len_utf8();
+        }
+    }
+    if open.is_some() || end - from >= LONG {
+        found.push(from..end);
+    }
+    found
+}
+
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.render(false))
+    }
+}
+
+/// As for people: the text of the file, of which not every secret may be known, is not printed whole.
+impl fmt::Debug for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -136,8 +171,8 @@ fn hide(text: &str, secrets: &[Range<usize>]) -> String {
         let secret = secrets.iter().any(|span| span.contains(&at));
         in_variable = match c {
             '$' => text[at..].starts_with("${"),
-            '}' | ':' => false,
-            _ => in_variable && secret,
+            '{' | '_' => in_variable,
+            _ => in_variable && c.is_ascii_alphanumeric(),
         };
         if !secret || in_variable || matches!(c, '"' | '\'' | '}' | '\r' | '\n') {
             shown.push(c);

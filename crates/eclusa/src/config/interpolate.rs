@@ -1,5 +1,7 @@
 //! `${VAR}` inside strings. Done after parsing, so that a variable's value can never become syntax.
 
+use std::collections::BTreeSet;
+
 /// A string with its variables replaced.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Interpolated {
@@ -58,8 +60,8 @@ pub(super) fn interpolate(
     if faults.is_empty() { Ok(Interpolated { text: done, whole }) } else { Err(faults) }
 }
 
-/// The names of the variables in `text`.
-pub(super) fn variables(text: &str) -> Vec<String> {
+/// The names of the variables in `text`, each once.
+pub(super) fn variables(text: &str) -> BTreeSet<String> {
     let name = |piece| match piece {
         Ok(Piece::Variable(variable)) => Some(variable.name.to_owned()),
         _ => None,
@@ -201,6 +203,6 @@ mod tests {
 
     #[test]
     fn the_names_of_variables_are_known() {
-        assert_eq!(variables("${A}x${B:-1}$${C}${D"), ["A", "B"]);
+        assert_eq!(variables("${B:-1}x${A}${B}$${C}${D"), ["A", "B"].map(String::from).into());
     }
 }

@@ -143,8 +143,12 @@ fn retry(t: &mut Table<'_>) -> RetryPolicy {
         "What to do when a request was sent and no answer came: `retry`, or `stop` where doing it twice is worse.",
     );
     if cap < base {
-        let key = if t.has("cap") { "cap" } else { "base" };
-        t.wrong(key, "leaves `cap` below `base`", "`base` is the first wait, `cap` the longest");
+        let (key, problem) = if t.has("cap") {
+            ("cap", "must not be below `base`")
+        } else {
+            ("base", "must not be above `cap`")
+        };
+        t.wrong(key, problem, "`base` is the first wait, `cap` the longest");
         return default;
     }
     let policy = RetryPolicy::new(attempts.get(), base, cap, jitter.0);

@@ -64,10 +64,11 @@ impl Config {
         let mut root = Table::root(&ctx, document.get_ref());
         let config = config(&mut root);
         root.close();
-        let (mut mistakes, secrets) = ctx.finish();
+        let (mut mistakes, mut secrets) = ctx.finish();
         if !syntax.is_empty() {
-            // What was read from broken text says little; but its secrets are known now.
+            // What was read from broken text says little; but most of its secrets are known now.
             mistakes = syntax.iter().map(error::bad_syntax).collect();
+            secrets.extend(mistakes.iter().flat_map(|mistake| error::doubtful(text, mistake.span.start)));
         }
         match config {
             Some(config) if mistakes.is_empty() => Ok(config),

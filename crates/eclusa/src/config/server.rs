@@ -103,7 +103,6 @@ pub(super) struct ReadKey {
 }
 
 pub(super) fn key(t: &mut Table<'_>, lanes: &[String]) -> ReadKey {
-    t.hide_unknown();
     let name: Option<At<String>> = t.need("name", "\"app\"", "Whose key it is; appears in the log.");
     let role: Option<Role> = t.need("role", "\"producer\"", "What it may do.");
     let text: Option<Secret> =

@@ -1,6 +1,8 @@
 //! Whole files: what they mean, and what is said about the wrong ones.
 
 mod mistakes;
+mod refused;
+mod secrets;
 mod valid;
 
 use super::{Config, ConfigErrors};

@@ -203,7 +203,9 @@ impl FromText for BaseUrl {
     const HELP: &'static str = "write it like \"https://api.example.com/v1\"";
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
-        let wrong = |problem: &str| Wrong { hide: text.contains('@'), ..Wrong::new(problem, Self::HELP) };
+        // A password, a token in a query.
+        let hide = text.contains(['@', '?']);
+        let wrong = |problem: &str| Wrong { hide, ..Wrong::new(problem, Self::HELP) };
         let uri: Uri = text.parse().map_err(|_| wrong("is not an address"))?;
         let parts = uri.into_parts();
         let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
@@ -222,7 +224,7 @@ impl FromText for BaseUrl {
         }
         let port = &authority.as_str()[authority.host().len()..];
         if authority.host().is_empty() || (!port.is_empty() && authority.port_u16().is_none()) {
-            return Err(wrong("has no host, or a port that is not one"));
+            return Err(Wrong { hide: true, ..wrong("has no host, or a port that is not one") });
         }
         if path.path().split('/').any(|part| matches!(part, "." | "..")) {
             return Err(wrong("must not contain `.` or `..` as a part of its path"));

@@ -32,7 +32,6 @@ const OWN_HEADERS: [&str; 9] = [
 ];
 
 pub(super) fn upstream(name: &Name, t: &mut Table<'_>) -> Option<(Upstream, UpstreamSpec)> {
-    t.hide_unknown();
     t.or("kind", UpstreamKind::Http, "What it speaks; so far only `http`.");
     let url: Option<BaseUrl> = t.need(
         "url",
@@ -119,8 +118,12 @@ fn pace(t: &mut Table<'_>) -> Option<PaceSpec> {
     let min = t.or("min", PositiveSpan(Span::from_millis(50)), "The shortest interval.").0;
     let max = t.or("max", PositiveSpan(Span::from_secs(60)), "The longest interval.").0;
     if max < min {
-        let key = if t.has("max") { "max" } else { "min" };
-        t.wrong(key, "leaves `max` below `min`", "`min` is the shortest interval, `max` the longest");
+        let (key, problem) = if t.has("max") {
+            ("max", "must not be below `min`")
+        } else {
+            ("min", "must not be above `max`")
+        };
+        t.wrong(key, problem, "`min` is the shortest interval, `max` the longest");
         return None;
     }
     if !(min..=max).contains(&initial) {

@@ -1,6 +1,7 @@
 //! What all tables of one file share, and values before they mean anything.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -41,9 +42,11 @@ impl<'a> Context<'a> {
 
     /// Notes that the value at `place` is wrong. Names the variables it came from, never the value.
     pub(in super::super) fn wrong(&self, place: &Place, problem: &str, help: &str) {
-        let origin = match place.variables.as_slice() {
-            [] => String::new(),
-            names => format!(" (it comes from `{}`)", names.join("`, `")),
+        let names: Vec<&str> = place.variables.iter().map(String::as_str).collect();
+        let origin = if names.is_empty() {
+            String::new()
+        } else {
+            format!(" (it comes from `{}`)", names.join("`, `"))
         };
         self.note(place.span.clone(), format!("`{}` {problem}{origin}", place.path), help.to_owned());
     }
@@ -53,12 +56,13 @@ impl<'a> Context<'a> {
         self.mistakes.borrow_mut().push(Mistake { span, problem, help });
     }
 
-    /// Keeps every value in `value` out of all errors.
-    pub(super) fn hide(&self, value: &Spanned<DeValue<'_>>) {
+    /// Keeps every value in `value` out of all errors; numbers and booleans too if `all`.
+    pub(super) fn hide(&self, value: &Spanned<DeValue<'_>>, all: bool) {
         match value.get_ref() {
-            DeValue::Array(items) => items.iter().for_each(|item| self.hide(item)),
-            DeValue::Table(table) => table.iter().for_each(|(_, item)| self.hide(item)),
-            _ => self.secrets.borrow_mut().push(value.span()),
+            DeValue::Array(items) => items.iter().for_each(|item| self.hide(item, all)),
+            DeValue::Table(table) => table.iter().for_each(|(_, item)| self.hide(item, all)),
+            other if all || other.is_str() => self.secrets.borrow_mut().push(value.span()),
+            _ => {}
         }
     }
 
@@ -96,7 +100,7 @@ pub(in super::super) struct Place {
     /// Its full name, such as `lanes.score.ttl`.
     pub(super) path: String,
     /// What it is made from.
-    pub(super) variables: Vec<String>,
+    pub(super) variables: BTreeSet<String>,
 }
 
 /// A value and where it stands.

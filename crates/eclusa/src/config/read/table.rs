@@ -1,5 +1,7 @@
 //! A table that is asked for its keys.
 
+use std::collections::BTreeSet;
+
 use eclusa_core::{Name, SpecError};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -14,7 +16,6 @@ pub(in super::super) struct Table<'a> {
     place: Place,
     /// The keys asked for so far.
     docs: Vec<KeyDoc>,
-    hides_unknown: bool,
 }
 
 /// `false`, a table, or nothing.
@@ -27,8 +28,8 @@ pub(in super::super) enum Switch<T> {
 impl<'a> Table<'a> {
     /// The whole file.
     pub(in super::super) fn root(ctx: &'a Context<'a>, entries: &'a DeTable<'a>) -> Self {
-        let place = Place { span: 0..0, path: String::new(), variables: Vec::new() };
-        Self { ctx, entries: Some(entries), place, docs: Vec::new(), hides_unknown: false }
+        let place = Place { span: 0..0, path: String::new(), variables: BTreeSet::new() };
+        Self { ctx, entries: Some(entries), place, docs: Vec::new() }
     }
 
     /// What all tables of the file share.
@@ -150,7 +151,7 @@ impl<'a> Table<'a> {
             self.raw(key).and_then(|raw| raw.table()).into_iter().flat_map(|table| entries(table))
         {
             let raw = Raw::new(self.ctx, raw, join(&join(&self.place.path, key), name.get_ref()));
-            let place = Place { span: name.span(), path: raw.place.path.clone(), variables: Vec::new() };
+            let place = Place { span: name.span(), path: raw.place.path.clone(), variables: BTreeSet::new() };
             let Some(table) = raw.table() else { continue };
             let valid = Name::from_text(name.get_ref());
             if let Err(wrong) = &valid {
@@ -217,7 +218,7 @@ impl<'a> Table<'a> {
     pub(in super::super) fn misplaced(&self, key: &str, problem: &str, help: &str) {
         let entry = self.entries.and_then(|entries| entries.get_key_value(key));
         let span = entry.map_or(self.place.span.clone(), |(key, _)| key.span());
-        let place = Place { span, path: join(&self.place.path, key), variables: Vec::new() };
+        let place = Place { span, path: join(&self.place.path, key), variables: BTreeSet::new() };
         self.ctx.wrong(&place, problem, help);
     }
 
@@ -230,11 +231,6 @@ impl<'a> Table<'a> {
         .ok()
     }
 
-    /// Keeps the values of unknown keys out of errors: they may be misspelt secrets.
-    pub(in super::super) fn hide_unknown(&mut self) {
-        self.hides_unknown = true;
-    }
-
     /// Notes what nobody asked for, and tells what was asked for.
     pub(in super::super) fn close(self) -> Vec<KeyDoc> {
         for (key, value) in self.entries.into_iter().flat_map(|table| entries(table)) {
@@ -242,9 +238,8 @@ impl<'a> Table<'a> {
             if self.docs.iter().any(|known| known.name == name) {
                 continue;
             }
-            if self.hides_unknown {
-                self.ctx.hide(value);
-            }
+            // A misspelt or misplaced key may be that of a secret.
+            self.ctx.hide(value, false);
             let known = self.docs.iter().map(|known| known.name);
             let within = match self.place.path.as_str() {
                 "" => String::new(),
@@ -258,7 +253,7 @@ impl<'a> Table<'a> {
     }
 
     fn of(ctx: &'a Context<'a>, entries: Option<&'a DeTable<'a>>, place: Place) -> Self {
-        Self { ctx, entries, place, docs: Vec::new(), hides_unknown: false }
+        Self { ctx, entries, place, docs: Vec::new() }
     }
 
     fn run<T>(mut self, read: impl FnOnce(&mut Self) -> T) -> (T, Vec<KeyDoc>) {
@@ -280,7 +275,7 @@ impl<'a> Table<'a> {
     fn read<T: Value>(&self, key: &str) -> Option<T> {
         let raw = self.raw(key)?;
         if T::SECRET {
-            self.ctx.hide(raw.value);
+            self.ctx.hide(raw.value, true);
         }
         T::read(raw)
     }

@@ -1,5 +1,6 @@
 //! What values mean, one type at a time.
 
+use std::collections::BTreeSet;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 
 use toml::Spanned;
@@ -72,7 +73,7 @@ impl<T: FromText> Value for T {
             Err(wrong) => wrong,
         };
         if wrong.hide {
-            raw.ctx.hide(raw.value);
+            raw.ctx.hide(raw.value, true);
         }
         raw.wrong(&wrong.problem, &wrong.help);
         None
@@ -142,7 +143,7 @@ impl<T: Value> Value for Entries<T> {
     fn read(raw: Raw<'_>) -> Option<Self> {
         let read = |(key, value): (&Spanned<toml::de::DeString<'_>>, _)| {
             let path = join(&raw.place.path, key.get_ref());
-            let place = Place { span: key.span(), path: path.clone(), variables: Vec::new() };
+            let place = Place { span: key.span(), path: path.clone(), variables: BTreeSet::new() };
             let value = T::read(Raw::new(raw.ctx, value, path));
             (At { value: key.get_ref().to_string(), place }, value)
         };

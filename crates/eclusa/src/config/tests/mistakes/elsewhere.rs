@@ -1,0 +1,292 @@
+//! Mistakes in the rest of the file.
+
+use super::said;
+
+#[test]
+fn the_score_proxy_asks_for_its_address() {
+    said(
+        include_str!("../../../../../../examples/score-proxy.toml"),
+        r#"
+error: `upstreams.bureau.url` needs the environment variable `UPSTREAM_URL`, which is not set: set the bureau's address
+  --> eclusa.toml:25:8
+   |
+25 | url = "${UPSTREAM_URL:?set the bureau's address}"
+   |        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+   |
+   = help: set `UPSTREAM_URL` before you start eclusa
+"#,
+    );
+}
+
+#[test]
+fn a_key_like_no_other() {
+    said(
+        r#"
+[upstreams.api]
+url = "https://api.example.com"
+[store]
+where = "here"
+"#,
+        r#"
+error: unknown key `where` in `store`
+ --> eclusa.toml:4:1
+  |
+4 | where = "****"
+  | ^^^^^
+  |
+  = help: known here are `url`, `ack`
+"#,
+    );
+}
+
+#[test]
+fn a_variable_that_is_not_set() {
+    said(
+        r#"
+[upstreams.api]
+url = "https://${HOST}/${PATH_PREFIX}"
+"#,
+        r#"
+error: `upstreams.api.url` needs the environment variable `HOST`, which is not set
+ --> eclusa.toml:2:16
+  |
+2 | url = "https://${HOST}/${PATH_PREFIX}"
+  |                ^^^^^^^
+  |
+  = help: set `HOST`, or give a default: `${HOST:-…}`
+
+error: `upstreams.api.url` needs the environment variable `PATH_PREFIX`, which is not set
+ --> eclusa.toml:2:24
+  |
+2 | url = "https://${HOST}/${PATH_PREFIX}"
+  |                        ^^^^^^^^^^^^^^
+  |
+  = help: set `PATH_PREFIX`, or give a default: `${PATH_PREFIX:-…}`
+"#,
+    );
+}
+
+#[test]
+fn a_store_of_another_version() {
+    said(
+        r#"
+[store]
+url = "redis://:hunter2@localhost:6379"
+"#,
+        r#"
+error: `store.url` names a Redis store, and this version has only `embedded:` and `memory:`
+ --> eclusa.toml:2:7
+  |
+2 | url = "*******************************"
+  |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  |
+  = help: write "embedded:./data" or "memory:"
+"#,
+    );
+}
+
+#[test]
+fn a_kind_of_upstream_that_is_not_there_yet() {
+    said(
+        r#"
+[upstreams.mail]
+kind = "smtp"
+url = "https://mail.example.com"
+"#,
+        r#"
+error: `upstreams.mail.kind` is not yet possible: this version speaks only `http`
+ --> eclusa.toml:2:8
+  |
+2 | kind = "smtp"
+  |        ^^^^^^
+  |
+  = help: write `"http"`, or leave it out
+"#,
+    );
+}
+
+#[test]
+fn an_open_door() {
+    said(
+        r#"
+[server]
+listen = "0.0.0.0:8080"
+"#,
+        r#"
+error: `server.listen` can be reached from other machines, and there are no keys
+ --> eclusa.toml:2:10
+  |
+2 | listen = "0.0.0.0:8080"
+  |          ^^^^^^^^^^^^^^
+  |
+  = help: add `[[auth.keys]]` with `name`, `role` and `key`, or listen on 127.0.0.1
+"#,
+    );
+}
+
+#[test]
+fn a_key_that_is_too_short_is_not_shown() {
+    said(
+        r#"
+[[auth.keys]]
+name = "app"
+role = "productor"
+key = "hunter2"
+"#,
+        r#"
+error: `auth.keys.role` is not a role that exists
+ --> eclusa.toml:3:8
+  |
+3 | role = "productor"
+  |        ^^^^^^^^^^^
+  |
+  = help: did you mean `producer`? (use `producer`, `viewer`, `operator`, `admin`)
+
+error: `auth.keys.key` is too short to be safe
+ --> eclusa.toml:4:7
+  |
+4 | key = "*******"
+  |       ^^^^^^^^^
+  |
+  = help: use at least 16 characters, such as `openssl rand -hex 16` prints
+"#,
+    );
+}
+
+#[test]
+fn a_misspelt_secret_is_not_shown() {
+    said(
+        r#"
+[upstreams.api]
+url = "https://api.example.com"
+hedaers = { Authorization = "Bearer hunter2" }
+"#,
+        r#"
+error: unknown key `hedaers` in `upstreams.api`
+ --> eclusa.toml:3:1
+  |
+3 | hedaers = { Authorization = "**************" }
+  | ^^^^^^^
+  |
+  = help: did you mean `headers`?
+"#,
+    );
+}
+
+#[test]
+fn a_table_that_is_not_closed() {
+    said(
+        r#"
+[server
+listen = "127.0.0.1:8080"
+"#,
+        r"
+error: this is not TOML: unclosed table, expected `]`
+ --> eclusa.toml:1:8
+  |
+1 | [server
+  |        ^
+  |
+  = help: a line is `key = value` or `[table]`; strings stand in quotes
+",
+    );
+}
+
+#[test]
+fn a_string_that_is_not_closed() {
+    said(
+        r#"
+[[auth.keys]]
+name = "app"
+role = "admin"
+key = "hunter2
+lanes = []
+"#,
+        r#"
+error: this is not TOML: invalid basic string, expected `"`
+ --> eclusa.toml:4:15
+  |
+4 | key = "*******
+  |               ^
+  |
+  = help: strings stand in quotes, as in `listen = "127.0.0.1:8080"`
+"#,
+    );
+}
+
+#[test]
+fn a_key_that_stands_twice() {
+    said(
+        r#"
+[server]
+max_wait = "1s"
+max_wait = "2s"
+"#,
+        r#"
+error: this is not TOML: duplicate key
+ --> eclusa.toml:3:1
+  |
+3 | max_wait = "**"
+  | ^^^^^^^^
+  |
+  = help: a key may stand only once in a table: remove one of them
+"#,
+    );
+}
+
+#[test]
+fn everything_at_once_in_the_order_of_the_file() {
+    said(
+        r#"
+[lanes.score]
+chain = ["api"]
+capacity = -1
+[upstreams.api]
+rate = "10"
+foo = 1
+[server]
+max_body = "9MiB"
+"#,
+        r#"
+error: `lanes.score.capacity` must be greater than zero
+ --> eclusa.toml:3:12
+  |
+3 | capacity = -1
+  |            ^^
+  |
+  = help: a limit of zero would let nothing pass
+
+error: `upstreams.api.url` is missing
+ --> eclusa.toml:4:1
+  |
+4 | [upstreams.api]
+  | ^^^^^^^^^^^^^^^
+  |
+  = help: add `url = "https://api.example.com"`
+
+error: `upstreams.api.rate` is not a rate
+ --> eclusa.toml:5:8
+  |
+5 | rate = "10"
+  |        ^^^^
+  |
+  = help: write a whole number per time: "10/s", "1200/min", "5/h", "40/day"
+
+error: unknown key `foo` in `upstreams.api`
+ --> eclusa.toml:6:1
+  |
+6 | foo = 1
+  | ^^^
+  |
+  = help: known here are `kind`, `url`, `timeout`, `connect_timeout`, `headers`, `breaker`, `pace`, `cooldown`, `rpm`, `rate`, `burst`, `max_concurrent`, `retryable`, `permanent`, `max_response`, `tls`
+
+error: `server.max_body` is more than a job can carry
+ --> eclusa.toml:8:12
+  |
+8 | max_body = "9MiB"
+  |            ^^^^^^
+  |
+  = help: write at most "8128KiB" (8 MiB less 64 KiB)
+"#,
+    );
+}

@@ -1,0 +1,254 @@
+//! Everything else that is refused: where, and in which words.
+
+use super::read;
+use crate::config::Config;
+
+/// `line:column problem` of everything wrong with `text`.
+fn problems(text: &str) -> Vec<String> {
+    let Err(errors) = read(text, &[("KEY", "0123456789abcdef")]) else { return Vec::new() };
+    errors.iter().map(place_and_problem).collect()
+}
+
+fn place_and_problem(error: &crate::config::ConfigError) -> String {
+    let place = error.place.unwrap();
+    format!("{}:{} {}", place.line, place.column, error.problem)
+}
+
+/// One line about one upstream.
+fn of_upstream(line: &str) -> Vec<String> {
+    problems(&format!("[upstreams.u]\nurl = 'https://u'\n{line}"))
+}
+
+/// One line about one lane.
+fn of_lane(line: &str) -> Vec<String> {
+    problems(&format!("[upstreams.u]\nurl = 'https://u'\n[lanes.l]\nchain = ['u']\n{line}"))
+}
+
+fn all<const N: usize>(ask: fn(&str) -> Vec<String>, cases: [(&str, &str); N]) {
+    for (text, expected) in cases {
+        assert_eq!(ask(text).join("\n"), expected, "{text}");
+    }
+}
+
+#[test]
+fn in_the_server_and_what_it_runs() {
+    all(
+        problems,
+        [
+            ("server = 1", "1:10 `server` must be a table, not a whole number"),
+            ("[server]\nlisten = 'example.com:80'", "2:10 `server.listen` is not an address to listen on"),
+            ("[server]\nlisten = '[::ffff:127.0.0.1]:80'", ""),
+            ("[server]\nmax_connections = 0", "2:19 `server.max_connections` must be greater than zero"),
+            (
+                "[server]\nmax_connections = 1.5",
+                "2:19 `server.max_connections` must be a whole number, not a number with a fraction",
+            ),
+            ("[server]\nmax_body = '0B'", "2:12 `server.max_body` must be greater than zero"),
+            ("[server]\nmax_body = true", "2:12 `server.max_body` must be a size, not a boolean"),
+            ("[store]\nack = 'replicate'", "2:7 `store.ack` is not an acknowledgement that exists"),
+            ("[workers]\nlease = '999ms'", "2:9 `workers.lease` is too short to be renewed in time"),
+            ("[workers]\nconcurrency = 99999999999999999999", "2:15 `workers.concurrency` is too large"),
+            ("[log]\nlevel = 'inof'", "2:9 `log.level` is not a level that exists"),
+            ("[log]\nformat = ''", "2:10 `log.format` is not a format that exists"),
+        ],
+    );
+}
+
+#[test]
+fn in_keys() {
+    let key = |rest: &str| format!("[[auth.keys]]\nname = 'a'\nrole = 'admin'\n{rest}");
+    let open = "[server]\nlisten = '0.0.0.0:1'\n[auth]\nkeys = []";
+    let twice = format!("{}\n{}", key("key = '${KEY}'"), key("key = '${KEY}'"));
+    all(
+        problems,
+        [
+            (open, "2:10 `server.listen` can be reached from other machines, and there are no keys"),
+            (&key(""), "1:1 `auth.keys.key` is missing"),
+            (
+                &key("key = '${KEY}'\nkey_file = 'x'"),
+                "5:1 `auth.keys.key_file` stands beside `key`\n\
+            5:12 `auth.keys.key_file` names a file that cannot be read: No such file or directory (os error 2)",
+            ),
+            (
+                &key("key = '${KEY} ${KEY}'"),
+                "4:7 `auth.keys.key` cannot be sent in a header (it comes from `KEY`)",
+            ),
+            (
+                &key("key = '${KEY}'\nlanes = ['x']"),
+                "5:10 `auth.keys.lanes` names a lane that does not exist",
+            ),
+            (
+                &key("key = '${KEY}'\nmax_priority = 'urgent'"),
+                "5:16 `auth.keys.max_priority` is not a priority that exists",
+            ),
+            (
+                &twice,
+                "6:8 `auth.keys.name` is the name of another key too\n\
+            6:8 `auth.keys.name` belongs to a key with the same text as another",
+            ),
+            (
+                "[[auth.keys]]",
+                "1:1 `auth.keys.name` is missing\n1:1 `auth.keys.role` is missing\n1:1 `auth.keys.key` is missing",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn in_lanes() {
+    all(
+        of_lane,
+        [
+            ("ttl = '0s'", "5:7 `lanes.l.ttl` must be longer than zero"),
+            ("ttl = '-1s'", "5:7 `lanes.l.ttl` is not a duration"),
+            ("max_bytes = -5", "5:13 `lanes.l.max_bytes` must be greater than zero"),
+            ("rpm = 5000000000", "5:7 `lanes.l.rpm` is too large"),
+            ("rate = '0/s'", "5:8 `lanes.l.rate` must be greater than zero"),
+            ("chain_by = 'body:/m'", "5:1 `lanes.l.chain_by` needs `chains` beside it"),
+            ("chains = { a = ['u'] }", "5:1 `lanes.l.chains` needs `chain_by` beside it"),
+            (
+                "chain_by = 'cookie'\nchains = { a = ['x', 'u', 'u'] }",
+                "5:12 `lanes.l.chain_by` is not a field of a request\n\
+            6:17 `lanes.l.chains.a` names an upstream that does not exist\n\
+            6:27 `lanes.l.chains.a` names the same upstream twice",
+            ),
+            ("types = { update = 'hihg' }", "5:20 `lanes.l.types.update` is not a priority that exists"),
+            (
+                "validate = { cpf = 'cpf', 'query.x' = 'cfp' }",
+                "5:14 `lanes.l.validate.cpf` is not a field of a request\n\
+            5:39 `lanes.l.validate.\"query.x\"` is not a check that exists",
+            ),
+            (
+                "retry = { attempts = 0, base = '0s' }",
+                "5:22 `lanes.l.retry.attempts` must be greater than zero\n\
+            5:32 `lanes.l.retry.base` must be longer than zero",
+            ),
+            ("retry = { base = '2m' }", "5:18 `lanes.l.retry.base` must not be above `cap`"),
+            ("retry = { jitter = 1.01 }", "5:20 `lanes.l.retry.jitter` must lie between 0 and 1"),
+            (
+                "retry = { on_ambiguous = 'wait' }",
+                "5:26 `lanes.l.retry.on_ambiguous` is not a rule that exists",
+            ),
+            ("cache = {}", "5:9 `lanes.l.cache.key` is missing\n5:9 `lanes.l.cache.ttl` is missing"),
+            ("fairness = 'no'", "5:12 `lanes.l.fairness` must be false or a table, not a string"),
+            (
+                "fairness = '${KEY}'",
+                "5:12 `lanes.l.fairness` must be `true` or `false` (it comes from `KEY`)",
+            ),
+            (
+                "fairness = { batch = 0, weights = { a = 0 } }",
+                "5:22 `lanes.l.fairness.batch` must be greater than zero\n\
+            5:41 `lanes.l.fairness.weights.a` must be greater than zero",
+            ),
+            ("fairness = true\ndead_letters = true", ""),
+            ("dead_letters = { max = 0 }", "5:24 `lanes.l.dead_letters.max` must be greater than zero"),
+            ("keep = { for = '0s', max = -1 }", "5:28 `lanes.l.keep.max` must not be negative"),
+        ],
+    );
+    let every = "mode = 'direct'\ncapacity = 1\nmax_bytes = 1\nttl = '1s'\ntypes = {}\nretry = {}\nfairness = false\n\
+                 dead_letters = false\nkeep = {}\ncache = { key = '', ttl = '1s' }";
+    assert_eq!(of_lane(every).len(), 9);
+    assert!(of_lane(every).iter().all(|problem| problem.contains("has no meaning in a direct lane")));
+}
+
+#[test]
+fn in_names_and_chains() {
+    all(
+        problems,
+        [
+            (
+                "[lanes.'a b']\nchain = []",
+                "1:8 `lanes.\"a b\"` is not a name\n\
+            2:9 `lanes.\"a b\".chain` is empty: name at least one upstream",
+            ),
+            ("[lanes]\na = 1", "2:5 `lanes.a` must be a table, not a whole number"),
+            ("lanes = []", "1:9 `lanes` must be a table, not a list"),
+            ("[auth]\nkeys = {}", "2:8 `auth.keys` must be a list, not a table"),
+            ("[lanes.a]\nchain = ['${KEY}!']", "2:10 `lanes.a.chain` is not a name (it comes from `KEY`)"),
+            ("[lane.a]", "1:2 unknown key `lane`"),
+        ],
+    );
+}
+
+#[test]
+fn in_upstreams() {
+    all(
+        of_upstream,
+        [
+            ("kind = 'ses'", "3:8 `upstreams.u.kind` is not yet possible: this version speaks only `http`"),
+            ("timeout = '0s'", "3:11 `upstreams.u.timeout` must be longer than zero"),
+            (
+                "headers = { 'a b' = 'x', Connection = 'x', X-A = \"a\\nb\", x-a = '1', X-a = '2' }",
+                "3:13 `upstreams.u.headers.\"a b\"` is not the name of a header\n\
+            3:26 `upstreams.u.headers.Connection` is a header that Eclusa writes itself\n\
+            3:50 `upstreams.u.headers.X-A` cannot be sent in a header\n\
+            3:69 `upstreams.u.headers.X-a` is given twice",
+            ),
+            ("headers = 'x'", "3:11 `upstreams.u.headers` must be a table, not a string"),
+            (
+                "breaker = { failures = 0, probes = 0 }",
+                "3:24 `upstreams.u.breaker.failures` must be greater than zero\n\
+            3:36 `upstreams.u.breaker.probes` must be greater than zero",
+            ),
+            ("pace = { max = '10ms' }", "3:16 `upstreams.u.pace.max` must not be below `min`"),
+            ("pace = { min = '2m' }", "3:16 `upstreams.u.pace.min` must not be above `max`"),
+            (
+                "pace = { initial = '10ms' }",
+                "3:20 `upstreams.u.pace.initial` leaves `initial` outside of `min` and `max`",
+            ),
+            (
+                "cooldown = []",
+                "3:12 `upstreams.u.cooldown` needs at least one duration, such as [\"10s\", \"30s\"]",
+            ),
+            (
+                "cooldown = ['1s', 2, '0s']",
+                "3:19 `upstreams.u.cooldown` must be a duration, not a whole number\n\
+            3:22 `upstreams.u.cooldown` must be longer than zero",
+            ),
+            (
+                "retryable = ['418', '600', 'x']",
+                "3:21 `upstreams.u.retryable` is not an HTTP status\n\
+            3:28 `upstreams.u.retryable` is not an HTTP status",
+            ),
+            (
+                "retryable = ['503']\npermanent = ['503']",
+                "4:14 `upstreams.u.permanent` names a status that is `retryable` too",
+            ),
+            ("max_response = '8MiB'", "3:16 `upstreams.u.max_response` is more than a job can carry"),
+            ("max_concurrent = 0", "3:18 `upstreams.u.max_concurrent` must be greater than zero"),
+        ],
+    );
+    let plain = "[upstreams.u]\nurl = 'http://u'\ntls = {}";
+    assert_eq!(problems(plain), ["3:1 `upstreams.u.tls` is of no use with an `http://` address"]);
+}
+
+#[test]
+fn files_are_looked_for_beside_the_configuration_and_read() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("short"), "hunter2\n").unwrap();
+    std::fs::write(dir.path().join("bytes"), [0xff; 20]).unwrap();
+    std::fs::write(dir.path().join("huge"), vec![b'x'; (1 << 20) + 1]).unwrap();
+    let name = dir.path().join("eclusa.toml").display().to_string();
+    let told = |text: &str| {
+        let errors = Config::parse(&name, text, &|_| None).map(|_| ()).unwrap_err();
+        assert!(!errors.to_string().contains("hunter2"));
+        errors.iter().map(place_and_problem).collect::<Vec<_>>().join("\n")
+    };
+    let key = |file: &str| told(&format!("[[auth.keys]]\nname = 'a'\nrole = 'admin'\nkey_file = '{file}'"));
+    assert_eq!(key("short"), "4:12 `auth.keys.key_file` is too short to be safe");
+    assert_eq!(key("bytes"), "4:12 `auth.keys.key_file` names a file that is not text");
+    assert_eq!(key("huge"), "4:12 `auth.keys.key_file` names a file of more than 1 MiB");
+    assert_eq!(key(""), "4:12 `auth.keys.key_file` is empty");
+    let tls = |tls: &str| told(&format!("[upstreams.u]\nurl = 'https://u'\ntls = {{ {tls} }}"));
+    assert_eq!(
+        tls("cert_file = 'short'"),
+        "3:9 `upstreams.u.tls.cert_file` needs `key_file` beside it\n\
+         3:21 `upstreams.u.tls.cert_file` names a file without certificates in PEM"
+    );
+    assert_eq!(
+        tls("key_file = 'short', ca_file = 'bytes'"),
+        "3:9 `upstreams.u.tls.key_file` needs `cert_file` beside it\n\
+         3:20 `upstreams.u.tls.key_file` names a file without a private key in PEM\n\
+         3:39 `upstreams.u.tls.ca_file` names a file without certificates in PEM"
+    );
+}
