@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn right_numbers_pass() {
         // The first is the one the sources use as their example.
-        for good in ["05227892180", "52998224725", "11144477735"] {
+        for good in ["05227892180", "52998224725", "11144477735", "10000000108"] {
             assert_eq!(Check::Cpf.verify(good), Ok(()), "{good}");
         }
         // The last is the tax authority's example of the form with letters.

@@ -7,7 +7,7 @@ use eclusa_core::retry::{OnAmbiguous, RetryPolicy};
 use eclusa_core::{Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Level, Name, Span};
 
 use super::gates::gates;
-use super::read::{At, Entries, FromText, Switch, Table};
+use super::read::{At, Entries, FromText, Table};
 use super::server::unknown_name;
 use super::types::{Cache, Chains, Check, Field, Lane, Mode, Template};
 use super::units::{Percent, PositiveSpan, Size};
@@ -35,11 +35,11 @@ pub(super) fn lane(name: &Name, t: &mut Table<'_>, upstreams: &[String]) -> Opti
         t.get("ttl", "How long a job may wait before it is dropped; for ever if not given.");
     let types: Option<Entries<Level>> = t.get("types", "The priority of a job by its `type`.");
     let validate = validate(t);
-    let retry = t.table("retry", "When a failed job is tried again.", retry).unwrap_or_default();
+    let retry = t.section("retry", "When a failed job is tried again.", retry);
     let cache = t.table("cache", "Which answers are used again.", cache).flatten();
     let fairness = fairness(t);
     let dead_letters = dead_letters(t);
-    let keep = t.table("keep", "Which finished jobs are kept with their results.", keep).unwrap_or_default();
+    let keep = t.section("keep", "Which finished jobs are kept with their results.", keep);
     let gates = gates(t, "concurrency", "Jobs of this lane that run at the same time.");
     if mode == Mode::Direct {
         for key in QUEUE_ONLY.into_iter().filter(|key| t.has(key)) {
@@ -136,7 +136,11 @@ fn retry(t: &mut Table<'_>) -> RetryPolicy {
     let base =
         t.or("base", PositiveSpan(default.base()), "The wait after the first failure; doubled each time.").0;
     let cap = t.or("cap", PositiveSpan(default.cap()), "The longest wait.").0;
-    let jitter = t.or("jitter", Percent(default.jitter_percent()), "How far waits are spread, from 0 to 1.");
+    let jitter = t.or(
+        "jitter",
+        Percent(default.jitter_percent()),
+        "How far waits are spread up and down, from 0 to 1 in steps of 0.01.",
+    );
     let on_ambiguous = t.or(
         "on_ambiguous",
         OnAmbiguous::default(),
@@ -172,7 +176,7 @@ fn cache(t: &mut Table<'_>) -> Option<Cache> {
 
 fn fairness(t: &mut Table<'_>) -> Option<Fairness> {
     let doc = "How tenants take turns within a priority; `false` is first come, first served.";
-    let switch = t.switch("fairness", "{}", doc, |t| {
+    t.switch("fairness", doc, |t| {
         let default = Fairness::default();
         let batch = NonZeroU32::new(default.batch()).unwrap_or(NonZeroU32::MIN);
         let batch = t.or("batch", batch, "Jobs in a row that a tenant may have while another waits.");
@@ -181,28 +185,18 @@ fn fairness(t: &mut Table<'_>) -> Option<Fairness> {
         let weights = weights.into_iter().flat_map(Entries::right);
         let weights = weights.map(|(pattern, weight)| (pattern.value, weight.get())).collect();
         t.rule(Fairness::new(batch.get(), weights)).unwrap_or(default)
-    });
-    match switch {
-        Switch::Absent => Some(Fairness::default()),
-        Switch::Off => None,
-        Switch::On(fairness) => Some(fairness),
-    }
+    })
 }
 
 fn dead_letters(t: &mut Table<'_>) -> Option<DeadLetterSpec> {
     let doc = "Which jobs that failed for good are kept; `false` keeps none.";
-    let switch = t.switch("dead_letters", "{}", doc, |t| {
+    t.switch("dead_letters", doc, |t| {
         let default = DeadLetterSpec::default();
         let ttl = t.or("ttl", PositiveSpan(default.ttl()), "How long.").0;
         let max = NonZeroU64::new(default.max()).unwrap_or(NonZeroU64::MIN);
         let max = t.or("max", max, "How many of a lane.");
         t.rule(DeadLetterSpec::new(ttl, max.get())).unwrap_or(default)
-    });
-    match switch {
-        Switch::Absent => Some(DeadLetterSpec::default()),
-        Switch::Off => None,
-        Switch::On(dead_letters) => Some(dead_letters),
-    }
+    })
 }
 
 fn keep(t: &mut Table<'_>) -> Keep {

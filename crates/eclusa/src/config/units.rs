@@ -201,7 +201,7 @@ impl Value for Percent {
             },
         };
         let percent =
-            number.map(|number| (number * 100.0).round()).filter(|percent| (0.0..=100.0).contains(percent));
+            number.filter(|number| (0.0..=1.0).contains(number)).map(|number| (number * 100.0).round());
         if percent.is_none() {
             raw.wrong("must lie between 0 and 1", "`0.25` is plus or minus a quarter");
         }

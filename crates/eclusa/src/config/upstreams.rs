@@ -63,7 +63,7 @@ pub(super) fn upstream(name: &Name, t: &mut Table<'_>) -> Option<(Upstream, Upst
     let mut gates = gates(t, "max_concurrent", "Calls at the same time, over all workers.");
     let codes = codes(t);
     let max_response = body_size(t, "max_response", Size(MAX_BODY), "The largest answer; at most 8128KiB.");
-    let tls = t.table("tls", "Certificates, where the usual ones do not do.", tls).unwrap_or_default();
+    let tls = t.section("tls", "Certificates, where the usual ones do not do.", tls);
     if t.has("tls") && url.as_ref().is_some_and(|url| url.scheme == http::uri::Scheme::HTTP) {
         t.misplaced("tls", "is of no use with an `http://` address", "write `https://`, or remove `tls`");
     }

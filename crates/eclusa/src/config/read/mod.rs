@@ -12,5 +12,5 @@ mod value;
 
 pub(super) use context::{At, Context, Place, Raw};
 pub(super) use describe::{KeyDoc, Kind};
-pub(super) use table::{Switch, Table};
+pub(super) use table::Table;
 pub(super) use value::{Entries, FromText, Show, Value, Wrong, suggest};

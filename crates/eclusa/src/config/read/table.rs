@@ -18,13 +18,6 @@ pub(in super::super) struct Table<'a> {
     docs: Vec<KeyDoc>,
 }
 
-/// `false`, a table, or nothing.
-pub(in super::super) enum Switch<T> {
-    Absent,
-    Off,
-    On(T),
-}
-
 impl<'a> Table<'a> {
     /// The whole file.
     pub(in super::super) fn root(ctx: &'a Context<'a>, entries: &'a DeTable<'a>) -> Self {
@@ -68,7 +61,7 @@ impl<'a> Table<'a> {
         self.read(key)
     }
 
-    /// The contents of the file that an optional key names, and where it is named.
+    /// The contents of the file that an optional key names.
     pub(in super::super) fn file(&mut self, key: &'static str, doc: &'static str) -> Option<Vec<u8>> {
         let path = self.get::<At<FilePath>>(key, doc)?;
         self.ctx.file(&path)
@@ -104,33 +97,24 @@ impl<'a> Table<'a> {
         Some(value)
     }
 
-    /// An optional table that may be `false`; `true` is the table with nothing in it.
+    /// A table that is always read, unless `false` stands in its place.
     pub(in super::super) fn switch<T>(
         &mut self,
         key: &'static str,
-        default: &str,
         doc: &'static str,
         read: impl FnOnce(&mut Table<'a>) -> T,
-    ) -> Switch<T> {
+    ) -> Option<T> {
         let raw = self.raw(key);
-        let on = match &raw {
-            Some(raw) if !raw.value.get_ref().is_table() => {
-                raw.boolean("false or a table", "write `false` or `{ … }`")
+        let entries = raw.as_ref().and_then(|raw| raw.value.get_ref().as_table());
+        let off = match &raw {
+            Some(raw) if entries.is_none() => {
+                raw.boolean("false or a table", "write `false` or `{ … }`") == Some(false)
             }
-            Some(_) => Some(true),
-            None => self.ctx.describing.then_some(true),
+            _ => false,
         };
-        let entries = raw.filter(|raw| raw.value.get_ref().is_table()).and_then(|raw| raw.table());
-        let (switch, docs) = match on {
-            None => (Switch::Absent, Vec::new()),
-            Some(false) => (Switch::Off, Vec::new()),
-            Some(true) => {
-                let (value, docs) = self.child(key, entries, read);
-                (Switch::On(value), docs)
-            }
-        };
-        self.describe(key, Kind::Switch(docs), Some(default.to_owned()), false, doc);
-        switch
+        let (value, docs) = self.child(key, entries, read);
+        self.describe(key, Kind::Switch(docs), None, false, doc);
+        (!off).then_some(value)
     }
 
     /// A table of tables, each under a name of the user's. Tables whose reader gave up are left out.

@@ -124,7 +124,7 @@ fn in_lanes() {
             5:32 `lanes.l.retry.base` must be longer than zero",
             ),
             ("retry = { base = '2m' }", "5:18 `lanes.l.retry.base` must not be above `cap`"),
-            ("retry = { jitter = 1.01 }", "5:20 `lanes.l.retry.jitter` must lie between 0 and 1"),
+            ("retry = { jitter = 1.001 }", "5:20 `lanes.l.retry.jitter` must lie between 0 and 1"),
             (
                 "retry = { on_ambiguous = 'wait' }",
                 "5:26 `lanes.l.retry.on_ambiguous` is not a rule that exists",
@@ -146,7 +146,7 @@ fn in_lanes() {
         ],
     );
     let every = "mode = 'direct'\ncapacity = 1\nmax_bytes = 1\nttl = '1s'\ntypes = {}\nretry = {}\nfairness = false\n\
-                 dead_letters = false\nkeep = {}\ncache = { key = '', ttl = '1s' }";
+                 dead_letters = false\nkeep = {}\ncache = { key = 'x', ttl = '1s' }";
     assert_eq!(of_lane(every).len(), 9);
     assert!(of_lane(every).iter().all(|problem| problem.contains("has no meaning in a direct lane")));
 }
