@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use eclusa_core::gate::{CallResult, NotUntil, Reason};
 use eclusa_core::{
-    Admission, Admit, Admitted, Advance, Advanced, Cancelled, Clock, DeadLetterView, Dispatch, Dispatched,
-    End, Ended, Enqueued, Grant, Hold, JobPage, JobQuery, JobView, LaneView, LeaseId, NewJob, Outcome,
-    Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status, Store, Swept, TenantView, Time,
-    UpstreamView, Why,
+    Admission, Admit, Admitted, Advance, Advanced, Cached, Cancelled, Clock, DeadLetterView, Dispatch,
+    Dispatched, End, Ended, Enqueued, Grant, Hold, JobPage, JobQuery, JobView, LaneView, LeaseId, NewJob,
+    Outcome, Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status, Store, Swept, TenantView,
+    Time, UpstreamView, Why,
 };
 
 use crate::clock::ManualClock;
@@ -124,6 +124,33 @@ impl<S: Store> Harness<S> {
     pub(crate) async fn answered(&self, lease: LeaseId, answer: &str) -> (Settled, Vec<Ended>) {
         let (report, answer) = (CallResult::Success.into(), Some(answer.as_bytes().into()));
         self.settle_fully(Settlement { lease, report, outcome: Outcome::Done, answer }).await
+    }
+
+    /// Enqueues a job, runs it and has it answered.
+    pub(crate) async fn ask(&self, job: NewJob, answer: &str) {
+        self.accept([job]).await;
+        let lease = self.next().await.lease;
+        assert_eq!(self.answered(lease, answer).await.0, Settled::Ended(Status::Completed));
+    }
+
+    /// The pass of the job failed so; it would be a dead letter. Says what it did and which jobs ended by it.
+    pub(crate) async fn fails(
+        &self,
+        grant: &Grant,
+        result: CallResult,
+    ) -> (Settled, Vec<(u128, &'static str)>) {
+        let (report, outcome) = (result.into(), Outcome::Dead(failure("unavailable", self.now())));
+        let settlement = Settlement { lease: grant.lease, report, outcome, answer: None };
+        let (settled, ended) = self.settle_fully(settlement).await;
+        (settled, ends(&ended))
+    }
+
+    /// What is answered at once, without a job.
+    pub(crate) async fn cached(&self, job: NewJob) -> Cached {
+        match self.put(job).await {
+            Enqueued::Cached(cached) => cached,
+            other => panic!("{other:?}"),
+        }
     }
 
     pub(crate) async fn done(&self, grant: &Grant) {

@@ -2,8 +2,8 @@
 
 use eclusa_core::gate::{BreakerSpec, BucketSpec, CallResult, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
 use eclusa_core::{
-    Capacity, Chain, Closure, Fairness, Hold, JobId, LaneSpec, Level, Name, NewJob, Report, Span, Spec, Time,
-    Tokens, UpstreamSpec,
+    CacheSpec, Capacity, Chain, Closure, Fairness, Hold, JobId, LaneSpec, Level, Name, NewJob, Report, Span,
+    Spec, Time, Tokens, UpstreamSpec,
 };
 
 /// The lane of scenarios that need only one.
@@ -144,6 +144,21 @@ pub(crate) fn delayed(delay: Span, job: NewJob) -> NewJob {
 
 pub(crate) fn keyed(key: &str, job: NewJob) -> NewJob {
     NewJob { key: Some(key.into()), ..job }
+}
+
+/// A job that wants the answer under `key`.
+pub(crate) fn wants(key: &str, job: NewJob) -> NewJob {
+    NewJob { cache_key: Some(key.into()), ..job }
+}
+
+/// Answers are fresh for a minute and of use for ten more.
+pub(crate) fn cache() -> CacheSpec {
+    CacheSpec::new(secs(60), secs(600)).expect("a cache that can be")
+}
+
+/// One lane with a cache to one upstream with these gates.
+pub(crate) fn caching(gates: GateSpecs) -> Spec {
+    chain(&[(UP, gates)], |lane| lane.cache = Some(cache()))
 }
 
 pub(crate) fn via(upstreams: &[&str], job: NewJob) -> NewJob {

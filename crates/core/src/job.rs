@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ended::ServedBy;
 use crate::error::SpecError;
 use crate::gate::BucketSpec;
 use crate::ids::{JobId, LeaseId, Name};
@@ -75,6 +76,8 @@ pub struct NewJob {
     pub key: Option<Arc<str>>,
     /// Tells two requests under one key apart, if not all of the payload does: a repeat may differ in its headers.
     pub fingerprint: Option<u64>,
+    /// Jobs of the lane under one key want the same answer; nothing to a lane without a cache.
+    pub cache_key: Option<Arc<str>>,
     /// How long it may wait, if not as long as the lane says.
     pub ttl: Option<Span>,
     /// How long to hold it back first.
@@ -96,6 +99,7 @@ impl NewJob {
             payload: payload.into(),
             key: None,
             fingerprint: None,
+            cache_key: None,
             ttl: None,
             delay: Span::ZERO,
             chain: None,
@@ -230,6 +234,8 @@ pub enum EventKind<U> {
     Released,
     /// The upstream works on it.
     Awaiting(U),
+    /// It got an answer that its own call did not bring.
+    Served(ServedBy),
     /// It ended so.
     Ended(Status),
 }
@@ -247,8 +253,12 @@ pub struct JobView {
     pub level: Level,
     /// `id` (outboxId) or `Idempotency-Key`.
     pub key: Option<Arc<str>>,
+    /// What makes it equal to others.
+    pub cache_key: Option<Arc<str>>,
     /// Where it is in its life.
     pub status: Status,
+    /// Whose answer it got, if it was completed without a call of its own that succeeded.
+    pub served: Option<ServedBy>,
     /// Why it was dropped, if it was.
     pub dropped: Option<DropReason>,
     /// When it came in.

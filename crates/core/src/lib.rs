@@ -29,7 +29,9 @@ pub use job::{
     DropReason, Event, EventKind, Failure, FailureReason, Hold, JobView, Level, NewJob, Payload, Status,
 };
 pub use lane::Totals;
-pub use spec::{Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Spec, UpstreamSpec, matches};
+pub use spec::{
+    CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Spec, UpstreamSpec, matches,
+};
 pub use store::{Answer, Store, StoreError};
 pub use time::{Clock, Span, Time};
 pub use tokens::Tokens;

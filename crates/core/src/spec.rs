@@ -6,7 +6,7 @@ use crate::error::{SpecError, positive};
 use crate::gate::GateSpecs;
 use crate::ids::Name;
 use crate::retry::RetryPolicy;
-use crate::time::Span;
+use crate::time::{Span, Time};
 
 /// All lanes and upstreams that are decided together.
 #[derive(Debug, Clone, Default)]
@@ -106,6 +106,8 @@ pub struct LaneSpec {
     pub dead_letters: Option<DeadLetterSpec>,
     /// Which finished jobs are kept.
     pub keep: Keep,
+    /// Which answers are given again; `None` is none.
+    pub cache: Option<CacheSpec>,
 }
 
 impl LaneSpec {
@@ -121,6 +123,7 @@ impl LaneSpec {
             retry: RetryPolicy::default(),
             dead_letters: Some(DeadLetterSpec::default()),
             keep: Keep::default(),
+            cache: None,
         }
     }
 }
@@ -256,6 +259,39 @@ impl Default for Keep {
     }
 }
 
+/// Which answers are given again, and how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheSpec {
+    ttl: Span,
+    stale_if_error: Span,
+    pub(crate) max: u64,
+    pub(crate) max_bytes: u64,
+}
+
+impl CacheSpec {
+    /// An answer is given instead of a call for `ttl`, and instead of a failure for another `stale_if_error`. Ten thousand
+    /// answers, 64 MiB of them.
+    pub fn new(ttl: Span, stale_if_error: Span) -> Result<Self, SpecError> {
+        let ttl = positive("cache.ttl", ttl)?;
+        Ok(Self { ttl, stale_if_error, max: 10_000, max_bytes: 64 << 20 })
+    }
+
+    /// The same with at most `max` answers of at most `max_bytes` in all, their keys counted.
+    pub fn bounded(mut self, max: u64, max_bytes: u64) -> Result<Self, SpecError> {
+        self.max = positive("cache.max", max)?;
+        self.max_bytes = positive("cache.max_bytes", max_bytes)?;
+        Ok(self)
+    }
+
+    pub(crate) fn fresh_until(&self, stored_at: Time) -> Time {
+        stored_at + self.ttl
+    }
+
+    pub(crate) fn usable_until(&self, stored_at: Time) -> Time {
+        self.fresh_until(stored_at) + self.stale_if_error
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,6 +323,10 @@ mod tests {
         );
         assert_eq!(GateSpecs::default().with_slots("max_concurrent", 0).unwrap_err().field, "max_concurrent");
         assert_eq!(DeadLetterSpec::new(Span::ZERO, 1).unwrap_err().field, "dead_letters.ttl");
+        assert_eq!(CacheSpec::new(Span::ZERO, Span::from_secs(1)).unwrap_err().field, "cache.ttl");
+        let cache = CacheSpec::new(Span::from_secs(1), Span::ZERO).unwrap();
+        assert_eq!(cache.bounded(0, 1).unwrap_err().field, "cache.max");
+        assert_eq!(cache.bounded(1, 0).unwrap_err().field, "cache.max_bytes");
     }
 
     #[test]

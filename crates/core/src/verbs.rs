@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::dead_letter::Surplus;
-use crate::ended::Ended;
+use crate::ended::{Ended, Fallback};
 use crate::error::SpecError;
 use crate::gate::{CallResult, NotUntil};
 use crate::ids::{JobId, LeaseId, Name};
@@ -30,6 +30,8 @@ pub enum Enqueued {
     Accepted,
     /// It is known already: by its id, or by its key and the same payload.
     Existing(JobId),
+    /// No job was made: the answer is there already.
+    Cached(Cached),
     /// Its key was used with another payload, by this job.
     Conflict(JobId),
     /// The lane is full.
@@ -38,6 +40,19 @@ pub enum Enqueued {
     UnknownLane,
     /// Something about it cannot be.
     Invalid(SpecError),
+}
+
+/// An answer that was there already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cached {
+    /// What the upstream answered to an equal request.
+    pub answer: Payload,
+    /// Why an old answer is given, if it is one.
+    pub stale: Option<Fallback>,
+    /// How long ago it was stored.
+    pub age: Span,
+    /// How long it stays fresh.
+    pub left: Span,
 }
 
 /// Asks for jobs to run.
@@ -58,7 +73,7 @@ pub struct Dispatch {
 pub struct Dispatched {
     /// Each to be called and settled.
     pub grants: Vec<Grant>,
-    /// Jobs found to be too old, or lost for good with their worker, in order.
+    /// Jobs found to be too old, lost for good with their worker, or answered without a call, in order.
     pub ended: Vec<Ended>,
     /// What time it was in the store.
     pub now: Time,
@@ -278,7 +293,7 @@ pub enum Replayed {
 /// What a sweep cleaned up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Swept {
-    /// Jobs that waited too long, or were lost for good with their worker, in order.
+    /// Jobs that waited too long, were lost for good with their worker, or answered without a call, in order.
     pub ended: Vec<Ended>,
     /// Jobs whose worker vanished.
     pub taken_up: Vec<JobId>,

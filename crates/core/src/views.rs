@@ -46,6 +46,8 @@ pub struct Why {
     pub position: u64,
     /// When it will start, as far as can be told.
     pub eta: Option<Time>,
+    /// After when it is not started any more.
+    pub expires_at: Time,
     /// Whether it will be too old by then.
     pub will_expire: bool,
     /// The gates of its upstreams.

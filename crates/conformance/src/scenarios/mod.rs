@@ -5,9 +5,11 @@
 pub mod admit;
 pub mod awaiting;
 pub mod bad_input;
+pub mod cache;
 pub mod cancel;
 pub mod capacity;
 pub mod chain;
+pub mod coalescing;
 pub mod dead_letters;
 pub mod direct;
 pub mod endings;

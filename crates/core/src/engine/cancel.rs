@@ -17,14 +17,14 @@ impl Engine {
         };
         match self.jobs[index].phase {
             Phase::Finished { status, .. } => return Cancelled::AlreadyEnded(status),
-            Phase::Pending { .. } | Phase::Queued { .. } => self.stop_waiting(index),
+            Phase::Pending { .. } | Phase::Queued { .. } | Phase::Coalesced => self.stop_waiting(index),
             Phase::Processing { lease } => {
                 let later = self.jobs[index].tried != 0;
                 self.leases.change(lease, |lease| {
                     let lane = lease.used_by.lane();
                     lease.used_by = if later { Use::LaterCall(lane) } else { Use::Call(lane) };
                 });
-                self.lane_of(index).processing -= 1;
+                self.stop_processing(index);
             }
         }
         self.finish(index, End::Cancelled, now);

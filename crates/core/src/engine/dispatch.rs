@@ -30,6 +30,8 @@ struct Round {
     /// When something may change by itself.
     next: Time,
     looks: usize,
+    /// How many more jobs may be answered without a call.
+    serves: usize,
 }
 
 impl Round {
@@ -52,18 +54,29 @@ impl Engine {
     pub fn dispatch(&mut self, ask: &Dispatch, now: Time) -> Dispatched {
         self.take_up_lost(MAX_BATCH, now);
         self.wake_parked(now);
+        let mut budget = MAX_BATCH;
+        self.serve_owed(&mut budget, now);
         let mut grants = Vec::new();
-        let lane = self.configured_lane(&ask.lane).map(|(lane, _)| lane);
-        let next = lane.map_or(Time::NEVER, |lane| self.dispatch_from(lane, ask, now, &mut grants));
+        let mut next = Time::NEVER;
+        if let Some((lane, _)) = self.configured_lane(&ask.lane) {
+            let round = Round { lane, now, next, looks: 0, serves: budget };
+            next = self.dispatch_from(round, ask, &mut grants);
+        }
+        if !self.owed.is_empty() {
+            next = now;
+        }
         Dispatched { grants, ended: std::mem::take(&mut self.ended), now, next }
     }
 
     /// Says when something may change by itself.
-    fn dispatch_from(&mut self, lane: LaneIx, ask: &Dispatch, now: Time, grants: &mut Vec<Grant>) -> Time {
+    fn dispatch_from(&mut self, mut round: Round, ask: &Dispatch, grants: &mut Vec<Grant>) -> Time {
+        let Round { lane, now, .. } = round;
         self.release_due(lane, MAX_BATCH, now);
         self.drop_expired(lane, MAX_BATCH, now);
-        let mut round = Round { lane, now, next: Time::NEVER, looks: 0 };
         if !self.lane(lane).paused {
+            if self.serve_covered(lane, &mut round.serves, now) {
+                round.wake(now);
+            }
             self.fill(&mut round, ask, grants);
         }
         round.wake(self.next_event(lane));
@@ -76,7 +89,7 @@ impl Engine {
         for level in Level::ALL {
             let mut blocked = vec![false; self.lane(round.lane).groups()];
             while let Some(choice) = self.choose(round.lane, level, &blocked) {
-                if grants.len() >= max || round.looks >= MAX_LOOKS {
+                if grants.len() >= max || round.looks >= MAX_LOOKS || round.serves == 0 {
                     round.wake(round.now);
                     return;
                 }
@@ -86,16 +99,7 @@ impl Engine {
                 }
                 round.looks += 1;
                 match self.offer(round, choice) {
-                    Offer::Take(upstream) => {
-                        let Some(job) = self.lane(round.lane).lines[choice.line].head_job() else {
-                            return;
-                        };
-                        if self.jobs[job].is_expired(round.now) {
-                            self.drop_job(job, DropReason::TtlExpired, round.now);
-                        } else {
-                            grants.push(self.start(job, choice, upstream, ask, round.now));
-                        }
-                    }
+                    Offer::Take(upstream) => grants.extend(self.take_head(round, choice, upstream, ask)),
                     Offer::GroupWaits(denial) => {
                         blocked[choice.group.0 as usize] = true;
                         round.wake(denial.at);
@@ -107,6 +111,27 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Starts the head of a line, unless it came too late, is answered already or will be by an equal one.
+    fn take_head(
+        &mut self,
+        round: &mut Round,
+        choice: Choice,
+        upstream: UpstreamIx,
+        ask: &Dispatch,
+    ) -> Option<Grant> {
+        let job = self.lane(round.lane).lines[choice.line].head_job()?;
+        if self.jobs[job].is_expired(round.now) {
+            self.drop_job(job, DropReason::TtlExpired, round.now);
+        } else if self.serve_fresh(job, round.now) {
+            round.serves -= 1;
+        } else if self.leader_of(job).is_some() {
+            self.set_aside(job);
+        } else {
+            return Some(self.start(job, choice, upstream, ask, round.now));
+        }
+        None
     }
 
     fn choose(&self, lane: LaneIx, level: Level, blocked: &[bool]) -> Option<Choice> {
@@ -246,8 +271,8 @@ impl Engine {
         served.last_processed = Some(now);
         state.tenants.touch(tenant);
         state.tempo.granted(now);
-        state.processing += 1;
         state.dirty = true;
+        self.begin_processing(index);
     }
 
     /// Takes what a call of `index` to `upstream` takes, and writes the lease down.

@@ -97,6 +97,7 @@ impl Engine {
     /// Ends a job that neither waits nor runs any more.
     pub(super) fn finish(&mut self, index: JobIx, end: End, now: Time) {
         let lane = self.jobs[index].lane;
+        let cache_key = self.jobs[index].cache_key().cloned();
         let status = end.status();
         if let Some(holds) = self.jobs[index].rare.as_mut().and_then(|rare| rare.holds.take()) {
             holds.iter().for_each(|hold| self.buckets.remove_user(hold.bucket, now));
@@ -106,10 +107,17 @@ impl Engine {
         state.totals.count_end(&end);
         let number = state.take_seq();
         state.finished.push(now, index);
-        let dropped = if let End::Dropped(reason) = end { Some(reason) } else { None };
-        self.jobs[index].phase = Phase::Finished { at: now, number, status, dropped };
+        let (dropped, served) = match end {
+            End::Dropped(reason) => (Some(reason), None),
+            End::Served(by) => (None, Some(by)),
+            End::Completed | End::Failed { .. } | End::Cancelled => (None, None),
+        };
+        self.jobs[index].phase = Phase::Finished { at: now, number, status, dropped, served };
         self.jobs.touch(index);
         self.tell_end(index, end);
+        if let Some(key) = cache_key {
+            self.give_way(lane, &key, None);
+        }
         self.trim_finished(lane, now);
     }
 

@@ -41,6 +41,9 @@ impl Engine {
             Ok(chain) => chain,
             Err(problem) => return Enqueued::Invalid(problem),
         };
+        if let Some(cached) = self.answer_at_intake(lane, chain, &job, now) {
+            return Enqueued::Cached(cached);
+        }
         if !self.make_room(lane, &job, capacity, now) {
             self.refuse(lane, job, now);
             return Enqueued::QueueFull;
@@ -160,9 +163,11 @@ impl Engine {
         }
         let mut job = Job::new(new.id, lane, tenant, new.level, seq, (now, expires_at), chain, new.payload);
         let holds = self.resolve_holds(&new.holds, now);
-        if new.key.is_some() || replay_of.is_some() || holds.is_some() {
+        let cache_key = new.cache_key.filter(|_| self.lane(lane).cache_spec().is_some());
+        if new.key.is_some() || cache_key.is_some() || replay_of.is_some() || holds.is_some() {
             let rare = job.rare();
             rare.key = new.key;
+            rare.cache_key = cache_key;
             rare.replay_of = replay_of;
             rare.holds = holds;
         }

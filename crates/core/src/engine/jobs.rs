@@ -3,6 +3,7 @@
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
+use crate::ended::ServedBy;
 use crate::ids::{JobId, LeaseId};
 use crate::job::{DropReason, Event, EventKind, Failure, Level, Payload, Status};
 use crate::lane::{JobHold, Waiter};
@@ -14,10 +15,24 @@ const MAX_TIMELINE: usize = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    Pending { due: Time },
-    Queued { line: LineIx },
-    Processing { lease: LeaseId },
-    Finished { at: Time, number: u64, status: Status, dropped: Option<DropReason> },
+    Pending {
+        due: Time,
+    },
+    Queued {
+        line: LineIx,
+    },
+    /// Waits for the answer of an equal job.
+    Coalesced,
+    Processing {
+        lease: LeaseId,
+    },
+    Finished {
+        at: Time,
+        number: u64,
+        status: Status,
+        dropped: Option<DropReason>,
+        served: Option<ServedBy>,
+    },
 }
 
 #[derive(Debug)]
@@ -56,6 +71,7 @@ impl Keyed for Job {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Rare {
     pub(crate) key: Option<Arc<str>>,
+    pub(crate) cache_key: Option<Arc<str>>,
     /// What it takes from scoped buckets.
     pub(crate) holds: Option<Arc<[JobHold]>>,
     /// The dead letter it replays.
@@ -130,10 +146,18 @@ impl Job {
     pub(crate) fn status(&self) -> Status {
         match self.phase {
             Phase::Pending { .. } => Status::Pending,
-            Phase::Queued { .. } => Status::Queued,
+            Phase::Queued { .. } | Phase::Coalesced => Status::Queued,
             Phase::Processing { .. } => Status::Processing,
             Phase::Finished { status, .. } => status,
         }
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Pending { .. } | Phase::Queued { .. } | Phase::Coalesced)
+    }
+
+    pub(crate) fn cache_key(&self) -> Option<&Arc<str>> {
+        self.rare.as_ref()?.cache_key.as_ref()
     }
 
     pub(crate) fn holds(&self) -> Option<&Arc<[JobHold]>> {

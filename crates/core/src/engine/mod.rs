@@ -6,7 +6,9 @@
 
 mod admit;
 mod buckets;
+mod cache;
 mod cancel;
+mod coalesce;
 mod dispatch;
 mod ending;
 mod enqueue;
@@ -22,6 +24,9 @@ mod settle;
 mod sweep;
 mod view;
 mod why;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 pub use refresh::Mentions;
@@ -59,6 +64,8 @@ pub struct Engine {
     leases: Leases,
     buckets: Buckets,
     time: SteadyTime,
+    /// Keys whose waiting jobs are owed an answer that was just stored, by the entry's number.
+    owed: BTreeMap<(LaneIx, u64), Arc<str>>,
     /// Jobs that ended in the verb under way; its answer takes them.
     ended: Vec<Ended>,
     /// The last lease number and the step of the clock that are in the journal.
@@ -204,11 +211,13 @@ impl Engine {
         } else {
             self.stand_in_line(index);
         }
+        self.join_equals(index);
         self.jobs.touch(index);
     }
 
     /// Takes a job out of everything that waits; the opposite of [`Engine::wait`].
     fn stop_waiting(&mut self, index: JobIx) {
+        self.leave_equals(index);
         let job = &self.jobs[index];
         let (seq, waiter, phase) = (job.seq, job.waiter(index), job.phase);
         let lane = self.lane_of(index);
@@ -221,6 +230,7 @@ impl Engine {
                     self.buckets.unpark(bucket, &parked);
                 }
             }
+            Phase::Coalesced => lane.levels[waiter.level as usize].aside -= 1,
             Phase::Processing { .. } | Phase::Finished { .. } => return,
         }
         self.lane_of(index).exit(&waiter);
@@ -229,9 +239,9 @@ impl Engine {
     /// How much the journal would be if it held each thing once.
     pub fn footprint(&self) -> u64 {
         const PER_THING: u64 = 128;
-        let things = |lane: &Lane| lane.tenants.len() + lane.dead.len() + lane.keys.len();
+        let things = |lane: &Lane| lane.tenants.len() + lane.dead.len() + lane.keys.len() + lane.cache.len();
         let things = self.jobs.len() + self.buckets.len() + self.lanes.iter().map(things).sum::<usize>() + 1;
-        let letters: u64 = self.lanes.iter().map(|lane| lane.dead.bytes()).sum();
-        self.jobs.bytes + letters + things as u64 * PER_THING
+        let kept: u64 = self.lanes.iter().map(|lane| lane.dead.bytes() + lane.cache.bytes()).sum();
+        self.jobs.bytes + kept + things as u64 * PER_THING
     }
 }

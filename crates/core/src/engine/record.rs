@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::dead_letter::DeadLetter;
+use crate::ended::ServedBy;
 use crate::gate::{Bucket, BucketSpec, Gates, Pass};
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::{DropReason, Event, Failure, Level, Payload, Status};
@@ -19,7 +20,7 @@ pub(super) const VERSION: u8 = 1;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Record {
     Meta { epoch: u32, next_lease: u64, time: SteadyTime },
-    Lane(LaneRecord),
+    Lane(Box<LaneRecord>),
     Upstream { number: u32, name: Name, gates: Gates },
     Tenant(TenantRecord),
     TenantGone { lane: u32, arrival: u64 },
@@ -34,6 +35,8 @@ pub(super) enum Record {
     DeadGone { lane: u32, number: u64 },
     Key { lane: u32, key: Arc<str>, entry: KeyEntry },
     KeyGone { lane: u32, key: Arc<str> },
+    Cache { lane: u32, key: Arc<str>, answer: Blob, stored_at: Time, number: u64 },
+    CacheGone { lane: u32, key: Arc<str> },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -78,6 +81,7 @@ pub(super) struct JobRecord {
     pub(super) chain: Vec<u32>,
     pub(super) holds: Vec<(u32, Arc<str>, Tokens)>,
     pub(super) key: Option<Arc<str>>,
+    pub(super) cache_key: Option<Arc<str>>,
     pub(super) replay_of: Option<JobId>,
     pub(super) payload: Blob,
     pub(super) state: JobState,
@@ -100,8 +104,9 @@ pub(super) struct JobState {
 pub(super) enum PhaseRecord {
     Pending { due: Time },
     Queued,
+    Coalesced,
     Processing(LeaseId, LeaseRecord),
-    Finished { at: Time, number: u64, status: Status, dropped: Option<DropReason> },
+    Finished { at: Time, number: u64, status: Status, dropped: Option<DropReason>, served: Option<ServedBy> },
 }
 
 #[derive(Debug, Serialize, Deserialize)]

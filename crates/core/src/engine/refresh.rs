@@ -23,6 +23,7 @@ enum Mention {
     Bucket(Arc<str>),
     DeadLetter(u32, u64),
     Key(u32, Arc<str>),
+    Cache(u32, Arc<str>),
 }
 
 impl Mentions {
@@ -46,12 +47,14 @@ fn mention(record: Record) -> Option<Mention> {
         Record::Bucket { key, .. } => Mention::Bucket(key),
         Record::Dead { lane, number, .. } => Mention::DeadLetter(lane, number),
         Record::Key { lane, key, .. } => Mention::Key(lane, key),
+        Record::Cache { lane, key, .. } => Mention::Cache(lane, key),
         Record::TenantGone { .. }
         | Record::JobGone(_)
         | Record::LeaseGone(_)
         | Record::BucketGone(_)
         | Record::DeadGone { .. }
-        | Record::KeyGone { .. } => return None,
+        | Record::KeyGone { .. }
+        | Record::CacheGone { .. } => return None,
     })
 }
 
@@ -90,6 +93,7 @@ impl Engine {
             }
             Mention::DeadLetter(lane, number) => self.lanes[*lane as usize].dead.touch(*number),
             Mention::Key(lane, key) => self.lanes[*lane as usize].keys.touch(key),
+            Mention::Cache(lane, key) => self.lanes[*lane as usize].cache.touch(key),
         }
     }
 }

@@ -27,6 +27,8 @@ impl Engine {
             payload: found.payload.clone(),
             key: None,
             fingerprint: None,
+            // Somebody wants it sent again, whatever was answered to others.
+            cache_key: None,
             ttl: None,
             delay: Span::ZERO,
             chain: Some(found.chain.clone()),
@@ -41,7 +43,7 @@ impl Engine {
             }
             Enqueued::Existing(_) | Enqueued::Conflict(_) => Replayed::IdTaken,
             Enqueued::QueueFull => Replayed::QueueFull,
-            Enqueued::UnknownLane | Enqueued::Invalid(_) => Replayed::Unknown,
+            Enqueued::UnknownLane | Enqueued::Invalid(_) | Enqueued::Cached(_) => Replayed::Unknown,
         }
     }
 

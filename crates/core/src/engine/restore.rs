@@ -19,7 +19,7 @@ use crate::dead_letter::DeadLetter;
 use crate::gate::{Bucket, BucketSpec, Gates};
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::Event;
-use crate::lane::{JobHold, KeyEntry, Tenant};
+use crate::lane::{Entry, JobHold, KeyEntry, Tenant};
 use crate::spec::Spec;
 use crate::table::{LaneIx, TenantIx, UpstreamIx};
 use crate::time::SteadyTime;
@@ -57,6 +57,7 @@ pub struct Restorer {
     buckets: BTreeMap<Arc<str>, (BucketSpec, Bucket)>,
     dead: BTreeMap<(u32, u64), (JobId, Box<DeadLetter>)>,
     keys: BTreeMap<(u32, Arc<str>), KeyEntry>,
+    cache: BTreeMap<(u32, Arc<str>), Entry>,
 }
 
 /// Tenants by number of their lane and arrival.
@@ -89,7 +90,7 @@ impl Restorer {
             Record::Meta { epoch, next_lease, time } => {
                 (self.epoch, self.next_lease, self.time) = (epoch, next_lease, time);
             }
-            Record::Lane(lane) => drop(self.lanes.insert(lane.number, lane)),
+            Record::Lane(lane) => drop(self.lanes.insert(lane.number, *lane)),
             Record::Upstream { number, name, gates } => drop(self.upstreams.insert(number, (name, gates))),
             Record::Tenant(tenant) => drop(self.tenants.insert((tenant.lane, tenant.arrival), tenant)),
             Record::TenantGone { lane, arrival } => drop(self.tenants.remove(&(lane, arrival))),
@@ -111,6 +112,10 @@ impl Restorer {
             Record::DeadGone { lane, number } => drop(self.dead.remove(&(lane, number))),
             Record::Key { lane, key, entry } => drop(self.keys.insert((lane, key), entry)),
             Record::KeyGone { lane, key } => drop(self.keys.remove(&(lane, key))),
+            Record::Cache { lane, key, answer, stored_at, number } => {
+                drop(self.cache.insert((lane, key), Entry { answer: answer.0, stored_at, number }));
+            }
+            Record::CacheGone { lane, key } => drop(self.cache.remove(&(lane, key))),
         }
     }
 
@@ -132,6 +137,9 @@ impl Restorer {
         for ((lane, key), entry) in self.keys {
             lane_at(&mut engine, lane)?.keys.restore(key, entry);
         }
+        for ((lane, key), entry) in self.cache {
+            lane_at(&mut engine, lane)?.cache.restore(key, entry);
+        }
         restore_jobs(&mut engine, self.jobs.into_values().collect(), &tenants)?;
         for (id, record) in self.leases {
             let lane = record.lane.map(LaneIx);
@@ -142,6 +150,7 @@ impl Restorer {
         // What came from the records need not go there again, but for the new epoch.
         engine.jobs.drain_changes(|_| {});
         engine.saved_meta = None;
+        engine.settle_equals();
         Ok(engine)
     }
 
@@ -231,7 +240,8 @@ fn restore_job(engine: &mut Engine, record: JobRecord, tenant: TenantIx) -> Resu
     let times = (record.created_at, record.expires_at);
     let payload = record.payload.0;
     let mut job = Job::new(id, lane, tenant, record.level, record.state.seq, times, chain, payload);
-    let JobRecordParts { phase, result_bytes } = fill(&mut job, record.state, record.key, record.replay_of);
+    let keys = (record.key, record.cache_key);
+    let JobRecordParts { phase, result_bytes } = fill(&mut job, record.state, keys, record.replay_of);
     if !matches!(phase, PhaseRecord::Finished { .. }) && !record.holds.is_empty() {
         job.rare().holds = Some(restore_holds(engine, id, &record.holds)?);
     }
@@ -240,15 +250,20 @@ fn restore_job(engine: &mut Engine, record: JobRecord, tenant: TenantIx) -> Resu
     match phase {
         PhaseRecord::Pending { due } => engine.wait(index, Some(due)),
         PhaseRecord::Queued => engine.wait(index, None),
+        PhaseRecord::Coalesced => {
+            let waiter = engine.jobs[index].waiter(index);
+            engine.lane_mut(lane).enter(&waiter);
+            engine.stand_aside(index);
+        }
         PhaseRecord::Processing(lease, record) => {
             engine.jobs[index].phase = Phase::Processing { lease };
-            engine.lane_mut(lane).processing += 1;
+            engine.begin_processing(index);
             let awaiting = record.used_by == UseRecord::Awaiting;
             let used_by = if awaiting { Use::Awaiting(index) } else { Use::Job(index, lane) };
             restore_lease(engine, lease, &record, used_by)?;
         }
-        PhaseRecord::Finished { at, number, status, dropped } => {
-            engine.jobs[index].phase = Phase::Finished { at, number, status, dropped };
+        PhaseRecord::Finished { at, number, status, dropped, served } => {
+            engine.jobs[index].phase = Phase::Finished { at, number, status, dropped, served };
             engine.lane_mut(lane).finished.push(at, index);
         }
     }
@@ -263,7 +278,7 @@ struct JobRecordParts {
 fn fill(
     job: &mut Job,
     state: super::record::JobState,
-    key: Option<Arc<str>>,
+    (key, cache_key): (Option<Arc<str>>, Option<Arc<str>>),
     replay_of: Option<JobId>,
 ) -> JobRecordParts {
     job.tried = state.tried;
@@ -277,6 +292,7 @@ fn fill(
         .map(|event| Event { at: event.at, kind: event.kind.map(UpstreamIx) })
         .collect();
     if key.is_some()
+        || cache_key.is_some()
         || replay_of.is_some()
         || state.failure.is_some()
         || state.result.is_some()
@@ -284,6 +300,7 @@ fn fill(
     {
         let rare = job.rare();
         rare.key = key;
+        rare.cache_key = cache_key;
         rare.replay_of = replay_of;
         rare.failure = state.failure;
         rare.result = state.result.map(|result| result.0);

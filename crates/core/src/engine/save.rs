@@ -1,5 +1,7 @@
 //! From the engine's state to records.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use super::Engine;
@@ -11,7 +13,7 @@ use super::record::{
     UseRecord, VERSION,
 };
 use crate::job::{Event, EventKind};
-use crate::lane::{Lane, Tenant};
+use crate::lane::{Entry, Lane, Tenant};
 use crate::table::UpstreamIx;
 
 /// A record that could not be written down.
@@ -73,6 +75,7 @@ impl Engine {
             lane.tenants.drain_changes(|_, _| {});
             lane.dead.drain_changes(|_, _| {});
             lane.keys.drain_changes(|_, _| {});
+            lane.cache.drain_changes(|_, _| {});
         }
     }
 
@@ -103,7 +106,7 @@ impl Engine {
         records.extend((0..self.upstreams.len()).map(|number| self.upstream_record(number)));
         records.extend(self.buckets.iter().map(bucket_record));
         for (number, lane) in (0..).zip(&self.lanes) {
-            records.push(Record::Lane(lane_record(number, lane)));
+            records.push(Record::Lane(Box::new(lane_record(number, lane))));
             let tenants = lane.tenants.iter_from(crate::table::TenantIx(0));
             records.extend(tenants.map(|(_, tenant)| Record::Tenant(tenant_record(number, tenant))));
             records.extend(lane.dead.after(0).map(|(at, job, letter)| Record::Dead {
@@ -117,6 +120,7 @@ impl Engine {
                 key: key.clone(),
                 entry: *entry,
             }));
+            records.extend(lane.cache.iter().map(|(key, entry)| cache_record(number, key, entry)));
         }
         records.extend(self.jobs.iter().map(|(_, job)| Record::Job(Box::new(self.job_record(job)))));
         let calls = self.leases.iter().filter(|(_, lease)| lease.used_by.job().is_none());
@@ -152,6 +156,7 @@ impl Engine {
                 .map(|hold| (hold.upstream.0, self.buckets[hold.bucket].key.clone(), hold.tokens))
                 .collect(),
             key: rare.and_then(|rare| rare.key.clone()),
+            cache_key: job.cache_key().cloned(),
             replay_of: rare.and_then(|rare| rare.replay_of),
             payload: Blob(job.payload.clone()),
             state: self.job_state(job),
@@ -163,12 +168,13 @@ impl Engine {
         let phase = match job.phase {
             Phase::Pending { due } => PhaseRecord::Pending { due },
             Phase::Queued { .. } => PhaseRecord::Queued,
+            Phase::Coalesced => PhaseRecord::Coalesced,
             Phase::Processing { lease } => match self.leases.get(lease) {
                 Some(held) => PhaseRecord::Processing(lease, self.lease_record(held)),
                 None => PhaseRecord::Queued,
             },
-            Phase::Finished { at, number, status, dropped } => {
-                PhaseRecord::Finished { at, number, status, dropped }
+            Phase::Finished { at, number, status, dropped, served } => {
+                PhaseRecord::Finished { at, number, status, dropped, served }
             }
         };
         JobState {
@@ -226,8 +232,12 @@ fn save_lane(number: u32, lane: &mut Lane, writer: &mut Writer<'_>) {
             None => Record::KeyGone { lane: number, key },
         });
     });
+    lane.cache.drain_changes(|key, entry| {
+        let gone = || Record::CacheGone { lane: number, key: key.clone() };
+        writer.write(&entry.map_or_else(gone, |entry| cache_record(number, key, entry)));
+    });
     if std::mem::take(&mut lane.dirty) {
-        writer.write(&Record::Lane(lane_record(number, lane)));
+        writer.write(&Record::Lane(Box::new(lane_record(number, lane))));
     }
 }
 
@@ -259,6 +269,17 @@ fn tenant_record(lane: u32, tenant: &Tenant) -> TenantRecord {
     }
 }
 
+fn cache_record(lane: u32, key: &Arc<str>, entry: &Entry) -> Record {
+    let Entry { answer, stored_at, number } = entry;
+    Record::Cache {
+        lane,
+        key: key.clone(),
+        answer: Blob(answer.clone()),
+        stored_at: *stored_at,
+        number: *number,
+    }
+}
+
 fn bucket_record(state: &ScopedBucket) -> Record {
     Record::Bucket { key: state.key.clone(), spec: state.spec, bucket: state.bucket }
 }
@@ -279,6 +300,7 @@ impl<U> EventKind<U> {
             EventKind::TakenUp => EventKind::TakenUp,
             EventKind::Released => EventKind::Released,
             EventKind::Awaiting(upstream) => EventKind::Awaiting(name(upstream)),
+            EventKind::Served(by) => EventKind::Served(by),
             EventKind::Ended(status) => EventKind::Ended(status),
         }
     }

@@ -10,12 +10,18 @@ use crate::job::{EventKind, Failure, Payload, Status};
 use crate::table::{JobIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
-use crate::verbs::{Advance, Advanced, Outcome, Report, SettleAnswer, Settled, Settlement};
+use crate::verbs::{Advance, Advanced, MAX_BATCH, Outcome, Report, SettleAnswer, Settled, Settlement};
 
 impl Engine {
     /// Ends leases. Each stands for itself.
     pub fn settle(&mut self, settlements: Vec<Settlement>, now: Time) -> SettleAnswer {
-        let leases = settlements.into_iter().map(|settlement| self.settle_one(settlement, now)).collect();
+        let mut budget = MAX_BATCH;
+        let settle = |settlement| {
+            let settled = self.settle_one(settlement, now);
+            self.serve_owed(&mut budget, now);
+            settled
+        };
+        let leases = settlements.into_iter().map(settle).collect();
         SettleAnswer { leases, ended: std::mem::take(&mut self.ended) }
     }
 
@@ -32,13 +38,17 @@ impl Engine {
             return Settled::Awaiting(self.await_upstream(job, id, lease, report, until, now));
         }
         self.leave(id, &lease, &report, now);
-        self.lane_of(job).processing -= 1;
-        self.decide(job, outcome, answer, now)
+        self.stop_processing(job);
+        match self.fall_back(job, &report, &outcome, now) {
+            Some(settled) => settled,
+            None => self.decide(job, outcome, answer, now),
+        }
     }
 
     fn decide(&mut self, job: JobIx, outcome: Outcome, answer: Option<Payload>, now: Time) -> Settled {
         match outcome {
             Outcome::Done => {
+                self.store_answer(job, answer.as_ref(), now);
                 self.keep_answer(job, answer);
                 self.finish(job, End::Completed, now);
                 Settled::Ended(Status::Completed)
@@ -49,6 +59,7 @@ impl Engine {
                 state.tried = 0;
                 state.note(now, EventKind::RetryAt(at));
                 self.wait(job, Some(at));
+                self.give_way_after(job);
                 Settled::RetryAt(at)
             }
             Outcome::Retry { failure, .. } | Outcome::Dead(failure) => {
@@ -71,6 +82,7 @@ impl Engine {
                 }
                 state.note(now, EventKind::Released);
                 self.wait(job, None);
+                self.give_way_after(job);
                 Settled::Requeued
             }
         }
@@ -145,9 +157,10 @@ impl Engine {
             }
             Err((_, denial)) => {
                 self.leave_lane(lease.used_by, CallResult::Success, now);
-                self.lane_of(job).processing -= 1;
+                self.stop_processing(job);
                 self.jobs[job].note(now, EventKind::WaitsForRest);
                 self.wait(job, None);
+                self.give_way_after(job);
                 Advanced::Waits(denial)
             }
         }

@@ -19,12 +19,18 @@ impl Engine {
     pub fn sweep(&mut self, now: Time) -> Swept {
         let mut swept = Swept { now, next: Time::NEVER, ..Swept::default() };
         swept.taken_up = self.take_up_lost(MAX_BATCH, now);
+        let mut budget = MAX_BATCH;
+        self.serve_owed(&mut budget, now);
         for lane in (0..self.lanes.len()).map(|lane| LaneIx(u32::try_from(lane).unwrap_or(u32::MAX))) {
             self.release_due(lane, MAX_BATCH, now);
             self.drop_expired(lane, MAX_BATCH, now);
+            if !self.lane(lane).paused && self.serve_covered(lane, &mut budget, now) {
+                swept.next = now;
+            }
             self.trim_finished(lane, now);
             self.trim_dead(lane, now, &mut swept.dead_letters);
             self.forget_keys(lane, now);
+            self.forget_answers(lane, now);
             swept.next = swept.next.min(self.next_event(lane)).min(self.next_forgetting(lane, now));
         }
         for _ in 0..MAX_BATCH {
@@ -33,6 +39,9 @@ impl Engine {
             }
         }
         swept.next = swept.next.min(self.buckets.next_forgetting());
+        if !self.owed.is_empty() {
+            swept.next = now;
+        }
         swept.ended = std::mem::take(&mut self.ended);
         swept
     }
@@ -49,7 +58,7 @@ impl Engine {
             let result = if awaited { CallResult::TimedOut } else { CallResult::Unknown };
             self.leave(id, &lease, &Report::from(result), now);
             let Some(job) = lease.used_by.job() else { continue };
-            self.lane_of(job).processing -= 1;
+            self.stop_processing(job);
             taken_up.push(self.jobs[job].id);
             self.take_up(job, awaited, now);
         }
@@ -64,6 +73,7 @@ impl Engine {
         if !awaited && retries && lost < MAX_LOST {
             self.jobs[job].note(now, EventKind::TakenUp);
             self.wait(job, None);
+            self.give_way_after(job);
             return;
         }
         let reason = match (awaited, retries) {
@@ -137,8 +147,12 @@ impl Engine {
             return now;
         }
         let keep = lane.spec.as_ref().map_or(Keep::default(), |spec| spec.keep).span;
-        let events =
-            [lane.finished.oldest().map(|at| at + keep), lane.dead.next_expiry(), lane.keys.next_expiry()];
+        let events = [
+            lane.finished.oldest().map(|at| at + keep),
+            lane.dead.next_expiry(),
+            lane.keys.next_expiry(),
+            lane.cache.next_expiry(lane.cache_spec()),
+        ];
         events.into_iter().flatten().min().unwrap_or(Time::NEVER)
     }
 }

@@ -48,11 +48,11 @@ impl Engine {
     fn view_job(&self, job: &Job) -> JobView {
         let lane = self.lane(job.lane);
         let rare = job.rare.as_deref();
-        let (due_at, lease, dropped) = match job.phase {
-            Phase::Pending { due } => (Some(due), None, None),
-            Phase::Queued { .. } => (None, None, None),
-            Phase::Processing { lease } => (None, Some(lease), None),
-            Phase::Finished { dropped, .. } => (None, None, dropped),
+        let due_at = if let Phase::Pending { due } = job.phase { Some(due) } else { None };
+        let lease = if let Phase::Processing { lease } = job.phase { Some(lease) } else { None };
+        let (dropped, served) = match job.phase {
+            Phase::Finished { dropped, served, .. } => (dropped, served),
+            _ => (None, None),
         };
         JobView {
             id: job.id,
@@ -60,7 +60,9 @@ impl Engine {
             tenant: lane.tenants[job.tenant].name.clone(),
             level: job.level,
             key: rare.and_then(|rare| rare.key.clone()),
+            cache_key: job.cache_key().cloned(),
             status: job.status(),
+            served,
             dropped,
             created_at: job.created_at,
             expires_at: job.expires_at,
@@ -101,7 +103,7 @@ impl Engine {
         LaneView {
             name: lane.name.clone(),
             paused: lane.paused,
-            queued: [0, 1, 2].map(|level: usize| lane.levels[level].queued),
+            queued: [0, 1, 2].map(|level: usize| lane.levels[level].queued + lane.levels[level].aside),
             pending: lane.due.len() as u64,
             processing: lane.processing,
             waiting_bytes: lane.waiting_bytes,

@@ -7,7 +7,7 @@ use crate::gate::{NotUntil, Reason};
 use crate::ids::JobId;
 use crate::job::Level;
 use crate::lane::LineKey;
-use crate::table::UpstreamIx;
+use crate::table::{JobIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::views::Why;
 
@@ -21,10 +21,11 @@ struct Obstacle {
 impl Engine {
     /// Why a job waits, its place, and when it will start as far as can be told.
     pub fn why(&self, id: JobId, now: Time) -> Option<Why> {
-        let job = &self.jobs[self.jobs.find(id)?];
+        let index = self.jobs.find(id)?;
+        let job = &self.jobs[index];
         let position = self.position(job);
-        let obstacle = self.obstacle(job, position, now);
-        let waits = matches!(job.phase, Phase::Pending { .. } | Phase::Queued { .. });
+        let obstacle = self.coalesced(index).or_else(|| self.obstacle(job, position, now));
+        let waits = job.is_waiting();
         let eta =
             obstacle.as_ref().filter(|_| waits).and_then(|obstacle| self.eta(job, obstacle, position, now));
         let chain = self.lane(job.lane).chain(job.chain).iter();
@@ -35,16 +36,28 @@ impl Engine {
             upstream: obstacle.and_then(|obstacle| obstacle.upstream).or(job.upstream).map(name),
             position,
             eta,
+            expires_at: job.expires_at,
             will_expire: waits && eta.is_some_and(|eta| eta > job.expires_at),
             gates: chain.map(|upstream| (name(*upstream), self.upstream_gates(*upstream, now))).collect(),
         })
+    }
+
+    /// That an equal job is under way, whose answer this one will get too.
+    fn coalesced(&self, index: JobIx) -> Option<Obstacle> {
+        let leader = match self.jobs[index].phase {
+            Phase::Queued { .. } => Some(self.leader_of(index)?),
+            Phase::Coalesced => self.leader_of(index),
+            Phase::Pending { .. } | Phase::Processing { .. } | Phase::Finished { .. } => return None,
+        };
+        let upstream = leader.and_then(|leader| self.jobs[leader].upstream);
+        Some(Obstacle { reason: Reason::Coalesced, until: Time::NEVER, upstream })
     }
 
     /// The first thing on the list that holds the job back.
     fn obstacle(&self, job: &Job, position: u64, now: Time) -> Option<Obstacle> {
         let plain = |reason, until| Some(Obstacle { reason, until, upstream: None });
         match job.phase {
-            Phase::Finished { .. } => None,
+            Phase::Finished { .. } | Phase::Coalesced => None,
             Phase::Processing { lease } => {
                 let awaited =
                     self.leases.get(lease).filter(|lease| matches!(lease.used_by, Use::Awaiting(_)))?;

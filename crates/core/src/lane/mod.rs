@@ -4,11 +4,15 @@
 //! Lines that need the same upstreams form a *group*; all lines of a group are let through or denied together by
 //! the upstreams' gates, so a blocked upstream costs one look per group and not one per tenant or job.
 
+mod cache;
+mod equals;
 mod fairness;
 mod finished;
 mod line;
 mod tenant;
 
+pub(crate) use cache::{Cache, Entry};
+pub(crate) use equals::{Equals, Stand};
 pub(crate) use fairness::{Choice, Place, SATURATED, Turns, priority};
 pub(crate) use finished::{Finished, KeyEntry, Keys};
 pub(crate) use line::{JobHold, LineKey, Lines, Parked, Rank};
@@ -20,11 +24,11 @@ use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::dead_letter::{DeadLetters, Surplus};
-use crate::ended::End;
+use crate::ended::{End, ServedBy};
 use crate::gate::Gates;
 use crate::ids::{JobId, Name};
 use crate::job::{DropReason, Level};
-use crate::spec::LaneSpec;
+use crate::spec::{CacheSpec, LaneSpec};
 use crate::table::{BucketIx, GroupIx, JobIx, LineIx, TenantIx, UpstreamIx};
 use crate::time::Time;
 
@@ -46,8 +50,16 @@ pub(crate) struct Waiter {
 pub struct Totals {
     /// Jobs that came in, those refused for lack of room not counted.
     pub accepted: u64,
-    /// Jobs that succeeded.
+    /// Jobs whose own call succeeded.
     pub completed: u64,
+    /// Requests answered with a fresh answer of the cache, at intake or as jobs.
+    pub cache_hits: u64,
+    /// Jobs that the call of an equal one answered.
+    pub coalesced: u64,
+    /// Requests answered with an old answer because no new one could be had, at intake or as jobs.
+    pub fallbacks: u64,
+    /// How many of the hits and fallbacks were at intake, where no job was made.
+    pub answered_at_intake: u64,
     /// Jobs that failed for good.
     pub failed: u64,
     /// Jobs cancelled.
@@ -67,7 +79,10 @@ pub struct Totals {
 impl Totals {
     pub(crate) fn count_end(&mut self, end: &End) {
         match end {
-            End::Completed | End::Served(_) => self.completed += 1,
+            End::Completed => self.completed += 1,
+            End::Served(ServedBy::Cache) => self.cache_hits += 1,
+            End::Served(ServedBy::Coalesced) => self.coalesced += 1,
+            End::Served(ServedBy::Stale(_)) => self.fallbacks += 1,
             End::Failed { .. } => self.failed += 1,
             End::Cancelled => self.cancelled += 1,
             End::Dropped(DropReason::Preempted) => self.preempted += 1,
@@ -104,6 +119,8 @@ pub(crate) struct LevelState {
     pub(crate) turns: Turns,
     /// Jobs in lines.
     pub(crate) queued: u64,
+    /// Jobs that wait for the answer of an equal one.
+    pub(crate) aside: u64,
     /// Jobs and bytes that could be evicted.
     pub(crate) evictable: u64,
     pub(crate) evictable_bytes: u64,
@@ -135,6 +152,8 @@ pub(crate) struct Lane {
     pub(crate) processing: u64,
     pub(crate) finished: Finished,
     pub(crate) keys: Keys,
+    pub(crate) cache: Cache,
+    pub(crate) equals: Equals,
     pub(crate) dead: DeadLetters,
     pub(crate) totals: Totals,
     pub(crate) tempo: Tempo,
@@ -162,6 +181,8 @@ impl Lane {
             processing: 0,
             finished: Finished::default(),
             keys: Keys::default(),
+            cache: Cache::default(),
+            equals: Equals::default(),
             dead: DeadLetters::default(),
             totals: Totals::default(),
             tempo: Tempo::default(),
@@ -173,6 +194,10 @@ impl Lane {
         self.dirty = true;
         self.next_seq += 1;
         self.next_seq - 1
+    }
+
+    pub(crate) fn cache_spec(&self) -> Option<&CacheSpec> {
+        self.spec.as_ref()?.cache.as_ref()
     }
 
     pub(crate) fn group(&mut self, chain: &[UpstreamIx]) -> GroupIx {

@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admission, Admit, Advanced, Cancelled, Closure, DropReason, End, Ended, Engine, Enqueued, Grant, Hold,
-    JobId, LeaseId, Level, NewJob, Outcome, Replayed, Report, Settled, Span, Status, Time,
+    JobId, LeaseId, Level, NewJob, Outcome, Payload, Replayed, Report, ServedBy, Settled, Settlement, Span,
+    Status, Time,
 };
 
+use crate::cached::Kept;
 use crate::calls::{Call, Reply};
 use crate::plan::RulePlan;
 use crate::rules::{self, lane_number, upstream_number};
@@ -42,6 +44,8 @@ pub(crate) struct Job {
     pub(crate) attempts: u32,
     pub(crate) lost: u32,
     pub(crate) bytes: u64,
+    /// Nothing in a lane without a cache.
+    pub(crate) cache_key: Option<String>,
     pub(crate) state: State,
 }
 
@@ -115,6 +119,11 @@ pub(crate) enum Fact {
     Left(JobId, Job),
     /// A job left its line to be run.
     Served(JobId, Job),
+    /// A job runs no longer.
+    Stopped(JobId, Job),
+    /// The jobs of a lane under a key got no answer: if nobody else of them runs or stands in line, but for the one with
+    /// this number, the next that was set aside goes.
+    GaveWay(usize, String, Option<u64>),
 }
 
 #[derive(Debug)]
@@ -127,10 +136,16 @@ pub(crate) struct Ledger {
     /// Jobs accepted and ended so far, by lane.
     pub(crate) accepted: [u64; 2],
     pub(crate) ended: [BTreeMap<&'static str, u64>; 2],
+    /// Answers by lane, the oldest first.
+    pub(crate) kept: [Vec<Kept>; 2],
+    /// Requests answered without a job: with a fresh answer, with an old one.
+    pub(crate) at_intake: [[u64; 2]; 2],
+    /// Jobs end because an equal one was answered.
+    pub(crate) serving: bool,
     next_seq: u64,
     facts: Vec<Fact>,
     /// Jobs that ended by the call, and how.
-    told: Vec<(JobId, &'static str)>,
+    pub(crate) told: Vec<(JobId, &'static str)>,
 }
 
 /// What the answers contradict.
@@ -155,6 +170,9 @@ impl Ledger {
             paused: [false; 2],
             accepted: [0; 2],
             ended: Default::default(),
+            kept: Default::default(),
+            at_intake: [[0; 2]; 2],
+            serving: false,
             next_seq: 0,
             facts: Vec::new(),
             told: Vec::new(),
@@ -181,7 +199,7 @@ impl Ledger {
         match (call, reply) {
             (Call::Enqueue(jobs), Reply::Enqueue(answer)) => {
                 for (job, enqueued) in jobs.iter().zip(&answer.jobs) {
-                    self.enqueued(job, enqueued, &answer.ended, now)?;
+                    self.enqueued(job, enqueued, &answer.ended, engine, now)?;
                 }
             }
             (Call::Dispatch(ask), Reply::Dispatch(given)) => {
@@ -189,6 +207,7 @@ impl Ledger {
                 let lane = lane_number(&ask.lane);
                 self.release_due(lane, now);
                 self.expire(lane, now);
+                self.served(lane, &given.ended, engine, now)?;
                 ensure!(given.grants.len() <= ask.max, "more grants than asked for");
                 ensure!(given.grants.is_empty() || !self.paused[lane], "grants of a paused lane");
                 for grant in &given.grants {
@@ -209,7 +228,7 @@ impl Ledger {
             }
             (Call::Settle(settlements), Reply::Settle(answer)) => {
                 for (settlement, settled) in settlements.iter().zip(&answer.leases) {
-                    self.settled(settlement.lease, &settlement.report, &settlement.outcome, *settled)?;
+                    self.settled(settlement, *settled, now)?;
                 }
             }
             (Call::Cancel(id), Reply::Cancel(answer)) => self.cancelled(*id, answer)?,
@@ -237,7 +256,9 @@ impl Ledger {
                 for lane in 0..2 {
                     self.release_due(lane, now);
                     self.expire(lane, now);
+                    self.served(lane, &swept.ended, engine, now)?;
                 }
+                self.forget_answers(now);
             }
             (Call::Replay(..), Reply::Replay(_)) | (Call::Discard(..), Reply::Discard(_)) => {}
             _ => return Err(format!("{reply:?} is no answer to {call:?}")),
@@ -245,6 +266,7 @@ impl Ledger {
         let told: Vec<_> = reply.ended().iter().map(|ended| (ended.job, word(&ended.end))).collect();
         let expected = std::mem::take(&mut self.told);
         ensure!(told == expected, "told of {told:?}, but {expected:?} ended");
+        self.answers_are_right(reply.ended(), engine)?;
         Ok(std::mem::take(&mut self.facts))
     }
 
@@ -263,7 +285,7 @@ impl Ledger {
         self.facts.push(Fact::Stood(id, job.clone()));
     }
 
-    fn end(&mut self, id: JobId, status: Status, word: &'static str) {
+    pub(crate) fn end(&mut self, id: JobId, status: Status, word: &'static str) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if job.state == State::Queued {
             self.facts.push(Fact::Left(id, job.clone()));
@@ -271,11 +293,43 @@ impl Ledger {
         job.state = State::Ended(status);
         self.told.push((id, word));
         *self.ended[job.lane].entry(word).or_default() += 1;
+        if !self.serving {
+            self.give_way(id, None);
+        }
     }
 
-    fn enqueued(&mut self, new: &NewJob, answer: &Enqueued, ended: &[Ended], now: Time) -> Verdict {
+    fn give_way(&mut self, id: JobId, failed: Option<u64>) {
+        let job = &self.jobs[&id];
+        if let Some(key) = &job.cache_key {
+            self.facts.push(Fact::GaveWay(job.lane, key.clone(), failed));
+        }
+    }
+
+    /// A job that ran waits again and was not answered.
+    fn stand_again(&mut self, id: JobId) {
+        self.stand(id);
+        self.give_way(id, Some(self.jobs[&id].seq));
+    }
+
+    fn stopped(&mut self, id: JobId) {
+        self.facts.push(Fact::Stopped(id, self.jobs[&id].clone()));
+    }
+
+    fn enqueued(
+        &mut self,
+        new: &NewJob,
+        answer: &Enqueued,
+        ended: &[Ended],
+        engine: &Engine,
+        now: Time,
+    ) -> Verdict {
         let lane = lane_number(&new.lane);
+        let intake = self.intake(lane, new, engine, now);
         let known = self.jobs.get(&new.id);
+        if !matches!(answer, Enqueued::Existing(_) | Enqueued::Conflict(_)) {
+            let told = if let Enqueued::Cached(cached) = answer { Some(cached) } else { None };
+            ensure!(told == intake.as_ref(), "{new:?} was answered with {told:?}, not {intake:?}");
+        }
         match answer {
             Enqueued::Accepted => {
                 let unknown = known.is_none_or(|job| matches!(job.state, State::Ended(_)));
@@ -288,6 +342,7 @@ impl Ledger {
                 }
                 let plan = &self.plan.lanes[lane];
                 let ttl = new.ttl.map(Span::as_millis).or(plan.ttl_ms);
+                let caches = plan.cache.is_some();
                 let own = new.chain.as_ref().map(|chain| chain.iter().map(upstream_number).collect());
                 let job = Job {
                     lane,
@@ -301,6 +356,7 @@ impl Ledger {
                     attempts: 0,
                     lost: 0,
                     bytes: new.payload.len() as u64,
+                    cache_key: new.cache_key.as_deref().filter(|_| caches).map(str::to_owned),
                     state: State::Pending(now + new.delay),
                 };
                 self.accepted[lane] += 1;
@@ -313,6 +369,7 @@ impl Ledger {
                 self.told.push((new.id, "refused"));
                 ensure!(!self.could_fit(lane, new), "{:?} was refused though there was room", new.id);
             }
+            Enqueued::Cached(cached) => self.at_intake[lane][usize::from(cached.stale.is_some())] += 1,
             Enqueued::Existing(_) | Enqueued::Conflict(_) => {}
             Enqueued::UnknownLane | Enqueued::Invalid(_) => {
                 return Err(format!("a valid job was refused: {answer:?}"));
@@ -372,12 +429,13 @@ impl Ledger {
             self.finish_call(id, &lease, &Report::from(result), None);
             let Some(job) = lease.job else { continue };
             taken_up.push(job);
+            self.stopped(job);
             let state = self.jobs.get_mut(&job).unwrap();
             state.lost += 1;
             if lease.awaiting || self.plan.lanes[state.lane].stops_when_ambiguous || state.lost >= MAX_LOST {
                 self.end(job, Status::Failed, "failed");
             } else {
-                self.stand(job);
+                self.stand_again(job);
             }
         }
         taken_up
@@ -494,9 +552,10 @@ impl Ledger {
 
     fn granted(&mut self, lane: usize, grant: &Grant, expires: Time) -> Verdict {
         let upstream = upstream_number(&grant.upstream);
-        let Some(job) = self.jobs.get_mut(&grant.job) else {
-            return Err(format!("{grant:?} is of no job"));
-        };
+        ensure!(self.jobs.contains_key(&grant.job), "{grant:?} is of no job");
+        let equal = self.processing_equal(grant.job);
+        ensure!(equal.is_none(), "{grant:?} is sent while its equal {equal:?} is under way");
+        let job = self.jobs.get_mut(&grant.job).unwrap();
         ensure!(job.state == State::Queued && job.lane == lane, "{grant:?}, but it is {job:?}");
         ensure!(job.untried().contains(&upstream), "{grant:?} is not of its chain: {job:?}");
         if job.tried.is_empty() {
@@ -546,13 +605,16 @@ impl Ledger {
             Advanced::Waits(_) => {
                 self.leases.remove(&id);
                 self.finish_call(id, &lease, &Report::from(CallResult::Success), None);
-                self.stand(job_id);
+                self.stopped(job_id);
+                self.stand_again(job_id);
             }
         }
         Ok(())
     }
 
-    fn settled(&mut self, id: LeaseId, report: &Report, outcome: &Outcome, settled: Settled) -> Verdict {
+    fn settled(&mut self, settlement: &Settlement, settled: Settled, now: Time) -> Verdict {
+        let Settlement { lease: id, report, outcome, answer } = settlement;
+        let id = *id;
         let Some(lease) = self.leases.remove(&id) else {
             ensure!(settled == Settled::Stale, "a stale settle said {settled:?}");
             return Ok(());
@@ -563,6 +625,7 @@ impl Ledger {
             ensure!(settled == Settled::Released, "a call without a job is {settled:?}");
             return Ok(());
         };
+        let fallback = self.falls_back(job_id, report.result, outcome, now);
         let job = self.jobs.get_mut(&job_id).unwrap();
         let expected = match outcome {
             Outcome::Awaiting(until) => {
@@ -574,27 +637,49 @@ impl Ledger {
                 self.leases.insert(new, lease);
                 return self.issue(new);
             }
+            _ if fallback.is_some() => Settled::Ended(Status::Completed),
             Outcome::Done => Settled::Ended(Status::Completed),
             Outcome::Retry { at, .. } if *at <= job.expires_at => Settled::RetryAt(*at),
             Outcome::Retry { .. } | Outcome::Dead(_) | Outcome::Failed(_) => Settled::Ended(Status::Failed),
             Outcome::Release => Settled::Requeued,
         };
         ensure!(settled == expected, "{outcome:?} of {job:?} was {settled:?}");
+        self.facts.push(Fact::Stopped(job_id, job.clone()));
         match settled {
-            Settled::Ended(Status::Completed) => self.end(job_id, Status::Completed, "completed"),
+            Settled::Ended(Status::Completed) => self.completed(job_id, fallback, answer.as_ref(), now),
             Settled::RetryAt(at) => {
                 job.tried.clear();
                 job.state = State::Pending(at);
+                let seq = job.seq;
+                self.give_way(job_id, Some(seq));
             }
             Settled::Requeued => {
                 if job.tried.is_empty() {
                     job.attempts -= 1;
                 }
-                self.stand(job_id);
+                self.stand_again(job_id);
             }
             _ => self.end(job_id, Status::Failed, "failed"),
         }
         Ok(())
+    }
+
+    fn completed(&mut self, id: JobId, fallback: Option<&'static str>, answer: Option<&Payload>, now: Time) {
+        let kept = fallback.is_none() && self.keep(id, answer, now);
+        self.serving = kept;
+        self.end(id, Status::Completed, fallback.unwrap_or("completed"));
+        self.serving = false;
+        if kept {
+            self.answer_equals(id, now);
+        }
+    }
+
+    /// Answers of no more use are gone; a sweep has seen to that.
+    fn forget_answers(&mut self, now: Time) {
+        for lane in 0..2 {
+            let Some((ttl, stale, _)) = self.plan.lanes[lane].cache else { continue };
+            self.kept[lane].retain(|kept| now < kept.usable_until(ttl, stale));
+        }
     }
 
     fn cancelled(&mut self, id: JobId, answer: &Cancelled) -> Verdict {
@@ -605,6 +690,7 @@ impl Ledger {
                 let later = !self.jobs[&id].tried.is_empty();
                 let lease = self.leases.get_mut(&lease).unwrap();
                 (lease.job, lease.awaiting, lease.later) = (None, false, later);
+                self.stopped(id);
             }
             (Cancelled::AlreadyEnded(told), Some(State::Ended(status))) if *told == status => return Ok(()),
             (Cancelled::Unknown, None | Some(State::Ended(_))) => return Ok(()),
@@ -643,6 +729,7 @@ impl Ledger {
             attempts: 0,
             lost: 0,
             bytes: view.payload.len() as u64,
+            cache_key: None,
             state: State::Queued,
         };
         self.accepted[lane] += 1;
@@ -653,10 +740,12 @@ impl Ledger {
 }
 
 /// The word under which an end is counted.
-fn word(end: &End) -> &'static str {
+pub(crate) fn word(end: &End) -> &'static str {
     match end {
         End::Completed => "completed",
-        End::Served(_) => "served",
+        End::Served(ServedBy::Cache) => "cache",
+        End::Served(ServedBy::Coalesced) => "coalesced",
+        End::Served(ServedBy::Stale(fallback)) => fallback.as_str(),
         End::Failed { .. } => "failed",
         End::Dropped(DropReason::TtlExpired) => "expired",
         End::Dropped(DropReason::Preempted) => "preempted",

@@ -8,6 +8,7 @@
     reason = "all of this is test code, but only functions marked as tests are known as such"
 )]
 
+mod cached;
 mod calls;
 mod check;
 mod ledger;

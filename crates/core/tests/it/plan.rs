@@ -9,6 +9,9 @@ use proptest::prelude::*;
 /// Capacity, refill and per how many milliseconds.
 pub(crate) type BucketPlan = (u32, u32, u64);
 
+/// For how many milliseconds an answer is fresh, for how many more it is of use, and how many are kept.
+pub(crate) type CachePlan = (u64, u64, u64);
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct GatePlan {
     pub(crate) window: Option<u32>,
@@ -31,6 +34,7 @@ pub(crate) struct LanePlan {
     pub(crate) stops_when_ambiguous: bool,
     pub(crate) dead_letters: Option<u64>,
     pub(crate) keep: u64,
+    pub(crate) cache: Option<CachePlan>,
 }
 
 #[derive(Debug, Clone)]
@@ -49,6 +53,7 @@ pub(crate) struct JobPlan {
     pub(crate) ttl_ms: Option<u64>,
     pub(crate) delay_ms: u64,
     pub(crate) key: Option<u8>,
+    pub(crate) cache_key: Option<u8>,
     pub(crate) chain: Option<u8>,
     /// Which upstream of the chain, which bucket, how many half tokens.
     pub(crate) hold: Option<(u8, u8, u8)>,
@@ -150,9 +155,11 @@ fn lane_gates() -> impl Strategy<Value = GatePlan> {
 
 fn lane(gates: impl Strategy<Value = GatePlan>) -> impl Strategy<Value = LanePlan> {
     let bounds = (1..30u64, prop_oneof![3 => Just(1_000_000u64), 1 => 20..200u64]);
-    let ends = (any::<bool>(), of(1..4u64), prop_oneof![Just(0), 1..4u64, Just(1_000)]);
+    let span = || prop_oneof![Just(0u64), 1..500u64, 1..60_000u64];
+    let cache = weighted(0.7, (span().prop_map(|ttl| ttl + 1), span(), 1..4u64));
+    let ends = (any::<bool>(), of(1..4u64), prop_oneof![Just(0), 1..4u64, Just(1_000)], cache);
     (0..6u8, bounds, of(ttl()), weighted(0.8, 1..4u32), gates, ends).prop_map(
-        |(chain, (capacity, max_bytes), ttl_ms, batch, gates, (stops, dead_letters, keep))| LanePlan {
+        |(chain, (capacity, max_bytes), ttl_ms, batch, gates, (stops, dead_letters, keep, cache))| LanePlan {
             chain,
             capacity,
             max_bytes,
@@ -162,6 +169,7 @@ fn lane(gates: impl Strategy<Value = GatePlan>) -> impl Strategy<Value = LanePla
             stops_when_ambiguous: stops,
             dead_letters,
             keep,
+            cache,
         },
     )
 }
@@ -188,15 +196,17 @@ fn ttl() -> impl Strategy<Value = u64> {
 fn job() -> impl Strategy<Value = JobPlan> {
     let delay = prop_oneof![4 => Just(0), 1 => 1..3_000u64];
     let times = (weighted(0.3, ttl()), delay);
-    let rare = (weighted(0.2, 0..4u8), weighted(0.3, 0..6u8), of((0..3u8, 0..3u8, 1..3u8)));
+    let keys = (weighted(0.2, 0..4u8), of(0..4u8));
+    let rare = (keys, weighted(0.3, 0..6u8), of((0..3u8, 0..3u8, 1..3u8)));
     (0..2u8, 0..5u8, 0..3u8, times, rare, 0..30u8, weighted(0.05, any::<u16>())).prop_map(
-        |(lane, tenant, level, (ttl_ms, delay_ms), (key, chain, hold), bytes, again)| JobPlan {
+        |(lane, tenant, level, (ttl_ms, delay_ms), ((key, cache_key), chain, hold), bytes, again)| JobPlan {
             lane,
             tenant,
             level,
             ttl_ms,
             delay_ms,
             key,
+            cache_key,
             chain,
             hold,
             bytes,

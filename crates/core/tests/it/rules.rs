@@ -3,7 +3,8 @@
 use eclusa_core::gate::{BreakerSpec, BucketSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
 use eclusa_core::retry::{OnAmbiguous, RetryPolicy};
 use eclusa_core::{
-    Capacity, Chain, DeadLetterSpec, Fairness, Hold, Keep, LaneSpec, Name, Span, Spec, Tokens, UpstreamSpec,
+    CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Hold, Keep, LaneSpec, Name, Span, Spec, Tokens,
+    UpstreamSpec,
 };
 
 use crate::plan::{BucketPlan, GatePlan, LanePlan, RulePlan};
@@ -74,6 +75,10 @@ fn lane(number: usize, plan: &LanePlan) -> LaneSpec {
     }
     lane.dead_letters =
         plan.dead_letters.map(|max| DeadLetterSpec::new(Span::from_secs(3_600), max).unwrap());
+    lane.cache = plan.cache.map(|(ttl, stale, max)| {
+        let cache = CacheSpec::new(Span::from_millis(ttl), Span::from_millis(stale)).unwrap();
+        cache.bounded(max, 1 << 20).unwrap()
+    });
     lane.keep = Keep { span: Span::from_secs(600), max: plan.keep };
     lane
 }

@@ -31,9 +31,10 @@ fn counts_add_up(step: &Step<'_>, lane: usize) -> Verdict {
     let view = step.engine.lane_view(&lane_name(lane), step.now).unwrap();
     let totals = view.totals;
     let waiting = view.queued.iter().sum::<u64>() + view.pending;
+    let served = totals.cache_hits + totals.coalesced + totals.fallbacks - totals.answered_at_intake;
     let ended = totals.completed + totals.failed + totals.expired + totals.preempted + totals.cancelled;
-    ensure!(totals.accepted == waiting + view.processing + ended, "counts do not add up: {view:?}");
-    let Ledger { jobs, accepted, ended, .. } = step.ledger;
+    ensure!(totals.accepted == waiting + view.processing + ended + served, "counts do not add up: {view:?}");
+    let Ledger { jobs, accepted, ended, at_intake, .. } = step.ledger;
     let own = || jobs.values().filter(|job| job.lane == lane);
     let queued = Level::ALL
         .map(|level| own().filter(|job| job.state == State::Queued && job.level == level).count() as u64);
@@ -46,8 +47,20 @@ fn counts_add_up(step: &Step<'_>, lane: usize) -> Verdict {
         "{queued:?} queued, {pending} pending, {processing} processing, {bytes} bytes, but shown {view:?}"
     );
     let counted = |word| ended[lane].get(word).copied().unwrap_or_default();
-    let told = ["completed", "failed", "expired", "preempted", "cancelled"].map(counted);
-    let shown = [totals.completed, totals.failed, totals.expired, totals.preempted, totals.cancelled];
+    let told = ["completed", "failed", "expired", "preempted", "cancelled", "coalesced"].map(counted);
+    let shown = [
+        totals.completed,
+        totals.failed,
+        totals.expired,
+        totals.preempted,
+        totals.cancelled,
+        totals.coalesced,
+    ];
     ensure!(told == shown && accepted[lane] == totals.accepted, "told {told:?}, but shown {totals:?}");
+    let [fresh, old] = at_intake[lane];
+    let fallbacks = ["breaker_aberto", "timeout", "erro_5xx"].map(counted).into_iter().sum::<u64>();
+    let told = [counted("cache") + fresh, fallbacks + old, fresh + old];
+    let shown = [totals.cache_hits, totals.fallbacks, totals.answered_at_intake];
+    ensure!(told == shown, "answered {told:?}, but shown {totals:?}");
     Ok(())
 }

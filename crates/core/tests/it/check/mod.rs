@@ -4,6 +4,7 @@ mod atomic;
 mod breaker;
 mod buckets;
 mod conservation;
+mod equals;
 mod expiry;
 mod fence;
 mod order;
@@ -56,6 +57,7 @@ pub(crate) fn all(plan: &RulePlan, spec: &Spec, open: bool) -> Vec<Box<dyn Check
         Box::new(breaker::Breakers::new(plan)),
         Box::new(wake::WakeUps::default()),
         Box::new(why::Whys),
+        Box::new(equals::Equals),
         Box::new(restart::Restarts::new(spec.clone(), plan.scoped)),
     ];
     if open {

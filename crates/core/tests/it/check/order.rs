@@ -1,7 +1,8 @@
 //! The exact order of grants where no gate ever says no, by a naive model: tenants take turns within a level, least
-//! recently served first, at most a quota in a row while another waits; within a tenant the oldest job goes first.
+//! recently served first, at most a quota in a row while another waits; within a tenant the oldest job goes first. One
+//! that an equal job under way will answer steps out of its line when its turn comes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use eclusa_core::{JobId, Level};
 
@@ -68,48 +69,136 @@ impl Turns {
     }
 }
 
+/// The jobs of a lane under one cache key.
+#[derive(Default)]
+struct Equal {
+    processing: BTreeSet<JobId>,
+    /// By their place in the order of arrival.
+    in_line: BTreeMap<u64, JobId>,
+    aside: BTreeMap<(Level, u64), (JobId, Job)>,
+}
+
 pub(crate) struct ExactOrder {
     batches: Vec<Option<u32>>,
     turns: [[Turns; 3]; 2],
+    equals: BTreeMap<(usize, String), Equal>,
+    /// Jobs in line.
+    standing: BTreeMap<JobId, Job>,
 }
 
 impl ExactOrder {
     pub(crate) fn new(plan: &RulePlan) -> Self {
-        Self { batches: plan.lanes.iter().map(|lane| lane.batch).collect(), turns: Default::default() }
+        Self {
+            batches: plan.lanes.iter().map(|lane| lane.batch).collect(),
+            turns: Default::default(),
+            equals: BTreeMap::new(),
+            standing: BTreeMap::new(),
+        }
+    }
+
+    fn equal(&mut self, job: &Job) -> Option<&mut Equal> {
+        let key = job.cache_key.clone()?;
+        Some(self.equals.entry((job.lane, key)).or_default())
+    }
+
+    /// Whose turn a job takes, and the turns of its level.
+    fn turns(&mut self, job: &Job) -> (String, &mut Turns) {
+        let tenant = self.batches[job.lane].map_or("", |_| &job.tenant).to_owned();
+        (tenant, &mut self.turns[job.lane][job.level as usize])
+    }
+
+    fn stand(&mut self, id: JobId, job: &Job) {
+        let (tenant, turns) = self.turns(job);
+        turns.stand(&tenant, job.seq, id);
+        if let Some(equal) = self.equal(job) {
+            equal.in_line.insert(job.seq, id);
+        }
+        self.standing.insert(id, job.clone());
+    }
+
+    fn leave(&mut self, id: JobId, job: &Job) {
+        let aside = |equal: &mut Equal| equal.aside.remove(&(job.level, job.seq)).is_some();
+        if self.equal(job).is_some_and(aside) {
+            return;
+        }
+        let (tenant, turns) = self.turns(job);
+        turns.leave(&tenant, id);
+        self.step_out(id, job);
+    }
+
+    fn step_out(&mut self, id: JobId, job: &Job) {
+        self.standing.remove(&id);
+        if let Some(equal) = self.equal(job) {
+            equal.in_line.remove(&job.seq);
+        }
+    }
+
+    /// The job of a lane that goes next, as far as turns can tell.
+    fn next(&self, lane: usize) -> Option<JobId> {
+        let turns = self.turns[lane].iter().find(|turns| !turns.lines.is_empty())?;
+        let tenant = turns.next(self.batches[lane].unwrap_or(1)).unwrap_or_default();
+        turns.lines.get(&tenant)?.values().next().copied()
+    }
+
+    /// The job of a lane that goes next, once those are set aside that an equal one will answer.
+    fn settle_next(&mut self, lane: usize) -> Option<JobId> {
+        while let Some(id) = self.next(lane) {
+            let job = self.standing[&id].clone();
+            if self.equal(&job).is_none_or(|equal| equal.processing.is_empty()) {
+                return Some(id);
+            }
+            self.leave(id, &job);
+            self.equals
+                .get_mut(&(lane, job.cache_key.clone()?))?
+                .aside
+                .insert((job.level, job.seq), (id, job));
+        }
+        None
     }
 
     fn serve(&mut self, id: JobId, job: &Job) -> Verdict {
-        let levels = &self.turns[job.lane];
-        let first = Level::ALL.into_iter().find(|level| !levels[*level as usize].lines.is_empty());
-        ensure!(first == Some(job.level), "{id:?} was served before a job of level {first:?}");
-        let turns = &mut self.turns[job.lane][job.level as usize];
-        let tenant = self.batches[job.lane].map_or("", |_| &job.tenant);
-        let next = turns.next(self.batches[job.lane].unwrap_or(1)).unwrap_or_default();
-        ensure!(next == tenant, "{id:?} of {tenant} was served, but it is the turn of {next}");
-        let oldest = turns.lines[tenant].values().next().copied();
-        ensure!(oldest == Some(id), "{id:?} was served before {oldest:?}");
-        turns.serve(tenant, id);
+        let next = self.settle_next(job.lane);
+        ensure!(next == Some(id), "{id:?} was served, but it is the turn of {next:?}");
+        let (tenant, turns) = self.turns(job);
+        turns.serve(&tenant, id);
+        self.step_out(id, job);
+        if let Some(equal) = self.equal(job) {
+            equal.processing.insert(id);
+        }
         Ok(())
+    }
+
+    fn give_way(&mut self, lane: usize, key: &str, failed: Option<u64>) {
+        let Some(equal) = self.equals.get_mut(&(lane, key.to_owned())) else { return };
+        let comes = !equal.processing.is_empty() || equal.in_line.keys().any(|seq| Some(*seq) != failed);
+        if !comes && let Some((_, (id, job))) = equal.aside.pop_first() {
+            self.stand(id, &job);
+        }
     }
 }
 
 impl Checker for ExactOrder {
     fn after(&mut self, step: &Step<'_>) -> Verdict {
         for fact in step.facts {
-            let (Fact::Stood(id, job) | Fact::Left(id, job) | Fact::Served(id, job)) = fact else { continue };
-            let tenant = self.batches[job.lane].map_or("", |_| &job.tenant);
-            let turns = &mut self.turns[job.lane][job.level as usize];
             match fact {
-                Fact::Stood(..) => turns.stand(tenant, job.seq, *id),
-                Fact::Left(..) => turns.leave(tenant, *id),
-                _ => self.serve(*id, job)?,
+                Fact::Stood(id, job) => self.stand(*id, job),
+                Fact::Left(id, job) => self.leave(*id, job),
+                Fact::Served(id, job) => self.serve(*id, job)?,
+                Fact::Stopped(id, job) => {
+                    if let Some(equal) = self.equal(job) {
+                        equal.processing.remove(id);
+                    }
+                }
+                Fact::GaveWay(lane, key, failed) => self.give_way(*lane, key, *failed),
+                _ => {}
             }
         }
         if let (Call::Dispatch(ask), Reply::Dispatch(given)) = (step.call, step.reply) {
             let lane = lane_number(&ask.lane);
-            let idle = self.turns[lane].iter().all(|turns| turns.lines.is_empty());
-            let enough = given.grants.len() == ask.max || step.ledger.paused[lane];
-            ensure!(idle || enough, "jobs were left in line though nothing hinders them");
+            if given.grants.len() < ask.max && !step.ledger.paused[lane] {
+                let next = self.settle_next(lane);
+                ensure!(next.is_none(), "{next:?} was left in line though nothing hinders it");
+            }
         }
         Ok(())
     }

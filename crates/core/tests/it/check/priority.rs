@@ -1,10 +1,11 @@
 //! High before normal before low for every upstream, and first come first served within a line, whatever the gates.
 
 use eclusa_core::JobId;
+use eclusa_core::gate::Reason;
 
 use super::{Checker, Step};
 use crate::calls::{Call, Reply};
-use crate::ledger::{Job, Ledger, State, Verdict, ensure};
+use crate::ledger::{Job, State, Verdict, ensure};
 use crate::rules::{lane_number, upstream_number};
 
 pub(crate) struct Priority;
@@ -18,11 +19,11 @@ impl Checker for Priority {
             let job = &step.ledger.jobs[&grant.job];
             // Those that still wait, and those that were served only after it.
             let later = served[n + 1..].iter().map(|id| (*id, &step.ledger.jobs[id]));
-            for (id, other) in still_queued(step.ledger, lane).chain(later) {
+            for (id, other) in still_in_line(step, lane).chain(later) {
                 ensure!(!same_line(job, other) || job.seq < other.seq, "{:?} went before {id:?}", grant.job);
             }
             let upstream = upstream_number(&grant.upstream);
-            for (id, other) in still_queued(step.ledger, lane) {
+            for (id, other) in still_in_line(step, lane) {
                 let passed_over =
                     other.level < job.level && other.holds.is_empty() && other.untried().contains(&upstream);
                 ensure!(!passed_over, "{grant:?} went before {id:?}: {other:?}");
@@ -34,8 +35,12 @@ impl Checker for Priority {
     }
 }
 
-fn still_queued(ledger: &Ledger, lane: usize) -> impl Iterator<Item = (JobId, &Job)> {
-    ledger.waiting(lane).filter(|(_, job)| job.state == State::Queued)
+/// Those that wait for the answer of an equal one let others pass.
+fn still_in_line<'a>(step: &Step<'a>, lane: usize) -> impl Iterator<Item = (JobId, &'a Job)> {
+    let coalesced =
+        |id| step.engine.why(id, step.now).is_some_and(|why| why.reason == Some(Reason::Coalesced));
+    let queued = step.ledger.waiting(lane).filter(|(_, job)| job.state == State::Queued);
+    queued.filter(move |(id, job)| job.cache_key.is_none() || !coalesced(*id))
 }
 
 fn same_line(job: &Job, other: &Job) -> bool {

@@ -1,0 +1,193 @@
+//! Answers that are given again: fresh ones at intake and before a start, old ones where nothing newer can be had.
+
+use super::Engine;
+use crate::ended::{End, Fallback, ServedBy};
+use crate::gate::{BreakerState, CallResult};
+use crate::job::{DropReason, EventKind, NewJob, Payload, Status};
+use crate::lane::Entry;
+use crate::spec::CacheSpec;
+use crate::table::{GroupIx, JobIx, LaneIx};
+use crate::time::Time;
+use crate::verbs::{Cached, MAX_BATCH, Outcome, Report, Settled};
+
+/// How many jobs one verb looks at to find those that an old answer can end.
+const MAX_LOOKS: usize = 4 * MAX_BATCH;
+
+impl Engine {
+    /// The entry under `key`, where the lane has a cache.
+    pub(super) fn entry(&self, lane: LaneIx, key: &str) -> Option<(&CacheSpec, &Entry)> {
+        let lane = self.lane(lane);
+        Some((lane.cache_spec()?, lane.cache.get(key)?))
+    }
+
+    /// The answer for a new request that needs no job. One that was asked to start later wants a call of then.
+    pub(super) fn answer_at_intake(
+        &mut self,
+        lane: LaneIx,
+        chain: GroupIx,
+        job: &NewJob,
+        now: Time,
+    ) -> Option<Cached> {
+        let key = job.cache_key.as_deref().filter(|_| job.delay.is_zero())?;
+        let (spec, entry) = self.entry(lane, key)?;
+        let fresh_until = spec.fresh_until(entry.stored_at);
+        let stale = (now >= fresh_until).then_some(Fallback::CircuitOpen);
+        if stale.is_some() && !(now < spec.usable_until(entry.stored_at) && self.all_open(lane, chain, now)) {
+            return None;
+        }
+        let cached = Cached {
+            answer: entry.answer.clone(),
+            stale,
+            age: now.since(entry.stored_at),
+            left: fresh_until.since(now),
+        };
+        let state = self.lane_mut(lane);
+        state.totals.answered_at_intake += 1;
+        match stale {
+            None => state.totals.cache_hits += 1,
+            Some(_) => state.totals.fallbacks += 1,
+        }
+        state.dirty = true;
+        Some(cached)
+    }
+
+    /// Whether every breaker of a chain is open and not yet ready for a probe.
+    fn all_open(&self, lane: LaneIx, chain: GroupIx, now: Time) -> bool {
+        self.lane(lane).chain(chain).iter().all(|upstream| {
+            let upstream = self.upstream(*upstream);
+            let guarded = upstream.spec.as_ref().is_some_and(|spec| spec.breaker.is_some());
+            guarded && upstream.gates.breaker().state(now) == BreakerState::Open
+        })
+    }
+
+    /// The answer under a job's key, if it is still fresh.
+    fn fresh_answer(&self, index: JobIx, now: Time) -> Option<Payload> {
+        let job = &self.jobs[index];
+        let (spec, entry) = self.entry(job.lane, job.cache_key()?)?;
+        (now < spec.fresh_until(entry.stored_at)).then(|| entry.answer.clone())
+    }
+
+    /// The answer under a job's key, if it is better than none.
+    fn usable_answer(&self, index: JobIx, now: Time) -> Option<Payload> {
+        let job = &self.jobs[index];
+        let (spec, entry) = self.entry(job.lane, job.cache_key()?)?;
+        (now < spec.usable_until(entry.stored_at)).then(|| entry.answer.clone())
+    }
+
+    /// Ends a waiting job that may start with a fresh answer instead; says whether it did.
+    pub(super) fn serve_fresh(&mut self, index: JobIx, now: Time) -> bool {
+        let answer = self.fresh_answer(index, now);
+        let found = answer.is_some();
+        if let Some(answer) = answer {
+            self.end_with(index, answer, ServedBy::Cache, now);
+        }
+        found
+    }
+
+    /// Ends a job with an answer that its own call did not bring. It may come too late for one that waits.
+    fn end_with(&mut self, index: JobIx, answer: Payload, by: ServedBy, now: Time) {
+        if self.jobs[index].is_waiting() && self.jobs[index].is_expired(now) {
+            self.drop_job(index, DropReason::TtlExpired, now);
+            return;
+        }
+        self.stop_waiting(index);
+        self.keep_answer(index, Some(answer));
+        self.jobs[index].note(now, EventKind::Served(by));
+        self.finish(index, End::Served(by), now);
+    }
+
+    /// Keeps the answer of a call that succeeded; those that wait for an equal one are owed it.
+    pub(super) fn store_answer(&mut self, index: JobIx, answer: Option<&Payload>, now: Time) {
+        let job = &self.jobs[index];
+        let (lane, key) = (job.lane, job.cache_key().cloned());
+        let (Some(key), Some(answer)) = (key, answer) else { return };
+        let state = self.lane_mut(lane);
+        let Some(spec) = state.cache_spec().copied() else { return };
+        let number = state.take_seq();
+        let entry = Entry { answer: answer.clone(), stored_at: now, number };
+        if state.cache.store(&key, entry, &spec) && state.equals.first_before(&key, number).is_some() {
+            self.owed.insert((lane, number), key);
+        }
+    }
+
+    /// Ends jobs that waited when an equal one succeeded, as many as `budget` allows. Owed is what was stored then,
+    /// however long ago, unless it had to go.
+    pub(super) fn serve_owed(&mut self, budget: &mut usize, now: Time) {
+        while *budget > 0
+            && let Some(((lane, number), key)) = self.owed.first_key_value()
+        {
+            let (lane, number, key) = (*lane, *number, key.clone());
+            let entry = self.entry(lane, &key).filter(|(_, entry)| entry.number == number);
+            let answer = entry.map(|(_, entry)| entry.answer.clone());
+            if let Some((answer, job)) = answer.zip(self.lane(lane).equals.first_before(&key, number)) {
+                self.end_with(job, answer, ServedBy::Coalesced, now);
+                *budget -= 1;
+            } else {
+                self.owed.remove(&(lane, number));
+                self.give_way(lane, &key, None);
+            }
+        }
+    }
+
+    /// Ends waiting jobs that have an answer, however old, and no upstream that could give a newer one. Says whether
+    /// there are more than `budget` allowed.
+    pub(super) fn serve_covered(&mut self, lane: LaneIx, budget: &mut usize, now: Time) -> bool {
+        let mut from = (GroupIx(0), 0);
+        let mut looks = 0;
+        while let Some(((chain, seq), job)) = self.lane(lane).equals.next_covered(from) {
+            if !self.all_open(lane, chain, now) {
+                from = (GroupIx(chain.0 + 1), 0);
+                continue;
+            }
+            if *budget == 0 || looks == MAX_LOOKS {
+                return true;
+            }
+            looks += 1;
+            from = (chain, seq + 1);
+            let fresh = self.fresh_answer(job, now).map(|answer| (answer, ServedBy::Cache));
+            let stale = ServedBy::Stale(Fallback::CircuitOpen);
+            match fresh.or_else(|| self.usable_answer(job, now).map(|answer| (answer, stale))) {
+                Some((answer, by)) => {
+                    self.end_with(job, answer, by, now);
+                    *budget -= 1;
+                }
+                None => self.lane_mut(lane).equals.uncover(chain, seq),
+            }
+        }
+        false
+    }
+
+    /// Ends a job whose pass failed with an old answer, if the failure is one that this is kept for.
+    pub(super) fn fall_back(
+        &mut self,
+        index: JobIx,
+        report: &Report,
+        outcome: &Outcome,
+        now: Time,
+    ) -> Option<Settled> {
+        let (Outcome::Retry { failure, .. } | Outcome::Dead(failure) | Outcome::Failed(failure)) = outcome
+        else {
+            return None;
+        };
+        let why = match report.result {
+            CallResult::TimedOut => Fallback::Timeout,
+            CallResult::Failed => Fallback::Error,
+            _ => return None,
+        };
+        let answer = self.usable_answer(index, now)?;
+        self.fail_attempt(index, failure.clone(), now);
+        self.end_with(index, answer, ServedBy::Stale(why), now);
+        Some(Settled::Ended(Status::Completed))
+    }
+
+    /// Forgets answers that are of no more use.
+    pub(super) fn forget_answers(&mut self, lane: LaneIx, now: Time) {
+        for _ in 0..MAX_BATCH {
+            let state = self.lane_mut(lane);
+            let Some(key) = state.cache.surplus(state.cache_spec(), now).cloned() else {
+                return;
+            };
+            state.cache.remove(&key);
+        }
+    }
+}

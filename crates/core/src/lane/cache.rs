@@ -1,0 +1,152 @@
+//! Answers of a lane that may be given again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use crate::job::Payload;
+use crate::spec::CacheSpec;
+use crate::time::Time;
+
+/// What an upstream answered to a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) answer: Payload,
+    pub(crate) stored_at: Time,
+    /// Of the lane's numbers: jobs with a lower one waited when it was stored.
+    pub(crate) number: u64,
+}
+
+/// The answers of a lane by the key of their request. What was stored first goes first.
+#[derive(Debug, Default)]
+pub(crate) struct Cache {
+    entries: HashMap<Arc<str>, Entry, foldhash::fast::FixedState>,
+    order: BTreeMap<u64, Arc<str>>,
+    /// Of all keys and answers.
+    bytes: u64,
+    dirty: Vec<Arc<str>>,
+}
+
+fn size(key: &str, entry: &Entry) -> u64 {
+    (key.len() + entry.answer.len()) as u64
+}
+
+impl Cache {
+    pub(crate) fn get(&self, key: &str) -> Option<&Entry> {
+        self.entries.get(key)
+    }
+
+    /// Stores an answer in the place of an older one, and lets others go until it fits. Says whether it was stored: one
+    /// that is larger than all the room there is would only push everything else out.
+    pub(crate) fn store(&mut self, key: &Arc<str>, entry: Entry, spec: &CacheSpec) -> bool {
+        if size(key, &entry) > spec.max_bytes {
+            return false;
+        }
+        self.remove(key);
+        self.restore(key.clone(), entry);
+        self.dirty.push(key.clone());
+        while self.is_over(spec)
+            && let Some((_, oldest)) = self.order.first_key_value()
+        {
+            self.remove(&oldest.clone());
+        }
+        true
+    }
+
+    pub(crate) fn restore(&mut self, key: Arc<str>, entry: Entry) {
+        self.bytes += size(&key, &entry);
+        self.order.insert(entry.number, key.clone());
+        self.entries.insert(key, entry);
+    }
+
+    pub(crate) fn remove(&mut self, key: &Arc<str>) {
+        if let Some(entry) = self.entries.remove(key) {
+            self.bytes -= size(key, &entry);
+            self.order.remove(&entry.number);
+            self.dirty.push(key.clone());
+        }
+    }
+
+    fn is_over(&self, spec: &CacheSpec) -> bool {
+        self.entries.len() as u64 > spec.max || self.bytes > spec.max_bytes
+    }
+
+    /// The oldest entry if it is of no more use, or more than the lane keeps. Without a rule none is of use.
+    pub(crate) fn surplus(&self, spec: Option<&CacheSpec>, now: Time) -> Option<&Arc<str>> {
+        let (_, key) = self.order.first_key_value()?;
+        let entry = self.entries.get(key)?;
+        let useful = spec.is_some_and(|spec| now < spec.usable_until(entry.stored_at) && !self.is_over(spec));
+        (!useful).then_some(key)
+    }
+
+    /// When the oldest entry is of no more use.
+    pub(crate) fn next_expiry(&self, spec: Option<&CacheSpec>) -> Option<Time> {
+        let entry = self.entries.get(self.order.first_key_value()?.1)?;
+        Some(spec.map_or(entry.stored_at, |spec| spec.usable_until(entry.stored_at)))
+    }
+
+    pub(crate) fn touch(&mut self, key: &str) {
+        if self.entries.contains_key(key) {
+            self.dirty.push(key.into());
+        }
+    }
+
+    /// Entries changed since the last call; keys without one are gone.
+    pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(&Arc<str>, Option<&Entry>)) {
+        for key in self.dirty.drain(..) {
+            changed(&key, self.entries.get(&key));
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// In the order in which they were stored.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
+        self.order.values().filter_map(|key| self.entries.get_key_value(key))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Span;
+
+    fn store(cache: &mut Cache, key: &str, bytes: usize, number: u64, spec: &CacheSpec) -> bool {
+        let entry = Entry { answer: vec![0; bytes].into(), stored_at: Time::from_millis(number), number };
+        cache.store(&key.into(), entry, spec)
+    }
+
+    fn keys(cache: &Cache) -> Vec<&str> {
+        cache.iter().map(|(key, _)| &**key).collect()
+    }
+
+    #[test]
+    fn what_was_stored_first_goes_first() {
+        let spec = CacheSpec::new(Span::from_secs(1), Span::ZERO).unwrap().bounded(2, 100).unwrap();
+        let mut cache = Cache::default();
+        for (number, key) in (1..).zip(["a", "b", "a", "c"]) {
+            assert!(store(&mut cache, key, 10, number, &spec));
+        }
+        assert_eq!(keys(&cache), ["a", "c"], "the second answer of a came after b");
+        assert_eq!(cache.bytes(), 22);
+    }
+
+    #[test]
+    fn bytes_are_bounded_and_a_giant_pushes_nobody_out() {
+        let spec = CacheSpec::new(Span::from_secs(1), Span::ZERO).unwrap().bounded(10, 100).unwrap();
+        let mut cache = Cache::default();
+        for (number, key) in (1..).zip(["a", "b", "c"]) {
+            assert!(store(&mut cache, key, 40, number, &spec));
+        }
+        assert_eq!(keys(&cache), ["b", "c"]);
+        assert!(!store(&mut cache, "d", 100, 9, &spec));
+        assert_eq!(keys(&cache), ["b", "c"]);
+    }
+}

@@ -1,0 +1,50 @@
+//! Whoever waits for the answer of an equal job gets one: there is always one that runs or stands in line.
+
+use std::collections::BTreeMap;
+
+use eclusa_core::Status;
+use eclusa_core::gate::Reason;
+
+use super::{Checker, Step};
+use crate::ledger::{State, Verdict, ensure};
+
+/// The jobs under one key.
+#[derive(Debug, Default)]
+struct Equal {
+    processing: usize,
+    /// Told to wait for an equal one.
+    coalesced: usize,
+    /// Told to wait for anything else, in a line.
+    in_line: usize,
+}
+
+pub(crate) struct Equals;
+
+impl Checker for Equals {
+    fn after(&mut self, step: &Step<'_>) -> Verdict {
+        let mut by_key: BTreeMap<(usize, &str), Equal> = BTreeMap::new();
+        for (id, job) in &step.ledger.jobs {
+            let Some(key) = job.cache_key.as_deref() else { continue };
+            let equal = by_key.entry((job.lane, key)).or_default();
+            match job.state {
+                State::Processing(_) => equal.processing += 1,
+                State::Queued => {
+                    let why = step.engine.why(*id, step.now).unwrap();
+                    ensure!(why.status == Status::Queued, "{id:?} is {why:?}");
+                    let coalesced = why.reason == Some(Reason::Coalesced);
+                    equal.coalesced += usize::from(coalesced);
+                    equal.in_line += usize::from(!coalesced);
+                }
+                State::Pending(_) | State::Ended(_) => {}
+            }
+        }
+        for (key, equal) in by_key {
+            ensure!(equal.processing < 2, "{key:?} is sent more than once at a time: {equal:?}");
+            let comes = equal.processing == 1 || equal.in_line > 0;
+            ensure!(comes || equal.coalesced == 0, "{key:?} waits for nobody: {equal:?}");
+            let told = equal.processing == 0 || equal.in_line == 0;
+            ensure!(told, "{key:?} does not know that an equal one is under way: {equal:?}");
+        }
+        Ok(())
+    }
+}
