@@ -1,13 +1,24 @@
 //! Eclusa: what stands around the rules of [`eclusa_core`].
 
+pub mod api;
+pub mod cli;
 mod clock;
 pub mod config;
+pub mod demo;
 pub mod execute;
 pub mod fake;
+mod gateway;
+mod intake;
 pub mod request;
+mod serve;
+mod server;
 pub mod store;
+mod telemetry;
+mod wake;
+mod work;
 
 pub use clock::SystemClock;
+pub use serve::{ServeError, serve};
 
 /// The README's example is compiled and run.
 #[cfg(doctest)]

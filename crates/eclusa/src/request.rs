@@ -19,6 +19,8 @@ pub struct Envelope {
     pub kind: Option<String>,
     /// The `params` the job came with, as JSON text: shown with the job, not sent.
     pub params: Option<String>,
+    /// The key the job came with, which is sent on so that the upstream can tell a repeated call.
+    pub key: Option<String>,
     /// What to send.
     pub request: Request,
 }
@@ -28,7 +30,7 @@ pub struct Envelope {
 pub struct Request {
     /// `GET`, `POST`, …
     pub method: String,
-    /// Normalised: starts with `/`, never leaves its base.
+    /// Normalised: empty or starting with `/`, never leaves its base.
     pub path: String,
     /// Without the `?`, as it is sent.
     pub query: Option<String>,
@@ -106,7 +108,7 @@ mod tests {
             headers,
             body: vec![0, 255],
         };
-        Envelope { kind: Some("update".into()), params: Some("{}".into()), request }
+        Envelope { kind: Some("update".into()), params: Some("{}".into()), key: None, request }
     }
 
     #[test]

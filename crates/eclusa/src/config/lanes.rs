@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
 
 use eclusa_core::retry::{OnAmbiguous, RetryPolicy};
-use eclusa_core::{Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Level, Name, Span};
+use eclusa_core::{CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Level, Name, Span};
 
 use super::gates::gates;
 use super::read::{At, Entries, FromText, Table};
 use super::server::unknown_name;
-use super::types::{Cache, Chains, Check, Field, Lane, Mode, Template};
+use super::types::{Chains, Check, Field, Lane, Mode, Template};
 use super::units::{Percent, PositiveSpan, Size};
 
 /// Keys that speak of waiting, which nothing does in a direct lane.
@@ -37,6 +37,7 @@ pub(super) fn lane(name: &Name, t: &mut Table<'_>, upstreams: &[String]) -> Opti
     let validate = validate(t);
     let retry = t.section("retry", "When a failed job is tried again.", retry);
     let cache = t.table("cache", "Which answers are used again.", cache).flatten();
+    let (cache_key, cache) = cache.unzip();
     let fairness = fairness(t);
     let dead_letters = dead_letters(t);
     let keep = t.section("keep", "Which finished jobs are kept with their results.", keep);
@@ -54,14 +55,13 @@ pub(super) fn lane(name: &Name, t: &mut Table<'_>, upstreams: &[String]) -> Opti
         chains,
         types: types.into_iter().flat_map(Entries::right).map(|(name, level)| (name.value, level)).collect(),
         validate,
-        cache,
+        cache_key,
         retry,
         concurrency: gates.slots(),
     };
     let ttl = ttl.map(|ttl| ttl.0);
-    // The engine's own cache rule goes here, from `lane.cache`.
     let spec = LaneSpec::new(name.clone(), chain);
-    Some((lane, LaneSpec { capacity, ttl, fairness, gates, retry, dead_letters, keep, ..spec }))
+    Some((lane, LaneSpec { capacity, ttl, fairness, gates, retry, cache, dead_letters, keep, ..spec }))
 }
 
 fn chain(t: &Table<'_>, key: &str, names: Vec<At<Name>>, upstreams: &[String]) -> Option<Chain> {
@@ -159,7 +159,7 @@ fn retry(t: &mut Table<'_>) -> RetryPolicy {
     t.rule(policy).unwrap_or_default().on_ambiguous(on_ambiguous)
 }
 
-fn cache(t: &mut Table<'_>) -> Option<Cache> {
+fn cache(t: &mut Table<'_>) -> Option<(Template, CacheSpec)> {
     let key: Option<Template> = t.need(
         "key",
         "\"{query.ID}\"",
@@ -171,7 +171,8 @@ fn cache(t: &mut Table<'_>) -> Option<Cache> {
         t.or("stale_if_error", Span::ZERO, "How long after that it still serves when the upstream fails.");
     let max = t.or("max", MAX_CACHED, "Answers kept at most.").get();
     let max_bytes = t.or("max_bytes", MAX_CACHED_BYTES, "Bytes of answers kept at most.").0;
-    Some(Cache { key: key?, ttl: ttl?.0, stale_if_error, max, max_bytes })
+    let rule = CacheSpec::new(ttl?.0, stale_if_error).and_then(|rule| rule.bounded(max, max_bytes));
+    Some((key?, t.rule(rule)?))
 }
 
 fn fairness(t: &mut Table<'_>) -> Option<Fairness> {

@@ -30,6 +30,7 @@ pub use error::{ConfigError, ConfigErrors, LineColumn};
 pub use reference::reference;
 pub use schema::schema;
 pub use types::*;
+pub use units::parse_duration;
 
 use read::{Context, KeyDoc, Table};
 

@@ -1,5 +1,7 @@
 //! Places in a request, and texts made from them.
 
+use std::fmt;
+
 use super::read::{FromText, Wrong};
 use super::types::{Field, Part, Template};
 
@@ -18,6 +20,17 @@ impl Field {
             }
             "body" if is_pointer(name) => Some(Self::Body(name.to_owned())),
             _ => None,
+        }
+    }
+}
+
+/// As it is written in the config.
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Field::Query(name) => write!(f, "query.{name}"),
+            Field::Header(name) => write!(f, "header.{name}"),
+            Field::Body(pointer) => write!(f, "body.{pointer}"),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use eclusa_core::retry::{ExtraCodes, RetryPolicy};
-use eclusa_core::{Level, Name, Span, Spec};
+use eclusa_core::{Level, Name, Spec};
 
 use crate::store::Ack;
 
@@ -159,27 +159,12 @@ pub struct Lane {
     pub types: BTreeMap<String, Level>,
     /// What a job must contain; where fields are named, no others are accepted.
     pub validate: Vec<(Field, Check)>,
-    /// Which answers are used again.
-    pub cache: Option<Cache>,
+    /// What makes two jobs ask for the same thing, so that one answer serves both.
+    pub cache_key: Option<Template>,
     /// When to try again.
     pub retry: RetryPolicy,
     /// Jobs of this lane that this process runs at the same time.
     pub concurrency: Option<u32>,
-}
-
-/// Which answers of a lane are used again, and how long.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cache {
-    /// What makes two jobs ask for the same thing.
-    pub key: Template,
-    /// How long an answer is as good as a new one.
-    pub ttl: Span,
-    /// How long after that it still serves when the upstream fails.
-    pub stale_if_error: Span,
-    /// Answers kept at most.
-    pub max: u64,
-    /// Bytes of answers kept at most.
-    pub max_bytes: u64,
 }
 
 /// Whether jobs queue.

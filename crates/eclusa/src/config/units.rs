@@ -63,6 +63,11 @@ impl FromText for Span {
     }
 }
 
+/// A duration as the config writes it, or what is wrong with it.
+pub fn parse_duration(text: &str) -> Result<Span, String> {
+    Span::from_text(text).map_err(|wrong| format!("{}: {}", wrong.problem, wrong.help))
+}
+
 impl Show for Span {
     fn show(&self) -> String {
         show(&DURATIONS, self.as_millis())

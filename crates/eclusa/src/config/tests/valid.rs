@@ -7,7 +7,8 @@ use std::time::Duration;
 use eclusa_core::gate::{BreakerSpec, BucketSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
 use eclusa_core::retry::{ExtraCodes, OnAmbiguous, RetryPolicy};
 use eclusa_core::{
-    Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Level, Name, Span, Spec, UpstreamSpec,
+    CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Level, Name, Span, Spec,
+    UpstreamSpec,
 };
 
 use super::read;
@@ -34,9 +35,7 @@ fn the_score_proxy_has_the_values_of_its_source() {
     assert_eq!(lane.types["update"], Level::High);
     assert_eq!(lane.validate, [(Field::Query("cpf".into()), Check::Cpf)]);
     assert_eq!(lane.retry.attempts(), 1);
-    let cache = lane.cache.as_ref().unwrap();
-    assert_eq!(cache.key.parts, [Part::Field(Field::Query("cpf".into()))]);
-    assert_eq!((cache.ttl, cache.stale_if_error), (Span::from_secs(60), Span::from_secs(600)));
+    assert_eq!(lane.cache_key.as_ref().unwrap().parts, [Part::Field(Field::Query("cpf".into()))]);
     let upstream = &config.upstreams[&name("bureau")];
     assert_eq!((upstream.url.authority.as_str(), upstream.url.prefix.as_str()), ("bureau.example", "/v2"));
     assert_eq!(upstream.timeout, Duration::from_secs(5));
@@ -47,6 +46,7 @@ fn the_score_proxy_has_the_values_of_its_source() {
     let mut lane = LaneSpec::new(name("score"), Chain::new(vec![name("bureau")]).unwrap());
     lane.capacity = Capacity::new(100, Capacity::default().bytes()).unwrap();
     lane.ttl = Some(Span::from_secs(10));
+    lane.cache = Some(CacheSpec::new(Span::from_secs(60), Span::from_secs(600)).unwrap());
     lane.retry = RetryPolicy::new(1, Span::from_secs(1), Span::from_secs(60), 25).unwrap();
     same_rules(&config.spec, &Spec::new(vec![lane], vec![UpstreamSpec::new(name("bureau"), gates)]).unwrap());
 }
@@ -65,11 +65,14 @@ fn the_score_proxy_takes_every_variable_of_its_source() {
     ];
     let config = read(SCORE_PROXY, &variables).unwrap();
     assert_eq!(config.upstreams[&name("bureau")].timeout, Duration::from_millis(250));
-    assert_eq!(config.lanes[&name("score")].cache.as_ref().unwrap().ttl, Span::from_secs(5));
     let rules = format!("{:?}", config.spec);
-    for expected in
-        ["jobs: 7,", "ttl: Some(Span(1234))", "failures: 2, open_for: Span(400)", "initial: Span(60)"]
-    {
+    for expected in [
+        "jobs: 7,",
+        "ttl: Some(Span(1234))",
+        "CacheSpec { ttl: Span(5000)",
+        "failures: 2, open_for: Span(400)",
+        "initial: Span(60)",
+    ] {
         assert!(rules.contains(expected), "{expected} in {rules}");
     }
 }
@@ -294,10 +297,8 @@ fn every_key_of_a_lane_arrives_where_it_belongs() {
     let fields: Vec<_> = lane.validate.iter().map(|(field, _)| field.clone()).collect();
     let expected = [Field::Query("cpf".into()), Field::Header("x-org".into()), Field::Body("/a".into())];
     assert_eq!(fields, expected);
-    let cache = lane.cache.clone().unwrap();
     let key = vec![Part::Tenant, Part::Text("-".into()), Part::Field(Field::Body("/a".into()))];
-    let (ttl, stale_if_error) = (Span::from_secs(1), Span::from_secs(2));
-    assert_eq!(cache, Cache { key: Template { parts: key }, ttl, stale_if_error, max: 3, max_bytes: 4096 });
+    assert_eq!(lane.cache_key, Some(Template { parts: key }));
     assert_eq!(lane.concurrency, Some(4));
     assert_eq!(config.lanes[&name("straight")].mode, Mode::Direct);
 }
@@ -332,6 +333,7 @@ fn every_rule_reaches_the_engine() {
     images.gates.bucket = Some(BucketSpec::new(6, 5, secs(3_600)).unwrap());
     images.gates = images.gates.with_slots("concurrency", 4).unwrap();
     images.retry = RetryPolicy::new(2, secs(2), secs(3), 50).unwrap().on_ambiguous(OnAmbiguous::Stop);
+    images.cache = Some(CacheSpec::new(secs(1), secs(2)).unwrap().bounded(3, 4096).unwrap());
     images.dead_letters = Some(DeadLetterSpec::new(secs(86_400), 9).unwrap());
     images.keep = Keep { span: secs(300), max: 0 };
     let mut plain = LaneSpec::new(name("plain"), Chain::new(vec![name("two")]).unwrap());

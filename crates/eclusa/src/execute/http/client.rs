@@ -194,6 +194,9 @@ impl HttpUpstream {
     fn uri(&self, head: &Head<'_>) -> Result<Uri, CallEnd> {
         let base = &self.inner.base;
         let mut target = format!("{}{}", base.prefix, head.path);
+        if target.is_empty() {
+            target.push('/');
+        }
         if let Some(query) = head.query {
             target.push('?');
             target.push_str(query);

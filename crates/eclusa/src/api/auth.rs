@@ -1,0 +1,165 @@
+//! Who asks, and what they may do.
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use eclusa_core::{Level, Name};
+use http::header::{AUTHORIZATION, HOST, ORIGIN};
+use http::request::Parts;
+use http::{HeaderMap, Method};
+use subtle::ConstantTimeEq;
+
+use super::problem::{Kind, Problem};
+use crate::config::{Key, Role};
+use crate::gateway::Gateway;
+
+/// Things to do that not everybody may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Right {
+    /// Put jobs into lanes.
+    Enqueue,
+    /// Look at a job whose id one has.
+    SeeJob,
+    /// Look at everything.
+    SeeAll,
+    /// Pause, cancel, replay, reset.
+    Operate,
+}
+
+/// Who asks; without keys in the config, anybody on this machine.
+#[derive(Debug, Clone)]
+pub(super) struct Caller(Option<Arc<Key>>);
+
+impl Caller {
+    /// `Ok` if the caller may.
+    pub(super) fn may(&self, right: Right) -> Result<(), Problem> {
+        let Some(key) = &self.0 else { return Ok(()) };
+        let allowed = match key.role {
+            Role::Producer => matches!(right, Right::Enqueue | Right::SeeJob),
+            Role::Viewer => matches!(right, Right::SeeJob | Right::SeeAll),
+            Role::Operator | Role::Admin => true,
+        };
+        let role = format!("{:?}", key.role).to_lowercase();
+        let needed = match right {
+            Right::Enqueue => "enqueue jobs: that needs the role producer, operator or admin",
+            Right::SeeJob | Right::SeeAll => "look at this: that needs the role viewer, operator or admin",
+            Right::Operate => "change this: that needs the role operator or admin",
+        };
+        let problem =
+            || Problem::new(Kind::Forbidden, format!("Key `{}` ({role}) may not {needed}", key.name));
+        if allowed { Ok(()) } else { Err(problem()) }
+    }
+
+    /// `Ok` if the caller may use this lane.
+    pub(super) fn may_use(&self, lane: &Name) -> Result<(), Problem> {
+        let bound = self.0.as_ref().and_then(|key| Some((key, key.lanes.as_ref()?)));
+        match bound {
+            Some((key, lanes)) if !lanes.contains(lane) => {
+                let detail =
+                    format!("Key `{}` may not use lane `{lane}`: its `lanes` do not name it", key.name);
+                Err(Problem::new(Kind::Forbidden, detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `Ok` if the caller may act for this tenant.
+    pub(super) fn may_be(&self, tenant: &str) -> Result<(), Problem> {
+        let bound = self.0.as_ref().and_then(|key| Some((key, key.tenants.as_ref()?)));
+        match bound {
+            Some((key, tenants)) if !tenants.iter().any(|pattern| eclusa_core::matches(pattern, tenant)) => {
+                let detail =
+                    format!("Key `{}` may not act for this tenant: its `tenants` do not name it", key.name);
+                Err(Problem::new(Kind::Forbidden, detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `Ok` if the caller's jobs may be this urgent.
+    pub(super) fn may_be_as_urgent_as(&self, level: Level) -> Result<(), Problem> {
+        match &self.0 {
+            Some(key) if level < key.max_priority => {
+                let (name, most, asked) = (&key.name, key.max_priority.as_str(), level.as_str());
+                let detail =
+                    format!("Key `{name}` may enqueue at most as `{most}` (max_priority), not as `{asked}`");
+                Err(Problem::new(Kind::Forbidden, detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The tenant of a caller who names none: its own, where its key is for exactly one.
+    pub(super) fn own_tenant(&self) -> Option<&str> {
+        match self.0.as_ref()?.tenants.as_deref()? {
+            [tenant] if !tenant.contains('*') => Some(tenant),
+            _ => None,
+        }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let caller = parts.extensions.get::<Caller>().cloned();
+        caller.ok_or_else(|| Problem::new(Kind::Internal, "The request was not authenticated"))
+    }
+}
+
+/// The keys of the config, ready to compare with.
+#[derive(Debug, Clone)]
+pub(super) struct Keys(Vec<Arc<Key>>);
+
+impl Keys {
+    pub(super) fn of(gateway: &Gateway) -> Self {
+        Self(gateway.config.keys.iter().cloned().map(Arc::new).collect())
+    }
+
+    fn caller(&self, headers: &HeaderMap, method: &Method) -> Result<Caller, Problem> {
+        if self.0.is_empty() {
+            return same_site(headers, method).map(|()| Caller(None));
+        }
+        let sent = headers.get(AUTHORIZATION).map(http::HeaderValue::as_bytes).unwrap_or_default();
+        let token = match sent.split_at_checked(7) {
+            Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"bearer ") => token,
+            _ => {
+                let detail = "Send `Authorization: Bearer <key>` with a key of the config's [[auth.keys]]";
+                return Err(Problem::new(Kind::Unauthorized, detail));
+            }
+        };
+        // All keys are compared, whichever fits, so that the time tells nothing.
+        let fits = |key: &&Arc<Key>| bool::from(key.secret.reveal().as_bytes().ct_eq(token));
+        let found: Vec<&Arc<Key>> = self.0.iter().filter(fits).collect();
+        match found.first() {
+            Some(key) => Ok(Caller(Some(Arc::clone(key)))),
+            None => Err(Problem::new(Kind::Unauthorized, "The key is not one of the config's [[auth.keys]]")),
+        }
+    }
+}
+
+/// Without keys a web page that the user looks at could send requests in the user's name: those are refused.
+fn same_site(headers: &HeaderMap, method: &Method) -> Result<(), Problem> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let foreign_origin = text(ORIGIN.as_str())
+        .is_some_and(|origin| origin.split_once("://").map(|(_, host)| host) != text(HOST.as_str()));
+    let cross_site = text("sec-fetch-site").is_some_and(|site| site == "cross-site");
+    if !method.is_safe() && (foreign_origin || cross_site) {
+        let detail =
+            "The request comes from a page of another site; without keys only local programs may ask";
+        return Err(Problem::new(Kind::Forbidden, detail));
+    }
+    Ok(())
+}
+
+/// Finds out who asks, before anything else is looked at.
+pub(super) async fn authenticate(State(keys): State<Keys>, mut request: Request, next: Next) -> Response {
+    match keys.caller(request.headers(), request.method()) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(problem) => problem.into_response(),
+    }
+}

@@ -1,0 +1,252 @@
+//! `/v1/dead-letters`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::Response;
+use eclusa_core::{DeadLetterView, JobId, Name, Replayed, Store};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::auth::{Caller, Right};
+use super::extract::{Path, Query};
+use super::model::{DeadLetter, JobResult};
+use super::problem::{Kind, Problem};
+use super::submit::{self, unavailable};
+use crate::gateway::Gateway;
+use crate::request::Envelope;
+
+/// How many letters a page shows.
+const PAGE: usize = 50;
+/// How many letters one step of a search looks at.
+const STEP: usize = 1_000;
+
+/// Which letters to show.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListQuery {
+    /// Of this lane.
+    lane: Option<String>,
+    /// Of this tenant.
+    tenant: Option<String>,
+    /// With this code of the last failure.
+    code: Option<String>,
+    /// Where the last page said to go on.
+    cursor: Option<String>,
+}
+
+/// Some dead letters.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeadLetterList {
+    /// By lane, oldest first.
+    pub dead_letters: Vec<DeadLetter>,
+    /// Where to go on; absent on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+/// Dead letters, oldest first
+///
+/// What was to be sent is shown only with a single letter.
+#[utoipa::path(get, path = "/v1/dead-letters", tag = "dead letters", params(ListQuery),
+    responses((status = 200, body = DeadLetterList)))]
+pub(super) async fn list(
+    State(gateway): State<Arc<Gateway>>,
+    caller: Caller,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<DeadLetterList>, Problem> {
+    caller.may(Right::SeeAll)?;
+    let (start, mut after) = query.cursor.as_deref().map(cursor).transpose()?.unwrap_or_default();
+    let mut found = Vec::new();
+    for lane in lanes(&gateway, &caller, query.lane.as_deref())?
+        .into_iter()
+        .filter(|lane| lane.as_str() >= start.as_str())
+    {
+        if lane.as_str() != start {
+            after = 0;
+        }
+        loop {
+            let page = gateway.store.dead_letters(lane.clone(), after, STEP).await;
+            let page = page.map_err(|error| unavailable(&error))?;
+            let full = page.len() == STEP;
+            for (place, letter) in page {
+                after = place;
+                if fits(&query, &caller, &letter) {
+                    found.push(DeadLetter::from(letter));
+                }
+                if found.len() == PAGE {
+                    let cursor = Some(format!("{lane}:{after}"));
+                    return Ok(Json(DeadLetterList { dead_letters: found, cursor }));
+                }
+            }
+            if !full {
+                break;
+            }
+        }
+    }
+    Ok(Json(DeadLetterList { dead_letters: found, cursor: None }))
+}
+
+/// A cursor is the lane and the place in it.
+fn cursor(text: &str) -> Result<(String, u64), Problem> {
+    let parts = text.rsplit_once(':').and_then(|(lane, place)| Some((lane.to_owned(), place.parse().ok()?)));
+    parts.ok_or_else(|| Problem::new(Kind::BadRequest, "The cursor is not one that a page gave"))
+}
+
+fn fits(query: &ListQuery, caller: &Caller, view: &DeadLetterView) -> bool {
+    let letter = &view.letter;
+    let tenant = query.tenant.as_ref().is_none_or(|tenant| **tenant == *letter.tenant);
+    let code = query.code.as_ref().is_none_or(|code| letter.last_failure.code.as_deref() == Some(code));
+    tenant && code && caller.may_be(&letter.tenant).is_ok()
+}
+
+fn lanes(gateway: &Gateway, caller: &Caller, only: Option<&str>) -> Result<Vec<Name>, Problem> {
+    match only {
+        Some(lane) => Ok(vec![submit::lane(gateway, caller, lane)?.0]),
+        None => {
+            Ok(gateway.config.lanes.keys().filter(|lane| caller.may_use(lane).is_ok()).cloned().collect())
+        }
+    }
+}
+
+async fn letter(gateway: &Gateway, caller: &Caller, id: &str) -> Result<DeadLetterView, Problem> {
+    let missing = || {
+        let detail =
+            "There is no such dead letter: it never was, was replayed with success, or was kept no longer";
+        Problem::new(Kind::NotFound, detail)
+    };
+    let id: JobId = id.parse().map_err(|_| missing())?;
+    let view = gateway.store.dead_letter(id).await.map_err(|error| unavailable(&error))?;
+    let view =
+        view.filter(|view| caller.may_use(&view.lane).is_ok() && caller.may_be(&view.letter.tenant).is_ok());
+    view.ok_or_else(missing)
+}
+
+/// One dead letter with what was to be sent
+#[utoipa::path(get, path = "/v1/dead-letters/{id}", tag = "dead letters",
+    params(("id" = String, Path, description = "The job that failed")), responses((status = 200, body = DeadLetter)))]
+pub(super) async fn get(
+    State(gateway): State<Arc<Gateway>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<DeadLetter>, Problem> {
+    caller.may(Right::SeeAll)?;
+    let view = letter(&gateway, &caller, &id).await?;
+    let data = original_data(&view);
+    Ok(Json(DeadLetter { original_data: data, ..view.into() }))
+}
+
+/// What was to be sent, in the form in which a job is enqueued.
+fn original_data(view: &DeadLetterView) -> Option<serde_json::Value> {
+    let envelope = Envelope::from_payload(&view.letter.payload).ok()?;
+    let request = envelope.request;
+    // The same rules as for answers: headers as lists, JSON as JSON.
+    let shown =
+        JobResult::from(crate::request::Response { status: 0, headers: request.headers, body: request.body });
+    let params: Option<serde_json::Value> =
+        envelope.params.and_then(|params| serde_json::from_str(&params).ok());
+    Some(serde_json::json!({
+        "type": envelope.kind,
+        "params": params,
+        "request": {
+            "method": request.method, "path": request.path, "query": request.query,
+            "headers": shown.headers, "body": shown.body,
+        },
+    }))
+}
+
+/// Enqueue a dead letter again
+///
+/// It goes when the replay succeeds.
+#[utoipa::path(post, path = "/v1/dead-letters/{id}/replay", tag = "dead letters",
+    params(("id" = String, Path, description = "The job that failed")),
+    responses((status = 202, body = super::model::Accepted)))]
+pub(super) async fn replay(
+    State(gateway): State<Arc<Gateway>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    caller.may(Right::Operate)?;
+    let view = letter(&gateway, &caller, &id).await?;
+    let new = gateway.new_job_id();
+    let replayed = gateway.store.replay(view.lane.clone(), view.job, new).await;
+    match replayed.map_err(|error| unavailable(&error))? {
+        Replayed::As(job, ended) => {
+            gateway.note(&ended);
+            gateway.bells.ring(&view.lane);
+            tracing::info!(jobId = %job, replayOf = %view.job, lane = %view.lane, "Dead letter replayed");
+            submit::accepted(&gateway, job, None).await
+        }
+        Replayed::QueueFull => {
+            let detail = format!("Lane `{}` is full: try again when jobs have left it", view.lane);
+            Err(Problem::new(Kind::QueueFull, detail).retry_after(1))
+        }
+        Replayed::Unknown | Replayed::IdTaken => {
+            Err(Problem::new(Kind::NotFound, "The dead letter went while it was asked for"))
+        }
+    }
+}
+
+/// How to count.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StatsQuery {
+    /// `code` (default), `tenant` or `lane`.
+    by: Option<By>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum By {
+    /// By the code of the last failure.
+    Code,
+    /// By tenant.
+    Tenant,
+    /// By lane.
+    Lane,
+}
+
+/// Numbers of dead letters.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Stats {
+    /// All of them.
+    total: u64,
+    /// By what was asked for; letters without a code count under `none`.
+    counts: BTreeMap<String, u64>,
+}
+
+/// Count dead letters
+#[utoipa::path(get, path = "/v1/dead-letters/stats", tag = "dead letters", params(StatsQuery),
+    responses((status = 200, body = Stats)))]
+pub(super) async fn stats(
+    State(gateway): State<Arc<Gateway>>,
+    caller: Caller,
+    Query(query): Query<StatsQuery>,
+) -> Result<Json<Stats>, Problem> {
+    caller.may(Right::SeeAll)?;
+    let by = query.by.unwrap_or(By::Code);
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for lane in lanes(&gateway, &caller, None)? {
+        let mut after = 0;
+        loop {
+            let page = gateway.store.dead_letters(lane.clone(), after, STEP).await;
+            let page = page.map_err(|error| unavailable(&error))?;
+            for (_, view) in page.iter().filter(|(_, view)| caller.may_be(&view.letter.tenant).is_ok()) {
+                let key = match by {
+                    By::Code => view.letter.last_failure.code.as_deref().unwrap_or("none"),
+                    By::Tenant => &view.letter.tenant,
+                    By::Lane => lane.as_str(),
+                };
+                *counts.entry(key.to_owned()).or_default() += 1;
+            }
+            match page.last() {
+                Some((place, _)) if page.len() == STEP => after = *place,
+                _ => break,
+            }
+        }
+    }
+    Ok(Json(Stats { total: counts.values().sum(), counts }))
+}

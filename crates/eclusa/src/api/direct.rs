@@ -1,0 +1,274 @@
+//! Direct lanes: the caller waits on the connection, bodies stream through, and what no gate admits now is refused.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::Body as HttpBody;
+use axum::extract::Request as HttpRequest;
+use axum::response::Response;
+use bytes::Bytes;
+use eclusa_core::gate::{CallResult, NotUntil, Reason};
+use eclusa_core::retry::Verdict;
+use eclusa_core::{Admission, Admit, Closure, LeaseId, Name, Outcome, Report, Settlement, Span, Store, Time};
+use http::{HeaderMap, HeaderName};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt, Full, Limited};
+use tokio::time::Instant;
+
+use super::auth::{Caller, Right};
+use super::headers::{idempotency_key, text};
+use super::problem::{Kind, Problem};
+use super::proxy::passed_on;
+use super::submit::{header, unavailable};
+use crate::config::Lane;
+use crate::execute::http::{AnswerBody, BodyError, CallContext, CallEnd, Head, Judgement, Streamed};
+use crate::gateway::Gateway;
+use crate::intake::DEFAULT_TENANT;
+use crate::work::Hold;
+
+/// A body up to this size is held whole, so that another upstream can be tried.
+const HELD: usize = 64 * 1024;
+
+/// A request on its way through a direct lane.
+struct Passing<'a> {
+    gateway: &'a Arc<Gateway>,
+    lane: &'a Name,
+    head: Head<'a>,
+    key: &'a str,
+}
+
+/// Passes a request on at once, or says when to come again.
+pub(super) async fn pass(
+    gateway: &Arc<Gateway>,
+    caller: &Caller,
+    (lane, rules): (&Name, &Lane),
+    (path, query): (String, Option<String>),
+    request: HttpRequest,
+) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    caller.may(Right::Enqueue)?;
+    caller
+        .may_be(text(&parts.headers, "eclusa-tenant")?.or(caller.own_tenant()).unwrap_or(DEFAULT_TENANT))?;
+    if gateway.stopping.is_cancelled() {
+        return Err(Problem::new(Kind::Stopping, "The server is stopping").retry_after(5));
+    }
+    let headers = passed_on(&parts.headers)?;
+    let key = idempotency_key(&parts.headers)?.unwrap_or_else(|| gateway.new_job_id().to_string());
+    let head =
+        Head { method: parts.method.as_str(), path: &path, query: query.as_deref(), headers: &headers };
+    let passing = Passing { gateway, lane, head, key: &key };
+    match held(&parts.headers, body, gateway.config.server.max_body).await? {
+        Held::Whole(body) => passing.along(&rules.chain, body).await,
+        Held::Stream(body) => passing.once(&rules.chain, body).await,
+    }
+}
+
+enum Held {
+    Whole(Bytes),
+    Stream(Limited<HttpBody>),
+}
+
+/// Reads a body that announces itself as small; any other streams.
+async fn held(headers: &HeaderMap, body: HttpBody, max: usize) -> Result<Held, Problem> {
+    let announced =
+        headers.get(http::header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let small = body.size_hint().exact().is_some_and(|size| size <= HELD as u64)
+        || announced.is_some_and(|length: usize| length <= HELD);
+    if announced.is_some_and(|length| length > max) {
+        return Err(Problem::new(
+            Kind::TooLarge,
+            format!("The body has more than {max} bytes (server.max_body)"),
+        ));
+    }
+    if !small {
+        return Ok(Held::Stream(Limited::new(body, max)));
+    }
+    let whole = Limited::new(body, HELD).collect().await;
+    let whole = whole.map_err(|_| Problem::new(Kind::BadRequest, "The body could not be read to its end"))?;
+    Ok(Held::Whole(whole.to_bytes()))
+}
+
+impl Passing<'_> {
+    /// Tries one upstream after the other until one answers.
+    async fn along(&self, chain: &[Name], body: Bytes) -> Result<Response, Problem> {
+        let mut left: Vec<Name> = chain.to_vec();
+        let mut last = None;
+        loop {
+            let call = match self.admit(&left).await {
+                Ok(call) => call,
+                Err(problem) => return Err(last.unwrap_or(problem)),
+            };
+            left.retain(|upstream| *upstream != call.upstream);
+            let (answer, curable) = self.call(call, Full::new(body.clone()), !left.is_empty()).await;
+            match answer {
+                Err(problem) if curable && !left.is_empty() => last = Some(problem),
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn once(&self, chain: &[Name], body: Limited<HttpBody>) -> Result<Response, Problem> {
+        let call = self.admit(chain).await?;
+        self.call(call, body, false).await.0
+    }
+
+    async fn admit(&self, chain: &[Name]) -> Result<Call, Problem> {
+        let lease = Span::from(self.gateway.config.workers.lease);
+        let (lane, nonce) = (Some(self.lane.clone()), self.gateway.nonce);
+        let (asked, now) = (Instant::now(), self.gateway.clock.now());
+        let ask = Admit { lane, chain: chain.to_vec(), holds: Vec::new(), lease, nonce };
+        let admitted = self.gateway.store.admit(ask).await.map_err(|error| unavailable(&error))?;
+        self.gateway.note(&admitted.ended);
+        match admitted.admission {
+            Admission::Granted { lease, upstream, .. } => {
+                let hold = self.gateway.leases.hold(lease, asked + self.gateway.config.workers.lease);
+                Ok(Call { gateway: self.gateway.clone(), lease, upstream, asked, judged: None, _hold: hold })
+            }
+            Admission::Denied { upstream, denial } => {
+                let at = upstream.unwrap_or_else(|| self.lane.clone());
+                self.gateway.metrics.count_denial(&at, denial.reason);
+                Err(not_now(&at, denial, now))
+            }
+            Admission::UnknownUpstream(_) | Admission::UnknownLane => {
+                Err(Problem::new(Kind::Internal, "The lane and the store do not agree on the rules"))
+            }
+        }
+    }
+
+    /// Makes the call; says also whether another upstream may cure what went wrong.
+    async fn call<B>(&self, mut call: Call, body: B, more: bool) -> (Result<Response, Problem>, bool)
+    where
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let clock = &*self.gateway.clock;
+        let context = CallContext { idempotency_key: self.key, traceparent: None, clock };
+        let Some(client) = self.gateway.upstreams.get(&call.upstream) else {
+            return (Err(Problem::new(Kind::Internal, "The upstream is not configured")), false);
+        };
+        let codes = self.gateway.config.upstreams.get(&call.upstream).map(|rules| rules.codes.clone());
+        let codes = codes.unwrap_or_default();
+        match client.stream(self.head, body, &context).await {
+            Ok(answer) => {
+                let judgement = Judgement::of_status(answer.status.as_u16(), &codes);
+                let curable = judgement.verdict == Some(Verdict::Retryable);
+                call.judge(&judgement, answer.hints.close_for(answer.status.as_u16()));
+                if curable && more {
+                    return (Err(failed(&judgement)), true);
+                }
+                (Ok(streamed(answer, call)), false)
+            }
+            Err(end) => {
+                let judgement = end.judge(&codes);
+                call.judge(&judgement, None);
+                let curable =
+                    judgement.verdict == Some(Verdict::Retryable) && !matches!(end, CallEnd::Invalid(_));
+                (Err(failed(&judgement)), curable)
+            }
+        }
+    }
+}
+
+fn failed(judgement: &Judgement) -> Problem {
+    let kind = match judgement.result {
+        CallResult::TimedOut => Kind::UpstreamTimeout,
+        _ => Kind::UpstreamFailed,
+    };
+    Problem::new(kind, judgement.reason.clone())
+}
+
+/// 429: what said no, and when to come again.
+fn not_now(at: &Name, denial: NotUntil, now: Time) -> Problem {
+    let seconds = match denial.at {
+        Time::NEVER => 1,
+        at => at.since(now).as_millis().div_ceil(1_000).max(1),
+    };
+    let policy = format!("\"{at}-{}\"", denial.reason.as_str());
+    let unit = if denial.reason == Reason::Concurrency { ";qu=\"concurrent-requests\"" } else { "" };
+    let problem =
+        Problem::new(Kind::QuotaExceeded, format!("`{at}` takes no more now ({})", denial.reason.as_str()));
+    let problem = problem
+        .with("reason", denial.reason.as_str())
+        .with("violated-policies", vec![policy.trim_matches('"').to_owned()])
+        .retry_after(seconds);
+    let headers = [
+        header("ratelimit", &format!("{policy};r=0;t={seconds}")),
+        header("ratelimit-policy", &format!("{policy};q=1{unit}")),
+    ];
+    headers.into_iter().flatten().fold(problem, |problem, (name, value)| problem.header(name, value))
+}
+
+/// A call under way: its lease ends when this is dropped, however that comes.
+struct Call {
+    gateway: Arc<Gateway>,
+    lease: LeaseId,
+    upstream: Name,
+    asked: Instant,
+    judged: Option<Report>,
+    /// Keeps its slots taken however long the answer is.
+    _hold: Hold,
+}
+
+impl Call {
+    fn judge(&mut self, judgement: &Judgement, close: Option<Span>) {
+        self.gateway.metrics.count_call(&self.upstream, judgement, close.is_some());
+        self.gateway.metrics.time_call(&self.upstream, self.asked.elapsed());
+        let close = close.map(|span| Closure { until: self.gateway.clock.now() + span, bucket: None });
+        self.judged = Some(Report { result: judgement.result, costs: Vec::new(), close });
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        // Without a judgement the caller went away before the answer began: it may have had its effect.
+        let report = self.judged.take().unwrap_or(Report::from(CallResult::Unknown));
+        let (gateway, lease, upstream) = (self.gateway.clone(), self.lease, self.upstream.clone());
+        self.gateway.running.spawn(async move {
+            let settlement = Settlement { lease, report, outcome: Outcome::Release, answer: None };
+            match gateway.store.settle(vec![settlement]).await {
+                Ok(answer) => gateway.note(&answer.ended),
+                Err(error) => gateway.give_up(&error),
+            }
+            gateway.bells.ring_users(&upstream);
+        });
+    }
+}
+
+/// The upstream's answer, whose body comes as it comes.
+fn streamed(answer: Streamed, call: Call) -> Response {
+    let upstream = header("eclusa-upstream", call.upstream.as_str());
+    let mut response = Response::new(HttpBody::new(Flow { body: answer.body, _call: call }));
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers;
+    // The body is sent anew, and its length with it.
+    response.headers_mut().remove(HeaderName::from_static("content-length"));
+    response.headers_mut().extend(upstream);
+    response
+}
+
+/// A body that keeps its call open until it has passed.
+struct Flow {
+    body: AnswerBody,
+    _call: Call,
+}
+
+impl Body for Flow {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,28 @@
+//! `/openapi.json` and `/docs`: the API describes itself, without any outside asset.
+
+use axum::Json;
+use axum::response::{Html, IntoResponse, Response};
+use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use utoipa::openapi::OpenApi;
+
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'";
+
+/// The page.
+pub(super) async fn page() -> Response {
+    ([(CONTENT_SECURITY_POLICY, POLICY)], Html(include_str!("docs/page.html"))).into_response()
+}
+
+/// Its script.
+pub(super) async fn script() -> Response {
+    ([(CONTENT_TYPE, "text/javascript; charset=utf-8")], include_str!("docs/page.js")).into_response()
+}
+
+/// Its style.
+pub(super) async fn style() -> Response {
+    ([(CONTENT_TYPE, "text/css; charset=utf-8")], include_str!("docs/page.css")).into_response()
+}
+
+/// The document that all is generated from.
+pub(super) fn document(api: OpenApi) -> impl Fn() -> std::future::Ready<Json<OpenApi>> + Clone {
+    move || std::future::ready(Json(api.clone()))
+}

@@ -1,0 +1,62 @@
+//! Bodies, paths and queries of requests, with errors that say what is wrong.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{FromRequest, FromRequestParts};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use serde::de::DeserializeOwned;
+
+use super::problem::{Kind, Problem};
+use crate::gateway::Gateway;
+
+/// A part of the path.
+#[derive(FromRequestParts)]
+#[from_request(via(axum::extract::Path), rejection(Problem))]
+pub(super) struct Path<T>(pub(super) T);
+
+impl From<PathRejection> for Problem {
+    fn from(rejection: PathRejection) -> Self {
+        Problem::new(Kind::BadRequest, rejection.body_text())
+    }
+}
+
+/// The query.
+#[derive(FromRequestParts)]
+#[from_request(via(axum::extract::Query), rejection(Problem))]
+pub(super) struct Query<T>(pub(super) T);
+
+impl From<QueryRejection> for Problem {
+    fn from(rejection: QueryRejection) -> Self {
+        Problem::new(Kind::BadRequest, rejection.body_text())
+    }
+}
+
+/// A whole body, no larger than the config allows.
+pub(super) struct Body(pub(super) Bytes);
+
+impl FromRequest<Arc<Gateway>> for Body {
+    type Rejection = Problem;
+    async fn from_request(request: axum::extract::Request, gateway: &Arc<Gateway>) -> Result<Self, Problem> {
+        let max = gateway.config.server.max_body;
+        let body = Limited::new(request.into_body(), max).collect().await;
+        body.map(|body| Body(body.to_bytes())).map_err(|error| {
+            if error.is::<http_body_util::LengthLimitError>() {
+                let detail = format!("The body has more than {max} bytes (server.max_body)");
+                return Problem::new(Kind::TooLarge, detail);
+            }
+            Problem::new(Kind::BadRequest, "The body could not be read to its end")
+        })
+    }
+}
+
+impl Body {
+    /// The body as JSON.
+    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        serde_json::from_slice(&self.0).map_err(|error| {
+            let kind = if error.is_data() { Kind::Invalid } else { Kind::BadRequest };
+            Problem::new(kind, format!("The body is not the JSON that is expected here: {error}"))
+        })
+    }
+}

@@ -1,0 +1,145 @@
+//! Whether it works: `/livez`, `/readyz`, `/v1/health`, `/metrics`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use eclusa_core::{Store, Tokens};
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::auth::{Caller, Right};
+use super::model::breaker;
+use super::problem::{Kind, Problem};
+use super::submit::unavailable;
+use crate::config::StoreUrl;
+use crate::gateway::Gateway;
+use crate::telemetry::Snapshot;
+
+/// Whether the process runs
+#[utoipa::path(get, path = "/livez", tag = "health", responses((status = 200, body = String)))]
+pub(super) async fn livez() -> &'static str {
+    "ok\n"
+}
+
+/// Whether it can take in jobs
+#[utoipa::path(get, path = "/readyz", tag = "health",
+    responses((status = 200, body = String), (status = 503, description = "Stopping, or the store does not answer")))]
+pub(super) async fn readyz(State(gateway): State<Arc<Gateway>>) -> Result<&'static str, Problem> {
+    if gateway.stopping.is_cancelled() {
+        return Err(Problem::new(Kind::Stopping, "The server is stopping"));
+    }
+    gateway.store.lanes().await.map_err(|error| unavailable(&error))?;
+    Ok("ok\n")
+}
+
+/// The state of everything.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Health {
+    /// `ok`, or `degraded` while a breaker is open.
+    status: &'static str,
+    /// The store.
+    store: StoreHealth,
+    /// Processes that share the store.
+    instances: Vec<Instance>,
+    /// Breakers by upstream.
+    circuit_breakers: BTreeMap<String, BreakerHealth>,
+    /// Limits by upstream.
+    rate_limiters: BTreeMap<String, LimiterHealth>,
+}
+
+/// The store.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct StoreHealth {
+    /// `embedded` or `memory`.
+    kind: &'static str,
+    /// `ok`.
+    status: &'static str,
+}
+
+/// A process.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Instance {
+    /// Its id.
+    id: String,
+}
+
+/// A breaker, in the words of the sources.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct BreakerHealth {
+    failures: u32,
+    degraded: bool,
+    degraded_until: Option<String>,
+}
+
+/// A limit, in the words of the sources.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LimiterHealth {
+    /// Absent where the upstream has no bucket.
+    tokens_available: Option<f64>,
+    requests_last_minute: u64,
+}
+
+/// The state of everything
+#[utoipa::path(get, path = "/v1/health", tag = "health", responses((status = 200, body = Health)))]
+pub(super) async fn health(
+    State(gateway): State<Arc<Gateway>>,
+    caller: Caller,
+) -> Result<Json<Health>, Problem> {
+    caller.may(Right::SeeAll)?;
+    let upstreams = gateway.store.upstreams().await.map_err(|error| unavailable(&error))?;
+    let breakers: BTreeMap<String, BreakerHealth> = upstreams
+        .iter()
+        .filter_map(breaker)
+        .map(|breaker| {
+            let (failures, degraded) = (breaker.failures, breaker.degraded);
+            (breaker.name, BreakerHealth { failures, degraded, degraded_until: breaker.degraded_until })
+        })
+        .collect();
+    let limiters = upstreams.iter().map(|view| {
+        let (tokens_available, requests_last_minute) = (view.tokens.map(whole), view.starts_last_minute);
+        (view.name.to_string(), LimiterHealth { tokens_available, requests_last_minute })
+    });
+    let degraded = breakers.values().any(|breaker| breaker.degraded);
+    Ok(Json(Health {
+        status: if degraded { "degraded" } else { "ok" },
+        store: StoreHealth { kind: kind(&gateway.config.store.url), status: "ok" },
+        instances: vec![Instance { id: format!("{:08x}", gateway.nonce) }],
+        rate_limiters: limiters.collect(),
+        circuit_breakers: breakers,
+    }))
+}
+
+const fn kind(url: &StoreUrl) -> &'static str {
+    match url {
+        StoreUrl::Embedded(_) => "embedded",
+        StoreUrl::Memory => "memory",
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "balances are far below 2^53 micro-tokens")]
+fn whole(tokens: Tokens) -> f64 {
+    tokens.as_micro() as f64 / 1e6
+}
+
+/// Metrics for Prometheus
+#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String)))]
+pub(super) async fn metrics(
+    State(gateway): State<Arc<Gateway>>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    caller.may(Right::SeeAll)?;
+    let snapshot =
+        Snapshot::take(&gateway.store, gateway.clock.now()).await.map_err(|error| unavailable(&error))?;
+    let text = gateway.metrics.encode(snapshot);
+    let text = text.map_err(|_| Problem::new(Kind::Internal, "The metrics could not be written"))?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok((StatusCode::OK, [(CONTENT_TYPE, kind)], text).into_response())
+}

@@ -1,0 +1,170 @@
+//! A job as JSON, and what it asks for.
+
+use std::collections::BTreeMap;
+
+use eclusa_core::{Level, Span};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::auth::Caller;
+use crate::config::parse_duration;
+use crate::execute::http::{headers, target};
+use crate::intake::{DEFAULT_TENANT, Fault, Submission};
+use crate::request::Request;
+
+/// A job to enqueue.
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct JobRequest {
+    /// Unique per lane (outboxId): the same id again is the same job again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Whose job it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// `high`, `normal` or `low`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<String>,
+    /// Gives the priority by the lane's `types`.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// How long to hold the job back: `"10s"`, or milliseconds.
+    #[schema(value_type = Option<String>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Value>,
+    /// How long the job may wait: `"10s"`, or milliseconds.
+    #[schema(value_type = Option<String>)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Value>,
+    /// What to send.
+    pub request: HttpRequest,
+    /// Kept and shown with the job, not sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub params: Option<Value>,
+}
+
+/// A request to an upstream.
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HttpRequest {
+    /// `GET` if there is no body, else `POST`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// Below the upstream's own address.
+    #[serde(default)]
+    pub path: String,
+    /// Parameters as an object, or the whole query as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<Value>,
+    /// Headers to send.
+    #[serde(default)]
+    pub headers: BTreeMap<String, String>,
+    /// JSON, or text as it is to be sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<Value>,
+}
+
+impl JobRequest {
+    /// What it asks for, or everything that cannot be.
+    pub(super) fn into_submission(self, caller: &Caller) -> Result<Submission, Vec<Fault>> {
+        let mut faults = Vec::new();
+        let tenant = self.tenant.as_deref().or(caller.own_tenant()).unwrap_or(DEFAULT_TENANT).to_owned();
+        let priority = self.priority.as_deref().map(level).transpose();
+        let delay = span("delay", self.delay.as_ref());
+        let ttl = span("ttl", self.ttl.as_ref());
+        let request = self.request.into_request();
+        match (priority, delay, ttl, request) {
+            (Ok(priority), Ok(delay), Ok(ttl), Ok(request)) => {
+                let (key, kind, delay) = (self.id, self.kind, delay.unwrap_or_default());
+                let params = self.params.map(|params| params.to_string());
+                return Ok(Submission { key, tenant, priority, kind, delay, ttl, params, request });
+            }
+            (priority, delay, ttl, request) => {
+                faults.extend(priority.err());
+                faults.extend(delay.err());
+                faults.extend(ttl.err());
+                faults.extend(request.err().into_iter().flatten());
+            }
+        }
+        Err(faults)
+    }
+}
+
+/// The priority that `text` names.
+pub(super) fn level(text: &str) -> Result<Level, Fault> {
+    let found = Level::ALL.into_iter().find(|level| level.as_str() == text);
+    found.ok_or_else(|| Fault::new("priority", "must be one of high, normal, low"))
+}
+
+fn span(field: &str, value: Option<&Value>) -> Result<Option<Span>, Fault> {
+    let fault = |problem: &str| Fault::new(field, problem.to_owned());
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Number(ms)) => match ms.as_u64() {
+            Some(ms) => Ok(Some(Span::from_millis(ms))),
+            None => Err(fault("must be a whole number of milliseconds, or a text such as \"10s\"")),
+        },
+        Some(Value::String(text)) => {
+            parse_duration(text).map(Some).map_err(|problem| Fault::new(field, problem))
+        }
+        Some(_) => Err(fault("must be a duration such as \"10s\", or milliseconds")),
+    }
+}
+
+impl HttpRequest {
+    fn into_request(self) -> Result<Request, Vec<Fault>> {
+        let mut faults = Vec::new();
+        let path = target::normalise(&self.path).unwrap_or_else(|bad| {
+            faults.push(Fault::new("request.path", bad.to_string()));
+            String::new()
+        });
+        let query = self.query.and_then(|query| match query_text(query) {
+            Ok(query) => query,
+            Err(fault) => {
+                faults.push(fault);
+                None
+            }
+        });
+        let given = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let mut headers = headers::from_caller(given).unwrap_or_else(|bad| {
+            faults.push(Fault::new("request.headers", bad.to_string()));
+            Vec::new()
+        });
+        let json = matches!(&self.body, Some(value) if !value.is_string());
+        if json && !headers.iter().any(|(name, _)| name == "content-type") {
+            headers.push(("content-type".into(), b"application/json".to_vec()));
+        }
+        let body = match self.body {
+            None => None,
+            Some(Value::String(text)) => Some(text.into_bytes()),
+            Some(value) => Some(value.to_string().into_bytes()),
+        };
+        let method = self.method.unwrap_or_else(|| if body.is_some() { "POST" } else { "GET" }.into());
+        if let Err(bad) = target::method(&method) {
+            faults.push(Fault::new("request.method", bad.to_string()));
+        }
+        let request = Request { method, path, query, headers, body: body.unwrap_or_default() };
+        if faults.is_empty() { Ok(request) } else { Err(faults) }
+    }
+}
+
+fn query_text(query: Value) -> Result<Option<String>, Fault> {
+    let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    match query {
+        Value::Null => Ok(None),
+        Value::String(text) => match target::query(&text) {
+            Ok(text) => Ok(Some(text)),
+            Err(bad) => Err(Fault::new("request.query", bad.to_string())),
+        },
+        Value::Object(parameters) => {
+            let pair = |(name, value): (&String, &Value)| {
+                let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+                format!("{}={}", encoded(name), encoded(&value))
+            };
+            Ok(Some(parameters.iter().map(pair).collect::<Vec<_>>().join("&")))
+        }
+        _ => Err(Fault::new("request.query", "must be an object of parameters, or text")),
+    }
+}

@@ -1,0 +1,240 @@
+//! `/v1/lanes/{lane}/jobs` and `/v1/jobs`: jobs by JSON.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use eclusa_core::{Cached, Cancelled, Fallback, JobId, JobQuery, Name, Status, Store};
+use http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::auth::{Caller, Right};
+use super::extract::{Body, Path, Query};
+use super::headers;
+use super::job_request::JobRequest;
+use super::model::{Accepted, Job, JobResult, WhyAnswer};
+use super::problem::{Kind, Problem};
+use super::submit::{self, Taken, unavailable};
+use crate::gateway::Gateway;
+use crate::intake::Fault;
+use crate::request;
+
+/// How many jobs a page of a search shows.
+const PAGE: usize = 50;
+
+/// An answer from the cache; no job was needed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CachedAnswer {
+    /// `completed`.
+    status: &'static str,
+    /// The lane.
+    lane: String,
+    /// Where the answer came from: `cache`, or why an old one had to do.
+    reason: &'static str,
+    /// The answer.
+    result: JobResult,
+}
+
+impl CachedAnswer {
+    pub(super) fn new(lane: &Name, cached: &Cached) -> Result<Self, Problem> {
+        let response = request::Response::from_payload(&cached.answer)
+            .map_err(|error| Problem::new(Kind::Internal, format!("What the cache holds {error}")))?;
+        let reason = cached.stale.map_or("cache", Fallback::as_str);
+        Ok(Self { status: "completed", lane: lane.to_string(), reason, result: response.into() })
+    }
+}
+
+/// Enqueue a job
+#[utoipa::path(post, path = "/v1/lanes/{lane}/jobs", tag = "jobs", request_body = JobRequest,
+    params(("lane" = String, Path, description = "The lane")),
+    responses((status = 202, body = Accepted, description = "It waits"),
+        (status = 200, body = CachedAnswer, description = "Answered from the cache, or ended before")))]
+pub(super) async fn enqueue(
+    State(gateway): State<Arc<Gateway>>,
+    caller: Caller,
+    Path(lane): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    let (lane, rules) = submit::lane(&gateway, &caller, &lane)?;
+    let mut ask: JobRequest = body.json()?;
+    if let Some(key) = headers::idempotency_key(&headers)? {
+        if ask.id.as_ref().is_some_and(|id| *id != key) {
+            let fault = Fault::new("id", "differs from Idempotency-Key: send one of them");
+            return Err(Problem::invalid(&[fault]));
+        }
+        ask.id = Some(key);
+    }
+    let submission = ask.into_submission(&caller).map_err(|faults| Problem::invalid(&faults))?;
+    let job = submit::job(&gateway, &caller, (&lane, rules), submission)?;
+    match submit::enqueue(&gateway, job).await? {
+        Taken::Job(id, accepted) => submit::accepted(&gateway, id, accepted).await,
+        Taken::Cached(cached) => {
+            gateway.metrics.count_cached(&lane, cached.stale);
+            let mut response = (StatusCode::OK, Json(CachedAnswer::new(&lane, &cached)?)).into_response();
+            response.headers_mut().extend(submit::header("cache-status", &headers::cache_hit(&cached)));
+            Ok(response)
+        }
+    }
+}
+
+/// The job with this id, if the caller may see it.
+async fn visible(gateway: &Gateway, caller: &Caller, id: &str) -> Result<JobId, Problem> {
+    caller.may(Right::SeeJob)?;
+    let id = job_id(id)?;
+    let job = gateway.store.job(id).await.map_err(|error| unavailable(&error))?;
+    let job = job.filter(|job| caller.may_use(&job.lane).is_ok() && caller.may_be(&job.tenant).is_ok());
+    job.map(|job| job.id).ok_or_else(|| no_such_job(id))
+}
+
+fn job_id(text: &str) -> Result<JobId, Problem> {
+    text.parse().map_err(|_| Problem::new(Kind::NotFound, "That is not a job id: they look like UUIDs"))
+}
+
+fn no_such_job(id: JobId) -> Problem {
+    let detail =
+        format!("There is no job {id}: it never was, or has ended and is no longer remembered (`keep`)");
+    Problem::new(Kind::NotFound, detail)
+}
+
+/// A job with its history and result
+#[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "The job")),
+    responses((status = 200, body = Job)))]
+pub(super) async fn get(
+    State(gateway): State<Arc<Gateway>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Job>, Problem> {
+    let id = visible(&gateway, &caller, &id).await?;
+    let job = gateway.store.job(id).await.map_err(|error| unavailable(&error))?;
+    job.map(|job| Json(job.into())).ok_or_else(|| no_such_job(id))
+}
+
+/// How long to wait.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WaitQuery {
+    /// Seconds; as much as the server allows, if it allows less.
+    #[param(default = 10)]
+    timeout: Option<f64>,
+}
+
+/// Wait until a job has ended
+///
+/// Answers when the job has ended, or after the timeout with the job as it is.
+#[utoipa::path(get, path = "/v1/jobs/{id}/wait", tag = "jobs",
+    params(("id" = String, Path, description = "The job"), WaitQuery), responses((status = 200, body = Job)))]
+pub(super) async fn wait(
+    State(gateway): State<Arc<Gateway>>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Query(query): Query<WaitQuery>,
+) -> Result<Json<Job>, Problem> {
+    let id = visible(&gateway, &caller, &id).await?;
+    let seconds = query.timeout.unwrap_or(10.0);
+    let Ok(timeout) = Duration::try_from_secs_f64(seconds) else {
+        return Err(Problem::invalid(&[Fault::new("timeout", "must be a number of seconds, zero or more")]));
+    };
+    let job = submit::ended(&gateway, id, timeout.min(gateway.config.server.max_wait)).await?;
+    job.map(|job| Json(job.into())).ok_or_else(|| no_such_job(id))
+}
+
+/// Why a job waits, and until when
+#[utoipa::path(get, path = "/v1/jobs/{id}/why", tag = "jobs",
+    params(("id" = String, Path, description = "The job")), responses((status = 200, body = WhyAnswer)))]
+pub(super) async fn why(
+    State(gateway): State<Arc<Gateway>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<WhyAnswer>, Problem> {
+    let id = visible(&gateway, &caller, &id).await?;
+    let why = gateway.store.why(id).await.map_err(|error| unavailable(&error))?;
+    why.map(|why| Json(why.into())).ok_or_else(|| no_such_job(id))
+}
+
+/// Cancel a job
+///
+/// A call that is under way is not cut off, but what it brings no longer counts.
+#[utoipa::path(delete, path = "/v1/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "The job")),
+    responses((status = 200, body = Job), (status = 409, description = "It had ended before")))]
+pub(super) async fn cancel(
+    State(gateway): State<Arc<Gateway>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Job>, Problem> {
+    caller.may(Right::Operate)?;
+    let id = visible(&gateway, &caller, &id).await?;
+    match gateway.store.cancel(id).await.map_err(|error| unavailable(&error))? {
+        Cancelled::Yes(ended) => gateway.note(std::slice::from_ref(&*ended)),
+        Cancelled::Unknown => return Err(no_such_job(id)),
+        Cancelled::AlreadyEnded(status) => {
+            let detail = format!("The job has ended before: it is {}", status.as_str());
+            return Err(Problem::new(Kind::Conflict, detail).with("jobStatus", status.as_str()));
+        }
+    }
+    let job = gateway.store.job(id).await.map_err(|error| unavailable(&error))?;
+    job.map(|job| Json(job.into())).ok_or_else(|| no_such_job(id))
+}
+
+/// Which jobs to show.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SearchQuery {
+    /// Of this lane.
+    lane: Option<String>,
+    /// Of this tenant.
+    tenant: Option<String>,
+    /// With this status.
+    status: Option<String>,
+    /// Where the last page said to go on.
+    cursor: Option<u64>,
+}
+
+/// Some jobs.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct JobList {
+    /// In no particular order. A page may be short and still not be the last.
+    pub jobs: Vec<Job>,
+    /// Where to go on; absent on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<u64>,
+}
+
+/// Search jobs
+#[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(SearchQuery), responses((status = 200, body = JobList)))]
+pub(super) async fn search(
+    State(gateway): State<Arc<Gateway>>,
+    caller: Caller,
+    Query(query): Query<SearchQuery>,
+) -> Result<Json<JobList>, Problem> {
+    caller.may(Right::SeeAll)?;
+    let lane = query.lane.as_deref().map(|lane| submit::lane(&gateway, &caller, lane)).transpose()?;
+    let status = query.status.as_deref().map(status).transpose()?;
+    let ask = JobQuery {
+        lane: lane.map(|(lane, _)| lane),
+        tenant: query.tenant.map(Into::into),
+        status,
+        after: query.cursor.unwrap_or_default(),
+        max: PAGE,
+    };
+    let page = gateway.store.jobs(ask).await.map_err(|error| unavailable(&error))?;
+    let seen =
+        |job: &eclusa_core::JobView| caller.may_use(&job.lane).is_ok() && caller.may_be(&job.tenant).is_ok();
+    // A list does not show what was asked and answered: that may be personal.
+    let short = |job| Job { params: None, result: None, ..Job::from(job) };
+    let jobs = page.jobs.into_iter().filter(seen).map(short).collect();
+    Ok(Json(JobList { jobs, cursor: page.next }))
+}
+
+fn status(text: &str) -> Result<Status, Problem> {
+    use Status::{Cancelled, Completed, Dropped, Failed, Pending, Processing, Queued};
+    let all = [Pending, Queued, Processing, Completed, Failed, Dropped, Cancelled];
+    let found = all.into_iter().find(|status| status.as_str() == text);
+    found.ok_or_else(|| {
+        let words: Vec<&str> = all.iter().map(|status| status.as_str()).collect();
+        Problem::invalid(&[Fault::new("status", format!("must be one of {}", words.join(", ")))])
+    })
+}

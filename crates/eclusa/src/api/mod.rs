@@ -1,0 +1,125 @@
+//! The HTTP API.
+
+mod auth;
+mod batch;
+mod dead_letters;
+mod direct;
+mod docs;
+mod extract;
+mod headers;
+mod health;
+mod job_request;
+mod jobs;
+mod lanes;
+pub mod model;
+mod problem;
+mod proxy;
+mod submit;
+mod upstreams;
+mod why;
+
+pub use dead_letters::DeadLetterList;
+pub use job_request::{HttpRequest, JobRequest};
+pub use jobs::JobList;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue};
+use http_body_util::BodyExt;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use self::problem::{Kind, Problem};
+use crate::gateway::Gateway;
+
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Eclusa",
+    description = "Queues, paces and retries calls to rate-limited APIs. Errors are problem details (RFC 9457)."
+))]
+struct Description;
+
+/// All calls that need to know who asks.
+fn calls() -> OpenApiRouter<Arc<Gateway>> {
+    OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(jobs::enqueue))
+        .routes(routes!(batch::enqueue))
+        .routes(routes!(jobs::search))
+        .routes(routes!(jobs::get, jobs::cancel))
+        .routes(routes!(jobs::wait))
+        .routes(routes!(jobs::why))
+        .routes(routes!(lanes::list))
+        .routes(routes!(lanes::get))
+        .routes(routes!(lanes::pause))
+        .routes(routes!(lanes::resume))
+        .routes(routes!(lanes::tenants))
+        .routes(routes!(upstreams::list))
+        .routes(routes!(upstreams::get))
+        .routes(routes!(upstreams::breakers))
+        .routes(routes!(upstreams::get_breaker))
+        .routes(routes!(upstreams::failure))
+        .routes(routes!(upstreams::success))
+        .routes(routes!(upstreams::reset))
+        .routes(routes!(dead_letters::list))
+        .routes(routes!(dead_letters::stats))
+        .routes(routes!(dead_letters::get))
+        .routes(routes!(dead_letters::replay))
+        .routes(routes!(health::health))
+        .routes(routes!(health::metrics))
+}
+
+/// The API of `gateway`.
+pub fn router(gateway: &Arc<Gateway>) -> Router {
+    let keys = auth::Keys::of(gateway);
+    let (calls, mut api) = calls().split_for_parts();
+    let (open, open_api) =
+        OpenApiRouter::new().routes(routes!(health::livez)).routes(routes!(health::readyz)).split_for_parts();
+    api.merge(open_api);
+    api.merge(proxy::describe());
+    calls
+        .route("/proxy/{*rest}", any(proxy::proxy))
+        .layer(from_fn_with_state(keys, auth::authenticate))
+        .merge(open)
+        .route("/openapi.json", get(docs::document(api)))
+        .route("/docs", get(docs::page))
+        .route("/docs/page.js", get(docs::script))
+        .route("/docs/page.css", get(docs::style))
+        .fallback(async || Problem::new(Kind::NotFound, "There is nothing at this path; see /docs"))
+        .method_not_allowed_fallback(async || {
+            Problem::new(Kind::MethodNotAllowed, "See /docs for what this path takes")
+        })
+        .layer(from_fn(problems_as_xml))
+        .with_state(gateway.clone())
+}
+
+/// Problems in XML for those who ask for it.
+async fn problems_as_xml(request: Request, next: Next) -> Response {
+    let wanted = wants_xml(request.headers());
+    let response = next.run(request).await;
+    let is_problem = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes() == b"application/problem+json");
+    if !wanted || !is_problem {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+    let problem = serde_json::from_slice(&body).unwrap_or_default();
+    parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+xml"));
+    parts.headers.remove(http::header::CONTENT_LENGTH);
+    (parts, problem::as_xml(&problem)).into_response()
+}
+
+fn wants_xml(headers: &HeaderMap) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let mut kinds = accept.split(',').map(|kind| kind.split(';').next().unwrap_or_default().trim());
+    kinds.any(|kind| kind == "application/xml" || kind == "application/problem+xml")
+}

@@ -1,0 +1,196 @@
+//! Errors as the caller sees them: RFC 9457 problem details, one type for each thing that can go wrong.
+
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderName, HeaderValue, StatusCode};
+use serde_json::{Map, Value, json};
+
+use crate::intake::Fault;
+
+/// What can go wrong: the last part of the problem's `type`, its status and its title.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The request cannot be understood.
+    BadRequest,
+    /// No key, or an unknown one.
+    Unauthorized,
+    /// The key may not do this.
+    Forbidden,
+    /// There is no such thing.
+    NotFound,
+    /// The path exists, the method does not.
+    MethodNotAllowed,
+    /// The state of the thing does not allow it.
+    Conflict,
+    /// The body is too large.
+    TooLarge,
+    /// Understood, but wrong.
+    Invalid,
+    /// The key was used with another payload.
+    IdempotencyConflict,
+    /// A gate says no.
+    QuotaExceeded,
+    /// The lane takes no more.
+    QueueFull,
+    /// The store does not answer.
+    StoreUnavailable,
+    /// The process is stopping.
+    Stopping,
+    /// The job ended without an answer.
+    JobDropped,
+    /// The upstream did not answer as it should.
+    UpstreamFailed,
+    /// The upstream did not answer in time.
+    UpstreamTimeout,
+    /// A bug.
+    Internal,
+}
+
+impl Kind {
+    const fn facts(self) -> (&'static str, StatusCode, &'static str) {
+        match self {
+            Kind::BadRequest => ("bad-request", StatusCode::BAD_REQUEST, "The request cannot be understood"),
+            Kind::Unauthorized => ("unauthorized", StatusCode::UNAUTHORIZED, "A valid key is needed"),
+            Kind::Forbidden => ("forbidden", StatusCode::FORBIDDEN, "This key may not do that"),
+            Kind::NotFound => ("not-found", StatusCode::NOT_FOUND, "There is no such thing"),
+            Kind::MethodNotAllowed => {
+                ("method-not-allowed", StatusCode::METHOD_NOT_ALLOWED, "This method is not for this path")
+            }
+            Kind::Conflict => ("conflict", StatusCode::CONFLICT, "Its state does not allow that"),
+            Kind::TooLarge => ("too-large", StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
+            Kind::Invalid => ("invalid", StatusCode::UNPROCESSABLE_ENTITY, "The request is not valid"),
+            Kind::IdempotencyConflict => (
+                "idempotency-conflict",
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "The key was used with another payload",
+            ),
+            Kind::QuotaExceeded => ("quota-exceeded", StatusCode::TOO_MANY_REQUESTS, "Not now"),
+            Kind::QueueFull => ("queue-full", StatusCode::SERVICE_UNAVAILABLE, "The queue is full"),
+            Kind::StoreUnavailable => {
+                ("store-unavailable", StatusCode::SERVICE_UNAVAILABLE, "The store does not answer")
+            }
+            Kind::Stopping => ("stopping", StatusCode::SERVICE_UNAVAILABLE, "The server is stopping"),
+            Kind::JobDropped => ("job-dropped", StatusCode::SERVICE_UNAVAILABLE, "The job was given up"),
+            Kind::UpstreamFailed => ("upstream-failed", StatusCode::BAD_GATEWAY, "The upstream failed"),
+            Kind::UpstreamTimeout => {
+                ("upstream-timeout", StatusCode::GATEWAY_TIMEOUT, "The upstream did not answer in time")
+            }
+            Kind::Internal => ("internal", StatusCode::INTERNAL_SERVER_ERROR, "Something went wrong here"),
+        }
+    }
+}
+
+/// A problem to answer with.
+#[derive(Debug)]
+pub(super) struct Problem {
+    kind: Kind,
+    members: Map<String, Value>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Problem {
+    /// A problem of this kind; `detail` says what, where and how to mend it.
+    pub(super) fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        let (word, status, title) = kind.facts();
+        let mut members = Map::new();
+        members.insert("type".into(), format!("urn:eclusa:problem:{word}").into());
+        members.insert("title".into(), title.into());
+        members.insert("status".into(), status.as_u16().into());
+        members.insert("detail".into(), detail.into().into());
+        let headers = match kind {
+            Kind::Unauthorized => {
+                vec![(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"eclusa\""))]
+            }
+            _ => Vec::new(),
+        };
+        Self { kind, members, headers }
+    }
+
+    /// Everything that is wrong with a request, each with its field.
+    pub(super) fn invalid(faults: &[Fault]) -> Self {
+        let said: Vec<String> =
+            faults.iter().map(|fault| format!("{}: {}", fault.field, fault.problem)).collect();
+        let errors: Vec<Value> =
+            faults.iter().map(|fault| json!({ "field": fault.field, "problem": fault.problem })).collect();
+        Self::new(Kind::Invalid, said.join("; ")).with("errors", errors)
+    }
+
+    /// The same with one more member.
+    #[must_use]
+    pub(super) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.members.insert(name.into(), value.into());
+        self
+    }
+
+    /// The same with one more header.
+    #[must_use]
+    pub(super) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// The same, to be tried again after `seconds`.
+    #[must_use]
+    pub(super) fn retry_after(self, seconds: u64) -> Self {
+        self.header(RETRY_AFTER, HeaderValue::from(seconds.max(1)))
+    }
+}
+
+impl Problem {
+    /// As JSON.
+    pub(super) fn into_json(self) -> Value {
+        Value::Object(self.members)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (_, status, _) = self.kind.facts();
+        let body = Value::Object(self.members).to_string();
+        let mut response = (status, body).into_response();
+        let json = HeaderValue::from_static("application/problem+json");
+        response.headers_mut().insert(CONTENT_TYPE, json);
+        response.headers_mut().extend(self.headers);
+        response
+    }
+}
+
+/// The same problem as XML, for those who ask for it.
+pub(super) fn as_xml(problem: &Value) -> String {
+    let mut xml =
+        String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<problem xmlns=\"urn:ietf:rfc:7807\">");
+    for (name, value) in problem.as_object().into_iter().flatten() {
+        element(&mut xml, name, value);
+    }
+    xml.push_str("</problem>\n");
+    xml
+}
+
+fn element(xml: &mut String, name: &str, value: &Value) {
+    xml.extend(["<", name, ">"]);
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| element(xml, "i", item)),
+        Value::Object(members) => members.iter().for_each(|(name, value)| element(xml, name, value)),
+        Value::String(text) => xml.push_str(&escaped(text)),
+        other => xml.push_str(&other.to_string()),
+    }
+    xml.extend(["</", name, ">"]);
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn xml_says_the_same_and_escapes() {
+        let problem = json!({ "title": "a < b & c", "status": 422, "errors": [{ "field": "ttl" }] });
+        let xml = as_xml(&problem);
+        assert!(xml.contains("<title>a &lt; b &amp; c</title>"), "{xml}");
+        assert!(xml.contains("<status>422</status>"), "{xml}");
+        assert!(xml.contains("<errors><i><field>ttl</field></i></errors>"), "{xml}");
+    }
+}

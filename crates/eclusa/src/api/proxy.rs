@@ -1,0 +1,185 @@
+//! `/proxy/{lane}/{path…}`: the request itself is the job.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body as HttpBody;
+use axum::extract::{FromRequest, Request as HttpRequest, State};
+use axum::response::{IntoResponse, Response};
+use eclusa_core::{JobId, JobView, Name};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use super::auth::Caller;
+use super::direct;
+use super::extract::Body;
+use super::headers;
+use super::model::Accepted;
+use super::problem::{Kind, Problem};
+use super::submit::{self, Taken, header};
+use crate::config::Mode;
+use crate::execute::http::{headers as passed, target};
+use crate::gateway::Gateway;
+use crate::intake::{DEFAULT_TENANT, Submission};
+use crate::request::{self, Request};
+
+/// Passes a request on, through its lane.
+pub(super) async fn proxy(
+    State(gateway): State<Arc<Gateway>>,
+    caller: Caller,
+    request: HttpRequest,
+) -> Result<Response, Problem> {
+    let (lane, path) = split(request.uri().path());
+    let (lane, rules) = submit::lane(&gateway, &caller, lane)?;
+    let path =
+        target::normalise(path).map_err(|bad| Problem::new(Kind::BadRequest, format!("The path {bad}")))?;
+    let query = request.uri().query().map(target::query).transpose();
+    let query = query.map_err(|bad| Problem::new(Kind::BadRequest, format!("The query {bad}")))?;
+    if rules.mode == Mode::Direct {
+        return direct::pass(&gateway, &caller, (&lane, rules), (path, query), request).await;
+    }
+    let (method, asked) = (request.method().to_string(), request.headers().clone());
+    let Body(body) = Body::from_request(request, &gateway).await?;
+    let request = Request { method, path, query, headers: passed_on(&asked)?, body: body.to_vec() };
+    let job = submit::job(&gateway, &caller, (&lane, rules), submission(&caller, &asked, request)?)?;
+    let wait = headers::prefer_wait(&asked)?;
+    let waiting = wait.map(|_| gateway.waiters.wait_for(job.id));
+    let answer = match submit::enqueue(&gateway, job).await? {
+        Taken::Cached(cached) => {
+            gateway.metrics.count_cached(&lane, cached.stale);
+            let response = stored(&cached.answer)?;
+            with(response, [header("cache-status", &headers::cache_hit(&cached))])
+        }
+        Taken::Job(id, accepted) => match wait {
+            Some(wait) => ended(&gateway, id, accepted, wait.min(gateway.config.server.max_wait)).await?,
+            None => submit::accepted(&gateway, id, accepted).await?,
+        },
+    };
+    drop(waiting);
+    Ok(answer)
+}
+
+/// How the API describes this call, which takes every method and any path.
+pub(super) fn describe() -> utoipa::openapi::OpenApi {
+    #[derive(utoipa::OpenApi)]
+    #[openapi(paths(described))]
+    struct Proxy;
+    <Proxy as utoipa::OpenApi>::openapi()
+}
+
+/// Pass a request on through a lane
+///
+/// Any method. In a queue lane the request becomes a job and is answered with 202; with `Prefer: wait=N` the upstream's
+/// own answer comes if it comes within N seconds. In a direct lane it is passed on at once, or refused with 429.
+#[utoipa::path(get, path = "/proxy/{lane}/{path}", tag = "proxy",
+    params(
+        ("lane" = String, Path, description = "The lane"),
+        ("path" = String, Path, description = "Below the upstream's own address; with the query, passed on"),
+        ("Prefer" = Option<String>, Header, description = "`wait=10`: seconds to wait for the answer"),
+        ("Idempotency-Key" = Option<String>, Header, description = "The same key again is the same job again"),
+        ("Eclusa-Tenant" = Option<String>, Header, description = "Whose job it is"),
+        ("Eclusa-Priority" = Option<String>, Header, description = "`high`, `normal` or `low`"),
+        ("Eclusa-Type" = Option<String>, Header, description = "Gives the priority by the lane's `types`"),
+        ("Eclusa-Ttl" = Option<String>, Header, description = "How long it may wait: `10s`, or milliseconds"),
+    ),
+    responses(
+        (status = 202, body = Accepted, description = "It waits"),
+        (status = 200, description = "The upstream's answer, or one from the cache (see `Cache-Status`)"),
+        (status = 429, description = "Direct lanes: not now; see `Retry-After`"),
+        (status = 503, description = "The lane is full"),
+    ))]
+#[expect(dead_code, reason = "only its description is used")]
+fn described() {}
+
+/// The headers of a caller that go on to the upstream.
+pub(super) fn passed_on(headers: &HeaderMap) -> Result<Vec<(String, Vec<u8>)>, Problem> {
+    let all = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    passed::from_caller(all).map_err(|bad| Problem::new(Kind::BadRequest, format!("The request {bad}")))
+}
+
+/// `/proxy/score/a/b` is lane `score` and path `/a/b`.
+fn split(path: &str) -> (&str, &str) {
+    let rest = path.strip_prefix("/proxy/").unwrap_or_default();
+    rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash))
+}
+
+fn submission(caller: &Caller, asked: &HeaderMap, request: Request) -> Result<Submission, Problem> {
+    let tenant = headers::text(asked, "eclusa-tenant")?;
+    let tenant = tenant.or(caller.own_tenant()).unwrap_or(DEFAULT_TENANT).to_owned();
+    Ok(Submission {
+        key: headers::idempotency_key(asked)?,
+        tenant,
+        priority: headers::priority(asked)?,
+        kind: headers::text(asked, "eclusa-type")?.map(ToOwned::to_owned),
+        delay: eclusa_core::Span::ZERO,
+        ttl: headers::ttl(asked)?,
+        params: None,
+        request,
+    })
+}
+
+/// The upstream's own answer if it comes in time; else what is known of the job.
+async fn ended(
+    gateway: &Gateway,
+    id: JobId,
+    accepted: Option<Accepted>,
+    wait: Duration,
+) -> Result<Response, Problem> {
+    let applied = header("preference-applied", &format!("wait={}", wait.as_secs()));
+    let response = match submit::ended(gateway, id, wait).await? {
+        Some(job) if job.status.is_final() => answer_of(&job),
+        _ => submit::accepted(gateway, id, accepted).await?,
+    };
+    Ok(with(response, [applied]))
+}
+
+/// What the upstream answered to a job that has ended, or why there is nothing.
+fn answer_of(job: &JobView) -> Response {
+    let answered = job.result.as_deref().map(stored);
+    let response = match answered {
+        Some(Ok(response)) => response,
+        Some(Err(problem)) => problem.into_response(),
+        None => submit::without_answer(job).into_response(),
+    };
+    let upstream = job.upstream.as_ref().map_or("", Name::as_str);
+    with(
+        response,
+        [
+            header("eclusa-job-id", &job.id.to_string()),
+            header("eclusa-attempts", &job.attempts.to_string()),
+            header("eclusa-upstream", upstream).filter(|_| !upstream.is_empty()),
+            header("cache-status", &headers::cache_status(job)),
+        ],
+    )
+}
+
+/// An upstream's answer from the store, as it came.
+fn stored(answer: &[u8]) -> Result<Response, Problem> {
+    let answer = request::Response::from_payload(answer)
+        .map_err(|error| Problem::new(Kind::Internal, format!("The stored answer {error}")))?;
+    let mut response = Response::new(HttpBody::from(answer.body));
+    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    for (name, value) in answer.headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            response.headers_mut().append(name, value);
+        }
+    }
+    Ok(response)
+}
+
+fn with<const N: usize>(mut response: Response, headers: [Option<(HeaderName, HeaderValue)>; N]) -> Response {
+    response.headers_mut().extend(headers.into_iter().flatten());
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lane_is_the_first_part_of_the_path() {
+        assert_eq!(split("/proxy/score"), ("score", ""));
+        assert_eq!(split("/proxy/score/"), ("score", "/"));
+        assert_eq!(split("/proxy/score/a/b"), ("score", "/a/b"));
+        assert_eq!(split("/proxy/score//a"), ("score", "//a"));
+    }
+}

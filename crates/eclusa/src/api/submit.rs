@@ -1,0 +1,205 @@
+//! What both ways in have in common: rights, ids, the store's answer, and waiting for the job to end.
+
+use std::time::Duration;
+
+use axum::response::{IntoResponse, Response};
+use eclusa_core::{
+    Cached, DropReason, Enqueued, JobId, JobView, Name, NewJob, Status, Store, StoreError, Why,
+};
+use http::header::LOCATION;
+use http::{HeaderName, HeaderValue, StatusCode};
+use tokio::time::Instant;
+
+use super::auth::{Caller, Right};
+use super::model::{Accepted, iso};
+use super::problem::{Kind, Problem};
+use crate::config::{Lane, Mode};
+use crate::gateway::Gateway;
+use crate::intake::{Fault, Submission};
+
+/// How often somebody who waits for a job looks by himself: the safety net under the wake-up.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The store's error as the caller sees it.
+pub(super) fn unavailable(error: &StoreError) -> Problem {
+    Problem::new(Kind::StoreUnavailable, format!("Nothing was taken in: {error}")).retry_after(5)
+}
+
+/// The rules of a lane that the caller may use.
+pub(super) fn lane<'a>(
+    gateway: &'a Gateway,
+    caller: &Caller,
+    lane: &str,
+) -> Result<(Name, &'a Lane), Problem> {
+    let found = gateway.config.lanes.iter().find(|(name, _)| name.as_str() == lane);
+    let Some((name, rules)) = found else {
+        let known: Vec<&str> = gateway.config.lanes.keys().map(Name::as_str).collect();
+        let detail = format!("There is no lane `{lane}`; the config has {}", known.join(", "));
+        return Err(Problem::new(Kind::NotFound, detail));
+    };
+    caller.may_use(name)?;
+    Ok((name.clone(), rules))
+}
+
+/// The job of a submission that the caller may enqueue.
+pub(super) fn job(
+    gateway: &Gateway,
+    caller: &Caller,
+    (lane, rules): (&Name, &Lane),
+    submission: Submission,
+) -> Result<NewJob, Problem> {
+    caller.may(Right::Enqueue)?;
+    caller.may_be(&submission.tenant)?;
+    caller.may_be_as_urgent_as(submission.level(rules))?;
+    if rules.mode == Mode::Direct {
+        let detail = format!("Lane `{lane}` is direct: it has no queue. Send the request to /proxy/{lane}/…");
+        return Err(Problem::new(Kind::Conflict, detail));
+    }
+    if gateway.stopping.is_cancelled() {
+        return Err(
+            Problem::new(Kind::Stopping, "The server is stopping and takes in no more jobs").retry_after(5)
+        );
+    }
+    submission.into_job(gateway.new_job_id(), lane, rules).map_err(|faults| Problem::invalid(&faults))
+}
+
+/// What became of a new job.
+pub(super) enum Taken {
+    /// It waits, or is known already and may have ended.
+    Job(JobId, Option<Accepted>),
+    /// The cache answers it.
+    Cached(Cached),
+}
+
+/// The store's answer for one job, or why it was refused.
+pub(super) fn taken(
+    lane: &Name,
+    id: JobId,
+    enqueued: Option<Enqueued>,
+    why: Option<&Why>,
+) -> Result<Taken, Problem> {
+    let Some(enqueued) = enqueued else {
+        return Err(Problem::new(Kind::Internal, "The store answered nothing"));
+    };
+    match enqueued {
+        Enqueued::Accepted => {
+            let accepted = Accepted {
+                job_id: id.to_string(),
+                status: why.map_or(Status::Queued, |why| why.status).as_str().into(),
+                lane: lane.to_string(),
+                position: why.map(|why| why.position),
+                eta: why.and_then(|why| why.eta).and_then(iso),
+                expires_at: why.and_then(|why| iso(why.expires_at)),
+            };
+            Ok(Taken::Job(id, Some(accepted)))
+        }
+        Enqueued::Existing(first) => Ok(Taken::Job(first, None)),
+        Enqueued::Cached(cached) => Ok(Taken::Cached(cached)),
+        Enqueued::Conflict(first) => {
+            let detail =
+                format!("The key belongs to job {first}, which asked for something else; use a new key");
+            Err(Problem::new(Kind::IdempotencyConflict, detail).with("jobId", first.to_string()))
+        }
+        Enqueued::QueueFull => {
+            let detail = format!("Lane `{lane}` is full and nothing less urgent could make room");
+            Err(Problem::new(Kind::QueueFull, detail).with("lane", lane.as_str()).retry_after(1))
+        }
+        Enqueued::UnknownLane => Err(Problem::new(Kind::NotFound, format!("There is no lane `{lane}`"))),
+        Enqueued::Invalid(error) => Err(Problem::invalid(&[Fault::new(error.field, error.problem)])),
+    }
+}
+
+/// Puts one job into its lane.
+pub(super) async fn enqueue(gateway: &Gateway, job: NewJob) -> Result<Taken, Problem> {
+    let (id, lane) = (job.id, job.lane.clone());
+    let (enqueued, why) = gateway.enqueue_one(job).await.map_err(|error| unavailable(&error))?;
+    taken(&lane, id, enqueued, why.as_ref())
+}
+
+/// 202 for a job that waits, with where to look for it; 200 for one that was there before and has ended.
+pub(super) async fn accepted(
+    gateway: &Gateway,
+    id: JobId,
+    accepted: Option<Accepted>,
+) -> Result<Response, Problem> {
+    let (status, accepted) = match accepted {
+        Some(accepted) => (StatusCode::ACCEPTED, accepted),
+        None => known(gateway, id).await?,
+    };
+    let location = HeaderValue::try_from(format!("/v1/jobs/{id}"));
+    let mut response = (status, axum::Json(accepted)).into_response();
+    response.headers_mut().extend(location.ok().map(|location| (LOCATION, location)));
+    response.headers_mut().extend(header("eclusa-job-id", &id.to_string()));
+    Ok(response)
+}
+
+/// The answer for a job that was enqueued before.
+pub(super) async fn known(gateway: &Gateway, id: JobId) -> Result<(StatusCode, Accepted), Problem> {
+    let job = gateway.store.job(id).await.map_err(|error| unavailable(&error))?;
+    let Some(job) = job else {
+        let detail = format!("The key belongs to job {id}, which has ended and is no longer remembered");
+        return Err(Problem::new(Kind::Conflict, detail).with("jobId", id.to_string()));
+    };
+    let status = if job.status.is_final() { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let accepted = Accepted {
+        job_id: id.to_string(),
+        status: job.status.as_str().into(),
+        lane: job.lane.to_string(),
+        position: None,
+        eta: None,
+        expires_at: iso(job.expires_at),
+    };
+    Ok((status, accepted))
+}
+
+/// The job once it has ended, or as it is after `wait`; `None` if there is no such job.
+pub(super) async fn ended(gateway: &Gateway, id: JobId, wait: Duration) -> Result<Option<JobView>, Problem> {
+    let deadline = Instant::now() + wait;
+    let waiting = gateway.waiters.wait_for(id);
+    loop {
+        let job = gateway.store.job(id).await.map_err(|error| unavailable(&error))?;
+        // A process that is stopping still finishes what runs, but begins nothing.
+        let stopping = gateway.stopping.is_cancelled();
+        let over = job
+            .as_ref()
+            .is_none_or(|job| job.status.is_final() || (stopping && job.status != Status::Processing));
+        let now = Instant::now();
+        if over || now >= deadline {
+            return Ok(job);
+        }
+        tokio::select! {
+            () = waiting.woken() => {}
+            () = gateway.stopping.cancelled(), if !stopping => {}
+            () = tokio::time::sleep_until(deadline.min(now + LOOK_AGAIN)) => {}
+        }
+    }
+}
+
+/// Why a job that ended has no answer of an upstream to show.
+pub(super) fn without_answer(job: &JobView) -> Problem {
+    let id = job.id.to_string();
+    let problem = match (job.status, job.dropped) {
+        (Status::Dropped, Some(DropReason::TtlExpired)) => {
+            Problem::new(Kind::JobDropped, "The job expired before it could be sent")
+        }
+        (Status::Dropped, _) => Problem::new(Kind::JobDropped, "More urgent jobs took the place of this one"),
+        (Status::Cancelled, _) => Problem::new(Kind::JobDropped, "The job was cancelled"),
+        _ => match &job.last_failure {
+            Some(failure) if failure.code.as_deref() == Some("timeout") => {
+                Problem::new(Kind::UpstreamTimeout, failure.reason.as_str())
+            }
+            Some(failure) => Problem::new(Kind::UpstreamFailed, failure.reason.as_str()),
+            None => Problem::new(Kind::UpstreamFailed, "The job failed"),
+        },
+    };
+    let problem = problem.with("jobId", id).with("jobStatus", job.status.as_str());
+    match job.dropped {
+        Some(reason) => problem.with("reason", reason.as_str()),
+        None => problem,
+    }
+}
+
+/// A header whose value is known to be printable.
+pub(super) fn header(name: &'static str, value: &str) -> Option<(HeaderName, HeaderValue)> {
+    Some((HeaderName::from_static(name), HeaderValue::try_from(value).ok()?))
+}

@@ -1,0 +1,41 @@
+//! `eclusa demo`.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::{Exit, serve};
+use crate::config::{Log, LogFormat};
+use crate::{SystemClock, demo, telemetry};
+
+/// Runs the demo until it is told to stop.
+pub(super) fn run(listen: SocketAddr) -> Result<(), Exit> {
+    let clock = Arc::new(SystemClock);
+    let log = Log { filter: "error".into(), format: LogFormat::Auto };
+    telemetry::start(&log, clock.clone()).map_err(|error| Exit::Error(error.to_string()))?;
+    serve::until_told(|stop| demo::run(listen, clock, tell, stop))
+}
+
+/// What to open and what to try. Whoever does not read it does not need it, so a closed pipe is no error.
+fn tell(address: SocketAddr) {
+    let _ = write!(
+        std::io::stdout().lock(),
+        "\
+Eclusa runs at http://{address} with three tenants and three fake upstreams:
+  bureau  allows 60 requests a minute        (lane score: queued, paced, cached)
+  moody   is down 10 of every 30 seconds     (lane render: tried first)
+  flaky   fails every third call             (lane render: steps in for moody)
+
+Open  http://{address}/docs      every call of the API
+      http://{address}/metrics   what Prometheus would see
+
+Try   curl -i -H 'Prefer: wait=5' 'http://{address}/proxy/render/image?n=mine'
+      curl -i 'http://{address}/proxy/score?person=42'       # queued: 202 and where to look
+      curl -s 'http://{address}/v1/lanes/score'              # who waits
+      eclusa lanes ls --url http://{address}
+      eclusa why <jobId> --url http://{address}              # why it waits and until when
+
+Ctrl-C stops it and leaves nothing behind.
+"
+    );
+}

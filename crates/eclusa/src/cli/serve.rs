@@ -1,0 +1,64 @@
+//! `eclusa serve`.
+
+use std::error::Error;
+use std::future::Future;
+use std::io::IsTerminal;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Exit;
+use crate::config::Config;
+use crate::{SystemClock, serve, telemetry};
+
+/// Runs the gateway until it is told to stop.
+pub(super) fn run(path: &Path) -> Result<(), Exit> {
+    let config = load(path)?;
+    let clock = Arc::new(SystemClock);
+    telemetry::start(&config.log, clock.clone()).map_err(|error| Exit::InvalidConfig(error.to_string()))?;
+    let ready = |address| tracing::info!(address = %address, "Listening on http://{address}");
+    until_told(|stop| serve::serve(config, clock, ready, stop))
+}
+
+/// The config in `path`, or all that is wrong with it.
+pub(super) fn load(path: &Path) -> Result<Config, Exit> {
+    let colour = std::io::stderr().is_terminal();
+    let config = Config::load(path, &|name| std::env::var(name).ok());
+    config.map_err(|errors| Exit::InvalidConfig(errors.render(colour)))
+}
+
+/// Becomes ready when the process is told to stop.
+pub(super) type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Runs something that serves until the first signal to stop; the second ends the process at once.
+pub(super) fn until_told<F, E>(run: impl FnOnce(Stop) -> F) -> Result<(), Exit>
+where
+    F: Future<Output = Result<(), E>>,
+    E: Error,
+{
+    let runtime = tokio::runtime::Runtime::new();
+    let runtime = runtime.map_err(|error| Exit::Error(format!("no threads to run on: {error}")))?;
+    runtime.block_on(run(Box::pin(told_to_stop()))).map_err(|error| Exit::Error(error.to_string()))
+}
+
+async fn told_to_stop() {
+    next_signal().await;
+    tokio::spawn(async {
+        next_signal().await;
+        // Nothing that was acknowledged is lost: it is in the journal.
+        std::process::exit(130);
+    });
+}
+
+async fn next_signal() {
+    let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}

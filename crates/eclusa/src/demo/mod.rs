@@ -1,0 +1,78 @@
+//! `eclusa demo`: the product with its embedded store, fake upstreams, and three tenants who use it.
+
+mod tenants;
+mod upstreams;
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use eclusa_core::Clock;
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+
+use self::upstreams::Upstreams;
+use crate::config::{Config, ConfigErrors};
+use crate::serve::{ServeError, serve};
+
+/// Why the demo could not run.
+#[derive(Debug, Error)]
+pub enum DemoError {
+    /// The fake upstreams could not listen.
+    #[error("the fake upstreams could not be started: {0}")]
+    Upstreams(io::Error),
+    /// Its own config is wrong: a bug.
+    #[error("the demo's config is not valid:\n{0}")]
+    Config(ConfigErrors),
+    /// The program could not start or go on.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+/// Runs until `stop`; `ready` is told where to look.
+pub async fn run(
+    listen: SocketAddr,
+    clock: Arc<dyn Clock>,
+    ready: impl FnOnce(SocketAddr),
+    stop: impl Future<Output = ()>,
+) -> Result<(), DemoError> {
+    let upstreams = Upstreams::start().await.map_err(DemoError::Upstreams)?;
+    let data = Scratch::new();
+    let config = config(listen, &data, &upstreams).map_err(DemoError::Config)?;
+    let stopped = CancellationToken::new();
+    let producing = stopped.clone();
+    let begin = |address| {
+        tenants::start(address, &clock, &producing);
+        ready(address);
+    };
+    let ended = serve(config, clock.clone(), begin, stop).await;
+    stopped.cancel();
+    Ok(ended?)
+}
+
+fn config(listen: SocketAddr, data: &Scratch, upstreams: &Upstreams) -> Result<Config, ConfigErrors> {
+    let values = |name: &str| match name {
+        "LISTEN" => Some(listen.to_string()),
+        "DATA" => Some(data.0.display().to_string()),
+        other => upstreams.url(other),
+    };
+    Config::parse("demo.toml", include_str!("demo.toml"), &values)
+}
+
+/// A directory that goes with the demo.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        Self(std::env::temp_dir().join(format!("eclusa-demo-{}", std::process::id())))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed is left to whoever cleans the system's temporary files.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,82 @@
+//! The demo's fake upstreams: one metered, one flaky, one down now and then.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use eclusa_core::Span;
+
+use crate::fake::{Answer, Behaviour, FakeUpstream, Seen};
+
+/// What the metered one allows in any minute.
+const PER_MINUTE: usize = 60;
+/// The moody one is down for the first part of every period.
+const PERIOD_MS: u64 = 30_000;
+const DOWN_MS: u64 = 10_000;
+/// Every so many calls the flaky one fails.
+const FAILS_EVERY: u64 = 3;
+
+/// All of them.
+pub(super) struct Upstreams {
+    bureau: FakeUpstream,
+    flaky: FakeUpstream,
+    moody: FakeUpstream,
+}
+
+impl Upstreams {
+    pub(super) async fn start() -> io::Result<Self> {
+        Ok(Self {
+            bureau: FakeUpstream::start(metered()).await?,
+            flaky: FakeUpstream::start(flaky()).await?,
+            moody: FakeUpstream::start(moody()).await?,
+        })
+    }
+
+    /// The address that a variable of the demo's config stands for.
+    pub(super) fn url(&self, variable: &str) -> Option<String> {
+        match variable {
+            "BUREAU_URL" => Some(self.bureau.url()),
+            "FLAKY_URL" => Some(self.flaky.url()),
+            "MOODY_URL" => Some(self.moody.url()),
+            _ => None,
+        }
+    }
+}
+
+/// Answers 429 to whoever comes more often than it allows.
+fn metered() -> Behaviour {
+    let starts = Mutex::new(VecDeque::new());
+    Behaviour::by(move |seen: &Seen| {
+        let Ok(mut starts) = starts.lock() else { return Answer::status(500) };
+        while starts.front().is_some_and(|start| seen.at.since(*start) > Span::from_secs(60)) {
+            starts.pop_front();
+        }
+        if starts.len() >= PER_MINUTE {
+            return Answer::status(429).header("retry-after", "5").body("too many requests\n");
+        }
+        starts.push_back(seen.at);
+        let score = 300 + seen.query.as_deref().unwrap_or_default().bytes().map(u64::from).sum::<u64>() % 700;
+        json(&format!("{{\"score\":{score}}}\n")).delay(Duration::from_millis(80))
+    })
+}
+
+fn flaky() -> Behaviour {
+    let calls = AtomicU64::new(0);
+    Behaviour::by(move |_: &Seen| match calls.fetch_add(1, Ordering::Relaxed) % FAILS_EVERY {
+        0 => Answer::status(503).body("out of order\n"),
+        _ => json("{\"rendered\":true,\"by\":\"flaky\"}\n").delay(Duration::from_millis(60)),
+    })
+}
+
+fn moody() -> Behaviour {
+    Behaviour::by(|seen: &Seen| match seen.at.as_millis() % PERIOD_MS {
+        ..DOWN_MS => Answer::reset(),
+        _ => json("{\"rendered\":true,\"by\":\"moody\"}\n").delay(Duration::from_millis(30)),
+    })
+}
+
+fn json(body: &str) -> Answer {
+    Answer::status(200).header("content-type", "application/json").body(body.to_owned())
+}

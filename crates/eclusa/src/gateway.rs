@@ -1,0 +1,145 @@
+//! What the parts of the running program share: rules, store, upstreams, and the ways they wake each other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use eclusa_core::{Clock, Ended, EnqueueAnswer, Enqueued, JobId, Name, NewJob, Store, StoreError, Why};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use uuid::{Builder, Timestamp};
+
+use crate::config::{Config, StoreUrl};
+use crate::execute::http::{HttpUpstream, TlsError};
+use crate::store::{EmbeddedStore, OpenError};
+use crate::telemetry::{Metrics, log_end};
+use crate::wake::{Bells, Waiters};
+use crate::work::Leases;
+
+/// One running Eclusa.
+pub struct Gateway {
+    /// The rules it was started with.
+    pub config: Config,
+    /// Where everything is decided and kept.
+    pub store: EmbeddedStore,
+    /// For ids and for what the caller is shown; decisions take the store's time.
+    pub clock: Arc<dyn Clock>,
+    /// Clients to the upstreams.
+    pub upstreams: BTreeMap<Name, HttpUpstream>,
+    /// Wake the dispatch loops.
+    pub bells: Bells,
+    /// Wake those who wait for a job to end.
+    pub waiters: Waiters,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// Jobs that this process may still take on.
+    pub slots: Arc<Semaphore>,
+    /// Calls under way.
+    pub running: TaskTracker,
+    /// Their leases.
+    pub(crate) leases: Arc<Leases>,
+    /// Set when nothing new is to be begun.
+    pub stopping: CancellationToken,
+    /// Set when calls under way can be waited for no longer.
+    pub aborting: CancellationToken,
+    /// Set when nothing runs any more.
+    pub finished: CancellationToken,
+    /// Set when the process cannot go on.
+    pub broken: CancellationToken,
+    /// Makes lease ids of this process its own.
+    pub nonce: u32,
+}
+
+/// Why a gateway could not be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// The certificates of an upstream cannot be used.
+    #[error("upstreams.{upstream}.tls: {source}")]
+    Tls {
+        /// Which.
+        upstream: Name,
+        /// What is wrong.
+        source: TlsError,
+    },
+}
+
+impl Gateway {
+    /// Opens the store and gets ready to run; nothing runs yet.
+    pub fn open(config: Config, clock: Arc<dyn Clock>) -> Result<Arc<Self>, StartError> {
+        let store = match &config.store.url {
+            StoreUrl::Memory => EmbeddedStore::memory(&config.spec, clock.clone()),
+            StoreUrl::Embedded(dir) => {
+                EmbeddedStore::open(dir, config.store.ack, &config.spec, clock.clone())?
+            }
+        };
+        let client = |(name, rules): (&Name, _)| match HttpUpstream::new(rules) {
+            Ok(client) => Ok((name.clone(), client)),
+            Err(source) => Err(StartError::Tls { upstream: name.clone(), source }),
+        };
+        let upstreams = config.upstreams.iter().map(client).collect::<Result<_, _>>()?;
+        Ok(Arc::new(Self {
+            bells: Bells::new(&config),
+            metrics: Metrics::default(),
+            slots: Arc::new(Semaphore::new(config.workers.concurrency)),
+            config,
+            store,
+            clock,
+            upstreams,
+            waiters: Waiters::default(),
+            running: TaskTracker::new(),
+            leases: Arc::default(),
+            stopping: CancellationToken::new(),
+            aborting: CancellationToken::new(),
+            finished: CancellationToken::new(),
+            broken: CancellationToken::new(),
+            nonce: fastrand::u32(..),
+        }))
+    }
+
+    /// An id that nobody else has, and that sorts by time.
+    pub fn new_job_id(&self) -> JobId {
+        let now = self.clock.now().as_millis();
+        let timestamp = Timestamp::from_unix_time(now / 1_000, (now % 1_000) as u32 * 1_000_000, 0, 0);
+        let (seconds, nanos) = timestamp.to_unix();
+        let millis = seconds * 1_000 + u64::from(nanos) / 1_000_000;
+        let random: [u8; 10] = std::array::from_fn(|_| fastrand::u8(..));
+        JobId(Builder::from_unix_timestamp_millis(millis, &random).into_uuid().as_u128())
+    }
+
+    /// Hands jobs to the store and wakes the workers of their lanes, who need not wait until this answer is durable:
+    /// their own is, before they act on it.
+    pub async fn enqueue(&self, lane: &Name, jobs: Vec<NewJob>) -> Result<EnqueueAnswer, StoreError> {
+        let enqueued = self.store.enqueue(jobs);
+        let ring = async { self.bells.ring(lane) };
+        let (answer, ()) = tokio::join!(biased; enqueued, ring);
+        let answer = answer?;
+        self.note(&answer.ended);
+        Ok(answer)
+    }
+
+    /// The same for one job, with its place among those that wait, read in the same breath.
+    pub async fn enqueue_one(&self, job: NewJob) -> Result<(Option<Enqueued>, Option<Why>), StoreError> {
+        let (id, lane) = (job.id, job.lane.clone());
+        let (answer, why) = tokio::join!(biased; self.enqueue(&lane, vec![job]), self.store.why(id));
+        Ok((answer?.jobs.pop(), why?))
+    }
+
+    /// The one place that hears of every job that ended: it is counted, logged, and told to who waits for it.
+    pub fn note(&self, ended: &[Ended]) {
+        for ended in ended {
+            self.metrics.count_end(ended, self.clock.now());
+            log_end(ended);
+            self.waiters.wake(ended.job);
+        }
+    }
+
+    /// The store is gone for good: the process must end, for it can keep no promise any more.
+    pub fn give_up(&self, error: &StoreError) {
+        tracing::error!(error = %error, "The store failed");
+        self.broken.cancel();
+        self.stopping.cancel();
+    }
+}

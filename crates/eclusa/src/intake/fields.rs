@@ -1,0 +1,120 @@
+//! Values inside a request, by name.
+
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
+
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+
+use super::Fault;
+use crate::config::{Check, Field};
+use crate::request::Request;
+
+/// A request whose fields can be looked up.
+pub(super) struct Fields<'a> {
+    request: &'a Request,
+    query: Vec<(String, String)>,
+    body: OnceCell<Option<Value>>,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn of(request: &'a Request) -> Self {
+        let pairs = request.query.iter().flat_map(|query| query.split('&')).filter(|pair| !pair.is_empty());
+        let query = pairs
+            .map(|pair| {
+                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                (decode(name), decode(value))
+            })
+            .collect();
+        Self { request, query, body: OnceCell::new() }
+    }
+
+    /// The value of `field`; the first, where it is there more than once.
+    pub(super) fn get(&self, field: &Field) -> Option<String> {
+        match field {
+            Field::Query(name) => {
+                self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
+            }
+            Field::Header(name) => {
+                let (_, value) = self.request.headers.iter().find(|(key, _)| key == name)?;
+                Some(String::from_utf8_lossy(value).into_owned())
+            }
+            Field::Body(pointer) => match self.body()?.pointer(pointer)? {
+                Value::Null => None,
+                Value::String(text) => Some(text.clone()),
+                other => Some(other.to_string()),
+            },
+        }
+    }
+
+    fn body(&self) -> Option<&Value> {
+        self.body.get_or_init(|| serde_json::from_slice(&self.request.body).ok()).as_ref()
+    }
+
+    /// Adds everything that `rules` find wrong. Where they name query or body fields, no others are accepted.
+    pub(super) fn check(&self, rules: &[(Field, Check)], faults: &mut Vec<Fault>) {
+        for (field, check) in rules {
+            match self.get(field).filter(|value| !value.is_empty()) {
+                None => faults.push(Fault::new(field.to_string(), "is missing")),
+                Some(value) => {
+                    let problem = check.verify(&value).err();
+                    faults.extend(problem.map(|problem| Fault::new(field.to_string(), problem)));
+                }
+            }
+        }
+        self.check_query(rules, faults);
+        self.check_body(rules, faults);
+    }
+
+    fn check_query(&self, rules: &[(Field, Check)], faults: &mut Vec<Fault>) {
+        let allowed: BTreeSet<&str> = rules.iter().filter_map(|(field, _)| in_query(field)).collect();
+        if allowed.is_empty() {
+            return;
+        }
+        let mut seen = BTreeSet::new();
+        for (name, _) in &self.query {
+            let problem = if !allowed.contains(name.as_str()) {
+                format!("is not accepted here: send only {}", listed(&allowed))
+            } else if !seen.insert(name) {
+                "is there more than once".to_owned()
+            } else {
+                continue;
+            };
+            faults.push(Fault::new(Field::Query(name.clone()).to_string(), problem));
+        }
+    }
+
+    fn check_body(&self, rules: &[(Field, Check)], faults: &mut Vec<Fault>) {
+        let allowed: BTreeSet<&str> = rules.iter().filter_map(|(field, _)| in_body(field)).collect();
+        let Some(Value::Object(body)) = self.body().filter(|_| !allowed.is_empty()) else {
+            return;
+        };
+        for name in body.keys().filter(|name| !allowed.contains(name.as_str())) {
+            let problem = format!("is not accepted here: send only {}", listed(&allowed));
+            faults.push(Fault::new(Field::Body(format!("/{name}")).to_string(), problem));
+        }
+    }
+}
+
+fn in_query(field: &Field) -> Option<&str> {
+    match field {
+        Field::Query(name) => Some(name),
+        _ => None,
+    }
+}
+
+/// The member of the body that holds the field.
+fn in_body(field: &Field) -> Option<&str> {
+    match field {
+        Field::Body(pointer) => pointer.split('/').nth(1),
+        _ => None,
+    }
+}
+
+fn decode(text: &str) -> String {
+    percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
+}
+
+fn listed(names: &BTreeSet<&str>) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,96 @@
+//! What is taken in and what is not.
+
+use eclusa_core::{JobId, Level, Name, Span};
+
+use super::*;
+use crate::config::Config;
+
+fn rules(lane: &str) -> Lane {
+    let text =
+        format!("[lanes.score]\nchain = [\"bureau\"]\n{lane}\n[upstreams.bureau]\nurl = \"http://bureau\"\n");
+    let config = Config::parse("test.toml", &text, &|_| None).unwrap();
+    config.lanes.into_values().next().unwrap()
+}
+
+fn submission(query: &str) -> Submission {
+    let request = Request {
+        method: "GET".into(),
+        path: "/score".into(),
+        query: Some(query.into()),
+        headers: Vec::new(),
+        body: Vec::new(),
+    };
+    Submission {
+        key: None,
+        tenant: "acme".into(),
+        priority: None,
+        kind: None,
+        delay: Span::ZERO,
+        ttl: None,
+        params: None,
+        request,
+    }
+}
+
+fn job(submission: Submission, rules: &Lane) -> Result<NewJob, Vec<Fault>> {
+    submission.into_job(JobId(1), &Name::new("score").unwrap(), rules)
+}
+
+fn faults(query: &str, rules: &Lane) -> Vec<String> {
+    let faults = job(submission(query), rules).err().unwrap_or_default();
+    faults.into_iter().map(|fault| format!("{}: {}", fault.field, fault.problem)).collect()
+}
+
+#[test]
+fn where_fields_are_named_only_those_are_accepted_and_each_once() {
+    let rules = rules("validate = { \"query.cpf\" = \"cpf\" }");
+    assert_eq!(faults("cpf=05227892180", &rules), [""; 0]);
+    assert_eq!(faults("", &rules), ["query.cpf: is missing"]);
+    assert_eq!(
+        faults("cpf=05227892180&priority=high", &rules),
+        ["query.priority: is not accepted here: send only `cpf`"]
+    );
+    assert_eq!(faults("cpf=05227892180&cpf=05227892180", &rules), ["query.cpf: is there more than once"]);
+    let wrong = faults("cpf=05227892181", &rules);
+    assert!(wrong.len() == 1 && !wrong[0].contains("05227892181"), "{wrong:?}");
+}
+
+#[test]
+fn a_type_gives_the_priority_unless_the_caller_does() {
+    let rules = rules("types = { update = \"high\" }");
+    let typed = |kind: &str, priority| Submission { kind: Some(kind.into()), priority, ..submission("") };
+    assert_eq!(typed("update", None).level(&rules), Level::High);
+    assert_eq!(typed("other", None).level(&rules), Level::Normal);
+    assert_eq!(typed("update", Some(Level::Low)).level(&rules), Level::Low);
+}
+
+#[test]
+fn the_cache_key_is_there_when_all_its_fields_are() {
+    let rules = rules("cache = { key = \"{query.cpf}\", ttl = \"60s\" }");
+    let key = |query| job(submission(query), &rules).unwrap().cache_key;
+    assert_eq!(key("cpf=1").as_deref(), Some("1"));
+    assert_eq!(key("other=1"), None);
+}
+
+#[test]
+fn headers_do_not_make_a_repeated_request_another_one() {
+    let rules = rules("");
+    let plain = job(submission("a=1"), &rules).unwrap();
+    let mut traced = submission("a=1");
+    traced.request.headers.push(("traceparent".into(), b"00-1".to_vec()));
+    assert_eq!(job(traced, &rules).unwrap().fingerprint, plain.fingerprint);
+    assert_ne!(job(submission("a=2"), &rules).unwrap().fingerprint, plain.fingerprint);
+}
+
+#[test]
+fn words_and_times_that_cannot_be_are_named() {
+    let bad = Submission {
+        tenant: String::new(),
+        kind: Some("a\nb".into()),
+        ttl: Some(Span::ZERO),
+        ..submission("")
+    };
+    let fields: Vec<String> =
+        job(bad, &rules("")).unwrap_err().into_iter().map(|fault| fault.field).collect();
+    assert_eq!(fields, ["tenant", "type", "ttl"]);
+}

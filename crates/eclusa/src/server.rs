@@ -1,0 +1,89 @@
+//! The HTTP server: bounded in connections, header size and the time a client may take.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+/// The most bytes of a request's head.
+const MAX_HEAD: usize = 64 * 1024;
+/// How long a client may take to send a request's head, and how long an idle connection is kept.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// Requests under way on one HTTP/2 connection.
+const MAX_STREAMS: u32 = 200;
+/// How long to pause when the system has no more sockets.
+const BREATHER: Duration = Duration::from_millis(50);
+
+/// Serves `router` until `stopping`, then until all requests under way are answered or `deadline` says that is enough.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    max_connections: usize,
+    stopping: CancellationToken,
+    deadline: Duration,
+) {
+    let slots = Arc::new(Semaphore::new(max_connections));
+    let (server, connections) = (builder(), GracefulShutdown::new());
+    loop {
+        let (stream, slot) = tokio::select! {
+            () = stopping.cancelled() => break,
+            accepted = accept(&listener, &slots) => accepted,
+        };
+        let router = router.clone();
+        let service = tower::service_fn(move |request: http::Request<Incoming>| {
+            router.clone().oneshot(request.map(axum::body::Body::new))
+        });
+        let connection =
+            server.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service));
+        let connection = connections.watch(connection.into_owned());
+        tokio::spawn(async move {
+            // A client that breaks the connection is its own affair.
+            let _ = connection.await;
+            drop(slot);
+        });
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(deadline, connections.shutdown()).await;
+}
+
+fn builder() -> Builder<TokioExecutor> {
+    let mut server = Builder::new(TokioExecutor::new());
+    server.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD);
+    server
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(u32::try_from(MAX_HEAD).unwrap_or(u32::MAX))
+        .keep_alive_interval(HEAD_TIMEOUT);
+    server
+}
+
+/// The next connection that there is room for. Those beyond wait in the system's own queue.
+async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> (TcpStream, Option<OwnedSemaphorePermit>) {
+    let slot = slots.clone().acquire_owned().await.ok();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // Small answers must not wait for the next.
+                let _ = stream.set_nodelay(true);
+                return (stream, slot);
+            }
+            Err(error) => {
+                if error.kind() != io::ErrorKind::ConnectionAborted {
+                    tracing::warn!(error = %error, "A connection could not be accepted");
+                    tokio::time::sleep(BREATHER).await;
+                }
+            }
+        }
+    }
+}

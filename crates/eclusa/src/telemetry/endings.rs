@@ -1,0 +1,57 @@
+//! Log lines about jobs. Their field names are those of the sources; nothing that a job carries is logged.
+
+use std::time::Duration;
+
+use eclusa_core::retry::Verdict;
+use eclusa_core::{End, Ended, Grant, Name};
+
+use crate::execute::http::Judgement;
+
+/// How a job ended.
+pub(crate) fn log_end(ended: &Ended) {
+    let (job, lane, tenant, priority) = (ended.job, &ended.lane, &ended.tenant, ended.level.as_str());
+    let attempts = ended.attempts;
+    match &ended.end {
+        End::Completed => {
+            tracing::debug!(jobId = %job, lane = %lane, companyId = %tenant, attempts, "Job completed");
+        }
+        End::Served(by) => {
+            let from = crate::api::model::served(*by);
+            tracing::info!(jobId = %job, lane = %lane, companyId = %tenant, reason = from, "Job answered from the cache");
+        }
+        End::Failed { failure, dead_letter } => {
+            let (code, reason) = (failure.code.as_deref(), failure.reason.as_str());
+            tracing::warn!(
+                jobId = %job, lane = %lane, companyId = %tenant, attempts, errorCode = code, errorReason = reason,
+                deadLetter = dead_letter, "Job failed for good"
+            );
+        }
+        End::Dropped(reason) => {
+            let reason = reason.as_str();
+            tracing::warn!(jobId = %job, lane = %lane, companyId = %tenant, reason, priority, "Job dropped");
+        }
+        End::Cancelled => tracing::info!(jobId = %job, lane = %lane, companyId = %tenant, "Job cancelled"),
+    }
+}
+
+/// A job failed and will be tried again.
+pub(crate) fn log_retry(
+    grant: &Grant,
+    lane: &Name,
+    max_attempts: u32,
+    judgement: &Judgement,
+    delay: Duration,
+) {
+    tracing::warn!(
+        jobId = %grant.job,
+        lane = %lane,
+        companyId = %grant.tenant,
+        attempt = grant.attempt,
+        maxAttempts = max_attempts,
+        errorCode = judgement.code.as_deref(),
+        errorReason = judgement.reason,
+        nextRetryDelay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
+        isRetryable = judgement.verdict == Some(Verdict::Retryable),
+        "Job failed, scheduling retry"
+    );
+}

@@ -1,0 +1,94 @@
+//! How the log is written: for people on a terminal, as JSON elsewhere.
+
+use std::fmt;
+use std::io::IsTerminal;
+use std::sync::Arc;
+
+use eclusa_core::Clock;
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
+
+use crate::api::model::iso;
+use crate::config::{Log, LogFormat};
+
+/// Begins to log, to standard error.
+pub(crate) fn start(log: &Log, clock: Arc<dyn Clock>) -> Result<(), LogError> {
+    let filter = EnvFilter::try_new(&log.filter).map_err(|error| LogError::Filter(error.to_string()))?;
+    let json = match log.format {
+        LogFormat::Json => true,
+        LogFormat::Text => false,
+        LogFormat::Auto => !std::io::stderr().is_terminal(),
+    };
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if json {
+        builder.event_format(Json { clock }).finish().try_init()?;
+    } else {
+        builder.with_target(false).with_ansi(std::io::stderr().is_terminal()).finish().try_init()?;
+    }
+    Ok(())
+}
+
+/// Why there can be no log.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LogError {
+    /// What to write is not said right.
+    #[error("log.level: {0}")]
+    Filter(String),
+    /// Somebody logs already.
+    #[error(transparent)]
+    Started(#[from] TryInitError),
+}
+
+/// One flat JSON object a line: `timestamp`, `level`, `message`, then the fields.
+struct Json {
+    clock: Arc<dyn Clock>,
+}
+
+impl<S, N> FormatEvent<S, N> for Json
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut fields = Fields(Map::new());
+        fields.0.insert("timestamp".into(), iso(self.clock.now()).into());
+        fields.0.insert("level".into(), event.metadata().level().as_str().to_lowercase().into());
+        event.record(&mut fields);
+        writeln!(writer, "{}", Value::Object(fields.0))
+    }
+}
+
+struct Fields(Map<String, Value>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name().into(), format!("{value:?}").into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().into(), value.into());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.0.insert(field.name().into(), value.into());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.0.insert(field.name().into(), value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.0.insert(field.name().into(), value.into());
+    }
+}

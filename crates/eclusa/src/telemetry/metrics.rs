@@ -1,0 +1,243 @@
+//! What is counted as it happens, under the names of the sources.
+
+use std::time::Duration;
+
+use eclusa_core::gate::{CallResult, Reason};
+use eclusa_core::{End, Ended, Fallback, Name, ServedBy, Time};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::snapshot::Snapshot;
+use crate::execute::http::Judgement;
+
+/// Bounds of all histograms, in seconds.
+const BUCKETS: [f64; 16] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
+/// Attempts beyond this share a label.
+const MAX_ATTEMPT_LABEL: u32 = 20;
+
+macro_rules! labels {
+    ($($name:ident { $($field:ident),+ })+) => {
+        $(
+            #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+            pub(super) struct $name {
+                $(pub(super) $field: String,)+
+            }
+        )+
+    };
+}
+
+labels! {
+    OfLane { lane }
+    OfUpstream { upstream }
+    JobEnd { lane, status }
+    FallbackOf { lane, motivo }
+    ErrorOf { upstream, code }
+    Attempt { lane, attempt }
+    Drop { lane, reason, priority }
+    Wait { lane, reason }
+    Denial { upstream, reason }
+    Trimmed { lane, reason }
+}
+
+/// Everything that is counted.
+pub struct Metrics {
+    jobs: Family<JobEnd, Counter>,
+    fallbacks: Family<FallbackOf, Counter>,
+    cache_hits: Family<OfLane, Counter>,
+    timeouts: Family<OfUpstream, Counter>,
+    errors: Family<ErrorOf, Counter>,
+    penalties: Family<OfUpstream, Counter>,
+    retries: Family<Attempt, Counter>,
+    backoff: Family<OfLane, Histogram>,
+    attempts: Family<Attempt, Counter>,
+    successes: Family<Attempt, Counter>,
+    success_rate: Family<Attempt, Gauge<f64, std::sync::atomic::AtomicU64>>,
+    letters: Family<OfLane, Counter>,
+    trimmed: Family<Trimmed, Counter>,
+    drops: Family<Drop, Counter>,
+    waits: Family<Wait, Histogram>,
+    denials: Family<Denial, Counter>,
+    calls: Family<OfUpstream, Histogram>,
+    lives: Family<OfLane, Histogram>,
+}
+
+fn histogram() -> Histogram {
+    Histogram::new(BUCKETS)
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            jobs: Family::default(),
+            fallbacks: Family::default(),
+            cache_hits: Family::default(),
+            timeouts: Family::default(),
+            errors: Family::default(),
+            penalties: Family::default(),
+            retries: Family::default(),
+            backoff: Family::new_with_constructor(histogram),
+            attempts: Family::default(),
+            successes: Family::default(),
+            success_rate: Family::default(),
+            letters: Family::default(),
+            trimmed: Family::default(),
+            drops: Family::default(),
+            waits: Family::new_with_constructor(histogram),
+            denials: Family::default(),
+            calls: Family::new_with_constructor(histogram),
+            lives: Family::new_with_constructor(histogram),
+        }
+    }
+}
+
+impl Metrics {
+    /// All metrics as text, those that are read off the store at this moment included.
+    pub fn encode(&self, snapshot: Snapshot) -> Result<String, std::fmt::Error> {
+        let mut registry = Registry::default();
+        let mut add = |name: &str, help: &str, metric: &dyn Fn(&mut Registry, &str, &str)| {
+            metric(&mut registry, name, help);
+        };
+        macro_rules! register {
+            ($($name:literal, $field:ident, $help:literal;)+) => {
+                $(add($name, $help, &|registry, name, help| registry.register(name, help, self.$field.clone()));)+
+            };
+        }
+        register! {
+            "proxy_jobs", jobs, "Jobs that ended, by how: processed, failed, dropped, fallback, cancelled";
+            "proxy_fallbacks", fallbacks, "Answers from an old cache entry, by why";
+            "proxy_timeouts", timeouts, "Calls that were not answered in time";
+            "proxy_upstream_errors", errors, "Calls that failed, by code";
+            "proxy_rate_limit_penalties", penalties, "Answers by which an upstream told to stay away";
+            "retry_attempts", retries, "Retries scheduled, by the attempt to come";
+            "retry_backoff_delay_seconds", backoff, "How long retries wait";
+            "retry_success_rate", success_rate, "Share of attempts that succeeded, by attempt";
+            "dlq_entries", letters, "Dead letters written";
+            "eclusa_dead_letters_removed", trimmed, "Dead letters removed, by why: their ttl, or the lane's max";
+            "eclusa_cache_hits", cache_hits, "Requests and jobs answered from a fresh cache entry or an equal call";
+            "eclusa_drops", drops, "Jobs dropped, by reason and priority";
+            "eclusa_wait_seconds", waits, "How long a lane with jobs stood still, by reason";
+            "eclusa_gate_denials", denials, "Dispatches that a gate held back, by reason";
+            "eclusa_upstream_seconds", calls, "How long calls take";
+            "eclusa_job_seconds", lives, "From intake to the end of a job";
+        }
+        registry.register_collector(Box::new(snapshot));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry)?;
+        Ok(text)
+    }
+
+    /// A job ended at `now`.
+    pub fn count_end(&self, ended: &Ended, now: Time) {
+        let lane = ended.lane.to_string();
+        let status = match &ended.end {
+            End::Completed | End::Served(ServedBy::Cache | ServedBy::Coalesced) => "processed",
+            End::Served(ServedBy::Stale(_)) => "fallback",
+            End::Failed { .. } => "failed",
+            End::Dropped(_) => "dropped",
+            End::Cancelled => "cancelled",
+        };
+        self.jobs.get_or_create(&JobEnd { lane: lane.clone(), status: status.into() }).inc();
+        let lived = Duration::from_millis(now.since(ended.created_at).as_millis());
+        self.lives.get_or_create(&OfLane { lane: lane.clone() }).observe(lived.as_secs_f64());
+        match &ended.end {
+            End::Served(ServedBy::Stale(why)) => self.count_fallback(&ended.lane, *why),
+            End::Served(_) => {
+                self.cache_hits.get_or_create(&OfLane { lane }).inc();
+            }
+            End::Completed => self.count_attempt(&ended.lane, ended.attempts, true),
+            End::Failed { dead_letter, .. } => {
+                self.count_attempt(&ended.lane, ended.attempts, false);
+                if *dead_letter {
+                    self.letters.get_or_create(&OfLane { lane }).inc();
+                }
+            }
+            End::Dropped(reason) => {
+                let (reason, priority) = (reason.as_str().into(), ended.level.as_str().into());
+                self.drops.get_or_create(&Drop { lane, reason, priority }).inc();
+            }
+            End::Cancelled => {}
+        }
+    }
+
+    fn count_fallback(&self, lane: &Name, why: Fallback) {
+        let (lane, motivo) = (lane.to_string(), why.as_str().into());
+        self.fallbacks.get_or_create(&FallbackOf { lane, motivo }).inc();
+    }
+
+    /// The cache answered a request at intake, freshly or, because of `stale`, with an old entry.
+    pub fn count_cached(&self, lane: &Name, stale: Option<Fallback>) {
+        match stale {
+            None => {
+                self.cache_hits.get_or_create(&OfLane { lane: lane.to_string() }).inc();
+            }
+            Some(why) => {
+                let (lane_label, status) = (lane.to_string(), "fallback".into());
+                self.jobs.get_or_create(&JobEnd { lane: lane_label, status }).inc();
+                self.count_fallback(lane, why);
+            }
+        }
+    }
+
+    /// A call to `upstream` ended so; `penalty` if it told to stay away.
+    pub fn count_call(&self, upstream: &Name, judgement: &Judgement, penalty: bool) {
+        let label = OfUpstream { upstream: upstream.to_string() };
+        if judgement.result == CallResult::TimedOut {
+            self.timeouts.get_or_create(&label).inc();
+        }
+        if penalty {
+            self.penalties.get_or_create(&label).inc();
+        }
+        if judgement.verdict.is_some() {
+            let code = judgement.code.clone().unwrap_or_else(|| "none".into());
+            self.errors.get_or_create(&ErrorOf { upstream: label.upstream, code }).inc();
+        }
+    }
+
+    /// A call to `upstream` took this long.
+    pub fn time_call(&self, upstream: &Name, took: Duration) {
+        self.calls.get_or_create(&OfUpstream { upstream: upstream.to_string() }).observe(took.as_secs_f64());
+    }
+
+    /// Attempt `next` of a job was scheduled, `delay` from now, so the one before failed.
+    pub fn count_retry(&self, lane: &Name, next: u32, delay: Duration) {
+        let attempt = next.min(MAX_ATTEMPT_LABEL).to_string();
+        self.retries.get_or_create(&Attempt { lane: lane.to_string(), attempt }).inc();
+        self.backoff.get_or_create(&OfLane { lane: lane.to_string() }).observe(delay.as_secs_f64());
+        self.count_attempt(lane, next.saturating_sub(1), false);
+    }
+
+    fn count_attempt(&self, lane: &Name, attempt: u32, success: bool) {
+        let attempt = attempt.min(MAX_ATTEMPT_LABEL).to_string();
+        let label = Attempt { lane: lane.to_string(), attempt };
+        let attempts = self.attempts.get_or_create(&label).inc() + 1;
+        let counter = self.successes.get_or_create(&label);
+        if success {
+            counter.inc();
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a share needs no more precision")]
+        let rate = counter.get() as f64 / attempts as f64;
+        self.success_rate.get_or_create(&label).set(rate);
+    }
+
+    /// A dead letter went that was not replayed.
+    pub fn count_trimmed_letter(&self, lane: &Name, reason: &str) {
+        self.trimmed.get_or_create(&Trimmed { lane: lane.to_string(), reason: reason.into() }).inc();
+    }
+
+    /// A gate of an upstream, or of the lane itself, held jobs of a lane back.
+    pub fn count_denial(&self, at: &Name, reason: Reason) {
+        let (upstream, reason) = (at.to_string(), reason.as_str().into());
+        self.denials.get_or_create(&Denial { upstream, reason }).inc();
+    }
+
+    /// A lane with jobs stood still for this long.
+    pub fn time_wait(&self, lane: &Name, reason: Reason, took: Duration) {
+        let (lane, reason) = (lane.to_string(), reason.as_str().into());
+        self.waits.get_or_create(&Wait { lane, reason }).observe(took.as_secs_f64());
+    }
+}

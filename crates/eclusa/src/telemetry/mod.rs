@@ -1,0 +1,11 @@
+//! What the program tells about itself: metrics and logs.
+
+mod endings;
+mod logs;
+mod metrics;
+mod snapshot;
+
+pub(crate) use endings::{log_end, log_retry};
+pub(crate) use logs::start;
+pub(crate) use metrics::Metrics;
+pub(crate) use snapshot::Snapshot;

@@ -1,0 +1,257 @@
+//! What is read off the store when somebody asks for metrics: sizes, states, and totals that all processes share.
+
+use std::collections::BTreeMap;
+
+use eclusa_core::gate::BreakerState;
+use eclusa_core::{LaneView, Name, Store, StoreError, TenantView, Time, UpstreamView};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+/// Tenants shown by name; the rest are summed up as `other`.
+const TOP_TENANTS: usize = 200;
+/// Tenants and dead letters of a lane that are looked at for one answer.
+const MAX_LOOKED_AT: usize = 10_000;
+/// How many are read at a time, so that nobody waits long for the store.
+const STEP: usize = 1_000;
+
+/// The state of the store at one moment.
+#[derive(Debug)]
+pub struct Snapshot {
+    now: Time,
+    lanes: Vec<LaneView>,
+    upstreams: Vec<UpstreamView>,
+    tenants: BTreeMap<Name, Vec<TenantView>>,
+    letters: BTreeMap<Name, Letters>,
+}
+
+/// Dead letters of one lane, counted.
+#[derive(Debug, Default)]
+struct Letters {
+    by_code: BTreeMap<String, u64>,
+    by_tenant: BTreeMap<String, u64>,
+}
+
+impl Snapshot {
+    /// Reads it.
+    pub async fn take(store: &impl Store, now: Time) -> Result<Self, StoreError> {
+        let (lanes, upstreams) = (store.lanes().await?, store.upstreams().await?);
+        let (mut tenants, mut letters) = (BTreeMap::new(), BTreeMap::new());
+        for lane in &lanes {
+            tenants.insert(lane.name.clone(), tenants_of(store, &lane.name).await?);
+            letters.insert(lane.name.clone(), letters_of(store, &lane.name).await?);
+        }
+        Ok(Self { now, lanes, upstreams, tenants, letters })
+    }
+}
+
+async fn tenants_of(store: &impl Store, lane: &Name) -> Result<Vec<TenantView>, StoreError> {
+    let (mut all, mut from) = (Vec::new(), 0);
+    while all.len() < MAX_LOOKED_AT {
+        let page = store.tenants(lane.clone(), from, STEP).await?;
+        let last = page.last().map(|(place, _)| *place);
+        let full = page.len() == STEP;
+        all.extend(page.into_iter().map(|(_, tenant)| tenant));
+        match last {
+            Some(place) if full => from = place + 1,
+            _ => break,
+        }
+    }
+    all.sort_by(|a, b| b.total_processed.cmp(&a.total_processed).then_with(|| a.tenant.cmp(&b.tenant)));
+    Ok(all)
+}
+
+async fn letters_of(store: &impl Store, lane: &Name) -> Result<Letters, StoreError> {
+    let (mut letters, mut after, mut seen) = (Letters::default(), 0, 0);
+    while seen < MAX_LOOKED_AT {
+        let page = store.dead_letters(lane.clone(), after, STEP).await?;
+        seen += page.len();
+        for (place, view) in &page {
+            after = *place;
+            let code = view.letter.last_failure.code.as_deref().unwrap_or("none");
+            *letters.by_code.entry(code.to_owned()).or_default() += 1;
+            *letters.by_tenant.entry(view.letter.tenant.to_string()).or_default() += 1;
+        }
+        if page.len() < STEP {
+            break;
+        }
+    }
+    Ok(letters)
+}
+
+/// One value with its labels.
+type Sample<'a, V> = (Vec<(&'static str, &'a str)>, V);
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        self.lanes(&mut encoder)?;
+        self.upstreams(&mut encoder)?;
+        self.tenants(&mut encoder)?;
+        self.letters(&mut encoder)
+    }
+}
+
+impl Snapshot {
+    fn lanes(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let waiting = |lane: &LaneView| lane.queued.iter().sum::<u64>() + lane.pending;
+        let each = |value: &dyn Fn(&LaneView) -> u64| -> Vec<Sample<'_, u64>> {
+            self.lanes.iter().map(|lane| (vec![("lane", lane.name.as_str())], value(lane))).collect()
+        };
+        gauges(encoder, "proxy_queue_size", "Jobs that wait", each(&waiting))?;
+        gauges(encoder, "eclusa_processing", "Jobs at an upstream", each(&|lane| lane.processing))?;
+        gauges(encoder, "eclusa_waiting_bytes", "Bytes of jobs that wait", each(&|lane| lane.waiting_bytes))?;
+        gauges(
+            encoder,
+            "eclusa_lane_paused",
+            "1 while a lane is paused",
+            each(&|lane| u64::from(lane.paused)),
+        )?;
+        gauges(encoder, "dlq_size", "Dead letters", each(&|lane| lane.dead_letters))?;
+        let age =
+            |lane: &LaneView| lane.oldest_dead_letter.map_or(0, |at| self.now.since(at).as_millis() / 1_000);
+        gauges(encoder, "dlq_age_seconds", "Age of the oldest dead letter", each(&age))
+    }
+
+    fn upstreams(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let breakers =
+            || self.upstreams.iter().filter_map(|view| Some((view.name.as_str(), view.breaker.as_ref()?)));
+        let state = |state: BreakerState| match state {
+            BreakerState::Closed => 0,
+            BreakerState::Open => 1,
+            BreakerState::HalfOpen => 2,
+        };
+        let states =
+            breakers().map(|(name, breaker)| (vec![("upstream", name)], state(breaker.state))).collect();
+        gauges(encoder, "proxy_circuit_state", "The breaker: 0 closed, 1 open, 2 half open", states)?;
+        let opened = breakers().map(|(name, breaker)| (vec![("upstream", name)], breaker.opened)).collect();
+        counters(
+            encoder,
+            "proxy_circuit_open",
+            "How often the breaker opened, all processes together",
+            opened,
+        )?;
+        let closed = breakers().map(|(name, breaker)| (vec![("upstream", name)], breaker.closed)).collect();
+        counters(
+            encoder,
+            "proxy_circuit_close",
+            "How often the breaker closed, all processes together",
+            closed,
+        )?;
+        let half =
+            breakers().map(|(name, breaker)| (vec![("upstream", name)], breaker.half_opened)).collect();
+        let help = "How often the breaker let a probe through, all processes together";
+        counters(encoder, "proxy_circuit_half_open", help, half)?;
+        let in_flight = self.upstreams.iter();
+        let in_flight =
+            in_flight.map(|view| (vec![("upstream", view.name.as_str())], u64::from(view.in_flight)));
+        gauges(encoder, "eclusa_in_flight", "Calls under way", in_flight.collect())?;
+        let levels = self.upstreams.iter().flat_map(|view| {
+            let labels = |reason| vec![("upstream", view.name.as_str()), ("gate", reason)];
+            view.gates.iter().map(move |gate| (labels(gate.reason.as_str()), gate.level))
+        });
+        gauges(
+            encoder,
+            "eclusa_gate_level",
+            "What a gate counts: tokens left, starts, calls, milliseconds",
+            levels.collect(),
+        )
+    }
+
+    fn tenants(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let top = || {
+            self.tenants
+                .iter()
+                .flat_map(|(lane, all)| all.iter().take(TOP_TENANTS).map(move |one| (lane, one)))
+        };
+        let each = |value: &dyn Fn(&TenantView) -> i64| -> Vec<Sample<'_, i64>> {
+            top()
+                .map(|(lane, one)| (vec![("lane", lane.as_str()), ("companyId", &*one.tenant)], value(one)))
+                .collect()
+        };
+        let count = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let mut processed = each(&|tenant| count(tenant.total_processed));
+        for (lane, all) in &self.tenants {
+            let rest: u64 = all.iter().skip(TOP_TENANTS).map(|tenant| tenant.total_processed).sum();
+            if rest > 0 {
+                processed.push((vec![("lane", lane.as_str()), ("companyId", "other")], count(rest)));
+            }
+        }
+        gauges(encoder, "tenant_jobs_processed", "Jobs of a tenant started so far", processed)?;
+        gauges(
+            encoder,
+            "tenant_current_priority",
+            "1 is the most urgent",
+            each(&|tenant| tenant.current_priority),
+        )?;
+        let batch = each(&|tenant| i64::from(tenant.consecutive_batch));
+        gauges(encoder, "tenant_consecutive_batch", "Jobs of a tenant started in a row", batch)?;
+        let rounds = each(&|tenant| tenant.rounds_without_processing);
+        gauges(encoder, "tenant_rounds_without_processing", "Turns of others since a tenant's own", rounds)
+    }
+
+    fn letters(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let by_code = self.letters.iter().flat_map(|(lane, letters)| {
+            let labels = |code| vec![("lane", lane.as_str()), ("code", code)];
+            letters.by_code.iter().map(move |(code, count)| (labels(code.as_str()), *count))
+        });
+        gauges(
+            encoder,
+            "dlq_by_error_code",
+            "Dead letters by the code of their last failure",
+            by_code.collect(),
+        )?;
+        let by_tenant = self.letters.iter().flat_map(|(lane, letters)| {
+            let labels = |tenant| vec![("lane", lane.as_str()), ("companyId", tenant)];
+            top_counts(&letters.by_tenant).into_iter().map(move |(tenant, count)| (labels(tenant), count))
+        });
+        gauges(encoder, "dlq_by_company", "Dead letters by tenant", by_tenant.collect())
+    }
+}
+
+/// The largest counts by name, the rest as `other`.
+fn top_counts(counts: &BTreeMap<String, u64>) -> Vec<(&str, u64)> {
+    let mut all: Vec<(&str, u64)> = counts.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+    all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let rest: u64 = all.iter().skip(TOP_TENANTS).map(|(_, count)| count).sum();
+    all.truncate(TOP_TENANTS);
+    all.extend((rest > 0).then_some(("other", rest)));
+    all
+}
+
+fn gauges<V>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: Vec<Sample<'_, V>>,
+) -> Result<(), std::fmt::Error>
+where
+    ConstGauge<V>: EncodeMetric,
+{
+    encode(encoder, name, help, samples.into_iter().map(|(labels, value)| (labels, ConstGauge::new(value))))
+}
+
+fn counters(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: Vec<Sample<'_, u64>>,
+) -> Result<(), std::fmt::Error> {
+    encode(encoder, name, help, samples.into_iter().map(|(labels, value)| (labels, ConstCounter::new(value))))
+}
+
+fn encode<'a, M: EncodeMetric>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: impl Iterator<Item = (Vec<(&'static str, &'a str)>, M)>,
+) -> Result<(), std::fmt::Error> {
+    let mut samples = samples.peekable();
+    let Some((_, first)) = samples.peek() else { return Ok(()) };
+    let kind = first.metric_type();
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for (labels, metric) in samples {
+        metric.encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}

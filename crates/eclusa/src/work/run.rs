@@ -1,0 +1,211 @@
+//! Run: takes one job along its chain and settles how it went.
+
+use std::time::Duration;
+
+use eclusa_core::gate::CallResult;
+use eclusa_core::retry::{FailedCall, Verdict};
+use eclusa_core::{
+    Advance, Advanced, Closure, Failure, FailureReason, Grant, Name, Outcome, Payload, Report, Settled,
+    Settlement, Store, Time,
+};
+use tokio::time::Instant;
+
+use crate::config::Lane;
+use crate::execute::http::{CallContext, CallEnd, Called, Hints, Judgement};
+use crate::gateway::Gateway;
+use crate::request::Envelope;
+use crate::telemetry::log_retry;
+
+/// A job that this process runs.
+pub(super) struct Run<'a> {
+    pub(super) gateway: &'a Gateway,
+    pub(super) lane: &'a Name,
+    pub(super) rules: &'a Lane,
+    pub(super) grant: Grant,
+    /// When the grant was asked for, and what time the store said it was.
+    pub(super) asked: (Instant, Time),
+}
+
+/// A call that was judged.
+struct Ended {
+    upstream: Name,
+    judgement: Judgement,
+    report: Report,
+    answer: Option<Payload>,
+}
+
+impl Run<'_> {
+    /// Runs the job until it is settled, its lease is lost, or the process can wait no longer.
+    pub(super) async fn to_its_end(&self) {
+        let ends = self.asked.0 + self.gateway.config.workers.lease;
+        let hold = self.gateway.leases.hold(self.grant.lease, ends);
+        tokio::select! {
+            biased;
+            () = self.along_the_chain() => {}
+            () = hold.lost() => {
+                tracing::warn!(jobId = %self.grant.job, lane = %self.lane, "Lease lost, call cut off");
+            }
+            () = self.gateway.aborting.cancelled() => self.let_go().await,
+        }
+        self.gateway.bells.ring(self.lane);
+    }
+
+    async fn along_the_chain(&self) {
+        let envelope = match Envelope::from_payload(&self.grant.payload) {
+            Ok(envelope) => envelope,
+            Err(error) => return self.bury(&format!("what is stored of the job {error}")).await,
+        };
+        let mut upstream = self.grant.upstream.clone();
+        loop {
+            let ended = self.call(&upstream, &envelope).await;
+            if !self.may_go_on(&ended.judgement) {
+                return self.settle(ended).await;
+            }
+            match self.advance(&ended).await {
+                Some(Advanced::To(next)) => upstream = next,
+                Some(Advanced::Exhausted) => return self.settle(ended).await,
+                Some(Advanced::Waits(_) | Advanced::Stale) | None => return,
+            }
+            self.gateway.bells.ring_users(&ended.upstream);
+        }
+    }
+
+    async fn call(&self, upstream: &Name, envelope: &Envelope) -> Ended {
+        let job = self.grant.job.to_string();
+        let idempotency_key = envelope.key.as_deref().unwrap_or(&job);
+        let context = CallContext { idempotency_key, traceparent: None, clock: &*self.gateway.clock };
+        let started = Instant::now();
+        let called = match self.gateway.upstreams.get(upstream) {
+            Some(client) => client.call(&envelope.request, &context).await,
+            None => {
+                Called { end: CallEnd::NotSent("is no longer configured".into()), hints: Hints::default() }
+            }
+        };
+        self.gateway.metrics.time_call(upstream, started.elapsed());
+        self.judged(upstream, called)
+    }
+
+    fn judged(&self, upstream: &Name, called: Called) -> Ended {
+        let rules = self.gateway.config.upstreams.get(upstream);
+        let judgement = called.judge(&rules.map(|rules| rules.codes.clone()).unwrap_or_default());
+        let close = called.close_for();
+        self.gateway.metrics.count_call(upstream, &judgement, close.is_some());
+        let close = close.map(|span| Closure { until: self.store_time() + span, bucket: None });
+        let report = Report { result: judgement.result, costs: Vec::new(), close };
+        let answer = match called.end {
+            CallEnd::Answered(response) => Some(response.to_payload()),
+            _ => None,
+        };
+        Ended { upstream: upstream.clone(), judgement, report, answer }
+    }
+
+    /// Whether another upstream may cure what went wrong.
+    fn may_go_on(&self, judgement: &Judgement) -> bool {
+        let single = self.rules.chain.len() == 1 && self.rules.chains.is_none();
+        let stop = judgement.ambiguous && !self.rules.retry.retries_ambiguous();
+        judgement.verdict == Some(Verdict::Retryable) && !single && !stop
+    }
+
+    async fn advance(&self, ended: &Ended) -> Option<Advanced> {
+        let ask = Advance {
+            lease: self.grant.lease,
+            upstream: ended.upstream.clone(),
+            report: ended.report.clone(),
+            failure: self.failure(&ended.upstream, &ended.judgement),
+        };
+        match self.gateway.store.advance(ask).await {
+            Ok(advanced) => Some(advanced),
+            Err(error) => {
+                self.gateway.give_up(&error);
+                None
+            }
+        }
+    }
+
+    async fn settle(&self, ended: Ended) {
+        let Ended { upstream, judgement, report, answer } = ended;
+        let outcome = self.outcome(&upstream, &judgement, &report);
+        let retry = match &outcome {
+            Outcome::Retry { at, .. } => Some(at.since(self.store_time())),
+            _ => None,
+        };
+        let settled = self.send(Settlement { lease: self.grant.lease, report, outcome, answer }).await;
+        if let (Some(Settled::RetryAt(_)), Some(delay)) = (settled, retry) {
+            let delay = Duration::from_millis(delay.as_millis());
+            self.gateway.metrics.count_retry(self.lane, self.grant.attempt + 1, delay);
+            log_retry(&self.grant, self.lane, self.rules.retry.attempts(), &judgement, delay);
+        }
+        self.gateway.bells.ring_users(&upstream);
+    }
+
+    fn outcome(&self, upstream: &Name, judgement: &Judgement, report: &Report) -> Outcome {
+        let Some(verdict) = judgement.verdict else {
+            return Outcome::Done;
+        };
+        let retry_after = report.close.as_ref().map(|close| close.until);
+        let failed = FailedCall { verdict, ambiguous: judgement.ambiguous, retry_after };
+        let (seed, attempt, now) = (u64::from(self.gateway.nonce), self.grant.attempt, self.store_time());
+        let failure = self.failure(upstream, judgement);
+        match self.rules.retry.next_attempt(seed, &failed, self.grant.job, attempt, now) {
+            Some(at) => Outcome::Retry { at, failure },
+            None => Outcome::Dead(failure),
+        }
+    }
+
+    /// The job cannot be run by anybody.
+    async fn bury(&self, why: &str) {
+        let failure = self.failed(why, None, None);
+        let report = Report::from(CallResult::NotSent);
+        self.send(Settlement {
+            lease: self.grant.lease,
+            report,
+            outcome: Outcome::Dead(failure),
+            answer: None,
+        })
+        .await;
+    }
+
+    /// The process ends and the call with it. It may have had its effect, so it is as if its worker had vanished: the
+    /// job goes back to the front of its line, or ends where the lane forbids to send twice.
+    async fn let_go(&self) {
+        let outcome = if self.rules.retry.retries_ambiguous() {
+            Outcome::Release
+        } else {
+            Outcome::Dead(self.failed(
+                "its worker was stopped while it ran; it may have been sent",
+                None,
+                None,
+            ))
+        };
+        let report = Report::from(CallResult::Unknown);
+        self.send(Settlement { lease: self.grant.lease, report, outcome, answer: None }).await;
+    }
+
+    async fn send(&self, settlement: Settlement) -> Option<Settled> {
+        match self.gateway.store.settle(vec![settlement]).await {
+            Ok(answer) => {
+                self.gateway.note(&answer.ended);
+                answer.leases.first().copied()
+            }
+            Err(error) => {
+                self.gateway.give_up(&error);
+                None
+            }
+        }
+    }
+
+    fn failure(&self, upstream: &Name, judgement: &Judgement) -> Failure {
+        self.failed(&judgement.reason, judgement.code.as_deref(), Some(upstream.clone()))
+    }
+
+    fn failed(&self, reason: &str, code: Option<&str>, upstream: Option<Name>) -> Failure {
+        let reason =
+            FailureReason::new(reason).unwrap_or_else(|_| FailureReason::fixed("failed without a reason"));
+        Failure { reason, code: code.map(Into::into), at: self.store_time(), upstream }
+    }
+
+    /// The store's time now: what it said when the job was granted, and what this machine counted since.
+    fn store_time(&self) -> Time {
+        self.asked.1 + self.asked.0.elapsed().into()
+    }
+}

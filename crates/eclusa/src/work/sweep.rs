@@ -1,0 +1,41 @@
+//! Sweep: lets scheduled jobs in, drops expired ones, takes up those of dead workers, forgets what is kept no longer.
+
+use std::sync::Arc;
+
+use eclusa_core::{Store, Surplus, Swept};
+
+use super::until;
+use crate::gateway::Gateway;
+
+pub(super) async fn run(gateway: Arc<Gateway>) {
+    loop {
+        let swept = match gateway.store.sweep().await {
+            Ok(swept) => swept,
+            Err(error) => return gateway.give_up(&error),
+        };
+        tell(&gateway, &swept);
+        tokio::select! {
+            () = gateway.stopping.cancelled() => return,
+            () = gateway.bells.heard_by_sweeper() => {}
+            () = tokio::time::sleep(until(swept.next, swept.now)) => {}
+        }
+    }
+}
+
+fn tell(gateway: &Gateway, swept: &Swept) {
+    gateway.note(&swept.ended);
+    for job in &swept.taken_up {
+        tracing::warn!(jobId = %job, "Job taken up: its worker did not come back");
+    }
+    for (lane, job, surplus) in &swept.dead_letters {
+        let reason = match surplus {
+            Surplus::Expired => "ttl",
+            Surplus::OverCap => "max",
+        };
+        gateway.metrics.count_trimmed_letter(lane, reason);
+        tracing::warn!(jobId = %job, lane = %lane, reason, "Dead letter removed");
+    }
+    if !swept.taken_up.is_empty() {
+        gateway.bells.ring_all();
+    }
+}

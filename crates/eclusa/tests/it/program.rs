@@ -1,0 +1,224 @@
+//! The real binary as a child process, and a client for its API.
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, ChildStderr, Command};
+use tokio::sync::watch;
+
+/// How long anything may take that is to happen at all, on any machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running `eclusa serve`.
+pub(crate) struct Program {
+    child: Child,
+    address: String,
+    log: Log,
+    client: Client<HttpConnector, Full<Bytes>>,
+    /// Kept until the end: the config and, where the config says so, the store are in it.
+    pub(crate) dir: Arc<TempDir>,
+}
+
+/// The lines of a log, as they come.
+#[derive(Clone)]
+struct Log {
+    lines: Arc<Mutex<Vec<Value>>>,
+    count: watch::Receiver<usize>,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: http::HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+/// A command that runs the binary with a clean environment.
+pub(crate) fn eclusa() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_eclusa"));
+    command.env_clear().kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// A file of the examples.
+pub(crate) fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
+}
+
+impl Program {
+    /// Starts with `config`, which listens on a free port and keeps its store below a new directory unless it says
+    /// otherwise.
+    pub(crate) async fn start(config: &str, env: &[(&str, &str)]) -> Self {
+        Self::start_in(Arc::new(tempfile::tempdir().unwrap()), config, env).await
+    }
+
+    /// The same in a directory that was used before.
+    pub(crate) async fn start_in(dir: Arc<TempDir>, config: &str, env: &[(&str, &str)]) -> Self {
+        let mut text = config.to_owned();
+        if !text.contains("[server]") {
+            text.push_str("\n[server]\nlisten = \"127.0.0.1:0\"\n");
+        }
+        if !text.contains("[store]") {
+            text.push_str("\n[store]\nurl = \"embedded:./data\"\n");
+        }
+        text.push_str("\n[log]\nformat = \"json\"\n");
+        let path = dir.path().join("eclusa.toml");
+        std::fs::write(&path, text).unwrap();
+        let mut command = eclusa();
+        command.args(["serve", "--config"]).arg(&path).envs(env.iter().copied()).current_dir(dir.path());
+        let mut child = command.spawn().unwrap();
+        let log = Log::of(child.stderr.take().unwrap());
+        let listening = log.wait_for("Listening", &[]).await;
+        let address = listening["address"].as_str().unwrap().to_owned();
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        Self { child, address, log, client, dir }
+    }
+
+    /// Starts an example of the repository.
+    pub(crate) async fn start_example(name: &str, env: &[(&str, &str)]) -> Self {
+        let config = std::fs::read_to_string(example(name)).unwrap();
+        let config = config.replace("listen = \"127.0.0.1:8080\"", "listen = \"127.0.0.1:0\"");
+        Self::start(&config, env).await
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// A request with these headers; the path goes out as it is written.
+    pub(crate) async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let mut request = http::Request::builder().method(method).uri(format!("{}{path}", self.url()));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::from(body.to_owned())).unwrap();
+        let answer = self.client.request(request).await.unwrap();
+        let (head, body) = answer.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Answer { status: head.status.as_u16(), headers: head.headers, body }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, &[], "").await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send("POST", path, &[("content-type", "application/json")], &body.to_string()).await
+    }
+
+    /// Puts a job into a lane and returns its id.
+    pub(crate) async fn enqueue(&self, lane: &str, job: &Value) -> String {
+        let answer = self.post(&format!("/v1/lanes/{lane}/jobs"), job).await;
+        assert_eq!(answer.status, 202, "{}", answer.text());
+        answer.json()["jobId"].as_str().unwrap().to_owned()
+    }
+
+    /// The job once it has ended.
+    pub(crate) async fn ended(&self, job: &str) -> Value {
+        let answer = self.get(&format!("/v1/jobs/{job}/wait?timeout=60")).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.json()
+    }
+
+    /// The value of a metric with exactly these labels, in the order in which they are written; 0 if it is not there.
+    pub(crate) async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let text = self.get("/metrics").await.text().to_owned();
+        let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+        let start = if labels.is_empty() { format!("{name} ") } else { format!("{name}{{{}}} ", labels.join(",")) };
+        let line = text.lines().find_map(|line| line.strip_prefix(&start));
+        line.map_or(0.0, |value| value.trim().parse().unwrap())
+    }
+
+    /// Waits for a line of the log with this message and these fields.
+    pub(crate) async fn logged(&self, message: &str, fields: &[(&str, &str)]) -> Value {
+        self.log.wait_for(message, fields).await
+    }
+
+    /// All lines so far.
+    pub(crate) fn log(&self) -> Vec<Value> {
+        self.log.lines.lock().unwrap().clone()
+    }
+
+    /// Asks it to stop and waits for its end.
+    pub(crate) async fn stop(mut self) -> (ExitStatus, Arc<TempDir>) {
+        self.signal("TERM");
+        let status = tokio::time::timeout(PATIENCE, self.child.wait()).await.unwrap().unwrap();
+        (status, self.dir)
+    }
+
+    /// Sends a signal by name.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().unwrap().to_string();
+        let sent = std::process::Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Kills it as a power cut would, but for the disk.
+    pub(crate) async fn kill(mut self) -> Arc<TempDir> {
+        self.child.kill().await.unwrap();
+        self.dir
+    }
+}
+
+impl Log {
+    fn of(stderr: ChildStderr) -> Self {
+        let (lines, (told, count)) = (Arc::<Mutex<Vec<Value>>>::default(), watch::channel(0));
+        let log = Self { lines, count };
+        let lines = log.lines.clone();
+        tokio::spawn(async move {
+            let mut stderr = BufReader::new(stderr).lines();
+            while let Ok(Some(line)) = stderr.next_line().await {
+                lines.lock().unwrap().push(serde_json::from_str(&line).unwrap_or(Value::String(line)));
+                told.send_modify(|count| *count += 1);
+            }
+        });
+        log
+    }
+
+    async fn wait_for(&self, message: &str, fields: &[(&str, &str)]) -> Value {
+        let fits = |line: &&Value| {
+            let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+            line["message"].as_str().is_some_and(|said| said.starts_with(message))
+                && fields.iter().all(|(name, value)| text(&line[*name]) == *value)
+        };
+        let mut count = self.count.clone();
+        let found = async {
+            loop {
+                count.mark_unchanged();
+                if let Some(line) = self.lines.lock().unwrap().iter().find(fits).cloned() {
+                    return Some(line);
+                }
+                if count.changed().await.is_err() {
+                    return self.lines.lock().unwrap().iter().find(fits).cloned();
+                }
+            }
+        };
+        let found = tokio::time::timeout(PATIENCE, found).await.ok().flatten();
+        found.unwrap_or_else(|| panic!("no line {message:?} {fields:?} in {:#?}", self.lines.lock().unwrap()))
+    }
+}
