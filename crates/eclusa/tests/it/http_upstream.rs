@@ -15,7 +15,7 @@ use eclusa_core::retry::{ExtraCodes, Verdict};
 /// Long enough for any call that is to succeed, on any machine.
 const PATIENT: Duration = Duration::from_secs(30);
 /// For calls that are to run into it.
-const SHORT: Duration = Duration::from_millis(100);
+const SHORT: Duration = Duration::from_millis(250);
 
 pub(crate) fn rules(url: &str) -> Upstream {
     let url: http::Uri = url.parse().unwrap();
@@ -177,7 +177,7 @@ async fn what_cannot_be_sent_is_no_fault_of_the_upstream() {
     let upstream = HttpUpstream::new(&rules(&fake.url())).unwrap();
     let mut bad_header = request("GET", "/");
     bad_header.headers.push(("x".into(), b"secret\r\nb: c".to_vec()));
-    for request in [request("CONNECT", "/"), request("GET", "/a b"), bad_header] {
+    for request in [request("CONNECT", "/"), request("GET", "/a/%2e%2e/b"), bad_header] {
         let judged = upstream.call(&request, &context()).await.judge(&ExtraCodes::default());
         assert_eq!((judged.result, judged.verdict), (CallResult::NotSent, Some(Verdict::Permanent)));
         assert!(!judged.reason.contains("secret"), "{}", judged.reason);
@@ -229,7 +229,8 @@ async fn an_answer_without_end_is_not_read() {
     let upstream = HttpUpstream::new(&rules(&fake.url())).unwrap();
     for _ in 0..2 {
         let called = upstream.call(&request("GET", "/"), &context()).await;
-        assert_eq!(called.end, CallEnd::TooLarge { status: 200, max: 1 << 20 });
+        // Its body would be a long message.
+        assert!(called.end == CallEnd::TooLarge { status: 200, max: 1 << 20 });
         assert_judged(&called, CallResult::Rejected, Verdict::Permanent, false, "response_too_large");
     }
     answered(upstream.call(&request("GET", "/"), &context()).await);
@@ -251,6 +252,7 @@ async fn without_a_connection_nothing_was_sent() {
     let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let silent = rules(&format!("https://{}", silent.local_addr().unwrap()));
     let connect = call(&Upstream { connect_timeout: SHORT, ..silent.clone() }).await;
+    assert!(matches!(&connect.end, CallEnd::NotSent(why) if why.contains("250ms")), "{connect:?}");
     let total = call(&Upstream { timeout: SHORT, ..silent }).await;
     for called in [refused, unknown, connect, total] {
         assert!(matches!(&called.end, CallEnd::NotSent(why) if !why.is_empty()), "{called:?}");
@@ -275,8 +277,6 @@ async fn a_pooled_connection_that_the_server_closed_fails_nothing() {
     for count in 1..=20 {
         answered(upstream.call(&request("POST", "/"), &context()).await);
         fake.close_connections().await;
-        // Lets the runtime hear of it.
-        tokio::task::yield_now().await;
         assert_eq!(fake.requests().len(), count);
     }
     assert_eq!(fake.requests().last().unwrap().connection, 20);

@@ -5,5 +5,7 @@
 mod cleaning;
 mod conformance;
 mod crash;
+mod http_streams;
+mod http_tls;
 mod http_upstream;
 mod restarting;

@@ -50,7 +50,7 @@ struct Inner {
 pub struct Head<'a> {
     /// `GET`, `POST`, …
     pub method: &'a str,
-    /// As [`target::normalise`] made it.
+    /// As [`target::normalise`] made it, which is asked again.
     pub path: &'a str,
     /// As [`target::query`] made it.
     pub query: Option<&'a str>,
@@ -191,15 +191,17 @@ impl HttpUpstream {
         Ok((request, connection))
     }
 
+    /// The target is checked again: a job may be older than a rule, and this is the last place that can refuse it.
     fn uri(&self, head: &Head<'_>) -> Result<Uri, CallEnd> {
         let base = &self.inner.base;
-        let mut target = format!("{}{}", base.prefix, head.path);
+        let path = target::normalise(head.path).map_err(|bad| invalid("path", &bad))?;
+        let mut target = format!("{}{path}", base.prefix);
         if target.is_empty() {
             target.push('/');
         }
         if let Some(query) = head.query {
             target.push('?');
-            target.push_str(query);
+            target.push_str(&target::query(query).map_err(|bad| invalid("query", &bad))?);
         }
         let target = PathAndQuery::try_from(target).map_err(|bad| invalid("path", &bad))?;
         let (scheme, authority) = (base.scheme.clone(), base.authority.clone());

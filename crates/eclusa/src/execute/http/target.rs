@@ -265,10 +265,12 @@ mod tests {
         for byte in 0..=127_u8 {
             let text = format!("/a{}b", char::from(byte));
             if let Ok(path) = normalise(&text) {
+                assert_eq!(normalise(&path).as_deref(), Ok(path.as_str()));
                 assert_eq!(path.parse::<http::uri::PathAndQuery>().unwrap().as_str(), path, "{text:?}");
             }
-            if let Ok(query) = query(&text) {
-                let target = format!("/?{query}");
+            if let Ok(sent) = query(&text) {
+                assert_eq!(query(&sent).as_deref(), Ok(sent.as_str()));
+                let target = format!("/?{sent}");
                 assert_eq!(target.parse::<http::uri::PathAndQuery>().unwrap().as_str(), target, "{text:?}");
             }
         }
