@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::dead_letter::Surplus;
 use crate::ended::{Ended, Fallback};
 use crate::error::SpecError;
-use crate::gate::{CallResult, NotUntil};
+use crate::gate::{CallResult, NotUntil, Reason};
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::{Failure, Hold, Level, Payload, Status};
 use crate::time::{Span, Time};
@@ -75,10 +75,21 @@ pub struct Dispatched {
     pub grants: Vec<Grant>,
     /// Jobs found to be too old, lost for good with their worker, or answered without a call, in order.
     pub ended: Vec<Ended>,
+    /// What held back the most urgent job that could not start, if a gate did.
+    pub denied: Option<Denied>,
     /// What time it was in the store.
     pub now: Time,
     /// When to ask again if nothing else happens before.
     pub next: Time,
+}
+
+/// A gate that said no.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denied {
+    /// The upstream it belongs to, or the lane itself.
+    pub at: Name,
+    /// Why.
+    pub reason: Reason,
 }
 
 /// The right to run one job.

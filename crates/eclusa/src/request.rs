@@ -3,6 +3,7 @@
 //! The engine sees bytes. These types are what the bytes mean, written with a version in front so that a job that was
 //! accepted by an older Eclusa is still understood by a newer one.
 
+use std::fmt;
 use std::sync::Arc;
 
 use eclusa_core::Payload;
@@ -26,7 +27,7 @@ pub struct Envelope {
 }
 
 /// An HTTP request, relative to an upstream's base URL.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// `GET`, `POST`, …
     pub method: String,
@@ -41,7 +42,7 @@ pub struct Request {
 }
 
 /// An upstream's answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Response {
     /// The HTTP status.
     pub status: u16,
@@ -49,6 +50,20 @@ pub struct Response {
     pub headers: Vec<(String, Vec<u8>)>,
     /// The whole body.
     pub body: Vec<u8>,
+}
+
+/// Query, headers and body may hold secrets and personal data: they are not for logs.
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} … ({} headers, {} bytes)", self.method, self.headers.len(), self.body.len())
+    }
+}
+
+/// The same holds for answers.
+impl fmt::Debug for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} … ({} headers, {} bytes)", self.status, self.headers.len(), self.body.len())
+    }
 }
 
 /// Bytes from the store that make no sense to this version.

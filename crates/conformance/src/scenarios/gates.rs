@@ -1,7 +1,7 @@
 //! Whatever says "not now": windows, buckets, slots, pace, and the upstream's own word.
 
 use eclusa_core::gate::{CallResult, Reason};
-use eclusa_core::{Outcome, Settled, Store};
+use eclusa_core::{Denied, Outcome, Settled, Store};
 
 use crate::harness::{Harness, LEASE, Open};
 use crate::rules::{
@@ -24,6 +24,17 @@ pub async fn no_sixty_seconds_see_more_starts_than_the_window_allows<S: Store>(o
         let within = starts.iter().filter(|at| (*from..from + 60_000).contains(at)).count();
         assert!(within <= 10, "{within} starts in the 60 s from {from}");
     }
+}
+
+pub async fn a_dispatch_says_which_gate_held_the_lane_back<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(rpm(2)));
+    assert_eq!(q.dispatch(10).await.denied, None, "nobody waits");
+    q.accept((1..=3).map(job)).await;
+    assert_eq!(q.serve(2).await, [1, 2]);
+    let denied = Denied { at: name(UP), reason: Reason::Window };
+    assert_eq!(q.dispatch(10).await.denied, Some(denied));
+    q.pass(secs(60));
+    assert_eq!(q.dispatch(10).await.denied, None, "the last one starts");
 }
 
 pub async fn a_window_opens_when_its_oldest_start_is_sixty_seconds_old<S: Store>(open: Open<S>) {

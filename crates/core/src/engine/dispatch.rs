@@ -15,7 +15,7 @@ use crate::lane::{Choice, JobHold, Parked, Rank};
 use crate::table::{JobIx, LaneIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
-use crate::verbs::{Dispatch, Dispatched, Grant, MAX_BATCH};
+use crate::verbs::{Denied, Dispatch, Dispatched, Grant, MAX_BATCH};
 
 /// How many lines one dispatch looks at before it says "ask again at once".
 const MAX_LOOKS: usize = 4 * MAX_BATCH;
@@ -32,6 +32,8 @@ struct Round {
     looks: usize,
     /// How many more jobs may be answered without a call.
     serves: usize,
+    /// What held back the most urgent job that could not start.
+    denied: Option<Denied>,
 }
 
 impl Round {
@@ -44,7 +46,7 @@ impl Round {
 enum Offer {
     Take(UpstreamIx),
     /// The upstreams deny the line's whole group.
-    GroupWaits(NotUntil),
+    GroupWaits(Option<UpstreamIx>, NotUntil),
     /// Only the line's own bucket denies it.
     LineWaits(JobHold, Time),
 }
@@ -57,31 +59,38 @@ impl Engine {
         let mut budget = MAX_BATCH;
         self.serve_owed(&mut budget, now);
         let mut grants = Vec::new();
-        let mut next = Time::NEVER;
+        let (mut next, mut denied) = (Time::NEVER, None);
         if let Some((lane, _)) = self.configured_lane(&ask.lane) {
-            let round = Round { lane, now, next, looks: 0, serves: budget };
-            next = self.dispatch_from(round, ask, &mut grants);
+            let mut round = Round { lane, now, next, looks: 0, serves: budget, denied };
+            self.dispatch_from(&mut round, ask, &mut grants);
+            (next, denied) = (round.next, round.denied);
         }
         if !self.owed.is_empty() {
             next = now;
         }
-        Dispatched { grants, ended: std::mem::take(&mut self.ended), now, next }
+        Dispatched { grants, ended: std::mem::take(&mut self.ended), denied, now, next }
     }
 
-    /// Says when something may change by itself.
-    fn dispatch_from(&mut self, mut round: Round, ask: &Dispatch, grants: &mut Vec<Grant>) -> Time {
-        let Round { lane, now, .. } = round;
+    fn dispatch_from(&mut self, round: &mut Round, ask: &Dispatch, grants: &mut Vec<Grant>) {
+        let Round { lane, now, .. } = *round;
         self.release_due(lane, MAX_BATCH, now);
         self.drop_expired(lane, MAX_BATCH, now);
         if !self.lane(lane).paused {
             if self.serve_covered(lane, &mut round.serves, now) {
                 round.wake(now);
             }
-            self.fill(&mut round, ask, grants);
+            self.fill(round, ask, grants);
         }
         round.wake(self.next_event(lane));
         round.wake(self.buckets.next_wake().unwrap_or(Time::NEVER));
-        round.next
+    }
+
+    fn deny(&self, round: &mut Round, upstream: Option<UpstreamIx>, denial: NotUntil) {
+        round.wake(denial.at);
+        if round.denied.is_none() {
+            let at = upstream.map_or(&self.lane(round.lane).name, |upstream| &self.upstream(upstream).name);
+            round.denied = Some(Denied { at: at.clone(), reason: denial.reason });
+        }
     }
 
     fn fill(&mut self, round: &mut Round, ask: &Dispatch, grants: &mut Vec<Grant>) {
@@ -94,19 +103,19 @@ impl Engine {
                     return;
                 }
                 if let Err(denial) = self.lane_admits(round.lane, round.now) {
-                    round.wake(denial.at);
+                    self.deny(round, None, denial);
                     return;
                 }
                 round.looks += 1;
                 match self.offer(round, choice) {
                     Offer::Take(upstream) => grants.extend(self.take_head(round, choice, upstream, ask)),
-                    Offer::GroupWaits(denial) => {
+                    Offer::GroupWaits(upstream, denial) => {
                         blocked[choice.group.0 as usize] = true;
-                        round.wake(denial.at);
+                        self.deny(round, upstream, denial);
                     }
                     Offer::LineWaits(hold, until) => {
                         self.park(round.lane, choice, hold, until);
-                        round.wake(until);
+                        self.deny(round, Some(hold.upstream), NotUntil::new(Reason::RateLimit, until));
                     }
                 }
             }
@@ -177,11 +186,11 @@ impl Engine {
         let chain = lane.chain(choice.group);
         let line = &lane.lines[choice.line];
         let (holds, rank) = (line.key().holds.as_deref().unwrap_or_default(), line.rank());
-        let mut earliest = NotUntil::new(Reason::NoWorker, Time::NEVER);
+        let (mut at, mut earliest) = (None, NotUntil::new(Reason::NoWorker, Time::NEVER));
         let mut scoped: Option<(JobHold, NotUntil)> = None;
         for upstream in chain {
             match self.upstream_admits(*upstream, round.now) {
-                Err(denial) if denial.at <= earliest.at => earliest = denial,
+                Err(denial) if denial.at <= earliest.at => (at, earliest) = (Some(*upstream), denial),
                 Err(_) => {}
                 Ok(()) => match self.denied_hold(holds, *upstream, rank, round.now) {
                     None => return Offer::Take(*upstream),
@@ -192,7 +201,7 @@ impl Engine {
                 },
             }
         }
-        let Some((hold, denial)) = scoped else { return Offer::GroupWaits(earliest) };
+        let Some((hold, denial)) = scoped else { return Offer::GroupWaits(at, earliest) };
         let mut until = denial.at.min(earliest.at);
         if chain.len() > 1 {
             until = until.min(round.now + PARKED_WITH_CHOICE);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use eclusa_core::{Dispatch, Dispatched, MAX_BATCH, Name, Span, Store};
+use eclusa_core::{Denied, Dispatch, Dispatched, MAX_BATCH, Name, Span, Store};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
@@ -15,6 +15,7 @@ pub(super) async fn run(gateway: Arc<Gateway>, lane: Name) {
     let concurrency = concurrency.map_or(gateway.config.workers.concurrency, |own| own as usize);
     let own = Arc::new(Semaphore::new(concurrency));
     let lease = Span::from(gateway.config.workers.lease);
+    let mut still = Still::default();
     loop {
         let permits = tokio::select! {
             () = gateway.stopping.cancelled() => return,
@@ -27,6 +28,7 @@ pub(super) async fn run(gateway: Arc<Gateway>, lane: Name) {
             Err(error) => return gateway.give_up(&error),
         };
         gateway.note(&answer.ended);
+        still.update(&gateway, &lane, &answer, asked_at);
         let (again_in, full) = (until(answer.next, answer.now), answer.grants.len() == permits.len());
         start(&gateway, &lane, answer, asked_at, permits);
         if full {
@@ -36,6 +38,27 @@ pub(super) async fn run(gateway: Arc<Gateway>, lane: Name) {
             () = gateway.stopping.cancelled() => return,
             () = gateway.bells.heard(&lane) => {}
             () = tokio::time::sleep(again_in) => {}
+        }
+    }
+}
+
+/// Since when the lane stands still though it has jobs, and why.
+#[derive(Default)]
+struct Still(Option<(Denied, Instant)>);
+
+impl Still {
+    /// Counts each time a gate begins to hold the lane back, and how long it did so.
+    fn update(&mut self, gateway: &Gateway, lane: &Name, answer: &Dispatched, now: Instant) {
+        let held_back = answer.denied.as_ref().filter(|_| answer.grants.is_empty());
+        if self.0.as_ref().map(|(denied, _)| denied) == held_back {
+            return;
+        }
+        if let Some((denied, since)) = self.0.take() {
+            gateway.metrics.time_wait(lane, denied.reason, now - since);
+        }
+        if let Some(denied) = held_back {
+            gateway.metrics.count_denial(&denied.at, denied.reason);
+            self.0 = Some((denied.clone(), now));
         }
     }
 }
