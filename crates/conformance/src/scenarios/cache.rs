@@ -231,17 +231,31 @@ pub async fn a_job_that_backs_off_gets_an_old_answer_when_the_breaker_opens<S: S
     assert_eq!(ends(&q.dispatch(10).await.ended), [(2, "breaker_aberto")], "the other is not yet due");
 }
 
+pub async fn a_job_under_way_is_left_to_its_call_when_the_breaker_opens<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &caching(breaker(1, secs(30))));
+    q.ask(wants("cpf:1", job(1)), "700").await;
+    q.pass(secs(61));
+    q.accept([wants("cpf:1", job(2))]).await;
+    let grant = q.next().await;
+    q.record(UP, CallResult::Failed).await;
+    assert_eq!(q.dispatch(10).await.ended, []);
+    assert_eq!(q.status(2).await, Status::Processing);
+    assert_eq!(ends(&q.answered(grant.lease, "710").await.1), [(2, "completed")]);
+}
+
 pub async fn more_old_answers_than_one_verb_gives_come_with_the_next<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(breaker(1, secs(30))));
     q.ask(wants("cpf:1", job(1)), "700").await;
     q.pass(secs(61));
-    q.accept((2..=151).map(|number| wants("cpf:1", job(number)))).await;
+    q.accept((2..=251).map(|number| wants("cpf:1", job(number)))).await;
     q.record(UP, CallResult::Failed).await;
     let first = q.dispatch(10).await;
     assert_eq!((first.ended.len(), first.next), (100, q.now()));
     let second = q.sweep().await;
-    assert_eq!((second.ended.len(), second.next > q.now()), (50, true));
-    assert_eq!(q.lane().await.totals.fallbacks, 150);
+    assert_eq!((second.ended.len(), second.next), (100, q.now()));
+    let third = q.sweep().await;
+    assert_eq!((third.ended.len(), third.next > q.now()), (50, true));
+    assert_eq!(q.lane().await.totals.fallbacks, 250);
 }
 
 pub async fn answers_are_bounded_and_the_first_stored_goes_first<S: Store>(open: Open<S>) {

@@ -75,12 +75,14 @@ pub async fn a_job_that_is_awaited_keeps_its_equals_waiting<S: Store>(open: Open
 
 pub async fn more_equals_than_one_verb_answers_are_answered_by_the_next<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &caching(free()));
-    q.accept(same(1..=260)).await;
+    q.accept(same(1..=360)).await;
     let lease = q.next().await.lease;
     let ended = q.answered(lease, "700").await.1;
     assert_eq!((ended.len(), ended[100].job), (101, crate::rules::id(101)));
     let given = q.dispatch_from("nowhere", 1).await;
     assert_eq!((given.ended.len(), given.next), (100, q.now()), "of whatever lane");
+    let swept = q.sweep().await;
+    assert_eq!((swept.ended.len(), swept.next), (100, q.now()));
     let swept = q.sweep().await;
     assert_eq!((swept.ended.len(), swept.next > q.now()), (59, true));
     assert!(swept.ended.iter().all(|ended| ended.end == eclusa_core::End::Served(ServedBy::Coalesced)));
@@ -94,6 +96,18 @@ pub async fn what_is_owed_is_given_though_the_answer_is_no_longer_fresh<S: Store
     q.pass(secs(61));
     let given = q.dispatch(10).await;
     assert_eq!((given.grants.len(), given.ended.len()), (0, 49));
+}
+
+pub async fn an_answer_that_had_to_go_before_all_got_it_lets_the_next_go<S: Store>(open: Open<S>) {
+    let one = cache().bounded(1, 1 << 20).expect("more than zero");
+    let q = Harness::new(open, &lane(|lane| lane.cache = Some(one)));
+    q.accept(same(1..=150).chain([wants("cpf:2", high(200))])).await;
+    let grants = q.take(2).await;
+    assert_eq!(q.starts(10).await, []);
+    q.answered(grants[1].lease, "700").await;
+    assert_eq!(q.lane().await.queued, [0, 49, 0]);
+    q.answered(grants[0].lease, "800").await;
+    assert_eq!(q.starts(10).await, [102], "the answer that it was owed made room for another");
 }
 
 pub async fn failure_lets_the_next_go<S: Store>(open: Open<S>) {

@@ -31,22 +31,21 @@ impl Engine {
         let key = job.cache_key.as_deref().filter(|_| job.delay.is_zero())?;
         let (spec, entry) = self.entry(lane, key)?;
         let fresh_until = spec.fresh_until(entry.stored_at);
-        let stale = (now >= fresh_until).then_some(Fallback::CircuitOpen);
-        if stale.is_some() && !(now < spec.usable_until(entry.stored_at) && self.all_open(lane, chain, now)) {
+        let fresh = now < fresh_until;
+        let stands_in = || now < spec.usable_until(entry.stored_at) && self.all_open(lane, chain, now);
+        if !fresh && !stands_in() {
             return None;
         }
         let cached = Cached {
             answer: entry.answer.clone(),
-            stale,
+            stale: (!fresh).then_some(Fallback::CircuitOpen),
             age: now.since(entry.stored_at),
             left: fresh_until.since(now),
         };
         let state = self.lane_mut(lane);
         state.totals.answered_at_intake += 1;
-        match stale {
-            None => state.totals.cache_hits += 1,
-            Some(_) => state.totals.fallbacks += 1,
-        }
+        state.totals.cache_hits += u64::from(fresh);
+        state.totals.fallbacks += u64::from(!fresh);
         state.dirty = true;
         Some(cached)
     }
@@ -76,12 +75,9 @@ impl Engine {
 
     /// Ends a waiting job that may start with a fresh answer instead; says whether it did.
     pub(super) fn serve_fresh(&mut self, index: JobIx, now: Time) -> bool {
-        let answer = self.fresh_answer(index, now);
-        let found = answer.is_some();
-        if let Some(answer) = answer {
-            self.end_with(index, answer, ServedBy::Cache, now);
-        }
-        found
+        let Some(answer) = self.fresh_answer(index, now) else { return false };
+        self.end_with(index, answer, ServedBy::Cache, now);
+        true
     }
 
     /// Ends a job with an answer that its own call did not bring. It may come too late for one that waits.

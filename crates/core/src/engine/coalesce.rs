@@ -2,8 +2,6 @@
 //!
 //! If jobs are set aside for a key, then one of that key is processing, stands in a line, or has just succeeded.
 
-use std::sync::Arc;
-
 use super::Engine;
 use super::jobs::Phase;
 use crate::lane::Stand;
@@ -119,15 +117,19 @@ impl Engine {
     pub(super) fn settle_equals(&mut self) {
         for number in 0..self.lanes.len() {
             let lane = LaneIx(u32::try_from(number).unwrap_or(u32::MAX));
-            let keys: Vec<Arc<str>> = self.lanes[number].equals.keys_with_aside();
-            for key in keys {
-                self.give_way(lane, &key, None);
-                while self.lanes[number].cache_spec().is_none()
-                    && let Some(job) = self.lanes[number].equals.first_aside(&key)
-                {
-                    self.promote(job);
+            for key in self.lane(lane).equals.keys_with_aside() {
+                if self.lane(lane).cache_spec().is_some() {
+                    self.give_way(lane, &key, None);
+                } else {
+                    self.promote_all(lane, &key);
                 }
             }
+        }
+    }
+
+    fn promote_all(&mut self, lane: LaneIx, key: &str) {
+        while let Some(job) = self.lane(lane).equals.first_aside(key) {
+            self.promote(job);
         }
     }
 }

@@ -143,7 +143,7 @@ impl Engine {
 
     fn next_forgetting(&self, lane: LaneIx, now: Time) -> Time {
         let lane = self.lane(lane);
-        if lane.surplus_letter(now).is_some() {
+        if lane.surplus_letter(now).is_some() || lane.cache.surplus(lane.cache_spec(), now).is_some() {
             return now;
         }
         let keep = lane.spec.as_ref().map_or(Keep::default(), |spec| spec.keep).span;

@@ -15,6 +15,7 @@ mod ledger;
 mod plan;
 mod regression;
 mod rules;
+mod rules_changed;
 mod world;
 
 use proptest::prelude::*;
@@ -49,5 +50,14 @@ proptest! {
     #[test]
     fn without_gates_the_order_is_exact(plan in plan::open(), ops in plan::ops()) {
         world::play(&plan, &ops, true).map_err(TestCaseError::fail)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(config(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/regressions/caching.txt")))]
+
+    #[test]
+    fn many_who_want_the_same_are_all_served(plan in plan::caching(), ops in plan::equal_ops()) {
+        world::play(&plan, &ops, false).map_err(TestCaseError::fail)?;
     }
 }

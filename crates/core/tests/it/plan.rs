@@ -189,14 +189,36 @@ pub(crate) fn open() -> impl Strategy<Value = RulePlan> {
     })
 }
 
+/// Rules under which many want the same and upstreams fail: breakers, slots and caches, nothing else.
+pub(crate) fn caching() -> impl Strategy<Value = RulePlan> {
+    let breaker = (1..3u32, prop_oneof![Just(500), Just(30_000)], 1..3u32);
+    let upstream = (breaker, of(1..4u32)).prop_map(|(breaker, slots)| GatePlan {
+        breaker: Some(breaker),
+        slots,
+        ..GatePlan::default()
+    });
+    let cache = (prop_oneof![1..500u64, 1..30_000u64], prop_oneof![Just(0), Just(600_000u64)], 1..4u64);
+    let lane = (lane(Just(GatePlan::default())), cache).prop_map(|(lane, cache)| LanePlan {
+        cache: Some(cache),
+        ttl_ms: None,
+        ..lane
+    });
+    (vec(upstream, 3), vec(lane, 2)).prop_map(|(upstreams, lanes)| RulePlan {
+        upstreams,
+        lanes,
+        scoped: false,
+    })
+}
+
 fn ttl() -> impl Strategy<Value = u64> {
     prop_oneof![1..2_000u64, 1..120_000u64]
 }
 
-fn job() -> impl Strategy<Value = JobPlan> {
+/// A job that wants one of so many answers.
+fn job(answers: u8) -> impl Strategy<Value = JobPlan> {
     let delay = prop_oneof![4 => Just(0), 1 => 1..3_000u64];
     let times = (weighted(0.3, ttl()), delay);
-    let keys = (weighted(0.2, 0..4u8), of(0..4u8));
+    let keys = (weighted(0.2, 0..4u8), weighted(0.7, 0..answers));
     let rare = (keys, weighted(0.3, 0..6u8), of((0..3u8, 0..3u8, 1..3u8)));
     (0..2u8, 0..5u8, 0..3u8, times, rare, 0..30u8, weighted(0.05, any::<u16>())).prop_map(
         |(lane, tenant, level, (ttl_ms, delay_ms), ((key, cache_key), chain, hold), bytes, again)| JobPlan {
@@ -259,7 +281,7 @@ fn op() -> impl Strategy<Value = Op> {
     let wait = prop_oneof![3 => 0..50u64, 4 => 0..2_000u64, 3 => 0..70_000u64, 1 => 0..7_200_000u64];
     prop_oneof![
         6 => wait.prop_map(Op::Wait),
-        6 => vec(job(), 1..6).prop_map(Op::Enqueue),
+        6 => vec(job(4), 1..6).prop_map(Op::Enqueue),
         8 => (0..2u8, 0..8u8, lease_ms())
             .prop_map(|(lane, max, lease_ms)| Op::Dispatch { lane, max, lease_ms }),
         3 => (0..2u8, any::<u8>()).prop_map(|(lane, part)| Op::Poll { lane, part }),
@@ -284,4 +306,35 @@ fn op() -> impl Strategy<Value = Op> {
 /// A long random sequence.
 pub(crate) fn ops() -> impl Strategy<Value = Vec<Op>> {
     vec(op(), 1..150)
+}
+
+/// A call that went as its job does, more often than not: well, or badly.
+fn end() -> impl Strategy<Value = (ReportPlan, OutcomePlan)> {
+    let plain = |result| ReportPlan { result, cost: None, close: None };
+    let bad = prop_oneof![Just(CallResult::Failed), Just(CallResult::TimedOut), Just(CallResult::Throttled)];
+    let failure = prop_oneof![
+        (0..5_000u64).prop_map(OutcomePlan::Retry),
+        Just(OutcomePlan::Dead),
+        Just(OutcomePlan::Failed)
+    ];
+    prop_oneof![
+        4 => (0..9u8).prop_map(move |bytes| (plain(CallResult::Success), OutcomePlan::Done(Some(bytes)))),
+        4 => (bad, failure).prop_map(move |(result, outcome)| (plain(result), outcome)),
+        1 => (report(), outcome()),
+    ]
+}
+
+/// A long random sequence in which jobs want one of two answers, time goes slowly and workers are there.
+pub(crate) fn equal_ops() -> impl Strategy<Value = Vec<Op>> {
+    let wait = prop_oneof![6 => 0..500u64, 3 => 0..5_000u64, 1 => 0..60_000u64];
+    let settlement = (any::<u16>(), end()).prop_map(|(lease, end)| (LeasePick::Live(lease), end.0, end.1));
+    let op = prop_oneof![
+        4 => wait.prop_map(Op::Wait),
+        6 => vec(job(2), 1..4).prop_map(Op::Enqueue),
+        8 => (0..2u8, 1..8u8).prop_map(|(lane, max)| Op::Dispatch { lane, max, lease_ms: 60_000 }),
+        8 => vec(settlement, 1..3).prop_map(Op::Settle),
+        2 => (0..3u8).prop_map(|upstream| Op::Record(upstream, CallResult::Failed)),
+        6 => op(),
+    ];
+    vec(op, 1..150)
 }
