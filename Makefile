@@ -2,7 +2,7 @@
 
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help setup test lint bench deny clean
+.PHONY: help setup test lint demo bench deny clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -20,9 +20,14 @@ lint: setup ## Check formatting, lints and documentation
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
-bench: ## Measure throughput and memory; writes bench/results.json
+demo: ## Build and run the product with fake upstreams; prints what to try
 	scripts/setup.sh build
-	cargo run --release -p eclusa-bench
+	cargo run --release -p eclusa -- demo
+
+bench: ## Measure throughput and memory; writes bench/results.json
+	scripts/setup.sh bench
+	cargo build --release -p eclusa -p eclusa-bench
+	target/release/eclusa-bench
 
 deny: ## Check licences, advisories and sources of dependencies
 	scripts/setup.sh deny

@@ -3,6 +3,7 @@
 #
 #   scripts/setup.sh build   a Rust toolchain and a C compiler
 #   scripts/setup.sh test    the same, rustfmt, clippy and cargo-nextest
+#   scripts/setup.sh bench   the same as build, and wrk
 #   scripts/setup.sh deny    the same as build, and cargo-deny
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -57,9 +58,13 @@ test)
     need_component clippy clippy
     need_cargo_tool nextest
     ;;
+bench)
+    need_build
+    need_package wrk wrk
+    ;;
 deny)
     need_build
     need_cargo_tool deny
     ;;
-*) fail "usage: scripts/setup.sh build|test|deny" ;;
+*) fail "usage: scripts/setup.sh build|test|bench|deny" ;;
 esac

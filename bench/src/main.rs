@@ -1,6 +1,7 @@
 //! Measures what the engine and the embedded store do, and prints it beside what was aimed at.
 //!
 //! `cargo run --release -p eclusa-bench` measures everything and writes `bench/results.json`;
+//! `… -- http` measures only the program over HTTP;
 //! `… -- engine WAITING TENANTS IN_FLIGHT` and `… -- write|fsync WAITING TENANTS` only run that load for a while, for a
 //! profiler to look at.
 #![expect(clippy::cast_precision_loss, reason = "figures are rounded when shown")]
@@ -8,6 +9,7 @@
 mod disk;
 mod embedded;
 mod engine;
+mod http;
 mod memory;
 mod naive;
 mod report;
@@ -52,8 +54,12 @@ fn main() -> Result<(), Failed> {
             }
             Ok(fs::remove_dir_all(&dir)?)
         }
+        (Some("http"), []) => measure_http(&mut Report::default(), &env::temp_dir().join("eclusa-bench")),
+        (Some(http::BARE), []) => http::serve_bare(),
+        (Some(http::UPSTREAM), []) => http::serve_upstream(),
         _ => {
-            Err("usage: eclusa-bench [engine WAITING TENANTS IN_FLIGHT | write|fsync WAITING TENANTS]".into())
+            Err("usage: eclusa-bench [http | engine WAITING TENANTS IN_FLIGHT | write|fsync WAITING TENANTS]"
+                .into())
         }
     }
 }
@@ -74,7 +80,19 @@ fn measure_all() -> Result<(), Failed> {
     for tenants in TENANTS {
         report.memory(tenants, memory::measure(tenants)?);
     }
+    measure_http(&mut report, &data)?;
     report.write(&here.join("results.json"))?;
+    Ok(())
+}
+
+fn measure_http(report: &mut Report, data: &Path) -> Result<(), Failed> {
+    Report::http_heading();
+    for ack in ["fsync", "write"] {
+        report.enqueue(ack, http::enqueue(&data.join(ack), ack)?);
+    }
+    for ack in ["fsync", "write"] {
+        report.round_trip(ack, http::round_trip(&data.join(ack), ack)?);
+    }
     Ok(())
 }
 

@@ -5,12 +5,15 @@ use std::{fs, io};
 
 use serde::Serialize;
 
+use crate::http::Times;
 use crate::workload::{Load, WAITING};
 
 const AIM_IN_MEMORY: f64 = 500_000.0;
 const AIM_EMBEDDED: f64 = 100_000.0;
 const AIM_GROWTH: f64 = 1.5;
 const AIM_BYTES: f64 = 300.0;
+const AIM_OF_BARE: f64 = 0.6;
+const AIM_ADDED_MS: f64 = 1.0;
 
 /// What was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -64,11 +67,30 @@ struct Memory {
     bytes_per_waiting_job: f64,
 }
 
+/// Requests a second that are taken in over HTTP.
+#[derive(Debug, Serialize)]
+struct Enqueue {
+    ack: &'static str,
+    requests_per_second: f64,
+    /// Of a server that reads the same and does nothing.
+    bare_per_second: f64,
+}
+
+/// Round trips through the program and directly to the upstream.
+#[derive(Debug, Serialize)]
+struct RoundTrip {
+    ack: &'static str,
+    through: Times,
+    direct: Times,
+}
+
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     throughput: Vec<Throughput>,
     growth: Vec<Growth>,
     memory: Vec<Memory>,
+    enqueue: Vec<Enqueue>,
+    round_trips: Vec<RoundTrip>,
 }
 
 impl Report {
@@ -133,6 +155,37 @@ impl Report {
             verdict(bytes <= AIM_BYTES)
         );
         self.memory.push(Memory { tenants, bytes_per_waiting_job: bytes });
+    }
+
+    pub(crate) fn http_heading() {
+        println!(
+            "\nOver HTTP: jobs taken in per second (wrk, 64 connections) and round trips with Prefer: wait\n"
+        );
+    }
+
+    pub(crate) fn enqueue(&mut self, ack: &'static str, [ours, bare]: [f64; 2]) {
+        let share = ours / bare;
+        println!(
+            "enqueue {ack:<6} {ours:>8.0}/s, bare axum {bare:>8.0}/s: {:>3.0}%, aim {:.0}% {}",
+            share * 100.0,
+            AIM_OF_BARE * 100.0,
+            verdict(share >= AIM_OF_BARE)
+        );
+        self.enqueue.push(Enqueue { ack, requests_per_second: ours, bare_per_second: bare });
+    }
+
+    pub(crate) fn round_trip(&mut self, ack: &'static str, [through, direct]: [Times; 2]) {
+        let added = through.p50_ms - direct.p50_ms;
+        println!(
+            "round trip {ack:<6} p50 {:.2} ms (direct {:.2}), p99 {:.2} ms (direct {:.2}): {added:.2} ms added, \
+             aim {AIM_ADDED_MS:.0} ms {}",
+            through.p50_ms,
+            direct.p50_ms,
+            through.p99_ms,
+            direct.p99_ms,
+            verdict(added <= AIM_ADDED_MS)
+        );
+        self.round_trips.push(RoundTrip { ack, through, direct });
     }
 
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {

@@ -1,0 +1,14 @@
+//! The program over HTTP, beside a server that does nothing with what it gets and beside calling the upstream directly.
+
+mod enqueue;
+mod peers;
+mod program;
+mod round_trip;
+
+pub(crate) use enqueue::measure as enqueue;
+pub(crate) use peers::{serve_bare, serve_upstream};
+pub(crate) use round_trip::{Times, measure as round_trip};
+
+/// The arguments with which this program serves as a peer.
+pub(crate) const BARE: &str = "serve-bare";
+pub(crate) const UPSTREAM: &str = "serve-upstream";

@@ -1,0 +1,100 @@
+//! Round trips of one caller after the other's answer: through Eclusa with `Prefer: wait`, and to the upstream directly.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use eclusa::SystemClock;
+use eclusa::config::{BaseUrl, Tls, Upstream};
+use eclusa::execute::http::{CallContext, CallEnd, HttpUpstream};
+use eclusa::request::Request;
+use eclusa_core::retry::ExtraCodes;
+use http::{HeaderName, HeaderValue};
+
+use super::UPSTREAM;
+use super::program::Server;
+use crate::Failed;
+use crate::timing::now;
+
+/// Round trips each way, and how many are made in a row before the other way has its turn.
+const TRIPS: usize = 3_000;
+const IN_A_ROW: usize = 50;
+
+const CONFIG: &str = r#"
+[server]
+listen = "127.0.0.1:0"
+[store]
+url = "embedded:./data"
+ack = "ACK"
+[log]
+format = "json"
+[lanes.score]
+chain = ["bureau"]
+keep = { max = 100 }
+[upstreams.bureau]
+url = "http://UPSTREAM"
+"#;
+
+/// Half and 99 of a hundred trips take no longer than that.
+#[derive(Debug, Clone, Copy, serde::Serialize)]
+pub(crate) struct Times {
+    pub(crate) p50_ms: f64,
+    pub(crate) p99_ms: f64,
+}
+
+/// Through Eclusa with this `ack`, and directly.
+pub(crate) fn measure(dir: &Path, ack: &str) -> Result<[Times; 2], Failed> {
+    let upstream = Server::peer(UPSTREAM)?;
+    let config = CONFIG.replace("ACK", ack).replace("UPSTREAM", &upstream.address);
+    let eclusa = Server::eclusa(dir, &config)?;
+    let times = tokio::runtime::Runtime::new()?.block_on(async {
+        let ways = [
+            (client(&eclusa.address)?, request("/proxy/score/score")),
+            (client(&upstream.address)?, request("/score")),
+        ];
+        let mut times = [Vec::new(), Vec::new()];
+        for _ in 0..TRIPS / IN_A_ROW {
+            for (way, times) in ways.iter().zip(&mut times) {
+                for _ in 0..IN_A_ROW {
+                    times.push(trip(&way.0, &way.1).await?);
+                }
+            }
+        }
+        Ok::<_, Failed>(times.map(summary))
+    })?;
+    drop(eclusa);
+    fs::remove_dir_all(dir)?;
+    Ok(times)
+}
+
+async fn trip(client: &HttpUpstream, request: &Request) -> Result<Duration, Failed> {
+    let context = CallContext { idempotency_key: "", traceparent: None, clock: &SystemClock };
+    let started = now();
+    match client.call(request, &context).await.end {
+        CallEnd::Answered(answer) if answer.status == 200 => Ok(now() - started),
+        end => Err(format!("{end:?}").into()),
+    }
+}
+
+fn summary(mut times: Vec<Duration>) -> Times {
+    times.sort();
+    let at = |part: usize| times[times.len() * part / 100].as_secs_f64() * 1_000.0;
+    Times { p50_ms: at(50), p99_ms: at(99) }
+}
+
+fn request(path: &str) -> Request {
+    Request { method: "GET".into(), path: path.into(), query: None, headers: Vec::new(), body: Vec::new() }
+}
+
+fn client(address: &str) -> Result<HttpUpstream, Failed> {
+    let rules = Upstream {
+        url: BaseUrl { scheme: http::uri::Scheme::HTTP, authority: address.parse()?, prefix: String::new() },
+        timeout: Duration::from_secs(10),
+        connect_timeout: Duration::from_secs(5),
+        headers: vec![(HeaderName::from_static("prefer"), HeaderValue::from_static("wait=5"))],
+        codes: ExtraCodes::default(),
+        max_response: 1 << 20,
+        tls: Tls::default(),
+    };
+    Ok(HttpUpstream::new(&rules)?)
+}
