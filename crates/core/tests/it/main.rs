@@ -8,7 +8,6 @@
     reason = "all of this is test code, but only functions marked as tests are known as such"
 )]
 
-mod cached;
 mod calls;
 mod check;
 mod ledger;

@@ -1,11 +1,11 @@
-//! The ledger's part about answers that are given again.
+//! Answers that are given again.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Cached, End, Ended, Engine, Fallback, JobId, NewJob, Outcome, Payload, ServedBy, Span, Status, Time,
 };
 
-use crate::ledger::{Job, Ledger, State, Verdict, ensure};
+use super::{Job, Ledger, State, Verdict, ensure, word};
 use crate::rules::{self, upstream_name, upstream_number};
 
 /// An answer that is kept.
@@ -17,7 +17,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    pub(crate) fn usable_until(&self, ttl: u64, stale: u64) -> Time {
+    pub(super) fn usable_until(&self, ttl: u64, stale: u64) -> Time {
         self.stored_at + Span::from_millis(ttl) + Span::from_millis(stale)
     }
 }
@@ -50,7 +50,7 @@ impl Ledger {
     }
 
     /// What an answer at intake must be, if there is one.
-    pub(crate) fn intake(&self, lane: usize, new: &NewJob, engine: &Engine, now: Time) -> Option<Cached> {
+    pub(super) fn intake(&self, lane: usize, new: &NewJob, engine: &Engine, now: Time) -> Option<Cached> {
         self.plan.lanes[lane].cache?;
         let kept = self.kept(lane, new.cache_key.as_deref().filter(|_| new.delay.is_zero())?)?;
         let fresh_until = self.fresh_until(lane, kept);
@@ -75,7 +75,7 @@ impl Ledger {
     }
 
     /// Keeps the answer of `id`; says whether there was one to keep.
-    pub(crate) fn keep(&mut self, id: JobId, answer: Option<&Payload>, now: Time) -> bool {
+    pub(super) fn keep(&mut self, id: JobId, answer: Option<&Payload>, now: Time) -> bool {
         let job = &self.jobs[&id];
         let (Some(key), Some(answer)) = (job.cache_key.clone(), answer) else { return false };
         let (_, _, max) = self.plan.lanes[job.lane].cache.unwrap();
@@ -89,7 +89,7 @@ impl Ledger {
     }
 
     /// All who wait for what `id` was answered are answered too.
-    pub(crate) fn answer_equals(&mut self, id: JobId, now: Time) {
+    pub(super) fn answer_equals(&mut self, id: JobId, now: Time) {
         let job = &self.jobs[&id];
         let askers = self.askers(job.lane, job.cache_key.as_deref().unwrap());
         self.serving = true;
@@ -104,7 +104,7 @@ impl Ledger {
     }
 
     /// The word for the old answer that a failed pass ends with, if it does.
-    pub(crate) fn falls_back(
+    pub(super) fn falls_back(
         &self,
         id: JobId,
         result: CallResult,
@@ -124,7 +124,7 @@ impl Ledger {
 
     /// Jobs of `lane` that are told to have been answered next: each must have been due an answer, and none is left that
     /// nothing but an old answer can end.
-    pub(crate) fn served(&mut self, lane: usize, ended: &[Ended], engine: &Engine, now: Time) -> Verdict {
+    pub(super) fn served(&mut self, lane: usize, ended: &[Ended], engine: &Engine, now: Time) -> Verdict {
         while let Some(Ended { job: id, end: End::Served(by), .. }) = ended.get(self.told.len()) {
             let Some(job) = self.jobs.get(id).filter(|job| job.lane == lane) else { break };
             let kept = job.cache_key.as_deref().and_then(|key| self.kept(lane, key));
@@ -139,7 +139,7 @@ impl Ledger {
                 _ => false,
             };
             ensure!(right, "{id:?} was served {by:?} with {kept:?} at {now:?}");
-            self.end(*id, Status::Completed, crate::ledger::word(&End::Served(*by)));
+            self.end(*id, Status::Completed, word(&End::Served(*by)));
         }
         self.none_forgotten(lane, engine, now)
     }
@@ -157,7 +157,7 @@ impl Ledger {
     }
 
     /// What was told to be served got the answer that is kept.
-    pub(crate) fn answers_are_right(&self, ended: &[Ended], engine: &Engine) -> Verdict {
+    pub(super) fn answers_are_right(&self, ended: &[Ended], engine: &Engine) -> Verdict {
         for Ended { job: id, end, .. } in ended {
             let (End::Served(by), Some(view)) = (end, engine.job(*id)) else { continue };
             let key = view.cache_key.as_deref().unwrap_or_default();
@@ -169,11 +169,19 @@ impl Ledger {
     }
 
     /// Another job of the lane under the same key that is processing.
-    pub(crate) fn processing_equal(&self, id: JobId) -> Option<JobId> {
+    pub(super) fn processing_equal(&self, id: JobId) -> Option<JobId> {
         let job = &self.jobs[&id];
         let key = job.cache_key.as_ref()?;
         let equal = |other: &Job| other.lane == job.lane && other.cache_key.as_ref() == Some(key);
         let runs = |other: &Job| matches!(other.state, State::Processing(_));
         self.jobs.iter().find(|(at, other)| **at != id && equal(other) && runs(other)).map(|(at, _)| *at)
+    }
+
+    /// Answers of no more use are gone; a sweep has seen to that.
+    pub(super) fn forget_answers(&mut self, now: Time) {
+        for lane in 0..2 {
+            let Some((ttl, stale, _)) = self.plan.lanes[lane].cache else { continue };
+            self.kept[lane].retain(|kept| now < kept.usable_until(ttl, stale));
+        }
     }
 }
