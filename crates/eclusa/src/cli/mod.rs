@@ -1,8 +1,23 @@
 //! The command line: what each command prints goes to standard output, everything else to standard error.
 
+mod breakers;
+mod check;
+mod client;
+mod completions;
 mod demo;
+mod dlq;
 mod exit;
+mod init;
+mod jobs;
+mod lanes;
+mod output;
+mod pages;
+mod replay;
+mod schema;
+mod send;
 mod serve;
+mod upstreams;
+mod why;
 
 pub use exit::Exit;
 
@@ -10,14 +25,43 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, Parser, Subcommand};
+
+use self::client::{Client, Server};
+use self::output::Format;
+use crate::config::BaseUrl;
+
+const EXIT_CODES: &str = "\
+Environment:
+  ECLUSA_URL     where the server is, if not at http://127.0.0.1:8080
+  ECLUSA_KEY     the key to send to it
+  ECLUSA_CONFIG  the config file, if not eclusa.toml
+
+Exit codes:
+  0 ok, 1 error, 2 usage, 3 not found, 4 no key or not allowed, 5 server not reachable,
+  6 invalid config, 7 the job that was waited for did not complete";
 
 /// Stands between an application and the rate-limited, flaky APIs it calls
 #[derive(Debug, Parser)]
 #[command(name = "eclusa", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = EXIT_CODES)]
 struct Arguments {
+    #[command(flatten)]
+    everywhere: Everywhere,
     #[command(subcommand)]
     command: Command,
+}
+
+#[derive(Debug, Args)]
+struct Everywhere {
+    /// Where the server is
+    #[arg(long, global = true, env = "ECLUSA_URL", default_value = "http://127.0.0.1:8080")]
+    #[arg(value_parser = client::parse_url)]
+    url: BaseUrl,
+    /// How data is printed
+    #[arg(long, short, global = true, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Format,
 }
 
 #[derive(Debug, Subcommand)]
@@ -34,14 +78,83 @@ enum Command {
         #[arg(long, short, value_name = "FILE", default_value = "eclusa.toml", env = "ECLUSA_CONFIG")]
         config: PathBuf,
     },
+    /// Write a config to begin with
+    Init {
+        /// Where to
+        #[arg(value_name = "FILE", default_value = "eclusa.toml")]
+        file: PathBuf,
+    },
+    /// Check a config and say what it holds
+    Check(check::Check),
+    /// Print the JSON Schema of the config, for editors
+    Schema,
+    /// Print what lets a shell complete this command
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Enqueue a job
+    Send(Box<send::Send>),
+    /// Say what a job waits for
+    Why {
+        /// The job
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        id: String,
+    },
+    /// Look at jobs, wait for them, cancel them
+    #[command(subcommand)]
+    Jobs(jobs::Jobs),
+    /// Look at lanes, pause and resume them
+    #[command(subcommand)]
+    Lanes(lanes::Lanes),
+    /// Look at upstreams
+    #[command(subcommand)]
+    Upstreams(upstreams::Upstreams),
+    /// Look at breakers, reset them
+    #[command(subcommand)]
+    Breakers(breakers::Breakers),
+    /// Look at dead letters, replay them
+    #[command(subcommand)]
+    Dlq(dlq::Dlq),
 }
 
 /// Runs the command that was asked for.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let done = match arguments.command {
+    run(Arguments::parse()).map_or_else(Exit::tell, |()| ExitCode::SUCCESS)
+}
+
+fn run(arguments: Arguments) -> Result<(), Exit> {
+    let Everywhere { url, output } = arguments.everywhere;
+    let connect = || {
+        // Never an argument: those can be seen by everybody on the machine.
+        let key = std::env::var("ECLUSA_KEY").ok().filter(|key| !key.is_empty());
+        Client::new(&Server { url, key })
+    };
+    match arguments.command {
         Command::Demo { listen } => demo::run(listen),
         Command::Serve { config } => serve::run(&config),
-    };
-    done.map_or_else(Exit::tell, |()| ExitCode::SUCCESS)
+        Command::Init { file } => init::run(&file),
+        Command::Check(ask) => check::run(&ask, output),
+        Command::Schema => schema::run(),
+        Command::Completions { shell } => completions::run(shell),
+        Command::Send(ask) => send::run(&ask, &connect()?, output),
+        Command::Why { id } => why::run(&id, &connect()?, output),
+        Command::Jobs(ask) => jobs::run(&ask, &connect()?, output),
+        Command::Lanes(ask) => lanes::run(&ask, &connect()?, output),
+        Command::Upstreams(ask) => upstreams::run(&ask, &connect()?, output),
+        Command::Breakers(ask) => breakers::run(&ask, &connect()?, output),
+        Command::Dlq(ask) => dlq::run(&ask, &connect()?, output),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_sound() {
+        Arguments::command().debug_assert();
+    }
 }

@@ -17,16 +17,17 @@ use crate::{SystemClock, serve, telemetry};
 pub(super) fn run(path: &Path) -> Result<(), Exit> {
     let config = load(path)?;
     let clock = Arc::new(SystemClock);
-    telemetry::start(&config.log, clock.clone()).map_err(|error| Exit::InvalidConfig(error.to_string()))?;
+    telemetry::start(&config.log, clock.clone())
+        .map_err(|error| Exit::InvalidConfig(format!("error: {error}")))?;
     let ready = |address| tracing::info!(address = %address, "Listening on http://{address}");
     until_told(|stop| serve::serve(config, clock, ready, stop))
 }
 
 /// The config in `path`, or all that is wrong with it.
 pub(super) fn load(path: &Path) -> Result<Config, Exit> {
-    let colour = std::io::stderr().is_terminal();
-    let config = Config::load(path, &|name| std::env::var(name).ok());
-    config.map_err(|errors| Exit::InvalidConfig(errors.render(colour)))
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    Config::load(path, &|name| std::env::var(name).ok())
+        .map_err(|errors| Exit::InvalidConfig(errors.render(colour)))
 }
 
 /// Becomes ready when the process is told to stop.

@@ -15,13 +15,13 @@ use super::body::BoxError;
 
 /// Makes connections, each within `limit`.
 #[derive(Clone)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     inner: HttpsConnector<HttpConnector>,
     limit: Duration,
 }
 
 impl Connector {
-    pub(super) fn new(tls: rustls::ClientConfig, limit: Duration) -> Self {
+    pub(crate) fn new(tls: rustls::ClientConfig, limit: Duration) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);

@@ -5,12 +5,12 @@
 
 mod body;
 mod client;
-mod connect;
+pub(crate) mod connect;
 pub mod headers;
 mod hints;
 mod judge;
 pub mod target;
-mod tls;
+pub(crate) mod tls;
 
 pub use body::{AnswerBody, BodyError};
 pub use client::{Head, HttpUpstream, Streamed};

@@ -31,7 +31,7 @@ pub enum TlsError {
 
 /// The public authorities and those of `tls`, with its client certificate. Which HTTP is spoken is for the connector
 /// to say.
-pub(super) fn client_config(tls: &Tls) -> Result<ClientConfig, TlsError> {
+pub(crate) fn client_config(tls: &Tls) -> Result<ClientConfig, TlsError> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     if let Some(ca) = &tls.ca {
         for certificate in certificates("ca_file", ca, TlsError::Ca)? {

@@ -1,0 +1,46 @@
+//! `eclusa breakers`.
+
+use clap::Subcommand;
+use clap::builder::NonEmptyStringValueParser;
+use serde_json::Value;
+
+use super::Exit;
+use super::client::{Client, path};
+use super::output::{Format, or_dash, table, typed_all};
+use crate::api::model::Breaker;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Breakers {
+    /// List breakers
+    Ls,
+    /// Close a breaker, and clear its upstream's cooldown and Retry-After
+    Reset {
+        /// The upstream
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        name: String,
+    },
+}
+
+/// Runs a command on breakers.
+pub(super) fn run(ask: &Breakers, client: &Client, format: Format) -> Result<(), Exit> {
+    match ask {
+        Breakers::Ls => {
+            let breakers = client.get("/v1/breakers")?;
+            let items = breakers.as_array().cloned().unwrap_or_default();
+            format.many(&breakers, &items, || text(&items))
+        }
+        Breakers::Reset { name } => {
+            let breaker = client.post(&path(&["v1", "breakers", name, "reset"]), None)?;
+            format.one(&breaker, || text(std::slice::from_ref(&breaker)))
+        }
+    }
+}
+
+fn text(breakers: &[Value]) -> Result<String, Exit> {
+    let row = |breaker: Breaker| {
+        let until = or_dash(breaker.degraded_until.as_deref());
+        vec![breaker.name, breaker.state, breaker.failures.to_string(), until]
+    };
+    let rows = typed_all(breakers)?.into_iter().map(row).collect();
+    Ok(table(&["UPSTREAM", "STATE", "FAILURES", "OPEN UNTIL"], rows))
+}

@@ -1,0 +1,134 @@
+//! `eclusa check`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::output::{Format, count, section, table};
+use super::{Exit, client, serve};
+use crate::config::{Config, Mode, Upstream};
+
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// The config file
+    #[arg(value_name = "FILE", default_value = "eclusa.toml", env = "ECLUSA_CONFIG")]
+    file: PathBuf,
+    /// Also connect to each upstream, without sending anything
+    #[arg(long)]
+    probe: bool,
+}
+
+/// Whether an upstream could be connected to, or why not.
+type Probed = Result<(), String>;
+
+/// Reads the config as `serve` would, and says what it holds.
+pub(super) fn run(ask: &Check, format: Format) -> Result<(), Exit> {
+    let config = serve::load(&ask.file)?;
+    let probed = if ask.probe { Some(probe(&config)?) } else { None };
+    let probed = probed.as_deref();
+    let summary = summary(&config, probed);
+    format.one(&summary, || Ok(text(&config, probed)))?;
+    let failed = probed.into_iter().flatten().filter(|probed| probed.is_err()).count();
+    if failed > 0 {
+        let all = count(config.upstreams.len(), "upstream");
+        return Err(Exit::Error(format!("{failed} of {all} cannot be reached from here")));
+    }
+    Ok(())
+}
+
+/// Connects to all upstreams at once; the answers are in the order of the config.
+fn probe(config: &Config) -> Result<Vec<Probed>, Exit> {
+    let runtime = client::runtime()?;
+    Ok(runtime.block_on(async {
+        let mut probes = JoinSet::new();
+        for (at, upstream) in config.upstreams.values().enumerate() {
+            let connecting = connect(upstream.clone());
+            probes.spawn(async move { (at, connecting.await) });
+        }
+        let mut found = probes.join_all().await;
+        found.sort_by_key(|(at, _)| *at);
+        found.into_iter().map(|(_, probed)| probed).collect()
+    }))
+}
+
+async fn connect(upstream: Upstream) -> Probed {
+    let authority = &upstream.url.authority;
+    let usual = if upstream.url.scheme == http::uri::Scheme::HTTPS { 443 } else { 80 };
+    let port = authority.port_u16().unwrap_or(usual);
+    // IPv6 addresses stand in brackets in an URL, and nowhere else.
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    match timeout(upstream.connect_timeout, TcpStream::connect((host, port))).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no connection within {:?}", upstream.connect_timeout)),
+    }
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Queue => "queue",
+        Mode::Direct => "direct",
+    }
+}
+
+/// Without its path, which may hold a token.
+fn address(upstream: &Upstream) -> String {
+    format!("{}://{}", upstream.url.scheme, upstream.url.authority)
+}
+
+fn probe_at(probed: Option<&[Probed]>, at: usize) -> Option<&Probed> {
+    probed.and_then(|probed| probed.get(at))
+}
+
+fn summary(config: &Config, probed: Option<&[Probed]>) -> Value {
+    let lanes: Vec<Value> = config
+        .lanes
+        .iter()
+        .map(|(name, lane)| {
+            let chain: Vec<&str> = lane.chain.iter().map(eclusa_core::Name::as_str).collect();
+            json!({ "name": name.as_str(), "mode": mode(lane.mode), "chain": chain })
+        })
+        .collect();
+    let upstreams: Vec<Value> = config
+        .upstreams
+        .iter()
+        .enumerate()
+        .map(|(at, (name, upstream))| {
+            let mut shown = json!({ "name": name.as_str(), "address": address(upstream) });
+            if let Some(probed) = probe_at(probed, at) {
+                shown["reachable"] = probed.is_ok().into();
+                shown["problem"] = probed.as_ref().err().cloned().into();
+            }
+            shown
+        })
+        .collect();
+    json!({ "ok": true, "listen": config.server.listen.to_string(), "lanes": lanes, "upstreams": upstreams })
+}
+
+fn text(config: &Config, probed: Option<&[Probed]>) -> String {
+    let lanes = config.lanes.iter().map(|(name, lane)| {
+        let chain: Vec<&str> = lane.chain.iter().map(eclusa_core::Name::as_str).collect();
+        vec![name.to_string(), mode(lane.mode).into(), chain.join(", ")]
+    });
+    let upstreams = config.upstreams.iter().enumerate().map(|(at, (name, upstream))| {
+        let mut row = vec![name.to_string(), address(upstream)];
+        row.extend(probe_at(probed, at).map(|probed| match probed {
+            Ok(()) => "reachable".to_owned(),
+            Err(problem) => format!("not reachable: {problem}"),
+        }));
+        row
+    });
+    let head: &[&str] = if probed.is_some() { &["NAME", "ADDRESS", "PROBE"] } else { &["NAME", "ADDRESS"] };
+    let said = format!(
+        "ok: {} and {}; listens on {}\n",
+        count(config.lanes.len(), "lane"),
+        count(config.upstreams.len(), "upstream"),
+        config.server.listen
+    );
+    let lanes = section("lanes", &table(&["NAME", "MODE", "CHAIN"], lanes.collect()));
+    said + &lanes + &section("upstreams", &table(head, upstreams.collect()))
+}

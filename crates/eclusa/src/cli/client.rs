@@ -1,0 +1,255 @@
+//! Asking the server.
+
+use std::error::Error;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use http::uri::{Authority, Scheme};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::client::legacy;
+use hyper_util::rt::TokioExecutor;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+use tokio::runtime::{Builder, Runtime};
+
+use super::Exit;
+use crate::config::{BaseUrl, Tls};
+use crate::execute::http::connect::Connector;
+use crate::execute::http::tls::client_config;
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long an answer may take, once it may come.
+const ANSWER: Duration = Duration::from_secs(30);
+/// The largest answer; a page of jobs is far below.
+const MAX_ANSWER: usize = 256 << 20;
+/// What stays as it is in a path or query: job ids are easier to read so.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+
+/// Where the server is, and who asks.
+#[derive(Debug, Clone)]
+pub(super) struct Server {
+    /// `--url`.
+    pub(super) url: BaseUrl,
+    /// `ECLUSA_KEY`.
+    pub(super) key: Option<String>,
+}
+
+/// A connection to the server.
+pub(super) struct Client {
+    http: legacy::Client<Connector, Full<Bytes>>,
+    url: BaseUrl,
+    key: Option<HeaderValue>,
+    runtime: &'static Runtime,
+}
+
+/// The runtime of a command. It is never dropped: that would wait for a name lookup that nobody waits for any more.
+pub(super) fn runtime() -> Result<&'static Runtime, Exit> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Exit::Error(format!("no runtime: {error}")))?;
+    Ok(Box::leak(Box::new(runtime)))
+}
+
+/// Reads `--url`.
+pub(super) fn parse_url(text: &str) -> Result<BaseUrl, String> {
+    let uri: Uri = text.parse().map_err(|error| format!("{error}; it looks like http://127.0.0.1:8080"))?;
+    let parts = uri.into_parts();
+    let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
+        return Err("it must begin with http:// or https://, as in http://127.0.0.1:8080".into());
+    };
+    if scheme != Scheme::HTTP && scheme != Scheme::HTTPS {
+        return Err("it must begin with http:// or https://".into());
+    }
+    if has_user(&authority) {
+        return Err("it must not hold a user or password; a key goes into ECLUSA_KEY".into());
+    }
+    let target = parts.path_and_query;
+    if target.as_ref().is_some_and(|target| target.query().is_some()) {
+        return Err("it must not hold a query".into());
+    }
+    let prefix = target.map(|target| target.path().trim_end_matches('/').to_owned()).unwrap_or_default();
+    Ok(BaseUrl { scheme, authority, prefix })
+}
+
+fn has_user(authority: &Authority) -> bool {
+    authority.as_str().contains('@')
+}
+
+/// A path of these segments, each of which may hold anything.
+pub(super) fn path(segments: &[&str]) -> String {
+    let segments: Vec<String> = segments.iter().map(|segment| escaped(segment)).collect();
+    format!("/{}", segments.join("/"))
+}
+
+/// `path` with those of `parameters` that have a value.
+pub(super) fn with_query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
+    let given = parameters.iter().filter_map(|(name, value)| Some(format!("{name}={}", escaped((*value)?))));
+    let query = given.collect::<Vec<_>>().join("&");
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+}
+
+/// `text` as a part of a path or query.
+pub(super) fn escaped(text: &str) -> String {
+    utf8_percent_encode(text, ESCAPED).to_string()
+}
+
+impl Client {
+    /// A client for `server`; it connects when it is first used.
+    pub(super) fn new(server: &Server) -> Result<Self, Exit> {
+        let tls = client_config(&Tls::default()).map_err(|error| Exit::Error(format!("no TLS: {error}")))?;
+        let http = legacy::Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(1)
+            .build(Connector::new(tls, CONNECT));
+        let key = server.key.as_deref().map(bearer).transpose()?;
+        Ok(Self { http, url: server.url.clone(), key, runtime: runtime()? })
+    }
+
+    /// `GET`.
+    pub(super) fn get(&self, path: &str) -> Result<Value, Exit> {
+        self.ask(&Method::GET, path, None, ANSWER)
+    }
+
+    /// `GET` of what the server may hold back for `wait`.
+    pub(super) fn get_patiently(&self, path: &str, wait: Duration) -> Result<Value, Exit> {
+        self.ask(&Method::GET, path, None, ANSWER + wait)
+    }
+
+    /// `POST`, with a body if there is one.
+    pub(super) fn post(&self, path: &str, body: Option<&Value>) -> Result<Value, Exit> {
+        self.ask(&Method::POST, path, body, ANSWER)
+    }
+
+    /// `DELETE`.
+    pub(super) fn delete(&self, path: &str) -> Result<Value, Exit> {
+        self.ask(&Method::DELETE, path, None, ANSWER)
+    }
+
+    /// Waits.
+    pub(super) fn pause(&self, time: Duration) {
+        self.runtime.block_on(async { tokio::time::sleep(time).await });
+    }
+
+    fn ask(&self, method: &Method, path: &str, body: Option<&Value>, limit: Duration) -> Result<Value, Exit> {
+        let request = self.request(method, path, body)?;
+        let exchange = async {
+            let answer =
+                self.http.request(request).await.map_err(|error| self.unreachable(&root_cause(&error)))?;
+            let (head, body) = answer.into_parts();
+            let body = Limited::new(body, MAX_ANSWER).collect().await;
+            let body = body.map_err(|error| self.unreachable(&format!("the answer broke off: {error}")))?;
+            Ok((head.status, head.headers, body.to_bytes()))
+        };
+        let answered = self.runtime.block_on(async { tokio::time::timeout(limit, exchange).await });
+        let (status, headers, body) =
+            answered.unwrap_or_else(|_| Err(self.unreachable(&format!("no answer within {limit:?}"))))?;
+        if !status.is_success() {
+            return Err(self.refused(status, &headers, &body));
+        }
+        serde_json::from_slice(&body).map_err(|_| self.not_eclusa(status))
+    }
+
+    fn request(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Request<Full<Bytes>>, Exit> {
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base()));
+        if let Some(key) = &self.key {
+            request = request.header(AUTHORIZATION, key);
+        }
+        if body.is_some() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
+        request.body(Full::new(body)).map_err(|error| Exit::Error(format!("cannot ask for {path}: {error}")))
+    }
+
+    fn base(&self) -> String {
+        let BaseUrl { scheme, authority, prefix } = &self.url;
+        format!("{scheme}://{authority}{prefix}")
+    }
+
+    fn unreachable(&self, cause: &str) -> Exit {
+        let base = self.base();
+        Exit::Unreachable(format!(
+            "cannot reach {base}: is `eclusa serve` running? Set --url or ECLUSA_URL\ncause: {cause}"
+        ))
+    }
+
+    fn not_eclusa(&self, status: StatusCode) -> Exit {
+        let base = self.base();
+        Exit::Error(format!(
+            "{base} answered {status}, but not as Eclusa does: is --url or ECLUSA_URL right?"
+        ))
+    }
+
+    /// The problem that the server tells of, with what to do.
+    fn refused(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Exit {
+        let problem: Value = serde_json::from_slice(body).unwrap_or_default();
+        let member = |name: &str| problem.get(name).and_then(Value::as_str);
+        let Some(title) = member("title") else { return self.not_eclusa(status) };
+        let detail = member("detail").map(|detail| format!(": {detail}")).unwrap_or_default();
+        let wait = headers.get(RETRY_AFTER).and_then(|wait| wait.to_str().ok());
+        let help = match (status, wait) {
+            (StatusCode::UNAUTHORIZED, _) if self.key.is_none() => "\nhelp: set ECLUSA_KEY to a key".into(),
+            (StatusCode::UNAUTHORIZED, _) => "\nhelp: the key in ECLUSA_KEY is not known there".into(),
+            (_, Some(wait)) => format!("\nhelp: try again in {wait} s"),
+            _ => String::new(),
+        };
+        let text = format!("{title}{detail}{help}");
+        match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Exit::Auth(text),
+            StatusCode::NOT_FOUND => Exit::NotFound(text),
+            _ => Exit::Error(text),
+        }
+    }
+}
+
+fn bearer(key: &str) -> Result<HeaderValue, Exit> {
+    let mut value = HeaderValue::try_from(format!("Bearer {key}")).map_err(|_| {
+        Exit::Auth("ECLUSA_KEY holds characters that no key can have, such as a line end".into())
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// What is behind all the wrappers.
+fn root_cause(error: &(dyn Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_taken_apart() {
+        let url = parse_url("https://gate.example:8443/eclusa/").unwrap();
+        assert_eq!((url.scheme.as_str(), url.authority.as_str()), ("https", "gate.example:8443"));
+        assert_eq!(url.prefix, "/eclusa");
+        assert_eq!(parse_url("http://127.0.0.1:8080").unwrap().prefix, "");
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for bad in
+            ["", "127.0.0.1:8080", "ftp://host", "http://user:word@host", "http://host/?a=1", "http://"]
+        {
+            assert!(parse_url(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn nothing_in_a_segment_leads_elsewhere() {
+        assert_eq!(path(&["v1", "jobs", "../lanes?x=1"]), "/v1/jobs/..%2Flanes%3Fx%3D1");
+        assert_eq!(with_query("/v1/jobs", &[("lane", Some("a&b")), ("tenant", None)]), "/v1/jobs?lane=a%26b");
+        assert_eq!(with_query("/v1/jobs", &[("lane", None)]), "/v1/jobs");
+    }
+}

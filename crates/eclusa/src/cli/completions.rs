@@ -1,0 +1,13 @@
+//! `eclusa completions`.
+
+use clap::CommandFactory;
+use clap_complete::{Shell, generate};
+
+use super::{Arguments, Exit, output};
+
+/// Prints what lets `shell` complete this command.
+pub(super) fn run(shell: Shell) -> Result<(), Exit> {
+    let mut script = Vec::new();
+    generate(shell, &mut Arguments::command(), "eclusa", &mut script);
+    output::write(&String::from_utf8_lossy(&script))
+}

@@ -1,0 +1,190 @@
+//! `eclusa jobs`.
+
+use std::time::Duration;
+
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
+use clap::{Args, Subcommand};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::Exit;
+use super::client::{Client, path, with_query};
+use super::output::{Format, count, fields, or_dash, readable, section, table, typed, typed_all};
+use super::pages::{Pages, SHOWN};
+use crate::api::model::{Job, JobResult, LastFailure};
+
+/// How long the server is asked to hold one answer back; it may answer earlier.
+const STEP: Duration = Duration::from_secs(20);
+/// The least time between two such questions.
+const PAUSE: Duration = Duration::from_millis(100);
+/// What a job can be, and which of these are its end.
+const STATUSES: [&str; 7] =
+    ["pending", "queued", "processing", "completed", "failed", "dropped", "cancelled"];
+const ENDS: [&str; 4] = ["completed", "failed", "dropped", "cancelled"];
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Jobs {
+    /// List jobs
+    Ls(Filter),
+    /// Show a job with its history and result
+    Get {
+        /// The job
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        id: String,
+    },
+    /// Wait until a job has ended; ends with 7 unless it completed
+    Wait {
+        /// The job
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        id: String,
+        /// How long to wait
+        #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = seconds())]
+        timeout: u64,
+    },
+    /// Cancel a job; what a call under way brings no longer counts
+    Cancel {
+        /// The job
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        id: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Filter {
+    /// Only of this lane
+    #[arg(long)]
+    lane: Option<String>,
+    /// Only of this tenant
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Only with this status
+    #[arg(long, value_parser = PossibleValuesParser::new(STATUSES))]
+    status: Option<String>,
+    /// How many to show at most
+    #[arg(long, value_name = "N", default_value_t = SHOWN)]
+    limit: usize,
+}
+
+/// A wait of up to a year: more is a mistake.
+pub(super) fn seconds() -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(..=365 * 24 * 3600)
+}
+
+/// Runs a command on jobs.
+pub(super) fn run(ask: &Jobs, client: &Client, format: Format) -> Result<(), Exit> {
+    match ask {
+        Jobs::Ls(filter) => list(filter, client, format),
+        Jobs::Get { id } => show(&client.get(&path(&["v1", "jobs", id]))?, format),
+        Jobs::Wait { id, timeout } => {
+            let timeout = Duration::from_secs(*timeout);
+            let job = wait(client, id, timeout)?;
+            show(&job, format)?;
+            completed(&typed(&job)?, timeout)
+        }
+        Jobs::Cancel { id } => show(&client.delete(&path(&["v1", "jobs", id]))?, format),
+    }
+}
+
+fn list(filter: &Filter, client: &Client, format: Format) -> Result<(), Exit> {
+    let ask = [
+        ("lane", filter.lane.as_deref()),
+        ("tenant", filter.tenant.as_deref()),
+        ("status", filter.status.as_deref()),
+    ];
+    let pages = Pages::read(client, "/v1/jobs", &ask, "jobs", filter.limit)?;
+    format.many(&pages.whole("jobs"), &pages.items, || {
+        let row = |job: Job| {
+            let failure = or_dash(job.last_failure.as_ref().map(|failure| failure.reason.as_str()));
+            let (attempts, created) = (job.attempts.to_string(), or_dash(job.created_at.as_deref()));
+            vec![job.job_id, job.lane, job.tenant, job.priority, job.status, attempts, created, failure]
+        };
+        let head = ["ID", "LANE", "TENANT", "PRIORITY", "STATUS", "ATTEMPTS", "CREATED", "LAST FAILURE"];
+        Ok(table(&head, typed_all(&pages.items)?.into_iter().map(row).collect()))
+    })?;
+    pages.note_rest("jobs");
+    Ok(())
+}
+
+/// The job when it has ended, or as it is after `timeout`.
+pub(super) fn wait(client: &Client, id: &str, timeout: Duration) -> Result<Value, Exit> {
+    let deadline = Instant::now() + timeout;
+    let path = path(&["v1", "jobs", id, "wait"]);
+    loop {
+        let step = deadline.saturating_duration_since(Instant::now()).min(STEP);
+        let seconds = step.as_secs_f64().to_string();
+        let job = client.get_patiently(&with_query(&path, &[("timeout", Some(&seconds))]), step)?;
+        let ended = job.get("status").and_then(Value::as_str).is_some_and(|status| ENDS.contains(&status));
+        let left = deadline.saturating_duration_since(Instant::now());
+        if ended || left.is_zero() {
+            return Ok(job);
+        }
+        client.pause(PAUSE.min(left));
+    }
+}
+
+/// `Ok` if the job that was waited for did what it was to do.
+pub(super) fn completed(job: &Job, waited: Duration) -> Result<(), Exit> {
+    let (id, status) = (&job.job_id, job.status.as_str());
+    let text = match status {
+        "completed" => return Ok(()),
+        "failed" => {
+            let tries = count(usize::try_from(job.attempts).unwrap_or(usize::MAX), "attempt");
+            let why = job.last_failure.as_ref().map(|failure| format!(": {}", failure.reason));
+            format!("job {id} failed after {tries}{}", why.unwrap_or_default())
+        }
+        "dropped" | "cancelled" => {
+            let why = job.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+            format!("job {id} was {status}{why}")
+        }
+        _ => {
+            format!("job {id} is still {status} after {} s\nhelp: `eclusa why {id}`", waited.as_secs())
+        }
+    };
+    Err(Exit::JobFailed(text))
+}
+
+/// A job with everything that is known about it.
+fn show(value: &Value, format: Format) -> Result<(), Exit> {
+    format.one(value, || {
+        let job: Job = typed(value)?;
+        let key = (job.id != job.job_id).then_some(job.id);
+        let known = fields(&[
+            ("id", Some(job.job_id)),
+            ("key", key),
+            ("lane", Some(job.lane)),
+            ("tenant", Some(job.tenant)),
+            ("priority", Some(job.priority)),
+            ("type", job.kind),
+            ("status", Some(job.status)),
+            ("reason", job.reason),
+            ("created", job.created_at),
+            ("expires", job.expires_at),
+            ("attempts", Some(job.attempts.to_string())),
+            ("upstream", job.upstream),
+            ("last failure", job.last_failure.as_ref().map(failure)),
+        ]);
+        let params = job.params.as_ref().map(|params| section("params", &readable(params)));
+        let event = |event: crate::api::model::TimelineEntry| {
+            vec![or_dash(event.at.as_deref()), event.event, event.detail.unwrap_or_default()]
+        };
+        let events = table(&["AT", "EVENT", "DETAIL"], job.timeline.into_iter().map(event).collect());
+        let result = job.result.as_ref().map(result).unwrap_or_default();
+        Ok(known + &params.unwrap_or_default() + &section("timeline", &events) + &result)
+    })
+}
+
+fn failure(failure: &LastFailure) -> String {
+    let part = |text: &Option<String>, before: &str| {
+        text.as_ref().map(|text| format!("{before}{text}")).unwrap_or_default()
+    };
+    let (code, upstream) = (part(&failure.code, ", code "), part(&failure.upstream, ", from "));
+    format!("{}{code}{upstream}", failure.reason)
+}
+
+fn result(result: &JobResult) -> String {
+    let headers = result.headers.iter();
+    let headers =
+        headers.flat_map(|(name, values)| values.iter().map(move |value| format!("{name}: {value}\n")));
+    let headers: String = headers.collect();
+    section("result", &format!("{}\n{headers}\n{}", result.status, readable(&result.body)))
+}

@@ -1,0 +1,181 @@
+//! What goes to standard output: text for people, JSON as the server gave it for programs.
+
+use std::io::{self, IsTerminal, Write};
+
+use clap::ValueEnum;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::Exit;
+
+/// How data is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For people
+    Text,
+    /// The server's JSON, indented
+    Json,
+    /// One JSON object a line
+    Jsonl,
+}
+
+impl Format {
+    /// Prints one thing.
+    pub(super) fn one(self, value: &Value, text: impl FnOnce() -> Result<String, Exit>) -> Result<(), Exit> {
+        self.many(value, std::slice::from_ref(value), text)
+    }
+
+    /// Prints a list: `whole` as the server gives it, or its `items` line by line.
+    pub(super) fn many(
+        self,
+        whole: &Value,
+        items: &[Value],
+        text: impl FnOnce() -> Result<String, Exit>,
+    ) -> Result<(), Exit> {
+        match self {
+            Format::Text => write_text(&text()?),
+            Format::Json => write(&format!("{whole:#}\n")),
+            Format::Jsonl => write(&lines(items.iter().map(Value::to_string))),
+        }
+    }
+}
+
+/// Writes to standard output. The `print!` family would panic when nobody reads.
+pub(super) fn write(text: &str) -> Result<(), Exit> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Exit::NobodyReads,
+        _ => Exit::Error(format!("cannot write to standard output: {error}")),
+    })
+}
+
+/// The same for text that came from elsewhere: it may not command the terminal it is shown on.
+pub(super) fn write_text(text: &str) -> Result<(), Exit> {
+    let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    if io::stdout().is_terminal() {
+        return write(&format!("{}{end}", harmless(text)));
+    }
+    write(&format!("{text}{end}"))
+}
+
+/// `text` with its control characters spelled out, line ends and tabs excepted.
+fn harmless(text: &str) -> String {
+    let spelled = |c: char| if c.is_control() && !matches!(c, '\n' | '\t') { '\u{fffd}' } else { c };
+    text.chars().map(spelled).collect()
+}
+
+/// What the server said, as the type it should be.
+pub(super) fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, Exit> {
+    T::deserialize(value).map_err(|error| {
+        let help = "help: `-o json` shows it; is the server of another version?";
+        Exit::Error(format!("the server's answer is not understood: {error}\n{help}"))
+    })
+}
+
+/// The same for a list.
+pub(super) fn typed_all<T: DeserializeOwned>(items: &[Value]) -> Result<Vec<T>, Exit> {
+    items.iter().map(typed).collect()
+}
+
+/// Aligned columns under a heading; nothing if there are no rows.
+pub(super) fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(head.iter().copied());
+    for at in 0..head.len() {
+        let numbers = rows.iter().all(|row| row.get(at).is_some_and(|cell| is_number(cell)));
+        if let Some(column) = table.column_mut(at) {
+            column.set_padding((0, 2));
+            if numbers {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+    }
+    for row in rows {
+        table.add_row(row.iter().map(|cell| one_line(cell)));
+    }
+    lines(table.lines().map(|line| line.trim_end().to_owned()))
+}
+
+fn is_number(cell: &str) -> bool {
+    !cell.is_empty() && cell.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// A cell takes one line, whatever it holds.
+fn one_line(cell: &str) -> String {
+    cell.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Names and values below each other; what is not there is left out.
+pub(super) fn fields(fields: &[(&str, Option<String>)]) -> String {
+    let width = fields.iter().filter(|(_, value)| value.is_some()).map(|(name, _)| name.len()).max();
+    let width = width.unwrap_or_default();
+    let line = |(name, value): &(&str, Option<String>)| {
+        value.as_ref().map(|value| format!("{name:width$}  {}", one_line(value)))
+    };
+    lines(fields.iter().filter_map(line))
+}
+
+/// `text` a step further in, under its title; nothing if there is no text.
+pub(super) fn section(title: &str, text: &str) -> String {
+    let indented = |line: &str| if line.is_empty() { String::new() } else { format!("  {line}") };
+    let body = lines(text.lines().map(indented));
+    if body.is_empty() { body } else { format!("\n{title}\n{body}") }
+}
+
+/// Each on a line of its own.
+fn lines(lines: impl Iterator<Item = String>) -> String {
+    let mut text = String::new();
+    for line in lines {
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}
+
+/// JSON for people: text as it is, anything else indented.
+pub(super) fn readable(value: &Value) -> String {
+    value.as_str().map_or_else(|| format!("{value:#}"), ToOwned::to_owned)
+}
+
+/// A moment, or a dash where there is none.
+pub(super) fn or_dash(value: Option<&str>) -> String {
+    value.unwrap_or("-").to_owned()
+}
+
+/// `1 job`, `2 jobs`.
+pub(super) fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(cells: &[&str]) -> Vec<String> {
+        cells.iter().map(|cell| (*cell).to_owned()).collect()
+    }
+
+    #[test]
+    fn columns_are_aligned_and_numbers_stand_to_the_right() {
+        let shown = table(&["LANE", "WAIT"], vec![row(&["a", "7"]), row(&["longer", "10"])]);
+        assert_eq!(shown, "LANE    WAIT\na          7\nlonger    10\n");
+        assert_eq!(table(&["LANE"], Vec::new()), "");
+    }
+
+    #[test]
+    fn nothing_from_outside_breaks_a_line_or_reaches_the_terminal() {
+        assert_eq!(table(&["A"], vec![row(&["x\ny\u{1b}[31m"])]), "A\nx y [31m\n");
+        assert_eq!(harmless("a\tb\n\u{1b}]0;t\u{7}"), "a\tb\n\u{fffd}]0;t\u{fffd}");
+    }
+
+    #[test]
+    fn fields_that_are_not_there_are_left_out() {
+        let shown = fields(&[("id", Some("1".into())), ("absent", None), ("lane", Some("mail".into()))]);
+        assert_eq!(shown, "id    1\nlane  mail\n");
+    }
+}

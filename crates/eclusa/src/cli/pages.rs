@@ -1,0 +1,71 @@
+//! Lists that the server gives page by page.
+
+use serde_json::{Value, json};
+
+use super::Exit;
+use super::client::{Client, with_query};
+use super::exit::note;
+
+/// How many things a list shows unless told otherwise.
+pub(super) const SHOWN: usize = 100;
+
+/// A list, and whether the server may have more of it.
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    pub(super) items: Vec<Value>,
+    more: bool,
+}
+
+impl Pages {
+    /// Up to `limit` of what the server lists under `member` at `path`.
+    pub(super) fn read(
+        client: &Client,
+        path: &str,
+        filter: &[(&str, Option<&str>)],
+        member: &str,
+        limit: usize,
+    ) -> Result<Self, Exit> {
+        let mut items = Vec::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let mut parameters = filter.to_vec();
+            parameters.push(("cursor", cursor.as_deref()));
+            let mut page = client.get(&with_query(path, &parameters))?;
+            if let Some(Value::Array(found)) = page.get_mut(member).map(Value::take) {
+                items.extend(found);
+            }
+            let next = page.get("cursor").and_then(as_text);
+            // A place that does not move on would be asked for without end.
+            let over = next.is_none() || next == cursor;
+            if over || items.len() >= limit {
+                let more = items.len() > limit || !over;
+                items.truncate(limit);
+                return Ok(Self { items, more });
+            }
+            cursor = next;
+        }
+    }
+
+    /// The whole list in the form in which the server gives a page.
+    pub(super) fn whole(&self, member: &str) -> Value {
+        json!({ member: self.items })
+    }
+
+    /// Says what the list itself does not.
+    pub(super) fn note_rest(&self, things: &str) {
+        if self.more {
+            note(&format!("There may be more {things}: raise --limit"));
+        } else if self.items.is_empty() {
+            note(&format!("No {things}"));
+        }
+    }
+}
+
+/// A cursor is a number for some lists and a text for others.
+fn as_text(cursor: &Value) -> Option<String> {
+    match cursor {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    }
+}

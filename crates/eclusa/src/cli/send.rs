@@ -1,0 +1,217 @@
+//! `eclusa send`.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
+use serde_json::Value;
+
+use super::Exit;
+use super::client::{Client, escaped, path};
+use super::exit::note;
+use super::jobs::{completed, seconds, wait};
+use super::output::{Format, count, readable, typed, write_text};
+use crate::api::model::{Accepted, Job, JobResult};
+use crate::api::{HttpRequest, JobRequest};
+use crate::config::parse_duration;
+
+/// More than any server takes (`server.max_body`).
+const MAX_BODY: u64 = 16 << 20;
+
+#[derive(Debug, Args)]
+pub(super) struct Send {
+    /// The lane
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    lane: String,
+    /// The path below the upstream's address; may end in `?query`
+    #[arg(default_value = "")]
+    path: String,
+    /// The method; GET without a body, else POST
+    #[arg(long, short = 'X')]
+    method: Option<String>,
+    /// A parameter of the query; may be given again
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parameter)]
+    query: Vec<(String, String)>,
+    /// A header; may be given again
+    #[arg(long, short = 'H', value_name = "NAME:VALUE", value_parser = header)]
+    header: Vec<(String, String)>,
+    /// The body: text, `@FILE`, or `-` for standard input
+    #[arg(long, short = 'd', value_name = "TEXT|@FILE|-", allow_hyphen_values = true)]
+    body: Option<String>,
+    /// Whose job it is
+    #[arg(long)]
+    tenant: Option<String>,
+    /// How urgent it is
+    #[arg(long, value_parser = PossibleValuesParser::new(["high", "normal", "low"]))]
+    priority: Option<String>,
+    /// Its type, which may give the priority
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Option<String>,
+    /// How long it may wait: 500ms, 10s, 5m, 24h, 7d
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    ttl: Option<String>,
+    /// How long to hold it back
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    delay: Option<String>,
+    /// Unique per lane: the same id again is the same job again
+    #[arg(long)]
+    id: Option<String>,
+    /// Wait for the result and print it; ends with 7 unless the job completes in this time
+    #[arg(long, value_name = "SECONDS", value_parser = seconds())]
+    wait: Option<u64>,
+}
+
+fn parameter(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    pair.ok_or_else(|| "write it as NAME=VALUE".into())
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once(':').map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()));
+    pair.filter(|(name, _)| !name.is_empty()).ok_or_else(|| "write it as NAME:VALUE".into())
+}
+
+fn duration(text: &str) -> Result<String, String> {
+    parse_duration(text).map(|_| text.to_owned())
+}
+
+/// Enqueues a job, and waits for it if asked to.
+pub(super) fn run(ask: &Send, client: &Client, format: Format) -> Result<(), Exit> {
+    let job = serde_json::to_value(request(ask)?).map_err(|error| Exit::Error(error.to_string()))?;
+    let taken = client.post(&path(&["v1", "lanes", &ask.lane, "jobs"]), Some(&job))?;
+    if let Some(result) = taken.get("result") {
+        note("Answered from the cache");
+        return format.one(&taken, || Ok(body(&typed(result)?)));
+    }
+    let accepted: Accepted = typed(&taken)?;
+    let Some(seconds) = ask.wait else {
+        note(&told(&accepted));
+        return format.one(&taken, || Ok(accepted.job_id));
+    };
+    let timeout = Duration::from_secs(seconds);
+    let value = wait(client, &accepted.job_id, timeout)?;
+    let job: Job = typed(&value)?;
+    match (format, &job.result) {
+        (Format::Text, None) => {}
+        (Format::Text, Some(result)) => {
+            let upstream = job.upstream.as_ref().map(|upstream| format!(" from {upstream}"));
+            let tries = count(usize::try_from(job.attempts).unwrap_or(usize::MAX), "attempt");
+            note(&format!("{}{} after {tries}", result.status, upstream.unwrap_or_default()));
+            write_text(&body(result))?;
+        }
+        _ => format.one(&value, || Ok(String::new()))?,
+    }
+    completed(&job, timeout)
+}
+
+fn body(result: &JobResult) -> String {
+    if result.body.is_null() { String::new() } else { readable(&result.body) }
+}
+
+/// What became of the job, for people.
+fn told(accepted: &Accepted) -> String {
+    let position = accepted.position.filter(|position| *position > 0);
+    let position = position.map(|position| format!(", {position} before it"));
+    let eta = accepted.eta.as_ref().map(|eta| format!(", should start at {eta}"));
+    let Accepted { lane, status, .. } = accepted;
+    format!("Job is {status} in {lane}{}{}", position.unwrap_or_default(), eta.unwrap_or_default())
+}
+
+/// The job to enqueue.
+fn request(ask: &Send) -> Result<JobRequest, Exit> {
+    let body = ask.body.as_deref().map(read_body).transpose()?;
+    let mut headers = BTreeMap::new();
+    for (name, value) in &ask.header {
+        if headers.insert(name.to_lowercase(), value.clone()).is_some() {
+            return Err(Exit::Usage(format!(
+                "--header {name} is given twice; a job carries each header once"
+            )));
+        }
+    }
+    // The body goes out byte by byte as it was given, so it travels as text; JSON would be written anew.
+    let json = body.as_ref().is_some_and(|body| serde_json::from_str::<serde::de::IgnoredAny>(body).is_ok());
+    if json && !headers.contains_key("content-type") {
+        headers.insert("content-type".into(), "application/json".into());
+    }
+    let (path, query) = target(&ask.path, &ask.query);
+    let request = HttpRequest {
+        method: ask.method.as_ref().map(|method| method.to_uppercase()),
+        path,
+        query: query.map(Value::String),
+        headers,
+        body: body.map(Value::String),
+    };
+    Ok(JobRequest {
+        id: ask.id.clone(),
+        tenant: ask.tenant.clone(),
+        priority: ask.priority.clone(),
+        kind: ask.kind.clone(),
+        delay: ask.delay.clone().map(Value::String),
+        ttl: ask.ttl.clone().map(Value::String),
+        request,
+        params: None,
+    })
+}
+
+/// The path, and the query that stands behind it and in `parameters`.
+fn target(path: &str, parameters: &[(String, String)]) -> (String, Option<String>) {
+    let (path, query) =
+        path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query.to_owned())));
+    let given = parameters.iter().map(|(name, value)| format!("{}={}", escaped(name), escaped(value)));
+    let parts: Vec<String> = query.into_iter().chain(given).filter(|part| !part.is_empty()).collect();
+    (path.to_owned(), (!parts.is_empty()).then(|| parts.join("&")))
+}
+
+fn read_body(given: &str) -> Result<String, Exit> {
+    let read = match given.strip_prefix('@') {
+        Some(file) => File::open(file).and_then(read_bounded),
+        None if given == "-" => read_bounded(io::stdin().lock()),
+        None => return Ok(given.to_owned()),
+    };
+    read.map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => {
+            Exit::Error("the body is not text (UTF-8)\nhelp: send bytes by HTTP to /proxy/LANE/…".into())
+        }
+        _ => Exit::Error(format!("cannot read the body from {given}: {error}")),
+    })
+}
+
+fn read_bounded(from: impl Read) -> io::Result<String> {
+    let mut text = Vec::new();
+    from.take(MAX_BODY + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > MAX_BODY {
+        return Err(io::Error::other(format!("it has more than {MAX_BODY} bytes")));
+    }
+    String::from_utf8(text).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_of_both_kinds_are_joined_and_escaped() {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(target("/a", &[]), ("/a".into(), None));
+        assert_eq!(target("/a?", &[]), ("/a".into(), None));
+        let joined = target("/a?b=1", &[pair("c d", "&"), pair("c d", "2")]);
+        assert_eq!(joined, ("/a".into(), Some("b=1&c%20d=%26&c%20d=2".into())));
+    }
+
+    #[test]
+    fn bodies_are_bounded_text() {
+        assert_eq!(read_bounded("ção".as_bytes()).unwrap(), "ção");
+        assert_eq!(read_bounded(&[0xff][..]).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert!(read_bounded(io::repeat(b'a')).is_err());
+    }
+
+    #[test]
+    fn pairs_need_their_sign() {
+        assert_eq!(header("X-Id: a:b").unwrap(), ("X-Id".into(), "a:b".into()));
+        assert_eq!(parameter("a=b=c").unwrap(), ("a".into(), "b=c".into()));
+        assert!(header("X-Id").is_err() && header(": x").is_err() && parameter("a").is_err());
+    }
+}
