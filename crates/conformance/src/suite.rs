@@ -310,6 +310,7 @@ macro_rules! suite {
             an_answer_needs_no_room_in_the_lane,
             a_job_that_is_due_later_gets_the_answer_of_then_without_a_call,
             a_call_that_timed_out_or_failed_ends_with_an_old_answer,
+            an_old_answer_is_given_when_the_whole_chain_has_failed,
             a_retry_is_not_needed_where_an_old_answer_is,
             a_request_that_is_refused_or_comes_too_often_gets_no_old_answer,
             an_answer_that_is_too_old_is_not_given_for_an_error,

@@ -1,7 +1,9 @@
 //! Answers that are given again.
 
 use eclusa_core::gate::CallResult;
-use eclusa_core::{CacheSpec, Enqueued, EventKind, Fallback, ServedBy, Settled, Spec, Status, Store};
+use eclusa_core::{
+    Advanced, CacheSpec, Enqueued, EventKind, Fallback, ServedBy, Settled, Spec, Status, Store,
+};
 
 use crate::harness::{Harness, Open, ends};
 use crate::rules::{
@@ -125,6 +127,19 @@ pub async fn a_call_that_timed_out_or_failed_ends_with_an_old_answer<S: Store>(o
         let totals = q.lane().await.totals;
         assert_eq!((totals.completed, totals.failed, totals.fallbacks), (1, 0, 1));
     }
+}
+
+pub async fn an_old_answer_is_given_when_the_whole_chain_has_failed<S: Store>(open: Open<S>) {
+    let q =
+        Harness::new(open, &chain(&[("ses", free()), ("smtp", free())], |lane| lane.cache = Some(cache())));
+    q.ask(wants("cpf:1", job(1)), "700").await;
+    q.pass(secs(61));
+    q.accept([wants("cpf:1", job(2))]).await;
+    let grant = q.next().await;
+    assert!(matches!(q.advance(&grant, CallResult::Failed).await, Advanced::To(_)));
+    assert_eq!(q.status(2).await, Status::Processing, "another may know");
+    assert_eq!(q.advance_from(grant.lease, "smtp", CallResult::TimedOut).await, Advanced::Exhausted);
+    assert_eq!(q.fails(&grant, CallResult::TimedOut).await.1, [(2, "timeout")]);
 }
 
 pub async fn a_retry_is_not_needed_where_an_old_answer_is<S: Store>(open: Open<S>) {
