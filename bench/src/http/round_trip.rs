@@ -53,10 +53,10 @@ pub(crate) fn measure(dir: &Path, ack: &str) -> Result<[Times; 2], Failed> {
             (client(&upstream.address)?, request("/score")),
         ];
         let mut times = [Vec::new(), Vec::new()];
-        for _ in 0..TRIPS / IN_A_ROW {
+        for turn in 0..TRIPS / IN_A_ROW {
             for (way, times) in ways.iter().zip(&mut times) {
-                for _ in 0..IN_A_ROW {
-                    times.push(trip(&way.0, &way.1).await?);
+                for number in 0..IN_A_ROW {
+                    times.push(trip(&way.0, &way.1, &format!("{turn}-{number}")).await?);
                 }
             }
         }
@@ -67,8 +67,8 @@ pub(crate) fn measure(dir: &Path, ack: &str) -> Result<[Times; 2], Failed> {
     Ok(times)
 }
 
-async fn trip(client: &HttpUpstream, request: &Request) -> Result<Duration, Failed> {
-    let context = CallContext { idempotency_key: "", traceparent: None, clock: &SystemClock };
+async fn trip(client: &HttpUpstream, request: &Request, key: &str) -> Result<Duration, Failed> {
+    let context = CallContext { idempotency_key: key, traceparent: None, clock: &SystemClock };
     let started = now();
     match client.call(request, &context).await.end {
         CallEnd::Answered(answer) if answer.status == 200 => Ok(now() - started),

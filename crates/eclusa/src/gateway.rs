@@ -7,7 +7,7 @@ use eclusa_core::{Clock, Ended, EnqueueAnswer, Enqueued, JobId, Name, NewJob, St
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use uuid::{Builder, Timestamp};
+use uuid::Builder;
 
 use crate::config::{Config, StoreUrl};
 use crate::execute::http::{HttpUpstream, TlsError};
@@ -101,19 +101,17 @@ impl Gateway {
 
     /// An id that nobody else has, and that sorts by time.
     pub fn new_job_id(&self) -> JobId {
+        let mut random = [0; 10];
+        fastrand::fill(&mut random);
         let now = self.clock.now().as_millis();
-        let timestamp = Timestamp::from_unix_time(now / 1_000, (now % 1_000) as u32 * 1_000_000, 0, 0);
-        let (seconds, nanos) = timestamp.to_unix();
-        let millis = seconds * 1_000 + u64::from(nanos) / 1_000_000;
-        let random: [u8; 10] = std::array::from_fn(|_| fastrand::u8(..));
-        JobId(Builder::from_unix_timestamp_millis(millis, &random).into_uuid().as_u128())
+        JobId(Builder::from_unix_timestamp_millis(now, &random).into_uuid().as_u128())
     }
 
     /// Hands jobs to the store and wakes the workers of their lanes, who need not wait until this answer is durable:
     /// their own is, before they act on it.
     pub async fn enqueue(&self, lane: &Name, jobs: Vec<NewJob>) -> Result<EnqueueAnswer, StoreError> {
         let enqueued = self.store.enqueue(jobs);
-        let ring = async { self.bells.ring(lane) };
+        let ring = async { self.bells.ring_arrival(lane) };
         let (answer, ()) = tokio::join!(biased; enqueued, ring);
         let answer = answer?;
         self.note(&answer.ended);

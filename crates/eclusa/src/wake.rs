@@ -10,13 +10,21 @@ use tokio::sync::Notify;
 
 use crate::config::Config;
 
-/// One bell for each lane, heard by its dispatch loop.
+/// Two bells for each lane, heard by its dispatch loop.
 #[derive(Debug)]
 pub struct Bells {
-    lanes: BTreeMap<Name, Notify>,
+    lanes: BTreeMap<Name, Bell>,
     /// The lanes whose jobs may go to an upstream.
     users: BTreeMap<Name, Vec<Name>>,
     sweep: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Bell {
+    /// A job came.
+    arrived: Notify,
+    /// Anything else that may let a job start.
+    changed: Notify,
 }
 
 impl Bells {
@@ -32,14 +40,21 @@ impl Bells {
                 }
             }
         }
-        let lanes = config.lanes.keys().map(|lane| (lane.clone(), Notify::new())).collect();
+        let lanes = config.lanes.keys().map(|lane| (lane.clone(), Bell::default())).collect();
         Self { lanes, users, sweep: Notify::new() }
     }
 
     /// Something may have become possible in `lane`.
     pub fn ring(&self, lane: &Name) {
         if let Some(bell) = self.lanes.get(lane) {
-            bell.notify_one();
+            bell.changed.notify_one();
+        }
+    }
+
+    /// A job came into `lane`.
+    pub fn ring_arrival(&self, lane: &Name) {
+        if let Some(bell) = self.lanes.get(lane) {
+            bell.arrived.notify_one();
         }
     }
 
@@ -50,15 +65,16 @@ impl Bells {
 
     /// Something may have become possible anywhere.
     pub fn ring_all(&self) {
-        self.lanes.values().for_each(Notify::notify_one);
+        self.lanes.values().for_each(|bell| bell.changed.notify_one());
         self.sweep.notify_one();
     }
 
-    /// Waits until `lane` rings.
-    pub async fn heard(&self, lane: &Name) {
-        match self.lanes.get(lane) {
-            Some(bell) => bell.notified().await,
-            None => std::future::pending().await,
+    /// Waits until `lane` rings. A lane that is `held_back` is not woken by a job that comes: it would be held back as well.
+    pub async fn heard(&self, lane: &Name, held_back: bool) {
+        let Some(bell) = self.lanes.get(lane) else { return std::future::pending().await };
+        tokio::select! {
+            () = bell.changed.notified() => {}
+            () = bell.arrived.notified(), if !held_back => {}
         }
     }
 

@@ -11,7 +11,10 @@ use super::until;
 use crate::gateway::Gateway;
 
 pub(super) async fn run(gateway: Arc<Gateway>, lane: Name) {
-    let concurrency = gateway.config.lanes.get(&lane).and_then(|rules| rules.concurrency);
+    let rules = gateway.config.lanes.get(&lane);
+    // What holds one job back holds back all that go the same way.
+    let one_chain = rules.is_some_and(|rules| rules.chains.is_none());
+    let concurrency = rules.and_then(|rules| rules.concurrency);
     let concurrency = concurrency.map_or(gateway.config.workers.concurrency, |own| own as usize);
     let own = Arc::new(Semaphore::new(concurrency));
     let lease = Span::from(gateway.config.workers.lease);
@@ -30,13 +33,14 @@ pub(super) async fn run(gateway: Arc<Gateway>, lane: Name) {
         gateway.note(&answer.ended);
         still.update(&gateway, &lane, &answer, asked_at);
         let (again_in, full) = (until(answer.next, answer.now), answer.grants.len() == permits.len());
+        let held_back = one_chain && answer.denied.is_some();
         start(&gateway, &lane, answer, asked_at, permits);
         if full {
             continue;
         }
         tokio::select! {
             () = gateway.stopping.cancelled() => return,
-            () = gateway.bells.heard(&lane) => {}
+            () = gateway.bells.heard(&lane, held_back) => {}
             () = tokio::time::sleep(again_in) => {}
         }
     }
