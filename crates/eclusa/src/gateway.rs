@@ -14,7 +14,7 @@ use crate::execute::http::{HttpUpstream, TlsError};
 use crate::store::{EmbeddedStore, OpenError};
 use crate::telemetry::{Metrics, log_end};
 use crate::wake::{Bells, Waiters};
-use crate::work::Leases;
+use crate::work::{Leases, shared_slots};
 
 /// One running Eclusa.
 pub struct Gateway {
@@ -32,7 +32,7 @@ pub struct Gateway {
     pub waiters: Waiters,
     /// What is counted.
     pub metrics: Metrics,
-    /// Jobs that this process may still take on.
+    /// Jobs that this process may still take on, besides those that each lane is sure of.
     pub slots: Arc<Semaphore>,
     /// Calls under way.
     pub running: TaskTracker,
@@ -82,8 +82,8 @@ impl Gateway {
         let upstreams = config.upstreams.iter().map(client).collect::<Result<_, _>>()?;
         Ok(Arc::new(Self {
             bells: Bells::new(&config),
-            metrics: Metrics::default(),
-            slots: Arc::new(Semaphore::new(config.workers.concurrency)),
+            metrics: Metrics::new(&config),
+            slots: Arc::new(Semaphore::new(shared_slots(&config))),
             config,
             store,
             clock,

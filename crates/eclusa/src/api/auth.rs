@@ -8,7 +8,6 @@ use axum::response::{IntoResponse, Response};
 use eclusa_core::{Level, Name};
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::request::Parts;
-use http::{HeaderMap, Method};
 use subtle::ConstantTimeEq;
 
 use super::problem::{Kind, Problem};
@@ -117,9 +116,10 @@ impl Keys {
         Self(gateway.config.keys.iter().cloned().map(Arc::new).collect())
     }
 
-    fn caller(&self, headers: &HeaderMap, method: &Method) -> Result<Caller, Problem> {
+    fn caller(&self, request: &Request) -> Result<Caller, Problem> {
+        let headers = request.headers();
         if self.0.is_empty() {
-            return same_site(headers, method).map(|()| Caller(None));
+            return same_site(request).map(|()| Caller(None));
         }
         let sent = headers.get(AUTHORIZATION).map(http::HeaderValue::as_bytes).unwrap_or_default();
         let token = match sent.split_at_checked(7) {
@@ -139,13 +139,15 @@ impl Keys {
     }
 }
 
-/// Without keys a web page that the user looks at could send requests in the user's name: those are refused.
-fn same_site(headers: &HeaderMap, method: &Method) -> Result<(), Problem> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+/// Without keys a web page that the user looks at could send requests in the user's name: those are refused. To look is
+/// harmless, for the page is not shown what comes; but whatever goes through a lane has its effect.
+fn same_site(request: &Request) -> Result<(), Problem> {
+    let text = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let only_looks = request.method().is_safe() && !request.uri().path().starts_with("/proxy/");
     let foreign_origin = text(ORIGIN.as_str())
         .is_some_and(|origin| origin.split_once("://").map(|(_, host)| host) != text(HOST.as_str()));
     let cross_site = text("sec-fetch-site").is_some_and(|site| site == "cross-site");
-    if !method.is_safe() && (foreign_origin || cross_site) {
+    if !only_looks && (foreign_origin || cross_site) {
         let detail =
             "The request comes from a page of another site; without keys only local programs may ask";
         return Err(Problem::new(Kind::Forbidden, detail));
@@ -155,7 +157,7 @@ fn same_site(headers: &HeaderMap, method: &Method) -> Result<(), Problem> {
 
 /// Finds out who asks, before anything else is looked at.
 pub(super) async fn authenticate(State(keys): State<Keys>, mut request: Request, next: Next) -> Response {
-    match keys.caller(request.headers(), request.method()) {
+    match keys.caller(&request) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await

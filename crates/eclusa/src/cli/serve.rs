@@ -7,7 +7,7 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Exit;
 use crate::config::Config;
@@ -45,19 +45,21 @@ where
 }
 
 async fn told_to_stop() {
-    next_signal().await;
-    tokio::spawn(async {
-        next_signal().await;
+    let (Ok(interrupt), Ok(terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    // One pair for both signals: between the end of one pair and the beginning of the next a signal would be lost.
+    let mut signals = (interrupt, terminate);
+    next(&mut signals).await;
+    tokio::spawn(async move {
+        next(&mut signals).await;
         // Nothing that was acknowledged is lost: it is in the journal.
         std::process::exit(130);
     });
 }
 
-async fn next_signal() {
-    let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-    let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
-        return std::future::pending().await;
-    };
+async fn next((interrupt, terminate): &mut (Signal, Signal)) {
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eclusa_core::gate::{CallResult, Reason};
-use eclusa_core::{End, Ended, Fallback, Name, ServedBy, Time};
+use eclusa_core::{DropReason, End, Ended, Fallback, Level, Name, ServedBy, Time};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -12,6 +12,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::snapshot::Snapshot;
+use crate::config::Config;
 use crate::execute::http::Judgement;
 
 /// Bounds of all histograms, in seconds.
@@ -96,6 +97,42 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// Nothing counted yet, for all that is known beforehand: who watches a rate needs the zero it begins at.
+    pub fn new(config: &Config) -> Self {
+        let metrics = Self::default();
+        for (lane, rules) in config.lanes.iter().map(|(lane, rules)| (lane.to_string(), rules)) {
+            for status in ["processed", "failed", "dropped", "fallback", "cancelled"] {
+                let _ = metrics.jobs.get_or_create(&JobEnd { lane: lane.clone(), status: status.into() });
+            }
+            for why in [Fallback::CircuitOpen, Fallback::Timeout, Fallback::Error] {
+                let label = FallbackOf { lane: lane.clone(), motivo: why.as_str().into() };
+                let _ = metrics.fallbacks.get_or_create(&label);
+            }
+            for reason in [DropReason::TtlExpired, DropReason::Preempted, DropReason::QueueFull] {
+                for level in Level::ALL {
+                    let (reason, priority) = (reason.as_str().into(), level.as_str().into());
+                    let _ = metrics.drops.get_or_create(&Drop { lane: lane.clone(), reason, priority });
+                }
+            }
+            for attempt in 2..=rules.retry.attempts().min(MAX_ATTEMPT_LABEL) {
+                let _ = metrics
+                    .retries
+                    .get_or_create(&Attempt { lane: lane.clone(), attempt: attempt.to_string() });
+            }
+            let _ = metrics.cache_hits.get_or_create(&OfLane { lane: lane.clone() });
+            let _ = metrics.letters.get_or_create(&OfLane { lane });
+        }
+        for upstream in config.upstreams.keys().map(ToString::to_string) {
+            for code in ["timeout", "connect_failed", "connection_broken"] {
+                let _ =
+                    metrics.errors.get_or_create(&ErrorOf { upstream: upstream.clone(), code: code.into() });
+            }
+            let _ = metrics.timeouts.get_or_create(&OfUpstream { upstream: upstream.clone() });
+            let _ = metrics.penalties.get_or_create(&OfUpstream { upstream });
+        }
+        metrics
+    }
+
     /// All metrics as text, those that are read off the store at this moment included.
     pub fn encode(&self, snapshot: Snapshot) -> Result<String, std::fmt::Error> {
         let mut registry = Registry::default();

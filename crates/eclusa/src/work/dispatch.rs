@@ -2,39 +2,40 @@
 
 use std::sync::Arc;
 
-use eclusa_core::{Denied, Dispatch, Dispatched, MAX_BATCH, Name, Span, Store};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use eclusa_core::{Denied, Dispatch, Dispatched, Name, Span, Store};
 use tokio::time::Instant;
 
 use super::run::Run;
+use super::slots::{Room, Slots};
 use super::until;
 use crate::gateway::Gateway;
 
-pub(super) async fn run(gateway: Arc<Gateway>, lane: Name) {
+pub(super) async fn run(gateway: Arc<Gateway>, lane: Name, sure: usize) {
     let rules = gateway.config.lanes.get(&lane);
     // What holds one job back holds back all that go the same way.
     let one_chain = rules.is_some_and(|rules| rules.chains.is_none());
     let concurrency = rules.and_then(|rules| rules.concurrency);
     let concurrency = concurrency.map_or(gateway.config.workers.concurrency, |own| own as usize);
-    let own = Arc::new(Semaphore::new(concurrency));
+    let slots = Slots::new(concurrency, sure, gateway.slots.clone());
     let lease = Span::from(gateway.config.workers.lease);
     let mut still = Still::default();
     loop {
-        let permits = tokio::select! {
+        let rooms = tokio::select! {
             () = gateway.stopping.cancelled() => return,
-            permits = permits(&gateway.slots, &own) => permits,
+            rooms = slots.take() => rooms,
         };
         let asked_at = Instant::now();
-        let ask = Dispatch { lane: lane.clone(), max: permits.len(), lease, nonce: gateway.nonce };
+        let max = rooms.iter().map(Room::len).sum();
+        let ask = Dispatch { lane: lane.clone(), max, lease, nonce: gateway.nonce };
         let answer = match gateway.store.dispatch(ask).await {
             Ok(answer) => answer,
             Err(error) => return gateway.give_up(&error),
         };
         gateway.note(&answer.ended);
         still.update(&gateway, &lane, &answer, asked_at);
-        let (again_in, full) = (until(answer.next, answer.now), answer.grants.len() == permits.len());
+        let (again_in, full) = (until(answer.next, answer.now), answer.grants.len() == max);
         let held_back = one_chain && answer.denied.is_some();
-        start(&gateway, &lane, answer, asked_at, permits);
+        start(&gateway, &lane, answer, asked_at, rooms);
         if full {
             continue;
         }
@@ -67,37 +68,17 @@ impl Still {
     }
 }
 
-/// Starts what was granted; permits that are left over go back.
-fn start(gateway: &Arc<Gateway>, lane: &Name, answer: Dispatched, asked_at: Instant, permits: Vec<Permit>) {
+/// Starts what was granted; slots that are left over go back.
+fn start(gateway: &Arc<Gateway>, lane: &Name, answer: Dispatched, asked_at: Instant, mut rooms: Vec<Room>) {
     let asked = (asked_at, answer.now);
-    for (grant, permit) in answer.grants.into_iter().zip(permits) {
+    for grant in answer.grants {
         let (gateway, lane) = (gateway.clone(), lane.clone());
+        let slot = rooms.iter_mut().find_map(Room::split_one);
         gateway.running.clone().spawn(async move {
             if let Some(rules) = gateway.config.lanes.get(&lane) {
                 Run { gateway: &gateway, lane: &lane, rules, grant, asked }.to_its_end().await;
             }
-            drop(permit);
+            drop(slot);
         });
     }
-}
-
-/// A slot of the process and one of the lane.
-type Permit = (OwnedSemaphorePermit, OwnedSemaphorePermit);
-
-/// Waits for a slot of the lane and of the process, then takes as many more as are free.
-async fn permits(process: &Arc<Semaphore>, own: &Arc<Semaphore>) -> Vec<Permit> {
-    let mut permits = Vec::new();
-    // Own slots first: who holds one of the process's while waiting for its own keeps other lanes from it.
-    if let Ok(first) = own.clone().acquire_owned().await
-        && let Ok(second) = process.clone().acquire_owned().await
-    {
-        permits.push((second, first));
-    }
-    while permits.len() < MAX_BATCH
-        && let Ok(first) = own.clone().try_acquire_owned()
-        && let Ok(second) = process.clone().try_acquire_owned()
-    {
-        permits.push((second, first));
-    }
-    permits
 }

@@ -3,6 +3,7 @@
 mod dispatch;
 mod heartbeat;
 mod run;
+mod slots;
 mod sweep;
 
 pub(crate) use heartbeat::{Hold, Leases};
@@ -10,10 +11,10 @@ pub(crate) use heartbeat::{Hold, Leases};
 use std::sync::Arc;
 use std::time::Duration;
 
-use eclusa_core::Time;
+use eclusa_core::{Name, Time};
 use tokio::task::JoinSet;
 
-use crate::config::Mode;
+use crate::config::{Config, Mode};
 use crate::gateway::Gateway;
 
 /// However quiet it is, every loop looks again after this long: the safety net under all wake-ups.
@@ -22,14 +23,28 @@ const POLL: Duration = Duration::from_secs(1);
 /// Starts all loops; they end when the gateway is stopping.
 pub(crate) fn start(gateway: &Arc<Gateway>) -> JoinSet<()> {
     let mut loops = JoinSet::new();
-    for (lane, rules) in &gateway.config.lanes {
-        if rules.mode == Mode::Queue {
-            loops.spawn(dispatch::run(gateway.clone(), lane.clone()));
-        }
+    let sure = sure_slots(&gateway.config);
+    for lane in queues(&gateway.config) {
+        loops.spawn(dispatch::run(gateway.clone(), lane.clone(), sure));
     }
     loops.spawn(heartbeat::run(gateway.clone()));
     loops.spawn(sweep::run(gateway.clone()));
     loops
+}
+
+fn queues(config: &Config) -> impl Iterator<Item = &Name> {
+    config.lanes.iter().filter(|(_, rules)| rules.mode == Mode::Queue).map(|(lane, _)| lane)
+}
+
+/// Slots of the process that each lane has for itself, so that one whose upstream hangs cannot stop the others. Where
+/// there are fewer slots than lanes, all are for whoever comes first.
+fn sure_slots(config: &Config) -> usize {
+    usize::from(config.workers.concurrency >= queues(config).count())
+}
+
+/// Slots of the process for jobs of any lane.
+pub(crate) fn shared_slots(config: &Config) -> usize {
+    config.workers.concurrency - sure_slots(config) * queues(config).count()
 }
 
 /// How long to wait when the store says at `now` that something happens at `next`.

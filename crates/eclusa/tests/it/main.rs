@@ -9,9 +9,12 @@ mod cli_files;
 mod cli_refusals;
 mod conformance;
 mod crash;
+mod direct_lane;
+mod guarantees;
 mod http_streams;
 mod http_tls;
 mod http_upstream;
-#[allow(dead_code, reason = "not every helper has a user yet")]
 mod program;
 mod restarting;
+mod score_proxy;
+mod wrong_input;

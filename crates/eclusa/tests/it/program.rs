@@ -12,12 +12,16 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::watch;
 
 /// How long anything may take that is to happen at all, on any machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+/// What the log says when a job has ended, after it was counted.
+const ENDINGS: [&str; 5] =
+    ["Job completed", "Job answered from the cache", "Job failed for good", "Job dropped", "Job cancelled"];
 
 /// A running `eclusa serve`.
 pub(crate) struct Program {
@@ -79,24 +83,19 @@ impl Program {
 
     /// The same in a directory that was used before.
     pub(crate) async fn start_in(dir: Arc<TempDir>, config: &str, env: &[(&str, &str)]) -> Self {
-        let mut text = config.to_owned();
-        if !text.contains("[server]") {
-            text.push_str("\n[server]\nlisten = \"127.0.0.1:0\"\n");
-        }
-        if !text.contains("[store]") {
-            text.push_str("\n[store]\nurl = \"embedded:./data\"\n");
-        }
-        text.push_str("\n[log]\nformat = \"json\"\n");
-        let path = dir.path().join("eclusa.toml");
-        std::fs::write(&path, text).unwrap();
-        let mut command = eclusa();
-        command.args(["serve", "--config"]).arg(&path).envs(env.iter().copied()).current_dir(dir.path());
-        let mut child = command.spawn().unwrap();
+        let mut child = serve(&dir, config, env).spawn().unwrap();
         let log = Log::of(child.stderr.take().unwrap());
         let listening = log.wait_for("Listening", &[]).await;
         let address = listening["address"].as_str().unwrap().to_owned();
         let client = Client::builder(TokioExecutor::new()).build_http();
         Self { child, address, log, client, dir }
+    }
+
+    /// Starts what must not start; says how it ended and what it told.
+    pub(crate) async fn refused(dir: &TempDir, config: &str, env: &[(&str, &str)]) -> (Option<i32>, String) {
+        let output = serve(dir, config, env).output();
+        let output = tokio::time::timeout(PATIENCE, output).await.unwrap().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
     }
 
     /// Starts an example of the repository.
@@ -111,7 +110,13 @@ impl Program {
     }
 
     /// A request with these headers; the path goes out as it is written.
-    pub(crate) async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
         let mut request = http::Request::builder().method(method).uri(format!("{}{path}", self.url()));
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -121,6 +126,22 @@ impl Program {
         let (head, body) = answer.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         Answer { status: head.status.as_u16(), headers: head.headers, body }
+    }
+
+    /// Sends these very bytes on a connection of their own and returns all that comes until it is closed.
+    pub(crate) async fn raw(&self, request: &[u8]) -> String {
+        let mut stream = TcpStream::connect(&self.address).await.unwrap();
+        // A server that has seen enough may close before everything is sent.
+        let _ = stream.write_all(request).await;
+        let mut answer = Vec::new();
+        let read = async {
+            let mut part = [0; 4096];
+            while let Ok(size @ 1..) = stream.read(&mut part).await {
+                answer.extend_from_slice(&part[..size]);
+            }
+        };
+        tokio::time::timeout(PATIENCE, read).await.unwrap();
+        String::from_utf8_lossy(&answer).into_owned()
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
@@ -145,13 +166,47 @@ impl Program {
         answer.json()
     }
 
+    /// The same once it is also counted and logged, by this process.
+    pub(crate) async fn finished(&self, job: &str) -> Value {
+        let ended = self.ended(job).await;
+        let about =
+            |line: &Value| line["jobId"] == job && ENDINGS.iter().any(|ending| line["message"] == *ending);
+        self.log.wait_until(&format!("the end of {job}"), about).await;
+        ended
+    }
+
+    /// Builds up a queue: nothing starts until [`Program::resume`].
+    pub(crate) async fn pause(&self, lane: &str) {
+        let answer = self.post(&format!("/v1/lanes/{lane}/pause"), &Value::Null).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+
+    pub(crate) async fn resume(&self, lane: &str) {
+        let answer = self.post(&format!("/v1/lanes/{lane}/resume"), &Value::Null).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+
+    /// Why a job waits, by the word for it.
+    pub(crate) async fn why(&self, job: &str) -> String {
+        let why = self.get(&format!("/v1/jobs/{job}/why")).await.json();
+        why["reason"].as_str().unwrap_or("").to_owned()
+    }
+
+    /// What a gate of an upstream counts.
+    pub(crate) async fn gate(&self, upstream: &str, reason: &str) -> Value {
+        let upstream = self.get(&format!("/v1/upstreams/{upstream}")).await.json();
+        let gates = upstream["gates"].as_array().unwrap().clone();
+        gates.into_iter().find(|gate| gate["reason"] == reason).unwrap_or(Value::Null)
+    }
+
     /// The value of a metric with exactly these labels, in the order in which they are written; 0 if it is not there.
-    pub(crate) async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+    pub(crate) async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let text = self.get("/metrics").await.text().to_owned();
         let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
-        let start = if labels.is_empty() { format!("{name} ") } else { format!("{name}{{{}}} ", labels.join(",")) };
+        let start =
+            if labels.is_empty() { format!("{name} ") } else { format!("{name}{{{}}} ", labels.join(",")) };
         let line = text.lines().find_map(|line| line.strip_prefix(&start));
-        line.map_or(0.0, |value| value.trim().parse().unwrap())
+        line.map_or(0, |value| value.trim().parse().unwrap())
     }
 
     /// Waits for a line of the log with this message and these fields.
@@ -165,8 +220,13 @@ impl Program {
     }
 
     /// Asks it to stop and waits for its end.
-    pub(crate) async fn stop(mut self) -> (ExitStatus, Arc<TempDir>) {
+    pub(crate) async fn stop(self) -> (ExitStatus, Arc<TempDir>) {
         self.signal("TERM");
+        self.over().await
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn over(mut self) -> (ExitStatus, Arc<TempDir>) {
         let status = tokio::time::timeout(PATIENCE, self.child.wait()).await.unwrap().unwrap();
         (status, self.dir)
     }
@@ -201,24 +261,65 @@ impl Log {
     }
 
     async fn wait_for(&self, message: &str, fields: &[(&str, &str)]) -> Value {
-        let fits = |line: &&Value| {
-            let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+        let fits = |line: &Value| {
             line["message"].as_str().is_some_and(|said| said.starts_with(message))
                 && fields.iter().all(|(name, value)| text(&line[*name]) == *value)
         };
+        self.wait_until(&format!("{message:?} {fields:?}"), fits).await
+    }
+
+    async fn wait_until(&self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
+        let find = || self.lines.lock().unwrap().iter().find(|line| fits(line)).cloned();
         let mut count = self.count.clone();
         let found = async {
             loop {
                 count.mark_unchanged();
-                if let Some(line) = self.lines.lock().unwrap().iter().find(fits).cloned() {
+                if let Some(line) = find() {
                     return Some(line);
                 }
                 if count.changed().await.is_err() {
-                    return self.lines.lock().unwrap().iter().find(fits).cloned();
+                    return find();
                 }
             }
         };
         let found = tokio::time::timeout(PATIENCE, found).await.ok().flatten();
-        found.unwrap_or_else(|| panic!("no line {message:?} {fields:?} in {:#?}", self.lines.lock().unwrap()))
+        found.unwrap_or_else(|| panic!("no line {what} in {:#?}", self.lines.lock().unwrap()))
     }
+}
+
+/// A command that serves `config`, with a free port, a store below `dir` and a talkative log unless it says otherwise.
+fn serve(dir: &TempDir, config: &str, env: &[(&str, &str)]) -> Command {
+    let mut text = config.to_owned();
+    for (section, lines) in [
+        ("[server]", "listen = \"127.0.0.1:0\""),
+        ("[store]", "url = \"embedded:./data\""),
+        ("[log]", "format = \"json\"\nlevel = \"info,eclusa=debug\""),
+    ] {
+        if !text.contains(section) {
+            text = format!("{text}\n{section}\n{lines}\n");
+        }
+    }
+    let path = dir.path().join("eclusa.toml");
+    std::fs::write(&path, text).unwrap();
+    let mut command = eclusa();
+    command.args(["serve", "--config"]).arg(&path).envs(env.iter().copied()).current_dir(dir.path());
+    command
+}
+
+/// The moments at which a job started, in milliseconds, as the store told them.
+pub(crate) fn starts(job: &Value) -> Vec<i64> {
+    let events = job["timeline"].as_array().unwrap().iter();
+    events.filter(|event| event["event"] == "started").map(|event| millis(&event["at"])).collect()
+}
+
+/// The moment at which a job ended, in milliseconds, as the store told it.
+pub(crate) fn end(job: &Value) -> i64 {
+    millis(&job["timeline"].as_array().unwrap().last().unwrap()["at"])
+}
+
+/// A moment of the API in milliseconds.
+pub(crate) fn millis(moment: &Value) -> i64 {
+    let text = moment.as_str().unwrap_or_else(|| panic!("not a moment: {moment}"));
+    text.parse::<jiff::Timestamp>().unwrap().as_millisecond()
 }

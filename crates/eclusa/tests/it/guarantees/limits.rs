@@ -1,0 +1,103 @@
+//! A limit is never exceeded: not in any stretch of time, and not by a restart.
+
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
+
+use super::super::program::{Program, starts};
+use super::{again, config, enqueue};
+
+/// What the way to the upstream may add to or take from the time between two calls.
+const ON_THE_WAY_MS: i64 = 1_000;
+
+/// `rpm = 5`: in any sixty seconds the upstream counts five calls, also when the process is killed in between.
+#[tokio::test]
+async fn no_minute_holds_more_calls_than_allowed_even_across_a_kill() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = Program::start(&config(&upstream, "", "rpm = 5"), &[]).await;
+    let ids = enqueue(&program, 3).await;
+    for id in &ids {
+        program.ended(id).await;
+    }
+    let program = again(program.kill().await).await;
+    let mut ids = ids;
+    ids.extend(enqueue(&program, 5).await);
+    upstream.wait_for(5).await;
+    assert_eq!(program.why(&ids[5]).await, "window");
+    let mut times = Vec::new();
+    for id in &ids {
+        // As long as one request may wait is as long as the window is.
+        program.ended(id).await;
+        times.extend(starts(&program.ended(id).await));
+    }
+    assert_eq!((times.len(), upstream.requests().len()), (8, 8));
+    times.sort_unstable();
+    let seen: Vec<i64> =
+        upstream.requests().iter().map(|seen| i64::try_from(seen.at.as_millis()).unwrap()).collect();
+    for (times, least) in [(&times, 60_000), (&seen, 60_000 - ON_THE_WAY_MS)] {
+        for six in times.windows(6) {
+            assert!(six[5] - six[0] >= least, "{times:?}");
+        }
+    }
+}
+
+/// `max_concurrent = 3`: the upstream never has more than three calls that it has not answered.
+#[tokio::test]
+async fn no_more_calls_than_allowed_are_under_way() {
+    const JOBS: usize = 10;
+    const AT_ONCE: usize = 3;
+    let gates: Vec<Gate> = (0..JOBS).map(|_| Gate::default()).collect();
+    let answers = gates.iter().map(|gate| Answer::status(200).after(gate)).collect::<Vec<_>>();
+    let upstream = FakeUpstream::start(Behaviour::script(answers)).await.unwrap();
+    let program = Program::start(&config(&upstream, "", "max_concurrent = 3"), &[]).await;
+    program.pause("work").await;
+    let ids = enqueue(&program, JOBS).await;
+    program.resume("work").await;
+    for (answered, gate) in gates.iter().enumerate() {
+        let come = JOBS.min(answered + AT_ONCE);
+        upstream.wait_for(come as u64).await;
+        if come < JOBS {
+            assert_eq!(program.why(&ids[come]).await, "concurrency");
+        }
+        let in_flight = program.get("/v1/upstreams/up").await.json()["inFlight"].as_u64().unwrap();
+        assert!(in_flight <= AT_ONCE as u64, "{in_flight} at once");
+        assert_eq!(upstream.requests().len(), come, "{answered} were answered");
+        gate.open();
+    }
+    for id in &ids {
+        assert_eq!(program.ended(id).await["status"], "completed");
+    }
+}
+
+/// `rate = "5/s", burst = 2`: after the burst one call per token.
+#[tokio::test]
+async fn a_bucket_lets_through_its_burst_and_then_one_call_per_token() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = Program::start(&config(&upstream, "", "rate = \"5/s\"\nburst = 2"), &[]).await;
+    program.pause("work").await;
+    let ids = enqueue(&program, 6).await;
+    program.resume("work").await;
+    let mut times = Vec::new();
+    for id in &ids {
+        times.extend(starts(&program.ended(id).await));
+    }
+    times.sort_unstable();
+    // Call n has waited for n-1 tokens, of which two were there.
+    for (tokens, at) in (0..).zip(times.iter().skip(1)) {
+        assert!(at - times[0] >= 200 * tokens, "{times:?}");
+    }
+}
+
+/// A lane has limits of its own, over all its upstreams.
+#[tokio::test]
+async fn a_lane_can_be_limited_itself() {
+    let gate = Gate::default();
+    let upstream = FakeUpstream::start(Answer::status(200).after(&gate)).await.unwrap();
+    let program = Program::start(&config(&upstream, "concurrency = 2", ""), &[]).await;
+    program.pause("work").await;
+    let ids = enqueue(&program, 3).await;
+    program.resume("work").await;
+    upstream.wait_for(2).await;
+    assert_eq!(program.why(&ids[2]).await, "concurrency");
+    assert_eq!(program.get("/v1/lanes/work").await.json()["processing"], 2);
+    gate.open();
+    assert_eq!(program.ended(&ids[2]).await["status"], "completed");
+}

@@ -1,0 +1,56 @@
+//! What Eclusa promises, seen from outside: one real process, killed and stopped in every way.
+
+mod crash;
+mod ending;
+mod limits;
+mod order;
+mod others;
+mod secrets;
+mod stopping;
+
+use std::sync::Arc;
+
+use eclusa::fake::FakeUpstream;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::program::Program;
+
+/// One lane `work` before the upstream `up`, with what the tests want of both.
+fn config(upstream: &FakeUpstream, of_lane: &str, of_upstream: &str) -> String {
+    format!(
+        "[workers]\nlease = \"1s\"\n[lanes.work]\nchain = [\"up\"]\n{of_lane}\n\
+         [upstreams.up]\nurl = \"{}\"\n{of_upstream}\n",
+        upstream.url()
+    )
+}
+
+/// A job whose request tells it from all others.
+fn job(number: usize) -> Value {
+    json!({ "request": { "path": format!("/{number}") } })
+}
+
+/// Puts so many jobs into the lane; their ids.
+async fn enqueue(program: &Program, count: usize) -> Vec<String> {
+    let mut ids = Vec::new();
+    for number in 0..count {
+        ids.push(program.enqueue("work", &job(number)).await);
+    }
+    ids
+}
+
+/// The same program again, in the same directory.
+async fn again(dir: Arc<TempDir>) -> Program {
+    let config = std::fs::read_to_string(dir.path().join("eclusa.toml")).unwrap();
+    Program::start_in(dir, &config, &[]).await
+}
+
+/// The paths the upstream saw, in order.
+fn paths(upstream: &FakeUpstream) -> Vec<String> {
+    upstream.requests().into_iter().map(|seen| seen.path).collect()
+}
+
+/// The lane's totals.
+async fn totals(program: &Program) -> Value {
+    program.get("/v1/lanes/work").await.json()["totals"].clone()
+}

@@ -1,0 +1,101 @@
+//! A process that is told to stop finishes or lets go what it runs, and loses nothing.
+
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
+use serde_json::Value;
+
+use super::super::program::Program;
+use super::{again, config, enqueue};
+
+fn events(job: &Value) -> Vec<&str> {
+    job["timeline"].as_array().unwrap().iter().map(|event| event["event"].as_str().unwrap()).collect()
+}
+
+/// SIGTERM: what runs is finished, what waits is kept for the next process, nothing new is taken in.
+#[tokio::test]
+async fn a_running_job_is_finished_and_waiting_ones_are_kept() {
+    let gate = Gate::default();
+    let upstream = FakeUpstream::start(Behaviour::script([Answer::status(201).after(&gate)])).await.unwrap();
+    let program = Program::start(&config(&upstream, "", "max_concurrent = 1"), &[]).await;
+    let ids = enqueue(&program, 3).await;
+    upstream.wait_for(1).await;
+    program.signal("TERM");
+    program.logged("Stopping", &[]).await;
+    gate.open();
+    let (status, dir) = program.over().await;
+    assert_eq!(status.code(), Some(0));
+    assert_eq!(upstream.requests().len(), 1);
+
+    let program = again(dir).await;
+    let first = program.ended(&ids[0]).await;
+    assert_eq!(events(&first), ["accepted", "started", "completed"]);
+    assert_eq!(first["result"]["status"], 201);
+    for id in &ids[1..] {
+        assert_eq!(events(&program.ended(id).await), ["accepted", "started", "completed"]);
+    }
+    assert_eq!(super::paths(&upstream), ["/0", "/1", "/2"]);
+}
+
+/// SIGTERM with a call that does not end: after `shutdown_grace` the job is let go, and runs again later.
+#[tokio::test]
+async fn a_job_that_does_not_end_is_let_go_and_runs_again() {
+    let upstream = FakeUpstream::start(Behaviour::script([Answer::hang()])).await.unwrap();
+    let server = "[server]\nlisten = \"127.0.0.1:0\"\nshutdown_grace = \"200ms\"\n";
+    let program = Program::start(&format!("{server}{}", config(&upstream, "", "")), &[]).await;
+    let id = enqueue(&program, 1).await.remove(0);
+    upstream.wait_for(1).await;
+    program.signal("TERM");
+    program.logged("Letting go", &[]).await;
+    let (status, dir) = program.over().await;
+    assert_eq!(status.code(), Some(0));
+
+    let program = again(dir).await;
+    let job = program.finished(&id).await;
+    assert_eq!(events(&job), ["accepted", "started", "released", "started", "completed"]);
+    assert_eq!(upstream.requests().len(), 2);
+}
+
+/// A second signal ends it at once; what it ran is taken up by the next process.
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once_and_loses_nothing() {
+    let upstream = FakeUpstream::start(Behaviour::script([Answer::hang()])).await.unwrap();
+    let program = Program::start(&config(&upstream, "", "max_concurrent = 1"), &[]).await;
+    let ids = enqueue(&program, 2).await;
+    upstream.wait_for(1).await;
+    program.signal("INT");
+    program.logged("Stopping", &[]).await;
+    program.signal("INT");
+    let (status, dir) = program.over().await;
+    assert_eq!(status.code(), Some(130));
+
+    let program = again(dir).await;
+    let job = program.finished(&ids[0]).await;
+    assert_eq!(events(&job), ["accepted", "started", "taken_up", "started", "completed"]);
+    assert_eq!(program.finished(&ids[1]).await["status"], "completed");
+    assert_eq!(super::paths(&upstream), ["/0", "/0", "/1"]);
+}
+
+/// Who waits for a job that will not start any more is told so at once, and where to look later.
+#[tokio::test]
+async fn those_who_wait_are_answered_when_it_stops() {
+    let gate = Gate::default();
+    let upstream = FakeUpstream::start(Answer::status(200).body("done").after(&gate)).await.unwrap();
+    let program = Program::start(&config(&upstream, "", "max_concurrent = 1"), &[]).await;
+    let runs = program.send("GET", "/proxy/work/runs", &[("prefer", "wait=60")], "");
+    let (runs, (waits, ())) = tokio::join!(runs, async {
+        upstream.wait_for(1).await;
+        let waits =
+            program.send("GET", "/proxy/work/waits", &[("prefer", "wait=60"), ("idempotency-key", "w")], "");
+        let stop = async {
+            // The job is there as soon as its key is known.
+            while program.get("/v1/lanes/work").await.json()["queued"]["normal"] != 1 {}
+            program.signal("TERM");
+            program.logged("Stopping", &[]).await;
+        };
+        let waits = tokio::join!(waits, stop);
+        gate.open();
+        waits
+    });
+    assert_eq!((runs.status, runs.text()), (200, "done"));
+    assert_eq!((waits.status, &waits.json()["status"]), (202, &Value::from("queued")));
+    assert_eq!(program.over().await.0.code(), Some(0));
+}

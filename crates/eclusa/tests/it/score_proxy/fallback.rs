@@ -1,0 +1,109 @@
+//! "Em caso de falha no upstream (timeout, breaker aberto, erro 5xx), o cache também pode ser usado como fallback."
+
+use eclusa::fake::{Answer, Behaviour};
+use serde_json::json;
+
+use super::super::program;
+use super::{CPF, Proxy, cpf, score};
+
+/// A proxy that holds an answer that is no longer fresh; what the bureau does next is `then`.
+async fn with_an_old_answer(then: impl IntoIterator<Item = Answer>) -> Proxy {
+    let answers = [score("731"), score("0")].into_iter().chain(then);
+    let env = [
+        ("CACHE_TTL_SEC", "1"),
+        ("REQUEST_TIMEOUT_MS", "300"),
+        ("BREAKER_FAILURE_THRESHOLD", "2"),
+        ("BREAKER_OPEN_WINDOW_MS", "600000"),
+    ];
+    let proxy = Proxy::start(Behaviour::script(answers), &env).await;
+    assert_eq!(proxy.ask_and_wait(CPF).await.json(), json!({ "score": 731 }));
+    proxy.pass(1_000).await;
+    proxy
+}
+
+/// It was answered with the old answer, for this reason, and counted once.
+async fn fell_back(proxy: &Proxy, answer: &program::Answer, motivo: &str) {
+    assert_eq!((answer.status, answer.json()), (200, json!({ "score": 731 })), "{answer:?}");
+    assert_eq!(proxy.jobs_total("fallback").await, 1);
+    let fallbacks = |motivo| [("lane", "score"), ("motivo", motivo)];
+    assert_eq!(proxy.program.metric("proxy_fallbacks_total", &fallbacks(motivo)).await, 1);
+    for other in ["breaker_aberto", "timeout", "erro_5xx"].into_iter().filter(|other| *other != motivo) {
+        assert_eq!(proxy.program.metric("proxy_fallbacks_total", &fallbacks(other)).await, 0);
+    }
+    // Two were processed to get here, and this one did not fail.
+    assert_eq!((proxy.jobs_total("processed").await, proxy.jobs_total("failed").await), (2, 0));
+}
+
+#[tokio::test]
+async fn an_old_answer_serves_when_the_bureau_does_not_answer_in_time() {
+    let proxy = with_an_old_answer([Answer::hang()]).await;
+    let answer = proxy.ask_and_wait(CPF).await;
+    proxy.program.finished(answer.header("eclusa-job-id")).await;
+    assert_eq!(answer.header("cache-status"), "eclusa; fwd=stale; detail=timeout");
+    fell_back(&proxy, &answer, "timeout").await;
+    assert_eq!(proxy.of_bureau("proxy_timeouts_total").await, 1);
+}
+
+#[tokio::test]
+async fn an_old_answer_serves_when_the_bureau_fails() {
+    let proxy = with_an_old_answer([Answer::status(503)]).await;
+    let answer = proxy.ask_and_wait(CPF).await;
+    proxy.program.finished(answer.header("eclusa-job-id")).await;
+    assert_eq!(answer.header("cache-status"), "eclusa; fwd=stale; detail=erro_5xx");
+    fell_back(&proxy, &answer, "erro_5xx").await;
+}
+
+/// With the breaker open no call is made: the old answer comes at once, without a job.
+#[tokio::test]
+async fn an_old_answer_serves_at_once_while_the_breaker_is_open() {
+    let proxy = with_an_old_answer([]).await;
+    for _ in 0..2 {
+        proxy.program.post("/v1/breakers/bureau/failure", &json!(null)).await;
+    }
+    let answer = proxy.ask(CPF, &[]).await;
+    let status = answer.header("cache-status");
+    assert!(
+        status.starts_with("eclusa; hit; ttl=-") && status.ends_with("; detail=breaker_aberto"),
+        "{status}"
+    );
+    fell_back(&proxy, &answer, "breaker_aberto").await;
+    assert_eq!(proxy.bureau.requests().len(), 2);
+}
+
+/// The same for a job that was waiting already.
+#[tokio::test]
+async fn an_old_answer_serves_a_job_that_waits_when_the_breaker_opens() {
+    let proxy = with_an_old_answer([]).await;
+    proxy.program.pause("score").await;
+    let waiting = proxy.take_in(CPF, &[("idempotency-key", "once")]).await;
+    for _ in 0..2 {
+        proxy.program.post("/v1/breakers/bureau/failure", &json!(null)).await;
+    }
+    proxy.program.resume("score").await;
+    let job = proxy.program.finished(&waiting).await;
+    assert_eq!((&job["status"], &job["reason"]), (&json!("completed"), &json!("breaker_aberto")));
+    let answer = proxy.ask(CPF, &[("idempotency-key", "once"), ("prefer", "wait=60")]).await;
+    assert_eq!(answer.header("cache-status"), "eclusa; fwd=stale; detail=breaker_aberto");
+    fell_back(&proxy, &answer, "breaker_aberto").await;
+    assert_eq!(proxy.bureau.requests().len(), 2);
+}
+
+/// A 4xx says that the request is wrong, not that the bureau is ill: an old answer would hide that.
+#[tokio::test]
+async fn no_old_answer_serves_when_the_bureau_refuses_the_request() {
+    let proxy = with_an_old_answer([Answer::status(404).body("unknown")]).await;
+    let answer = proxy.ask_and_wait(CPF).await;
+    assert_eq!((answer.status, answer.text()), (404, "unknown"));
+    proxy.program.finished(answer.header("eclusa-job-id")).await;
+    assert_eq!((proxy.jobs_total("fallback").await, proxy.jobs_total("failed").await), (0, 1));
+}
+
+/// Without an answer to fall back on, a failure is one.
+#[tokio::test]
+async fn a_failure_without_an_old_answer_is_a_failure() {
+    let proxy = with_an_old_answer([Answer::status(503)]).await;
+    let answer = proxy.ask_and_wait(&cpf(1)).await;
+    assert_eq!(answer.status, 503);
+    proxy.program.finished(answer.header("eclusa-job-id")).await;
+    assert_eq!((proxy.jobs_total("fallback").await, proxy.jobs_total("failed").await), (0, 1));
+}

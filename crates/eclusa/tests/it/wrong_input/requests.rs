@@ -1,0 +1,223 @@
+//! Requests that cannot be, each with a problem that says what and where.
+
+use eclusa::fake::{Answer, Gate};
+use serde_json::{Value, json};
+
+use super::{assert_problem, start, start_well};
+
+#[tokio::test]
+async fn an_unknown_lane_is_answered_with_those_there_are() {
+    let (program, _upstream) = start_well().await;
+    for answer in [
+        program.get("/proxy/wrk/a").await,
+        program.get("/v1/lanes/wrk").await,
+        program.post("/v1/lanes/wrk/jobs", &json!({ "request": {} })).await,
+        program.post("/v1/lanes/wrk/pause", &Value::Null).await,
+    ] {
+        let problem = assert_problem(&answer, 404, "not-found");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains("`wrk`") && detail.contains("other, work"), "{detail}");
+    }
+}
+
+#[tokio::test]
+async fn what_there_is_not_is_not_found() {
+    let (program, _upstream) = start_well().await;
+    for path in [
+        "/",
+        "/v2/jobs",
+        "/proxy/",
+        "/v1/jobs/no-id",
+        "/v1/jobs/01a1e1d0-c0a3-7980-9917-0dccdd45b6f3",
+        "/v1/jobs/01a1e1d0-c0a3-7980-9917-0dccdd45b6f3/wait",
+        "/v1/upstreams/down",
+        "/v1/breakers/up",
+        "/v1/dead-letters/01a1e1d0-c0a3-7980-9917-0dccdd45b6f3",
+    ] {
+        assert_problem(&program.get(path).await, 404, "not-found");
+    }
+}
+
+#[tokio::test]
+async fn another_method_is_not_allowed() {
+    let (program, _upstream) = start_well().await;
+    for (method, path) in [("PUT", "/v1/lanes"), ("DELETE", "/metrics"), ("GET", "/v1/lanes/work/jobs")] {
+        let answer = program.send(method, path, &[], "").await;
+        assert_problem(&answer, 405, "method-not-allowed");
+        assert!(!answer.header("allow").is_empty(), "{method} {path}: {answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn headers_that_mean_something_must_be_right() {
+    let (program, upstream) = start_well().await;
+    for (name, value) in [
+        ("eclusa-priority", "urgent"),
+        ("eclusa-priority", "HIGH"),
+        ("eclusa-ttl", "0"),
+        ("eclusa-ttl", "0s"),
+        ("eclusa-ttl", "-1s"),
+        ("eclusa-ttl", "soon"),
+        ("eclusa-tenant", ""),
+        ("eclusa-type", &"x".repeat(257)),
+        ("prefer", "wait=soon"),
+        ("prefer", "wait=-1"),
+    ] {
+        let answer = program.send("GET", "/proxy/work/a", &[(name, value)], "").await;
+        let problem = assert_problem(&answer, 422, "invalid");
+        let field = problem["errors"][0]["field"].as_str().unwrap().to_lowercase();
+        assert!(name.ends_with(&field), "{name}: {value}: {problem}");
+    }
+    for name in ["idempotency-key", "eclusa-tenant"] {
+        let value = if name == "idempotency-key" { "\"\"" } else { "\u{e9}" };
+        assert_problem(&program.send("GET", "/proxy/work/a", &[(name, value)], "").await, 400, "bad-request");
+    }
+    assert!(upstream.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_job_as_json_must_be_right() {
+    let (program, upstream) = start_well().await;
+    let deep = format!("{{\"request\":{{\"body\":{}{}}}}}", "[".repeat(200), "]".repeat(200));
+    for (body, status, word) in [
+        ("", 400, "bad-request"),
+        ("{", 400, "bad-request"),
+        ("{\"request\":{}} more", 400, "bad-request"),
+        ("\u{0}", 400, "bad-request"),
+        (&deep, 400, "bad-request"),
+        ("[]", 422, "invalid"),
+        ("{}", 422, "invalid"),
+        ("{\"request\":{},\"prioridade\":\"high\"}", 422, "invalid"),
+        ("{\"request\":{\"url\":\"http://evil.example\"}}", 422, "invalid"),
+        ("{\"request\":{},\"priority\":\"urgent\"}", 422, "invalid"),
+        ("{\"request\":{},\"ttl\":0}", 422, "invalid"),
+        ("{\"request\":{},\"ttl\":-1}", 422, "invalid"),
+        ("{\"request\":{},\"ttl\":\"0s\"}", 422, "invalid"),
+        ("{\"request\":{},\"delay\":[]}", 422, "invalid"),
+        ("{\"request\":{},\"id\":\"\"}", 422, "invalid"),
+        ("{\"request\":{},\"tenant\":\"a\\nb\"}", 422, "invalid"),
+        ("{\"request\":{\"method\":\"G T\"}}", 422, "invalid"),
+        ("{\"request\":{\"method\":\"CONNECT\"}}", 422, "invalid"),
+        ("{\"request\":{\"headers\":{\"x\":\"a\\r\\nb: c\"}}}", 422, "invalid"),
+        ("{\"request\":{\"headers\":{\"a b\":\"c\"}}}", 422, "invalid"),
+        ("{\"request\":{\"query\":[1]}}", 422, "invalid"),
+    ] {
+        let answer = program.send("POST", "/v1/lanes/work/jobs", &[], body).await;
+        let _ = assert_problem(&answer, status, word);
+    }
+    assert_eq!(program.get("/v1/lanes/work").await.json()["totals"]["accepted"], 0);
+    assert!(upstream.requests().is_empty());
+}
+
+/// Everything that is wrong is said at once.
+#[tokio::test]
+async fn all_faults_are_told_together() {
+    let (program, _upstream) = start_well().await;
+    let job = json!({ "priority": "urgent", "ttl": "soon", "request": { "path": "/../x", "method": "?" } });
+    let problem = assert_problem(&program.post("/v1/lanes/work/jobs", &job).await, 422, "invalid");
+    let fields: Vec<&str> =
+        problem["errors"].as_array().unwrap().iter().map(|error| error["field"].as_str().unwrap()).collect();
+    assert_eq!(fields, ["priority", "ttl", "request.path", "request.method"]);
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused() {
+    let server = "[server]\nlisten = \"127.0.0.1:0\"\nmax_body = \"1KiB\"";
+    let (program, upstream) = start(Answer::status(200), server).await;
+    let body = "x".repeat(1025);
+    for path in ["/proxy/work/a", "/v1/lanes/work/jobs"] {
+        assert_problem(&program.send("POST", path, &[], &body).await, 413, "too-large");
+    }
+    assert_eq!(program.send("POST", "/proxy/work/a", &[], &body[..1024]).await.status, 202);
+    upstream.wait_for(1).await;
+    assert_eq!(upstream.requests()[0].body.len(), 1024);
+}
+
+#[tokio::test]
+async fn a_batch_answers_each_job_by_itself() {
+    let (program, _upstream) = start_well().await;
+    let jobs =
+        json!([{ "request": {} }, { "request": {}, "priority": "urgent" }, { "request": {}, "id": "a" }]);
+    let answer = program.post("/v1/lanes/work/jobs/batch", &jobs).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let text = answer.text();
+    assert_eq!(text.matches("jobId").count(), 2, "{text}");
+    assert_eq!(text.matches("urn:eclusa:problem:invalid").count(), 1, "{text}");
+    let many = Value::Array(vec![json!({ "request": {} }); 1001]);
+    assert!((400..500).contains(&program.post("/v1/lanes/work/jobs/batch", &many).await.status));
+}
+
+/// The same key and payload is the same job, another payload is a mistake.
+#[tokio::test]
+async fn an_idempotency_key_stands_for_one_payload() {
+    let (program, upstream) = start_well().await;
+    program.pause("work").await;
+    let send = async |body: &str, key: &str| {
+        program.send("POST", "/proxy/work/a", &[("idempotency-key", key)], body).await
+    };
+    let (first, again) = (send("one", "k1").await, send("one", "\"k1\"").await);
+    assert_eq!((first.status, again.status), (202, 202));
+    assert_eq!(first.json()["jobId"], again.json()["jobId"]);
+    let other = send("two", "k1").await;
+    let problem = assert_problem(&other, 422, "idempotency-conflict");
+    assert_eq!(problem["jobId"], first.json()["jobId"]);
+    assert_ne!(send("one", "k2").await.json()["jobId"], first.json()["jobId"]);
+
+    let job = json!({ "id": "k3", "request": { "path": "/a" } });
+    let id = program.enqueue("work", &job).await;
+    assert_eq!(program.enqueue("work", &job).await, id);
+    let other = json!({ "id": "k3", "request": { "path": "/b" } });
+    assert_problem(&program.post("/v1/lanes/work/jobs", &other).await, 422, "idempotency-conflict");
+    program.resume("work").await;
+    program.ended(&id).await;
+    // Also when it has ended.
+    let answer = program.post("/v1/lanes/work/jobs", &job).await;
+    assert_eq!((answer.status, &answer.json()["jobId"]), (200, &json!(id)));
+    upstream.wait_for(3).await;
+    assert_eq!(upstream.requests().len(), 3);
+}
+
+/// `Prefer: wait`: the upstream's own answer, or 202 when the time is over.
+#[tokio::test]
+async fn a_caller_who_waits_gets_the_upstreams_own_answer_or_202() {
+    let answer =
+        Answer::status(404).header("x-own", "1").header("content-type", "text/plain").body("unknown");
+    let (program, _upstream) = start(answer, "").await;
+    let waited = program.send("GET", "/proxy/work/a", &[("prefer", "wait=60")], "").await;
+    assert_eq!((waited.status, waited.text()), (404, "unknown"));
+    assert_eq!((waited.header("x-own"), waited.header("content-type")), ("1", "text/plain"));
+    assert_eq!((waited.header("eclusa-upstream"), waited.header("eclusa-attempts")), ("up", "1"));
+    assert_eq!(waited.header("preference-applied"), "wait=60");
+
+    let gate = Gate::default();
+    let (program, upstream) = start(Answer::status(200).body("late").after(&gate), "").await;
+    let waited = program.send("GET", "/proxy/work/a", &[("prefer", "wait=0")], "").await;
+    assert_eq!(waited.status, 202);
+    let id = waited.json()["jobId"].as_str().unwrap().to_owned();
+    assert_eq!(waited.header("location"), format!("/v1/jobs/{id}"));
+    upstream.wait_for(1).await;
+    let looked = program.get(&format!("/v1/jobs/{id}/wait?timeout=0")).await;
+    assert_eq!((looked.status, &looked.json()["status"]), (200, &json!("processing")));
+    gate.open();
+    assert_eq!(program.ended(&id).await["result"]["body"], "late");
+    for timeout in ["-1", "soon", "NaN"] {
+        let looked = program.get(&format!("/v1/jobs/{id}/wait?timeout={timeout}")).await;
+        assert!((400..500).contains(&looked.status), "{timeout}");
+    }
+}
+
+#[tokio::test]
+async fn problems_come_as_xml_to_those_who_ask_for_it() {
+    let (program, _upstream) = start_well().await;
+    let headers = [("accept", "application/xml"), ("eclusa-priority", "<&>")];
+    let answer = program.send("GET", "/proxy/work/a", &headers, "").await;
+    assert_eq!((answer.status, answer.header("content-type")), (422, "application/problem+xml"));
+    let text = answer.text();
+    assert!(text.contains("<problem xmlns=\"urn:ietf:rfc:7807\">"), "{text}");
+    assert!(
+        text.contains("<type>urn:eclusa:problem:invalid</type>") && text.contains("<status>422</status>"),
+        "{text}"
+    );
+    let json = program.send("GET", "/v1/nothing", &[("accept", "application/json")], "").await;
+    assert_problem(&json, 404, "not-found");
+}

@@ -1,0 +1,47 @@
+//! Pages of other sites: without keys, a browser on this machine could be made to ask for anything.
+
+use super::{assert_problem, start_well};
+
+#[tokio::test]
+async fn a_page_of_another_site_cannot_change_or_send_anything() {
+    let (program, upstream) = start_well().await;
+    for header in [
+        ("origin", "http://evil.example"),
+        ("origin", "null"),
+        ("origin", "http://127.0.0.1:1"),
+        ("sec-fetch-site", "cross-site"),
+    ] {
+        for (method, path) in [
+            ("POST", "/v1/lanes/work/jobs"),
+            ("POST", "/v1/lanes/work/pause"),
+            ("POST", "/proxy/work/a"),
+            ("GET", "/proxy/work/a"),
+            ("HEAD", "/proxy/work/a"),
+        ] {
+            let answer = program.send(method, path, &[header], "{\"request\":{}}").await;
+            assert_eq!(answer.status, 403, "{header:?} {method} {path}");
+            if method != "HEAD" {
+                assert_problem(&answer, 403, "forbidden");
+            }
+        }
+    }
+    let lane = program.get("/v1/lanes/work").await.json();
+    assert_eq!((&lane["totals"]["accepted"], &lane["paused"]), (&0.into(), &false.into()));
+    assert!(upstream.requests().is_empty());
+}
+
+#[tokio::test]
+async fn its_own_pages_and_programs_may_ask() {
+    let (program, _upstream) = start_well().await;
+    let own = program.url();
+    for headers in [
+        vec![],
+        vec![("origin", own.as_str()), ("sec-fetch-site", "same-origin")],
+        vec![("sec-fetch-site", "none")],
+    ] {
+        assert_eq!(program.send("POST", "/proxy/work/a", &headers, "").await.status, 202, "{headers:?}");
+        assert_eq!(program.send("GET", "/proxy/work/a", &headers, "").await.status, 202, "{headers:?}");
+    }
+    // To look is harmless: the browser does not show the page what came.
+    assert_eq!(program.send("GET", "/livez", &[("sec-fetch-site", "cross-site")], "").await.status, 200);
+}

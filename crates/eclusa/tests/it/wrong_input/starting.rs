@@ -1,0 +1,78 @@
+//! What keeps it from starting is said clearly, with an exit code for scripts.
+
+use std::net::TcpListener;
+
+use super::super::program::Program;
+
+const RULES: &str = "[lanes.work]\nchain = [\"up\"]\n[upstreams.up]\nurl = \"http://127.0.0.1:9\"\n";
+
+async fn refused(more: &str, env: &[(&str, &str)]) -> (Option<i32>, String) {
+    Program::refused(&tempfile::tempdir().unwrap(), &format!("{more}\n{RULES}"), env).await
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_told() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let (code, told) = refused(&format!("[server]\nlisten = \"{address}\""), &[]).await;
+    assert_eq!(code, Some(1));
+    assert!(told.contains(&address.to_string()) && told.contains("server.listen"), "{told}");
+}
+
+/// A path below a file can be written to by nobody, not even by root.
+#[tokio::test]
+async fn a_data_directory_that_cannot_be_written_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    let config = format!("[store]\nurl = \"embedded:./file/data\"\n{RULES}");
+    let (code, told) = Program::refused(&dir, &config, &[]).await;
+    assert_eq!(code, Some(1));
+    assert!(told.contains("file/data"), "{told}");
+}
+
+#[tokio::test]
+async fn two_processes_cannot_share_a_data_directory() {
+    let first = Program::start(RULES, &[]).await;
+    let (code, told) = Program::refused(&first.dir, RULES, &[]).await;
+    assert_eq!(code, Some(1));
+    assert!(told.contains("data") && told.contains("another process"), "{told}");
+    assert_eq!(first.get("/readyz").await.status, 200);
+    // Once the first is gone the second may.
+    let (status, dir) = first.stop().await;
+    assert_eq!(status.code(), Some(0));
+    Program::start_in(dir, RULES, &[]).await;
+}
+
+#[tokio::test]
+async fn a_variable_that_is_not_set_is_told_with_its_place() {
+    let keys = "[[auth.keys]]\nname = \"app\"\nrole = \"admin\"\nkey = \"${APP_KEY}\"";
+    let (code, told) = refused(keys, &[]).await;
+    assert_eq!(code, Some(6));
+    assert!(told.contains("APP_KEY") && told.contains("eclusa.toml:4"), "{told}");
+}
+
+/// All mistakes at once, each with its place; no secret among them.
+#[tokio::test]
+async fn all_mistakes_of_a_config_are_told_together() {
+    let more = "[server]\nlisten = \"nowhere\"\nport = 1\n[[auth.keys]]\nname = \"a\"\nrole = \"king\"\nkey = \"0123456789-secret\"";
+    let (code, told) = refused(more, &[]).await;
+    assert_eq!(code, Some(6));
+    for place in ["eclusa.toml:2", "eclusa.toml:3", "eclusa.toml:6"] {
+        assert!(told.contains(place), "{place} in {told}");
+    }
+    assert!(!told.contains("0123456789-secret"), "{told}");
+}
+
+/// Whoever reaches the port may do everything where no key is asked for.
+#[tokio::test]
+async fn without_keys_only_this_machine_can_be_served() {
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "[::ffff:192.0.2.1]:0"] {
+        let (code, told) = refused(&format!("[server]\nlisten = \"{address}\""), &[]).await;
+        assert_eq!(code, Some(6), "{address}: {told}");
+        assert!(told.contains("[[auth.keys]]"), "{told}");
+    }
+    let keys = "[[auth.keys]]\nname = \"app\"\nrole = \"admin\"\nkey = \"0123456789abcdef\"\n[server]\nlisten = \"0.0.0.0:0\"";
+    let program = Program::start(&format!("{keys}\n{RULES}"), &[]).await;
+    assert_eq!(program.get("/livez").await.status, 200);
+    assert_eq!(program.get("/v1/lanes").await.status, 401);
+}
