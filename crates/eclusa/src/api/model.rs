@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use eclusa_core::gate::{BreakerState, GateView};
+use eclusa_core::gate::{BreakerState, GateView, Reason};
 use eclusa_core::{
-    DeadLetterView, EventKind, JobView, LaneView, Name, ServedBy, TenantView, Time, UpstreamView, Why,
+    DeadLetterView, EventKind, JobView, LaneView, Name, ServedBy, TenantView, Time, Tokens, UpstreamView, Why,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -245,7 +245,7 @@ pub struct Gate {
     pub open: bool,
     /// Until when not, if that is known.
     pub until: Option<String>,
-    /// What it counts: tokens left, calls under way, starts in the window, milliseconds between starts.
+    /// What it counts: whole tokens left, calls under way, starts in the window, milliseconds between starts.
     pub level: i64,
     /// The most or least of that.
     pub limit: Option<i64>,
@@ -258,9 +258,14 @@ pub(crate) fn gate(upstream: Option<&Name>, view: &GateView) -> Gate {
         reason: view.reason.as_str().into(),
         open: view.denies_until.is_none(),
         until: view.denies_until.and_then(iso),
-        level: view.level,
-        limit: view.limit,
+        level: counted(view, view.level),
+        limit: view.limit.map(|limit| counted(view, limit)),
     }
+}
+
+/// A bucket counts in millionths; people do not.
+pub(crate) fn counted(view: &GateView, amount: i64) -> i64 {
+    if view.reason == Reason::RateLimit { amount.div_euclid(Tokens::ONE.as_micro()) } else { amount }
 }
 
 impl From<Why> for WhyAnswer {

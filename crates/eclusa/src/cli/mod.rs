@@ -54,6 +54,7 @@ struct Arguments {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
 struct Everywhere {
     /// Where the server is
     #[arg(long, global = true, env = "ECLUSA_URL", default_value = "http://127.0.0.1:8080")]
@@ -153,8 +154,49 @@ mod tests {
 
     use super::*;
 
+    const PAGE: &str = include_str!("../../../../docs/reference/cli.md");
+
     #[test]
     fn the_arguments_are_sound() {
         Arguments::command().debug_assert();
+    }
+
+    /// The commands that do something, each with its whole name.
+    fn leaves(command: &clap::Command, name: &str) -> Vec<(String, clap::Command)> {
+        if !command.has_subcommands() {
+            return vec![(name.to_owned(), command.clone())];
+        }
+        command.get_subcommands().flat_map(|sub| leaves(sub, &format!("{name} {}", sub.get_name()))).collect()
+    }
+
+    #[test]
+    fn the_reference_has_every_command_with_its_options_and_an_example() {
+        let all = leaves(&Arguments::command(), "eclusa");
+        for (name, command) in &all {
+            let start = PAGE.split_once(&format!("### `{name}`\n"));
+            let (_, rest) = start.unwrap_or_else(|| panic!("no section `{name}`"));
+            let section = rest.split_once("\n## ").map_or(rest, |(section, _)| section);
+            let section = section.split_once("\n### ").map_or(section, |(section, _)| section);
+            assert!(section.contains(&format!("$ {name}")), "no example of `{name}`");
+            for option in command.get_arguments().filter_map(clap::Arg::get_long) {
+                assert!(section.contains(&format!("--{option}")), "no --{option} under `{name}`");
+            }
+        }
+        let sections = PAGE.lines().filter(|line| line.starts_with("### ")).count();
+        assert_eq!(sections, all.len(), "a section is about no command");
+    }
+
+    #[test]
+    fn the_reference_has_what_holds_for_every_command() {
+        let command = Arguments::command();
+        for option in command.get_arguments().filter_map(clap::Arg::get_long) {
+            assert!(PAGE.contains(&format!("--{option}")), "no --{option}");
+        }
+        for variable in ["ECLUSA_URL", "ECLUSA_KEY", "ECLUSA_CONFIG"] {
+            assert!(PAGE.contains(&format!("| `{variable}` |")), "no {variable}");
+        }
+        for code in 0..=7 {
+            assert!(PAGE.contains(&format!("\n| {code} | ")), "no exit code {code}");
+        }
     }
 }

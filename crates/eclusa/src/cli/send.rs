@@ -27,7 +27,7 @@ pub(super) struct Send {
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     lane: String,
     /// The path below the upstream's address; may end in `?query`
-    #[arg(default_value = "")]
+    #[arg(default_value = "", hide_default_value = true)]
     path: String,
     /// The method; GET without a body, else POST
     #[arg(long, short = 'X')]

@@ -9,6 +9,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use crate::api::model::counted;
+
 /// Tenants shown by name; the rest are summed up as `other`.
 const TOP_TENANTS: usize = 200;
 /// Tenants and dead letters of a lane that are looked at for one answer.
@@ -148,7 +150,7 @@ impl Snapshot {
         gauges(encoder, "eclusa_in_flight", "Calls under way", in_flight.collect())?;
         let levels = self.upstreams.iter().flat_map(|view| {
             let labels = |reason| vec![("upstream", view.name.as_str()), ("gate", reason)];
-            view.gates.iter().map(move |gate| (labels(gate.reason.as_str()), gate.level))
+            view.gates.iter().map(move |gate| (labels(gate.reason.as_str()), counted(gate, gate.level)))
         });
         gauges(
             encoder,
