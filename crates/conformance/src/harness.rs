@@ -266,8 +266,13 @@ impl<S: Store> Harness<S> {
         self.store.sweep().await.expect("the store answers")
     }
 
+    /// Why a job waits; its place must say the same.
     pub(crate) async fn why(&self, number: u128) -> Why {
-        self.store.why(id(number)).await.expect("the store answers").expect("the job is known")
+        let why = self.store.why(id(number)).await.expect("the store answers").expect("the job is known");
+        let place = self.store.place(id(number)).await.expect("the store answers").expect("the job is known");
+        assert_eq!((place.status, place.position, place.eta), (why.status, why.position, why.eta));
+        assert_eq!(place.expires_at, self.job(number).await.expires_at);
+        why
     }
 
     /// Whether the store knows no such job.

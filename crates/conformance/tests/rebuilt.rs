@@ -9,8 +9,9 @@ use eclusa_conformance::ManualClock;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admit, Admitted, Advance, Advanced, Answer, Cancelled, Clock, DeadLetterView, Dispatch, Dispatched,
-    Engine, EnqueueAnswer, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Replayed,
-    Restorer, SettleAnswer, Settlement, Span, Spec, Store, Swept, TenantView, Time, UpstreamView, Why,
+    Engine, EnqueueAnswer, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Place,
+    Replayed, Restorer, SettleAnswer, Settlement, Span, Spec, Store, Swept, TenantView, Time, UpstreamView,
+    Why,
 };
 
 /// Records in memory, and no engine between verbs.
@@ -105,6 +106,10 @@ impl Store for Rebuilt {
 
     fn sweep(&self) -> impl Answer<Swept> {
         self.run(Engine::sweep)
+    }
+
+    fn place(&self, job: JobId) -> impl Answer<Option<Place>> {
+        self.run(move |engine, now| engine.place(job, now))
     }
 
     fn why(&self, job: JobId) -> impl Answer<Option<Why>> {

@@ -14,7 +14,7 @@ use crate::verbs::{
     Admit, Admitted, Advance, Advanced, Cancelled, Dispatch, Dispatched, EnqueueAnswer, Replayed,
     SettleAnswer, Settlement, Swept,
 };
-use crate::views::{JobPage, JobQuery, LaneView, TenantView, UpstreamView, Why};
+use crate::views::{JobPage, JobQuery, LaneView, Place, TenantView, UpstreamView, Why};
 
 /// Why a store did not do what it was asked. Nothing was promised then.
 #[derive(Debug, Clone, Error)]
@@ -75,6 +75,8 @@ pub trait Store: Send + Sync {
     /// Does what time does by itself.
     fn sweep(&self) -> impl Answer<Swept>;
 
+    /// Where a job is among those that wait.
+    fn place(&self, job: JobId) -> impl Answer<Option<Place>>;
     /// Why a job waits.
     fn why(&self, job: JobId) -> impl Answer<Option<Why>>;
     /// A job.

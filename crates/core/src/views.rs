@@ -33,6 +33,19 @@ pub struct JobPage {
     pub next: Option<u64>,
 }
 
+/// Where a job is among those that wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Where it is in its life.
+    pub status: Status,
+    /// About how many jobs go before it.
+    pub position: u64,
+    /// When it will start, as far as can be told.
+    pub eta: Option<Time>,
+    /// After when it is not started any more.
+    pub expires_at: Time,
+}
+
 /// Why a job waits and until when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Why {
@@ -46,8 +59,6 @@ pub struct Why {
     pub position: u64,
     /// When it will start, as far as can be told.
     pub eta: Option<Time>,
-    /// After when it is not started any more.
-    pub expires_at: Time,
     /// Whether it will be too old by then.
     pub will_expire: bool,
     /// The gates of its upstreams.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use eclusa_core::{Clock, Ended, EnqueueAnswer, Enqueued, JobId, Name, NewJob, Store, StoreError, Why};
+use eclusa_core::{Clock, Ended, EnqueueAnswer, Enqueued, JobId, Name, NewJob, Place, Store, StoreError};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -119,10 +119,10 @@ impl Gateway {
     }
 
     /// The same for one job, with its place among those that wait, read in the same breath.
-    pub async fn enqueue_one(&self, job: NewJob) -> Result<(Option<Enqueued>, Option<Why>), StoreError> {
+    pub async fn enqueue_one(&self, job: NewJob) -> Result<(Option<Enqueued>, Option<Place>), StoreError> {
         let (id, lane) = (job.id, job.lane.clone());
-        let (answer, why) = tokio::join!(biased; self.enqueue(&lane, vec![job]), self.store.why(id));
-        Ok((answer?.jobs.pop(), why?))
+        let (answer, place) = tokio::join!(biased; self.enqueue(&lane, vec![job]), self.store.place(id));
+        Ok((answer?.jobs.pop(), place?))
     }
 
     /// The one place that hears of every job that ended: it is counted, logged, and told to who waits for it.

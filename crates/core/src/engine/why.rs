@@ -9,7 +9,7 @@ use crate::job::Level;
 use crate::lane::LineKey;
 use crate::table::{JobIx, UpstreamIx};
 use crate::time::{Span, Time};
-use crate::views::Why;
+use crate::views::{Place, Why};
 
 /// What stands in a job's way, and where.
 struct Obstacle {
@@ -23,23 +23,32 @@ impl Engine {
     pub fn why(&self, id: JobId, now: Time) -> Option<Why> {
         let index = self.jobs.find(id)?;
         let job = &self.jobs[index];
-        let position = self.position(job);
-        let obstacle = self.coalesced(index).or_else(|| self.obstacle(job, position, now));
-        let waits = job.is_waiting();
-        let eta =
-            obstacle.as_ref().filter(|_| waits).and_then(|obstacle| self.eta(job, obstacle, position, now));
+        let (Place { status, position, eta, expires_at }, obstacle) = self.place_of(index, now);
         let chain = self.lane(job.lane).chain(job.chain).iter();
         let name = |upstream: UpstreamIx| self.upstream(upstream).name.clone();
         Some(Why {
-            status: job.status(),
+            status,
             reason: obstacle.as_ref().map(|obstacle| obstacle.reason),
             upstream: obstacle.and_then(|obstacle| obstacle.upstream).or(job.upstream).map(name),
             position,
             eta,
-            expires_at: job.expires_at,
-            will_expire: waits && eta.is_some_and(|eta| eta > job.expires_at),
+            will_expire: job.is_waiting() && eta.is_some_and(|eta| eta > expires_at),
             gates: chain.map(|upstream| (name(*upstream), self.upstream_gates(*upstream, now))).collect(),
         })
+    }
+
+    /// Where a job is among those that wait: what [`Engine::why`] says of it, for less.
+    pub fn place(&self, id: JobId, now: Time) -> Option<Place> {
+        Some(self.place_of(self.jobs.find(id)?, now).0)
+    }
+
+    fn place_of(&self, index: JobIx, now: Time) -> (Place, Option<Obstacle>) {
+        let job = &self.jobs[index];
+        let position = self.position(job);
+        let obstacle = self.coalesced(index).or_else(|| self.obstacle(job, position, now));
+        let hindrance = obstacle.as_ref().filter(|_| job.is_waiting());
+        let eta = hindrance.and_then(|obstacle| self.eta(job, obstacle, position, now));
+        (Place { status: job.status(), position, eta, expires_at: job.expires_at }, obstacle)
     }
 
     /// That an equal job is under way, whose answer this one will get too.

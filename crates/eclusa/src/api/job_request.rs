@@ -6,6 +6,7 @@ use eclusa_core::{Level, Span};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::auth::Caller;
@@ -41,8 +42,9 @@ pub struct JobRequest {
     /// What to send.
     pub request: HttpRequest,
     /// Kept and shown with the job, not sent.
+    #[schema(value_type = Option<Value>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub params: Option<Value>,
+    pub params: Option<Box<RawValue>>,
 }
 
 /// A request to an upstream.
@@ -78,7 +80,7 @@ impl JobRequest {
         match (priority, delay, ttl, request) {
             (Ok(priority), Ok(delay), Ok(ttl), Ok(request)) => {
                 let (key, kind, delay) = (self.id, self.kind, delay.unwrap_or_default());
-                let params = self.params.map(|params| params.to_string());
+                let params = self.params.map(|params| params.get().to_owned());
                 return Ok(Submission { key, tenant, priority, kind, delay, ttl, params, request });
             }
             (priority, delay, ttl, request) => {

@@ -101,13 +101,12 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
 
 /// Problems in XML for those who ask for it.
 async fn problems_as_xml(request: Request, next: Next) -> Response {
-    let wanted = wants_xml(request.headers());
+    if !wants_xml(request.headers()) {
+        return next.run(request).await;
+    }
     let response = next.run(request).await;
-    let is_problem = response
-        .headers()
-        .get(CONTENT_TYPE)
-        .is_some_and(|kind| kind.as_bytes() == b"application/problem+json");
-    if !wanted || !is_problem {
+    let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    if kind != Some(b"application/problem+json") {
         return response;
     }
     let (mut parts, body) = response.into_parts();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
 use eclusa_core::{
-    Cached, DropReason, Enqueued, JobId, JobView, Name, NewJob, Status, Store, StoreError, Why,
+    Cached, DropReason, Enqueued, JobId, JobView, Name, NewJob, Place, Status, Store, StoreError,
 };
 use http::header::LOCATION;
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -76,7 +76,7 @@ pub(super) fn taken(
     lane: &Name,
     id: JobId,
     enqueued: Option<Enqueued>,
-    why: Option<&Why>,
+    place: Option<Place>,
 ) -> Result<Taken, Problem> {
     let Some(enqueued) = enqueued else {
         return Err(Problem::new(Kind::Internal, "The store answered nothing"));
@@ -85,11 +85,11 @@ pub(super) fn taken(
         Enqueued::Accepted => {
             let accepted = Accepted {
                 job_id: id.to_string(),
-                status: why.map_or(Status::Queued, |why| why.status).as_str().into(),
+                status: place.map_or(Status::Queued, |place| place.status).as_str().into(),
                 lane: lane.to_string(),
-                position: why.map(|why| why.position),
-                eta: why.and_then(|why| why.eta).and_then(iso),
-                expires_at: why.and_then(|why| iso(why.expires_at)),
+                position: place.map(|place| place.position),
+                eta: place.and_then(|place| place.eta).and_then(iso),
+                expires_at: place.and_then(|place| iso(place.expires_at)),
             };
             Ok(Taken::Job(id, Some(accepted)))
         }
@@ -112,8 +112,8 @@ pub(super) fn taken(
 /// Puts one job into its lane.
 pub(super) async fn enqueue(gateway: &Gateway, job: NewJob) -> Result<Taken, Problem> {
     let (id, lane) = (job.id, job.lane.clone());
-    let (enqueued, why) = gateway.enqueue_one(job).await.map_err(|error| unavailable(&error))?;
-    taken(&lane, id, enqueued, why.as_ref())
+    let (enqueued, place) = gateway.enqueue_one(job).await.map_err(|error| unavailable(&error))?;
+    taken(&lane, id, enqueued, place)
 }
 
 /// 202 for a job that waits, with where to look for it; 200 for one that was there before and has ended.

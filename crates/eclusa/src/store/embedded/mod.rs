@@ -13,9 +13,9 @@ use std::sync::Arc;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admit, Admitted, Advance, Advanced, Answer, Cancelled, Clock, DeadLetterView, Dispatch, Dispatched,
-    Engine, EnqueueAnswer, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Replayed,
-    RestoreError, Restorer, SettleAnswer, Settlement, Span, Spec, Store, StoreError, Swept, TenantView, Time,
-    UpstreamView, Why,
+    Engine, EnqueueAnswer, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Place,
+    Replayed, RestoreError, Restorer, SettleAnswer, Settlement, Span, Spec, Store, StoreError, Swept,
+    TenantView, Time, UpstreamView, Why,
 };
 pub use journal::{Ack, JournalError};
 use thiserror::Error;
@@ -140,6 +140,10 @@ impl Store for EmbeddedStore {
 
     fn sweep(&self) -> impl Answer<Swept> {
         self.run(Engine::sweep)
+    }
+
+    fn place(&self, job: JobId) -> impl Answer<Option<Place>> {
+        self.run(move |engine, now| engine.place(job, now))
     }
 
     fn why(&self, job: JobId) -> impl Answer<Option<Why>> {
