@@ -24,7 +24,7 @@ pub enum ServeError {
     Start(#[from] StartError),
     /// The address cannot be listened on.
     #[error(
-        "cannot listen on {address}: {source}; is another process using the port? Choose another in `server.listen`"
+        "cannot listen on {address}: {source}; is another process using the port? Choose another: `server.listen`, or `--listen` of the demo"
     )]
     Listen {
         /// Which.

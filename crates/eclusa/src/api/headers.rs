@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eclusa_core::{Cached, JobView, Level, ServedBy, Span};
+use eclusa_core::{Cached, JobView, Level, ServedBy, Span, Status};
 use http::HeaderMap;
 
 use super::job_request::level;
@@ -68,7 +68,8 @@ pub(super) fn cache_hit(cached: &Cached) -> String {
 /// `Cache-Status` for the answer of a job.
 pub(super) fn cache_status(job: &JobView) -> String {
     match job.served {
-        None if job.cache_key.is_some() => "eclusa; fwd=miss; stored".into(),
+        None if job.cache_key.is_none() => "eclusa; fwd=bypass".into(),
+        None if job.status == Status::Completed => "eclusa; fwd=miss; stored".into(),
         None => "eclusa; fwd=miss".into(),
         Some(ServedBy::Cache) => "eclusa; hit".into(),
         Some(ServedBy::Coalesced) => "eclusa; fwd=miss; collapsed".into(),
