@@ -22,12 +22,12 @@ use super::program::{PATIENCE, Program};
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A direct lane `fast` over these upstreams, a queue over the first, and rules for the first.
+/// A direct lane `fast` over these upstreams, a queue over the first, and rules for the first. No lease ends by itself.
 async fn start(upstreams: &[&str], of_first: &str) -> Program {
     let names = ["a", "b", "c"];
     let chain: Vec<String> = names[..upstreams.len()].iter().map(|name| format!("\"{name}\"")).collect();
     let mut config = format!(
-        "[server]\nlisten = \"127.0.0.1:0\"\nmax_body = \"8128KiB\"\n\
+        "[server]\nlisten = \"127.0.0.1:0\"\nmax_body = \"8128KiB\"\n[workers]\nlease = \"10m\"\n\
          [lanes.fast]\nmode = \"direct\"\nchain = [{}]\n[lanes.queue]\nchain = [\"a\"]\n",
         chain.join(", ")
     );

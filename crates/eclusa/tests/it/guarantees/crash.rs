@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::super::program::{PATIENCE, Program};
-use super::{again, config, enqueue, job, totals};
+use super::{again, enqueue, job, totals, with_short_leases};
 
 const PRODUCERS: usize = 8;
 const ROUNDS: usize = 3;
@@ -77,7 +77,7 @@ async fn every_acknowledged_job_ends_once_however_often_the_process_is_killed() 
     eprintln!("ECLUSA_SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
-    let mut program = Program::start(&config(&upstream, "keep = { max = 100000 }", ""), &[]).await;
+    let mut program = Program::start(&with_short_leases(&upstream, "keep = { max = 100000 }", ""), &[]).await;
     let mut jobs = BTreeMap::new();
     for round in 0..ROUNDS {
         let after = random.usize(1..=MOST_BEFORE_THE_KILL);
@@ -117,7 +117,7 @@ async fn drained(program: &Program) -> Value {
 #[tokio::test]
 async fn a_call_cut_off_by_a_kill_is_made_again() {
     let upstream = FakeUpstream::start(Behaviour::script([Answer::hang()])).await.unwrap();
-    let program = Program::start(&config(&upstream, "", ""), &[]).await;
+    let program = Program::start(&with_short_leases(&upstream, "", ""), &[]).await;
     let id = enqueue(&program, 1).await.remove(0);
     upstream.wait_for(1).await;
     let program = again(program.kill().await).await;
@@ -136,7 +136,7 @@ async fn a_call_cut_off_by_a_kill_is_made_again() {
 async fn a_call_cut_off_by_a_kill_is_not_made_again_where_the_lane_forbids_it() {
     let upstream = FakeUpstream::start(Behaviour::script([Answer::hang()])).await.unwrap();
     let lane = "retry = { on_ambiguous = \"stop\" }";
-    let program = Program::start(&config(&upstream, lane, ""), &[]).await;
+    let program = Program::start(&with_short_leases(&upstream, lane, ""), &[]).await;
     let id = enqueue(&program, 1).await.remove(0);
     upstream.wait_for(1).await;
     let program = again(program.kill().await).await;

@@ -19,10 +19,15 @@ use super::program::Program;
 /// One lane `work` before the upstream `up`, with what the tests want of both.
 fn config(upstream: &FakeUpstream, of_lane: &str, of_upstream: &str) -> String {
     format!(
-        "[workers]\nlease = \"1s\"\n[lanes.work]\nchain = [\"up\"]\n{of_lane}\n\
+        "[lanes.work]\nchain = [\"up\"]\n{of_lane}\n\
          [upstreams.up]\nurl = \"{}\"\n{of_upstream}\n",
         upstream.url()
     )
+}
+
+/// The same for tests that wait until the job of a process that is gone is taken up.
+fn with_short_leases(upstream: &FakeUpstream, of_lane: &str, of_upstream: &str) -> String {
+    format!("[workers]\nlease = \"1s\"\n{}", config(upstream, of_lane, of_upstream))
 }
 
 /// A job whose request tells it from all others.

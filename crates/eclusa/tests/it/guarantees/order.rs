@@ -92,7 +92,7 @@ async fn nothing_starts_after_it_expired() {
 #[tokio::test]
 async fn a_retry_that_would_start_too_late_is_not_made() {
     let upstream = FakeUpstream::start(Answer::status(503)).await.unwrap();
-    let lane = "ttl = \"2s\"\nretry = { attempts = 5, base = \"60s\", cap = \"60s\" }";
+    let lane = "ttl = \"20s\"\nretry = { attempts = 5, base = \"60s\", cap = \"60s\" }";
     let program = Program::start(&config(&upstream, lane, ""), &[]).await;
     let id = program.enqueue("work", &job(0)).await;
     let ended = program.finished(&id).await;

@@ -26,7 +26,7 @@ async fn nothing_secret_or_personal_is_told() {
          [[auth.keys]]\nname = \"app\"\nrole = \"admin\"\nkey = \"${{APP_KEY}}\"\n\
          [lanes.score]\nchain = [\"bureau\"]\nvalidate = {{ \"query.cpf\" = \"cpf\" }}\nretry = {{ attempts = 1 }}\n\
          cache = {{ key = \"{{query.cpf}}-{{header.x-n}}\", ttl = \"1s\" }}\n\
-         [upstreams.bureau]\nurl = \"{}\"\ntimeout = \"300ms\"\n\
+         [upstreams.bureau]\nurl = \"{}\"\ntimeout = \"2s\"\n\
          headers = {{ Authorization = \"Bearer ${{BUREAU_TOKEN}}\" }}\n",
         upstream.url()
     );

@@ -4,7 +4,7 @@ use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
 use serde_json::Value;
 
 use super::super::program::Program;
-use super::{again, config, enqueue};
+use super::{again, config, enqueue, with_short_leases};
 
 fn events(job: &Value) -> Vec<&str> {
     job["timeline"].as_array().unwrap().iter().map(|event| event["event"].as_str().unwrap()).collect()
@@ -58,7 +58,7 @@ async fn a_job_that_does_not_end_is_let_go_and_runs_again() {
 #[tokio::test]
 async fn a_second_signal_ends_it_at_once_and_loses_nothing() {
     let upstream = FakeUpstream::start(Behaviour::script([Answer::hang()])).await.unwrap();
-    let program = Program::start(&config(&upstream, "", "max_concurrent = 1"), &[]).await;
+    let program = Program::start(&with_short_leases(&upstream, "", "max_concurrent = 1"), &[]).await;
     let ids = enqueue(&program, 2).await;
     upstream.wait_for(1).await;
     program.signal("INT");
@@ -86,7 +86,7 @@ async fn those_who_wait_are_answered_when_it_stops() {
         let waits =
             program.send("GET", "/proxy/work/waits", &[("prefer", "wait=60"), ("idempotency-key", "w")], "");
         let stop = async {
-            // The job is there as soon as its key is known.
+            // Nothing tells of a job that was taken in but the lane.
             while program.get("/v1/lanes/work").await.json()["queued"]["normal"] != 1 {}
             program.signal("TERM");
             program.logged("Stopping", &[]).await;

@@ -20,13 +20,13 @@ async fn breaker(proxy: &Proxy) -> Value {
     proxy.program.get("/v1/breakers/bureau").await.json()
 }
 
-/// A proxy whose breaker has just opened, with a job that waits for it.
-async fn opened(then: impl IntoIterator<Item = Answer>, window: &str) -> (Proxy, String) {
-    let answers = [Answer::status(500), Answer::hang()].into_iter().chain(then);
+/// A proxy whose breaker has just opened for `window` after these two failures, with a job that waits for it.
+async fn opened(failures: [Answer; 2], then: Option<Answer>, window: &str, timeout: &str) -> (Proxy, String) {
+    let answers = failures.into_iter().chain(then);
     let env = [
         ("BREAKER_FAILURE_THRESHOLD", "2"),
         ("BREAKER_OPEN_WINDOW_MS", window),
-        ("REQUEST_TIMEOUT_MS", "200"),
+        ("REQUEST_TIMEOUT_MS", timeout),
     ];
     let proxy = Proxy::start(Behaviour::script(answers), &env).await;
     assert_eq!(circuit(&proxy).await, [0, 0, 0, 0]);
@@ -39,10 +39,14 @@ async fn opened(then: impl IntoIterator<Item = Answer>, window: &str) -> (Proxy,
     (proxy, waiting)
 }
 
+fn failures() -> [Answer; 2] {
+    [Answer::status(500), Answer::reset()]
+}
+
 /// `BREAKER_FAILURE_THRESHOLD` failures in a row open it; then nothing is sent.
 #[tokio::test]
 async fn failures_in_a_row_open_the_breaker() {
-    let (proxy, waiting) = opened([], "600000").await;
+    let (proxy, waiting) = opened([Answer::status(500), Answer::hang()], None, "600000", "1000").await;
     assert_eq!(circuit(&proxy).await, [1, 1, 0, 0]);
     let breaker = breaker(&proxy).await;
     assert_eq!((&breaker["state"], &breaker["degraded"]), (&json!("open"), &json!(true)));
@@ -68,7 +72,7 @@ async fn failures_that_are_not_in_a_row_do_not_open_it() {
 #[tokio::test]
 async fn one_probe_that_succeeds_closes_it() {
     let gate = Gate::default();
-    let (proxy, probe) = opened([score("1").after(&gate)], "400").await;
+    let (proxy, probe) = opened(failures(), Some(score("1").after(&gate)), "400", "60000").await;
     let until = breaker(&proxy).await["degradedUntil"].clone();
     let rest = proxy.take_in(&cpf(11), &[]).await;
     proxy.bureau.wait_for(3).await;
@@ -92,7 +96,7 @@ async fn one_probe_that_succeeds_closes_it() {
 /// A probe that fails opens it for another window.
 #[tokio::test]
 async fn a_probe_that_fails_opens_it_again() {
-    let (proxy, probe) = opened([Answer::status(502), score("1")], "300").await;
+    let (proxy, probe) = opened(failures(), Some(Answer::status(502)), "300", "60000").await;
     let probed = proxy.program.finished(&probe).await;
     assert_eq!((&probed["status"], &probed["lastFailure"]["code"]), (&json!("failed"), &json!("502")));
     assert_eq!(proxy.of_bureau("proxy_circuit_open_total").await, 2);

@@ -11,7 +11,7 @@ async fn with_an_old_answer(then: impl IntoIterator<Item = Answer>) -> Proxy {
     let answers = [score("731"), score("0")].into_iter().chain(then);
     let env = [
         ("CACHE_TTL_SEC", "1"),
-        ("REQUEST_TIMEOUT_MS", "300"),
+        ("REQUEST_TIMEOUT_MS", "2000"),
         ("BREAKER_FAILURE_THRESHOLD", "2"),
         ("BREAKER_OPEN_WINDOW_MS", "600000"),
     ];

@@ -38,7 +38,7 @@ async fn the_tick_adapts_to_how_the_bureau_takes_it() {
         Answer::status(404),
         Answer::status(429),
     ];
-    let env = [("SCHEDULER_INITIAL_INTERVAL_MS", "200"), ("REQUEST_TIMEOUT_MS", "500")];
+    let env = [("SCHEDULER_INITIAL_INTERVAL_MS", "200"), ("REQUEST_TIMEOUT_MS", "2000")];
     let proxy = Proxy::start(Behaviour::script(answers), &env).await;
     for (number, interval) in (0..).zip([180, 162, 243, 365, 365, 729]) {
         let job = proxy.take_in(&cpf(number), &[]).await;

@@ -45,7 +45,7 @@ async fn the_next_job_is_taken_in_place_of_an_expired_one() {
 #[tokio::test]
 async fn a_call_under_way_is_not_dropped() {
     let gate = Gate::default();
-    let proxy = Proxy::start(Answer::status(200).after(&gate), &[("JOB_TTL_MS", "300")]).await;
+    let proxy = Proxy::start(Answer::status(200).after(&gate), &[("JOB_TTL_MS", "2000")]).await;
     let running = proxy.take_in(&cpf(1), &[]).await;
     proxy.bureau.wait_for(1).await;
     proxy.program.pause("score").await;

@@ -15,11 +15,19 @@ use super::program::{self, Program};
 
 /// One lane `work` before `up`, which tries everything once.
 async fn start(behaviour: impl Into<Behaviour>, more: &str) -> (Program, FakeUpstream) {
+    start_with_timeout(behaviour, more, "60s").await
+}
+
+async fn start_with_timeout(
+    behaviour: impl Into<Behaviour>,
+    more: &str,
+    timeout: &str,
+) -> (Program, FakeUpstream) {
     let upstream = FakeUpstream::start(behaviour).await.unwrap();
     let config = format!(
         "{more}\n[lanes.work]\nchain = [\"up\"]\nretry = {{ attempts = 1 }}\n\
          [lanes.other]\nchain = [\"up\"]\ntypes = {{ update = \"high\" }}\n\
-         [upstreams.up]\nurl = \"{}/base\"\ntimeout = \"1s\"\n",
+         [upstreams.up]\nurl = \"{}/base\"\ntimeout = \"{timeout}\"\n",
         upstream.url()
     );
     (Program::start(&config, &[]).await, upstream)

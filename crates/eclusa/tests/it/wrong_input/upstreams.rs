@@ -4,7 +4,7 @@ use eclusa::fake::{Answer, FakeUpstream};
 
 use super::super::http_upstream::free_port;
 use super::super::program::Program;
-use super::{assert_problem, start};
+use super::{assert_problem, start, start_with_timeout};
 
 const WAIT: [(&str, &str); 1] = [("prefer", "wait=60")];
 
@@ -18,7 +18,9 @@ async fn an_upstream_without_a_right_answer_is_told_as_such() {
         (Answer::truncated(), 502, "upstream-failed", "connection_broken"),
         (Answer::endless(100 << 20), 502, "upstream-failed", "response_too_large"),
     ] {
-        let (program, _upstream) = start(answer.clone(), "").await;
+        // Only what never ends may run into it.
+        let timeout = if code == "timeout" { "300ms" } else { "60s" };
+        let (program, _upstream) = start_with_timeout(answer.clone(), "", timeout).await;
         let waited = program.send("GET", "/proxy/work/a", &WAIT, "").await;
         let problem = assert_problem(&waited, status, word);
         assert_eq!(
