@@ -1,15 +1,19 @@
 //! Bodies, paths and queries of requests, with errors that say what is wrong.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 
 use super::problem::{Kind, Problem};
 use crate::gateway::Gateway;
+
+/// How long a client may take to send a body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A part of the path.
 #[derive(FromRequestParts)]
@@ -40,14 +44,18 @@ impl FromRequest<Arc<Gateway>> for Body {
     type Rejection = Problem;
     async fn from_request(request: axum::extract::Request, gateway: &Arc<Gateway>) -> Result<Self, Problem> {
         let max = gateway.config.server.max_body;
-        let body = Limited::new(request.into_body(), max).collect().await;
-        body.map(|body| Body(body.to_bytes())).map_err(|error| {
-            if error.is::<http_body_util::LengthLimitError>() {
+        let body = Limited::new(request.into_body(), max).collect();
+        match tokio::time::timeout(BODY_TIMEOUT, body).await {
+            Ok(Ok(body)) => Ok(Body(body.to_bytes())),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
                 let detail = format!("The body has more than {max} bytes (server.max_body)");
-                return Problem::new(Kind::TooLarge, detail);
+                Err(Problem::new(Kind::TooLarge, detail))
             }
-            Problem::new(Kind::BadRequest, "The body could not be read to its end")
-        })
+            Ok(Err(_)) => Err(Problem::new(Kind::BadRequest, "The body could not be read to its end")),
+            Err(_) => {
+                Err(Problem::new(Kind::TooSlow, format!("The body did not come within {BODY_TIMEOUT:?}")))
+            }
+        }
     }
 }
 

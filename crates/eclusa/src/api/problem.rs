@@ -24,6 +24,8 @@ pub(super) enum Kind {
     Conflict,
     /// The body is too large.
     TooLarge,
+    /// The body comes too slowly.
+    TooSlow,
     /// Understood, but wrong.
     Invalid,
     /// The key was used with another payload.
@@ -57,6 +59,7 @@ impl Kind {
                 ("method-not-allowed", StatusCode::METHOD_NOT_ALLOWED, "This method is not for this path")
             }
             Kind::Conflict => ("conflict", StatusCode::CONFLICT, "Its state does not allow that"),
+            Kind::TooSlow => ("too-slow", StatusCode::REQUEST_TIMEOUT, "The request came too slowly"),
             Kind::TooLarge => ("too-large", StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
             Kind::Invalid => ("invalid", StatusCode::UNPROCESSABLE_ENTITY, "The request is not valid"),
             Kind::IdempotencyConflict => (

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::future::Future;
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -19,8 +19,26 @@ pub(super) fn run(path: &Path) -> Result<(), Exit> {
     let clock = Arc::new(SystemClock);
     telemetry::start(&config.log, clock.clone())
         .map_err(|error| Exit::InvalidConfig(format!("error: {error}")))?;
-    let ready = |address| tracing::info!(address = %address, "Listening on http://{address}");
+    let file = path.to_owned();
+    let ready = |address| {
+        tracing::info!(address = %address, "Listening on http://{address}");
+        tokio::spawn(check_when_hung_up(file));
+    };
     until_told(|stop| serve::serve(config, clock, ready, stop))
+}
+
+/// SIGHUP would end the process. It asks for the config to be read again, which is done, but rules are only put in force
+/// at the start.
+async fn check_when_hung_up(path: PathBuf) {
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+    while hangup.recv().await.is_some() {
+        match Config::load(&path, &|name| std::env::var(name).ok()) {
+            Ok(_) => tracing::warn!("The config file is valid; restart to put it in force"),
+            Err(errors) => {
+                tracing::error!(errors = %errors, "The config file is not valid; the old one is in force");
+            }
+        }
+    }
 }
 
 /// The config in `path`, or all that is wrong with it.
