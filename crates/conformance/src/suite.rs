@@ -70,6 +70,7 @@ macro_rules! suite {
             the_view_counts_jobs_in_a_row_and_in_all,
         ]);
         $crate::theme!($open, leases: [
+            a_dispatch_says_which_jobs_it_took_up,
             a_lease_is_good_for_one_settlement,
             a_stale_lease_changes_nothing_in_any_verb,
             a_lease_that_was_never_given_is_stale,

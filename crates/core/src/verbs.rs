@@ -75,6 +75,8 @@ pub struct Dispatched {
     pub grants: Vec<Grant>,
     /// Jobs found to be too old, lost for good with their worker, or answered without a call, in order.
     pub ended: Vec<Ended>,
+    /// Jobs of any lane whose worker vanished, now back in their lines.
+    pub taken_up: Vec<JobId>,
     /// What held back the most urgent job that could not start, if a gate did.
     pub denied: Option<Denied>,
     /// What time it was in the store.

@@ -134,6 +134,16 @@ impl Gateway {
         }
     }
 
+    /// Jobs whose worker vanished stand in their lines again.
+    pub fn note_taken_up(&self, jobs: &[JobId]) {
+        for job in jobs {
+            tracing::warn!(jobId = %job, "Job taken up: its worker did not come back");
+        }
+        if !jobs.is_empty() {
+            self.bells.ring_all();
+        }
+    }
+
     /// The store is gone for good: the process must end, for it can keep no promise any more.
     pub fn give_up(&self, error: &StoreError) {
         tracing::error!(error = %error, "The store failed");

@@ -5,7 +5,7 @@ use eclusa_core::retry::{OnAmbiguous, RetryPolicy};
 use eclusa_core::{Advanced, LeaseId, Outcome, Settled, Status, Store};
 
 use crate::harness::{Harness, LEASE, Open, numbers};
-use crate::rules::{chain, free, high, job, lane, low, millis, of, plain, secs, slots, upstream};
+use crate::rules::{chain, free, high, id, job, lane, low, millis, of, plain, secs, slots, upstream};
 
 pub async fn a_lease_is_good_for_one_settlement<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
@@ -186,4 +186,13 @@ pub async fn a_late_settlement_counts_while_nobody_took_the_job_up<S: Store>(ope
     q.pass(secs(60));
     q.done(&grant).await;
     assert_eq!(q.starts(10).await, []);
+}
+
+pub async fn a_dispatch_says_which_jobs_it_took_up<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    q.accept([job(1)]).await;
+    assert_eq!(q.dispatch(1).await.taken_up, []);
+    q.pass(LEASE);
+    let answer = q.dispatch(1).await;
+    assert_eq!((answer.taken_up, answer.grants.len()), (vec![id(1)], 1));
 }

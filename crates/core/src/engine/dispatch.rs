@@ -54,7 +54,7 @@ enum Offer {
 impl Engine {
     /// Hands out jobs that may start now, at most `ask.max`.
     pub fn dispatch(&mut self, ask: &Dispatch, now: Time) -> Dispatched {
-        self.take_up_lost(MAX_BATCH, now);
+        let taken_up = self.take_up_lost(MAX_BATCH, now);
         self.wake_parked(now);
         let mut budget = MAX_BATCH;
         self.serve_owed(&mut budget, now);
@@ -68,7 +68,7 @@ impl Engine {
         if !self.owed.is_empty() {
             next = now;
         }
-        Dispatched { grants, ended: std::mem::take(&mut self.ended), denied, now, next }
+        Dispatched { grants, ended: std::mem::take(&mut self.ended), taken_up, denied, now, next }
     }
 
     fn dispatch_from(&mut self, round: &mut Round, ask: &Dispatch, grants: &mut Vec<Grant>) {

@@ -1,5 +1,6 @@
 //! Who asks, and what they may do.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Request, State};
@@ -8,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use eclusa_core::{Level, Name};
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::request::Parts;
+use http::uri::Authority;
 use subtle::ConstantTimeEq;
 
 use super::problem::{Kind, Problem};
@@ -119,7 +121,7 @@ impl Keys {
     fn caller(&self, request: &Request) -> Result<Caller, Problem> {
         let headers = request.headers();
         if self.0.is_empty() {
-            return same_site(request).map(|()| Caller(None));
+            return local_host(request).and_then(|()| same_site(request)).map(|()| Caller(None));
         }
         let sent = headers.get(AUTHORIZATION).map(http::HeaderValue::as_bytes).unwrap_or_default();
         let token = match sent.split_at_checked(7) {
@@ -137,6 +139,19 @@ impl Keys {
             None => Err(Problem::new(Kind::Unauthorized, "The key is not one of the config's [[auth.keys]]")),
         }
     }
+}
+
+/// Without keys a name that somebody else made to lead here (DNS rebinding) would make his page one of ours.
+fn local_host(request: &Request) -> Result<(), Problem> {
+    let header = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+    let Some(host) = request.uri().authority().map(Authority::as_str).or(header) else { return Ok(()) };
+    let name = host.parse::<Authority>().map(|host| host.host().trim_matches(['[', ']']).to_owned());
+    let ours = |name: &str| name == "localhost" || name.parse::<IpAddr>().is_ok();
+    if name.is_ok_and(|name| ours(&name)) {
+        return Ok(());
+    }
+    let detail = "Without keys the server answers only to `localhost` and to addresses; add [[auth.keys]]";
+    Err(Problem::new(Kind::Forbidden, detail))
 }
 
 /// Without keys a web page that the user looks at could send requests in the user's name: those are refused. To look is

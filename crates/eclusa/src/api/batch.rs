@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::auth::Caller;
+use super::auth::{Caller, Right};
 use super::extract::{Body, Path};
 use super::job_request::JobRequest;
 use super::jobs::CachedAnswer;
@@ -46,6 +46,7 @@ pub(super) async fn enqueue(
     Path(lane): Path<String>,
     body: Body,
 ) -> Result<Json<Vec<BatchAnswer>>, Problem> {
+    caller.may(Right::Enqueue)?;
     let (lane, rules) = submit::lane(&gateway, &caller, &lane)?;
     let asks: Vec<Value> = body.json()?;
     if asks.is_empty() || asks.len() > MAX_JOBS {

@@ -32,6 +32,7 @@ pub(super) async fn run(gateway: Arc<Gateway>, lane: Name, sure: usize) {
             Err(error) => return gateway.give_up(&error),
         };
         gateway.note(&answer.ended);
+        gateway.note_taken_up(&answer.taken_up);
         still.update(&gateway, &lane, &answer, asked_at);
         let (again_in, full) = (until(answer.next, answer.now), answer.grants.len() == max);
         let held_back = one_chain && answer.denied.is_some();

@@ -24,9 +24,7 @@ pub(super) async fn run(gateway: Arc<Gateway>) {
 
 fn tell(gateway: &Gateway, swept: &Swept) {
     gateway.note(&swept.ended);
-    for job in &swept.taken_up {
-        tracing::warn!(jobId = %job, "Job taken up: its worker did not come back");
-    }
+    gateway.note_taken_up(&swept.taken_up);
     for (lane, job, surplus) in &swept.dead_letters {
         let reason = match surplus {
             Surplus::Expired => "ttl",
@@ -34,8 +32,5 @@ fn tell(gateway: &Gateway, swept: &Swept) {
         };
         gateway.metrics.count_trimmed_letter(lane, reason);
         tracing::warn!(jobId = %job, lane = %lane, reason, "Dead letter removed");
-    }
-    if !swept.taken_up.is_empty() {
-        gateway.bells.ring_all();
     }
 }

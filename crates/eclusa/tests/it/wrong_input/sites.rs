@@ -30,6 +30,20 @@ async fn a_page_of_another_site_cannot_change_or_send_anything() {
     assert!(upstream.requests().is_empty());
 }
 
+/// A name of another's that leads here makes its pages look like ours.
+#[tokio::test]
+async fn a_foreign_name_for_this_machine_is_not_answered_to() {
+    let (program, upstream) = start_well().await;
+    for (method, path) in [("POST", "/proxy/work/a"), ("GET", "/v1/jobs"), ("GET", "/metrics")] {
+        let headers = [("host", "evil.example"), ("origin", "http://evil.example")];
+        assert_problem(&program.send(method, path, &headers, "").await, 403, "forbidden");
+    }
+    for host in ["localhost", "localhost:8080", "127.0.0.1", "[::1]:8080"] {
+        assert_eq!(program.send("GET", "/v1/jobs", &[("host", host)], "").await.status, 200, "{host}");
+    }
+    assert!(upstream.requests().is_empty());
+}
+
 #[tokio::test]
 async fn its_own_pages_and_programs_may_ask() {
     let (program, _upstream) = start_well().await;
