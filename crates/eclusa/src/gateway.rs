@@ -1,6 +1,7 @@
 //! What the parts of the running program share: rules, store, upstreams, and the ways they wake each other.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::Arc;
 
 use eclusa_core::{Clock, Ended, EnqueueAnswer, Enqueued, JobId, Name, NewJob, Place, Store, StoreError};
@@ -29,7 +30,7 @@ pub struct Gateway {
     /// Wake the dispatch loops.
     pub bells: Bells,
     /// Wake those who wait for a job to end.
-    pub waiters: Waiters,
+    pub(crate) waiters: Waiters,
     /// What is counted.
     pub metrics: Metrics,
     /// Jobs that this process may still take on, besides those that each lane is sure of.
@@ -99,30 +100,61 @@ impl Gateway {
         }))
     }
 
-    /// An id that nobody else has, and that sorts by time.
+    /// An id that nobody else has or can guess, and that sorts by time.
+    #[expect(clippy::disallowed_methods, reason = "who knows an id may see its job")]
     pub fn new_job_id(&self) -> JobId {
         let mut random = [0; 10];
-        fastrand::fill(&mut random);
+        if getrandom::fill(&mut random).is_err() {
+            fastrand::fill(&mut random);
+        }
         let now = self.clock.now().as_millis();
         JobId(Builder::from_unix_timestamp_millis(now, &random).into_uuid().as_u128())
     }
 
+    /// Does `work` to its end even if whoever asked for it goes away meanwhile: what a verb did must be told and undone in
+    /// any case.
+    pub async fn to_the_end<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let done = self.running.spawn(work).await;
+        done.unwrap_or_else(|_| {
+            Err(StoreError::Stopped { cause: "a task failed unexpectedly; see the log".into() })
+        })
+    }
+
     /// Hands jobs to the store and wakes the workers of their lanes, who need not wait until this answer is durable:
     /// their own is, before they act on it.
-    pub async fn enqueue(&self, lane: &Name, jobs: Vec<NewJob>) -> Result<EnqueueAnswer, StoreError> {
+    pub async fn enqueue(
+        self: &Arc<Self>,
+        lane: Name,
+        jobs: Vec<NewJob>,
+    ) -> Result<EnqueueAnswer, StoreError> {
+        let gateway = self.clone();
+        self.to_the_end(async move { gateway.put(&lane, jobs).await }).await
+    }
+
+    /// The same for one job, with its place among those that wait, read in the same breath.
+    pub async fn enqueue_one(
+        self: &Arc<Self>,
+        job: NewJob,
+    ) -> Result<(Option<Enqueued>, Option<Place>), StoreError> {
+        let (gateway, id, lane) = (self.clone(), job.id, job.lane.clone());
+        let put = async move {
+            let (answer, place) =
+                tokio::join!(biased; gateway.put(&lane, vec![job]), gateway.store.place(id));
+            Ok((answer?.jobs.pop(), place?))
+        };
+        self.to_the_end(put).await
+    }
+
+    async fn put(&self, lane: &Name, jobs: Vec<NewJob>) -> Result<EnqueueAnswer, StoreError> {
         let enqueued = self.store.enqueue(jobs);
         let ring = async { self.bells.ring_arrival(lane) };
         let (answer, ()) = tokio::join!(biased; enqueued, ring);
         let answer = answer?;
         self.note(&answer.ended);
         Ok(answer)
-    }
-
-    /// The same for one job, with its place among those that wait, read in the same breath.
-    pub async fn enqueue_one(&self, job: NewJob) -> Result<(Option<Enqueued>, Option<Place>), StoreError> {
-        let (id, lane) = (job.id, job.lane.clone());
-        let (answer, place) = tokio::join!(biased; self.enqueue(&lane, vec![job]), self.store.place(id));
-        Ok((answer?.jobs.pop(), place?))
     }
 
     /// The one place that hears of every job that ended: it is counted, logged, and told to who waits for it.

@@ -59,21 +59,28 @@ pub async fn serve(
     tokio::select! {
         () = stop => tracing::info!("Stopping"),
         () = gateway.broken.cancelled() => {}
+        // They end only after `stopping`: one that ends before has failed, and its lane would stand still.
+        _ = loops.begin.join_next() => gateway.broken.cancel(),
+        _ = loops.keep.join_next() => gateway.broken.cancel(),
     }
-    finish(&gateway, grace).await;
-    while loops.join_next().await.is_some() {}
+    gateway.stopping.cancel();
+    // Nothing is begun any more once these have ended: what runs then is all there is to wait for.
+    while loops.begin.join_next().await.is_some() {}
+    let_finish(&gateway, grace).await;
     let _ = serving.await;
+    // Answers that streamed until now have given back their leases in tasks of their own.
+    let _ = tokio::time::timeout(LAST_WORDS, gateway.running.wait()).await;
+    gateway.finished.cancel();
+    while loops.keep.join_next().await.is_some() {}
     if gateway.broken.is_cancelled() { Err(ServeError::Broken) } else { Ok(()) }
 }
 
 /// Lets running calls finish within `grace`; what is still running then goes back to its line.
-async fn finish(gateway: &Gateway, grace: Duration) {
-    gateway.stopping.cancel();
+async fn let_finish(gateway: &Gateway, grace: Duration) {
     gateway.running.close();
     if tokio::time::timeout(grace, gateway.running.wait()).await.is_err() {
         tracing::warn!(running = gateway.running.len(), "Letting go of jobs that are still running");
         gateway.aborting.cancel();
         let _ = tokio::time::timeout(LAST_WORDS, gateway.running.wait()).await;
     }
-    gateway.finished.cancel();
 }

@@ -2,11 +2,13 @@
 //! time, so a lost one costs time and never a job.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use eclusa_core::{JobId, Name};
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 
@@ -32,8 +34,7 @@ impl Bells {
     pub fn new(config: &Config) -> Self {
         let mut users: BTreeMap<Name, Vec<Name>> = BTreeMap::new();
         for (lane, rules) in &config.lanes {
-            let others = rules.chains.iter().flat_map(|chains| chains.chains.values().flatten());
-            for upstream in rules.chain.iter().chain(others) {
+            for upstream in rules.upstreams() {
                 let lanes = users.entry(upstream.clone()).or_default();
                 if !lanes.contains(lane) {
                     lanes.push(lane.clone());
@@ -86,51 +87,56 @@ impl Bells {
 
 /// Those who wait for jobs to end, by job.
 #[derive(Debug, Default)]
-pub struct Waiters {
-    by_job: Mutex<HashMap<JobId, Arc<Notify>, foldhash::fast::FixedState>>,
+pub(crate) struct Waiters {
+    by_job: Mutex<ByJob>,
 }
+
+/// How many wait for a job, and what tells them.
+type ByJob = HashMap<JobId, (usize, CancellationToken), foldhash::fast::FixedState>;
 
 impl Waiters {
     /// Somebody begins to wait for `job`. To miss nothing, begin before looking at the job.
-    pub fn wait_for(&self, job: JobId) -> Waiting<'_> {
-        let ended = self.lock().entry(job).or_default().clone();
-        Waiting { waiters: self, job, ended }
+    pub(crate) fn wait_for(&self, job: JobId) -> Waiting<'_> {
+        let mut by_job = self.lock();
+        let (waiting, ended) = by_job.entry(job).or_default();
+        *waiting += 1;
+        Waiting { waiters: self, job, ended: ended.clone() }
     }
 
     /// `job` ended.
-    pub fn wake(&self, job: JobId) {
-        if let Some(ended) = self.lock().get(&job) {
-            ended.notify_waiters();
-            ended.notify_one();
+    pub(crate) fn wake(&self, job: JobId) {
+        if let Some((_, ended)) = self.lock().get(&job) {
+            ended.cancel();
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<JobId, Arc<Notify>, foldhash::fast::FixedState>> {
+    fn lock(&self) -> MutexGuard<'_, ByJob> {
         self.by_job.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// One who waits for a job.
 #[derive(Debug)]
-pub struct Waiting<'a> {
+pub(crate) struct Waiting<'a> {
     waiters: &'a Waiters,
     job: JobId,
-    ended: Arc<Notify>,
+    ended: CancellationToken,
 }
 
 impl Waiting<'_> {
-    /// Returns when the job may have ended.
-    pub async fn woken(&self) {
-        self.ended.notified().await;
+    /// Returns when the job has ended.
+    pub(crate) async fn woken(&self) {
+        self.ended.cancelled().await;
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut by_job = self.waiters.lock();
-        // Two hold it when nobody else waits: this one and the map.
-        if Arc::strong_count(&self.ended) == 2 {
-            by_job.remove(&self.job);
+        if let Entry::Occupied(mut entry) = self.waiters.lock().entry(self.job) {
+            entry.get_mut().0 -= 1;
+            if entry.get().0 == 0 {
+                entry.remove();
+            }
         }
     }
 }

@@ -13,8 +13,9 @@ use http::uri::Authority;
 use subtle::ConstantTimeEq;
 
 use super::problem::{Kind, Problem};
-use crate::config::{Key, Role};
+use crate::config::{Config, Key, Lane, Role};
 use crate::gateway::Gateway;
+use crate::intake::Submission;
 
 /// Things to do that not everybody may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +87,51 @@ impl Caller {
                 let (name, most, asked) = (&key.name, key.max_priority.as_str(), level.as_str());
                 let detail =
                     format!("Key `{name}` may enqueue at most as `{most}` (max_priority), not as `{asked}`");
+                Err(Problem::new(Kind::Forbidden, detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A job that says nothing of its priority is as urgent as usual, or as its caller may be at the most.
+    pub(super) fn by_default_not_too_urgent(&self, mut submission: Submission, rules: &Lane) -> Submission {
+        let most = self.0.as_ref().map(|key| key.max_priority);
+        if submission.priority.is_none() && !submission.has_type_of(rules) {
+            submission.priority = most.filter(|most| *most > Level::default());
+        }
+        submission
+    }
+
+    /// `Ok` if the caller may see and touch this upstream: one that a lane of his uses.
+    pub(super) fn may_reach(&self, config: &Config, upstream: &str) -> Result<(), Problem> {
+        let Some((key, lanes)) = self.0.as_ref().and_then(|key| Some((key, key.lanes.as_ref()?))) else {
+            return Ok(());
+        };
+        let mut own = lanes.iter().filter_map(|lane| config.lanes.get(lane)).flat_map(Lane::upstreams);
+        if own.any(|name| name.as_str() == upstream) {
+            return Ok(());
+        }
+        let detail =
+            format!("Key `{}` may not use upstream `{upstream}`: no lane of its `lanes` does", key.name);
+        Err(Problem::new(Kind::Forbidden, detail))
+    }
+
+    /// `Ok` if the caller's key is not bounded to some tenants, for what concerns all of them.
+    pub(super) fn may_act_for_all_tenants(&self) -> Result<(), Problem> {
+        match &self.0 {
+            Some(key) if key.tenants.is_some() => {
+                let detail = format!("Key `{}` is for some tenants only, and this concerns all", key.name);
+                Err(Problem::new(Kind::Forbidden, detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `Ok` if the caller's key is not bounded to some lanes, for what concerns all of them.
+    pub(super) fn may_use_all_lanes(&self) -> Result<(), Problem> {
+        match &self.0 {
+            Some(key) if key.lanes.is_some() => {
+                let detail = format!("Key `{}` is for some lanes only, and this concerns all", key.name);
                 Err(Problem::new(Kind::Forbidden, detail))
             }
             _ => Ok(()),

@@ -7,6 +7,7 @@ use axum::extract::State;
 use eclusa_core::{JobId, Name, NewJob};
 use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::auth::{Caller, Right};
@@ -48,7 +49,7 @@ pub(super) async fn enqueue(
 ) -> Result<Json<Vec<BatchAnswer>>, Problem> {
     caller.may(Right::Enqueue)?;
     let (lane, rules) = submit::lane(&gateway, &caller, &lane)?;
-    let asks: Vec<Value> = body.json()?;
+    let asks: Vec<&RawValue> = body.json()?;
     if asks.is_empty() || asks.len() > MAX_JOBS {
         let fault = Fault::new("body", format!("must be an array of 1 to {MAX_JOBS} jobs"));
         return Err(Problem::invalid(&[fault]));
@@ -56,7 +57,7 @@ pub(super) async fn enqueue(
     let parsed: Vec<Result<NewJob, Problem>> =
         asks.into_iter().map(|ask| job(&gateway, &caller, (&lane, rules), ask)).collect();
     let jobs: Vec<NewJob> = parsed.iter().filter_map(|job| job.as_ref().ok().cloned()).collect();
-    let enqueued = gateway.enqueue(&lane, jobs).await.map_err(|error| unavailable(&error))?;
+    let enqueued = gateway.enqueue(lane.clone(), jobs).await.map_err(|error| unavailable(&error))?;
     let mut enqueued = enqueued.jobs.into_iter();
     let mut answers = Vec::with_capacity(parsed.len());
     for job in parsed {
@@ -67,8 +68,8 @@ pub(super) async fn enqueue(
     Ok(Json(answers))
 }
 
-fn job(gateway: &Gateway, caller: &Caller, lane: (&Name, &Lane), ask: Value) -> Result<NewJob, Problem> {
-    let ask: JobRequest = serde_json::from_value(ask)
+fn job(gateway: &Gateway, caller: &Caller, lane: (&Name, &Lane), ask: &RawValue) -> Result<NewJob, Problem> {
+    let ask: JobRequest = serde_json::from_str(ask.get())
         .map_err(|error| Problem::invalid(&[Fault::new("body", error.to_string())]))?;
     let submission = ask.into_submission(caller).map_err(|faults| Problem::invalid(&faults))?;
     submit::job(gateway, caller, lane, submission)

@@ -1,7 +1,7 @@
 //! Direct lanes: the caller waits on the connection, bodies stream through, and what no gate admits now is refused.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use axum::body::Body as HttpBody;
@@ -11,20 +11,23 @@ use bytes::Bytes;
 use eclusa_core::gate::{CallResult, NotUntil, Reason};
 use eclusa_core::retry::Verdict;
 use eclusa_core::{Admission, Admit, Closure, LeaseId, Name, Outcome, Report, Settlement, Span, Store, Time};
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, Method};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full, Limited};
 use tokio::time::Instant;
 
 use super::auth::{Caller, Right};
+use super::extract::{unread, whole};
 use super::headers::{idempotency_key, text};
+use super::model::counted;
 use super::problem::{Kind, Problem};
 use super::proxy::passed_on;
 use super::submit::{header, unavailable};
-use crate::config::Lane;
-use crate::execute::http::{AnswerBody, BodyError, CallContext, CallEnd, Head, Judgement, Streamed};
+use crate::config::{Field, Lane};
+use crate::execute::http::{AnswerBody, BodyError, CallContext, Head, Judgement, Streamed};
 use crate::gateway::Gateway;
-use crate::intake::DEFAULT_TENANT;
+use crate::intake::{DEFAULT_TENANT, check};
+use crate::request::Request;
 use crate::work::Hold;
 
 /// A body up to this size is held whole, so that another upstream can be tried.
@@ -53,15 +56,31 @@ pub(super) async fn pass(
     if gateway.stopping.is_cancelled() {
         return Err(Problem::new(Kind::Stopping, "The server is stopping").retry_after(5));
     }
-    let headers = passed_on(&parts.headers)?;
+    let max = gateway.config.server.max_body;
     let key = idempotency_key(&parts.headers)?.unwrap_or_else(|| gateway.new_job_id().to_string());
-    let head =
-        Head { method: parts.method.as_str(), path: &path, query: query.as_deref(), headers: &headers };
-    let passing = Passing { gateway, lane, head, key: &key };
-    match held(&parts.headers, body, gateway.config.server.max_body).await? {
-        Held::Whole(body) => passing.along(&rules.chain, body).await,
-        Held::Stream(body) => passing.once(&rules.chain, body).await,
+    let (method, headers) = (parts.method.to_string(), passed_on(&parts.headers)?);
+    let mut request = Request { method, path, query, headers, body: Vec::new() };
+    let held = held(&parts.headers, body, max).await?;
+    match &held {
+        Held::Whole(body) => request.body = body.to_vec(),
+        Held::Stream(_) if looks_into_bodies(rules) => {
+            let detail = format!("The lane looks into bodies, which is possible up to {HELD} bytes");
+            return Err(Problem::new(Kind::TooLarge, detail));
+        }
+        Held::Stream(_) => {}
     }
+    let chain = check(&request, rules).map_err(|faults| Problem::invalid(&faults))?;
+    let passing = Passing { gateway, lane, head: Head::from(&request), key: &key };
+    match held {
+        Held::Whole(body) => passing.along(chain, body).await,
+        Held::Stream(body) => passing.once(chain, body, max).await,
+    }
+}
+
+fn looks_into_bodies(rules: &Lane) -> bool {
+    let fields = rules.validate.iter().map(|(field, _)| field);
+    let mut fields = fields.chain(rules.chains.iter().map(|chains| &chains.by));
+    fields.any(|field| matches!(field, Field::Body(_)))
 }
 
 enum Held {
@@ -84,9 +103,7 @@ async fn held(headers: &HeaderMap, body: HttpBody, max: usize) -> Result<Held, P
     if !small {
         return Ok(Held::Stream(Limited::new(body, max)));
     }
-    let whole = Limited::new(body, HELD).collect().await;
-    let whole = whole.map_err(|_| Problem::new(Kind::BadRequest, "The body could not be read to its end"))?;
-    Ok(Held::Whole(whole.to_bytes()))
+    whole(Limited::new(body, HELD), HELD).await.map(Held::Whole)
 }
 
 impl Passing<'_> {
@@ -100,7 +117,8 @@ impl Passing<'_> {
                 Err(problem) => return Err(last.unwrap_or(problem)),
             };
             left.retain(|upstream| *upstream != call.upstream);
-            let (answer, curable) = self.call(call, Full::new(body.clone()), !left.is_empty()).await;
+            let (answer, curable) =
+                self.call(call, Full::new(body.clone()), !left.is_empty(), &Fault::default()).await;
             match answer {
                 Err(problem) if curable && !left.is_empty() => last = Some(problem),
                 answer => return answer,
@@ -108,36 +126,63 @@ impl Passing<'_> {
         }
     }
 
-    async fn once(&self, chain: &[Name], body: Limited<HttpBody>) -> Result<Response, Problem> {
+    async fn once(&self, chain: &[Name], body: Limited<HttpBody>, max: usize) -> Result<Response, Problem> {
         let call = self.admit(chain).await?;
-        self.call(call, body, false).await.0
+        let fault = Fault::default();
+        let told = fault.clone();
+        let body = body.map_err(move |error| {
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(unread(&*error, max));
+            error
+        });
+        self.call(call, body, false, &fault).await.0
     }
 
     async fn admit(&self, chain: &[Name]) -> Result<Call, Problem> {
-        let lease = Span::from(self.gateway.config.workers.lease);
+        let lasts = self.gateway.config.workers.lease;
         let (lane, nonce) = (Some(self.lane.clone()), self.gateway.nonce);
-        let (asked, now) = (Instant::now(), self.gateway.clock.now());
-        let ask = Admit { lane, chain: chain.to_vec(), holds: Vec::new(), lease, nonce };
-        let admitted = self.gateway.store.admit(ask).await.map_err(|error| unavailable(&error))?;
-        self.gateway.note(&admitted.ended);
-        match admitted.admission {
-            Admission::Granted { lease, upstream, .. } => {
-                let hold = self.gateway.leases.hold(lease, asked + self.gateway.config.workers.lease);
-                Ok(Call { gateway: self.gateway.clone(), lease, upstream, asked, judged: None, _hold: hold })
-            }
-            Admission::Denied { upstream, denial } => {
+        let ask = Admit { lane, chain: chain.to_vec(), holds: Vec::new(), lease: lasts.into(), nonce };
+        let (gateway, asked, now) = (self.gateway.clone(), Instant::now(), self.gateway.clock.now());
+        let admit = async move {
+            let admitted = gateway.store.admit(ask).await?;
+            gateway.note(&admitted.ended);
+            Ok(match admitted.admission {
+                Admission::Granted { lease, upstream, .. } => {
+                    let hold = gateway.leases.hold(lease, asked + lasts);
+                    Ok(Call { gateway, lease, upstream, asked, sent: false, judged: None, _hold: hold })
+                }
+                denied => Err(denied),
+            })
+        };
+        match self.gateway.to_the_end(admit).await.map_err(|error| unavailable(&error))? {
+            Ok(call) => Ok(call),
+            Err(Admission::Denied { upstream, denial }) => {
                 let at = upstream.unwrap_or_else(|| self.lane.clone());
                 self.gateway.metrics.count_denial(&at, denial.reason);
-                Err(not_now(&at, denial, now))
+                Err(not_now(&at, denial, self.quota(&at, denial.reason).await, now))
             }
-            Admission::UnknownUpstream(_) | Admission::UnknownLane => {
-                Err(Problem::new(Kind::Internal, "The lane and the store do not agree on the rules"))
-            }
+            Err(_) => Err(Problem::new(Kind::Internal, "The lane and the store do not agree on the rules")),
         }
     }
 
+    /// What the gate that said no allows; 1 where it counts nothing.
+    async fn quota(&self, at: &Name, reason: Reason) -> i64 {
+        let upstreams = self.gateway.store.upstreams().await.unwrap_or_default();
+        let lanes = self.gateway.store.lanes().await.unwrap_or_default();
+        let of_upstreams = upstreams.iter().map(|view| (&view.name, &view.gates));
+        let mut all = of_upstreams.chain(lanes.iter().map(|view| (&view.name, &view.gates)));
+        let gates = all.find(|(name, _)| *name == at).map(|(_, gates)| gates);
+        let gate = gates.and_then(|gates| gates.iter().find(|gate| gate.reason == reason));
+        gate.and_then(|gate| Some(counted(gate, gate.limit?))).unwrap_or(1)
+    }
+
     /// Makes the call; says also whether another upstream may cure what went wrong.
-    async fn call<B>(&self, mut call: Call, body: B, more: bool) -> (Result<Response, Problem>, bool)
+    async fn call<B>(
+        &self,
+        mut call: Call,
+        body: B,
+        more: bool,
+        fault: &Fault,
+    ) -> (Result<Response, Problem>, bool)
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -149,6 +194,7 @@ impl Passing<'_> {
         };
         let codes = self.gateway.config.upstreams.get(&call.upstream).map(|rules| rules.codes.clone());
         let codes = codes.unwrap_or_default();
+        call.sent = true;
         match client.stream(self.head, body, &context).await {
             Ok(answer) => {
                 let judgement = Judgement::of_status(answer.status.as_u16(), &codes);
@@ -160,14 +206,24 @@ impl Passing<'_> {
                 (Ok(streamed(answer, call)), false)
             }
             Err(end) => {
+                if let Some(problem) = fault.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                    return (Err(problem), false);
+                }
                 let judgement = end.judge(&codes);
                 call.judge(&judgement, None);
-                let curable =
-                    judgement.verdict == Some(Verdict::Retryable) && !matches!(end, CallEnd::Invalid(_));
-                (Err(failed(&judgement)), curable)
+                // What may have had its effect is sent again only where that does no harm.
+                let harmless = !judgement.ambiguous || is_idempotent(self.head.method);
+                (Err(failed(&judgement)), judgement.verdict == Some(Verdict::Retryable) && harmless)
             }
         }
     }
+}
+
+/// What went wrong with the caller's own body, which is not the upstream's fault.
+type Fault = Arc<Mutex<Option<Problem>>>;
+
+fn is_idempotent(method: &str) -> bool {
+    Method::from_bytes(method.as_bytes()).is_ok_and(|method| method.is_idempotent())
 }
 
 fn failed(judgement: &Judgement) -> Problem {
@@ -179,13 +235,17 @@ fn failed(judgement: &Judgement) -> Problem {
 }
 
 /// 429: what said no, and when to come again.
-fn not_now(at: &Name, denial: NotUntil, now: Time) -> Problem {
+fn not_now(at: &Name, denial: NotUntil, quota: i64, now: Time) -> Problem {
     let seconds = match denial.at {
         Time::NEVER => 1,
         at => at.since(now).as_millis().div_ceil(1_000).max(1),
     };
     let policy = format!("\"{at}-{}\"", denial.reason.as_str());
-    let unit = if denial.reason == Reason::Concurrency { ";qu=\"concurrent-requests\"" } else { "" };
+    let unit = match denial.reason {
+        Reason::Concurrency => ";qu=\"concurrent-requests\"",
+        Reason::Window => ";w=60",
+        _ => "",
+    };
     let problem =
         Problem::new(Kind::QuotaExceeded, format!("`{at}` takes no more now ({})", denial.reason.as_str()));
     let problem = problem
@@ -194,7 +254,7 @@ fn not_now(at: &Name, denial: NotUntil, now: Time) -> Problem {
         .retry_after(seconds);
     let headers = [
         header("ratelimit", &format!("{policy};r=0;t={seconds}")),
-        header("ratelimit-policy", &format!("{policy};q=1{unit}")),
+        header("ratelimit-policy", &format!("{policy};q={quota}{unit}")),
     ];
     headers.into_iter().flatten().fold(problem, |problem, (name, value)| problem.header(name, value))
 }
@@ -205,6 +265,8 @@ struct Call {
     lease: LeaseId,
     upstream: Name,
     asked: Instant,
+    /// Whether anything of it can have reached the upstream.
+    sent: bool,
     judged: Option<Report>,
     /// Keeps its slots taken however long the answer is.
     _hold: Hold,
@@ -221,8 +283,9 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        // Without a judgement the caller went away before the answer began: it may have had its effect.
-        let report = self.judged.take().unwrap_or(Report::from(CallResult::Unknown));
+        // Without a judgement the caller went away, or its body broke off: the call may have had its effect.
+        let unjudged = if self.sent { CallResult::Unknown } else { CallResult::NotSent };
+        let report = self.judged.take().unwrap_or(unjudged.into());
         let (gateway, lease, upstream) = (self.gateway.clone(), self.lease, self.upstream.clone());
         self.gateway.running.spawn(async move {
             let settlement = Settlement { lease, report, outcome: Outcome::Release, answer: None };
@@ -238,7 +301,7 @@ impl Drop for Call {
 /// The upstream's answer, whose body comes as it comes.
 fn streamed(answer: Streamed, call: Call) -> Response {
     let upstream = header("eclusa-upstream", call.upstream.as_str());
-    let mut response = Response::new(HttpBody::new(Flow { body: answer.body, _call: call }));
+    let mut response = Response::new(HttpBody::new(Flow { body: answer.body, call }));
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
     // The body is sent anew, and its length with it.
@@ -250,7 +313,7 @@ fn streamed(answer: Streamed, call: Call) -> Response {
 /// A body that keeps its call open until it has passed.
 struct Flow {
     body: AnswerBody,
-    _call: Call,
+    call: Call,
 }
 
 impl Body for Flow {
@@ -261,7 +324,12 @@ impl Body for Flow {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Err(_))) = &frame {
+            // An answer that breaks off is none, however well it began.
+            self.call.judged = Some(CallResult::Failed.into());
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

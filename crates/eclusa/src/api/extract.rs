@@ -7,7 +7,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 
 use super::problem::{Kind, Problem};
 use crate::gateway::Gateway;
@@ -44,24 +44,30 @@ impl FromRequest<Arc<Gateway>> for Body {
     type Rejection = Problem;
     async fn from_request(request: axum::extract::Request, gateway: &Arc<Gateway>) -> Result<Self, Problem> {
         let max = gateway.config.server.max_body;
-        let body = Limited::new(request.into_body(), max).collect();
-        match tokio::time::timeout(BODY_TIMEOUT, body).await {
-            Ok(Ok(body)) => Ok(Body(body.to_bytes())),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                let detail = format!("The body has more than {max} bytes (server.max_body)");
-                Err(Problem::new(Kind::TooLarge, detail))
-            }
-            Ok(Err(_)) => Err(Problem::new(Kind::BadRequest, "The body could not be read to its end")),
-            Err(_) => {
-                Err(Problem::new(Kind::TooSlow, format!("The body did not come within {BODY_TIMEOUT:?}")))
-            }
-        }
+        whole(Limited::new(request.into_body(), max), max).await.map(Body)
     }
+}
+
+/// A whole body of at most `max` bytes, if it comes in time.
+pub(super) async fn whole(body: Limited<axum::body::Body>, max: usize) -> Result<Bytes, Problem> {
+    match tokio::time::timeout(BODY_TIMEOUT, body.collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) => Err(unread(&*error, max)),
+        Err(_) => Err(Problem::new(Kind::TooSlow, format!("The body did not come within {BODY_TIMEOUT:?}"))),
+    }
+}
+
+/// Why a body of at most `max` bytes could not be read.
+pub(super) fn unread(error: &(dyn std::error::Error + Send + Sync + 'static), max: usize) -> Problem {
+    if error.is::<LengthLimitError>() {
+        return Problem::new(Kind::TooLarge, format!("The body has more than {max} bytes (server.max_body)"));
+    }
+    Problem::new(Kind::BadRequest, "The body could not be read to its end")
 }
 
 impl Body {
     /// The body as JSON.
-    pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+    pub(super) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
         serde_json::from_slice(&self.0).map_err(|error| {
             let kind = if error.is_data() { Kind::Invalid } else { Kind::BadRequest };
             Problem::new(kind, format!("The body is not the JSON that is expected here: {error}"))

@@ -94,7 +94,8 @@ pub(super) async fn health(
     caller: Caller,
 ) -> Result<Json<Health>, Problem> {
     caller.may(Right::SeeAll)?;
-    let upstreams = gateway.store.upstreams().await.map_err(|error| unavailable(&error))?;
+    let mut upstreams = gateway.store.upstreams().await.map_err(|error| unavailable(&error))?;
+    upstreams.retain(|view| caller.may_reach(&gateway.config, view.name.as_str()).is_ok());
     let breakers: BTreeMap<String, BreakerHealth> = upstreams
         .iter()
         .filter_map(breaker)
@@ -136,6 +137,8 @@ pub(super) async fn metrics(
     caller: Caller,
 ) -> Result<Response, Problem> {
     caller.may(Right::SeeAll)?;
+    caller.may_use_all_lanes()?;
+    caller.may_act_for_all_tenants()?;
     let snapshot =
         Snapshot::take(&gateway.store, gateway.clock.now()).await.map_err(|error| unavailable(&error))?;
     let text = gateway.metrics.encode(snapshot);

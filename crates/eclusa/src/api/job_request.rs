@@ -63,9 +63,10 @@ pub struct HttpRequest {
     /// Headers to send.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// JSON, or text as it is to be sent.
+    /// JSON, which is sent as it is written here; or a string, whose text is sent.
+    #[schema(value_type = Option<Value>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub body: Option<Value>,
+    pub body: Option<Box<RawValue>>,
 }
 
 impl JobRequest {
@@ -134,14 +135,13 @@ impl HttpRequest {
             faults.push(Fault::new("request.headers", bad.to_string()));
             Vec::new()
         });
-        let json = matches!(&self.body, Some(value) if !value.is_string());
-        if json && !headers.iter().any(|(name, _)| name == "content-type") {
+        let text = self.body.as_ref().map(|body| serde_json::from_str::<String>(body.get()));
+        if matches!(text, Some(Err(_))) && !headers.iter().any(|(name, _)| name == "content-type") {
             headers.push(("content-type".into(), b"application/json".to_vec()));
         }
-        let body = match self.body {
-            None => None,
-            Some(Value::String(text)) => Some(text.into_bytes()),
-            Some(value) => Some(value.to_string().into_bytes()),
+        let body = match (self.body, text) {
+            (_, Some(Ok(text))) => Some(text.into_bytes()),
+            (body, _) => body.map(|json| json.get().as_bytes().to_vec()),
         };
         let method = self.method.unwrap_or_else(|| if body.is_some() { "POST" } else { "GET" }.into());
         if let Err(bad) = target::method(&method) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use eclusa_core::{Cached, Cancelled, Fallback, JobId, JobQuery, Name, Status, Store};
+use eclusa_core::{Cached, Cancelled, Fallback, JobId, JobQuery, JobView, Name, Status, Store};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -82,12 +82,12 @@ pub(super) async fn enqueue(
 }
 
 /// The job with this id, if the caller may see it.
-async fn visible(gateway: &Gateway, caller: &Caller, id: &str) -> Result<JobId, Problem> {
+async fn visible(gateway: &Gateway, caller: &Caller, id: &str) -> Result<JobView, Problem> {
     caller.may(Right::SeeJob)?;
     let id = job_id(id)?;
     let job = gateway.store.job(id).await.map_err(|error| unavailable(&error))?;
     let job = job.filter(|job| caller.may_use(&job.lane).is_ok() && caller.may_be(&job.tenant).is_ok());
-    job.map(|job| job.id).ok_or_else(|| no_such_job(id))
+    job.ok_or_else(|| no_such_job(id))
 }
 
 fn job_id(text: &str) -> Result<JobId, Problem> {
@@ -108,9 +108,7 @@ pub(super) async fn get(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Job>, Problem> {
-    let id = visible(&gateway, &caller, &id).await?;
-    let job = gateway.store.job(id).await.map_err(|error| unavailable(&error))?;
-    job.map(|job| Json(job.into())).ok_or_else(|| no_such_job(id))
+    visible(&gateway, &caller, &id).await.map(|job| Json(job.into()))
 }
 
 /// How long to wait.
@@ -133,7 +131,7 @@ pub(super) async fn wait(
     Path(id): Path<String>,
     Query(query): Query<WaitQuery>,
 ) -> Result<Json<Job>, Problem> {
-    let id = visible(&gateway, &caller, &id).await?;
+    let id = visible(&gateway, &caller, &id).await?.id;
     let seconds = query.timeout.unwrap_or(10.0);
     let Ok(timeout) = Duration::try_from_secs_f64(seconds) else {
         return Err(Problem::invalid(&[Fault::new("timeout", "must be a number of seconds, zero or more")]));
@@ -150,7 +148,7 @@ pub(super) async fn why(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<WhyAnswer>, Problem> {
-    let id = visible(&gateway, &caller, &id).await?;
+    let id = visible(&gateway, &caller, &id).await?.id;
     let why = gateway.store.why(id).await.map_err(|error| unavailable(&error))?;
     why.map(|why| Json(why.into())).ok_or_else(|| no_such_job(id))
 }
@@ -166,9 +164,12 @@ pub(super) async fn cancel(
     Path(id): Path<String>,
 ) -> Result<Json<Job>, Problem> {
     caller.may(Right::Operate)?;
-    let id = visible(&gateway, &caller, &id).await?;
+    let id = visible(&gateway, &caller, &id).await?.id;
     match gateway.store.cancel(id).await.map_err(|error| unavailable(&error))? {
-        Cancelled::Yes(ended) => gateway.note(std::slice::from_ref(&*ended)),
+        Cancelled::Yes(ended) => {
+            gateway.note(std::slice::from_ref(&*ended));
+            gateway.bells.ring(&ended.lane);
+        }
         Cancelled::Unknown => return Err(no_such_job(id)),
         Cancelled::AlreadyEnded(status) => {
             let detail = format!("The job has ended before: it is {}", status.as_str());

@@ -78,6 +78,7 @@ async fn set_paused(
     paused: bool,
 ) -> Result<Json<Lane>, Problem> {
     caller.may(Right::Operate)?;
+    caller.may_act_for_all_tenants()?;
     let (name, _) = submit::lane(gateway, caller, lane)?;
     gateway.store.pause(name.clone(), paused).await.map_err(|error| unavailable(&error))?;
     tracing::info!(lane = %name, paused, "Lane paused or resumed");

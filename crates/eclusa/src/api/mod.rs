@@ -27,7 +27,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{any, get};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
@@ -36,7 +36,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use self::problem::{Kind, Problem};
+use self::problem::{Kind, OurOwn, Problem};
 use crate::gateway::Gateway;
 
 #[derive(OpenApi)]
@@ -88,6 +88,7 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         .layer(from_fn_with_state(keys, auth::authenticate))
         .merge(open)
         .route("/openapi.json", get(docs::document(api)))
+        .route("/", get(async || Redirect::to("/docs")))
         .route("/docs", get(docs::page))
         .route("/docs/page.js", get(docs::script))
         .route("/docs/page.css", get(docs::style))
@@ -105,8 +106,7 @@ async fn problems_as_xml(request: Request, next: Next) -> Response {
         return next.run(request).await;
     }
     let response = next.run(request).await;
-    let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-    if kind != Some(b"application/problem+json") {
+    if response.extensions().get::<OurOwn>().is_none() {
         return response;
     }
     let (mut parts, body) = response.into_parts();

@@ -46,7 +46,9 @@ pub(super) async fn proxy(
     let answer = match submit::enqueue(&gateway, job).await? {
         Taken::Cached(cached) => {
             gateway.metrics.count_cached(&lane, cached.stale);
-            let response = stored(&cached.answer)?;
+            let mut response = stored(&cached.answer)?;
+            // Cookies were meant for whoever asked first.
+            response.headers_mut().remove(http::header::SET_COOKIE);
             with(response, [header("cache-status", &headers::cache_hit(&cached))])
         }
         Taken::Job(id, accepted) => match wait {
@@ -127,16 +129,29 @@ async fn ended(
     let applied = header("preference-applied", &format!("wait={}", wait.as_secs()));
     let response = match submit::ended(gateway, id, wait).await? {
         Some(job) if job.status.is_final() => answer_of(&job),
+        None => return Err(forgotten(id)),
         _ => submit::accepted(gateway, id, accepted).await?,
     };
     Ok(with(response, [applied]))
+}
+
+/// A job that ended in a lane that keeps nothing of ended jobs.
+fn forgotten(id: JobId) -> Problem {
+    let detail =
+        format!("Job {id} has ended, and its lane keeps no answers (`keep`): nobody can wait for them");
+    Problem::new(Kind::NotFound, detail).with("jobId", id.to_string())
 }
 
 /// What the upstream answered to a job that has ended, or why there is nothing.
 fn answer_of(job: &JobView) -> Response {
     let answered = job.result.as_deref().map(stored);
     let response = match answered {
-        Some(Ok(response)) => response,
+        Some(Ok(mut response)) => {
+            if job.served.is_some() {
+                response.headers_mut().remove(http::header::SET_COOKIE);
+            }
+            response
+        }
         Some(Err(problem)) => problem.into_response(),
         None => submit::without_answer(job).into_response(),
     };
@@ -158,7 +173,8 @@ fn stored(answer: &[u8]) -> Result<Response, Problem> {
         .map_err(|error| Problem::new(Kind::Internal, format!("The stored answer {error}")))?;
     let mut response = Response::new(HttpBody::from(answer.body));
     *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);
-    for (name, value) in answer.headers {
+    // The length is that of the body as it is here.
+    for (name, value) in answer.headers.into_iter().filter(|(name, _)| name != "content-length") {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             response.headers_mut().append(name, value);
         }

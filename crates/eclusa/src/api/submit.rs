@@ -1,5 +1,6 @@
 //! What both ways in have in common: rights, ids, the store's answer, and waiting for the job to end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
@@ -33,7 +34,8 @@ pub(super) fn lane<'a>(
 ) -> Result<(Name, &'a Lane), Problem> {
     let found = gateway.config.lanes.iter().find(|(name, _)| name.as_str() == lane);
     let Some((name, rules)) = found else {
-        let known: Vec<&str> = gateway.config.lanes.keys().map(Name::as_str).collect();
+        let known = gateway.config.lanes.keys().filter(|name| caller.may_use(name).is_ok());
+        let known: Vec<&str> = known.map(Name::as_str).collect();
         let detail = format!("There is no lane `{lane}`; the config has {}", known.join(", "));
         return Err(Problem::new(Kind::NotFound, detail));
     };
@@ -50,6 +52,7 @@ pub(super) fn job(
 ) -> Result<NewJob, Problem> {
     caller.may(Right::Enqueue)?;
     caller.may_be(&submission.tenant)?;
+    let submission = caller.by_default_not_too_urgent(submission, rules);
     caller.may_be_as_urgent_as(submission.level(rules))?;
     if rules.mode == Mode::Direct {
         let detail = format!("Lane `{lane}` is direct: it has no queue. Send the request to /proxy/{lane}/…");
@@ -95,10 +98,9 @@ pub(super) fn taken(
         }
         Enqueued::Existing(first) => Ok(Taken::Job(first, None)),
         Enqueued::Cached(cached) => Ok(Taken::Cached(cached)),
-        Enqueued::Conflict(first) => {
-            let detail =
-                format!("The key belongs to job {first}, which asked for something else; use a new key");
-            Err(Problem::new(Kind::IdempotencyConflict, detail).with("jobId", first.to_string()))
+        Enqueued::Conflict(_) => {
+            let detail = "The key belongs to a job that asked for something else; use a new key";
+            Err(Problem::new(Kind::IdempotencyConflict, detail))
         }
         Enqueued::QueueFull => {
             let detail = format!("Lane `{lane}` is full and nothing less urgent could make room");
@@ -110,7 +112,7 @@ pub(super) fn taken(
 }
 
 /// Puts one job into its lane.
-pub(super) async fn enqueue(gateway: &Gateway, job: NewJob) -> Result<Taken, Problem> {
+pub(super) async fn enqueue(gateway: &Arc<Gateway>, job: NewJob) -> Result<Taken, Problem> {
     let (id, lane) = (job.id, job.lane.clone());
     let (enqueued, place) = gateway.enqueue_one(job).await.map_err(|error| unavailable(&error))?;
     taken(&lane, id, enqueued, place)
@@ -155,7 +157,7 @@ pub(super) async fn known(gateway: &Gateway, id: JobId) -> Result<(StatusCode, A
 /// The job once it has ended, or as it is after `wait`; `None` if there is no such job.
 pub(super) async fn ended(gateway: &Gateway, id: JobId, wait: Duration) -> Result<Option<JobView>, Problem> {
     let deadline = Instant::now() + wait;
-    let waiting = gateway.waiters.wait_for(id);
+    let (waiting, mut woken) = (gateway.waiters.wait_for(id), false);
     loop {
         let job = gateway.store.job(id).await.map_err(|error| unavailable(&error))?;
         // A process that is stopping still finishes what runs, but begins nothing.
@@ -168,7 +170,8 @@ pub(super) async fn ended(gateway: &Gateway, id: JobId, wait: Duration) -> Resul
             return Ok(job);
         }
         tokio::select! {
-            () = waiting.woken() => {}
+            // Once woken there is nothing more to hear.
+            () = waiting.woken(), if !woken => woken = true,
             () = gateway.stopping.cancelled(), if !stopping => {}
             () = tokio::time::sleep_until(deadline.min(now + LOOK_AGAIN)) => {}
         }

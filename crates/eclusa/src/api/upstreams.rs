@@ -37,7 +37,9 @@ pub(super) async fn list(
     caller: Caller,
 ) -> Result<Json<Vec<Upstream>>, Problem> {
     caller.may(Right::SeeAll)?;
-    Ok(Json(views(&gateway).await?.into_iter().map(Upstream::from).collect()))
+    let views = views(&gateway).await?.into_iter();
+    let seen = views.filter(|view| caller.may_reach(&gateway.config, view.name.as_str()).is_ok());
+    Ok(Json(seen.map(Upstream::from).collect()))
 }
 
 /// One upstream
@@ -49,6 +51,7 @@ pub(super) async fn get(
     Path(name): Path<String>,
 ) -> Result<Json<Upstream>, Problem> {
     caller.may(Right::SeeAll)?;
+    caller.may_reach(&gateway.config, &name)?;
     let view = views(&gateway).await?.into_iter().find(|view| view.name.as_str() == name);
     view.map(|view| Json(view.into())).ok_or_else(|| unknown(&gateway, &name))
 }
@@ -60,7 +63,9 @@ pub(super) async fn breakers(
     caller: Caller,
 ) -> Result<Json<Vec<Breaker>>, Problem> {
     caller.may(Right::SeeAll)?;
-    Ok(Json(views(&gateway).await?.iter().filter_map(breaker).collect()))
+    let views = views(&gateway).await?;
+    let seen = views.iter().filter(|view| caller.may_reach(&gateway.config, view.name.as_str()).is_ok());
+    Ok(Json(seen.filter_map(breaker).collect()))
 }
 
 /// One breaker
@@ -72,6 +77,7 @@ pub(super) async fn get_breaker(
     Path(name): Path<String>,
 ) -> Result<Json<Breaker>, Problem> {
     caller.may(Right::SeeAll)?;
+    caller.may_reach(&gateway.config, &name)?;
     let view = views(&gateway).await?.into_iter().find(|view| view.name.as_str() == name);
     let view = view.ok_or_else(|| unknown(&gateway, &name))?;
     breaker(&view).map(Json).ok_or_else(|| no_breaker(&name))
@@ -108,6 +114,7 @@ pub(super) async fn reset(
     Path(name): Path<String>,
 ) -> Result<Json<Breaker>, Problem> {
     caller.may(Right::Operate)?;
+    caller.may_reach(&gateway.config, &name)?;
     let upstream = known(&gateway, &name)?;
     let view = gateway.store.reset(upstream.clone()).await.map_err(|error| unavailable(&error))?;
     gateway.bells.ring_users(&upstream);
@@ -122,6 +129,7 @@ async fn record(
     result: CallResult,
 ) -> Result<Json<Breaker>, Problem> {
     caller.may(Right::Enqueue)?;
+    caller.may_reach(&gateway.config, name)?;
     let upstream = known(gateway, name)?;
     let view = gateway.store.record(upstream.clone(), result).await.map_err(|error| unavailable(&error))?;
     gateway.bells.ring_users(&upstream);

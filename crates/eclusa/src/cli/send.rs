@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
 use serde_json::Value;
+use serde_json::value::to_raw_value;
 
 use super::Exit;
 use super::client::{Client, escaped, path};
@@ -142,7 +143,7 @@ fn request(ask: &Send) -> Result<JobRequest, Exit> {
         path,
         query: query.map(Value::String),
         headers,
-        body: body.map(Value::String),
+        body: body.and_then(|text| to_raw_value(&text).ok()),
     };
     Ok(JobRequest {
         id: ask.id.clone(),

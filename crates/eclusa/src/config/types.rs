@@ -167,6 +167,14 @@ pub struct Lane {
     pub concurrency: Option<u32>,
 }
 
+impl Lane {
+    /// All upstreams that its jobs may go to; some perhaps more than once.
+    pub fn upstreams(&self) -> impl Iterator<Item = &Name> {
+        let others = self.chains.iter().flat_map(|chains| chains.chains.values().flatten());
+        self.chain.iter().chain(others)
+    }
+}
+
 /// Whether jobs queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {

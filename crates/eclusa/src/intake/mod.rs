@@ -5,6 +5,7 @@ mod fields;
 use std::sync::Arc;
 
 use eclusa_core::{JobId, Level, Name, NewJob, Span};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use xxhash_rust::xxh3::Xxh3;
 
 use self::fields::Fields;
@@ -54,6 +55,11 @@ impl Fault {
 }
 
 impl Submission {
+    /// Whether its type gives it a priority.
+    pub(crate) fn has_type_of(&self, rules: &Lane) -> bool {
+        self.kind.as_ref().is_some_and(|kind| rules.types.contains_key(kind))
+    }
+
     /// How urgent the job will be: as the caller said, or as its type says.
     pub(crate) fn level(&self, rules: &Lane) -> Level {
         let by_type = self.kind.as_ref().and_then(|kind| rules.types.get(kind).copied());
@@ -71,11 +77,11 @@ impl Submission {
         if !faults.is_empty() {
             return Err(faults);
         }
-        let chain = rules.chains.as_ref().and_then(|chains| chains.chains.get(&fields.get(&chains.by)?));
+        let chain = chain_for(rules, &fields);
         let cache_key =
             rules.cache_key.as_ref().and_then(|key| render(key, &fields, &self.tenant, &self.request));
         let (level, chain) = (self.level(rules), chain.cloned());
-        let fingerprint = fingerprint(&self.request);
+        let fingerprint = fingerprint(&self.tenant, &self.request);
         let envelope =
             Envelope { kind: self.kind, params: self.params, key: self.key.clone(), request: self.request };
         let mut job = NewJob::new(id, lane.clone(), &self.tenant, envelope.to_payload());
@@ -103,26 +109,57 @@ impl Submission {
     }
 }
 
-/// What the cache calls a job's answer; `None` when a field of the template is not there.
+/// The chain that a value of the request picks, if it is not the lane's own.
+fn chain_for<'a>(rules: &'a Lane, fields: &Fields<'_>) -> Option<&'a Vec<Name>> {
+    let chains = rules.chains.as_ref()?;
+    chains.chains.get(&fields.get(&chains.by)?)
+}
+
+/// The chain for a request that makes no job, or everything that is wrong with it.
+pub(crate) fn check<'a>(request: &Request, rules: &'a Lane) -> Result<&'a [Name], Vec<Fault>> {
+    let (fields, mut faults) = (Fields::of(request), Vec::new());
+    fields.check(&rules.validate, &mut faults);
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    Ok(chain_for(rules, &fields).unwrap_or(&rules.chain))
+}
+
+/// What the cache calls a job's answer; `None` when a field of the template is not there, or when the answer would depend
+/// on more than a key can say: on a range, on what the caller has already, or on having no body.
 fn render(template: &Template, fields: &Fields<'_>, tenant: &str, request: &Request) -> Option<String> {
+    let conditional = |(name, _): &(String, Vec<u8>)| name == "range" || name.starts_with("if-");
+    if request.method == "HEAD" || request.headers.iter().any(conditional) {
+        return None;
+    }
     let mut key = String::new();
     for part in &template.parts {
-        match part {
-            Part::Text(text) => key.push_str(text),
-            Part::Field(field) => key.push_str(&fields.get(field)?),
-            Part::Tenant => key.push_str(tenant),
-            Part::Method => key.push_str(&request.method),
-            Part::Path => key.push_str(&request.path),
+        let value = match part {
+            Part::Text(text) => {
+                key.push_str(text);
+                continue;
+            }
+            Part::Field(field) => fields.get(field)?,
+            Part::Tenant => tenant.to_owned(),
+            Part::Method => request.method.clone(),
+            Part::Path => request.path.clone(),
+        };
+        // Side by side, values must not run into each other: `a` and `b-c` are not `a-b` and `c`.
+        match template.parts.len() {
+            1 => key.push_str(&value),
+            _ => key.extend(utf8_percent_encode(&value, NON_ALPHANUMERIC)),
         }
     }
     Some(key)
 }
 
-/// Tells two requests under one idempotency key apart. Headers do not count: those of a repeated request differ.
-fn fingerprint(request: &Request) -> u64 {
+/// Tells two requests under one idempotency key apart; a tenant must not get at another's answer with its key. Headers do
+/// not count: those of a repeated request differ.
+fn fingerprint(tenant: &str, request: &Request) -> u64 {
     let mut hash = Xxh3::new();
     let query = request.query.as_deref().unwrap_or_default();
-    for part in [request.method.as_bytes(), request.path.as_bytes(), query.as_bytes(), &request.body] {
+    let words = [tenant, &request.method, &request.path, query].map(str::as_bytes);
+    for part in words.into_iter().chain([request.body.as_slice()]) {
         hash.update(&(part.len() as u64).to_le_bytes());
         hash.update(part);
     }

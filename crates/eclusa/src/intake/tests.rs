@@ -73,6 +73,39 @@ fn the_cache_key_is_there_when_all_its_fields_are() {
 }
 
 #[test]
+fn values_side_by_side_do_not_run_into_each_other() {
+    let rules = rules("cache = { key = \"{tenant}-{query.id}\", ttl = \"60s\" }");
+    let key = |tenant: &str, query| {
+        let submission = Submission { tenant: tenant.into(), ..submission(query) };
+        job(submission, &rules).unwrap().cache_key.unwrap()
+    };
+    assert_ne!(key("a", "id=b-c"), key("a-b", "id=c"));
+}
+
+#[test]
+fn answers_that_a_key_cannot_tell_apart_are_not_cached() {
+    let rules = rules("cache = { key = \"{query.cpf}\", ttl = \"60s\" }");
+    let key = |change: fn(&mut Request)| {
+        let mut submission = submission("cpf=1");
+        change(&mut submission.request);
+        job(submission, &rules).unwrap().cache_key
+    };
+    assert!(key(|_| ()).is_some());
+    assert_eq!(key(|request| request.method = "HEAD".into()), None);
+    assert_eq!(key(|request| request.headers.push(("range".into(), b"bytes=0-1".to_vec()))), None);
+    assert_eq!(key(|request| request.headers.push(("if-none-match".into(), b"x".to_vec()))), None);
+}
+
+#[test]
+fn another_tenant_with_the_same_key_asks_for_something_else() {
+    let rules = rules("");
+    let of = |tenant: &str| {
+        job(Submission { tenant: tenant.into(), ..submission("") }, &rules).unwrap().fingerprint
+    };
+    assert_ne!(of("a"), of("b"));
+}
+
+#[test]
 fn headers_do_not_make_a_repeated_request_another_one() {
     let rules = rules("");
     let plain = job(submission("a=1"), &rules).unwrap();

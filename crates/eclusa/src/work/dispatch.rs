@@ -21,6 +21,7 @@ pub(super) async fn run(gateway: Arc<Gateway>, lane: Name, sure: usize) {
     let mut still = Still::default();
     loop {
         let rooms = tokio::select! {
+            biased;
             () = gateway.stopping.cancelled() => return,
             rooms = slots.take() => rooms,
         };

@@ -8,37 +8,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use eclusa_core::{LeaseId, MAX_BATCH, Span, Store};
+use tokio::sync::watch;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use crate::gateway::Gateway;
 
 /// Beats per lease: two may be lost.
 const BEATS: u32 = 3;
-/// How much of a lease is left when a call under it is cut off.
-const MARGIN: u32 = 10;
+/// The part of a lease that is left when a call under it is cut off.
+pub(super) const MARGIN: u32 = 10;
 
-/// The leases this process holds.
+/// The leases this process holds, each with when it ends; `None` when it is gone.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    held: Mutex<BTreeMap<LeaseId, Held>>,
-}
-
-#[derive(Debug)]
-struct Held {
-    ends: Instant,
-    lost: CancellationToken,
+    held: Mutex<BTreeMap<LeaseId, watch::Sender<Option<Instant>>>>,
 }
 
 impl Leases {
     /// Keeps `lease` alive until the answer is dropped.
     pub(crate) fn hold(self: &Arc<Self>, lease: LeaseId, ends: Instant) -> Hold {
-        let lost = CancellationToken::new();
-        self.lock().insert(lease, Held { ends, lost: lost.clone() });
-        Hold { leases: self.clone(), lease, lost }
+        let (told, ends) = watch::channel(Some(ends));
+        self.lock().insert(lease, told);
+        Hold { leases: self.clone(), lease, ends }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Held>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<LeaseId, watch::Sender<Option<Instant>>>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -48,16 +42,9 @@ impl Leases {
 
     /// `lease` lasts until `ends`, or is gone.
     fn update(&self, lease: LeaseId, ends: Option<Instant>) {
-        let mut held = self.lock();
-        match (held.get_mut(&lease), ends) {
-            (Some(held), Some(ends)) => held.ends = ends,
-            (Some(held), None) => held.lost.cancel(),
-            (None, _) => {}
+        if let Some(told) = self.lock().get(&lease) {
+            told.send_replace(ends);
         }
-    }
-
-    fn cut_off(&self, before: Instant) {
-        self.lock().values().filter(|held| held.ends <= before).for_each(|held| held.lost.cancel());
     }
 }
 
@@ -66,13 +53,21 @@ impl Leases {
 pub(crate) struct Hold {
     leases: Arc<Leases>,
     lease: LeaseId,
-    lost: CancellationToken,
+    ends: watch::Receiver<Option<Instant>>,
 }
 
 impl Hold {
-    /// Returns when the lease is lost: whatever is done under it must stop.
-    pub(crate) async fn lost(&self) {
-        self.lost.cancelled().await;
+    /// Returns when the lease is gone, or `margin` before it ends unless it is prolonged: whatever is done under it must
+    /// stop.
+    pub(crate) async fn lost(&self, margin: Duration) {
+        let mut told = self.ends.clone();
+        loop {
+            let Some(ends) = *told.borrow_and_update() else { return };
+            tokio::select! {
+                () = tokio::time::sleep_until(ends - margin) => return,
+                changed = told.changed() => if changed.is_err() { return },
+            }
+        }
     }
 }
 
@@ -93,7 +88,6 @@ pub(super) async fn run(gateway: Arc<Gateway>) {
         for batch in gateway.leases.ids().chunks(MAX_BATCH) {
             beat(&gateway, batch, lease).await;
         }
-        gateway.leases.cut_off(Instant::now() + lease / MARGIN);
     }
 }
 
@@ -120,15 +114,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_that_is_gone_or_runs_out_stops_its_call_and_no_other() {
-        let (leases, soon) = (Arc::new(Leases::default()), Instant::now() + Duration::from_secs(1));
-        let late = soon + Duration::from_secs(9);
-        let holds = [leases.hold(lease(1), late), leases.hold(lease(2), soon), leases.hold(lease(3), soon)];
+    async fn a_lease_that_is_gone_or_runs_out_stops_its_call_and_one_that_is_prolonged_does_not() {
+        let (leases, begin) = (Arc::new(Leases::default()), Instant::now());
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        let holds = [1, 2, 3].map(|number| leases.hold(lease(number), after(10)));
         leases.update(lease(1), None);
-        leases.update(lease(3), Some(late));
-        leases.cut_off(soon);
-        let lost = holds.each_ref().map(|hold| hold.lost.is_cancelled());
-        assert_eq!(lost, [true, true, false]);
+        leases.update(lease(3), Some(after(20)));
+        let mut lost_at = Vec::new();
+        for hold in &holds {
+            hold.lost(Duration::from_secs(1)).await;
+            lost_at.push(Instant::now() - begin);
+        }
+        assert_eq!(lost_at, [0, 9, 19].map(Duration::from_secs));
         drop(holds);
         assert!(leases.ids().is_empty());
     }

@@ -20,15 +20,23 @@ use crate::gateway::Gateway;
 /// However quiet it is, every loop looks again after this long: the safety net under all wake-ups.
 const POLL: Duration = Duration::from_secs(1);
 
-/// Starts all loops; they end when the gateway is stopping.
-pub(crate) fn start(gateway: &Arc<Gateway>) -> JoinSet<()> {
-    let mut loops = JoinSet::new();
+/// The loops of one process.
+pub(crate) struct Loops {
+    /// Those that begin things; they end when the gateway is stopping.
+    pub(crate) begin: JoinSet<()>,
+    /// Those that what runs needs; they end when the gateway is finished.
+    pub(crate) keep: JoinSet<()>,
+}
+
+/// Starts all loops.
+pub(crate) fn start(gateway: &Arc<Gateway>) -> Loops {
+    let mut loops = Loops { begin: JoinSet::new(), keep: JoinSet::new() };
     let sure = sure_slots(&gateway.config);
     for lane in queues(&gateway.config) {
-        loops.spawn(dispatch::run(gateway.clone(), lane.clone(), sure));
+        loops.begin.spawn(dispatch::run(gateway.clone(), lane.clone(), sure));
     }
-    loops.spawn(heartbeat::run(gateway.clone()));
-    loops.spawn(sweep::run(gateway.clone()));
+    loops.begin.spawn(sweep::run(gateway.clone()));
+    loops.keep.spawn(heartbeat::run(gateway.clone()));
     loops
 }
 

@@ -10,6 +10,7 @@ use eclusa_core::{
 };
 use tokio::time::Instant;
 
+use super::heartbeat::MARGIN;
 use crate::config::Lane;
 use crate::execute::http::{CallContext, CallEnd, Called, Hints, Judgement};
 use crate::gateway::Gateway;
@@ -37,12 +38,12 @@ struct Ended {
 impl Run<'_> {
     /// Runs the job until it is settled, its lease is lost, or the process can wait no longer.
     pub(super) async fn to_its_end(&self) {
-        let ends = self.asked.0 + self.gateway.config.workers.lease;
-        let hold = self.gateway.leases.hold(self.grant.lease, ends);
+        let lease = self.gateway.config.workers.lease;
+        let hold = self.gateway.leases.hold(self.grant.lease, self.asked.0 + lease);
         tokio::select! {
             biased;
             () = self.along_the_chain() => {}
-            () = hold.lost() => {
+            () = hold.lost(lease / MARGIN) => {
                 tracing::warn!(jobId = %self.grant.job, lane = %self.lane, "Lease lost, call cut off");
             }
             () = self.gateway.aborting.cancelled() => self.let_go().await,
@@ -61,12 +62,14 @@ impl Run<'_> {
             if !self.may_go_on(&ended.judgement) {
                 return self.settle(ended).await;
             }
-            match self.advance(&ended).await {
+            let advanced = self.advance(&ended).await;
+            self.gateway.bells.ring_users(&ended.upstream);
+            match advanced {
                 Some(Advanced::To(next)) => upstream = next,
                 Some(Advanced::Exhausted) => return self.settle(ended).await,
-                Some(Advanced::Waits(_) | Advanced::Stale) | None => return,
+                Some(Advanced::Stale) => return self.give_back(ended.report).await,
+                Some(Advanced::Waits(_)) | None => return,
             }
-            self.gateway.bells.ring_users(&ended.upstream);
         }
     }
 
@@ -150,6 +153,13 @@ impl Run<'_> {
             Some(at) => Outcome::Retry { at, failure },
             None => Outcome::Dead(failure),
         }
+    }
+
+    /// The job was cancelled while it ran, so it goes no further; its lease still holds slots, and the gates must hear of
+    /// the call. Changes nothing if the lease itself is gone.
+    async fn give_back(&self, report: Report) {
+        let (lease, outcome) = (self.grant.lease, Outcome::Release);
+        self.send(Settlement { lease, report, outcome, answer: None }).await;
     }
 
     /// The job cannot be run by anybody.

@@ -146,7 +146,8 @@ async fn a_request_that_is_too_large_is_refused() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let program = start(&[&upstream.url()], "").await;
     // It is known before the first byte of it has come.
-    let head = format!("POST /proxy/fast/a HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", 9 << 20);
+    let head =
+        format!("POST /proxy/fast/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", 9 << 20);
     let answer = program.raw(head.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
     assert!(upstream.requests().is_empty());

@@ -5,11 +5,12 @@ use super::{start_well, status};
 /// Two lengths: whoever stands before us may believe the other one, so what comes after such a request is not read.
 #[tokio::test]
 async fn a_request_with_two_lengths_hides_no_other() {
-    let smuggled = "GET /proxy/work/smuggled HTTP/1.1\r\nHost: x\r\n\r\n";
+    let smuggled = "GET /proxy/work/smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let (length, chunked) = ("Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n");
     let (program, upstream) = start_well().await;
     for (number, headers) in [format!("{length}{chunked}"), format!("{chunked}{length}")].iter().enumerate() {
-        let request = format!("POST /proxy/work/a HTTP/1.1\r\nHost: x\r\n{headers}\r\n0\r\n\r\n{smuggled}");
+        let request =
+            format!("POST /proxy/work/a HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n0\r\n\r\n{smuggled}");
         let answer = program.raw(request.as_bytes()).await;
         assert_eq!((answer.matches("HTTP/1.1 ").count(), status(&answer)), (1, 202), "{headers:?}: {answer}");
         upstream.wait_for(number as u64 + 1).await;
@@ -35,7 +36,7 @@ async fn a_length_that_is_none_is_refused() {
         "Transfer-Encoding: chunked, identity\r\n",
         "Transfer-Encoding: xchunked\r\n",
     ] {
-        let request = format!("POST /proxy/work/a HTTP/1.1\r\nHost: x\r\n{headers}\r\n12345");
+        let request = format!("POST /proxy/work/a HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n12345");
         assert_eq!(status(&program.raw(request.as_bytes()).await), 400, "{headers:?}");
     }
     assert!(upstream.requests().is_empty());
@@ -46,7 +47,7 @@ async fn headers_with_line_breaks_or_nothing_before_the_colon_are_refused() {
     let (program, upstream) = start_well().await;
     for header in ["X-A: a\rX-B: b", "X-A: a\u{0}b", ": a", "X A: b", "X-A: a\r\n folded"] {
         let request =
-            format!("GET /proxy/work/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{header}\r\n\r\n");
+            format!("GET /proxy/work/a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{header}\r\n\r\n");
         assert_eq!(status(&program.raw(request.as_bytes()).await), 400, "{header:?}");
     }
     assert!(upstream.requests().is_empty());
@@ -57,12 +58,12 @@ async fn headers_that_are_too_many_or_too_large_are_refused() {
     let (program, upstream) = start_well().await;
     let many = "X-A: a\r\n".repeat(200);
     for headers in [format!("X-A: {}\r\n", "a".repeat(100_000)), many] {
-        let request = format!("GET /proxy/work/a HTTP/1.1\r\nHost: x\r\n{headers}\r\n");
+        let request = format!("GET /proxy/work/a HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
         assert_eq!(status(&program.raw(request.as_bytes()).await), 431);
     }
     // What the server reads but would not pass on.
     let request = format!(
-        "GET /proxy/work/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-A: {}\r\n\r\n",
+        "GET /proxy/work/a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-A: {}\r\n\r\n",
         "a".repeat(40_000)
     );
     assert!((400..500).contains(&status(&program.raw(request.as_bytes()).await)));
