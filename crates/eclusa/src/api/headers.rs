@@ -65,15 +65,16 @@ pub(super) fn cache_hit(cached: &Cached) -> String {
     }
 }
 
-/// `Cache-Status` for the answer of a job.
-pub(super) fn cache_status(job: &JobView) -> String {
+/// `Cache-Status` for the answer of a job; none for a job that was neither sent nor answered. Only success is stored.
+pub(super) fn cache_status(job: &JobView) -> Option<String> {
     match job.served {
-        None if job.cache_key.is_none() => "eclusa; fwd=bypass".into(),
-        None if job.status == Status::Completed => "eclusa; fwd=miss; stored".into(),
-        None => "eclusa; fwd=miss".into(),
-        Some(ServedBy::Cache) => "eclusa; hit".into(),
-        Some(ServedBy::Coalesced) => "eclusa; fwd=miss; collapsed".into(),
-        Some(ServedBy::Stale(why)) => format!("eclusa; fwd=stale; detail={}", why.as_str()),
+        None if job.attempts == 0 => None,
+        None if job.cache_key.is_none() => Some("eclusa; fwd=bypass".into()),
+        None if job.status == Status::Completed => Some("eclusa; fwd=miss; stored".into()),
+        None => Some("eclusa; fwd=miss".into()),
+        Some(ServedBy::Cache) => Some("eclusa; hit".into()),
+        Some(ServedBy::Coalesced) => Some("eclusa; fwd=miss; collapsed".into()),
+        Some(ServedBy::Stale(why)) => Some(format!("eclusa; fwd=stale; detail={}", why.as_str())),
     }
 }
 

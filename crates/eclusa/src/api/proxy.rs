@@ -162,7 +162,7 @@ fn answer_of(job: &JobView) -> Response {
             header("eclusa-job-id", &job.id.to_string()),
             header("eclusa-attempts", &job.attempts.to_string()),
             header("eclusa-upstream", upstream).filter(|_| !upstream.is_empty()),
-            header("cache-status", &headers::cache_status(job)),
+            headers::cache_status(job).and_then(|status| header("cache-status", &status)),
         ],
     )
 }

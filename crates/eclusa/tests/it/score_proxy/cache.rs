@@ -35,6 +35,20 @@ async fn a_second_client_is_answered_from_the_cache() {
     assert_eq!(proxy.bureau.requests().len(), 2);
 }
 
+/// A refusal is not kept, and the caller is not told that it is. What was never sent says nothing of the cache.
+#[tokio::test]
+async fn only_what_is_stored_is_called_stored() {
+    let proxy = Proxy::start(Behaviour::script([Answer::status(404), score("731")]), &[]).await;
+    let refused = proxy.ask_and_wait(CPF).await;
+    assert_eq!((refused.status, refused.header("cache-status")), (404, "eclusa; fwd=miss"));
+    let answered = proxy.ask_and_wait(CPF).await;
+    assert_eq!((answered.status, answered.header("cache-status")), (200, "eclusa; fwd=miss; stored"));
+
+    proxy.program.pause("score").await;
+    let expired = proxy.ask(&cpf(1), &[("eclusa-ttl", "100ms"), ("prefer", "wait=60")]).await;
+    assert_eq!((expired.status, expired.headers.get("cache-status")), (503, None));
+}
+
 /// `CACHE_TTL_SEC` says how long, and not longer.
 #[tokio::test]
 async fn an_answer_is_used_again_until_its_time_is_over() {
