@@ -15,7 +15,7 @@ use subtle::ConstantTimeEq;
 use super::problem::{Kind, Problem};
 use crate::config::{Config, Key, Lane, Role};
 use crate::gateway::Gateway;
-use crate::intake::Submission;
+use crate::intake::{DEFAULT_TENANT, Submission};
 
 /// Things to do that not everybody may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,8 +72,12 @@ impl Caller {
         let bound = self.0.as_ref().and_then(|key| Some((key, key.tenants.as_ref()?)));
         match bound {
             Some((key, tenants)) if !tenants.iter().any(|pattern| eclusa_core::matches(pattern, tenant)) => {
-                let detail =
-                    format!("Key `{}` may not act for this tenant: its `tenants` do not name it", key.name);
+                let unnamed =
+                    if tenant == DEFAULT_TENANT { "; say whose job it is (Eclusa-Tenant)" } else { "" };
+                let name = &key.name;
+                let detail = format!(
+                    "Key `{name}` may not act for this tenant: its `tenants` do not name it{unnamed}"
+                );
                 Err(Problem::new(Kind::Forbidden, detail))
             }
             _ => Ok(()),
@@ -224,5 +228,28 @@ pub(super) async fn authenticate(State(keys): State<Keys>, mut request: Request,
             next.run(request).await
         }
         Err(problem) => problem.into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Secret;
+
+    #[test]
+    fn who_names_no_tenant_is_told_how() {
+        let key = Key {
+            name: "shop".into(),
+            role: Role::Producer,
+            secret: Secret::new("0123456789abcdef"),
+            lanes: None,
+            tenants: Some(vec!["shop-*".into()]),
+            max_priority: Level::High,
+        };
+        let caller = Caller(Some(Arc::new(key)));
+        let detail = |tenant| caller.may_be(tenant).unwrap_err().into_json()["detail"].to_string();
+        assert!(caller.may_be("shop-7").is_ok());
+        assert!(detail(DEFAULT_TENANT).contains("Eclusa-Tenant"));
+        assert!(!detail("other").contains("Eclusa-Tenant"));
     }
 }
