@@ -193,6 +193,47 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
+    const ALL: [Kind; 17] = [
+        Kind::BadRequest,
+        Kind::Unauthorized,
+        Kind::Forbidden,
+        Kind::NotFound,
+        Kind::MethodNotAllowed,
+        Kind::Conflict,
+        Kind::TooLarge,
+        Kind::Invalid,
+        Kind::IdempotencyConflict,
+        Kind::QuotaExceeded,
+        Kind::QueueFull,
+        Kind::StoreUnavailable,
+        Kind::Stopping,
+        Kind::JobDropped,
+        Kind::UpstreamFailed,
+        Kind::UpstreamTimeout,
+        Kind::Internal,
+    ];
+
+    #[test]
+    fn the_documentation_lists_every_type_with_its_status_and_no_other() {
+        assert_eq!(ALL.len(), Kind::Internal as usize + 1, "the list above is not whole");
+        let page = include_str!("../../../../docs/reference/api.md");
+        let (_, problems) = page.split_once("\n## Problems\n").unwrap();
+        let mut listed: Vec<String> = problems
+            .lines()
+            .filter_map(|line| {
+                Some(line.strip_prefix("| `")?.split(" | ").take(2).collect::<Vec<_>>().join(" "))
+            })
+            .collect();
+        let mut known: Vec<String> = ALL
+            .iter()
+            .map(|kind| kind.facts())
+            .map(|(word, status, _)| format!("{word}` {}", status.as_u16()))
+            .collect();
+        listed.sort();
+        known.sort();
+        assert_eq!(listed, known);
+    }
+
     #[test]
     fn xml_says_the_same_and_escapes() {
         let problem = json!({ "title": "a < b & c", "status": 422, "errors": [{ "field": "ttl" }] });

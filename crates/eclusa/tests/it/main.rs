@@ -10,6 +10,7 @@ mod cli_refusals;
 mod conformance;
 mod crash;
 mod direct_lane;
+mod docs;
 mod guarantees;
 mod http_streams;
 mod http_tls;

@@ -1,0 +1,134 @@
+//! The documentation says what the program does: its lists are compared with those of the real binary.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use eclusa::config::Config;
+use eclusa::fake::{Answer, FakeUpstream};
+use eclusa_core::gate::Reason;
+
+use super::program::Program;
+
+/// What the examples of the documentation take from the environment.
+const ENV: [(&str, &str); 2] =
+    [("SHOP_KEY", "shop-0123456789abcdef"), ("GRAFANA_KEY", "graf-0123456789abcdef")];
+
+fn docs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+}
+
+fn page(name: &str) -> String {
+    std::fs::read_to_string(docs().join(name)).unwrap()
+}
+
+/// All pages with their text.
+fn pages() -> Vec<(PathBuf, String)> {
+    let mut folders = vec![docs()];
+    let mut pages = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                pages.push((path, text));
+            }
+        }
+    }
+    assert!(pages.len() > 10, "{pages:?}");
+    pages
+}
+
+/// The first cells of the tables of a page below the heading `section`, or of all its tables, without the quotes.
+fn first_cells(page: &str, section: Option<&str>) -> BTreeSet<String> {
+    let heading = section.map(|section| format!("\n## {section}\n"));
+    let part = heading.map_or(page, |heading| page.split_once(heading.as_str()).unwrap().1);
+    let part = if section.is_some() { part.split("\n## ").next().unwrap() } else { part };
+    let cells = part.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    cells.map(|(cell, _)| cell.to_owned()).collect()
+}
+
+#[tokio::test]
+async fn every_call_of_the_api_is_described_and_no_other() {
+    let program =
+        Program::start("[lanes.work]\nchain = [\"up\"]\n[upstreams.up]\nurl = \"http://127.0.0.1:9\"\n", &[])
+            .await;
+    let api = program.get("/openapi.json").await.json();
+    let mut calls = BTreeSet::new();
+    for (path, methods) in api["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys() {
+            // The proxy takes every method, for which OpenAPI has no word.
+            let method = if path.starts_with("/proxy/") { "ANY".to_owned() } else { method.to_uppercase() };
+            calls.insert(format!("{method} {path}"));
+        }
+    }
+    for page in ["/openapi.json", "/docs"] {
+        assert_eq!(program.get(page).await.status, 200, "{page}");
+        calls.insert(format!("GET {page}"));
+    }
+    assert_eq!(first_cells(&page("reference/api.md"), Some("Calls")), calls);
+}
+
+/// Metrics that need an event have one: jobs fail, wait for the breaker, are tried again, and of their two dead letters
+/// one is too many.
+#[tokio::test]
+async fn every_metric_is_described_and_no_other() {
+    let upstream = FakeUpstream::start(Answer::status(503)).await.unwrap();
+    let config = format!(
+        "[lanes.work]\nchain = [\"up\"]\nretry = {{ attempts = 2, base = \"1ms\" }}\ndead_letters = {{ max = 1 }}\n\
+         [upstreams.up]\nurl = \"{}\"\nbreaker = {{ failures = 1, open_for = \"500ms\" }}\n",
+        upstream.url()
+    );
+    let program = Program::start(&config, &[]).await;
+    for _ in 0..2 {
+        let job = program.enqueue("work", &serde_json::json!({ "request": {} })).await;
+        assert_eq!(program.finished(&job).await["status"], "failed");
+    }
+    program.logged("Dead letter removed", &[("reason", "max")]).await;
+    let metrics = program.get("/metrics").await;
+    let types = metrics.text().lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let names: BTreeSet<String> = types
+        .map(|(name, kind)| if kind == "counter" { format!("{name}_total") } else { name.to_owned() })
+        .collect();
+    assert_eq!(first_cells(&page("reference/metrics.md"), None), names);
+}
+
+#[test]
+fn every_reason_to_wait_is_described_and_no_other() {
+    // Its variants as they are numbered in the store, until there is none.
+    let all = (0_u8..).map_while(|number| postcard::from_bytes::<Reason>(&[number]).ok());
+    let words: BTreeSet<String> = all.map(|reason| reason.as_str().to_owned()).collect();
+    assert_eq!(first_cells(&page("reference/wait-reasons.md"), Some("Reasons")), words);
+}
+
+/// Whatever is marked as TOML can be used as it stands; what cannot is marked `toml fragment`.
+#[test]
+fn every_config_of_the_documentation_is_valid() {
+    let env = |name: &str| ENV.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("ops.key"), "ops-0123456789abcdef\n").unwrap();
+    let name = folder.path().join("eclusa.toml").display().to_string();
+    let mut checked = 0;
+    for (path, text) in pages() {
+        for block in text.split("\n```toml\n").skip(1) {
+            let block = block.split("\n```").next().unwrap();
+            let config = Config::parse(&name, block, &env);
+            assert!(config.is_ok(), "{}: {}\n{block}", path.display(), config.err().unwrap());
+            checked += 1;
+        }
+    }
+    assert!(checked > 5, "{checked}");
+}
+
+/// Links between pages lead somewhere.
+#[test]
+fn every_link_between_pages_leads_to_a_file() {
+    for (path, text) in pages() {
+        for link in text.split("](").skip(1).map(|rest| rest.split([')', '#']).next().unwrap()) {
+            if link.is_empty() || link.contains("://") {
+                continue;
+            }
+            assert!(path.parent().unwrap().join(link).exists(), "{}: {link}", path.display());
+        }
+    }
+}
