@@ -15,6 +15,9 @@ use crate::gateway::Gateway;
 /// How long a client may take to send a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How deep JSON may be nested, as with serde_json.
+const MAX_DEPTH: usize = 127;
+
 /// A part of the path.
 #[derive(FromRequestParts)]
 #[from_request(via(axum::extract::Path), rejection(Problem))]
@@ -68,9 +71,42 @@ pub(super) fn unread(error: &(dyn std::error::Error + Send + Sync + 'static), ma
 impl Body {
     /// The body as JSON.
     pub(super) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
+        if depth(&self.0) > MAX_DEPTH {
+            let detail = format!("The JSON is nested more than {MAX_DEPTH} levels deep");
+            return Err(Problem::new(Kind::BadRequest, detail));
+        }
         serde_json::from_slice(&self.0).map_err(|error| {
             let kind = if error.is_data() { Kind::Invalid } else { Kind::BadRequest };
             Problem::new(kind, format!("The body is not the JSON that is expected here: {error}"))
         })
+    }
+}
+
+/// How deep objects and arrays are nested, whatever else is wrong with the text. Parts that are kept as they came are not
+/// parsed, so nobody else would count.
+fn depth(json: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' | b'[' if !quoted => depth += 1,
+            b'}' | b']' if !quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn brackets_in_texts_do_not_count() {
+        assert_eq!(depth(br#"{"a":[{"b":"[[[[\"{{{"}],"c":"\\","d":[]}"#), 3);
+        assert_eq!(depth(b"]]]1"), 0);
     }
 }

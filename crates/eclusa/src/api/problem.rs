@@ -193,7 +193,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [Kind; 17] = [
+    const ALL: [Kind; 18] = [
         Kind::BadRequest,
         Kind::Unauthorized,
         Kind::Forbidden,
@@ -201,6 +201,7 @@ mod tests {
         Kind::MethodNotAllowed,
         Kind::Conflict,
         Kind::TooLarge,
+        Kind::TooSlow,
         Kind::Invalid,
         Kind::IdempotencyConflict,
         Kind::QuotaExceeded,

@@ -93,10 +93,12 @@ async fn a_good_path_is_sent_as_it_came() {
 #[tokio::test]
 async fn an_address_as_target_goes_to_the_configured_upstream() {
     let (program, upstream) = start_well().await;
-    let request =
-        "GET http://evil.example/proxy/work/a HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
-    let answer = program.raw(request.as_bytes()).await;
-    assert_eq!(status(&answer), 202, "{answer}");
+    let send = async |host: &str| {
+        let request =
+            format!("GET http://{host}/proxy/work/a HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        status(&program.raw(request.as_bytes()).await)
+    };
+    assert_eq!((send("evil.example").await, send("127.0.0.2:9").await), (403, 202));
     upstream.wait_for(1).await;
     let seen = &upstream.requests()[0];
     assert_eq!(
