@@ -10,6 +10,7 @@ mod cli_refusals;
 mod conformance;
 mod crash;
 mod direct_lane;
+mod direct_lane_faults;
 mod docs;
 mod guarantees;
 mod http_streams;

@@ -1,6 +1,6 @@
 //! Every job ends in exactly one way, and the counts add up.
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
 use serde_json::{Value, json};
 
 use super::super::program::Program;
@@ -65,4 +65,26 @@ async fn every_job_ends_in_one_way_and_the_counts_add_up() {
     };
     assert_eq!((counted("processed").await, counted("failed").await), (2, 1));
     assert_eq!((counted("dropped").await, counted("cancelled").await), (3, 1));
+}
+
+/// A job that is cancelled while its call runs gives its slot back when the call ends, also where a chain would go on.
+#[tokio::test]
+async fn a_cancelled_job_of_a_chain_gives_its_slot_back() {
+    let gate = Gate::default();
+    let answers = [Answer::status(503).after(&gate)];
+    let upstream = FakeUpstream::start(Behaviour::script(answers)).await.unwrap();
+    let config = format!(
+        "[workers]\nlease = \"10m\"\n[lanes.work]\nchain = [\"up\", \"down\"]\n\
+         [upstreams.up]\nurl = \"{}\"\nmax_concurrent = 1\n\
+         [upstreams.down]\nurl = \"http://127.0.0.1:9\"\nmax_concurrent = 1\n",
+        upstream.url()
+    );
+    let program = Program::start(&config, &[]).await;
+    let first = program.enqueue("work", &job(1)).await;
+    upstream.wait_for(1).await;
+    assert_eq!(program.send("DELETE", &format!("/v1/jobs/{first}"), &[], "").await.status, 200);
+    gate.open();
+    let second = program.enqueue("work", &job(2)).await;
+    assert_eq!(program.ended(&second).await["status"], "completed");
+    upstream.wait_for(2).await;
 }

@@ -132,3 +132,37 @@ async fn a_key_is_bound_to_its_lanes_tenants_and_priority() {
         assert_problem(&send(&program, PRODUCER, "GET", &path, &[]).await, 404, "not-found");
     }
 }
+
+/// What a key is bounded to holds for upstreams, breakers and whatever concerns all.
+#[tokio::test]
+async fn bounds_hold_for_upstreams_and_for_what_concerns_all() {
+    let key = |name: &str, role: &str, key: &str, bounds: &str| {
+        format!("[[auth.keys]]\nname = \"{name}\"\nrole = \"{role}\"\nkey = \"{key}\"\n{bounds}\n")
+    };
+    let config = key("some", "operator", OPERATOR, "lanes = [\"one\"]\ntenants = [\"acme\"]")
+        + &key("all", "viewer", VIEWER, "")
+        + "[lanes.one]\nchain = [\"up\"]\n[lanes.two]\nchain = [\"far\"]\n\
+           [upstreams.up]\nurl = \"http://127.0.0.1:9\"\nbreaker = {}\n\
+           [upstreams.far]\nurl = \"http://127.0.0.1:9\"\nbreaker = {}\n";
+    let program = Program::start(&config, &[]).await;
+    for (method, path) in [
+        ("GET", "/v1/upstreams/far"),
+        ("GET", "/v1/breakers/far"),
+        ("POST", "/v1/breakers/far/failure"),
+        ("POST", "/v1/breakers/far/reset"),
+        ("GET", "/metrics"),
+        ("POST", "/v1/lanes/one/pause"),
+    ] {
+        assert_problem(&send(&program, OPERATOR, method, path, &[]).await, 403, "forbidden");
+    }
+    assert_eq!(send(&program, OPERATOR, "POST", "/v1/breakers/up/failure", &[]).await.status, 200);
+    for path in ["/v1/upstreams", "/v1/breakers", "/v1/health", "/v1/lanes", "/v1/lanes/three"] {
+        let answer = send(&program, OPERATOR, "GET", path, &[]).await;
+        assert!(
+            !answer.text().contains("far") && !answer.text().contains("two"),
+            "{path}: {}",
+            answer.text()
+        );
+    }
+    assert_eq!(send(&program, VIEWER, "GET", "/metrics", &[]).await.status, 200);
+}

@@ -1,0 +1,72 @@
+//! Direct lanes when something is wrong: with the caller's request, or with the answer on its way.
+
+use eclusa::fake::{Answer, Behaviour, FakeUpstream};
+use serde_json::json;
+
+use super::program::Program;
+
+async fn start(upstream: &FakeUpstream, of_lane: &str) -> Program {
+    let config = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nmax_body = \"128KiB\"\n\
+         [lanes.fast]\nmode = \"direct\"\nchain = [\"a\"]\n{of_lane}\n\
+         [upstreams.a]\nurl = \"{}\"\nbreaker = {{ failures = 1, open_for = \"1h\" }}\n",
+        upstream.url()
+    );
+    Program::start(&config, &[]).await
+}
+
+async fn breaker(program: &Program) -> String {
+    program.get("/v1/breakers/a").await.json()["state"].as_str().unwrap().to_owned()
+}
+
+/// A body that does not say how long it is and turns out too long is the caller's fault alone.
+#[tokio::test]
+async fn a_body_that_grows_too_large_is_not_counted_against_the_upstream() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = start(&upstream, "").await;
+    let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x1_0000));
+    let request = format!(
+        "POST /proxy/fast/a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n{}0\r\n\r\n",
+        chunk.repeat(3)
+    );
+    let answer = program.raw(request.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    assert_eq!(breaker(&program).await, "closed");
+    assert_eq!(program.get("/proxy/fast/a").await.status, 200);
+}
+
+#[tokio::test]
+async fn what_the_lane_validates_is_validated() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = start(&upstream, "validate = { \"query.cpf\" = \"cpf\" }").await;
+    assert_eq!(program.get("/proxy/fast/a?cpf=05227892181").await.status, 422);
+    assert_eq!(program.get("/proxy/fast/a?cpf=05227892180&x=1").await.status, 422);
+    assert_eq!(program.get("/proxy/fast/a?cpf=05227892180").await.status, 200);
+    assert_eq!(upstream.requests().len(), 1);
+}
+
+/// The upstream's own problems are its words, not ours: they are not rewritten.
+#[tokio::test]
+async fn a_problem_of_the_upstream_passes_as_it_is() {
+    let body = json!({ "title": "theirs" }).to_string();
+    let answer = Answer::status(400).header("content-type", "application/problem+json").body(body.clone());
+    let upstream = FakeUpstream::start(answer).await.unwrap();
+    let program = start(&upstream, "").await;
+    let answer = program.send("GET", "/proxy/fast/a", &[("accept", "application/xml")], "").await;
+    assert_eq!((answer.text(), answer.header("content-type")), (body.as_str(), "application/problem+json"));
+}
+
+/// An answer that breaks off in the middle is a failure, however well it began.
+#[tokio::test]
+async fn an_answer_that_breaks_off_counts_as_a_failure() {
+    let broken = Answer::status(200).body("the beginning").then_reset();
+    let upstream = FakeUpstream::start(Behaviour::script([broken])).await.unwrap();
+    let program = start(&upstream, "").await;
+    let answer =
+        program.raw(b"GET /proxy/fast/a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    // The lease is given back in a task of its own; a stop waits for it and the breaker is kept.
+    let config = std::fs::read_to_string(program.dir.path().join("eclusa.toml")).unwrap();
+    let (_, dir) = program.stop().await;
+    assert_eq!(breaker(&Program::start_in(dir, &config, &[]).await).await, "open");
+}
