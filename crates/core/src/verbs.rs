@@ -49,10 +49,10 @@ pub struct Cached {
     pub answer: Payload,
     /// Why an old answer is given, if it is one.
     pub stale: Option<Fallback>,
-    /// How long ago it was stored.
-    pub age: Span,
     /// How long it stays fresh.
     pub left: Span,
+    /// How long it has been stale.
+    pub overdue: Span,
 }
 
 /// Asks for jobs to run.

@@ -39,8 +39,8 @@ impl Engine {
         let cached = Cached {
             answer: entry.answer.clone(),
             stale: (!fresh).then_some(Fallback::CircuitOpen),
-            age: now.since(entry.stored_at),
             left: fresh_until.since(now),
+            overdue: now.since(fresh_until),
         };
         let state = self.lane_mut(lane);
         state.totals.answered_at_intake += 1;

@@ -61,7 +61,9 @@ pub(super) fn prefer_wait(headers: &HeaderMap) -> Result<Option<Duration>, Probl
 pub(super) fn cache_hit(cached: &Cached) -> String {
     match cached.stale {
         None => format!("eclusa; hit; ttl={}", cached.left.as_millis() / 1_000),
-        Some(why) => format!("eclusa; hit; ttl=-{}; detail={}", cached.age.as_millis() / 1_000, why.as_str()),
+        Some(why) => {
+            format!("eclusa; hit; ttl=-{}; detail={}", cached.overdue.as_millis() / 1_000, why.as_str())
+        }
     }
 }
 

@@ -61,8 +61,8 @@ impl Ledger {
         given.then(|| Cached {
             answer: kept.answer.clone(),
             stale: (!fresh).then_some(Fallback::CircuitOpen),
-            age: now.since(kept.stored_at),
             left: fresh_until.since(now),
+            overdue: now.since(fresh_until),
         })
     }
 
