@@ -1,0 +1,70 @@
+//! Dead letters.
+
+use eclusa_core::DeadLetterView;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::iso;
+
+/// A job that failed for good.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeadLetter {
+    /// The job that failed.
+    pub job_id: String,
+    /// The id the caller gave, else the job's own.
+    pub outbox_id: String,
+    /// Whose it was.
+    pub company_id: String,
+    /// What was to be sent; only in the view of a single letter, for it may be personal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original_data: Option<Value>,
+    /// Attempts made.
+    pub failed_attempts: u32,
+    /// Why the last one failed; never empty.
+    pub last_failure_reason: String,
+    /// The upstream's code, if it gave one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failure_code: Option<String>,
+    /// When it failed last.
+    pub last_failure_timestamp: Option<String>,
+    /// When the job came in.
+    pub enqueued_at: Option<String>,
+    /// When it was given up.
+    #[serde(rename = "movedToDLQAt")]
+    pub moved_to_dlq_at: Option<String>,
+    /// How long it is kept, in milliseconds.
+    pub ttl: u64,
+    /// Its lane.
+    pub lane: String,
+    /// Where it failed last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<String>,
+    /// The job that replays it now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replayed_by: Option<String>,
+}
+
+impl From<DeadLetterView> for DeadLetter {
+    fn from(view: DeadLetterView) -> Self {
+        let (job, letter) = (view.job.to_string(), view.letter);
+        let failure = letter.last_failure;
+        Self {
+            outbox_id: letter.key.map_or_else(|| job.clone(), |key| key.to_string()),
+            job_id: job,
+            company_id: letter.tenant.to_string(),
+            original_data: None,
+            failed_attempts: letter.failed_attempts,
+            last_failure_reason: failure.reason.as_str().into(),
+            last_failure_code: failure.code.map(|code| code.to_string()),
+            last_failure_timestamp: iso(failure.at),
+            enqueued_at: iso(letter.enqueued_at),
+            moved_to_dlq_at: iso(letter.moved_at),
+            ttl: letter.ttl.as_millis(),
+            lane: view.lane.to_string(),
+            upstream: failure.upstream.map(|upstream| upstream.to_string()),
+            replayed_by: letter.replay.map(|job| job.to_string()),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Why a job waits, and the gates that say so.
+
+use eclusa_core::gate::{GateView, Reason};
+use eclusa_core::{Name, Tokens, Why};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::iso;
+use crate::api::why::sentence;
+
+/// Why a job waits and until when.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WhyAnswer {
+    /// Where the job is in its life.
+    pub status: String,
+    /// One of the closed list of wait reasons, if it waits.
+    pub reason: Option<String>,
+    /// At which upstream.
+    pub upstream: Option<String>,
+    /// The same in a sentence.
+    pub detail: String,
+    /// About how many jobs go first.
+    pub position: u64,
+    /// When it will start, as far as can be told.
+    pub eta: Option<String>,
+    /// Whether it will be too old by then.
+    pub will_expire: bool,
+    /// The gates of its upstreams.
+    pub gates: Vec<Gate>,
+}
+
+/// A gate's state.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Gate {
+    /// Whose; absent for a lane's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<String>,
+    /// What it would say no with.
+    pub reason: String,
+    /// Whether it lets one through now.
+    pub open: bool,
+    /// Until when not, if that is known.
+    pub until: Option<String>,
+    /// What it counts: whole tokens left, calls under way, starts in the window, milliseconds between starts.
+    pub level: i64,
+    /// The most or least of that.
+    pub limit: Option<i64>,
+}
+
+/// A gate as JSON.
+pub(super) fn gate(upstream: Option<&Name>, view: &GateView) -> Gate {
+    Gate {
+        upstream: upstream.map(ToString::to_string),
+        reason: view.reason.as_str().into(),
+        open: view.denies_until.is_none(),
+        until: view.denies_until.and_then(iso),
+        level: counted(view, view.level),
+        limit: view.limit.map(|limit| counted(view, limit)),
+    }
+}
+
+/// A bucket counts in millionths; people do not.
+pub(crate) fn counted(view: &GateView, amount: i64) -> i64 {
+    if view.reason == Reason::RateLimit { amount.div_euclid(Tokens::ONE.as_micro()) } else { amount }
+}
+
+impl From<Why> for WhyAnswer {
+    fn from(why: Why) -> Self {
+        let gates =
+            why.gates.iter().flat_map(|(name, gates)| gates.iter().map(move |view| gate(Some(name), view)));
+        Self {
+            detail: sentence(&why),
+            status: why.status.as_str().into(),
+            reason: why.reason.map(|reason| reason.as_str().into()),
+            upstream: why.upstream.as_ref().map(ToString::to_string),
+            position: why.position,
+            eta: why.eta.and_then(iso),
+            will_expire: why.will_expire,
+            gates: gates.collect(),
+        }
+    }
+}
