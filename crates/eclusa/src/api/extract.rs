@@ -15,7 +15,7 @@ use crate::gateway::Gateway;
 /// How long a client may take to send a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How deep JSON may be nested, as with serde_json.
+/// How deep JSON may be nested, as with `serde_json`.
 const MAX_DEPTH: usize = 127;
 
 /// A part of the path.
