@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use eclusa_core::{Clock, Ended, EnqueueAnswer, Enqueued, JobId, Name, NewJob, Place, Store, StoreError};
+use eclusa_core::{
+    Cancelled, Clock, Ended, EnqueueAnswer, Enqueued, JobId, Name, NewJob, Place, Replayed, Store, StoreError,
+};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -155,6 +157,39 @@ impl Gateway {
         let answer = answer?;
         self.note(&answer.ended);
         Ok(answer)
+    }
+
+    /// Cancels a job.
+    pub async fn cancel(self: &Arc<Self>, job: JobId) -> Result<Cancelled, StoreError> {
+        let gateway = self.clone();
+        let cancel = async move {
+            let cancelled = gateway.store.cancel(job).await?;
+            if let Cancelled::Yes(ended) = &cancelled {
+                gateway.note(std::slice::from_ref(&**ended));
+                gateway.bells.ring(&ended.lane);
+            }
+            Ok(cancelled)
+        };
+        self.to_the_end(cancel).await
+    }
+
+    /// Enqueues a dead letter again, as job `id`.
+    pub async fn replay(
+        self: &Arc<Self>,
+        lane: Name,
+        letter: JobId,
+        id: JobId,
+    ) -> Result<Replayed, StoreError> {
+        let gateway = self.clone();
+        let replay = async move {
+            let replayed = gateway.store.replay(lane.clone(), letter, id).await?;
+            if let Replayed::As(_, ended) = &replayed {
+                gateway.note(ended);
+                gateway.bells.ring(&lane);
+            }
+            Ok(replayed)
+        };
+        self.to_the_end(replay).await
     }
 
     /// The one place that hears of every job that ended: it is counted, logged, and told to who waits for it.

@@ -172,11 +172,9 @@ pub(super) async fn replay(
     caller.may(Right::Operate)?;
     let view = letter(&gateway, &caller, &id).await?;
     let new = gateway.new_job_id();
-    let replayed = gateway.store.replay(view.lane.clone(), view.job, new).await;
+    let replayed = gateway.replay(view.lane.clone(), view.job, new).await;
     match replayed.map_err(|error| unavailable(&error))? {
-        Replayed::As(job, ended) => {
-            gateway.note(&ended);
-            gateway.bells.ring(&view.lane);
+        Replayed::As(job, _) => {
             tracing::info!(jobId = %job, replayOf = %view.job, lane = %view.lane, "Dead letter replayed");
             submit::accepted(&gateway, job, None).await
         }

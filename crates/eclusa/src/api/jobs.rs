@@ -165,11 +165,8 @@ pub(super) async fn cancel(
 ) -> Result<Json<Job>, Problem> {
     caller.may(Right::Operate)?;
     let id = visible(&gateway, &caller, &id).await?.id;
-    match gateway.store.cancel(id).await.map_err(|error| unavailable(&error))? {
-        Cancelled::Yes(ended) => {
-            gateway.note(std::slice::from_ref(&*ended));
-            gateway.bells.ring(&ended.lane);
-        }
+    match gateway.cancel(id).await.map_err(|error| unavailable(&error))? {
+        Cancelled::Yes(_) => {}
         Cancelled::Unknown => return Err(no_such_job(id)),
         Cancelled::AlreadyEnded(status) => {
             let detail = format!("The job has ended before: it is {}", status.as_str());
