@@ -21,24 +21,26 @@ pub(super) fn run(path: &Path) -> Result<(), Exit> {
         .map_err(|error| Exit::InvalidConfig(format!("error: {error}")))?;
     let file = path.to_owned();
     let ready = |address| {
+        check_when_hung_up(file);
         tracing::info!(address = %address, "Listening on http://{address}");
-        tokio::spawn(check_when_hung_up(file));
     };
     until_told(|stop| serve::serve(config, clock, ready, stop))
 }
 
 /// SIGHUP would end the process. It asks for the config to be read again, which is done, but rules are only put in force
 /// at the start.
-async fn check_when_hung_up(path: PathBuf) {
+fn check_when_hung_up(path: PathBuf) {
     let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
-    while hangup.recv().await.is_some() {
-        match Config::load(&path, &|name| std::env::var(name).ok()) {
-            Ok(_) => tracing::warn!("The config file is valid; restart to put it in force"),
-            Err(errors) => {
-                tracing::error!(errors = %errors, "The config file is not valid; the old one is in force");
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            match Config::load(&path, &|name| std::env::var(name).ok()) {
+                Ok(_) => tracing::warn!("The config file is valid; restart to put it in force"),
+                Err(errors) => {
+                    tracing::error!(errors = %errors, "The config file is not valid; the old one is in force");
+                }
             }
         }
-    }
+    });
 }
 
 /// The config in `path`, or all that is wrong with it.
@@ -59,16 +61,19 @@ where
 {
     let runtime = tokio::runtime::Runtime::new();
     let runtime = runtime.map_err(|error| Exit::Error(format!("no threads to run on: {error}")))?;
-    runtime.block_on(run(Box::pin(told_to_stop()))).map_err(|error| Exit::Error(error.to_string()))
+    let _inside = runtime.enter();
+    let signals =
+        stop_signals().map_err(|error| Exit::Error(format!("cannot watch for signals: {error}")))?;
+    runtime.block_on(run(Box::pin(told_to_stop(signals)))).map_err(|error| Exit::Error(error.to_string()))
 }
 
-async fn told_to_stop() {
-    let (Ok(interrupt), Ok(terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return std::future::pending().await;
-    };
-    // One pair for both signals: between the end of one pair and the beginning of the next a signal would be lost.
-    let mut signals = (interrupt, terminate);
+/// One pair for the first and the second signal: between the end of one pair and the beginning of the next a signal
+/// would be lost. From here on none ends the process by itself.
+fn stop_signals() -> std::io::Result<(Signal, Signal)> {
+    Ok((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))
+}
+
+async fn told_to_stop(mut signals: (Signal, Signal)) {
     next(&mut signals).await;
     tokio::spawn(async move {
         next(&mut signals).await;
