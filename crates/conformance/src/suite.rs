@@ -221,6 +221,8 @@ macro_rules! suite {
         ]);
         $crate::theme!($open, retention: [
             a_lane_that_keeps_none_forgets_jobs_as_they_end,
+            a_job_that_is_forgotten_as_it_ends_is_told_whole,
+            a_job_that_is_kept_is_only_told_in_short,
             a_lane_keeps_the_newest_finished_jobs,
             a_finished_job_is_kept_with_its_result_as_long_as_the_lane_says,
             waiting_and_running_jobs_are_never_forgotten,

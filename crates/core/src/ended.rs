@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, Name};
-use crate::job::{DropReason, Failure, Level, Status};
+use crate::job::{DropReason, Failure, JobView, Level, Status};
 use crate::time::Time;
 
 /// A job that ended: enough for a log line and metrics.
@@ -25,6 +25,8 @@ pub struct Ended {
     pub created_at: Time,
     /// How it ended.
     pub end: End,
+    /// All of it, where its lane forgot it as it ended: nobody can read it any more.
+    pub forgotten: Option<Box<JobView>>,
 }
 
 /// How a job ended.

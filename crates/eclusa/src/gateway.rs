@@ -197,7 +197,7 @@ impl Gateway {
         for ended in ended {
             self.metrics.count_end(ended, self.clock.now());
             log_end(ended);
-            self.waiters.wake(ended.job);
+            self.waiters.wake(ended);
         }
     }
 

@@ -2,9 +2,9 @@
 //! time, so a lost one costs time and never a job.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use eclusa_core::{JobId, Name};
+use eclusa_core::{Ended, JobId, JobView, Name};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use tokio::sync::Notify;
@@ -91,23 +91,33 @@ pub(crate) struct Waiters {
     by_job: Mutex<ByJob>,
 }
 
-/// How many wait for a job, and what tells them.
-type ByJob = HashMap<JobId, (usize, CancellationToken), foldhash::fast::FixedState>;
+/// How many wait for a job, and what they are told.
+type ByJob = HashMap<JobId, (usize, Arc<Told>), foldhash::fast::FixedState>;
+
+/// What those who wait for a job are told: that it ended, and what it was if the store has forgotten it.
+#[derive(Debug, Default)]
+struct Told {
+    ended: CancellationToken,
+    forgotten: OnceLock<JobView>,
+}
 
 impl Waiters {
     /// Somebody begins to wait for `job`. To miss nothing, begin before looking at the job.
     pub(crate) fn wait_for(&self, job: JobId) -> Waiting<'_> {
         let mut by_job = self.lock();
-        let (waiting, ended) = by_job.entry(job).or_default();
+        let (waiting, told) = by_job.entry(job).or_default();
         *waiting += 1;
-        Waiting { waiters: self, job, ended: ended.clone() }
+        Waiting { waiters: self, job, told: told.clone() }
     }
 
-    /// `job` ended.
-    pub(crate) fn wake(&self, job: JobId) {
-        if let Some((_, ended)) = self.lock().get(&job) {
-            ended.cancel();
+    /// A job ended, in this process: it is handed over where nobody can read it any more.
+    pub(crate) fn wake(&self, ended: &Ended) {
+        let told = self.lock().get(&ended.job).map(|(_, told)| told.clone());
+        let Some(told) = told else { return };
+        if let Some(job) = &ended.forgotten {
+            told.forgotten.get_or_init(|| (**job).clone());
         }
+        told.ended.cancel();
     }
 
     fn lock(&self) -> MutexGuard<'_, ByJob> {
@@ -120,13 +130,18 @@ impl Waiters {
 pub(crate) struct Waiting<'a> {
     waiters: &'a Waiters,
     job: JobId,
-    ended: CancellationToken,
+    told: Arc<Told>,
 }
 
 impl Waiting<'_> {
     /// Returns when the job has ended.
     pub(crate) async fn woken(&self) {
-        self.ended.cancelled().await;
+        self.told.ended.cancelled().await;
+    }
+
+    /// The job as it ended, if the store forgot it then.
+    pub(crate) fn forgotten(&self) -> Option<JobView> {
+        self.told.forgotten.get().cloned()
     }
 }
 
@@ -143,7 +158,22 @@ impl Drop for Waiting<'_> {
 
 #[cfg(test)]
 mod tests {
+    use eclusa_core::{End, Level, Time};
+
     use super::*;
+
+    fn ended(job: u128) -> Ended {
+        Ended {
+            job: JobId(job),
+            lane: Name::new("mail").unwrap(),
+            tenant: "acme".into(),
+            level: Level::Normal,
+            attempts: 1,
+            created_at: Time::from_millis(0),
+            end: End::Completed,
+            forgotten: None,
+        }
+    }
 
     #[tokio::test]
     async fn all_who_wait_for_a_job_hear_of_its_end_and_leave_nothing_behind() {
@@ -151,7 +181,7 @@ mod tests {
         let (first, second) = (waiters.wait_for(JobId(1)), waiters.wait_for(JobId(1)));
         let other = waiters.wait_for(JobId(2));
         let both = async { tokio::join!(first.woken(), second.woken()) };
-        let wake = async { waiters.wake(JobId(1)) };
+        let wake = async { waiters.wake(&ended(1)) };
         tokio::join!(both, wake);
         drop((first, second, other));
         assert!(waiters.lock().is_empty());
@@ -161,7 +191,7 @@ mod tests {
     async fn an_end_between_beginning_to_wait_and_waiting_is_not_missed() {
         let waiters = Waiters::default();
         let waiting = waiters.wait_for(JobId(1));
-        waiters.wake(JobId(1));
+        waiters.wake(&ended(1));
         waiting.woken().await;
     }
 }

@@ -1,9 +1,9 @@
 //! What is remembered of finished jobs.
 
-use eclusa_core::{Keep, Status, Store};
+use eclusa_core::{Cancelled, Ended, EventKind, Keep, LaneSpec, Status, Store};
 
 use crate::harness::{Harness, Open};
-use crate::rules::{id, job, lane, lasting, millis, of, secs};
+use crate::rules::{cache, id, job, lane, lasting, millis, of, secs, wants};
 
 pub async fn a_lane_that_keeps_none_forgets_jobs_as_they_end<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &lane(|lane| lane.keep = Keep { max: 0, ..Keep::default() }));
@@ -20,6 +20,40 @@ pub async fn a_lane_that_keeps_none_forgets_jobs_as_they_end<S: Store>(open: Ope
     let view = q.lane().await;
     assert_eq!((view.finished, view.totals.accepted, view.totals.completed), (0, 4, 1));
     assert_eq!(q.put(job(1)).await, eclusa_core::Enqueued::Accepted);
+}
+
+pub async fn a_job_that_is_forgotten_as_it_ends_is_told_whole<S: Store>(open: Open<S>) {
+    let keeps_none = |lane: &mut LaneSpec| (lane.cache, lane.keep.max) = (Some(cache()), 0);
+    let q = Harness::new(open, &lane(keeps_none));
+    q.accept([wants("k", job(1)), wants("k", job(2)), job(3), lasting(secs(1), job(4))]).await;
+    let grants = q.take(2).await;
+    let mut ended = q.answered(grants[0].lease, "ok").await.1;
+    let Cancelled::Yes(cancelled) = q.try_cancel(3).await else { panic!("it has not ended") };
+    ended.push(*cancelled);
+    q.pass(secs(2));
+    ended.extend(q.sweep().await.ended);
+    let last = |ended: &Ended| {
+        let job = ended.forgotten.clone().expect("nobody else can tell of it");
+        assert_eq!(job.timeline.last().map(|event| &event.kind), Some(&EventKind::Ended(job.status)));
+        (job.id.0, job.status, job.result.map(|result| result.to_vec()))
+    };
+    let answer = || Some(b"ok".to_vec());
+    let expected = [
+        (1, Status::Completed, answer()),
+        (2, Status::Completed, answer()),
+        (3, Status::Cancelled, None),
+        (4, Status::Dropped, None),
+    ];
+    assert_eq!(ended.iter().map(last).collect::<Vec<_>>(), expected);
+}
+
+pub async fn a_job_that_is_kept_is_only_told_in_short<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &lane(|lane| lane.keep.max = 1));
+    q.accept([job(1), job(2)]).await;
+    for grant in q.take(2).await {
+        let ended = q.answered(grant.lease, "ok").await.1;
+        assert_eq!(ended.iter().map(|ended| ended.forgotten.is_some()).collect::<Vec<_>>(), [false]);
+    }
 }
 
 pub async fn a_lane_keeps_the_newest_finished_jobs<S: Store>(open: Open<S>) {

@@ -132,6 +132,7 @@ impl Engine {
             attempts: job.attempts,
             created_at: job.created_at,
             end,
+            forgotten: None,
         };
         self.ended.push(ended);
     }
@@ -164,6 +165,11 @@ impl Engine {
         let Some(job) = self.jobs.remove(index) else {
             return;
         };
+        // A job that goes as it ends is the last that was told.
+        if let Some(mut ended) = self.ended.pop_if(|ended| ended.job == job.id) {
+            ended.forgotten = Some(Box::new(self.view_job(&job)));
+            self.ended.push(ended);
+        }
         let result = job.rare.as_ref().and_then(|rare| rare.result.as_ref());
         self.jobs.bytes -= result.map_or(0, |result| result.len() as u64);
         let lane = self.lane_mut(job.lane);

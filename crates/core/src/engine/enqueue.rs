@@ -66,6 +66,7 @@ impl Engine {
             attempts: 0,
             created_at: now,
             end,
+            forgotten: None,
         });
     }
 

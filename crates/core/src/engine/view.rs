@@ -45,7 +45,7 @@ impl Engine {
             && query.status.is_none_or(|status| job.status() == status)
     }
 
-    fn view_job(&self, job: &Job) -> JobView {
+    pub(super) fn view_job(&self, job: &Job) -> JobView {
         let lane = self.lane(job.lane);
         let rare = job.rare.as_deref();
         let due_at = if let Phase::Pending { due } = job.phase { Some(due) } else { None };

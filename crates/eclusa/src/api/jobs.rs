@@ -47,11 +47,29 @@ impl CachedAnswer {
     }
 }
 
+/// What is answered without a 202.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its description is used")]
+enum EndedAtOnce {
+    /// From the cache.
+    Cached(CachedAnswer),
+    /// With `Prefer: wait`, the job once it has ended.
+    Job(Box<Job>),
+    /// A job that was enqueued before and has ended.
+    Known(Accepted),
+}
+
 /// Enqueue a job
+///
+/// With `Prefer: wait=N` it is answered with the job itself, if that ends within N seconds.
 #[utoipa::path(post, path = "/v1/lanes/{lane}/jobs", tag = "jobs", request_body = JobRequest,
-    params(("lane" = String, Path, description = "The lane")),
+    params(
+        ("lane" = String, Path, description = "The lane"),
+        ("Prefer" = Option<String>, Header, description = "`wait=10`: seconds to wait for the job to end"),
+    ),
     responses((status = 202, body = Accepted, description = "It waits"),
-        (status = 200, body = CachedAnswer, description = "Answered from the cache, or ended before")))]
+        (status = 200, body = EndedAtOnce, description = "Answered from the cache, or ended")))]
 pub(super) async fn enqueue(
     State(gateway): State<Arc<Gateway>>,
     caller: Caller,
@@ -70,15 +88,26 @@ pub(super) async fn enqueue(
     }
     let submission = ask.into_submission(&caller).map_err(|faults| Problem::invalid(&faults))?;
     let job = submit::job(&gateway, &caller, (&lane, rules), submission)?;
-    match submit::enqueue(&gateway, job).await? {
-        Taken::Job(id, accepted) => submit::accepted(&gateway, id, accepted).await,
+    let wait = headers::prefer_wait(&headers)?;
+    let waiting = wait.map(|_| gateway.waiters.wait_for(job.id));
+    let answer = match submit::enqueue(&gateway, job).await? {
+        Taken::Job(id, accepted) => match wait {
+            Some(wait) => submit::answered(&gateway, id, accepted, wait, whole).await?,
+            None => submit::accepted(&gateway, id, accepted).await?,
+        },
         Taken::Cached(cached) => {
             gateway.metrics.count_cached(&lane, cached.stale);
             let mut response = (StatusCode::OK, Json(CachedAnswer::new(&lane, &cached)?)).into_response();
             response.headers_mut().extend(submit::header("cache-status", &headers::cache_hit(&cached)));
-            Ok(response)
+            response
         }
-    }
+    };
+    drop(waiting);
+    Ok(answer)
+}
+
+fn whole(job: JobView) -> Response {
+    Json(Job::from(job)).into_response()
 }
 
 /// The job with this id, if the caller may see it.
@@ -131,12 +160,15 @@ pub(super) async fn wait(
     Path(id): Path<String>,
     Query(query): Query<WaitQuery>,
 ) -> Result<Json<Job>, Problem> {
+    // Begun before looking: a job that ends between the two may be forgotten.
+    let begun = gateway.waiters.wait_for(job_id(&id)?);
     let id = visible(&gateway, &caller, &id).await?.id;
     let seconds = query.timeout.unwrap_or(10.0);
     let Ok(timeout) = Duration::try_from_secs_f64(seconds) else {
         return Err(Problem::invalid(&[Fault::new("timeout", "must be a number of seconds, zero or more")]));
     };
     let job = submit::ended(&gateway, id, timeout.min(gateway.config.server.max_wait)).await?;
+    drop(begun);
     job.map(|job| Json(job.into())).ok_or_else(|| no_such_job(id))
 }
 
@@ -166,7 +198,11 @@ pub(super) async fn cancel(
     caller.may(Right::Operate)?;
     let id = visible(&gateway, &caller, &id).await?.id;
     match gateway.cancel(id).await.map_err(|error| unavailable(&error))? {
-        Cancelled::Yes(_) => {}
+        Cancelled::Yes(ended) => {
+            if let Some(job) = ended.forgotten {
+                return Ok(Json((*job).into()));
+            }
+        }
         Cancelled::Unknown => return Err(no_such_job(id)),
         Cancelled::AlreadyEnded(status) => {
             let detail = format!("The job has ended before: it is {}", status.as_str());

@@ -1,12 +1,11 @@
 //! `/proxy/{lane}/{path…}`: the request itself is the job.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body as HttpBody;
 use axum::extract::{FromRequest, Request as HttpRequest, State};
 use axum::response::{IntoResponse, Response};
-use eclusa_core::{JobId, JobView, Name};
+use eclusa_core::{JobView, Name};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::auth::Caller;
@@ -52,7 +51,7 @@ pub(super) async fn proxy(
             with(response, [header("cache-status", &headers::cache_hit(&cached))])
         }
         Taken::Job(id, accepted) => match wait {
-            Some(wait) => ended(&gateway, id, accepted, wait.min(gateway.config.server.max_wait)).await?,
+            Some(wait) => submit::answered(&gateway, id, accepted, wait, |job| answer_of(&job)).await?,
             None => submit::accepted(&gateway, id, accepted).await?,
         },
     };
@@ -117,29 +116,6 @@ fn submission(caller: &Caller, asked: &HeaderMap, request: Request) -> Result<Su
         params: None,
         request,
     })
-}
-
-/// The upstream's own answer if it comes in time; else what is known of the job.
-async fn ended(
-    gateway: &Gateway,
-    id: JobId,
-    accepted: Option<Accepted>,
-    wait: Duration,
-) -> Result<Response, Problem> {
-    let applied = header("preference-applied", &format!("wait={}", wait.as_secs()));
-    let response = match submit::ended(gateway, id, wait).await? {
-        Some(job) if job.status.is_final() => answer_of(&job),
-        None => return Err(forgotten(id)),
-        _ => submit::accepted(gateway, id, accepted).await?,
-    };
-    Ok(with(response, [applied]))
-}
-
-/// A job that ended in a lane that keeps nothing of ended jobs.
-fn forgotten(id: JobId) -> Problem {
-    let detail =
-        format!("Job {id} has ended, and its lane keeps no answers (`keep`): nobody can wait for them");
-    Problem::new(Kind::NotFound, detail).with("jobId", id.to_string())
 }
 
 /// What the upstream answered to a job that has ended, or why there is nothing.

@@ -17,6 +17,7 @@ use super::problem::{Kind, Problem};
 use crate::config::{Lane, Mode};
 use crate::gateway::Gateway;
 use crate::intake::{Fault, Submission};
+use crate::wake::Waiting;
 
 /// How often somebody who waits for a job looks by himself: the safety net under the wake-up.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -160,14 +161,13 @@ pub(super) async fn ended(gateway: &Gateway, id: JobId, wait: Duration) -> Resul
     let (waiting, mut woken) = (gateway.waiters.wait_for(id), false);
     loop {
         let job = gateway.store.job(id).await.map_err(|error| unavailable(&error))?;
+        let Some(job) = job else { return Ok(handed_over(&waiting).await) };
         // A process that is stopping still finishes what runs, but begins nothing.
         let stopping = gateway.stopping.is_cancelled();
-        let over = job
-            .as_ref()
-            .is_none_or(|job| job.status.is_final() || (stopping && job.status != Status::Processing));
+        let over = job.status.is_final() || (stopping && job.status != Status::Processing);
         let now = Instant::now();
         if over || now >= deadline {
-            return Ok(job);
+            return Ok(Some(job));
         }
         tokio::select! {
             // Once woken there is nothing more to hear.
@@ -176,6 +176,33 @@ pub(super) async fn ended(gateway: &Gateway, id: JobId, wait: Duration) -> Resul
             () = tokio::time::sleep_until(deadline.min(now + LOOK_AGAIN)) => {}
         }
     }
+}
+
+/// A job that the store forgot as it ended, if it ended in this process, which may be just about to tell.
+async fn handed_over(waiting: &Waiting<'_>) -> Option<JobView> {
+    let _ = tokio::time::timeout(LOOK_AGAIN, waiting.woken()).await;
+    waiting.forgotten()
+}
+
+/// What `answer` makes of the job if it ends in time; else what is known of it.
+pub(super) async fn answered(
+    gateway: &Gateway,
+    id: JobId,
+    known: Option<Accepted>,
+    wait: Duration,
+    answer: impl FnOnce(JobView) -> Response,
+) -> Result<Response, Problem> {
+    let wait = wait.min(gateway.config.server.max_wait);
+    let mut response = match ended(gateway, id, wait).await? {
+        Some(job) if job.status.is_final() => answer(job),
+        Some(_) => accepted(gateway, id, known).await?,
+        None => {
+            let detail = format!("Job {id} has ended, and its lane keeps its answer no longer (`keep`)");
+            return Err(Problem::new(Kind::NotFound, detail).with("jobId", id.to_string()));
+        }
+    };
+    response.headers_mut().extend(header("preference-applied", &format!("wait={}", wait.as_secs())));
+    Ok(response)
 }
 
 /// Why a job that ended has no answer of an upstream to show.
@@ -205,4 +232,46 @@ pub(super) fn without_answer(job: &JobView) -> Problem {
 /// A header whose value is known to be printable.
 pub(super) fn header(name: &'static str, value: &str) -> Option<(HeaderName, HeaderValue)> {
     Some((HeaderName::from_static(name), HeaderValue::try_from(value).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use eclusa_core::Cancelled;
+
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::config::Config;
+
+    const WAIT: Duration = Duration::from_mins(1);
+
+    /// A lane that forgets jobs as they end, with a job in it.
+    async fn waiting_job() -> (Arc<Gateway>, JobId) {
+        let text = "[store]\nurl = \"memory:\"\n[lanes.mail]\nchain = [\"up\"]\nkeep = { max = 0 }\n\
+                    [upstreams.up]\nurl = \"http://up\"\n";
+        let config = Config::parse("test.toml", text, &|_| None).unwrap();
+        let gateway = Gateway::open(config, Arc::new(SystemClock)).unwrap();
+        let id = gateway.new_job_id();
+        let job = NewJob::new(id, Name::new("mail").unwrap(), "acme", []);
+        gateway.store.enqueue(vec![job]).await.unwrap();
+        (gateway, id)
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_given_a_job_that_is_forgotten_as_it_ends() {
+        let (gateway, id) = waiting_job().await;
+        let (job, _) = tokio::join!(biased; ended(&gateway, id, WAIT), gateway.cancel(id));
+        assert_eq!(job.unwrap().unwrap().status, Status::Cancelled);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_that_is_forgotten_before_its_end_is_told_is_given_when_it_is() {
+        let (gateway, id) = waiting_job().await;
+        let Cancelled::Yes(last) = gateway.store.cancel(id).await.unwrap() else { panic!("it waits") };
+        let tell = async { gateway.note(&[*last]) };
+        let (job, ()) = tokio::join!(biased; ended(&gateway, id, WAIT), tell);
+        assert_eq!(job.unwrap().unwrap().status, Status::Cancelled);
+        let began = Instant::now();
+        assert_eq!(ended(&gateway, id, WAIT).await.unwrap(), None);
+        assert_eq!(began.elapsed().as_secs(), LOOK_AGAIN.as_secs(), "nobody tells of it any more");
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::uri::{Authority, Scheme};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy;
 use hyper_util::rt::TokioExecutor;
@@ -23,6 +23,8 @@ use crate::execute::http::tls::client_config;
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long an answer may take, once it may come.
 const ANSWER: Duration = Duration::from_secs(30);
+/// How long the server is asked to hold its answer back.
+const PREFER: HeaderName = HeaderName::from_static("prefer");
 /// The largest answer; a page of jobs is far below.
 const MAX_ANSWER: usize = 256 << 20;
 /// What stays as it is in a path or query: job ids are easier to read so.
@@ -121,6 +123,14 @@ impl Client {
         self.ask(&Method::POST, path, body, ANSWER)
     }
 
+    /// `POST` of what the server may hold back for `wait`, which is asked of it.
+    pub(super) fn post_patiently(&self, path: &str, body: &Value, wait: Duration) -> Result<Value, Exit> {
+        let mut request = self.request(&Method::POST, path, Some(body))?;
+        let prefer = HeaderValue::try_from(format!("wait={}", wait.as_secs()));
+        request.headers_mut().extend(prefer.ok().map(|prefer| (PREFER, prefer)));
+        self.exchange(request, ANSWER + wait)
+    }
+
     /// `DELETE`.
     pub(super) fn delete(&self, path: &str) -> Result<Value, Exit> {
         self.ask(&Method::DELETE, path, None, ANSWER)
@@ -132,7 +142,10 @@ impl Client {
     }
 
     fn ask(&self, method: &Method, path: &str, body: Option<&Value>, limit: Duration) -> Result<Value, Exit> {
-        let request = self.request(method, path, body)?;
+        self.exchange(self.request(method, path, body)?, limit)
+    }
+
+    fn exchange(&self, request: Request<Full<Bytes>>, limit: Duration) -> Result<Value, Exit> {
         let exchange = async {
             let answer =
                 self.http.request(request).await.map_err(|error| self.unreachable(&root_cause(&error)))?;

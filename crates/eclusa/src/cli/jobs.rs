@@ -14,7 +14,7 @@ use super::pages::{Pages, SHOWN};
 use crate::api::model::{Job, JobResult, LastFailure};
 
 /// How long the server is asked to hold one answer back; it may answer earlier.
-const STEP: Duration = Duration::from_secs(20);
+pub(super) const STEP: Duration = Duration::from_secs(20);
 /// The least time between two such questions.
 const PAUSE: Duration = Duration::from_millis(100);
 /// What a job can be, and which of these are its end.

@@ -9,11 +9,12 @@ use clap::Args;
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
 use serde_json::Value;
 use serde_json::value::to_raw_value;
+use tokio::time::Instant;
 
 use super::Exit;
 use super::client::{Client, escaped, path};
 use super::exit::note;
-use super::jobs::{completed, seconds, wait};
+use super::jobs::{STEP, completed, seconds, wait};
 use super::output::{Format, count, readable, typed, write_text};
 use crate::api::model::{Accepted, Job, JobResult};
 use crate::api::{HttpRequest, JobRequest};
@@ -82,19 +83,33 @@ fn duration(text: &str) -> Result<String, String> {
 /// Enqueues a job, and waits for it if asked to.
 pub(super) fn run(ask: &Send, client: &Client, format: Format) -> Result<(), Exit> {
     let job = serde_json::to_value(request(ask)?).map_err(|error| Exit::Error(error.to_string()))?;
-    let taken = client.post(&path(&["v1", "lanes", &ask.lane, "jobs"]), Some(&job))?;
-    if let Some(result) = taken.get("result") {
+    let (lane, began) = (path(&["v1", "lanes", &ask.lane, "jobs"]), Instant::now());
+    let timeout = ask.wait.map(Duration::from_secs);
+    let taken = match timeout {
+        Some(timeout) => client.post_patiently(&lane, &job, timeout.min(STEP))?,
+        None => client.post(&lane, Some(&job))?,
+    };
+    if let (Some(result), None) = (taken.get("result"), taken.get("jobId")) {
         note("Answered from the cache");
         return format.one(&taken, || Ok(body(&typed(result)?)));
     }
-    let accepted: Accepted = typed(&taken)?;
-    let Some(seconds) = ask.wait else {
+    let Some(timeout) = timeout else {
+        let accepted: Accepted = typed(&taken)?;
         note(&told(&accepted));
         return format.one(&taken, || Ok(accepted.job_id));
     };
-    let timeout = Duration::from_secs(seconds);
-    let value = wait(client, &accepted.job_id, timeout)?;
-    let job: Job = typed(&value)?;
+    let value = if taken.get("timeline").is_some() {
+        taken
+    } else {
+        let accepted: Accepted = typed(&taken)?;
+        wait(client, &accepted.job_id, timeout.saturating_sub(began.elapsed()))?
+    };
+    waited(&value, timeout, format)
+}
+
+/// Shows the job that was waited for.
+fn waited(value: &Value, timeout: Duration, format: Format) -> Result<(), Exit> {
+    let job: Job = typed(value)?;
     match (format, &job.result) {
         (Format::Text, None) => {}
         (Format::Text, Some(result)) => {
@@ -103,7 +118,7 @@ pub(super) fn run(ask: &Send, client: &Client, format: Format) -> Result<(), Exi
             note(&format!("{}{} after {tries}", result.status, upstream.unwrap_or_default()));
             write_text(&body(result))?;
         }
-        _ => format.one(&value, || Ok(String::new()))?,
+        _ => format.one(value, || Ok(String::new()))?,
     }
     completed(&job, timeout)
 }

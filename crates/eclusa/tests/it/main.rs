@@ -16,6 +16,7 @@ mod guarantees;
 mod http_streams;
 mod http_tls;
 mod http_upstream;
+mod keeping_nothing;
 mod program;
 mod restarting;
 mod score_proxy;
