@@ -6,8 +6,8 @@ use eclusa_core::gate::{CallResult, NotUntil, Reason};
 use eclusa_core::{
     Admission, Admit, Admitted, Advance, Advanced, Cached, Cancelled, Clock, DeadLetterView, Dispatch,
     Dispatched, End, Ended, Enqueued, Grant, Hold, JobPage, JobQuery, JobView, LaneView, LeaseId, NewJob,
-    Outcome, Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status, Store, Swept, TenantView,
-    Time, UpstreamView, Why,
+    Outcome, Place, Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status, Store, Swept,
+    TenantView, Time, UpstreamView, Why,
 };
 
 use crate::clock::ManualClock;
@@ -269,10 +269,15 @@ impl<S: Store> Harness<S> {
     /// Why a job waits; its place must say the same.
     pub(crate) async fn why(&self, number: u128) -> Why {
         let why = self.store.why(id(number)).await.expect("the store answers").expect("the job is known");
-        let place = self.store.place(id(number)).await.expect("the store answers").expect("the job is known");
+        let place = self.places(&[number]).await[0].expect("the job is known");
         assert_eq!((place.status, place.position, place.eta), (why.status, why.position, why.eta));
         assert_eq!(place.expires_at, self.job(number).await.expires_at);
         why
+    }
+
+    pub(crate) async fn places(&self, numbers: &[u128]) -> Vec<Option<Place>> {
+        let jobs = numbers.iter().map(|number| id(*number)).collect();
+        self.store.places(jobs).await.expect("the store answers")
     }
 
     /// Whether the store knows no such job.

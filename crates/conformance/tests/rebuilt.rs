@@ -108,8 +108,8 @@ impl Store for Rebuilt {
         self.run(Engine::sweep)
     }
 
-    fn place(&self, job: JobId) -> impl Answer<Option<Place>> {
-        self.run(move |engine, now| engine.place(job, now))
+    fn places(&self, jobs: Vec<JobId>) -> impl Answer<Vec<Option<Place>>> {
+        self.run(move |engine, now| jobs.into_iter().map(|job| engine.place(job, now)).collect())
     }
 
     fn why(&self, job: JobId) -> impl Answer<Option<Why>> {

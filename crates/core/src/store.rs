@@ -75,8 +75,8 @@ pub trait Store: Send + Sync {
     /// Does what time does by itself.
     fn sweep(&self) -> impl Answer<Swept>;
 
-    /// Where a job is among those that wait.
-    fn place(&self, job: JobId) -> impl Answer<Option<Place>>;
+    /// Where jobs are among those that wait, one answer for each, in order; `None` for one that is not known.
+    fn places(&self, jobs: Vec<JobId>) -> impl Answer<Vec<Option<Place>>>;
     /// Why a job waits.
     fn why(&self, job: JobId) -> impl Answer<Option<Why>>;
     /// A job.

@@ -125,27 +125,17 @@ impl Gateway {
         })
     }
 
-    /// Hands jobs to the store and wakes the workers of their lanes, who need not wait until this answer is durable:
-    /// their own is, before they act on it.
+    /// Hands jobs to the store and says what became of each and where it is, read in the same breath. The workers of the
+    /// lane are woken at once: they need not wait until this answer is durable, for their own is before they act on it.
     pub async fn enqueue(
         self: &Arc<Self>,
         lane: Name,
         jobs: Vec<NewJob>,
-    ) -> Result<EnqueueAnswer, StoreError> {
-        let gateway = self.clone();
-        self.to_the_end(async move { gateway.put(&lane, jobs).await }).await
-    }
-
-    /// The same for one job, with its place among those that wait, read in the same breath.
-    pub async fn enqueue_one(
-        self: &Arc<Self>,
-        job: NewJob,
-    ) -> Result<(Option<Enqueued>, Option<Place>), StoreError> {
-        let (gateway, id, lane) = (self.clone(), job.id, job.lane.clone());
+    ) -> Result<Vec<(Enqueued, Option<Place>)>, StoreError> {
+        let (gateway, ids) = (self.clone(), jobs.iter().map(|job| job.id).collect());
         let put = async move {
-            let (answer, place) =
-                tokio::join!(biased; gateway.put(&lane, vec![job]), gateway.store.place(id));
-            Ok((answer?.jobs.pop(), place?))
+            let (answer, places) = tokio::join!(biased; gateway.put(&lane, jobs), gateway.store.places(ids));
+            Ok(answer?.jobs.into_iter().zip(places?).collect())
         };
         self.to_the_end(put).await
     }

@@ -52,6 +52,16 @@ pub async fn it_says_retry_backoff<S: Store>(open: Open<S>) {
     assert_eq!(why.eta, Some(q.now() + secs(4)));
 }
 
+pub async fn places_come_for_each_job_in_the_order_of_the_question<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    q.accept([job(1), job(2), delayed(secs(60), job(3))]).await;
+    let found = q.places(&[2, 99, 3, 1]).await;
+    let short = found.iter().map(|place| place.map(|place| (place.status, place.position)));
+    let expected = [Some((Status::Queued, 1)), None, Some((Status::Pending, 0)), Some((Status::Queued, 0))];
+    assert_eq!(short.collect::<Vec<_>>(), expected);
+    assert_eq!(q.places(&[]).await, []);
+}
+
 pub async fn it_says_behind_with_the_place<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1), job(2), job(3)]).await;

@@ -79,10 +79,9 @@ pub(super) enum Taken {
 pub(super) fn taken(
     lane: &Name,
     id: JobId,
-    enqueued: Option<Enqueued>,
-    place: Option<Place>,
+    enqueued: Option<(Enqueued, Option<Place>)>,
 ) -> Result<Taken, Problem> {
-    let Some(enqueued) = enqueued else {
+    let Some((enqueued, place)) = enqueued else {
         return Err(Problem::new(Kind::Internal, "The store answered nothing"));
     };
     match enqueued {
@@ -115,8 +114,8 @@ pub(super) fn taken(
 /// Puts one job into its lane.
 pub(super) async fn enqueue(gateway: &Arc<Gateway>, job: NewJob) -> Result<Taken, Problem> {
     let (id, lane) = (job.id, job.lane.clone());
-    let (enqueued, place) = gateway.enqueue_one(job).await.map_err(|error| unavailable(&error))?;
-    taken(&lane, id, enqueued, place)
+    let enqueued = gateway.enqueue(lane.clone(), vec![job]).await.map_err(|error| unavailable(&error))?;
+    taken(&lane, id, enqueued.into_iter().next())
 }
 
 /// 202 for a job that waits, with where to look for it; 200 for one that was there before and has ended.

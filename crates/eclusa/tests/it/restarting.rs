@@ -94,8 +94,8 @@ impl Store for Restarting {
         self.run(async move |store| store.sweep().await)
     }
 
-    fn place(&self, job: JobId) -> impl Answer<Option<Place>> {
-        self.run(async move |store| store.place(job).await)
+    fn places(&self, jobs: Vec<JobId>) -> impl Answer<Vec<Option<Place>>> {
+        self.run(async move |store| store.places(jobs).await)
     }
 
     fn why(&self, job: JobId) -> impl Answer<Option<Why>> {

@@ -148,6 +148,26 @@ async fn a_batch_answers_each_job_by_itself() {
     assert!((400..500).contains(&program.post("/v1/lanes/work/jobs/batch", &many).await.status));
 }
 
+#[tokio::test]
+async fn a_batch_tells_each_job_its_place_once_all_are_in() {
+    let (program, _upstream) = start_well().await;
+    program.pause("work").await;
+    let jobs = json!([
+        { "request": {} }, { "request": {} }, { "request": {}, "ttl": "soon" },
+        { "request": {}, "priority": "high" }, { "request": {}, "delay": "1h" }
+    ]);
+    let answers = program.post("/v1/lanes/work/jobs/batch", &jobs).await.json();
+    let places: Vec<(&Value, &Value)> =
+        answers.as_array().unwrap().iter().map(|one| (&one["status"], &one["position"])).collect();
+    let (queued, pending) = (json!("queued"), json!("pending"));
+    assert_eq!(places[..2], [(&queued, &json!(1)), (&queued, &json!(2))]);
+    assert_eq!(places[2].0, 422);
+    assert_eq!(places[3..], [(&queued, &json!(0)), (&pending, &json!(0))]);
+    let alone = program.get(&format!("/v1/jobs/{}", answers[4]["jobId"].as_str().unwrap())).await.json();
+    assert_eq!(answers[4]["expiresAt"], alone["expiresAt"]);
+    program.resume("work").await;
+}
+
 /// The same key and payload is the same job, another payload is a mistake.
 #[tokio::test]
 async fn an_idempotency_key_stands_for_one_payload() {
