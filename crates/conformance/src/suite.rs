@@ -168,6 +168,7 @@ macro_rules! suite {
         ]);
         $crate::theme!($open, retry: [
             a_failed_attempt_waits_and_is_tried_again,
+            every_attempt_counts_as_a_start_of_the_lane,
             a_retried_job_stands_before_those_that_came_after_it,
             others_pass_while_a_job_backs_off,
             a_retry_that_would_come_too_late_ends_the_job_now_with_its_last_failure,

@@ -15,7 +15,7 @@ use uuid::Builder;
 use crate::config::{Config, StoreUrl};
 use crate::execute::http::{HttpUpstream, TlsError};
 use crate::store::{EmbeddedStore, OpenError};
-use crate::telemetry::{Metrics, log_end};
+use crate::telemetry::{Metrics, Rates, log_end};
 use crate::wake::{Bells, Waiters};
 use crate::work::{Leases, shared_slots};
 
@@ -35,6 +35,8 @@ pub struct Gateway {
     pub(crate) waiters: Waiters,
     /// What is counted.
     pub metrics: Metrics,
+    /// How fast lanes move.
+    pub(crate) rates: Rates,
     /// Jobs that this process may still take on, besides those that each lane is sure of.
     pub slots: Arc<Semaphore>,
     /// Calls under way.
@@ -86,6 +88,7 @@ impl Gateway {
         Ok(Arc::new(Self {
             bells: Bells::new(&config),
             metrics: Metrics::new(&config),
+            rates: Rates::default(),
             slots: Arc::new(Semaphore::new(shared_slots(&config))),
             config,
             store,

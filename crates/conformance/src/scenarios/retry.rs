@@ -22,6 +22,17 @@ pub async fn a_failed_attempt_waits_and_is_tried_again<S: Store>(open: Open<S>) 
     assert_eq!(q.next().await.attempt, 2);
 }
 
+pub async fn every_attempt_counts_as_a_start_of_the_lane<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    q.accept([job(1), job(2)]).await;
+    assert_eq!(q.lane().await.totals.started, 0);
+    q.retry(&q.next().await, CallResult::Failed, secs(1)).await;
+    q.pass(secs(1));
+    q.serve(2).await;
+    let totals = q.lane().await.totals;
+    assert_eq!((totals.accepted, totals.started, totals.completed), (2, 3, 2));
+}
+
 pub async fn a_retried_job_stands_before_those_that_came_after_it<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1), job(2), job(3)]).await;

@@ -280,6 +280,7 @@ impl Engine {
         served.last_processed = Some(now);
         state.tenants.touch(tenant);
         state.tempo.granted(now);
+        state.totals.started += 1;
         state.dirty = true;
         self.begin_processing(index);
     }

@@ -50,6 +50,8 @@ pub(crate) struct Waiter {
 pub struct Totals {
     /// Jobs that came in, those refused for lack of room not counted.
     pub accepted: u64,
+    /// Attempts begun, whatever became of them.
+    pub started: u64,
     /// Jobs whose own call succeeded.
     pub completed: u64,
     /// Requests answered with a fresh answer of the cache, at intake or as jobs.

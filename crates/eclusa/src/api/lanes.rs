@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use eclusa_core::Store;
+use eclusa_core::{LaneView, Store};
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::{Caller, Right};
@@ -26,7 +27,8 @@ pub(super) async fn list(
 ) -> Result<Json<Vec<Lane>>, Problem> {
     caller.may(Right::SeeAll)?;
     let lanes = gateway.store.lanes().await.map_err(|error| unavailable(&error))?;
-    Ok(Json(lanes.into_iter().filter(|lane| caller.may_use(&lane.name).is_ok()).map(Lane::from).collect()))
+    let seen = lanes.into_iter().filter(|lane| caller.may_use(&lane.name).is_ok());
+    Ok(Json(seen.map(|lane| shown(&gateway, &lane)).collect()))
 }
 
 /// One lane
@@ -46,7 +48,11 @@ async fn one(gateway: &Gateway, caller: &Caller, lane: &str) -> Result<Json<Lane
     let lanes = gateway.store.lanes().await.map_err(|error| unavailable(&error))?;
     let found = lanes.into_iter().find(|lane| lane.name == name);
     let missing = || Problem::new(Kind::NotFound, format!("There is no lane `{name}`"));
-    found.map(|lane| Json(lane.into())).ok_or_else(missing)
+    found.map(|lane| Json(shown(gateway, &lane))).ok_or_else(missing)
+}
+
+fn shown(gateway: &Gateway, lane: &LaneView) -> Lane {
+    Lane::new(lane, gateway.rates.of(lane, Instant::now()))
 }
 
 /// Stop starting jobs of a lane; jobs are still taken in

@@ -54,9 +54,13 @@ fn text(lanes: &[Value]) -> Result<String, Exit> {
             lane.totals.failed,
             lane.dead_letters,
         ];
-        [lane.name, state.into()].into_iter().chain(numbers.map(|number| number.to_string())).collect()
+        let rates = lane.rates;
+        let rates = [rates.accepted, rates.started, rates.completed, rates.failed, rates.dropped];
+        let columns = [lane.name, state.into()].into_iter().chain(numbers.map(|number| number.to_string()));
+        columns.chain(rates.map(|rate| rate.to_string())).collect()
     };
-    let head =
-        ["LANE", "STATE", "HIGH", "NORMAL", "LOW", "PENDING", "PROCESSING", "COMPLETED", "FAILED", "DEAD"];
+    let counts = ["HIGH", "NORMAL", "LOW", "PENDING", "PROCESSING", "COMPLETED", "FAILED", "DEAD"];
+    let rates = ["IN/S", "STARTED/S", "DONE/S", "FAILED/S", "DROPPED/S"];
+    let head = [&["LANE", "STATE"][..], &counts, &rates].concat();
     Ok(table(&head, typed_all(lanes)?.into_iter().map(row).collect()))
 }

@@ -102,7 +102,7 @@ pub(super) fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
 }
 
 fn is_number(cell: &str) -> bool {
-    !cell.is_empty() && cell.bytes().all(|byte| byte.is_ascii_digit())
+    !cell.is_empty() && cell.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
 /// A cell takes one line, whatever it holds.

@@ -3,9 +3,11 @@
 mod endings;
 mod logs;
 mod metrics;
+mod rates;
 mod snapshot;
 
 pub(crate) use endings::{log_end, log_retry};
 pub(crate) use logs::start;
 pub(crate) use metrics::Metrics;
+pub(crate) use rates::{EVERY, Rates};
 pub(crate) use snapshot::Snapshot;

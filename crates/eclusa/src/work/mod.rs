@@ -3,6 +3,7 @@
 mod dispatch;
 mod heartbeat;
 mod run;
+mod sample;
 mod slots;
 mod sweep;
 
@@ -36,6 +37,7 @@ pub(crate) fn start(gateway: &Arc<Gateway>) -> Loops {
         loops.begin.spawn(dispatch::run(gateway.clone(), lane.clone(), sure));
     }
     loops.begin.spawn(sweep::run(gateway.clone()));
+    loops.begin.spawn(sample::run(gateway.clone()));
     loops.keep.spawn(heartbeat::run(gateway.clone()));
     loops
 }

@@ -272,6 +272,26 @@ async fn lanes_are_listed_paused_and_resumed() {
 }
 
 #[tokio::test]
+async fn lanes_are_listed_with_their_rates() {
+    let scene = Scene::start().await;
+    let rates = async || scene.program.get("/v1/lanes/mail").await.json()["rates"].clone();
+    // From when the first look at the totals is over, everything counts.
+    while rates().await["seconds"] == 0.0 {}
+    scene.run(&["send", "mail", "/text", "--wait", "30"]).await.ok();
+    assert_eq!(scene.run(&["send", "mail", "/broken", "--wait", "30"]).await.code, 7);
+    let rates = rates().await;
+    let seconds = rates["seconds"].as_f64().unwrap().max(1.0);
+    let happened = |what: &str| format!("{:.0}", rates[what].as_f64().unwrap() * seconds);
+    let all = ["accepted", "started", "completed", "failed", "dropped"].map(happened);
+    assert_eq!(all, ["2", "2", "1", "1", "0"], "{rates}");
+    let out = scene.run(&["lanes", "ls"]).await.ok();
+    let mut lines = out.lines().map(|line| line.split_whitespace().skip(10).collect::<Vec<_>>());
+    assert_eq!(lines.next().unwrap(), ["IN/S", "STARTED/S", "DONE/S", "FAILED/S", "DROPPED/S"]);
+    let mail = lines.next().unwrap();
+    assert!(mail[..4].iter().all(|rate| rate.parse::<f64>().unwrap() > 0.0) && mail[4] == "0", "{out}");
+}
+
+#[tokio::test]
 async fn upstreams_and_breakers_are_listed_and_reset() {
     let scene = Scene::start().await;
     scene.run(&["send", "mail", "/broken", "--wait", "30"]).await;

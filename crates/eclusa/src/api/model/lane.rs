@@ -27,6 +27,8 @@ pub struct Lane {
     pub finished: u64,
     /// Dead letters.
     pub dead_letters: u64,
+    /// How fast it moves.
+    pub rates: LaneRates,
     /// What happened so far.
     pub totals: LaneTotals,
     /// Its own gates.
@@ -44,12 +46,32 @@ pub struct Levels {
     pub low: u64,
 }
 
+/// What happened in a second, on average over about the last minute.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+pub struct LaneRates {
+    /// Jobs taken in.
+    pub accepted: f64,
+    /// Attempts begun.
+    pub started: f64,
+    /// Jobs that completed, by a call or by an answer that was there.
+    pub completed: f64,
+    /// Jobs that failed for good.
+    pub failed: f64,
+    /// Jobs that expired, were pushed out or were refused.
+    pub dropped: f64,
+    /// How many seconds it is the average of: less than 60 while the process that answers is younger, and 0 as long as it
+    /// knows nothing.
+    pub seconds: f64,
+}
+
 /// What happened in a lane so far.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LaneTotals {
     /// Jobs taken in.
     pub accepted: u64,
+    /// Attempts begun.
+    pub started: u64,
     /// Jobs that succeeded by a call.
     pub completed: u64,
     /// Jobs answered by the call of an equal one.
@@ -74,8 +96,9 @@ pub struct LaneTotals {
     pub dead_letters_trimmed: u64,
 }
 
-impl From<LaneView> for Lane {
-    fn from(view: LaneView) -> Self {
+impl Lane {
+    /// A lane that moves so fast.
+    pub(crate) fn new(view: &LaneView, rates: LaneRates) -> Self {
         let totals = view.totals;
         Self {
             name: view.name.to_string(),
@@ -86,8 +109,10 @@ impl From<LaneView> for Lane {
             waiting_bytes: view.waiting_bytes,
             finished: view.finished,
             dead_letters: view.dead_letters,
+            rates,
             totals: LaneTotals {
                 accepted: totals.accepted,
+                started: totals.started,
                 completed: totals.completed,
                 coalesced: totals.coalesced,
                 cache_hits: totals.cache_hits,

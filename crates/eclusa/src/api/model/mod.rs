@@ -9,7 +9,7 @@ mod why;
 pub use dead_letter::DeadLetter;
 pub(crate) use job::served;
 pub use job::{Accepted, Job, JobResult, LastFailure, TimelineEntry};
-pub use lane::{Lane, LaneTotals, Levels, TenantFairnessMetrics};
+pub use lane::{Lane, LaneRates, LaneTotals, Levels, TenantFairnessMetrics};
 pub(crate) use upstream::breaker;
 pub use upstream::{Breaker, Upstream};
 pub(crate) use why::counted;

@@ -1,0 +1,163 @@
+//! How fast lanes move: what happened in about the last minute, from what their totals were then and are now.
+//!
+//! Totals are those of all processes that share the store, so rates are too; what this process adds is the memory.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use eclusa_core::{LaneView, Name, Totals};
+use tokio::time::Instant;
+
+use crate::api::model::LaneRates;
+
+/// How often totals are written down.
+pub(crate) const EVERY: Duration = Duration::from_secs(5);
+/// What rates look back on, once the process has run so long.
+const SPAN: Duration = Duration::from_mins(1);
+/// A shorter time says nothing about a second.
+const LEAST: Duration = Duration::from_secs(1);
+
+/// The totals of all lanes at some moments of the last minute.
+#[derive(Debug, Default)]
+pub(crate) struct Rates {
+    samples: Mutex<VecDeque<Sample>>,
+}
+
+#[derive(Debug)]
+struct Sample {
+    at: Instant,
+    totals: Vec<(Name, Totals)>,
+}
+
+impl Rates {
+    /// Writes down what the totals are now.
+    pub(crate) fn sample(&self, lanes: &[LaneView], at: Instant) {
+        let totals = lanes.iter().map(|lane| (lane.name.clone(), lane.totals)).collect();
+        let mut samples = self.lock();
+        samples.push_back(Sample { at, totals });
+        while samples.get(1).is_some_and(|second| at - second.at >= SPAN) {
+            samples.pop_front();
+        }
+    }
+
+    /// How fast `lane`, which was looked at just now, has moved since the oldest sample.
+    pub(crate) fn of(&self, lane: &LaneView, now: Instant) -> LaneRates {
+        let samples = self.lock();
+        let Some(oldest) = samples.front() else { return LaneRates::default() };
+        let then = oldest.totals.iter().find(|(name, _)| *name == lane.name);
+        let then = then.map(|(_, totals)| *totals).unwrap_or_default();
+        let span = now.saturating_duration_since(oldest.at);
+        let rate = |count: fn(&Totals) -> u64| {
+            #[expect(clippy::cast_precision_loss, reason = "a rate needs no more precision")]
+            let happened = count(&lane.totals).saturating_sub(count(&then)) as f64;
+            rounded(happened / span.max(LEAST).as_secs_f64())
+        };
+        LaneRates {
+            accepted: rate(|totals| totals.accepted),
+            started: rate(|totals| totals.started),
+            completed: rate(completed),
+            failed: rate(|totals| totals.failed),
+            dropped: rate(|totals| totals.expired + totals.preempted + totals.refused),
+            seconds: rounded(span.as_secs_f64()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Sample>> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Jobs that completed, by their own call or by another answer.
+fn completed(totals: &Totals) -> u64 {
+    let answered = totals.cache_hits + totals.coalesced + totals.fallbacks;
+    totals.completed + answered.saturating_sub(totals.answered_at_intake)
+}
+
+fn rounded(number: f64) -> f64 {
+    (number * 1_000.0).round() / 1_000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(totals: Totals) -> LaneView {
+        LaneView {
+            name: Name::new("mail").unwrap(),
+            paused: false,
+            queued: [0; 3],
+            pending: 0,
+            processing: 0,
+            waiting_bytes: 0,
+            finished: 0,
+            dead_letters: 0,
+            oldest_dead_letter: None,
+            totals,
+            gates: Vec::new(),
+        }
+    }
+
+    fn accepted(accepted: u64) -> LaneView {
+        lane(Totals { accepted, ..Totals::default() })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rate_is_what_happened_since_the_oldest_sample() {
+        let (rates, start) = (Rates::default(), Instant::now());
+        assert_eq!(rates.of(&accepted(7), start), LaneRates::default(), "nothing is known yet");
+        rates.sample(&[accepted(7)], start);
+        let soon = rates.of(&accepted(9), start + Duration::from_millis(10));
+        assert_eq!(
+            (soon.accepted, soon.seconds),
+            (2.0, 0.01),
+            "two in a moment are not two hundred a second"
+        );
+        let later = rates.of(&accepted(22), start + Duration::from_secs(10));
+        assert_eq!((later.accepted, later.seconds), (1.5, 10.0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_older_than_a_minute_is_forgotten() {
+        let (rates, start) = (Rates::default(), Instant::now());
+        for number in 0..100 {
+            // One job a second for 250 seconds, then none.
+            rates.sample(&[accepted((number * 5).min(250))], start + EVERY * u32::try_from(number).unwrap());
+        }
+        assert_eq!(rates.lock().len(), 13);
+        let seen = |total| {
+            let rates = rates.of(&accepted(total), start + EVERY * 99);
+            (rates.accepted, rates.seconds)
+        };
+        assert_eq!((seen(250), seen(310)), ((0.0, 60.0), (1.0, 60.0)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_ways_to_complete_and_to_be_dropped_count() {
+        let (rates, start) = (Rates::default(), Instant::now());
+        rates.sample(&[lane(Totals::default())], start);
+        let totals = Totals {
+            started: 10,
+            completed: 1,
+            cache_hits: 5,
+            coalesced: 1,
+            fallbacks: 1,
+            answered_at_intake: 4,
+            failed: 3,
+            expired: 1,
+            preempted: 2,
+            refused: 3,
+            ..Totals::default()
+        };
+        let rates = rates.of(&lane(totals), start + Duration::from_secs(1));
+        let expected = LaneRates {
+            accepted: 0.0,
+            started: 10.0,
+            completed: 4.0,
+            failed: 3.0,
+            dropped: 6.0,
+            seconds: 1.0,
+        };
+        assert_eq!(rates, expected);
+    }
+}

@@ -1,0 +1,22 @@
+//! Sample: writes the lanes' totals down from time to time, so that rates can be told.
+
+use std::sync::Arc;
+
+use eclusa_core::Store;
+use tokio::time::Instant;
+
+use crate::gateway::Gateway;
+use crate::telemetry::EVERY;
+
+pub(super) async fn run(gateway: Arc<Gateway>) {
+    loop {
+        match gateway.store.lanes().await {
+            Ok(lanes) => gateway.rates.sample(&lanes, Instant::now()),
+            Err(error) => return gateway.give_up(&error),
+        }
+        tokio::select! {
+            () = gateway.stopping.cancelled() => return,
+            () = tokio::time::sleep(EVERY) => {}
+        }
+    }
+}
