@@ -94,6 +94,7 @@ macro_rules! suite {
             going_on_may_be_asked_again_when_the_answer_was_lost,
             going_on_does_not_prolong_the_lease,
             when_all_were_tried_the_attempt_has_failed,
+            the_failure_that_ends_a_chain_is_noted_once,
             a_settlement_after_exhaustion_tells_the_gates_nothing_twice,
             a_busy_upstream_is_skipped_when_going_on,
             with_the_rest_busy_a_job_waits_for_it_and_does_not_repeat_the_tried_ones,

@@ -1,7 +1,7 @@
 //! The upstreams of a chain, in order.
 
 use eclusa_core::gate::{CallResult, Reason};
-use eclusa_core::{Advanced, EventKind, Settled, Status, Store};
+use eclusa_core::{Advanced, EventKind, Name, Settled, Status, Store};
 
 use crate::harness::{Harness, LEASE, Open};
 use crate::rules::{bucket, chain, free, hold, holding, job, name, rpm, secs, slots, via};
@@ -65,6 +65,31 @@ pub async fn when_all_were_tried_the_attempt_has_failed<S: Store>(open: Open<S>)
         (name("a"), 2),
         "a new attempt begins at the front of the chain"
     );
+}
+
+pub async fn the_failure_that_ends_a_chain_is_noted_once<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &chain(&[("a", free()), ("b", free())], |_| {}));
+    q.accept([job(1)]).await;
+    for end in [Settled::RetryAt(q.now() + secs(1)), Settled::Ended(Status::Failed)] {
+        let grant = q.next().await;
+        q.advance(&grant, CallResult::Failed).await;
+        assert_eq!(q.advance_from(grant.lease, "b", CallResult::Failed).await, Advanced::Exhausted);
+        let settled = match end {
+            Settled::RetryAt(_) => q.retry(&grant, CallResult::Failed, secs(1)).await,
+            _ => q.dead(&grant).await,
+        };
+        assert_eq!(settled, end);
+        q.pass(secs(1));
+    }
+    let pass = || {
+        let at = |kind: fn(Name) -> EventKind<Name>, upstream| kind(name(upstream));
+        let (started, failed) = (EventKind::Started, EventKind::Failed);
+        [at(started, "a"), at(failed, "a"), at(started, "b"), at(failed, "b")]
+    };
+    let events = q.job(1).await.timeline.into_iter().map(|event| event.kind);
+    let events: Vec<_> = events.filter(|event| !matches!(event, EventKind::RetryAt(_))).collect();
+    let expected = [[EventKind::Accepted].as_slice(), &pass(), &pass(), &[EventKind::Ended(Status::Failed)]];
+    assert_eq!(events, expected.concat());
 }
 
 pub async fn a_settlement_after_exhaustion_tells_the_gates_nothing_twice<S: Store>(open: Open<S>) {

@@ -88,10 +88,13 @@ impl Engine {
         }
     }
 
+    /// Notes that the upstream failed the job, once: an advance that finds nothing left has done so before the settlement.
     pub(super) fn fail_attempt(&mut self, job: JobIx, failure: Failure, now: Time) {
         let state = &mut self.jobs[job];
-        if let Some(upstream) = state.upstream {
-            state.note(now, EventKind::Failed(upstream));
+        if let Some(failed) = state.upstream.map(EventKind::Failed)
+            && state.rare().timeline.last().is_none_or(|event| event.kind != failed)
+        {
+            state.note(now, failed);
         }
         state.rare().failure = Some(failure);
     }
