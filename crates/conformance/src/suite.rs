@@ -110,6 +110,7 @@ macro_rules! suite {
         ]);
         $crate::theme!($open, gates: [
             a_dispatch_says_which_gate_held_the_lane_back,
+            a_dispatch_that_the_lanes_own_gate_held_back_names_no_upstream,
             no_sixty_seconds_see_more_starts_than_the_window_allows,
             a_window_opens_when_its_oldest_start_is_sixty_seconds_old,
             fifteen_calls_at_ten_per_second_and_burst_ten_let_ten_pass,

@@ -88,8 +88,8 @@ pub struct Dispatched {
 /// A gate that said no.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denied {
-    /// The upstream it belongs to, or the lane itself.
-    pub at: Name,
+    /// The upstream it belongs to; `None` if it is the lane's own.
+    pub upstream: Option<Name>,
     /// Why.
     pub reason: Reason,
 }

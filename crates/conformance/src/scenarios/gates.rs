@@ -31,10 +31,17 @@ pub async fn a_dispatch_says_which_gate_held_the_lane_back<S: Store>(open: Open<
     assert_eq!(q.dispatch(10).await.denied, None, "nobody waits");
     q.accept((1..=3).map(job)).await;
     assert_eq!(q.serve(2).await, [1, 2]);
-    let denied = Denied { at: name(UP), reason: Reason::Window };
+    let denied = Denied { upstream: Some(name(UP)), reason: Reason::Window };
     assert_eq!(q.dispatch(10).await.denied, Some(denied));
     q.pass(secs(60));
     assert_eq!(q.dispatch(10).await.denied, None, "the last one starts");
+}
+
+pub async fn a_dispatch_that_the_lanes_own_gate_held_back_names_no_upstream<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &lane(|lane| lane.gates = rpm(1)));
+    q.accept([job(1), job(2)]).await;
+    assert_eq!(q.serve(1).await, [1]);
+    assert_eq!(q.dispatch(10).await.denied, Some(Denied { upstream: None, reason: Reason::Window }));
 }
 
 pub async fn a_window_opens_when_its_oldest_start_is_sixty_seconds_old<S: Store>(open: Open<S>) {

@@ -88,8 +88,8 @@ impl Engine {
     fn deny(&self, round: &mut Round, upstream: Option<UpstreamIx>, denial: NotUntil) {
         round.wake(denial.at);
         if round.denied.is_none() {
-            let at = upstream.map_or(&self.lane(round.lane).name, |upstream| &self.upstream(upstream).name);
-            round.denied = Some(Denied { at: at.clone(), reason: denial.reason });
+            let upstream = upstream.map(|upstream| self.upstream(upstream).name.clone());
+            round.denied = Some(Denied { upstream, reason: denial.reason });
         }
     }
 

@@ -156,8 +156,8 @@ impl Passing<'_> {
         match self.gateway.to_the_end(admit).await.map_err(|error| unavailable(&error))? {
             Ok(call) => Ok(call),
             Err(Admission::Denied { upstream, denial }) => {
+                self.gateway.metrics.count_denial(self.lane, upstream.as_ref(), denial.reason);
                 let at = upstream.unwrap_or_else(|| self.lane.clone());
-                self.gateway.metrics.count_denial(&at, denial.reason);
                 Err(not_now(&at, denial, self.quota(&at, denial.reason).await, now))
             }
             Err(_) => Err(Problem::new(Kind::Internal, "The lane and the store do not agree on the rules")),

@@ -41,7 +41,7 @@ labels! {
     Attempt { lane, attempt }
     Drop { lane, reason, priority }
     Wait { lane, reason }
-    Denial { upstream, reason }
+    Denial { lane, upstream, reason }
     Trimmed { lane, reason }
 }
 
@@ -266,10 +266,11 @@ impl Metrics {
         self.trimmed.get_or_create(&Trimmed { lane: lane.to_string(), reason: reason.into() }).inc();
     }
 
-    /// A gate of an upstream, or of the lane itself, held jobs of a lane back.
-    pub fn count_denial(&self, at: &Name, reason: Reason) {
-        let (upstream, reason) = (at.to_string(), reason.as_str().into());
-        self.denials.get_or_create(&Denial { upstream, reason }).inc();
+    /// A gate of an upstream, or of the lane itself where there is none, held jobs of a lane back.
+    pub fn count_denial(&self, lane: &Name, upstream: Option<&Name>, reason: Reason) {
+        let upstream = upstream.map(ToString::to_string).unwrap_or_default();
+        let (lane, reason) = (lane.to_string(), reason.as_str().into());
+        self.denials.get_or_create(&Denial { lane, upstream, reason }).inc();
     }
 
     /// A lane with jobs stood still for this long.

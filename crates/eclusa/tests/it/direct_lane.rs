@@ -173,9 +173,24 @@ async fn what_no_gate_admits_now_is_refused_with_when_to_come_again() {
     assert!((1..=60).contains(&after));
     assert_eq!(answer.header("ratelimit"), format!("\"a-window\";r=0;t={after}"));
     assert!(answer.header("ratelimit-policy").starts_with("\"a-window\";q=1"), "{answer:?}");
-    let denials = [("upstream", "a"), ("reason", "window")];
+    let denials = [("lane", "fast"), ("upstream", "a"), ("reason", "window")];
     assert_eq!(program.metric("eclusa_gate_denials_total", &denials).await, 1);
     assert_eq!(upstream.requests().len(), 1);
+}
+
+/// A gate of the lane itself is not counted as one of an upstream, whatever that is called.
+#[tokio::test]
+async fn what_the_lane_itself_does_not_admit_is_counted_for_the_lane() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let config = format!(
+        "[lanes.same]\nmode = \"direct\"\nchain = [\"same\"]\nrpm = 1\n[upstreams.same]\nurl = \"{}\"\n",
+        upstream.url()
+    );
+    let program = Program::start(&config, &[]).await;
+    assert_eq!(program.get("/proxy/same/a").await.status, 200);
+    assert_eq!(program.get("/proxy/same/a").await.status, 429);
+    let denials = [("lane", "same"), ("upstream", ""), ("reason", "window")];
+    assert_eq!(program.metric("eclusa_gate_denials_total", &denials).await, 1);
 }
 
 /// All slots taken is "not now" too.
