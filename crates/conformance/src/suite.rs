@@ -339,6 +339,7 @@ macro_rules! suite {
             equal_requests_of_other_lines_levels_and_chains_are_answered_too,
             a_job_that_backs_off_is_answered_too,
             success_without_an_answer_answers_nobody_else,
+            an_answer_that_is_not_to_be_cached_is_for_its_job_alone,
             a_job_that_is_awaited_keeps_its_equals_waiting,
             more_equals_than_one_verb_answers_are_answered_by_the_next,
             what_is_owed_is_given_though_the_answer_is_no_longer_fresh,

@@ -161,6 +161,8 @@ pub struct Settlement {
 pub enum Outcome {
     /// It succeeded.
     Done,
+    /// It succeeded, with an answer that no equal request may be given.
+    DoneUncached,
     /// It is tried again then, or ends with this failure if that is too late for it.
     Retry {
         /// When.

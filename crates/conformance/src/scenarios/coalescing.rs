@@ -1,7 +1,7 @@
 //! Equal requests are sent once.
 
 use eclusa_core::gate::{CallResult, Reason};
-use eclusa_core::{Enqueued, NewJob, Outcome, ServedBy, Settled, Status, Store};
+use eclusa_core::{Enqueued, NewJob, Outcome, ServedBy, Settled, Settlement, Status, Store};
 
 use crate::harness::{Harness, LEASE, Open, ends};
 use crate::rules::{
@@ -61,6 +61,19 @@ pub async fn success_without_an_answer_answers_nobody_else<S: Store>(open: Open<
     q.accept(same(1..=2)).await;
     q.done(&q.next().await).await;
     assert_eq!(q.starts(10).await, [2]);
+}
+
+pub async fn an_answer_that_is_not_to_be_cached_is_for_its_job_alone<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &caching(free()));
+    q.accept(same(1..=2)).await;
+    let (lease, outcome) = (q.next().await.lease, Outcome::DoneUncached);
+    let (report, answer) = (CallResult::Success.into(), Some(b"elsewhere"[..].into()));
+    let (settled, ended) = q.settle_fully(Settlement { lease, report, outcome, answer }).await;
+    assert_eq!(settled, Settled::Ended(Status::Completed));
+    assert_eq!(ends(&ended), [(1, "completed")]);
+    assert_eq!(q.job(1).await.result.as_deref(), Some(&b"elsewhere"[..]));
+    assert_eq!(q.starts(10).await, [2], "it needs a call of its own");
+    assert_eq!(q.put(wants("cpf:1", job(3))).await, Enqueued::Accepted);
 }
 
 pub async fn a_job_that_is_awaited_keeps_its_equals_waiting<S: Store>(open: Open<S>) {

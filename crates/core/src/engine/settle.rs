@@ -47,8 +47,10 @@ impl Engine {
 
     fn decide(&mut self, job: JobIx, outcome: Outcome, answer: Option<Payload>, now: Time) -> Settled {
         match outcome {
-            Outcome::Done => {
-                self.store_answer(job, answer.as_ref(), now);
+            Outcome::Done | Outcome::DoneUncached => {
+                if outcome == Outcome::Done {
+                    self.store_answer(job, answer.as_ref(), now);
+                }
                 self.keep_answer(job, answer);
                 self.finish(job, End::Completed, now);
                 Settled::Ended(Status::Completed)

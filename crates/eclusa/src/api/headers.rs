@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use eclusa_core::{Cached, JobView, Level, ServedBy, Span, Status};
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 
 use super::job_request::level;
 use super::problem::{Kind, Problem};
 use crate::config::parse_duration;
+use crate::execute::http::is_reusable;
 use crate::intake::Fault;
 
 /// The value of a header that must be text.
@@ -67,12 +68,14 @@ pub(super) fn cache_hit(cached: &Cached) -> String {
     }
 }
 
-/// `Cache-Status` for the answer of a job; none for a job that was neither sent nor answered. Only success is stored.
-pub(super) fn cache_status(job: &JobView) -> Option<String> {
+/// `Cache-Status` for the answer of a job with this status; none for a job that was neither sent nor answered.
+pub(super) fn cache_status(job: &JobView, status: StatusCode) -> Option<String> {
     match job.served {
         None if job.attempts == 0 => None,
         None if job.cache_key.is_none() => Some("eclusa; fwd=bypass".into()),
-        None if job.status == Status::Completed => Some("eclusa; fwd=miss; stored".into()),
+        None if job.status == Status::Completed && is_reusable(status.as_u16()) => {
+            Some("eclusa; fwd=miss; stored".into())
+        }
         None => Some("eclusa; fwd=miss".into()),
         Some(ServedBy::Cache) => Some("eclusa; hit".into()),
         Some(ServedBy::Coalesced) => Some("eclusa; fwd=miss; collapsed".into()),

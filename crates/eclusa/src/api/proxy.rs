@@ -132,13 +132,14 @@ fn answer_of(job: &JobView) -> Response {
         None => submit::without_answer(job).into_response(),
     };
     let upstream = job.upstream.as_ref().map_or("", Name::as_str);
+    let cache_status = headers::cache_status(job, response.status());
     with(
         response,
         [
             header("eclusa-job-id", &job.id.to_string()),
             header("eclusa-attempts", &job.attempts.to_string()),
             header("eclusa-upstream", upstream).filter(|_| !upstream.is_empty()),
-            headers::cache_status(job).and_then(|status| header("cache-status", &status)),
+            cache_status.and_then(|status| header("cache-status", &status)),
         ],
     )
 }

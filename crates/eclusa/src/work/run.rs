@@ -143,7 +143,7 @@ impl Run<'_> {
 
     fn outcome(&self, upstream: &Name, judgement: &Judgement, report: &Report) -> Outcome {
         let Some(verdict) = judgement.verdict else {
-            return Outcome::Done;
+            return if judgement.reusable { Outcome::Done } else { Outcome::DoneUncached };
         };
         let retry_after = report.close.as_ref().map(|close| close.until);
         let failed = FailedCall { verdict, ambiguous: judgement.ambiguous, retry_after };

@@ -211,7 +211,7 @@ impl Ledger {
                 return self.issue(new);
             }
             _ if fallback.is_some() => Settled::Ended(Status::Completed),
-            Outcome::Done => Settled::Ended(Status::Completed),
+            Outcome::Done | Outcome::DoneUncached => Settled::Ended(Status::Completed),
             Outcome::Retry { at, .. } if *at <= job.expires_at => Settled::RetryAt(*at),
             Outcome::Retry { .. } | Outcome::Dead(_) | Outcome::Failed(_) => Settled::Ended(Status::Failed),
             Outcome::Release => Settled::Requeued,
@@ -219,7 +219,10 @@ impl Ledger {
         ensure!(settled == expected, "{outcome:?} of {job:?} was {settled:?}");
         self.facts.push(Fact::Stopped(job_id, job.clone()));
         match settled {
-            Settled::Ended(Status::Completed) => self.completed(job_id, fallback, answer.as_ref(), now),
+            Settled::Ended(Status::Completed) => {
+                let reusable = answer.as_ref().filter(|_| *outcome == Outcome::Done);
+                self.completed(job_id, fallback, reusable, now);
+            }
             Settled::RetryAt(at) => {
                 job.tried.clear();
                 job.state = State::Pending(at);

@@ -20,6 +20,14 @@ pub struct Judgement {
     pub reason: String,
     /// The status, or a word for an end without one.
     pub code: Option<String>,
+    /// Whether the answer may be given to equal requests.
+    pub reusable: bool,
+}
+
+/// Whether an answer with this status may be given again: a success, but of redirections only those that HTTP lets
+/// caches keep without being told.
+pub(crate) const fn is_reusable(status: u16) -> bool {
+    matches!(status, 200..=299 | 300 | 301 | 308)
 }
 
 impl Judgement {
@@ -28,7 +36,8 @@ impl Judgement {
         let (result, verdict) = classify(Ending::Http(status), codes);
         let name = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
         let reason = name.map_or(format!("answered {status}"), |name| format!("answered {status} {name}"));
-        Self { result, verdict, ambiguous: false, reason, code: Some(status.to_string()) }
+        let (code, reusable) = (Some(status.to_string()), is_reusable(status));
+        Self { result, verdict, ambiguous: false, reason, code, reusable }
     }
 
     fn without_answer(
@@ -39,7 +48,8 @@ impl Judgement {
         code: &str,
     ) -> Self {
         let (result, verdict) = classify(ending, codes);
-        Self { result, verdict, ambiguous, reason: reason.to_owned(), code: Some(code.to_owned()) }
+        let (reason, code) = (reason.to_owned(), Some(code.to_owned()));
+        Self { result, verdict, ambiguous, reason, code, reusable: false }
     }
 }
 
@@ -59,6 +69,7 @@ impl CallEnd {
                 ambiguous: false,
                 reason: why.clone(),
                 code: Some("invalid_request".into()),
+                reusable: false,
             },
             CallEnd::TimedOut(why) => Judgement::without_answer(Ending::Timeout, codes, true, why, "timeout"),
             CallEnd::Broken(why) => {
@@ -80,6 +91,7 @@ fn too_large(status: u16, max: usize, codes: &ExtraCodes) -> Judgement {
         verdict: Some(Verdict::Permanent),
         reason,
         code: Some("response_too_large".into()),
+        reusable: false,
         ..judged
     }
 }

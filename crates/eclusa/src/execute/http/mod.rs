@@ -16,6 +16,7 @@ pub use body::{AnswerBody, BodyError};
 pub use client::{Head, HttpUpstream, Streamed};
 pub use hints::Hints;
 pub use judge::Judgement;
+pub(crate) use judge::is_reusable;
 pub use tls::TlsError;
 
 use std::error::Error;

@@ -49,6 +49,20 @@ async fn only_what_is_stored_is_called_stored() {
     assert_eq!((expired.status, expired.headers.get("cache-status")), (503, None));
 }
 
+/// A redirection that holds only once is for its caller alone.
+#[tokio::test]
+async fn of_redirections_only_permanent_ones_are_stored() {
+    for (status, stored) in [(302, false), (303, false), (307, false), (301, true), (308, true)] {
+        let moved = Answer::status(status).header("location", "/elsewhere");
+        let proxy = Proxy::start(Behaviour::script([moved, score("731")]), &[]).await;
+        let first = proxy.ask_and_wait(CPF).await;
+        let said = if stored { "eclusa; fwd=miss; stored" } else { "eclusa; fwd=miss" };
+        assert_eq!((first.status, first.header("cache-status")), (status, said));
+        let second = proxy.ask_and_wait(CPF).await;
+        assert_eq!(second.status, if stored { status } else { 200 }, "after {status}");
+    }
+}
+
 /// `CACHE_TTL_SEC` says how long, and not longer.
 #[tokio::test]
 async fn an_answer_is_used_again_until_its_time_is_over() {
