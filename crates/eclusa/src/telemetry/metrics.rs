@@ -149,7 +149,7 @@ impl Metrics {
             "proxy_fallbacks", fallbacks, "Answers from an old cache entry, by why";
             "proxy_timeouts", timeouts, "Calls that were not answered in time";
             "proxy_upstream_errors", errors, "Calls that failed, by code";
-            "proxy_rate_limit_penalties", penalties, "Answers by which an upstream told to stay away";
+            "proxy_rate_limit_penalties", penalties, "Answers by which an upstream told to slow down or to stay away";
             "retry_attempts", retries, "Retries scheduled, by the attempt to come";
             "retry_backoff_delay_seconds", backoff, "How long retries wait";
             "retry_success_rate", success_rate, "Share of attempts that succeeded, by attempt";
@@ -220,13 +220,13 @@ impl Metrics {
         }
     }
 
-    /// A call to `upstream` ended so; `penalty` if it told to stay away.
-    pub fn count_call(&self, upstream: &Name, judgement: &Judgement, penalty: bool) {
+    /// A call to `upstream` ended so; `told_until` if the answer said when to come back.
+    pub fn count_call(&self, upstream: &Name, judgement: &Judgement, told_until: bool) {
         let label = OfUpstream { upstream: upstream.to_string() };
         if judgement.result == CallResult::TimedOut {
             self.timeouts.get_or_create(&label).inc();
         }
-        if penalty {
+        if told_until || judgement.result == CallResult::Throttled {
             self.penalties.get_or_create(&label).inc();
         }
         if judgement.verdict.is_some() {

@@ -78,6 +78,18 @@ async fn an_error_fails_the_job_and_is_counted_by_its_code() {
     assert_eq!(proxy.bureau.requests().len(), 2);
 }
 
+/// A bare 429 is a penalty too, though it names no time; other errors are none.
+#[tokio::test]
+async fn every_429_counts_as_a_penalty() {
+    let answers = [Answer::status(429), Answer::status(503), Answer::status(404)];
+    let proxy = Proxy::start(Behaviour::script(answers), &[]).await;
+    for number in 1..=3 {
+        let job = proxy.take_in(&cpf(number), &[]).await;
+        assert_eq!(proxy.program.finished(&job).await["status"], "failed");
+    }
+    assert_eq!(proxy.of_bureau("proxy_rate_limit_penalties_total").await, 1);
+}
+
 /// `proxy_rate_limit_penalties_total`: the bureau says to stay away, and that is what happens.
 #[tokio::test]
 async fn the_bureau_can_ask_to_be_left_alone() {
