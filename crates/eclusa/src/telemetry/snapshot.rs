@@ -251,7 +251,8 @@ fn encode<'a, M: EncodeMetric>(
     let mut samples = samples.peekable();
     let Some((_, first)) = samples.peek() else { return Ok(()) };
     let kind = first.metric_type();
-    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    // As the registry does with those that are counted.
+    let mut family = encoder.encode_descriptor(name, &format!("{help}."), None, kind)?;
     for (labels, metric) in samples {
         metric.encode(family.encode_family(&labels)?)?;
     }

@@ -91,6 +91,9 @@ async fn every_metric_is_described_and_no_other() {
         .map(|(name, kind)| if kind == "counter" { format!("{name}_total") } else { name.to_owned() })
         .collect();
     assert_eq!(first_cells(&page("reference/metrics.md"), None), names);
+    for help in metrics.text().lines().filter(|line| line.starts_with("# HELP ")) {
+        assert!(help.ends_with('.') && !help.ends_with(".."), "one full stop: {help}");
+    }
 }
 
 #[test]
