@@ -96,9 +96,21 @@ fn list(filter: &Filter, client: &Client, format: Format) -> Result<(), Exit> {
         let row = |job: Job| {
             let failure = or_dash(job.last_failure.as_ref().map(|failure| failure.reason.as_str()));
             let (attempts, created) = (job.attempts.to_string(), or_dash(job.created_at.as_deref()));
-            vec![job.job_id, job.lane, job.tenant, job.priority, job.status, attempts, created, failure]
+            let reason = or_dash(job.reason.as_deref());
+            vec![
+                job.job_id,
+                job.lane,
+                job.tenant,
+                job.priority,
+                job.status,
+                reason,
+                attempts,
+                created,
+                failure,
+            ]
         };
-        let head = ["ID", "LANE", "TENANT", "PRIORITY", "STATUS", "ATTEMPTS", "CREATED", "LAST FAILURE"];
+        let start = ["ID", "LANE", "TENANT", "PRIORITY", "STATUS", "REASON"];
+        let head = [&start[..], &["ATTEMPTS", "CREATED", "LAST FAILURE"]].concat();
         Ok(table(&head, typed_all(&pages.items)?.into_iter().map(row).collect()))
     })?;
     pages.note_rest("jobs");
