@@ -1,16 +1,24 @@
 //! Bodies, paths and queries of requests, with errors that say what is wrong.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequest, FromRequestParts};
 use bytes::Bytes;
+use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::path::Parameter;
+use utoipa::openapi::schema::{Schema, SchemaType, Type};
 
 use super::problem::{Kind, Problem};
 use crate::gateway::Gateway;
+use crate::intake::Fault;
 
 /// How long a client may take to send a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -30,13 +38,57 @@ impl From<PathRejection> for Problem {
 }
 
 /// The query.
-#[derive(FromRequestParts)]
-#[from_request(via(axum::extract::Query), rejection(Problem))]
 pub(super) struct Query<T>(pub(super) T);
 
-impl From<QueryRejection> for Problem {
-    fn from(rejection: QueryRejection) -> Self {
-        Problem::new(Kind::BadRequest, rejection.body_text())
+impl<S: Sync, T: DeserializeOwned + IntoParams> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let read = axum::extract::Query::try_from_uri(&parts.uri);
+        let wrong = |_| Problem::invalid(&wrong_parameters::<T>(parts.uri.query().unwrap_or_default()));
+        read.map(|axum::extract::Query(query)| Self(query)).map_err(wrong)
+    }
+}
+
+/// What is wrong with a query that cannot be read, from what the API says about its parameters. All of them may be left
+/// out, so each can be read by itself.
+fn wrong_parameters<T: DeserializeOwned + IntoParams>(query: &str) -> Vec<Fault> {
+    let known = T::into_params(|| None);
+    let (mut faults, mut seen) = (Vec::new(), BTreeSet::new());
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let name = pair.split('=').next().unwrap_or(pair);
+        let alone = format!("/?{pair}").parse().ok();
+        let readable = alone.is_some_and(|uri| axum::extract::Query::<T>::try_from_uri(&uri).is_ok());
+        let problem = match known.iter().find(|parameter| parameter.name == name) {
+            None => {
+                let names = known.iter().map(|parameter| format!("`{}`", parameter.name)).collect::<Vec<_>>();
+                format!("is not known here; there is {}", names.join(", "))
+            }
+            Some(_) if !seen.insert(name) => "is there more than once".into(),
+            Some(_) if readable => continue,
+            Some(parameter) => format!("must be {}", expected(parameter)),
+        };
+        faults.push(Fault::new(name, problem));
+    }
+    faults
+}
+
+/// What a parameter must be, in words.
+fn expected(parameter: &Parameter) -> String {
+    let kind = match &parameter.schema {
+        Some(RefOr::T(Schema::Object(object))) => Some(&object.schema_type),
+        _ => None,
+    };
+    let is = |wanted: Type| match kind {
+        Some(SchemaType::Type(kind)) => *kind == wanted,
+        Some(SchemaType::Array(kinds)) => kinds.contains(&wanted),
+        _ => false,
+    };
+    if is(Type::Integer) {
+        "a whole number, zero or more".into()
+    } else if is(Type::Number) {
+        "a number".into()
+    } else {
+        parameter.description.as_deref().unwrap_or("text").trim_end_matches('.').into()
     }
 }
 

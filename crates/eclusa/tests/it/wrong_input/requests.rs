@@ -233,6 +233,28 @@ async fn a_caller_who_waits_gets_the_upstreams_own_answer_or_202() {
     }
 }
 
+/// What is wrong with a query is said parameter by parameter, in our words and without the value.
+#[tokio::test]
+async fn a_wrong_query_is_told_what_and_where_and_how_to_mend_it() {
+    let (program, _upstream) = start_well().await;
+    let job = program.enqueue("work", &json!({ "request": {} })).await;
+    let wait = format!("/v1/jobs/{job}/wait?timeout=soon");
+    let known = "is not known here; there is `lane`, `tenant`, `status`, `cursor`";
+    for (path, field, problem) in [
+        ("/v1/jobs?max=12", "max", known),
+        ("/v1/jobs?cursor=abc", "cursor", "must be a whole number, zero or more"),
+        ("/v1/jobs?lane=work&lane=work", "lane", "is there more than once"),
+        ("/v1/lanes/work/tenants?cursor=-1", "cursor", "must be a whole number, zero or more"),
+        ("/v1/dead-letters/stats?by=day", "by", "must be `code` (default), `tenant` or `lane`"),
+        (&wait, "timeout", "must be a number"),
+    ] {
+        let told = assert_problem(&program.get(path).await, 422, "invalid");
+        assert_eq!(told["errors"], json!([{ "field": field, "problem": problem }]), "{path}");
+    }
+    let both = assert_problem(&program.get("/v1/jobs?max=1&cursor=x").await, 422, "invalid");
+    assert_eq!(both["detail"], format!("max: {known}; cursor: must be a whole number, zero or more"));
+}
+
 #[tokio::test]
 async fn problems_come_as_xml_to_those_who_ask_for_it() {
     let (program, _upstream) = start_well().await;
