@@ -24,7 +24,12 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The store's error as the caller sees it.
 pub(super) fn unavailable(error: &StoreError) -> Problem {
-    Problem::new(Kind::StoreUnavailable, format!("Nothing was taken in: {error}")).retry_after(5)
+    Problem::new(Kind::StoreUnavailable, format!("It could not be asked: {error}")).retry_after(5)
+}
+
+/// The same for who wanted something to be kept.
+pub(super) fn not_accepted(error: &StoreError) -> Problem {
+    Problem::new(Kind::StoreUnavailable, format!("Nothing was accepted: {error}")).retry_after(5)
 }
 
 /// The rules of a lane that the caller may use.
@@ -114,7 +119,7 @@ pub(super) fn taken(
 /// Puts one job into its lane.
 pub(super) async fn enqueue(gateway: &Arc<Gateway>, job: NewJob) -> Result<Taken, Problem> {
     let (id, lane) = (job.id, job.lane.clone());
-    let enqueued = gateway.enqueue(lane.clone(), vec![job]).await.map_err(|error| unavailable(&error))?;
+    let enqueued = gateway.enqueue(lane.clone(), vec![job]).await.map_err(|error| not_accepted(&error))?;
     taken(&lane, id, enqueued.into_iter().next())
 }
 
@@ -253,6 +258,15 @@ mod tests {
         let job = NewJob::new(id, Name::new("mail").unwrap(), "acme", []);
         gateway.store.enqueue(vec![job]).await.unwrap();
         (gateway, id)
+    }
+
+    #[test]
+    fn only_who_wanted_something_kept_is_told_that_it_was_not() {
+        let stopped = StoreError::Stopped { cause: "no space".into() };
+        let said = |problem: Problem| problem.into_json()["detail"].as_str().unwrap_or_default().to_owned();
+        let (read, enqueued) = (said(unavailable(&stopped)), said(not_accepted(&stopped)));
+        assert!(enqueued.starts_with("Nothing was accepted: the store has stopped: no space"), "{enqueued}");
+        assert!(read.starts_with("It could not be asked: the store has stopped: no space"), "{read}");
     }
 
     #[tokio::test]
