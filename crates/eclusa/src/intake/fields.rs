@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
@@ -85,13 +86,14 @@ impl<'a> Fields<'a> {
     }
 
     fn check_body(&self, rules: &[(Field, Check)], faults: &mut Vec<Fault>) {
-        let allowed: BTreeSet<&str> = rules.iter().filter_map(|(field, _)| in_body(field)).collect();
+        let allowed: BTreeSet<String> = rules.iter().filter_map(|(field, _)| in_body(field)).collect();
         let Some(Value::Object(body)) = self.body().filter(|_| !allowed.is_empty()) else {
             return;
         };
-        for name in body.keys().filter(|name| !allowed.contains(name.as_str())) {
+        for name in body.keys().filter(|name| !allowed.contains(*name)) {
             let problem = format!("is not accepted here: send only {}", listed(&allowed));
-            faults.push(Fault::new(Field::Body(format!("/{name}")).to_string(), problem));
+            let pointer = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
+            faults.push(Fault::new(Field::Body(pointer).to_string(), problem));
         }
     }
 }
@@ -103,10 +105,10 @@ fn in_query(field: &Field) -> Option<&str> {
     }
 }
 
-/// The member of the body that holds the field.
-fn in_body(field: &Field) -> Option<&str> {
+/// The member of the body that holds the field; in pointers (RFC 6901) `~1` is a slash and `~0` a tilde.
+fn in_body(field: &Field) -> Option<String> {
     match field {
-        Field::Body(pointer) => pointer.split('/').nth(1),
+        Field::Body(pointer) => Some(pointer.split('/').nth(1)?.replace("~1", "/").replace("~0", "~")),
         _ => None,
     }
 }
@@ -115,6 +117,6 @@ fn decode(text: &str) -> String {
     percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
 
-fn listed(names: &BTreeSet<&str>) -> String {
+fn listed(names: &BTreeSet<impl Display>) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

@@ -56,6 +56,19 @@ fn where_fields_are_named_only_those_are_accepted_and_each_once() {
 }
 
 #[test]
+fn names_with_slashes_and_tildes_are_written_as_pointers_write_them() {
+    let rules = rules("validate = { \"body./a~1b\" = \"required\", \"body./c~01\" = \"required\" }");
+    let wrong = |body: &str| {
+        let mut submission = submission("");
+        submission.request.body = body.into();
+        let faults = job(submission, &rules).err().unwrap_or_default();
+        faults.into_iter().map(|fault| fault.field).collect::<Vec<_>>()
+    };
+    assert_eq!(wrong(r#"{"a/b": 1, "c~1": 2}"#), [""; 0]);
+    assert_eq!(wrong(r#"{"a/b": 1, "c~1": 2, "a~1b": 3, "c/": 4}"#), ["body./a~01b", "body./c~1"]);
+}
+
+#[test]
 fn a_type_gives_the_priority_unless_the_caller_does() {
     let rules = rules("types = { update = \"high\" }");
     let typed = |kind: &str, priority| Submission { kind: Some(kind.into()), priority, ..submission("") };
