@@ -242,6 +242,10 @@ impl<S: Store> Harness<S> {
         self.store.record(name(upstream), result).await.expect("the store answers")
     }
 
+    pub(crate) async fn recover(&self, upstream: &str) -> Option<UpstreamView> {
+        self.store.recover(name(upstream)).await.expect("the store answers")
+    }
+
     pub(crate) async fn reset(&self, upstream: &str) -> Option<UpstreamView> {
         self.store.reset(name(upstream)).await.expect("the store answers")
     }

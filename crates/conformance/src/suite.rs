@@ -162,6 +162,8 @@ macro_rules! suite {
             a_late_failure_does_not_reopen_a_breaker_that_closed,
             an_open_breaker_sends_jobs_down_the_chain,
             a_reset_closes_the_breaker_and_ends_rests_and_closures,
+            a_breaker_recovers_without_a_probe_once_its_open_window_is_over,
+            a_breaker_that_is_open_or_closed_does_not_recover,
             callers_without_a_lease_share_the_breaker,
             a_lost_worker_is_no_failure_of_the_upstream,
             errors_in_a_row_climb_the_ladder_of_rests,

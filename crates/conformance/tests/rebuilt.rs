@@ -88,6 +88,10 @@ impl Store for Rebuilt {
         self.run(move |engine, now| engine.record(&upstream, result, now))
     }
 
+    fn recover(&self, upstream: Name) -> impl Answer<Option<UpstreamView>> {
+        self.run(move |engine, now| engine.recover(&upstream, now))
+    }
+
     fn reset(&self, upstream: Name) -> impl Answer<Option<UpstreamView>> {
         self.run(move |engine, now| engine.reset(&upstream, now))
     }

@@ -45,8 +45,8 @@ impl<T, F: Future<Output = Result<T, StoreError>> + Send> Answer<T> for F {}
 ///
 /// A verb that can end jobs lists all that it ended, in order, so that each end is told once.
 ///
-/// A call whose answer was lost may have been done. Enqueue, advance, settle, extend, cancel, replay, discard, pause and
-/// reset can be repeated without harm; what a lost dispatch or admit handed out comes back when its lease ends.
+/// A call whose answer was lost may have been done. Enqueue, advance, settle, extend, cancel, replay, discard, pause,
+/// recover and reset can be repeated without harm; what a lost dispatch or admit handed out comes back when its lease ends.
 pub trait Store: Send + Sync {
     /// Takes in new jobs.
     fn enqueue(&self, jobs: Vec<NewJob>) -> impl Answer<EnqueueAnswer>;
@@ -64,6 +64,9 @@ pub trait Store: Send + Sync {
     fn admit(&self, ask: Admit) -> impl Answer<Admitted>;
     /// Tells how a call without a lease went; `None` if the upstream is unknown.
     fn record(&self, upstream: Name, result: CallResult) -> impl Answer<Option<UpstreamView>>;
+    /// Closes an upstream's breaker without a probe if its open window is over, else changes nothing; `None` if the
+    /// upstream is unknown.
+    fn recover(&self, upstream: Name) -> impl Answer<Option<UpstreamView>>;
     /// Closes an upstream's breaker by hand, ends its cooldown and forgets its word to stay away; `None` if it is unknown.
     fn reset(&self, upstream: Name) -> impl Answer<Option<UpstreamView>>;
     /// Enqueues a dead letter again, as job `id`.

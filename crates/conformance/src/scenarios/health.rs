@@ -1,6 +1,6 @@
 //! Breakers and cooldowns: what failures do to an upstream.
 
-use eclusa_core::gate::{BreakerSpec, CallResult, Reason};
+use eclusa_core::gate::{BreakerSpec, BreakerState, CallResult, Reason};
 use eclusa_core::{Closure, Outcome, Report, Store};
 
 use crate::harness::{Harness, LEASE, Open};
@@ -159,6 +159,36 @@ pub async fn a_reset_closes_the_breaker_and_ends_rests_and_closures<S: Store>(op
     q.settle(late, CallResult::Success, Outcome::Release).await;
     q.call(UP).await;
     assert_eq!(q.reset("nobody").await, None);
+}
+
+pub async fn a_breaker_recovers_without_a_probe_once_its_open_window_is_over<S: Store>(open: Open<S>) {
+    let rules = gates(breaker(2, secs(30)), |gates| gates.cooldown = cooldown().cooldown);
+    let q = Harness::new(open, &upstream(rules));
+    let lease = q.call(UP).await;
+    let close = Closure { until: q.now() + secs(90), bucket: None };
+    q.settle(lease, Report { close: Some(close), ..CallResult::Failed.into() }, Outcome::Release).await;
+    q.record(UP, CallResult::Failed).await;
+    q.pass(secs(30));
+    let view = q.recover(UP).await.expect("the upstream is known");
+    assert_eq!((view.failures, view.degraded_until), (0, None));
+    assert_eq!(view.breaker.map(|breaker| breaker.state), Some(BreakerState::Closed));
+    assert_eq!(q.denial(UP).await.reason, Reason::UpstreamRetryAfter, "what else was said still holds");
+    q.pass(secs(60));
+    let _two = (q.call(UP).await, q.call(UP).await);
+    assert_eq!(q.recover("nobody").await, None);
+}
+
+pub async fn a_breaker_that_is_open_or_closed_does_not_recover<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(breaker(2, secs(30))));
+    q.record(UP, CallResult::Failed).await;
+    q.pass(secs(60));
+    let view = q.recover(UP).await.expect("the upstream is known");
+    assert_eq!((view.failures, view.degraded_until), (1, None), "a closed one goes on counting");
+    q.record(UP, CallResult::Failed).await;
+    q.pass(millis(29_999));
+    let view = q.recover(UP).await.expect("the upstream is known");
+    assert_eq!((view.failures, view.degraded_until), (2, Some(q.now() + millis(1))));
+    assert_eq!(q.denial(UP).await.reason, Reason::CircuitOpen);
 }
 
 pub async fn callers_without_a_lease_share_the_breaker<S: Store>(open: Open<S>) {

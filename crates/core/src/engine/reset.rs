@@ -17,6 +17,15 @@ impl Engine {
         self.upstream_view(upstream, now)
     }
 
+    /// Closes an upstream's breaker without a probe if its open window is over; else nothing changes.
+    pub fn recover(&mut self, upstream: &Name, now: Time) -> Option<UpstreamView> {
+        let index = *self.upstream_by_name.get(upstream)?;
+        // Whoever makes his own calls may ask before each of them: only a change is worth a record.
+        let state = &mut self.upstreams[index.0 as usize];
+        state.dirty |= state.gates.recover(now);
+        self.upstream_view(upstream, now)
+    }
+
     /// Closes an upstream's breaker, ends its cooldown and forgets its word to stay away.
     pub fn reset(&mut self, upstream: &Name, now: Time) -> Option<UpstreamView> {
         let index = *self.upstream_by_name.get(upstream)?;

@@ -161,6 +161,15 @@ impl Breaker {
         }
     }
 
+    /// Closes it without a probe and forgets its failures, if its open window is over; says whether it was.
+    pub fn recover(&mut self, now: Time) -> bool {
+        let over = self.state(now) == BreakerState::HalfOpen;
+        if over {
+            self.reset();
+        }
+        over
+    }
+
     fn count(&mut self, spec: &BreakerSpec, was_probe: bool, result: CallResult, now: Time) {
         match result {
             CallResult::NotSent | CallResult::Unknown => {}
@@ -296,6 +305,24 @@ mod tests {
         assert_eq!((breaker.failures(), breaker.degraded_until(at(1))), (5, Some(at(30))));
         breaker.record(&spec(), CallResult::Success, at(2));
         assert_eq!((breaker.failures(), breaker.degraded_until(at(2))), (0, None));
+    }
+
+    #[test]
+    fn it_recovers_without_a_probe_once_its_open_window_is_over_and_not_before() {
+        let mut breaker = Breaker::default();
+        breaker.record(&spec(), CallResult::Failed, at(0));
+        assert!(!breaker.recover(at(60)));
+        assert_eq!(breaker.failures(), 1, "a closed breaker goes on counting");
+
+        let mut breaker = opened();
+        assert!(!breaker.recover(at(29)));
+        assert_eq!((breaker.failures(), breaker.state(at(29))), (5, BreakerState::Open));
+        breaker.take(lease(10), at(40), at(30));
+        let generation = breaker.generation();
+        assert!(breaker.recover(at(31)));
+        assert_eq!((breaker.failures(), breaker.state(at(31)), breaker.closed), (0, BreakerState::Closed, 1));
+        breaker.report(&spec(), lease(10), generation, CallResult::Failed, at(32));
+        assert_eq!(breaker.failures(), 0, "the probe is of an older generation");
     }
 
     #[test]

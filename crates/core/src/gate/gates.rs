@@ -174,6 +174,11 @@ impl Gates {
         self.closed_until = Time::default();
     }
 
+    /// Closes the breaker without a probe if its open window is over; says whether it was.
+    pub fn recover(&mut self, now: Time) -> bool {
+        self.breaker.recover(now)
+    }
+
     /// How many calls began in the last sixty seconds, about.
     pub fn starts_last_minute(&self, now: Time) -> u64 {
         self.starts.last_minute(now)

@@ -117,6 +117,7 @@ pub(crate) enum Op {
         lease_ms: u64,
     },
     Record(u8, CallResult),
+    Recover(u8),
     Reset(u8),
     Replay(u8, u16),
     Discard(u8, u16),
@@ -292,6 +293,7 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (of(0..2u8), weighted(0.7, 0..4u8), of((0..3u8, 1..3u8)), lease_ms())
             .prop_map(|(lane, upstream, hold, lease_ms)| Op::Admit { lane, upstream, hold, lease_ms }),
         1 => (0..4u8, result()).prop_map(|(upstream, result)| Op::Record(upstream, result)),
+        1 => (0..4u8).prop_map(Op::Recover),
         1 => (0..4u8).prop_map(Op::Reset),
         1 => (0..2u8, any::<u16>()).prop_map(|(lane, letter)| Op::Replay(lane, letter)),
         1 => (0..2u8, any::<u16>()).prop_map(|(lane, letter)| Op::Discard(lane, letter)),

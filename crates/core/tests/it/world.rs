@@ -134,6 +134,9 @@ impl World {
             Op::Record(upstream, result) => {
                 self.call(&Call::Record(upstream_name(usize::from(*upstream)), *result))?;
             }
+            Op::Recover(upstream) => {
+                self.call(&Call::Recover(upstream_name(usize::from(*upstream))))?;
+            }
             Op::Reset(upstream) => {
                 self.call(&Call::Reset(upstream_name(usize::from(*upstream))))?;
             }

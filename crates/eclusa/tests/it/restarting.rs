@@ -74,6 +74,10 @@ impl Store for Restarting {
         self.run(async move |store| store.record(upstream, result).await)
     }
 
+    fn recover(&self, upstream: Name) -> impl Answer<Option<UpstreamView>> {
+        self.run(async move |store| store.recover(upstream).await)
+    }
+
     fn reset(&self, upstream: Name) -> impl Answer<Option<UpstreamView>> {
         self.run(async move |store| store.reset(upstream).await)
     }

@@ -76,6 +76,12 @@ impl Naive {
         }
     }
 
+    fn recover(&mut self, now: Time) {
+        if self.open_until.is_some_and(|until| until <= now) {
+            self.reset();
+        }
+    }
+
     fn turn(&mut self, open_until: Option<Time>) {
         self.open_until = open_until;
         self.generation += 1;
@@ -125,6 +131,11 @@ impl Checker for Breakers {
                 Fact::Recorded(upstream, result) => {
                     if let Some(naive) = self.at(Some(*upstream)) {
                         naive.recorded(*result, step.now);
+                    }
+                }
+                Fact::Recovered(upstream) => {
+                    if let Some(naive) = self.at(Some(*upstream)) {
+                        naive.recover(step.now);
                     }
                 }
                 Fact::Reset(upstream) => {

@@ -113,6 +113,7 @@ pub(crate) enum Fact {
     Started(Start),
     Ended(CallEnd),
     Recorded(usize, CallResult),
+    Recovered(usize),
     Reset(usize),
     Extended(LeaseId, Time),
     /// A job stands in its line. Jobs are told as they were then: an id may be another job's by the end of a call.
@@ -242,6 +243,11 @@ impl Ledger {
                 let upstream = upstream_number(upstream);
                 ensure!(view.is_some() == (upstream < 3), "record knows {upstream}: {view:?}");
                 self.facts.push(Fact::Recorded(upstream, *result));
+            }
+            (Call::Recover(upstream), Reply::Recover(view)) => {
+                let upstream = upstream_number(upstream);
+                ensure!(view.is_some() == (upstream < 3), "recover knows {upstream}: {view:?}");
+                self.facts.push(Fact::Recovered(upstream));
             }
             (Call::Reset(upstream), Reply::Reset(view)) => {
                 let upstream = upstream_number(upstream);

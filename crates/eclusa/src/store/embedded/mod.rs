@@ -122,6 +122,10 @@ impl Store for EmbeddedStore {
         self.run(move |engine, now| engine.record(&upstream, result, now))
     }
 
+    fn recover(&self, upstream: Name) -> impl Answer<Option<UpstreamView>> {
+        self.run(move |engine, now| engine.recover(&upstream, now))
+    }
+
     fn reset(&self, upstream: Name) -> impl Answer<Option<UpstreamView>> {
         self.run(move |engine, now| engine.reset(&upstream, now))
     }
