@@ -259,6 +259,8 @@ macro_rules! suite {
             a_call_without_a_job_shares_the_gates_with_jobs,
             a_call_without_a_job_holds_its_slot_until_it_is_settled,
             a_call_without_a_job_whose_caller_is_lost_frees_its_slot,
+            a_denial_says_what_time_it_is_in_the_store,
+            a_call_that_nobody_settles_costs_its_token_and_nothing_else,
             a_call_without_a_job_has_no_chain_to_go_on_along,
             a_call_takes_from_scoped_buckets,
             a_call_to_an_unknown_upstream_is_told_so,

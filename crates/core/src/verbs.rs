@@ -254,6 +254,8 @@ pub struct Admitted {
     pub admission: Admission,
     /// Jobs that were lost for good with their worker, in order.
     pub ended: Vec<Ended>,
+    /// What time it was in the store.
+    pub now: Time,
 }
 
 /// Whether a call may be made.

@@ -5,7 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use eclusa_core::{
-    Cancelled, Clock, Ended, EnqueueAnswer, Enqueued, JobId, Name, NewJob, Place, Replayed, Store, StoreError,
+    Cancelled, Clock, Ended, EnqueueAnswer, Enqueued, JobId, LeaseId, Name, NewJob, Outcome, Place, Replayed,
+    Report, Settled, Settlement, Store, StoreError,
 };
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -183,6 +184,30 @@ impl Gateway {
             Ok(replayed)
         };
         self.to_the_end(replay).await
+    }
+
+    /// Ends a call without a job and tells the gates how it went.
+    pub(crate) async fn settle_call(
+        &self,
+        upstream: &Name,
+        lease: LeaseId,
+        report: Report,
+    ) -> Result<Option<Settled>, StoreError> {
+        let settlement = Settlement { lease, report, outcome: Outcome::Release, answer: None };
+        let mut answer = self.store.settle(vec![settlement]).await?;
+        self.note(&answer.ended);
+        self.bells.ring_users(upstream);
+        Ok(answer.leases.pop())
+    }
+
+    /// The same where nobody waits for what comes of it.
+    pub(crate) fn end_call(self: &Arc<Self>, upstream: Name, lease: LeaseId, report: Report) {
+        let gateway = self.clone();
+        self.running.spawn(async move {
+            if let Err(error) = gateway.settle_call(&upstream, lease, report).await {
+                gateway.give_up(&error);
+            }
+        });
     }
 
     /// The one place that hears of every job that ended: it is counted, logged, and told to who waits for it.

@@ -1,10 +1,12 @@
 //! Calls without a job.
 
 use eclusa_core::gate::{CallResult, Reason};
-use eclusa_core::{Admission, Advanced, Outcome, Settled, Store};
+use eclusa_core::{Admission, Advanced, Outcome, Settled, Store, Tokens, UpstreamView};
 
 use crate::harness::{Harness, LEASE, Open};
-use crate::rules::{UP, bucket, free, hold, job, name, rate, secs, slots, upstream};
+use crate::rules::{
+    UP, breaker, bucket, cooldown, free, gates, hold, job, name, rate, secs, slots, upstream,
+};
 
 pub async fn a_call_without_a_job_shares_the_gates_with_jobs<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(rate(10, 10)));
@@ -36,6 +38,34 @@ pub async fn a_call_without_a_job_whose_caller_is_lost_frees_its_slot<S: Store>(
     q.pass(secs(5));
     q.call(UP).await;
     assert_eq!(q.sweep().await.taken_up, [], "there is no job to take up");
+}
+
+pub async fn a_denial_says_what_time_it_is_in_the_store<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(slots(1)));
+    let granted_at = q.now();
+    assert_eq!(q.admit_fully(None, &[UP], Vec::new()).await.now, granted_at);
+    // The caller's clock may show anything; the wait is counted in the store's time.
+    q.step_back(secs(3_600));
+    let denied = q.admit_fully(None, &[UP], Vec::new()).await;
+    let Admission::Denied { denial, .. } = denied.admission else { panic!("{denied:?}") };
+    assert_eq!((denied.now, denial.at), (granted_at, granted_at + LEASE));
+}
+
+pub async fn a_call_that_nobody_settles_costs_its_token_and_nothing_else<S: Store>(open: Open<S>) {
+    let rules = gates(breaker(1, secs(30)), |gates| {
+        gates.cooldown = cooldown().cooldown;
+        gates.bucket = rate(10, 10).bucket;
+    });
+    let q = Harness::new(open, &upstream(rules));
+    let lease = q.call(UP).await;
+    let left = |view: UpstreamView| (view.failures, view.in_flight, view.tokens);
+    assert_eq!(left(q.upstream(UP).await), (0, 1, Some(Tokens::whole(9))));
+    q.pass(LEASE);
+    q.sweep().await;
+    assert_eq!(left(q.upstream(UP).await), (0, 0, Some(Tokens::whole(10))));
+    assert_eq!(q.settle(lease, CallResult::Failed, Outcome::Release).await, Settled::Stale);
+    assert!(!q.extend(lease, LEASE).await);
+    q.call(UP).await;
 }
 
 pub async fn a_call_without_a_job_has_no_chain_to_go_on_along<S: Store>(open: Open<S>) {

@@ -19,7 +19,7 @@ impl Engine {
     pub fn admit(&mut self, ask: &Admit, now: Time) -> Admitted {
         self.take_up_lost(MAX_BATCH, now);
         let admission = self.admit_call(ask, now).unwrap_or_else(|refusal| refusal);
-        Admitted { admission, ended: std::mem::take(&mut self.ended) }
+        Admitted { admission, ended: std::mem::take(&mut self.ended), now }
     }
 
     fn admit_call(&mut self, ask: &Admit, now: Time) -> Result<Admission, Admission> {

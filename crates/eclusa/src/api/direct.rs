@@ -8,9 +8,9 @@ use axum::body::Body as HttpBody;
 use axum::extract::Request as HttpRequest;
 use axum::response::Response;
 use bytes::Bytes;
-use eclusa_core::gate::{CallResult, NotUntil, Reason};
+use eclusa_core::gate::{CallResult, GateView};
 use eclusa_core::retry::Verdict;
-use eclusa_core::{Admission, Admit, Closure, LeaseId, Name, Outcome, Report, Settlement, Span, Store, Time};
+use eclusa_core::{Admission, Admit, Admitted, Closure, LeaseId, Name, Report, Span, Store, Time};
 use http::{HeaderMap, HeaderName, Method};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full, Limited};
@@ -19,9 +19,9 @@ use tokio::time::Instant;
 use super::auth::{Caller, Right};
 use super::extract::{unread, whole};
 use super::headers::{idempotency_key, text};
-use super::model::counted;
 use super::problem::{Kind, Problem};
 use super::proxy::passed_on;
+use super::refusal::not_now;
 use super::submit::{header, unavailable};
 use crate::config::{Field, Lane};
 use crate::execute::http::{AnswerBody, BodyError, CallContext, Head, Judgement, Streamed};
@@ -141,38 +141,37 @@ impl Passing<'_> {
         let lasts = self.gateway.config.workers.lease;
         let (lane, nonce) = (Some(self.lane.clone()), self.gateway.nonce);
         let ask = Admit { lane, chain: chain.to_vec(), holds: Vec::new(), lease: lasts.into(), nonce };
-        let (gateway, asked, now) = (self.gateway.clone(), Instant::now(), self.gateway.clock.now());
+        let (gateway, asked) = (self.gateway.clone(), Instant::now());
         let admit = async move {
-            let admitted = gateway.store.admit(ask).await?;
-            gateway.note(&admitted.ended);
-            Ok(match admitted.admission {
+            let Admitted { admission, ended, now } = gateway.store.admit(ask).await?;
+            gateway.note(&ended);
+            Ok(match admission {
                 Admission::Granted { lease, upstream, .. } => {
                     let hold = gateway.leases.hold(lease, asked + lasts);
-                    Ok(Call { gateway, lease, upstream, asked, sent: false, judged: None, _hold: hold })
+                    let (sent, judged) = (false, None);
+                    Ok(Call { gateway, lease, upstream, asked, began: now, sent, judged, _hold: hold })
                 }
-                denied => Err(denied),
+                denied => Err((denied, now)),
             })
         };
         match self.gateway.to_the_end(admit).await.map_err(|error| unavailable(&error))? {
             Ok(call) => Ok(call),
-            Err(Admission::Denied { upstream, denial }) => {
+            Err((Admission::Denied { upstream, denial }, now)) => {
                 self.gateway.metrics.count_denial(self.lane, upstream.as_ref(), denial.reason);
                 let at = upstream.unwrap_or_else(|| self.lane.clone());
-                Err(not_now(&at, denial, self.quota(&at, denial.reason).await, now))
+                Err(not_now(&at, denial, &self.gates(&at).await, now))
             }
             Err(_) => Err(Problem::new(Kind::Internal, "The lane and the store do not agree on the rules")),
         }
     }
 
-    /// What the gate that said no allows; 1 where it counts nothing.
-    async fn quota(&self, at: &Name, reason: Reason) -> i64 {
+    /// The gates of the upstream or the lane that said no.
+    async fn gates(&self, at: &Name) -> Vec<GateView> {
         let upstreams = self.gateway.store.upstreams().await.unwrap_or_default();
         let lanes = self.gateway.store.lanes().await.unwrap_or_default();
-        let of_upstreams = upstreams.iter().map(|view| (&view.name, &view.gates));
-        let mut all = of_upstreams.chain(lanes.iter().map(|view| (&view.name, &view.gates)));
-        let gates = all.find(|(name, _)| *name == at).map(|(_, gates)| gates);
-        let gate = gates.and_then(|gates| gates.iter().find(|gate| gate.reason == reason));
-        gate.and_then(|gate| Some(counted(gate, gate.limit?))).unwrap_or(1)
+        let of_upstreams = upstreams.into_iter().map(|view| (view.name, view.gates));
+        let mut all = of_upstreams.chain(lanes.into_iter().map(|view| (view.name, view.gates)));
+        all.find(|(name, _)| name == at).map(|(_, gates)| gates).unwrap_or_default()
     }
 
     /// Makes the call; says also whether another upstream may cure what went wrong.
@@ -234,37 +233,14 @@ fn failed(judgement: &Judgement) -> Problem {
     Problem::new(kind, judgement.reason.clone())
 }
 
-/// 429: what said no, and when to come again.
-fn not_now(at: &Name, denial: NotUntil, quota: i64, now: Time) -> Problem {
-    let seconds = match denial.at {
-        Time::NEVER => 1,
-        at => at.since(now).as_millis().div_ceil(1_000).max(1),
-    };
-    let policy = format!("\"{at}-{}\"", denial.reason.as_str());
-    let unit = match denial.reason {
-        Reason::Concurrency => ";qu=\"concurrent-requests\"",
-        Reason::Window => ";w=60",
-        _ => "",
-    };
-    let problem =
-        Problem::new(Kind::QuotaExceeded, format!("`{at}` takes no more now ({})", denial.reason.as_str()));
-    let problem = problem
-        .with("reason", denial.reason.as_str())
-        .with("violated-policies", vec![policy.trim_matches('"').to_owned()])
-        .retry_after(seconds);
-    let headers = [
-        header("ratelimit", &format!("{policy};r=0;t={seconds}")),
-        header("ratelimit-policy", &format!("{policy};q={quota}{unit}")),
-    ];
-    headers.into_iter().flatten().fold(problem, |problem, (name, value)| problem.header(name, value))
-}
-
 /// A call under way: its lease ends when this is dropped, however that comes.
 struct Call {
     gateway: Arc<Gateway>,
     lease: LeaseId,
     upstream: Name,
     asked: Instant,
+    /// What time it was in the store then.
+    began: Time,
     /// Whether anything of it can have reached the upstream.
     sent: bool,
     judged: Option<Report>,
@@ -275,8 +251,10 @@ struct Call {
 impl Call {
     fn judge(&mut self, judgement: &Judgement, close: Option<Span>) {
         self.gateway.metrics.count_call(&self.upstream, judgement, close.is_some());
-        self.gateway.metrics.time_call(&self.upstream, self.asked.elapsed());
-        let close = close.map(|span| Closure { until: self.gateway.clock.now() + span, bucket: None });
+        let took = self.asked.elapsed();
+        self.gateway.metrics.time_call(&self.upstream, took);
+        let now = self.began + took.into();
+        let close = close.map(|span| Closure { until: now + span, bucket: None });
         self.judged = Some(Report { result: judgement.result, costs: Vec::new(), close });
     }
 }
@@ -286,15 +264,7 @@ impl Drop for Call {
         // Without a judgement the caller went away, or its body broke off: the call may have had its effect.
         let unjudged = if self.sent { CallResult::Unknown } else { CallResult::NotSent };
         let report = self.judged.take().unwrap_or(unjudged.into());
-        let (gateway, lease, upstream) = (self.gateway.clone(), self.lease, self.upstream.clone());
-        self.gateway.running.spawn(async move {
-            let settlement = Settlement { lease, report, outcome: Outcome::Release, answer: None };
-            match gateway.store.settle(vec![settlement]).await {
-                Ok(answer) => gateway.note(&answer.ended),
-                Err(error) => gateway.give_up(&error),
-            }
-            gateway.bells.ring_users(&upstream);
-        });
+        self.gateway.end_call(self.upstream.clone(), self.lease, report);
     }
 }
 

@@ -14,6 +14,7 @@ mod lanes;
 pub mod model;
 mod problem;
 mod proxy;
+mod refusal;
 mod submit;
 mod upstreams;
 mod why;
