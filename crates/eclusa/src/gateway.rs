@@ -17,8 +17,12 @@ use crate::config::{Config, StoreUrl};
 use crate::execute::http::{HttpUpstream, TlsError};
 use crate::store::{EmbeddedStore, OpenError};
 use crate::telemetry::{Metrics, Rates, log_end};
+use crate::turns::Turns;
 use crate::wake::{Bells, Waiters};
 use crate::work::{Leases, shared_slots};
+
+/// Set in the nonce of every lease that was given to a worker elsewhere, and in none of our own.
+pub(crate) const FOREIGN: u32 = 1 << 31;
 
 /// One running Eclusa.
 pub struct Gateway {
@@ -34,6 +38,8 @@ pub struct Gateway {
     pub bells: Bells,
     /// Wake those who wait for a job to end.
     pub(crate) waiters: Waiters,
+    /// Who may ask for a call next.
+    pub(crate) turns: Turns,
     /// What is counted.
     pub metrics: Metrics,
     /// How fast lanes move.
@@ -88,6 +94,7 @@ impl Gateway {
         let upstreams = config.upstreams.iter().map(client).collect::<Result<_, _>>()?;
         Ok(Arc::new(Self {
             bells: Bells::new(&config),
+            turns: Turns::new(&config),
             metrics: Metrics::new(&config),
             rates: Rates::default(),
             slots: Arc::new(Semaphore::new(shared_slots(&config))),
@@ -102,7 +109,7 @@ impl Gateway {
             aborting: CancellationToken::new(),
             finished: CancellationToken::new(),
             broken: CancellationToken::new(),
-            nonce: fastrand::u32(..),
+            nonce: fastrand::u32(..FOREIGN),
         }))
     }
 

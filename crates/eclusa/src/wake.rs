@@ -12,12 +12,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 
-/// Two bells for each lane, heard by its dispatch loop.
+/// Two bells for each lane, heard by its dispatch loop, and one for each upstream, heard by the first of those who wait to
+/// call it.
 #[derive(Debug)]
 pub struct Bells {
     lanes: BTreeMap<Name, Bell>,
     /// The lanes whose jobs may go to an upstream.
     users: BTreeMap<Name, Vec<Name>>,
+    upstreams: BTreeMap<Name, Notify>,
     sweep: Notify,
 }
 
@@ -42,7 +44,8 @@ impl Bells {
             }
         }
         let lanes = config.lanes.keys().map(|lane| (lane.clone(), Bell::default())).collect();
-        Self { lanes, users, sweep: Notify::new() }
+        let upstreams = config.upstreams.keys().map(|upstream| (upstream.clone(), Notify::new())).collect();
+        Self { lanes, users, upstreams, sweep: Notify::new() }
     }
 
     /// Something may have become possible in `lane`.
@@ -62,11 +65,13 @@ impl Bells {
     /// Something may have become possible at `upstream`.
     pub fn ring_users(&self, upstream: &Name) {
         self.users.get(upstream).into_iter().flatten().for_each(|lane| self.ring(lane));
+        self.upstreams.get(upstream).into_iter().for_each(Notify::notify_one);
     }
 
     /// Something may have become possible anywhere.
     pub fn ring_all(&self) {
         self.lanes.values().for_each(|bell| bell.changed.notify_one());
+        self.upstreams.values().for_each(Notify::notify_one);
         self.sweep.notify_one();
     }
 
@@ -76,6 +81,14 @@ impl Bells {
         tokio::select! {
             () = bell.changed.notified() => {}
             () = bell.arrived.notified(), if !held_back => {}
+        }
+    }
+
+    /// Waits until `upstream` rings.
+    pub async fn heard_at(&self, upstream: &Name) {
+        match self.upstreams.get(upstream) {
+            Some(bell) => bell.notified().await,
+            None => std::future::pending().await,
         }
     }
 

@@ -20,7 +20,7 @@ use crate::intake::{DEFAULT_TENANT, Submission};
 /// Things to do that not everybody may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Right {
-    /// Put jobs into lanes.
+    /// Put jobs into lanes, or make calls of one's own under the limits of an upstream.
     Enqueue,
     /// Look at a job whose id one has.
     SeeJob,
@@ -45,7 +45,7 @@ impl Caller {
         };
         let role = format!("{:?}", key.role).to_lowercase();
         let needed = match right {
-            Right::Enqueue => "enqueue jobs: that needs the role producer, operator or admin",
+            Right::Enqueue => "enqueue jobs or make calls: that needs the role producer, operator or admin",
             Right::SeeJob | Right::SeeAll => "look at this: that needs the role viewer, operator or admin",
             Right::Operate => "change this: that needs the role operator or admin",
         };

@@ -157,7 +157,7 @@ impl Passing<'_> {
         match self.gateway.to_the_end(admit).await.map_err(|error| unavailable(&error))? {
             Ok(call) => Ok(call),
             Err((Admission::Denied { upstream, denial }, now)) => {
-                self.gateway.metrics.count_denial(self.lane, upstream.as_ref(), denial.reason);
+                self.gateway.metrics.count_denial(Some(self.lane), upstream.as_ref(), denial.reason);
                 let at = upstream.unwrap_or_else(|| self.lane.clone());
                 Err(not_now(&at, denial, &self.gates(&at).await, now))
             }

@@ -101,7 +101,8 @@ pub(super) fn level(text: &str) -> Result<Level, Fault> {
     found.ok_or_else(|| Fault::new("priority", "must be one of high, normal, low"))
 }
 
-fn span(field: &str, value: Option<&Value>) -> Result<Option<Span>, Fault> {
+/// A duration such as `"10s"`, or milliseconds.
+pub(super) fn span(field: &str, value: Option<&Value>) -> Result<Option<Span>, Fault> {
     let fault = |problem: &str| Fault::new(field, problem.to_owned());
     match value {
         None | Some(Value::Null) => Ok(None),

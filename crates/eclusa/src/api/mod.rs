@@ -11,6 +11,7 @@ mod health;
 mod job_request;
 mod jobs;
 mod lanes;
+mod limits;
 pub mod model;
 mod problem;
 mod proxy;
@@ -67,7 +68,11 @@ fn calls() -> OpenApiRouter<Arc<Gateway>> {
         .routes(routes!(upstreams::get_breaker))
         .routes(routes!(upstreams::failure))
         .routes(routes!(upstreams::success))
+        .routes(routes!(upstreams::try_recover))
         .routes(routes!(upstreams::reset))
+        .routes(routes!(limits::acquire))
+        .routes(routes!(limits::lease::settle))
+        .routes(routes!(limits::lease::extend))
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::stats))
         .routes(routes!(dead_letters::get))

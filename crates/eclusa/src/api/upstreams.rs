@@ -105,6 +105,22 @@ pub(super) async fn success(
     record(&gateway, &caller, &name, CallResult::Success).await
 }
 
+/// Close a breaker whose open window is over
+///
+/// One that is open or closed stays as it is.
+#[utoipa::path(post, path = "/v1/breakers/{name}/try-recover", tag = "breakers",
+    params(("name" = String, Path, description = "The upstream")), responses((status = 200, body = Breaker)))]
+pub(super) async fn try_recover(
+    State(gateway): State<Arc<Gateway>>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<Json<Breaker>, Problem> {
+    let upstream = callable(&gateway, &caller, &name)?;
+    let view = gateway.store.recover(upstream.clone()).await.map_err(|error| unavailable(&error))?;
+    gateway.bells.ring_users(&upstream);
+    shown(&gateway, &name, view)
+}
+
 /// Close a breaker and clear its upstream's cooldown and Retry-After
 #[utoipa::path(post, path = "/v1/breakers/{name}/reset", tag = "breakers",
     params(("name" = String, Path, description = "The upstream")), responses((status = 200, body = Breaker)))]
@@ -128,12 +144,17 @@ async fn record(
     name: &str,
     result: CallResult,
 ) -> Result<Json<Breaker>, Problem> {
-    caller.may(Right::Enqueue)?;
-    caller.may_reach(&gateway.config, name)?;
-    let upstream = known(gateway, name)?;
+    let upstream = callable(gateway, caller, name)?;
     let view = gateway.store.record(upstream.clone(), result).await.map_err(|error| unavailable(&error))?;
     gateway.bells.ring_users(&upstream);
     shown(gateway, name, view)
+}
+
+/// The upstream with this name, if the caller may make calls of its own to it.
+pub(super) fn callable(gateway: &Gateway, caller: &Caller, name: &str) -> Result<Name, Problem> {
+    caller.may(Right::Enqueue)?;
+    caller.may_reach(&gateway.config, name)?;
+    known(gateway, name)
 }
 
 fn known(gateway: &Gateway, name: &str) -> Result<Name, Problem> {

@@ -267,9 +267,9 @@ impl Metrics {
     }
 
     /// A gate of an upstream, or of the lane itself where there is none, held jobs of a lane back.
-    pub fn count_denial(&self, lane: &Name, upstream: Option<&Name>, reason: Reason) {
-        let upstream = upstream.map(ToString::to_string).unwrap_or_default();
-        let (lane, reason) = (lane.to_string(), reason.as_str().into());
+    pub fn count_denial(&self, lane: Option<&Name>, upstream: Option<&Name>, reason: Reason) {
+        let [lane, upstream] = [lane, upstream].map(|name| name.map(ToString::to_string).unwrap_or_default());
+        let reason = reason.as_str().into();
         self.denials.get_or_create(&Denial { lane, upstream, reason }).inc();
     }
 

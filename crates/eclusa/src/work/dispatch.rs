@@ -64,7 +64,7 @@ impl Still {
             gateway.metrics.time_wait(lane, denied.reason, now - since);
         }
         if let Some(denied) = held_back {
-            gateway.metrics.count_denial(lane, denied.upstream.as_ref(), denied.reason);
+            gateway.metrics.count_denial(Some(lane), denied.upstream.as_ref(), denied.reason);
             self.0 = Some((denied.clone(), now));
         }
     }

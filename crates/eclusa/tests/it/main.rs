@@ -17,6 +17,7 @@ mod http_streams;
 mod http_tls;
 mod http_upstream;
 mod keeping_nothing;
+mod limits;
 mod program;
 mod restarting;
 mod score_proxy;

@@ -1,0 +1,197 @@
+//! What becomes of a call that leave was given for: it is settled, or takes longer.
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use eclusa_core::gate::CallResult;
+use eclusa_core::retry::ExtraCodes;
+use eclusa_core::{Closure, LeaseId, Name, Report, Settled, Span, Store};
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderValue};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::api::auth::Caller;
+use crate::api::extract::{Body, Path};
+use crate::api::problem::{Kind, Problem};
+use crate::api::submit::unavailable;
+use crate::api::upstreams::callable;
+use crate::execute::http::{CallEnd, Hints, Judgement};
+use crate::gateway::{FOREIGN, Gateway};
+use crate::intake::Fault;
+
+/// A lease as a worker elsewhere knows it: by the upstream too, which says by whose rules its call is judged.
+pub(super) struct ForeignLease {
+    pub(super) upstream: Name,
+    pub(super) id: LeaseId,
+}
+
+impl fmt::Display for ForeignLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.upstream, self.id)
+    }
+}
+
+impl ForeignLease {
+    /// The lease that `text` names, if the caller may use its upstream.
+    fn find(gateway: &Gateway, caller: &Caller, text: &str) -> Result<Self, Problem> {
+        let parts =
+            text.split_once(':').and_then(|(upstream, id)| Some((upstream, id.parse::<LeaseId>().ok()?)));
+        let Some((upstream, id)) = parts else { return Err(no_such_lease()) };
+        let upstream = callable(gateway, caller, upstream)?;
+        // Those of our own workers are not for others to end.
+        if id.nonce & FOREIGN == 0 { Err(no_such_lease()) } else { Ok(Self { upstream, id }) }
+    }
+}
+
+/// Makes a lease one that a worker elsewhere may end, and that nobody else can guess.
+#[expect(clippy::disallowed_methods, reason = "who knows a lease may end it")]
+pub(super) fn foreign_nonce() -> u32 {
+    let mut random = [0; 4];
+    if getrandom::fill(&mut random).is_err() {
+        fastrand::fill(&mut random);
+    }
+    u32::from_ne_bytes(random) | FOREIGN
+}
+
+fn no_such_lease() -> Problem {
+    Problem::new(Kind::NotFound, "There is no such lease: it never was, was settled before, or has run out")
+}
+
+/// How a call went.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct SettleRequest {
+    /// The status that the upstream answered, or a word for a call without an answer.
+    status: CallStatus,
+    /// The `Retry-After` of the upstream's answer as it came: seconds, or a date. It counts with 403, 429 and 5xx.
+    #[serde(default)]
+    retry_after: Option<String>,
+}
+
+/// What a worker says of its call.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(
+    untagged,
+    expecting = "`status` must be an HTTP status, or one of timeout, connection_error, not_sent"
+)]
+enum CallStatus {
+    /// From 100 to 599.
+    Answered(u16),
+    /// A word.
+    Unanswered(Unanswered),
+}
+
+/// Why there was no answer.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Unanswered {
+    /// None came in time.
+    Timeout,
+    /// There was no connection, or it broke.
+    ConnectionError,
+    /// The call was not made: its token comes back.
+    NotSent,
+}
+
+impl CallStatus {
+    /// What the end of the call means; nothing if it was not made.
+    fn judge(self, codes: &ExtraCodes) -> Option<Judgement> {
+        let told = || "told by the worker that made the call".to_owned();
+        match self {
+            CallStatus::Answered(status) => Some(Judgement::of_status(status, codes)),
+            CallStatus::Unanswered(Unanswered::Timeout) => Some(CallEnd::TimedOut(told()).judge(codes)),
+            CallStatus::Unanswered(Unanswered::ConnectionError) => Some(CallEnd::Broken(told()).judge(codes)),
+            CallStatus::Unanswered(Unanswered::NotSent) => None,
+        }
+    }
+}
+
+impl SettleRequest {
+    /// For how long the upstream said to stay away, or what is wrong with what is told.
+    fn close_for(&self, gateway: &Gateway) -> Result<Option<Span>, Fault> {
+        let status = match self.status {
+            CallStatus::Answered(status @ 100..=599) => Some(status),
+            CallStatus::Answered(_) => return Err(Fault::new("status", "must be from 100 to 599")),
+            CallStatus::Unanswered(_) => None,
+        };
+        let Some(text) = &self.retry_after else { return Ok(None) };
+        let Some(status) = status else {
+            return Err(Fault::new("retryAfter", "comes with an answer, and there was none"));
+        };
+        let header = HeaderValue::from_str(text).ok().map(|value| (RETRY_AFTER, value));
+        let hints = Hints::read(&HeaderMap::from_iter(header), gateway.clock.now());
+        match hints.retry_after {
+            Some(_) => Ok(hints.close_for(status)),
+            None => {
+                Err(Fault::new("retryAfter", "must be as the upstream sent it: seconds, or an HTTP date"))
+            }
+        }
+    }
+}
+
+/// A lease has ended.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::api) struct LeaseSettled {
+    /// `true`.
+    settled: bool,
+}
+
+/// Tell how a call went that leave was given for
+///
+/// The gates hear of it as they hear of every other call.
+#[utoipa::path(post, path = "/v1/limits/leases/{leaseId}/settle", tag = "limits", request_body = SettleRequest,
+    params(("leaseId" = String, Path, description = "The lease")), responses((status = 200, body = LeaseSettled)))]
+pub(in crate::api) async fn settle(
+    State(gateway): State<Arc<Gateway>>,
+    caller: Caller,
+    Path(lease): Path<String>,
+    body: Body,
+) -> Result<Json<LeaseSettled>, Problem> {
+    let ForeignLease { upstream, id } = ForeignLease::find(&gateway, &caller, &lease)?;
+    let told: SettleRequest = body.json()?;
+    let close = told.close_for(&gateway).map_err(|fault| Problem::invalid(&[fault]))?;
+    let codes = gateway.config.upstreams.get(&upstream).map(|rules| rules.codes.clone()).unwrap_or_default();
+    let judgement = told.status.judge(&codes);
+    let result = judgement.as_ref().map_or(CallResult::NotSent, |judgement| judgement.result);
+    let penalty = close.is_some();
+    let close = close.map(|span| Closure { until: gateway.clock.now() + span, bucket: None });
+    let report = Report { result, costs: Vec::new(), close };
+    let ours = gateway.clone();
+    let settling = async move {
+        let settled = ours.settle_call(&upstream, id, report).await? == Some(Settled::Released);
+        if let Some(judgement) = judgement.filter(|_| settled) {
+            ours.metrics.count_call(&upstream, &judgement, penalty);
+        }
+        Ok(settled)
+    };
+    if !gateway.to_the_end(settling).await.map_err(|error| unavailable(&error))? {
+        return Err(no_such_lease());
+    }
+    Ok(Json(LeaseSettled { settled: true }))
+}
+
+/// A lease lasts longer.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::api) struct LeaseExtended {
+    /// `true`.
+    extended: bool,
+}
+
+/// Let a lease last for a whole lease from now
+#[utoipa::path(post, path = "/v1/limits/leases/{leaseId}/extend", tag = "limits",
+    params(("leaseId" = String, Path, description = "The lease")), responses((status = 200, body = LeaseExtended)))]
+pub(in crate::api) async fn extend(
+    State(gateway): State<Arc<Gateway>>,
+    caller: Caller,
+    Path(lease): Path<String>,
+) -> Result<Json<LeaseExtended>, Problem> {
+    let lease = ForeignLease::find(&gateway, &caller, &lease)?;
+    let alive = gateway.store.extend(vec![lease.id], gateway.config.workers.lease.into()).await;
+    match alive.map_err(|error| unavailable(&error))?.as_slice() {
+        [true] => Ok(Json(LeaseExtended { extended: true })),
+        _ => Err(no_such_lease()),
+    }
+}

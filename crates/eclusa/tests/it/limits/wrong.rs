@@ -1,0 +1,131 @@
+//! Wrong input to the decision API.
+
+use serde_json::{Value, json};
+
+use super::{acquire, lease, settle, start};
+use crate::program::{Answer, Program};
+
+#[track_caller]
+fn assert_problem(answer: &Answer, status: u16, word: &str, detail: &str) {
+    assert_eq!(answer.status, status, "{}", answer.text());
+    let problem = answer.json();
+    assert_eq!(problem["type"], format!("urn:eclusa:problem:{word}"), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains(detail), "{problem}");
+}
+
+#[tokio::test]
+async fn an_unknown_upstream_is_not_found() {
+    let program = start("").await;
+    for path in ["/v1/limits/nobody/acquire", "/v1/breakers/nobody/try-recover"] {
+        assert_problem(&program.post(path, &json!({})).await, 404, "not-found", "the config has up");
+    }
+    let answer = program.post("/v1/breakers/up/try-recover", &Value::Null).await;
+    assert_problem(&answer, 404, "not-found", "has no breaker");
+}
+
+#[tokio::test]
+async fn a_wish_that_cannot_be_understood_is_refused() {
+    let program = start("rate = \"1/h\"\nburst = 1").await;
+    let answer = program.send("POST", "/v1/limits/up/acquire", &[], "{\"wait\":").await;
+    assert_problem(&answer, 400, "bad-request", "JSON");
+    for (wish, detail) in [
+        (json!({ "wait": "soon" }), "wait"),
+        (json!({ "wait": -1 }), "milliseconds"),
+        (json!({ "wait": 1.5 }), "milliseconds"),
+        (json!({ "wait": true }), "wait"),
+        (json!({ "patience": "5s" }), "unknown field `patience`, expected `wait`"),
+        // These are about policies, which there are none of: what they ask for is not done, so it is not taken.
+        (json!({ "scope": "tenant-7" }), "unknown field `scope`"),
+        (json!({ "hold": 5 }), "unknown field `hold`"),
+        (json!({ "request": { "method": "GET", "path": "/entries" } }), "unknown field `request`"),
+        (json!("5s"), "invalid type: string"),
+        (json!(5), "invalid type: integer"),
+    ] {
+        assert_problem(&acquire(&program, "up", &wish).await, 422, "invalid", detail);
+    }
+    lease(&program).await;
+}
+
+#[tokio::test]
+async fn a_settlement_that_cannot_be_understood_is_refused_and_the_lease_stays() {
+    let program = start("").await;
+    let held = lease(&program).await;
+    let path = format!("/v1/limits/leases/{held}/settle");
+    assert_problem(&program.send("POST", &path, &[], "").await, 400, "bad-request", "JSON");
+    for (told, detail) in [
+        (json!({}), "status"),
+        (json!({ "status": "bad" }), "one of timeout, connection_error, not_sent"),
+        (json!({ "status": "200" }), "must be an HTTP status"),
+        (json!({ "status": 200.5 }), "must be an HTTP status"),
+        (json!({ "status": 99 }), "from 100 to 599"),
+        (json!({ "status": 600 }), "from 100 to 599"),
+        (json!({ "status": 70_000 }), "must be an HTTP status"),
+        (json!({ "status": 200, "cost": 3 }), "unknown field `cost`"),
+        (json!({ "status": 429, "retryAfter": "soon" }), "retryAfter"),
+        (json!({ "status": 429, "retryAfter": "1\n2" }), "retryAfter"),
+        (json!({ "status": 429, "retryAfter": 120 }), "string"),
+        (json!({ "status": "timeout", "retryAfter": "120" }), "there was none"),
+    ] {
+        assert_problem(&settle(&program, &held, &told).await, 422, "invalid", detail);
+    }
+    super::ends(&program, &held, &json!(204)).await;
+}
+
+#[tokio::test]
+async fn a_lease_that_is_none_is_not_found() {
+    let program = start("").await;
+    let held = lease(&program).await;
+    let (upstream, id) = held.split_once(':').unwrap();
+    let (number, nonce) = id.rsplit_once('-').unwrap();
+    let others = [
+        "x".to_owned(),
+        id.to_owned(),
+        format!("{upstream}:"),
+        format!("{upstream}:{number}"),
+        format!("nobody:{id}"),
+        format!("{upstream}:{number}0-{nonce}"),
+        format!("{upstream}:{number}-ffffffff"),
+    ];
+    for other in others {
+        let answer = settle(&program, &other, &json!({ "status": 200 })).await;
+        assert_problem(&answer, 404, "not-found", "");
+        let answer = program.post(&format!("/v1/limits/leases/{other}/extend"), &Value::Null).await;
+        assert_problem(&answer, 404, "not-found", "");
+    }
+    super::ends(&program, &held, &json!(200)).await;
+}
+
+/// Producers may make calls and tell of them; to look or to reset is not theirs. A key for some lanes is for their
+/// upstreams.
+#[tokio::test]
+async fn a_role_may_do_its_own_and_no_more() {
+    let key = |name: &str, role: &str, more: &str| {
+        format!(
+            "[[auth.keys]]\nname = \"{name}\"\nrole = \"{role}\"\nkey = \"{name}-0123456789abcdef\"\n{more}\n"
+        )
+    };
+    let config = key("worker", "producer", "")
+        + &key("bound", "producer", "lanes = [\"work\"]")
+        + &key("viewer", "viewer", "")
+        + &key("operator", "operator", "")
+        + "[lanes.work]\nchain = [\"up\"]\n[upstreams.up]\nurl = \"http://127.0.0.1:9\"\nbreaker = {}\n\
+           [upstreams.far]\nurl = \"http://127.0.0.1:9\"\n";
+    let program = Program::start(&config, &[]).await;
+    let send = async |name: &str, path: &str, body: &str| {
+        let bearer = format!("Bearer {name}-0123456789abcdef");
+        program.send("POST", path, &[("authorization", &bearer)], body).await
+    };
+    for (name, status) in [("worker", 200), ("bound", 200), ("operator", 200), ("viewer", 403)] {
+        for path in ["/v1/limits/up/acquire", "/v1/breakers/up/try-recover", "/v1/breakers/up/success"] {
+            assert_eq!(send(name, path, "").await.status, status, "{name} {path}");
+        }
+    }
+    assert_eq!(send("worker", "/v1/breakers/up/reset", "").await.status, 403);
+    assert_eq!(send("bound", "/v1/limits/far/acquire", "").await.status, 403);
+    let far = send("worker", "/v1/limits/far/acquire", "").await.json();
+    let far = format!("/v1/limits/leases/{}", far["leaseId"].as_str().unwrap());
+    for (name, status) in [("viewer", 403), ("bound", 403), ("worker", 200)] {
+        assert_eq!(send(name, &format!("{far}/extend"), "").await.status, status, "{name}");
+        assert_eq!(send(name, &format!("{far}/settle"), "{\"status\":200}").await.status, status, "{name}");
+    }
+}
