@@ -2,6 +2,7 @@
 
 mod acquire;
 mod leases;
+mod shared;
 mod wrong;
 
 use serde_json::{Value, json};
@@ -42,4 +43,11 @@ async fn in_flight(program: &Program) -> Value {
 
 async fn breaker(program: &Program, upstream: &str) -> Value {
     program.get(&format!("/v1/breakers/{upstream}")).await.json()
+}
+
+/// Tells a breaker something; what it says then.
+async fn tell(program: &Program, upstream: &str, verb: &str) -> Value {
+    let answer = program.post(&format!("/v1/breakers/{upstream}/{verb}"), &Value::Null).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.json()
 }
