@@ -3,6 +3,7 @@
 mod acquire;
 mod leases;
 mod shared;
+mod workers;
 mod wrong;
 
 use serde_json::{Value, json};
