@@ -92,8 +92,13 @@ impl Stage {
             return Ok((answer, None));
         }
         let (sender, durable) = oneshot::channel();
+        // The writer sleeps only while nobody waits, so only the first need wake it: that is a call to the system.
+        let asleep = !state.writing && state.waiters.is_empty();
         state.waiters.push(sender);
-        self.staged.notify_one();
+        drop(state);
+        if asleep {
+            self.staged.notify_one();
+        }
         Ok((answer, Some(durable)))
     }
 }
