@@ -17,6 +17,7 @@ use crate::config::{Config, StoreUrl};
 use crate::execute::http::{HttpUpstream, TlsError};
 use crate::store::{EmbeddedStore, OpenError};
 use crate::telemetry::{Metrics, Rates, log_end};
+use crate::to_the_end::ToTheEnd;
 use crate::turns::Turns;
 use crate::wake::{Bells, Waiters};
 use crate::work::{Leases, shared_slots};
@@ -130,10 +131,7 @@ impl Gateway {
         self: &Arc<Self>,
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let done = self.running.spawn(work).await;
-        done.unwrap_or_else(|_| {
-            Err(StoreError::Stopped { cause: "a task failed unexpectedly; see the log".into() })
-        })
+        ToTheEnd::new(self.running.track_future(work)).await
     }
 
     /// Hands jobs to the store and says what became of each and where it is, read in the same breath. The workers of the

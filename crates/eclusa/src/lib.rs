@@ -14,6 +14,7 @@ mod serve;
 mod server;
 pub mod store;
 mod telemetry;
+mod to_the_end;
 mod turns;
 mod wake;
 mod work;
