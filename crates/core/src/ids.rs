@@ -56,8 +56,13 @@ impl fmt::Debug for JobId {
 /// Written like a UUID.
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hex = format!("{:032x}", self.0);
-        write!(f, "{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+        let mut text = [b'-'; 36];
+        let places = (0..text.len()).filter(|at| ![8, 13, 18, 23].contains(at));
+        let nibbles = self.0.to_be_bytes().into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        for (at, nibble) in places.zip(nibbles) {
+            text[at] = b"0123456789abcdef"[usize::from(nibble)];
+        }
+        f.write_str(str::from_utf8(&text).unwrap_or_default())
     }
 }
 

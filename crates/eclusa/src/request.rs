@@ -13,6 +13,9 @@ use thiserror::Error;
 /// The version of the layouts below.
 const VERSION: u8 = 1;
 
+/// Room for most of what is written.
+const USUAL_BYTES: usize = 512;
+
 /// Everything about a job that only the program understands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Envelope {
@@ -97,8 +100,10 @@ stored!(Envelope);
 stored!(Response);
 
 fn write<T: Serialize>(value: &T) -> Payload {
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
+    bytes.push(VERSION);
     // Writing into a vector cannot fail, and these types hold nothing that postcard refuses.
-    let bytes = postcard::to_extend(value, vec![VERSION]).unwrap_or_default();
+    let bytes = postcard::to_extend(value, bytes).unwrap_or_default();
     Arc::from(bytes)
 }
 
