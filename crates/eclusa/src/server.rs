@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use axum::Router;
 use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
+
+use crate::api;
 
 /// The most bytes of a request's head.
 const MAX_HEAD: usize = 64 * 1024;
@@ -40,11 +41,10 @@ pub(crate) async fn serve(
             accepted = accept(&listener, &slots) => accepted,
         };
         let router = router.clone();
-        let service = tower::service_fn(move |request: http::Request<Incoming>| {
-            router.clone().oneshot(request.map(axum::body::Body::new))
+        let service = service_fn(move |request: http::Request<Incoming>| {
+            api::answer(router.clone(), request.map(axum::body::Body::new))
         });
-        let connection =
-            server.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service));
+        let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service);
         let connection = connections.watch(connection.into_owned());
         tokio::spawn(async move {
             // A client that breaks the connection is its own affair.

@@ -3,9 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, Request, State};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::extract::FromRequestParts;
 use eclusa_core::{Level, Name};
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::request::Parts;
@@ -151,29 +149,20 @@ impl Caller {
     }
 }
 
-impl<S: Sync> FromRequestParts<S> for Caller {
+/// Found out before anything else of the request is looked at: who asks is the first thing that each call asks for.
+impl FromRequestParts<Arc<Gateway>> for Caller {
     type Rejection = Problem;
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let caller = parts.extensions.get::<Caller>().cloned();
-        caller.ok_or_else(|| Problem::new(Kind::Internal, "The request was not authenticated"))
+    async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, Problem> {
+        Caller::of(parts, &gateway.config.keys)
     }
 }
 
-/// The keys of the config, ready to compare with.
-#[derive(Debug, Clone)]
-pub(super) struct Keys(Vec<Arc<Key>>);
-
-impl Keys {
-    pub(super) fn of(gateway: &Gateway) -> Self {
-        Self(gateway.config.keys.iter().cloned().map(Arc::new).collect())
-    }
-
-    fn caller(&self, request: &Request) -> Result<Caller, Problem> {
-        let headers = request.headers();
-        if self.0.is_empty() {
+impl Caller {
+    fn of(request: &Parts, keys: &[Arc<Key>]) -> Result<Caller, Problem> {
+        if keys.is_empty() {
             return local_host(request).and_then(|()| same_site(request)).map(|()| Caller(None));
         }
-        let sent = headers.get(AUTHORIZATION).map(http::HeaderValue::as_bytes).unwrap_or_default();
+        let sent = request.headers.get(AUTHORIZATION).map(http::HeaderValue::as_bytes).unwrap_or_default();
         let token = match sent.split_at_checked(7) {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"bearer ") => token,
             _ => {
@@ -183,7 +172,7 @@ impl Keys {
         };
         // All keys are compared, whichever fits, so that the time tells nothing.
         let fits = |key: &&Arc<Key>| bool::from(key.secret.reveal().as_bytes().ct_eq(token));
-        let found: Vec<&Arc<Key>> = self.0.iter().filter(fits).collect();
+        let found: Vec<&Arc<Key>> = keys.iter().filter(fits).collect();
         match found.first() {
             Some(key) => Ok(Caller(Some(Arc::clone(key)))),
             None => Err(Problem::new(Kind::Unauthorized, "The key is not one of the config's [[auth.keys]]")),
@@ -192,12 +181,14 @@ impl Keys {
 }
 
 /// Without keys a name that somebody else made to lead here (DNS rebinding) would make his page one of ours.
-fn local_host(request: &Request) -> Result<(), Problem> {
-    let header = request.headers().get(HOST).and_then(|host| host.to_str().ok());
-    let Some(host) = request.uri().authority().map(Authority::as_str).or(header) else { return Ok(()) };
-    let name = host.parse::<Authority>().map(|host| host.host().trim_matches(['[', ']']).to_owned());
-    let ours = |name: &str| name == "localhost" || name.parse::<IpAddr>().is_ok();
-    if name.is_ok_and(|name| ours(&name)) {
+fn local_host(request: &Parts) -> Result<(), Problem> {
+    let header = request.headers.get(HOST).and_then(|host| host.to_str().ok());
+    let Some(host) = request.uri.authority().map(Authority::as_str).or(header) else { return Ok(()) };
+    let ours = |host: Authority| {
+        let name = host.host().trim_matches(['[', ']']);
+        name == "localhost" || name.parse::<IpAddr>().is_ok()
+    };
+    if host.parse().is_ok_and(ours) {
         return Ok(());
     }
     let detail = "Without keys the server answers only to `localhost` and to addresses; add [[auth.keys]]";
@@ -206,9 +197,9 @@ fn local_host(request: &Request) -> Result<(), Problem> {
 
 /// Without keys a web page that the user looks at could send requests in the user's name: those are refused. To look is
 /// harmless, for the page is not shown what comes; but whatever goes through a lane has its effect.
-fn same_site(request: &Request) -> Result<(), Problem> {
-    let text = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
-    let only_looks = request.method().is_safe() && !request.uri().path().starts_with("/proxy/");
+fn same_site(request: &Parts) -> Result<(), Problem> {
+    let text = |name: &str| request.headers.get(name).and_then(|value| value.to_str().ok());
+    let only_looks = request.method.is_safe() && !request.uri.path().starts_with("/proxy/");
     let foreign_origin = text(ORIGIN.as_str())
         .is_some_and(|origin| origin.split_once("://").map(|(_, host)| host) != text(HOST.as_str()));
     let cross_site = text("sec-fetch-site").is_some_and(|site| site == "cross-site");
@@ -218,17 +209,6 @@ fn same_site(request: &Request) -> Result<(), Problem> {
         return Err(Problem::new(Kind::Forbidden, detail));
     }
     Ok(())
-}
-
-/// Finds out who asks, before anything else is looked at.
-pub(super) async fn authenticate(State(keys): State<Keys>, mut request: Request, next: Next) -> Response {
-    match keys.caller(&request) {
-        Ok(caller) => {
-            request.extensions_mut().insert(caller);
-            next.run(request).await
-        }
-        Err(problem) => problem.into_response(),
-    }
 }
 
 #[cfg(test)]

@@ -24,16 +24,17 @@ pub use dead_letters::DeadLetterList;
 pub use job_request::{HttpRequest, JobRequest};
 pub use jobs::JobList;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{any, get};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt;
+use tower::Service;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -48,7 +49,7 @@ use crate::gateway::Gateway;
 ))]
 struct Description;
 
-/// All calls that need to know who asks.
+/// All calls that need to know who asks: each takes a [`Caller`](auth::Caller), before anything else.
 fn calls() -> OpenApiRouter<Arc<Gateway>> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(jobs::enqueue))
@@ -83,7 +84,6 @@ fn calls() -> OpenApiRouter<Arc<Gateway>> {
 
 /// The API of `gateway`.
 pub fn router(gateway: &Arc<Gateway>) -> Router {
-    let keys = auth::Keys::of(gateway);
     let (calls, mut api) = calls().split_for_parts();
     let (open, open_api) =
         OpenApiRouter::new().routes(routes!(health::livez)).routes(routes!(health::readyz)).split_for_parts();
@@ -91,7 +91,6 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
     api.merge(proxy::describe());
     calls
         .route("/proxy/{*rest}", any(proxy::proxy))
-        .layer(from_fn_with_state(keys, auth::authenticate))
         .merge(open)
         .route("/openapi.json", get(docs::document(api)))
         .route("/", get(async || Redirect::to("/docs")))
@@ -102,19 +101,21 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         .method_not_allowed_fallback(async || {
             Problem::new(Kind::MethodNotAllowed, "See /docs for what this path takes")
         })
-        .layer(from_fn(problems_as_xml))
         .with_state(gateway.clone())
 }
 
-/// Problems in XML for those who ask for it.
-async fn problems_as_xml(request: Request, next: Next) -> Response {
-    if !wants_xml(request.headers()) {
-        return next.run(request).await;
+/// Answers a request, with problems in XML for those who ask for it. No layer of the router: that would be more work for
+/// each request than to look.
+pub(crate) async fn answer(mut router: Router, request: Request) -> Result<Response, Infallible> {
+    let in_xml = wants_xml(request.headers());
+    let response = router.call(request).await?;
+    if in_xml && response.extensions().get::<OurOwn>().is_some() {
+        return Ok(problem_as_xml(response).await);
     }
-    let response = next.run(request).await;
-    if response.extensions().get::<OurOwn>().is_none() {
-        return response;
-    }
+    Ok(response)
+}
+
+async fn problem_as_xml(response: Response) -> Response {
     let (mut parts, body) = response.into_parts();
     let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let problem = serde_json::from_slice(&body).unwrap_or_default();

@@ -22,6 +22,7 @@ mod upstreams;
 mod tests;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use eclusa_core::Spec;
 use toml::de::DeTable;
@@ -99,7 +100,7 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
     let (upstreams, upstream_specs): (_, Vec<_>) = apart(upstreams);
     // Names that clash or are unknown were noted where they stand.
     let spec = Spec::new(lane_specs, upstream_specs).ok()?;
-    let keys = keys.into_iter().filter_map(|read| read.key).collect();
+    let keys = keys.into_iter().filter_map(|read| read.key).map(Arc::new).collect();
     Some(Config { server, store, workers, log, keys, lanes, upstreams, spec })
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use eclusa_core::retry::{ExtraCodes, RetryPolicy};
@@ -23,7 +24,7 @@ pub struct Config {
     /// `[log]`.
     pub log: Log,
     /// `[[auth.keys]]`; none on loopback means that everybody may do everything.
-    pub keys: Vec<Key>,
+    pub keys: Vec<Arc<Key>>,
     /// `[lanes.*]`: what the program itself must know of a lane.
     pub lanes: BTreeMap<Name, Lane>,
     /// `[upstreams.*]`: what the program itself must know of an upstream.

@@ -59,6 +59,21 @@ async fn without_a_right_key_nothing_is_told() {
     assert!(upstream.requests().is_empty());
 }
 
+/// Whoever adds a call and forgets to ask who calls is found out here.
+#[tokio::test]
+async fn every_call_of_the_api_but_the_probes_needs_a_key() {
+    let (program, _upstream) = guarded().await;
+    let api = program.get("/openapi.json").await.json();
+    for (path, methods) in api["paths"].as_object().unwrap() {
+        let open = ["/livez", "/readyz"].contains(&path.as_str());
+        let path = path.replace(['{', '}'], "");
+        for method in methods.as_object().unwrap().keys() {
+            let answer = program.send(&method.to_uppercase(), &path, &[], "").await;
+            assert_eq!(answer.status == 401, !open, "{method} {path}: {}", answer.text());
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_role_may_do_its_own_and_no_more() {
     let (program, upstream) = guarded().await;
