@@ -5,8 +5,8 @@ use std::sync::Arc;
 use eclusa_core::gate::{CallResult, NotUntil, Reason};
 use eclusa_core::{
     Admission, Admit, Admitted, Advance, Advanced, Cached, Cancelled, Clock, DeadLetterView, Dispatch,
-    Dispatched, End, Ended, Enqueued, Grant, Hold, JobPage, JobQuery, JobView, LaneView, LeaseId, NewJob,
-    Outcome, Place, Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status, Store, Swept,
+    Dispatched, End, Ended, Enqueued, Grant, Hold, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId,
+    NewJob, Outcome, Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status, Store, Swept,
     TenantView, Time, UpstreamView, Why,
 };
 
@@ -44,10 +44,21 @@ impl<S: Store> Harness<S> {
         self.clock.step_back(span);
     }
 
-    pub(crate) async fn put(&self, job: NewJob) -> Enqueued {
-        let mut answer = self.store.enqueue(vec![job]).await.expect("the store answers");
+    pub(crate) async fn put(&self, new: NewJob) -> Enqueued {
+        let job = new.id;
+        let mut answer = self.store.enqueue(vec![new]).await.expect("the store answers");
         assert_eq!(answer.jobs.len(), 1, "one answer for each job");
+        self.check_place(job, &answer.jobs[0]).await;
         answer.jobs.remove(0)
+    }
+
+    /// The place that a job is given when it is accepted is the one that is told of it then.
+    async fn check_place(&self, job: JobId, answer: &Enqueued) {
+        let Enqueued::Accepted(place) = answer else { return };
+        let why = self.store.why(job).await.expect("the store answers").expect("the job is known");
+        assert_eq!((place.status, place.position, place.eta), (why.status, why.position, why.eta));
+        let job = self.store.job(job).await.expect("the store answers").expect("the job is known");
+        assert_eq!(place.expires_at, job.expires_at);
     }
 
     pub(crate) async fn put_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Vec<Enqueued> {
@@ -57,14 +68,16 @@ impl<S: Store> Harness<S> {
     /// Enqueues jobs that must be accepted without dropping others.
     pub(crate) async fn accept(&self, jobs: impl IntoIterator<Item = NewJob>) {
         let answer = self.store.enqueue(jobs.into_iter().collect()).await.expect("the store answers");
-        assert!(answer.jobs.iter().all(|job| *job == Enqueued::Accepted), "{:?}", answer.jobs);
+        assert!(answer.jobs.iter().all(Enqueued::is_accepted), "{:?}", answer.jobs);
         assert_eq!(answer.ended, []);
     }
 
-    /// Enqueues one job; says what became of it and which jobs ended by it.
-    pub(crate) async fn press(&self, job: NewJob) -> (Enqueued, Vec<(u128, &'static str)>) {
-        let mut answer = self.store.enqueue(vec![job]).await.expect("the store answers");
-        (answer.jobs.remove(0), ends(&answer.ended))
+    /// Enqueues one job; says whether it was accepted and which jobs ended by it.
+    pub(crate) async fn press(&self, job: NewJob) -> (bool, Vec<(u128, &'static str)>) {
+        let answer = self.store.enqueue(vec![job]).await.expect("the store answers");
+        let accepted = answer.jobs[0].is_accepted();
+        assert!(accepted || answer.jobs == [Enqueued::QueueFull], "{answer:?}");
+        (accepted, ends(&answer.ended))
     }
 
     pub(crate) async fn dispatch(&self, max: usize) -> Dispatched {
@@ -270,18 +283,8 @@ impl<S: Store> Harness<S> {
         self.store.sweep().await.expect("the store answers")
     }
 
-    /// Why a job waits; its place must say the same.
     pub(crate) async fn why(&self, number: u128) -> Why {
-        let why = self.store.why(id(number)).await.expect("the store answers").expect("the job is known");
-        let place = self.places(&[number]).await[0].expect("the job is known");
-        assert_eq!((place.status, place.position, place.eta), (why.status, why.position, why.eta));
-        assert_eq!(place.expires_at, self.job(number).await.expires_at);
-        why
-    }
-
-    pub(crate) async fn places(&self, numbers: &[u128]) -> Vec<Option<Place>> {
-        let jobs = numbers.iter().map(|number| id(*number)).collect();
-        self.store.places(jobs).await.expect("the store answers")
+        self.store.why(id(number)).await.expect("the store answers").expect("the job is known")
     }
 
     /// Whether the store knows no such job.

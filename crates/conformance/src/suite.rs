@@ -236,7 +236,7 @@ macro_rules! suite {
             it_says_paused,
             it_says_scheduled,
             it_says_retry_backoff,
-            places_come_for_each_job_in_the_order_of_the_question,
+            each_job_of_a_batch_is_told_its_place,
             it_says_behind_with_the_place,
             the_place_knows_that_tenants_take_turns,
             it_says_no_worker_when_nothing_else_is_in_the_way,

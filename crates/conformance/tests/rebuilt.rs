@@ -9,9 +9,8 @@ use eclusa_conformance::ManualClock;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admit, Admitted, Advance, Advanced, Answer, Cancelled, Clock, DeadLetterView, Dispatch, Dispatched,
-    Engine, EnqueueAnswer, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Place,
-    Replayed, Restorer, SettleAnswer, Settlement, Span, Spec, Store, Swept, TenantView, Time, UpstreamView,
-    Why,
+    Engine, EnqueueAnswer, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Replayed,
+    Restorer, SettleAnswer, Settlement, Span, Spec, Store, Swept, TenantView, Time, UpstreamView, Why,
 };
 
 /// Records in memory, and no engine between verbs.
@@ -110,10 +109,6 @@ impl Store for Rebuilt {
 
     fn sweep(&self) -> impl Answer<Swept> {
         self.run(Engine::sweep)
-    }
-
-    fn places(&self, jobs: Vec<JobId>) -> impl Answer<Vec<Option<Place>>> {
-        self.run(move |engine, now| jobs.into_iter().map(|job| engine.place(job, now)).collect())
     }
 
     fn why(&self, job: JobId) -> impl Answer<Option<Why>> {

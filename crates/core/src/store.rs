@@ -14,7 +14,7 @@ use crate::verbs::{
     Admit, Admitted, Advance, Advanced, Cancelled, Dispatch, Dispatched, EnqueueAnswer, Replayed,
     SettleAnswer, Settlement, Swept,
 };
-use crate::views::{JobPage, JobQuery, LaneView, Place, TenantView, UpstreamView, Why};
+use crate::views::{JobPage, JobQuery, LaneView, TenantView, UpstreamView, Why};
 
 /// Why a store did not do what it was asked. Nothing was promised then.
 #[derive(Debug, Clone, Error)]
@@ -78,8 +78,6 @@ pub trait Store: Send + Sync {
     /// Does what time does by itself.
     fn sweep(&self) -> impl Answer<Swept>;
 
-    /// Where jobs are among those that wait, one answer for each, in order; `None` for one that is not known.
-    fn places(&self, jobs: Vec<JobId>) -> impl Answer<Vec<Option<Place>>>;
     /// Why a job waits.
     fn why(&self, job: JobId) -> impl Answer<Option<Why>>;
     /// A job.

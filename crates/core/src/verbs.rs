@@ -10,6 +10,7 @@ use crate::ids::{JobId, LeaseId, Name};
 use crate::job::{Failure, Hold, Level, Payload, Status};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
+use crate::views::Place;
 
 /// The most that one dispatch gives and one sweep cleans up of each kind, so that every step is short.
 pub const MAX_BATCH: usize = 100;
@@ -26,8 +27,8 @@ pub struct EnqueueAnswer {
 /// What became of a new job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Enqueued {
-    /// It waits.
-    Accepted,
+    /// It waits, here.
+    Accepted(Place),
     /// It is known already: by its id, or by its key and the same payload.
     Existing(JobId),
     /// No job was made: the answer is there already.
@@ -40,6 +41,13 @@ pub enum Enqueued {
     UnknownLane,
     /// Something about it cannot be.
     Invalid(SpecError),
+}
+
+impl Enqueued {
+    /// Whether there is a new job.
+    pub const fn is_accepted(&self) -> bool {
+        matches!(self, Enqueued::Accepted(_))
+    }
 }
 
 /// An answer that was there already.

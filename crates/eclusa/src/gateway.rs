@@ -5,8 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use eclusa_core::{
-    Cancelled, Clock, Ended, EnqueueAnswer, Enqueued, JobId, LeaseId, Name, NewJob, Outcome, Place, Replayed,
-    Report, Settled, Settlement, Store, StoreError,
+    Cancelled, Clock, Ended, EnqueueAnswer, JobId, LeaseId, Name, NewJob, Outcome, Replayed, Report, Settled,
+    Settlement, Store, StoreError,
 };
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -140,22 +140,16 @@ impl Gateway {
         self: &Arc<Self>,
         lane: Name,
         jobs: Vec<NewJob>,
-    ) -> Result<Vec<(Enqueued, Option<Place>)>, StoreError> {
-        let (gateway, ids) = (self.clone(), jobs.iter().map(|job| job.id).collect());
+    ) -> Result<EnqueueAnswer, StoreError> {
+        let gateway = self.clone();
         let put = async move {
-            let (answer, places) = tokio::join!(biased; gateway.put(&lane, jobs), gateway.store.places(ids));
-            Ok(answer?.jobs.into_iter().zip(places?).collect())
+            let ring = async { gateway.bells.ring_arrival(&lane) };
+            let (answer, ()) = tokio::join!(biased; gateway.store.enqueue(jobs), ring);
+            let answer = answer?;
+            gateway.note(&answer.ended);
+            Ok(answer)
         };
         self.to_the_end(put).await
-    }
-
-    async fn put(&self, lane: &Name, jobs: Vec<NewJob>) -> Result<EnqueueAnswer, StoreError> {
-        let enqueued = self.store.enqueue(jobs);
-        let ring = async { self.bells.ring_arrival(lane) };
-        let (answer, ()) = tokio::join!(biased; enqueued, ring);
-        let answer = answer?;
-        self.note(&answer.ended);
-        Ok(answer)
     }
 
     /// Cancels a job.

@@ -25,7 +25,7 @@ pub async fn jobs_that_cannot_be_are_refused_by_field<S: Store>(open: Open<S>) {
     assert_eq!(refused(&q, twice).await, "holds");
     assert_eq!(q.find(1).await, None);
     assert_eq!(q.lane().await.totals.accepted, 0);
-    assert_eq!(q.put(job(1)).await, Enqueued::Accepted);
+    assert!(q.put(job(1)).await.is_accepted());
 }
 
 pub async fn a_job_for_an_unknown_lane_is_told_so<S: Store>(open: Open<S>) {
@@ -36,7 +36,7 @@ pub async fn a_job_for_an_unknown_lane_is_told_so<S: Store>(open: Open<S>) {
 pub async fn one_bad_job_does_not_hinder_the_others_of_its_batch<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     let answers = q.put_all([job(1), lasting(Span::ZERO, job(2)), job(3)]).await;
-    assert_eq!((&answers[0], &answers[2]), (&Enqueued::Accepted, &Enqueued::Accepted));
+    assert!(answers[0].is_accepted() && answers[2].is_accepted());
     assert!(matches!(answers[1], Enqueued::Invalid(_)));
     assert_eq!(q.starts(10).await, [1, 3]);
 }

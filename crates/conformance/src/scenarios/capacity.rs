@@ -17,7 +17,7 @@ fn low_of(tenant: &str, n: u128) -> NewJob {
 pub async fn a_new_low_job_is_refused_when_the_lane_is_full<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &room_for(2));
     q.accept([low(1), low(2)]).await;
-    assert_eq!(q.press(low(3)).await, (Enqueued::QueueFull, vec![(3, "queue_full")]));
+    assert_eq!(q.press(low(3)).await, (false, vec![(3, "queue_full")]));
     assert_eq!(q.find(3).await, None);
     assert_eq!(q.lane().await.totals.refused, 1);
 }
@@ -25,15 +25,15 @@ pub async fn a_new_low_job_is_refused_when_the_lane_is_full<S: Store>(open: Open
 pub async fn capacity_is_the_sum_over_the_three_levels<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &room_for(3));
     q.accept([high(1), job(2), low(3)]).await;
-    assert_eq!(q.press(low(4)).await.0, Enqueued::QueueFull);
+    assert!(!q.press(low(4)).await.0);
 }
 
 pub async fn a_new_high_job_evicts_from_low_first_and_then_from_normal<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &room_for(2));
     q.accept([job(1), low(2)]).await;
-    assert_eq!(q.press(high(3)).await, (Enqueued::Accepted, vec![(2, "preempted")]));
-    assert_eq!(q.press(high(4)).await, (Enqueued::Accepted, vec![(1, "preempted")]));
-    assert_eq!(q.press(high(5)).await, (Enqueued::QueueFull, vec![(5, "queue_full")]));
+    assert_eq!(q.press(high(3)).await, (true, vec![(2, "preempted")]));
+    assert_eq!(q.press(high(4)).await, (true, vec![(1, "preempted")]));
+    assert_eq!(q.press(high(5)).await, (false, vec![(5, "queue_full")]));
     let evicted = q.job(2).await;
     assert_eq!((evicted.status, evicted.dropped), (Status::Dropped, Some(DropReason::Preempted)));
     assert_eq!(q.starts(10).await, [3, 4]);
@@ -42,8 +42,8 @@ pub async fn a_new_high_job_evicts_from_low_first_and_then_from_normal<S: Store>
 pub async fn a_new_normal_job_evicts_from_low_only<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &room_for(2));
     q.accept([high(1), low(2)]).await;
-    assert_eq!(q.press(job(3)).await, (Enqueued::Accepted, vec![(2, "preempted")]));
-    assert_eq!(q.press(job(4)).await, (Enqueued::QueueFull, vec![(4, "queue_full")]));
+    assert_eq!(q.press(job(3)).await, (true, vec![(2, "preempted")]));
+    assert_eq!(q.press(job(4)).await, (false, vec![(4, "queue_full")]));
 }
 
 pub async fn evicted_is_the_newest_job_of_the_tenant_with_the_longest_backlog<S: Store>(open: Open<S>) {
@@ -58,7 +58,7 @@ pub async fn a_job_that_was_tried_is_never_evicted<S: Store>(open: Open<S>) {
     q.accept([low(1)]).await;
     let grant = q.next().await;
     q.retry(&grant, CallResult::Failed, secs(60)).await;
-    assert_eq!(q.press(high(2)).await.0, Enqueued::QueueFull);
+    assert!(!q.press(high(2)).await.0);
     assert_eq!(q.status(1).await, Status::Pending);
 }
 
@@ -67,14 +67,14 @@ pub async fn a_job_that_was_given_back_unsent_counts_as_untried<S: Store>(open: 
     q.accept([low(1)]).await;
     let grant = q.next().await;
     q.release(&grant).await;
-    assert_eq!(q.press(high(2)).await, (Enqueued::Accepted, vec![(1, "preempted")]));
+    assert_eq!(q.press(high(2)).await, (true, vec![(1, "preempted")]));
 }
 
 pub async fn a_scheduled_job_takes_room_and_can_be_evicted<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &room_for(1));
     q.accept([delayed(secs(60), low(1))]).await;
-    assert_eq!(q.press(low(2)).await.0, Enqueued::QueueFull);
-    assert_eq!(q.press(job(3)).await, (Enqueued::Accepted, vec![(1, "preempted")]));
+    assert!(!q.press(low(2)).await.0);
+    assert_eq!(q.press(job(3)).await, (true, vec![(1, "preempted")]));
     q.pass(secs(60));
     assert_eq!(q.starts(10).await, [3]);
 }
@@ -84,7 +84,7 @@ pub async fn running_jobs_take_no_room<S: Store>(open: Open<S>) {
     q.accept([low(1)]).await;
     let _running = q.next().await;
     q.accept([low(2)]).await;
-    assert_eq!(q.press(low(3)).await.0, Enqueued::QueueFull);
+    assert!(!q.press(low(3)).await.0);
 }
 
 pub async fn retries_and_lost_jobs_come_back_into_a_full_lane<S: Store>(open: Open<S>) {
@@ -104,20 +104,17 @@ pub async fn bytes_are_bounded_too<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &small);
     let sized = |len: usize, job: NewJob| NewJob { payload: vec![b'x'; len].into(), ..job };
     q.accept([sized(6, low(1)), sized(4, low(2))]).await;
-    assert_eq!(q.press(sized(1, low(3))).await.0, Enqueued::QueueFull);
-    assert_eq!(q.press(sized(11, high(4))).await, (Enqueued::QueueFull, vec![(4, "queue_full")]));
-    assert_eq!(
-        q.press(sized(5, high(5))).await,
-        (Enqueued::Accepted, vec![(2, "preempted"), (1, "preempted")])
-    );
+    assert!(!q.press(sized(1, low(3))).await.0);
+    assert_eq!(q.press(sized(11, high(4))).await, (false, vec![(4, "queue_full")]));
+    assert_eq!(q.press(sized(5, high(5))).await, (true, vec![(2, "preempted"), (1, "preempted")]));
     assert_eq!(q.lane().await.waiting_bytes, 5);
 }
 
 pub async fn one_refused_job_does_not_hinder_the_others_of_its_batch<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &room_for(2));
     q.accept([low(1), low(2)]).await;
-    assert_eq!(q.press(low(3)).await.0, Enqueued::QueueFull);
+    assert!(!q.press(low(3)).await.0);
     assert_eq!(q.put(low(1)).await, Enqueued::Existing(crate::rules::id(1)), "known jobs need no room");
-    assert_eq!(q.press(high(4)).await.0, Enqueued::Accepted);
+    assert!(q.press(high(4)).await.0);
     assert_eq!(q.starts(10).await, [4, 1]);
 }

@@ -63,7 +63,7 @@ pub async fn a_key_lasts_a_day_though_its_job_is_forgotten<S: Store>(open: Open<
     assert_eq!(q.put(keyed("order-7", twin(2))).await, Enqueued::Existing(id(1)));
     q.pass(secs(1));
     q.sweep().await;
-    assert_eq!(q.put(keyed("order-7", twin(3))).await, Enqueued::Accepted);
+    assert!(q.put(keyed("order-7", twin(3))).await.is_accepted());
 }
 
 pub async fn a_key_lasts_as_long_as_its_job<S: Store>(open: Open<S>) {
@@ -90,13 +90,15 @@ pub async fn a_refused_job_leaves_no_key<S: Store>(open: Open<S>) {
     q.accept([job(9)]).await;
     assert_eq!(q.put(keyed("order-7", job(1))).await, Enqueued::QueueFull);
     q.serve(1).await;
-    assert_eq!(q.put(keyed("order-7", job(1))).await, Enqueued::Accepted);
+    assert!(q.put(keyed("order-7", job(1))).await.is_accepted());
 }
 
 pub async fn twins_in_one_batch_are_one_job<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     let answers = q.put_all([keyed("k", job(1)), keyed("k", twin(2)), keyed("k", job(3)), job(1)]).await;
-    let expected =
-        [Enqueued::Accepted, Enqueued::Existing(id(1)), Enqueued::Conflict(id(1)), Enqueued::Existing(id(1))];
-    assert_eq!(answers, expected);
+    assert!(answers[0].is_accepted());
+    assert_eq!(
+        answers[1..],
+        [Enqueued::Existing(id(1)), Enqueued::Conflict(id(1)), Enqueued::Existing(id(1))]
+    );
 }

@@ -1,7 +1,7 @@
 //! Why a job waits, its place, and when it will start.
 
 use eclusa_core::gate::{CallResult, Reason};
-use eclusa_core::{Closure, Outcome, Report, Spec, Status, Store};
+use eclusa_core::{Closure, Enqueued, Outcome, Report, Spec, Status, Store};
 
 use crate::harness::{Harness, LEASE, Open};
 use crate::rules::{
@@ -52,14 +52,15 @@ pub async fn it_says_retry_backoff<S: Store>(open: Open<S>) {
     assert_eq!(why.eta, Some(q.now() + secs(4)));
 }
 
-pub async fn places_come_for_each_job_in_the_order_of_the_question<S: Store>(open: Open<S>) {
+pub async fn each_job_of_a_batch_is_told_its_place<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
-    q.accept([job(1), job(2), delayed(secs(60), job(3))]).await;
-    let found = q.places(&[2, 99, 3, 1]).await;
-    let short = found.iter().map(|place| place.map(|place| (place.status, place.position)));
-    let expected = [Some((Status::Queued, 1)), None, Some((Status::Pending, 0)), Some((Status::Queued, 0))];
+    let told = q.put_all([job(1), job(2), delayed(secs(60), job(3))]).await;
+    let short = told.iter().map(|answer| match answer {
+        Enqueued::Accepted(place) => (place.status, place.position),
+        other => panic!("{other:?}"),
+    });
+    let expected = [(Status::Queued, 0), (Status::Queued, 1), (Status::Pending, 0)];
     assert_eq!(short.collect::<Vec<_>>(), expected);
-    assert_eq!(q.places(&[]).await, []);
 }
 
 pub async fn it_says_behind_with_the_place<S: Store>(open: Open<S>) {

@@ -49,8 +49,8 @@ impl Engine {
             return Enqueued::QueueFull;
         }
         let expires_at = ttl.map_or(Time::NEVER, |ttl| now + ttl);
-        self.accept(job, lane, chain, replay_of, now, expires_at);
-        Enqueued::Accepted
+        let index = self.accept(job, lane, chain, replay_of, now, expires_at);
+        Enqueued::Accepted(self.place(index, now))
     }
 
     fn refuse(&mut self, lane: LaneIx, job: NewJob, now: Time) {
@@ -153,7 +153,7 @@ impl Engine {
         replay_of: Option<JobId>,
         now: Time,
         expires_at: Time,
-    ) {
+    ) -> JobIx {
         let state = &mut self.lanes[lane.0 as usize];
         let tenant = state.tenants.find_or_create(&new.tenant);
         state.tenants.hold(tenant);
@@ -172,9 +172,10 @@ impl Engine {
             rare.replay_of = replay_of;
             rare.holds = holds;
         }
-        let index: JobIx = self.jobs.insert(job);
+        let index = self.jobs.insert(job);
         let due = (!new.delay.is_zero()).then(|| now + new.delay);
         self.wait(index, due);
+        index
     }
 
     fn resolve_holds(&mut self, holds: &[Hold], now: Time) -> Option<Arc<[JobHold]>> {

@@ -37,7 +37,7 @@ impl Engine {
         let replayed = self.enqueue_one(job, Some(letter), now);
         let ended = std::mem::take(&mut self.ended);
         match replayed {
-            Enqueued::Accepted => {
+            Enqueued::Accepted(_) => {
                 self.lane_mut(index).dead.change(letter, |letter| letter.replay = Some(id));
                 Replayed::As(id, ended)
             }

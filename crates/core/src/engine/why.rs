@@ -38,8 +38,8 @@ impl Engine {
     }
 
     /// Where a job is among those that wait: what [`Engine::why`] says of it, for less.
-    pub fn place(&self, id: JobId, now: Time) -> Option<Place> {
-        Some(self.place_of(self.jobs.find(id)?, now).0)
+    pub(super) fn place(&self, index: JobIx, now: Time) -> Place {
+        self.place_of(index, now).0
     }
 
     fn place_of(&self, index: JobIx, now: Time) -> (Place, Option<Obstacle>) {

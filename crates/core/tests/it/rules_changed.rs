@@ -105,5 +105,6 @@ fn without_a_cache_answers_are_forgotten() {
     kept.reopen(false);
     kept.engine.sweep(NOW);
     kept.reopen(true);
-    assert_eq!(kept.engine.enqueue(vec![job(2)], NOW).jobs, [Enqueued::Accepted]);
+    let answer = kept.engine.enqueue(vec![job(2)], NOW);
+    assert!(matches!(answer.jobs[..], [Enqueued::Accepted(_)]), "{answer:?}");
 }

@@ -58,7 +58,7 @@ pub(super) async fn enqueue(
         asks.into_iter().map(|ask| job(&gateway, &caller, (&lane, rules), ask)).collect();
     let jobs: Vec<NewJob> = parsed.iter().filter_map(|job| job.as_ref().ok().cloned()).collect();
     let enqueued = gateway.enqueue(lane.clone(), jobs).await.map_err(|error| not_accepted(&error))?;
-    let mut enqueued = enqueued.into_iter();
+    let mut enqueued = enqueued.jobs.into_iter();
     let mut answers = Vec::with_capacity(parsed.len());
     for job in parsed {
         let taken = job.and_then(|job| submit::taken(&lane, job.id, enqueued.next()));

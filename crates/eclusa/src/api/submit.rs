@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
-use eclusa_core::{
-    Cached, DropReason, Enqueued, JobId, JobView, Name, NewJob, Place, Status, Store, StoreError,
-};
+use eclusa_core::{Cached, DropReason, Enqueued, JobId, JobView, Name, NewJob, Status, Store, StoreError};
 use http::header::LOCATION;
 use http::{HeaderName, HeaderValue, StatusCode};
 use tokio::time::Instant;
@@ -81,23 +79,19 @@ pub(super) enum Taken {
 }
 
 /// The store's answer for one job, or why it was refused.
-pub(super) fn taken(
-    lane: &Name,
-    id: JobId,
-    enqueued: Option<(Enqueued, Option<Place>)>,
-) -> Result<Taken, Problem> {
-    let Some((enqueued, place)) = enqueued else {
+pub(super) fn taken(lane: &Name, id: JobId, enqueued: Option<Enqueued>) -> Result<Taken, Problem> {
+    let Some(enqueued) = enqueued else {
         return Err(Problem::new(Kind::Internal, "The store answered nothing"));
     };
     match enqueued {
-        Enqueued::Accepted => {
+        Enqueued::Accepted(place) => {
             let accepted = Accepted {
                 job_id: id.to_string(),
-                status: place.map_or(Status::Queued, |place| place.status).as_str().into(),
+                status: place.status.as_str().into(),
                 lane: lane.to_string(),
-                position: place.map(|place| place.position),
-                eta: place.and_then(|place| place.eta).and_then(iso),
-                expires_at: place.and_then(|place| iso(place.expires_at)),
+                position: Some(place.position),
+                eta: place.eta.and_then(iso),
+                expires_at: iso(place.expires_at),
             };
             Ok(Taken::Job(id, Some(accepted)))
         }
@@ -119,8 +113,8 @@ pub(super) fn taken(
 /// Puts one job into its lane.
 pub(super) async fn enqueue(gateway: &Arc<Gateway>, job: NewJob) -> Result<Taken, Problem> {
     let (id, lane) = (job.id, job.lane.clone());
-    let enqueued = gateway.enqueue(lane.clone(), vec![job]).await.map_err(|error| not_accepted(&error))?;
-    taken(&lane, id, enqueued.into_iter().next())
+    let mut answer = gateway.enqueue(lane.clone(), vec![job]).await.map_err(|error| not_accepted(&error))?;
+    taken(&lane, id, answer.jobs.pop())
 }
 
 /// 202 for a job that waits, with where to look for it; 200 for one that was there before and has ended.
@@ -134,9 +128,10 @@ pub(super) async fn accepted(
         None => known(gateway, id).await?,
     };
     let location = HeaderValue::try_from(format!("/v1/jobs/{id}"));
+    let job_id = header("eclusa-job-id", &accepted.job_id);
     let mut response = (status, axum::Json(accepted)).into_response();
     response.headers_mut().extend(location.ok().map(|location| (LOCATION, location)));
-    response.headers_mut().extend(header("eclusa-job-id", &id.to_string()));
+    response.headers_mut().extend(job_id);
     Ok(response)
 }
 

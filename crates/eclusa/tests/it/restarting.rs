@@ -7,7 +7,7 @@ use eclusa_conformance::ManualClock;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admit, Admitted, Advance, Advanced, Answer, Cancelled, DeadLetterView, Dispatch, Dispatched,
-    EnqueueAnswer, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Place, Replayed,
+    EnqueueAnswer, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Replayed,
     SettleAnswer, Settlement, Span, Spec, Store, StoreError, Swept, TenantView, UpstreamView, Why,
 };
 use pollster::block_on;
@@ -96,10 +96,6 @@ impl Store for Restarting {
 
     fn sweep(&self) -> impl Answer<Swept> {
         self.run(async move |store| store.sweep().await)
-    }
-
-    fn places(&self, jobs: Vec<JobId>) -> impl Answer<Vec<Option<Place>>> {
-        self.run(async move |store| store.places(jobs).await)
     }
 
     fn why(&self, job: JobId) -> impl Answer<Option<Why>> {

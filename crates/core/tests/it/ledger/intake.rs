@@ -24,7 +24,7 @@ impl Ledger {
             ensure!(told == intake.as_ref(), "{new:?} was answered with {told:?}, not {intake:?}");
         }
         match answer {
-            Enqueued::Accepted => {
+            Enqueued::Accepted(_) => {
                 let unknown = known.is_none_or(|job| matches!(job.state, State::Ended(_)));
                 ensure!(unknown, "{:?} was accepted twice", new.id);
                 while !self.fits(lane, new.payload.len()) {

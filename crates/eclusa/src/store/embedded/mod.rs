@@ -13,9 +13,9 @@ use std::sync::Arc;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admit, Admitted, Advance, Advanced, Answer, Cancelled, Clock, DeadLetterView, Dispatch, Dispatched,
-    Engine, EnqueueAnswer, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Place,
-    Replayed, RestoreError, Restorer, SettleAnswer, Settlement, Span, Spec, Store, StoreError, Swept,
-    TenantView, Time, UpstreamView, Why,
+    Engine, EnqueueAnswer, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Replayed,
+    RestoreError, Restorer, SettleAnswer, Settlement, Span, Spec, Store, StoreError, Swept, TenantView, Time,
+    UpstreamView, Why,
 };
 pub use journal::{Ack, JournalError};
 use thiserror::Error;
@@ -144,10 +144,6 @@ impl Store for EmbeddedStore {
 
     fn sweep(&self) -> impl Answer<Swept> {
         self.run(Engine::sweep)
-    }
-
-    fn places(&self, jobs: Vec<JobId>) -> impl Answer<Vec<Option<Place>>> {
-        self.run(move |engine, now| jobs.into_iter().map(|job| engine.place(job, now)).collect())
     }
 
     fn why(&self, job: JobId) -> impl Answer<Option<Why>> {
