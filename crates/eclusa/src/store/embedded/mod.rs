@@ -75,7 +75,7 @@ impl EmbeddedStore {
     async fn run<T: Send>(&self, verb: impl FnOnce(&mut Engine, Time) -> T + Send) -> Result<T, StoreError> {
         let (answer, durable) = self.stage.run(self.clock.now(), verb)?;
         if let Some(durable) = durable {
-            durable.await.unwrap_or_else(|_| Err(self.stage.stopped()))?;
+            durable.wait().await.clone()?;
         }
         Ok(answer)
     }

@@ -1,12 +1,13 @@
 //! The one writer that takes staged changes to the journal, in groups.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use eclusa_core::{Engine, Mentions, StoreError, Time};
-use tokio::sync::oneshot;
+use tokio::sync::SetOnce;
 
 use super::journal::{Journal, JournalError};
 
@@ -19,8 +20,8 @@ const MIN_CLEAN_BYTES: u64 = 64 << 20;
 /// Bytes of old chunks looked through for each byte written.
 const CLEAN_PER_BYTE: i64 = 2;
 
-/// Tells that what was staged is durable.
-pub(super) type Durable = oneshot::Receiver<Result<(), StoreError>>;
+/// Tells all who wait for a group when it is durable, or that it will never be.
+pub(super) type Durable = Arc<SetOnce<Result<(), StoreError>>>;
 
 /// The engine and what of its changes is not in the journal yet.
 pub(super) struct Stage {
@@ -33,8 +34,10 @@ struct State {
     engine: Engine,
     journaled: bool,
     chunk: Vec<u8>,
-    waiters: Vec<oneshot::Sender<Result<(), StoreError>>>,
-    writing: bool,
+    /// For those who wait for what is staged, or for what was being written when they looked.
+    group: Option<Durable>,
+    /// The group that is being written.
+    writing: Option<Durable>,
     closing: bool,
     stopped: Option<Arc<str>>,
 }
@@ -45,8 +48,8 @@ impl Stage {
             engine,
             journaled,
             chunk: Engine::begin_chunk(),
-            waiters: Vec::new(),
-            writing: false,
+            group: None,
+            writing: None,
             closing: false,
             stopped: None,
         };
@@ -66,11 +69,6 @@ impl Stage {
         look(&self.lock().engine)
     }
 
-    pub(super) fn stopped(&self) -> StoreError {
-        let cause = self.lock().stopped.clone();
-        StoreError::Stopped { cause: cause.unwrap_or_else(|| "it was closed".into()) }
-    }
-
     /// Runs a verb. The answer may be told once the second part says so, or at once if there is none.
     pub(super) fn run<T>(
         &self,
@@ -88,13 +86,12 @@ impl Stage {
             return Ok((answer, None));
         }
         state.save()?;
-        if !state.writing && !state.has_staged() {
+        if state.writing.is_none() && !state.has_staged() {
             return Ok((answer, None));
         }
-        let (sender, durable) = oneshot::channel();
         // The writer sleeps only while nobody waits, so only the first need wake it: that is a call to the system.
-        let asleep = !state.writing && state.waiters.is_empty();
-        state.waiters.push(sender);
+        let asleep = state.writing.is_none() && state.group.is_none();
+        let durable = state.group.get_or_insert_default().clone();
         drop(state);
         if asleep {
             self.staged.notify_one();
@@ -113,10 +110,22 @@ impl State {
         engine.save_changes(chunk).map_err(|error| self.stop(&error.to_string()))
     }
 
+    /// Nothing more becomes durable: not the group that was being written, nor the one that waits.
+    fn give_up(&mut self, cause: &str) {
+        let stopped = self.stop(cause);
+        let groups = [self.writing.take(), self.group.take()];
+        groups.iter().flatten().for_each(|group| tell(group, Err(stopped.clone())));
+    }
+
     fn stop(&mut self, cause: &str) -> StoreError {
         let cause = self.stopped.get_or_insert_with(|| cause.into()).clone();
         StoreError::Stopped { cause }
     }
+}
+
+fn tell(group: &SetOnce<Result<(), StoreError>>, how: Result<(), StoreError>) {
+    // Told once: each group is taken from the stage by one, who tells it.
+    let _ = group.set(how);
 }
 
 /// The thread that writes.
@@ -127,11 +136,13 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn start(stage: Arc<Stage>, mut journal: Journal) -> io::Result<Self> {
         let work = move || {
-            if let Err(error) = write_groups(&stage, &mut journal) {
-                let mut state = stage.lock();
-                let stopped = state.stop(&error.to_string());
-                state.waiters.drain(..).for_each(|waiter| drop(waiter.send(Err(stopped.clone()))));
-            }
+            let written = catch_unwind(AssertUnwindSafe(|| write_groups(&stage, &mut journal)));
+            let failed = match written {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "the journal's writer failed unexpectedly; see the log".to_owned(),
+            };
+            stage.lock().give_up(&failed);
         };
         let thread = thread::Builder::new().name("eclusa-journal".into()).spawn(work)?;
         Ok(Self { thread })
@@ -156,8 +167,7 @@ fn write_groups(stage: &Stage, journal: &mut Journal) -> Result<(), JournalError
         let has_staged = state.has_staged();
         let chunk = std::mem::replace(&mut state.chunk, Engine::begin_chunk());
         cleaning.earn(&chunk);
-        let waiters = std::mem::take(&mut state.waiters);
-        state.writing = true;
+        state.writing = Some(state.group.take().unwrap_or_default());
         drop(state);
         let mut written = if has_staged { journal.append(&chunk, keep_from).map(drop) } else { Ok(()) };
         if closing || monotonic_now() - synced >= SYNC_EVERY {
@@ -165,15 +175,14 @@ fn write_groups(stage: &Stage, journal: &mut Journal) -> Result<(), JournalError
             synced = monotonic_now();
         }
         let mut state = stage.lock();
-        state.writing = false;
         if let Err(error) = written {
             // Before anybody else can look: what the engine holds now will not be there after a restart.
             state.stop(&error.to_string());
-            state.waiters.extend(waiters);
             return Err(error);
         }
+        let group = state.writing.take();
         drop(state);
-        waiters.into_iter().for_each(|waiter| drop(waiter.send(Ok(()))));
+        group.iter().for_each(|group| tell(group, Ok(())));
         if closing {
             return Ok(());
         }
@@ -187,7 +196,7 @@ fn monotonic_now() -> Instant {
 
 /// Waits until something is staged or asked for, the store closes, or it is time to sync.
 fn wait_for_work(stage: &Stage) -> MutexGuard<'_, State> {
-    let idle = |state: &mut State| !state.has_staged() && state.waiters.is_empty() && !state.closing;
+    let idle = |state: &mut State| !state.has_staged() && state.group.is_none() && !state.closing;
     let waited = stage.staged.wait_timeout_while(stage.lock(), SYNC_EVERY, idle);
     waited.unwrap_or_else(PoisonError::into_inner).0
 }
