@@ -14,27 +14,20 @@ use crate::request::Request;
 /// A request whose fields can be looked up.
 pub(super) struct Fields<'a> {
     request: &'a Request,
-    query: Vec<(String, String)>,
+    query: OnceCell<Vec<(String, String)>>,
     body: OnceCell<Option<Value>>,
 }
 
 impl<'a> Fields<'a> {
     pub(super) fn of(request: &'a Request) -> Self {
-        let pairs = request.query.iter().flat_map(|query| query.split('&')).filter(|pair| !pair.is_empty());
-        let query = pairs
-            .map(|pair| {
-                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-                (decode(name), decode(value))
-            })
-            .collect();
-        Self { request, query, body: OnceCell::new() }
+        Self { request, query: OnceCell::new(), body: OnceCell::new() }
     }
 
     /// The value of `field`; the first, where it is there more than once.
     pub(super) fn get(&self, field: &Field) -> Option<String> {
         match field {
             Field::Query(name) => {
-                self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
+                self.query().iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
             }
             Field::Header(name) => {
                 let (_, value) = self.request.headers.iter().find(|(key, _)| key == name)?;
@@ -46,6 +39,17 @@ impl<'a> Fields<'a> {
                 other => Some(other.to_string()),
             },
         }
+    }
+
+    fn query(&self) -> &[(String, String)] {
+        self.query.get_or_init(|| {
+            let query = self.request.query.iter().flat_map(|query| query.split('&'));
+            let decoded = |pair: &str| {
+                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                (decode(name), decode(value))
+            };
+            query.filter(|pair| !pair.is_empty()).map(decoded).collect()
+        })
     }
 
     fn body(&self) -> Option<&Value> {
@@ -73,7 +77,7 @@ impl<'a> Fields<'a> {
             return;
         }
         let mut seen = BTreeSet::new();
-        for (name, _) in &self.query {
+        for (name, _) in self.query() {
             let problem = if !allowed.contains(name.as_str()) {
                 format!("is not accepted here: send only {}", listed(&allowed))
             } else if !seen.insert(name) {
