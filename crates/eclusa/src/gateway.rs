@@ -15,6 +15,7 @@ use uuid::Builder;
 
 use crate::config::{Config, StoreUrl};
 use crate::execute::http::{HttpUpstream, TlsError};
+use crate::random::Random;
 use crate::store::{EmbeddedStore, OpenError};
 use crate::telemetry::{Metrics, Rates, log_end};
 use crate::to_the_end::ToTheEnd;
@@ -61,6 +62,8 @@ pub struct Gateway {
     pub broken: CancellationToken,
     /// Makes lease ids of this process its own.
     pub nonce: u32,
+    /// For ids: who knows one may see its job.
+    pub(crate) random: Random,
 }
 
 /// Why a gateway could not be put together.
@@ -111,18 +114,14 @@ impl Gateway {
             finished: CancellationToken::new(),
             broken: CancellationToken::new(),
             nonce: fastrand::u32(..FOREIGN),
+            random: Random::default(),
         }))
     }
 
     /// An id that nobody else has or can guess, and that sorts by time.
-    #[expect(clippy::disallowed_methods, reason = "who knows an id may see its job")]
     pub fn new_job_id(&self) -> JobId {
-        let mut random = [0; 10];
-        if getrandom::fill(&mut random).is_err() {
-            fastrand::fill(&mut random);
-        }
         let now = self.clock.now().as_millis();
-        JobId(Builder::from_unix_timestamp_millis(now, &random).into_uuid().as_u128())
+        JobId(Builder::from_unix_timestamp_millis(now, &self.random.take()).into_uuid().as_u128())
     }
 
     /// Does `work` to its end even if whoever asked for it goes away meanwhile: what a verb did must be told and undone in

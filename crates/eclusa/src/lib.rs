@@ -9,6 +9,7 @@ pub mod execute;
 pub mod fake;
 mod gateway;
 mod intake;
+mod random;
 pub mod request;
 mod serve;
 mod server;
