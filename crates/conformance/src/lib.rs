@@ -2,7 +2,7 @@
 //!
 //! A scenario is an async function whose name is the sentence it proves. It asks for a store with the rules it needs,
 //! plays, and panics if the store does otherwise. [`suite!`] makes one test of each, so that a run lists them by name.
-//! Scenarios need no runtime: they are driven by [`run`].
+//! Scenarios are driven by [`run`].
 
 #![expect(clippy::expect_used, reason = "all of this crate is test code, and a panic is how a test fails")]
 
@@ -14,4 +14,9 @@ mod suite;
 
 pub use clock::ManualClock;
 pub use harness::{Harness, Open};
-pub use pollster::block_on as run;
+
+/// Plays a scenario.
+pub fn run<T>(scenario: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("there is a thread to run on").block_on(scenario)
+}

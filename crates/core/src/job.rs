@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::ended::ServedBy;
 use crate::error::SpecError;
 use crate::gate::BucketSpec;
-use crate::ids::{JobId, LeaseId, Name};
+use crate::ids::{JobId, LeaseId, Name, fingerprint};
+use crate::spec::Chain;
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 
@@ -40,6 +41,9 @@ impl Level {
     }
 }
 
+/// No job carries more, so that a batch of them fits a chunk of the journal.
+const MAX_PAYLOAD: usize = 8 << 20;
+
 /// Tokens a job takes from a scoped bucket when it goes to `upstream`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Hold {
@@ -56,6 +60,26 @@ impl Hold {
             return Err(SpecError::new("bucket", "the key must not be empty"));
         }
         Ok(Self { upstream, bucket: bucket.into(), spec, tokens: spec.check_hold(tokens)? })
+    }
+
+    /// Where.
+    pub const fn upstream(&self) -> &Name {
+        &self.upstream
+    }
+
+    /// The bucket's key.
+    pub fn bucket(&self) -> &str {
+        &self.bucket
+    }
+
+    /// The bucket's rule.
+    pub const fn spec(&self) -> &BucketSpec {
+        &self.spec
+    }
+
+    /// How many.
+    pub const fn tokens(&self) -> Tokens {
+        self.tokens
     }
 }
 
@@ -105,6 +129,47 @@ impl NewJob {
             chain: None,
             holds: Vec::new(),
         }
+    }
+
+    /// What tells this request from another one under the same key.
+    pub fn identity(&self) -> u64 {
+        self.fingerprint.unwrap_or_else(|| fingerprint(&self.payload))
+    }
+
+    /// Whether everything about it is possible, where there are the upstreams that `exists` says and the lane's own chain
+    /// has those that `in_lane` says.
+    pub fn check(
+        &self,
+        exists: impl Fn(&Name) -> bool,
+        in_lane: impl Fn(&Name) -> bool,
+    ) -> Result<(), SpecError> {
+        if self.payload.len() > MAX_PAYLOAD {
+            return Err(SpecError::new("payload", format!("has more than {MAX_PAYLOAD} bytes")));
+        }
+        if self.ttl.is_some_and(Span::is_zero) {
+            return Err(SpecError::new("ttl", "must be greater than zero"));
+        }
+        if let Some(names) = &self.chain {
+            let own = Chain::new(names.clone())?;
+            if let Some(name) = own.names().iter().find(|name| !exists(name)) {
+                let problem = format!("names the unknown upstream {:?}", name.as_str());
+                return Err(SpecError::new("chain", problem));
+            }
+        }
+        for (at, hold) in self.holds.iter().enumerate() {
+            let same = |other: &Hold| other.upstream == hold.upstream && other.bucket == hold.bucket;
+            if self.holds[..at].iter().any(same) {
+                return Err(SpecError::new("holds", format!("bucket {:?} is named twice", hold.bucket)));
+            }
+            let in_chain = self
+                .chain
+                .as_ref()
+                .map_or_else(|| in_lane(&hold.upstream), |own| own.contains(&hold.upstream));
+            if !in_chain {
+                return Err(SpecError::new("holds", format!("{} is not in the job's chain", hold.upstream)));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use crate::ids::{JobId, mix};
 use crate::time::{Span, Time};
 
 /// How often and how soon a lane tries again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RetryPolicy {
     attempts: u32,
     base: Span,
@@ -18,7 +18,7 @@ pub struct RetryPolicy {
 }
 
 /// What to do with a request that was sent but not answered: it may have had its effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub enum OnAmbiguous {
     /// Send it again.
     #[default]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
+
 use crate::error::{SpecError, positive};
 use crate::gate::GateSpecs;
 use crate::ids::Name;
@@ -39,6 +41,26 @@ impl Spec {
         }
         if errors.is_empty() { Ok(Self { lanes, upstreams }) } else { Err(errors) }
     }
+
+    /// The rules of all lanes, in order.
+    pub fn lanes(&self) -> &[LaneSpec] {
+        &self.lanes
+    }
+
+    /// The rules of all upstreams, in order.
+    pub fn upstreams(&self) -> &[UpstreamSpec] {
+        &self.upstreams
+    }
+
+    /// The rules of a lane.
+    pub fn lane(&self, name: &Name) -> Option<&LaneSpec> {
+        self.lanes.iter().find(|lane| lane.name == *name)
+    }
+
+    /// The rules of an upstream.
+    pub fn upstream(&self, name: &Name) -> Option<&UpstreamSpec> {
+        self.upstreams.iter().find(|upstream| upstream.name == *name)
+    }
 }
 
 /// A third party that jobs are sent to.
@@ -58,7 +80,7 @@ impl UpstreamSpec {
 }
 
 /// The upstreams a job may use, in order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Chain(Vec<Name>);
 
 impl Chain {
@@ -86,7 +108,7 @@ impl Chain {
 }
 
 /// The rules of a lane.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct LaneSpec {
     /// Its name.
     pub name: Name,
@@ -129,7 +151,7 @@ impl LaneSpec {
 }
 
 /// How much may wait in a lane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Capacity {
     pub(crate) jobs: u64,
     pub(crate) bytes: u64,
@@ -160,7 +182,7 @@ impl Capacity {
 }
 
 /// How tenants take turns within a level.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fairness {
     batch: u32,
     /// Most specific first.
@@ -186,7 +208,7 @@ impl Fairness {
     }
 
     /// How many jobs in a row `tenant` may have while others wait.
-    pub(crate) fn quota(&self, tenant: &str) -> u32 {
+    pub fn quota(&self, tenant: &str) -> u32 {
         let weight = self
             .weights
             .iter()
@@ -213,7 +235,7 @@ pub fn matches(pattern: &str, text: &str) -> bool {
 }
 
 /// Which dead letters are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct DeadLetterSpec {
     pub(crate) ttl: Span,
     pub(crate) max: u64,
@@ -244,7 +266,7 @@ impl DeadLetterSpec {
 }
 
 /// Which finished jobs are kept: at most `max` of a lane, at most this long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Keep {
     /// How long.
     pub span: Span,
@@ -260,7 +282,7 @@ impl Default for Keep {
 }
 
 /// Which answers are given again, and how long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct CacheSpec {
     ttl: Span,
     stale_if_error: Span,

@@ -25,6 +25,12 @@ pub enum StoreError {
         /// What made it stop.
         cause: Arc<str>,
     },
+    /// It cannot be reached, or cannot do it now.
+    #[error("the store cannot be used now: {cause}")]
+    Unavailable {
+        /// What it said, or what happened on the way.
+        cause: Arc<str>,
+    },
 }
 
 impl StoreError {
@@ -32,6 +38,7 @@ impl StoreError {
     pub const fn is_transient(&self) -> bool {
         match self {
             StoreError::Stopped { .. } => false,
+            StoreError::Unavailable { .. } => true,
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::gate::{BreakerView, GateView, Reason};
+use crate::gate::{BreakerView, GateSpecs, GateView, Gates, Reason};
 use crate::ids::Name;
 use crate::job::{JobView, Status};
-use crate::lane::Totals;
+use crate::lane::{SATURATED, Totals, priority};
 use crate::time::Time;
 use crate::tokens::Tokens;
 
@@ -113,6 +113,28 @@ pub struct UpstreamView {
     pub gates: Vec<GateView>,
 }
 
+impl UpstreamView {
+    /// What the gates of upstream `name` show at `now`. `slot_free_at` is when a slot comes back by itself.
+    pub fn of(
+        name: &Name,
+        spec: Option<&GateSpecs>,
+        gates: &Gates,
+        now: Time,
+        slot_free_at: Time,
+    ) -> UpstreamView {
+        UpstreamView {
+            name: name.clone(),
+            in_flight: gates.in_flight(),
+            failures: gates.breaker().failures(),
+            degraded_until: gates.breaker().degraded_until(now),
+            breaker: spec.and_then(|spec| gates.breaker_view(spec, now)),
+            tokens: spec.and_then(|spec| gates.tokens(spec, now)),
+            starts_last_minute: gates.starts_last_minute(now),
+            gates: spec.map_or(Vec::new(), |spec| gates.view(spec, now, slot_free_at)),
+        }
+    }
+}
+
 /// How fair a lane is to one tenant (`TenantFairnessMetrics`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantView {
@@ -128,4 +150,25 @@ pub struct TenantView {
     pub total_processed: u64,
     /// Jobs of it started in a row.
     pub consecutive_batch: u32,
+}
+
+impl TenantView {
+    /// A tenant that has waited for `rounds` turns, or was never served.
+    pub fn of(
+        tenant: Arc<str>,
+        rounds: Option<i64>,
+        last_processed: Option<Time>,
+        total_processed: u64,
+        consecutive_batch: u32,
+    ) -> Self {
+        let rounds = rounds.unwrap_or(SATURATED);
+        Self {
+            tenant,
+            last_processed,
+            rounds_without_processing: rounds,
+            current_priority: priority(rounds),
+            total_processed,
+            consecutive_batch,
+        }
+    }
 }

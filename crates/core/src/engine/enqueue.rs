@@ -6,21 +6,13 @@ use super::Engine;
 use super::jobs::Job;
 use crate::ended::{End, Ended};
 use crate::error::SpecError;
-use crate::ids::{JobId, Name, fingerprint};
+use crate::ids::JobId;
 use crate::job::{DropReason, Hold, Level, NewJob};
 use crate::lane::JobHold;
-use crate::spec::{Capacity, Chain};
-use crate::table::{GroupIx, JobIx, LaneIx, UpstreamIx};
+use crate::spec::Capacity;
+use crate::table::{GroupIx, JobIx, LaneIx};
 use crate::time::Time;
 use crate::verbs::{EnqueueAnswer, Enqueued};
-
-/// No job carries more, so that a batch of them fits a chunk of the journal.
-const MAX_PAYLOAD: usize = 8 << 20;
-
-/// What tells this request from another one under the same key.
-fn fingerprint_of(job: &NewJob) -> u64 {
-    job.fingerprint.unwrap_or_else(|| fingerprint(&job.payload))
-}
 
 impl Engine {
     /// Takes in new jobs. Each stands for itself: one that is refused does not hinder the others.
@@ -34,13 +26,13 @@ impl Engine {
             return Enqueued::UnknownLane;
         };
         let (capacity, ttl) = (spec.capacity, job.ttl.or(spec.ttl));
-        if let Some(known) = self.known(lane, &job) {
-            return known;
-        }
         let chain = match self.resolve(lane, &job) {
             Ok(chain) => chain,
             Err(problem) => return Enqueued::Invalid(problem),
         };
+        if let Some(known) = self.known(lane, &job) {
+            return known;
+        }
         if let Some(cached) = self.answer_at_intake(lane, chain, &job, now) {
             return Enqueued::Cached(cached);
         }
@@ -76,43 +68,22 @@ impl Engine {
             return Some(Enqueued::Existing(job.id));
         }
         let entry = self.lane(lane).keys.get(job.key.as_deref()?)?;
-        let same = entry.fingerprint == fingerprint_of(job);
+        let same = entry.fingerprint == job.identity();
         Some(if same { Enqueued::Existing(entry.job) } else { Enqueued::Conflict(entry.job) })
     }
 
     /// The job's chain, once everything about the job is found to be possible.
     fn resolve(&mut self, lane: LaneIx, job: &NewJob) -> Result<GroupIx, SpecError> {
-        if job.payload.len() > MAX_PAYLOAD {
-            return Err(SpecError::new("payload", format!("has more than {MAX_PAYLOAD} bytes")));
-        }
-        if job.ttl.is_some_and(crate::Span::is_zero) {
-            return Err(SpecError::new("ttl", "must be greater than zero"));
-        }
-        let chain = match &job.chain {
-            Some(names) => {
-                let own = Chain::new(names.clone())?;
-                let upstreams = own.names().iter().map(|name| self.find_upstream("chain", name));
-                let upstreams = upstreams.collect::<Result<Vec<_>, _>>()?;
-                self.lane_mut(lane).group(&upstreams)
-            }
-            None => self.lane(lane).default_chain,
-        };
-        for (at, hold) in job.holds.iter().enumerate() {
-            let same = |other: &Hold| other.upstream == hold.upstream && other.bucket == hold.bucket;
-            if job.holds[..at].iter().any(same) {
-                return Err(SpecError::new("holds", format!("bucket {:?} is named twice", hold.bucket)));
-            }
-            let mut upstreams = self.lane(lane).chain(chain).iter();
-            if !upstreams.any(|upstream| self.upstream(*upstream).name == hold.upstream) {
-                return Err(SpecError::new("holds", format!("{} is not in the job's chain", hold.upstream)));
-            }
-        }
-        Ok(chain)
-    }
-
-    fn find_upstream(&self, field: &str, name: &Name) -> Result<UpstreamIx, SpecError> {
-        let found = self.upstream_by_name.get(name).copied();
-        found.ok_or_else(|| SpecError::new(field, format!("names the unknown upstream {:?}", name.as_str())))
+        let state = self.lane(lane);
+        let default = || state.chain(state.default_chain).iter();
+        job.check(
+            |name| self.upstream_by_name.contains_key(name),
+            |name| default().any(|upstream| self.upstream(*upstream).name == *name),
+        )?;
+        let Some(names) = &job.chain else { return Ok(state.default_chain) };
+        let chain: Vec<_> =
+            names.iter().filter_map(|name| self.upstream_by_name.get(name).copied()).collect();
+        Ok(self.lane_mut(lane).group(&chain))
     }
 
     /// Whether the job fits, after evicting less urgent ones if need be.
@@ -160,7 +131,7 @@ impl Engine {
         state.totals.accepted += 1;
         let seq = state.take_seq();
         if let Some(key) = &new.key {
-            state.keys.add(key.clone(), new.id, fingerprint_of(&new), now);
+            state.keys.add(key.clone(), new.id, new.identity(), now);
         }
         let mut job = Job::new(new.id, lane, tenant, new.level, seq, (now, expires_at), chain, new.payload);
         let holds = self.resolve_holds(&new.holds, now);

@@ -6,7 +6,7 @@ use crate::dead_letter::DeadLetterView;
 use crate::gate::GateView;
 use crate::ids::{JobId, Name};
 use crate::job::{Event, EventKind, JobView, Level};
-use crate::lane::{EVERYONE, Lane, SATURATED, priority};
+use crate::lane::{EVERYONE, Lane};
 use crate::table::{TenantIx, UpstreamIx};
 use crate::time::Time;
 use crate::tokens::Tokens;
@@ -127,17 +127,7 @@ impl Engine {
     pub fn upstream_view(&self, name: &Name, now: Time) -> Option<UpstreamView> {
         let index = *self.upstream_by_name.get(name)?;
         let upstream = self.upstream(index);
-        let (spec, gates) = (upstream.spec.as_ref(), &upstream.gates);
-        Some(UpstreamView {
-            name: name.clone(),
-            in_flight: gates.in_flight(),
-            failures: gates.breaker().failures(),
-            degraded_until: gates.breaker().degraded_until(now),
-            breaker: spec.and_then(|spec| gates.breaker_view(spec, now)),
-            tokens: spec.and_then(|spec| gates.tokens(spec, now)),
-            starts_last_minute: gates.starts_last_minute(now),
-            gates: self.upstream_gates(index, now),
-        })
+        Some(UpstreamView::of(name, upstream.spec.as_ref(), &upstream.gates, now, self.leases.next_expiry()))
     }
 
     pub(super) fn upstream_gates(&self, index: UpstreamIx, now: Time) -> Vec<GateView> {
@@ -192,18 +182,16 @@ fn view_tenant(lane: &Lane, index: TenantIx) -> TenantView {
         let last_turn = tenant.levels[*level as usize].last_turn;
         last_turn.map(|last| lane.levels[*level as usize].turns.turn - last)
     };
-    let rounds = Level::ALL.iter().filter_map(rounds).min().unwrap_or(SATURATED);
     let in_a_row = lane
         .levels
         .iter()
         .filter(|level| level.turns.current == Some(index))
         .map(|level| level.turns.in_a_row);
-    TenantView {
-        tenant: tenant.name.clone(),
-        last_processed: tenant.last_processed,
-        rounds_without_processing: rounds,
-        current_priority: priority(rounds),
-        total_processed: tenant.processed,
-        consecutive_batch: in_a_row.max().unwrap_or_default(),
-    }
+    TenantView::of(
+        tenant.name.clone(),
+        Level::ALL.iter().filter_map(rounds).min(),
+        tenant.last_processed,
+        tenant.processed,
+        in_a_row.max().unwrap_or_default(),
+    )
 }

@@ -41,6 +41,16 @@ impl BucketSpec {
         self.capacity
     }
 
+    /// Its refill in lowest terms: so many micro-tokens, each so many milliseconds.
+    pub const fn refill(&self) -> (u64, u64) {
+        (self.refill_micro, self.refill_ms)
+    }
+
+    /// A bucket under the rule that these numbers say, as it was written down.
+    pub const fn restore(capacity: Tokens, refill: (u64, u64)) -> Self {
+        Self { capacity, refill_micro: refill.0, refill_ms: refill.1 }
+    }
+
     /// How long it takes to gain `amount`, rounded up.
     pub fn time_to_gain(&self, amount: Tokens) -> Span {
         let micro = u128::from(amount.as_micro().max(0).unsigned_abs());

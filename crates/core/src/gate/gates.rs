@@ -13,7 +13,7 @@ use crate::time::Time;
 use crate::tokens::Tokens;
 
 /// The rules of one lane or upstream; what is absent does not limit.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct GateSpecs {
     /// `breaker`.
     pub breaker: Option<BreakerSpec>,
@@ -150,6 +150,13 @@ impl Gates {
     /// Gives a slot back.
     pub fn leave(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// The same with so many slots taken, which what is written down does not tell.
+    #[must_use]
+    pub fn occupied(mut self, in_flight: u32) -> Self {
+        self.in_flight = in_flight;
+        self
     }
 
     /// Takes a slot for a lease found at start-up.

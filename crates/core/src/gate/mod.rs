@@ -58,6 +58,25 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All of them.
+    pub const ALL: [Reason; 15] = [
+        Reason::Paused,
+        Reason::Scheduled,
+        Reason::RetryBackoff,
+        Reason::Behind,
+        Reason::Pace,
+        Reason::RateLimit,
+        Reason::Window,
+        Reason::Concurrency,
+        Reason::Cooldown,
+        Reason::CircuitOpen,
+        Reason::UpstreamRetryAfter,
+        Reason::Coalesced,
+        Reason::AwaitingWebhook,
+        Reason::NoWorker,
+        Reason::StoreUnavailable,
+    ];
+
     /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -90,7 +109,8 @@ pub struct NotUntil {
 }
 
 impl NotUntil {
-    pub(crate) const fn new(reason: Reason, at: Time) -> Self {
+    /// Not before `at`, because of `reason`.
+    pub const fn new(reason: Reason, at: Time) -> Self {
         Self { reason, at }
     }
 }

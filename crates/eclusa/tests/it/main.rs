@@ -19,6 +19,7 @@ mod http_upstream;
 mod keeping_nothing;
 mod limits;
 mod program;
+mod redis_server;
 mod restarting;
 mod score_proxy;
 mod wrong_input;

@@ -1,0 +1,20 @@
+-- lanes: all lanes as they are.
+--   question: names of the rules' own lanes
+--   answer: { lanes = { name, state, in_flight, oldest_letter? }, slot_free_at, now }
+
+local names, known, shown = cmsgpack.unpack(ARGV[4]), {}, {}
+for _, name in ipairs(names) do
+  known[name] = true
+end
+for _, field in ipairs(redis.call('HKEYS', key('lanes'))) do
+  if not string.find(field, '/', 1, true) and not known[field] then
+    names[#names + 1] = field
+  end
+end
+for i, name in ipairs(names) do
+  local lane = lane_of(name)
+  local letter = letter_order(lane):first()
+  shown[i] = { name = name, state = pack_lane(lane), gates = cmsgpack.pack(lane.gates), in_flight = lane.gates.in_flight,
+    oldest_letter = letter and number_in(letter) or nil }
+end
+return cmsgpack.pack({ lanes = shown, slot_free_at = (next_lease_end()), now = now })

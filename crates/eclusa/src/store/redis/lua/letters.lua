@@ -1,0 +1,13 @@
+-- letters: dead letters of a lane, oldest first.
+--   question: lane, after which number, how many
+--   answer: { { number, job, letter }, … }
+
+local name, from, most = cmsgpack.unpack(ARGV[4])
+local members = redis.call('ZRANGE', key('dead-order', name), '(' .. string.format('%.0f', from), '+inf', 'BYSCORE',
+  'LIMIT', 0, most, 'WITHSCORES')
+local shown = {}
+for i = 1, #members, 2 do
+  local id = string.sub(members[i], 17)
+  shown[#shown + 1] = { number = tonumber(members[i + 1]), job = id, letter = redis.call('HGET', key('dead', name), id) }
+end
+return cmsgpack.pack(shown)

@@ -1,0 +1,52 @@
+-- What every script is made of.
+--
+--   KEYS[1]  the basin: lanes and upstreams that are decided together; the names of their keys begin with it
+--   ARGV[1]  the time in ms, or "" for the server's own
+--   ARGV[2]  which rules are in force: the prefix of their fields
+--   ARGV[3]  what the names of breakers, limiters and cached answers begin with
+--   ARGV[4]  the question, packed
+--
+-- A script reads what it needs, decides, and writes everything at its end (`write_all`), so that one that fails
+-- half way has changed nothing.
+
+local BASIN, RULES, GATES = KEYS[1], ARGV[2], ARGV[3]
+
+-- Later than anything that happens. All numbers are doubles: times are in ms, tokens in millionths.
+local NEVER = 9007199254740992
+local MAX_BATCH = 100
+local MAX_LOOKS = 400
+local floor, min, max = math.floor, math.min, math.max
+local HIGH, NORMAL, LOW = 1, 2, 3
+
+local function after(time, span)
+  return min(time + span, NEVER)
+end
+
+-- Orders by number where scores are equal: Redis compares members byte by byte.
+local function numbered(number, rest)
+  return struct.pack('>I8', number) .. rest
+end
+
+local function number_in(member)
+  return (struct.unpack('>I8', member))
+end
+
+local function key(...)
+  return BASIN .. ':' .. table.concat({ ... }, ':')
+end
+
+-- Commands take a few thousand arguments at the most.
+local function in_parts(list, size, call)
+  for from = 1, #list, size do
+    call(unpack(list, from, min(from + size - 1, #list)))
+  end
+end
+
+-- What a script does at its end, in the order in which it was asked for.
+local at_end = {}
+
+local function write_all()
+  for i = 1, #at_end do
+    at_end[i]()
+  end
+end

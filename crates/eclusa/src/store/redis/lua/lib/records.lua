@@ -1,0 +1,86 @@
+-- Fields of a hash, each a packed record: read when first asked for, written at the end if changed.
+
+local records
+do
+  local Records = {}
+  Records.__index = Records
+  local all_records = {}
+  local records_order = {}
+
+  -- `read` makes a table of a packed record, `pack` the opposite.
+  function records(name, read, pack)
+    local found = all_records[name]
+    if not found then
+      found = setmetatable({ name = name, read = read, pack = pack, known = {}, dirty = {} }, Records)
+      all_records[name] = found
+      records_order[#records_order + 1] = found
+    end
+    return found
+  end
+
+  function Records:get(id)
+    local known = self.known[id]
+    if known == nil then
+      local raw = redis.call('HGET', self.name, id)
+      known = raw and self.read(raw, id)
+      self.known[id] = known
+    end
+    return known or nil
+  end
+
+  -- Reads at once what will be asked for one by one.
+  function Records:fetch(ids)
+    local unknown = {}
+    for _, id in ipairs(ids) do
+      if self.known[id] == nil then
+        self.known[id] = false
+        unknown[#unknown + 1] = id
+      end
+    end
+    in_parts(unknown, 1000, function(...)
+      local wanted = { ... }
+      for i, raw in ipairs(redis.call('HMGET', self.name, ...)) do
+        self.known[wanted[i]] = raw and self.read(raw, wanted[i])
+      end
+    end)
+  end
+
+  -- The same as `get`, for those who will change it.
+  function Records:change(id)
+    local record = self:get(id)
+    if record then
+      self.dirty[id] = true
+    end
+    return record
+  end
+
+  function Records:put(id, record)
+    self.known[id], self.dirty[id] = record, true
+    return record
+  end
+
+  function Records:remove(id)
+    self.known[id], self.dirty[id] = false, true
+  end
+
+  function Records:write()
+    local kept, gone = {}, {}
+    for id in pairs(self.dirty) do
+      local record = self.known[id]
+      if record then
+        kept[#kept + 1] = id
+        kept[#kept + 1] = self.pack(record)
+      else
+        gone[#gone + 1] = id
+      end
+    end
+    in_parts(kept, 1000, function(...) redis.call('HSET', self.name, ...) end)
+    in_parts(gone, 1000, function(...) redis.call('HDEL', self.name, ...) end)
+  end
+
+  at_end[#at_end + 1] = function()
+    for _, changed in ipairs(records_order) do
+      changed:write()
+    end
+  end
+end

@@ -1,0 +1,21 @@
+-- record: how a call without a lease went, and setting an upstream right by hand.
+--   question: upstream, result of the call | 'recover' | 'reset'
+--   answer: { gates, slot_free_at, now }, or nothing if the upstream is unknown
+
+local name, told = cmsgpack.unpack(ARGV[4])
+local upstream = changed_upstream(name)
+if not upstream then
+  return cmsgpack.pack({})
+end
+if told == 'reset' then
+  Gates.reset(upstream.gates)
+elseif told == 'recover' then
+  Gates.recover(upstream.gates)
+elseif upstream.rule then
+  Gates.record(upstream.gates, upstream.rule, told)
+end
+
+write_all()
+keep_clock()
+return cmsgpack.pack({ gates = cmsgpack.pack(upstream.gates), in_flight = upstream.gates.in_flight,
+  slot_free_at = (next_lease_end()), now = now })

@@ -1,0 +1,18 @@
+-- upstreams: all gates as they are.
+--   question: names of the rules' own upstreams
+--   answer: { upstreams = { name, gates, in_flight }, slot_free_at, now }
+
+local names, known, shown = cmsgpack.unpack(ARGV[4]), {}, {}
+for _, name in ipairs(names) do
+  known[name] = true
+end
+for _, field in ipairs(redis.call('HKEYS', key('upstreams'))) do
+  if not string.find(field, '/', 1, true) and not known[field] then
+    names[#names + 1] = field
+  end
+end
+for i, name in ipairs(names) do
+  local gates = upstream_of(name).gates
+  shown[i] = { name = name, gates = cmsgpack.pack(gates), in_flight = gates.in_flight }
+end
+return cmsgpack.pack({ upstreams = shown, slot_free_at = (next_lease_end()), now = now })

@@ -1,0 +1,330 @@
+//! The Redis store: what several processes share. Every verb is one script, so each is done whole or not at all, and the
+//! server's clock is everybody's. Scripts follow the rules of the engine; the conformance suite and a differential test
+//! hold them to that.
+
+mod answer;
+mod connection;
+mod keys;
+mod pack;
+mod question;
+mod rules;
+mod scripts;
+mod search;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eclusa_core::gate::CallResult;
+use eclusa_core::{
+    Admission, Admit, Admitted, Advance, Advanced, Cancelled, Clock, DeadLetterView, Dispatch, Dispatched,
+    EnqueueAnswer, Enqueued, JobId, JobPage, JobQuery, JobView, LaneSpec, LaneView, LeaseId, Name, NewJob,
+    Payload, Replayed, SettleAnswer, Settlement, Span, Spec, Store, StoreError, Swept, TenantView, Time,
+    UpstreamView, Why,
+};
+use redis::Client;
+use thiserror::Error;
+
+use self::connection::{Call, Connection, SOON};
+use self::keys::Keys;
+use self::pack::{Value, pack};
+use self::rules::Rules;
+use self::scripts::Script;
+use self::wire::{JobRecord, job_bytes, lease_bytes};
+
+/// How many things one script handles.
+const MAX_ITEMS: usize = 100;
+
+/// Why a Redis store could not be made.
+#[derive(Debug, Error)]
+pub enum RedisError {
+    /// The address makes no sense.
+    #[error("{0}")]
+    Address(redis::RedisError),
+    /// The rules cannot be written down.
+    #[error("the rules cannot be packed: {0}")]
+    Rules(#[from] rmp_serde::encode::Error),
+}
+
+/// A store on a Redis or Valkey server, shared by all processes that name it.
+pub struct RedisStore {
+    spec: Arc<Spec>,
+    keys: Keys,
+    connection: Connection,
+    /// The fields under which the rules of this process are kept begin with it.
+    rules: String,
+    /// Tells the time instead of the server, in tests.
+    clock: Option<Arc<dyn Clock>>,
+}
+
+impl RedisStore {
+    /// A store on the server at `url`, in keys that begin with `prefix`. It connects when it is first used.
+    pub fn new(url: &str, prefix: &str, spec: &Spec) -> Result<Self, RedisError> {
+        let client = Client::open(url).map_err(RedisError::Address)?;
+        let keys = Keys::new(prefix, "main");
+        let rules = Rules::new(spec)?;
+        let connection = Connection::new(client, rules.registration(&keys));
+        Ok(Self { spec: Arc::new(spec.clone()), keys, connection, rules: rules.version, clock: None })
+    }
+
+    /// The same under a clock of its own instead of the server's, for tests.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    async fn run(&self, script: &Script, question: &[Value<'_>]) -> Result<Vec<u8>, StoreError> {
+        self.run_within(script, question, None).await
+    }
+
+    async fn run_within(
+        &self,
+        script: &Script,
+        question: &[Value<'_>],
+        within: Option<Duration>,
+    ) -> Result<Vec<u8>, StoreError> {
+        let now = self.clock.as_ref().map_or(String::new(), |clock| clock.now().as_millis().to_string());
+        let question = pack(question);
+        let args = [now.as_bytes(), self.rules.as_bytes(), self.keys.gates().as_bytes(), &question];
+        self.connection.run(&Call { script, key: self.keys.basin(), args }, within).await
+    }
+
+    async fn enqueue_some(&self, jobs: &[(&LaneSpec, &NewJob)]) -> Result<EnqueueAnswer, StoreError> {
+        let question = jobs.iter().map(|(lane, job)| question::new_job(job, lane, None)).collect();
+        answer::enqueued(&self.run_within(&scripts::ENQUEUE, &[Value::List(question)], Some(SOON)).await?)
+    }
+
+    /// What can be said of a job without asking the server.
+    fn refused(&self, job: &NewJob) -> Result<&LaneSpec, Enqueued> {
+        let lane = self.spec.lane(&job.lane).ok_or(Enqueued::UnknownLane)?;
+        let in_lane = |name: &Name| lane.chain.names().contains(name);
+        job.check(|name| self.spec.upstream(name).is_some(), in_lane).map_err(Enqueued::Invalid)?;
+        Ok(lane)
+    }
+
+    fn chain_of(&self, ask: &Admit) -> Result<Vec<Name>, Admission> {
+        let lane = match &ask.lane {
+            Some(name) => Some(self.spec.lane(name).ok_or(Admission::UnknownLane)?),
+            None => None,
+        };
+        if let (Some(lane), []) = (lane, ask.chain.as_slice()) {
+            return Ok(lane.chain.names().to_vec());
+        }
+        match ask.chain.iter().find(|name| self.spec.upstream(name).is_none()) {
+            Some(unknown) => Err(Admission::UnknownUpstream(unknown.clone())),
+            None => Ok(ask.chain.clone()),
+        }
+    }
+
+    async fn tell(&self, upstream: Name, word: &str) -> Result<Option<UpstreamView>, StoreError> {
+        let question = [Value::text(upstream.as_str()), Value::text(word)];
+        let told = self.run(&scripts::RECORD, &question).await?;
+        answer::upstream(&told, &upstream, &self.spec)
+    }
+
+    async fn view(&self, id: JobId, record: &[u8]) -> Result<JobView, StoreError> {
+        let record = JobRecord::read(record)?;
+        let mut beside = (None, None);
+        if record.payload_beside() || record.answered() {
+            let bytes = job_bytes(id);
+            let mut commands = redis::pipe();
+            commands.hget(self.keys.payloads(), &bytes).hget(self.keys.results(), &bytes);
+            let (payload, result): (Option<Vec<u8>>, Option<Vec<u8>>) =
+                self.connection.query(&commands).await?;
+            beside = (payload.map(Payload::from), result.map(Payload::from));
+        }
+        record.view(id, beside.0, beside.1)
+    }
+}
+
+impl Store for RedisStore {
+    async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<EnqueueAnswer, StoreError> {
+        let mut answer = EnqueueAnswer::default();
+        let judged: Vec<_> = jobs.iter().map(|job| self.refused(job).map(|lane| (lane, job))).collect();
+        let possible: Vec<_> = judged.iter().filter_map(|judged| judged.as_ref().ok().copied()).collect();
+        let mut taken = Vec::new();
+        for some in possible.chunks(MAX_ITEMS) {
+            let told = self.enqueue_some(some).await?;
+            taken.extend(told.jobs);
+            answer.ended.extend(told.ended);
+        }
+        let mut taken = taken.into_iter();
+        answer.jobs = judged
+            .into_iter()
+            .filter_map(|judged| match judged {
+                Ok(_) => taken.next(),
+                Err(refusal) => Some(refusal),
+            })
+            .collect();
+        Ok(answer)
+    }
+
+    async fn dispatch(&self, ask: Dispatch) -> Result<Dispatched, StoreError> {
+        let lane = self.spec.lane(&ask.lane).map(|lane| lane.name.as_str());
+        let max = i64::try_from(ask.max.min(MAX_ITEMS)).unwrap_or_default();
+        let question = [
+            Value::or_nil(lane, Value::text),
+            Value::Int(max),
+            question::span(ask.lease),
+            Value::Int(ask.nonce.into()),
+        ];
+        answer::dispatched(&self.run(&scripts::DISPATCH, &question).await?)
+    }
+
+    async fn advance(&self, ask: Advance) -> Result<Advanced, StoreError> {
+        let mut fields = question::report(&ask.report);
+        fields.extend([
+            ("lease", Value::Owned(lease_bytes(ask.lease))),
+            ("upstream", Value::text(ask.upstream.as_str())),
+            ("failure", question::failure(&ask.failure)),
+        ]);
+        answer::advanced(&self.run(&scripts::ADVANCE, &[Value::Map(fields)]).await?)
+    }
+
+    async fn extend(&self, leases: Vec<LeaseId>, lease: Span) -> Result<Vec<bool>, StoreError> {
+        let mut alive = Vec::new();
+        for some in leases.chunks(MAX_ITEMS) {
+            let ids = some.iter().map(|lease| Value::Owned(lease_bytes(*lease))).collect();
+            let told = self.run(&scripts::EXTEND, &[question::span(lease), Value::List(ids)]).await?;
+            alive.extend(wire::read::<Vec<bool>>(&told)?);
+        }
+        Ok(alive)
+    }
+
+    async fn settle(&self, settlements: Vec<Settlement>) -> Result<SettleAnswer, StoreError> {
+        let mut answer = SettleAnswer::default();
+        for some in settlements.chunks(MAX_ITEMS) {
+            let question = Value::List(some.iter().map(question::settlement).collect());
+            let told = answer::settled(&self.run(&scripts::SETTLE, &[question]).await?)?;
+            answer.leases.extend(told.leases);
+            answer.ended.extend(told.ended);
+        }
+        Ok(answer)
+    }
+
+    async fn cancel(&self, job: JobId) -> Result<Cancelled, StoreError> {
+        answer::cancelled(&self.run(&scripts::CANCEL, &[Value::Bytes(&job_bytes(job))]).await?)
+    }
+
+    async fn admit(&self, ask: Admit) -> Result<Admitted, StoreError> {
+        let chain = match self.chain_of(&ask) {
+            Ok(chain) => chain,
+            Err(admission) => return Ok(Admitted { admission, ended: Vec::new(), now: Time::default() }),
+        };
+        let question = [
+            Value::or_nil(ask.lane.as_ref(), |lane| Value::text(lane.as_str())),
+            Value::List(chain.iter().map(|name| Value::text(name.as_str())).collect()),
+            question::holds(&ask.holds),
+            question::span(ask.lease),
+            Value::Int(ask.nonce.into()),
+        ];
+        answer::admitted(&self.run(&scripts::ADMIT, &question).await?)
+    }
+
+    async fn record(&self, upstream: Name, result: CallResult) -> Result<Option<UpstreamView>, StoreError> {
+        self.tell(upstream, question::result(result)).await
+    }
+
+    async fn recover(&self, upstream: Name) -> Result<Option<UpstreamView>, StoreError> {
+        self.tell(upstream, "recover").await
+    }
+
+    async fn reset(&self, upstream: Name) -> Result<Option<UpstreamView>, StoreError> {
+        self.tell(upstream, "reset").await
+    }
+
+    async fn replay(&self, lane: Name, letter: JobId, id: JobId) -> Result<Replayed, StoreError> {
+        let Some(spec) = self.spec.lane(&lane) else { return Ok(Replayed::Unknown) };
+        let mut commands = redis::pipe();
+        commands.hget(self.keys.dead(&lane), &job_bytes(letter));
+        let (found,): (Option<Vec<u8>>,) = self.connection.query(&commands).await?;
+        let Some(found) = found else { return Ok(Replayed::Unknown) };
+        let found = answer::letter(&found)?;
+        let mut job = NewJob::new(id, lane, &found.tenant, found.payload);
+        (job.level, job.chain, job.holds) = (found.level, Some(found.chain), found.holds);
+        let question = Value::List(vec![question::new_job(&job, spec, Some(letter))]);
+        answer::replayed(&self.run(&scripts::ENQUEUE, &[question]).await?, id)
+    }
+
+    async fn discard(&self, lane: Name, letter: JobId) -> Result<bool, StoreError> {
+        let question = [Value::text(lane.as_str()), Value::Owned(job_bytes(letter).into())];
+        wire::read(&self.run(&scripts::DISCARD, &question).await?)
+    }
+
+    async fn pause(&self, lane: Name, paused: bool) -> Result<bool, StoreError> {
+        let question = [Value::text(lane.as_str()), Value::Bool(paused)];
+        wire::read(&self.run(&scripts::PAUSE, &question).await?)
+    }
+
+    async fn sweep(&self) -> Result<Swept, StoreError> {
+        let lanes = self.spec.lanes().iter().map(|lane| Value::text(lane.name.as_str())).collect();
+        answer::swept(&self.run(&scripts::SWEEP, &[Value::List(lanes)]).await?)
+    }
+
+    async fn why(&self, job: JobId) -> Result<Option<Why>, StoreError> {
+        answer::why(&self.run(&scripts::LOOK, &[Value::Bytes(&job_bytes(job))]).await?, &self.spec)
+    }
+
+    async fn job(&self, job: JobId) -> Result<Option<JobView>, StoreError> {
+        let mut commands = redis::pipe();
+        commands.hget(self.keys.jobs(), &job_bytes(job));
+        let (record,): (Option<Vec<u8>>,) = self.connection.query(&commands).await?;
+        match record {
+            Some(record) => self.view(job, &record).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn jobs(&self, query: JobQuery) -> Result<JobPage, StoreError> {
+        self.search(&query).await
+    }
+
+    async fn lanes(&self) -> Result<Vec<LaneView>, StoreError> {
+        let names = self.spec.lanes().iter().map(|lane| Value::text(lane.name.as_str())).collect();
+        answer::lanes(&self.run(&scripts::LANES, &[Value::List(names)]).await?, &self.spec)
+    }
+
+    async fn upstreams(&self) -> Result<Vec<UpstreamView>, StoreError> {
+        let names = self.spec.upstreams().iter().map(|upstream| Value::text(upstream.name.as_str()));
+        let told = self.run(&scripts::UPSTREAMS, &[Value::List(names.collect())]).await?;
+        answer::upstreams(&told, &self.spec)
+    }
+
+    async fn tenants(&self, lane: Name, from: u32, max: usize) -> Result<Vec<(u32, TenantView)>, StoreError> {
+        let max = i64::try_from(max.min(MAX_ITEMS)).unwrap_or_default();
+        let question = [Value::text(lane.as_str()), Value::Int(from.into()), Value::Int(max)];
+        answer::tenants(&self.run(&scripts::TENANTS, &question).await?)
+    }
+
+    async fn dead_letter(&self, letter: JobId) -> Result<Option<DeadLetterView>, StoreError> {
+        let mut commands = redis::pipe();
+        for lane in self.spec.lanes() {
+            commands.hget(self.keys.dead(&lane.name), &job_bytes(letter));
+        }
+        let found: Vec<Option<Vec<u8>>> = self.connection.query(&commands).await?;
+        for (lane, packed) in self.spec.lanes().iter().zip(found) {
+            if let Some(packed) = packed {
+                let letter_view = answer::letter(&packed)?;
+                return Ok(Some(DeadLetterView {
+                    job: letter,
+                    lane: lane.name.clone(),
+                    letter: letter_view,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn dead_letters(
+        &self,
+        lane: Name,
+        after: u64,
+        max: usize,
+    ) -> Result<Vec<(u64, DeadLetterView)>, StoreError> {
+        let after = i64::try_from(after).unwrap_or(i64::MAX);
+        let max = i64::try_from(max.min(MAX_ITEMS)).unwrap_or_default();
+        let question = [Value::text(lane.as_str()), Value::Int(after), Value::Int(max)];
+        answer::letters(&self.run(&scripts::LETTERS, &question).await?, &lane)
+    }
+}
