@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use eclusa_core::{
     Cancelled, Clock, Ended, EnqueueAnswer, JobId, LeaseId, Name, NewJob, Outcome, Replayed, Report, Settled,
@@ -16,22 +18,74 @@ use uuid::Builder;
 use crate::config::{Config, StoreUrl};
 use crate::execute::http::{HttpUpstream, TlsError};
 use crate::random::Random;
-use crate::store::{EmbeddedStore, OpenError};
+use crate::store::{AnyStore, EmbeddedStore, OpenError, RedisError, RedisStore};
 use crate::telemetry::{Metrics, Rates, log_end};
 use crate::to_the_end::ToTheEnd;
 use crate::turns::Turns;
 use crate::wake::{Bells, Waiters};
 use crate::work::{Leases, shared_slots};
 
+/// How long to wait before asking a store again that did not answer.
+const STORE_PAUSE: Duration = Duration::from_millis(250);
+
 /// Set in the nonce of every lease that was given to a worker elsewhere, and in none of our own.
 pub(crate) const FOREIGN: u32 = 1 << 31;
 
+/// What a process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Duty {
+    /// Takes jobs in and runs them.
+    #[default]
+    All,
+    /// Only takes jobs in and answers for them.
+    Api,
+    /// Only runs jobs; over HTTP it tells nothing but its health.
+    Worker,
+}
+
+impl Duty {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Duty::All => "all",
+            Duty::Api => "api",
+            Duty::Worker => "worker",
+        }
+    }
+}
+
+/// A process that shares the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Instance {
+    /// Its id.
+    pub(crate) id: String,
+    /// What it does: `all`, `api` or `worker`.
+    pub(crate) role: String,
+    /// Which rules it goes by: those with the same word go by the same.
+    pub(crate) rules: String,
+}
+
+impl Instance {
+    /// What others are told of it.
+    pub(crate) fn about(&self) -> String {
+        format!("{} {}", self.role, self.rules)
+    }
+
+    /// The opposite of [`Instance::about`].
+    pub(crate) fn read(id: String, about: &str) -> Self {
+        let (role, rules) = about.split_once(' ').unwrap_or((about, ""));
+        Self { id, role: role.to_owned(), rules: rules.to_owned() }
+    }
+}
+
 /// One running Eclusa.
 pub struct Gateway {
+    /// What this process does.
+    pub duty: Duty,
     /// The rules it was started with.
     pub config: Config,
     /// Where everything is decided and kept.
-    pub store: EmbeddedStore,
+    pub store: AnyStore,
     /// For ids and for what the caller is shown; decisions take the store's time.
     pub clock: Arc<dyn Clock>,
     /// Clients to the upstreams.
@@ -60,6 +114,10 @@ pub struct Gateway {
     pub finished: CancellationToken,
     /// Set when the process cannot go on.
     pub broken: CancellationToken,
+    /// Whether the store did not answer when it was last asked.
+    store_lost: AtomicBool,
+    /// Processes that share the store, as last heard.
+    instances: Mutex<Vec<Instance>>,
     /// Makes lease ids of this process its own.
     pub nonce: u32,
     /// For ids: who knows one may see its job.
@@ -72,6 +130,17 @@ pub enum StartError {
     /// The store cannot be used.
     #[error(transparent)]
     Store(#[from] OpenError),
+    /// The store on Redis cannot be used.
+    #[error("store.url: {0}")]
+    Redis(#[from] RedisError),
+    /// Half of the work is left to other processes, and there can be none.
+    #[error(
+        "--role {duty} leaves the rest to other processes, which cannot share this store: set `store.url` to `redis://…`, or leave out --role"
+    )]
+    NotShared {
+        /// Which half this process was to do.
+        duty: &'static str,
+    },
     /// The certificates of an upstream cannot be used.
     #[error("upstreams.{upstream}.tls: {source}")]
     Tls {
@@ -84,13 +153,11 @@ pub enum StartError {
 
 impl Gateway {
     /// Opens the store and gets ready to run; nothing runs yet.
-    pub fn open(config: Config, clock: Arc<dyn Clock>) -> Result<Arc<Self>, StartError> {
-        let store = match &config.store.url {
-            StoreUrl::Memory => EmbeddedStore::memory(&config.spec, clock.clone()),
-            StoreUrl::Embedded(dir) => {
-                EmbeddedStore::open(dir, config.store.ack, &config.spec, clock.clone())?
-            }
-        };
+    pub fn open(config: Config, duty: Duty, clock: Arc<dyn Clock>) -> Result<Arc<Self>, StartError> {
+        if duty != Duty::All && !matches!(config.store.url, StoreUrl::Redis(_)) {
+            return Err(StartError::NotShared { duty: duty.as_str() });
+        }
+        let store = open_store(&config, &clock)?;
         let client = |(name, rules): (&Name, _)| match HttpUpstream::new(rules) {
             Ok(client) => Ok((name.clone(), client)),
             Err(source) => Err(StartError::Tls { upstream: name.clone(), source }),
@@ -113,6 +180,9 @@ impl Gateway {
             aborting: CancellationToken::new(),
             finished: CancellationToken::new(),
             broken: CancellationToken::new(),
+            store_lost: AtomicBool::new(false),
+            instances: Mutex::default(),
+            duty,
             nonce: fastrand::u32(..FOREIGN),
             random: Random::default(),
         }))
@@ -202,9 +272,9 @@ impl Gateway {
     pub(crate) fn end_call(self: &Arc<Self>, upstream: Name, lease: LeaseId, report: Report) {
         let gateway = self.clone();
         self.running.spawn(async move {
-            if let Err(error) = gateway.settle_call(&upstream, lease, report).await {
-                gateway.give_up(&error);
-            }
+            let settlement = Settlement { lease, report, outcome: Outcome::Release, answer: None };
+            gateway.settle(settlement).await;
+            gateway.bells.ring_users(&upstream);
         });
     }
 
@@ -227,10 +297,76 @@ impl Gateway {
         }
     }
 
-    /// The store is gone for good: the process must end, for it can keep no promise any more.
-    pub fn give_up(&self, error: &StoreError) {
+    /// Waits a little if the store may come back by itself, and says whether to go on. If it is gone for good the process
+    /// must end, for it can keep no promise any more.
+    pub async fn bear(&self, error: &StoreError) -> bool {
+        if error.is_transient() {
+            if !self.store_lost.swap(true, Ordering::Relaxed) {
+                tracing::warn!(error = %error, "The store does not answer; trying until it does");
+            }
+            tokio::time::sleep(STORE_PAUSE).await;
+            return true;
+        }
         tracing::error!(error = %error, "The store failed");
         self.broken.cancel();
         self.stopping.cancel();
+        false
     }
+
+    /// This process, which goes by these rules.
+    pub(crate) fn instance(&self, rules: &str) -> Instance {
+        let id = format!("{:08x}", self.nonce);
+        Instance { id, role: self.duty.as_str().to_owned(), rules: rules.to_owned() }
+    }
+
+    /// These processes share the store, this one included.
+    pub(crate) fn meet(&self, alive: Vec<Instance>) {
+        *self.instances.lock().unwrap_or_else(PoisonError::into_inner) = alive;
+    }
+
+    /// Processes that share the store; this one alone where it cannot be shared.
+    pub(crate) fn instances(&self) -> Vec<Instance> {
+        let known = self.instances.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if known.is_empty() { vec![self.instance("")] } else { known }
+    }
+
+    /// The store has answered.
+    pub fn store_answers(&self) {
+        if self.store_lost.swap(false, Ordering::Relaxed) {
+            tracing::info!("The store answers again");
+            self.bells.ring_all();
+        }
+    }
+
+    /// Ends a lease, however long the store takes to come back: a call that was made must be told. If the lease has passed
+    /// to somebody else meanwhile, nothing comes of it.
+    pub async fn settle(self: &Arc<Self>, settlement: Settlement) -> Option<Settled> {
+        let gateway = self.clone();
+        let settle = async move {
+            loop {
+                match gateway.store.settle(vec![settlement.clone()]).await {
+                    Ok(mut answer) => {
+                        gateway.note(&answer.ended);
+                        return Ok(answer.leases.pop());
+                    }
+                    Err(error) if !gateway.bear(&error).await => return Err(error),
+                    Err(_) => {}
+                }
+            }
+        };
+        self.to_the_end(settle).await.ok().flatten()
+    }
+}
+
+fn open_store(config: &Config, clock: &Arc<dyn Clock>) -> Result<AnyStore, StartError> {
+    let (store, spec) = (&config.store, &config.spec);
+    Ok(match &store.url {
+        StoreUrl::Memory => AnyStore::Embedded(Box::new(EmbeddedStore::memory(spec, clock.clone()))),
+        StoreUrl::Embedded(dir) => {
+            AnyStore::Embedded(Box::new(EmbeddedStore::open(dir, store.ack, spec, clock.clone())?))
+        }
+        StoreUrl::Redis(url) => {
+            AnyStore::Redis(Arc::new(RedisStore::new(url.reveal(), &store.prefix, spec)?))
+        }
+    })
 }

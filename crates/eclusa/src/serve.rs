@@ -10,7 +10,7 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 
 use crate::config::Config;
-use crate::gateway::{Gateway, StartError};
+use crate::gateway::{Duty, Gateway, StartError};
 use crate::{api, server, work};
 
 /// How long to wait for what was let go at the end.
@@ -41,6 +41,7 @@ pub enum ServeError {
 /// everything is written. `ready` is told where it listens.
 pub async fn serve(
     config: Config,
+    duty: Duty,
     clock: Arc<dyn Clock>,
     ready: impl FnOnce(SocketAddr),
     stop: impl Future<Output = ()>,
@@ -49,7 +50,7 @@ pub async fn serve(
     let failed = |source| ServeError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let listening = listener.local_addr().map_err(failed)?;
-    let gateway = Gateway::open(config, clock)?;
+    let gateway = Gateway::open(config, duty, clock)?;
     let mut loops = work::start(&gateway);
     let (grace, max) = (gateway.config.server.shutdown_grace, gateway.config.server.max_connections);
     let serving =

@@ -133,6 +133,14 @@ impl Waiters {
         told.ended.cancel();
     }
 
+    /// A job ended, in whatever process: those who wait for it look for themselves.
+    pub(crate) fn wake_at(&self, job: JobId) {
+        let told = self.lock().get(&job).map(|(_, told)| told.clone());
+        if let Some(told) = told {
+            told.ended.cancel();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, ByJob> {
         self.by_job.lock().unwrap_or_else(PoisonError::into_inner)
     }

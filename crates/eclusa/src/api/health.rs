@@ -17,7 +17,7 @@ use super::model::breaker;
 use super::problem::{Kind, Problem};
 use super::submit::unavailable;
 use crate::config::StoreUrl;
-use crate::gateway::Gateway;
+use crate::gateway::{self, Gateway};
 use crate::telemetry::Snapshot;
 
 /// Whether the process runs
@@ -56,7 +56,7 @@ pub(super) struct Health {
 /// The store.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct StoreHealth {
-    /// `embedded` or `memory`.
+    /// `embedded`, `memory` or `redis`.
     kind: &'static str,
     /// `ok`.
     status: &'static str,
@@ -67,6 +67,17 @@ pub(super) struct StoreHealth {
 pub(super) struct Instance {
     /// Its id.
     id: String,
+    /// What it does: `all`, `api` or `worker`.
+    role: String,
+    /// Processes with the same word here go by the same rules; absent where only one can use the store.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    rules: String,
+}
+
+impl From<gateway::Instance> for Instance {
+    fn from(gateway::Instance { id, role, rules }: gateway::Instance) -> Self {
+        Self { id, role, rules }
+    }
 }
 
 /// A breaker, in the words of the sources.
@@ -112,7 +123,7 @@ pub(super) async fn health(
     Ok(Json(Health {
         status: if degraded { "degraded" } else { "ok" },
         store: StoreHealth { kind: kind(&gateway.config.store.url), status: "ok" },
-        instances: vec![Instance { id: format!("{:08x}", gateway.nonce) }],
+        instances: gateway.instances().into_iter().map(Instance::from).collect(),
         rate_limiters: limiters.collect(),
         circuit_breakers: breakers,
     }))
@@ -122,6 +133,7 @@ const fn kind(url: &StoreUrl) -> &'static str {
     match url {
         StoreUrl::Embedded(_) => "embedded",
         StoreUrl::Memory => "memory",
+        StoreUrl::Redis(_) => "redis",
     }
 }
 

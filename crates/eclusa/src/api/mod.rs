@@ -40,7 +40,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::problem::{Kind, OurOwn, Problem};
-use crate::gateway::Gateway;
+use crate::gateway::{Duty, Gateway};
 
 #[derive(OpenApi)]
 #[openapi(info(
@@ -84,6 +84,9 @@ fn calls() -> OpenApiRouter<Arc<Gateway>> {
 
 /// The API of `gateway`.
 pub fn router(gateway: &Arc<Gateway>) -> Router {
+    if gateway.duty == Duty::Worker {
+        return health_of_a_worker(gateway);
+    }
     let (calls, mut api) = calls().split_for_parts();
     let (open, open_api) =
         OpenApiRouter::new().routes(routes!(health::livez)).routes(routes!(health::readyz)).split_for_parts();
@@ -100,6 +103,21 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         .fallback(async || Problem::new(Kind::NotFound, "There is nothing at this path; see /docs"))
         .method_not_allowed_fallback(async || {
             Problem::new(Kind::MethodNotAllowed, "See /docs for what this path takes")
+        })
+        .with_state(gateway.clone())
+}
+
+fn health_of_a_worker(gateway: &Arc<Gateway>) -> Router {
+    Router::new()
+        .route("/livez", get(health::livez))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(health::metrics))
+        .route("/v1/health", get(health::health))
+        .fallback(async || {
+            Problem::new(
+                Kind::NotFound,
+                "This process only runs jobs (--role worker); ask one that takes them in",
+            )
         })
         .with_state(gateway.clone())
 }

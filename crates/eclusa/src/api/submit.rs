@@ -240,6 +240,7 @@ mod tests {
     use super::*;
     use crate::clock::SystemClock;
     use crate::config::Config;
+    use crate::gateway::Duty;
 
     const WAIT: Duration = Duration::from_mins(1);
 
@@ -248,7 +249,7 @@ mod tests {
         let text = "[store]\nurl = \"memory:\"\n[lanes.mail]\nchain = [\"up\"]\nkeep = { max = 0 }\n\
                     [upstreams.up]\nurl = \"http://up\"\n";
         let config = Config::parse("test.toml", text, &|_| None).unwrap();
-        let gateway = Gateway::open(config, Arc::new(SystemClock)).unwrap();
+        let gateway = Gateway::open(config, Duty::All, Arc::new(SystemClock)).unwrap();
         let id = gateway.new_job_id();
         let job = NewJob::new(id, Name::new("mail").unwrap(), "acme", []);
         gateway.store.enqueue(vec![job]).await.unwrap();

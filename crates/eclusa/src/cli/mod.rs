@@ -31,6 +31,7 @@ use clap::{Args, Parser, Subcommand};
 use self::client::{Client, Server};
 use self::output::Format;
 use crate::config::BaseUrl;
+use crate::gateway::Duty;
 
 const EXIT_CODES: &str = "\
 Environment:
@@ -78,6 +79,9 @@ enum Command {
         /// The config file
         #[arg(long, short, value_name = "FILE", default_value = "eclusa.toml", env = "ECLUSA_CONFIG")]
         config: PathBuf,
+        /// What this process does of what all that share a store do together
+        #[arg(long, value_enum, value_name = "ROLE", default_value = "all")]
+        role: Duty,
     },
     /// Write a config to begin with
     Init {
@@ -133,7 +137,7 @@ fn run(arguments: Arguments) -> Result<(), Exit> {
     };
     match arguments.command {
         Command::Demo { listen } => demo::run(listen),
-        Command::Serve { config } => serve::run(&config),
+        Command::Serve { config, role } => serve::run(&config, role),
         Command::Init { file } => init::run(&file),
         Command::Check(ask) => check::run(&ask, output),
         Command::Schema => schema::run(),

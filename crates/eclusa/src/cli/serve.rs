@@ -11,10 +11,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Exit;
 use crate::config::Config;
+use crate::gateway::Duty;
 use crate::{SystemClock, serve, telemetry};
 
 /// Runs the gateway until it is told to stop.
-pub(super) fn run(path: &Path) -> Result<(), Exit> {
+pub(super) fn run(path: &Path, duty: Duty) -> Result<(), Exit> {
     let config = load(path)?;
     let clock = Arc::new(SystemClock);
     telemetry::start(&config.log, clock.clone())
@@ -24,7 +25,7 @@ pub(super) fn run(path: &Path) -> Result<(), Exit> {
         check_when_hung_up(file);
         tracing::info!(address = %address, "Listening on http://{address}");
     };
-    until_told(|stop| serve::serve(config, clock, ready, stop))
+    until_told(|stop| serve::serve(config, duty, clock, ready, stop))
 }
 
 /// SIGHUP would end the process. It asks for the config to be read again, which is done, but rules are only put in force

@@ -56,14 +56,22 @@ pub(super) fn body_size(t: &mut Table<'_>, key: &'static str, default: Size, doc
 }
 
 pub(super) fn store(t: &mut Table<'_>) -> StoreConfig {
-    let url = "Where the state lives: `embedded:FOLDER` (relative to the working directory), or `memory:` to keep \
-               nothing when the process ends.";
+    let url = "Where the state lives: `embedded:FOLDER` (relative to the working directory), `memory:` to keep \
+               nothing when the process ends, or `redis://HOST:PORT` (`rediss://` for TLS) to share it with other \
+               processes.";
+    let prefix = "What the names of all keys on Redis begin with. With `\"\"` breakers, limiters and cached answers have \
+                  the names under which other programs know them (`circuit_breaker:…`, `rate_limiter:…`, `cache:…`).";
     let ack = "What \"accepted\" means: `fsync` survives a power cut; `write` is faster and survives the end of the \
-               process, but a power cut may take the last second.";
-    StoreConfig {
-        url: t.or("url", StoreUrl::Embedded("./data".into()), url),
-        ack: t.or("ack", Ack::Fsync, ack),
+               process, but a power cut may take the last second. On Redis `write`, elsewhere `fsync` unless you say.";
+    let url = t.or("url", StoreUrl::Embedded("./data".into()), url);
+    let prefix = t.or("prefix", "eclusa:".to_owned(), prefix);
+    let shared = matches!(url, StoreUrl::Redis(_));
+    let ack = t.get("ack", ack).unwrap_or(if shared { Ack::Write } else { Ack::Fsync });
+    if shared && ack == Ack::Fsync {
+        let help = "write \"write\", or leave it out; how often Redis syncs is set there (`appendfsync`)";
+        t.wrong("ack", "cannot be promised for a Redis store by this version", help);
     }
+    StoreConfig { url, prefix, ack }
 }
 
 pub(super) fn workers(t: &mut Table<'_>) -> Workers {

@@ -139,16 +139,24 @@ impl Show for SocketAddr {
 
 impl FromText for StoreUrl {
     const WHAT: &'static str = "a store";
-    const HELP: &'static str = "write \"embedded:./data\" or \"memory:\"";
+    const HELP: &'static str = "write \"embedded:./data\", \"memory:\" or \"redis://127.0.0.1:6379\"";
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
         match text.split_once(':') {
             Some(("embedded", "")) => Err(Wrong::new("names no folder", "write \"embedded:./data\"")),
             Some(("embedded", path)) => Ok(Self::Embedded(path.into())),
             Some(("memory", "")) => Ok(Self::Memory),
+            Some(("redis" | "rediss", _)) if redis::Client::open(text).is_ok() => {
+                Ok(Self::Redis(Secret::new(text)))
+            }
+            Some(("redis" | "rediss", _)) => {
+                let help = "write \"redis://HOST:PORT\", or \"rediss://HOST:PORT\" for TLS";
+                Err(Wrong { hide: true, ..Wrong::new("is not an address of Redis", help) })
+            }
             Some((scheme, _)) if scheme.starts_with("redis") || scheme.starts_with("valkey") => {
-                let problem = "names a Redis store, and this version has only `embedded:` and `memory:`";
-                Err(Wrong { hide: true, ..Wrong::new(problem, Self::HELP) })
+                let problem = "is a way to Redis that this version does not know";
+                let help = "write \"redis://HOST:PORT\" or \"rediss://HOST:PORT\"; Valkey too is reached so";
+                Err(Wrong { hide: true, ..Wrong::new(problem, help) })
             }
             _ => Err(Wrong {
                 hide: text.contains('@'),
@@ -163,6 +171,7 @@ impl Show for StoreUrl {
         match self {
             Self::Embedded(path) => format!("\"embedded:{}\"", path.display()),
             Self::Memory => "\"memory:\"".to_owned(),
+            Self::Redis(_) => "\"redis://…\"".to_owned(),
         }
     }
 }
@@ -308,8 +317,15 @@ mod tests {
     fn stores_this_version_does_not_have_are_told_apart_from_nonsense() {
         assert_eq!(StoreUrl::from_text("embedded:./data"), Ok(StoreUrl::Embedded("./data".into())));
         assert_eq!(StoreUrl::from_text("memory:"), Ok(StoreUrl::Memory));
-        for text in ["redis://:pw@h", "rediss://h", "redis+cluster://a,b"] {
-            assert!(StoreUrl::from_text(text).unwrap_err().problem.contains("only `embedded:`"), "{text}");
+        for text in ["redis://:pw@h", "rediss://h:6380"] {
+            assert_eq!(StoreUrl::from_text(text), Ok(StoreUrl::Redis(Secret::new(text))));
+        }
+        for (text, problem) in [
+            ("redis://:pw@h:port", "is not an address of Redis"),
+            ("redis+cluster://a,b", "is a way to Redis that this version does not know"),
+        ] {
+            let wrong = StoreUrl::from_text(text).unwrap_err();
+            assert_eq!((wrong.problem.as_str(), wrong.hide), (problem, true), "{text}");
         }
         assert_eq!(StoreUrl::from_text("./data").unwrap_err().problem, "is not a store that exists");
         assert_eq!(StoreUrl::from_text("embedded:").unwrap_err().problem, "names no folder");

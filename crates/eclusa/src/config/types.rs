@@ -51,8 +51,10 @@ pub struct Server {
 /// Where the state lives.
 #[derive(Debug, Clone)]
 pub struct StoreConfig {
-    /// `embedded:./data` or `memory:`.
+    /// `embedded:./data`, `memory:` or `redis://…`.
     pub url: StoreUrl,
+    /// What the names of all keys on Redis begin with.
+    pub prefix: String,
     /// What "accepted" means.
     pub ack: Ack,
 }
@@ -64,6 +66,8 @@ pub enum StoreUrl {
     Embedded(PathBuf),
     /// Nowhere: gone when the process ends.
     Memory,
+    /// On a Redis or Valkey server, shared with all processes that name it.
+    Redis(Secret),
 }
 
 /// How jobs are run.

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::upstreams::Upstreams;
 use crate::config::{Config, ConfigErrors};
+use crate::gateway::Duty;
 use crate::serve::{ServeError, serve};
 
 /// Why the demo could not run.
@@ -47,7 +48,7 @@ pub async fn run(
         tenants::start(address, &clock, &producing);
         ready(address);
     };
-    let ended = serve(config, clock.clone(), begin, stop).await;
+    let ended = serve(config, Duty::All, clock.clone(), begin, stop).await;
     stopped.cancel();
     Ok(ended?)
 }

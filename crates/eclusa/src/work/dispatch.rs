@@ -30,7 +30,8 @@ pub(super) async fn run(gateway: Arc<Gateway>, lane: Name, sure: usize) {
         let ask = Dispatch { lane: lane.clone(), max, lease, nonce: gateway.nonce };
         let answer = match gateway.store.dispatch(ask).await {
             Ok(answer) => answer,
-            Err(error) => return gateway.give_up(&error),
+            Err(error) if gateway.bear(&error).await => continue,
+            Err(_) => return,
         };
         gateway.note(&answer.ended);
         gateway.note_taken_up(&answer.taken_up);

@@ -100,7 +100,9 @@ async fn beat(gateway: &Gateway, leases: &[LeaseId], lease: Duration) {
                 gateway.leases.update(*lease_id, alive.then(|| asked + lease));
             }
         }
-        Ok(Err(error)) => gateway.give_up(&error),
+        Ok(Err(error)) => {
+            gateway.bear(&error).await;
+        }
         Err(_) => tracing::warn!("The store did not prolong leases in time"),
     }
 }

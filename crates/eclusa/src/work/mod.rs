@@ -2,6 +2,8 @@
 
 mod dispatch;
 mod heartbeat;
+mod listen;
+mod register;
 mod run;
 mod sample;
 mod slots;
@@ -16,7 +18,8 @@ use eclusa_core::{Name, Time};
 use tokio::task::JoinSet;
 
 use crate::config::{Config, Mode};
-use crate::gateway::Gateway;
+use crate::gateway::{Duty, Gateway};
+use crate::store::AnyStore;
 
 /// However quiet it is, every loop looks again after this long: the safety net under all wake-ups.
 const POLL: Duration = Duration::from_secs(1);
@@ -33,10 +36,16 @@ pub(crate) struct Loops {
 pub(crate) fn start(gateway: &Arc<Gateway>) -> Loops {
     let mut loops = Loops { begin: JoinSet::new(), keep: JoinSet::new() };
     let sure = sure_slots(&gateway.config);
-    for lane in queues(&gateway.config) {
-        loops.begin.spawn(dispatch::run(gateway.clone(), lane.clone(), sure));
+    if gateway.duty != Duty::Api {
+        for lane in queues(&gateway.config) {
+            loops.begin.spawn(dispatch::run(gateway.clone(), lane.clone(), sure));
+        }
+        loops.begin.spawn(sweep::run(gateway.clone()));
     }
-    loops.begin.spawn(sweep::run(gateway.clone()));
+    if let AnyStore::Redis(store) = &gateway.store {
+        loops.keep.spawn(listen::run(gateway.clone(), store.clone()));
+        loops.keep.spawn(register::run(gateway.clone(), store.clone()));
+    }
     loops.begin.spawn(sample::run(gateway.clone()));
     loops.keep.spawn(heartbeat::run(gateway.clone()));
     loops

@@ -1,5 +1,6 @@
 //! Run: takes one job along its chain and settles how it went.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use eclusa_core::gate::CallResult;
@@ -19,7 +20,7 @@ use crate::telemetry::log_retry;
 
 /// A job that this process runs.
 pub(super) struct Run<'a> {
-    pub(super) gateway: &'a Gateway,
+    pub(super) gateway: &'a Arc<Gateway>,
     pub(super) lane: &'a Name,
     pub(super) rules: &'a Lane,
     pub(super) grant: Grant,
@@ -116,11 +117,11 @@ impl Run<'_> {
             report: ended.report.clone(),
             failure: self.failure(&ended.upstream, &ended.judgement),
         };
-        match self.gateway.store.advance(ask).await {
-            Ok(advanced) => Some(advanced),
-            Err(error) => {
-                self.gateway.give_up(&error);
-                None
+        loop {
+            match self.gateway.store.advance(ask.clone()).await {
+                Ok(advanced) => return Some(advanced),
+                Err(error) if !self.gateway.bear(&error).await => return None,
+                Err(_) => {}
             }
         }
     }
@@ -192,16 +193,7 @@ impl Run<'_> {
     }
 
     async fn send(&self, settlement: Settlement) -> Option<Settled> {
-        match self.gateway.store.settle(vec![settlement]).await {
-            Ok(answer) => {
-                self.gateway.note(&answer.ended);
-                answer.leases.first().copied()
-            }
-            Err(error) => {
-                self.gateway.give_up(&error);
-                None
-            }
-        }
+        self.gateway.settle(settlement).await
     }
 
     fn failure(&self, upstream: &Name, judgement: &Judgement) -> Failure {

@@ -12,7 +12,8 @@ pub(super) async fn run(gateway: Arc<Gateway>) {
     loop {
         match gateway.store.lanes().await {
             Ok(lanes) => gateway.rates.sample(&lanes, Instant::now()),
-            Err(error) => return gateway.give_up(&error),
+            Err(error) if gateway.bear(&error).await => {}
+            Err(_) => return,
         }
         tokio::select! {
             () = gateway.stopping.cancelled() => return,

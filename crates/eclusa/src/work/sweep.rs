@@ -11,8 +11,10 @@ pub(super) async fn run(gateway: Arc<Gateway>) {
     loop {
         let swept = match gateway.store.sweep().await {
             Ok(swept) => swept,
-            Err(error) => return gateway.give_up(&error),
+            Err(error) if gateway.bear(&error).await && !gateway.stopping.is_cancelled() => continue,
+            Err(_) => return,
         };
+        gateway.store_answers();
         tell(&gateway, &swept);
         tokio::select! {
             () = gateway.stopping.cancelled() => return,

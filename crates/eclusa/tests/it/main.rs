@@ -22,4 +22,5 @@ mod program;
 mod redis_server;
 mod restarting;
 mod score_proxy;
+mod shared;
 mod wrong_input;

@@ -83,7 +83,20 @@ impl Program {
 
     /// The same in a directory that was used before.
     pub(crate) async fn start_in(dir: Arc<TempDir>, config: &str, env: &[(&str, &str)]) -> Self {
-        let mut child = serve(&dir, config, env).spawn().unwrap();
+        let command = serve(&dir, config, env);
+        Self::run(dir, command).await
+    }
+
+    /// A process that does only part of the work.
+    pub(crate) async fn start_as(role: &str, config: &str) -> Self {
+        let dir = Arc::new(tempfile::tempdir().unwrap());
+        let mut command = serve(&dir, config, &[]);
+        command.args(["--role", role]);
+        Self::run(dir, command).await
+    }
+
+    async fn run(dir: Arc<TempDir>, mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
         let log = Log::of(child.stderr.take().unwrap());
         let listening = log.wait_for("Listening", &[]).await;
         let address = listening["address"].as_str().unwrap().to_owned();
@@ -150,6 +163,21 @@ impl Program {
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
         self.send("POST", path, &[("content-type", "application/json")], &body.to_string()).await
+    }
+
+    /// Asks again and again until the answer is as wished.
+    pub(crate) async fn until(&self, path: &str, wished: impl Fn(&Answer) -> bool) -> Answer {
+        let mut pace = tokio::time::interval(Duration::from_millis(20));
+        let found = async {
+            loop {
+                pace.tick().await;
+                let answer = self.get(path).await;
+                if wished(&answer) {
+                    return answer;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("{path} is not as wished"))
     }
 
     /// Puts a job into a lane and returns its id.

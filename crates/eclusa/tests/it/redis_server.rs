@@ -1,40 +1,72 @@
 //! A redis-server of our own, which ends with the test however that ends.
 
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
-/// A running server on a socket below a directory of its own.
+/// Starts the server; when its input ends it ends the server: a test that is killed leaves nothing behind.
+const GUARD: &str = r#"dir=$1; shift; redis-server --bind 127.0.0.1 --dir "$dir" --save "" "$@" & cat >/dev/null; kill $!; wait"#;
+
+/// A running server with a directory of its own.
 pub(crate) struct RedisServer {
-    /// A shell that waits for its input to end, then ends the server: a test that is killed leaves nothing behind.
-    _guard: Child,
+    guard: Child,
     dir: TempDir,
+    port: u16,
+    settings: Vec<String>,
 }
 
 impl RedisServer {
     pub(crate) fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// A server with these settings (`--name value`).
+    pub(crate) fn with(settings: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let script = r#"redis-server --port 0 --unixsocket "$1/redis.sock" --dir "$1" --save "" & cat >/dev/null; kill $!"#;
-        let mut guard = Command::new("sh")
-            .args(["-c", script, "sh"])
-            .arg(dir.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut log = BufReader::new(guard.stdout.take().unwrap()).lines().map_while(Result::ok);
-        assert!(
-            log.any(|line| line.contains("eady to accept connections")),
-            "redis-server did not start; is it installed? (make setup)"
-        );
-        Self { _guard: guard, dir }
+        let settings: Vec<String> = settings.iter().map(|&word| word.to_owned()).collect();
+        // Between finding a free port and using it somebody else may take it.
+        for _ in 0..10 {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            if let Some(guard) = launch(&dir, port, &settings) {
+                return Self { guard, dir, port, settings };
+            }
+        }
+        panic!("redis-server did not start; is it installed? (make setup)");
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("redis+unix://{}", self.dir.path().join("redis.sock").display())
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Ends the server as an administrator would.
+    pub(crate) fn stop(&mut self) {
+        drop(self.guard.stdin.take());
+        self.guard.wait().unwrap();
+    }
+
+    /// Starts it again, with what it kept.
+    pub(crate) fn start_again(&mut self) {
+        self.guard = launch(&self.dir, self.port, &self.settings).unwrap();
+    }
+
+    /// Runs a command on it, as `redis-cli` does; what it answers, as text.
+    pub(crate) fn command(&self, words: &[&str]) -> String {
+        let mut connection = redis::Client::open(self.url()).unwrap().get_connection().unwrap();
+        let mut command = redis::cmd(words[0]);
+        words[1..].iter().for_each(|word| {
+            command.arg(*word);
+        });
+        match command.query::<redis::Value>(&mut connection).unwrap() {
+            redis::Value::BulkString(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            redis::Value::SimpleString(text) => text,
+            redis::Value::Int(number) => number.to_string(),
+            redis::Value::Nil => String::new(),
+            other => format!("{other:?}"),
+        }
     }
 
     /// The one of this process, with a prefix that nobody else has.
@@ -44,4 +76,29 @@ impl RedisServer {
         let prefix = format!("test-{}:", PREFIXES.fetch_add(1, Ordering::Relaxed));
         (SERVER.get_or_init(Self::start), prefix)
     }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn launch(dir: &TempDir, port: u16, settings: &[String]) -> Option<Child> {
+    let mut guard = Command::new("sh")
+        .args(["-c", GUARD, "sh"])
+        .arg(dir.path())
+        .args(["--port", &port.to_string()])
+        .args(settings)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(guard.stdout.take().unwrap()).lines().map_while(Result::ok);
+    if log.any(|line| line.contains("eady to accept connections")) {
+        return Some(guard);
+    }
+    drop(guard.stdin.take());
+    guard.wait().unwrap();
+    None
 }

@@ -15,7 +15,7 @@ use super::Acquired;
 use super::ask::grant;
 use crate::api::problem::Problem;
 use crate::config::Config;
-use crate::gateway::Gateway;
+use crate::gateway::{Duty, Gateway};
 
 struct VirtualClock(Instant);
 
@@ -33,11 +33,15 @@ struct World {
 
 impl World {
     fn new(rules: &str) -> Self {
+        Self::on("memory:", rules)
+    }
+
+    fn on(store: &str, rules: &str) -> Self {
         let text =
-            format!("[store]\nurl = \"memory:\"\n[upstreams.up]\nurl = \"http://127.0.0.1:9\"\n{rules}\n");
+            format!("[store]\nurl = \"{store}\"\n[upstreams.up]\nurl = \"http://127.0.0.1:9\"\n{rules}\n");
         let config = Config::parse("eclusa.toml", &text, &|_: &str| None).unwrap();
         let began = Instant::now();
-        Self { gateway: Gateway::open(config, Arc::new(VirtualClock(began))).unwrap(), began }
+        Self { gateway: Gateway::open(config, Duty::All, Arc::new(VirtualClock(began))).unwrap(), began }
     }
 
     async fn ask(&self, wait_ms: u64) -> Result<Acquired, Problem> {
@@ -220,8 +224,10 @@ async fn who_goes_away_while_waiting_leaves_no_lease_and_no_place_in_the_line() 
 /// The store has been asked and will grant, but nobody is there any more.
 #[tokio::test(start_paused = true)]
 async fn what_is_granted_to_one_who_has_gone_is_given_back() {
-    let world = World::new("rate = \"1/min\"\nburst = 1");
-    assert!(world.ask(0).now_or_never().is_none());
+    let dir = tempfile::tempdir().unwrap();
+    let store = format!("embedded:{}", dir.path().display());
+    let world = World::on(&store, "rate = \"1/min\"\nburst = 1");
+    assert!(world.ask(0).now_or_never().is_none(), "the journal is being written");
     assert_eq!(world.gateway.running.len(), 1, "the store is being asked");
     world.gateway.running.close();
     world.gateway.running.wait().await;

@@ -120,6 +120,7 @@ max_connections = 5
 shutdown_grace = "0s"
 [store]
 url = "memory:"
+prefix = "ours:"
 ack = "write"
 [workers]
 concurrency = 3

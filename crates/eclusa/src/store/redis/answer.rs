@@ -500,6 +500,17 @@ fn holds(packed: &[u8]) -> Result<Vec<Hold>, StoreError> {
 }
 
 #[derive(Deserialize)]
+struct RegisteredWire {
+    id: String,
+    about: String,
+}
+
+pub(super) fn registered(packed: &[u8]) -> Result<Vec<(String, String)>, StoreError> {
+    let found: Vec<RegisteredWire> = read(packed)?;
+    Ok(found.into_iter().map(|one| (one.id, one.about)).collect())
+}
+
+#[derive(Deserialize)]
 struct OneLetter {
     number: u64,
     job: ByteBuf,

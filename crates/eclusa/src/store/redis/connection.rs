@@ -47,6 +47,11 @@ impl Connection {
         Self { client, current: Mutex::new(None), greeting }
     }
 
+    /// For connections of another kind.
+    pub(super) const fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Runs a script. A server that has forgotten scripts or rules is told again.
     pub(super) async fn run(&self, call: &Call<'_>, within: Option<Duration>) -> Result<Vec<u8>, StoreError> {
         let by = Instant::now() + within.unwrap_or(DEADLINE);
@@ -105,6 +110,6 @@ impl Connection {
     }
 }
 
-fn unavailable(error: &RedisError) -> StoreError {
+pub(super) fn unavailable(error: &RedisError) -> StoreError {
     StoreError::Unavailable { cause: Arc::from(error.to_string()) }
 }

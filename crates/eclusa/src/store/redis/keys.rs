@@ -52,6 +52,11 @@ impl Keys {
         self.below(&format!("dead:{lane}"))
     }
 
+    /// Where news are told.
+    pub(super) fn news(&self) -> String {
+        self.below("news")
+    }
+
     fn below(&self, name: &str) -> String {
         format!("{}:{name}", self.basin)
     }

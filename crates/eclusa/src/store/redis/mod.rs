@@ -5,6 +5,7 @@
 mod answer;
 mod connection;
 mod keys;
+mod news;
 mod pack;
 mod question;
 mod rules;
@@ -27,6 +28,7 @@ use thiserror::Error;
 
 use self::connection::{Call, Connection, SOON};
 use self::keys::Keys;
+pub use self::news::News;
 use self::pack::{Value, pack};
 use self::rules::Rules;
 use self::scripts::Script;
@@ -72,6 +74,17 @@ impl RedisStore {
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
+    }
+
+    /// Tells the rules of this process from others: the same where the rules are.
+    pub fn rules_version(&self) -> &str {
+        &self.rules
+    }
+
+    /// Says that process `id` lives, with what others may want to know of it, and tells who else does.
+    pub async fn register(&self, id: &str, about: &str) -> Result<Vec<(String, String)>, StoreError> {
+        let told = self.run(&scripts::REGISTER, &[Value::text(id), Value::text(about)]).await?;
+        answer::registered(&told)
     }
 
     async fn run(&self, script: &Script, question: &[Value<'_>]) -> Result<Vec<u8>, StoreError> {

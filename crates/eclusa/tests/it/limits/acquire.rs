@@ -62,7 +62,7 @@ async fn what_no_gate_admits_is_refused_with_when_to_come_again() {
         assert_eq!(answer.header("ratelimit"), format!("\"up-rate_limit\";r=0;t={after}"));
         assert_eq!(answer.header("ratelimit-policy"), "\"up-rate_limit\";q=2");
     }
-    let denials = [("upstream", "up"), ("reason", "rate_limit")];
+    let denials = [("lane", ""), ("upstream", "up"), ("reason", "rate_limit")];
     assert_eq!(program.metric("eclusa_gate_denials_total", &denials).await, 4);
 }
 

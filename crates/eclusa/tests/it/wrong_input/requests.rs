@@ -149,7 +149,7 @@ async fn a_batch_answers_each_job_by_itself() {
 }
 
 #[tokio::test]
-async fn a_batch_tells_each_job_its_place_once_all_are_in() {
+async fn a_batch_tells_each_job_the_place_it_was_given() {
     let (program, _upstream) = start_well().await;
     program.pause("work").await;
     let jobs = json!([
@@ -160,7 +160,7 @@ async fn a_batch_tells_each_job_its_place_once_all_are_in() {
     let places: Vec<(&Value, &Value)> =
         answers.as_array().unwrap().iter().map(|one| (&one["status"], &one["position"])).collect();
     let (queued, pending) = (json!("queued"), json!("pending"));
-    assert_eq!(places[..2], [(&queued, &json!(1)), (&queued, &json!(2))]);
+    assert_eq!(places[..2], [(&queued, &json!(0)), (&queued, &json!(1))]);
     assert_eq!(places[2].0, 422);
     assert_eq!(places[3..], [(&queued, &json!(0)), (&pending, &json!(0))]);
     let alone = program.get(&format!("/v1/jobs/{}", answers[4]["jobId"].as_str().unwrap())).await.json();

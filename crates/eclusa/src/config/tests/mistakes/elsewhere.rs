@@ -34,7 +34,7 @@ error: unknown key `where` in `store`
 4 | where = "****"
   | ^^^^^
   |
-  = help: known here are `url`, `ack`
+  = help: known here are `url`, `prefix`, `ack`
 "#,
     );
 }
@@ -71,16 +71,16 @@ fn a_store_of_another_version() {
     said(
         r#"
 [store]
-url = "redis://:hunter2@localhost:6379"
+url = "redis+cluster://:hunter2@localhost:6379"
 "#,
         r#"
-error: `store.url` names a Redis store, and this version has only `embedded:` and `memory:`
+error: `store.url` is a way to Redis that this version does not know
  --> eclusa.toml:2:7
   |
-2 | url = "*******************************"
-  |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+2 | url = "***************************************"
+  |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
   |
-  = help: write "embedded:./data" or "memory:"
+  = help: write "redis://HOST:PORT" or "rediss://HOST:PORT"; Valkey too is reached so
 "#,
     );
 }

@@ -72,4 +72,5 @@ local answer = admit()
 answer.ended, answer.now = ended, now
 write_all()
 keep_clock()
+publish_ended()
 return cmsgpack.pack(answer)

@@ -24,4 +24,5 @@ finish(lane, job, 'cancelled')
 
 write_all()
 keep_clock()
+publish_ended()
 return cmsgpack.pack({ ended = ended[1] })

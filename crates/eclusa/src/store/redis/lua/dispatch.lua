@@ -176,4 +176,5 @@ end
 
 write_all()
 keep_clock()
+publish_ended()
 return cmsgpack.pack({ grants = grants, ended = ended, taken_up = taken_up, denied = denied, now = now, next = next_at })

@@ -172,11 +172,16 @@ for lane, names in pairs(tenants) do
   keys_of(lane):fetch(keys[lane])
 end
 
-local answers = {}
+local answers, arrived = {}, {}
 for i, new in ipairs(asked) do
   answers[i] = enqueue(new)
+  if answers[i].how == 'accepted' then
+    arrived[new.lane] = true
+  end
 end
 
 write_all()
 keep_clock()
+publish_ended()
+publish_arrivals(arrived)
 return cmsgpack.pack({ jobs = answers, ended = ended })

@@ -114,4 +114,5 @@ end
 
 write_all()
 keep_clock()
+publish_ended()
 return cmsgpack.pack({ leases = answers, ended = ended })

@@ -116,4 +116,5 @@ end
 
 write_all()
 keep_clock()
+publish_ended()
 return cmsgpack.pack({ ended = ended, taken_up = taken_up, dead_letters = gone, now = now, next = next_at })

@@ -1,0 +1,71 @@
+//! The server goes away and comes back.
+
+use eclusa::fake::{Answer, FakeUpstream, Gate};
+use serde_json::json;
+
+use super::{lane, start};
+use crate::redis_server::RedisServer;
+
+/// What was accepted is kept; what cannot be is refused at once; everything goes on by itself.
+#[tokio::test]
+async fn a_server_that_stops_and_starts_costs_no_job_and_needs_no_restart() {
+    let mut redis = RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = start(&redis, &lane(&upstream.url(), "", "")).await;
+    program.pause("work").await;
+    let job = program.enqueue("work", &json!({ "request": {} })).await;
+    redis.stop();
+    let refused = program.post("/v1/lanes/work/jobs", &json!({ "request": {} })).await;
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(!refused.header("retry-after").is_empty());
+    assert_eq!((program.get("/readyz").await.status, program.get("/livez").await.status), (503, 200));
+    redis.start_again();
+    program.until("/readyz", |answer| answer.status == 200).await;
+    program.resume("work").await;
+    assert_eq!(program.ended(&job).await["status"], "completed");
+    assert_eq!(upstream.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_process_starts_without_its_server_and_works_once_it_is_there() {
+    let mut redis = RedisServer::start();
+    redis.stop();
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = start(&redis, &lane(&upstream.url(), "", "")).await;
+    assert_eq!(program.get("/readyz").await.status, 503);
+    redis.start_again();
+    program.until("/readyz", |answer| answer.status == 200).await;
+    let job = program.enqueue("work", &json!({ "request": {} })).await;
+    assert_eq!(program.ended(&job).await["status"], "completed");
+}
+
+/// A call that was made while the server was away is told when it is back, once.
+#[tokio::test]
+async fn what_was_called_meanwhile_is_settled_later() {
+    let mut redis = RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let gate = Gate::default();
+    let upstream = FakeUpstream::start(Answer::status(200).after(&gate)).await.unwrap();
+    let program = start(&redis, &lane(&upstream.url(), "", "")).await;
+    let job = program.enqueue("work", &json!({ "request": {} })).await;
+    upstream.wait_for(1).await;
+    redis.stop();
+    gate.open();
+    program.logged("The store does not answer; trying until it does", &[]).await;
+    redis.start_again();
+    program.until("/readyz", |answer| answer.status == 200).await;
+    assert_eq!(program.ended(&job).await["status"], "completed");
+    assert_eq!(upstream.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn scripts_and_connections_that_are_gone_are_made_anew() {
+    let redis = RedisServer::start();
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = start(&redis, &lane(&upstream.url(), "", "")).await;
+    for trouble in [&["SCRIPT", "FLUSH"][..], &["CLIENT", "KILL", "TYPE", "normal"]] {
+        redis.command(trouble);
+        program.until("/readyz", |answer| answer.status == 200).await;
+        let job = program.enqueue("work", &json!({ "request": {} })).await;
+        assert_eq!(program.ended(&job).await["status"], "completed", "{trouble:?}");
+    }
+}

@@ -1,0 +1,25 @@
+//! Several processes on one Redis.
+
+mod away;
+mod processes;
+
+use crate::program::Program;
+use crate::redis_server::RedisServer;
+
+/// A process on `redis` with these lanes and upstreams.
+async fn start(redis: &RedisServer, rules: &str) -> Program {
+    start_as(redis, "all", rules).await
+}
+
+/// The same with a role.
+async fn start_as(redis: &RedisServer, role: &str, rules: &str) -> Program {
+    let config = format!("[server]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"{}\"\n{rules}", redis.url());
+    Program::start_as(role, &config).await
+}
+
+/// A lane to one upstream, each with these further rules.
+fn lane(upstream: &str, lane_rules: &str, upstream_rules: &str) -> String {
+    format!(
+        "[lanes.work]\nchain = [\"up\"]\n{lane_rules}\n[upstreams.up]\nurl = \"{upstream}\"\n{upstream_rules}\n"
+    )
+}

@@ -1,0 +1,61 @@
+//! What one process begins another may end.
+
+use eclusa::fake::{Answer, FakeUpstream};
+use serde_json::json;
+
+use super::{lane, start, start_as};
+use crate::program::Answer as Told;
+use crate::redis_server::RedisServer;
+
+#[tokio::test]
+async fn a_job_that_one_process_takes_in_is_run_by_another_and_awaited_at_the_first() {
+    let redis = RedisServer::start();
+    let upstream = FakeUpstream::start(Answer::status(200).body("done")).await.unwrap();
+    let rules = lane(&upstream.url(), "", "");
+    let api = start_as(&redis, "api", &rules).await;
+    let _worker = start_as(&redis, "worker", &rules).await;
+    let answer = api.send("GET", "/proxy/work/a", &[("prefer", "wait=30")], "").await;
+    assert_eq!((answer.status, answer.text()), (200, "done"));
+    let job = api.enqueue("work", &json!({ "request": { "path": "/b" } })).await;
+    assert_eq!(api.ended(&job).await["status"], "completed");
+}
+
+#[tokio::test]
+async fn a_worker_tells_only_its_health() {
+    let redis = RedisServer::start();
+    let worker = start_as(&redis, "worker", &lane("http://127.0.0.1:9", "", "")).await;
+    for (path, status) in [("/livez", 200), ("/readyz", 200), ("/v1/health", 200), ("/v1/lanes", 404)] {
+        assert_eq!(worker.get(path).await.status, status, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_holds_for_all_processes_together() {
+    let redis = RedisServer::start();
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let rules = lane(&upstream.url(), "", "rate = \"1/h\"\nburst = 5");
+    let (first, second) = tokio::join!(start(&redis, &rules), start(&redis, &rules));
+    for program in [&first, &second] {
+        for _ in 0..10 {
+            program.enqueue("work", &json!({ "request": {} })).await;
+        }
+    }
+    upstream.wait_for(5).await;
+    let lane = first.get("/v1/lanes/work").await.json();
+    assert_eq!(lane["queued"]["normal"], 15, "{lane}");
+    assert_eq!(upstream.requests().len(), 5);
+}
+
+#[tokio::test]
+async fn processes_know_each_other_and_whether_they_go_by_the_same_rules() {
+    let redis = RedisServer::start();
+    let first = start(&redis, &lane("http://127.0.0.1:9", "", "")).await;
+    let _second = start_as(&redis, "worker", &lane("http://127.0.0.1:9", "", "rpm = 60")).await;
+    let both = |answer: &Told| answer.json()["instances"].as_array().unwrap().len() == 2;
+    let health = first.until("/v1/health", both).await.json();
+    let instances = health["instances"].as_array().unwrap();
+    let mut roles: Vec<_> = instances.iter().map(|one| one["role"].as_str().unwrap()).collect();
+    roles.sort_unstable();
+    assert_eq!(roles, ["all", "worker"]);
+    assert_ne!(instances[0]["rules"], instances[1]["rules"]);
+}
