@@ -10,9 +10,10 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use super::scripts::Script;
+use super::server;
 
 /// How long a call may take, the connection included.
-const DEADLINE: Duration = Duration::from_secs(2);
+pub(super) const DEADLINE: Duration = Duration::from_secs(2);
 /// The same for those who must hear at once that nothing was taken in.
 pub(super) const SOON: Duration = Duration::from_millis(200);
 
@@ -53,8 +54,8 @@ impl Connection {
     }
 
     /// Runs a script. A server that has forgotten scripts or rules is told again.
-    pub(super) async fn run(&self, call: &Call<'_>, within: Option<Duration>) -> Result<Vec<u8>, StoreError> {
-        let by = Instant::now() + within.unwrap_or(DEADLINE);
+    pub(super) async fn run(&self, call: &Call<'_>, within: Duration) -> Result<Vec<u8>, StoreError> {
+        let by = Instant::now() + within;
         let known = call.command("EVALSHA", &call.script.sha);
         let told = self.ask(by, async |mut server| known.query_async(&mut server).await).await;
         match told {
@@ -102,8 +103,9 @@ impl Connection {
         if let Some(server) = &*current {
             return Ok(server.clone());
         }
-        let config = AsyncConnectionConfig::new().set_response_timeout(Some(DEADLINE));
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let mut server = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        server::check(&mut server).await?;
         let () = self.greeting.query_async(&mut server).await?;
         *current = Some(server.clone());
         Ok(server)
@@ -111,5 +113,9 @@ impl Connection {
 }
 
 pub(super) fn unavailable(error: &RedisError) -> StoreError {
-    StoreError::Unavailable { cause: Arc::from(error.to_string()) }
+    let cause = Arc::from(error.to_string());
+    match error.kind() {
+        ErrorKind::InvalidClientConfig => StoreError::Stopped { cause },
+        _ => StoreError::Unavailable { cause },
+    }
 }

@@ -1,9 +1,12 @@
 //! The server goes away and comes back.
 
+use std::time::Duration;
+
 use eclusa::fake::{Answer, FakeUpstream, Gate};
 use serde_json::json;
 
-use super::{lane, start};
+use super::{begin, lane, start};
+use crate::program::Program;
 use crate::redis_server::RedisServer;
 
 /// What was accepted is kept; what cannot be is refused at once; everything goes on by itself.
@@ -31,7 +34,7 @@ async fn a_process_starts_without_its_server_and_works_once_it_is_there() {
     let mut redis = RedisServer::start();
     redis.stop();
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
-    let program = start(&redis, &lane(&upstream.url(), "", "")).await;
+    let program = begin(&redis, "all", &lane(&upstream.url(), "", "")).await;
     assert_eq!(program.get("/readyz").await.status, 503);
     redis.start_again();
     program.until("/readyz", |answer| answer.status == 200).await;
@@ -68,4 +71,51 @@ async fn scripts_and_connections_that_are_gone_are_made_anew() {
         let job = program.enqueue("work", &json!({ "request": {} })).await;
         assert_eq!(program.ended(&job).await["status"], "completed", "{trouble:?}");
     }
+}
+
+#[tokio::test]
+async fn a_server_that_throws_jobs_away_is_refused() {
+    let redis = RedisServer::with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
+    let dir = tempfile::tempdir().unwrap();
+    let config = format!("[store]\nurl = \"{}\"\n{}", redis.url(), lane("http://127.0.0.1:9", "", ""));
+    let (code, told) = Program::refused(&dir, &config, &[]).await;
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("`maxmemory-policy` is allkeys-lru"), "{told}");
+}
+
+/// Intake is refused, but what runs can end, which frees memory.
+#[tokio::test]
+async fn a_server_without_memory_takes_nothing_in_and_lets_work_go_on() {
+    let redis = RedisServer::start();
+    let gate = Gate::default();
+    let upstream = FakeUpstream::start(Answer::status(200).after(&gate)).await.unwrap();
+    let program = start(&redis, &lane(&upstream.url(), "", "")).await;
+    let job = program.enqueue("work", &json!({ "request": {} })).await;
+    upstream.wait_for(1).await;
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let refused = program.post("/v1/lanes/work/jobs", &json!({ "request": {} })).await;
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    gate.open();
+    assert_eq!(program.ended(&job).await["status"], "completed");
+    redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    program.enqueue("work", &json!({ "request": {} })).await;
+}
+
+/// An outage longer than the leases: they have run out when the server is back, but their workers live.
+#[tokio::test]
+async fn nobody_runs_a_job_again_because_the_server_was_away() {
+    let mut redis = RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let gate = Gate::default();
+    let upstream = FakeUpstream::start(Answer::status(200).after(&gate)).await.unwrap();
+    let rules = format!("[workers]\nlease = \"1s\"\n{}", lane(&upstream.url(), "", ""));
+    let (program, _other) = tokio::join!(start(&redis, &rules), start(&redis, &rules));
+    let job = program.enqueue("work", &json!({ "request": {} })).await;
+    upstream.wait_for(1).await;
+    redis.stop();
+    gate.open();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    redis.start_again();
+    program.until("/readyz", |answer| answer.status == 200).await;
+    assert_eq!(program.ended(&job).await["attempts"], 1);
+    assert_eq!(upstream.requests().len(), 1);
 }

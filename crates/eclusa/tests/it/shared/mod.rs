@@ -6,13 +6,20 @@ mod processes;
 use crate::program::Program;
 use crate::redis_server::RedisServer;
 
-/// A process on `redis` with these lanes and upstreams.
+/// A process on `redis` with these lanes and upstreams, once it is ready.
 async fn start(redis: &RedisServer, rules: &str) -> Program {
     start_as(redis, "all", rules).await
 }
 
 /// The same with a role.
 async fn start_as(redis: &RedisServer, role: &str, rules: &str) -> Program {
+    let program = begin(redis, role, rules).await;
+    program.until("/readyz", |answer| answer.status == 200).await;
+    program
+}
+
+/// The same before it is ready.
+async fn begin(redis: &RedisServer, role: &str, rules: &str) -> Program {
     let config = format!("[server]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"{}\"\n{rules}", redis.url());
     Program::start_as(role, &config).await
 }

@@ -1,10 +1,10 @@
 //! What one process begins another may end.
 
-use eclusa::fake::{Answer, FakeUpstream};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream};
 use serde_json::json;
 
 use super::{lane, start, start_as};
-use crate::program::Answer as Told;
+use crate::program::{Answer as Told, starts};
 use crate::redis_server::RedisServer;
 
 #[tokio::test]
@@ -58,4 +58,22 @@ async fn processes_know_each_other_and_whether_they_go_by_the_same_rules() {
     roles.sort_unstable();
     assert_eq!(roles, ["all", "worker"]);
     assert_ne!(instances[0]["rules"], instances[1]["rules"]);
+}
+
+#[tokio::test]
+async fn the_job_of_a_worker_that_was_killed_is_taken_up_within_its_lease_and_a_second() {
+    let redis = RedisServer::start();
+    let upstream =
+        FakeUpstream::start(Behaviour::script([Answer::hang()]).then(Answer::status(200))).await.unwrap();
+    let rules = format!("[workers]\nlease = \"1s\"\n{}", lane(&upstream.url(), "", "max_concurrent = 1"));
+    let api = start_as(&redis, "api", &rules).await;
+    let doomed = start_as(&redis, "worker", &rules).await;
+    let job = api.enqueue("work", &json!({ "request": {} })).await;
+    upstream.wait_for(1).await;
+    let _other = start_as(&redis, "worker", &rules).await;
+    doomed.kill().await;
+    let ended = api.ended(&job).await;
+    let [first, second] = starts(&ended)[..] else { panic!("{ended}") };
+    assert!((1_000..=2_000).contains(&(second - first)), "{ended}");
+    assert_eq!(ended["status"], "completed");
 }

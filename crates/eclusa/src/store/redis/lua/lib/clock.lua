@@ -5,7 +5,10 @@
 
 local basin, now, keep_clock
 do
-  basin = { last = 0, ahead = 0, leases = 0, tickets = 0 }
+  basin = { last = 0, ahead = 0, leases = 0, tickets = 0, grace_until = 0 }
+
+  -- Longer than any process that runs jobs stays silent, and time enough for it to come back and keep its leases.
+  local SILENCE, GRACE = 3000, 5000
 
   local function shown_by_clock()
     if ARGV[1] ~= '' then
@@ -18,19 +21,25 @@ do
   local function read_clock()
     local raw = redis.call('GET', BASIN)
     if raw then
-      basin.last, basin.ahead, basin.leases, basin.tickets = cmsgpack.unpack(raw)
+      basin.last, basin.ahead, basin.leases, basin.tickets, basin.grace_until = cmsgpack.unpack(raw)
     end
     local clock = shown_by_clock()
     if clock + basin.ahead < basin.last then
       basin.ahead = basin.last - clock
     end
-    basin.last = max(basin.last, clock + basin.ahead)
-    return basin.last
+    local time = max(basin.last, clock + basin.ahead)
+    if ARGV[1] == '' and basin.last > 0 and time - basin.last > SILENCE then
+      -- Everybody was cut off: leases that ran out meanwhile are not lost yet.
+      basin.grace_until = time + GRACE
+    end
+    basin.last = time
+    return time
   end
 
   now = read_clock()
 
   function keep_clock()
-    redis.call('SET', BASIN, cmsgpack.pack(basin.last, basin.ahead, basin.leases, basin.tickets))
+    redis.call('SET', BASIN, cmsgpack.pack(basin.last, basin.ahead, basin.leases, basin.tickets,
+      basin.grace_until))
   end
 end

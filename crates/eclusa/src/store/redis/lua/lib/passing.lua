@@ -34,7 +34,7 @@ do
     local taken_up = {}
     for _ = 1, MAX_BATCH do
       local ends, id = next_lease_end()
-      if ends > now then
+      if ends > now or now < basin.grace_until then
         break
       end
       local lease = remove_lease(id)
