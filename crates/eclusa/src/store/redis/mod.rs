@@ -21,7 +21,7 @@ use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admission, Admit, Admitted, Advance, Advanced, Cancelled, Clock, DeadLetterView, Dispatch, Dispatched,
     EnqueueAnswer, Enqueued, JobId, JobPage, JobQuery, JobView, LaneSpec, LaneView, LeaseId, Name, NewJob,
-    Payload, Replayed, SettleAnswer, Settlement, Span, Spec, Store, StoreError, Swept, TenantView, Time,
+    Payload, Replayed, SettleAnswer, Settlement, Span, Spec, Store, StoreError, Swept, TenantView,
     UpstreamView, Why,
 };
 use redis::Client;
@@ -224,18 +224,23 @@ impl Store for RedisStore {
     }
 
     async fn admit(&self, ask: Admit) -> Result<Admitted, StoreError> {
-        let chain = match self.chain_of(&ask) {
-            Ok(chain) => chain,
-            Err(admission) => return Ok(Admitted { admission, ended: Vec::new(), now: Time::default() }),
+        // One that names what is not there is asked all the same, for nothing: whoever asks takes up lost jobs.
+        let (lane, chain, refusal) = match self.chain_of(&ask) {
+            Ok(chain) => (ask.lane.as_ref(), chain, None),
+            Err(refusal) => (None, Vec::new(), Some(refusal)),
         };
         let question = [
-            Value::or_nil(ask.lane.as_ref(), |lane| Value::text(lane.as_str())),
+            Value::or_nil(lane, |lane| Value::text(lane.as_str())),
             Value::List(chain.iter().map(|name| Value::text(name.as_str())).collect()),
             question::holds(&ask.holds),
             question::span(ask.lease),
             Value::Int(ask.nonce.into()),
         ];
-        answer::admitted(&self.run(&scripts::ADMIT, &question).await?)
+        let told = answer::admitted(&self.run(&scripts::ADMIT, &question).await?)?;
+        Ok(match refusal {
+            Some(admission) => Admitted { admission, ..told },
+            None => told,
+        })
     }
 
     async fn record(&self, upstream: Name, result: CallResult) -> Result<Option<UpstreamView>, StoreError> {
