@@ -74,6 +74,8 @@ impl Buckets {
         if let Some(index) = self.find(key) {
             let state = &mut self.table[index];
             if state.spec != spec {
+                // What was gained until now was gained under the old rule.
+                state.bucket.refill(&state.spec, now);
                 state.spec = spec;
                 state.bucket.fit(&spec);
                 self.touch(index);

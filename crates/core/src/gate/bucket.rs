@@ -154,6 +154,11 @@ impl Bucket {
         self.at + Span::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
     }
 
+    /// Counts what was gained until now.
+    pub(crate) fn refill(&mut self, spec: &BucketSpec, now: Time) {
+        *self = self.refilled(spec, now);
+    }
+
     fn refilled(&self, spec: &BucketSpec, now: Time) -> Bucket {
         let elapsed = now.since(self.at).as_millis();
         if elapsed == 0 {

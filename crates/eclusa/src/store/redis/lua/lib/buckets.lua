@@ -58,6 +58,8 @@ do
     local old = bucket.rule
     if old.capacity ~= capacity or old.refill_micro ~= refill_micro or old.refill_ms ~= refill_ms then
       buckets:change(name)
+      -- What was gained until now was gained under the old rule.
+      Bucket.refill(bucket, old)
       bucket.rule = rule
       Bucket.fit(bucket, rule)
     end
