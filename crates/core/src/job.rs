@@ -62,6 +62,11 @@ impl Hold {
         Ok(Self { upstream, bucket: bucket.into(), spec, tokens: spec.check_hold(tokens)? })
     }
 
+    /// A hold as it was written down; the bucket's rule may have changed since, to less than the hold.
+    pub fn restore(upstream: Name, bucket: &str, spec: BucketSpec, tokens: Tokens) -> Self {
+        Self { upstream, bucket: bucket.into(), spec, tokens }
+    }
+
     /// Where.
     pub const fn upstream(&self) -> &Name {
         &self.upstream

@@ -493,8 +493,7 @@ type HoldWire = (String, String, i64, i64, u64, u64);
 fn holds(packed: &[u8]) -> Result<Vec<Hold>, StoreError> {
     let read_one = |(upstream, bucket, tokens, capacity, refill_micro, refill_ms): HoldWire| {
         let spec = BucketSpec::restore(Tokens::from_micro(capacity), (refill_micro, refill_ms));
-        let hold = Hold::new(name(&upstream)?, &bucket, spec, Tokens::from_micro(tokens));
-        hold.map_err(|error| unexpected(&error.to_string()))
+        Ok(Hold::restore(name(&upstream)?, &bucket, spec, Tokens::from_micro(tokens)))
     };
     read::<Vec<HoldWire>>(packed)?.into_iter().map(read_one).collect()
 }
