@@ -4,7 +4,7 @@
 #   scripts/setup.sh build   a Rust toolchain and a C compiler
 #   scripts/setup.sh test    the same, rustfmt, clippy and cargo-nextest; redis-server; python3 and node, for the documentation's
 #                            workers
-#   scripts/setup.sh bench   the same as build, and wrk
+#   scripts/setup.sh bench   the same as build, and wrk; redis-server, node and npm, and BullMQ for it
 #   scripts/setup.sh deny    the same as build, and cargo-deny
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -45,6 +45,13 @@ need_cargo_tool() {
     cargo install --locked "cargo-$1" >&2 || fail "cargo-$1 is missing and could not be installed"
 }
 
+# need_node_modules DIR: what its package-lock.json names.
+need_node_modules() {
+    [[ "$1/node_modules/.package-lock.json" -nt "$1/package-lock.json" ]] && return
+    say "installing the packages of $1"
+    npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund >&2 || fail "the packages of $1 could not be installed"
+}
+
 need_build() {
     command -v cargo >/dev/null || fail "cargo is missing: install Rust from https://rustup.rs and run this again"
     cargo --version >/dev/null || fail "cargo does not run: the toolchain named in rust-toolchain.toml could not be had"
@@ -65,6 +72,10 @@ test)
 bench)
     need_build
     need_package wrk wrk
+    need_package redis-server redis-server
+    need_package node nodejs
+    need_package npm npm
+    need_node_modules bench/peers/bullmq
     ;;
 deny)
     need_build

@@ -1,7 +1,7 @@
 //! Measures what the engine and the embedded store do, and prints it beside what was aimed at.
 //!
 //! `cargo run --release -p eclusa-bench` measures everything and writes `bench/results.json`;
-//! `… -- http` measures only the program over HTTP;
+//! `… -- http` measures only the program over HTTP, `… -- redis` only the Redis store;
 //! `… -- engine WAITING TENANTS IN_FLIGHT` and `… -- write|fsync WAITING TENANTS` only run that load for a while, for a
 //! profiler to look at.
 #![expect(clippy::cast_precision_loss, reason = "figures are rounded when shown")]
@@ -12,6 +12,7 @@ mod engine;
 mod http;
 mod memory;
 mod naive;
+mod redis;
 mod report;
 mod timing;
 mod workload;
@@ -55,10 +56,11 @@ fn main() -> Result<(), Failed> {
             Ok(fs::remove_dir_all(&dir)?)
         }
         (Some("http"), []) => measure_http(&mut Report::default(), &env::temp_dir().join("eclusa-bench")),
+        (Some("redis"), []) => redis::measure(&env::temp_dir().join("eclusa-bench-redis")).map(drop),
         (Some(http::BARE), []) => http::serve_bare(),
         (Some(http::UPSTREAM), []) => http::serve_upstream(),
         _ => {
-            Err("usage: eclusa-bench [http | engine WAITING TENANTS IN_FLIGHT | write|fsync WAITING TENANTS]"
+            Err("usage: eclusa-bench [http | redis | engine WAITING TENANTS IN_FLIGHT | write|fsync WAITING TENANTS]"
                 .into())
         }
     }
@@ -81,6 +83,7 @@ fn measure_all() -> Result<(), Failed> {
         report.memory(tenants, memory::measure(tenants)?);
     }
     measure_http(&mut report, &data)?;
+    report.redis = Some(redis::measure(&data.join("redis"))?);
     report.write(&here.join("results.json"))?;
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::{fs, io};
 use serde::Serialize;
 
 use crate::http::Times;
+use crate::redis::RedisReport;
 use crate::workload::{Load, WAITING};
 
 const AIM_IN_MEMORY: f64 = 500_000.0;
@@ -91,6 +92,7 @@ pub(crate) struct Report {
     memory: Vec<Memory>,
     enqueue: Vec<Enqueue>,
     round_trips: Vec<RoundTrip>,
+    pub(crate) redis: Option<RedisReport>,
 }
 
 impl Report {
@@ -193,6 +195,6 @@ impl Report {
     }
 }
 
-const fn verdict(met: bool) -> &'static str {
+pub(crate) const fn verdict(met: bool) -> &'static str {
     if met { "met" } else { "MISS" }
 }

@@ -1,0 +1,100 @@
+//! Decisions of the shared limiter, beside a script that is as long to ask and does nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eclusa::store::RedisStore;
+use eclusa_core::gate::{BucketSpec, GateSpecs};
+use eclusa_core::{Admission, Admit, Name, Span, Spec, Store, UpstreamSpec};
+use redis::Client;
+use tokio::runtime::Runtime;
+
+use super::server::{RedisServer, Spent};
+use crate::Failed;
+use crate::timing::now;
+
+/// Those who ask at the same time, each after its own answer.
+const CALLERS: usize = 100;
+const DECISIONS: usize = 30_000;
+
+/// Answers as much as a decision does.
+const NOTHING: &str = "return string.rep('x', 60)";
+
+/// Decisions a second, and what each costs the server.
+#[derive(Debug, Clone, Copy, serde::Serialize)]
+pub(crate) struct Decisions {
+    pub(crate) per_second: f64,
+    pub(crate) cpu_us: f64,
+    pub(crate) commands: f64,
+}
+
+impl Decisions {
+    fn new(took: Duration, spent: Spent) -> Self {
+        let count = DECISIONS as f64;
+        Self {
+            per_second: count / took.as_secs_f64(),
+            cpu_us: spent.cpu_us / count,
+            commands: spent.commands / count,
+        }
+    }
+}
+
+/// All decisions of the limiter, `admitted` or denied, and as many answers of a script that does nothing.
+pub(crate) fn measure(server: &RedisServer, admitted: bool) -> Result<[Decisions; 2], Failed> {
+    let runtime = Runtime::new()?;
+    let store = Arc::new(RedisStore::new(&server.url(), "limiter:", &spec(admitted)?)?);
+    let upstream = Name::new("upstream")?;
+    let ask =
+        Admit { lane: None, chain: vec![upstream], holds: Vec::new(), lease: Span::from_secs(60), nonce: 1 };
+    let ours = |count| {
+        runtime.block_on(at_once(count, async || {
+            let asked = store.admit(ask.clone()).await?.admission;
+            match asked {
+                Admission::Granted { .. } | Admission::Denied { .. } => Ok(()),
+                other => Err(format!("{other:?}").into()),
+            }
+        }))
+    };
+    let client = Client::open(server.url())?;
+    let script: String =
+        redis::cmd("SCRIPT").arg("LOAD").arg(NOTHING).query(&mut client.get_connection()?)?;
+    let connection = runtime.block_on(client.get_multiplexed_async_connection())?;
+    let question = [0_u8; 40];
+    let bare = |count| {
+        runtime.block_on(at_once(count, async || {
+            let mut call = redis::cmd("EVALSHA");
+            call.arg(&script).arg(1).arg("limiter:{main}");
+            call.arg("").arg("0123456789abcdef").arg("limiter:{main}:").arg(&question);
+            let _: Vec<u8> = call.query_async(&mut connection.clone()).await?;
+            Ok(())
+        }))
+    };
+    // Scripts are loaded, connections opened and the bucket emptied before.
+    ours(DECISIONS / 10)?;
+    bare(DECISIONS / 10)?;
+    let (took, spent) = server.spent(|| ours(DECISIONS))?;
+    let ours = Decisions::new(took, spent);
+    let (took, spent) = server.spent(|| bare(DECISIONS))?;
+    Ok([ours, Decisions::new(took, spent)])
+}
+
+fn spec(admitted: bool) -> Result<Spec, Failed> {
+    let rate = if admitted { 1_000_000 } else { 1 };
+    let mut gates = GateSpecs::default();
+    gates.bucket = Some(BucketSpec::new(rate, rate, Span::from_secs(if admitted { 1 } else { 3_600 }))?);
+    let upstream = UpstreamSpec::new(Name::new("upstream")?, gates);
+    Spec::new(Vec::new(), vec![upstream]).map_err(|errors| format!("{errors:?}").into())
+}
+
+/// Asks `count` times, [`CALLERS`] at a time; says how long it took.
+async fn at_once(count: usize, ask: impl AsyncFn() -> Result<(), Failed>) -> Result<Duration, Failed> {
+    let started = now();
+    let caller = async || {
+        for _ in 0..count / CALLERS {
+            ask().await?;
+        }
+        Ok::<_, Failed>(())
+    };
+    futures_util::future::try_join_all((0..CALLERS).map(|_| caller())).await?;
+    Ok(now() - started)
+}
