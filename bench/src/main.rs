@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p eclusa-bench` measures everything and writes `bench/results.json`;
 //! `… -- http` measures only the program over HTTP, `… -- redis` only the Redis store;
-//! `… -- engine WAITING TENANTS IN_FLIGHT` and `… -- write|fsync WAITING TENANTS` only run that load for a while, for a
+//! `… -- engine WAITING TENANTS IN_FLIGHT`, `… -- redis WAITING TENANTS IN_FLIGHT` and `… -- write|fsync WAITING TENANTS` only run that load for a while, for a
 //! profiler to look at.
 #![expect(clippy::cast_precision_loss, reason = "figures are rounded when shown")]
 
@@ -56,11 +56,14 @@ fn main() -> Result<(), Failed> {
             Ok(fs::remove_dir_all(&dir)?)
         }
         (Some("http"), []) => measure_http(&mut Report::default(), &env::temp_dir().join("eclusa-bench")),
+        (Some("redis"), [waiting, tenants, in_flight]) => {
+            redis::measure_ours(Load { waiting: *waiting, tenants: *tenants, in_flight: *in_flight })
+        }
         (Some("redis"), []) => redis::measure(&env::temp_dir().join("eclusa-bench-redis")).map(drop),
         (Some(http::BARE), []) => http::serve_bare(),
         (Some(http::UPSTREAM), []) => http::serve_upstream(),
         _ => {
-            Err("usage: eclusa-bench [http | redis | engine WAITING TENANTS IN_FLIGHT | write|fsync WAITING TENANTS]"
+            Err("usage: eclusa-bench [http | redis | engine|redis WAITING TENANTS IN_FLIGHT | write|fsync WAITING TENANTS]"
                 .into())
         }
     }

@@ -7,9 +7,9 @@ mod raw;
 mod report;
 mod server;
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
+use std::{env, fs};
 
 pub(crate) use report::RedisReport;
 
@@ -96,6 +96,27 @@ pub(crate) fn measure(dir: &Path) -> Result<RedisReport, Failed> {
     drop(server);
     fs::remove_dir_all(dir)?;
     Ok(report)
+}
+
+/// Runs one load on the Redis store alone and shows what the server says of it.
+pub(crate) fn measure_ours(load: Load) -> Result<(), Failed> {
+    let dir = env::temp_dir().join("eclusa-bench-redis");
+    let server = RedisServer::start(&dir)?;
+    let mut ours = Lives::new(&server.url(), load.tenants)?;
+    ours.run(JOBS, Adds::Bulk)?;
+    ours.fill(load.waiting + load.in_flight)?;
+    ours.hold(load.in_flight)?;
+    for adds in Adds::ALL {
+        let (took, spent) = server.spent(|| ours.run(JOBS, adds))?;
+        println!("{:.0?}", Figures::new(load, adds, took, spent, 0.0));
+        println!("{}", server.info("commandstats")?);
+    }
+    for admitted in [true, false] {
+        println!("{:.1?}", limiter::measure(&server, admitted)?);
+        println!("{}", server.info("commandstats")?);
+    }
+    drop(server);
+    Ok(fs::remove_dir_all(dir)?)
 }
 
 /// The figures of one queue with so many jobs waiting: for each number in flight and each way to add.

@@ -28,6 +28,9 @@ pub(crate) struct Spent {
 
 impl RedisServer {
     pub(crate) fn start(dir: &Path) -> Result<Self, Failed> {
+        if dir.exists() {
+            fs::remove_dir_all(dir)?;
+        }
         fs::create_dir_all(dir)?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let mut child = Command::new("redis-server")
@@ -79,7 +82,7 @@ impl RedisServer {
         Ok((user + number(&info, "used_cpu_sys_main_thread")?) * 1e6)
     }
 
-    fn info(&self, section: &str) -> Result<String, Failed> {
+    pub(crate) fn info(&self, section: &str) -> Result<String, Failed> {
         Ok(redis::cmd("INFO").arg(section).query(&mut self.client.get_connection()?)?)
     }
 }
