@@ -2,9 +2,9 @@
 
 use eclusa_core::gate::BucketSpec;
 use eclusa_core::{
-    Admission, Admitted, Advanced, Cached, Cancelled, DeadLetter, DeadLetterView, Denied, Dispatched,
-    EnqueueAnswer, Enqueued, Fallback, Grant, Hold, JobId, LaneView, Name, Place, Replayed, SettleAnswer,
-    Settled, Span, Spec, Status, StoreError, Surplus, Swept, TenantView, Time, Tokens, UpstreamView, Why,
+    Admission, Admitted, Advanced, Cached, Cancelled, DeadLetter, DeadLetterView, Denied, Dispatched, Ended,
+    Enqueued, Fallback, Grant, Hold, JobId, LaneView, Name, Place, Replayed, Settled, Span, Spec, Status,
+    StoreError, Surplus, Swept, TenantView, Time, Tokens, UpstreamView, Why,
 };
 use serde::Deserialize;
 use serde_bytes::ByteBuf;
@@ -27,6 +27,7 @@ struct EnqueuedWire {
 #[derive(Deserialize)]
 struct OneEnqueued {
     how: String,
+    told: usize,
     job: Option<ByteBuf>,
     place: Option<LookWire>,
     answer: Option<ByteBuf>,
@@ -55,10 +56,33 @@ impl OneEnqueued {
     }
 }
 
-pub(super) fn enqueued(packed: &[u8]) -> Result<EnqueueAnswer, StoreError> {
+/// Ends in order, given to those on whose behalf they happened.
+struct Ends {
+    left: std::vec::IntoIter<EndedWire>,
+    given: usize,
+}
+
+impl Ends {
+    fn new(ended: Vec<EndedWire>) -> Self {
+        Self { left: ended.into_iter(), given: 0 }
+    }
+
+    /// What ended since the last one, when so many had ended in all.
+    fn until(&mut self, told: usize) -> Result<Vec<Ended>, StoreError> {
+        let own = self.left.by_ref().take(told.saturating_sub(self.given)).collect();
+        self.given = told;
+        all_ended(own)
+    }
+}
+
+pub(super) fn enqueued(packed: &[u8]) -> Result<Vec<(Enqueued, Vec<Ended>)>, StoreError> {
     let EnqueuedWire { jobs, ended } = read(packed)?;
-    let jobs = jobs.into_iter().map(OneEnqueued::read).collect::<Result<_, _>>()?;
-    Ok(EnqueueAnswer { jobs, ended: all_ended(ended)? })
+    let mut ends = Ends::new(ended);
+    let answer = |job: OneEnqueued| {
+        let ended = ends.until(job.told)?;
+        Ok((job.read()?, ended))
+    };
+    jobs.into_iter().map(answer).collect()
 }
 
 pub(super) fn replayed(packed: &[u8], id: JobId) -> Result<Replayed, StoreError> {
@@ -167,6 +191,7 @@ struct SettledWire {
 #[derive(Deserialize)]
 struct OneSettled {
     how: String,
+    told: usize,
     at: Option<u64>,
     lease: Option<ByteBuf>,
 }
@@ -186,10 +211,10 @@ impl OneSettled {
     }
 }
 
-pub(super) fn settled(packed: &[u8]) -> Result<SettleAnswer, StoreError> {
+pub(super) fn settled(packed: &[u8]) -> Result<Vec<(Settled, Vec<Ended>)>, StoreError> {
     let SettledWire { leases, ended } = read(packed)?;
-    let leases = leases.iter().map(OneSettled::read).collect::<Result<_, _>>()?;
-    Ok(SettleAnswer { leases, ended: all_ended(ended)? })
+    let mut ends = Ends::new(ended);
+    leases.iter().map(|lease| Ok((lease.read()?, ends.until(lease.told)?))).collect()
 }
 
 #[derive(Deserialize, Default)]
@@ -210,30 +235,45 @@ pub(super) fn cancelled(packed: &[u8]) -> Result<Cancelled, StoreError> {
 
 #[derive(Deserialize)]
 struct AdmittedWire {
+    calls: Vec<OneAdmitted>,
+    ended: Vec<EndedWire>,
+    now: u64,
+}
+
+#[derive(Deserialize)]
+struct OneAdmitted {
     lease: Option<ByteBuf>,
     upstream: Option<String>,
     expires: Option<u64>,
     reason: Option<String>,
     at: Option<u64>,
-    ended: Vec<EndedWire>,
-    now: u64,
 }
 
-pub(super) fn admitted(packed: &[u8]) -> Result<Admitted, StoreError> {
+impl OneAdmitted {
+    fn read(&self) -> Result<Admission, StoreError> {
+        let upstream = self.upstream.as_deref().map(name).transpose()?;
+        Ok(match (&self.lease, upstream) {
+            (Some(lease), Some(upstream)) => Admission::Granted {
+                lease: lease_id(lease)?,
+                upstream,
+                lease_expires: time(self.expires.unwrap_or_default()),
+            },
+            (_, upstream) => {
+                let why = self.reason.as_deref().unwrap_or_default();
+                Admission::Denied { upstream, denial: denial(why, self.at.unwrap_or_default())? }
+            }
+        })
+    }
+}
+
+/// Whoever asked first is told what ended: that happened before anybody was admitted.
+pub(super) fn admitted(packed: &[u8]) -> Result<Vec<Admitted>, StoreError> {
     let told: AdmittedWire = read(packed)?;
-    let upstream = told.upstream.as_deref().map(name).transpose()?;
-    let admission = match (told.lease, upstream) {
-        (Some(lease), Some(upstream)) => Admission::Granted {
-            lease: lease_id(&lease)?,
-            upstream,
-            lease_expires: time(told.expires.unwrap_or_default()),
-        },
-        (_, upstream) => {
-            let why = told.reason.unwrap_or_default();
-            Admission::Denied { upstream, denial: denial(&why, told.at.unwrap_or_default())? }
-        }
-    };
-    Ok(Admitted { admission, ended: all_ended(told.ended)?, now: time(told.now) })
+    let mut ended = all_ended(told.ended)?;
+    let now = time(told.now);
+    let answer =
+        |call: &OneAdmitted| Ok(Admitted { admission: call.read()?, ended: std::mem::take(&mut ended), now });
+    told.calls.iter().map(answer).collect()
 }
 
 #[derive(Deserialize)]

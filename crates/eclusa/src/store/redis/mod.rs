@@ -12,17 +12,18 @@ mod rules;
 mod scripts;
 mod search;
 mod server;
+mod together;
 mod wire;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admission, Admit, Admitted, Advance, Advanced, Cancelled, Clock, DeadLetterView, Dispatch, Dispatched,
-    EnqueueAnswer, Enqueued, JobId, JobPage, JobQuery, JobView, LaneSpec, LaneView, LeaseId, Name, NewJob,
-    Payload, Replayed, SettleAnswer, Settlement, Span, Spec, Store, StoreError, Swept, TenantView,
-    UpstreamView, Why,
+    Ended, EnqueueAnswer, Enqueued, JobId, JobPage, JobQuery, JobView, LaneSpec, LaneView, LeaseId, Name,
+    NewJob, Payload, Replayed, SettleAnswer, Settled, Settlement, Span, Spec, Store, StoreError, Swept,
+    TenantView, UpstreamView, Why,
 };
 use redis::Client;
 use thiserror::Error;
@@ -33,6 +34,7 @@ pub use self::news::News;
 use self::pack::{Value, pack};
 use self::rules::Rules;
 use self::scripts::Script;
+use self::together::Together;
 use self::wire::{JobRecord, job_bytes, lease_bytes};
 
 /// How many things one script handles.
@@ -52,12 +54,20 @@ pub enum RedisError {
 /// A store on a Redis or Valkey server, shared by all processes that name it.
 pub struct RedisStore {
     spec: Arc<Spec>,
+    server: Arc<Server>,
+    enqueues: Arc<Together<(Enqueued, Vec<Ended>)>>,
+    settles: Arc<Together<(Settled, Vec<Ended>)>>,
+    admits: Arc<Together<Admitted>>,
+}
+
+/// Where scripts run, and what all of them are told.
+struct Server {
     keys: Keys,
     connection: Connection,
     /// The fields under which the rules of this process are kept begin with it.
     rules: String,
     /// Tells the time instead of the server, in tests.
-    clock: Option<Arc<dyn Clock>>,
+    clock: OnceLock<Arc<dyn Clock>>,
 }
 
 impl RedisStore {
@@ -67,19 +77,27 @@ impl RedisStore {
         let keys = Keys::new(prefix, "main");
         let rules = Rules::new(spec)?;
         let connection = Connection::new(client, rules.registration(&keys));
-        Ok(Self { spec: Arc::new(spec.clone()), keys, connection, rules: rules.version, clock: None })
+        let server = Server { keys, connection, rules: rules.version, clock: OnceLock::new() };
+        let server = Arc::new(server);
+        Ok(Self {
+            spec: Arc::new(spec.clone()),
+            enqueues: Together::new(&server, &scripts::ENQUEUE, SOON, answer::enqueued),
+            settles: Together::new(&server, &scripts::SETTLE, DEADLINE, answer::settled),
+            admits: Together::new(&server, &scripts::ADMIT, DEADLINE, answer::admitted),
+            server,
+        })
     }
 
     /// The same under a clock of its own instead of the server's, for tests.
     #[must_use]
-    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = Some(clock);
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        self.server.clock.get_or_init(|| clock);
         self
     }
 
     /// Tells the rules of this process from others: the same where the rules are.
     pub fn rules_version(&self) -> &str {
-        &self.rules
+        &self.server.rules
     }
 
     /// Says that process `id` lives, with what others may want to know of it, and tells who else does.
@@ -89,26 +107,7 @@ impl RedisStore {
     }
 
     async fn run(&self, script: &Script, question: &[Value<'_>]) -> Result<Vec<u8>, StoreError> {
-        self.run_within(script, question, DEADLINE).await
-    }
-
-    async fn run_within(
-        &self,
-        script: &Script,
-        question: &[Value<'_>],
-        within: Duration,
-    ) -> Result<Vec<u8>, StoreError> {
-        // Under a clock of its own it does not matter how long anything takes.
-        let within = if self.clock.is_some() { Duration::from_mins(1) } else { within };
-        let now = self.clock.as_ref().map_or(String::new(), |clock| clock.now().as_millis().to_string());
-        let question = pack(question);
-        let args = [now.as_bytes(), self.rules.as_bytes(), self.keys.gates().as_bytes(), &question];
-        self.connection.run(&Call { script, key: self.keys.basin(), args }, within).await
-    }
-
-    async fn enqueue_some(&self, jobs: &[(&LaneSpec, &NewJob)]) -> Result<EnqueueAnswer, StoreError> {
-        let question = jobs.iter().map(|(lane, job)| question::new_job(job, lane, None)).collect();
-        answer::enqueued(&self.run_within(&scripts::ENQUEUE, &[Value::List(question)], SOON).await?)
+        self.server.run_packed(script, &pack(question), DEADLINE).await
     }
 
     /// What can be said of a job without asking the server.
@@ -145,34 +144,51 @@ impl RedisStore {
         if record.payload_beside() || record.answered() {
             let bytes = job_bytes(id);
             let mut commands = redis::pipe();
-            commands.hget(self.keys.payloads(), &bytes).hget(self.keys.results(), &bytes);
+            commands.hget(self.server.keys.payloads(), &bytes).hget(self.server.keys.results(), &bytes);
             let (payload, result): (Option<Vec<u8>>, Option<Vec<u8>>) =
-                self.connection.query(&commands).await?;
+                self.server.connection.query(&commands).await?;
             beside = (payload.map(Payload::from), result.map(Payload::from));
         }
         record.view(id, beside.0, beside.1)
     }
 }
 
+impl Server {
+    /// Runs a script that is asked a packed question.
+    async fn run_packed(
+        &self,
+        script: &Script,
+        question: &[u8],
+        within: Duration,
+    ) -> Result<Vec<u8>, StoreError> {
+        let now = self.clock.get().map_or(String::new(), |clock| clock.now().as_millis().to_string());
+        let args = [now.as_bytes(), self.rules.as_bytes(), self.keys.gates().as_bytes(), question];
+        self.connection.run(&Call { script, key: self.keys.basin(), args }, self.patience(within)).await
+    }
+
+    /// How long a call may take. Under a clock of its own that does not matter.
+    fn patience(&self, within: Duration) -> Duration {
+        if self.clock.get().is_some() { Duration::from_mins(1) } else { within }
+    }
+}
+
 impl Store for RedisStore {
     async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<EnqueueAnswer, StoreError> {
-        let mut answer = EnqueueAnswer::default();
         let judged: Vec<_> = jobs.iter().map(|job| self.refused(job).map(|lane| (lane, job))).collect();
-        let possible: Vec<_> = judged.iter().filter_map(|judged| judged.as_ref().ok().copied()).collect();
-        let mut taken = Vec::new();
-        for some in possible.chunks(MAX_ITEMS) {
-            let told = self.enqueue_some(some).await?;
-            taken.extend(told.jobs);
-            answer.ended.extend(told.ended);
+        let possible = judged.iter().filter_map(|judged| judged.as_ref().ok());
+        let items = possible.map(|(lane, job)| pack(&[question::new_job(job, lane, None)])).collect();
+        let mut taken = self.enqueues.ask(items).await?.into_iter();
+        let mut answer = EnqueueAnswer::default();
+        for judged in judged {
+            match judged {
+                Ok(_) => {
+                    let Some((told, ended)) = taken.next() else { break };
+                    answer.jobs.push(told);
+                    answer.ended.extend(ended);
+                }
+                Err(refusal) => answer.jobs.push(refusal),
+            }
         }
-        let mut taken = taken.into_iter();
-        answer.jobs = judged
-            .into_iter()
-            .filter_map(|judged| match judged {
-                Ok(_) => taken.next(),
-                Err(refusal) => Some(refusal),
-            })
-            .collect();
         Ok(answer)
     }
 
@@ -209,12 +225,11 @@ impl Store for RedisStore {
     }
 
     async fn settle(&self, settlements: Vec<Settlement>) -> Result<SettleAnswer, StoreError> {
+        let items = settlements.iter().map(|settlement| pack(&[question::settlement(settlement)])).collect();
         let mut answer = SettleAnswer::default();
-        for some in settlements.chunks(MAX_ITEMS) {
-            let question = Value::List(some.iter().map(question::settlement).collect());
-            let told = answer::settled(&self.run(&scripts::SETTLE, &[question]).await?)?;
-            answer.leases.extend(told.leases);
-            answer.ended.extend(told.ended);
+        for (told, ended) in self.settles.ask(items).await? {
+            answer.leases.push(told);
+            answer.ended.extend(ended);
         }
         Ok(answer)
     }
@@ -236,7 +251,9 @@ impl Store for RedisStore {
             question::span(ask.lease),
             Value::Int(ask.nonce.into()),
         ];
-        let told = answer::admitted(&self.run(&scripts::ADMIT, &question).await?)?;
+        let told = self.admits.ask(vec![pack(&[Value::List(question.into())])]).await?;
+        let told = told.into_iter().next();
+        let told = told.ok_or_else(|| StoreError::Unavailable { cause: "it did not answer".into() })?;
         Ok(match refusal {
             Some(admission) => Admitted { admission, ..told },
             None => told,
@@ -258,8 +275,8 @@ impl Store for RedisStore {
     async fn replay(&self, lane: Name, letter: JobId, id: JobId) -> Result<Replayed, StoreError> {
         let Some(spec) = self.spec.lane(&lane) else { return Ok(Replayed::Unknown) };
         let mut commands = redis::pipe();
-        commands.hget(self.keys.dead(&lane), &job_bytes(letter));
-        let (found,): (Option<Vec<u8>>,) = self.connection.query(&commands).await?;
+        commands.hget(self.server.keys.dead(&lane), &job_bytes(letter));
+        let (found,): (Option<Vec<u8>>,) = self.server.connection.query(&commands).await?;
         let Some(found) = found else { return Ok(Replayed::Unknown) };
         let found = answer::letter(&found)?;
         let mut job = NewJob::new(id, lane, &found.tenant, found.payload);
@@ -289,8 +306,8 @@ impl Store for RedisStore {
 
     async fn job(&self, job: JobId) -> Result<Option<JobView>, StoreError> {
         let mut commands = redis::pipe();
-        commands.hget(self.keys.jobs(), &job_bytes(job));
-        let (record,): (Option<Vec<u8>>,) = self.connection.query(&commands).await?;
+        commands.hget(self.server.keys.jobs(), &job_bytes(job));
+        let (record,): (Option<Vec<u8>>,) = self.server.connection.query(&commands).await?;
         match record {
             Some(record) => self.view(job, &record).await.map(Some),
             None => Ok(None),
@@ -321,9 +338,9 @@ impl Store for RedisStore {
     async fn dead_letter(&self, letter: JobId) -> Result<Option<DeadLetterView>, StoreError> {
         let mut commands = redis::pipe();
         for lane in self.spec.lanes() {
-            commands.hget(self.keys.dead(&lane.name), &job_bytes(letter));
+            commands.hget(self.server.keys.dead(&lane.name), &job_bytes(letter));
         }
-        let found: Vec<Option<Vec<u8>>> = self.connection.query(&commands).await?;
+        let found: Vec<Option<Vec<u8>>> = self.server.connection.query(&commands).await?;
         for (lane, packed) in self.spec.lanes().iter().zip(found) {
             if let Some(packed) = packed {
                 let letter_view = answer::letter(&packed)?;

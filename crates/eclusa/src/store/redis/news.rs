@@ -28,8 +28,8 @@ impl RedisStore {
     pub async fn listen(&self, tell: impl Fn(News)) -> Result<(), StoreError> {
         let late = |_| StoreError::Unavailable { cause: "it did not answer in time".into() };
         let subscribe = async {
-            let mut news = self.connection.client().get_async_pubsub().await?;
-            news.subscribe(self.keys.news()).await?;
+            let mut news = self.server.connection.client().get_async_pubsub().await?;
+            news.subscribe(self.server.keys.news()).await?;
             Ok(news)
         };
         let news = timeout(PATIENCE, subscribe).await.map_err(late)?.map_err(|error| unavailable(&error))?;

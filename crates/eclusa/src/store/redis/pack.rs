@@ -50,6 +50,14 @@ pub(super) fn pack(values: &[Value<'_>]) -> Vec<u8> {
     out
 }
 
+/// A list of values that were packed before.
+pub(super) fn list(items: &[&Vec<u8>]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(items.iter().map(|item| item.len()).sum::<usize>() + 5);
+    write_len(items.len(), (0x90, 0xdc), &mut out);
+    items.iter().for_each(|item| out.extend_from_slice(item));
+    out
+}
+
 fn write_int(value: i64, out: &mut Vec<u8>) {
     if let Ok(small @ 0..128) = u8::try_from(value) {
         out.push(small);

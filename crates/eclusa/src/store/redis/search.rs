@@ -33,8 +33,8 @@ impl RedisStore {
         let from = Cursor::read(query.after);
         let max = query.max.min(MAX_ITEMS);
         let mut commands = redis::pipe();
-        commands.cmd("HSCAN").arg(self.keys.jobs()).arg(from.step).arg("COUNT").arg(max.max(1));
-        let ((step, found),): ((u64, Vec<Field>),) = self.connection.query(&commands).await?;
+        commands.cmd("HSCAN").arg(self.server.keys.jobs()).arg(from.step).arg("COUNT").arg(max.max(1));
+        let ((step, found),): ((u64, Vec<Field>),) = self.server.connection.query(&commands).await?;
         let mut page =
             JobPage { jobs: Vec::new(), next: (step != 0).then(|| Cursor { step, skip: 0 }.write()) };
         for (at, (id, record)) in found.into_iter().enumerate().skip(from.skip) {

@@ -1,15 +1,13 @@
--- admit: a call without a job, now or not at all. Takes from all gates of the lane, all gates of the first upstream that
--- admits it and all of its buckets, or from none.
---   question: lane?, chain { name, … }, holds { { upstream, bucket, tokens, capacity, refill_micro, refill_ms }, … }, lease, nonce
---   answer: { lease?, upstream?, expires?, reason?, at?, ended, now }
+-- admit: calls without a job, now or not at all, each for itself. Takes from all gates of the lane, all gates of the first
+-- upstream that admits it and all of its buckets, or from none.
+--   question: calls { lane?, chain { name, … }, holds { { upstream, bucket, tokens, capacity, refill_micro, refill_ms }, … },
+--     lease, nonce }
+--   answer: { calls = { lease?, upstream?, expires?, reason?, at? }, ended, now }
 
-local lane_name, chain, holds, lease_ms, nonce = cmsgpack.unpack(ARGV[4])
-take_up_lost()
-local lane = lane_name and lane_of(lane_name)
 -- It stands behind nobody.
 local FIRST = 0
 
-local function own_holds(upstream)
+local function own_holds(holds, upstream)
   local packed = ''
   for _, hold in ipairs(holds) do
     if hold[1] == upstream then
@@ -20,7 +18,7 @@ local function own_holds(upstream)
   return packed ~= '' and packed or nil
 end
 
-local function begin(upstream, packed)
+local function begin(lane, upstream, packed, lease_ms, nonce)
   local taken = nil
   if packed then
     taken = {}
@@ -35,12 +33,13 @@ local function begin(upstream, packed)
     take_lane(lane, id, expires)
   end
   local generation = take_upstream(upstream, id, expires)
-  put_lease(id, { use = 'call', lane = lane_name, upstream = upstream, generation = generation, holds = taken,
+  put_lease(id, { use = 'call', lane = lane and lane.name, upstream = upstream, generation = generation, holds = taken,
     expires = expires })
   return { lease = id, upstream = upstream, expires = expires }
 end
 
-local function admit()
+local function admit(lane_name, chain, holds, lease_ms, nonce)
+  local lane = lane_name and lane_of(lane_name)
   if lane then
     local reason, at = lane_denies(lane, next_lease_end)
     if lane.paused then
@@ -54,10 +53,10 @@ local function admit()
   for _, name in ipairs(chain) do
     local reason, at = upstream_denies(name, next_lease_end)
     if not reason then
-      local packed = own_holds(name)
+      local packed = own_holds(holds, name)
       local _, scoped, scoped_until = denied_hold(packed, name, FIRST)
       if not scoped then
-        return begin(name, packed)
+        return begin(lane, name, packed, lease_ms, nonce)
       end
       reason, at = scoped, scoped_until
     end
@@ -68,9 +67,13 @@ local function admit()
   return { upstream = first, reason = why, at = earliest }
 end
 
-local answer = admit()
-answer.ended, answer.now = ended, now
+take_up_lost()
+local answers = {}
+for i, asked in ipairs(cmsgpack.unpack(ARGV[4])) do
+  answers[i] = admit(unpack(asked, 1, 5))
+end
+
 write_all()
 keep_clock()
 publish_ended()
-return cmsgpack.pack(answer)
+return cmsgpack.pack({ calls = answers, ended = ended, now = now })

@@ -1,6 +1,6 @@
 -- enqueue: new jobs into their lanes, evicting less urgent ones where a lane is full. Each stands for itself.
 --   question: jobs { id, lane, tenant, quota, level, payload, key, fingerprint, cache_key, ttl, delay, chain, holds, replay_of }
---   answer: { jobs = { how, job?, place?, answer?, stale?, left?, overdue? }, ended }
+--   answer: { jobs = { how, job?, place?, answer?, stale?, left?, overdue?, told: how many had ended then }, ended }
 
 local KEY_LASTS = 86400000
 local BELOW = { { LOW, NORMAL }, { LOW }, {} }
@@ -175,6 +175,7 @@ end
 local answers, arrived = {}, {}
 for i, new in ipairs(asked) do
   answers[i] = enqueue(new)
+  answers[i].told = #ended
   if answers[i].how == 'accepted' then
     arrived[new.lane] = true
   end

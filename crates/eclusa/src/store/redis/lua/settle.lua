@@ -1,6 +1,6 @@
 -- settle: ends leases, each for itself.
 --   question: settlements { lease, result, costs, close_until, close_bucket, outcome, at, failure, answer }
---   answer: { leases = { how, at?, lease? }, ended }
+--   answer: { leases = { how, at?, lease?, told: how many had ended then }, ended }
 
 local budget = { left = MAX_BATCH }
 
@@ -110,6 +110,7 @@ local answers = {}
 for i, told in ipairs(settlements) do
   answers[i] = settle(told)
   serve_owed(budget)
+  answers[i].told = #ended
 end
 
 write_all()
