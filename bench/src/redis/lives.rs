@@ -84,9 +84,16 @@ impl Queue for Lives {
     }
 }
 
+/// Adds jobs, again where the answer was too late: the machine may do other things meanwhile.
 async fn add(store: &RedisStore, jobs: Vec<NewJob>) -> Result<(), Failed> {
-    let answer = store.enqueue(jobs).await?;
-    match answer.jobs.iter().find(|job| !matches!(job, Enqueued::Accepted(_))) {
+    let answer = loop {
+        match store.enqueue(jobs.clone()).await {
+            Err(error) if error.is_transient() => {}
+            told => break told?,
+        }
+    };
+    let is_in = |told: &Enqueued| matches!(told, Enqueued::Accepted(_) | Enqueued::Existing(_));
+    match answer.jobs.iter().find(|told| !is_in(told)) {
         Some(refused) => Err(format!("not accepted: {refused:?}").into()),
         None => Ok(()),
     }

@@ -35,7 +35,7 @@ end
 -- Says where the head of a line may go; else it is parked or its group blocked.
 local function offer(line, blocked)
   local chain = upstreams_in(lane.groups[line.group])
-  local rank = rank_of(lane, line)
+  local rank = line.holds and rank_of(lane, line)
   local at, why, earliest = nil, 'no_worker', NEVER
   local scoped, scoped_until = nil, NEVER
   for _, name in ipairs(chain) do
@@ -112,19 +112,11 @@ local function take_head(line, upstream)
   end
 end
 
--- Reads the jobs at the front of a line at once.
+-- Reads at once the jobs that will probably be served next.
 local function fetch_heads(line)
-  local waiting = jobs_in(lane, line.id)
-  if waiting.fetched ~= waiting.window then
-    waiting.fetched = waiting.window
-    local ids = {}
-    for i, entry in ipairs(waiting.window) do
-      if i > most then
-        break
-      end
-      ids[i] = entry[2]
-    end
-    jobs:fetch(ids)
+  local id = jobs_in(lane, line.id):first()
+  if not jobs:is_known(id) then
+    jobs:fetch(heads_of(lane, line, min(most, MAX_BATCH) - #grants))
   end
 end
 
@@ -147,7 +139,6 @@ local function fill_level(level)
     looks = looks + 1
     local upstream = offer(line, blocked)
     if upstream then
-      jobs_in(lane, line.id):first()
       fetch_heads(line)
       take_head(line, upstream)
     end
@@ -155,6 +146,7 @@ local function fill_level(level)
 end
 
 if lane then
+  lane.expected = most
   release_due(lane)
   drop_expired(lane)
   if not lane.paused then

@@ -105,6 +105,7 @@ for _, id in ipairs(ids) do
   job_ids[#job_ids + 1] = lease and lease.job or nil
 end
 jobs:fetch(job_ids)
+expect_ends(#job_ids)
 
 local answers = {}
 for i, told in ipairs(settlements) do

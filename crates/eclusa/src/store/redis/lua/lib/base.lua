@@ -31,14 +31,24 @@ local function number_in(member)
   return (struct.unpack('>I8', member))
 end
 
-local function key(...)
-  return BASIN .. ':' .. table.concat({ ... }, ':')
+local function key(what, a, b, c, d)
+  local name = BASIN .. ':' .. what
+  if d then
+    return name .. ':' .. a .. ':' .. b .. ':' .. c .. ':' .. d
+  elseif c then
+    return name .. ':' .. a .. ':' .. b .. ':' .. c
+  elseif b then
+    return name .. ':' .. a .. ':' .. b
+  end
+  return a and name .. ':' .. a or name
 end
 
 -- Commands take a few thousand arguments at the most.
-local function in_parts(list, size, call)
-  for from = 1, #list, size do
-    call(unpack(list, from, min(from + size - 1, #list)))
+local MAX_ARGUMENTS = 1000
+
+local function in_parts(command, name, list)
+  for from = 1, #list, MAX_ARGUMENTS do
+    redis.call(command, name, unpack(list, from, min(from + MAX_ARGUMENTS - 1, #list)))
   end
 end
 

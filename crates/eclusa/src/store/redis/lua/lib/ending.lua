@@ -1,7 +1,7 @@
 -- How jobs end: each in exactly one final status. Every verb tells which did.
 
 local ended, letters_of, letter_order, remove_letter, finished_jobs, trim_finished, count_end, finish, drop_job,
-  keep_answer, fail_attempt, die
+  keep_answer, fail_attempt, die, expect_ends
 do
   ended = {}
   local COUNTED = {
@@ -100,7 +100,12 @@ do
 
   -- Finished jobs of a lane, oldest first.
   function finished_jobs(lane)
-    return queue(key('finished', lane.name))
+    local found = lane.finished_queue
+    if not found then
+      found = queue(key('finished', lane.name))
+      lane.finished_queue = found
+    end
+    return found
   end
 
   local function forget_job(lane, id)
@@ -132,11 +137,21 @@ do
     tenants_of(lane):fetch(names)
   end
 
+  local expected_ends = 0
+
+  -- Says that so many jobs will probably end, so that what goes for them can be read at once.
+  function expect_ends(count)
+    expected_ends = count
+  end
+
   -- Forgets finished jobs that are kept no longer.
   function trim_finished(lane)
     local keep = lane.rule and lane.rule.keep or { span = 600000, max = 10000 }
     local finished = finished_jobs(lane)
     local surplus = lane.finished - keep.max
+    if surplus > 0 and expected_ends > 1 then
+      surplus, expected_ends = surplus + expected_ends - 1, 0
+    end
     if surplus > 1 then
       local ids = {}
       for _, member in ipairs(finished:ahead(surplus)) do

@@ -224,34 +224,37 @@ do
     starts.current = starts.current + 1
   end
 
+  -- The later of two denials; the second where both end together.
+  local function later(why, until_when, reason, at)
+    if reason and at >= until_when then
+      return reason, at
+    end
+    return why, until_when
+  end
+
   -- The gate that opens last among those that deny a call: why and until when. Nothing if all admit it.
   function Gates.denies(gates, rule, slot_free_at)
     local why, until_when = nil, -1
-    local function ask(reason, at)
-      if reason and at >= until_when then
-        why, until_when = reason, at
-      end
-    end
     if gates.closed_until > now then
-      ask('upstream_retry_after', gates.closed_until)
+      why, until_when = 'upstream_retry_after', gates.closed_until
     end
     if rule.breaker then
-      ask(Breaker.denies(gates.breaker, rule.breaker))
+      why, until_when = later(why, until_when, Breaker.denies(gates.breaker, rule.breaker))
     end
     if rule.cooldown and gates.cooldown.hot_until > now then
-      ask('cooldown', gates.cooldown.hot_until)
+      why, until_when = later(why, until_when, 'cooldown', gates.cooldown.hot_until)
     end
     if rule.slots and gates.in_flight >= rule.slots then
-      ask('concurrency', (slot_free_at()))
+      why, until_when = later(why, until_when, 'concurrency', (slot_free_at()))
     end
     if rule.window then
-      ask(window_denies(gates.window, rule.window))
+      why, until_when = later(why, until_when, window_denies(gates.window, rule.window))
     end
     if rule.bucket and gates.bucket then
-      ask(Bucket.denies(gates.bucket, rule.bucket, ONE_TOKEN))
+      why, until_when = later(why, until_when, Bucket.denies(gates.bucket, rule.bucket, ONE_TOKEN))
     end
     if rule.pace and gates.pace and gates.pace.next_at > now then
-      ask('pace', gates.pace.next_at)
+      why, until_when = later(why, until_when, 'pace', gates.pace.next_at)
     end
     if why then
       return why, until_when

@@ -58,7 +58,7 @@ do
       return false
     end
     local lane = raw[1] and cmsgpack.unpack(raw[1]) or new_lane()
-    lane.name = name
+    lane.name, lane.lines, lane.ready, lane.backlogs = name, {}, { {}, {}, {} }, {}
     if raw[2] then
       local told = cmsgpack.unpack(raw[2])
       lane.rule, lane.index = told.spec, told.index
@@ -119,7 +119,12 @@ do
   end
 
   function tenants_of(lane)
-    return records(key('tenants', lane.name), read_tenant, pack_tenant)
+    local found = lane.tenants
+    if not found then
+      found = records(key('tenants', lane.name), read_tenant, pack_tenant)
+      lane.tenants = found
+    end
+    return found
   end
 
   local function idle_tenants(lane)

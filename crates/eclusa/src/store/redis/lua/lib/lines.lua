@@ -1,11 +1,12 @@
 -- Lines, the FIFO units of a lane, and turns: which tenant of a level is served next.
 --
 -- Jobs of one level and tenant that need the same upstreams (group) and the same scoped buckets (holds) are a line, in the
--- order of their numbers. A tenant stands ready in a group while it has an open line there, at its place: the turn it was
+-- order of their numbers. A line without holds is never parked: it is open while it has jobs, and only the open lines with
+-- holds are kept in a set. A tenant stands ready in a group while it has an open line there, at its place: the turn it was
 -- last served in, but at most four rounds back, then the number of the job that made it wait.
 
 local unpark_line, line_id, line_of, jobs_in, stands_of, stand_of, rank_of, move_head, push, pull, line_length,
-  choose, serve_turn
+  choose, serve_turn, heads_of
 do
   local SATURATED = 4
 
@@ -13,24 +14,58 @@ do
     return level .. ':' .. group .. ':' .. #tenant .. ':' .. tenant .. (holds or '')
   end
 
+  local lines = {}
+
   function line_of(id)
+    local line = lines[id]
+    if line then
+      return line
+    end
     local level, group, size, at = string.match(id, '^(%d):(%d+):(%d+):()')
     local rest = at + tonumber(size)
     local holds = string.sub(id, rest)
-    return { id = id, level = tonumber(level), group = tonumber(group), tenant = string.sub(id, at, rest - 1),
+    line = { id = id, level = tonumber(level), group = tonumber(group), tenant = string.sub(id, at, rest - 1),
       holds = holds ~= '' and holds or nil }
+    lines[id] = line
+    return line
   end
 
   function jobs_in(lane, id)
-    return set(key('line', lane.name, id))
+    local found = lane.lines[id]
+    if not found then
+      found = set(key('line', lane.name, id))
+      lane.lines[id] = found
+    end
+    return found
   end
 
+  -- Open lines with holds of a tenant that stands so in a level, by group.
+  local opened = {}
+
   local function open_lines(lane, level, group, tenant)
-    return set(key('open', lane.name, level, group, tenant))
+    local state = at_level(tenant, level)
+    local known = opened[state]
+    if not known then
+      known = {}
+      opened[state] = known
+    end
+    local found = known[group]
+    if not found then
+      found = set(key('open', lane.name, level, group, tenant.name))
+      known[group] = found
+    end
+    return found
   end
 
   local function ready_in(lane, level, group)
-    return set(key('ready', lane.name, level, group))
+    local known = lane.ready[level]
+    local found = known[group]
+    if not found then
+      found = set(key('ready', lane.name, level, group))
+      found:expect(lane.expected or 1)
+      known[group] = found
+    end
+    return found
   end
 
   -- Lines that wait for a scoped bucket, or did since they were last served.
@@ -66,13 +101,15 @@ do
   function move_head(lane, line, was_open)
     local tenant = tenants_of(lane):change(line.tenant)
     local state = at_level(tenant, line.level)
-    local opens = open_lines(lane, line.level, line.group, line.tenant)
     local _, head = jobs_in(lane, line.id):first()
     local is_open = head ~= nil and not is_parked(lane, line)
-    if is_open then
-      opens:add(line.id, head)
-    elseif was_open then
-      opens:remove(line.id)
+    if line.holds then
+      local opens = open_lines(lane, line.level, line.group, tenant)
+      if is_open then
+        opens:add(line.id, head)
+      elseif was_open then
+        opens:remove(line.id)
+      end
     end
     local before = state.open[line.group] or 0
     local now_open = before + (is_open and 1 or 0) - (was_open and 1 or 0)
@@ -93,6 +130,9 @@ do
   local function begin_line(lane, line, seq)
     local state = at_level(tenants_of(lane):change(line.tenant), line.level)
     state.lines = state.lines + 1
+    if line.holds then
+      state.held = (state.held or 0) + 1
+    end
     if not state.turn then
       local turn = lane.levels[line.level].turn - SATURATED
       state.turn, state.seq = max(state.last_turn or turn, turn), seq
@@ -102,23 +142,42 @@ do
   local function end_line(lane, line)
     local state = at_level(tenants_of(lane):change(line.tenant), line.level)
     state.lines = state.lines - 1
+    if line.holds then
+      state.held = state.held > 1 and state.held - 1 or nil
+    end
     if state.lines == 0 then
       state.turn, state.seq = nil, nil
     end
+  end
+
+  -- How many jobs stand in a line.
+  function line_length(lane, line)
+    local waiting = jobs_in(lane, line.id)
+    waiting.length = waiting.length or waiting:count()
+    return waiting.length
   end
 
   function push(lane, line, job)
     local level = lane.levels[line.level]
     level.queued = level.queued + 1
     local waiting = jobs_in(lane, line.id)
-    local _, head = waiting:first()
-    if not head then
+    local empty, becomes_head
+    if job.seq + 1 == lane.next_seq then
+      -- Nobody came after it.
+      empty = line_length(lane, line) == 0
+      becomes_head = empty
+    else
+      local _, head = waiting:first()
+      empty = head == nil
+      becomes_head = empty or job.seq < head
+    end
+    if empty then
       begin_line(lane, line, job.seq)
     end
     waiting:add(job.id, job.seq)
     waiting.length = waiting.length and waiting.length + 1
-    if not head or job.seq < head then
-      move_head(lane, line, head ~= nil and not is_parked(lane, line))
+    if becomes_head then
+      move_head(lane, line, not empty and not is_parked(lane, line))
     end
   end
 
@@ -146,21 +205,25 @@ do
     end_line(lane, line)
   end
 
-  -- How many jobs stand in a line.
-  function line_length(lane, line)
-    local waiting = jobs_in(lane, line.id)
-    waiting.length = waiting.length or waiting:count()
-    return waiting.length
-  end
-
   -- The line of `tenant` with the oldest head among groups that are not blocked.
   local function first_line(lane, level, tenant, blocked)
     local oldest, best = nil, nil
-    for group in pairs(at_level(tenant, level).open) do
+    local state = at_level(tenant, level)
+    for group in pairs(state.open) do
       if not blocked[group] then
-        local id, head = open_lines(lane, level, group, tenant.name):first()
-        if id and (not oldest or head < oldest) then
-          oldest, best = head, id
+        local plain = line_id(level, group, tenant.name)
+        if lane.levels[level].ready[group] == 1 then
+          jobs_in(lane, plain):expect(lane.expected or 1)
+        end
+        local _, head = jobs_in(lane, plain):first()
+        if head and (not oldest or head < oldest) then
+          oldest, best = head, plain
+        end
+        if state.held then
+          local id, held_head = open_lines(lane, level, group, tenant):first()
+          if id and (not oldest or held_head < oldest) then
+            oldest, best = held_head, id
+          end
         end
       end
     end
@@ -188,6 +251,35 @@ do
     end
     local tenant = first and tenants_of(lane):get(string.sub(first, 9))
     return tenant and first_line(lane, level, tenant, blocked)
+  end
+
+  -- At most `count` jobs that will probably be served from `line` on: its own, then those of the tenants after it.
+  function heads_of(lane, line, count)
+    local level, group = line.level, line.group
+    local fair = lane.rule.fairness and lane.levels[level].ready[group] ~= 1
+    local heads = jobs_in(lane, line.id):ahead(fair and min(tenants_of(lane):get(line.tenant).quota, count) or count)
+    if not fair then
+      return heads
+    end
+    local names = ready_in(lane, level, group):ahead(count - #heads)
+    for i, member in ipairs(names) do
+      names[i] = string.sub(member, 9)
+    end
+    tenants_of(lane):fetch(names)
+    for _, name in ipairs(names) do
+      if #heads >= count then
+        break
+      end
+      local tenant = name ~= line.tenant and tenants_of(lane):get(name)
+      if tenant then
+        local waiting = jobs_in(lane, line_id(level, group, name))
+        waiting:first()
+        for _, id in ipairs(waiting:ahead(min(tenant.quota, count - #heads))) do
+          heads[#heads + 1] = id
+        end
+      end
+    end
+    return heads
   end
 
   -- Counts a job served to the tenant of a line.

@@ -41,6 +41,23 @@ do
     return above + own + min(others, turns * neighbours * fairness.batch)
   end
 
+  -- Where a job would be admitted now, else why not. The gates say the same to all jobs of a line that hold nothing.
+  local asked = {}
+
+  local function admitting(lane, job)
+    local line = line_of_job(lane, job)
+    if line.holds then
+      return first_admitting(lane, job, rank_of(lane, line))
+    end
+    asked[lane] = asked[lane] or {}
+    local told = asked[lane][line.group]
+    if not told then
+      told = { first_admitting(lane, job) }
+      asked[lane][line.group] = told
+    end
+    return told[1], told[2], told[3], told[4]
+  end
+
   -- The first thing on the list that holds the job back: why, until when, where.
   local function obstacle(lane, job, ahead)
     if job.phase == FINISHED then
@@ -68,7 +85,7 @@ do
     if reason then
       return reason, at
     end
-    local upstream, why, until_when, where = first_admitting(lane, job, rank_of(lane, line_of_job(lane, job)))
+    local upstream, why, until_when, where = admitting(lane, job)
     if not upstream then
       return why, until_when, where
     end

@@ -63,7 +63,7 @@ do
       for i = changed.first_pushed, #changed.pushed do
         pushed[#pushed + 1] = changed.pushed[i]
       end
-      in_parts(pushed, 1000, function(...) redis.call('RPUSH', changed.name, ...) end)
+      in_parts('RPUSH', changed.name, pushed)
     end
   end
 end

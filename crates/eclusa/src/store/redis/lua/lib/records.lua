@@ -28,6 +28,10 @@ do
     return known or nil
   end
 
+  function Records:is_known(id)
+    return self.known[id] ~= nil
+  end
+
   -- Reads at once what will be asked for one by one.
   function Records:fetch(ids)
     local unknown = {}
@@ -37,12 +41,13 @@ do
         unknown[#unknown + 1] = id
       end
     end
-    in_parts(unknown, 1000, function(...)
-      local wanted = { ... }
-      for i, raw in ipairs(redis.call('HMGET', self.name, ...)) do
-        self.known[wanted[i]] = raw and self.read(raw, wanted[i])
+    for from = 1, #unknown, MAX_ARGUMENTS do
+      local to = min(from + MAX_ARGUMENTS - 1, #unknown)
+      for i, raw in ipairs(redis.call('HMGET', self.name, unpack(unknown, from, to))) do
+        local id = unknown[from + i - 1]
+        self.known[id] = raw and self.read(raw, id)
       end
-    end)
+    end
   end
 
   -- The same as `get`, for those who will change it.
@@ -74,8 +79,8 @@ do
         gone[#gone + 1] = id
       end
     end
-    in_parts(kept, 1000, function(...) redis.call('HSET', self.name, ...) end)
-    in_parts(gone, 1000, function(...) redis.call('HDEL', self.name, ...) end)
+    in_parts('HSET', self.name, kept)
+    in_parts('HDEL', self.name, gone)
   end
 
   at_end[#at_end + 1] = function()

@@ -6,32 +6,30 @@ do
   Set.__index = Set
   local sets = {}
   local set_order = {}
+  local MAX_WINDOW = 128
 
   function set(name)
     local found = sets[name]
     if not found then
-      found = setmetatable({ name = name, size = 8, gone = {}, own = {}, added = {} }, Set)
+      found = setmetatable({ name = name, size = 8, gone = {}, own = {} }, Set)
       sets[name] = found
       set_order[#set_order + 1] = found
     end
     return found
   end
 
-  local function stands_before(a, b)
-    if a[1] ~= b[1] then
-      return a[1] < b[1]
+  local function stands_before(score, member, other_score, other)
+    if score ~= other_score then
+      return score < other_score
     end
-    return number_in(a[2]) < number_in(b[2])
+    return number_in(member) < number_in(other)
   end
 
   function Set:read()
-    local got = redis.call('ZRANGE', self.name, 0, self.size - 1, 'WITHSCORES')
-    self.window, self.at = {}, 1
-    for i = 1, #got, 2 do
-      self.window[#self.window + 1] = { tonumber(got[i + 1]), got[i] }
-    end
-    self.whole = #self.window < self.size
-    self.size = min(self.size * 4, 128)
+    -- Members and scores by turns.
+    self.window, self.at = redis.call('ZRANGE', self.name, 0, self.size - 1, 'WITHSCORES'), 1
+    self.whole = #self.window < self.size * 2
+    self.size = min(self.size * 4, MAX_WINDOW)
   end
 
   function Set:write()
@@ -41,13 +39,28 @@ do
         removed[#removed + 1] = member
       end
     end
-    for _, entry in ipairs(self.added) do
-      added[#added + 1] = entry[1]
-      added[#added + 1] = entry[2]
+    for member, score in pairs(self.own) do
+      added[#added + 1] = score
+      added[#added + 1] = member
     end
-    in_parts(removed, 1000, function(...) redis.call('ZREM', self.name, ...) end)
-    in_parts(added, 1000, function(...) redis.call('ZADD', self.name, ...) end)
-    self.gone, self.own, self.added = {}, {}, {}
+    in_parts('ZREM', self.name, removed)
+    in_parts('ZADD', self.name, added)
+    self.gone, self.own, self.best = {}, {}, nil
+  end
+
+  -- The first of those added here. What comes after it is looked for only when it goes.
+  local function first_added(self)
+    local best, own = self.best, self.own
+    if not best and next(own) then
+      local best_score = nil
+      for member, score in pairs(own) do
+        if not best or stands_before(score, member, best_score, best) then
+          best, best_score = member, score
+        end
+      end
+      self.best = best
+    end
+    return best
   end
 
   -- The first member and its score.
@@ -56,24 +69,39 @@ do
       if not self.window then
         self:read()
       end
-      local head = self.window[self.at]
-      while head and self.gone[head[2]] do
-        self.at = self.at + 1
-        head = self.window[self.at]
+      local gone, window, at = self.gone, self.window, self.at
+      while window[at] and gone[window[at]] do
+        at = at + 2
       end
+      self.at = at
+      local head, head_score = window[at], tonumber(window[at + 1])
       if head or self.whole then
-        local own = self.added[1]
-        if own and (not head or stands_before(own, head)) then
-          head = own
+        local own = first_added(self)
+        if own and (not head or stands_before(self.own[own], own, head_score, head)) then
+          return own, self.own[own]
         end
-        if head then
-          return head[2], head[1]
-        end
-        return nil
+        return head, head_score
       end
       self:write()
       self.window = nil
     end
+  end
+
+  -- Reads at least so many members when it is next read.
+  function Set:expect(count)
+    self.size = max(self.size, min(count, MAX_WINDOW))
+  end
+
+  -- Members that will come first, at most `count`, as far as they were read.
+  function Set:ahead(count)
+    local found, at = {}, self.at
+    while self.window and self.window[at] and #found < count do
+      if not self.gone[self.window[at]] then
+        found[#found + 1] = self.window[at]
+      end
+      at = at + 2
+    end
+    return found
   end
 
   -- The last member and its score.
@@ -95,30 +123,28 @@ do
   function Set:count()
     self:write()
     self.window = nil
-    return redis.call('ZCARD', self.name)
+    local count = redis.call('ZCARD', self.name)
+    if count == 0 then
+      self.window, self.at, self.whole = {}, 1, true
+    end
+    return count
   end
 
   function Set:remove(member)
-    if self.own[member] then
-      self.own[member] = nil
-      for i, entry in ipairs(self.added) do
-        if entry[2] == member then
-          table.remove(self.added, i)
-          break
-        end
-      end
+    self.own[member], self.gone[member] = nil, true
+    if self.best == member then
+      self.best = nil
     end
-    self.gone[member] = true
   end
 
   function Set:add(member, score)
-    self:remove(member)
-    local entry, at = { score, member }, #self.added
-    while at > 0 and stands_before(entry, self.added[at]) do
-      at = at - 1
+    local own, best = self.own, self.best
+    if best == member then
+      self.best = nil
+    elseif best and stands_before(score, member, own[best], best) then
+      self.best = member
     end
-    table.insert(self.added, at + 1, entry)
-    self.own[member] = true
+    own[member], self.gone[member] = score, true
   end
 
   at_end[#at_end + 1] = function()

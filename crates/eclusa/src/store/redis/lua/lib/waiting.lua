@@ -13,7 +13,12 @@ do
 
   -- Tenants of a level by how many of their jobs could be evicted, the longest backlog first.
   local function backlogs(lane, level)
-    return set(key('backlog', lane.name, level))
+    local found = lane.backlogs[level]
+    if not found then
+      found = set(key('backlog', lane.name, level))
+      lane.backlogs[level] = found
+    end
+    return found
   end
 
   -- Jobs that could be evicted and are not simply the last of their tenant's first line.
@@ -27,7 +32,11 @@ do
     level.evictable = level.evictable + count
     level.evictable_bytes = level.evictable_bytes + count * job.bytes
     state.evictable = state.evictable + count
-    local member = numbered(2 ^ 48 - turn.arrival, turn.name)
+    local member = turn.backlog
+    if not member then
+      member = numbered(2 ^ 48 - turn.arrival, turn.name)
+      turn.backlog = member
+    end
     if state.evictable > 0 then
       backlogs(lane, job.level):add(member, -state.evictable)
     else
@@ -91,6 +100,9 @@ do
 
   -- The upstreams a job has not tried in this attempt.
   function untried(lane, job)
+    if job.tried == 0 then
+      return upstreams_in(lane.groups[job.chain])
+    end
     local names = {}
     for place, name in ipairs(upstreams_in(lane.groups[job.chain])) do
       if bit.band(job.tried, bit.lshift(1, place - 1)) == 0 then
