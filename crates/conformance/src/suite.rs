@@ -145,6 +145,7 @@ macro_rules! suite {
             a_large_hold_is_not_starved_by_small_ones_of_tenants_that_came_later,
             a_scoped_hold_of_an_unsent_call_comes_back,
             a_scoped_hold_of_a_lost_call_stays_spent,
+            a_new_rule_counts_from_when_it_came,
         ]);
         $crate::theme!($open, health: [
             failures_in_a_row_open_the_breaker,
@@ -194,6 +195,7 @@ macro_rules! suite {
             a_replay_needs_room_in_the_lane,
             a_replay_keeps_the_level_tenant_and_chain,
             a_replay_takes_from_the_scoped_buckets_of_the_job,
+            a_letter_is_there_though_its_bucket_has_become_too_small,
             a_discarded_letter_is_gone,
             a_letter_discarded_during_its_replay_does_not_come_back_unless_that_fails,
             a_letter_outlives_the_memory_of_its_job,
@@ -264,6 +266,7 @@ macro_rules! suite {
             a_call_without_a_job_has_no_chain_to_go_on_along,
             a_call_takes_from_scoped_buckets,
             a_call_to_an_unknown_upstream_is_told_so,
+            a_call_to_nowhere_takes_up_lost_jobs_like_any_other,
         ]);
         $crate::theme!($open, direct: [
             a_call_counts_in_the_window_of_its_lane,

@@ -1,7 +1,7 @@
 //! Calls without a job.
 
 use eclusa_core::gate::{CallResult, Reason};
-use eclusa_core::{Admission, Advanced, Outcome, Settled, Store, Tokens, UpstreamView};
+use eclusa_core::{Admission, Advanced, Outcome, Settled, Status, Store, Tokens, UpstreamView};
 
 use crate::harness::{Harness, LEASE, Open};
 use crate::rules::{
@@ -92,4 +92,15 @@ pub async fn a_call_takes_from_scoped_buckets<S: Store>(open: Open<S>) {
 pub async fn a_call_to_an_unknown_upstream_is_told_so<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     assert_eq!(q.admit("nobody", Vec::new()).await, Admission::UnknownUpstream(name("nobody")));
+}
+
+pub async fn a_call_to_nowhere_takes_up_lost_jobs_like_any_other<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    q.accept([job(1)]).await;
+    q.next().await;
+    q.pass(LEASE);
+    let answer = q.admit_fully(None, &["nowhere"], Vec::new()).await;
+    assert_eq!(answer.admission, Admission::UnknownUpstream(name("nowhere")));
+    assert_eq!(answer.now, q.now());
+    assert_eq!(q.status(1).await, Status::Queued);
 }

@@ -203,3 +203,16 @@ pub async fn a_replay_does_not_bring_back_the_old_rule_of_a_bucket<S: Store>(ope
     q.pass(secs(5));
     assert_eq!(q.starts(10).await, [], "the narrow rule is in force");
 }
+
+pub async fn a_letter_is_there_though_its_bucket_has_become_too_small<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(crate::rules::free()));
+    q.accept([holding(hold(UP, "cpf:1", bucket(5, 1, secs(1)), 3), job(1))]).await;
+    let grant = q.next().await;
+    q.accept([holding(hold(UP, "cpf:1", bucket(1, 1, secs(1)), 1), job(2))]).await;
+    q.dead(&grant).await;
+    assert_eq!(q.letters().await, [1]);
+    assert_eq!(q.replay(1, 101).await, Replayed::As(id(101), Vec::new()));
+    assert_eq!(q.starts(10).await, [2]);
+    q.pass(secs(1));
+    assert_eq!(q.starts(10).await, [101], "for as much as there can be");
+}

@@ -119,3 +119,14 @@ pub async fn a_scoped_hold_of_a_lost_call_stays_spent<S: Store>(open: Open<S>) {
     q.pass(secs(3_600));
     assert_eq!(q.starts(10).await, [1]);
 }
+
+pub async fn a_new_rule_counts_from_when_it_came<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    q.accept([holding(hold(UP, "cpf:1", bucket(2, 1, secs(3_600)), 2), job(1))]).await;
+    assert_eq!(q.serve(10).await, [1]);
+    q.pass(secs(60));
+    q.accept([holding(hold(UP, "cpf:1", bucket(2, 2, secs(1)), 2), job(2))]).await;
+    assert_eq!(q.starts(10).await, [], "in a minute it has gained next to nothing");
+    q.pass(secs(1));
+    assert_eq!(q.starts(10).await, [2]);
+}
