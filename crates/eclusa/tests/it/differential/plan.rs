@@ -167,7 +167,12 @@ impl Planner<'_> {
     }
 
     fn op(&mut self) -> Op {
-        match self.rng.u32(..100) {
+        let number = self.rng.u32(..100);
+        // Where jobs are few they live long.
+        if self.kind == Kind::Few && (20..34).contains(&number) {
+            return Op::Poll { lane: self.rng.usize(..LANES), off: 0, nonce: 1 };
+        }
+        match number {
             0..12 => Op::Wait(self.wait()),
             12..18 => Op::Poll {
                 lane: self.rng.usize(..LANES),
@@ -218,8 +223,16 @@ impl Planner<'_> {
     }
 
     fn jobs(&mut self) -> Vec<JobPlan> {
-        let count = if self.percent(4) { self.rng.usize(40..130) } else { self.rng.usize(1..7) };
-        (0..count).map(|_| self.job()).collect()
+        if self.kind == Kind::Few || self.percent(95) {
+            let count = self.rng.usize(1..7);
+            return (0..count).map(|_| self.job()).collect();
+        }
+        // More of a kind than one step handles.
+        let (first, count) = (self.job(), self.rng.usize(60..230));
+        let alike = self.percent(70);
+        let same = |job: JobPlan| JobPlan { tenant: job.tenant, level: job.level, ..first.clone() };
+        let jobs = (0..count).map(|_| self.job());
+        jobs.map(|job| if alike { JobPlan { again: None, key: None, ..same(job) } } else { job }).collect()
     }
 
     fn ttl(&mut self) -> u64 {
@@ -232,8 +245,9 @@ impl Planner<'_> {
 
     fn job(&mut self) -> JobPlan {
         let holds = match self.rng.u32(..10) {
-            0..4 => 0,
-            4..8 => 1,
+            0..4 if self.kind != Kind::Scoped => 0,
+            0 => 0,
+            1..8 => 1,
             _ => 2,
         };
         let (answers, wanted) = if self.kind == Kind::Caching { (3, 80) } else { (4, 40) };
@@ -259,7 +273,7 @@ impl Planner<'_> {
     }
 
     fn hold(&mut self) -> HoldPlan {
-        (self.rng.usize(..3), self.rng.i64(1..5), self.percent(2))
+        (self.rng.usize(..4), self.rng.i64(1..5), self.percent(2))
     }
 
     fn admit(&mut self) -> Op {
@@ -290,15 +304,18 @@ impl Planner<'_> {
     fn report(&mut self) -> ReportPlan {
         ReportPlan {
             result: self.result(),
-            cost: self.maybe(30, |plan| (plan.rng.usize(..3), plan.rng.i64(-1..12))),
-            close: self.maybe(6, |plan| (plan.rng.u64(..20_000), plan.maybe(50, |plan| plan.rng.usize(..3)))),
+            cost: self.maybe(30, |plan| (plan.rng.usize(..4), plan.rng.i64(-1..12))),
+            close: self.maybe(6, |plan| (plan.rng.u64(..20_000), plan.maybe(50, |plan| plan.rng.usize(..4)))),
         }
     }
 
     fn settlement(&mut self) -> SettlePlan {
         let report = self.report();
         let went_well = report.result == CallResult::Success;
+        let lives_on = self.kind == Kind::Few && self.percent(80);
         let outcome = match self.rng.u32(..100) {
+            _ if lives_on && self.percent(80) => OutcomePlan::Retry(self.rng.u64(..3_000)),
+            _ if lives_on => OutcomePlan::Release,
             0..70 if went_well => OutcomePlan::Done,
             0..10 => OutcomePlan::Done,
             10..15 => OutcomePlan::DoneUncached,

@@ -14,8 +14,13 @@ pub(crate) const UPSTREAMS: usize = 3;
 pub(crate) const TENANTS: [&str; 6] = ["acme", "bolt", "gold-coin", "gold-dust", "zeta:1:2", "a\n3:b,c"];
 /// Capacity, refill and per how many milliseconds.
 type BucketRule = (u32, u32, u64);
-const BUCKETS: [(&str, BucketRule); 3] =
-    [("antiscan:1", (2, 1, 3_000)), ("antiscan\n2", (3, 2, 7_000)), ("global", (1, 40, 86_400_000))];
+/// The last one is large, so that counting in it needs more digits than a double has.
+const BUCKETS: [(&str, BucketRule); 4] = [
+    ("antiscan:1", (2, 1, 3_000)),
+    ("antiscan\n2", (3, 2, 7_000)),
+    ("global", (1, 40, 86_400_000)),
+    ("bytes", (2, 100_000, 7_001)),
+];
 /// What a bucket's rule may be changed to.
 const OTHER_RULE: BucketRule = (5, 7, 11_000);
 const CHAINS: [&[usize]; 7] = [&[0], &[0, 1], &[1, 0], &[0, 1, 2], &[2], &[2, 0], &[1]];
@@ -36,9 +41,20 @@ pub(crate) enum Kind {
     Crowded,
     /// Upstreams fail behind breakers, cooldowns and paces.
     Failing,
+    /// Few jobs that are tried again and again.
+    Few,
 }
 
-const KINDS: [Kind; 6] = [Kind::Gated, Kind::Open, Kind::Caching, Kind::Scoped, Kind::Crowded, Kind::Failing];
+const KINDS: [Kind; 8] = [
+    Kind::Gated,
+    Kind::Open,
+    Kind::Caching,
+    Kind::Scoped,
+    Kind::Scoped,
+    Kind::Crowded,
+    Kind::Failing,
+    Kind::Few,
+];
 
 #[derive(Debug, Clone)]
 pub(crate) struct World {
@@ -114,7 +130,7 @@ fn upstream_gates(kind: Kind, rng: &mut Rng) -> GateSpecs {
     let ms = Span::from_millis;
     let (breakers, others, slow) = match kind {
         Kind::Gated => (50, 40, 25),
-        Kind::Open | Kind::Scoped => return gates,
+        Kind::Open | Kind::Scoped | Kind::Few => return gates,
         Kind::Caching => (90, 0, 0),
         Kind::Crowded => (20, 20, 0),
         Kind::Failing => (70, 0, 50),
