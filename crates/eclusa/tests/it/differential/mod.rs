@@ -26,7 +26,7 @@ use crate::redis_server::RedisServer;
 /// Steps under one seed: another number makes other sequences of all of them.
 const STEPS: usize = 250;
 /// Steps under new seeds in a run that does not ask for more.
-const DEFAULT_STEPS: usize = 2_500;
+const DEFAULT_STEPS: usize = 2_000;
 /// How often a sequence that failed is tried with some steps left out.
 const MAX_TRIES: usize = 400;
 const SEEDS: &str = include_str!("seeds.txt");
@@ -60,7 +60,7 @@ fn asked(variable: &str) -> Option<u64> {
 /// Plays one seed; a failure is kept, cut down to few steps and told.
 fn check(seed: u64) {
     let mut rng = Rng::with_seed(seed);
-    let world = World::new(&mut rng);
+    let world = World::new(seed, &mut rng);
     let ops = plan::ops(world.kind, STEPS, &mut rng);
     let Err(problem) = play(&world, &ops) else { return };
     if !known_seeds().any(|known| known == seed) {
