@@ -9,6 +9,7 @@ pub mod execute;
 pub mod fake;
 mod gateway;
 mod intake;
+pub mod limits;
 mod random;
 pub mod request;
 mod serve;

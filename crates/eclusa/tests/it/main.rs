@@ -25,4 +25,5 @@ mod redis_server;
 mod restarting;
 mod score_proxy;
 mod shared;
+mod shared_limits;
 mod wrong_input;

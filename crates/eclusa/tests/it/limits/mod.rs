@@ -17,7 +17,7 @@ async fn start(rules: &str) -> Program {
     Program::start(&config, &[]).await
 }
 
-async fn acquire(program: &Program, upstream: &str, body: &Value) -> program::Answer {
+pub(crate) async fn acquire(program: &Program, upstream: &str, body: &Value) -> program::Answer {
     program.post(&format!("/v1/limits/{upstream}/acquire"), body).await
 }
 
@@ -42,12 +42,12 @@ async fn in_flight(program: &Program) -> Value {
     program.get("/v1/upstreams/up").await.json()["inFlight"].take()
 }
 
-async fn breaker(program: &Program, upstream: &str) -> Value {
+pub(crate) async fn breaker(program: &Program, upstream: &str) -> Value {
     program.get(&format!("/v1/breakers/{upstream}")).await.json()
 }
 
 /// Tells a breaker something; what it says then.
-async fn tell(program: &Program, upstream: &str, verb: &str) -> Value {
+pub(crate) async fn tell(program: &Program, upstream: &str, verb: &str) -> Value {
     let answer = program.post(&format!("/v1/breakers/{upstream}/{verb}"), &Value::Null).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.json()

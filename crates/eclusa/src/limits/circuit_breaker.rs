@@ -1,0 +1,58 @@
+//! The circuit breaker.
+
+use eclusa_core::gate::CallResult;
+use eclusa_core::{Store, UpstreamView};
+
+use super::state::State;
+use crate::store::RedisStore;
+
+/// Knows whether an API is down. See [the module](super).
+///
+/// So many failures in a row make it degraded for a while. Then it is not degraded any more, by itself; the next word
+/// about the API decides whether it stays so or is degraded again at once.
+pub struct CircuitBreaker {
+    state: State,
+}
+
+impl CircuitBreaker {
+    pub(super) fn new(state: State) -> Self {
+        Self { state }
+    }
+
+    /// Counts a call that failed.
+    pub async fn record_failure(&self) {
+        self.record(CallResult::Failed).await;
+    }
+
+    /// Forgets all failures, and that the API was degraded.
+    pub async fn record_success(&self) {
+        self.record(CallResult::Success).await;
+    }
+
+    /// Forgets the failures if the time is over for which the API was degraded, else nothing. Says whether the API may be
+    /// called.
+    pub async fn try_recover(&self) -> bool {
+        let name = &self.state.name;
+        let told = self
+            .state
+            .ask(async |store| store.recover(name.clone()).await, |engine, now| engine.recover(name, now))
+            .await;
+        !told.as_ref().is_some_and(is_degraded)
+    }
+
+    /// Whether the API is to be left alone now.
+    pub async fn is_degraded(&self) -> bool {
+        let told = self.state.ask(Store::upstreams, |engine, now| engine.upstreams(now)).await;
+        told.iter().any(|view| view.name == self.state.name && is_degraded(view))
+    }
+
+    async fn record(&self, result: CallResult) {
+        let name = &self.state.name;
+        let shared = async |store: &RedisStore| store.record(name.clone(), result).await;
+        self.state.ask(shared, |engine, now| engine.record(name, result, now)).await;
+    }
+}
+
+fn is_degraded(view: &UpstreamView) -> bool {
+    view.degraded_until.is_some()
+}

@@ -1,0 +1,107 @@
+//! Limits for Rust programs that make their own calls: a rate limiter and a circuit breaker for each API.
+//!
+//! With a Redis they are shared: by all processes that name the same server, and by gateways that keep their state there.
+//! Without one they are this process's own. Whoever uses them sees no difference.
+//!
+//! ```
+//! # use std::time::Duration;
+//! use eclusa::limits::{Limits, Rate};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! # fn call_the_portal() -> bool { true }
+//! let limits = Limits::new(None); // or Some("redis://127.0.0.1:6379")
+//! let limiter = limits.rate_limiter("pncp", Rate { calls: 10, per: Duration::from_secs(1), burst: 10 })?;
+//! let breaker = limits.circuit_breaker("pncp", 50, Duration::from_secs(120))?;
+//!
+//! if !breaker.is_degraded().await && limiter.acquire_within(Duration::from_secs(5)).await {
+//!     if call_the_portal() {
+//!         breaker.record_success().await;
+//!     } else {
+//!         breaker.record_failure().await;
+//!     }
+//! }
+//! # Ok::<(), eclusa::limits::LimitsError>(()) })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A Redis that does not answer never fails a call: each process goes by a state of its own until it answers again, which
+//! is found out within a second. Meanwhile the processes together may make as many calls as each of them is allowed.
+
+mod circuit_breaker;
+mod rate_limiter;
+mod state;
+
+use std::time::Duration;
+
+use eclusa_core::SpecError;
+use eclusa_core::gate::{BreakerSpec, BucketSpec, GateSpecs};
+use thiserror::Error;
+
+pub use self::circuit_breaker::CircuitBreaker;
+pub use self::rate_limiter::RateLimiter;
+use self::state::State;
+use crate::store::RedisError;
+
+/// A limiter or breaker that cannot be.
+#[derive(Debug, Error)]
+pub enum LimitsError {
+    /// Its name or its rule is wrong.
+    #[error(transparent)]
+    Rule(#[from] SpecError),
+    /// The address of the Redis makes no sense.
+    #[error(transparent)]
+    Redis(#[from] RedisError),
+}
+
+/// So many calls per span of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// How many.
+    pub calls: u32,
+    /// In how much time.
+    pub per: Duration,
+    /// How many may be made at once after a time without any.
+    pub burst: u32,
+}
+
+/// Where the state of limiters and breakers lives.
+#[derive(Clone)]
+pub struct Limits {
+    redis: Option<String>,
+    prefix: String,
+}
+
+impl Limits {
+    /// On the Redis at this address, or in this process if there is none.
+    pub fn new(redis: Option<&str>) -> Self {
+        Self { redis: redis.map(ToOwned::to_owned), prefix: String::new() }
+    }
+
+    /// The same in keys that begin with `prefix`, to share them with a gateway whose `store.prefix` that is. Without, they
+    /// are `circuit_breaker:<name>:failures`, `circuit_breaker:<name>:degraded_until` and `rate_limiter:<name>`.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: &str) -> Self {
+        prefix.clone_into(&mut self.prefix);
+        self
+    }
+
+    /// The limiter of the API called `name`. All who share it should give the same rate.
+    pub fn rate_limiter(&self, name: &str, rate: Rate) -> Result<RateLimiter, LimitsError> {
+        let mut gates = GateSpecs::default();
+        gates.bucket = Some(BucketSpec::new(rate.burst, rate.calls, rate.per.into())?);
+        Ok(RateLimiter::new(State::new(self, name, gates)?))
+    }
+
+    /// The breaker of the API called `name`, which `failures` in a row open for a while. All who share it should give the
+    /// same numbers.
+    pub fn circuit_breaker(
+        &self,
+        name: &str,
+        failures: u32,
+        open_for: Duration,
+    ) -> Result<CircuitBreaker, LimitsError> {
+        let mut gates = GateSpecs::default();
+        gates.breaker = Some(BreakerSpec::new(failures, open_for.into(), 1)?);
+        Ok(CircuitBreaker::new(State::new(self, name, gates)?))
+    }
+}
