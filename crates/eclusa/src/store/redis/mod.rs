@@ -133,7 +133,8 @@ impl RedisStore {
     }
 
     async fn tell(&self, upstream: Name, word: &str) -> Result<Option<UpstreamView>, StoreError> {
-        let question = [Value::text(upstream.as_str()), Value::text(word)];
+        let ruled = Value::Bool(self.spec.upstream(&upstream).is_some());
+        let question = [Value::text(upstream.as_str()), Value::text(word), ruled];
         let told = self.run(&scripts::RECORD, &question).await?;
         answer::upstream(&told, &upstream, &self.spec)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use eclusa::fake::{Answer, FakeUpstream, Gate};
 use serde_json::json;
 
-use super::{begin, lane, start};
+use super::{begin, lane, start, start_as};
 use crate::program::Program;
 use crate::redis_server::RedisServer;
 
@@ -118,4 +118,14 @@ async fn nobody_runs_a_job_again_because_the_server_was_away() {
     program.until("/readyz", |answer| answer.status == 200).await;
     assert_eq!(program.ended(&job).await["attempts"], 1);
     assert_eq!(upstream.requests().len(), 1);
+}
+
+/// Nobody but the one who asks whether it is ready talks to the server here.
+#[tokio::test]
+async fn a_process_without_workers_is_ready_again_when_its_server_was_emptied() {
+    let redis = RedisServer::start();
+    let program = start_as(&redis, "api", &lane("http://127.0.0.1:9", "", "")).await;
+    assert_eq!(program.get("/readyz").await.status, 200);
+    redis.command(&["FLUSHALL"]);
+    assert_eq!(program.get("/readyz").await.status, 200);
 }

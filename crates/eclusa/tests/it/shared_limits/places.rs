@@ -137,3 +137,27 @@ async fn ac12_keys_live_five_minutes_unless_they_are_needed_longer() {
         assert!((FIVE_MINUTES + 1..=600_000).contains(&left), "{what} {left}");
     }
 }
+
+/// Rules are on the server too, and somebody may sweep them away with everything else.
+#[tokio::test]
+async fn a_server_that_is_emptied_is_told_the_rules_again() {
+    let redis = RedisServer::start();
+    let program = worker(&redis, &[]).await;
+    let limits = Limits::new(Some(&redis.url()));
+    let (library, limiter) = (breaker_of(&limits), limiter_of(&limits));
+    assert!(!library.is_degraded().await && limiter.acquire().await);
+    assert_eq!(tell(&program, "pncp", "failure").await["failures"], 1);
+
+    redis.command(&["FLUSHALL"]);
+    assert_eq!(program.get("/v1/health").await.json()["circuitBreakers"]["pncp"]["failures"], 0);
+    redis.command(&["FLUSHALL"]);
+    assert_eq!(tell(&program, "pncp", "failure").await["failures"], 1);
+    redis.command(&["FLUSHALL"]);
+    assert_eq!(acquire(&program, "pncp", &json!({})).await.status, 200);
+    redis.command(&["FLUSHALL"]);
+    library.record_failure().await;
+    assert_eq!(redis.command(&["GET", FAILURES]), "1");
+    redis.command(&["FLUSHALL"]);
+    assert!(limiter.acquire().await);
+    assert_eq!(redis.command(&["EXISTS", LIMITER]), "1");
+}

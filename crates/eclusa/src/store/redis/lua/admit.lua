@@ -67,9 +67,29 @@ local function admit(lane_name, chain, holds, lease_ms, nonce)
   return { upstream = first, reason = why, at = earliest }
 end
 
+-- Who asks knows lane and upstreams by their rules, so a server without them has lost them.
+local function unknown(lane_name, chain)
+  local lane = lane_name and lane_of(lane_name)
+  if lane_name and not (lane and lane.rule) then
+    return lane_name
+  end
+  for _, name in ipairs(chain) do
+    local upstream = upstream_of(name)
+    if not (upstream and upstream.rule) then
+      return name
+    end
+  end
+end
+
+local calls, answers = cmsgpack.unpack(ARGV[4]), {}
+for _, asked in ipairs(calls) do
+  local name = unknown(asked[1], asked[2])
+  if name then
+    return redis.error_reply('NORULES ' .. name)
+  end
+end
 take_up_lost()
-local answers = {}
-for i, asked in ipairs(cmsgpack.unpack(ARGV[4])) do
+for i, asked in ipairs(calls) do
   answers[i] = admit(unpack(asked, 1, 5))
 end
 

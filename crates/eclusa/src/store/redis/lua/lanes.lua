@@ -4,6 +4,10 @@
 
 local names, known, shown = cmsgpack.unpack(ARGV[4]), {}, {}
 for _, name in ipairs(names) do
+  local lane = lane_of(name)
+  if not (lane and lane.rule) then
+    return redis.error_reply('NORULES ' .. name)
+  end
   known[name] = true
 end
 for _, field in ipairs(redis.call('HKEYS', key('lanes'))) do

@@ -1,9 +1,12 @@
 -- record: how a call without a lease went, and setting an upstream right by hand.
---   question: upstream, result of the call | 'recover' | 'reset'
+--   question: upstream, result of the call | 'recover' | 'reset', whether there must be a rule
 --   answer: { gates, slot_free_at, now }, or nothing if the upstream is unknown
 
-local name, told = cmsgpack.unpack(ARGV[4])
+local name, told, ruled = cmsgpack.unpack(ARGV[4])
 local upstream = changed_upstream(name)
+if ruled and not (upstream and upstream.rule) then
+  return redis.error_reply('NORULES ' .. name)
+end
 if not upstream then
   return cmsgpack.pack({})
 end

@@ -4,6 +4,10 @@
 
 local names, known, shown = cmsgpack.unpack(ARGV[4]), {}, {}
 for _, name in ipairs(names) do
+  local upstream = upstream_of(name)
+  if not (upstream and upstream.rule) then
+    return redis.error_reply('NORULES ' .. name)
+  end
   known[name] = true
 end
 for _, field in ipairs(redis.call('HKEYS', key('upstreams'))) do
