@@ -6,13 +6,14 @@ use std::path::Path;
 
 use crate::redis_server::RedisServer;
 
-const GLOBALS: [&str; 14] = [
+const GLOBALS: [&str; 15] = [
     "ARGV",
     "KEYS",
     "bit",
     "cmsgpack",
     "ipairs",
     "math",
+    "next",
     "pairs",
     "redis",
     "setmetatable",
