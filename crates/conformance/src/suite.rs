@@ -29,6 +29,7 @@ macro_rules! suite {
             evicted_is_the_newest_job_of_the_tenant_with_the_longest_backlog,
             a_job_that_was_tried_is_never_evicted,
             a_job_that_was_given_back_unsent_counts_as_untried,
+            one_that_waits_for_the_rest_of_its_chain_hides_nobody_from_eviction,
             a_scheduled_job_takes_room_and_can_be_evicted,
             running_jobs_take_no_room,
             retries_and_lost_jobs_come_back_into_a_full_lane,

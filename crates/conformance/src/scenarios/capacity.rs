@@ -1,10 +1,10 @@
 //! A full lane: who is evicted and who is refused.
 
 use eclusa_core::gate::CallResult;
-use eclusa_core::{Capacity, DropReason, Enqueued, Level, NewJob, Settled, Spec, Status, Store};
+use eclusa_core::{Capacity, Chain, DropReason, Enqueued, Level, NewJob, Settled, Spec, Status, Store};
 
 use crate::harness::{Harness, Open};
-use crate::rules::{capacity, delayed, high, job, lane, low, of, secs};
+use crate::rules::{capacity, chain, delayed, free, high, id, job, lane, low, name, of, secs, slots, via};
 
 fn room_for(jobs: u64) -> Spec {
     lane(|lane| lane.capacity = capacity(jobs))
@@ -117,4 +117,18 @@ pub async fn one_refused_job_does_not_hinder_the_others_of_its_batch<S: Store>(o
     assert_eq!(q.put(low(1)).await, Enqueued::Existing(crate::rules::id(1)), "known jobs need no room");
     assert!(q.press(high(4)).await.0);
     assert_eq!(q.starts(10).await, [4, 1]);
+}
+
+pub async fn one_that_waits_for_the_rest_of_its_chain_hides_nobody_from_eviction<S: Store>(open: Open<S>) {
+    let spec = chain(&[("ses", free()), ("smtp", slots(1))], |lane| {
+        lane.chain = Chain::new(vec![name("smtp")]).expect("a chain that can be");
+        lane.capacity = capacity(2);
+    });
+    let q = Harness::new(open, &spec);
+    q.call("smtp").await;
+    q.accept([low(1), via(&["ses", "smtp"], low(2))]).await;
+    let grant = q.next().await;
+    assert_eq!(grant.job, id(2));
+    q.advance(&grant, CallResult::Failed).await;
+    assert_eq!(q.press(high(3)).await, (true, vec![(1, "preempted")]));
 }

@@ -112,6 +112,13 @@ do
     return got[1], tonumber(got[2])
   end
 
+  -- The last members, at most `count`, from the end.
+  function Set:last_ones(count)
+    self:write()
+    self.window = nil
+    return redis.call('ZRANGE', self.name, 0, count - 1, 'REV')
+  end
+
   -- The first member with a score of at least `from` and below `to`, and its score.
   function Set:first_between(from, to)
     self:write()

@@ -81,8 +81,25 @@ do
     end
   end
 
-  -- The job to evict from `level`: the newest of the tenant with the longest backlog. Jobs that were tried stand before all
-  -- others in their tenant's first line, so its last one tells whether there are others.
+  -- The last job of a line that was not tried yet. Those of its own chain that were tried stand before it; others may have
+  -- come from chains of which only this one is left to try, and so many of them are looked at.
+  local function last_untried(waiting)
+    local last = waiting:last()
+    local job = last and jobs:get(last)
+    if not job or job.attempts == 0 then
+      return job
+    end
+    local ids = waiting:last_ones(MAX_LOOKS)
+    jobs:fetch(ids)
+    for _, id in ipairs(ids) do
+      job = jobs:get(id)
+      if job.attempts == 0 then
+        return job
+      end
+    end
+  end
+
+  -- The job to evict from `level`: the newest of the tenant with the longest backlog.
   function victim(lane, level)
     local member = backlogs(lane, level):first()
     if not member then
@@ -90,9 +107,8 @@ do
     end
     local tenant = string.sub(member, 9)
     local odd, odd_seq = odd_jobs(lane, level, tenant):last()
-    local last, seq = jobs_in(lane, line_id(level, lane.default_chain, tenant)):last()
-    local job = last and jobs:get(last)
-    if job and not job.odd and job.attempts == 0 and (not odd or seq > odd_seq) then
+    local job = last_untried(jobs_in(lane, line_id(level, lane.default_chain, tenant)))
+    if job and not job.odd and (not odd or job.seq > odd_seq) then
       return job
     end
     return odd and jobs:get(odd)
