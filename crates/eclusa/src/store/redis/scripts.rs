@@ -23,6 +23,7 @@ const LIBRARY: &[&str] = &[
     include_str!("lua/lib/leases.lua"),
     include_str!("lua/lib/jobs.lua"),
     include_str!("lua/lib/lanes.lua"),
+    include_str!("lua/lib/idempotency.lua"),
     include_str!("lua/lib/lines.lua"),
     include_str!("lua/lib/buckets.lua"),
     include_str!("lua/lib/waiting.lua"),

@@ -2,28 +2,14 @@
 --   question: jobs { id, lane, tenant, quota, level, payload, key, fingerprint, cache_key, ttl, delay, chain, holds, replay_of }
 --   answer: { jobs = { how, job?, place?, answer?, stale?, left?, overdue?, told: how many had ended then }, ended }
 
-local KEY_LASTS = 86400000
 local BELOW = { { LOW, NORMAL }, { LOW }, {} }
-
-local function read_known(raw)
-  local job, fingerprint, expires = cmsgpack.unpack(raw)
-  return { job = job, fingerprint = fingerprint, expires = expires }
-end
-
-local function pack_known(known)
-  return cmsgpack.pack(known.job, known.fingerprint, known.expires)
-end
-
-local function keys_of(lane)
-  return records(key('keys', lane.name), read_known, pack_known)
-end
 
 -- The answer for a job that is here already.
 local function known(lane, new)
   if jobs:get(new.id) then
     return { how = 'existing', job = new.id }
   end
-  local entry = new.key and keys_of(lane):get(new.key)
+  local entry = new.key and known_keys(lane):get(new.key)
   if entry then
     return { how = entry.fingerprint == new.fingerprint and 'existing' or 'conflict', job = entry.job }
   end
@@ -100,8 +86,7 @@ local function accept(lane, chain, new)
     attempts = 0, lost = 0, key = new.key, cache_key = cache_rule(lane) and new.cache_key or nil, replay_of = new.replay_of,
   }
   if new.key then
-    keys_of(lane):put(new.key, { job = new.id, fingerprint = new.fingerprint, expires = after(now, KEY_LASTS) })
-    set(key('key-ends', lane.name)):add(numbered(0, new.key), after(now, KEY_LASTS))
+    keep_key(lane, new.key, new.id, new.fingerprint)
   end
   job.holds = resolve_holds(new.holds)
   jobs:put(job.id, job)
@@ -169,7 +154,7 @@ end
 jobs:fetch(ids)
 for lane, names in pairs(tenants) do
   tenants_of(lane):fetch(names)
-  keys_of(lane):fetch(keys[lane])
+  known_keys(lane):fetch(keys[lane])
 end
 
 local answers, arrived = {}, {}

@@ -39,30 +39,6 @@ local function trim_dead(lane)
   end
 end
 
-local KEY_LASTS = 86400000
-
--- Forgets idempotency keys whose time is over, but for those of jobs that are still there.
-local function forget_keys(lane)
-  local ends, keys = set(key('key-ends', lane.name)), key('keys', lane.name)
-  for _ = 1, MAX_BATCH do
-    local member, at = ends:first()
-    if not member or at > now then
-      return
-    end
-    local name = string.sub(member, 9)
-    local raw = redis.call('HGET', keys, name)
-    local id, fingerprint = cmsgpack.unpack(raw)
-    local job = jobs:get(id)
-    if job and job.phase ~= FINISHED then
-      redis.call('HSET', keys, name, cmsgpack.pack(id, fingerprint, after(now, KEY_LASTS)))
-      ends:add(member, after(now, KEY_LASTS))
-    else
-      redis.call('HDEL', keys, name)
-      ends:remove(member)
-    end
-  end
-end
-
 local function next_forgetting(lane)
   if surplus_letter(lane) or surplus_answer(lane) then
     return now
@@ -70,7 +46,6 @@ local function next_forgetting(lane)
   local keep = lane.rule and lane.rule.keep.span or 600000
   local finished = lane.finished > 0 and finished_jobs(lane):first()
   local letter = letter_order(lane):first()
-  local _, key_ends = set(key('key-ends', lane.name)):first()
   local rule = cache_rule(lane)
   local answer, entry = nil, nil
   if rule then
@@ -81,7 +56,7 @@ local function next_forgetting(lane)
     local moved, ttl = struct.unpack('>I8I8', letter)
     next_letter = after(moved, ttl)
   end
-  return min(finished and after(number_in(finished), keep) or NEVER, next_letter, key_ends or NEVER,
+  return min(finished and after(number_in(finished), keep) or NEVER, next_letter, next_key_end(lane),
     answer and usable_until(rule, entry) or NEVER)
 end
 
