@@ -113,10 +113,10 @@ async fn ask(gateway: &Arc<Gateway>, upstream: &Name) -> Result<Asked, Problem> 
 async fn admit(gateway: Arc<Gateway>, upstream: Name) -> Result<Option<Asked>, StoreError> {
     let (lease, nonce) = (gateway.config.workers.lease.into(), foreign_nonce());
     let ask = Admit { lane: None, chain: vec![upstream.clone()], holds: Vec::new(), lease, nonce };
-    // What is left is read in the same breath.
-    let (admitted, view) = tokio::join!(biased; gateway.store.admit(ask), view_of(&gateway, &upstream));
-    let Admitted { admission, ended, now } = admitted?;
+    let Admitted { admission, ended, now } = gateway.store.admit(ask).await?;
     gateway.note(&ended);
+    // Read afterwards: what is left is what the grant has left.
+    let view = view_of(&gateway, &upstream).await;
     Ok(match admission {
         Admission::Granted { lease, .. } => {
             let mut grant = Grant { gateway, upstream, lease, remaining: None, accepted: false };

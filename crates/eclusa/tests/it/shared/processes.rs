@@ -77,3 +77,13 @@ async fn the_job_of_a_worker_that_was_killed_is_taken_up_within_its_lease_and_a_
     assert!((1_000..=2_000).contains(&(second - first)), "{ended}");
     assert_eq!(ended["status"], "completed");
 }
+
+#[tokio::test]
+async fn what_remains_is_what_the_grant_has_left() {
+    let redis = RedisServer::start();
+    let program = start(&redis, &lane("http://127.0.0.1:9", "", "rate = \"1/h\"\nburst = 3")).await;
+    for remaining in [2, 1, 0] {
+        let granted = program.post("/v1/limits/up/acquire", &json!({})).await.json();
+        assert_eq!(granted["remaining"], remaining, "{granted}");
+    }
+}
