@@ -1,8 +1,8 @@
 -- admit: calls without a job, now or not at all, each for itself. Takes from all gates of the lane, all gates of the first
 -- upstream that admits it and all of its buckets, or from none.
---   question: calls { lane?, chain { name, … }, holds { { upstream, bucket, tokens, capacity, refill_micro, refill_ms }, … },
+--   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: calls { lane?, chain { name, … }, holds { { upstream, bucket, tokens, capacity, refill_micro, refill_ms }, … },
 --     lease, nonce }
---   answer: { calls = { lease?, upstream?, expires?, reason?, at? }, ended, now }
+--   returns: { calls = { lease?, upstream?, expires?, reason?, at? }, ended, now }
 
 -- It stands behind nobody.
 local FIRST = 0

@@ -1,6 +1,6 @@
 -- advance: goes on to the next upstream of a job's chain that admits it, under the same lease.
---   question: { lease, upstream, result, costs, close_until, close_bucket, failure }
---   answer: { how = to | waits | exhausted | stale, upstream?, reason?, at? }
+--   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: { lease, upstream, result, costs, close_until, close_bucket, failure }
+--   returns: { how = to | waits | exhausted | stale, upstream?, reason?, at? }
 
 local asked = cmsgpack.unpack(ARGV[4])
 local lease = leases:get(asked.lease)

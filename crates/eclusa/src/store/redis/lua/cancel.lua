@@ -1,7 +1,7 @@
 -- cancel: a job that runs is fenced off at once. Its call may still be under way and keeps its slots until its worker gives
 -- them back or its lease ends, but nothing it says changes the job.
---   question: job
---   answer: { ended?, already? }
+--   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: job
+--   returns: { ended?, already? }
 
 local id = cmsgpack.unpack(ARGV[4])
 local job = jobs:get(id)

@@ -1,6 +1,6 @@
 -- discard: lets a dead letter go.
---   question: lane, letter
---   answer: whether there was one
+--   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: lane, letter
+--   returns: whether there was one
 
 local name, id = cmsgpack.unpack(ARGV[4])
 local lane = lane_of(name)

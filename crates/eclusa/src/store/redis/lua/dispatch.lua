@@ -1,6 +1,6 @@
 -- dispatch: which jobs may start now, and where.
---   question: lane, max, lease (ms), nonce
---   answer: { grants, ended, taken_up, denied?, now, next }
+--   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: lane, max, lease (ms), nonce
+--   returns: { grants, ended, taken_up, denied?, now, next }
 --
 -- Levels are served in order. Within a level the right tenant's oldest line is offered to the first upstream of its chain
 -- whose gates admit it. A group of lines that no upstream admits is passed over whole. A line denied only by its own scoped

@@ -1,6 +1,6 @@
 -- enqueue: new jobs into their lanes, evicting less urgent ones where a lane is full. Each stands for itself.
---   question: jobs { id, lane, tenant, quota, level, payload, key, fingerprint, cache_key, ttl, delay, chain, holds, replay_of }
---   answer: { jobs = { how, job?, place?, answer?, stale?, left?, overdue?, told: how many had ended then }, ended }
+--   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: jobs { id, lane, tenant, quota, level, payload, key, fingerprint, cache_key, ttl, delay, chain, holds, replay_of }
+--   returns: { jobs = { how, job?, place?, answer?, stale?, left?, overdue?, told: how many had ended then }, ended }
 
 local BELOW = { { LOW, NORMAL }, { LOW }, {} }
 

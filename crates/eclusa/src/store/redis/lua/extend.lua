@@ -1,6 +1,6 @@
 -- extend: makes leases last longer, from now on.
---   question: lease (ms), leases
---   answer: for each whether it still exists
+--   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: lease (ms), leases
+--   returns: for each whether it still exists
 
 local lease_ms, ids = cmsgpack.unpack(ARGV[4])
 leases:fetch(ids)

@@ -1,6 +1,6 @@
 -- lanes: all lanes as they are.
---   question: names of the rules' own lanes
---   answer: { lanes = { name, state, in_flight, oldest_letter? }, slot_free_at, now }
+--   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: names of the rules' own lanes
+--   returns: { lanes = { name, state, in_flight, oldest_letter? }, slot_free_at, now }
 
 local names, known, shown = cmsgpack.unpack(ARGV[4]), {}, {}
 for _, name in ipairs(names) do

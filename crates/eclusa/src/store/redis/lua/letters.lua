@@ -1,6 +1,6 @@
 -- letters: dead letters of a lane, oldest first.
---   question: lane, after which number, how many
---   answer: { { number, job, letter }, … }
+--   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: lane, after which number, how many
+--   returns: { { number, job, letter }, … }
 
 local name, from, most = cmsgpack.unpack(ARGV[4])
 local members = redis.call('ZRANGE', key('dead-order', name), '(' .. string.format('%.0f', from), '+inf', 'BYSCORE',

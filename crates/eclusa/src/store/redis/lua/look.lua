@@ -1,6 +1,6 @@
 -- look: where a job is among those that wait, and why.
---   question: job
---   answer: { phase, how?, expires, position, reason?, at?, waits, eta?, gates = { { name, gates, in_flight } },
+--   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: job
+--   returns: { phase, how?, expires, position, reason?, at?, waits, eta?, gates = { { name, gates, in_flight } },
 --             slot_free_at, now }, or nothing if it is unknown
 
 local job = jobs:get(cmsgpack.unpack(ARGV[4]))

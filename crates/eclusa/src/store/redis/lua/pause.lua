@@ -1,6 +1,6 @@
 -- pause: stops or lets on the dispatch of a lane.
---   question: lane, whether to pause it
---   answer: whether there is such a lane
+--   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: lane, whether to pause it
+--   returns: whether there is such a lane
 
 local name, paused = cmsgpack.unpack(ARGV[4])
 local lane = lane_of(name)

@@ -1,6 +1,6 @@
 -- record: how a call without a lease went, and setting an upstream right by hand.
---   question: upstream, result of the call | 'recover' | 'reset', whether there must be a rule
---   answer: { gates, slot_free_at, now }, or nothing if the upstream is unknown
+--   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: upstream, result of the call | 'recover' | 'reset', whether there must be a rule
+--   returns: { gates, slot_free_at, now }, or nothing if the upstream is unknown
 
 local name, told, ruled = cmsgpack.unpack(ARGV[4])
 local upstream = changed_upstream(name)

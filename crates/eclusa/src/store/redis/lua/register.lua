@@ -1,6 +1,6 @@
 -- register: a process says that it lives, and hears who else does.
---   question: id, about (any bytes)
---   answer: { { id, about }, … }, itself included
+--   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: id, about (any bytes)
+--   returns: { { id, about }, … }, itself included
 
 local LIVES = 10000
 local id, about = cmsgpack.unpack(ARGV[4])

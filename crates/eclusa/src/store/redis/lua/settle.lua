@@ -1,6 +1,6 @@
 -- settle: ends leases, each for itself.
---   question: settlements { lease, result, costs, close_until, close_bucket, outcome, at, failure, answer }
---   answer: { leases = { how, at?, lease?, told: how many had ended then }, ended }
+--   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: settlements { lease, result, costs, close_until, close_bucket, outcome, at, failure, answer }
+--   returns: { leases = { how, at?, lease?, told: how many had ended then }, ended }
 
 local budget = { left = MAX_BATCH }
 

@@ -1,6 +1,6 @@
 -- sweep: what time does by itself. Each step is bounded; a sweep that did not finish says "again at once".
---   question: lanes
---   answer: { ended, taken_up, dead_letters = { { lane, job, surplus } }, now, next }
+--   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: lanes
+--   returns: { ended, taken_up, dead_letters = { { lane, job, surplus } }, now, next }
 
 local names = cmsgpack.unpack(ARGV[4])
 local budget = { left = MAX_BATCH }

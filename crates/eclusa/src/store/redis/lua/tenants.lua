@@ -1,6 +1,6 @@
 -- tenants: those of a lane, in the order in which they first came.
---   question: lane, from which arrival on, how many
---   answer: { tenants = { name, arrival, processed, last_processed?, turns }, levels = { turn, current?, in_a_row } }
+--   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: lane, from which arrival on, how many
+--   returns: { tenants = { name, arrival, processed, last_processed?, turns }, levels = { turn, current?, in_a_row } }
 
 local name, from, most = cmsgpack.unpack(ARGV[4])
 local lane = lane_of(name)

@@ -1,6 +1,6 @@
 -- upstreams: all gates as they are.
---   question: names of the rules' own upstreams
---   answer: { upstreams = { name, gates, in_flight }, slot_free_at, now }
+--   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: names of the rules' own upstreams
+--   returns: { upstreams = { name, gates, in_flight }, slot_free_at, now }
 
 local names, known, shown = cmsgpack.unpack(ARGV[4]), {}, {}
 for _, name in ipairs(names) do
