@@ -45,11 +45,11 @@ need_cargo_tool() {
     cargo install --locked "cargo-$1" >&2 || fail "cargo-$1 is missing and could not be installed"
 }
 
-# need_node_modules DIR: what its package-lock.json names.
+# need_node_modules DIR: what its package.json names, in exactly those versions.
 need_node_modules() {
-    [[ "$1/node_modules/.package-lock.json" -nt "$1/package-lock.json" ]] && return
+    [[ "$1/node_modules/.package-lock.json" -nt "$1/package.json" ]] && return
     say "installing the packages of $1"
-    npm ci --prefix "$1" --ignore-scripts --no-audit --no-fund >&2 || fail "the packages of $1 could not be installed"
+    npm install --prefix "$1" --no-package-lock --omit=optional --ignore-scripts --no-audit --no-fund >&2 || fail "the packages of $1 could not be installed"
 }
 
 need_build() {
