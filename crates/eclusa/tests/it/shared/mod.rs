@@ -2,6 +2,7 @@
 
 mod away;
 mod processes;
+mod silence;
 
 use crate::program::Program;
 use crate::redis_server::RedisServer;
