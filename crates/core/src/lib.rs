@@ -22,7 +22,7 @@ mod views;
 
 pub use dead_letter::{DeadLetter, DeadLetterView, Surplus};
 pub use ended::{End, Ended, Fallback, ServedBy};
-pub use engine::{Engine, Mentions, RestoreError, Restorer, SaveError};
+pub use engine::{Engine, Mentions, RestoreError, Restorer, SaveError, Seen, Starts};
 pub use error::SpecError;
 pub use ids::{JobId, LeaseId, Name};
 pub use job::{

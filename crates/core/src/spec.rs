@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::error::{SpecError, positive};
-use crate::gate::GateSpecs;
+use crate::gate::{GateSpecs, Part};
 use crate::ids::Name;
 use crate::retry::RetryPolicy;
 use crate::time::{Span, Time};
@@ -40,6 +40,14 @@ impl Spec {
             }
         }
         if errors.is_empty() { Ok(Self { lanes, upstreams }) } else { Err(errors) }
+    }
+
+    /// The same with a part of every limit.
+    pub(crate) fn part(&self, part: Part) -> Self {
+        let mut own = self.clone();
+        own.lanes.iter_mut().for_each(|lane| lane.gates = lane.gates.part(part));
+        own.upstreams.iter_mut().for_each(|upstream| upstream.gates = upstream.gates.part(part));
+        own
     }
 
     /// The rules of all lanes, in order.

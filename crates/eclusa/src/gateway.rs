@@ -18,7 +18,7 @@ use uuid::Builder;
 use crate::config::{Config, StoreUrl};
 use crate::execute::http::{HttpUpstream, TlsError};
 use crate::random::Random;
-use crate::store::{AnyStore, EmbeddedStore, OpenError, RedisError, RedisStore};
+use crate::store::{AnyStore, EmbeddedStore, OpenError, RedisError, RedisStore, SharedStore};
 use crate::telemetry::{Metrics, Rates, log_end};
 use crate::to_the_end::ToTheEnd;
 use crate::turns::Turns;
@@ -330,6 +330,11 @@ impl Gateway {
         if known.is_empty() { vec![self.instance("")] } else { known }
     }
 
+    /// Whether the store did not answer when it was last asked.
+    pub(crate) fn store_is_lost(&self) -> bool {
+        self.store_lost.load(Ordering::Relaxed)
+    }
+
     /// The store has answered.
     pub fn store_answers(&self) {
         if self.store_lost.swap(false, Ordering::Relaxed) {
@@ -366,7 +371,9 @@ fn open_store(config: &Config, clock: &Arc<dyn Clock>) -> Result<AnyStore, Start
             AnyStore::Embedded(Box::new(EmbeddedStore::open(dir, store.ack, spec, clock.clone())?))
         }
         StoreUrl::Redis(url) => {
-            AnyStore::Redis(Arc::new(RedisStore::new(url.reveal(), &store.prefix, spec)?))
+            let redis = RedisStore::new(url.reveal(), &store.prefix, spec)?;
+            let lease = config.workers.lease.into();
+            AnyStore::Redis(Box::new(SharedStore::new(redis, spec, store.when_lost, lease, clock.clone())))
         }
     })
 }

@@ -5,6 +5,7 @@
 //! tenants or leases there are. The verbs are in files of their own; this one holds what they work on.
 
 mod admit;
+mod alone;
 mod buckets;
 mod cache;
 mod cancel;
@@ -28,6 +29,7 @@ mod why;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use alone::{Seen, Starts};
 use hashbrown::HashMap;
 pub use refresh::Mentions;
 pub use restore::{RestoreError, Restorer};

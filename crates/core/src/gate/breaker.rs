@@ -68,6 +68,11 @@ pub struct Breaker {
 }
 
 impl Breaker {
+    /// One that is open until then.
+    pub(super) fn open_until(until: Time) -> Self {
+        Self { open_until: Some(until), ..Self::default() }
+    }
+
     /// It and its transitions so far.
     pub fn view(&self, now: Time) -> BreakerView {
         let Self { opened, half_opened, closed, .. } = *self;

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{NotUntil, Reason};
+use super::{NotUntil, Part, Reason};
 use crate::error::{SpecError, positive};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
@@ -51,6 +51,19 @@ impl BucketSpec {
         Self { capacity, refill_micro: refill.0, refill_ms: refill.1 }
     }
 
+    /// A part of its capacity with as much of its refill, if a whole token falls to that.
+    pub(super) fn part(self, part: Part) -> Option<Self> {
+        let whole = u32::try_from(self.capacity.as_micro() / Tokens::ONE.as_micro()).unwrap_or(u32::MAX);
+        let own = part.of(whole);
+        let (micro, ms) = (self.refill_micro * u64::from(own), self.refill_ms * u64::from(whole));
+        let divisor = greatest_common_divisor(micro, ms);
+        (own > 0).then(|| Self {
+            capacity: Tokens::whole(own),
+            refill_micro: micro / divisor,
+            refill_ms: ms / divisor,
+        })
+    }
+
     /// How long it takes to gain `amount`, rounded up.
     pub fn time_to_gain(&self, amount: Tokens) -> Span {
         let micro = u128::from(amount.as_micro().max(0).unsigned_abs());
@@ -88,7 +101,12 @@ pub struct Bucket {
 impl Bucket {
     /// A bucket nobody took from yet.
     pub fn full(spec: &BucketSpec, now: Time) -> Self {
-        Self { balance: spec.capacity, at: now, remainder: 0, closed_until: Time::default() }
+        Self::holding(spec.capacity, now)
+    }
+
+    /// A bucket that holds so much.
+    pub(super) fn holding(balance: Tokens, now: Time) -> Self {
+        Self { balance, at: now, remainder: 0, closed_until: Time::default() }
     }
 
     /// What it holds at `now`.

@@ -38,6 +38,11 @@ pub struct Cooldown {
 }
 
 impl Cooldown {
+    /// One that rests until then.
+    pub(super) fn hot_until(until: Time) -> Self {
+        Self { hot_until: until, ..Self::default() }
+    }
+
     /// Errors in a row.
     pub const fn errors(&self) -> u32 {
         self.errors

@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use super::starts::Starts;
 use super::{
     Breaker, BreakerSpec, BreakerView, Bucket, BucketSpec, CallResult, Cooldown, CooldownSpec, NotUntil,
-    Pace, PaceSpec, Reason, Window, WindowSpec,
+    Pace, PaceSpec, Part, Reason, Window, WindowSpec,
 };
 use crate::error::{SpecError, positive};
 use crate::ids::LeaseId;
-use crate::time::Time;
+use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 
 /// The rules of one lane or upstream; what is absent does not limit.
@@ -38,6 +38,21 @@ impl GateSpecs {
     /// At most so many at a time.
     pub const fn slots(&self) -> Option<u32> {
         self.slots
+    }
+
+    /// A part of what these rules allow. Where nothing of a limit falls to it, it allows nothing at all.
+    pub(crate) fn part(&self, part: Part) -> Self {
+        let window = self.window.map(|rule| rule.part(part));
+        let bucket = self.bucket.map(|rule| rule.part(part));
+        let nothing = window == Some(None) || bucket == Some(None);
+        Self {
+            breaker: self.breaker,
+            cooldown: self.cooldown.clone(),
+            window: window.flatten(),
+            bucket: bucket.flatten(),
+            pace: self.pace.map(|rule| rule.part(part)),
+            slots: if nothing { Some(0) } else { self.slots.map(|slots| part.of(slots)) },
+        }
     }
 }
 
@@ -76,7 +91,54 @@ pub struct GateView {
     pub limit: Option<i64>,
 }
 
+impl GateView {
+    /// What falls to `part` of what is free of its limit, less what was `started` there since.
+    pub(crate) fn free(&self, part: Part, started: u32) -> u32 {
+        let free = self.limit.unwrap_or(0).saturating_sub(self.level).max(0);
+        part.of(u32::try_from(free).unwrap_or(u32::MAX)).saturating_sub(started)
+    }
+}
+
 impl Gates {
+    /// Gates under `spec`, the part of rules whose gates all who share them last saw like this: what was free then is
+    /// divided too, and `started` calls have begun here since. What is used stays so as if all of it had begun at `now`.
+    pub(crate) fn of_part(spec: &GateSpecs, part: Part, seen: &[GateView], started: u32, now: Time) -> Self {
+        let mut gates = Self::default();
+        for gate in seen {
+            gates.take_over(spec, part, gate, started, now);
+        }
+        gates
+    }
+
+    fn take_over(&mut self, spec: &GateSpecs, part: Part, gate: &GateView, started: u32, now: Time) {
+        match (gate.reason, gate.denies_until) {
+            (Reason::CircuitOpen, Some(until)) => self.breaker = Breaker::open_until(until),
+            (Reason::Cooldown, Some(until)) => self.cooldown = Cooldown::hot_until(until),
+            (Reason::UpstreamRetryAfter, Some(until)) => self.close(until),
+            (Reason::Window, _) => {
+                if let Some(rule) = &spec.window {
+                    let used = rule.limit().saturating_sub(gate.free(part, started));
+                    self.window = Window::used(rule, used, now);
+                }
+            }
+            (Reason::RateLimit, _) => {
+                if let Some(rule) = &spec.bucket {
+                    let left =
+                        gate.level.max(0) / i64::from(part.count()) - Tokens::whole(started).as_micro();
+                    let left = Tokens::from_micro(left.max(0)).min(rule.capacity());
+                    self.bucket = Some(Bucket::holding(left, now));
+                }
+            }
+            (Reason::Pace, _) => {
+                if let Some(rule) = &spec.pace {
+                    let interval = gate.level.max(0).unsigned_abs() * u64::from(part.count());
+                    self.pace = Some(Pace::after_start(rule, Span::from_millis(interval), now));
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Whether all gates admit a call at `now`; if not, the one that opens last. `slot_free_at` is when a slot comes
     /// back by itself if no call ends before.
     pub fn admits(&self, spec: &GateSpecs, now: Time, slot_free_at: Time) -> Result<(), NotUntil> {

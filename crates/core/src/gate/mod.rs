@@ -9,6 +9,7 @@ mod bucket;
 mod cooldown;
 mod gates;
 mod pace;
+mod part;
 mod starts;
 mod window;
 
@@ -17,6 +18,7 @@ pub use bucket::{Bucket, BucketSpec};
 pub use cooldown::{Cooldown, CooldownSpec};
 pub use gates::{GateSpecs, GateView, Gates, Pass};
 pub use pace::{Pace, PaceSpec};
+pub use part::Part;
 use serde::{Deserialize, Serialize};
 pub use window::{Window, WindowSpec};
 

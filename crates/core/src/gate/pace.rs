@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CallResult, NotUntil, Reason};
+use super::{CallResult, NotUntil, Part, Reason};
 use crate::error::{SpecError, positive};
 use crate::time::{Span, Time};
 
@@ -26,6 +26,12 @@ impl PaceSpec {
         }
         Ok(Self { initial, min, max })
     }
+
+    /// A part of it: intervals are longer where others start calls too.
+    pub(super) fn part(self, part: Part) -> Self {
+        let longer = |span: Span| Span::from_millis(span.as_millis().saturating_mul(part.count().into()));
+        Self { initial: longer(self.initial), min: longer(self.min), max: longer(self.max) }
+    }
 }
 
 fn micros(span: Span) -> u64 {
@@ -44,6 +50,14 @@ impl Pace {
     /// The pace before anything is known.
     pub fn new(spec: &PaceSpec) -> Self {
         Self { interval_us: micros(spec.initial), next_at: Time::default() }
+    }
+
+    /// The pace after a start at `now`, with this interval.
+    pub(super) fn after_start(spec: &PaceSpec, interval: Span, now: Time) -> Self {
+        let mut pace = Self { interval_us: micros(interval), ..Self::new(spec) };
+        pace.report(spec, CallResult::NotSent);
+        pace.take(now);
+        pace
     }
 
     /// The interval between starts.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::{NotUntil, Reason};
+use super::{NotUntil, Part, Reason};
 use crate::error::{SpecError, positive};
 use crate::time::{Span, Time};
 
@@ -32,6 +32,12 @@ impl WindowSpec {
         self.limit
     }
 
+    /// A part of it, if anything falls to that.
+    pub(super) fn part(self, part: Part) -> Option<Self> {
+        let limit = part.of(self.limit);
+        (limit > 0).then_some(Self { limit, ..self })
+    }
+
     fn grain_ms(&self) -> u64 {
         if self.limit <= MAX_ENTRIES { 1 } else { self.span.as_millis().div_ceil(u64::from(MAX_ENTRIES)) }
     }
@@ -44,6 +50,13 @@ pub struct Window {
 }
 
 impl Window {
+    /// One in which `count` calls started at `now`.
+    pub(super) fn used(spec: &WindowSpec, count: u32, now: Time) -> Self {
+        let mut window = Self::default();
+        (0..count).for_each(|_| window.take(spec, now));
+        window
+    }
+
     /// How many starts count at `now`.
     pub fn count(&self, spec: &WindowSpec, now: Time) -> u32 {
         self.live(spec, now).map(|(_, count)| count).sum()

@@ -41,7 +41,7 @@ pub(super) async fn readyz(State(gateway): State<Arc<Gateway>>) -> Result<&'stat
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Health {
-    /// `ok`, or `degraded` while a breaker is open.
+    /// `ok`, or `degraded` while a breaker is open or the store does not answer.
     status: &'static str,
     /// The store.
     store: StoreHealth,
@@ -58,7 +58,7 @@ pub(super) struct Health {
 pub(super) struct StoreHealth {
     /// `embedded`, `memory` or `redis`.
     kind: &'static str,
-    /// `ok`.
+    /// `ok`, or `lost` while it does not answer: breakers and limits are then those of this process alone.
     status: &'static str,
 }
 
@@ -119,10 +119,14 @@ pub(super) async fn health(
         let (tokens_available, requests_last_minute) = (view.tokens.map(whole), view.starts_last_minute);
         (view.name.to_string(), LimiterHealth { tokens_available, requests_last_minute })
     });
-    let degraded = breakers.values().any(|breaker| breaker.degraded);
+    let lost = gateway.store_is_lost();
+    let degraded = lost || breakers.values().any(|breaker| breaker.degraded);
     Ok(Json(Health {
         status: if degraded { "degraded" } else { "ok" },
-        store: StoreHealth { kind: kind(&gateway.config.store.url), status: "ok" },
+        store: StoreHealth {
+            kind: kind(&gateway.config.store.url),
+            status: if lost { "lost" } else { "ok" },
+        },
         instances: gateway.instances().into_iter().map(Instance::from).collect(),
         rate_limiters: limiters.collect(),
         circuit_breakers: breakers,
@@ -151,8 +155,10 @@ pub(super) async fn metrics(
     caller.may(Right::SeeAll)?;
     caller.may_use_all_lanes()?;
     caller.may_act_for_all_tenants()?;
-    let snapshot =
-        Snapshot::take(&gateway.store, gateway.clock.now()).await.map_err(|error| unavailable(&error))?;
+    let snapshot = match Snapshot::take(&gateway.store, gateway.clock.now()).await {
+        Err(error) if !error.is_transient() => return Err(unavailable(&error)),
+        snapshot => snapshot.unwrap_or_default(),
+    };
     let text = gateway.metrics.encode(snapshot);
     let text = text.map_err(|_| Problem::new(Kind::Internal, "The metrics could not be written"))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -9,7 +9,7 @@ use super::read::{At, Table, suggest};
 use super::texts::LogFilter;
 use super::types::{Key, Log, LogFormat, Role, Secret, Server, StoreConfig, StoreUrl, Workers};
 use super::units::{PositiveSpan, Size, duration};
-use crate::store::Ack;
+use crate::store::{Ack, WhenLost};
 
 /// The engine takes payloads of 8 MiB; what is left is for the path, the headers and the rest of a job.
 pub(super) const MAX_BODY: u64 = (8 << 20) - (64 << 10);
@@ -71,7 +71,10 @@ pub(super) fn store(t: &mut Table<'_>) -> StoreConfig {
         let help = "write \"write\", or leave it out; how often Redis syncs is set there (`appendfsync`)";
         t.wrong("ack", "cannot be promised for a Redis store by this version", help);
     }
-    StoreConfig { url, prefix, ack }
+    let when_lost = "What direct lanes and the decision API do while Redis does not answer: `share` goes on with this \
+                     process's part of every limit, `stop` lets nothing through.";
+    let when_lost = t.or("when_lost", WhenLost::Share, when_lost);
+    StoreConfig { url, prefix, ack, when_lost }
 }
 
 pub(super) fn workers(t: &mut Table<'_>) -> Workers {

@@ -9,7 +9,7 @@ use http::uri::{PathAndQuery, Uri};
 
 use super::read::{FromText, Kind, Show, Wrong, suggest};
 use super::types::{BaseUrl, Check, LogFormat, Mode, Role, Secret, StoreUrl};
-use crate::store::Ack;
+use crate::store::{Ack, WhenLost};
 
 /// Makes an enum readable as one of a few words.
 macro_rules! words {
@@ -45,6 +45,7 @@ words!(LogFormat, "a format", "write `\"auto\"`, `\"json\"` or `\"text\"`", [
     "auto" => LogFormat::Auto, "json" => LogFormat::Json, "text" => LogFormat::Text,
 ]);
 words!(Ack, "an acknowledgement", "write `\"fsync\"` or `\"write\"`", ["fsync" => Ack::Fsync, "write" => Ack::Write]);
+words!(WhenLost, "a way to go on", "write `\"share\"` or `\"stop\"`", ["share" => WhenLost::Share, "stop" => WhenLost::Stop]);
 words!(Role, "a role", "write `\"producer\"`, `\"viewer\"`, `\"operator\"` or `\"admin\"`", [
     "producer" => Role::Producer, "viewer" => Role::Viewer, "operator" => Role::Operator, "admin" => Role::Admin,
 ]);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use eclusa_core::retry::{ExtraCodes, RetryPolicy};
 use eclusa_core::{Level, Name, Spec};
 
-use crate::store::Ack;
+use crate::store::{Ack, WhenLost};
 
 /// Everything `eclusa serve` needs to know.
 #[derive(Debug, Clone)]
@@ -57,6 +57,8 @@ pub struct StoreConfig {
     pub prefix: String,
     /// What "accepted" means.
     pub ack: Ack,
+    /// What to send while Redis does not answer.
+    pub when_lost: WhenLost,
 }
 
 /// An address of a store.

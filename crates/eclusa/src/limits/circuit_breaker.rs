@@ -4,7 +4,6 @@ use eclusa_core::gate::CallResult;
 use eclusa_core::{Store, UpstreamView};
 
 use super::state::State;
-use crate::store::RedisStore;
 
 /// Knows whether an API is down. See [the module](super).
 ///
@@ -32,24 +31,18 @@ impl CircuitBreaker {
     /// Forgets the failures if the time is over for which the API was degraded, else nothing. Says whether the API may be
     /// called.
     pub async fn try_recover(&self) -> bool {
-        let name = &self.state.name;
-        let told = self
-            .state
-            .ask(async |store| store.recover(name.clone()).await, |engine, now| engine.recover(name, now))
-            .await;
-        !told.as_ref().is_some_and(is_degraded)
+        let told = self.state.store.recover(self.state.name.clone()).await;
+        !told.is_ok_and(|view| view.as_ref().is_some_and(is_degraded))
     }
 
     /// Whether the API is to be left alone now.
     pub async fn is_degraded(&self) -> bool {
-        let told = self.state.ask(Store::upstreams, |engine, now| engine.upstreams(now)).await;
+        let told = self.state.store.upstreams().await.unwrap_or_default();
         told.iter().any(|view| view.name == self.state.name && is_degraded(view))
     }
 
     async fn record(&self, result: CallResult) {
-        let name = &self.state.name;
-        let shared = async |store: &RedisStore| store.record(name.clone(), result).await;
-        self.state.ask(shared, |engine, now| engine.record(name, result, now)).await;
+        let _ = self.state.store.record(self.state.name.clone(), result).await;
     }
 }
 

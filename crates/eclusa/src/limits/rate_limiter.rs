@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use eclusa_core::{Admission, Admit, Span, Store};
+use eclusa_core::{Admission, Admit, Store};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-use super::state::State;
+use super::state::{NO_TIME, State};
 
 /// Longer than this nobody waits.
 const LONGEST_WAIT: Duration = Duration::from_hours(24);
@@ -14,8 +14,6 @@ const LONGEST_WAIT: Duration = Duration::from_hours(24);
 const BREATHER: Duration = Duration::from_millis(1);
 /// And at most so much, in case Redis comes or goes.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// What is taken is a token and not a slot, so nobody comes to give it back.
-const NO_TIME: Span = Span::from_millis(1);
 
 /// Says whether a call may be made now. See [the module](super).
 pub struct RateLimiter {
@@ -49,17 +47,14 @@ impl RateLimiter {
 
     /// Takes a token, or says in how much time there may be one.
     async fn take(&self) -> Result<(), Duration> {
-        let ask = || Admit {
+        let ask = Admit {
             lane: None,
             chain: vec![self.state.name.clone()],
             holds: Vec::new(),
             lease: NO_TIME,
             nonce: 0,
         };
-        let admitted = self
-            .state
-            .ask(async |store| store.admit(ask()).await, |engine, now| engine.admit(&ask(), now))
-            .await;
+        let admitted = self.state.store.admit(ask).await.map_err(|_| ASK_AGAIN)?;
         match admitted.admission {
             Admission::Granted { .. } => Ok(()),
             Admission::Denied { denial, .. } => {

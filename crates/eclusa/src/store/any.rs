@@ -1,7 +1,5 @@
 //! The store that the config names.
 
-use std::sync::Arc;
-
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admit, Admitted, Advance, Advanced, Cancelled, DeadLetterView, Dispatch, Dispatched, EnqueueAnswer,
@@ -9,17 +7,28 @@ use eclusa_core::{
     Span, Store, StoreError, Swept, TenantView, UpstreamView, Why,
 };
 
-use super::{EmbeddedStore, RedisStore};
+use super::{EmbeddedStore, SharedStore};
 
 /// One of the stores.
 pub enum AnyStore {
     /// For one process.
     Embedded(Box<EmbeddedStore>),
     /// For many.
-    Redis(Arc<RedisStore>),
+    Redis(Box<SharedStore>),
 }
 
+/// What only whoever holds the jobs can answer.
 macro_rules! ask {
+    ($store:ident.$verb:ident($($arg:ident),*)) => {
+        match $store {
+            AnyStore::Embedded(store) => store.$verb($($arg),*).await,
+            AnyStore::Redis(store) => store.redis().$verb($($arg),*).await,
+        }
+    };
+}
+
+/// What is about gates, or tells of them.
+macro_rules! ask_gates {
     ($store:ident.$verb:ident($($arg:ident),*)) => {
         match $store {
             AnyStore::Embedded(store) => store.$verb($($arg),*).await,
@@ -34,19 +43,19 @@ impl Store for AnyStore {
     }
 
     async fn dispatch(&self, asked: Dispatch) -> Result<Dispatched, StoreError> {
-        ask!(self.dispatch(asked))
+        ask_gates!(self.dispatch(asked))
     }
 
     async fn advance(&self, asked: Advance) -> Result<Advanced, StoreError> {
-        ask!(self.advance(asked))
+        ask_gates!(self.advance(asked))
     }
 
     async fn extend(&self, leases: Vec<LeaseId>, lease: Span) -> Result<Vec<bool>, StoreError> {
-        ask!(self.extend(leases, lease))
+        ask_gates!(self.extend(leases, lease))
     }
 
     async fn settle(&self, settlements: Vec<Settlement>) -> Result<SettleAnswer, StoreError> {
-        ask!(self.settle(settlements))
+        ask_gates!(self.settle(settlements))
     }
 
     async fn cancel(&self, job: JobId) -> Result<Cancelled, StoreError> {
@@ -54,19 +63,19 @@ impl Store for AnyStore {
     }
 
     async fn admit(&self, asked: Admit) -> Result<Admitted, StoreError> {
-        ask!(self.admit(asked))
+        ask_gates!(self.admit(asked))
     }
 
     async fn record(&self, upstream: Name, result: CallResult) -> Result<Option<UpstreamView>, StoreError> {
-        ask!(self.record(upstream, result))
+        ask_gates!(self.record(upstream, result))
     }
 
     async fn recover(&self, upstream: Name) -> Result<Option<UpstreamView>, StoreError> {
-        ask!(self.recover(upstream))
+        ask_gates!(self.recover(upstream))
     }
 
     async fn reset(&self, upstream: Name) -> Result<Option<UpstreamView>, StoreError> {
-        ask!(self.reset(upstream))
+        ask_gates!(self.reset(upstream))
     }
 
     async fn replay(&self, lane: Name, letter: JobId, id: JobId) -> Result<Replayed, StoreError> {
@@ -102,7 +111,7 @@ impl Store for AnyStore {
     }
 
     async fn upstreams(&self) -> Result<Vec<UpstreamView>, StoreError> {
-        ask!(self.upstreams())
+        ask_gates!(self.upstreams())
     }
 
     async fn tenants(&self, lane: Name, from: u32, max: usize) -> Result<Vec<(u32, TenantView)>, StoreError> {

@@ -18,9 +18,10 @@ const MAX_LOOKED_AT: usize = 10_000;
 /// How many are read at a time, so that nobody waits long for the store.
 const STEP: usize = 1_000;
 
-/// The state of the store at one moment.
-#[derive(Debug)]
+/// The state of the store at one moment; nothing by default, if it cannot be asked.
+#[derive(Debug, Default)]
 pub struct Snapshot {
+    store_answers: bool,
     now: Time,
     lanes: Vec<LaneView>,
     upstreams: Vec<UpstreamView>,
@@ -44,7 +45,7 @@ impl Snapshot {
             tenants.insert(lane.name.clone(), tenants_of(store, &lane.name).await?);
             letters.insert(lane.name.clone(), letters_of(store, &lane.name).await?);
         }
-        Ok(Self { now, lanes, upstreams, tenants, letters })
+        Ok(Self { store_answers: true, now, lanes, upstreams, tenants, letters })
     }
 }
 
@@ -87,6 +88,8 @@ type Sample<'a, V> = (Vec<(&'static str, &'a str)>, V);
 
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let up = vec![(Vec::new(), u64::from(self.store_answers))];
+        gauges(&mut encoder, "eclusa_store_up", "1 while the store answers", up)?;
         self.lanes(&mut encoder)?;
         self.upstreams(&mut encoder)?;
         self.tenants(&mut encoder)?;

@@ -43,8 +43,8 @@ pub(crate) fn start(gateway: &Arc<Gateway>) -> Loops {
         loops.begin.spawn(sweep::run(gateway.clone()));
     }
     if let AnyStore::Redis(store) = &gateway.store {
-        loops.keep.spawn(listen::run(gateway.clone(), store.clone()));
-        loops.keep.spawn(register::run(gateway.clone(), store.clone()));
+        loops.keep.spawn(listen::run(gateway.clone(), store.redis().clone()));
+        loops.keep.spawn(register::run(gateway.clone()));
     }
     loops.begin.spawn(sample::run(gateway.clone()));
     loops.keep.spawn(heartbeat::run(gateway.clone()));

@@ -17,6 +17,8 @@ pub(crate) struct RedisServer {
     dir: TempDir,
     port: u16,
     settings: Vec<String>,
+    /// The process, while it is frozen.
+    paused: Option<String>,
 }
 
 impl RedisServer {
@@ -32,7 +34,7 @@ impl RedisServer {
         for _ in 0..10 {
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             if let Some(guard) = launch(&dir, port, &settings) {
-                return Self { guard, dir, port, settings };
+                return Self { guard, dir, port, settings, paused: None };
             }
         }
         panic!("redis-server did not start; is it installed? (make setup)");
@@ -44,8 +46,24 @@ impl RedisServer {
 
     /// Ends the server as an administrator would.
     pub(crate) fn stop(&mut self) {
+        self.resume();
         drop(self.guard.stdin.take());
         self.guard.wait().unwrap();
+    }
+
+    /// Freezes the server: connections stay, and nothing is answered.
+    pub(crate) fn pause(&mut self) {
+        let told = self.command(&["INFO", "server"]);
+        let id = told.lines().find_map(|line| line.strip_prefix("process_id:")).unwrap().trim().to_owned();
+        signal("STOP", &id);
+        self.paused = Some(id);
+    }
+
+    /// Lets a frozen server go on.
+    pub(crate) fn resume(&mut self) {
+        if let Some(id) = self.paused.take() {
+            signal("CONT", &id);
+        }
     }
 
     /// Starts it again, with what it kept.
@@ -82,6 +100,11 @@ impl Drop for RedisServer {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+fn signal(name: &str, process: &str) {
+    let sent = Command::new("kill").args(["-s", name, process]).status().unwrap();
+    assert!(sent.success(), "kill -s {name} {process}");
 }
 
 fn launch(dir: &TempDir, port: u16, settings: &[String]) -> Option<Child> {

@@ -1,6 +1,8 @@
 //! Several processes on one Redis.
 
+mod alone;
 mod away;
+mod faults;
 mod processes;
 mod silence;
 

@@ -1,0 +1,217 @@
+//! An engine for one of several processes that share limits and have lost each other.
+//!
+//! It goes by a part of every limit. What was free when the gates were last seen is divided as well, so that all such
+//! engines together admit no more than was left; what was in use stays so for as long as it may last.
+
+use std::collections::BTreeMap;
+
+use super::Engine;
+use super::leases::{Lease, Use};
+use crate::gate::{GateSpecs, GateView, Gates, Part, Pass, Reason};
+use crate::ids::Name;
+use crate::spec::Spec;
+use crate::table::UpstreamIx;
+use crate::time::{Span, Time};
+use crate::views::{LaneView, UpstreamView};
+
+/// Calls that began, by the lane they came through, if any, and the upstream they went to.
+pub type Starts = BTreeMap<(Option<Name>, Name), u32>;
+
+/// What a process last saw of what it shares.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// What falls to it of every limit.
+    pub part: Part,
+    /// The lanes.
+    pub lanes: Vec<LaneView>,
+    /// The upstreams.
+    pub upstreams: Vec<UpstreamView>,
+    /// Calls that it has begun since.
+    pub started: Starts,
+}
+
+impl Default for Seen {
+    /// It never saw anybody.
+    fn default() -> Self {
+        Self { part: Part::WHOLE, lanes: Vec::new(), upstreams: Vec::new(), started: Starts::new() }
+    }
+}
+
+impl Seen {
+    fn started(&self, which: impl Fn(&(Option<Name>, Name)) -> bool) -> u32 {
+        self.started.iter().filter(|(call, _)| which(call)).map(|(_, count)| count).sum()
+    }
+}
+
+impl Engine {
+    /// An engine that goes on by itself from what was `seen`. Its leases are of this `epoch`; those of the others, which it
+    /// does not know, last no longer than `lease`.
+    pub fn alone(spec: &Spec, seen: &Seen, epoch: u32, lease: Span, now: Time) -> Self {
+        let mut engine = Self::new(&spec.part(seen.part));
+        engine.leases.epoch = epoch;
+        for view in &seen.upstreams {
+            let Some(&upstream) = engine.upstream_by_name.get(&view.name) else { continue };
+            let started = seen.started(|(_, name)| *name == view.name);
+            let state = engine.upstream_mut(upstream);
+            let Some(rule) = &state.spec else { continue };
+            state.gates = Gates::of_part(rule, seen.part, &view.gates, started, now);
+            for _ in 0..in_use(rule, seen.part, &view.gates, started) {
+                engine.upstream_mut(upstream).gates.reenter();
+                engine.lease_elsewhere(Use::Call(None), Some(upstream), now + lease);
+            }
+        }
+        for view in &seen.lanes {
+            let Some(&lane) = engine.lane_by_name.get(&view.name) else { continue };
+            let started = seen.started(|(name, _)| name.as_ref() == Some(&view.name));
+            let state = engine.lane_mut(lane);
+            state.paused = view.paused;
+            let Some(rule) = &state.spec else { continue };
+            state.gates = Gates::of_part(&rule.gates, seen.part, &view.gates, started, now);
+            for _ in 0..in_use(&rule.gates, seen.part, &view.gates, started) {
+                engine.lane_mut(lane).gates.reenter();
+                engine.lease_elsewhere(Use::Call(Some(lane)), None, now + lease);
+            }
+        }
+        engine
+    }
+
+    fn lease_elsewhere(&mut self, used_by: Use, upstream: Option<UpstreamIx>, expires: Time) {
+        let id = self.leases.issue(0);
+        self.leases
+            .insert(id, Lease { used_by, upstream, pass: Pass::default(), holds: Vec::new(), expires });
+    }
+}
+
+/// Slots of this part that others may still use.
+fn in_use(rule: &GateSpecs, part: Part, seen: &[GateView], started: u32) -> u32 {
+    let slots = seen.iter().find(|gate| gate.reason == Reason::Concurrency);
+    match (rule.slots(), slots) {
+        (Some(own), Some(gate)) => own.saturating_sub(gate.free(part, started)),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::{BreakerSpec, BucketSpec, CallResult, WindowSpec};
+    use crate::spec::{Chain, LaneSpec, UpstreamSpec};
+    use crate::verbs::{Admission, Admit};
+
+    const LEASE: Span = Span::from_secs(10);
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn at(ms: u64) -> Time {
+        Time::from_millis(1_000_000 + ms)
+    }
+
+    /// A lane and an upstream, `a` and `up`, whose gates these are.
+    fn spec(lane: GateSpecs, upstream: GateSpecs) -> Spec {
+        let mut rules = LaneSpec::new(name("a"), Chain::new(vec![name("up")]).unwrap());
+        rules.gates = lane;
+        Spec::new(vec![rules], vec![UpstreamSpec::new(name("up"), upstream)]).unwrap()
+    }
+
+    fn slots(slots: u32) -> GateSpecs {
+        GateSpecs::default().with_slots("max_concurrent", slots).unwrap()
+    }
+
+    fn rate(capacity: u32, per_second: u32) -> GateSpecs {
+        let mut rules = GateSpecs::default();
+        rules.bucket = Some(BucketSpec::new(capacity, per_second, Span::from_secs(1)).unwrap());
+        rules
+    }
+
+    fn ask() -> Admit {
+        Admit { lane: Some(name("a")), chain: Vec::new(), holds: Vec::new(), lease: LEASE, nonce: 7 }
+    }
+
+    fn admitted(engine: &mut Engine, now: Time) -> Result<crate::ids::LeaseId, Option<(Reason, Time)>> {
+        match engine.admit(&ask(), now).admission {
+            Admission::Granted { lease, .. } => Ok(lease),
+            Admission::Denied { denial, .. } => Err(Some((denial.reason, denial.at))),
+            _ => Err(None),
+        }
+    }
+
+    fn count(engine: &mut Engine, now: Time) -> usize {
+        (0..1_000).take_while(|_| admitted(engine, now).is_ok()).count()
+    }
+
+    /// What process `number` of `of` sees of `whole`, in which `started` of the calls are its own and not seen yet.
+    fn seen(whole: &Engine, number: u32, of: u32, now: Time, started: u32) -> Seen {
+        let started = Starts::from([((Some(name("a")), name("up")), started)]);
+        let part = Part::new(number, of).unwrap();
+        Seen { part, lanes: whole.lanes(now), upstreams: whole.upstreams(now), started }
+    }
+
+    #[test]
+    fn together_they_admit_what_was_free_and_then_what_the_limit_allows() {
+        let mut window = GateSpecs::default();
+        window.window = Some(WindowSpec::per_minute(20).unwrap());
+        let unlimited = GateSpecs::default;
+        for (rules, free, later, more) in [
+            (spec(unlimited(), rate(20, 10)), 13, at(2_000), 20),
+            (spec(rate(20, 10), unlimited()), 13, at(2_000), 20),
+            (spec(unlimited(), window.clone()), 13, at(60_000), 20),
+            (spec(window, unlimited()), 13, at(60_000), 20),
+            (spec(unlimited(), slots(20)), 13, at(20_000), 20),
+            (spec(slots(20), unlimited()), 13, at(20_000), 20),
+        ] {
+            let mut whole = Engine::new(&rules);
+            assert!((0..7).all(|_| admitted(&mut whole, at(0)).is_ok()));
+            let mut parts: Vec<_> = (0..3)
+                .map(|number| Engine::alone(&rules, &seen(&whole, number, 3, at(0), 0), 1, LEASE, at(0)))
+                .collect();
+            let first: usize = parts.iter_mut().map(|part| count(part, at(0))).sum();
+            assert!((free - 3..=free).contains(&first), "{first} of {free}: {rules:?}");
+            let then: usize = parts.iter_mut().map(|part| count(part, later)).sum();
+            assert!((more - 3..=more).contains(&then), "{then} of {more}: {rules:?}");
+        }
+    }
+
+    #[test]
+    fn what_it_began_since_it_looked_is_not_there_twice() {
+        let rules = spec(GateSpecs::default(), rate(20, 10));
+        let whole = Engine::new(&rules);
+        let mut part = Engine::alone(&rules, &seen(&whole, 0, 2, at(0), 4), 1, LEASE, at(0));
+        assert_eq!(count(&mut part, at(0)), 6);
+    }
+
+    #[test]
+    fn a_limit_of_one_falls_to_one() {
+        for rules in [spec(GateSpecs::default(), slots(1)), spec(GateSpecs::default(), rate(1, 1))] {
+            let unseen = |number| Seen { part: Part::new(number, 2).unwrap(), ..Seen::default() };
+            let counts = [0, 1].map(|number| {
+                let mut part = Engine::alone(&rules, &unseen(number), 1, LEASE, at(0));
+                count(&mut part, at(0))
+            });
+            assert_eq!(counts, [1, 0]);
+        }
+    }
+
+    #[test]
+    fn what_was_closed_stays_closed() {
+        let mut rules = rate(20, 10);
+        rules.breaker = Some(BreakerSpec::new(1, Span::from_secs(30), 1).unwrap());
+        let rules = spec(GateSpecs::default(), rules);
+        let mut whole = Engine::new(&rules);
+        whole.record(&name("up"), CallResult::Failed, at(0));
+        let mut part = Engine::alone(&rules, &seen(&whole, 0, 2, at(0), 0), 1, LEASE, at(100));
+        assert_eq!(admitted(&mut part, at(100)), Err(Some((Reason::CircuitOpen, at(30_000)))));
+        whole.pause(&name("a"), true);
+        let mut part = Engine::alone(&rules, &seen(&whole, 0, 2, at(0), 0), 1, LEASE, at(100));
+        assert_eq!(admitted(&mut part, at(100)), Err(Some((Reason::Paused, Time::NEVER))));
+    }
+
+    #[test]
+    fn its_leases_are_told_from_those_of_others() {
+        let rules = spec(GateSpecs::default(), GateSpecs::default());
+        let mut part = Engine::alone(&rules, &Seen::default(), 3, LEASE, at(0));
+        let lease = admitted(&mut part, at(0)).unwrap();
+        assert_eq!(lease.epoch, 3);
+    }
+}

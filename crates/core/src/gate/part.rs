@@ -1,0 +1,43 @@
+//! Parts of limits, for those who share them but cannot ask each other.
+
+/// One of several parts of every limit. Parts are whole and, all together, the limit: nothing is lost or added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    number: u32,
+    of: u32,
+}
+
+impl Part {
+    /// Everything, for one who shares with nobody.
+    pub const WHOLE: Part = Part { number: 0, of: 1 };
+
+    /// Part `number`, counted from 0, of so many; `None` if there are not so many.
+    pub fn new(number: u32, of: u32) -> Option<Self> {
+        (number < of).then_some(Self { number, of })
+    }
+
+    /// What of `limit` falls to it.
+    pub(crate) fn of(self, limit: u32) -> u32 {
+        limit / self.of + u32::from(self.number < limit % self.of)
+    }
+
+    /// How many parts there are.
+    pub(crate) const fn count(self) -> u32 {
+        self.of
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_parts_together_are_the_limit() {
+        for (limit, of) in [(10, 1), (10, 3), (1, 2), (0, 4), (7, 7), (2, 5)] {
+            let parts: Vec<_> = (0..of).map(|number| Part::new(number, of).unwrap().of(limit)).collect();
+            assert_eq!(parts.iter().sum::<u32>(), limit, "{parts:?}");
+            assert!(parts.iter().max().unwrap() - parts.iter().min().unwrap() <= 1, "{parts:?}");
+        }
+        assert_eq!(Part::new(2, 2), None);
+    }
+}

@@ -1,0 +1,146 @@
+//! A server that is there and does not do its work: frozen, slow, coming and going.
+
+use std::time::Duration;
+
+use eclusa::fake::{Answer, FakeUpstream};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{begin, lane, start};
+use crate::program::Program;
+use crate::redis_server::RedisServer;
+
+/// Longer than a refusal may take, as whoever asked measures it.
+const SOON: Duration = Duration::from_millis(250);
+
+fn durable() -> RedisServer {
+    RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"])
+}
+
+/// Intake is refused in time, again and again.
+async fn refused_in_time(program: &Program) {
+    for _ in 0..5 {
+        let asked = Instant::now();
+        let refused = program.post("/v1/lanes/work/jobs", &json!({ "request": {} })).await;
+        let took = asked.elapsed();
+        assert_eq!((refused.status, refused.header("retry-after").is_empty()), (503, false));
+        assert!(took < SOON, "{took:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_frozen_server_refuses_in_time_and_goes_on_when_it_thaws() {
+    let mut redis = durable();
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = start(&redis, &lane(&upstream.url(), "", "")).await;
+    program.pause("work").await;
+    let job = program.enqueue("work", &json!({ "request": {} })).await;
+    redis.pause();
+    refused_in_time(&program).await;
+    assert_eq!((program.get("/readyz").await.status, program.get("/livez").await.status), (503, 200));
+    redis.resume();
+    program.until("/readyz", |answer| answer.status == 200).await;
+    program.resume("work").await;
+    assert_eq!(program.ended(&job).await["status"], "completed");
+}
+
+#[tokio::test]
+async fn a_stopped_server_refuses_in_time() {
+    let mut redis = durable();
+    let program = start(&redis, &lane("http://127.0.0.1:9", "", "")).await;
+    redis.stop();
+    refused_in_time(&program).await;
+}
+
+#[tokio::test]
+async fn a_process_that_starts_with_a_frozen_server_waits_for_it() {
+    let mut redis = durable();
+    redis.pause();
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = begin(&redis, "all", &lane(&upstream.url(), "", "")).await;
+    refused_in_time(&program).await;
+    redis.resume();
+    program.until("/readyz", |answer| answer.status == 200).await;
+    let job = program.enqueue("work", &json!({ "request": {} })).await;
+    assert_eq!(program.ended(&job).await["status"], "completed");
+}
+
+/// Whatever was accepted is done, whatever was refused is not, and nothing twice.
+async fn survives(redis: &mut RedisServer, trouble: impl AsyncFn(&mut RedisServer)) {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let rules = lane(&upstream.url(), "", "");
+    let (first, second) = tokio::join!(start(redis, &rules), start(redis, &rules));
+    let stop = tokio_util::sync::CancellationToken::new();
+    let load = async |program: &Program| {
+        let mut accepted = Vec::new();
+        for number in 0.. {
+            if stop.is_cancelled() {
+                break;
+            }
+            let path = format!("/{}/{number}", program.url().rsplit(':').next().unwrap());
+            let answer = program.post("/v1/lanes/work/jobs", &json!({ "request": { "path": path } })).await;
+            match answer.status {
+                202 => accepted.push(path),
+                503 => {}
+                other => panic!("{other}: {}", answer.text()),
+            }
+        }
+        accepted
+    };
+    let troubled = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        trouble(redis).await;
+        first.until("/readyz", |answer| answer.status == 200).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        stop.cancel();
+    };
+    let (one, other, ()) = tokio::join!(load(&first), load(&second), troubled);
+    let accepted: std::collections::BTreeSet<_> = one.into_iter().chain(other).collect();
+    let idle = |answer: &crate::program::Answer| {
+        let lane = answer.json();
+        lane["queued"]["normal"] == 0 && lane["pending"] == 0 && lane["processing"] == 0
+    };
+    first.until("/v1/lanes/work", idle).await;
+    let called: Vec<_> = upstream.requests().into_iter().map(|seen| seen.path).collect();
+    let once: std::collections::BTreeSet<_> = called.iter().cloned().collect();
+    assert_eq!(called.len(), once.len(), "something was called twice");
+    let lost: Vec<_> = accepted.difference(&once).collect();
+    assert!(!accepted.is_empty() && lost.is_empty(), "{} accepted, lost: {lost:?}", accepted.len());
+}
+
+#[tokio::test]
+async fn under_load_a_server_comes_and_goes() {
+    survives(&mut durable(), async |redis| {
+        for _ in 0..3 {
+            redis.stop();
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            redis.start_again();
+            tokio::time::sleep(Duration::from_millis(600)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn under_load_a_server_freezes_now_and_then() {
+    survives(&mut durable(), async |redis| {
+        for _ in 0..3 {
+            redis.pause();
+            tokio::time::sleep(Duration::from_millis(700)).await;
+            redis.resume();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn under_load_a_server_is_slow() {
+    survives(&mut durable(), async |redis| {
+        for _ in 0..20 {
+            redis.command(&["CLIENT", "PAUSE", "80"]);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+}
