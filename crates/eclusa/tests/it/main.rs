@@ -20,6 +20,7 @@ mod http_upstream;
 mod keeping_nothing;
 mod limits;
 mod program;
+mod redis_functions;
 mod redis_scripts;
 mod redis_server;
 mod restarting;

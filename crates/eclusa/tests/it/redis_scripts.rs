@@ -4,11 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use eclusa::store::RedisStore;
+use eclusa_core::gate::GateSpecs;
+use eclusa_core::{Name, Spec, Store, UpstreamSpec};
+use redis::FromRedisValue;
+
 use crate::redis_server::RedisServer;
 
-const GLOBALS: [&str; 15] = [
-    "ARGV",
-    "KEYS",
+const GLOBALS: [&str; 13] = [
     "bit",
     "cmsgpack",
     "ipairs",
@@ -39,36 +42,35 @@ fn files() -> BTreeMap<String, String> {
     files
 }
 
-/// Each verb with the library before it, as it is sent.
-fn scripts() -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/redis");
-    let list = std::fs::read_to_string(folder.join("scripts.rs")).unwrap();
-    let parts =
-        list.lines().filter_map(|line| line.trim().strip_prefix("include_str!(\"")?.strip_suffix("\"),"));
-    let library: String = parts.map(|part| std::fs::read_to_string(folder.join(part)).unwrap()).collect();
-    assert!(library.contains("local function write_all"), "the library was not found");
-    let verbs = files().into_iter().filter(|(name, _)| !name.contains("/lib/"));
-    verbs.map(|(name, text)| (name, library.clone() + &text)).collect()
+/// The library as a server was told it, and its name before.
+async fn library(server: &RedisServer) -> (String, String) {
+    let upstream = UpstreamSpec::new(Name::new("any").unwrap(), GateSpecs::default());
+    let spec = Spec::new(Vec::new(), vec![upstream]).unwrap();
+    RedisStore::new(&server.url(), "scripts:", &spec).unwrap().upstreams().await.unwrap();
+    let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+    let list = ["LIST", "LIBRARYNAME", "eclusa_*", "WITHCODE"];
+    let mut found: Vec<BTreeMap<String, redis::Value>> =
+        redis::cmd("FUNCTION").arg(&list).query(&mut connection).unwrap();
+    let mut field = |name: &str| String::from_redis_value(found[0].remove(name).unwrap()).unwrap();
+    (field("library_name"), field("library_code"))
 }
 
-#[test]
-fn scripts_use_no_name_that_is_not_declared() {
-    let (server, _) = RedisServer::shared();
+#[tokio::test]
+async fn scripts_use_no_name_that_is_not_declared() {
+    let server = RedisServer::start();
+    let (name, source) = library(&server).await;
+    let source = source.strip_prefix(&format!("#!lua name={name}\n")).unwrap();
+    let verbs = files().into_keys().filter(|file| !file.contains("/lib/")).count();
+    assert_eq!((verbs > 10, source.matches("function verbs.").count()), (true, verbs));
+    let compile = "return string.dump(assert(loadstring(ARGV[1])))";
     let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
-    let scripts = scripts();
-    assert!(scripts.len() > 10, "only {} scripts were found", scripts.len());
-    for (name, source) in scripts {
-        let compile = "return string.dump(assert(loadstring(ARGV[1])))";
-        let compiled: Vec<u8> =
-            redis::cmd("EVAL").arg(compile).arg(0).arg(source).query(&mut connection).unwrap();
-        let mut globals = Globals::default();
-        globals.read_chunk(&compiled);
-        let known: BTreeSet<_> = GLOBALS.into_iter().map(str::to_owned).collect();
-        let unknown: Vec<_> = globals.read.difference(&known).collect();
-        assert!(globals.read.contains("redis"), "{name}: no global was found at all");
-        assert!(unknown.is_empty(), "{name} reads {unknown:?}, which nobody has declared");
-        assert!(globals.written.is_empty(), "{name} writes {:?}, which are not local", globals.written);
-    }
+    let compiled: Vec<u8> =
+        redis::cmd("EVAL").arg(compile).arg(0).arg(source).query(&mut connection).unwrap();
+    let mut globals = Globals::default();
+    globals.read_chunk(&compiled);
+    let known: BTreeSet<_> = GLOBALS.into_iter().map(str::to_owned).collect();
+    assert_eq!(globals.read, known, "what is read that nobody has declared, or not read");
+    assert!(globals.written.is_empty(), "{:?} are written and not local", globals.written);
 }
 
 #[test]
@@ -114,10 +116,11 @@ fn words(source: &str) -> Vec<String> {
     words
 }
 
-/// The functions that are defined: `function name(`, `function Table.name(`, `function Table:name(`.
+/// The functions that are defined: `function name(`, `function Table.name(`, `function Table:name(`, but for verbs.
 fn functions(words: &[String]) -> impl Iterator<Item = &String> {
     let after = |at: usize| words[at + 1..].iter().take_while(|word| *word != "(").last();
-    let defined = words.iter().enumerate().filter(|(_, word)| *word == "function");
+    let is_verb = |at: usize| words.get(at + 1).is_some_and(|word| word == "verbs");
+    let defined = words.iter().enumerate().filter(move |(at, word)| *word == "function" && !is_verb(*at));
     defined.filter_map(move |(at, _)| after(at))
 }
 

@@ -9,7 +9,7 @@ use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipel
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-use super::scripts::Script;
+use super::scripts::{self, Script};
 use super::server;
 
 /// How long a call may take, the connection included.
@@ -21,8 +21,8 @@ pub(super) const SOON: Duration = Duration::from_millis(200);
 pub(super) struct Connection {
     client: Client,
     current: Mutex<Option<MultiplexedConnection>>,
-    /// Told to every server before anything else.
-    greeting: Pipeline,
+    /// Makes the rules known. Told to every server before anything else, but for the scripts.
+    rules: Pipeline,
 }
 
 /// A script with what it is asked.
@@ -33,9 +33,9 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn command(&self, how: &str, script: &str) -> Cmd {
-        let mut command = redis::cmd(how);
-        command.arg(script).arg(1).arg(self.key);
+    fn command(&self) -> Cmd {
+        let mut command = redis::cmd("FCALL");
+        command.arg(&*self.script.name).arg(1).arg(self.key);
         self.args.iter().for_each(|arg| {
             command.arg(*arg);
         });
@@ -44,8 +44,8 @@ impl Call<'_> {
 }
 
 impl Connection {
-    pub(super) fn new(client: Client, greeting: Pipeline) -> Self {
-        Self { client, current: Mutex::new(None), greeting }
+    pub(super) fn new(client: Client, rules: Pipeline) -> Self {
+        Self { client, current: Mutex::new(None), rules }
     }
 
     /// For connections of another kind.
@@ -56,17 +56,13 @@ impl Connection {
     /// Runs a script. A server that has forgotten scripts or rules is told again.
     pub(super) async fn run(&self, call: &Call<'_>, within: Duration) -> Result<Vec<u8>, StoreError> {
         let by = Instant::now() + within;
-        let known = call.command("EVALSHA", &call.script.sha);
-        let told = self.ask(by, async |mut server| known.query_async(&mut server).await).await;
+        let command = call.command();
+        let told = self.ask(by, async |mut server| command.query_async(&mut server).await).await;
         match told {
-            Err(error) if error.code() == Some("NOSCRIPT") => {
-                let whole = call.command("EVAL", &call.script.source);
-                self.ask(by, async |mut server| whole.query_async(&mut server).await).await
-            }
-            Err(error) if error.code() == Some("NORULES") => {
+            Err(error) if is_forgotten(&error) => {
                 let again = async |mut server: MultiplexedConnection| {
-                    let () = self.greeting.query_async(&mut server).await?;
-                    known.query_async(&mut server).await
+                    self.greet(&mut server).await?;
+                    command.query_async(&mut server).await
                 };
                 self.ask(by, again).await
             }
@@ -106,10 +102,30 @@ impl Connection {
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let mut server = self.client.get_multiplexed_async_connection_with_config(&config).await?;
         server::check(&mut server).await?;
-        let () = self.greeting.query_async(&mut server).await?;
+        self.greet(&mut server).await?;
         *current = Some(server.clone());
         Ok(server)
     }
+
+    /// Makes scripts and rules known to a server.
+    async fn greet(&self, server: &mut MultiplexedConnection) -> Result<(), RedisError> {
+        let loaded = redis::cmd("FUNCTION").arg("LOAD").arg(&scripts::ALL.source).exec_async(server).await;
+        match loaded {
+            Err(error) if !is_loaded(&error) => return Err(error),
+            _ => {}
+        }
+        self.rules.query_async(server).await
+    }
+}
+
+/// Whether a server did not know the script, or not the rules under which it was to run.
+fn is_forgotten(error: &RedisError) -> bool {
+    error.code() == Some("NORULES") || error.detail() == Some("Function not found")
+}
+
+/// Whether a server has the library already.
+fn is_loaded(error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| detail.ends_with("already exists"))
 }
 
 pub(super) fn unavailable(error: &RedisError) -> StoreError {

@@ -1,16 +1,11 @@
-//! The scripts, each made of the shared library and its own verb.
+//! The verbs as functions of one library, which a server keeps once it was told. The library's name tells its source, so
+//! that different versions of the program share a server.
 
 use std::sync::LazyLock;
 
 use sha1_smol::Sha1;
 
-/// A script and the name Redis knows it by.
-#[derive(Debug)]
-pub(super) struct Script {
-    pub(super) source: String,
-    pub(super) sha: String,
-}
-
+/// What all verbs are made of, in the order in which it is needed.
 const LIBRARY: &[&str] = &[
     include_str!("lua/lib/base.lua"),
     include_str!("lua/lib/clock.lua"),
@@ -35,42 +30,67 @@ const LIBRARY: &[&str] = &[
     include_str!("lua/lib/passing.lua"),
 ];
 
-/// What Redis must know before it runs a script: whether it may run at `maxmemory`, or writes nothing.
-const FREES: &str = "#!lua flags=allow-oom\n";
-const READS: &str = "#!lua flags=no-writes\n";
-const WRITES: &str = "#!lua\n";
+const FUNCTIONS: &str = include_str!("lua/lib/functions.lua");
 
-impl Script {
-    fn new(flags: &str, verb: &str) -> Self {
-        let source = [flags].into_iter().chain(LIBRARY.iter().copied()).chain([verb]).collect::<String>();
-        let sha = Sha1::from(&source).digest().to_string();
-        Self { source, sha }
-    }
+/// What Redis must know before it runs a verb: whether it may run at `maxmemory`, or writes nothing.
+const FREES: &str = "'allow-oom'";
+const READS: &str = "'no-writes'";
+const WRITES: &str = "";
+
+/// How much of the hash of its source stands in the library's name.
+const HASH: usize = 12;
+
+/// The library as it is loaded.
+#[derive(Debug)]
+pub(super) struct Library {
+    name: String,
+    pub(super) source: String,
 }
 
+/// A verb, by the name that its function has on a server.
+#[derive(Debug)]
+pub(super) struct Script {
+    pub(super) name: LazyLock<String>,
+}
+
+pub(super) static ALL: LazyLock<Library> = LazyLock::new(|| {
+    let verbs = VERBS.iter().map(|(_, _, verb)| format!("do\n{verb}end\n"));
+    let library = LIBRARY.iter().map(|&part| part.to_owned()).chain(verbs).collect::<String>();
+    let registered = VERBS.iter().map(|(name, flag, _)| format!("register('{name}', {{ {flag} }})\n"));
+    let registered = registered.collect::<String>();
+    let body =
+        format!("local function library()\n{library}return begin_call, verbs\nend\n{FUNCTIONS}{registered}");
+    let name = format!("eclusa_{}", &Sha1::from(&body).digest().to_string()[..HASH]);
+    Library { source: format!("#!lua name={name}\nlocal NAME = '{name}'\n{body}"), name }
+});
+
 macro_rules! scripts {
-    ($($name:ident = $flags:ident $file:literal),* $(,)?) => {
-        $(pub(super) static $name: LazyLock<Script> =
-            LazyLock::new(|| Script::new($flags, include_str!(concat!("lua/", $file))));)*
+    ($($constant:ident = $flag:ident $name:literal),* $(,)?) => {
+        $(pub(super) static $constant: Script =
+            Script { name: LazyLock::new(|| format!("{}_{}", ALL.name, $name)) };)*
+
+        /// All verbs: name, flag and source.
+        const VERBS: &[(&str, &str, &str)] =
+            &[$(($name, $flag, include_str!(concat!("lua/", $name, ".lua")))),*];
     };
 }
 
 scripts! {
-    ENQUEUE = WRITES "enqueue.lua",
-    DISPATCH = FREES "dispatch.lua",
-    ADVANCE = FREES "advance.lua",
-    EXTEND = FREES "extend.lua",
-    SETTLE = FREES "settle.lua",
-    CANCEL = FREES "cancel.lua",
-    ADMIT = FREES "admit.lua",
-    RECORD = FREES "record.lua",
-    DISCARD = FREES "discard.lua",
-    PAUSE = FREES "pause.lua",
-    SWEEP = FREES "sweep.lua",
-    REGISTER = FREES "register.lua",
-    LOOK = READS "look.lua",
-    LANES = READS "lanes.lua",
-    UPSTREAMS = READS "upstreams.lua",
-    TENANTS = READS "tenants.lua",
-    LETTERS = READS "letters.lua",
+    ENQUEUE = WRITES "enqueue",
+    DISPATCH = FREES "dispatch",
+    ADVANCE = FREES "advance",
+    EXTEND = FREES "extend",
+    SETTLE = FREES "settle",
+    CANCEL = FREES "cancel",
+    ADMIT = FREES "admit",
+    RECORD = FREES "record",
+    DISCARD = FREES "discard",
+    PAUSE = FREES "pause",
+    SWEEP = FREES "sweep",
+    REGISTER = FREES "register",
+    LOOK = READS "look",
+    LANES = READS "lanes",
+    UPSTREAMS = READS "upstreams",
+    TENANTS = READS "tenants",
+    LETTERS = READS "letters",
 }

@@ -2,7 +2,7 @@
 //! many who ask for little cost the server hardly more than one who asks for much.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use eclusa_core::StoreError;
@@ -19,7 +19,7 @@ const MAX_WAITING: usize = 10_000;
 /// One verb, whose script takes a list and answers each item for itself.
 pub(super) struct Together<A> {
     server: Arc<Server>,
-    script: &'static LazyLock<Script>,
+    script: &'static Script,
     read: fn(&[u8]) -> Result<Vec<A>, StoreError>,
     /// How long an answer may take, the wait for the call before included.
     within: Duration,
@@ -41,7 +41,7 @@ struct Question<A> {
 impl<A: Send + 'static> Together<A> {
     pub(super) fn new(
         server: &Arc<Server>,
-        script: &'static LazyLock<Script>,
+        script: &'static Script,
         within: Duration,
         read: fn(&[u8]) -> Result<Vec<A>, StoreError>,
     ) -> Arc<Self> {

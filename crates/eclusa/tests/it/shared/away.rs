@@ -65,12 +65,32 @@ async fn scripts_and_connections_that_are_gone_are_made_anew() {
     let redis = RedisServer::start();
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let program = start(&redis, &lane(&upstream.url(), "", "")).await;
-    for trouble in [&["SCRIPT", "FLUSH"][..], &["CLIENT", "KILL", "TYPE", "normal"]] {
+    let troubles = [
+        &["FUNCTION", "FLUSH"][..],
+        &["SCRIPT", "FLUSH"],
+        &["CLIENT", "KILL", "TYPE", "normal"],
+        &["FLUSHALL"],
+    ];
+    for trouble in troubles {
         redis.command(trouble);
         program.until("/readyz", |answer| answer.status == 200).await;
         let job = program.enqueue("work", &json!({ "request": {} })).await;
         assert_eq!(program.ended(&job).await["status"], "completed", "{trouble:?}");
     }
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_with_nothing_is_told_everything_again() {
+    let mut redis = RedisServer::start();
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = start(&redis, &lane(&upstream.url(), "", "")).await;
+    let job = program.enqueue("work", &json!({ "request": {} })).await;
+    assert_eq!(program.ended(&job).await["status"], "completed");
+    redis.stop();
+    redis.start_again();
+    program.until("/readyz", |answer| answer.status == 200).await;
+    let job = program.enqueue("work", &json!({ "request": {} })).await;
+    assert_eq!(program.ended(&job).await["status"], "completed");
 }
 
 #[tokio::test]

@@ -81,19 +81,21 @@ local function unknown(lane_name, chain)
   end
 end
 
-local calls, answers = cmsgpack.unpack(ARGV[4]), {}
-for _, asked in ipairs(calls) do
-  local name = unknown(asked[1], asked[2])
-  if name then
-    return redis.error_reply('NORULES ' .. name)
+function verbs.admit(question)
+  local calls, answers = cmsgpack.unpack(question), {}
+  for _, asked in ipairs(calls) do
+    local name = unknown(asked[1], asked[2])
+    if name then
+      return redis.error_reply('NORULES ' .. name)
+    end
   end
-end
-take_up_lost()
-for i, asked in ipairs(calls) do
-  answers[i] = admit(unpack(asked, 1, 5))
-end
+  take_up_lost()
+  for i, asked in ipairs(calls) do
+    answers[i] = admit(unpack(asked, 1, 5))
+  end
 
-write_all()
-keep_clock()
-publish_ended()
-return cmsgpack.pack({ calls = answers, ended = ended, now = now })
+  write_all()
+  keep_clock()
+  publish_ended()
+  return cmsgpack.pack({ calls = answers, ended = ended, now = now })
+end

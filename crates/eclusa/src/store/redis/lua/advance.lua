@@ -2,8 +2,8 @@
 --   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: { lease, upstream, result, costs, close_until, close_bucket, failure }
 --   returns: { how = to | waits | exhausted | stale, upstream?, reason?, at? }
 
-local asked = cmsgpack.unpack(ARGV[4])
-local lease = leases:get(asked.lease)
+-- Of one call.
+local asked, lease
 
 -- Gives back what the failed call held and remembers that this upstream was tried.
 local function leave_failed(lane, job)
@@ -53,7 +53,11 @@ local function advance()
   return go_on(lane, job)
 end
 
-local answer = advance()
-write_all()
-keep_clock()
-return cmsgpack.pack(answer)
+function verbs.advance(question)
+  asked = cmsgpack.unpack(question)
+  lease = leases:get(asked.lease)
+  local answer = advance()
+  write_all()
+  keep_clock()
+  return cmsgpack.pack(answer)
+end

@@ -3,26 +3,28 @@
 --   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: job
 --   returns: { ended?, already? }
 
-local id = cmsgpack.unpack(ARGV[4])
-local job = jobs:get(id)
-if not job then
-  return cmsgpack.pack({})
-end
-if job.phase == FINISHED then
-  return cmsgpack.pack({ already = job.how })
-end
+function verbs.cancel(question)
+  local id = cmsgpack.unpack(question)
+  local job = jobs:get(id)
+  if not job then
+    return cmsgpack.pack({})
+  end
+  if job.phase == FINISHED then
+    return cmsgpack.pack({ already = job.how })
+  end
 
-local lane = lane_of(job.lane)
-if is_waiting(job) then
-  stop_waiting(lane, job)
-else
-  local lease = leases:change(job.lease)
-  lease.use, lease.job = job.tried ~= 0 and 'later' or 'call', nil
-  stop_processing(lane, job)
-end
-finish(lane, job, 'cancelled')
+  local lane = lane_of(job.lane)
+  if is_waiting(job) then
+    stop_waiting(lane, job)
+  else
+    local lease = leases:change(job.lease)
+    lease.use, lease.job = job.tried ~= 0 and 'later' or 'call', nil
+    stop_processing(lane, job)
+  end
+  finish(lane, job, 'cancelled')
 
-write_all()
-keep_clock()
-publish_ended()
-return cmsgpack.pack({ ended = ended[1] })
+  write_all()
+  keep_clock()
+  publish_ended()
+  return cmsgpack.pack({ ended = ended[1] })
+end

@@ -6,21 +6,11 @@
 -- whose gates admit it. A group of lines that no upstream admits is passed over whole. A line denied only by its own scoped
 -- bucket is parked there, and others pass it; but lines that come after it take nothing from there.
 
-local lane_name, most, lease_ms, nonce = cmsgpack.unpack(ARGV[4])
-
 -- A parked line that has other upstreams to go to looks at them again after this long.
 local PARKED_WITH_CHOICE = 1000
 
-local taken_up = take_up_lost()
-wake_parked()
-local budget = { left = MAX_BATCH }
-serve_owed(budget)
-
-local lane = lane_name and lane_of(lane_name)
-if lane_name and not (lane and lane.rule) then
-  return redis.error_reply('NORULES ' .. lane_name)
-end
-local grants, next_at, denied, looks = {}, NEVER, nil, 0
+-- Of one call.
+local lane, most, lease_ms, nonce, budget, grants, next_at, denied, looks
 
 local function wake(at)
   next_at = min(next_at, at)
@@ -145,28 +135,41 @@ local function fill_level(level)
   end
 end
 
-if lane then
-  lane.expected = most
-  release_due(lane)
-  drop_expired(lane)
-  if not lane.paused then
-    if serve_covered(lane, budget) then
-      wake(now)
-    end
-    for level = HIGH, LOW do
-      if not fill_level(level) then
-        break
+function verbs.dispatch(question)
+  local lane_name
+  lane_name, most, lease_ms, nonce = cmsgpack.unpack(question)
+  budget, grants, next_at, denied, looks = { left = MAX_BATCH }, {}, NEVER, nil, 0
+  local taken_up = take_up_lost()
+  wake_parked()
+  serve_owed(budget)
+
+  lane = lane_name and lane_of(lane_name)
+  if lane_name and not (lane and lane.rule) then
+    return redis.error_reply('NORULES ' .. lane_name)
+  end
+  if lane then
+    lane.expected = most
+    release_due(lane)
+    drop_expired(lane)
+    if not lane.paused then
+      if serve_covered(lane, budget) then
+        wake(now)
+      end
+      for level = HIGH, LOW do
+        if not fill_level(level) then
+          break
+        end
       end
     end
+    wake(next_event(lane))
+    wake(next_wake())
   end
-  wake(next_event(lane))
-  wake(next_wake())
-end
-if owed:first() then
-  next_at = now
-end
+  if owed:first() then
+    next_at = now
+  end
 
-write_all()
-keep_clock()
-publish_ended()
-return cmsgpack.pack({ grants = grants, ended = ended, taken_up = taken_up, denied = denied, now = now, next = next_at })
+  write_all()
+  keep_clock()
+  publish_ended()
+  return cmsgpack.pack({ grants = grants, ended = ended, taken_up = taken_up, denied = denied, now = now, next = next_at })
+end

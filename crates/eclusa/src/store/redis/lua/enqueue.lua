@@ -138,36 +138,38 @@ local function enqueue(new)
   return accept(lane, chain, new)
 end
 
-local asked = cmsgpack.unpack(ARGV[4])
-local ids, tenants, keys = {}, {}, {}
-for i, new in ipairs(asked) do
-  local lane = lane_of(new.lane)
-  if not lane or not lane.rule then
-    return redis.error_reply('NORULES ' .. new.lane)
+function verbs.enqueue(question)
+  local asked = cmsgpack.unpack(question)
+  local ids, tenants, keys = {}, {}, {}
+  for i, new in ipairs(asked) do
+    local lane = lane_of(new.lane)
+    if not lane or not lane.rule then
+      return redis.error_reply('NORULES ' .. new.lane)
+    end
+    ids[i] = new.id
+    tenants[lane] = tenants[lane] or {}
+    table.insert(tenants[lane], new.tenant)
+    keys[lane] = keys[lane] or {}
+    table.insert(keys[lane], new.key)
   end
-  ids[i] = new.id
-  tenants[lane] = tenants[lane] or {}
-  table.insert(tenants[lane], new.tenant)
-  keys[lane] = keys[lane] or {}
-  table.insert(keys[lane], new.key)
-end
-jobs:fetch(ids)
-for lane, names in pairs(tenants) do
-  tenants_of(lane):fetch(names)
-  known_keys(lane):fetch(keys[lane])
-end
-
-local answers, arrived = {}, {}
-for i, new in ipairs(asked) do
-  answers[i] = enqueue(new)
-  answers[i].told = #ended
-  if answers[i].how == 'accepted' then
-    arrived[new.lane] = true
+  jobs:fetch(ids)
+  for lane, names in pairs(tenants) do
+    tenants_of(lane):fetch(names)
+    known_keys(lane):fetch(keys[lane])
   end
-end
 
-write_all()
-keep_clock()
-publish_ended()
-publish_arrivals(arrived)
-return cmsgpack.pack({ jobs = answers, ended = ended })
+  local answers, arrived = {}, {}
+  for i, new in ipairs(asked) do
+    answers[i] = enqueue(new)
+    answers[i].told = #ended
+    if answers[i].how == 'accepted' then
+      arrived[new.lane] = true
+    end
+  end
+
+  write_all()
+  keep_clock()
+  publish_ended()
+  publish_arrivals(arrived)
+  return cmsgpack.pack({ jobs = answers, ended = ended })
+end

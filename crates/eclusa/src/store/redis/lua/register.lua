@@ -3,18 +3,21 @@
 --   returns: { { id, about }, … }, itself included
 
 local LIVES = 10000
-local id, about = cmsgpack.unpack(ARGV[4])
-local name = key('instances')
-redis.call('HSET', name, id, cmsgpack.pack(now, about))
 
-local fields, alive = redis.call('HGETALL', name), {}
-for i = 1, #fields, 2 do
-  local seen, told = cmsgpack.unpack(fields[i + 1])
-  if now - seen < LIVES then
-    alive[#alive + 1] = { id = fields[i], about = told }
-  else
-    redis.call('HDEL', name, fields[i])
+function verbs.register(question)
+  local id, about = cmsgpack.unpack(question)
+  local name = key('instances')
+  redis.call('HSET', name, id, cmsgpack.pack(now, about))
+
+  local fields, alive = redis.call('HGETALL', name), {}
+  for i = 1, #fields, 2 do
+    local seen, told = cmsgpack.unpack(fields[i + 1])
+    if now - seen < LIVES then
+      alive[#alive + 1] = { id = fields[i], about = told }
+    else
+      redis.call('HDEL', name, fields[i])
+    end
   end
+  keep_clock()
+  return cmsgpack.pack(alive)
 end
-keep_clock()
-return cmsgpack.pack(alive)

@@ -2,8 +2,6 @@
 --   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: settlements { lease, result, costs, close_until, close_bucket, outcome, at, failure, answer }
 --   returns: { leases = { how, at?, lease?, told: how many had ended then }, ended }
 
-local budget = { left = MAX_BATCH }
-
 -- Ends a job whose pass failed with an old answer, if the failure is one that this is kept for.
 local function fall_back(lane, job, told)
   if told.outcome ~= 'retry' and told.outcome ~= 'dead' and told.outcome ~= 'failed' then
@@ -94,27 +92,30 @@ local function settle(told)
   return fall_back(lane, job, told) or decide(lane, job, told)
 end
 
-local settlements = cmsgpack.unpack(ARGV[4])
-local ids, job_ids = {}, {}
-for i, told in ipairs(settlements) do
-  ids[i] = told.lease
-end
-leases:fetch(ids)
-for _, id in ipairs(ids) do
-  local lease = leases:get(id)
-  job_ids[#job_ids + 1] = lease and lease.job or nil
-end
-jobs:fetch(job_ids)
-expect_ends(#job_ids)
+function verbs.settle(question)
+  local settlements = cmsgpack.unpack(question)
+  local budget = { left = MAX_BATCH }
+  local ids, job_ids = {}, {}
+  for i, told in ipairs(settlements) do
+    ids[i] = told.lease
+  end
+  leases:fetch(ids)
+  for _, id in ipairs(ids) do
+    local lease = leases:get(id)
+    job_ids[#job_ids + 1] = lease and lease.job or nil
+  end
+  jobs:fetch(job_ids)
+  expect_ends(#job_ids)
 
-local answers = {}
-for i, told in ipairs(settlements) do
-  answers[i] = settle(told)
-  serve_owed(budget)
-  answers[i].told = #ended
-end
+  local answers = {}
+  for i, told in ipairs(settlements) do
+    answers[i] = settle(told)
+    serve_owed(budget)
+    answers[i].told = #ended
+  end
 
-write_all()
-keep_clock()
-publish_ended()
-return cmsgpack.pack({ leases = answers, ended = ended })
+  write_all()
+  keep_clock()
+  publish_ended()
+  return cmsgpack.pack({ leases = answers, ended = ended })
+end

@@ -2,9 +2,8 @@
 --   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: lanes
 --   returns: { ended, taken_up, dead_letters = { { lane, job, surplus } }, now, next }
 
-local names = cmsgpack.unpack(ARGV[4])
-local budget = { left = MAX_BATCH }
-local next_at, gone = NEVER, {}
+-- Of one call.
+local next_at, gone
 
 local function wake(at)
   next_at = min(next_at, at or NEVER)
@@ -60,36 +59,40 @@ local function next_forgetting(lane)
     answer and usable_until(rule, entry) or NEVER)
 end
 
-local taken_up = take_up_lost()
-serve_owed(budget)
-for _, name in ipairs(names) do
-  local lane = lane_of(name)
-  if lane then
-    release_due(lane)
-    drop_expired(lane)
-    if not lane.paused and serve_covered(lane, budget) then
-      wake(now)
+function verbs.sweep(question)
+  next_at, gone = NEVER, {}
+  local budget = { left = MAX_BATCH }
+  local taken_up = take_up_lost()
+  serve_owed(budget)
+  for _, name in ipairs(cmsgpack.unpack(question)) do
+    local lane = lane_of(name)
+    if lane then
+      release_due(lane)
+      drop_expired(lane)
+      if not lane.paused and serve_covered(lane, budget) then
+        wake(now)
+      end
+      trim_finished(lane)
+      trim_dead(lane)
+      forget_keys(lane)
+      forget_answers(lane)
+      wake(next_event(lane))
+      wake(next_forgetting(lane))
     end
-    trim_finished(lane)
-    trim_dead(lane)
-    forget_keys(lane)
-    forget_answers(lane)
-    wake(next_event(lane))
-    wake(next_forgetting(lane))
   end
-end
-for _ = 1, MAX_BATCH do
-  if not forget_idle_bucket() then
-    break
+  for _ = 1, MAX_BATCH do
+    if not forget_idle_bucket() then
+      break
+    end
   end
-end
-local _, forget_at = idle_buckets:first()
-wake(forget_at)
-if owed:first() then
-  wake(now)
-end
+  local _, forget_at = idle_buckets:first()
+  wake(forget_at)
+  if owed:first() then
+    wake(now)
+  end
 
-write_all()
-keep_clock()
-publish_ended()
-return cmsgpack.pack({ ended = ended, taken_up = taken_up, dead_letters = gone, now = now, next = next_at })
+  write_all()
+  keep_clock()
+  publish_ended()
+  return cmsgpack.pack({ ended = ended, taken_up = taken_up, dead_letters = gone, now = now, next = next_at })
+end

@@ -1,4 +1,5 @@
--- What every script is made of.
+-- What every verb is made of. All of it is made once and stays between calls, so what belongs to one call is made anew by
+-- what stands in `at_start`.
 --
 --   KEYS[1]  the basin: lanes and upstreams that are decided together; the names of their keys begin with it
 --   ARGV[1]  the time in ms, or "" for the server's own
@@ -6,10 +7,12 @@
 --   ARGV[3]  what the names of breakers, limiters and cached answers begin with
 --   ARGV[4]  the question, packed
 --
--- A script reads what it needs, decides, and writes everything at its end (`write_all`), so that one that fails
+-- A verb reads what it needs, decides, and writes everything at its end (`write_all`), so that one that fails
 -- half way has changed nothing.
 
-local BASIN, RULES, GATES = KEYS[1], ARGV[2], ARGV[3]
+-- Globals are slow to find.
+local redis, cmsgpack, struct, bit, string, table, math = redis, cmsgpack, struct, bit, string, table, math
+local ipairs, pairs, next, unpack, tonumber, setmetatable = ipairs, pairs, next, unpack, tonumber, setmetatable
 
 -- Later than anything that happens. All numbers are doubles: times are in ms, tokens in millionths.
 local NEVER = 9007199254740992
@@ -30,6 +33,8 @@ end
 local function number_in(member)
   return (struct.unpack('>I8', member))
 end
+
+local BASIN, TIME, RULES, GATES
 
 local function key(what, a, b, c, d)
   local name = BASIN .. ':' .. what
@@ -52,11 +57,22 @@ local function in_parts(command, name, list)
   end
 end
 
--- What a script does at its end, in the order in which it was asked for.
-local at_end = {}
+-- What a call does at its beginning and at its end, in the order in which it was asked for. At the beginning everything is
+-- forgotten that the call before may have left.
+local at_start, at_end = {}, {}
+
+local function begin_call(keys, args)
+  BASIN, TIME, RULES, GATES = keys[1], args[1], args[2], args[3]
+  for i = 1, #at_start do
+    at_start[i]()
+  end
+end
 
 local function write_all()
   for i = 1, #at_end do
     at_end[i]()
   end
 end
+
+-- The verbs by name: each is given the question and returns the answer.
+local verbs = {}

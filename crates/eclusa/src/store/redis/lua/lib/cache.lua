@@ -23,9 +23,6 @@ do
     return set(key('covered', lane.name))
   end
 
-  -- Keys whose waiting jobs are owed an answer that was just stored, by the answer's number.
-  owed = set(key('owed'))
-
   local function cached_answers(lane)
     return set(key('cached', lane.name))
   end
@@ -34,8 +31,13 @@ do
     return lane.rule and lane.rule.cache
   end
 
-  local entries = {}
-  local entry_order = {}
+  local entries, entry_order
+
+  at_start[#at_start + 1] = function()
+    -- Keys whose waiting jobs are owed an answer that was just stored, by the answer's number.
+    owed = set(key('owed'))
+    entries, entry_order = {}, {}
+  end
 
   local function entry_key(lane, cache_key)
     return GATES .. 'cache:' .. lane.name .. ':' .. cache_key

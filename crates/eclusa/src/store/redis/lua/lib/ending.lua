@@ -3,7 +3,6 @@
 local ended, letters_of, letter_order, remove_letter, finished_jobs, trim_finished, count_end, finish, drop_job,
   keep_answer, fail_attempt, die, expect_ends
 do
-  ended = {}
   local COUNTED = {
     completed = 'completed', cache = 'cache_hits', coalesced = 'coalesced', breaker_aberto = 'fallbacks',
     timeout = 'fallbacks', erro_5xx = 'fallbacks', failed = 'failed', dead = 'failed', cancelled = 'cancelled',
@@ -137,7 +136,11 @@ do
     tenants_of(lane):fetch(names)
   end
 
-  local expected_ends = 0
+  local expected_ends
+
+  at_start[#at_start + 1] = function()
+    ended, expected_ends = {}, 0
+  end
 
   -- Says that so many jobs will probably end, so that what goes for them can be read at once.
   function expect_ends(count)

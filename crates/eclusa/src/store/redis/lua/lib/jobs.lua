@@ -30,9 +30,13 @@ do
     return raw
   end
 
-  jobs = records(key('jobs'), read_job, pack_job)
-  local payloads = records(key('payloads'), as_it_is, as_it_is)
-  results = records(key('results'), as_it_is, as_it_is)
+  local payloads
+
+  at_start[#at_start + 1] = function()
+    jobs = records(key('jobs'), read_job, pack_job)
+    payloads = records(key('payloads'), as_it_is, as_it_is)
+    results = records(key('results'), as_it_is, as_it_is)
+  end
 
   function keep_payload(job, payload)
     if #payload <= INLINE then

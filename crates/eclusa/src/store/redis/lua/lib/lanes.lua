@@ -24,8 +24,11 @@ do
     }
   end
 
-  local lanes = {}
-  local lane_order = {}
+  local lanes, lane_order, chains
+
+  at_start[#at_start + 1] = function()
+    lanes, lane_order, chains = {}, {}, {}
+  end
 
   -- Upstreams that jobs of a lane may still use form a group, numbered as they come; the first is the lane's own chain.
   function group_of(lane, chain)
@@ -37,8 +40,6 @@ do
     lane.groups[#lane.groups + 1] = chain
     return #lane.groups
   end
-
-  local chains = {}
 
   function upstreams_in(chain)
     local names = chains[chain]

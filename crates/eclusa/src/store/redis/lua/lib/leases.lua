@@ -14,8 +14,10 @@ do
     return cmsgpack.pack(lease.use, lease.job, lease.lane, lease.upstream, lease.generation, lease.holds, lease.expires)
   end
 
-  leases = records(key('leases'), read_lease, pack_lease)
-  lease_ends = set(key('lease-ends'))
+  at_start[#at_start + 1] = function()
+    leases = records(key('leases'), read_lease, pack_lease)
+    lease_ends = set(key('lease-ends'))
+  end
 
   function issue_lease(nonce)
     basin.leases = basin.leases + 1

@@ -14,7 +14,11 @@ do
     return level .. ':' .. group .. ':' .. #tenant .. ':' .. tenant .. (holds or '')
   end
 
-  local lines = {}
+  local lines, opened
+
+  at_start[#at_start + 1] = function()
+    lines, opened = {}, {}
+  end
 
   function line_of(id)
     local line = lines[id]
@@ -40,8 +44,6 @@ do
   end
 
   -- Open lines with holds of a tenant that stands so in a level, by group.
-  local opened = {}
-
   local function open_lines(lane, level, group, tenant)
     local state = at_level(tenant, level)
     local known = opened[state]

@@ -3,22 +3,20 @@
 
 local publish_ended, publish_arrivals
 do
-  local channel = key('news')
-
   function publish_ended()
     local ids = {}
     for i, one in ipairs(ended) do
       ids[i] = one.job
     end
     if #ids > 0 then
-      redis.call('PUBLISH', channel, cmsgpack.pack('ended', ids))
+      redis.call('PUBLISH', key('news'), cmsgpack.pack('ended', ids))
     end
   end
 
   -- `lanes`: names of lanes as keys.
   function publish_arrivals(lanes)
     for name in pairs(lanes) do
-      redis.call('PUBLISH', channel, cmsgpack.pack('arrived', { name }))
+      redis.call('PUBLISH', key('news'), cmsgpack.pack('arrived', { name }))
     end
   end
 end

@@ -41,9 +41,13 @@ do
     return above + own + min(others, turns * neighbours * fairness.batch)
   end
 
-  -- Where a job would be admitted now, else why not. The gates say the same to all jobs of a line that hold nothing.
-  local asked = {}
+  local asked
 
+  at_start[#at_start + 1] = function()
+    asked = {}
+  end
+
+  -- Where a job would be admitted now, else why not. The gates say the same to all jobs of a line that hold nothing.
   local function admitting(lane, job)
     local line = line_of_job(lane, job)
     if line.holds then

@@ -4,8 +4,11 @@ local queue
 do
   local Queue = {}
   Queue.__index = Queue
-  local queues = {}
-  local queue_order = {}
+  local queues, queue_order
+
+  at_start[#at_start + 1] = function()
+    queues, queue_order = {}, {}
+  end
 
   function queue(name)
     local found = queues[name]

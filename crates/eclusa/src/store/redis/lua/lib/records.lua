@@ -4,8 +4,11 @@ local records
 do
   local Records = {}
   Records.__index = Records
-  local all_records = {}
-  local records_order = {}
+  local all_records, records_order
+
+  at_start[#at_start + 1] = function()
+    all_records, records_order = {}, {}
+  end
 
   -- `read` makes a table of a packed record, `pack` the opposite.
   function records(name, read, pack)

@@ -4,9 +4,12 @@ local set
 do
   local Set = {}
   Set.__index = Set
-  local sets = {}
-  local set_order = {}
+  local sets, set_order
   local MAX_WINDOW = 128
+
+  at_start[#at_start + 1] = function()
+    sets, set_order = {}, {}
+  end
 
   function set(name)
     local found = sets[name]

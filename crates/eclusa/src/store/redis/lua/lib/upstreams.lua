@@ -6,8 +6,11 @@
 local upstream_of, changed_upstream, upstream_denies, take_upstream
 do
   local LIVES_IDLE = 300000
-  local upstreams = {}
-  local upstream_order = {}
+  local upstreams, upstream_order
+
+  at_start[#at_start + 1] = function()
+    upstreams, upstream_order = {}, {}
+  end
 
   -- Days since 1970 of a date of the Gregorian calendar.
   local function days_of(year, month, day)
