@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Run two of them at once on one Redis: together they make ten calls per second, and what one finds out about the portal
-//! the other knows.
+//! the other knows. With `USE_REDIS_CIRCUIT_BREAKER=false` each goes by itself again.
 
 use std::error::Error;
 use std::time::Duration;
@@ -15,9 +15,8 @@ use eclusa::limits::{Limits, Rate};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let redis = std::env::var("REDIS_URL").ok();
-    println!("limits are {}", if redis.is_some() { "shared" } else { "this process's own" });
-    let limits = Limits::new(redis.as_deref());
+    let limits = Limits::from_env();
+    println!("limits are {}", if limits.are_shared() { "shared" } else { "this process's own" });
     let rate = Rate { calls: 10, per: Duration::from_secs(1), burst: 10 };
     let limiter = limits.rate_limiter("portal", rate)?;
     let breaker = limits.circuit_breaker("portal", 3, Duration::from_secs(5))?;

@@ -18,7 +18,7 @@ use uuid::Builder;
 use crate::config::{Config, StoreUrl};
 use crate::execute::http::{HttpUpstream, TlsError};
 use crate::random::Random;
-use crate::store::{AnyStore, EmbeddedStore, OpenError, RedisError, RedisStore, SharedStore};
+use crate::store::{AnyStore, EmbeddedStore, OpenError, RedisError, RedisSettings, RedisStore, SharedStore};
 use crate::telemetry::{Metrics, Rates, log_end};
 use crate::to_the_end::ToTheEnd;
 use crate::turns::Turns;
@@ -157,7 +157,8 @@ impl Gateway {
         if duty != Duty::All && !matches!(config.store.url, StoreUrl::Redis(_)) {
             return Err(StartError::NotShared { duty: duty.as_str() });
         }
-        let store = open_store(&config, &clock)?;
+        let nonce = fastrand::u32(..FOREIGN);
+        let store = open_store(&config, &instance_id(nonce), &clock)?;
         let client = |(name, rules): (&Name, _)| match HttpUpstream::new(rules) {
             Ok(client) => Ok((name.clone(), client)),
             Err(source) => Err(StartError::Tls { upstream: name.clone(), source }),
@@ -183,7 +184,7 @@ impl Gateway {
             store_lost: AtomicBool::new(false),
             instances: Mutex::default(),
             duty,
-            nonce: fastrand::u32(..FOREIGN),
+            nonce,
             random: Random::default(),
         }))
     }
@@ -315,7 +316,7 @@ impl Gateway {
 
     /// This process, which goes by these rules.
     pub(crate) fn instance(&self, rules: &str) -> Instance {
-        let id = format!("{:08x}", self.nonce);
+        let id = instance_id(self.nonce);
         Instance { id, role: self.duty.as_str().to_owned(), rules: rules.to_owned() }
     }
 
@@ -363,7 +364,11 @@ impl Gateway {
     }
 }
 
-fn open_store(config: &Config, clock: &Arc<dyn Clock>) -> Result<AnyStore, StartError> {
+fn instance_id(nonce: u32) -> String {
+    format!("{nonce:08x}")
+}
+
+fn open_store(config: &Config, instance: &str, clock: &Arc<dyn Clock>) -> Result<AnyStore, StartError> {
     let (store, spec) = (&config.store, &config.spec);
     Ok(match &store.url {
         StoreUrl::Memory => AnyStore::Embedded(Box::new(EmbeddedStore::memory(spec, clock.clone()))),
@@ -371,7 +376,9 @@ fn open_store(config: &Config, clock: &Arc<dyn Clock>) -> Result<AnyStore, Start
             AnyStore::Embedded(Box::new(EmbeddedStore::open(dir, store.ack, spec, clock.clone())?))
         }
         StoreUrl::Redis(url) => {
-            let redis = RedisStore::new(url.reveal(), &store.prefix, spec)?;
+            let own_gates = (!store.shared_gates).then_some(instance);
+            let settings = RedisSettings { prefix: &store.prefix, ack: store.ack, own_gates };
+            let redis = RedisStore::with(url.reveal(), settings, spec)?;
             let lease = config.workers.lease.into();
             AnyStore::Redis(Box::new(SharedStore::new(redis, spec, store.when_lost, lease, clock.clone())))
         }

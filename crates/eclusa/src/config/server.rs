@@ -19,6 +19,7 @@ const DEFAULT_MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(10_000).unwrap()
 const DEFAULT_CONCURRENCY: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 const SHORTEST_LEASE: Span = Span::from_secs(1);
 const SHORTEST_KEY: usize = 16;
+const UNSHARE_GATES: &str = "USE_REDIS_CIRCUIT_BREAKER";
 
 pub(super) fn server(t: &mut Table<'_>, has_keys: bool) -> Server {
     let server = Server {
@@ -62,19 +63,35 @@ pub(super) fn store(t: &mut Table<'_>) -> StoreConfig {
     let prefix = "What the names of all keys on Redis begin with. With `\"\"` breakers, limiters and cached answers have \
                   the names under which other programs know them (`circuit_breaker:…`, `rate_limiter:…`, `cache:…`).";
     let ack = "What \"accepted\" means: `fsync` survives a power cut; `write` is faster and survives the end of the \
-               process, but a power cut may take the last second. On Redis `write`, elsewhere `fsync` unless you say.";
+               process, but a power cut may take the last second; `replicate` is on a replica of the Redis server too. On \
+               Redis `write`, elsewhere `fsync` unless you say. On Redis `fsync` needs `appendfsync always` there.";
     let url = t.or("url", StoreUrl::Embedded("./data".into()), url);
     let prefix = t.or("prefix", "eclusa:".to_owned(), prefix);
     let shared = matches!(url, StoreUrl::Redis(_));
     let ack = t.get("ack", ack).unwrap_or(if shared { Ack::Write } else { Ack::Fsync });
-    if shared && ack == Ack::Fsync {
-        let help = "write \"write\", or leave it out; how often Redis syncs is set there (`appendfsync`)";
-        t.wrong("ack", "cannot be promised for a Redis store by this version", help);
+    if !shared && ack == Ack::Replicate {
+        t.wrong("ack", "is possible only on Redis", "write \"fsync\" or \"write\"");
     }
     let when_lost = "What direct lanes and the decision API do while Redis does not answer: `share` goes on with this \
                      process's part of every limit, `stop` lets nothing through.";
     let when_lost = t.or("when_lost", WhenLost::Share, when_lost);
-    StoreConfig { url, prefix, ack, when_lost }
+    let shared_gates = "Whether processes on one Redis share limits and breakers of upstreams. With `false` each has its own, \
+                        the whole limit. `USE_REDIS_CIRCUIT_BREAKER=false` in the environment does the same.";
+    let shared_gates = t.or("shared_gates", true, shared_gates) && !gates_unshared_by_environment(t);
+    StoreConfig { url, prefix, ack, when_lost, shared_gates }
+}
+
+/// A way back that needs no change of the file.
+fn gates_unshared_by_environment(t: &Table<'_>) -> bool {
+    match t.context().variable(UNSHARE_GATES).as_deref() {
+        Some("false") => true,
+        None | Some("true" | "") => false,
+        Some(_) => {
+            let problem = format!("is overruled by `{UNSHARE_GATES}`, which is neither true nor false");
+            t.wrong("shared_gates", &problem, "set the variable to `true` or `false`, or unset it");
+            false
+        }
+    }
 }
 
 pub(super) fn workers(t: &mut Table<'_>) -> Workers {

@@ -44,7 +44,9 @@ words!(Mode, "a mode", "write `\"queue\"` or `\"direct\"`", ["queue" => Mode::Qu
 words!(LogFormat, "a format", "write `\"auto\"`, `\"json\"` or `\"text\"`", [
     "auto" => LogFormat::Auto, "json" => LogFormat::Json, "text" => LogFormat::Text,
 ]);
-words!(Ack, "an acknowledgement", "write `\"fsync\"` or `\"write\"`", ["fsync" => Ack::Fsync, "write" => Ack::Write]);
+words!(Ack, "an acknowledgement", "write `\"fsync\"`, `\"write\"` or `\"replicate\"`", [
+    "fsync" => Ack::Fsync, "write" => Ack::Write, "replicate" => Ack::Replicate,
+]);
 words!(WhenLost, "a way to go on", "write `\"share\"` or `\"stop\"`", ["share" => WhenLost::Share, "stop" => WhenLost::Stop]);
 words!(Role, "a role", "write `\"producer\"`, `\"viewer\"`, `\"operator\"` or `\"admin\"`", [
     "producer" => Role::Producer, "viewer" => Role::Viewer, "operator" => Role::Operator, "admin" => Role::Admin,

@@ -59,6 +59,8 @@ pub struct StoreConfig {
     pub ack: Ack,
     /// What to send while Redis does not answer.
     pub when_lost: WhenLost,
+    /// Whether processes on one Redis share the gates of upstreams.
+    pub shared_gates: bool,
 }
 
 /// An address of a store.

@@ -77,6 +77,19 @@ impl Limits {
         Self { redis: redis.map(ToOwned::to_owned), prefix: String::new() }
     }
 
+    /// On the Redis that `REDIS_URL` names, if it does. `USE_REDIS_CIRCUIT_BREAKER=false` makes them this process's own all
+    /// the same: a way back that needs no change of the program.
+    pub fn from_env() -> Self {
+        let unshared = std::env::var("USE_REDIS_CIRCUIT_BREAKER").is_ok_and(|shared| shared == "false");
+        let redis = std::env::var("REDIS_URL").ok().filter(|url| !url.is_empty() && !unshared);
+        Self::new(redis.as_deref())
+    }
+
+    /// Whether other processes can share them.
+    pub const fn are_shared(&self) -> bool {
+        self.redis.is_some()
+    }
+
     /// The same in keys that begin with `prefix`, to share them with a gateway whose `store.prefix` that is. Without, they
     /// are `circuit_breaker:<name>:failures`, `circuit_breaker:<name>:degraded_until` and `rate_limiter:<name>`.
     #[must_use]

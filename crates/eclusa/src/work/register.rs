@@ -32,7 +32,7 @@ pub(super) async fn run(gateway: Arc<Gateway>) {
 async fn meet(gateway: &Gateway, store: &SharedStore, own: &Instance) -> Result<(), StoreError> {
     let alive = store.redis().register(&own.id, &own.about()).await?;
     let alive: Vec<_> = alive.into_iter().map(|(id, about)| Instance::read(id, &about)).collect();
-    let part = part_of(&alive, own);
+    let part = if gateway.config.store.shared_gates { part_of(&alive, own) } else { Part::WHOLE };
     gateway.meet(alive);
     store.look(part).await
 }

@@ -40,6 +40,11 @@ impl<'a> Context<'a> {
         Context { describing: true, ..Context::new("", "", &|_| None) }
     }
 
+    /// What the environment says of `name`.
+    pub(in super::super) fn variable(&self, name: &str) -> Option<String> {
+        (self.env)(name)
+    }
+
     /// Notes that the value at `place` is wrong. Names the variables it came from, never the value.
     pub(in super::super) fn wrong(&self, place: &Place, problem: &str, help: &str) {
         let names: Vec<&str> = place.variables.iter().map(String::as_str).collect();

@@ -24,6 +24,8 @@ pub(in super::super) enum Kind {
     Integer(u64),
     /// A number from 0 to 1.
     Fraction,
+    /// `true` or `false`.
+    Boolean,
     /// A string; what it is, with its article.
     Text(&'static str),
     /// One of these.

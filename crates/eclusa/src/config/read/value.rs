@@ -217,6 +217,22 @@ impl<'a> Raw<'a> {
     }
 }
 
+impl Value for bool {
+    fn kind() -> Kind {
+        Kind::Boolean
+    }
+
+    fn read(raw: Raw<'_>) -> Option<Self> {
+        raw.boolean("true or false", "write it without quotes")
+    }
+}
+
+impl Show for bool {
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
 macro_rules! integer {
     ($type:ty, $least:literal, $make:expr) => {
         impl Value for $type {

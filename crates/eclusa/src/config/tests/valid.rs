@@ -13,7 +13,7 @@ use eclusa_core::{
 
 use super::read;
 use crate::config::*;
-use crate::store::Ack;
+use crate::store::{Ack, WhenLost};
 
 const SCORE_PROXY: &str = include_str!("../../../../../examples/score-proxy.toml");
 
@@ -122,6 +122,8 @@ shutdown_grace = "0s"
 url = "memory:"
 prefix = "ours:"
 ack = "write"
+when_lost = "stop"
+shared_gates = false
 [workers]
 concurrency = 3
 lease = "2s"
@@ -274,6 +276,7 @@ fn every_key_arrives_where_it_belongs() {
         (Duration::from_mins(2), Duration::ZERO)
     );
     assert_eq!((config.store.url, config.store.ack), (StoreUrl::Memory, Ack::Write));
+    assert_eq!((config.store.when_lost, config.store.shared_gates), (WhenLost::Stop, false));
     assert_eq!((config.workers.concurrency, config.workers.lease), (3, Duration::from_secs(2)));
     assert_eq!((config.log.filter.as_str(), config.log.format), ("warn,eclusa=debug", LogFormat::Json));
     let [app, ops] = config.keys.as_slice() else { panic!("two keys") };

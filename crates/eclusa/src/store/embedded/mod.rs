@@ -17,11 +17,12 @@ use eclusa_core::{
     RestoreError, Restorer, SettleAnswer, Settlement, Span, Spec, Store, StoreError, Swept, TenantView, Time,
     UpstreamView, Why,
 };
-pub use journal::{Ack, JournalError};
+pub use journal::JournalError;
 use thiserror::Error;
 
 use self::journal::Journal;
 use self::writer::{Stage, Writer};
+use super::Ack;
 
 /// Why an embedded store could not be opened.
 #[derive(Debug, Error)]

@@ -11,11 +11,15 @@ use tokio::time::{Instant, timeout_at};
 
 use super::scripts::{self, Script};
 use super::server;
+use crate::store::Ack;
 
 /// How long a call may take, the connection included.
 pub(super) const DEADLINE: Duration = Duration::from_secs(2);
 /// The same for those who must hear at once that nothing was taken in.
 pub(super) const SOON: Duration = Duration::from_millis(200);
+
+/// How long a replica may take.
+const REPLICATION: Duration = Duration::from_millis(100);
 
 /// Connects anew by itself: whoever finds the connection broken lets it go, whoever needs one next makes it.
 pub(super) struct Connection {
@@ -23,13 +27,18 @@ pub(super) struct Connection {
     current: Mutex<Option<MultiplexedConnection>>,
     /// Makes the rules known. Told to every server before anything else, but for the scripts.
     rules: Pipeline,
+    /// What a server must promise.
+    ack: Ack,
+    /// Whether a script has only run when a replica knows of it. Nobody else should use such a connection: it stands still
+    /// while it waits.
+    replicated: bool,
 }
 
 /// A script with what it is asked.
 pub(super) struct Call<'a> {
     pub(super) script: &'a Script,
     pub(super) key: &'a str,
-    pub(super) args: [&'a [u8]; 4],
+    pub(super) args: [&'a [u8]; 5],
 }
 
 impl Call<'_> {
@@ -44,8 +53,13 @@ impl Call<'_> {
 }
 
 impl Connection {
-    pub(super) fn new(client: Client, rules: Pipeline) -> Self {
-        Self { client, current: Mutex::new(None), rules }
+    pub(super) fn new(client: Client, rules: Pipeline, ack: Ack) -> Self {
+        Self { client, current: Mutex::new(None), rules, ack, replicated: false }
+    }
+
+    /// Another one to the same server, for what must reach a replica.
+    pub(super) fn replicated(&self) -> Self {
+        Self { replicated: true, ..Self::new(self.client.clone(), self.rules.clone(), self.ack) }
     }
 
     /// For connections of another kind.
@@ -57,12 +71,12 @@ impl Connection {
     pub(super) async fn run(&self, call: &Call<'_>, within: Duration) -> Result<Vec<u8>, StoreError> {
         let by = Instant::now() + within;
         let command = call.command();
-        let told = self.ask(by, async |mut server| command.query_async(&mut server).await).await;
+        let told = self.ask(by, async |server| self.send(&command, server).await).await;
         match told {
             Err(error) if is_forgotten(&error) => {
                 let again = async |mut server: MultiplexedConnection| {
                     self.greet(&mut server).await?;
-                    command.query_async(&mut server).await
+                    self.send(&command, server).await
                 };
                 self.ask(by, again).await
             }
@@ -101,10 +115,26 @@ impl Connection {
         }
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let mut server = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-        server::check(&mut server).await?;
-        self.greet(&mut server).await?;
+        // Another connection to the same server has done that for one that is in a hurry.
+        if !self.replicated {
+            server::check(&mut server, self.ack).await?;
+            self.greet(&mut server).await?;
+        }
         *current = Some(server.clone());
         Ok(server)
+    }
+
+    async fn send(&self, command: &Cmd, mut server: MultiplexedConnection) -> Result<Vec<u8>, RedisError> {
+        let told = command.query_async(&mut server).await?;
+        if self.replicated {
+            let wait = redis::cmd("WAIT").arg(1).arg(REPLICATION.as_millis()).to_owned();
+            // On the same connection: what is waited for is what was written there.
+            let replicas: u32 = wait.query_async(&mut server).await?;
+            if replicas == 0 {
+                return Err(RedisError::from((ErrorKind::Client, "no replica has it (store.ack)")));
+            }
+        }
+        Ok(told)
     }
 
     /// Makes scripts and rules known to a server.

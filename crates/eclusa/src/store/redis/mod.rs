@@ -36,6 +36,7 @@ use self::rules::Rules;
 use self::scripts::Script;
 use self::together::Together;
 use self::wire::{JobRecord, job_bytes, lease_bytes};
+use super::Ack;
 
 /// How many things one script handles.
 const MAX_ITEMS: usize = 100;
@@ -51,6 +52,17 @@ pub enum RedisError {
     Rules(#[from] rmp_serde::encode::Error),
 }
 
+/// How a process uses a server.
+#[derive(Debug, Clone, Copy)]
+pub struct RedisSettings<'a> {
+    /// What the names of all keys begin with.
+    pub prefix: &'a str,
+    /// What "accepted" means.
+    pub ack: Ack,
+    /// The process, if the gates of its upstreams are its own; else they are everybody's.
+    pub own_gates: Option<&'a str>,
+}
+
 /// A store on a Redis or Valkey server, shared by all processes that name it.
 pub struct RedisStore {
     spec: Arc<Spec>,
@@ -64,8 +76,12 @@ pub struct RedisStore {
 struct Server {
     keys: Keys,
     connection: Connection,
+    /// What is taken in goes this way, if it must reach a replica.
+    intake: Option<Connection>,
     /// The fields under which the rules of this process are kept begin with it.
     rules: String,
+    /// Whose gates of upstreams are asked; nothing for everybody's.
+    gates_of: String,
     /// Tells the time instead of the server, in tests.
     clock: OnceLock<Arc<dyn Clock>>,
 }
@@ -73,12 +89,23 @@ struct Server {
 impl RedisStore {
     /// A store on the server at `url`, in keys that begin with `prefix`. It connects when it is first used.
     pub fn new(url: &str, prefix: &str, spec: &Spec) -> Result<Self, RedisError> {
+        Self::with(url, RedisSettings { prefix, ack: Ack::Write, own_gates: None }, spec)
+    }
+
+    /// The same with other settings.
+    pub fn with(url: &str, settings: RedisSettings<'_>, spec: &Spec) -> Result<Self, RedisError> {
         let client = Client::open(url).map_err(RedisError::Address)?;
-        let keys = Keys::new(prefix, "main");
+        let keys = Keys::new(settings.prefix, "main");
         let rules = Rules::new(spec)?;
-        let connection = Connection::new(client, rules.registration(&keys));
-        let server = Server { keys, connection, rules: rules.version, clock: OnceLock::new() };
-        let server = Arc::new(server);
+        let connection = Connection::new(client, rules.registration(&keys), settings.ack);
+        let server = Arc::new(Server {
+            keys,
+            intake: (settings.ack == Ack::Replicate).then(|| connection.replicated()),
+            connection,
+            rules: rules.version,
+            gates_of: settings.own_gates.unwrap_or_default().to_owned(),
+            clock: OnceLock::new(),
+        });
         Ok(Self {
             spec: Arc::new(spec.clone()),
             enqueues: Together::new(&server, &scripts::ENQUEUE, SOON, answer::enqueued),
@@ -163,8 +190,13 @@ impl Server {
         within: Duration,
     ) -> Result<Vec<u8>, StoreError> {
         let now = self.clock.get().map_or(String::new(), |clock| clock.now().as_millis().to_string());
-        let args = [now.as_bytes(), self.rules.as_bytes(), self.keys.gates().as_bytes(), question];
-        self.connection.run(&Call { script, key: self.keys.basin(), args }, self.patience(within)).await
+        let (rules, gates) = (self.rules.as_bytes(), self.keys.gates().as_bytes());
+        let args = [now.as_bytes(), rules, gates, question, self.gates_of.as_bytes()];
+        let connection = match &self.intake {
+            Some(intake) if std::ptr::eq(script, &raw const scripts::ENQUEUE) => intake,
+            _ => &self.connection,
+        };
+        connection.run(&Call { script, key: self.keys.basin(), args }, self.patience(within)).await
     }
 
     /// How long a call may take. Under a clock of its own that does not matter.

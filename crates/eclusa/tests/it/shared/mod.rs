@@ -1,8 +1,10 @@
 //! Several processes on one Redis.
 
+mod ack;
 mod alone;
 mod away;
 mod faults;
+mod own_gates;
 mod processes;
 mod silence;
 

@@ -34,20 +34,12 @@ use error::io_error;
 use high_water::HighWater;
 use segment::{SEGMENT_BYTES, Segment};
 
+use crate::store::Ack;
+
 const LOCK: &str = "lock";
 
 /// The largest chunk taken.
 pub(super) const MAX_CHUNK_BYTES: usize = 1 << 30;
-
-/// What has happened to a change when the store answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ack {
-    /// It was fsynced: it survives a power cut.
-    Fsync,
-    /// It was handed to the operating system: it survives the death of this process, by SIGKILL
-    /// too. A power cut loses what came after the last sync, which is about a second.
-    Write,
-}
 
 /// An open journal. One per directory, across all processes.
 pub(super) struct Journal {

@@ -34,7 +34,7 @@ local function begin(lane, upstream, packed, lease_ms, nonce)
   end
   local generation = take_upstream(upstream, id, expires)
   put_lease(id, { use = 'call', lane = lane and lane.name, upstream = upstream, generation = generation, holds = taken,
-    expires = expires })
+    expires = expires, owner = OWNER })
   return { lease = id, upstream = upstream, expires = expires }
 end
 

@@ -13,8 +13,8 @@ function verbs.extend(question)
     if lease then
       lease.expires = after(now, lease_ms)
       lease_ends:add(id, lease.expires)
-      if lease.upstream and #upstream_of(lease.upstream).gates.breaker.probes > 0 then
-        Gates.extend(changed_upstream(lease.upstream).gates, id, lease.expires)
+      if lease.upstream and #upstream_of(lease.upstream, lease.owner).gates.breaker.probes > 0 then
+        Gates.extend(changed_upstream(lease.upstream, lease.owner).gates, id, lease.expires)
       end
     end
   end

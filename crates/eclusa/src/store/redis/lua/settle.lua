@@ -28,7 +28,8 @@ local function await(job, id, lease, told)
   leave_lane(lease, 'Success')
   local _, _, nonce = struct.unpack('>I8I4I4', id)
   local new = issue_lease(nonce)
-  put_lease(new, { use = 'awaiting', job = job.id, upstream = lease.upstream, generation = lease.generation, expires = told.at })
+  put_lease(new, { use = 'awaiting', job = job.id, upstream = lease.upstream, generation = lease.generation,
+    expires = told.at, owner = lease.owner })
   if job.upstream then
     note(job, EVENT.AWAITING, job.upstream)
   end

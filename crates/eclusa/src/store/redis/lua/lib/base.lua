@@ -6,6 +6,7 @@
 --   ARGV[2]  which rules are in force: the prefix of their fields
 --   ARGV[3]  what the names of breakers, limiters and cached answers begin with
 --   ARGV[4]  the question, packed
+--   ARGV[5]  whose gates of upstreams are asked: "" for those that all share, or the process that has its own
 --
 -- A verb reads what it needs, decides, and writes everything at its end (`write_all`), so that one that fails
 -- half way has changed nothing.
@@ -34,7 +35,7 @@ local function number_in(member)
   return (struct.unpack('>I8', member))
 end
 
-local BASIN, TIME, RULES, GATES
+local BASIN, TIME, RULES, GATES, OWNER
 
 local function key(what, a, b, c, d)
   local name = BASIN .. ':' .. what
@@ -62,7 +63,7 @@ end
 local at_start, at_end = {}, {}
 
 local function begin_call(keys, args)
-  BASIN, TIME, RULES, GATES = keys[1], args[1], args[2], args[3]
+  BASIN, TIME, RULES, GATES, OWNER = keys[1], args[1], args[2], args[3], args[5]
   for i = 1, #at_start do
     at_start[i]()
   end

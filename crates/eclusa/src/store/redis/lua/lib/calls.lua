@@ -7,7 +7,7 @@ do
     if not lease.upstream then
       return
     end
-    local upstream = changed_upstream(lease.upstream)
+    local upstream = changed_upstream(lease.upstream, lease.owner)
     if report.close_until then
       local bucket = report.close_bucket and buckets:change(report.close_bucket)
       if bucket then
@@ -44,7 +44,7 @@ do
     tell_gates(id, lease, report)
     settle_holds(lease, report)
     if lease.upstream then
-      Gates.leave(changed_upstream(lease.upstream).gates)
+      Gates.leave(changed_upstream(lease.upstream, lease.owner).gates)
     end
   end
 
@@ -86,7 +86,7 @@ do
     end
     local generation = take_upstream(upstream, id, expires)
     put_lease(id, { use = 'job', job = job.id, lane = lane, upstream = upstream, generation = generation, holds = holds,
-      expires = expires })
+      expires = expires, owner = OWNER })
     job.upstream = upstream
     note(job, EVENT.STARTED, upstream)
   end

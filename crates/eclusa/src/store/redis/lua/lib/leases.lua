@@ -6,12 +6,14 @@
 local leases, lease_ends, issue_lease, put_lease, remove_lease, next_lease_end
 do
   local function read_lease(raw)
-    local use, job, lane, upstream, generation, holds, expires = cmsgpack.unpack(raw)
-    return { use = use, job = job, lane = lane, upstream = upstream, generation = generation, holds = holds, expires = expires }
+    local use, job, lane, upstream, generation, holds, expires, owner = cmsgpack.unpack(raw)
+    return { use = use, job = job, lane = lane, upstream = upstream, generation = generation, holds = holds, expires = expires,
+      owner = owner }
   end
 
   local function pack_lease(lease)
-    return cmsgpack.pack(lease.use, lease.job, lease.lane, lease.upstream, lease.generation, lease.holds, lease.expires)
+    return cmsgpack.pack(lease.use, lease.job, lease.lane, lease.upstream, lease.generation, lease.holds, lease.expires,
+      lease.owner)
   end
 
   at_start[#at_start + 1] = function()
@@ -24,6 +26,7 @@ do
     return struct.pack('>I8I4I4', basin.leases, 0, nonce)
   end
 
+  -- It is one on gates of `lease.owner`.
   function put_lease(id, lease)
     leases:put(id, lease)
     lease_ends:add(id, lease.expires)

@@ -2,10 +2,13 @@
 --
 -- Breaker and limiter are kept where others look for them: `circuit_breaker:<u>:failures`, `…:degraded_until` and
 -- `rate_limiter:<u>`. Their expiry only collects garbage: what is decided here is decided by what they say.
+--
+-- A process that shares no gates is the owner of its own, which stand below its name and go some time after it.
 
 local upstream_of, changed_upstream, upstream_denies, take_upstream
 do
   local LIVES_IDLE = 300000
+  local LIVES_OWNED = 86400000
   local upstreams, upstream_order
 
   at_start[#at_start + 1] = function()
@@ -48,13 +51,22 @@ do
       floor(left / 3600000), floor(left / 60000) % 60, left % 60000 / 1000)
   end
 
-  local function breaker_key(name, what)
-    return GATES .. 'circuit_breaker:' .. name .. ':' .. what
+  local function states_key(owner)
+    return owner == '' and key('upstreams') or key('upstreams', owner)
+  end
+
+  local function gates_key(upstream, kind)
+    local below = upstream.owner == '' and GATES or states_key(upstream.owner) .. ':'
+    return below .. kind .. ':' .. upstream.name
+  end
+
+  local function breaker_key(upstream, what)
+    return gates_key(upstream, 'circuit_breaker') .. ':' .. what
   end
 
   local function read_breaker(upstream)
     local breaker = upstream.gates.breaker
-    local told = redis.call('MGET', breaker_key(upstream.name, 'failures'), breaker_key(upstream.name, 'degraded_until'))
+    local told = redis.call('MGET', breaker_key(upstream, 'failures'), breaker_key(upstream, 'degraded_until'))
     breaker.failures = tonumber(told[1] or 0) or 0
     local open_until = told[2] and ms_of_iso(told[2])
     if open_until then
@@ -71,21 +83,21 @@ do
     local open_until = Breaker.is_open(breaker) and breaker.open_until or nil
     if breaker.failures ~= told[1] then
       local lives = max(LIVES_IDLE, (open_until or now) - now)
-      redis.call('SET', breaker_key(upstream.name, 'failures'), breaker.failures, 'PX', lives)
+      redis.call('SET', breaker_key(upstream, 'failures'), breaker.failures, 'PX', lives)
     end
     if open_until and open_until ~= told[2] then
-      redis.call('SET', breaker_key(upstream.name, 'degraded_until'), iso_of_ms(open_until), 'PX', open_until - now)
+      redis.call('SET', breaker_key(upstream, 'degraded_until'), iso_of_ms(open_until), 'PX', open_until - now)
     elseif told[2] and not open_until then
-      redis.call('DEL', breaker_key(upstream.name, 'degraded_until'))
+      redis.call('DEL', breaker_key(upstream, 'degraded_until'))
     end
   end
 
-  local function limiter_key(name)
-    return GATES .. 'rate_limiter:' .. name
+  local function limiter_key(upstream)
+    return gates_key(upstream, 'rate_limiter')
   end
 
   local function read_limiter(upstream)
-    local told = redis.call('HMGET', limiter_key(upstream.name), 'tokens', 'last_refill', 'remainder')
+    local told = redis.call('HMGET', limiter_key(upstream), 'tokens', 'last_refill', 'remainder')
     local tokens, at = tonumber(told[1] or nil), tonumber(told[2] or nil)
     upstream.gates.bucket = nil
     if tokens and at then
@@ -104,19 +116,23 @@ do
     if not bucket then
       return
     end
-    local name = limiter_key(upstream.name)
+    local name = limiter_key(upstream)
     redis.call('HSET', name, 'tokens', string.format('%.6f', bucket.balance / 1000000),
       'last_refill', string.format('%.3f', bucket.at / 1000), 'remainder', bucket.remainder)
     redis.call('PEXPIRE', name, max(LIVES_IDLE, 2 * Bucket.time_to_gain(rule, rule.capacity - bucket.balance)))
   end
 
-  local function read_upstream(name)
+  local function read_upstream(name, owner)
     local raw = redis.call('HMGET', key('upstreams'), name, RULES .. '/' .. name)
+    if owner ~= '' then
+      raw[1] = redis.call('HGET', states_key(owner), name)
+    end
     if not raw[1] and not raw[2] then
       return false
     end
     local upstream = {
       name = name,
+      owner = owner,
       gates = raw[1] and cmsgpack.unpack(raw[1]) or Gates.new(),
       rule = raw[2] and cmsgpack.unpack(raw[2]) or nil,
     }
@@ -132,19 +148,22 @@ do
     return upstream
   end
 
-  function upstream_of(name)
-    local found = upstreams[name]
+  -- An upstream with the gates of its owner: of those who ask, if nobody else is named.
+  function upstream_of(name, owner)
+    owner = owner or OWNER
+    local id = owner == '' and name or owner .. '/' .. name
+    local found = upstreams[id]
     if found == nil then
-      found = read_upstream(name)
-      upstreams[name] = found
+      found = read_upstream(name, owner)
+      upstreams[id] = found
       upstream_order[#upstream_order + 1] = found or nil
     end
     return found or nil
   end
 
   -- The same for those who will change it.
-  function changed_upstream(name)
-    local upstream = upstream_of(name)
+  function changed_upstream(name, owner)
+    local upstream = upstream_of(name, owner)
     if upstream then
       upstream.changed = true
     end
@@ -159,7 +178,11 @@ do
     if rule and rule.bucket then
       write_limiter(upstream)
     end
-    redis.call('HSET', key('upstreams'), upstream.name, cmsgpack.pack(upstream.gates))
+    local states = states_key(upstream.owner)
+    redis.call('HSET', states, upstream.name, cmsgpack.pack(upstream.gates))
+    if upstream.owner ~= '' then
+      redis.call('PEXPIRE', states, LIVES_OWNED)
+    end
   end
 
   at_end[#at_end + 1] = function()

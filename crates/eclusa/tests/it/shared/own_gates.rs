@@ -1,0 +1,121 @@
+//! Processes on one Redis that share jobs but no gates: the way back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use eclusa::fake::{Answer, FakeUpstream};
+use eclusa::store::{Ack, RedisSettings, RedisStore};
+use eclusa_core::gate::{CallResult, GateSpecs};
+use eclusa_core::{Admission, Admit, Clock, Name, Span, Spec, Store, Time, UpstreamSpec};
+use serde_json::{Value, json};
+
+use super::lane;
+use crate::program::Program;
+use crate::redis_server::RedisServer;
+
+const UNSHARED: &[(&str, &str)] = &[("USE_REDIS_CIRCUIT_BREAKER", "false")];
+
+async fn start(redis: &RedisServer, rules: &str, env: &[(&str, &str)]) -> Program {
+    let config = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n[store]\nprefix = \"\"\nurl = \"{}\"\n{rules}",
+        redis.url()
+    );
+    let program = Program::start(&config, env).await;
+    program.until("/readyz", |answer| answer.status == 200).await;
+    program
+}
+
+async fn failures(program: &Program) -> Value {
+    program.get("/v1/breakers/up").await.json()["failures"].clone()
+}
+
+/// How many jobs have been called in all.
+async fn granted(program: &Program) -> usize {
+    let mut granted = 0;
+    while program.post("/v1/limits/up/acquire", &json!({})).await.status == 200 {
+        granted += 1;
+    }
+    granted
+}
+
+#[tokio::test]
+async fn a_variable_makes_gates_each_process_s_own_and_nothing_is_lost() {
+    let redis = RedisServer::start();
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let gates = "rate = \"10/h\"\nburst = 10\nbreaker = { failures = 3, open_for = \"60s\" }";
+    let rules = lane(&upstream.url(), "", gates);
+    let before = start(&redis, &rules, &[]).await;
+    before.pause("work").await;
+    let job = before.enqueue("work", &json!({ "request": {} })).await;
+    before.post("/v1/breakers/up/failure", &json!({})).await;
+    assert_eq!(before.stop().await.0.code(), Some(0));
+
+    let (a, b) = tokio::join!(start(&redis, &rules, UNSHARED), start(&redis, &rules, UNSHARED));
+    for _ in 0..3 {
+        a.post("/v1/breakers/up/failure", &json!({})).await;
+    }
+    assert_eq!((failures(&a).await, failures(&b).await), (json!(3), json!(0)));
+    a.post("/v1/breakers/up/reset", &json!({})).await;
+    b.resume("work").await;
+    assert_eq!(b.ended(&job).await["status"], "completed");
+    let both = granted(&a).await + granted(&b).await;
+    assert_eq!(both + upstream.requests().len(), 20, "each has the whole limit, which jobs take from too");
+    assert_eq!(redis.command(&["GET", "circuit_breaker:up:failures"]), "1", "what is shared is left alone");
+    assert_eq!(redis.command(&["EXISTS", "rate_limiter:up"]), "0");
+    drop((a, b));
+
+    let after = start(&redis, &rules, &[]).await;
+    assert_eq!(failures(&after).await, 1);
+    assert_eq!(after.get(&format!("/v1/jobs/{job}")).await.json()["status"], "completed");
+}
+
+#[tokio::test]
+async fn a_word_that_says_neither_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = [("USE_REDIS_CIRCUIT_BREAKER", "perhaps")];
+    let (code, told) = Program::refused(&dir, "[store]\nurl = \"memory:\"\n", &env).await;
+    assert_eq!(code, Some(6), "{told}");
+    assert!(told.contains("`USE_REDIS_CIRCUIT_BREAKER`, which is neither true nor false"), "{told}");
+}
+
+#[derive(Default)]
+struct SetClock(AtomicU64);
+
+impl Clock for SetClock {
+    fn now(&self) -> Time {
+        Time::from_millis(1_700_000_000_000 + self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Whoever takes up what another process left gives back that one's slot, not its own.
+#[tokio::test]
+async fn the_slot_of_a_lost_call_comes_back_to_whose_it_was() {
+    let redis = RedisServer::start();
+    let up = Name::new("up").unwrap();
+    let gates = GateSpecs::default().with_slots("max_concurrent", 1).unwrap();
+    let spec = Spec::new(Vec::new(), vec![UpstreamSpec::new(up.clone(), gates)]).unwrap();
+    let clock = Arc::new(SetClock::default());
+    let store = |name| {
+        let settings = RedisSettings { prefix: "eclusa:", ack: Ack::Write, own_gates: Some(name) };
+        RedisStore::with(&redis.url(), settings, &spec).unwrap().with_clock(clock.clone())
+    };
+    let (a, b) = (store("a"), store("b"));
+    let ask = |seconds| Admit {
+        lane: None,
+        chain: vec![up.clone()],
+        holds: Vec::new(),
+        lease: Span::from_secs(seconds),
+        nonce: 0,
+    };
+    let granted = async |store: &RedisStore, seconds| {
+        matches!(store.admit(ask(seconds)).await.unwrap().admission, Admission::Granted { .. })
+    };
+    assert!(granted(&a, 1).await && !granted(&a, 1).await);
+    assert!(granted(&b, 60).await);
+    clock.0.store(2_000, Ordering::Relaxed);
+    b.sweep().await.unwrap();
+    assert!(!granted(&b, 60).await, "it has its own call under way");
+    assert!(granted(&a, 1).await);
+    let told = a.record(up.clone(), CallResult::Failed).await.unwrap().unwrap();
+    assert_eq!((told.in_flight, b.upstreams().await.unwrap()[0].in_flight), (1, 1));
+}
