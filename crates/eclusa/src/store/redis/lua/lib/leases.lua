@@ -14,10 +14,8 @@ do
     return cmsgpack.pack(lease.use, lease.job, lease.lane, lease.upstream, lease.generation, lease.holds, lease.expires)
   end
 
-  at_start[#at_start + 1] = function()
-    leases = records(key('leases'), read_lease, pack_lease)
-    lease_ends = set(key('lease-ends'))
-  end
+  leases = basin_records('leases', read_lease, pack_lease)
+  lease_ends = basin_set('lease-ends')
 
   function issue_lease(nonce)
     basin.leases = basin.leases + 1

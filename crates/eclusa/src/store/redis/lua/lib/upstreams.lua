@@ -111,15 +111,11 @@ do
   end
 
   local function read_upstream(name)
-    local raw = redis.call('HMGET', key('upstreams'), name, RULES .. '/' .. name)
-    if not raw[1] and not raw[2] then
+    local raw, known = read_ruled('upstreams', name)
+    if not raw and not known then
       return false
     end
-    local upstream = {
-      name = name,
-      gates = raw[1] and cmsgpack.unpack(raw[1]) or Gates.new(),
-      rule = raw[2] and cmsgpack.unpack(raw[2]) or nil,
-    }
+    local upstream = { name = name, known = known, raw = raw, gates = raw and recall(known, raw) or Gates.new(), rule = known and known.rule }
     if upstream.rule then
       if upstream.rule.bucket then
         read_limiter(upstream)
@@ -159,13 +155,18 @@ do
     if rule and rule.bucket then
       write_limiter(upstream)
     end
-    redis.call('HSET', key('upstreams'), upstream.name, cmsgpack.pack(upstream.gates))
+    local raw = cmsgpack.pack(upstream.gates)
+    redis.call('HSET', key('upstreams'), upstream.name, raw)
+    remember(upstream.known, raw, upstream.gates)
   end
 
   at_end[#at_end + 1] = function()
     for _, upstream in ipairs(upstream_order) do
       if upstream.changed then
         write_upstream(upstream)
+      elseif upstream.rule and not upstream.rule.breaker then
+        -- Nothing was changed but what is read anew each time.
+        remember(upstream.known, upstream.raw, upstream.gates)
       end
     end
   end
