@@ -21,6 +21,10 @@ fn name(text: &str) -> Name {
 fn spec() -> Spec {
     let mut gates = GateSpecs::default();
     gates.bucket = Some(BucketSpec::new(2, 2, Span::from_secs(3_600)).unwrap());
+    spec_with(gates)
+}
+
+fn spec_with(gates: GateSpecs) -> Spec {
     let lane = LaneSpec::new(name("work"), Chain::new(vec![name("up")]).unwrap());
     Spec::new(vec![lane], vec![UpstreamSpec::new(name("up"), gates)]).unwrap()
 }
@@ -93,6 +97,37 @@ async fn a_server_that_was_emptied_goes_by_the_same_rules() {
         }
         works(&store, &clock, 2 + id as u128).await;
     }
+}
+
+/// What the functions remember of an upstream under the rules of one is what the other has changed since.
+#[tokio::test]
+async fn two_that_go_by_different_rules_see_what_the_other_does() {
+    let (server, clock) = (RedisServer::start(), Arc::new(ManualClock::default()));
+    let stores = [1, 2].map(|slots| {
+        let gates = GateSpecs::default().with_slots("slots", slots).unwrap();
+        RedisStore::new(&server.url(), "one:", &spec_with(gates)).unwrap().with_clock(clock.clone())
+    });
+    let [narrow, wide] = &stores;
+    let granted = async |store: &RedisStore| match store.admit(admit()).await.unwrap().admission {
+        Admission::Granted { lease, .. } => Some(lease),
+        _ => None,
+    };
+    let released = async |store: &RedisStore, lease| {
+        let report = CallResult::Success.into();
+        let done = Settlement { lease, report, outcome: Outcome::Done, answer: None };
+        assert_eq!(store.settle(vec![done]).await.unwrap().leases, [Settled::Released]);
+    };
+    let first = granted(narrow).await.unwrap();
+    let second = granted(wide).await.unwrap();
+    released(wide, first).await;
+    assert_eq!(granted(narrow).await, None);
+    released(wide, second).await;
+    let third = granted(narrow).await.unwrap();
+    released(narrow, third).await;
+    for _ in 0..2 {
+        granted(wide).await.unwrap();
+    }
+    assert_eq!((granted(wide).await, granted(narrow).await), (None, None));
 }
 
 #[tokio::test]

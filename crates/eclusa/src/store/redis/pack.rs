@@ -21,6 +21,10 @@ impl<'a> Value<'a> {
         value.map_or(Value::Nil, some)
     }
 
+    fn is_nothing(&self) -> bool {
+        matches!(self, Value::Nil) || matches!(self, Value::List(values) if values.is_empty())
+    }
+
     fn write(&self, out: &mut Vec<u8>) {
         match self {
             Value::Nil => out.push(0xc0),
@@ -33,8 +37,10 @@ impl<'a> Value<'a> {
                 values.iter().for_each(|value| value.write(out));
             }
             Value::Map(fields) => {
-                write_len(fields.len(), (0x80, 0xde), out);
-                for (name, value) in fields {
+                // What is not named is nothing.
+                let named = || fields.iter().filter(|(_, value)| !value.is_nothing());
+                write_len(named().count(), (0x80, 0xde), out);
+                for (name, value) in named() {
                     write_bytes(name.as_bytes(), out);
                     value.write(out);
                 }

@@ -5,9 +5,11 @@ use std::sync::LazyLock;
 
 use sha1_smol::Sha1;
 
-/// What all verbs are made of, in the order in which it is needed.
+/// What all verbs are made of, in the order in which it is needed. A function of Lua has at most 200 locals, so the first
+/// file stands around the others.
+const BASE: &str = include_str!("lua/lib/base.lua");
 const LIBRARY: &[&str] = &[
-    include_str!("lua/lib/base.lua"),
+    include_str!("lua/lib/memory.lua"),
     include_str!("lua/lib/clock.lua"),
     include_str!("lua/lib/set.lua"),
     include_str!("lua/lib/records.lua"),
@@ -58,8 +60,8 @@ pub(super) static ALL: LazyLock<Library> = LazyLock::new(|| {
     let library = LIBRARY.iter().map(|&part| part.to_owned()).chain(verbs).collect::<String>();
     let registered = VERBS.iter().map(|(name, flag, _)| format!("register('{name}', {{ {flag} }})\n"));
     let registered = registered.collect::<String>();
-    let body =
-        format!("local function library()\n{library}return begin_call, verbs\nend\n{FUNCTIONS}{registered}");
+    let library = format!("{BASE}local function make()\n{library}end\nmake()\nreturn begin_call, verbs\n");
+    let body = format!("local function library()\n{library}end\n{FUNCTIONS}{registered}");
     let name = format!("eclusa_{}", &Sha1::from(&body).digest().to_string()[..HASH]);
     Library { source: format!("#!lua name={name}\nlocal NAME = '{name}'\n{body}"), name }
 });

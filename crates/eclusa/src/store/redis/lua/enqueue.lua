@@ -66,7 +66,7 @@ end
 
 -- Makes the buckets known that a job will take from; what it keeps of that is upstream, bucket, tokens, …
 local function resolve_holds(holds)
-  if #holds == 0 then
+  if not holds then
     return nil
   end
   local packed = ''
@@ -104,7 +104,7 @@ local function replayed(lane, new)
   if letter.replay then
     return { how = 'existing', job = letter.replay }
   end
-  for _, hold in ipairs(new.holds) do
+  for _, hold in ipairs(new.holds or NOTHING) do
     local bucket = buckets:get(hold[2])
     if bucket then
       hold[4], hold[5], hold[6] = bucket.rule.capacity, bucket.rule.refill_micro, bucket.rule.refill_ms

@@ -35,19 +35,8 @@ local function number_in(member)
   return (struct.unpack('>I8', member))
 end
 
-local BASIN, TIME, RULES, GATES, OWNER
-
-local function key(what, a, b, c, d)
-  local name = BASIN .. ':' .. what
-  if d then
-    return name .. ':' .. a .. ':' .. b .. ':' .. c .. ':' .. d
-  elseif c then
-    return name .. ':' .. a .. ':' .. b .. ':' .. c
-  elseif b then
-    return name .. ':' .. a .. ':' .. b
-  end
-  return a and name .. ':' .. a or name
-end
+-- Stands for a table where nothing was put yet.
+local NOTHING = {}
 
 -- Commands take a few thousand arguments at the most.
 local MAX_ARGUMENTS = 1000
@@ -60,6 +49,7 @@ end
 
 -- What a call does at its beginning and at its end, in the order in which it was asked for. At the beginning everything is
 -- forgotten that the call before may have left.
+local BASIN, TIME, RULES, GATES, OWNER
 local at_start, at_end = {}, {}
 
 local function begin_call(keys, args)

@@ -20,13 +20,9 @@ do
       bucket.closed_until, bucket.users, bucket.wakes_at, bucket.forget_at)
   end
 
-  local bucket_wakes
-
-  at_start[#at_start + 1] = function()
-    buckets = records(key('buckets'), read_bucket, pack_bucket)
-    bucket_wakes = set(key('bucket-wakes'))
-    idle_buckets = set(key('bucket-idle'))
-  end
+  buckets = basin_records('buckets', read_bucket, pack_bucket)
+  local bucket_wakes = basin_set('bucket-wakes')
+  idle_buckets = basin_set('bucket-idle')
 
   local function parked_at(bucket)
     return set(key('parked', bucket.name))

@@ -20,11 +20,14 @@ do
 
   -- Waiting jobs whose key had an answer when they began to wait, by chain and number.
   local function covered_jobs(lane)
-    return set(key('covered', lane.name))
+    return set_of(lane, 'covered')
   end
 
+  -- Keys whose waiting jobs are owed an answer that was just stored, by the answer's number.
+  owed = basin_set('owed')
+
   local function cached_answers(lane)
-    return set(key('cached', lane.name))
+    return set_of(lane, 'cached')
   end
 
   function cache_rule(lane)
@@ -34,8 +37,6 @@ do
   local entries, entry_order
 
   at_start[#at_start + 1] = function()
-    -- Keys whose waiting jobs are owed an answer that was just stored, by the answer's number.
-    owed = set(key('owed'))
     entries, entry_order = {}, {}
   end
 

@@ -25,7 +25,7 @@ do
     if report.result == 'NotSent' then
       return 0
     end
-    for i = 1, #(report.costs or {}), 2 do
+    for i = 1, #(report.costs or NOTHING), 2 do
       if report.costs[i] == bucket then
         return max(report.costs[i + 1], 0)
       end
@@ -34,7 +34,7 @@ do
   end
 
   function settle_holds(lease, report)
-    local holds = lease.holds or {}
+    local holds = lease.holds or NOTHING
     for i = 1, #holds, 2 do
       settle_bucket(holds[i], holds[i + 1], cost_of(holds[i], holds[i + 1], report))
     end

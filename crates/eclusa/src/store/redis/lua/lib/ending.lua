@@ -30,7 +30,7 @@ do
   end
 
   function letter_order(lane)
-    return set(key('dead-order', lane.name))
+    return set_of(lane, 'dead-order')
   end
 
   local function letter_member(id, letter)

@@ -34,6 +34,9 @@ do
   end
 
   local function drop_probes(breaker, goes)
+    if #breaker.probes == 0 then
+      return false
+    end
     local kept = {}
     for _, probe in ipairs(breaker.probes) do
       if not goes(probe) then

@@ -19,7 +19,7 @@ do
   end
 
   local function key_ends(lane)
-    return set(key('key-ends', lane.name))
+    return set_of(lane, 'key-ends')
   end
 
   function keep_key(lane, name, job, fingerprint)

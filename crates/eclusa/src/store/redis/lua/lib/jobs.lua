@@ -30,13 +30,9 @@ do
     return raw
   end
 
-  local payloads
-
-  at_start[#at_start + 1] = function()
-    jobs = records(key('jobs'), read_job, pack_job)
-    payloads = records(key('payloads'), as_it_is, as_it_is)
-    results = records(key('results'), as_it_is, as_it_is)
-  end
+  jobs = basin_records('jobs', read_job, pack_job)
+  local payloads = basin_records('payloads', as_it_is, as_it_is)
+  results = basin_records('results', as_it_is, as_it_is)
 
   function keep_payload(job, payload)
     if #payload <= INLINE then

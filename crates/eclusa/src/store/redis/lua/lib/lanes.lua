@@ -1,6 +1,6 @@
 -- Lanes: their counts, their own gates, and the tenants that are known there.
 
-local EVERYONE, group_of, upstreams_in, lane_of, pack_lane, take_seq, lane_denies, tenants_of,
+local EVERYONE, group_of, upstreams_in, lane_of, pack_lane, set_of, take_seq, lane_denies, tenants_of,
   find_or_create_tenant, hold_tenant, let_go_tenant, takes_own_turn, turn_of, at_level
 do
   local MAX_IDLE = 10000
@@ -54,16 +54,16 @@ do
   end
 
   local function read_lane(name)
-    local raw = redis.call('HMGET', key('lanes'), name, RULES .. '/' .. name)
-    if not raw[1] and not raw[2] then
+    local raw, known = read_ruled('lanes', name)
+    if not raw and not known then
       return false
     end
-    local lane = raw[1] and cmsgpack.unpack(raw[1]) or new_lane()
-    lane.name, lane.lines, lane.ready, lane.backlogs = name, {}, { {}, {}, {} }, {}
-    if raw[2] then
-      local told = cmsgpack.unpack(raw[2])
-      lane.rule, lane.index = told.spec, told.index
-      lane.default_chain = group_of(lane, table.concat(lane.rule.chain, ','))
+    local lane = raw and recall(known, raw) or new_lane()
+    lane.name, lane.known, lane.lines, lane.ready, lane.backlogs, lane.sets = name, known, {}, { {}, {}, {} }, {}, {}
+    if known then
+      lane.rule, lane.index = known.rule.spec, known.rule.index
+      known.chain = known.chain or table.concat(lane.rule.chain, ',')
+      lane.default_chain = group_of(lane, known.chain)
       Gates.fit(lane.gates, lane.rule.gates)
     end
     return lane
@@ -84,13 +84,25 @@ do
     for _, field in ipairs(KEPT) do
       kept[field] = lane[field]
     end
-    return cmsgpack.pack(kept)
+    return cmsgpack.pack(kept), kept
   end
 
   at_end[#at_end + 1] = function()
     for _, lane in ipairs(lane_order) do
-      redis.call('HSET', key('lanes'), lane.name, pack_lane(lane))
+      local raw, kept = pack_lane(lane)
+      redis.call('HSET', key('lanes'), lane.name, raw)
+      remember(lane.known, raw, kept)
     end
+  end
+
+  -- A sorted set that a lane has once.
+  function set_of(lane, what)
+    local found = lane.sets[what]
+    if not found then
+      found = set(key(what, lane.name))
+      lane.sets[what] = found
+    end
+    return found
   end
 
   function take_seq(lane)
@@ -129,11 +141,11 @@ do
   end
 
   local function idle_tenants(lane)
-    return set(key('idle', lane.name))
+    return set_of(lane, 'idle')
   end
 
   local function tenant_order(lane)
-    return set(key('arrivals', lane.name))
+    return set_of(lane, 'arrivals')
   end
 
   local function idle_place(tenant)

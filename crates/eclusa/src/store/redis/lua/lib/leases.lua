@@ -16,10 +16,8 @@ do
       lease.owner)
   end
 
-  at_start[#at_start + 1] = function()
-    leases = records(key('leases'), read_lease, pack_lease)
-    lease_ends = set(key('lease-ends'))
-  end
+  leases = basin_records('leases', read_lease, pack_lease)
+  lease_ends = basin_set('lease-ends')
 
   function issue_lease(nonce)
     basin.leases = basin.leases + 1

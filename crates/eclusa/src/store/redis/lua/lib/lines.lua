@@ -5,19 +5,44 @@
 -- holds are kept in a set. A tenant stands ready in a group while it has an open line there, at its place: the turn it was
 -- last served in, but at most four rounds back, then the number of the job that made it wait.
 
-local unpark_line, line_id, line_of, jobs_in, stands_of, stand_of, rank_of, move_head, push, pull, line_length,
+local unpark_line, line_for, line_of, jobs_in, stands_of, stand_of, rank_of, move_head, push, pull, line_length,
   choose, serve_turn, heads_of
 do
   local SATURATED = 4
 
-  function line_id(level, group, tenant, holds)
-    return level .. ':' .. group .. ':' .. #tenant .. ':' .. tenant .. (holds or '')
-  end
-
-  local lines, opened
+  local lines, plain_lines, opened
 
   at_start[#at_start + 1] = function()
-    lines, opened = {}, {}
+    lines, plain_lines, opened = {}, {}, {}
+  end
+
+  local function new_line(level, group, tenant, holds)
+    local id = level .. ':' .. group .. ':' .. #tenant .. ':' .. tenant .. (holds or '')
+    local line = lines[id]
+    if not line then
+      line = { id = id, level = level, group = group, tenant = tenant, holds = holds }
+      lines[id] = line
+    end
+    return line
+  end
+
+  -- The line of a level, group and tenant whose jobs have these holds.
+  function line_for(level, group, tenant, holds)
+    if holds then
+      return new_line(level, group, tenant, holds)
+    end
+    local known = plain_lines[tenant]
+    if not known then
+      known = {}
+      plain_lines[tenant] = known
+    end
+    local place = group * 4 + level
+    local line = known[place]
+    if not line then
+      line = new_line(level, group, tenant)
+      known[place] = line
+    end
+    return line
   end
 
   function line_of(id)
@@ -191,6 +216,10 @@ do
     local first = waiting:first()
     waiting:remove(job.id)
     waiting.length = waiting.length and waiting.length - 1
+    if not line.holds and waiting:first() then
+      -- It stays open, whatever its head.
+      return
+    end
     local parked = is_parked(lane, line)
     if first == job.id then
       move_head(lane, line, not parked)
@@ -213,11 +242,12 @@ do
     local state = at_level(tenant, level)
     for group in pairs(state.open) do
       if not blocked[group] then
-        local plain = line_id(level, group, tenant.name)
-        if lane.levels[level].ready[group] == 1 then
-          jobs_in(lane, plain):expect(lane.expected or 1)
+        local plain = line_for(level, group, tenant.name).id
+        local waiting = jobs_in(lane, plain)
+        if not waiting.window and lane.levels[level].ready[group] == 1 then
+          waiting:expect(lane.expected or 1)
         end
-        local _, head = jobs_in(lane, plain):first()
+        local _, head = waiting:first()
         if head and (not oldest or head < oldest) then
           oldest, best = head, plain
         end
@@ -274,7 +304,7 @@ do
       end
       local tenant = name ~= line.tenant and tenants_of(lane):get(name)
       if tenant then
-        local waiting = jobs_in(lane, line_id(level, group, name))
+        local waiting = jobs_in(lane, line_for(level, group, name).id)
         waiting:first()
         for _, id in ipairs(waiting:ahead(min(tenant.quota, count - #heads))) do
           heads[#heads + 1] = id

@@ -1,24 +1,50 @@
 -- Fields of a hash, each a packed record: read when first asked for, written at the end if changed.
 
-local records
+local records, basin_records
 do
   local Records = {}
   Records.__index = Records
   local all_records, records_order
+  local of_basin = {}
 
   at_start[#at_start + 1] = function()
     all_records, records_order = {}, {}
+    for i = 1, #of_basin do
+      local own = of_basin[i]
+      own.name, own.known, own.dirty = key(own.what), NOTHING, NOTHING
+    end
   end
 
   -- `read` makes a table of a packed record, `pack` the opposite.
   function records(name, read, pack)
     local found = all_records[name]
     if not found then
-      found = setmetatable({ name = name, read = read, pack = pack, known = {}, dirty = {} }, Records)
+      found = setmetatable({ name = name, read = read, pack = pack, known = NOTHING, dirty = NOTHING }, Records)
       all_records[name] = found
       records_order[#records_order + 1] = found
     end
     return found
+  end
+
+  -- Those that a basin has once: the same table in every call.
+  function basin_records(what, read, pack)
+    local made = setmetatable({ what = what, read = read, pack = pack }, Records)
+    of_basin[#of_basin + 1] = made
+    return made
+  end
+
+  local function learn(self, id, record)
+    if self.known == NOTHING then
+      self.known = {}
+    end
+    self.known[id] = record
+  end
+
+  local function mark(self, id)
+    if self.dirty == NOTHING then
+      self.dirty = {}
+    end
+    self.dirty[id] = true
   end
 
   function Records:get(id)
@@ -26,7 +52,7 @@ do
     if known == nil then
       local raw = redis.call('HGET', self.name, id)
       known = raw and self.read(raw, id)
-      self.known[id] = known
+      learn(self, id, known)
     end
     return known or nil
   end
@@ -40,7 +66,7 @@ do
     local unknown = {}
     for _, id in ipairs(ids) do
       if self.known[id] == nil then
-        self.known[id] = false
+        learn(self, id, false)
         unknown[#unknown + 1] = id
       end
     end
@@ -55,23 +81,28 @@ do
 
   -- The same as `get`, for those who will change it.
   function Records:change(id)
-    local record = self:get(id)
-    if record then
-      self.dirty[id] = true
+    local record = self.known[id] or self:get(id)
+    if record and not self.dirty[id] then
+      mark(self, id)
     end
     return record
   end
 
   function Records:put(id, record)
-    self.known[id], self.dirty[id] = record, true
+    learn(self, id, record)
+    mark(self, id)
     return record
   end
 
   function Records:remove(id)
-    self.known[id], self.dirty[id] = false, true
+    learn(self, id, false)
+    mark(self, id)
   end
 
   function Records:write()
+    if self.dirty == NOTHING then
+      return
+    end
     local kept, gone = {}, {}
     for id in pairs(self.dirty) do
       local record = self.known[id]
@@ -87,8 +118,11 @@ do
   end
 
   at_end[#at_end + 1] = function()
-    for _, changed in ipairs(records_order) do
-      changed:write()
+    for i = 1, #of_basin do
+      of_basin[i]:write()
+    end
+    for i = 1, #records_order do
+      records_order[i]:write()
     end
   end
 end

@@ -1,24 +1,41 @@
 -- Sorted sets, looked at from their beginning. What was added or removed is known here at once and to Redis at the end.
 
-local set
+local set, basin_set
 do
   local Set = {}
   Set.__index = Set
+  -- How many members are read at first, and at most; each time four times as many.
+  local FIRST_WINDOW, MAX_WINDOW = 2, 128
   local sets, set_order
-  local MAX_WINDOW = 128
+  local of_basin = {}
+
+  local function begin(self, name)
+    self.name, self.size, self.gone, self.own = name, FIRST_WINDOW, NOTHING, NOTHING
+    self.window, self.at, self.whole, self.head, self.head_score, self.best, self.length = nil, nil, nil, nil, nil, nil, nil
+  end
 
   at_start[#at_start + 1] = function()
     sets, set_order = {}, {}
+    for i = 1, #of_basin do
+      begin(of_basin[i], key(of_basin[i].what))
+    end
   end
 
   function set(name)
     local found = sets[name]
     if not found then
-      found = setmetatable({ name = name, size = 8, gone = {}, own = {} }, Set)
+      found = setmetatable({ name = name, size = FIRST_WINDOW, gone = NOTHING, own = NOTHING }, Set)
       sets[name] = found
       set_order[#set_order + 1] = found
     end
     return found
+  end
+
+  -- One of those that a basin has once: the same table in every call.
+  function basin_set(what)
+    local made = setmetatable({ what = what }, Set)
+    of_basin[#of_basin + 1] = made
+    return made
   end
 
   local function stands_before(score, member, other_score, other)
@@ -31,32 +48,47 @@ do
   function Set:read()
     -- Members and scores by turns.
     self.window, self.at = redis.call('ZRANGE', self.name, 0, self.size - 1, 'WITHSCORES'), 1
+    self.head, self.head_score = nil, nil
     self.whole = #self.window < self.size * 2
     self.size = min(self.size * 4, MAX_WINDOW)
   end
 
-  function Set:write()
-    local removed, added = {}, {}
+  local function remove_gone(self)
+    local own, removed = self.own, {}
     for member in pairs(self.gone) do
-      if not self.own[member] then
+      if not own[member] then
         removed[#removed + 1] = member
       end
     end
-    for member, score in pairs(self.own) do
-      added[#added + 1] = score
-      added[#added + 1] = member
-    end
     in_parts('ZREM', self.name, removed)
+  end
+
+  local function add_own(self)
+    local added, count = {}, 0
+    for member, score in pairs(self.own) do
+      added[count + 1], added[count + 2] = string.format('%d', score), member
+      count = count + 2
+    end
     in_parts('ZADD', self.name, added)
-    self.gone, self.own, self.best = {}, {}, nil
+  end
+
+  function Set:write()
+    if self.gone ~= NOTHING then
+      remove_gone(self)
+      self.gone = NOTHING
+    end
+    if self.own ~= NOTHING then
+      add_own(self)
+      self.own, self.best = NOTHING, nil
+    end
   end
 
   -- The first of those added here. What comes after it is looked for only when it goes.
   local function first_added(self)
-    local best, own = self.best, self.own
-    if not best and next(own) then
+    local best = self.best
+    if not best and self.own ~= NOTHING then
       local best_score = nil
-      for member, score in pairs(own) do
+      for member, score in pairs(self.own) do
         if not best or stands_before(score, member, best_score, best) then
           best, best_score = member, score
         end
@@ -72,16 +104,20 @@ do
       if not self.window then
         self:read()
       end
-      local gone, window, at = self.gone, self.window, self.at
-      while window[at] and gone[window[at]] do
+      local gone, own, window, at = self.gone, self.own, self.window, self.at
+      local head = window[at]
+      while head and (gone[head] or own[head]) do
         at = at + 2
+        head = window[at]
       end
       self.at = at
-      local head, head_score = window[at], tonumber(window[at + 1])
       if head or self.whole then
-        local own = first_added(self)
-        if own and (not head or stands_before(self.own[own], own, head_score, head)) then
-          return own, self.own[own]
+        if self.head ~= head then
+          self.head, self.head_score = head, tonumber(window[at + 1])
+        end
+        local head_score, added = self.head_score, first_added(self)
+        if added and (not head or stands_before(own[added], added, head_score, head)) then
+          return added, own[added]
         end
         return head, head_score
       end
@@ -99,8 +135,9 @@ do
   function Set:ahead(count)
     local found, at = {}, self.at
     while self.window and self.window[at] and #found < count do
-      if not self.gone[self.window[at]] then
-        found[#found + 1] = self.window[at]
+      local member = self.window[at]
+      if not self.gone[member] and not self.own[member] then
+        found[#found + 1] = member
       end
       at = at + 2
     end
@@ -135,31 +172,44 @@ do
     self.window = nil
     local count = redis.call('ZCARD', self.name)
     if count == 0 then
-      self.window, self.at, self.whole = {}, 1, true
+      self.window, self.at, self.whole, self.head, self.head_score = NOTHING, 1, true, nil, nil
     end
     return count
   end
 
   function Set:remove(member)
-    self.own[member], self.gone[member] = nil, true
-    if self.best == member then
-      self.best = nil
+    if self.gone == NOTHING then
+      self.gone = {}
+    end
+    self.gone[member] = true
+    if self.own[member] then
+      self.own[member] = nil
+      if self.best == member then
+        self.best = nil
+      end
     end
   end
 
   function Set:add(member, score)
     local own, best = self.own, self.best
+    if own == NOTHING then
+      own = {}
+      self.own = own
+    end
     if best == member then
       self.best = nil
     elseif best and stands_before(score, member, own[best], best) then
       self.best = member
     end
-    own[member], self.gone[member] = score, true
+    own[member] = score
   end
 
   at_end[#at_end + 1] = function()
-    for _, changed in ipairs(set_order) do
-      changed:write()
+    for i = 1, #of_basin do
+      of_basin[i]:write()
+    end
+    for i = 1, #set_order do
+      set_order[i]:write()
     end
   end
 end

@@ -123,19 +123,15 @@ do
   end
 
   local function read_upstream(name, owner)
-    local raw = redis.call('HMGET', key('upstreams'), name, RULES .. '/' .. name)
+    local raw, known = read_ruled('upstreams', name)
     if owner ~= '' then
-      raw[1] = redis.call('HGET', states_key(owner), name)
+      raw = redis.call('HGET', states_key(owner), name)
     end
-    if not raw[1] and not raw[2] then
+    if not raw and not known then
       return false
     end
-    local upstream = {
-      name = name,
-      owner = owner,
-      gates = raw[1] and cmsgpack.unpack(raw[1]) or Gates.new(),
-      rule = raw[2] and cmsgpack.unpack(raw[2]) or nil,
-    }
+    local gates = raw and recall(known, raw) or Gates.new()
+    local upstream = { name = name, owner = owner, known = known, raw = raw, gates = gates, rule = known and known.rule }
     if upstream.rule then
       if upstream.rule.bucket then
         read_limiter(upstream)
@@ -178,17 +174,21 @@ do
     if rule and rule.bucket then
       write_limiter(upstream)
     end
-    local states = states_key(upstream.owner)
-    redis.call('HSET', states, upstream.name, cmsgpack.pack(upstream.gates))
+    local states, raw = states_key(upstream.owner), cmsgpack.pack(upstream.gates)
+    redis.call('HSET', states, upstream.name, raw)
     if upstream.owner ~= '' then
       redis.call('PEXPIRE', states, LIVES_OWNED)
     end
+    remember(upstream.known, raw, upstream.gates)
   end
 
   at_end[#at_end + 1] = function()
     for _, upstream in ipairs(upstream_order) do
       if upstream.changed then
         write_upstream(upstream)
+      elseif upstream.rule and not upstream.rule.breaker then
+        -- Nothing was changed but what is read anew each time.
+        remember(upstream.known, upstream.raw, upstream.gates)
       end
     end
   end

@@ -4,11 +4,11 @@ local join_equals, leave_equals, expiring, due_jobs, set_odd, victim, untried, l
   stop_waiting
 do
   function expiring(lane)
-    return set(key('expiry', lane.name))
+    return set_of(lane, 'expiry')
   end
 
   function due_jobs(lane)
-    return set(key('due', lane.name))
+    return set_of(lane, 'due')
   end
 
   -- Tenants of a level by how many of their jobs could be evicted, the longest backlog first.
@@ -107,7 +107,7 @@ do
     end
     local tenant = string.sub(member, 9)
     local odd, odd_seq = odd_jobs(lane, level, tenant):last()
-    local job = last_untried(jobs_in(lane, line_id(level, lane.default_chain, tenant)))
+    local job = last_untried(jobs_in(lane, line_for(level, lane.default_chain, tenant).id))
     if job and not job.odd and (not odd or job.seq > odd_seq) then
       return job
     end
@@ -130,7 +130,7 @@ do
 
   function line_of_job(lane, job)
     local group = job.tried == 0 and job.chain or group_of(lane, table.concat(untried(lane, job), ','))
-    return line_of(line_id(job.level, group, turn_of(lane, job).name, job.holds))
+    return line_for(job.level, group, job.shared and turn_of(lane, job).name or job.tenant, job.holds)
   end
 
   -- Puts a waiting job into the line it belongs to, by its number.
