@@ -377,7 +377,8 @@ fn open_store(config: &Config, instance: &str, clock: &Arc<dyn Clock>) -> Result
         }
         StoreUrl::Redis(url) => {
             let own_gates = (!store.shared_gates).then_some(instance);
-            let settings = RedisSettings { prefix: &store.prefix, ack: store.ack, own_gates };
+            let settings =
+                RedisSettings { prefix: &store.prefix, ack: store.ack, own_gates, tls: &store.tls };
             let redis = RedisStore::with(url.reveal(), settings, spec)?;
             let lease = config.workers.lease.into();
             AnyStore::Redis(Box::new(SharedStore::new(redis, spec, store.when_lost, lease, clock.clone())))

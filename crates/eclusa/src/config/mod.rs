@@ -14,6 +14,7 @@ mod schema;
 mod server;
 mod template;
 mod texts;
+mod tls;
 mod types;
 mod units;
 mod upstreams;

@@ -7,6 +7,7 @@ use eclusa_core::{Level, Name, Span};
 
 use super::read::{At, Table, suggest};
 use super::texts::LogFilter;
+use super::tls::tls;
 use super::types::{Key, Log, LogFormat, Role, Secret, Server, StoreConfig, StoreUrl, Workers};
 use super::units::{PositiveSpan, Size, duration};
 use crate::store::{Ack, WhenLost};
@@ -78,7 +79,14 @@ pub(super) fn store(t: &mut Table<'_>) -> StoreConfig {
     let shared_gates = "Whether processes on one Redis share limits and breakers of upstreams. With `false` each has its own, \
                         the whole limit. `USE_REDIS_CIRCUIT_BREAKER=false` in the environment does the same.";
     let shared_gates = t.or("shared_gates", true, shared_gates) && !gates_unshared_by_environment(t);
-    StoreConfig { url, prefix, ack, when_lost, shared_gates }
+    let tls = t.section("tls", "Certificates for `rediss://`, where the public ones do not do.", |t| {
+        tls(t, "Trusted instead of the public ones: a PEM file with certificates.")
+    });
+    let encrypted = matches!(&url, StoreUrl::Redis(url) if url.reveal().starts_with("rediss:"));
+    if t.has("tls") && !encrypted {
+        t.misplaced("tls", "is of no use with this `url`", "write `rediss://`, or remove `tls`");
+    }
+    StoreConfig { url, prefix, ack, when_lost, shared_gates, tls }
 }
 
 /// A way back that needs no change of the file.

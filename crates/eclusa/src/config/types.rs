@@ -61,6 +61,8 @@ pub struct StoreConfig {
     pub when_lost: WhenLost,
     /// Whether processes on one Redis share the gates of upstreams.
     pub shared_gates: bool,
+    /// For `rediss://`.
+    pub tls: Tls,
 }
 
 /// An address of a store.
@@ -265,12 +267,12 @@ pub struct Upstream {
     pub tls: Tls,
 }
 
-/// Certificates for an upstream, read and checked.
+/// Certificates, read and checked.
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
-    /// `ca_file`: trusted besides the public ones, PEM.
+    /// `ca_file`: trusted, PEM.
     pub ca: Option<Vec<u8>>,
-    /// `cert_file` and `key_file`: shown to the upstream, PEM.
+    /// `cert_file` and `key_file`: shown to the other side, PEM.
     pub client: Option<(Vec<u8>, Secret)>,
 }
 

@@ -6,14 +6,13 @@ use eclusa_core::gate::{BreakerSpec, CooldownSpec, PaceSpec};
 use eclusa_core::retry::ExtraCodes;
 use eclusa_core::{Name, Span, UpstreamSpec};
 use http::{HeaderName, HeaderValue};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::gates::gates;
 use super::read::{At, Entries, Table};
 use super::server::{MAX_BODY, body_size};
 use super::texts::{StatusCode, UpstreamKind};
-use super::types::{BaseUrl, Secret, Tls, Upstream};
+use super::tls::tls;
+use super::types::{BaseUrl, Secret, Upstream};
 use super::units::{PositiveSpan, Size, duration};
 
 const DEFAULT_FAILURES: NonZeroU32 = NonZeroU32::new(5).unwrap();
@@ -63,7 +62,9 @@ pub(super) fn upstream(name: &Name, t: &mut Table<'_>) -> Option<(Upstream, Upst
     let mut gates = gates(t, "max_concurrent", "Calls at the same time, over all workers.");
     let codes = codes(t);
     let max_response = body_size(t, "max_response", Size(MAX_BODY), "The largest answer; at most 8128KiB.");
-    let tls = t.section("tls", "Certificates, where the usual ones do not do.", tls);
+    let tls = t.section("tls", "Certificates, where the usual ones do not do.", |t| {
+        tls(t, "Trusted besides the public ones: a PEM file with certificates.")
+    });
     if t.has("tls") && url.as_ref().is_some_and(|url| url.scheme == http::uri::Scheme::HTTP) {
         t.misplaced("tls", "is of no use with an `http://` address", "write `https://`, or remove `tls`");
     }
@@ -149,42 +150,4 @@ fn codes(t: &mut Table<'_>) -> ExtraCodes {
     }
     let plain = |codes: Vec<At<StatusCode>>| codes.into_iter().map(|code| code.value.0).collect();
     ExtraCodes { retryable: plain(retryable), permanent: plain(permanent) }
-}
-
-fn tls(t: &mut Table<'_>) -> Tls {
-    let cert =
-        t.file("cert_file", "Shown to the upstream: a PEM file with the certificate and those it rests on.");
-    let key = t.file("key_file", "The private key of `cert_file`, PEM.");
-    let ca = t.file("ca_file", "Trusted besides the public ones: a PEM file with certificates.");
-    match (t.has("cert_file"), t.has("key_file")) {
-        (true, false) => {
-            t.misplaced("cert_file", "needs `key_file` beside it", "add `key_file = \"client.key\"`");
-        }
-        (false, true) => {
-            t.misplaced("key_file", "needs `cert_file` beside it", "add `cert_file = \"client.pem\"`");
-        }
-        _ => {}
-    }
-    let has_certificates = |pem: &Vec<u8>| {
-        let mut certificates = CertificateDer::pem_slice_iter(pem).peekable();
-        certificates.peek().is_some() && certificates.all(|certificate| certificate.is_ok())
-    };
-    for (name, pem) in [("cert_file", &cert), ("ca_file", &ca)] {
-        if pem.as_ref().is_some_and(|pem| !has_certificates(pem)) {
-            t.wrong(
-                name,
-                "names a file without certificates in PEM",
-                "it holds `-----BEGIN CERTIFICATE-----`",
-            );
-        }
-    }
-    let key = key.and_then(|pem| {
-        let text = PrivateKeyDer::from_pem_slice(&pem).ok().and_then(|_| String::from_utf8(pem).ok());
-        if text.is_none() {
-            let help = "it holds `-----BEGIN PRIVATE KEY-----`";
-            t.wrong("key_file", "names a file without a private key in PEM", help);
-        }
-        text.map(Secret::new)
-    });
-    Tls { ca, client: cert.zip(key) }
 }

@@ -7,7 +7,7 @@ use eclusa::config::{Secret, Tls, Upstream};
 use eclusa::execute::http::{CallEnd, HttpUpstream};
 use eclusa::fake::{Answer, FakeUpstream};
 use http::Version;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -17,20 +17,22 @@ use tokio_rustls::TlsAcceptor;
 use crate::http_upstream::{answered, context, request, rules};
 
 /// An authority that exists for one test.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        // Whoever has the name of its issuer is taken for one that issued itself.
+        params.distinguished_name.push(DnType::CommonName, "authority");
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    fn pem(&self) -> Vec<u8> {
+    pub(crate) fn pem(&self) -> Vec<u8> {
         self.0.pem().into_bytes()
     }
 
-    fn issue(&self, name: &str) -> (rcgen::Certificate, KeyPair) {
+    pub(crate) fn issue(&self, name: &str) -> (rcgen::Certificate, KeyPair) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new([name.to_owned()]).unwrap();
         (params.signed_by(&key, &self.0).unwrap(), key)

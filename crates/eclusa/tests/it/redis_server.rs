@@ -11,6 +11,9 @@ use tempfile::TempDir;
 /// Starts the server; when its input ends it ends the server: a test that is killed leaves nothing behind.
 const GUARD: &str = r#"dir=$1; shift; redis-server --bind 127.0.0.1 --dir "$dir" --save "" "$@" & cat >/dev/null; kill $!; wait"#;
 
+/// The setting that makes a server speak TLS.
+const TLS: &str = "--tls-cert-file";
+
 /// A running server with a directory of its own.
 pub(crate) struct RedisServer {
     guard: Child,
@@ -41,7 +44,8 @@ impl RedisServer {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        let scheme = if self.settings.iter().any(|word| word == TLS) { "rediss" } else { "redis" };
+        format!("{scheme}://127.0.0.1:{}", self.port)
     }
 
     /// Ends the server as an administrator would.
@@ -102,6 +106,17 @@ impl Drop for RedisServer {
     }
 }
 
+/// Where to listen: with TLS only, if there is a certificate for that.
+fn ports(port: u16, settings: &[String]) -> Vec<String> {
+    let port = port.to_string();
+    let words = if settings.iter().any(|word| word == TLS) {
+        vec!["--port", "0", "--tls-port", &port]
+    } else {
+        vec!["--port", &port]
+    };
+    words.into_iter().map(ToOwned::to_owned).collect()
+}
+
 fn signal(name: &str, process: &str) {
     let sent = Command::new("kill").args(["-s", name, process]).status().unwrap();
     assert!(sent.success(), "kill -s {name} {process}");
@@ -111,7 +126,7 @@ fn launch(dir: &TempDir, port: u16, settings: &[String]) -> Option<Child> {
     let mut guard = Command::new("sh")
         .args(["-c", GUARD, "sh"])
         .arg(dir.path())
-        .args(["--port", &port.to_string()])
+        .args(ports(port, settings))
         .args(settings)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

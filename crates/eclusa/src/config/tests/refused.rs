@@ -46,6 +46,7 @@ fn in_the_server_and_what_it_runs() {
             ("[server]\nmax_body = '0B'", "2:12 `server.max_body` must be greater than zero"),
             ("[server]\nmax_body = true", "2:12 `server.max_body` must be a size, not a boolean"),
             ("[store]\nack = 'replicate'", "2:7 `store.ack` is possible only on Redis"),
+            ("[store]\ntls = {}", "2:1 `store.tls` is of no use with this `url`"),
             ("[store]\nack = 'maybe'", "2:7 `store.ack` is not an acknowledgement that exists"),
             ("[store]\nwhen_lost = 'wait'", "2:13 `store.when_lost` is not a way to go on that exists"),
             ("[store]\nshared_gates = 'no'", "2:16 `store.shared_gates` must be true or false, not a string"),

@@ -119,11 +119,12 @@ max_wait = "2m"
 max_connections = 5
 shutdown_grace = "0s"
 [store]
-url = "memory:"
+url = "rediss://cache.internal:6380"
 prefix = "ours:"
 ack = "write"
 when_lost = "stop"
 shared_gates = false
+tls = { cert_file = "client.pem", key_file = "client.key", ca_file = "client.pem" }
 [workers]
 concurrency = 3
 lease = "2s"
@@ -275,7 +276,10 @@ fn every_key_arrives_where_it_belongs() {
         (config.server.max_wait, config.server.shutdown_grace),
         (Duration::from_mins(2), Duration::ZERO)
     );
-    assert_eq!((config.store.url, config.store.ack), (StoreUrl::Memory, Ack::Write));
+    assert_eq!(config.store.url, StoreUrl::Redis(Secret::new("rediss://cache.internal:6380")));
+    assert_eq!((config.store.prefix.as_str(), config.store.ack), ("ours:", Ack::Write));
+    assert_eq!(config.store.tls.ca.as_deref(), Some(CERTIFICATE.as_bytes()));
+    assert!(config.store.tls.client.is_some());
     assert_eq!((config.store.when_lost, config.store.shared_gates), (WhenLost::Stop, false));
     assert_eq!((config.workers.concurrency, config.workers.lease), (3, Duration::from_secs(2)));
     assert_eq!((config.log.filter.as_str(), config.log.format), ("warn,eclusa=debug", LogFormat::Json));

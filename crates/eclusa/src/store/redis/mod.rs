@@ -25,7 +25,7 @@ use eclusa_core::{
     NewJob, Payload, Replayed, SettleAnswer, Settled, Settlement, Span, Spec, Store, StoreError, Swept,
     TenantView, UpstreamView, Why,
 };
-use redis::Client;
+use redis::{Client, ClientTlsConfig, TlsCertificates};
 use thiserror::Error;
 
 use self::connection::{Call, Connection, DEADLINE, SOON};
@@ -37,6 +37,7 @@ use self::scripts::Script;
 use self::together::Together;
 use self::wire::{JobRecord, job_bytes, lease_bytes};
 use super::Ack;
+use crate::config::Tls;
 
 /// How many things one script handles.
 const MAX_ITEMS: usize = 100;
@@ -61,6 +62,8 @@ pub struct RedisSettings<'a> {
     pub ack: Ack,
     /// The process, if the gates of its upstreams are its own; else they are everybody's.
     pub own_gates: Option<&'a str>,
+    /// For `rediss://`.
+    pub tls: &'a Tls,
 }
 
 /// A store on a Redis or Valkey server, shared by all processes that name it.
@@ -89,12 +92,17 @@ struct Server {
 impl RedisStore {
     /// A store on the server at `url`, in keys that begin with `prefix`. It connects when it is first used.
     pub fn new(url: &str, prefix: &str, spec: &Spec) -> Result<Self, RedisError> {
-        Self::with(url, RedisSettings { prefix, ack: Ack::Write, own_gates: None }, spec)
+        let tls = &Tls::default();
+        Self::with(url, RedisSettings { prefix, ack: Ack::Write, own_gates: None, tls }, spec)
     }
 
     /// The same with other settings.
     pub fn with(url: &str, settings: RedisSettings<'_>, spec: &Spec) -> Result<Self, RedisError> {
-        let client = Client::open(url).map_err(RedisError::Address)?;
+        let client = match certificates(settings.tls) {
+            Some(certificates) => Client::build_with_tls(url, certificates),
+            None => Client::open(url),
+        };
+        let client = client.map_err(RedisError::Address)?;
         let keys = Keys::new(settings.prefix, "main");
         let rules = Rules::new(spec)?;
         let connection = Connection::new(client, rules.registration(&keys), settings.ack);
@@ -179,6 +187,15 @@ impl RedisStore {
         }
         record.view(id, beside.0, beside.1)
     }
+}
+
+fn certificates(tls: &Tls) -> Option<TlsCertificates> {
+    let client = tls.client.as_ref().map(|(certificate, key)| ClientTlsConfig {
+        client_cert: certificate.clone(),
+        client_key: key.reveal().into(),
+    });
+    let some = client.is_some() || tls.ca.is_some();
+    some.then(|| TlsCertificates { client_tls: client, root_cert: tls.ca.clone() })
 }
 
 impl Server {

@@ -7,6 +7,7 @@ mod faults;
 mod own_gates;
 mod processes;
 mod silence;
+mod tls;
 
 use crate::program::Program;
 use crate::redis_server::RedisServer;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use eclusa::config::Tls;
 use eclusa::fake::{Answer, FakeUpstream};
 use eclusa::store::{Ack, RedisSettings, RedisStore};
 use eclusa_core::gate::{CallResult, GateSpecs};
@@ -96,7 +97,8 @@ async fn the_slot_of_a_lost_call_comes_back_to_whose_it_was() {
     let spec = Spec::new(Vec::new(), vec![UpstreamSpec::new(up.clone(), gates)]).unwrap();
     let clock = Arc::new(SetClock::default());
     let store = |name| {
-        let settings = RedisSettings { prefix: "eclusa:", ack: Ack::Write, own_gates: Some(name) };
+        let settings =
+            RedisSettings { prefix: "eclusa:", ack: Ack::Write, own_gates: Some(name), tls: &Tls::default() };
         RedisStore::with(&redis.url(), settings, &spec).unwrap().with_clock(clock.clone())
     };
     let (a, b) = (store("a"), store("b"));
