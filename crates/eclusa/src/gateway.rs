@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use eclusa_core::{
-    Cancelled, Clock, Ended, EnqueueAnswer, JobId, LeaseId, Name, NewJob, Outcome, Replayed, Report, Settled,
-    Settlement, Store, StoreError,
+    Cancelled, Clock, Ended, EnqueueAnswer, JobId, JobView, LeaseId, Name, NewJob, Outcome, Replayed, Report,
+    Settled, Settlement, Store, StoreError,
 };
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -295,6 +295,25 @@ impl Gateway {
         }
         if !jobs.is_empty() {
             self.bells.ring_all();
+        }
+    }
+
+    /// Says that somebody here waits for a job of a lane that forgets jobs as they end, if another process may end it. Known
+    /// before the job can end, it is handed over then.
+    pub(crate) async fn want(&self, lane: &Name, job: JobId, wait: Duration) {
+        let forgets = self.config.spec.lane(lane).is_some_and(|rules| rules.keep.max == 0);
+        if let (AnyStore::Redis(store), true) = (&self.store, forgets)
+            && let Err(error) = store.redis().want(job, wait).await
+        {
+            tracing::debug!(jobId = %job, %error, "It could not be said that somebody waits for the job");
+        }
+    }
+
+    /// A job that somebody here waited for, if another process ended it and its lane forgot it then.
+    pub(crate) async fn gone(&self, job: JobId) -> Result<Option<JobView>, StoreError> {
+        match &self.store {
+            AnyStore::Redis(store) => store.redis().gone(job).await,
+            AnyStore::Embedded(_) => Ok(None),
         }
     }
 

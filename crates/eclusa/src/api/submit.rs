@@ -157,16 +157,27 @@ pub(super) async fn known(gateway: &Gateway, id: JobId) -> Result<(StatusCode, A
 /// The job once it has ended, or as it is after `wait`; `None` if there is no such job.
 pub(super) async fn ended(gateway: &Gateway, id: JobId, wait: Duration) -> Result<Option<JobView>, Problem> {
     let deadline = Instant::now() + wait;
-    let (waiting, mut woken) = (gateway.waiters.wait_for(id), false);
+    let (waiting, mut woken, mut wanted) = (gateway.waiters.wait_for(id), false, false);
     loop {
         let job = gateway.store.job(id).await.map_err(|error| unavailable(&error))?;
-        let Some(job) = job else { return Ok(handed_over(&waiting).await) };
+        let Some(job) = job else {
+            let gone = match handed_over(&waiting).await {
+                None => gateway.gone(id).await.map_err(|error| unavailable(&error))?,
+                here => here,
+            };
+            return Ok(gone);
+        };
         // A process that is stopping still finishes what runs, but begins nothing.
         let stopping = gateway.stopping.is_cancelled();
         let over = job.status.is_final() || (stopping && job.status != Status::Processing);
         let now = Instant::now();
         if over || now >= deadline {
             return Ok(Some(job));
+        }
+        if !wanted {
+            gateway.want(&job.lane, id, wait).await;
+            wanted = true;
+            continue;
         }
         tokio::select! {
             // Once woken there is nothing more to hear.
@@ -177,7 +188,8 @@ pub(super) async fn ended(gateway: &Gateway, id: JobId, wait: Duration) -> Resul
     }
 }
 
-/// A job that the store forgot as it ended, if it ended in this process, which may be just about to tell.
+/// A job that the store forgot as it ended, if it ended in this process, which may be just about to tell, or is known to have
+/// ended elsewhere.
 async fn handed_over(waiting: &Waiting<'_>) -> Option<JobView> {
     let _ = tokio::time::timeout(LOOK_AGAIN, waiting.woken()).await;
     waiting.forgotten()

@@ -1,6 +1,8 @@
 //! The names of keys. Scripts build the names of what they find out themselves (lines, tenants) from the basin's.
 
-use eclusa_core::Name;
+use eclusa_core::{JobId, Name};
+
+use super::wire::job_bytes;
 
 /// Names all keys of one basin. Its hash tag keeps them together on a cluster.
 #[derive(Debug, Clone)]
@@ -50,6 +52,20 @@ impl Keys {
 
     pub(super) fn dead(&self, lane: &Name) -> String {
         self.below(&format!("dead:{lane}"))
+    }
+
+    /// There while somebody waits for a job that is not kept.
+    pub(super) fn wanted(&self, job: JobId) -> Vec<u8> {
+        self.of_job("wanted", job)
+    }
+
+    /// Such a job as it ended.
+    pub(super) fn gone(&self, job: JobId) -> Vec<u8> {
+        self.of_job("gone", job)
+    }
+
+    fn of_job(&self, what: &str, job: JobId) -> Vec<u8> {
+        [self.below(what).as_bytes(), b":", &job_bytes(job)].concat()
     }
 
     /// Where news are told.

@@ -141,6 +141,22 @@ impl RedisStore {
         answer::registered(&told)
     }
 
+    /// Says that somebody here waits for a job that its lane forgets as it ends, wherever that is, for so long.
+    pub async fn want(&self, job: JobId, wait: Duration) -> Result<(), StoreError> {
+        let mut commands = redis::pipe();
+        let lives = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).saturating_add(1_000);
+        commands.cmd("SET").arg(self.server.keys.wanted(job)).arg(1).arg("PX").arg(lives).ignore();
+        self.server.connection.query(&commands).await
+    }
+
+    /// A job that was wanted, if it has ended not long ago and was forgotten then.
+    pub async fn gone(&self, job: JobId) -> Result<Option<JobView>, StoreError> {
+        let mut commands = redis::pipe();
+        commands.get(self.server.keys.gone(job));
+        let (packed,): (Option<Vec<u8>>,) = self.server.connection.query(&commands).await?;
+        packed.map(|packed| wire::forgotten(&packed, job)).transpose()
+    }
+
     async fn run(&self, script: &Script, question: &[Value<'_>]) -> Result<Vec<u8>, StoreError> {
         self.server.run_packed(script, &pack(question), DEADLINE).await
     }

@@ -127,6 +127,11 @@ impl ForgottenWire {
     }
 }
 
+/// A job as it ended, when nothing of it was kept.
+pub(super) fn forgotten(packed: &[u8], job: JobId) -> Result<JobView, StoreError> {
+    read::<ForgottenWire>(packed)?.read(job).map(|view| *view)
+}
+
 impl EndedWire {
     pub(super) fn read(self) -> Result<Ended, StoreError> {
         let end = match (self.how.as_str(), &self.failure) {

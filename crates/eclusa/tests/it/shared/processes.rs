@@ -1,6 +1,6 @@
 //! What one process begins another may end.
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
 use serde_json::json;
 
 use super::{lane, start, start_as};
@@ -18,6 +18,33 @@ async fn a_job_that_one_process_takes_in_is_run_by_another_and_awaited_at_the_fi
     assert_eq!((answer.status, answer.text()), (200, "done"));
     let job = api.enqueue("work", &json!({ "request": { "path": "/b" } })).await;
     assert_eq!(api.ended(&job).await["status"], "completed");
+}
+
+/// Wherever the job ends, and although nothing of it is kept.
+#[tokio::test]
+async fn who_waits_gets_a_job_that_another_process_forgot_as_it_ended() {
+    let redis = RedisServer::start();
+    let gate = Gate::default();
+    let upstream = FakeUpstream::start(Answer::status(200).body("sent").after(&gate)).await.unwrap();
+    let rules = lane(&upstream.url(), "keep = { max = 0 }", "");
+    let api = start_as(&redis, "api", &rules).await;
+    let _worker = start_as(&redis, "worker", &rules).await;
+    let job = api.enqueue("work", &json!({ "request": { "path": "/a" } })).await;
+    let path = format!("/v1/jobs/{job}/wait?timeout=30");
+    let late = async {
+        upstream.wait_for(1).await;
+        gate.open();
+    };
+    let (waited, ()) = tokio::join!(api.get(&path), late);
+    assert_eq!(
+        (&waited.json()["status"], &waited.json()["result"]["body"]),
+        (&json!("completed"), &json!("sent"))
+    );
+    for _ in 0..20 {
+        let answer = api.send("GET", "/proxy/work/b", &[("prefer", "wait=30")], "").await;
+        assert_eq!((answer.status, answer.text()), (200, "sent"));
+    }
+    assert_eq!(api.get(&format!("/v1/jobs/{job}")).await.status, 404, "nothing of it is kept");
 }
 
 #[tokio::test]

@@ -107,6 +107,18 @@ do
     return found
   end
 
+  -- Jobs that went as they ended. Who said that it waits for one finds it for a while.
+  local gone
+  local FOUND_FOR = 10000
+
+  at_end[#at_end + 1] = function()
+    for _, one in ipairs(gone) do
+      if redis.call('EXISTS', key('wanted', one.job)) == 1 then
+        redis.call('SET', key('gone', one.job), cmsgpack.pack(one.forgotten), 'PX', FOUND_FOR)
+      end
+    end
+  end
+
   local function forget_job(lane, id)
     local job = jobs:get(id)
     if not job then
@@ -117,6 +129,7 @@ do
       -- It goes as it ends: nobody can read it any more.
       last.forgotten = { record = pack_job(job), payload = not job.payload and payload_of(job) or nil,
         result = job.answered and results:get(id) or nil }
+      gone[#gone + 1] = last
     end
     jobs:remove(id)
     forget_payload(job)
@@ -139,7 +152,7 @@ do
   local expected_ends
 
   at_start[#at_start + 1] = function()
-    ended, expected_ends = {}, 0
+    ended, gone, expected_ends = {}, {}, 0
   end
 
   -- Says that so many jobs will probably end, so that what goes for them can be read at once.
