@@ -152,3 +152,20 @@ async fn a_user_with_few_rights_is_enough() {
     store.lanes().await.unwrap();
     store.job(JobId(1)).await.unwrap().unwrap();
 }
+
+#[tokio::test]
+async fn rules_that_nobody_goes_by_any_more_are_removed() {
+    let (server, clock) = (RedisServer::start(), Arc::new(ManualClock::default()));
+    let before = store(&server, "eclusa:", &clock);
+    before.register("first", "").await.unwrap();
+    let lane = LaneSpec::new(name("play"), Chain::new(vec![name("up")]).unwrap());
+    let changed = Spec::new(vec![lane], vec![UpstreamSpec::new(name("up"), GateSpecs::default())]).unwrap();
+    let after = RedisStore::new(&server.url(), "eclusa:", &changed).unwrap().with_clock(clock.clone());
+    after.register("second", "").await.unwrap();
+    let rules = || server.command(&["HLEN", "eclusa:{main}:lanes"]);
+    assert_eq!(rules(), "2", "both are there");
+    clock.advance(Span::from_secs(11));
+    after.register("third", "").await.unwrap();
+    assert_eq!(rules(), "1");
+    works(&before, &clock, 1).await;
+}

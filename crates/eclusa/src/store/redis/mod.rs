@@ -13,6 +13,7 @@ mod scripts;
 mod search;
 mod server;
 mod together;
+mod view;
 mod wire;
 
 use std::sync::{Arc, OnceLock};
@@ -138,7 +139,7 @@ impl RedisStore {
     /// Says that process `id` lives, with what others may want to know of it, and tells who else does.
     pub async fn register(&self, id: &str, about: &str) -> Result<Vec<(String, String)>, StoreError> {
         let told = self.run(&scripts::REGISTER, &[Value::text(id), Value::text(about)]).await?;
-        answer::registered(&told)
+        view::registered(&told)
     }
 
     /// Says that somebody here waits for a job that its lane forgets as it ends, wherever that is, for so long.
@@ -187,7 +188,7 @@ impl RedisStore {
         let ruled = Value::Bool(self.spec.upstream(&upstream).is_some());
         let question = [Value::text(upstream.as_str()), Value::text(word), ruled];
         let told = self.run(&scripts::RECORD, &question).await?;
-        answer::upstream(&told, &upstream, &self.spec)
+        view::upstream(&told, &upstream, &self.spec)
     }
 
     async fn view(&self, id: JobId, record: &[u8]) -> Result<JobView, StoreError> {
@@ -344,7 +345,7 @@ impl Store for RedisStore {
         commands.hget(self.server.keys.dead(&lane), &job_bytes(letter));
         let (found,): (Option<Vec<u8>>,) = self.server.connection.query(&commands).await?;
         let Some(found) = found else { return Ok(Replayed::Unknown) };
-        let found = answer::letter(&found)?;
+        let found = view::letter(&found)?;
         let mut job = NewJob::new(id, lane, &found.tenant, found.payload);
         (job.level, job.chain, job.holds) = (found.level, Some(found.chain), found.holds);
         let question = Value::List(vec![question::new_job(&job, spec, Some(letter))]);
@@ -367,7 +368,7 @@ impl Store for RedisStore {
     }
 
     async fn why(&self, job: JobId) -> Result<Option<Why>, StoreError> {
-        answer::why(&self.run(&scripts::LOOK, &[Value::Bytes(&job_bytes(job))]).await?, &self.spec)
+        view::why(&self.run(&scripts::LOOK, &[Value::Bytes(&job_bytes(job))]).await?, &self.spec)
     }
 
     async fn job(&self, job: JobId) -> Result<Option<JobView>, StoreError> {
@@ -386,19 +387,19 @@ impl Store for RedisStore {
 
     async fn lanes(&self) -> Result<Vec<LaneView>, StoreError> {
         let names = self.spec.lanes().iter().map(|lane| Value::text(lane.name.as_str())).collect();
-        answer::lanes(&self.run(&scripts::LANES, &[Value::List(names)]).await?, &self.spec)
+        view::lanes(&self.run(&scripts::LANES, &[Value::List(names)]).await?, &self.spec)
     }
 
     async fn upstreams(&self) -> Result<Vec<UpstreamView>, StoreError> {
         let names = self.spec.upstreams().iter().map(|upstream| Value::text(upstream.name.as_str()));
         let told = self.run(&scripts::UPSTREAMS, &[Value::List(names.collect())]).await?;
-        answer::upstreams(&told, &self.spec)
+        view::upstreams(&told, &self.spec)
     }
 
     async fn tenants(&self, lane: Name, from: u32, max: usize) -> Result<Vec<(u32, TenantView)>, StoreError> {
         let max = i64::try_from(max.min(MAX_ITEMS)).unwrap_or_default();
         let question = [Value::text(lane.as_str()), Value::Int(from.into()), Value::Int(max)];
-        answer::tenants(&self.run(&scripts::TENANTS, &question).await?)
+        view::tenants(&self.run(&scripts::TENANTS, &question).await?)
     }
 
     async fn dead_letter(&self, letter: JobId) -> Result<Option<DeadLetterView>, StoreError> {
@@ -409,7 +410,7 @@ impl Store for RedisStore {
         let found: Vec<Option<Vec<u8>>> = self.server.connection.query(&commands).await?;
         for (lane, packed) in self.spec.lanes().iter().zip(found) {
             if let Some(packed) = packed {
-                let letter_view = answer::letter(&packed)?;
+                let letter_view = view::letter(&packed)?;
                 return Ok(Some(DeadLetterView {
                     job: letter,
                     lane: lane.name.clone(),
@@ -429,6 +430,6 @@ impl Store for RedisStore {
         let after = i64::try_from(after).unwrap_or(i64::MAX);
         let max = i64::try_from(max.min(MAX_ITEMS)).unwrap_or_default();
         let question = [Value::text(lane.as_str()), Value::Int(after), Value::Int(max)];
-        answer::letters(&self.run(&scripts::LETTERS, &question).await?, &lane)
+        view::letters(&self.run(&scripts::LETTERS, &question).await?, &lane)
     }
 }

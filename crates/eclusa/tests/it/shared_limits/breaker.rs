@@ -101,3 +101,22 @@ async fn ac05_it_recovers_when_its_time_is_over_without_being_asked_to() {
     worker.until("/v1/breakers/pncp", |answer| answer.json()["degraded"] == false).await;
     assert!(!breaker_of(&Limits::new(Some(&redis.url()))).is_degraded().await);
 }
+
+#[tokio::test]
+async fn times_are_understood_as_other_programs_write_them() {
+    let redis = RedisServer::start();
+    let worker = worker(&redis, &[]).await;
+    for text in [
+        "2099-01-01T03:00:00Z",
+        "2099-01-01T03:00:00.000000+00:00",
+        "2099-01-01 00:00:00-03:00",
+        "2099-01-01T08:30:00.000+0530",
+        "4070919600",
+        "4070919600.0",
+    ] {
+        redis.command(&["SET", DEGRADED_UNTIL, text]);
+        assert_eq!(breaker(&worker, "pncp").await["degradedUntil"], "2099-01-01T03:00:00.000Z", "{text}");
+    }
+    redis.command(&["SET", DEGRADED_UNTIL, "soon"]);
+    assert_eq!(breaker(&worker, "pncp").await["degraded"], false);
+}

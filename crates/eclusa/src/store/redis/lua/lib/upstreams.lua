@@ -24,13 +24,17 @@ do
       + floor((153 * (month - 3) + 2) / 5) + day - 719469
   end
 
+  -- Milliseconds since 1970, of a time as others may write it: with an offset, or as seconds since then.
   local function ms_of_iso(text)
-    local y, mo, d, h, mi, s = string.match(text, '^(%d+)-(%d+)-(%d+)T(%d+):(%d+):(%d+%.?%d*)')
+    local y, mo, d, h, mi, s, offset = string.match(text, '^(%d+)-(%d+)-(%d+)[T ](%d+):(%d+):(%d+%.?%d*)(.*)$')
     if not y then
-      return nil
+      local seconds = tonumber(text)
+      return seconds and floor(seconds * 1000 + 0.5)
     end
+    local sign, hours, minutes = string.match(offset, '^([+-])(%d%d):?(%d%d)$')
+    local ahead = sign and (tonumber(hours) * 60 + tonumber(minutes)) * (sign == '-' and -60 or 60) or 0
     local seconds = days_of(tonumber(y), tonumber(mo), tonumber(d)) * 86400 + tonumber(h) * 3600 + tonumber(mi) * 60
-    return seconds * 1000 + floor(tonumber(s) * 1000 + 0.5)
+    return (seconds - ahead) * 1000 + floor(tonumber(s) * 1000 + 0.5)
   end
 
   local function iso_of_ms(ms)
