@@ -318,7 +318,7 @@ impl Store for RedisStore {
             question::span(ask.lease),
             Value::Int(ask.nonce.into()),
         ];
-        let told = self.admits.ask(vec![pack(&[Value::List(question.into())])]).await?;
+        let told = self.admits.ask(vec![pack(&[Value::Owned(pack(&question))])]).await?;
         let told = told.into_iter().next();
         let told = told.ok_or_else(|| StoreError::Unavailable { cause: "it did not answer".into() })?;
         Ok(match refusal {

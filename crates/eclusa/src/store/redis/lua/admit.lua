@@ -1,13 +1,16 @@
 -- admit: calls without a job, now or not at all, each for itself. Takes from all gates of the lane, all gates of the first
 -- upstream that admits it and all of its buckets, or from none.
---   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: calls { lane?, chain { name, … }, holds { { upstream, bucket, tokens, capacity, refill_micro, refill_ms }, … },
---     lease, nonce }
+--   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: calls, each packed: lane?, chain { name, … }, holds { { upstream, bucket, tokens, capacity, refill_micro, refill_ms }, … },
+--     lease, nonce; many are the same
 --   returns: { calls = { lease?, upstream?, expires?, reason?, at? }, ended, now }
 
 -- It stands behind nobody.
 local FIRST = 0
 
 local function own_holds(holds, upstream)
+  if #holds == 0 then
+    return nil
+  end
   local packed = ''
   for _, hold in ipairs(holds) do
     if hold[1] == upstream then
@@ -82,16 +85,20 @@ local function unknown(lane_name, chain)
 end
 
 function verbs.admit(question)
-  local calls, answers = cmsgpack.unpack(question), {}
-  for _, asked in ipairs(calls) do
-    local name = unknown(asked[1], asked[2])
-    if name then
-      return redis.error_reply('NORULES ' .. name)
+  local calls, read, answers = cmsgpack.unpack(question), {}, {}
+  for _, packed in ipairs(calls) do
+    if not read[packed] then
+      local asked = { cmsgpack.unpack(packed) }
+      local name = unknown(asked[1], asked[2])
+      if name then
+        return redis.error_reply('NORULES ' .. name)
+      end
+      read[packed] = asked
     end
   end
   take_up_lost()
-  for i, asked in ipairs(calls) do
-    answers[i] = admit(unpack(asked, 1, 5))
+  for i, packed in ipairs(calls) do
+    answers[i] = admit(unpack(read[packed], 1, 5))
   end
 
   write_all()

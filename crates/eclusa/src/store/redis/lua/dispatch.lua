@@ -88,9 +88,18 @@ local function start(line, job, upstream)
     payload = payload_of(job), upstream = upstream, attempt = job.attempts, expires = job.expires }
 end
 
+-- Reads at once the jobs that will probably be served next, from the head of a line on.
+local function fetch_heads(line, id)
+  if not jobs:is_known(id) then
+    jobs:fetch(heads_of(lane, line, min(most, MAX_BATCH) - #grants))
+  end
+end
+
 -- Starts the head of a line, unless it came too late, is answered already or will be by an equal one.
 local function take_head(line, upstream)
-  local job = jobs:get((jobs_in(lane, line.id):first()))
+  local id = jobs_in(lane, line.id):first()
+  fetch_heads(line, id)
+  local job = jobs:get(id)
   if is_expired(job) then
     drop_job(lane, job, 'ttl_expired')
   elseif serve_fresh(lane, job) then
@@ -99,14 +108,6 @@ local function take_head(line, upstream)
     set_aside(lane, job)
   else
     start(line, job, upstream)
-  end
-end
-
--- Reads at once the jobs that will probably be served next.
-local function fetch_heads(line)
-  local id = jobs_in(lane, line.id):first()
-  if not jobs:is_known(id) then
-    jobs:fetch(heads_of(lane, line, min(most, MAX_BATCH) - #grants))
   end
 end
 
@@ -129,7 +130,6 @@ local function fill_level(level)
     looks = looks + 1
     local upstream = offer(line, blocked)
     if upstream then
-      fetch_heads(line)
       take_head(line, upstream)
     end
   end

@@ -35,6 +35,11 @@ local function number_in(member)
   return (struct.unpack('>I8', member))
 end
 
+-- A whole number as a command takes it. Redis writes fractions of what it is told, and that is slow.
+local function whole(number)
+  return string.format('%d', number)
+end
+
 -- Stands for a table where nothing was put yet.
 local NOTHING = {}
 

@@ -375,6 +375,9 @@ do
   -- Ends waiting jobs that have an answer, however old, and no upstream that could give a newer one. Says whether there are
   -- more than `budget` allows.
   function serve_covered(lane, budget)
+    if not cache_rule(lane) then
+      return false
+    end
     local from, looks = 0, 0
     while true do
       local id, score = covered_jobs(lane):first_between(from, NEVER)

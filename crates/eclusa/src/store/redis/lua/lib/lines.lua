@@ -10,14 +10,24 @@ local unpark_line, line_for, line_of, jobs_in, stands_of, stand_of, rank_of, mov
 do
   local SATURATED = 4
 
-  local lines, plain_lines, opened
+  local lines, plain_lines, opened, words
 
   at_start[#at_start + 1] = function()
-    lines, plain_lines, opened = {}, {}, {}
+    lines, plain_lines, opened, words = {}, {}, {}, {}
+  end
+
+  -- Numbers are slow to write, and these are few.
+  local function word(number)
+    local written = words[number]
+    if not written then
+      written = whole(number) .. ':'
+      words[number] = written
+    end
+    return written
   end
 
   local function new_line(level, group, tenant, holds)
-    local id = level .. ':' .. group .. ':' .. #tenant .. ':' .. tenant .. (holds or '')
+    local id = word(level) .. word(group) .. word(#tenant) .. tenant .. (holds or '')
     local line = lines[id]
     if not line then
       line = { id = id, level = level, group = group, tenant = tenant, holds = holds }
@@ -114,6 +124,9 @@ do
   end
 
   local function is_parked(lane, line)
+    if not line.holds then
+      return false
+    end
     local stand = stand_of(lane, line)
     return stand ~= nil and stand.bucket ~= nil
   end
@@ -213,18 +226,15 @@ do
     local level = lane.levels[line.level]
     level.queued = level.queued - 1
     local waiting = jobs_in(lane, line.id)
-    local first = waiting:first()
+    -- A line without holds stays open while it has jobs, whatever its head.
+    local was_first = line.holds and waiting:first() == job.id
     waiting:remove(job.id)
     waiting.length = waiting.length and waiting.length - 1
-    if not line.holds and waiting:first() then
-      -- It stays open, whatever its head.
-      return
-    end
-    local parked = is_parked(lane, line)
-    if first == job.id then
+    local first, parked = waiting:first(), is_parked(lane, line)
+    if was_first or not first then
       move_head(lane, line, not parked)
     end
-    if waiting:first() then
+    if first then
       return
     end
     if parked then

@@ -22,7 +22,7 @@ do
 
   function Queue:read(count)
     if not self.window or (self.at > #self.window and not self.whole) then
-      self.window = redis.call('LRANGE', self.name, self.popped, self.popped + count - 1)
+      self.window = redis.call('LRANGE', self.name, whole(self.popped), whole(self.popped + count - 1))
       self.at, self.whole = 1, #self.window < count
     end
   end
@@ -60,7 +60,7 @@ do
   at_end[#at_end + 1] = function()
     for _, changed in ipairs(queue_order) do
       if changed.popped > 0 then
-        redis.call('LPOP', changed.name, changed.popped)
+        redis.call('LPOP', changed.name, whole(changed.popped))
       end
       local pushed = {}
       for i = changed.first_pushed, #changed.pushed do

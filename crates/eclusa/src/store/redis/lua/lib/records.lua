@@ -40,11 +40,12 @@ do
     self.known[id] = record
   end
 
-  local function mark(self, id)
+  local function put(self, id, record)
     if self.dirty == NOTHING then
       self.dirty = {}
+      self.known = self.known == NOTHING and {} or self.known
     end
-    self.dirty[id] = true
+    self.known[id], self.dirty[id] = record, true
   end
 
   function Records:get(id)
@@ -83,20 +84,18 @@ do
   function Records:change(id)
     local record = self.known[id] or self:get(id)
     if record and not self.dirty[id] then
-      mark(self, id)
+      put(self, id, record)
     end
     return record
   end
 
   function Records:put(id, record)
-    learn(self, id, record)
-    mark(self, id)
+    put(self, id, record)
     return record
   end
 
   function Records:remove(id)
-    learn(self, id, false)
-    mark(self, id)
+    put(self, id, false)
   end
 
   function Records:write()

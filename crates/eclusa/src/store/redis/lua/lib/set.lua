@@ -6,6 +6,11 @@ do
   Set.__index = Set
   -- How many members are read at first, and at most; each time four times as many.
   local FIRST_WINDOW, MAX_WINDOW = 2, 128
+  -- The last member that is read where so many are.
+  local LAST = {}
+  for size = 1, MAX_WINDOW do
+    LAST[size] = whole(size - 1)
+  end
   local sets, set_order
   local of_basin = {}
 
@@ -47,7 +52,7 @@ do
 
   function Set:read()
     -- Members and scores by turns.
-    self.window, self.at = redis.call('ZRANGE', self.name, 0, self.size - 1, 'WITHSCORES'), 1
+    self.window, self.at = redis.call('ZRANGE', self.name, '0', LAST[self.size], 'WITHSCORES'), 1
     self.head, self.head_score = nil, nil
     self.whole = #self.window < self.size * 2
     self.size = min(self.size * 4, MAX_WINDOW)
@@ -66,7 +71,7 @@ do
   local function add_own(self)
     local added, count = {}, 0
     for member, score in pairs(self.own) do
-      added[count + 1], added[count + 2] = string.format('%d', score), member
+      added[count + 1], added[count + 2] = whole(score), member
       count = count + 2
     end
     in_parts('ZADD', self.name, added)
@@ -148,7 +153,7 @@ do
   function Set:last()
     self:write()
     self.window = nil
-    local got = redis.call('ZRANGE', self.name, 0, 0, 'REV', 'WITHSCORES')
+    local got = redis.call('ZRANGE', self.name, '0', '0', 'REV', 'WITHSCORES')
     return got[1], tonumber(got[2])
   end
 
@@ -156,14 +161,14 @@ do
   function Set:last_ones(count)
     self:write()
     self.window = nil
-    return redis.call('ZRANGE', self.name, 0, count - 1, 'REV')
+    return redis.call('ZRANGE', self.name, '0', whole(count - 1), 'REV')
   end
 
   -- The first member with a score of at least `from` and below `to`, and its score.
   function Set:first_between(from, to)
     self:write()
     self.window = nil
-    local got = redis.call('ZRANGE', self.name, from, '(' .. string.format('%.0f', to), 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+    local got = redis.call('ZRANGE', self.name, whole(from), '(' .. whole(to), 'BYSCORE', 'LIMIT', '0', '1', 'WITHSCORES')
     return got[1], tonumber(got[2])
   end
 

@@ -123,7 +123,8 @@ do
     local name = limiter_key(upstream)
     redis.call('HSET', name, 'tokens', string.format('%.6f', bucket.balance / 1000000),
       'last_refill', string.format('%.3f', bucket.at / 1000), 'remainder', bucket.remainder)
-    redis.call('PEXPIRE', name, max(LIVES_IDLE, 2 * Bucket.time_to_gain(rule, rule.capacity - bucket.balance)))
+    local fills_in = Bucket.time_to_gain(rule, rule.capacity - bucket.balance)
+    redis.call('PEXPIRE', name, whole(min(max(LIVES_IDLE, 2 * fills_in), NEVER)))
   end
 
   local function read_upstream(name, owner)
