@@ -44,6 +44,43 @@ async fn a_frozen_server_refuses_in_time_and_goes_on_when_it_thaws() {
     assert_eq!(program.ended(&job).await["status"], "completed");
 }
 
+/// A server that says why it cannot is asked again later, and what it refused was not accepted.
+#[tokio::test]
+async fn a_server_that_is_a_replica_for_a_while_takes_nothing_in_meanwhile() {
+    let redis = durable();
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = start(&redis, &lane(&upstream.url(), "", "")).await;
+    redis.command(&["REPLICAOF", "127.0.0.1", "9"]);
+    let refused = program.post("/v1/lanes/work/jobs", &json!({ "request": {} })).await;
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(refused.text().contains("read only replica"), "{}", refused.text());
+    redis.command(&["REPLICAOF", "NO", "ONE"]);
+    program.until("/readyz", |answer| answer.status == 200).await;
+    let job = program.enqueue("work", &json!({ "request": {} })).await;
+    assert_eq!(program.ended(&job).await["status"], "completed");
+    assert_eq!(upstream.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_is_busy_with_somebody_s_script_takes_nothing_in_meanwhile() {
+    let redis = RedisServer::with(&["--busy-reply-threshold", "50"]);
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = start(&redis, &lane(&upstream.url(), "", "")).await;
+    let url = redis.url();
+    let busy = std::thread::spawn(move || {
+        let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+        redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut connection)
+    });
+    let is_busy = |answer: &crate::program::Answer| answer.text().contains("busy");
+    program.until("/readyz", is_busy).await;
+    refused_in_time(&program).await;
+    redis.command(&["SCRIPT", "KILL"]);
+    busy.join().unwrap().unwrap_err();
+    program.until("/readyz", |answer| answer.status == 200).await;
+    let job = program.enqueue("work", &json!({ "request": {} })).await;
+    assert_eq!(program.ended(&job).await["status"], "completed");
+}
+
 #[tokio::test]
 async fn a_stopped_server_refuses_in_time() {
     let mut redis = durable();
