@@ -1,4 +1,5 @@
-//! Decisions of the shared limiter, beside a script that is as long to ask and does nothing.
+//! Decisions of the shared limiter, asked as `RateLimiter::acquire` asks, beside a script that is as long to ask and does
+//! nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,8 +45,7 @@ pub(crate) fn measure(server: &RedisServer, admitted: bool) -> Result<[Decisions
     let runtime = Runtime::new()?;
     let store = Arc::new(RedisStore::new(&server.url(), "limiter:", &spec(admitted)?)?);
     let upstream = Name::new("upstream")?;
-    let ask =
-        Admit { lane: None, chain: vec![upstream], holds: Vec::new(), lease: Span::from_secs(60), nonce: 1 };
+    let ask = Admit { lane: None, chain: vec![upstream], holds: Vec::new(), lease: Span::ZERO, nonce: 1 };
     let ours = |count| {
         runtime.block_on(at_once(count, async || {
             let asked = store.admit(ask.clone()).await?.admission;

@@ -159,3 +159,13 @@ pub async fn a_call_in_an_unknown_lane_is_told_so<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &gated(free()));
     assert_eq!(q.admit_to("nowhere", &[]).await, Admission::UnknownLane);
 }
+
+pub async fn a_call_that_nobody_will_tell_of_takes_tokens_and_holds_nothing<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &chain(&[(UP, slots(1))], |lane| lane.gates = rpm(2)));
+    for _ in 0..2 {
+        let Admission::Granted { lease, .. } = q.admit_untold(LANE).await else { panic!("not granted") };
+        assert_eq!(q.settle(lease, CallResult::Success, Outcome::Release).await, Settled::Stale);
+    }
+    assert_eq!(q.upstream(UP).await.in_flight, 0);
+    assert_eq!(denied(&q).await.1.reason, Reason::Window);
+}

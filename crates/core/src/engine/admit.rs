@@ -2,12 +2,12 @@
 
 use super::Engine;
 use super::leases::{Lease, Use};
-use crate::gate::{NotUntil, Reason};
+use crate::gate::{CallResult, NotUntil, Reason};
 use crate::ids::Name;
 use crate::job::Level;
 use crate::lane::{JobHold, Rank};
 use crate::table::{LaneIx, UpstreamIx};
-use crate::time::Time;
+use crate::time::{Span, Time};
 use crate::verbs::{Admission, Admit, Admitted, MAX_BATCH};
 
 /// A call without a job is made now or not at all, so it stands behind nobody.
@@ -102,7 +102,11 @@ impl Engine {
         let pass = self.take_gates(upstream, id, expires, now);
         let holds = holds.iter().map(|hold| (hold.bucket, hold.tokens)).collect();
         let lease = Lease { used_by: Use::Call(lane), upstream: Some(upstream), pass, holds, expires };
-        self.leases.insert(id, lease);
+        if ask.lease == Span::ZERO {
+            self.leave(id, &lease, &CallResult::Unknown.into(), now);
+        } else {
+            self.leases.insert(id, lease);
+        }
         let upstream = self.upstream(upstream).name.clone();
         Admission::Granted { lease: id, upstream, lease_expires: expires }
     }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use eclusa_core::{Admission, Admit, Store};
+use eclusa_core::{Admission, Admit, Span, Store};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-use super::state::{NO_TIME, State};
+use super::state::State;
 
 /// Longer than this nobody waits.
 const LONGEST_WAIT: Duration = Duration::from_hours(24);
@@ -51,7 +51,8 @@ impl RateLimiter {
             lane: None,
             chain: vec![self.state.name.clone()],
             holds: Vec::new(),
-            lease: NO_TIME,
+            // What is taken is a token and not a slot, so nobody comes to give it back.
+            lease: Span::ZERO,
             nonce: 0,
         };
         let admitted = self.state.store.admit(ask).await.map_err(|_| ASK_AGAIN)?;

@@ -9,9 +9,6 @@ use super::{Limits, LimitsError};
 use crate::SystemClock;
 use crate::store::{AnyStore, EmbeddedStore, RedisStore, SharedStore, WhenLost};
 
-/// What is taken is a token and not a slot, so nobody comes to give it back.
-pub(super) const NO_TIME: Span = Span::from_millis(1);
-
 pub(super) struct State {
     pub(super) name: Name,
     pub(super) store: AnyStore,
@@ -25,7 +22,7 @@ impl State {
         let store = match &limits.redis {
             Some(url) => {
                 let redis = RedisStore::new(url, &limits.prefix, &spec)?;
-                AnyStore::Redis(Box::new(SharedStore::new(redis, &spec, WhenLost::Share, NO_TIME, clock)))
+                AnyStore::Redis(Box::new(SharedStore::new(redis, &spec, WhenLost::Share, Span::ZERO, clock)))
             }
             None => AnyStore::Embedded(Box::new(EmbeddedStore::memory(&spec, clock))),
         };

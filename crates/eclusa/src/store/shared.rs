@@ -7,7 +7,7 @@ use std::sync::Arc;
 use eclusa_core::gate::{CallResult, GateSpecs, Part};
 use eclusa_core::{
     Admission, Admit, Admitted, Advance, Advanced, Clock, Dispatch, Dispatched, Engine, LeaseId, Name,
-    Outcome, SettleAnswer, Settlement, Span, Spec, Store, StoreError, Time, Tokens, UpstreamView,
+    SettleAnswer, Settlement, Span, Spec, Store, StoreError, Time, Tokens, UpstreamView,
 };
 use futures_util::future::try_join_all;
 
@@ -22,9 +22,6 @@ pub enum WhenLost {
     /// Nothing is sent.
     Stop,
 }
-
-/// What was spent already is taken for so long at the most: it is settled at once.
-const A_MOMENT: Span = Span::from_secs(1);
 
 /// See the module.
 pub struct SharedStore {
@@ -96,34 +93,14 @@ impl SharedStore {
         let lane_rules = lane.and_then(|lane| self.spec.lane(lane)).map(|lane| &lane.gates);
         let rules = self.spec.upstream(upstream).map(|upstream| &upstream.gates);
         let most = [lane_rules, rules].into_iter().flatten().map(at_once).max().unwrap_or(0);
-        let mut left = count.min(most);
-        while left > 0 {
-            let ask = || Admit {
-                lane: lane.cloned(),
-                chain: vec![upstream.clone()],
-                holds: Vec::new(),
-                lease: A_MOMENT,
-                nonce: 0,
-            };
-            let taken = try_join_all((0..left).map(|_| self.redis.admit(ask()))).await?;
-            let leases = taken.into_iter().filter_map(|taken| match taken.admission {
-                Admission::Granted { lease, .. } => Some(lease),
-                _ => None,
-            });
-            let settlements: Vec<_> = leases
-                .map(|lease| Settlement {
-                    lease,
-                    report: CallResult::Unknown.into(),
-                    outcome: Outcome::Release,
-                    answer: None,
-                })
-                .collect();
-            if settlements.is_empty() {
-                break;
-            }
-            left -= u32::try_from(settlements.len()).unwrap_or(left).min(left);
-            self.redis.settle(settlements).await?;
-        }
+        let ask = || Admit {
+            lane: lane.cloned(),
+            chain: vec![upstream.clone()],
+            holds: Vec::new(),
+            lease: Span::ZERO,
+            nonce: 0,
+        };
+        try_join_all((0..count.min(most)).map(|_| self.redis.admit(ask()))).await?;
         Ok(())
     }
 

@@ -282,7 +282,8 @@ impl Planner<'_> {
         let chain = (0..count).map(|_| self.upstream()).collect();
         let holds = self.rng.usize(..3);
         let holds = (0..holds).map(|_| (self.rng.usize(..UPSTREAMS), self.hold())).collect();
-        Op::Admit { lane, chain, holds, lease_ms: self.lease_ms(), nonce: self.rng.u32(1..9) }
+        let lease_ms = if self.percent(20) { 0 } else { self.lease_ms() };
+        Op::Admit { lane, chain, holds, lease_ms, nonce: self.rng.u32(1..9) }
     }
 
     fn result(&mut self) -> CallResult {

@@ -6,6 +6,7 @@
 
 -- It stands behind nobody.
 local FIRST = 0
+local NOT_TOLD = { result = 'Unknown' }
 
 local function own_holds(holds, upstream)
   if #holds == 0 then
@@ -36,8 +37,13 @@ local function begin(lane, upstream, packed, lease_ms, nonce)
     take_lane(lane, id, expires)
   end
   local generation = take_upstream(upstream, id, expires)
-  put_lease(id, { use = 'call', lane = lane and lane.name, upstream = upstream, generation = generation, holds = taken,
-    expires = expires, owner = OWNER })
+  local lease = { use = 'call', lane = lane and lane.name, upstream = upstream, generation = generation, holds = taken,
+    expires = expires, owner = OWNER }
+  if lease_ms > 0 then
+    put_lease(id, lease)
+  else
+    leave(id, lease, NOT_TOLD)
+  end
   return { lease = id, upstream = upstream, expires = expires }
 end
 
