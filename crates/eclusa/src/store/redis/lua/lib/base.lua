@@ -35,7 +35,7 @@ local function number_in(member)
   return (struct.unpack('>I8', member))
 end
 
--- A whole number as a command takes it. Redis writes fractions of what it is told, and that is slow.
+-- A whole number as text. One that Redis makes text of itself costs as much as a small command.
 local function whole(number)
   return string.format('%d', number)
 end

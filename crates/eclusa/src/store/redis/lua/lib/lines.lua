@@ -254,8 +254,9 @@ do
       if not blocked[group] then
         local plain = line_for(level, group, tenant.name).id
         local waiting = jobs_in(lane, plain)
-        if not waiting.window and lane.levels[level].ready[group] == 1 then
-          waiting:expect(lane.expected or 1)
+        if not waiting.window then
+          local alone = lane.levels[level].ready[group] == 1
+          waiting:expect((alone and lane.expected or min(tenant.quota, lane.expected or 1)) + 1)
         end
         local _, head = waiting:first()
         if head and (not oldest or head < oldest) then
@@ -315,6 +316,7 @@ do
       local tenant = name ~= line.tenant and tenants_of(lane):get(name)
       if tenant then
         local waiting = jobs_in(lane, line_for(level, group, name).id)
+        waiting:expect(min(tenant.quota, count - #heads) + 1)
         waiting:first()
         for _, id in ipairs(waiting:ahead(min(tenant.quota, count - #heads))) do
           heads[#heads + 1] = id
