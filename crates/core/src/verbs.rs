@@ -249,8 +249,8 @@ pub struct Admit {
     pub chain: Vec<Name>,
     /// Tokens from scoped buckets, taken at the upstream they belong to.
     pub holds: Vec<Hold>,
-    /// How long the lease lasts. Without any time there is none: what is taken is spent, no slot is held, and nobody need
-    /// tell how the call went.
+    /// How long the lease lasts. Without any time there is none, and its number is 0: what is taken is spent, no slot is
+    /// held, and nobody need tell how the call went.
     pub lease: Span,
     /// Makes lease ids of this caller its own.
     pub nonce: u32,

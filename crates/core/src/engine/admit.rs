@@ -3,7 +3,7 @@
 use super::Engine;
 use super::leases::{Lease, Use};
 use crate::gate::{CallResult, NotUntil, Reason};
-use crate::ids::Name;
+use crate::ids::{LeaseId, Name};
 use crate::job::Level;
 use crate::lane::{JobHold, Rank};
 use crate::table::{LaneIx, UpstreamIx};
@@ -95,7 +95,12 @@ impl Engine {
         for hold in holds {
             self.buckets.take(hold.bucket, hold.tokens, now);
         }
-        let (id, expires) = (self.leases.issue(ask.nonce), now + ask.lease);
+        let expires = now + ask.lease;
+        let id = if ask.lease == Span::ZERO {
+            LeaseId { epoch: self.leases.epoch, number: 0, nonce: ask.nonce }
+        } else {
+            self.leases.issue(ask.nonce)
+        };
         if let Some(lane) = lane {
             self.take_lane(lane, id, expires, now);
         }

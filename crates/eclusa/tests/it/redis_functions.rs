@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use eclusa::store::RedisStore;
 use eclusa_conformance::ManualClock;
-use eclusa_core::gate::{BucketSpec, CallResult, GateSpecs};
+use eclusa_core::gate::{BucketSpec, CallResult, GateSpecs, WindowSpec};
 use eclusa_core::{
-    Admission, Admit, Chain, Dispatch, JobId, LaneSpec, Name, NewJob, Outcome, Settled, Settlement, Span,
-    Spec, Status, Store, UpstreamSpec,
+    Admission, Admit, Admitted, Chain, Dispatch, JobId, LaneSpec, Name, NewJob, Outcome, Settled, Settlement,
+    Span, Spec, Status, Store, UpstreamSpec,
 };
+use futures_util::future::try_join_all;
 
 use crate::redis_server::RedisServer;
 
@@ -168,4 +169,24 @@ async fn rules_that_nobody_goes_by_any_more_are_removed() {
     after.register("third", "").await.unwrap();
     assert_eq!(rules(), "1");
     works(&before, &clock, 1).await;
+}
+
+/// Equal calls that nobody will tell of are counted, not decided one by one.
+#[tokio::test]
+async fn of_many_equal_calls_as_many_get_through_as_there_are_tokens() {
+    let (server, clock) = (RedisServer::start(), Arc::new(ManualClock::default()));
+    let mut gates = GateSpecs::default();
+    gates.bucket = Some(BucketSpec::new(20, 20, Span::from_secs(3_600)).unwrap());
+    gates.window = Some(WindowSpec::per_minute(17).unwrap());
+    let spec = Spec::new(Vec::new(), vec![UpstreamSpec::new(name("up"), gates)]).unwrap();
+    let store = RedisStore::new(&server.url(), "eclusa:", &spec).unwrap().with_clock(clock.clone());
+    let granted = async || {
+        let ask = || Admit { lease: Span::ZERO, ..admit() };
+        let answers = try_join_all((0..50).map(|_| store.admit(ask()))).await.unwrap();
+        let is_granted = |answer: &&Admitted| matches!(answer.admission, Admission::Granted { .. });
+        answers.iter().filter(is_granted).count()
+    };
+    assert_eq!(granted().await, 17, "as many as the window allows");
+    clock.advance(Span::from_secs(60));
+    assert_eq!(granted().await, 3, "as many as the bucket still holds");
 }

@@ -233,7 +233,8 @@ pub(super) fn cancelled(packed: &[u8]) -> Result<Cancelled, StoreError> {
 
 #[derive(Deserialize)]
 struct AdmittedWire {
-    calls: Vec<OneAdmitted>,
+    /// Each packed.
+    calls: Vec<ByteBuf>,
     ended: Vec<EndedWire>,
     now: u64,
 }
@@ -269,8 +270,10 @@ pub(super) fn admitted(packed: &[u8]) -> Result<Vec<Admitted>, StoreError> {
     let told: AdmittedWire = read(packed)?;
     let mut ended = all_ended(told.ended)?;
     let now = time(told.now);
-    let answer =
-        |call: &OneAdmitted| Ok(Admitted { admission: call.read()?, ended: std::mem::take(&mut ended), now });
+    let answer = |packed: &ByteBuf| {
+        let call: OneAdmitted = read(packed)?;
+        Ok(Admitted { admission: call.read()?, ended: std::mem::take(&mut ended), now })
+    };
     told.calls.iter().map(answer).collect()
 }
 

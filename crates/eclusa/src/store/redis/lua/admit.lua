@@ -2,7 +2,7 @@
 -- upstream that admits it and all of its buckets, or from none.
 --   KEYS[1], ARGV[1..3]: see lib/base.lua; ARGV[4]: calls, each packed: lane?, chain { name, … }, holds { { upstream, bucket, tokens, capacity, refill_micro, refill_ms }, … },
 --     lease, nonce; many are the same
---   returns: { calls = { lease?, upstream?, expires?, reason?, at? }, ended, now }
+--   returns: { calls = each packed: { lease?, upstream?, expires?, reason?, at? }, ended, now }
 
 -- It stands behind nobody.
 local FIRST = 0
@@ -32,7 +32,8 @@ local function begin(lane, upstream, packed, lease_ms, nonce)
       taken[#taken + 1] = hold.tokens
     end
   end
-  local id, expires = issue_lease(nonce), after(now, lease_ms)
+  local id = lease_ms > 0 and issue_lease(nonce) or struct.pack('>I8I4I4', 0, 0, nonce)
+  local expires = after(now, lease_ms)
   if lane then
     take_lane(lane, id, expires)
   end
@@ -76,6 +77,42 @@ local function admit(lane_name, chain, holds, lease_ms, nonce)
   return { upstream = first, reason = why, at = earliest }
 end
 
+-- How many of `count` calls get through that equal one which did, and that nobody will tell of either.
+local function admit_more(name, lease, count)
+  local upstream = changed_upstream(name)
+  local gates, rule = upstream.gates, upstream.rule
+  for more = 1, count do
+    if Gates.denies(gates, rule, next_lease_end) then
+      return more - 1
+    end
+    Gates.take(gates, rule, lease, now)
+    Gates.leave(gates)
+  end
+  return count
+end
+
+local function can_be_counted(asked)
+  local lane_name, _, holds, lease_ms = unpack(asked, 1, 4)
+  return not lane_name and #holds == 0 and lease_ms == 0
+end
+
+-- The answers to `count` equal calls, from `first` on.
+local function admit_equal(asked, first, count, answers)
+  local done = 0
+  while done < count do
+    local answer, same = admit(unpack(asked, 1, 5)), 1
+    if can_be_counted(asked) then
+      -- What is denied once is denied to all of them.
+      same = answer.reason and count - done or 1 + admit_more(answer.upstream, answer.lease, count - done - 1)
+    end
+    answer = cmsgpack.pack(answer)
+    for i = first + done, first + done + same - 1 do
+      answers[i] = answer
+    end
+    done = done + same
+  end
+end
+
 -- Who asks knows lane and upstreams by their rules, so a server without them has lost them.
 local function unknown(lane_name, chain)
   local lane = lane_name and lane_of(lane_name)
@@ -103,8 +140,12 @@ function verbs.admit(question)
     end
   end
   take_up_lost()
+  local first = 1
   for i, packed in ipairs(calls) do
-    answers[i] = admit(unpack(read[packed], 1, 5))
+    if packed ~= calls[i + 1] then
+      admit_equal(read[packed], first, i - first + 1, answers)
+      first = i + 1
+    end
   end
 
   write_all()
