@@ -23,6 +23,9 @@ pub enum WhenLost {
     Stop,
 }
 
+/// So many calls are charged at a time.
+const CHARGED_AT_ONCE: u32 = 1_000;
+
 /// See the module.
 pub struct SharedStore {
     redis: Arc<RedisStore>,
@@ -100,7 +103,15 @@ impl SharedStore {
             lease: Span::ZERO,
             nonce: 0,
         };
-        try_join_all((0..count.min(most)).map(|_| self.redis.admit(ask()))).await?;
+        let mut left = count.min(most);
+        while left > 0 {
+            let some = left.min(CHARGED_AT_ONCE);
+            let told = try_join_all((0..some).map(|_| self.redis.admit(ask()))).await?;
+            if told.iter().any(|told| !matches!(told.admission, Admission::Granted { .. })) {
+                break;
+            }
+            left -= some;
+        }
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Answers of scripts, verb by verb.
+//! Answers of functions, verb by verb.
 
 use eclusa_core::{
     Admission, Admitted, Advanced, Cached, Cancelled, Denied, Dispatched, Ended, Enqueued, Fallback, Grant,

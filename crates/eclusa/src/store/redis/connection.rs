@@ -9,7 +9,7 @@ use redis::{AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, Pipel
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-use super::scripts::{self, Script};
+use super::functions::{self, Function};
 use super::server;
 use crate::store::Ack;
 
@@ -25,18 +25,18 @@ const REPLICATION: Duration = Duration::from_millis(100);
 pub(super) struct Connection {
     client: Client,
     current: Mutex<Option<MultiplexedConnection>>,
-    /// Makes the rules known. Told to every server before anything else, but for the scripts.
+    /// Makes the rules known. Told to every server before anything else, but for the functions.
     rules: Pipeline,
     /// What a server must promise.
     ack: Ack,
-    /// Whether a script has only run when a replica knows of it. Nobody else should use such a connection: it stands still
+    /// Whether a function has only run when a replica knows of it. Nobody else should use such a connection: it stands still
     /// while it waits.
     replicated: bool,
 }
 
-/// A script with what it is asked.
+/// A function with what it is asked.
 pub(super) struct Call<'a> {
-    pub(super) script: &'a Script,
+    pub(super) function: &'a Function,
     pub(super) key: &'a str,
     pub(super) args: [&'a [u8]; 5],
 }
@@ -44,7 +44,7 @@ pub(super) struct Call<'a> {
 impl Call<'_> {
     fn command(&self) -> Cmd {
         let mut command = redis::cmd("FCALL");
-        command.arg(&*self.script.name).arg(1).arg(self.key);
+        command.arg(&*self.function.name).arg(1).arg(self.key);
         self.args.iter().for_each(|arg| {
             command.arg(*arg);
         });
@@ -67,7 +67,7 @@ impl Connection {
         &self.client
     }
 
-    /// Runs a script. A server that has forgotten scripts or rules is told again.
+    /// Runs a function. A server that has forgotten functions or rules is told again.
     pub(super) async fn run(&self, call: &Call<'_>, within: Duration) -> Result<Vec<u8>, StoreError> {
         let by = Instant::now() + within;
         let command = call.command();
@@ -85,7 +85,7 @@ impl Connection {
         .map_err(|error| unavailable(&error))
     }
 
-    /// Sends commands that no script is needed for.
+    /// Sends commands that no function is needed for.
     pub(super) async fn query<T: FromRedisValue>(&self, commands: &Pipeline) -> Result<T, StoreError> {
         let by = Instant::now() + DEADLINE;
         let answer = self.ask(by, async |mut server| commands.query_async(&mut server).await).await;
@@ -137,9 +137,9 @@ impl Connection {
         Ok(told)
     }
 
-    /// Makes scripts and rules known to a server.
+    /// Makes functions and rules known to a server.
     async fn greet(&self, server: &mut MultiplexedConnection) -> Result<(), RedisError> {
-        let loaded = redis::cmd("FUNCTION").arg("LOAD").arg(&scripts::ALL.source).exec_async(server).await;
+        let loaded = redis::cmd("FUNCTION").arg("LOAD").arg(&functions::ALL.source).exec_async(server).await;
         match loaded {
             Err(error) if !is_loaded(&error) => return Err(error),
             _ => {}
@@ -148,7 +148,7 @@ impl Connection {
     }
 }
 
-/// Whether a server did not know the script, or not the rules under which it was to run.
+/// Whether a server did not know the function, or not the rules under which it was to run.
 fn is_forgotten(error: &RedisError) -> bool {
     error.code() == Some("NORULES") || error.detail() == Some("Function not found")
 }

@@ -1,4 +1,4 @@
-//! The names of keys. Scripts build the names of what they find out themselves (lines, tenants) from the basin's.
+//! The names of keys. Functions build the names of what they find out themselves (lines, tenants) from the basin's.
 
 use eclusa_core::{JobId, Name};
 

@@ -1,15 +1,15 @@
-//! The Redis store: what several processes share. Every verb is one script, so each is done whole or not at all, and the
-//! server's clock is everybody's. Scripts follow the rules of the engine; the conformance suite and a differential test
+//! The Redis store: what several processes share. Every verb is one function, so each is done whole or not at all, and the
+//! server's clock is everybody's. Functions follow the rules of the engine; the conformance suite and a differential test
 //! hold them to that.
 
 mod answer;
 mod connection;
+mod functions;
 mod keys;
 mod news;
 mod pack;
 mod question;
 mod rules;
-mod scripts;
 mod search;
 mod server;
 mod together;
@@ -30,17 +30,17 @@ use redis::{Client, ClientTlsConfig, TlsCertificates};
 use thiserror::Error;
 
 use self::connection::{Call, Connection, DEADLINE, SOON};
+use self::functions::Function;
 use self::keys::Keys;
 pub use self::news::News;
 use self::pack::{Value, pack};
 use self::rules::Rules;
-use self::scripts::Script;
 use self::together::Together;
 use self::wire::{JobRecord, job_bytes, lease_bytes};
 use super::Ack;
 use crate::config::Tls;
 
-/// How many things one script handles.
+/// How many things one function handles.
 const MAX_ITEMS: usize = 100;
 
 /// Why a Redis store could not be made.
@@ -76,7 +76,7 @@ pub struct RedisStore {
     admits: Arc<Together<Admitted>>,
 }
 
-/// Where scripts run, and what all of them are told.
+/// Where functions run, and what all of them are told.
 struct Server {
     keys: Keys,
     connection: Connection,
@@ -117,9 +117,9 @@ impl RedisStore {
         });
         Ok(Self {
             spec: Arc::new(spec.clone()),
-            enqueues: Together::new(&server, &scripts::ENQUEUE, SOON, answer::enqueued),
-            settles: Together::new(&server, &scripts::SETTLE, DEADLINE, answer::settled),
-            admits: Together::new(&server, &scripts::ADMIT, DEADLINE, answer::admitted),
+            enqueues: Together::new(&server, &functions::ENQUEUE, SOON, answer::enqueued),
+            settles: Together::new(&server, &functions::SETTLE, DEADLINE, answer::settled),
+            admits: Together::new(&server, &functions::ADMIT, DEADLINE, answer::admitted),
             server,
         })
     }
@@ -138,7 +138,7 @@ impl RedisStore {
 
     /// Says that process `id` lives, with what others may want to know of it, and tells who else does.
     pub async fn register(&self, id: &str, about: &str) -> Result<Vec<(String, String)>, StoreError> {
-        let told = self.run(&scripts::REGISTER, &[Value::text(id), Value::text(about)]).await?;
+        let told = self.run(&functions::REGISTER, &[Value::text(id), Value::text(about)]).await?;
         view::registered(&told)
     }
 
@@ -158,8 +158,8 @@ impl RedisStore {
         packed.map(|packed| wire::forgotten(&packed, job)).transpose()
     }
 
-    async fn run(&self, script: &Script, question: &[Value<'_>]) -> Result<Vec<u8>, StoreError> {
-        self.server.run_packed(script, &pack(question), DEADLINE).await
+    async fn run(&self, function: &Function, question: &[Value<'_>]) -> Result<Vec<u8>, StoreError> {
+        self.server.run_packed(function, &pack(question), DEADLINE).await
     }
 
     /// What can be said of a job without asking the server.
@@ -187,7 +187,7 @@ impl RedisStore {
     async fn tell(&self, upstream: Name, word: &str) -> Result<Option<UpstreamView>, StoreError> {
         let ruled = Value::Bool(self.spec.upstream(&upstream).is_some());
         let question = [Value::text(upstream.as_str()), Value::text(word), ruled];
-        let told = self.run(&scripts::RECORD, &question).await?;
+        let told = self.run(&functions::RECORD, &question).await?;
         view::upstream(&told, &upstream, &self.spec)
     }
 
@@ -216,10 +216,10 @@ fn certificates(tls: &Tls) -> Option<TlsCertificates> {
 }
 
 impl Server {
-    /// Runs a script that is asked a packed question.
+    /// Runs a function that is asked a packed question.
     async fn run_packed(
         &self,
-        script: &Script,
+        function: &Function,
         question: &[u8],
         within: Duration,
     ) -> Result<Vec<u8>, StoreError> {
@@ -227,10 +227,10 @@ impl Server {
         let (rules, gates) = (self.rules.as_bytes(), self.keys.gates().as_bytes());
         let args = [now.as_bytes(), rules, gates, question, self.gates_of.as_bytes()];
         let connection = match &self.intake {
-            Some(intake) if std::ptr::eq(script, &raw const scripts::ENQUEUE) => intake,
+            Some(intake) if std::ptr::eq(function, &raw const functions::ENQUEUE) => intake,
             _ => &self.connection,
         };
-        connection.run(&Call { script, key: self.keys.basin(), args }, self.patience(within)).await
+        connection.run(&Call { function, key: self.keys.basin(), args }, self.patience(within)).await
     }
 
     /// How long a call may take. Under a clock of its own that does not matter.
@@ -268,7 +268,7 @@ impl Store for RedisStore {
             question::span(ask.lease),
             Value::Int(ask.nonce.into()),
         ];
-        answer::dispatched(&self.run(&scripts::DISPATCH, &question).await?)
+        answer::dispatched(&self.run(&functions::DISPATCH, &question).await?)
     }
 
     async fn advance(&self, ask: Advance) -> Result<Advanced, StoreError> {
@@ -278,14 +278,14 @@ impl Store for RedisStore {
             ("upstream", Value::text(ask.upstream.as_str())),
             ("failure", question::failure(&ask.failure)),
         ]);
-        answer::advanced(&self.run(&scripts::ADVANCE, &[Value::Map(fields)]).await?)
+        answer::advanced(&self.run(&functions::ADVANCE, &[Value::Map(fields)]).await?)
     }
 
     async fn extend(&self, leases: Vec<LeaseId>, lease: Span) -> Result<Vec<bool>, StoreError> {
         let mut alive = Vec::new();
         for some in leases.chunks(MAX_ITEMS) {
             let ids = some.iter().map(|lease| Value::Owned(lease_bytes(*lease))).collect();
-            let told = self.run(&scripts::EXTEND, &[question::span(lease), Value::List(ids)]).await?;
+            let told = self.run(&functions::EXTEND, &[question::span(lease), Value::List(ids)]).await?;
             alive.extend(wire::read::<Vec<bool>>(&told)?);
         }
         Ok(alive)
@@ -302,7 +302,7 @@ impl Store for RedisStore {
     }
 
     async fn cancel(&self, job: JobId) -> Result<Cancelled, StoreError> {
-        answer::cancelled(&self.run(&scripts::CANCEL, &[Value::Bytes(&job_bytes(job))]).await?)
+        answer::cancelled(&self.run(&functions::CANCEL, &[Value::Bytes(&job_bytes(job))]).await?)
     }
 
     async fn admit(&self, ask: Admit) -> Result<Admitted, StoreError> {
@@ -349,26 +349,26 @@ impl Store for RedisStore {
         let mut job = NewJob::new(id, lane, &found.tenant, found.payload);
         (job.level, job.chain, job.holds) = (found.level, Some(found.chain), found.holds);
         let question = Value::List(vec![question::new_job(&job, spec, Some(letter))]);
-        answer::replayed(&self.run(&scripts::ENQUEUE, &[question]).await?, id)
+        answer::replayed(&self.run(&functions::ENQUEUE, &[question]).await?, id)
     }
 
     async fn discard(&self, lane: Name, letter: JobId) -> Result<bool, StoreError> {
         let question = [Value::text(lane.as_str()), Value::Owned(job_bytes(letter).into())];
-        wire::read(&self.run(&scripts::DISCARD, &question).await?)
+        wire::read(&self.run(&functions::DISCARD, &question).await?)
     }
 
     async fn pause(&self, lane: Name, paused: bool) -> Result<bool, StoreError> {
         let question = [Value::text(lane.as_str()), Value::Bool(paused)];
-        wire::read(&self.run(&scripts::PAUSE, &question).await?)
+        wire::read(&self.run(&functions::PAUSE, &question).await?)
     }
 
     async fn sweep(&self) -> Result<Swept, StoreError> {
         let lanes = self.spec.lanes().iter().map(|lane| Value::text(lane.name.as_str())).collect();
-        answer::swept(&self.run(&scripts::SWEEP, &[Value::List(lanes)]).await?)
+        answer::swept(&self.run(&functions::SWEEP, &[Value::List(lanes)]).await?)
     }
 
     async fn why(&self, job: JobId) -> Result<Option<Why>, StoreError> {
-        view::why(&self.run(&scripts::LOOK, &[Value::Bytes(&job_bytes(job))]).await?, &self.spec)
+        view::why(&self.run(&functions::LOOK, &[Value::Bytes(&job_bytes(job))]).await?, &self.spec)
     }
 
     async fn job(&self, job: JobId) -> Result<Option<JobView>, StoreError> {
@@ -387,19 +387,19 @@ impl Store for RedisStore {
 
     async fn lanes(&self) -> Result<Vec<LaneView>, StoreError> {
         let names = self.spec.lanes().iter().map(|lane| Value::text(lane.name.as_str())).collect();
-        view::lanes(&self.run(&scripts::LANES, &[Value::List(names)]).await?, &self.spec)
+        view::lanes(&self.run(&functions::LANES, &[Value::List(names)]).await?, &self.spec)
     }
 
     async fn upstreams(&self) -> Result<Vec<UpstreamView>, StoreError> {
         let names = self.spec.upstreams().iter().map(|upstream| Value::text(upstream.name.as_str()));
-        let told = self.run(&scripts::UPSTREAMS, &[Value::List(names.collect())]).await?;
+        let told = self.run(&functions::UPSTREAMS, &[Value::List(names.collect())]).await?;
         view::upstreams(&told, &self.spec)
     }
 
     async fn tenants(&self, lane: Name, from: u32, max: usize) -> Result<Vec<(u32, TenantView)>, StoreError> {
         let max = i64::try_from(max.min(MAX_ITEMS)).unwrap_or_default();
         let question = [Value::text(lane.as_str()), Value::Int(from.into()), Value::Int(max)];
-        view::tenants(&self.run(&scripts::TENANTS, &question).await?)
+        view::tenants(&self.run(&functions::TENANTS, &question).await?)
     }
 
     async fn dead_letter(&self, letter: JobId) -> Result<Option<DeadLetterView>, StoreError> {
@@ -430,6 +430,6 @@ impl Store for RedisStore {
         let after = i64::try_from(after).unwrap_or(i64::MAX);
         let max = i64::try_from(max.min(MAX_ITEMS)).unwrap_or_default();
         let question = [Value::text(lane.as_str()), Value::Int(after), Value::Int(max)];
-        view::letters(&self.run(&scripts::LETTERS, &question).await?, &lane)
+        view::letters(&self.run(&functions::LETTERS, &question).await?, &lane)
     }
 }

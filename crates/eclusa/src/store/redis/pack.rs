@@ -1,4 +1,4 @@
-//! Questions to scripts, as `cmsgpack` reads them: text may be any bytes, and there is no other kind of bytes.
+//! Questions to functions, as `cmsgpack` reads them: text may be any bytes, and there is no other kind of bytes.
 
 /// A value of a question.
 #[derive(Debug, Clone)]

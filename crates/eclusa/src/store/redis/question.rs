@@ -1,4 +1,4 @@
-//! What scripts are asked, in their words.
+//! What functions are asked, in their words.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{Failure, Hold, LaneSpec, NewJob, Outcome, Report, Settlement, Span};

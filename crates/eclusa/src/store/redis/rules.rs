@@ -1,4 +1,4 @@
-//! The rules as scripts read them: fields of the hashes that hold the state of lanes and upstreams, under a name that tells
+//! The rules as functions read them: fields of the hashes that hold the state of lanes and upstreams, under a name that tells
 //! them from the rules of other processes.
 
 use eclusa_core::{LaneSpec, Spec};

@@ -7,7 +7,7 @@ use redis::{ErrorKind, RedisError};
 
 use crate::store::Ack;
 
-/// The first version with what the scripts need.
+/// The first version with what the functions need.
 const OLDEST: u32 = 7;
 
 /// Refuses a server that cannot keep what it is given, and warns of one that keeps it only until it ends.

@@ -9,17 +9,17 @@ use eclusa_core::StoreError;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::functions::Function;
 use super::pack::list;
-use super::scripts::Script;
 use super::{MAX_ITEMS, Server};
 
 /// How many questions may wait. Whoever comes then is told to come later.
 const MAX_WAITING: usize = 10_000;
 
-/// One verb, whose script takes a list and answers each item for itself.
+/// One verb, whose function takes a list and answers each item for itself.
 pub(super) struct Together<A> {
     server: Arc<Server>,
-    script: &'static Script,
+    function: &'static Function,
     read: fn(&[u8]) -> Result<Vec<A>, StoreError>,
     /// How long an answer may take, the wait for the call before included.
     within: Duration,
@@ -41,12 +41,12 @@ struct Question<A> {
 impl<A: Send + 'static> Together<A> {
     pub(super) fn new(
         server: &Arc<Server>,
-        script: &'static Script,
+        function: &'static Function,
         within: Duration,
         read: fn(&[u8]) -> Result<Vec<A>, StoreError>,
     ) -> Arc<Self> {
         let queue = Mutex::new(Queue { waiting: VecDeque::new(), served: false });
-        Arc::new(Self { server: server.clone(), script, read, within, queue })
+        Arc::new(Self { server: server.clone(), function, read, within, queue })
     }
 
     /// The answers to `items`, one for each.
@@ -104,7 +104,7 @@ impl<A: Send + 'static> Together<A> {
 
     async fn call(&self, questions: &[Question<A>]) -> Result<Vec<A>, StoreError> {
         let items: Vec<_> = questions.iter().flat_map(|question| &question.items).collect();
-        let told = self.server.run_packed(self.script, &list(&items), self.within).await?;
+        let told = self.server.run_packed(self.function, &list(&items), self.within).await?;
         let answers = (self.read)(&told)?;
         if answers.len() == items.len() {
             Ok(answers)

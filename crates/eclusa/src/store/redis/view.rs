@@ -1,4 +1,4 @@
-//! What scripts show to those who only look.
+//! What functions show to those who only look.
 
 use eclusa_core::gate::BucketSpec;
 use eclusa_core::{

@@ -1,4 +1,4 @@
-//! What scripts answer, in the words of the core.
+//! What functions answer, in the words of the core.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_bytes::ByteBuf;
 
-/// Later than anything that happens, as scripts write it: the last whole number that doubles hold exactly.
+/// Later than anything that happens, as functions write it: the last whole number that doubles hold exactly.
 const NEVER: u64 = 1 << 53;
 
 pub(super) fn read<T: DeserializeOwned>(packed: &[u8]) -> Result<T, StoreError> {
@@ -88,7 +88,7 @@ pub(super) fn gates(packed: &[u8], in_flight: u32) -> Result<Gates, StoreError> 
     Ok(read::<Gates>(packed)?.occupied(in_flight))
 }
 
-/// A failure as scripts keep it: reason, code, when, where.
+/// A failure as functions keep it: reason, code, when, where.
 pub(super) fn failure(packed: &[u8]) -> Result<Failure, StoreError> {
     let (reason, code, at, upstream): (String, Option<String>, u64, Option<String>) = read_all(4, packed)?;
     Ok(Failure {

@@ -51,7 +51,7 @@ pub(super) struct Library {
 
 /// A verb, by the name that its function has on a server.
 #[derive(Debug)]
-pub(super) struct Script {
+pub(super) struct Function {
     pub(super) name: LazyLock<String>,
 }
 
@@ -66,10 +66,10 @@ pub(super) static ALL: LazyLock<Library> = LazyLock::new(|| {
     Library { source: format!("#!lua name={name}\nlocal NAME = '{name}'\n{body}"), name }
 });
 
-macro_rules! scripts {
+macro_rules! functions {
     ($($constant:ident = $flag:ident $name:literal),* $(,)?) => {
-        $(pub(super) static $constant: Script =
-            Script { name: LazyLock::new(|| format!("{}_{}", ALL.name, $name)) };)*
+        $(pub(super) static $constant: Function =
+            Function { name: LazyLock::new(|| format!("{}_{}", ALL.name, $name)) };)*
 
         /// All verbs: name, flag and source.
         const VERBS: &[(&str, &str, &str)] =
@@ -77,7 +77,7 @@ macro_rules! scripts {
     };
 }
 
-scripts! {
+functions! {
     ENQUEUE = WRITES "enqueue",
     DISPATCH = FREES "dispatch",
     ADVANCE = FREES "advance",
