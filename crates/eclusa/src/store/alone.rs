@@ -62,6 +62,17 @@ impl Alone {
         state.seen = Seen { part, lanes, upstreams, started: std::mem::take(&mut state.seen.started) };
     }
 
+    /// Somebody here was told this of shared upstreams, between two looks.
+    pub(super) fn hear<'a>(&self, told: impl IntoIterator<Item = &'a UpstreamView>) {
+        let known = &mut self.lock().seen.upstreams;
+        for view in told {
+            match known.iter_mut().find(|known| known.name == view.name) {
+                Some(known) => known.clone_from(view),
+                None => known.push(view.clone()),
+            }
+        }
+    }
+
     /// Calls that began since what is shared was last seen.
     pub(super) fn started(&self) -> Starts {
         self.lock().seen.started.clone()

@@ -155,24 +155,39 @@ impl SharedStore {
         result: CallResult,
     ) -> Result<Option<UpstreamView>, StoreError> {
         let here = upstream.clone();
-        self.ask(self.redis.record(upstream, result), |engine, now| engine.record(&here, result, now)).await
+        let shared = self.hear(self.redis.record(upstream, result));
+        self.ask(shared, |engine, now| engine.record(&here, result, now)).await
     }
 
     /// See [`Store::recover`].
     pub(super) async fn recover(&self, upstream: Name) -> Result<Option<UpstreamView>, StoreError> {
         let here = upstream.clone();
-        self.ask(self.redis.recover(upstream), |engine, now| engine.recover(&here, now)).await
+        let shared = self.hear(self.redis.recover(upstream));
+        self.ask(shared, |engine, now| engine.recover(&here, now)).await
     }
 
     /// See [`Store::reset`].
     pub(super) async fn reset(&self, upstream: Name) -> Result<Option<UpstreamView>, StoreError> {
         let here = upstream.clone();
-        self.ask(self.redis.reset(upstream), |engine, now| engine.reset(&here, now)).await
+        let shared = self.hear(self.redis.reset(upstream));
+        self.ask(shared, |engine, now| engine.reset(&here, now)).await
     }
 
     /// See [`Store::upstreams`].
     pub(super) async fn upstreams(&self) -> Result<Vec<UpstreamView>, StoreError> {
-        self.ask(self.redis.upstreams(), |engine, now| engine.upstreams(now)).await
+        self.ask(self.hear(self.redis.upstreams()), |engine, now| engine.upstreams(now)).await
+    }
+
+    /// What Redis says of upstreams, which is remembered.
+    async fn hear<T>(&self, told: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError>
+    where
+        for<'a> &'a T: IntoIterator<Item = &'a UpstreamView>,
+    {
+        let told = told.await?;
+        if let Some(alone) = &self.alone {
+            alone.hear(&told);
+        }
+        Ok(told)
     }
 
     /// See [`Store::extend`].
