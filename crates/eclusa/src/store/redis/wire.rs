@@ -205,7 +205,7 @@ pub(super) struct JobRecord {
     level: u8,
     _seq: u64,
     created: u64,
-    expires: u64,
+    expires: Option<u64>,
     _chain: u32,
     bytes: u64,
     phase: u8,
@@ -232,8 +232,10 @@ pub(super) struct JobRecord {
 impl JobRecord {
     const VALUES: u16 = 27;
 
+    /// Nothing stands at the end of a record: what is missing there is nothing.
     pub(super) fn read(packed: &[u8]) -> Result<Self, StoreError> {
-        read_all(Self::VALUES, packed)
+        const NIL: u8 = 0xc0;
+        read_all(Self::VALUES, &[packed, &[NIL; Self::VALUES as usize]].concat())
     }
 
     pub(super) fn lane(&self) -> &str {
@@ -278,7 +280,7 @@ impl JobRecord {
             served: self.how.as_deref().and_then(served),
             dropped: self.how.as_deref().and_then(dropped),
             created_at: time(self.created),
-            expires_at: time(self.expires),
+            expires_at: self.expires.map_or(Time::NEVER, time),
             due_at: self.at.filter(|_| status == Status::Pending).map(time),
             attempts: self.attempts,
             upstream: self.upstream.as_deref().map(name).transpose()?,

@@ -1,4 +1,5 @@
--- Jobs. Small payloads stand in the job's own record, large ones beside it; answers always beside it.
+-- Jobs. Small payloads stand in the job's own record, large ones beside it; answers always beside it. A record is as short
+-- as it can be, for there are many: a job that never expires says so by nothing, and nothing stands at its end.
 
 local PENDING, QUEUED, COALESCED, PROCESSING, FINISHED, EVENT, jobs, results, pack_job, keep_payload, payload_of,
   forget_payload, is_waiting, is_expired, was_last_noted, note
@@ -12,7 +13,7 @@ do
     local lane, tenant, level, seq, created, expires, chain, bytes, phase, at, lease, tried, attempts, lost, upstream, odd,
       shared, payload, name, cache_key, holds, replay_of, failure, events, timeline, how, answered = cmsgpack.unpack(raw)
     return {
-      id = id, lane = lane, tenant = tenant, level = level, seq = seq, created = created, expires = expires, chain = chain,
+      id = id, lane = lane, tenant = tenant, level = level, seq = seq, created = created, expires = expires or NEVER, chain = chain,
       bytes = bytes, phase = phase, at = at, lease = lease, tried = tried, attempts = attempts, lost = lost,
       upstream = upstream, odd = odd, shared = shared, payload = payload, key = name, cache_key = cache_key, holds = holds,
       replay_of = replay_of, failure = failure, events = events, timeline = timeline, how = how,
@@ -21,9 +22,14 @@ do
   end
 
   function pack_job(job)
-    return cmsgpack.pack(job.lane, job.tenant, job.level, job.seq, job.created, job.expires, job.chain, job.bytes, job.phase,
-      job.at, job.lease, job.tried, job.attempts, job.lost, job.upstream, job.odd, job.shared, job.payload, job.key, job.cache_key,
-      job.holds, job.replay_of, job.failure, job.events, job.timeline, job.how, job.answered)
+    local expires = job.expires < NEVER and job.expires or nil
+    if job.key or job.cache_key or job.holds or job.replay_of or job.failure or job.events or job.how then
+      return cmsgpack.pack(job.lane, job.tenant, job.level, job.seq, job.created, expires, job.chain, job.bytes, job.phase,
+        job.at, job.lease, job.tried, job.attempts, job.lost, job.upstream, job.odd, job.shared, job.payload, job.key,
+        job.cache_key, job.holds, job.replay_of, job.failure, job.events, job.timeline, job.how, job.answered)
+    end
+    return cmsgpack.pack(job.lane, job.tenant, job.level, job.seq, job.created, expires, job.chain, job.bytes, job.phase,
+      job.at, job.lease, job.tried, job.attempts, job.lost, job.upstream, job.odd, job.shared, job.payload)
   end
 
   local function as_it_is(raw)
