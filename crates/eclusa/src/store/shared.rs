@@ -7,7 +7,7 @@ use std::sync::Arc;
 use eclusa_core::gate::{CallResult, GateSpecs, Part};
 use eclusa_core::{
     Admission, Admit, Admitted, Advance, Advanced, Clock, Dispatch, Dispatched, Engine, LeaseId, Name,
-    SettleAnswer, Settlement, Span, Spec, Store, StoreError, Time, Tokens, UpstreamView,
+    SettleAnswer, Settlement, Span, Spec, Starts, Store, StoreError, Time, Tokens, UpstreamView,
 };
 use futures_util::future::try_join_all;
 
@@ -71,7 +71,9 @@ impl SharedStore {
         if alone.may_answer() {
             match shared.await {
                 Ok(answer) => {
-                    self.find(alone).await;
+                    if let Some(spent) = alone.spent() {
+                        Box::pin(self.find(alone, &spent)).await;
+                    }
                     return Ok(answer);
                 }
                 Err(error) => alone.lose(&error),
@@ -80,10 +82,9 @@ impl SharedStore {
         Ok(alone.run(here))
     }
 
-    /// Redis answers: if it did not before, it hears what was spent meanwhile before anybody takes from it again.
-    async fn find(&self, alone: &Alone) {
-        let Some(spent) = alone.spent() else { return };
-        for ((lane, upstream), count) in &spent {
+    /// Redis answers again: it hears what was spent meanwhile before anybody takes from it.
+    async fn find(&self, alone: &Alone, spent: &Starts) {
+        for ((lane, upstream), count) in spent {
             if self.charge(lane.as_ref(), upstream, *count).await.is_err() {
                 return;
             }
@@ -136,7 +137,8 @@ impl SharedStore {
 
     /// See [`Store::admit`].
     pub(super) async fn admit(&self, ask: Admit) -> Result<Admitted, StoreError> {
-        let told = self.ask(self.redis.admit(ask.clone()), |engine, now| engine.admit(&ask, now)).await?;
+        let told =
+            self.ask(Box::pin(self.redis.admit(ask.clone())), |engine, now| engine.admit(&ask, now)).await?;
         let Some(alone) = &self.alone else { return Ok(told) };
         match &told.admission {
             Admission::Granted { lease, upstream, .. } if Alone::gave(*lease) => {
@@ -155,27 +157,27 @@ impl SharedStore {
         result: CallResult,
     ) -> Result<Option<UpstreamView>, StoreError> {
         let here = upstream.clone();
-        let shared = self.hear(self.redis.record(upstream, result));
+        let shared = self.hear(Box::pin(self.redis.record(upstream, result)));
         self.ask(shared, |engine, now| engine.record(&here, result, now)).await
     }
 
     /// See [`Store::recover`].
     pub(super) async fn recover(&self, upstream: Name) -> Result<Option<UpstreamView>, StoreError> {
         let here = upstream.clone();
-        let shared = self.hear(self.redis.recover(upstream));
+        let shared = self.hear(Box::pin(self.redis.recover(upstream)));
         self.ask(shared, |engine, now| engine.recover(&here, now)).await
     }
 
     /// See [`Store::reset`].
     pub(super) async fn reset(&self, upstream: Name) -> Result<Option<UpstreamView>, StoreError> {
         let here = upstream.clone();
-        let shared = self.hear(self.redis.reset(upstream));
+        let shared = self.hear(Box::pin(self.redis.reset(upstream)));
         self.ask(shared, |engine, now| engine.reset(&here, now)).await
     }
 
     /// See [`Store::upstreams`].
     pub(super) async fn upstreams(&self) -> Result<Vec<UpstreamView>, StoreError> {
-        self.ask(self.hear(self.redis.upstreams()), |engine, now| engine.upstreams(now)).await
+        self.ask(self.hear(Box::pin(self.redis.upstreams())), |engine, now| engine.upstreams(now)).await
     }
 
     /// What Redis says of upstreams, which is remembered.
