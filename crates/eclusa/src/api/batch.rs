@@ -16,7 +16,7 @@ use super::job_request::JobRequest;
 use super::jobs::CachedAnswer;
 use super::model::Accepted;
 use super::problem::Problem;
-use super::submit::{self, Taken, not_accepted};
+use super::submit::{self, Taken, unconfirmed};
 use crate::config::Lane;
 use crate::gateway::Gateway;
 use crate::intake::Fault;
@@ -57,7 +57,7 @@ pub(super) async fn enqueue(
     let parsed: Vec<Result<NewJob, Problem>> =
         asks.into_iter().map(|ask| job(&gateway, &caller, (&lane, rules), ask)).collect();
     let jobs: Vec<NewJob> = parsed.iter().filter_map(|job| job.as_ref().ok().cloned()).collect();
-    let enqueued = gateway.enqueue(lane.clone(), jobs).await.map_err(|error| not_accepted(&error))?;
+    let enqueued = gateway.enqueue(lane.clone(), jobs).await.map_err(|error| unconfirmed(&error))?;
     let mut enqueued = enqueued.jobs.into_iter();
     let mut answers = Vec::with_capacity(parsed.len());
     for job in parsed {

@@ -14,7 +14,7 @@ use super::auth::{Caller, Right};
 use super::extract::{Path, Query};
 use super::model::{DeadLetter, JobResult};
 use super::problem::{Kind, Problem};
-use super::submit::{self, not_accepted, unavailable};
+use super::submit::{self, unavailable, unconfirmed};
 use crate::gateway::Gateway;
 use crate::request::Envelope;
 
@@ -173,7 +173,7 @@ pub(super) async fn replay(
     let view = letter(&gateway, &caller, &id).await?;
     let new = gateway.new_job_id();
     let replayed = gateway.replay(view.lane.clone(), view.job, new).await;
-    match replayed.map_err(|error| not_accepted(&error))? {
+    match replayed.map_err(|error| unconfirmed(&error))? {
         Replayed::As(job, _) => {
             tracing::info!(jobId = %job, replayOf = %view.job, lane = %view.lane, "Dead letter replayed");
             submit::accepted(&gateway, job, None).await

@@ -90,10 +90,7 @@ pub(super) async fn enqueue(
     let job = submit::job(&gateway, &caller, (&lane, rules), submission)?;
     let wait = headers::prefer_wait(&headers)?;
     let waiting = wait.map(|_| gateway.waiters.wait_for(job.id));
-    if let Some(wait) = wait {
-        gateway.want(&job.lane, job.id, wait).await;
-    }
-    let answer = match submit::enqueue(&gateway, job).await? {
+    let answer = match submit::enqueue(&gateway, job, wait).await? {
         Taken::Job(id, accepted) => match wait {
             Some(wait) => submit::answered(&gateway, id, accepted, wait, whole).await?,
             None => submit::accepted(&gateway, id, accepted).await?,

@@ -42,10 +42,7 @@ pub(super) async fn proxy(
     let job = submit::job(&gateway, &caller, (&lane, rules), submission(&caller, &asked, request)?)?;
     let wait = headers::prefer_wait(&asked)?;
     let waiting = wait.map(|_| gateway.waiters.wait_for(job.id));
-    if let Some(wait) = wait {
-        gateway.want(&job.lane, job.id, wait).await;
-    }
-    let answer = match submit::enqueue(&gateway, job).await? {
+    let answer = match submit::enqueue(&gateway, job, wait).await? {
         Taken::Cached(cached) => {
             gateway.metrics.count_cached(&lane, cached.stale);
             let mut response = stored(&cached.answer)?;

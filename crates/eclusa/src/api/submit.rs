@@ -26,8 +26,11 @@ pub(super) fn unavailable(error: &StoreError) -> Problem {
 }
 
 /// The same for who wanted something to be kept.
-pub(super) fn not_accepted(error: &StoreError) -> Problem {
-    Problem::new(Kind::StoreUnavailable, format!("Nothing was accepted: {error}")).retry_after(5)
+pub(super) fn unconfirmed(error: &StoreError) -> Problem {
+    let detail = format!(
+        "It was not confirmed: {error}. With an Idempotency-Key, or an `id` in a batch, it is safe to repeat"
+    );
+    Problem::new(Kind::StoreUnavailable, detail).retry_after(5)
 }
 
 /// The rules of a lane that the caller may use.
@@ -110,11 +113,21 @@ pub(super) fn taken(lane: &Name, id: JobId, enqueued: Option<Enqueued>) -> Resul
     }
 }
 
-/// Puts one job into its lane.
-pub(super) async fn enqueue(gateway: &Arc<Gateway>, job: NewJob) -> Result<Taken, Problem> {
+/// Puts one job into its lane, for somebody who will `wait` for its end.
+pub(super) async fn enqueue(
+    gateway: &Arc<Gateway>,
+    job: NewJob,
+    wait: Option<Duration>,
+) -> Result<Taken, Problem> {
     let (id, lane) = (job.id, job.lane.clone());
-    let mut answer = gateway.enqueue(lane.clone(), vec![job]).await.map_err(|error| not_accepted(&error))?;
-    taken(&lane, id, answer.jobs.pop())
+    let wanted = async {
+        if let Some(wait) = wait {
+            gateway.want(&lane, id, wait).await;
+        }
+    };
+    // Both at a time, so that a refusal is not late, and in this order.
+    let ((), answer) = tokio::join!(biased; wanted, gateway.enqueue(lane.clone(), vec![job]));
+    taken(&lane, id, answer.map_err(|error| unconfirmed(&error))?.jobs.pop())
 }
 
 /// 202 for a job that waits, with where to look for it; 200 for one that was there before and has ended.
@@ -272,8 +285,8 @@ mod tests {
     fn only_who_wanted_something_kept_is_told_that_it_was_not() {
         let stopped = StoreError::Stopped { cause: "no space".into() };
         let said = |problem: Problem| problem.into_json()["detail"].as_str().unwrap_or_default().to_owned();
-        let (read, enqueued) = (said(unavailable(&stopped)), said(not_accepted(&stopped)));
-        assert!(enqueued.starts_with("Nothing was accepted: the store has stopped: no space"), "{enqueued}");
+        let (read, enqueued) = (said(unavailable(&stopped)), said(unconfirmed(&stopped)));
+        assert!(enqueued.starts_with("It was not confirmed: the store has stopped: no space"), "{enqueued}");
         assert!(read.starts_with("It could not be asked: the store has stopped: no space"), "{read}");
     }
 

@@ -33,8 +33,9 @@ async fn meet(gateway: &Gateway, store: &SharedStore, own: &Instance) -> Result<
     let alive = store.redis().register(&own.id, &own.about()).await?;
     let alive: Vec<_> = alive.into_iter().map(|(id, about)| Instance::read(id, &about)).collect();
     let part = if gateway.config.store.shared_gates { part_of(&alive, own) } else { Part::WHOLE };
+    store.look(part).await?;
     gateway.meet(alive);
-    store.look(part).await
+    Ok(())
 }
 
 /// What falls to a process if nobody can ask the others. Those that only run jobs begin nothing then.

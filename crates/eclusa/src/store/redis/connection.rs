@@ -86,8 +86,12 @@ impl Connection {
     }
 
     /// Sends commands that no function is needed for.
-    pub(super) async fn query<T: FromRedisValue>(&self, commands: &Pipeline) -> Result<T, StoreError> {
-        let by = Instant::now() + DEADLINE;
+    pub(super) async fn query<T: FromRedisValue>(
+        &self,
+        commands: &Pipeline,
+        within: Duration,
+    ) -> Result<T, StoreError> {
+        let by = Instant::now() + within;
         let answer = self.ask(by, async |mut server| commands.query_async(&mut server).await).await;
         answer.map_err(|error| unavailable(&error))
     }
@@ -137,20 +141,24 @@ impl Connection {
         Ok(told)
     }
 
-    /// Makes functions and rules known to a server.
+    /// Makes functions and rules known to a server. One without memory takes nothing, but may have them already.
     async fn greet(&self, server: &mut MultiplexedConnection) -> Result<(), RedisError> {
         let loaded = redis::cmd("FUNCTION").arg("LOAD").arg(&functions::ALL.source).exec_async(server).await;
         match loaded {
-            Err(error) if !is_loaded(&error) => return Err(error),
-            _ => {}
+            Err(error) if is_out_of_memory(&error) => Ok(()),
+            Err(error) if !is_loaded(&error) => Err(error),
+            _ => self.rules.query_async(server).await,
         }
-        self.rules.query_async(server).await
     }
 }
 
 /// Whether a server did not know the function, or not the rules under which it was to run.
 fn is_forgotten(error: &RedisError) -> bool {
     error.code() == Some("NORULES") || error.detail() == Some("Function not found")
+}
+
+fn is_out_of_memory(error: &RedisError) -> bool {
+    error.code() == Some("OOM")
 }
 
 /// Whether a server has the library already.

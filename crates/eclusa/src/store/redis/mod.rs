@@ -147,14 +147,14 @@ impl RedisStore {
         let mut commands = redis::pipe();
         let lives = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).saturating_add(1_000);
         commands.cmd("SET").arg(self.server.keys.wanted(job)).arg(1).arg("PX").arg(lives).ignore();
-        self.server.connection.query(&commands).await
+        self.server.connection.query(&commands, SOON).await
     }
 
     /// A job that was wanted, if it has ended not long ago and was forgotten then.
     pub async fn gone(&self, job: JobId) -> Result<Option<JobView>, StoreError> {
         let mut commands = redis::pipe();
         commands.get(self.server.keys.gone(job));
-        let (packed,): (Option<Vec<u8>>,) = self.server.connection.query(&commands).await?;
+        let (packed,): (Option<Vec<u8>>,) = self.server.connection.query(&commands, DEADLINE).await?;
         packed.map(|packed| wire::forgotten(&packed, job)).transpose()
     }
 
@@ -199,7 +199,7 @@ impl RedisStore {
             let mut commands = redis::pipe();
             commands.hget(self.server.keys.payloads(), &bytes).hget(self.server.keys.results(), &bytes);
             let (payload, result): (Option<Vec<u8>>, Option<Vec<u8>>) =
-                self.server.connection.query(&commands).await?;
+                self.server.connection.query(&commands, DEADLINE).await?;
             beside = (payload.map(Payload::from), result.map(Payload::from));
         }
         record.view(id, beside.0, beside.1)
@@ -343,7 +343,7 @@ impl Store for RedisStore {
         let Some(spec) = self.spec.lane(&lane) else { return Ok(Replayed::Unknown) };
         let mut commands = redis::pipe();
         commands.hget(self.server.keys.dead(&lane), &job_bytes(letter));
-        let (found,): (Option<Vec<u8>>,) = self.server.connection.query(&commands).await?;
+        let (found,): (Option<Vec<u8>>,) = self.server.connection.query(&commands, DEADLINE).await?;
         let Some(found) = found else { return Ok(Replayed::Unknown) };
         let found = view::letter(&found)?;
         let mut job = NewJob::new(id, lane, &found.tenant, found.payload);
@@ -374,7 +374,7 @@ impl Store for RedisStore {
     async fn job(&self, job: JobId) -> Result<Option<JobView>, StoreError> {
         let mut commands = redis::pipe();
         commands.hget(self.server.keys.jobs(), &job_bytes(job));
-        let (record,): (Option<Vec<u8>>,) = self.server.connection.query(&commands).await?;
+        let (record,): (Option<Vec<u8>>,) = self.server.connection.query(&commands, DEADLINE).await?;
         match record {
             Some(record) => self.view(job, &record).await.map(Some),
             None => Ok(None),
@@ -407,7 +407,7 @@ impl Store for RedisStore {
         for lane in self.spec.lanes() {
             commands.hget(self.server.keys.dead(&lane.name), &job_bytes(letter));
         }
-        let found: Vec<Option<Vec<u8>>> = self.server.connection.query(&commands).await?;
+        let found: Vec<Option<Vec<u8>>> = self.server.connection.query(&commands, DEADLINE).await?;
         for (lane, packed) in self.spec.lanes().iter().zip(found) {
             if let Some(packed) = packed {
                 let letter_view = view::letter(&packed)?;

@@ -2,6 +2,7 @@
 
 use eclusa_core::{JobPage, JobQuery, StoreError};
 
+use super::connection::DEADLINE;
 use super::wire::{JobRecord, job_id};
 use super::{MAX_ITEMS, RedisStore};
 
@@ -34,7 +35,8 @@ impl RedisStore {
         let max = query.max.min(MAX_ITEMS);
         let mut commands = redis::pipe();
         commands.cmd("HSCAN").arg(self.server.keys.jobs()).arg(from.step).arg("COUNT").arg(max.max(1));
-        let ((step, found),): ((u64, Vec<Field>),) = self.server.connection.query(&commands).await?;
+        let ((step, found),): ((u64, Vec<Field>),) =
+            self.server.connection.query(&commands, DEADLINE).await?;
         let mut page =
             JobPage { jobs: Vec::new(), next: (step != 0).then(|| Cursor { step, skip: 0 }.write()) };
         for (at, (id, record)) in found.into_iter().enumerate().skip(from.skip) {

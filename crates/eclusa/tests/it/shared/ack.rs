@@ -45,10 +45,7 @@ async fn what_no_replica_has_is_not_accepted() {
 
     let port = redis.url().rsplit(':').next().unwrap().to_owned();
     let replica = RedisServer::with(&["--replicaof", &format!("127.0.0.1 {port}")]);
-    let in_sync = |info: String| info.contains("master_link_status:up");
-    while !in_sync(replica.command(&["INFO", "replication"])) {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    assert_eq!(redis.command(&["WAIT", "1", "30000"]), "1", "the replica has everything");
     let job = program.enqueue("work", &json!({ "request": {} })).await;
     let there = replica.command(&["HLEN", "eclusa:{main}:jobs"]);
     assert_eq!(there, "2", "{job} and the one that was there already when it was refused");

@@ -18,7 +18,7 @@ fn direct(upstream: &str, store_rules: &str, upstream_rules: &str) -> String {
     )
 }
 
-/// Two processes that know of each other.
+/// Two processes that know of each other, and have looked at the gates since.
 async fn two(redis: &RedisServer, rules: &str) -> [Program; 2] {
     let (first, second) = tokio::join!(start(redis, rules), start(redis, rules));
     let both = |answer: &Told| answer.json()["instances"].as_array().unwrap().len() == 2;
@@ -79,7 +79,6 @@ async fn slots_are_divided_too() {
     let mut redis = RedisServer::start();
     let upstream = FakeUpstream::start(Answer::hang()).await.unwrap();
     let [first, second] = two(&redis, &direct(&upstream.url(), "", "max_concurrent = 3")).await;
-    tokio::time::sleep(Duration::from_millis(2_500)).await; // both have looked since they know of each other
     redis.stop();
     let mut granted = Vec::new();
     for program in [&first, &second] {

@@ -115,6 +115,9 @@ async fn a_server_without_memory_takes_nothing_in_and_lets_work_go_on() {
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
     let refused = program.post("/v1/lanes/work/jobs", &json!({ "request": {} })).await;
     assert_eq!(refused.status, 503, "{}", refused.text());
+    // Also for those who must connect anew.
+    redis.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+    program.until("/readyz", |answer| answer.status == 200).await;
     gate.open();
     assert_eq!(program.ended(&job).await["status"], "completed");
     redis.command(&["CONFIG", "SET", "maxmemory", "0"]);

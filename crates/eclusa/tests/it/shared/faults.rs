@@ -32,11 +32,15 @@ async fn refused_in_time(program: &Program) {
 async fn a_frozen_server_refuses_in_time_and_goes_on_when_it_thaws() {
     let mut redis = durable();
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
-    let program = start(&redis, &lane(&upstream.url(), "", "")).await;
+    let forgetful = "[lanes.forgetful]\nchain = [\"up\"]\nkeep = { max = 0 }\n";
+    let program = start(&redis, &format!("{forgetful}{}", lane(&upstream.url(), "", ""))).await;
     program.pause("work").await;
     let job = program.enqueue("work", &json!({ "request": {} })).await;
     redis.pause();
     refused_in_time(&program).await;
+    let asked = Instant::now();
+    let refused = program.send("GET", "/proxy/forgetful/a", &[("prefer", "wait=30")], "").await;
+    assert!(refused.status == 503 && asked.elapsed() < SOON, "{} {:?}", refused.status, asked.elapsed());
     assert_eq!((program.get("/readyz").await.status, program.get("/livez").await.status), (503, 200));
     redis.resume();
     program.until("/readyz", |answer| answer.status == 200).await;

@@ -30,7 +30,7 @@ async fn failures(program: &Program) -> Value {
     program.get("/v1/breakers/up").await.json()["failures"].clone()
 }
 
-/// How many jobs have been called in all.
+/// How many calls are let through.
 async fn granted(program: &Program) -> usize {
     let mut granted = 0;
     while program.post("/v1/limits/up/acquire", &json!({})).await.status == 200 {

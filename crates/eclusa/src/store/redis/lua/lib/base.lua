@@ -8,8 +8,8 @@
 --   ARGV[4]  the question, packed
 --   ARGV[5]  whose gates of upstreams are asked: "" for those that all share, or the process that has its own
 --
--- A verb reads what it needs, decides, and writes everything at its end (`write_all`), so that one that fails
--- half way has changed nothing.
+-- A verb reads what it needs, decides, and writes at its end (`write_all`), so that one that fails half way has changed
+-- nothing; but for sets that are counted or looked at from their other end, which are written before.
 
 -- Globals are slow to find.
 local redis, cmsgpack, struct, bit, string, table, math = redis, cmsgpack, struct, bit, string, table, math
