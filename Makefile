@@ -2,11 +2,11 @@
 
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help setup test lint demo bench deny clean
+.PHONY: help setup test test-all lint demo bench deny clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Install what the tests need and is missing
 	scripts/setup.sh test
@@ -14,6 +14,9 @@ setup: ## Install what the tests need and is missing
 test: lint ## Install what is missing, lint, then run every test
 	cargo test --workspace --doc
 	cargo nextest run --workspace
+
+test-all: ## The tests, with the full counts of those that kill, pause and empty processes and servers
+	ECLUSA_LONG=1 $(MAKE) test
 
 lint: setup ## Check formatting, lints and documentation
 	cargo fmt --all --check

@@ -48,11 +48,17 @@ pub(crate) struct Workload {
     tenants: Arc<[Arc<str>]>,
     client: u64,
     made: u64,
+    payload: Arc<[u8]>,
 }
 
 impl Workload {
     pub(crate) fn new(tenants: Arc<[Arc<str>]>, client: u64) -> Result<Self, SpecError> {
-        Ok(Self { lane: name("lane")?, tenants, client, made: 0 })
+        Ok(Self { lane: name("lane")?, tenants, client, made: 0, payload: [b'x'; PAYLOAD].into() })
+    }
+
+    /// The same with payloads of so many bytes.
+    pub(crate) fn with_payload(self, bytes: usize) -> Self {
+        Self { payload: vec![b'x'; bytes].into(), ..self }
     }
 
     /// New jobs, of tenants in no particular order.
@@ -65,11 +71,18 @@ impl Workload {
         let id = u128::from(self.client) << 64 | u128::from(self.made);
         let spread = (self.made + self.client).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let tenant = usize::try_from(spread).unwrap_or_default() % self.tenants.len();
-        NewJob::new(JobId(id), self.lane.clone(), &self.tenants[tenant], [b'x'; PAYLOAD])
+        NewJob::new(JobId(id), self.lane.clone(), &self.tenants[tenant], self.payload.clone())
     }
 
     pub(crate) fn ask(&self) -> Dispatch {
-        Dispatch { lane: self.lane.clone(), max: GROUP, lease: Span::from_secs(3_600), nonce: 1 }
+        Dispatch {
+            lane: self.lane.clone(),
+            max: GROUP,
+            lease: Span::from_secs(3_600),
+            nonce: fastrand::u64(..),
+            wait: Span::ZERO,
+            denied: None,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 // Does with BullMQ what the benchmark does with Eclusa. Reads commands from its input, one a line, and answers each with
 // the seconds it took:
 //
+//   payload BYTES            jobs carry so much from now on
 //   fill JOBS                jobs begin to wait
 //   hold JOBS                so many of the waiting jobs are started and stay in flight
 //   lives JOBS bulk|single   so many jobs are added and as many processed, at the same time
@@ -21,7 +22,8 @@ const name = "lane";
 const kept = { count: 10000, age: 600 };
 const opts = { removeOnComplete: kept, removeOnFail: kept };
 // With its name and quotes the data is as long as the payload elsewhere.
-const data = { p: "x".repeat(192) };
+const dataOf = (bytes) => ({ p: "x".repeat(bytes - 8) });
+let data = dataOf(200);
 const queue = new Queue(name, { connection });
 
 const bulkOf = (count) => Array.from({ length: count }, () => ({ name: "job", data, opts }));
@@ -30,6 +32,10 @@ async function fill(jobs) {
   for (let left = jobs; left > 0; left -= FILL_BULK) {
     await queue.addBulk(bulkOf(Math.min(left, FILL_BULK)));
   }
+}
+
+async function payload(bytes) {
+  data = dataOf(bytes);
 }
 
 const holders = [];
@@ -84,7 +90,7 @@ console.log("ready");
 for await (const line of createInterface({ input: process.stdin })) {
   const [verb, jobs, adds] = line.split(" ");
   restart();
-  const took = await { fill, hold, lives }[verb](Number(jobs), adds);
+  const took = await { payload, fill, hold, lives }[verb](Number(jobs), adds);
   console.log(took ?? seconds());
 }
 await Promise.all(holders.map((holder) => holder.close(true)));

@@ -33,6 +33,11 @@ impl BullMq {
         }
     }
 
+    /// Jobs carry so many bytes from now on.
+    pub(crate) fn payload(&mut self, bytes: usize) -> Result<(), Failed> {
+        self.ask(&format!("payload {bytes}")).map(drop)
+    }
+
     fn ask(&mut self, command: &str) -> Result<Duration, Failed> {
         writeln!(self.commands, "{command}")?;
         Ok(Duration::from_secs_f64(self.answer()?.parse()?))

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use eclusa::store::RedisStore;
+use eclusa::store::{RedisSettings, RedisStore};
 use eclusa_core::gate::{BucketSpec, GateSpecs};
 use eclusa_core::{Admission, Admit, Name, Span, Spec, Store, UpstreamSpec};
 use redis::Client;
@@ -40,15 +40,17 @@ impl Decisions {
     }
 }
 
-/// All decisions of the limiter, `admitted` or denied, and as many answers of a script that does nothing.
-pub(crate) fn measure(server: &RedisServer, admitted: bool) -> Result<[Decisions; 2], Failed> {
+/// All decisions of the limiter, `admitted` or denied, with a lease or without, and as many answers of a script that does nothing.
+pub(crate) fn measure(server: &RedisServer, leased: bool, admitted: bool) -> Result<[Decisions; 2], Failed> {
     let runtime = Runtime::new()?;
-    let store = Arc::new(RedisStore::new(&server.url(), "limiter:", &spec(admitted)?)?);
+    let settings = RedisSettings { prefix: "limiter:".to_owned(), ..RedisSettings::default() };
+    let store = Arc::new(RedisStore::open(&server.url(), &settings, &spec(admitted)?)?);
     let upstream = Name::new("upstream")?;
-    let ask = Admit { lane: None, chain: vec![upstream], holds: Vec::new(), lease: Span::ZERO, nonce: 1 };
+    let lease = if leased { Span::from_secs(60) } else { Span::ZERO };
+    let ask = Admit { lane: None, chain: vec![upstream], holds: Vec::new(), lease, nonce: 1 };
     let ours = |count| {
         runtime.block_on(at_once(count, async || {
-            let asked = store.admit(ask.clone()).await?.admission;
+            let asked = store.admit(Admit { nonce: fastrand::u64(..), ..ask.clone() }).await?.admission;
             match asked {
                 Admission::Granted { .. } | Admission::Denied { .. } => Ok(()),
                 other => Err(format!("{other:?}").into()),

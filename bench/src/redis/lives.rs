@@ -4,31 +4,45 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use eclusa::store::RedisStore;
-use eclusa_core::{Enqueued, LeaseId, NewJob, Settled, Status, Store};
+use eclusa::store::{RedisSettings, RedisStore};
+use eclusa_core::{Dispatch, Enqueued, LeaseId, NewJob, Settled, Span, Status, Store};
 use tokio::runtime::Runtime;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::{Adds, CONCURRENCY, Queue};
+use super::{Adds, By, CONCURRENCY, Queue};
 use crate::Failed;
 use crate::timing::now;
 use crate::workload::{GROUP, Workload, done, spec, tenants};
 
-/// The store and those who use it.
+/// How long a question may be held when nothing can start.
+const HELD: Span = Span::from_secs(1);
+
+/// The members of a fleet and what they do.
 pub(crate) struct Lives {
     runtime: Runtime,
-    store: Arc<RedisStore>,
+    /// Those that add and process jobs.
+    stores: Vec<Arc<RedisStore>>,
     workload: Workload,
+    /// Decides, if none of the others does. Dropped last, so that nobody takes over.
+    _owner: Option<RedisStore>,
 }
 
 impl Lives {
-    pub(crate) fn new(url: &str, tenant_count: usize) -> Result<Self, Failed> {
-        Ok(Self {
-            runtime: Runtime::new()?,
-            store: Arc::new(RedisStore::new(url, "eclusa:", &spec()?)?),
-            workload: Workload::new(tenants(tenant_count), 0)?,
-        })
+    pub(crate) fn new(url: &str, tenant_count: usize, by: By, payload: usize) -> Result<Self, Failed> {
+        let open = || RedisStore::open(url, &RedisSettings::default(), &spec()?).map_err(Failed::from);
+        let runtime = Runtime::new()?;
+        let owner = open()?;
+        runtime.block_on(owner.lanes())?;
+        let (stores, owner) = match by {
+            By::Owner => (vec![Arc::new(owner)], None),
+            By::Other | By::Four => {
+                let others = (0..by.callers()).map(|_| open().map(Arc::new));
+                (others.collect::<Result<_, _>>()?, Some(owner))
+            }
+        };
+        let workload = Workload::new(tenants(tenant_count), 0)?.with_payload(payload);
+        Ok(Self { runtime, stores, workload, _owner: owner })
     }
 }
 
@@ -37,7 +51,7 @@ impl Queue for Lives {
     fn fill(&mut self, jobs: usize) -> Result<(), Failed> {
         for filled in (0..jobs).step_by(GROUP) {
             let jobs = self.workload.jobs(GROUP.min(jobs - filled));
-            self.runtime.block_on(add(&self.store, jobs))?;
+            self.runtime.block_on(add(&self.stores[0], jobs))?;
         }
         Ok(())
     }
@@ -48,33 +62,37 @@ impl Queue for Lives {
         while held < jobs {
             let mut ask = self.workload.ask();
             ask.max = GROUP.min(jobs - held);
-            held += self.runtime.block_on(self.store.dispatch(ask))?.grants.len();
+            held += self.runtime.block_on(self.stores[0].dispatch(ask))?.grants.len();
         }
         Ok(())
     }
 
     /// So many jobs are added and as many processed, at the same time; says how long it took.
     fn run(&mut self, jobs: usize, adds: Adds) -> Result<Duration, Failed> {
-        let mut groups: Vec<_> = (0..jobs / adds.group()).map(|_| self.workload.jobs(adds.group())).collect();
-        let producers: Vec<Vec<_>> = (0..adds.producers())
-            .map(|_| groups.split_off(groups.len() - jobs / adds.group() / adds.producers()))
-            .collect();
-        let (store, bell) = (&self.store, Arc::new(Notify::new()));
+        let (members, producers) = (self.stores.len(), adds.producers());
+        let each = jobs / members / producers / adds.group();
+        let mut work = Vec::new();
+        for store in &self.stores {
+            for _ in 0..producers {
+                let groups: Vec<_> = (0..each).map(|_| self.workload.jobs(adds.group())).collect();
+                work.push((store.clone(), groups));
+            }
+        }
+        let (processed, ask) = (each * producers * adds.group(), self.workload.ask());
         let started = now();
         self.runtime.block_on(async {
             let mut all = JoinSet::new();
-            for groups in producers {
-                let (store, bell) = (store.clone(), bell.clone());
+            for (store, groups) in work {
                 all.spawn(async move {
                     for jobs in groups {
                         add(&store, jobs).await?;
-                        bell.notify_one();
                     }
                     Ok::<_, Failed>(())
                 });
             }
-            let ask = self.workload.ask();
-            all.spawn(work(store.clone(), ask, jobs, bell));
+            for store in &self.stores {
+                all.spawn(process(store.clone(), ask.clone(), processed));
+            }
             while let Some(ended) = all.join_next().await {
                 ended??;
             }
@@ -84,27 +102,15 @@ impl Queue for Lives {
     }
 }
 
-/// Adds jobs, again where the answer was too late: the machine may do other things meanwhile.
 async fn add(store: &RedisStore, jobs: Vec<NewJob>) -> Result<(), Failed> {
-    let answer = loop {
-        match store.enqueue(jobs.clone()).await {
-            Err(error) if error.is_transient() => {}
-            told => break told?,
-        }
-    };
-    let is_in = |told: &Enqueued| matches!(told, Enqueued::Accepted(_) | Enqueued::Existing(_));
-    match answer.jobs.iter().find(|told| !is_in(told)) {
+    let answer = store.enqueue(jobs).await?;
+    match answer.jobs.iter().find(|told| !matches!(told, Enqueued::Accepted(_))) {
         Some(refused) => Err(format!("not accepted: {refused:?}").into()),
         None => Ok(()),
     }
 }
 
-async fn work(
-    store: Arc<RedisStore>,
-    ask: eclusa_core::Dispatch,
-    jobs: usize,
-    bell: Arc<Notify>,
-) -> Result<(), Failed> {
+async fn process(store: Arc<RedisStore>, ask: Dispatch, jobs: usize) -> Result<(), Failed> {
     let slots = Arc::new(Semaphore::new(CONCURRENCY));
     let mut running = JoinSet::new();
     let mut started = 0;
@@ -113,13 +119,9 @@ async fn work(
         let free = slots.available_permits().min(jobs - started - 1);
         let mut room = slots.clone().try_acquire_many_owned(u32::try_from(free)?)?;
         room.merge(first);
-        let mut ask = ask.clone();
-        ask.max = room.num_permits();
+        let ask = Dispatch { max: room.num_permits(), nonce: fastrand::u64(..), wait: HELD, ..ask.clone() };
         let grants = store.dispatch(ask).await?.grants;
         started += grants.len();
-        if grants.is_empty() {
-            bell.notified().await;
-        }
         for grant in grants {
             let slot = room.split(1).ok_or("more jobs than slots")?;
             let store = store.clone();

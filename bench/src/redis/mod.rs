@@ -1,11 +1,13 @@
 //! The Redis store beside BullMQ, both on the same server, and its limiter beside a script that does nothing.
 
 mod bullmq;
+mod latency;
 mod limiter;
 mod lives;
 mod raw;
 mod report;
 mod server;
+mod takeover;
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,7 +20,7 @@ use self::lives::Lives;
 use self::report::Figures;
 use self::server::{RedisServer, Spent};
 use crate::Failed;
-use crate::workload::Load;
+use crate::workload::{Load, PAYLOAD};
 
 /// Jobs that run at a time.
 const CONCURRENCY: usize = 100;
@@ -29,6 +31,10 @@ const JOBS: usize = 5_000;
 const WAITING: [usize; 2] = [1_000, 200_000];
 const TENANTS: [usize; 2] = [1, 1_000];
 const IN_FLIGHT: [usize; 2] = [10, 10_000];
+/// Longer payloads, and how many jobs carry them.
+const PAYLOADS: [(usize, usize); 3] = [(10_000, 2_000), (100_000, 400), (900_000, 100)];
+/// Jobs that wait while another process takes over.
+const TAKEOVERS: [usize; 3] = [1_000, 100_000, 1_000_000];
 
 /// How jobs are added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -66,6 +72,37 @@ impl Adds {
     }
 }
 
+/// Which members of the fleet add and process jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum By {
+    /// The one that decides.
+    Owner,
+    /// Another one, which asks it through the server.
+    Other,
+    /// Four others.
+    Four,
+}
+
+impl By {
+    const ALL: [Self; 3] = [By::Owner, By::Other, By::Four];
+
+    const fn callers(self) -> usize {
+        match self {
+            By::Owner | By::Other => 1,
+            By::Four => 4,
+        }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            By::Owner => "owner",
+            By::Other => "asked",
+            By::Four => "four",
+        }
+    }
+}
+
 /// One who can be measured.
 trait Queue {
     fn fill(&mut self, jobs: usize) -> Result<(), Failed>;
@@ -83,15 +120,39 @@ pub(crate) fn measure(dir: &Path) -> Result<RedisReport, Failed> {
         let peers = measure_queue(&server, &mut theirs, waiting, 1)?;
         drop(theirs);
         for tenants in TENANTS {
-            server.flush()?;
-            let mut ours = Lives::new(&server.url(), tenants)?;
-            let figures = measure_queue(&server, &mut ours, waiting, tenants)?;
-            report.lives(&figures, &peers);
+            for by in By::ALL {
+                server.flush()?;
+                let mut ours = Lives::new(&server.url(), tenants, by, PAYLOAD)?;
+                let figures = measure_queue(&server, &mut ours, waiting, tenants)?;
+                report.lives(by, &figures, &peers);
+            }
         }
     }
+    for (payload, jobs) in PAYLOADS {
+        server.flush()?;
+        let mut theirs = BullMq::start(server.port)?;
+        theirs.payload(payload)?;
+        theirs.run(jobs, Adds::Single)?;
+        let bullmq = theirs.run(jobs, Adds::Single)?;
+        drop(theirs);
+        for by in [By::Owner, By::Other] {
+            server.flush()?;
+            let mut ours = Lives::new(&server.url(), 1, by, payload)?;
+            ours.run(jobs, Adds::Single)?;
+            report.payload(by, payload, jobs, ours.run(jobs, Adds::Single)?, bullmq);
+        }
+    }
+    for jobs in TAKEOVERS {
+        server.flush()?;
+        report.takeover(jobs, takeover::measure(&server.url(), jobs)?);
+    }
     server.flush()?;
-    for admitted in [true, false] {
-        report.limiter(admitted, limiter::measure(&server, admitted)?);
+    report.latency(&latency::measure(&server)?);
+    server.flush()?;
+    for leased in [false, true] {
+        for admitted in [true, false] {
+            report.limiter(leased, admitted, limiter::measure(&server, leased, admitted)?);
+        }
     }
     drop(server);
     fs::remove_dir_all(dir)?;
@@ -102,7 +163,7 @@ pub(crate) fn measure(dir: &Path) -> Result<RedisReport, Failed> {
 pub(crate) fn measure_ours(load: Load) -> Result<(), Failed> {
     let dir = env::temp_dir().join("eclusa-bench-redis");
     let server = RedisServer::start(&dir)?;
-    let mut ours = Lives::new(&server.url(), load.tenants)?;
+    let mut ours = Lives::new(&server.url(), load.tenants, By::Owner, PAYLOAD)?;
     ours.run(JOBS, Adds::Bulk)?;
     ours.fill(load.waiting + load.in_flight)?;
     ours.hold(load.in_flight)?;
@@ -112,7 +173,7 @@ pub(crate) fn measure_ours(load: Load) -> Result<(), Failed> {
         println!("{}", server.info("commandstats")?);
     }
     for admitted in [true, false] {
-        println!("{:.1?}", limiter::measure(&server, admitted)?);
+        println!("{:.1?}", limiter::measure(&server, false, admitted)?);
         println!("{}", server.info("commandstats")?);
     }
     drop(server);

@@ -1,13 +1,14 @@
 //! A store and its clock, with the verbs in the words of a scenario.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use eclusa_core::gate::{CallResult, NotUntil, Reason};
 use eclusa_core::{
     Admission, Admit, Admitted, Advance, Advanced, Cached, Cancelled, Clock, DeadLetterView, Dispatch,
     Dispatched, End, Ended, Enqueued, Grant, Hold, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId,
     NewJob, Outcome, Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status, Store, Swept,
-    TenantView, Time, UpstreamView, Why,
+    TenantView, Time, UpstreamView, Wait, Why,
 };
 
 use crate::clock::ManualClock;
@@ -23,13 +24,19 @@ pub(crate) const LEASE: Span = secs(10);
 pub struct Harness<S> {
     store: S,
     clock: Arc<ManualClock>,
+    asks: AtomicU64,
 }
 
 impl<S: Store> Harness<S> {
     /// An empty store with these rules.
     pub fn new(open: Open<S>, spec: &Spec) -> Self {
         let clock = Arc::new(ManualClock::default());
-        Self { store: open(spec, clock.clone()), clock }
+        Self { store: open(spec, clock.clone()), clock, asks: AtomicU64::new(1) }
+    }
+
+    /// The nonce of one ask.
+    fn nonce(&self) -> u64 {
+        self.asks.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -85,7 +92,14 @@ impl<S: Store> Harness<S> {
     }
 
     pub(crate) async fn dispatch_from(&self, lane: &str, max: usize) -> Dispatched {
-        let ask = Dispatch { lane: name(lane), max, lease: LEASE, nonce: 7 };
+        let ask = Dispatch {
+            lane: name(lane),
+            max,
+            lease: LEASE,
+            nonce: self.nonce(),
+            wait: Span::ZERO,
+            denied: None,
+        };
         self.store.dispatch(ask).await.expect("the store answers")
     }
 
@@ -152,7 +166,7 @@ impl<S: Store> Harness<S> {
         grant: &Grant,
         result: CallResult,
     ) -> (Settled, Vec<(u128, &'static str)>) {
-        let (report, outcome) = (result.into(), Outcome::Dead(failure("unavailable", self.now())));
+        let (report, outcome) = (result.into(), Outcome::Dead(failure("unavailable")));
         let settlement = Settlement { lease: grant.lease, report, outcome, answer: None };
         let (settled, ended) = self.settle_fully(settlement).await;
         (settled, ends(&ended))
@@ -173,13 +187,13 @@ impl<S: Store> Harness<S> {
 
     /// The job failed for good and becomes a dead letter.
     pub(crate) async fn dead(&self, grant: &Grant) -> Settled {
-        let outcome = Outcome::Dead(failure("refused", self.now()));
+        let outcome = Outcome::Dead(failure("refused"));
         self.settle(grant.lease, CallResult::Rejected, outcome).await
     }
 
     /// The call ended so, and the job is to be tried again after `wait`.
     pub(crate) async fn retry(&self, grant: &Grant, result: CallResult, wait: Span) -> Settled {
-        let outcome = Outcome::Retry { at: self.now() + wait, failure: failure("unavailable", self.now()) };
+        let outcome = Outcome::Retry { after: wait, failure: failure("unavailable") };
         self.settle(grant.lease, result, outcome).await
     }
 
@@ -194,7 +208,7 @@ impl<S: Store> Harness<S> {
     }
 
     pub(crate) async fn advance_from(&self, lease: LeaseId, upstream: &str, result: CallResult) -> Advanced {
-        let failure = failure("unavailable", self.now());
+        let failure = failure("unavailable");
         let ask = Advance { lease, upstream: name(upstream), report: result.into(), failure };
         self.store.advance(ask).await.expect("the store answers")
     }
@@ -225,14 +239,21 @@ impl<S: Store> Harness<S> {
 
     pub(crate) async fn admit_fully(&self, lane: Option<&str>, chain: &[&str], holds: Vec<Hold>) -> Admitted {
         let chain = chain.iter().map(|upstream| name(upstream)).collect();
-        let ask = Admit { lane: lane.map(name), chain, holds, lease: LEASE, nonce: 9 };
+        let ask = Admit { lane: lane.map(name), chain, holds, lease: LEASE, nonce: self.nonce() };
         self.store.admit(ask).await.expect("the store answers")
     }
 
     /// Asks for a call in a lane that nobody will tell of.
     pub(crate) async fn admit_untold(&self, lane: &str) -> Admission {
         let (chain, holds) = (Vec::new(), Vec::new());
-        let ask = Admit { lane: Some(name(lane)), chain, holds, lease: Span::ZERO, nonce: 9 };
+        let ask = Admit { lane: Some(name(lane)), chain, holds, lease: Span::ZERO, nonce: self.nonce() };
+        self.store.admit(ask).await.expect("the store answers").admission
+    }
+
+    /// Asks whether the rate allows a call that nobody will tell of.
+    pub(crate) async fn admit_rate(&self, upstream: &str) -> Admission {
+        let (chain, holds) = (vec![name(upstream)], Vec::new());
+        let ask = Admit { lane: None, chain, holds, lease: Span::ZERO, nonce: self.nonce() };
         self.store.admit(ask).await.expect("the store answers").admission
     }
 
@@ -305,6 +326,10 @@ impl<S: Store> Harness<S> {
 
     pub(crate) async fn find(&self, number: u128) -> Option<JobView> {
         self.store.job(id(number)).await.expect("the store answers")
+    }
+
+    pub(crate) async fn wait(&self, number: u128, timeout: Span, coming: bool) -> Option<JobView> {
+        self.store.wait(Wait { job: id(number), timeout, coming }).await.expect("the store answers")
     }
 
     pub(crate) async fn job(&self, number: u128) -> JobView {

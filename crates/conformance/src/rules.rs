@@ -2,8 +2,8 @@
 
 use eclusa_core::gate::{BreakerSpec, BucketSpec, CallResult, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
 use eclusa_core::{
-    CacheSpec, Capacity, Chain, Closure, Fairness, Hold, JobId, LaneSpec, Level, Name, NewJob, Report, Span,
-    Spec, Time, Tokens, UpstreamSpec,
+    CacheSpec, CallFailure, Capacity, Chain, Closure, Fairness, Hold, JobId, LaneSpec, Level, Name, NewJob,
+    Report, Span, Spec, Tokens, UpstreamSpec,
 };
 
 /// The lane of scenarios that need only one.
@@ -170,13 +170,13 @@ pub(crate) fn holding(hold: Hold, job: NewJob) -> NewJob {
 }
 
 /// The failure that scenarios use.
-pub(crate) fn failure(reason: &str, at: Time) -> eclusa_core::Failure {
+pub(crate) fn failure(reason: &str) -> CallFailure {
     let reason = eclusa_core::FailureReason::new(reason).expect("a reason that says something");
-    eclusa_core::Failure { reason, code: Some("503".into()), at, upstream: Some(name(UP)) }
+    CallFailure { reason, code: Some("503".into()), upstream: Some(name(UP)) }
 }
 
 /// A report that the upstream wants to be left alone.
-pub(crate) fn closing(until: Time, bucket: Option<&str>) -> Report {
-    let close = Some(Closure { until, bucket: bucket.map(Into::into) });
+pub(crate) fn closing(wait: Span, bucket: Option<&str>) -> Report {
+    let close = Some(Closure { wait, bucket: bucket.map(Into::into) });
     Report { close, ..CallResult::Throttled.into() }
 }

@@ -89,6 +89,13 @@ macro_rules! suite {
             a_lane_that_must_not_send_twice_ends_a_lost_job,
             a_late_settlement_counts_while_nobody_took_the_job_up,
         ]);
+        $crate::theme!($open, repeats: [
+            a_repeated_settlement_answers_the_same_and_changes_nothing,
+            a_settlement_is_remembered_until_the_next_one_of_its_job,
+            a_job_that_was_forgotten_remembers_no_settlement,
+            the_end_of_an_equal_job_is_told_once,
+            a_repeated_replay_is_the_same_job_whatever_became_of_it,
+        ]);
         $crate::theme!($open, chain: [
             a_job_goes_to_the_first_upstream_that_admits_it,
             a_failed_call_goes_on_to_the_next_upstream_under_the_same_lease,
@@ -113,7 +120,10 @@ macro_rules! suite {
             a_dispatch_says_which_gate_held_the_lane_back,
             a_dispatch_that_the_lanes_own_gate_held_back_names_no_upstream,
             no_sixty_seconds_see_more_starts_than_the_window_allows,
-            a_window_opens_when_its_oldest_start_is_sixty_seconds_old,
+            a_place_in_the_window_comes_free_sixty_seconds_after_the_answer,
+            a_call_that_was_not_sent_gives_its_place_in_the_window_back,
+            the_place_of_a_vanished_worker_comes_free_sixty_seconds_after_its_lease,
+            a_failed_call_holds_its_place_and_going_on_takes_none_of_the_lane,
             fifteen_calls_at_ten_per_second_and_burst_ten_let_ten_pass,
             a_bucket_keeps_fractions_however_often_it_is_looked_at,
             a_clock_that_steps_back_mints_no_tokens,
@@ -166,6 +176,7 @@ macro_rules! suite {
             a_reset_closes_the_breaker_and_ends_rests_and_closures,
             a_breaker_recovers_without_a_probe_once_its_open_window_is_over,
             a_breaker_that_is_open_or_closed_does_not_recover,
+            a_breaker_that_nobody_probes_is_healthy_after_five_minutes,
             callers_without_a_lease_share_the_breaker,
             a_lost_worker_is_no_failure_of_the_upstream,
             errors_in_a_row_climb_the_ladder_of_rests,
@@ -261,6 +272,7 @@ macro_rules! suite {
         $crate::theme!($open, admit: [
             a_call_without_a_job_shares_the_gates_with_jobs,
             a_call_without_a_job_holds_its_slot_until_it_is_settled,
+            leave_without_a_lease_asks_the_rate_and_not_the_breaker,
             a_call_without_a_job_whose_caller_is_lost_frees_its_slot,
             a_denial_says_what_time_it_is_in_the_store,
             a_call_that_nobody_settles_costs_its_token_and_nothing_else,
@@ -300,6 +312,8 @@ macro_rules! suite {
         $crate::theme!($open, looking: [
             jobs_are_found_by_lane_tenant_and_status,
             jobs_come_in_pages,
+            a_wait_shows_a_job_that_ended_and_one_that_did_not_in_time,
+            an_unknown_job_is_not_waited_for_unless_it_is_coming,
             a_dead_letter_is_found_without_its_lane,
             a_lane_says_how_old_its_oldest_dead_letter_is,
             an_upstream_shows_its_breaker,
@@ -309,6 +323,7 @@ macro_rules! suite {
         $crate::theme!($open, awaiting: [
             an_awaiting_job_has_a_fence_of_its_own,
             an_awaiting_job_frees_the_lane_and_keeps_its_slot_at_the_upstream,
+            the_place_of_an_awaiting_job_comes_free_sixty_seconds_after_the_submits_answer,
             an_awaiting_job_is_not_taken_up_when_its_workers_lease_would_have_ended,
             the_timeout_ends_an_awaiting_job,
             an_awaiting_job_may_fail_and_be_tried_again,

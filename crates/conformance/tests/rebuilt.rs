@@ -9,8 +9,9 @@ use eclusa_conformance::ManualClock;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admit, Admitted, Advance, Advanced, Answer, Cancelled, Clock, DeadLetterView, Dispatch, Dispatched,
-    Engine, EnqueueAnswer, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Replayed,
-    Restorer, SettleAnswer, Settlement, Span, Spec, Store, Swept, TenantView, Time, UpstreamView, Why,
+    Engine, EnqueueAnswer, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, ProcessId,
+    Registration, Replayed, Restorer, SettleAnswer, Settlement, Span, Spec, Store, Swept, TenantView, Time,
+    UpstreamView, Wait, Why,
 };
 
 /// Records in memory, and no engine between verbs.
@@ -29,7 +30,11 @@ fn rebuild(spec: &Spec, chunks: &[Vec<u8>]) -> Engine {
     for chunk in chunks {
         restorer.apply(chunk).expect("the engine reads what it wrote");
     }
-    restorer.finish(spec).expect("the records fit together")
+    let epoch = restorer.next_epoch();
+    let mut engine = restorer.finish(epoch).expect("the records fit together");
+    let (process, spec) = (ProcessId::EMBEDDED, spec.clone().into());
+    engine.register(Registration { process, stamp: 0, about: "".into(), spec }, Time::default());
+    engine
 }
 
 impl Rebuilt {
@@ -117,6 +122,10 @@ impl Store for Rebuilt {
 
     fn job(&self, job: JobId) -> impl Answer<Option<JobView>> {
         self.run(move |engine, _| engine.job(job))
+    }
+
+    fn wait(&self, ask: Wait) -> impl Answer<Option<JobView>> {
+        self.job(ask.job)
     }
 
     fn jobs(&self, query: JobQuery) -> impl Answer<JobPage> {

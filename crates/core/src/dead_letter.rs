@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, Name};
 use crate::job::{Failure, Hold, Level, Payload};
@@ -22,7 +21,7 @@ pub struct DeadLetterView {
 }
 
 /// What is kept of a job that failed for good.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetter {
     /// The outboxId or idempotency key it came with.
     pub key: Option<Arc<str>>,
@@ -125,6 +124,10 @@ impl DeadLetters {
         if self.letters.contains_key(&number) {
             self.dirty.push(number);
         }
+    }
+
+    pub(crate) fn has_changes(&self) -> bool {
+        !self.dirty.is_empty()
     }
 
     /// Letters changed since the last call; those without one are gone.

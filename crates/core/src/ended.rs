@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::ids::{JobId, Name};
 use crate::job::{DropReason, Failure, JobView, Level, Status};
 use crate::time::Time;
@@ -62,7 +60,7 @@ impl End {
 }
 
 /// How a job was completed without a call of its own that succeeded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ServedBy {
     /// A fresh entry of the cache.
     Cache,
@@ -73,7 +71,7 @@ pub enum ServedBy {
 }
 
 /// Why an old answer had to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fallback {
     /// Every breaker of the chain is open.
     CircuitOpen,

@@ -4,12 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::error::SpecError;
 
 /// The name of a lane or an upstream: part of metrics, keys and paths, so its letters are few.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<str>);
 
 impl Name {
@@ -38,7 +36,7 @@ impl fmt::Display for Name {
 }
 
 /// A job's identity, chosen by whoever enqueues it, so that a repeated call is recognised.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u128);
 
 impl JobId {
@@ -81,14 +79,14 @@ impl FromStr for JobId {
 /// A worker's fenced right to run one job, or to make one call of its own.
 ///
 /// A number alone could be issued twice after a restore; the store's epoch and the worker's nonce make it unique.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId {
-    /// How often the store was opened before.
-    pub epoch: u32,
+    /// Of the store when it was issued; grows with every opening.
+    pub epoch: u64,
     /// Counts up within the store's life.
     pub number: u64,
     /// Chosen by the worker that asked.
-    pub nonce: u32,
+    pub nonce: u64,
 }
 
 impl fmt::Debug for LeaseId {
@@ -109,12 +107,10 @@ impl FromStr for LeaseId {
         let mut parts = text.split('-').map(|part| u64::from_str_radix(part, 16).ok());
         let mut next = || parts.next().flatten();
         let fields = (next(), next(), next(), parts.next());
-        if let (Some(epoch), Some(number), Some(nonce), None) = fields
-            && let (Ok(epoch), Ok(nonce)) = (u32::try_from(epoch), u32::try_from(nonce))
-        {
-            return Ok(LeaseId { epoch, number, nonce });
+        match fields {
+            (Some(epoch), Some(number), Some(nonce), None) => Ok(LeaseId { epoch, number, nonce }),
+            _ => Err(SpecError::new("leaseId", format!("{text:?} is not a lease id"))),
         }
-        Err(SpecError::new("leaseId", format!("{text:?} is not a lease id")))
     }
 }
 
@@ -144,7 +140,7 @@ mod tests {
         let job = JobId(0x0192_f3a4_0000_7000_8000_0000_0000_002a);
         assert_eq!(job.to_string(), "0192f3a4-0000-7000-8000-00000000002a");
         assert_eq!(job.to_string().parse(), Ok(job));
-        let lease = LeaseId { epoch: 3, number: u64::MAX, nonce: 0xbeef };
+        let lease = LeaseId { epoch: 1 << 40, number: u64::MAX, nonce: u64::MAX - 1 };
         assert_eq!(lease.to_string().parse(), Ok(lease));
     }
 
@@ -153,7 +149,7 @@ mod tests {
         for bad in ["", "xyz", "0192f3a4", "+192f3a4000070008000000000000002a"] {
             assert!(bad.parse::<JobId>().is_err(), "{bad}");
         }
-        for bad in ["", "1-2", "1-2-3-4", "100000000-1-1", "g-1-1"] {
+        for bad in ["", "1-2", "1-2-3-4", "10000000000000000-1-1", "g-1-1"] {
             assert!(bad.parse::<LeaseId>().is_err(), "{bad}");
         }
         for bad in ["", "a b", "a:b", "ção", &"x".repeat(65)] {

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::ended::ServedBy;
 use crate::error::SpecError;
 use crate::gate::BucketSpec;
@@ -16,7 +14,7 @@ use crate::tokens::Tokens;
 pub type Payload = Arc<[u8]>;
 
 /// Priority: high before normal before low, always.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Level {
     /// Served first.
     High,
@@ -45,7 +43,7 @@ impl Level {
 const MAX_PAYLOAD: usize = 8 << 20;
 
 /// Tokens a job takes from a scoped bucket when it goes to `upstream`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Hold {
     pub(crate) upstream: Name,
     pub(crate) bucket: Arc<str>,
@@ -89,7 +87,7 @@ impl Hold {
 }
 
 /// A job to enqueue.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewJob {
     /// Chosen by the caller; the same id again is the same job again.
     pub id: JobId,
@@ -179,7 +177,7 @@ impl NewJob {
 }
 
 /// Where a job is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
     /// Held back: scheduled, or between attempts.
     Pending,
@@ -218,7 +216,7 @@ impl Status {
 }
 
 /// Why a job was dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DropReason {
     /// It waited longer than it may.
     TtlExpired,
@@ -239,8 +237,8 @@ impl DropReason {
     }
 }
 
-/// Why an attempt failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Why an attempt failed, as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// Said by the upstream or by us; never empty.
     pub reason: FailureReason,
@@ -252,8 +250,27 @@ pub struct Failure {
     pub upstream: Option<Name>,
 }
 
+/// Why an attempt failed, as its worker tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallFailure {
+    /// Said by the upstream or by us; never empty.
+    pub reason: FailureReason,
+    /// The HTTP status, SMTP reply or SES code, if there was one.
+    pub code: Option<Arc<str>>,
+    /// At which upstream.
+    pub upstream: Option<Name>,
+}
+
+impl CallFailure {
+    /// The failure as a store keeps it that hears of it at `at`.
+    pub fn at(self, at: Time) -> Failure {
+        let Self { reason, code, upstream } = self;
+        Failure { reason, code, at, upstream }
+    }
+}
+
 /// A reason that says something.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailureReason(Arc<str>);
 
 impl FailureReason {
@@ -277,7 +294,7 @@ impl FailureReason {
 }
 
 /// One line of a job's history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event<U> {
     /// When.
     pub at: Time,
@@ -286,7 +303,7 @@ pub struct Event<U> {
 }
 
 /// What can happen to a job; `U` names an upstream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind<U> {
     /// It came in.
     Accepted,

@@ -11,6 +11,7 @@ pub mod gate;
 mod ids;
 mod job;
 mod lane;
+pub mod layout;
 pub mod retry;
 mod spec;
 mod store;
@@ -22,11 +23,15 @@ mod views;
 
 pub use dead_letter::{DeadLetter, DeadLetterView, Surplus};
 pub use ended::{End, Ended, Fallback, ServedBy};
-pub use engine::{Engine, Mentions, RestoreError, Restorer, SaveError, Seen, Starts};
+pub use engine::{
+    Absence, AbsentCall, AbsentReport, BucketOf, Engine, Mentions, ProcessId, Registration, RegistrationView,
+    RestoreError, Restorer, SILENCE, SaveError, Seen, Starts, Stir,
+};
 pub use error::SpecError;
 pub use ids::{JobId, LeaseId, Name};
 pub use job::{
-    DropReason, Event, EventKind, Failure, FailureReason, Hold, JobView, Level, NewJob, Payload, Status,
+    CallFailure, DropReason, Event, EventKind, Failure, FailureReason, Hold, JobView, Level, NewJob, Payload,
+    Status,
 };
 pub use lane::Totals;
 pub use spec::{

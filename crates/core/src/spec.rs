@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
-
 use crate::error::{SpecError, positive};
 use crate::gate::{GateSpecs, Part};
 use crate::ids::Name;
@@ -11,7 +9,7 @@ use crate::retry::RetryPolicy;
 use crate::time::{Span, Time};
 
 /// All lanes and upstreams that are decided together.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Spec {
     pub(crate) lanes: Vec<LaneSpec>,
     pub(crate) upstreams: Vec<UpstreamSpec>,
@@ -72,7 +70,7 @@ impl Spec {
 }
 
 /// A third party that jobs are sent to.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamSpec {
     /// Its name.
     pub name: Name,
@@ -88,7 +86,7 @@ impl UpstreamSpec {
 }
 
 /// The upstreams a job may use, in order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain(Vec<Name>);
 
 impl Chain {
@@ -116,7 +114,7 @@ impl Chain {
 }
 
 /// The rules of a lane.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneSpec {
     /// Its name.
     pub name: Name,
@@ -159,7 +157,7 @@ impl LaneSpec {
 }
 
 /// How much may wait in a lane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
     pub(crate) jobs: u64,
     pub(crate) bytes: u64,
@@ -190,7 +188,7 @@ impl Capacity {
 }
 
 /// How tenants take turns within a level.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fairness {
     batch: u32,
     /// Most specific first.
@@ -229,6 +227,11 @@ impl Fairness {
     pub const fn batch(&self) -> u32 {
         self.batch
     }
+
+    /// Patterns and their weights, the most specific first.
+    pub(crate) fn weights(&self) -> &[(String, u32)] {
+        &self.weights
+    }
 }
 
 /// Whether `text` fits `pattern`, in which `*` stands for anything.
@@ -243,7 +246,7 @@ pub fn matches(pattern: &str, text: &str) -> bool {
 }
 
 /// Which dead letters are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeadLetterSpec {
     pub(crate) ttl: Span,
     pub(crate) max: u64,
@@ -274,7 +277,7 @@ impl DeadLetterSpec {
 }
 
 /// Which finished jobs are kept: at most `max` of a lane, at most this long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
     /// How long.
     pub span: Span,
@@ -290,7 +293,7 @@ impl Default for Keep {
 }
 
 /// Which answers are given again, and how long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheSpec {
     ttl: Span,
     stale_if_error: Span,
@@ -311,6 +314,14 @@ impl CacheSpec {
         self.max = positive("cache.max", max)?;
         self.max_bytes = positive("cache.max_bytes", max_bytes)?;
         Ok(self)
+    }
+
+    pub(crate) const fn ttl(&self) -> Span {
+        self.ttl
+    }
+
+    pub(crate) const fn stale_if_error(&self) -> Span {
+        self.stale_if_error
     }
 
     pub(crate) fn fresh_until(&self, stored_at: Time) -> Time {

@@ -12,7 +12,7 @@ use crate::job::{JobView, NewJob};
 use crate::time::Span;
 use crate::verbs::{
     Admit, Admitted, Advance, Advanced, Cancelled, Dispatch, Dispatched, EnqueueAnswer, Replayed,
-    SettleAnswer, Settlement, Swept,
+    SettleAnswer, Settlement, Swept, Wait,
 };
 use crate::views::{JobPage, JobQuery, LaneView, TenantView, UpstreamView, Why};
 
@@ -31,6 +31,12 @@ pub enum StoreError {
         /// What it said, or what happened on the way.
         cause: Arc<str>,
     },
+    /// It was asked and did not answer, so what was asked for may have been done. Safe to repeat where it carries an id.
+    #[error("the store did not answer: {cause}")]
+    Unconfirmed {
+        /// What happened.
+        cause: Arc<str>,
+    },
 }
 
 impl StoreError {
@@ -38,7 +44,7 @@ impl StoreError {
     pub const fn is_transient(&self) -> bool {
         match self {
             StoreError::Stopped { .. } => false,
-            StoreError::Unavailable { .. } => true,
+            StoreError::Unavailable { .. } | StoreError::Unconfirmed { .. } => true,
         }
     }
 }
@@ -50,14 +56,17 @@ impl<T, F: Future<Output = Result<T, StoreError>> + Send> Answer<T> for F {}
 /// Atomic, batched verbs and a read side. A store has a clock of its own, so that all who share it agree on the time. An
 /// answer comes when what it says is durable.
 ///
-/// A verb that can end jobs lists all that it ended, in order, so that each end is told once.
+/// A verb that can end jobs lists all that it ended, in order, so that each end is told once; a settlement that is repeated
+/// tells the end of its job again, because its answer was not heard.
 ///
 /// A call whose answer was lost may have been done. Enqueue, advance, settle, extend, cancel, replay, discard, pause,
-/// recover and reset can be repeated without harm; what a lost dispatch or admit handed out comes back when its lease ends.
+/// recover and reset can be repeated without harm. So can a dispatch or an admit, with the same nonce, after the store was
+/// restored; otherwise what they handed out comes back when its lease ends.
 pub trait Store: Send + Sync {
     /// Takes in new jobs.
     fn enqueue(&self, jobs: Vec<NewJob>) -> impl Answer<EnqueueAnswer>;
-    /// Hands out jobs that may start now.
+    /// Hands out jobs that may start now. If none can, the store may hold the question for as long as `ask.wait` until one
+    /// can, or until what holds the lane back is no longer `ask.denied`.
     fn dispatch(&self, ask: Dispatch) -> impl Answer<Dispatched>;
     /// Goes on to the next upstream of a job's chain.
     fn advance(&self, ask: Advance) -> impl Answer<Advanced>;
@@ -89,6 +98,9 @@ pub trait Store: Send + Sync {
     fn why(&self, job: JobId) -> impl Answer<Option<Why>>;
     /// A job.
     fn job(&self, job: JobId) -> impl Answer<Option<JobView>>;
+    /// A job when it has ended, even if its lane forgets it at once; as it is when the timeout passes; `None` if there is
+    /// no such job.
+    fn wait(&self, ask: Wait) -> impl Answer<Option<JobView>>;
     /// Jobs that fit a query, by page.
     fn jobs(&self, query: JobQuery) -> impl Answer<JobPage>;
     /// All lanes.

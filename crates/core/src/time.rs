@@ -3,17 +3,15 @@
 //! The engine never reads a clock: every verb is told what time it is.
 
 use std::fmt;
-use std::ops::Add;
+use std::ops::{Add, Sub};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 /// A moment: milliseconds since the Unix epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 
 /// A length of time in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span(u64);
 
 impl Time {
@@ -75,26 +73,43 @@ pub trait Clock: Send + Sync {
 
 /// Time that neither runs backwards nor stands still, whatever the clock does: after a step back it goes on from where
 /// it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct SteadyTime {
-    last: Time,
-    ahead: Span,
+    pub(crate) last: Time,
+    pub(crate) ahead_ms: i64,
 }
 
 impl SteadyTime {
-    /// How far it is before the clock.
-    pub(crate) const fn ahead(&self) -> Span {
-        self.ahead
+    /// The last moment that was told.
+    pub(crate) const fn last(&self) -> Time {
+        self.last
+    }
+
+    /// How many milliseconds it is before the clock; negative if it is behind.
+    pub(crate) const fn ahead_ms(&self) -> i64 {
+        self.ahead_ms
     }
 
     /// The moment at which the clock shows `clock`.
     pub(crate) fn at(&mut self, clock: Time) -> Time {
-        let now = clock + self.ahead;
+        let now = Time(clock.0.saturating_add_signed(self.ahead_ms));
         if now < self.last {
-            self.ahead = self.last.since(clock);
+            self.set(clock);
         }
         self.last = self.last.max(now);
         self.last
+    }
+
+    /// Goes on from where it was, or from `floor` if that is later, with a clock that shows `clock` now.
+    pub(crate) fn start_at(&mut self, clock: Time, floor: Time) {
+        self.last = self.last.max(floor);
+        self.set(clock);
+    }
+
+    /// Makes the last moment the one at which the clock shows `clock`.
+    fn set(&mut self, clock: Time) {
+        let ahead = i128::from(self.last.0) - i128::from(clock.0);
+        self.ahead_ms = i64::try_from(ahead).unwrap_or(if ahead < 0 { i64::MIN } else { i64::MAX });
     }
 }
 
@@ -102,6 +117,14 @@ impl Add<Span> for Time {
     type Output = Time;
     fn add(self, span: Span) -> Time {
         Time(self.0.saturating_add(span.0))
+    }
+}
+
+/// Not before the epoch.
+impl Sub<Span> for Time {
+    type Output = Time;
+    fn sub(self, span: Span) -> Time {
+        Time(self.0.saturating_sub(span.0))
     }
 }
 
@@ -121,5 +144,16 @@ mod tests {
         let clock = [1_000, 1_500, 9_000, 2_000, 2_300, 2_300, 2_400].map(Time::from_millis);
         let seen = clock.map(|clock| steady.at(clock).as_millis());
         assert_eq!(seen, [1_000, 1_500, 9_000, 9_000, 9_300, 9_300, 9_400]);
+    }
+    #[test]
+    fn another_clock_goes_on_from_where_time_was_or_from_the_floor() {
+        let ms = Time::from_millis;
+        for (clock, floor, start) in [(500, 0, 9_000), (500, 9_500, 9_500), (70_000, 9_500, 9_500)] {
+            let mut steady = SteadyTime::default();
+            steady.at(ms(9_000));
+            steady.start_at(ms(clock), ms(floor));
+            assert_eq!(steady.at(ms(clock)), ms(start));
+            assert_eq!(steady.at(ms(clock + 40)), ms(start + 40));
+        }
     }
 }

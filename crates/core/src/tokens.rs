@@ -2,12 +2,10 @@
 
 use std::ops::{Add, Sub};
 
-use serde::{Deserialize, Serialize};
-
 const MICRO: i64 = 1_000_000;
 
 /// An amount of tokens; negative amounts are debt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Tokens(i64);
 
 impl Tokens {

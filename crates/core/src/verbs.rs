@@ -7,7 +7,7 @@ use crate::ended::{Ended, Fallback};
 use crate::error::SpecError;
 use crate::gate::{CallResult, NotUntil, Reason};
 use crate::ids::{JobId, LeaseId, Name};
-use crate::job::{Failure, Hold, Level, Payload, Status};
+use crate::job::{CallFailure, Hold, Level, Payload, Status};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 use crate::views::Place;
@@ -64,7 +64,7 @@ pub struct Cached {
 }
 
 /// Asks for jobs to run.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dispatch {
     /// From which lane.
     pub lane: Name,
@@ -72,8 +72,13 @@ pub struct Dispatch {
     pub max: usize,
     /// How long each lease lasts.
     pub lease: Span,
-    /// Makes lease ids of this worker its own.
-    pub nonce: u32,
+    /// Of this ask alone: asked again after the store was restored, it gets what it was given before and is still out.
+    pub nonce: u64,
+    /// How long the store may hold the question until something can start; zero answers at once. The engine always
+    /// answers at once: it is the store that asks it again.
+    pub wait: Span,
+    /// What held the lane back when this caller last heard: a change of it is an answer too.
+    pub denied: Option<Denied>,
 }
 
 /// Jobs to run.
@@ -91,6 +96,8 @@ pub struct Dispatched {
     pub now: Time,
     /// When to ask again if nothing else happens before.
     pub next: Time,
+    /// How long the store held the question: leases began that much after it was asked, at the earliest.
+    pub held: Span,
 }
 
 /// A gate that said no.
@@ -145,8 +152,8 @@ impl From<CallResult> for Report {
 /// A `Retry-After` of the upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Closure {
-    /// Nothing before that.
-    pub until: Time,
+    /// How long nothing may start, from when the store hears of it.
+    pub wait: Span,
     /// Only this scoped bucket, or the whole upstream.
     pub bucket: Option<Arc<str>>,
 }
@@ -171,21 +178,21 @@ pub enum Outcome {
     Done,
     /// It succeeded, with an answer that no equal request may be given.
     DoneUncached,
-    /// It is tried again then, or ends with this failure if that is too late for it.
+    /// It is tried again later, or ends with this failure if that is too late for it.
     Retry {
-        /// When.
-        at: Time,
+        /// How long to wait, from when the store hears of it.
+        after: Span,
         /// Why this attempt failed.
-        failure: Failure,
+        failure: CallFailure,
     },
     /// It failed for good and becomes a dead letter.
-    Dead(Failure),
+    Dead(CallFailure),
     /// It failed for good and is only remembered like any finished job.
-    Failed(Failure),
+    Failed(CallFailure),
     /// It was not sent and goes back to the front of its line.
     Release,
-    /// The upstream works on it and will tell before then.
-    Awaiting(Time),
+    /// The upstream works on it and will report within this time, from when the store hears of it.
+    Awaiting(Span),
 }
 
 /// Answers to a batch of settlements.
@@ -193,11 +200,12 @@ pub enum Outcome {
 pub struct SettleAnswer {
     /// One for each settlement, in order.
     pub leases: Vec<Settled>,
-    /// Jobs that ended by it, in order.
+    /// Jobs that ended by it, in order. A settlement that is repeated lists the end of its own job again.
     pub ended: Vec<Ended>,
 }
 
-/// What a settlement did.
+/// What a settlement did. Repeated while its job is remembered and was settled under no other lease since, it answers the
+/// same and changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {
     /// The job ended so.
@@ -215,7 +223,7 @@ pub enum Settled {
 }
 
 /// Asks to go on with the next upstream of the chain after a failure there.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advance {
     /// The lease it runs under.
     pub lease: LeaseId,
@@ -224,7 +232,7 @@ pub struct Advance {
     /// What the failed call told.
     pub report: Report,
     /// Why it failed.
-    pub failure: Failure,
+    pub failure: CallFailure,
 }
 
 /// How a job goes on.
@@ -241,7 +249,7 @@ pub enum Advanced {
 }
 
 /// Asks to make a call without a job: now or not at all.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admit {
     /// Under the gates of this lane too.
     pub lane: Option<Name>,
@@ -250,10 +258,18 @@ pub struct Admit {
     /// Tokens from scoped buckets, taken at the upstream they belong to.
     pub holds: Vec<Hold>,
     /// How long the lease lasts. Without any time there is none, and its number is 0: what is taken is spent, no slot is
-    /// held, and nobody need tell how the call went.
+    /// held, and nobody need tell how the call went. Without a lane it then asks only whether the rate allows the call: the
+    /// breaker is not asked.
     pub lease: Span,
-    /// Makes lease ids of this caller its own.
-    pub nonce: u32,
+    /// Of this ask alone: asked again after the store was restored, it gets the lease it was given if that is still out.
+    pub nonce: u64,
+}
+
+impl Admit {
+    /// Whether the breaker is left out.
+    pub(crate) fn only_rate(&self) -> bool {
+        self.lane.is_none() && self.lease == Span::ZERO
+    }
 }
 
 /// The answer to a wish to make a call.
@@ -290,6 +306,17 @@ pub enum Admission {
     UnknownUpstream(Name),
     /// There is no such lane.
     UnknownLane,
+}
+
+/// Asks for a job when it has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wait {
+    /// Which job.
+    pub job: JobId,
+    /// How long to wait for its end; the job is shown as it is then.
+    pub timeout: Span,
+    /// The job may not be there yet: an unknown id is waited for too.
+    pub coming: bool,
 }
 
 /// What became of a wish to cancel.

@@ -10,7 +10,7 @@ use crate::time::Time;
 use crate::tokens::Tokens;
 
 /// Which jobs to show; what is absent does not narrow.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobQuery {
     /// Of this lane.
     pub lane: Option<Name>,
@@ -107,7 +107,7 @@ pub struct UpstreamView {
     pub breaker: Option<BreakerView>,
     /// What its own bucket holds now, if it has one.
     pub tokens: Option<Tokens>,
-    /// Calls that began in the last sixty seconds, about.
+    /// Calls that began in the last 60 s. Above 128 it may include some of the second before.
     pub starts_last_minute: u64,
     /// Its gates.
     pub gates: Vec<GateView>,
@@ -125,7 +125,7 @@ impl UpstreamView {
         UpstreamView {
             name: name.clone(),
             in_flight: gates.in_flight(),
-            failures: gates.breaker().failures(),
+            failures: gates.breaker().failures(now),
             degraded_until: gates.breaker().degraded_until(now),
             breaker: spec.and_then(|spec| gates.breaker_view(spec, now)),
             tokens: spec.and_then(|spec| gates.tokens(spec, now)),

@@ -74,7 +74,14 @@ fn produce(store: &EmbeddedStore, lane: &Name, source: u64) -> Result<(), StoreE
 
 fn consume(store: &EmbeddedStore, lane: &Name) -> Result<(), StoreError> {
     loop {
-        let ask = Dispatch { lane: lane.clone(), max: 3, lease: Span::from_secs(3_600), nonce: 0 };
+        let ask = Dispatch {
+            lane: lane.clone(),
+            max: 3,
+            lease: Span::from_secs(3_600),
+            nonce: 0,
+            wait: Span::ZERO,
+            denied: None,
+        };
         for grant in block_on(store.dispatch(ask))?.grants {
             say(&format!("settling {}", grant.job));
             let (report, outcome) = (CallResult::Success.into(), Outcome::Done);

@@ -1,125 +1,55 @@
-//! What the parts of the running program share: rules, store, upstreams, and the ways they wake each other.
+//! What decides and reports ends: the store's verbs as the program uses them, counted, logged and done to their end.
 
-use std::collections::BTreeMap;
-use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use eclusa_core::{
-    Cancelled, Clock, Ended, EnqueueAnswer, JobId, JobView, LeaseId, Name, NewJob, Outcome, Replayed, Report,
-    Settled, Settlement, Store, StoreError,
+    Cancelled, Clock, Ended, EnqueueAnswer, JobId, LeaseId, Name, NewJob, Outcome, Replayed, Report, Settled,
+    Settlement, Store, StoreError,
 };
-use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use uuid::Builder;
 
 use crate::config::{Config, StoreUrl};
-use crate::execute::http::{HttpUpstream, TlsError};
+use crate::leases::Leases;
+use crate::life::Life;
+use crate::peers::{Duty, Peers};
 use crate::random::Random;
-use crate::store::{AnyStore, EmbeddedStore, OpenError, RedisError, RedisSettings, RedisStore, SharedStore};
+use crate::rules::{BadCertificates, CurrentRules, Rules};
+use crate::store::{AnyStore, EmbeddedStore, OpenError, RedisError, RedisSettings, RedisStore};
 use crate::telemetry::{Metrics, Rates, log_end};
-use crate::to_the_end::ToTheEnd;
 use crate::turns::Turns;
-use crate::wake::{Bells, Waiters};
-use crate::work::{Leases, shared_slots};
 
 /// How long to wait before asking a store again that did not answer.
 const STORE_PAUSE: Duration = Duration::from_millis(250);
 
 /// Set in the nonce of every lease that was given to a worker elsewhere, and in none of our own.
-pub(crate) const FOREIGN: u32 = 1 << 31;
-
-/// What a process does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum Duty {
-    /// Takes jobs in and runs them.
-    #[default]
-    All,
-    /// Only takes jobs in and answers for them.
-    Api,
-    /// Only runs jobs; over HTTP it tells nothing but its health.
-    Worker,
-}
-
-impl Duty {
-    /// The word for it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Duty::All => "all",
-            Duty::Api => "api",
-            Duty::Worker => "worker",
-        }
-    }
-}
-
-/// A process that shares the store.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Instance {
-    /// Its id.
-    pub(crate) id: String,
-    /// What it does: `all`, `api` or `worker`.
-    pub(crate) role: String,
-    /// Which rules it goes by: those with the same word go by the same.
-    pub(crate) rules: String,
-}
-
-impl Instance {
-    /// What others are told of it.
-    pub(crate) fn about(&self) -> String {
-        format!("{} {}", self.role, self.rules)
-    }
-
-    /// The opposite of [`Instance::about`].
-    pub(crate) fn read(id: String, about: &str) -> Self {
-        let (role, rules) = about.split_once(' ').unwrap_or((about, ""));
-        Self { id, role: role.to_owned(), rules: rules.to_owned() }
-    }
-}
+pub(crate) const FOREIGN: u64 = 1 << 63;
 
 /// One running Eclusa.
 pub struct Gateway {
-    /// What this process does.
-    pub duty: Duty,
-    /// The rules it was started with.
-    pub config: Config,
+    /// The processes that share the store.
+    pub(crate) peers: Peers,
+    /// The rules it goes by.
+    pub(crate) rules: CurrentRules,
     /// Where everything is decided and kept.
-    pub store: AnyStore,
+    pub store: Arc<AnyStore>,
     /// For ids and for what the caller is shown; decisions take the store's time.
     pub clock: Arc<dyn Clock>,
-    /// Clients to the upstreams.
-    pub upstreams: BTreeMap<Name, HttpUpstream>,
-    /// Wake the dispatch loops.
-    pub bells: Bells,
-    /// Wake those who wait for a job to end.
-    pub(crate) waiters: Waiters,
     /// Who may ask for a call next.
     pub(crate) turns: Turns,
     /// What is counted.
     pub metrics: Metrics,
     /// How fast lanes move.
     pub(crate) rates: Rates,
-    /// Jobs that this process may still take on, besides those that each lane is sure of.
-    pub slots: Arc<Semaphore>,
-    /// Calls under way.
-    pub running: TaskTracker,
+    /// The life of the process.
+    pub(crate) life: Life,
     /// Their leases.
     pub(crate) leases: Arc<Leases>,
-    /// Set when nothing new is to be begun.
-    pub stopping: CancellationToken,
-    /// Set when calls under way can be waited for no longer.
-    pub aborting: CancellationToken,
-    /// Set when nothing runs any more.
-    pub finished: CancellationToken,
-    /// Set when the process cannot go on.
-    pub broken: CancellationToken,
     /// Whether the store did not answer when it was last asked.
     store_lost: AtomicBool,
-    /// Processes that share the store, as last heard.
-    instances: Mutex<Vec<Instance>>,
     /// Makes lease ids of this process its own.
-    pub nonce: u32,
+    pub nonce: u64,
     /// For ids: who knows one may see its job.
     pub(crate) random: Random,
 }
@@ -142,13 +72,8 @@ pub enum StartError {
         duty: &'static str,
     },
     /// The certificates of an upstream cannot be used.
-    #[error("upstreams.{upstream}.tls: {source}")]
-    Tls {
-        /// Which.
-        upstream: Name,
-        /// What is wrong.
-        source: TlsError,
-    },
+    #[error(transparent)]
+    Tls(#[from] BadCertificates),
 }
 
 impl Gateway {
@@ -157,36 +82,31 @@ impl Gateway {
         if duty != Duty::All && !matches!(config.store.url, StoreUrl::Redis(_)) {
             return Err(StartError::NotShared { duty: duty.as_str() });
         }
-        let nonce = fastrand::u32(..FOREIGN);
-        let store = open_store(&config, &instance_id(nonce), &clock)?;
-        let client = |(name, rules): (&Name, _)| match HttpUpstream::new(rules) {
-            Ok(client) => Ok((name.clone(), client)),
-            Err(source) => Err(StartError::Tls { upstream: name.clone(), source }),
-        };
-        let upstreams = config.upstreams.iter().map(client).collect::<Result<_, _>>()?;
+        let nonce = fastrand::u64(..FOREIGN);
+        let rules = Rules::new(config)?;
+        let store = Arc::new(open_store(&rules, duty, &clock)?);
+        let peers = Peers::new(duty, nonce, clock.now(), store.clone());
+        let metrics = Metrics::default();
+        metrics.expect(&rules.config);
         Ok(Arc::new(Self {
-            bells: Bells::new(&config),
-            turns: Turns::new(&config),
-            metrics: Metrics::new(&config),
+            turns: Turns::default(),
+            metrics,
             rates: Rates::default(),
-            slots: Arc::new(Semaphore::new(shared_slots(&config))),
-            config,
+            rules: CurrentRules::new(rules),
             store,
             clock,
-            upstreams,
-            waiters: Waiters::default(),
-            running: TaskTracker::new(),
+            life: Life::default(),
             leases: Arc::default(),
-            stopping: CancellationToken::new(),
-            aborting: CancellationToken::new(),
-            finished: CancellationToken::new(),
-            broken: CancellationToken::new(),
             store_lost: AtomicBool::new(false),
-            instances: Mutex::default(),
-            duty,
+            peers,
             nonce,
             random: Random::default(),
         }))
+    }
+
+    /// A number for one ask of our own, by which its answer is found again.
+    pub(crate) fn new_nonce() -> u64 {
+        fastrand::u64(..FOREIGN)
     }
 
     /// An id that nobody else has or can guess, and that sorts by time.
@@ -195,31 +115,15 @@ impl Gateway {
         JobId(Builder::from_unix_timestamp_millis(now, &self.random.take()).into_uuid().as_u128())
     }
 
-    /// Does `work` to its end even if whoever asked for it goes away meanwhile: what a verb did must be told and undone in
-    /// any case.
-    pub async fn to_the_end<T: Send + 'static>(
-        self: &Arc<Self>,
-        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        ToTheEnd::new(self.running.track_future(work)).await
-    }
-
-    /// Hands jobs to the store and says what became of each and where it is, read in the same breath. The workers of the
-    /// lane are woken at once: they need not wait until this answer is durable, for their own is before they act on it.
-    pub async fn enqueue(
-        self: &Arc<Self>,
-        lane: Name,
-        jobs: Vec<NewJob>,
-    ) -> Result<EnqueueAnswer, StoreError> {
+    /// Hands jobs to the store and says what became of each and where it is, read in the same breath.
+    pub async fn enqueue(self: &Arc<Self>, jobs: Vec<NewJob>) -> Result<EnqueueAnswer, StoreError> {
         let gateway = self.clone();
         let put = async move {
-            let ring = async { gateway.bells.ring_arrival(&lane) };
-            let (answer, ()) = tokio::join!(biased; gateway.store.enqueue(jobs), ring);
-            let answer = answer?;
+            let answer = gateway.store.enqueue(jobs).await?;
             gateway.note(&answer.ended);
             Ok(answer)
         };
-        self.to_the_end(put).await
+        self.life.to_the_end(put).await
     }
 
     /// Cancels a job.
@@ -229,11 +133,10 @@ impl Gateway {
             let cancelled = gateway.store.cancel(job).await?;
             if let Cancelled::Yes(ended) = &cancelled {
                 gateway.note(std::slice::from_ref(&**ended));
-                gateway.bells.ring(&ended.lane);
             }
             Ok(cancelled)
         };
-        self.to_the_end(cancel).await
+        self.life.to_the_end(cancel).await
     }
 
     /// Enqueues a dead letter again, as job `id`.
@@ -245,14 +148,13 @@ impl Gateway {
     ) -> Result<Replayed, StoreError> {
         let gateway = self.clone();
         let replay = async move {
-            let replayed = gateway.store.replay(lane.clone(), letter, id).await?;
+            let replayed = gateway.store.replay(lane, letter, id).await?;
             if let Replayed::As(_, ended) = &replayed {
                 gateway.note(ended);
-                gateway.bells.ring(&lane);
             }
             Ok(replayed)
         };
-        self.to_the_end(replay).await
+        self.life.to_the_end(replay).await
     }
 
     /// Ends a call without a job and tells the gates how it went.
@@ -265,26 +167,25 @@ impl Gateway {
         let settlement = Settlement { lease, report, outcome: Outcome::Release, answer: None };
         let mut answer = self.store.settle(vec![settlement]).await?;
         self.note(&answer.ended);
-        self.bells.ring_users(upstream);
+        self.turns.ring(upstream);
         Ok(answer.leases.pop())
     }
 
     /// The same where nobody waits for what comes of it.
     pub(crate) fn end_call(self: &Arc<Self>, upstream: Name, lease: LeaseId, report: Report) {
         let gateway = self.clone();
-        self.running.spawn(async move {
+        self.life.running.spawn(async move {
             let settlement = Settlement { lease, report, outcome: Outcome::Release, answer: None };
             gateway.settle(settlement).await;
-            gateway.bells.ring_users(&upstream);
+            gateway.turns.ring(&upstream);
         });
     }
 
-    /// The one place that hears of every job that ended: it is counted, logged, and told to who waits for it.
+    /// The one place that hears of every job that ended: it is counted and logged.
     pub fn note(&self, ended: &[Ended]) {
         for ended in ended {
             self.metrics.count_end(ended, self.clock.now());
             log_end(ended);
-            self.waiters.wake(ended);
         }
     }
 
@@ -294,26 +195,7 @@ impl Gateway {
             tracing::warn!(jobId = %job, "Job taken up: its worker did not come back");
         }
         if !jobs.is_empty() {
-            self.bells.ring_all();
-        }
-    }
-
-    /// Says that somebody here waits for a job of a lane that forgets jobs as they end, if another process may end it. Known
-    /// before the job can end, it is handed over then.
-    pub(crate) async fn want(&self, lane: &Name, job: JobId, wait: Duration) {
-        let forgets = self.config.spec.lane(lane).is_some_and(|rules| rules.keep.max == 0);
-        if let (AnyStore::Redis(store), true) = (&self.store, forgets)
-            && let Err(error) = store.redis().want(job, wait).await
-        {
-            tracing::debug!(jobId = %job, %error, "It could not be said that somebody waits for the job");
-        }
-    }
-
-    /// A job that somebody here waited for, if another process ended it and its lane forgot it then.
-    pub(crate) async fn gone(&self, job: JobId) -> Result<Option<JobView>, StoreError> {
-        match &self.store {
-            AnyStore::Redis(store) => store.redis().gone(job).await,
-            AnyStore::Embedded(_) => Ok(None),
+            self.turns.ring_all();
         }
     }
 
@@ -328,26 +210,8 @@ impl Gateway {
             return true;
         }
         tracing::error!(error = %error, "The store failed");
-        self.broken.cancel();
-        self.stopping.cancel();
+        self.life.fail();
         false
-    }
-
-    /// This process, which goes by these rules.
-    pub(crate) fn instance(&self, rules: &str) -> Instance {
-        let id = instance_id(self.nonce);
-        Instance { id, role: self.duty.as_str().to_owned(), rules: rules.to_owned() }
-    }
-
-    /// These processes share the store, this one included.
-    pub(crate) fn meet(&self, alive: Vec<Instance>) {
-        *self.instances.lock().unwrap_or_else(PoisonError::into_inner) = alive;
-    }
-
-    /// Processes that share the store; this one alone where it cannot be shared.
-    pub(crate) fn instances(&self) -> Vec<Instance> {
-        let known = self.instances.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if known.is_empty() { vec![self.instance("")] } else { known }
     }
 
     /// Whether the store did not answer when it was last asked.
@@ -359,7 +223,7 @@ impl Gateway {
     pub fn store_answers(&self) {
         if self.store_lost.swap(false, Ordering::Relaxed) {
             tracing::info!("The store answers again");
-            self.bells.ring_all();
+            self.turns.ring_all();
         }
     }
 
@@ -379,15 +243,12 @@ impl Gateway {
                 }
             }
         };
-        self.to_the_end(settle).await.ok().flatten()
+        self.life.to_the_end(settle).await.ok().flatten()
     }
 }
 
-fn instance_id(nonce: u32) -> String {
-    format!("{nonce:08x}")
-}
-
-fn open_store(config: &Config, instance: &str, clock: &Arc<dyn Clock>) -> Result<AnyStore, StartError> {
+fn open_store(rules: &Rules, duty: Duty, clock: &Arc<dyn Clock>) -> Result<AnyStore, StartError> {
+    let config = &rules.config;
     let (store, spec) = (&config.store, &config.spec);
     Ok(match &store.url {
         StoreUrl::Memory => AnyStore::Embedded(Box::new(EmbeddedStore::memory(spec, clock.clone()))),
@@ -395,12 +256,20 @@ fn open_store(config: &Config, instance: &str, clock: &Arc<dyn Clock>) -> Result
             AnyStore::Embedded(Box::new(EmbeddedStore::open(dir, store.ack, spec, clock.clone())?))
         }
         StoreUrl::Redis(url) => {
-            let own_gates = (!store.shared_gates).then_some(instance);
-            let settings =
-                RedisSettings { prefix: &store.prefix, ack: store.ack, own_gates, tls: &store.tls };
-            let redis = RedisStore::with(url.reveal(), settings, spec)?;
-            let lease = config.workers.lease.into();
-            AnyStore::Redis(Box::new(SharedStore::new(redis, spec, store.when_lost, lease, clock.clone())))
+            let settings = RedisSettings {
+                prefix: store.prefix.clone(),
+                ack: store.ack,
+                tls: store.tls.clone(),
+                timeout: store.timeout,
+                term: store.term,
+                library: false,
+                lease: config.workers.lease,
+                when_lost: store.when_lost,
+                shared_gates: store.shared_gates,
+                about: duty.about(rules),
+                clock: None,
+            };
+            AnyStore::Redis(Box::new(RedisStore::open(url.reveal(), &settings, spec)?))
         }
     })
 }

@@ -28,6 +28,20 @@ pub async fn a_call_without_a_job_holds_its_slot_until_it_is_settled<S: Store>(o
     q.call(UP).await;
 }
 
+pub async fn leave_without_a_lease_asks_the_rate_and_not_the_breaker<S: Store>(open: Open<S>) {
+    let rules = gates(breaker(1, secs(300)), |gates| gates.bucket = Some(bucket(2, 1, secs(60))));
+    let q = Harness::new(open, &upstream(rules));
+    q.record(UP, CallResult::Failed).await;
+    assert_eq!(q.denial(UP).await.reason, Reason::CircuitOpen);
+    for _ in 0..2 {
+        assert!(matches!(q.admit_rate(UP).await, Admission::Granted { .. }));
+    }
+    assert!(
+        matches!(q.admit_rate(UP).await, Admission::Denied { denial, .. } if denial.reason == Reason::RateLimit)
+    );
+    assert_eq!(q.denial(UP).await.reason, Reason::CircuitOpen, "the breaker is as it was");
+}
+
 pub async fn a_call_without_a_job_whose_caller_is_lost_frees_its_slot<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(slots(1)));
     let lease = q.call(UP).await;

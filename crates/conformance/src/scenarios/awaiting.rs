@@ -4,11 +4,10 @@ use eclusa_core::gate::CallResult;
 use eclusa_core::{Grant, LeaseId, Outcome, Settled, Spec, Status, Store};
 
 use crate::harness::{Harness, LEASE, Open};
-use crate::rules::{UP, chain, failure, free, job, millis, secs, slots, upstream};
+use crate::rules::{UP, chain, failure, free, job, millis, rpm, secs, slots, upstream};
 
 async fn submitted<S: Store>(q: &Harness<S>, grant: &Grant) -> LeaseId {
-    let until = q.now() + secs(600);
-    match q.settle(grant.lease, CallResult::Success, Outcome::Awaiting(until)).await {
+    match q.settle(grant.lease, CallResult::Success, Outcome::Awaiting(secs(600))).await {
         Settled::Awaiting(lease) => lease,
         other => panic!("{other:?}"),
     }
@@ -25,7 +24,7 @@ pub async fn an_awaiting_job_has_a_fence_of_its_own<S: Store>(open: Open<S>) {
     let grant = q.next().await;
     let awaiting = submitted(&q, &grant).await;
     assert_ne!(awaiting, grant.lease);
-    assert_eq!(q.dead(&grant).await, Settled::Stale);
+    assert_eq!(q.dead(&grant).await, Settled::Awaiting(awaiting), "what the first settlement did");
     let view = q.job(1).await;
     assert_eq!((view.status, view.lease), (Status::Processing, Some(awaiting)));
     assert_eq!(q.answered(awaiting, "image").await.0, Settled::Ended(Status::Completed));
@@ -42,6 +41,23 @@ pub async fn an_awaiting_job_frees_the_lane_and_keeps_its_slot_at_the_upstream<S
     assert_eq!(q.starts(10).await, [], "the upstream is full");
     q.settle(first, CallResult::Success, Outcome::Done).await;
     assert_eq!(q.starts(10).await, [3]);
+}
+
+pub async fn the_place_of_an_awaiting_job_comes_free_sixty_seconds_after_the_submits_answer<S: Store>(
+    open: Open<S>,
+) {
+    let q = Harness::new(open, &upstream(rpm(1)));
+    q.accept([job(1), job(2)]).await;
+    let grant = q.next().await;
+    q.pass(secs(3));
+    let awaiting = submitted(&q, &grant).await;
+    q.pass(secs(20));
+    q.cancel(1).await;
+    q.settle(awaiting, CallResult::Success, Outcome::Done).await;
+    q.pass(millis(39_999));
+    assert_eq!(q.starts(10).await, []);
+    q.pass(millis(1));
+    assert_eq!(q.starts(10).await, [2]);
 }
 
 pub async fn an_awaiting_job_is_not_taken_up_when_its_workers_lease_would_have_ended<S: Store>(
@@ -76,7 +92,7 @@ pub async fn an_awaiting_job_may_fail_and_be_tried_again<S: Store>(open: Open<S>
     let q = Harness::new(open, &narrow());
     q.accept([job(1)]).await;
     let lease = submitted(&q, &q.next().await).await;
-    let outcome = Outcome::Retry { at: q.now() + secs(1), failure: failure("no GPU", q.now()) };
+    let outcome = Outcome::Retry { after: secs(1), failure: failure("no GPU") };
     assert_eq!(q.settle(lease, CallResult::Failed, outcome).await, Settled::RetryAt(q.now() + secs(1)));
     q.pass(secs(1));
     let again = q.next().await;

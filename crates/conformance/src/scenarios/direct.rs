@@ -38,10 +38,14 @@ async fn denied<S: Store>(q: &Harness<S>) -> (Option<Name>, NotUntil) {
 
 pub async fn a_call_counts_in_the_window_of_its_lane<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &gated(rpm(2)));
-    granted(&q).await;
+    let (lease, _) = granted(&q).await;
     granted(&q).await;
     let (upstream, denial) = denied(&q).await;
-    assert_eq!((upstream, denial.reason, denial.at), (None, Reason::Window, q.now() + secs(60)));
+    let freed = q.now() + LEASE + secs(60);
+    assert_eq!((upstream, denial.reason, denial.at), (None, Reason::Window, freed));
+    q.pass(secs(1));
+    q.settle(lease, CallResult::Success, Outcome::Release).await;
+    assert_eq!(denied(&q).await.1.at, q.now() + secs(60));
     q.pass(secs(60));
     granted(&q).await;
 }
@@ -167,5 +171,6 @@ pub async fn a_call_that_nobody_will_tell_of_takes_tokens_and_holds_nothing<S: S
         assert_eq!(q.settle(lease, CallResult::Success, Outcome::Release).await, Settled::Stale);
     }
     assert_eq!(q.upstream(UP).await.in_flight, 0);
-    assert_eq!(denied(&q).await.1.reason, Reason::Window);
+    let denial = denied(&q).await.1;
+    assert_eq!((denial.reason, denial.at), (Reason::Window, q.now() + secs(60)));
 }

@@ -30,9 +30,9 @@ pub async fn a_settlement_lists_the_jobs_it_ends_and_no_others<S: Store>(open: O
     let q = Harness::new(open, &plain());
     q.accept((1..=4).map(job)).await;
     let grants = q.take(4).await;
-    let why = || failure("refused", q.now());
+    let why = || failure("refused");
     let outcomes = [
-        Outcome::Retry { at: q.now() + secs(5), failure: why() },
+        Outcome::Retry { after: secs(5), failure: why() },
         Outcome::Failed(why()),
         Outcome::Release,
         Outcome::Dead(why()),
@@ -44,7 +44,7 @@ pub async fn a_settlement_lists_the_jobs_it_ends_and_no_others<S: Store>(open: O
         ended.extend(q.settle_fully(settlement).await.1);
     }
     assert_eq!(ends(&ended), [(2, "failed"), (4, "dead")]);
-    assert_eq!(ended[0].end, End::Failed { failure: why(), dead_letter: false });
+    assert_eq!(ended[0].end, End::Failed { failure: why().at(q.now()), dead_letter: false });
 }
 
 pub async fn an_enqueue_lists_evicted_and_refused_jobs<S: Store>(open: Open<S>) {
@@ -93,7 +93,7 @@ pub async fn a_replay_that_fails_again_writes_no_second_letter<S: Store>(open: O
     q.accept([job(1)]).await;
     q.dead(&q.next().await).await;
     q.replay(1, 2).await;
-    let outcome = Outcome::Dead(failure("refused", q.now()));
+    let outcome = Outcome::Dead(failure("refused"));
     let lease = q.next().await.lease;
     let settlement = Settlement { lease, report: CallResult::Rejected.into(), outcome, answer: None };
     assert_eq!(ends(&q.settle_fully(settlement).await.1), [(2, "failed")]);
@@ -103,8 +103,8 @@ pub async fn a_replay_that_fails_again_writes_no_second_letter<S: Store>(open: O
 pub async fn the_answer_of_a_job_that_failed_is_kept<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1), job(2), lasting(secs(5), job(3))]).await;
-    let why = || failure("refused", q.now());
-    let too_late = Outcome::Retry { at: q.now() + secs(6), failure: why() };
+    let why = || failure("refused");
+    let too_late = Outcome::Retry { after: secs(6), failure: why() };
     for outcome in [Outcome::Dead(why()), Outcome::Failed(why()), too_late] {
         let grant = q.next().await;
         let (report, answer) = (CallResult::Rejected.into(), Some(b"no such thing"[..].into()));
@@ -118,7 +118,7 @@ pub async fn the_answer_of_an_attempt_that_ends_nothing_is_dropped<S: Store>(ope
     let q = Harness::new(open, &plain());
     q.accept([job(1)]).await;
     let lease = q.next().await.lease;
-    let outcome = Outcome::Retry { at: q.now() + secs(1), failure: failure("refused", q.now()) };
+    let outcome = Outcome::Retry { after: secs(1), failure: failure("refused") };
     let answer = Some(b"busy"[..].into());
     q.settle_fully(Settlement { lease, report: CallResult::Failed.into(), outcome, answer }).await;
     q.pass(secs(1));

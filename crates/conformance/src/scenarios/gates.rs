@@ -44,14 +44,63 @@ pub async fn a_dispatch_that_the_lanes_own_gate_held_back_names_no_upstream<S: S
     assert_eq!(q.dispatch(10).await.denied, Some(Denied { upstream: None, reason: Reason::Window }));
 }
 
-pub async fn a_window_opens_when_its_oldest_start_is_sixty_seconds_old<S: Store>(open: Open<S>) {
+pub async fn a_place_in_the_window_comes_free_sixty_seconds_after_the_answer<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(rpm(2)));
     q.accept((1..=4).map(job)).await;
-    assert_eq!(q.serve(1).await, [1]);
-    q.pass(secs(20));
+    let slow = q.next().await;
+    q.pass(secs(5));
     assert_eq!(q.serve(1).await, [2]);
-    q.pass(millis(39_999));
+    q.pass(secs(3));
+    q.done(&slow).await;
+    assert_eq!(q.denial(UP).await.at, q.now() + secs(57), "the second was answered first");
+    q.pass(millis(56_999));
     assert_eq!(q.starts(10).await, []);
+    q.pass(millis(1));
+    assert_eq!(q.serve(10).await, [3]);
+    q.pass(millis(2_999));
+    assert_eq!(q.starts(10).await, [], "the first began a minute ago, but was answered later");
+    q.pass(millis(1));
+    assert_eq!(q.starts(10).await, [4]);
+}
+
+pub async fn a_call_that_was_not_sent_gives_its_place_in_the_window_back<S: Store>(open: Open<S>) {
+    for rules in [upstream(rpm(1)), lane(|lane| lane.gates = rpm(1))] {
+        let q = Harness::new(open, &rules);
+        q.accept([job(1), job(2)]).await;
+        let grant = q.next().await;
+        assert_eq!(q.take(10).await, []);
+        q.release(&grant).await;
+        assert_eq!(q.serve(10).await, [1], "and then the window is full");
+    }
+}
+
+pub async fn the_place_of_a_vanished_worker_comes_free_sixty_seconds_after_its_lease<S: Store>(
+    open: Open<S>,
+) {
+    for rules in [upstream(rpm(1)), lane(|lane| lane.gates = rpm(1))] {
+        let q = Harness::new(open, &rules);
+        q.accept([job(1)]).await;
+        let _lost = q.next().await;
+        q.pass(LEASE);
+        q.pass(millis(59_999));
+        assert_eq!(q.starts(10).await, [], "nobody looked when the lease ended");
+        q.pass(millis(1));
+        assert_eq!(q.starts(10).await, [1]);
+    }
+}
+
+pub async fn a_failed_call_holds_its_place_and_going_on_takes_none_of_the_lane<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &chain(&[("a", rpm(1)), ("b", free())], |lane| lane.gates = rpm(2)));
+    q.accept((1..=3).map(job)).await;
+    let grant = q.next().await;
+    q.pass(secs(2));
+    q.advance(&grant, CallResult::Failed).await;
+    assert_eq!(q.denial("a").await.at, q.now() + secs(60));
+    q.pass(secs(2));
+    q.done(&grant).await;
+    assert_eq!(q.serve(10).await, [2], "the lane has a place left, and only one");
+    q.pass(millis(59_999));
+    assert_eq!(q.starts(10).await, [], "the lane's first place was held until the job ended");
     q.pass(millis(1));
     assert_eq!(q.starts(10).await, [3]);
 }
@@ -174,8 +223,8 @@ pub async fn a_retry_after_closes_the_upstream_for_everybody<S: Store>(open: Ope
     q.accept([job(1), job(2)]).await;
     let grant = q.next().await;
     let until = q.now() + secs(30);
-    let outcome = Outcome::Retry { at: until, failure: crate::rules::failure("slow down", q.now()) };
-    q.settle(grant.lease, closing(until, None), outcome).await;
+    let outcome = Outcome::Retry { after: secs(30), failure: crate::rules::failure("slow down") };
+    q.settle(grant.lease, closing(secs(30), None), outcome).await;
     let answer = q.dispatch(10).await;
     assert_eq!((answer.grants.len(), answer.next), (0, until));
     let denial = q.denial(UP).await;
@@ -188,8 +237,8 @@ pub async fn an_earlier_retry_after_does_not_shorten_a_later_one<S: Store>(open:
     let q = Harness::new(open, &upstream(free()));
     let (first, second) = (q.call(UP).await, q.call(UP).await);
     let until = q.now() + secs(60);
-    q.settle(first, closing(until, None), Outcome::Release).await;
-    q.settle(second, closing(q.now() + secs(5), None), Outcome::Release).await;
+    q.settle(first, closing(secs(60), None), Outcome::Release).await;
+    q.settle(second, closing(secs(5), None), Outcome::Release).await;
     assert_eq!(q.denial(UP).await.at, until);
 }
 
@@ -223,7 +272,12 @@ pub async fn a_denial_names_the_gate_that_opens_last<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(gates(slots(1), |gates| gates.window = rpm(1).window)));
     q.call(UP).await;
     let denial = q.denial(UP).await;
-    assert_eq!((denial.reason, denial.at), (Reason::Window, q.now() + secs(60)));
+    let freed = q.now() + LEASE + secs(60);
+    assert_eq!(
+        (denial.reason, denial.at),
+        (Reason::Window, freed),
+        "the slot is free at the end of the lease"
+    );
 }
 
 pub async fn a_lane_has_a_window_of_its_own<S: Store>(open: Open<S>) {
@@ -233,8 +287,8 @@ pub async fn a_lane_has_a_window_of_its_own<S: Store>(open: Open<S>) {
     assert_eq!((answer.grants.len(), answer.next), (2, q.now() + LEASE), "the leases end before the window");
     q.pass(LEASE);
     let answer = q.dispatch(10).await;
-    assert_eq!((answer.grants.len(), answer.next), (0, q.now() + secs(50)));
-    q.pass(secs(50));
+    assert_eq!((answer.grants.len(), answer.next), (0, q.now() + secs(60)));
+    q.pass(secs(60));
     assert_eq!(q.starts(10).await, [1, 2], "their leases ended meanwhile");
 }
 

@@ -150,7 +150,7 @@ pub async fn a_reset_closes_the_breaker_and_ends_rests_and_closures<S: Store>(op
     let q = Harness::new(open, &upstream(rules));
     let late = q.call(UP).await;
     let lease = q.call(UP).await;
-    let close = Closure { until: q.now() + secs(90), bucket: None };
+    let close = Closure { wait: secs(90), bucket: None };
     let report = Report { close: Some(close), ..CallResult::Failed.into() };
     q.settle(lease, report, Outcome::Release).await;
     q.denial(UP).await;
@@ -165,7 +165,7 @@ pub async fn a_breaker_recovers_without_a_probe_once_its_open_window_is_over<S: 
     let rules = gates(breaker(2, secs(30)), |gates| gates.cooldown = cooldown().cooldown);
     let q = Harness::new(open, &upstream(rules));
     let lease = q.call(UP).await;
-    let close = Closure { until: q.now() + secs(90), bucket: None };
+    let close = Closure { wait: secs(90), bucket: None };
     q.settle(lease, Report { close: Some(close), ..CallResult::Failed.into() }, Outcome::Release).await;
     q.record(UP, CallResult::Failed).await;
     q.pass(secs(30));
@@ -189,6 +189,20 @@ pub async fn a_breaker_that_is_open_or_closed_does_not_recover<S: Store>(open: O
     let view = q.recover(UP).await.expect("the upstream is known");
     assert_eq!((view.failures, view.degraded_until), (2, Some(q.now() + millis(1))));
     assert_eq!(q.denial(UP).await.reason, Reason::CircuitOpen);
+}
+
+pub async fn a_breaker_that_nobody_probes_is_healthy_after_five_minutes<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(breaker(2, secs(30))));
+    q.record(UP, CallResult::Failed).await;
+    q.record(UP, CallResult::Failed).await;
+    q.pass(millis(329_999));
+    let shown = |view: &eclusa_core::UpstreamView| (view.failures, view.breaker.map(|breaker| breaker.state));
+    assert_eq!(shown(&q.upstream(UP).await), (2, Some(BreakerState::HalfOpen)));
+    q.pass(millis(1));
+    assert_eq!(shown(&q.upstream(UP).await), (0, Some(BreakerState::Closed)));
+    let _two = (q.call(UP).await, q.call(UP).await);
+    q.record(UP, CallResult::Failed).await;
+    assert_eq!(shown(&q.upstream(UP).await), (1, Some(BreakerState::Closed)));
 }
 
 pub async fn callers_without_a_lease_share_the_breaker<S: Store>(open: Open<S>) {

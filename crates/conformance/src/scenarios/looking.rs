@@ -1,10 +1,10 @@
 //! What a store shows to those who only look.
 
 use eclusa_core::gate::{BreakerState, CallResult};
-use eclusa_core::{JobQuery, MAX_BATCH, Status, Store, Tokens};
+use eclusa_core::{JobQuery, MAX_BATCH, Span, Status, Store, Tokens};
 
 use crate::harness::{Harness, Open};
-use crate::rules::{LANE, UP, breaker, free, gates, id, job, name, of, plain, rate, secs, upstream};
+use crate::rules::{LANE, UP, breaker, free, gates, id, job, millis, name, of, plain, rate, secs, upstream};
 
 fn all() -> JobQuery {
     JobQuery { max: MAX_BATCH, ..JobQuery::default() }
@@ -46,6 +46,23 @@ pub async fn jobs_come_in_pages<S: Store>(open: Open<S>) {
     let nothing = q.jobs(JobQuery { max: 0, ..all() }).await;
     assert_eq!((nothing.jobs.len(), nothing.next), (0, Some(0)));
     assert_eq!(q.jobs(JobQuery { after: u64::MAX, ..all() }).await.next, None);
+}
+
+pub async fn a_wait_shows_a_job_that_ended_and_one_that_did_not_in_time<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    q.accept([job(1)]).await;
+    let waiting = q.wait(1, Span::ZERO, false).await.expect("the job is known");
+    assert_eq!((waiting.id, waiting.status), (id(1), Status::Queued));
+    q.serve(1).await;
+    let ended = q.wait(1, secs(60), false).await;
+    assert_eq!(ended, Some(q.job(1).await));
+    assert!(ended.is_some_and(|job| job.status == Status::Completed));
+}
+
+pub async fn an_unknown_job_is_not_waited_for_unless_it_is_coming<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    assert_eq!(q.wait(1, secs(60), false).await, None);
+    assert_eq!(q.wait(1, Span::ZERO, true).await, None);
 }
 
 pub async fn a_dead_letter_is_found_without_its_lane<S: Store>(open: Open<S>) {
@@ -99,8 +116,12 @@ pub async fn an_upstream_shows_how_many_calls_began_in_the_last_minute<S: Store>
     let q = Harness::new(open, &plain());
     q.accept((1..=20).map(job)).await;
     q.serve(20).await;
+    q.pass(secs(45));
     q.call_ends(UP, CallResult::Failed).await;
-    assert_eq!(q.upstream(UP).await.starts_last_minute, 21);
-    q.pass(secs(120));
-    assert_eq!(q.upstream(UP).await.starts_last_minute, 0);
+    let mut seen = vec![q.upstream(UP).await.starts_last_minute];
+    for wait in [14_999, 1, 44_999, 1] {
+        q.pass(millis(wait));
+        seen.push(q.upstream(UP).await.starts_last_minute);
+    }
+    assert_eq!(seen, [21, 21, 1, 1, 0], "each counts for exactly sixty seconds");
 }

@@ -21,6 +21,7 @@ pub mod leases;
 pub mod lines;
 pub mod looking;
 pub mod priority;
+pub mod repeats;
 pub mod retention;
 pub mod retry;
 pub mod schedule;

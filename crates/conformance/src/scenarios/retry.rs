@@ -89,24 +89,26 @@ pub async fn attempts_count_up_and_the_last_failure_is_the_newest<S: Store>(open
     for attempt in 1..=5 {
         let grant = q.next().await;
         assert_eq!(grant.attempt, attempt);
-        let reason = failure(&format!("failure {attempt}"), q.now());
+        let reason = failure(&format!("failure {attempt}"));
         let outcome = match attempt {
             5 => Outcome::Dead(reason),
-            _ => Outcome::Retry { at: q.now() + secs(1), failure: reason },
+            _ => Outcome::Retry { after: secs(1), failure: reason },
         };
         q.settle(grant.lease, CallResult::Failed, outcome).await;
         q.pass(secs(1));
     }
     let view = q.job(1).await;
     assert_eq!((view.status, view.attempts), (Status::Failed, 5));
-    assert!(view.last_failure.is_some_and(|failure| failure.reason.as_str() == "failure 5"));
+    let last = view.last_failure.expect("it failed");
+    assert_eq!(last.reason.as_str(), "failure 5");
+    assert_eq!(last.at + secs(1), q.now(), "the store says when it failed");
 }
 
 pub async fn a_lane_may_fail_a_job_without_a_dead_letter<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1)]).await;
     let grant = q.next().await;
-    let outcome = Outcome::Failed(failure("refused", q.now()));
+    let outcome = Outcome::Failed(failure("refused"));
     assert_eq!(q.settle(grant.lease, CallResult::Rejected, outcome).await, Settled::Ended(Status::Failed));
     assert_eq!(q.letters().await, []);
     assert_eq!(q.lane().await.totals.failed, 1);

@@ -11,8 +11,7 @@ pub async fn a_retry_after_of_a_scoped_bucket_closes_only_that_bucket<S: Store>(
     let scoped = |key| hold(UP, key, bucket(100, 1, secs(1)), 1);
     q.accept([holding(scoped("cpf:1"), job(1))]).await;
     let grant = q.next().await;
-    let until = q.now() + secs(30);
-    q.settle(grant.lease, closing(until, Some("cpf:1")), Outcome::Done).await;
+    q.settle(grant.lease, closing(secs(30), Some("cpf:1")), Outcome::Done).await;
     q.accept([holding(scoped("cpf:1"), job(2)), holding(scoped("cpf:2"), job(3)), job(4)]).await;
     assert_eq!(q.serve(10).await, [3, 4]);
     assert_eq!(q.reason(2).await, Some(Reason::UpstreamRetryAfter));

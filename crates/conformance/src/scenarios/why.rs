@@ -102,7 +102,8 @@ pub async fn it_says_rate_limit<S: Store>(open: Open<S>) {
 }
 
 pub async fn it_says_window<S: Store>(open: Open<S>) {
-    assert_eq!(second_waits(open, &upstream(rpm(1)), None).await, (Reason::Window, 60_000));
+    let freed = LEASE.as_millis() + 60_000;
+    assert_eq!(second_waits(open, &upstream(rpm(1)), None).await, (Reason::Window, freed));
 }
 
 pub async fn it_says_concurrency<S: Store>(open: Open<S>) {
@@ -124,7 +125,8 @@ pub async fn it_says_upstream_retry_after<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     let call = q.call(UP).await;
     let until = q.now() + secs(30);
-    let report = Report { close: Some(Closure { until, bucket: None }), ..CallResult::Throttled.into() };
+    let report =
+        Report { close: Some(Closure { wait: secs(30), bucket: None }), ..CallResult::Throttled.into() };
     q.settle(call, report, Outcome::Release).await;
     q.accept([job(1)]).await;
     let why = q.why(1).await;
@@ -136,7 +138,7 @@ pub async fn it_says_awaiting_webhook<S: Store>(open: Open<S>) {
     q.accept([job(1)]).await;
     let grant = q.next().await;
     assert_eq!(q.reason(1).await, None, "a worker has it");
-    q.settle(grant.lease, CallResult::Success, Outcome::Awaiting(q.now() + secs(600))).await;
+    q.settle(grant.lease, CallResult::Success, Outcome::Awaiting(secs(600))).await;
     let why = q.why(1).await;
     assert_eq!((why.status, why.reason), (Status::Processing, Some(Reason::AwaitingWebhook)));
     assert_eq!((why.upstream, why.will_expire), (Some(name(UP)), false));
@@ -147,7 +149,7 @@ pub async fn it_names_the_lanes_own_gate<S: Store>(open: Open<S>) {
     q.accept([job(1), job(2)]).await;
     q.next().await;
     let why = q.why(2).await;
-    assert_eq!((why.reason, why.eta), (Some(Reason::Window), Some(q.now() + secs(60))));
+    assert_eq!((why.reason, why.eta), (Some(Reason::Window), Some(q.now() + LEASE + secs(60))));
 }
 
 pub async fn it_names_the_scoped_bucket<S: Store>(open: Open<S>) {

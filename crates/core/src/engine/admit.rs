@@ -15,11 +15,29 @@ const FIRST: Rank = (Level::High, 0);
 
 impl Engine {
     /// Takes from all gates of the lane, all gates of the first upstream that admits the call and all of its buckets, or
-    /// from none.
+    /// from none. One that was asked before the engine was restored gets the lease it was given then, if that is still out.
     pub fn admit(&mut self, ask: &Admit, now: Time) -> Admitted {
+        self.end_silent(now);
         self.take_up_lost(MAX_BATCH, now);
-        let admission = self.admit_call(ask, now).unwrap_or_else(|refusal| refusal);
+        let admission = match self.admitted_before(ask) {
+            Some(granted) => granted,
+            None => self.admit_call(ask, now).unwrap_or_else(|refusal| refusal),
+        };
         Admitted { admission, ended: std::mem::take(&mut self.ended), now }
+    }
+
+    fn admitted_before(&self, ask: &Admit) -> Option<Admission> {
+        if ask.lease == Span::ZERO {
+            return None;
+        }
+        let granted = |(id, lease): (LeaseId, &Lease)| match (lease.used_by, lease.upstream) {
+            (Use::Call(_), Some(upstream)) => {
+                let upstream = self.upstream(upstream).name.clone();
+                Some(Admission::Granted { lease: id, upstream, lease_expires: lease.expires })
+            }
+            _ => None,
+        };
+        self.leases.given_before(ask.nonce).find_map(granted)
     }
 
     fn admit_call(&mut self, ask: &Admit, now: Time) -> Result<Admission, Admission> {
@@ -71,7 +89,11 @@ impl Engine {
         upstream: UpstreamIx,
         now: Time,
     ) -> Result<Vec<JobHold>, NotUntil> {
-        self.upstream_admits(upstream, now)?;
+        if ask.only_rate() {
+            self.rate_admits(upstream, now)?;
+        } else {
+            self.upstream_admits(upstream, now)?;
+        }
         let name = self.upstream(upstream).name.clone();
         let mut holds = Vec::new();
         for hold in ask.holds.iter().filter(|hold| hold.upstream == name) {
@@ -81,6 +103,19 @@ impl Engine {
         match self.denied_hold(&holds, upstream, FIRST, now) {
             Some((_, denial)) => Err(denial),
             None => Ok(holds),
+        }
+    }
+
+    /// Whether all gates but the breaker admit a call.
+    fn rate_admits(&self, upstream: UpstreamIx, now: Time) -> Result<(), NotUntil> {
+        let state = self.upstream(upstream);
+        match state.spec.as_ref().filter(|_| !state.gone) {
+            Some(spec) if spec.breaker.is_some() => {
+                let mut rate = spec.clone();
+                rate.breaker = None;
+                state.gates.admits(&rate, now, self.leases.next_expiry())
+            }
+            _ => self.upstream_admits(upstream, now),
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::Engine;
 use super::leases::{Lease, Use};
-use crate::gate::{GateSpecs, GateView, Gates, Part, Pass, Reason};
+use crate::gate::{GateSpecs, GateView, Gates, Part, Pass, Reason, Used};
 use crate::ids::Name;
 use crate::spec::Spec;
 use crate::table::UpstreamIx;
@@ -46,7 +46,7 @@ impl Seen {
 impl Engine {
     /// An engine that goes on by itself from what was `seen`. Its leases are of this `epoch`; those of the others, which it
     /// does not know, last no longer than `lease`.
-    pub fn alone(spec: &Spec, seen: &Seen, epoch: u32, lease: Span, now: Time) -> Self {
+    pub fn alone(spec: &Spec, seen: &Seen, epoch: u64, lease: Span, now: Time) -> Self {
         let mut engine = Self::new(&spec.part(seen.part));
         engine.leases.epoch = epoch;
         for view in &seen.upstreams {
@@ -54,10 +54,11 @@ impl Engine {
             let started = seen.started(|(_, name)| *name == view.name);
             let state = engine.upstream_mut(upstream);
             let Some(rule) = &state.spec else { continue };
-            state.gates = Gates::of_part(rule, seen.part, &view.gates, started, now);
-            for _ in 0..in_use(rule, seen.part, &view.gates, started) {
-                engine.upstream_mut(upstream).gates.reenter();
-                engine.lease_elsewhere(Use::Call(None), Some(upstream), now + lease);
+            let used = used(rule, seen.part, &view.gates, started, now + lease);
+            state.gates = Gates::of_part(rule, &view.gates, &used, now);
+            for _ in 0..used.in_flight {
+                engine.upstream_mut(upstream).gates.reenter(Pass::default());
+                engine.lease_elsewhere(Use::Call(None), Some(upstream), used.ended);
             }
         }
         for view in &seen.lanes {
@@ -66,10 +67,11 @@ impl Engine {
             let state = engine.lane_mut(lane);
             state.paused = view.paused;
             let Some(rule) = &state.spec else { continue };
-            state.gates = Gates::of_part(&rule.gates, seen.part, &view.gates, started, now);
-            for _ in 0..in_use(&rule.gates, seen.part, &view.gates, started) {
-                engine.lane_mut(lane).gates.reenter();
-                engine.lease_elsewhere(Use::Call(Some(lane)), None, now + lease);
+            let used = used(&rule.gates, seen.part, &view.gates, started, now + lease);
+            state.gates = Gates::of_part(&rule.gates, &view.gates, &used, now);
+            for _ in 0..used.in_flight {
+                engine.lane_mut(lane).gates.reenter(Pass::default());
+                engine.lease_elsewhere(Use::Call(Some(lane)), None, used.ended);
             }
         }
         engine
@@ -82,13 +84,14 @@ impl Engine {
     }
 }
 
-/// Slots of this part that others may still use.
-fn in_use(rule: &GateSpecs, part: Part, seen: &[GateView], started: u32) -> u32 {
+/// What of this part others may still use, until `ended`.
+fn used(rule: &GateSpecs, part: Part, seen: &[GateView], started: u32, ended: Time) -> Used {
     let slots = seen.iter().find(|gate| gate.reason == Reason::Concurrency);
-    match (rule.slots(), slots) {
+    let in_flight = match (rule.slots(), slots) {
         (Some(own), Some(gate)) => own.saturating_sub(gate.free(part, started)),
         _ => 0,
-    }
+    };
+    Used { part, started, in_flight, ended }
 }
 
 #[cfg(test)]
@@ -156,8 +159,8 @@ mod tests {
         for (rules, free, later, more) in [
             (spec(unlimited(), rate(20, 10)), 13, at(2_000), 20),
             (spec(rate(20, 10), unlimited()), 13, at(2_000), 20),
-            (spec(unlimited(), window.clone()), 13, at(60_000), 20),
-            (spec(window, unlimited()), 13, at(60_000), 20),
+            (spec(unlimited(), window.clone()), 13, at(70_000), 20),
+            (spec(window, unlimited()), 13, at(70_000), 20),
             (spec(unlimited(), slots(20)), 13, at(20_000), 20),
             (spec(slots(20), unlimited()), 13, at(20_000), 20),
         ] {

@@ -136,6 +136,13 @@ impl Buckets {
         self.touch(index);
     }
 
+    /// Takes what was spent elsewhere, without asking whether so much is there.
+    pub(crate) fn charge(&mut self, index: BucketIx, tokens: Tokens, now: Time) {
+        let state = &mut self.table[index];
+        state.bucket.take(&state.spec, tokens, now);
+        self.touch(index);
+    }
+
     /// Settles a hold to its real cost.
     pub(crate) fn settle(&mut self, index: BucketIx, hold: Tokens, cost: Tokens, now: Time) {
         let state = &mut self.table[index];
@@ -251,6 +258,10 @@ impl Buckets {
             state.dirty = true;
             self.dirty.push(index);
         }
+    }
+
+    pub(crate) fn has_changes(&self) -> bool {
+        !self.dirty.is_empty() || !self.gone.is_empty()
     }
 
     /// Buckets changed since the last call; those without a state are gone.

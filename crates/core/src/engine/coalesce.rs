@@ -113,16 +113,13 @@ impl Engine {
         }
     }
 
-    /// After a start under changed rules: nobody waits for an answer that will not come.
-    pub(super) fn settle_equals(&mut self) {
-        for number in 0..self.lanes.len() {
-            let lane = LaneIx(u32::try_from(number).unwrap_or(u32::MAX));
-            for key in self.lane(lane).equals.keys_with_aside() {
-                if self.lane(lane).cache_spec().is_some() {
-                    self.give_way(lane, &key, None);
-                } else {
-                    self.promote_all(lane, &key);
-                }
+    /// After a change of rules: nobody waits for an answer that will not come.
+    pub(super) fn settle_equals(&mut self, lane: LaneIx) {
+        for key in self.lane(lane).equals.keys_with_aside() {
+            if self.lane(lane).cache_spec().is_some() {
+                self.give_way(lane, &key, None);
+            } else {
+                self.promote_all(lane, &key);
             }
         }
     }

@@ -20,6 +20,9 @@ use crate::verbs::{Denied, Dispatch, Dispatched, Grant, MAX_BATCH};
 /// How many lines one dispatch looks at before it says "ask again at once".
 const MAX_LOOKS: usize = 4 * MAX_BATCH;
 
+/// When jobs with so many bytes are granted no more are, so that an answer fits a message.
+const MAX_GRANTED_BYTES: usize = 4 << 20;
+
 /// A parked line that has other upstreams to go to looks at them again after this long.
 const PARKED_WITH_CHOICE: Span = Span::from_secs(1);
 
@@ -30,6 +33,8 @@ struct Round {
     /// When something may change by itself.
     next: Time,
     looks: usize,
+    /// Payloads of the jobs that were granted.
+    granted_bytes: usize,
     /// How many more jobs may be answered without a call.
     serves: usize,
     /// What held back the most urgent job that could not start.
@@ -52,23 +57,48 @@ enum Offer {
 }
 
 impl Engine {
-    /// Hands out jobs that may start now, at most `ask.max`.
+    /// Hands out jobs that may start now, at most `ask.max`. One that was asked before the engine was restored gets what
+    /// it was given then and is still out.
     pub fn dispatch(&mut self, ask: &Dispatch, now: Time) -> Dispatched {
+        self.end_silent(now);
         let taken_up = self.take_up_lost(MAX_BATCH, now);
+        let grants = self.granted_before(ask.nonce);
+        if !grants.is_empty() {
+            let ended = std::mem::take(&mut self.ended);
+            return Dispatched { grants, ended, taken_up, denied: None, now, next: now, held: Span::ZERO };
+        }
         self.wake_parked(now);
         let mut budget = MAX_BATCH;
         self.serve_owed(&mut budget, now);
         let mut grants = Vec::new();
         let (mut next, mut denied) = (Time::NEVER, None);
         if let Some((lane, _)) = self.configured_lane(&ask.lane) {
-            let mut round = Round { lane, now, next, looks: 0, serves: budget, denied };
+            let mut round = Round { lane, now, next, looks: 0, granted_bytes: 0, serves: budget, denied };
             self.dispatch_from(&mut round, ask, &mut grants);
             (next, denied) = (round.next, round.denied);
         }
         if !self.owed.is_empty() {
             next = now;
         }
-        Dispatched { grants, ended: std::mem::take(&mut self.ended), taken_up, denied, now, next }
+        Dispatched {
+            grants,
+            ended: std::mem::take(&mut self.ended),
+            taken_up,
+            denied,
+            now,
+            next,
+            held: Span::ZERO,
+        }
+    }
+
+    fn granted_before(&self, nonce: u64) -> Vec<Grant> {
+        let grant = |(id, lease): (LeaseId, &Lease)| match (lease.used_by, lease.upstream) {
+            (Use::Job(job, _), Some(upstream)) => Some(self.grant(job, id, upstream, lease.expires)),
+            _ => None,
+        };
+        let mut grants: Vec<_> = self.leases.given_before(nonce).filter_map(grant).collect();
+        grants.sort_unstable_by_key(|grant| grant.lease.number);
+        grants
     }
 
     fn dispatch_from(&mut self, round: &mut Round, ask: &Dispatch, grants: &mut Vec<Grant>) {
@@ -98,7 +128,8 @@ impl Engine {
         for level in Level::ALL {
             let mut blocked = vec![false; self.lane(round.lane).groups()];
             while let Some(choice) = self.choose(round.lane, level, &blocked) {
-                if grants.len() >= max || round.looks >= MAX_LOOKS || round.serves == 0 {
+                let full = grants.len() >= max || round.granted_bytes >= MAX_GRANTED_BYTES;
+                if full || round.looks >= MAX_LOOKS || round.serves == 0 {
                     round.wake(round.now);
                     return;
                 }
@@ -108,7 +139,11 @@ impl Engine {
                 }
                 round.looks += 1;
                 match self.offer(round, choice) {
-                    Offer::Take(upstream) => grants.extend(self.take_head(round, choice, upstream, ask)),
+                    Offer::Take(upstream) => {
+                        let grant = self.take_head(round, choice, upstream, ask);
+                        round.granted_bytes += grant.as_ref().map_or(0, |grant| grant.payload.len());
+                        grants.extend(grant);
+                    }
                     Offer::GroupWaits(upstream, denial) => {
                         blocked[choice.group.0 as usize] = true;
                         self.deny(round, upstream, denial);
@@ -157,8 +192,8 @@ impl Engine {
 
     pub(super) fn upstream_admits(&self, upstream: UpstreamIx, now: Time) -> Result<(), NotUntil> {
         let upstream = self.upstream(upstream);
-        let Some(spec) = &upstream.spec else {
-            return Err(NotUntil::new(Reason::NoWorker, Time::NEVER));
+        let Some(spec) = upstream.spec.as_ref().filter(|_| !upstream.gone) else {
+            return Err(NotUntil::new(Reason::RulesGone, Time::NEVER));
         };
         upstream.gates.admits(spec, now, self.leases.next_expiry())
     }
@@ -258,14 +293,19 @@ impl Engine {
         if job.tried == 0 {
             job.attempts += 1;
         }
+        self.grant(index, lease, upstream, expires)
+    }
+
+    fn grant(&self, index: JobIx, lease: LeaseId, upstream: UpstreamIx, lease_expires: Time) -> Grant {
+        let job = &self.jobs[index];
         Grant {
             lease,
-            lease_expires: expires,
+            lease_expires,
             job: job.id,
-            tenant: self.lanes[lane.0 as usize].tenants[job.tenant].name.clone(),
-            level,
+            tenant: self.lane(job.lane).tenants[job.tenant].name.clone(),
+            level: job.level,
             payload: job.payload.clone(),
-            upstream: self.upstreams[upstream.0 as usize].name.clone(),
+            upstream: self.upstream(upstream).name.clone(),
             attempt: job.attempts,
             expires_at: job.expires_at,
         }

@@ -59,12 +59,6 @@ impl Engine {
     fn letter_of(&self, job: &Job, ttl: Span, now: Time) -> DeadLetter {
         let lane = self.lane(job.lane);
         let rare = job.rare.as_deref();
-        let unknown = || Failure {
-            reason: FailureReason::fixed("failed without a reason"),
-            code: None,
-            at: now,
-            upstream: None,
-        };
         DeadLetter {
             key: rare.and_then(|rare| rare.key.clone()),
             tenant: lane.tenants[job.tenant].name.clone(),
@@ -77,7 +71,7 @@ impl Engine {
                 .collect(),
             holds: self.holds_of(job),
             failed_attempts: job.attempts,
-            last_failure: rare.and_then(|rare| rare.failure.clone()).unwrap_or_else(unknown),
+            last_failure: rare.and_then(|rare| rare.failure.clone()).unwrap_or_else(|| unknown_failure(now)),
             enqueued_at: job.created_at,
             moved_at: now,
             ttl,
@@ -137,6 +131,24 @@ impl Engine {
         self.ended.push(ended);
     }
 
+    /// Tells the end of a finished job once more.
+    pub(super) fn tell_end_again(&mut self, index: JobIx) {
+        let job = &self.jobs[index];
+        let Phase::Finished { at, status, dropped, served, .. } = job.phase else { return };
+        let failure = job.rare.as_ref().and_then(|rare| rare.failure.clone());
+        let end = match (status, dropped, served) {
+            (Status::Cancelled, ..) => End::Cancelled,
+            (_, Some(reason), _) => End::Dropped(reason),
+            (_, _, Some(by)) => End::Served(by),
+            (Status::Failed, ..) => End::Failed {
+                failure: failure.unwrap_or_else(|| unknown_failure(at)),
+                dead_letter: self.lane(job.lane).dead.get(job.id).is_some(),
+            },
+            _ => End::Completed,
+        };
+        self.tell_end(index, end);
+    }
+
     fn end_replay(&mut self, index: JobIx, status: Status) {
         let job = &self.jobs[index];
         let Some(first) = job.rare.as_ref().and_then(|rare| rare.replay_of) else {
@@ -170,6 +182,9 @@ impl Engine {
             ended.forgotten = Some(Box::new(self.view_job(&job)));
             self.ended.push(ended);
         }
+        if let Some(last) = job.rare.as_ref().and_then(|rare| rare.settled) {
+            self.leases.forget_settled(last.lease);
+        }
         let result = job.rare.as_ref().and_then(|rare| rare.result.as_ref());
         self.jobs.bytes -= result.map_or(0, |result| result.len() as u64);
         let lane = self.lane_mut(job.lane);
@@ -193,4 +208,8 @@ impl Engine {
             gone.push((state.name.clone(), job, surplus));
         }
     }
+}
+
+fn unknown_failure(at: Time) -> Failure {
+    Failure { reason: FailureReason::fixed("failed without a reason"), code: None, at, upstream: None }
 }

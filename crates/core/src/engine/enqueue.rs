@@ -17,6 +17,7 @@ use crate::verbs::{EnqueueAnswer, Enqueued};
 impl Engine {
     /// Takes in new jobs. Each stands for itself: one that is refused does not hinder the others.
     pub fn enqueue(&mut self, jobs: Vec<NewJob>, now: Time) -> EnqueueAnswer {
+        self.end_silent(now);
         let jobs = jobs.into_iter().map(|job| self.enqueue_one(job, None, now)).collect();
         EnqueueAnswer { jobs, ended: std::mem::take(&mut self.ended) }
     }
@@ -86,26 +87,29 @@ impl Engine {
         Ok(self.lane_mut(lane).group(&chain))
     }
 
-    /// Whether the job fits, after evicting less urgent ones if need be.
+    /// Whether the job fits, after evicting less urgent ones if need be. A lane that holds more than its capacity, because
+    /// that was lowered or jobs came back, is not emptied for it: no more goes than the job itself needs.
     fn make_room(&mut self, lane: LaneIx, job: &NewJob, capacity: Capacity, now: Time) -> bool {
         let state = self.lane(lane);
         let bytes = job.payload.len() as u64;
-        let surplus = (state.waiting + 1).saturating_sub(capacity.jobs);
-        let surplus_bytes = (state.waiting_bytes + bytes).saturating_sub(capacity.bytes);
+        let (max, max_bytes) = (capacity.jobs.max(state.waiting), capacity.bytes.max(state.waiting_bytes));
+        let surplus = (state.waiting + 1).saturating_sub(max);
+        let surplus_bytes = (state.waiting_bytes + bytes).saturating_sub(max_bytes);
         let below: &[Level] = match job.level {
             Level::High => &[Level::Low, Level::Normal],
             Level::Normal => &[Level::Low],
             Level::Low => &[],
         };
         let levels = || below.iter().map(|level| &state.levels[*level as usize]);
-        let enough = levels().map(|level| level.evictable).sum::<u64>() >= surplus
+        let enough = bytes <= capacity.bytes
+            && levels().map(|level| level.evictable).sum::<u64>() >= surplus
             && levels().map(|level| level.evictable_bytes).sum::<u64>() >= surplus_bytes;
         if !enough {
             return false;
         }
         let fits = |engine: &Self| {
             let state = engine.lane(lane);
-            state.waiting < capacity.jobs && state.waiting_bytes + bytes <= capacity.bytes
+            state.waiting < max && state.waiting_bytes + bytes <= max_bytes
         };
         while !fits(self) {
             let Some(victim) = below.iter().find_map(|level| self.lane(lane).victim(*level)) else {

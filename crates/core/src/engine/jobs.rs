@@ -9,6 +9,7 @@ use crate::job::{DropReason, Event, EventKind, Failure, Level, Payload, Status};
 use crate::lane::{JobHold, Waiter};
 use crate::table::{GroupIx, JobIx, Keyed, LaneIx, LineIx, Lookup, Table, TenantIx, UpstreamIx};
 use crate::time::Time;
+use crate::verbs::Settled;
 
 /// Later lines of a job's history push out the oldest.
 const MAX_TIMELINE: usize = 20;
@@ -79,6 +80,14 @@ pub(crate) struct Rare {
     pub(crate) failure: Option<Failure>,
     pub(crate) result: Option<Payload>,
     pub(crate) timeline: Vec<Event<UpstreamIx>>,
+    pub(crate) settled: Option<LastSettled>,
+}
+
+/// The lease a job was last settled under, so that a repeated settlement gets the same answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LastSettled {
+    pub(crate) lease: LeaseId,
+    pub(crate) how: Settled,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -192,6 +201,10 @@ impl Jobs {
         self.by_id.find(&self.table, &id)
     }
 
+    pub(crate) fn get_mut(&mut self, index: JobIx) -> Option<&mut Job> {
+        self.table.get_mut(index)
+    }
+
     pub(crate) fn insert(&mut self, job: Job) -> JobIx {
         let job = self.restore(job);
         self.mark(job, Unsaved::All);
@@ -230,6 +243,10 @@ impl Jobs {
             self.unsaved.push(job);
         }
         state.unsaved = state.unsaved.max(unsaved);
+    }
+
+    pub(crate) fn has_changes(&self) -> bool {
+        !self.unsaved.is_empty() || !self.gone.is_empty()
     }
 
     /// What changed since the last call.

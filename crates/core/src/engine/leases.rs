@@ -53,26 +53,35 @@ pub(crate) struct Lease {
 
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    pub(crate) epoch: u32,
+    pub(crate) epoch: u64,
     pub(crate) next_number: u64,
     by_id: HashMap<LeaseId, Lease, foldhash::fast::FixedState>,
     expiry: BTreeSet<(Time, LeaseId)>,
     /// Leases without a job that changed or went; those with one are saved with it.
     unsaved: Vec<LeaseId>,
+    /// Leases from before a restore, by the nonce of the ask they were given for: its answer may not have been heard.
+    restored: HashMap<u64, Vec<LeaseId>, foldhash::fast::FixedState>,
+    /// Jobs by the number of the lease they were last settled under.
+    settled: HashMap<u64, JobIx, foldhash::fast::FixedState>,
 }
 
 impl Leases {
-    pub(crate) fn issue(&mut self, nonce: u32) -> LeaseId {
+    pub(crate) fn issue(&mut self, nonce: u64) -> LeaseId {
         self.next_number += 1;
         LeaseId { epoch: self.epoch, number: self.next_number, nonce }
     }
 
     pub(crate) fn insert(&mut self, id: LeaseId, lease: Lease) {
         self.note(id, &lease);
-        self.restore(id, lease);
+        self.add(id, lease);
     }
 
     pub(crate) fn restore(&mut self, id: LeaseId, lease: Lease) {
+        self.restored.entry(id.nonce).or_default().push(id);
+        self.add(id, lease);
+    }
+
+    fn add(&mut self, id: LeaseId, lease: Lease) {
         self.expiry.insert((lease.expires, id));
         self.by_id.insert(id, lease);
     }
@@ -93,8 +102,35 @@ impl Leases {
     pub(crate) fn remove(&mut self, id: LeaseId) -> Option<Lease> {
         let lease = self.by_id.remove(&id)?;
         self.expiry.remove(&(lease.expires, id));
+        if let Some(given) = self.restored.get_mut(&id.nonce) {
+            given.retain(|other| *other != id);
+            if given.is_empty() {
+                self.restored.remove(&id.nonce);
+            }
+        }
         self.note(id, &lease);
         Some(lease)
+    }
+
+    /// What was given before the restore for the ask with this nonce and is still out, in the order it was given.
+    pub(crate) fn given_before(&self, nonce: u64) -> impl Iterator<Item = (LeaseId, &Lease)> {
+        let given = self.restored.get(&nonce).into_iter().flatten();
+        given.filter_map(|id| self.by_id.get(id).map(|lease| (*id, lease)))
+    }
+
+    /// The job that was last settled under a lease with the number of this one.
+    pub(crate) fn settled_job(&self, lease: LeaseId) -> Option<JobIx> {
+        self.settled.get(&lease.number).copied()
+    }
+
+    /// `job` was last settled under `lease`.
+    pub(crate) fn remember_settled(&mut self, lease: LeaseId, job: JobIx) {
+        self.settled.insert(lease.number, job);
+    }
+
+    /// The job settled under `lease` is forgotten, or was settled under another since.
+    pub(crate) fn forget_settled(&mut self, lease: LeaseId) {
+        self.settled.remove(&lease.number);
     }
 
     pub(crate) fn extend(&mut self, id: LeaseId, expires: Time) -> Option<&Lease> {
@@ -126,6 +162,10 @@ impl Leases {
         if self.by_id.contains_key(&id) {
             self.unsaved.push(id);
         }
+    }
+
+    pub(crate) fn has_changes(&self) -> bool {
+        !self.unsaved.is_empty()
     }
 
     /// Leases without a job changed since the last call; those without a lease are gone.

@@ -9,19 +9,25 @@ mod alone;
 mod buckets;
 mod cache;
 mod cancel;
+mod catch_up;
 mod coalesce;
+mod configure;
 mod dispatch;
 mod ending;
 mod enqueue;
 mod jobs;
 mod leases;
-mod record;
+mod public;
+pub(crate) mod record;
 mod refresh;
 mod replay;
 mod reset;
 mod restore;
+mod rules;
+mod salvage;
 mod save;
 mod settle;
+mod stir;
 mod sweep;
 mod view;
 mod why;
@@ -30,29 +36,38 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use alone::{Seen, Starts};
+pub use catch_up::{Absence, AbsentCall, AbsentReport, BucketOf};
 use hashbrown::HashMap;
 pub use refresh::Mentions;
 pub use restore::{RestoreError, Restorer};
+pub use rules::{ProcessId, Registration, RegistrationView, SILENCE};
 pub use save::SaveError;
+pub use stir::Stir;
 
 use self::buckets::Buckets;
 use self::jobs::{Job, Jobs, Phase};
 use self::leases::Leases;
+use self::rules::Rules;
 use crate::ended::Ended;
-use crate::gate::{GateSpecs, Gates, NotUntil, Reason};
+use crate::gate::{GateSpecs, Gates, NotUntil, PublicGates, Reason};
 use crate::ids::Name;
 use crate::lane::{Lane, LineKey};
 use crate::spec::{LaneSpec, Spec};
 use crate::table::{JobIx, LaneIx, UpstreamIx};
-use crate::time::{Span, SteadyTime, Time};
+use crate::time::{SteadyTime, Time};
 
 #[derive(Debug)]
 struct Upstream {
     name: Name,
-    /// `None` when the config no longer has it: jobs that need it wait.
+    /// Its last rules; `None` until a registration names it.
     spec: Option<GateSpecs>,
+    /// Whether no registration names it: jobs that need it wait.
+    gone: bool,
     gates: Gates,
     dirty: bool,
+    /// What others were last told of it; see `public.rs`.
+    public: PublicGates,
+    public_dirty: bool,
 }
 
 /// All state of the lanes and upstreams that are decided together.
@@ -65,20 +80,26 @@ pub struct Engine {
     jobs: Jobs,
     leases: Leases,
     buckets: Buckets,
+    rules: Rules,
+    /// Upstreams whose public view may have changed.
+    public_changes: Vec<UpstreamIx>,
     time: SteadyTime,
     /// Keys whose waiting jobs are owed an answer that was just stored, by the entry's number.
     owed: BTreeMap<(LaneIx, u64), Arc<str>>,
     /// Jobs that ended in the verb under way; its answer takes them.
     ended: Vec<Ended>,
-    /// The last lease number and the step of the clock that are in the journal.
-    saved_meta: Option<(u64, Span)>,
+    /// Lanes in which something happened, see [`Engine::take_stirred`].
+    stirred: Vec<LaneIx>,
+    /// How far time is ahead of the clock, as the journal has it; `None` if it must be written anew.
+    saved_ahead_ms: Option<i64>,
 }
 
 impl Engine {
-    /// An engine without jobs.
+    /// An engine without jobs, with the rules of an embedded store.
     pub fn new(spec: &Spec) -> Self {
         let mut engine = Self::default();
-        engine.configure(spec);
+        let (process, spec) = (ProcessId::EMBEDDED, Arc::new(spec.clone()));
+        engine.register(Registration { process, stamp: 0, about: "".into(), spec }, Time::default());
         engine
     }
 
@@ -88,23 +109,9 @@ impl Engine {
         self.time.at(clock)
     }
 
-    /// Puts the rules in force, before any job is there. Lanes and upstreams that the rules do not name keep their
-    /// state, but nothing is dispatched from or to them.
-    fn configure(&mut self, spec: &Spec) {
-        for rule in &spec.upstreams {
-            let upstream = self.add_upstream(&rule.name);
-            let upstream = &mut self.upstreams[upstream.0 as usize];
-            upstream.gates.fit(&rule.gates);
-            upstream.spec = Some(rule.gates.clone());
-        }
-        for rule in &spec.lanes {
-            let chain = rule.chain.names().iter().map(|name| self.add_upstream(name)).collect::<Vec<_>>();
-            let lane = self.add_lane(&rule.name);
-            let lane = self.lane_mut(lane);
-            lane.default_chain = lane.group(&chain);
-            lane.gates.fit(&rule.gates);
-            lane.spec = Some(rule.clone());
-        }
+    /// Goes on with another clock, which shows `clock` now: time is what the journal says, or `floor` if that is later.
+    pub fn start_at(&mut self, clock: Time, floor: Time) {
+        self.time.start_at(clock, floor);
     }
 
     fn add_upstream(&mut self, name: &Name) -> UpstreamIx {
@@ -114,9 +121,13 @@ impl Engine {
             self.upstreams.push(Upstream {
                 name: name.clone(),
                 spec: None,
+                gone: true,
                 gates: Gates::default(),
                 dirty: true,
+                public: PublicGates::default(),
+                public_dirty: true,
             });
+            self.public_changes.push(found);
         }
         found
     }
@@ -143,10 +154,11 @@ impl Engine {
         self.lane_mut(lane)
     }
 
-    /// The lane with `name` and its rules, if the config has it.
+    /// The lane with `name` and its rules, if a registration names it.
     fn configured_lane(&self, name: &Name) -> Option<(LaneIx, &LaneSpec)> {
         let lane = *self.lane_by_name.get(name)?;
-        self.lane(lane).spec.as_ref().map(|spec| (lane, spec))
+        let state = self.lane(lane);
+        state.spec.as_ref().filter(|_| !state.gone).map(|spec| (lane, spec))
     }
 
     fn upstream(&self, upstream: UpstreamIx) -> &Upstream {
@@ -154,9 +166,12 @@ impl Engine {
     }
 
     fn upstream_mut(&mut self, upstream: UpstreamIx) -> &mut Upstream {
-        let upstream = &mut self.upstreams[upstream.0 as usize];
-        upstream.dirty = true;
-        upstream
+        let state = &mut self.upstreams[upstream.0 as usize];
+        state.dirty = true;
+        if !std::mem::replace(&mut state.public_dirty, true) {
+            self.public_changes.push(upstream);
+        }
+        state
     }
 
     /// The upstreams a job has not tried in this attempt.
@@ -201,6 +216,7 @@ impl Engine {
         let tenant = state.turn_of(tenant);
         let place = state.push(LineKey { level, group, tenant, holds }, seq, index);
         self.jobs[index].phase = Phase::Queued { line: place };
+        self.stir(lane, Stir::Arrived);
     }
 
     /// Counts a job among the waiting ones and puts it into its line, or holds it back until `due`.

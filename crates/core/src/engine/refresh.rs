@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::record::Record;
-use super::restore::{RestoreError, records};
+use super::restore::RestoreError;
+use super::rules::ProcessId;
 use crate::ids::{JobId, LeaseId};
+use crate::layout::read_records;
 
 /// What a chunk speaks of. Found without the engine, so that nobody waits for it meanwhile.
 #[derive(Debug)]
@@ -24,13 +26,16 @@ enum Mention {
     DeadLetter(u32, u64),
     Key(u32, Arc<str>),
     Cache(u32, Arc<str>),
+    LaneRules(u32),
+    UpstreamRules(u32),
+    Registration(ProcessId),
 }
 
 impl Mentions {
     /// Reads what `chunk` speaks of, but for what it says is gone.
     pub fn read(chunk: &[u8]) -> Result<Self, RestoreError> {
         let mut mentions = Vec::new();
-        records(chunk, |record| mentions.extend(mention(record)))?;
+        read_records(chunk, |record| mentions.extend(mention(record)))?;
         Ok(Self(mentions))
     }
 }
@@ -48,13 +53,17 @@ fn mention(record: Record) -> Option<Mention> {
         Record::Dead { lane, number, .. } => Mention::DeadLetter(lane, number),
         Record::Key { lane, key, .. } => Mention::Key(lane, key),
         Record::Cache { lane, key, .. } => Mention::Cache(lane, key),
+        Record::LaneRules { number, .. } => Mention::LaneRules(number),
+        Record::UpstreamRules { number, .. } => Mention::UpstreamRules(number),
+        Record::Registration { process, .. } => Mention::Registration(ProcessId(process)),
         Record::TenantGone { .. }
         | Record::JobGone(_)
         | Record::LeaseGone(_)
         | Record::BucketGone(_)
         | Record::DeadGone { .. }
         | Record::KeyGone { .. }
-        | Record::CacheGone { .. } => return None,
+        | Record::CacheGone { .. }
+        | Record::RegistrationGone(_) => return None,
     })
 }
 
@@ -66,7 +75,7 @@ impl Engine {
 
     fn refresh_one(&mut self, mention: &Mention) {
         match mention {
-            Mention::Meta => self.saved_meta = None,
+            Mention::Meta => self.saved_ahead_ms = None,
             Mention::Lane(lane) => self.lanes[*lane as usize].dirty = true,
             Mention::Upstream(upstream) => self.upstreams[*upstream as usize].dirty = true,
             Mention::Tenant(lane, name) => {
@@ -94,6 +103,13 @@ impl Engine {
             Mention::DeadLetter(lane, number) => self.lanes[*lane as usize].dead.touch(*number),
             Mention::Key(lane, key) => self.lanes[*lane as usize].keys.touch(key),
             Mention::Cache(lane, key) => self.lanes[*lane as usize].cache.touch(key),
+            Mention::LaneRules(lane) => {
+                self.rules.unsaved_lanes.insert(*lane as usize);
+            }
+            Mention::UpstreamRules(upstream) => {
+                self.rules.unsaved_upstreams.insert(*upstream as usize);
+            }
+            Mention::Registration(process) => self.rules.touch(*process),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Replay of dead letters.
 
 use super::Engine;
+use super::jobs::Job;
 use crate::ids::{JobId, Name};
 use crate::job::{Hold, NewJob};
 use crate::time::{Span, Time};
@@ -8,11 +9,18 @@ use crate::verbs::{Enqueued, Replayed};
 
 impl Engine {
     /// Enqueues a dead letter again, as job `id`. The letter stays until that job succeeds; while it is under way
-    /// another replay gives the same job back.
+    /// another replay gives the same job back, and so does one repeated with the same `id` after that job has ended.
     pub fn replay(&mut self, lane: &Name, letter: JobId, id: JobId, now: Time) -> Replayed {
         let Some(index) = self.lane_by_name.get(lane).copied() else {
             return Replayed::Unknown;
         };
+        let replays = |job: &Job| {
+            let replay_of = job.rare.as_ref().and_then(|rare| rare.replay_of);
+            job.lane == index && replay_of == Some(letter)
+        };
+        if self.jobs.find(id).is_some_and(|job| replays(&self.jobs[job])) {
+            return Replayed::As(id, Vec::new());
+        }
         let Some(found) = self.lane(index).dead.get(letter) else {
             return Replayed::Unknown;
         };

@@ -14,6 +14,7 @@ impl Engine {
         if let Some(spec) = &state.spec {
             state.gates.record(spec, result, now);
         }
+        self.stir_users(index);
         self.upstream_view(upstream, now)
     }
 
@@ -21,15 +22,18 @@ impl Engine {
     pub fn recover(&mut self, upstream: &Name, now: Time) -> Option<UpstreamView> {
         let index = *self.upstream_by_name.get(upstream)?;
         // Whoever makes his own calls may ask before each of them: only a change is worth a record.
-        let state = &mut self.upstreams[index.0 as usize];
-        state.dirty |= state.gates.recover(now);
+        if self.upstreams[index.0 as usize].gates.recover(now) {
+            self.upstream_mut(index);
+            self.stir_users(index);
+        }
         self.upstream_view(upstream, now)
     }
 
     /// Closes an upstream's breaker, ends its cooldown and forgets its word to stay away.
     pub fn reset(&mut self, upstream: &Name, now: Time) -> Option<UpstreamView> {
         let index = *self.upstream_by_name.get(upstream)?;
-        self.upstream_mut(index).gates.reset();
+        self.upstream_mut(index).gates.reset(now);
+        self.stir_users(index);
         self.upstream_view(upstream, now)
     }
 }

@@ -3,41 +3,34 @@
 //! Records are applied in the order in which they were written; the newest of a thing wins. Whatever can be derived
 //! (lines, orders, counters of what is in flight) is not in the records and is built anew at the end.
 
+mod jobs;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use thiserror::Error;
 
+use self::jobs::{restore_jobs, restore_lease};
 use super::Engine;
-use super::jobs::{Job, Phase};
-use super::leases::{Lease, Use};
-use super::record::{
-    JobRecord, LaneRecord, LeaseRecord, PhaseRecord, Record, TenantRecord, UseRecord, VERSION,
-};
+use super::leases::Use;
+use super::record::{JobRecord, LaneRecord, LeaseRecord, Record, TenantRecord, UseRecord};
+use super::rules::{ProcessId, Registration};
 use crate::dead_letter::DeadLetter;
 use crate::gate::{Bucket, BucketSpec, Gates};
 use crate::ids::{JobId, LeaseId, Name};
-use crate::job::Event;
-use crate::lane::{Entry, JobHold, KeyEntry, Tenant};
-use crate::spec::Spec;
-use crate::table::{LaneIx, TenantIx, UpstreamIx};
-use crate::time::SteadyTime;
+use crate::job::Payload;
+use crate::lane::{Entry, KeyEntry, Tenant};
+use crate::layout::{LayoutError, decode_gates, decode_lane, decode_spec, read_records};
+use crate::table::{LaneIx, TenantIx};
+use crate::time::{SteadyTime, Time};
 
 /// Records that cannot be read.
 #[derive(Debug, Error)]
 pub enum RestoreError {
-    /// Written by a newer program.
-    #[error("the records have version {found}, but this program knows only up to {known}: use a newer one")]
-    NewerVersion {
-        /// Of the records.
-        found: u8,
-        /// Of this program.
-        known: u8,
-    },
-    /// Not readable.
-    #[error("a record cannot be read: {0}")]
-    Unreadable(#[from] postcard::Error),
+    /// Not readable, or written by a newer program.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
     /// Readable, but they do not fit together.
     #[error("the records do not fit together: {0}")]
     Inconsistent(String),
@@ -46,7 +39,7 @@ pub enum RestoreError {
 /// Gathers records and makes an engine of them.
 #[derive(Debug, Default)]
 pub struct Restorer {
-    epoch: u32,
+    epoch: u64,
     next_lease: u64,
     time: SteadyTime,
     lanes: BTreeMap<u32, LaneRecord>,
@@ -58,37 +51,35 @@ pub struct Restorer {
     dead: BTreeMap<(u32, u64), (JobId, Box<DeadLetter>)>,
     keys: BTreeMap<(u32, Arc<str>), KeyEntry>,
     cache: BTreeMap<(u32, Arc<str>), Entry>,
+    lane_rules: BTreeMap<u32, Payload>,
+    upstream_rules: BTreeMap<u32, Payload>,
+    registrations: BTreeMap<u64, RegistrationRecord>,
+}
+
+#[derive(Debug)]
+struct RegistrationRecord {
+    stamp: u64,
+    about: Arc<str>,
+    spec: Payload,
 }
 
 /// Tenants by number of their lane and arrival.
 type TenantsByArrival = HashMap<(u32, u64), TenantIx, foldhash::fast::FixedState>;
 
-/// Calls `each` with every record of `chunk`.
-pub(super) fn records(chunk: &[u8], mut each: impl FnMut(Record)) -> Result<(), RestoreError> {
-    let Some((&found, mut rest)) = chunk.split_first() else {
-        return Ok(());
-    };
-    if found > VERSION {
-        return Err(RestoreError::NewerVersion { found, known: VERSION });
-    }
-    while !rest.is_empty() {
-        let (record, after) = postcard::take_from_bytes(rest)?;
-        each(record);
-        rest = after;
-    }
-    Ok(())
-}
-
 impl Restorer {
     /// Applies the records of one chunk. Chunks must come in the order in which they were written.
     pub fn apply(&mut self, chunk: &[u8]) -> Result<(), RestoreError> {
-        records(chunk, |record| self.apply_one(record))
+        Ok(read_records(chunk, |record| self.apply_one(record))?)
     }
 
     fn apply_one(&mut self, record: Record) {
         match record {
             Record::Meta { epoch, next_lease, time } => {
-                (self.epoch, self.next_lease, self.time) = (epoch, next_lease, time);
+                self.epoch = self.epoch.max(epoch);
+                self.next_lease = self.next_lease.max(next_lease);
+                if time.last() >= self.time.last() {
+                    self.time = time;
+                }
             }
             Record::Lane(lane) => drop(self.lanes.insert(lane.number, *lane)),
             Record::Upstream { number, name, gates } => drop(self.upstreams.insert(number, (name, gates))),
@@ -113,20 +104,34 @@ impl Restorer {
             Record::Key { lane, key, entry } => drop(self.keys.insert((lane, key), entry)),
             Record::KeyGone { lane, key } => drop(self.keys.remove(&(lane, key))),
             Record::Cache { lane, key, answer, stored_at, number } => {
-                drop(self.cache.insert((lane, key), Entry { answer: answer.0, stored_at, number }));
+                drop(self.cache.insert((lane, key), Entry { answer, stored_at, number }));
             }
             Record::CacheGone { lane, key } => drop(self.cache.remove(&(lane, key))),
+            Record::LaneRules { number, rules } => drop(self.lane_rules.insert(number, rules)),
+            Record::UpstreamRules { number, rules } => drop(self.upstream_rules.insert(number, rules)),
+            Record::Registration { process, stamp, about, spec } => {
+                let record = RegistrationRecord { stamp, about, spec };
+                drop(self.registrations.insert(process, record));
+            }
+            Record::RegistrationGone(process) => drop(self.registrations.remove(&process)),
         }
     }
 
-    /// The engine that wrote the records, under the rules of now.
-    pub fn finish(mut self, spec: &Spec) -> Result<Engine, RestoreError> {
+    /// An epoch in which no lease was issued yet, for a store whose journal has one owner ever.
+    pub fn next_epoch(&self) -> u64 {
+        self.epoch + 1
+    }
+
+    /// The engine that wrote the records, under the rules it had. It issues leases of `epoch`, in which none may have been
+    /// issued before.
+    pub fn finish(mut self, epoch: u64) -> Result<Engine, RestoreError> {
         let mut engine = Engine::default();
-        engine.leases.epoch = self.epoch + 1;
+        engine.leases.epoch = epoch;
         engine.leases.next_number = self.next_lease;
         engine.time = self.time;
+        engine.saved_ahead_ms = Some(self.time.ahead_ms());
+        self.restore_gates(&mut engine)?;
         self.restore_rules(&mut engine)?;
-        engine.configure(spec);
         let tenants = self.restore_tenants(&mut engine)?;
         for (key, (spec, bucket)) in self.buckets {
             engine.buckets.restore(key, spec, bucket);
@@ -147,14 +152,33 @@ impl Restorer {
             let used_by = if later { Use::LaterCall(lane) } else { Use::Call(lane) };
             restore_lease(&mut engine, id, &record, used_by)?;
         }
-        // What came from the records need not go there again, but for the new epoch.
+        // What came from the records need not go there again.
         engine.jobs.drain_changes(|_| {});
-        engine.saved_meta = None;
-        engine.settle_equals();
         Ok(engine)
     }
 
+    /// Nothing is made to fit: the records were written under these rules.
     fn restore_rules(&mut self, engine: &mut Engine) -> Result<(), RestoreError> {
+        for (number, rules) in std::mem::take(&mut self.upstream_rules) {
+            let problem = || RestoreError::Inconsistent(format!("upstream number {number} is not known"));
+            let upstream = engine.upstreams.get_mut(number as usize).ok_or_else(problem)?;
+            upstream.spec = Some(decode_gates(&rules)?);
+        }
+        for (number, rules) in std::mem::take(&mut self.lane_rules) {
+            let rules = decode_lane(&rules)?;
+            lane_at(engine, number)?.spec = Some(rules.clone());
+            engine.set_default_chain(LaneIx(number), &rules);
+        }
+        for (process, record) in std::mem::take(&mut self.registrations) {
+            let RegistrationRecord { stamp, about, spec } = record;
+            let spec = Arc::new(decode_spec(&spec)?);
+            engine.rules.restore(Registration { process: ProcessId(process), stamp, about, spec });
+        }
+        engine.follow_rules(Time::default());
+        Ok(())
+    }
+
+    fn restore_gates(&mut self, engine: &mut Engine) -> Result<(), RestoreError> {
         for (number, (name, gates)) in std::mem::take(&mut self.upstreams) {
             let index = engine.add_upstream(&name);
             expect(index.0 == number, || format!("upstream {name} has number {number}"))?;
@@ -209,159 +233,21 @@ fn lane_at(engine: &mut Engine, number: u32) -> Result<&mut crate::lane::Lane, R
     engine.lanes.get_mut(number as usize).ok_or_else(problem)
 }
 
-/// Waiting jobs by number, finished ones by the number of their end: the order in which they stood.
-fn restore_jobs(
-    engine: &mut Engine,
-    mut jobs: Vec<JobRecord>,
-    tenants: &TenantsByArrival,
-) -> Result<(), RestoreError> {
-    jobs.sort_unstable_by_key(|job| match job.state.phase {
-        PhaseRecord::Finished { number, .. } => number,
-        _ => job.state.seq,
-    });
-    for record in jobs {
-        let at = (record.lane, record.tenant);
-        let Some(tenant) = tenants.get(&at).copied() else {
-            return Err(RestoreError::Inconsistent(format!("the tenant of job {} is not known", record.id)));
-        };
-        restore_job(engine, record, tenant)?;
-    }
-    Ok(())
-}
-
-fn restore_job(engine: &mut Engine, record: JobRecord, tenant: TenantIx) -> Result<(), RestoreError> {
-    let (id, lane) = (record.id, LaneIx(record.lane));
-    let chain: Vec<_> = record.chain.iter().map(|upstream| UpstreamIx(*upstream)).collect();
-    let known = chain.iter().all(|upstream| (upstream.0 as usize) < engine.upstreams.len());
-    expect(known, || format!("an upstream of job {id} is not known"))?;
-    let state = lane_at(engine, record.lane)?;
-    state.tenants.hold(tenant);
-    let chain = state.group(&chain);
-    let times = (record.created_at, record.expires_at);
-    let payload = record.payload.0;
-    let mut job = Job::new(id, lane, tenant, record.level, record.state.seq, times, chain, payload);
-    let keys = (record.key, record.cache_key);
-    let JobRecordParts { phase, result_bytes } = fill(&mut job, record.state, keys, record.replay_of);
-    if !matches!(phase, PhaseRecord::Finished { .. }) && !record.holds.is_empty() {
-        job.rare().holds = Some(restore_holds(engine, id, &record.holds)?);
-    }
-    let index = engine.jobs.restore(job);
-    engine.jobs.bytes += result_bytes;
-    match phase {
-        PhaseRecord::Pending { due } => engine.wait(index, Some(due)),
-        PhaseRecord::Queued => engine.wait(index, None),
-        PhaseRecord::Coalesced => {
-            let waiter = engine.jobs[index].waiter(index);
-            engine.lane_mut(lane).enter(&waiter);
-            engine.stand_aside(index);
-        }
-        PhaseRecord::Processing(lease, record) => {
-            engine.jobs[index].phase = Phase::Processing { lease };
-            engine.begin_processing(index);
-            let awaiting = record.used_by == UseRecord::Awaiting;
-            let used_by = if awaiting { Use::Awaiting(index) } else { Use::Job(index, lane) };
-            restore_lease(engine, lease, &record, used_by)?;
-        }
-        PhaseRecord::Finished { at, number, status, dropped, served } => {
-            engine.jobs[index].phase = Phase::Finished { at, number, status, dropped, served };
-            engine.lane_mut(lane).finished.push(at, index);
-        }
-    }
-    Ok(())
-}
-
-struct JobRecordParts {
-    phase: PhaseRecord,
-    result_bytes: u64,
-}
-
-fn fill(
-    job: &mut Job,
-    state: super::record::JobState,
-    (key, cache_key): (Option<Arc<str>>, Option<Arc<str>>),
-    replay_of: Option<JobId>,
-) -> JobRecordParts {
-    job.tried = state.tried;
-    job.attempts = state.attempts;
-    job.lost = state.lost;
-    job.upstream = state.upstream.map(UpstreamIx);
-    let result_bytes = state.result.as_ref().map_or(0, |result| result.0.len() as u64);
-    let timeline: Vec<_> = state
-        .timeline
-        .into_iter()
-        .map(|event| Event { at: event.at, kind: event.kind.map(UpstreamIx) })
-        .collect();
-    if key.is_some()
-        || cache_key.is_some()
-        || replay_of.is_some()
-        || state.failure.is_some()
-        || state.result.is_some()
-        || !timeline.is_empty()
-    {
-        let rare = job.rare();
-        rare.key = key;
-        rare.cache_key = cache_key;
-        rare.replay_of = replay_of;
-        rare.failure = state.failure;
-        rare.result = state.result.map(|result| result.0);
-        rare.timeline = timeline;
-    }
-    JobRecordParts { phase: state.phase, result_bytes }
-}
-
-fn restore_holds(
-    engine: &mut Engine,
-    job: JobId,
-    holds: &[(u32, Arc<str>, crate::Tokens)],
-) -> Result<Arc<[JobHold]>, RestoreError> {
-    let mut restored = Vec::with_capacity(holds.len());
-    for (upstream, key, tokens) in holds {
-        let bucket = engine.buckets.find(key);
-        let problem = || RestoreError::Inconsistent(format!("bucket {key:?} of job {job} is not known"));
-        let bucket = bucket.ok_or_else(problem)?;
-        engine.buckets.add_user(bucket);
-        restored.push(JobHold { upstream: UpstreamIx(*upstream), bucket, tokens: *tokens });
-    }
-    Ok(restored.into())
-}
-
-fn restore_lease(
-    engine: &mut Engine,
-    id: LeaseId,
-    record: &LeaseRecord,
-    used_by: Use,
-) -> Result<(), RestoreError> {
-    let mut holds = Vec::with_capacity(record.holds.len());
-    for (key, tokens) in &record.holds {
-        let problem = || RestoreError::Inconsistent(format!("bucket {key:?} of lease {id} is not known"));
-        let bucket = engine.buckets.find(key).ok_or_else(problem)?;
-        engine.buckets.add_user(bucket);
-        holds.push((bucket, *tokens));
-    }
-    if let Some(lane) = used_by.lane() {
-        lane_at(engine, lane.0)?.gates.reenter();
-    }
-    let upstream = record.upstream.map(UpstreamIx);
-    if let Some(upstream) = upstream {
-        engine.upstreams[upstream.0 as usize].gates.reenter();
-    }
-    engine.leases.restore(id, Lease { used_by, upstream, pass: record.pass, holds, expires: record.expires });
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::RECORD_VERSION;
 
     #[test]
     fn newer_and_unreadable_records_are_refused() {
         let mut restorer = Restorer::default();
         assert!(matches!(
-            restorer.apply(&[VERSION + 1]),
-            Err(RestoreError::NewerVersion { found: 2, known: 1 })
+            restorer.apply(&[RECORD_VERSION + 1]),
+            Err(RestoreError::Layout(LayoutError::NewerVersion { found: 2, known: 1 }))
         ));
-        assert!(matches!(restorer.apply(&[VERSION, 0xff, 0xff]), Err(RestoreError::Unreadable(_))));
-        assert!(restorer.apply(&[VERSION]).is_ok());
+        let unreadable = restorer.apply(&[RECORD_VERSION, 0xff, 0xff]);
+        assert!(matches!(unreadable, Err(RestoreError::Layout(LayoutError::Unreadable(_)))));
+        assert!(restorer.apply(&[RECORD_VERSION]).is_ok());
     }
 
     #[test]
@@ -370,7 +256,7 @@ mod tests {
         let upstream = crate::UpstreamSpec::new(Name::new("api").unwrap(), crate::gate::GateSpecs::default());
         let chain = crate::Chain::new(vec![upstream.name.clone()]).unwrap();
         let lane = crate::LaneSpec::new(Name::new("work").unwrap(), chain);
-        let spec = Spec::new(vec![lane], vec![upstream]).unwrap();
+        let spec = crate::Spec::new(vec![lane], vec![upstream]).unwrap();
         let mut engine = Engine::new(&spec);
         let job = crate::NewJob::new(JobId(1), Name::new("work").unwrap(), "acme", *b"x");
         engine.enqueue(vec![job], crate::Time::from_millis(1));
@@ -378,6 +264,6 @@ mod tests {
         let mut restorer = Restorer::default();
         restorer.apply(&chunk).unwrap();
         restorer.tenants.clear();
-        assert!(matches!(restorer.finish(&spec), Err(RestoreError::Inconsistent(_))));
+        assert!(matches!(restorer.finish(1), Err(RestoreError::Inconsistent(_))));
     }
 }

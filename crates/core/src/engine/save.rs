@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::Engine;
 use super::buckets::ScopedBucket;
 use super::jobs::{Job, JobChange, Phase};
 use super::leases::{Lease, Use};
 use super::record::{
-    Blob, JobRecord, JobState, LaneRecord, LeaseRecord, PhaseRecord, Record, TenantRecord, TurnsRecord,
-    UseRecord, VERSION,
+    JobRecord, JobState, LaneRecord, LeaseRecord, PhaseRecord, Record, SettledRecord, TenantRecord,
+    TurnsRecord, UseRecord,
 };
+use super::rules::Registration;
+use super::{Engine, Upstream};
 use crate::job::{Event, EventKind};
 use crate::lane::{Entry, Lane, Tenant};
+use crate::layout::{RECORD_VERSION, append_record, encode_gates, encode_lane, encode_spec};
 use crate::table::UpstreamIx;
+use crate::verbs::Settled;
 
 /// A record that could not be written down.
 #[derive(Debug, Error)]
@@ -29,9 +32,8 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn write(&mut self, record: &Record) {
-        match postcard::to_extend(record, std::mem::take(self.chunk)) {
-            Ok(chunk) => *self.chunk = chunk,
-            Err(error) => self.result = Err(error.into()),
+        if let Err(error) = append_record(record, self.chunk) {
+            self.result = Err(error.into());
         }
     }
 }
@@ -39,17 +41,30 @@ impl Writer<'_> {
 impl Engine {
     /// The beginning of a chunk of records.
     pub fn begin_chunk() -> Vec<u8> {
-        vec![VERSION]
+        vec![RECORD_VERSION]
     }
 
-    /// Writes everything that changed since the last call to the end of `chunk`.
+    /// Whether anything changed that is not saved.
+    pub fn has_changes(&self) -> bool {
+        self.saved_ahead_ms != Some(self.time.ahead_ms())
+            || self.rules.has_changes()
+            || self.jobs.has_changes()
+            || self.leases.has_changes()
+            || self.buckets.has_changes()
+            || self.upstreams.iter().any(|upstream| upstream.dirty)
+            || self.lanes.iter().any(Lane::has_changes)
+    }
+
+    /// Writes everything that changed since the last call to the end of `chunk`: nothing, or first the time, so that it
+    /// never runs back where the records are read. It can be called after every verb or after many.
     pub fn save_changes(&mut self, chunk: &mut Vec<u8>) -> Result<(), SaveError> {
-        let mut writer = Writer { chunk, result: Ok(()) };
-        let meta = Some((self.leases.next_number, self.time.ahead()));
-        if self.saved_meta != meta {
-            self.saved_meta = meta;
-            writer.write(&self.meta_record());
+        if !self.has_changes() {
+            return Ok(());
         }
+        let mut writer = Writer { chunk, result: Ok(()) };
+        self.saved_ahead_ms = Some(self.time.ahead_ms());
+        writer.write(&self.meta_record());
+        self.save_rules(&mut writer);
         for number in 0..self.upstreams.len() {
             if std::mem::take(&mut self.upstreams[number].dirty) {
                 writer.write(&self.upstream_record(number));
@@ -68,6 +83,9 @@ impl Engine {
 
     /// Forgets what changed since the last call, where there is no journal.
     pub fn forget_changes(&mut self) {
+        self.rules.drain_changes(|_, _| {});
+        self.rules.unsaved_upstreams.clear();
+        self.rules.unsaved_lanes.clear();
         self.buckets.drain_changes(|_, _| {});
         self.jobs.drain_changes(|_| {});
         self.leases.drain_changes(|_, _| {});
@@ -76,6 +94,18 @@ impl Engine {
             lane.dead.drain_changes(|_, _| {});
             lane.keys.drain_changes(|_, _| {});
             lane.cache.drain_changes(|_, _| {});
+        }
+    }
+
+    fn save_rules(&mut self, writer: &mut Writer<'_>) {
+        self.rules.drain_changes(|process, registration| {
+            writer.write(&registration.map_or(Record::RegistrationGone(process.0), registration_record));
+        });
+        for number in std::mem::take(&mut self.rules.unsaved_upstreams) {
+            upstream_rules(number, &self.upstreams[number]).iter().for_each(|record| writer.write(record));
+        }
+        for number in std::mem::take(&mut self.rules.unsaved_lanes) {
+            lane_rules(number, &self.lanes[number]).iter().for_each(|record| writer.write(record));
         }
     }
 
@@ -103,7 +133,12 @@ impl Engine {
     /// Everything there is, one record each, sorted: engines are equal when their snapshots are.
     pub fn snapshot(&self) -> Result<Vec<Vec<u8>>, SaveError> {
         let mut records = vec![self.meta_record()];
+        records.extend(self.rules.iter().map(registration_record));
         records.extend((0..self.upstreams.len()).map(|number| self.upstream_record(number)));
+        records.extend(
+            (0..).zip(&self.upstreams).filter_map(|(number, upstream)| upstream_rules(number, upstream)),
+        );
+        records.extend((0..).zip(&self.lanes).filter_map(|(number, lane)| lane_rules(number, lane)));
         records.extend(self.buckets.iter().map(bucket_record));
         for (number, lane) in (0..).zip(&self.lanes) {
             records.push(Record::Lane(Box::new(lane_record(number, lane))));
@@ -125,7 +160,11 @@ impl Engine {
         records.extend(self.jobs.iter().map(|(_, job)| Record::Job(Box::new(self.job_record(job)))));
         let calls = self.leases.iter().filter(|(_, lease)| lease.used_by.job().is_none());
         records.extend(calls.map(|(id, lease)| Record::Lease(id, self.lease_record(lease))));
-        let mut encoded = records.iter().map(postcard::to_allocvec).collect::<Result<Vec<_>, _>>()?;
+        let encode = |record: &Record| {
+            let mut bytes = Vec::new();
+            append_record(record, &mut bytes).map(|()| bytes)
+        };
+        let mut encoded = records.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
         encoded.sort_unstable();
         Ok(encoded)
     }
@@ -158,7 +197,7 @@ impl Engine {
             key: rare.and_then(|rare| rare.key.clone()),
             cache_key: job.cache_key().cloned(),
             replay_of: rare.and_then(|rare| rare.replay_of),
-            payload: Blob(job.payload.clone()),
+            payload: job.payload.clone(),
             state: self.job_state(job),
         }
     }
@@ -185,8 +224,11 @@ impl Engine {
             lost: job.lost,
             upstream: job.upstream.map(|upstream| upstream.0),
             failure: rare.and_then(|rare| rare.failure.clone()),
-            result: rare.and_then(|rare| rare.result.clone()).map(Blob),
+            result: rare.and_then(|rare| rare.result.clone()),
             timeline: rare.map_or(Vec::new(), |rare| rare.timeline.iter().map(numbered).collect()),
+            settled: rare
+                .and_then(|rare| rare.settled)
+                .and_then(|last| Some((last.lease, settled_record(last.how)?))),
         }
     }
 
@@ -271,12 +313,35 @@ fn tenant_record(lane: u32, tenant: &Tenant) -> TenantRecord {
 
 fn cache_record(lane: u32, key: &Arc<str>, entry: &Entry) -> Record {
     let Entry { answer, stored_at, number } = entry;
-    Record::Cache {
-        lane,
-        key: key.clone(),
-        answer: Blob(answer.clone()),
-        stored_at: *stored_at,
-        number: *number,
+    Record::Cache { lane, key: key.clone(), answer: answer.clone(), stored_at: *stored_at, number: *number }
+}
+
+fn registration_record(registration: &Registration) -> Record {
+    let Registration { process, stamp, about, spec } = registration;
+    let spec = encode_spec(spec).into();
+    Record::Registration { process: process.0, stamp: *stamp, about: about.clone(), spec }
+}
+
+fn lane_rules(number: usize, lane: &Lane) -> Option<Record> {
+    let number = u32::try_from(number).unwrap_or(u32::MAX);
+    let rules = encode_lane(lane.spec.as_ref()?).into();
+    Some(Record::LaneRules { number, rules })
+}
+
+fn upstream_rules(number: usize, upstream: &Upstream) -> Option<Record> {
+    let number = u32::try_from(number).unwrap_or(u32::MAX);
+    let rules = encode_gates(upstream.spec.as_ref()?).into();
+    Some(Record::UpstreamRules { number, rules })
+}
+
+/// `None` for what no job remembers.
+fn settled_record(how: Settled) -> Option<SettledRecord> {
+    match how {
+        Settled::Ended(status) => Some(SettledRecord::Ended(status)),
+        Settled::RetryAt(at) => Some(SettledRecord::RetryAt(at)),
+        Settled::Requeued => Some(SettledRecord::Requeued),
+        Settled::Awaiting(lease) => Some(SettledRecord::Awaiting(lease)),
+        Settled::Released | Settled::Stale => None,
     }
 }
 

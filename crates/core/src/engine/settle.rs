@@ -1,12 +1,13 @@
 //! The words of a worker about its lease: settle, advance, extend. Each is fenced: an unknown lease changes nothing.
 
 use super::Engine;
-use super::jobs::Phase;
+use super::jobs::{LastSettled, Phase};
 use super::leases::{Lease, Use};
+use super::stir::Stir;
 use crate::ended::End;
-use crate::gate::CallResult;
+use crate::gate::{Answer, CallResult, Pass};
 use crate::ids::LeaseId;
-use crate::job::{EventKind, Failure, Payload, Status};
+use crate::job::{CallFailure, EventKind, Failure, Payload, Status};
 use crate::table::{JobIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
@@ -26,16 +27,23 @@ impl Engine {
     }
 
     fn settle_one(&mut self, settlement: Settlement, now: Time) -> Settled {
-        let Settlement { lease: id, report, outcome, answer } = settlement;
+        let id = settlement.lease;
         let Some(lease) = self.leases.remove(id) else {
-            return Settled::Stale;
+            return self.settled_before(id);
         };
         let Some(job) = lease.used_by.job() else {
-            self.leave(id, &lease, &report, now);
+            self.leave(id, &lease, &settlement.report, now);
             return Settled::Released;
         };
-        if let Outcome::Awaiting(until) = outcome {
-            return Settled::Awaiting(self.await_upstream(job, id, lease, report, until, now));
+        let settled = self.settle_job(job, lease, settlement, now);
+        self.remember_settled(job, id, settled);
+        settled
+    }
+
+    fn settle_job(&mut self, job: JobIx, lease: Lease, settlement: Settlement, now: Time) -> Settled {
+        let Settlement { lease: id, report, outcome, answer } = settlement;
+        if let Outcome::Awaiting(span) = outcome {
+            return Settled::Awaiting(self.await_upstream(job, id, lease, report, now + span, now));
         }
         self.leave(id, &lease, &report, now);
         self.stop_processing(job);
@@ -43,6 +51,29 @@ impl Engine {
             Some(settled) => settled,
             None => self.decide(job, outcome, answer, now),
         }
+    }
+
+    /// What the settlement did that ended the lease, if it is the last of a job that is still known: its answer was lost.
+    /// Nothing changes, but an end is told again, because the one who asks did not hear of it.
+    fn settled_before(&mut self, id: LeaseId) -> Settled {
+        let Some(job) = self.leases.settled_job(id) else { return Settled::Stale };
+        let last = self.jobs[job].rare.as_ref().and_then(|rare| rare.settled);
+        let Some(LastSettled { how, .. }) = last.filter(|last| last.lease == id) else {
+            return Settled::Stale;
+        };
+        if let Settled::Ended(_) = how {
+            self.tell_end_again(job);
+        }
+        how
+    }
+
+    /// Remembers what the settlement of a job did, unless the job was forgotten as it ended.
+    fn remember_settled(&mut self, index: JobIx, lease: LeaseId, how: Settled) {
+        let Some(job) = self.jobs.get_mut(index) else { return };
+        if let Some(older) = job.rare().settled.replace(LastSettled { lease, how }) {
+            self.leases.forget_settled(older.lease);
+        }
+        self.leases.remember_settled(lease, index);
     }
 
     fn decide(&mut self, job: JobIx, outcome: Outcome, answer: Option<Payload>, now: Time) -> Settled {
@@ -55,7 +86,8 @@ impl Engine {
                 self.finish(job, End::Completed, now);
                 Settled::Ended(Status::Completed)
             }
-            Outcome::Retry { at, failure } if at <= self.jobs[job].expires_at => {
+            Outcome::Retry { after, failure } if now + after <= self.jobs[job].expires_at => {
+                let at = now + after;
                 self.fail_attempt(job, failure, now);
                 let state = &mut self.jobs[job];
                 state.tried = 0;
@@ -66,13 +98,13 @@ impl Engine {
             }
             Outcome::Retry { failure, .. } | Outcome::Dead(failure) => {
                 self.keep_answer(job, answer);
-                self.fail_attempt(job, failure.clone(), now);
+                let failure = self.fail_attempt(job, failure, now);
                 self.die(job, failure, now);
                 Settled::Ended(Status::Failed)
             }
             Outcome::Failed(failure) => {
                 self.keep_answer(job, answer);
-                self.fail_attempt(job, failure.clone(), now);
+                let failure = self.fail_attempt(job, failure, now);
                 self.finish(job, End::Failed { failure, dead_letter: false }, now);
                 Settled::Ended(Status::Failed)
             }
@@ -91,14 +123,17 @@ impl Engine {
     }
 
     /// Notes that the upstream failed the job, once: an advance that finds nothing left has done so before the settlement.
-    pub(super) fn fail_attempt(&mut self, job: JobIx, failure: Failure, now: Time) {
+    /// Gives the failure as it is kept.
+    pub(super) fn fail_attempt(&mut self, job: JobIx, failure: CallFailure, now: Time) -> Failure {
+        let failure = failure.at(now);
         let state = &mut self.jobs[job];
         if let Some(failed) = state.upstream.map(EventKind::Failed)
             && state.rare().timeline.last().is_none_or(|event| event.kind != failed)
         {
             state.note(now, failed);
         }
-        state.rare().failure = Some(failure);
+        state.rare().failure = Some(failure.clone());
+        failure
     }
 
     /// The call is made, the upstream works: the slot stays taken under a lease of its own, the lane's is free.
@@ -117,9 +152,10 @@ impl Engine {
         }
         self.tell_gates(old, &lease, &report, now);
         self.settle_holds(&lease, &report, now);
-        self.leave_lane(lease.used_by, CallResult::Success, now);
+        self.leave_lane(&lease, report.result, now);
         let id = self.leases.issue(old.nonce);
         lease.used_by = Use::Awaiting(job);
+        lease.pass = lease.pass.answered();
         lease.expires = until;
         lease.holds.clear();
         self.leases.insert(id, lease);
@@ -161,7 +197,7 @@ impl Engine {
                 Advanced::To(self.upstream(next).name.clone())
             }
             Err((_, denial)) => {
-                self.leave_lane(lease.used_by, CallResult::Success, now);
+                self.leave_lane(&lease, CallResult::Success, now);
                 self.stop_processing(job);
                 self.jobs[job].note(now, EventKind::WaitsForRest);
                 self.wait(job, None);
@@ -187,16 +223,16 @@ impl Engine {
 
     /// Makes leases last `lease` from now; says which ones still exist.
     pub fn extend(&mut self, leases: &[LeaseId], lease: Span, now: Time) -> Vec<bool> {
-        leases.iter().map(|id| self.extend_one(*id, now + lease)).collect()
+        leases.iter().map(|id| self.extend_one(*id, now + lease, now)).collect()
     }
 
-    fn extend_one(&mut self, id: LeaseId, expires: Time) -> bool {
+    pub(super) fn extend_one(&mut self, id: LeaseId, expires: Time, now: Time) -> bool {
         let Some(lease) = self.leases.extend(id, expires) else {
             return false;
         };
         let (job, upstream) = (lease.used_by.job(), lease.upstream);
         if let Some(upstream) = upstream {
-            self.upstream_mut(upstream).gates.extend(id, expires);
+            self.upstream_mut(upstream).gates.extend(id, expires, now);
         }
         if let Some(job) = job {
             self.jobs.touch(job);
@@ -207,7 +243,7 @@ impl Engine {
     /// Gives back everything a lease held.
     pub(super) fn leave(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
         self.leave_upstream(id, lease, report, now);
-        self.leave_lane(lease.used_by, report.result, now);
+        self.leave_lane(lease, report.result, now);
     }
 
     fn leave_upstream(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
@@ -215,39 +251,55 @@ impl Engine {
         self.settle_holds(lease, report, now);
         if let Some(upstream) = lease.upstream {
             self.upstream_mut(upstream).gates.leave();
+            self.stir_users(upstream);
         }
     }
 
-    /// Gives back the lane's slot, and its token where it is certain that nothing was sent for it.
-    fn leave_lane(&mut self, used_by: Use, result: CallResult, now: Time) {
-        let Some(lane) = used_by.lane() else { return };
-        let untried = match used_by {
+    /// Gives back the lane's slot, and its token and its place in the window where it is certain that nothing was sent
+    /// for it.
+    fn leave_lane(&mut self, lease: &Lease, result: CallResult, now: Time) {
+        let Some(lane) = lease.used_by.lane() else { return };
+        let untried = match lease.used_by {
             Use::Job(job, _) | Use::Awaiting(job) => self.jobs[job].tried == 0,
             Use::Call(_) => true,
             Use::LaterCall(_) => false,
         };
+        self.stir(lane, Stir::Changed);
+        let answer = match answer_of(lease, result, now) {
+            Answer::NotSent if !untried => Answer::At(now),
+            answer => answer,
+        };
         let lane = self.lane_mut(lane);
+        let rules = lane.spec.as_ref().map(|spec| &spec.gates);
         lane.gates.leave();
+        lane.gates.end_request(rules, Pass::default(), answer, now);
         lane.dirty = true;
-        if let (CallResult::NotSent, true, Some(spec)) = (result, untried, &lane.spec) {
-            lane.gates.give_back(&spec.gates, now);
+        if let (Answer::NotSent, Some(rules)) = (answer, rules) {
+            lane.gates.give_back(rules, now);
         }
     }
 
     fn tell_gates(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
         let Some(upstream) = lease.upstream else { return };
         if let Some(closure) = &report.close {
-            match closure.bucket.as_deref().and_then(|key| self.buckets.find(key)) {
-                Some(bucket) => {
-                    self.buckets[bucket].bucket.close(closure.until);
-                    self.buckets.touch(bucket);
-                }
-                None => self.upstream_mut(upstream).gates.close(closure.until),
-            }
+            self.close(upstream, closure.bucket.as_deref(), now + closure.wait);
         }
         let upstream = self.upstream_mut(upstream);
+        let answer = answer_of(lease, report.result, now);
+        upstream.gates.end_request(upstream.spec.as_ref(), lease.pass, answer, now);
         if let Some(spec) = &upstream.spec {
             upstream.gates.report(spec, id, lease.pass, report.result, now);
+        }
+    }
+
+    /// The upstream's word to stay away from one of its buckets, or from all of it.
+    pub(super) fn close(&mut self, upstream: UpstreamIx, bucket: Option<&str>, until: Time) {
+        match bucket.and_then(|key| self.buckets.find(key)) {
+            Some(bucket) => {
+                self.buckets[bucket].bucket.close(until);
+                self.buckets.touch(bucket);
+            }
+            None => self.upstream_mut(upstream).gates.close(until),
         }
     }
 
@@ -261,5 +313,15 @@ impl Engine {
             };
             self.buckets.settle(*bucket, *hold, cost, now);
         }
+    }
+}
+
+/// When the request of a call that ended so at `now` had arrived at the latest. A worker that vanished sent nothing after
+/// the end of its lease.
+fn answer_of(lease: &Lease, result: CallResult, now: Time) -> Answer {
+    match result {
+        CallResult::NotSent => Answer::NotSent,
+        CallResult::Unknown => Answer::At(now.min(lease.expires)),
+        _ => Answer::At(now),
     }
 }

@@ -5,7 +5,7 @@ use super::jobs::Phase;
 use super::leases::Use;
 use crate::gate::CallResult;
 use crate::ids::JobId;
-use crate::job::{DropReason, EventKind, Failure, FailureReason};
+use crate::job::{CallFailure, DropReason, EventKind, FailureReason};
 use crate::spec::Keep;
 use crate::table::{JobIx, LaneIx};
 use crate::time::{Span, Time};
@@ -18,13 +18,15 @@ impl Engine {
     /// Takes up lost jobs, drops expired ones, lets scheduled ones in, forgets what is kept no longer.
     pub fn sweep(&mut self, now: Time) -> Swept {
         let mut swept = Swept { now, next: Time::NEVER, ..Swept::default() };
+        self.end_silent(now);
         swept.taken_up = self.take_up_lost(MAX_BATCH, now);
         let mut budget = MAX_BATCH;
         self.serve_owed(&mut budget, now);
         for lane in (0..self.lanes.len()).map(|lane| LaneIx(u32::try_from(lane).unwrap_or(u32::MAX))) {
             self.release_due(lane, MAX_BATCH, now);
             self.drop_expired(lane, MAX_BATCH, now);
-            if !self.lane(lane).paused && self.serve_covered(lane, &mut budget, now) {
+            let waits = self.lane(lane).paused || self.lane(lane).gone;
+            if !waits && self.serve_covered(lane, &mut budget, now) {
                 swept.next = now;
             }
             self.trim_finished(lane, now);
@@ -82,8 +84,8 @@ impl Engine {
             _ => "ten workers vanished with it",
         };
         let upstream = self.jobs[job].upstream.map(|upstream| self.upstream(upstream).name.clone());
-        let failure = Failure { reason: FailureReason::fixed(reason), code: None, at: now, upstream };
-        self.fail_attempt(job, failure.clone(), now);
+        let failure = CallFailure { reason: FailureReason::fixed(reason), code: None, upstream };
+        let failure = self.fail_attempt(job, failure, now);
         self.die(job, failure, now);
     }
 
@@ -143,12 +145,15 @@ impl Engine {
 
     fn next_forgetting(&self, lane: LaneIx, now: Time) -> Time {
         let lane = self.lane(lane);
-        if lane.surplus_letter(now).is_some() || lane.cache.surplus(lane.cache_spec(), now).is_some() {
+        let keep = lane.spec.as_ref().map_or(Keep::default(), |spec| spec.keep);
+        if lane.surplus_letter(now).is_some()
+            || lane.cache.surplus(lane.cache_spec(), now).is_some()
+            || lane.finished.len() as u64 > keep.max
+        {
             return now;
         }
-        let keep = lane.spec.as_ref().map_or(Keep::default(), |spec| spec.keep).span;
         let events = [
-            lane.finished.oldest().map(|at| at + keep),
+            lane.finished.oldest().map(|at| at + keep.span),
             lane.dead.next_expiry(),
             lane.keys.next_expiry(),
             lane.cache.next_expiry(lane.cache_spec()),

@@ -76,6 +76,7 @@ impl Engine {
                     upstream: awaited.upstream,
                 })
             }
+            _ if self.lane(job.lane).gone => plain(Reason::RulesGone, Time::NEVER),
             _ if self.lane(job.lane).paused => plain(Reason::Paused, Time::NEVER),
             Phase::Pending { due } if job.attempts > 0 => plain(Reason::RetryBackoff, due),
             Phase::Pending { due } => plain(Reason::Scheduled, due),

@@ -2,17 +2,18 @@
 //!
 //! Every opening and closing begins a new *generation*; a call carries the one it started in, and late results of
 //! older ones do not count. Probes are leases that expire, so a probe whose worker died does not keep the breaker
-//! half open for ever.
-
-use serde::{Deserialize, Serialize};
+//! half open for ever. Nor does silence: half open without a probe for [`HEALTHY_AFTER`], it counts as closed.
 
 use super::{CallResult, NotUntil, Reason};
 use crate::error::{SpecError, positive};
 use crate::ids::LeaseId;
 use crate::time::{Span, Time};
 
+/// A breaker that nobody probes is healthy again so long after its open window ended.
+pub const HEALTHY_AFTER: Span = Span::from_secs(300);
+
 /// When to open, for how long, and how many probes then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BreakerSpec {
     failures: u32,
     open_for: Span,
@@ -28,10 +29,22 @@ impl BreakerSpec {
             probes: positive("breaker.probes", probes)?,
         })
     }
+
+    pub(crate) const fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    pub(crate) const fn open_for(&self) -> Span {
+        self.open_for
+    }
+
+    pub(crate) const fn probes(&self) -> u32 {
+        self.probes
+    }
 }
 
 /// What a breaker lets through.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BreakerState {
     /// Everything.
     Closed,
@@ -55,16 +68,18 @@ pub struct BreakerView {
 }
 
 /// The state of one breaker.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Breaker {
-    failures: u32,
-    generation: u32,
+    pub(crate) failures: u32,
+    pub(crate) generation: u32,
+    /// When the generation began.
+    pub(crate) turned_at: Time,
     /// Set while open or half open: when the open window ends or ended.
-    open_until: Option<Time>,
-    probes: Vec<(LeaseId, Time)>,
-    opened: u64,
-    half_opened: u64,
-    closed: u64,
+    pub(crate) open_until: Option<Time>,
+    pub(crate) probes: Vec<(LeaseId, Time)>,
+    pub(crate) opened: u64,
+    pub(crate) half_opened: u64,
+    pub(crate) closed: u64,
 }
 
 impl Breaker {
@@ -76,6 +91,7 @@ impl Breaker {
     /// It and its transitions so far.
     pub fn view(&self, now: Time) -> BreakerView {
         let Self { opened, half_opened, closed, .. } = *self;
+        let closed = closed + u64::from(self.has_healed(now));
         BreakerView { state: self.state(now), opened, half_opened, closed }
     }
 
@@ -84,18 +100,24 @@ impl Breaker {
         match self.open_until {
             None => BreakerState::Closed,
             Some(until) if now < until => BreakerState::Open,
+            Some(_) if self.has_healed(now) => BreakerState::Closed,
             Some(_) => BreakerState::HalfOpen,
         }
     }
 
     /// Failures in a row.
-    pub const fn failures(&self) -> u32 {
-        self.failures
+    pub fn failures(&self, now: Time) -> u32 {
+        if self.has_healed(now) { 0 } else { self.failures }
     }
 
     /// The generation that a call starting now belongs to.
     pub const fn generation(&self) -> u32 {
         self.generation
+    }
+
+    /// The generation that a call which began at `began` belongs to, or an older one.
+    pub(super) fn generation_at(&self, began: Time) -> u32 {
+        if began < self.turned_at { self.generation.wrapping_sub(1) } else { self.generation }
     }
 
     /// When the open window ends, while it lasts.
@@ -117,6 +139,7 @@ impl Breaker {
 
     /// Counts a start; in half-open it is a probe that lasts as long as its lease.
     pub fn take(&mut self, lease: LeaseId, lease_expires: Time, now: Time) {
+        self.heal(now);
         if self.state(now) == BreakerState::HalfOpen {
             self.probes.retain(|(_, expires)| *expires > now);
             if self.probes.is_empty() {
@@ -127,7 +150,8 @@ impl Breaker {
     }
 
     /// Moves a probe's end with its lease.
-    pub fn extend(&mut self, lease: LeaseId, lease_expires: Time) {
+    pub fn extend(&mut self, lease: LeaseId, lease_expires: Time, now: Time) {
+        self.heal(now);
         for probe in self.probes.iter_mut().filter(|(id, _)| *id == lease) {
             probe.1 = lease_expires;
         }
@@ -142,6 +166,7 @@ impl Breaker {
         result: CallResult,
         now: Time,
     ) {
+        self.heal(now);
         let was_probe = self.probes.iter().any(|(id, _)| *id == lease);
         self.probes.retain(|(id, _)| *id != lease);
         if generation == self.generation {
@@ -151,6 +176,7 @@ impl Breaker {
 
     /// Counts what a caller without a lease tells. While the breaker is open only success is news.
     pub fn record(&mut self, spec: &BreakerSpec, result: CallResult, now: Time) {
+        self.heal(now);
         match self.state(now) {
             BreakerState::Open if result != CallResult::Success => {}
             BreakerState::Open | BreakerState::HalfOpen => self.count(spec, true, result, now),
@@ -158,11 +184,19 @@ impl Breaker {
         }
     }
 
+    /// Counts what a call that began at `began` told at `at`, some time ago, and which is heard of only now. It is no news
+    /// if the breaker has turned since the call began.
+    pub(super) fn record_late(&mut self, spec: &BreakerSpec, result: CallResult, began: Time, at: Time) {
+        if began >= self.turned_at {
+            self.record(spec, result, at);
+        }
+    }
+
     /// Closes it by hand and forgets its failures.
-    pub fn reset(&mut self) {
+    pub fn reset(&mut self, now: Time) {
         self.failures = 0;
         if self.open_until.is_some() {
-            self.close();
+            self.close(now);
         }
     }
 
@@ -170,7 +204,7 @@ impl Breaker {
     pub fn recover(&mut self, now: Time) -> bool {
         let over = self.state(now) == BreakerState::HalfOpen;
         if over {
-            self.reset();
+            self.reset(now);
         }
         over
     }
@@ -181,7 +215,7 @@ impl Breaker {
             CallResult::Success | CallResult::Rejected => {
                 self.failures = 0;
                 if was_probe {
-                    self.close();
+                    self.close(now);
                 }
             }
             CallResult::Throttled => {
@@ -200,19 +234,32 @@ impl Breaker {
 
     fn open(&mut self, spec: &BreakerSpec, now: Time) {
         self.open_until = Some(now + spec.open_for);
-        self.begin_generation();
+        self.begin_generation(now);
         self.opened += 1;
     }
 
-    fn close(&mut self) {
+    fn close(&mut self, now: Time) {
         self.open_until = None;
-        self.begin_generation();
+        self.begin_generation(now);
         self.closed += 1;
     }
 
-    fn begin_generation(&mut self) {
+    fn begin_generation(&mut self, now: Time) {
         self.generation = self.generation.wrapping_add(1);
+        self.turned_at = now;
         self.probes.clear();
+    }
+
+    /// Whether it has been half open for so long without a probe that it counts as closed.
+    fn has_healed(&self, now: Time) -> bool {
+        let long_ago = self.open_until.is_some_and(|until| until + HEALTHY_AFTER <= now);
+        long_ago && self.live_probes(now).next().is_none()
+    }
+
+    fn heal(&mut self, now: Time) {
+        if self.has_healed(now) {
+            self.reset(now);
+        }
     }
 
     fn live_probes(&self, now: Time) -> impl Iterator<Item = Time> {
@@ -221,120 +268,4 @@ impl Breaker {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const fn at(secs: u64) -> Time {
-        Time::from_millis(1_000_000 + secs * 1_000)
-    }
-
-    const fn lease(number: u64) -> LeaseId {
-        LeaseId { epoch: 1, number, nonce: 0 }
-    }
-
-    fn spec() -> BreakerSpec {
-        BreakerSpec::new(5, Span::from_secs(30), 1).unwrap()
-    }
-
-    fn opened() -> Breaker {
-        let mut breaker = Breaker::default();
-        for n in 0..5 {
-            assert_eq!(breaker.admits(&spec(), at(0)), Ok(()));
-            breaker.report(&spec(), lease(n), 0, CallResult::Failed, at(0));
-        }
-        breaker
-    }
-
-    #[test]
-    fn five_failures_in_a_row_open_it_for_thirty_seconds() {
-        let breaker = opened();
-        assert_eq!(breaker.state(at(29)), BreakerState::Open);
-        assert_eq!(breaker.admits(&spec(), at(29)), Err(NotUntil::new(Reason::CircuitOpen, at(30))));
-        assert_eq!(breaker.state(at(30)), BreakerState::HalfOpen);
-    }
-
-    #[test]
-    fn success_and_permanent_rejections_reset_the_count_and_429_is_no_failure() {
-        let mut breaker = Breaker::default();
-        for result in [CallResult::Success, CallResult::Rejected] {
-            (0..4).for_each(|n| breaker.report(&spec(), lease(n), 0, CallResult::TimedOut, at(0)));
-            breaker.report(&spec(), lease(9), 0, result, at(0));
-            assert_eq!(breaker.failures(), 0);
-        }
-        (0..50).for_each(|n| breaker.report(&spec(), lease(n), 0, CallResult::Throttled, at(0)));
-        assert_eq!((breaker.failures(), breaker.state(at(0))), (0, BreakerState::Closed));
-    }
-
-    #[test]
-    fn half_open_lets_one_probe_in_and_its_result_decides() {
-        for (result, state) in [
-            (CallResult::Success, BreakerState::Closed),
-            (CallResult::Failed, BreakerState::Open),
-            (CallResult::Throttled, BreakerState::Open),
-            (CallResult::NotSent, BreakerState::HalfOpen),
-        ] {
-            let mut breaker = opened();
-            breaker.take(lease(10), at(40), at(30));
-            assert_eq!(breaker.admits(&spec(), at(31)), Err(NotUntil::new(Reason::CircuitOpen, at(40))));
-            let generation = breaker.generation();
-            breaker.report(&spec(), lease(10), generation, result, at(31));
-            assert_eq!(breaker.state(at(31)), state, "{result:?}");
-        }
-    }
-
-    #[test]
-    fn a_probe_whose_worker_died_gives_its_place_back() {
-        let mut breaker = opened();
-        breaker.take(lease(10), at(40), at(30));
-        assert_eq!(breaker.admits(&spec(), at(40)), Ok(()));
-        breaker.take(lease(11), at(50), at(40));
-        breaker.extend(lease(11), at(60));
-        assert_eq!(breaker.admits(&spec(), at(55)), Err(NotUntil::new(Reason::CircuitOpen, at(60))));
-        assert_eq!(breaker.half_opened, 2);
-    }
-
-    #[test]
-    fn late_results_of_an_older_generation_change_nothing() {
-        let mut breaker = opened();
-        breaker.report(&spec(), lease(7), 0, CallResult::Success, at(1));
-        assert_eq!(breaker.state(at(1)), BreakerState::Open);
-        breaker.take(lease(10), at(40), at(30));
-        breaker.report(&spec(), lease(8), 0, CallResult::Failed, at(31));
-        assert_eq!(breaker.state(at(31)), BreakerState::HalfOpen);
-    }
-
-    #[test]
-    fn callers_without_a_lease_count_too() {
-        let mut breaker = Breaker::default();
-        (0..50).for_each(|_| breaker.record(&spec(), CallResult::Failed, at(0)));
-        assert_eq!((breaker.failures(), breaker.degraded_until(at(1))), (5, Some(at(30))));
-        breaker.record(&spec(), CallResult::Success, at(2));
-        assert_eq!((breaker.failures(), breaker.degraded_until(at(2))), (0, None));
-    }
-
-    #[test]
-    fn it_recovers_without_a_probe_once_its_open_window_is_over_and_not_before() {
-        let mut breaker = Breaker::default();
-        breaker.record(&spec(), CallResult::Failed, at(0));
-        assert!(!breaker.recover(at(60)));
-        assert_eq!(breaker.failures(), 1, "a closed breaker goes on counting");
-
-        let mut breaker = opened();
-        assert!(!breaker.recover(at(29)));
-        assert_eq!((breaker.failures(), breaker.state(at(29))), (5, BreakerState::Open));
-        breaker.take(lease(10), at(40), at(30));
-        let generation = breaker.generation();
-        assert!(breaker.recover(at(31)));
-        assert_eq!((breaker.failures(), breaker.state(at(31)), breaker.closed), (0, BreakerState::Closed, 1));
-        breaker.report(&spec(), lease(10), generation, CallResult::Failed, at(32));
-        assert_eq!(breaker.failures(), 0, "the probe is of an older generation");
-    }
-
-    #[test]
-    fn zeroes_are_refused_by_name() {
-        let secs = Span::from_secs;
-        assert_eq!(BreakerSpec::new(0, secs(1), 1).unwrap_err().field, "breaker.failures");
-        assert_eq!(BreakerSpec::new(1, secs(0), 1).unwrap_err().field, "breaker.open_for");
-        assert_eq!(BreakerSpec::new(1, secs(1), 0).unwrap_err().field, "breaker.probes");
-    }
-}
+mod tests;

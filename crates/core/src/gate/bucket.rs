@@ -4,15 +4,13 @@
 //! until it is paid. Amounts are integers (millionths) and the refill keeps its remainder, so no fraction is
 //! lost or minted, however often the bucket is looked at.
 
-use serde::{Deserialize, Serialize};
-
 use super::{NotUntil, Part, Reason};
 use crate::error::{SpecError, positive};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 
 /// Capacity and refill of a bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BucketSpec {
     capacity: Tokens,
     /// Refill in lowest terms: so many micro-tokens each so many milliseconds. Lowest terms keep the products
@@ -52,7 +50,7 @@ impl BucketSpec {
     }
 
     /// A part of its capacity with as much of its refill, if a whole token falls to that.
-    pub(super) fn part(self, part: Part) -> Option<Self> {
+    pub(crate) fn part(self, part: Part) -> Option<Self> {
         let whole = u32::try_from(self.capacity.as_micro() / Tokens::ONE.as_micro()).unwrap_or(u32::MAX);
         let own = part.of(whole);
         let (micro, ms) = (self.refill_micro * u64::from(own), self.refill_ms * u64::from(whole));
@@ -87,15 +85,15 @@ fn greatest_common_divisor(a: u64, b: u64) -> u64 {
 }
 
 /// The balance of one bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bucket {
-    balance: Tokens,
+    pub(crate) balance: Tokens,
     /// When `balance` was right; never moves back, so a clock that does mints nothing.
-    at: Time,
+    pub(crate) at: Time,
     /// The part of a micro-token gained so far, in `1 / refill_ms`.
-    remainder: u64,
+    pub(crate) remainder: u64,
     /// Closed by the upstream's own word until then.
-    closed_until: Time,
+    pub(crate) closed_until: Time,
 }
 
 impl Bucket {
@@ -105,13 +103,18 @@ impl Bucket {
     }
 
     /// A bucket that holds so much.
-    pub(super) fn holding(balance: Tokens, now: Time) -> Self {
+    pub(crate) fn holding(balance: Tokens, now: Time) -> Self {
         Self { balance, at: now, remainder: 0, closed_until: Time::default() }
     }
 
     /// What it holds at `now`.
     pub fn balance(&self, spec: &BucketSpec, now: Time) -> Tokens {
         self.refilled(spec, now).balance
+    }
+
+    /// What it held when it was last refilled, and when that was.
+    pub(super) const fn last_refill(&self) -> (Tokens, Time) {
+        (self.balance, self.at)
     }
 
     /// Whether it would be the same if it had never been touched.

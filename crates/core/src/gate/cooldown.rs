@@ -1,7 +1,5 @@
 //! Cooldown: after errors in a row an upstream rests, longer each time.
 
-use serde::{Deserialize, Serialize};
-
 use super::{CallResult, NotUntil, Reason};
 use crate::error::{SpecError, positive};
 use crate::time::{Span, Time};
@@ -10,7 +8,7 @@ use crate::time::{Span, Time};
 const FORGET_AFTER: Span = Span::from_secs(600);
 
 /// How long to rest after the first, second, … error in a row; the last one serves for all that follow.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CooldownSpec(Box<[Span]>);
 
 impl CooldownSpec {
@@ -27,14 +25,18 @@ impl CooldownSpec {
         }
         Ok(Self(ladder.into()))
     }
+
+    pub(crate) fn ladder(&self) -> &[Span] {
+        &self.0
+    }
 }
 
 /// The errors so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cooldown {
-    errors: u32,
-    last_error: Time,
-    hot_until: Time,
+    pub(crate) errors: u32,
+    pub(crate) last_error: Time,
+    pub(crate) hot_until: Time,
 }
 
 impl Cooldown {
@@ -53,16 +55,18 @@ impl Cooldown {
         if self.hot_until > now { Err(NotUntil::new(Reason::Cooldown, self.hot_until)) } else { Ok(()) }
     }
 
-    /// Counts what a call told.
+    /// Counts what a call told at `now`, which may be some time ago: a success is no news after a later error.
     pub fn report(&mut self, spec: &CooldownSpec, result: CallResult, now: Time) {
         if matches!(result, CallResult::Success | CallResult::Rejected) {
-            *self = Self::default();
+            if now >= self.last_error {
+                *self = Self::default();
+            }
         } else if result.is_error() {
             if now.since(self.last_error) >= FORGET_AFTER {
                 self.errors = 0;
             }
             self.errors = self.errors.saturating_add(1);
-            self.last_error = now;
+            self.last_error = self.last_error.max(now);
             let step = (self.errors as usize).min(spec.0.len()) - 1;
             self.hot_until = self.hot_until.max(now + spec.0[step]);
         }

@@ -1,19 +1,21 @@
 //! The gates of one lane or upstream, asked together.
 
-use serde::{Deserialize, Serialize};
+mod elsewhere;
 
-use super::starts::Starts;
+pub(crate) use elsewhere::Used;
+
+use super::starts::StartCount;
 use super::{
     Breaker, BreakerSpec, BreakerView, Bucket, BucketSpec, CallResult, Cooldown, CooldownSpec, NotUntil,
     Pace, PaceSpec, Part, Reason, Window, WindowSpec,
 };
 use crate::error::{SpecError, positive};
 use crate::ids::LeaseId;
-use crate::time::{Span, Time};
+use crate::time::Time;
 use crate::tokens::Tokens;
 
 /// The rules of one lane or upstream; what is absent does not limit.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GateSpecs {
     /// `breaker`.
     pub breaker: Option<BreakerSpec>,
@@ -57,25 +59,56 @@ impl GateSpecs {
 }
 
 /// What an admitted call must remember for its report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pass {
-    generation: u32,
+    pub(crate) generation: u32,
+    /// Whether its request was answered, so that it holds no place in the window any more.
+    pub(crate) answered: bool,
+}
+
+impl Pass {
+    /// The same after the request was answered and the upstream goes on working.
+    #[must_use]
+    pub(crate) const fn answered(self) -> Self {
+        Self { answered: true, ..self }
+    }
+}
+
+/// How a call ended, for the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It was never sent.
+    NotSent,
+    /// It was answered, or its lease ended, then.
+    At(Time),
 }
 
 /// The state of the gates.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Gates {
-    breaker: Breaker,
-    cooldown: Cooldown,
-    window: Window,
-    bucket: Option<Bucket>,
-    pace: Option<Pace>,
-    closed_until: Time,
-    starts: Starts,
+    pub(crate) breaker: Breaker,
+    pub(crate) cooldown: Cooldown,
+    pub(crate) window: Window,
+    pub(crate) bucket: Option<Bucket>,
+    pub(crate) pace: Option<Pace>,
+    pub(crate) closed_until: Time,
+    pub(crate) starts: StartCount,
     /// How many leases hold a slot here. The engine's lease table is the set, with expiry; this is its size,
     /// counted anew at every start, so that it cannot leak.
-    #[serde(skip)]
-    in_flight: u32,
+    pub(crate) in_flight: u32,
+}
+
+/// What others read of an upstream's gates: the keys `circuit_breaker:<u>:failures`, `circuit_breaker:<u>:degraded_until`
+/// and `rate_limiter:<u>`. The default is what an upstream shows that nothing happened at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PublicGates {
+    /// Failures in a row that the breaker counts.
+    pub failures: u32,
+    /// Until when the breaker is open, if it is.
+    pub degraded_until: Option<Time>,
+    /// What its own bucket held when it was last refilled, and when that was; it has gained since. `None` if it has no
+    /// bucket or nothing was ever taken from it.
+    pub tokens: Option<(Tokens, Time)>,
 }
 
 /// One gate as seen from outside.
@@ -85,60 +118,13 @@ pub struct GateView {
     pub reason: Reason,
     /// Until when it denies, if it does.
     pub denies_until: Option<Time>,
-    /// What is used (starts, slots, failures, errors) or left (micro-tokens), or the interval in ms.
+    /// What is used (places, slots, failures, errors) or left (micro-tokens), or the interval in ms.
     pub level: i64,
     /// What `level` is measured against, if anything.
     pub limit: Option<i64>,
 }
 
-impl GateView {
-    /// What falls to `part` of what is free of its limit, less what was `started` there since.
-    pub(crate) fn free(&self, part: Part, started: u32) -> u32 {
-        let free = self.limit.unwrap_or(0).saturating_sub(self.level).max(0);
-        part.of(u32::try_from(free).unwrap_or(u32::MAX)).saturating_sub(started)
-    }
-}
-
 impl Gates {
-    /// Gates under `spec`, the part of rules whose gates all who share them last saw like this: what was free then is
-    /// divided too, and `started` calls have begun here since. What is used stays so as if all of it had begun at `now`.
-    pub(crate) fn of_part(spec: &GateSpecs, part: Part, seen: &[GateView], started: u32, now: Time) -> Self {
-        let mut gates = Self::default();
-        for gate in seen {
-            gates.take_over(spec, part, gate, started, now);
-        }
-        gates
-    }
-
-    fn take_over(&mut self, spec: &GateSpecs, part: Part, gate: &GateView, started: u32, now: Time) {
-        match (gate.reason, gate.denies_until) {
-            (Reason::CircuitOpen, Some(until)) => self.breaker = Breaker::open_until(until),
-            (Reason::Cooldown, Some(until)) => self.cooldown = Cooldown::hot_until(until),
-            (Reason::UpstreamRetryAfter, Some(until)) => self.close(until),
-            (Reason::Window, _) => {
-                if let Some(rule) = &spec.window {
-                    let used = rule.limit().saturating_sub(gate.free(part, started));
-                    self.window = Window::used(rule, used, now);
-                }
-            }
-            (Reason::RateLimit, _) => {
-                if let Some(rule) = &spec.bucket {
-                    let left =
-                        gate.level.max(0) / i64::from(part.count()) - Tokens::whole(started).as_micro();
-                    let left = Tokens::from_micro(left.max(0)).min(rule.capacity());
-                    self.bucket = Some(Bucket::holding(left, now));
-                }
-            }
-            (Reason::Pace, _) => {
-                if let Some(rule) = &spec.pace {
-                    let interval = gate.level.max(0).unsigned_abs() * u64::from(part.count());
-                    self.pace = Some(Pace::after_start(rule, Span::from_millis(interval), now));
-                }
-            }
-            _ => {}
-        }
-    }
-
     /// Whether all gates admit a call at `now`; if not, the one that opens last. `slot_free_at` is when a slot comes
     /// back by itself if no call ends before.
     pub fn admits(&self, spec: &GateSpecs, now: Time, slot_free_at: Time) -> Result<(), NotUntil> {
@@ -147,7 +133,7 @@ impl Gates {
             spec.breaker.as_ref().map_or(Ok(()), |rule| self.breaker.admits(rule, now)),
             spec.cooldown.as_ref().map_or(Ok(()), |_| self.cooldown.admits(now)),
             self.slots(spec, slot_free_at),
-            spec.window.as_ref().map_or(Ok(()), |rule| self.window.admits(rule, now)),
+            spec.window.as_ref().map_or(Ok(()), |rule| self.window.admits(rule, now, slot_free_at)),
             self.own_bucket(spec, now),
             self.pace.filter(|_| spec.pace.is_some()).map_or(Ok(()), |pace| pace.admits(now)),
         ];
@@ -158,12 +144,10 @@ impl Gates {
     /// Takes what one call takes. Only after [`Gates::admits`] said yes.
     pub fn take(&mut self, spec: &GateSpecs, lease: LeaseId, lease_expires: Time, now: Time) -> Pass {
         self.in_flight += 1;
-        self.starts.count(now);
+        self.starts.count(now, now);
+        self.window.take();
         if spec.breaker.is_some() {
             self.breaker.take(lease, lease_expires, now);
-        }
-        if let Some(rule) = &spec.window {
-            self.window.take(rule, now);
         }
         if let Some(rule) = &spec.bucket {
             self.bucket.get_or_insert_with(|| Bucket::full(rule, now)).take(rule, Tokens::ONE, now);
@@ -171,7 +155,7 @@ impl Gates {
         if let Some(rule) = &spec.pace {
             self.pace.get_or_insert_with(|| Pace::new(rule)).take(now);
         }
-        Pass { generation: self.breaker.generation() }
+        Pass { generation: self.breaker.generation(), answered: false }
     }
 
     /// Counts what the call under `lease` told.
@@ -209,6 +193,19 @@ impl Gates {
         }
     }
 
+    /// Ends the part of a call in which its request arrives, unless that was over before. The place in the window is kept
+    /// also while there are no rules, which may be only for a moment.
+    pub(crate) fn end_request(&mut self, spec: Option<&GateSpecs>, pass: Pass, answer: Answer, now: Time) {
+        if pass.answered {
+            return;
+        }
+        let rule = spec.map_or(Some(WindowSpec::UNKNOWN), |spec| spec.window);
+        match (answer, rule) {
+            (Answer::At(ended), Some(rule)) => self.window.answer(&rule, ended, now),
+            _ => self.window.give_back(),
+        }
+    }
+
     /// Gives a slot back.
     pub fn leave(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
@@ -221,14 +218,17 @@ impl Gates {
         self
     }
 
-    /// Takes a slot for a lease found at start-up.
-    pub(crate) fn reenter(&mut self) {
+    /// Takes a slot for a lease found at start-up, and its place in the window if it still holds one.
+    pub(crate) fn reenter(&mut self, pass: Pass) {
         self.in_flight += 1;
+        if !pass.answered {
+            self.window.take();
+        }
     }
 
     /// Moves what ends with the lease.
-    pub fn extend(&mut self, lease: LeaseId, lease_expires: Time) {
-        self.breaker.extend(lease, lease_expires);
+    pub fn extend(&mut self, lease: LeaseId, lease_expires: Time, now: Time) {
+        self.breaker.extend(lease, lease_expires, now);
     }
 
     /// The upstream's own word: nothing before `until`.
@@ -237,8 +237,8 @@ impl Gates {
     }
 
     /// Forgets what the upstream did wrong and its word to stay away, because somebody knows better.
-    pub fn reset(&mut self) {
-        self.breaker.reset();
+    pub fn reset(&mut self, now: Time) {
+        self.breaker.reset(now);
         self.cooldown = Cooldown::default();
         self.closed_until = Time::default();
     }
@@ -248,7 +248,7 @@ impl Gates {
         self.breaker.recover(now)
     }
 
-    /// How many calls began in the last sixty seconds, about.
+    /// How many calls began in the last sixty seconds.
     pub fn starts_last_minute(&self, now: Time) -> u64 {
         self.starts.last_minute(now)
     }
@@ -257,6 +257,15 @@ impl Gates {
     pub fn tokens(&self, spec: &GateSpecs, now: Time) -> Option<Tokens> {
         let rule = spec.bucket.as_ref()?;
         Some(self.bucket.map_or(rule.capacity(), |bucket| bucket.balance(rule, now)))
+    }
+
+    /// What others may read of it.
+    pub(crate) fn public(&self, now: Time) -> PublicGates {
+        PublicGates {
+            failures: self.breaker.failures(now),
+            degraded_until: self.breaker.degraded_until(now),
+            tokens: self.bucket.map(|bucket| bucket.last_refill()),
+        }
     }
 
     /// What its breaker does, if it has one.
@@ -286,13 +295,16 @@ impl Gates {
         pace.max(window).max(bucket)
     }
 
-    /// Fits the state to changed rules.
-    pub(crate) fn fit(&mut self, spec: &GateSpecs) {
-        match (&spec.bucket, &mut self.bucket) {
-            (Some(rule), Some(bucket)) => bucket.fit(rule),
+    /// Fits the state to changed rules. What a bucket gained until `now` it gained under the old ones.
+    pub(crate) fn fit(&mut self, old: &GateSpecs, new: &GateSpecs, now: Time) {
+        match (&old.bucket, &new.bucket, &mut self.bucket) {
+            (Some(old), Some(new), Some(bucket)) => {
+                bucket.refill(old, now);
+                bucket.fit(new);
+            }
             _ => self.bucket = None,
         }
-        match (&spec.pace, &mut self.pace) {
+        match (&new.pace, &mut self.pace) {
             // No call told anything: a changed interval is within the new bounds again.
             (Some(rule), Some(pace)) => pace.report(rule, CallResult::NotSent),
             _ => self.pace = None,
@@ -311,7 +323,7 @@ impl Gates {
             });
         };
         if let Some(rule) = &spec.breaker {
-            let failures = i64::from(self.breaker.failures());
+            let failures = i64::from(self.breaker.failures(now));
             add(Reason::CircuitOpen, self.breaker.admits(rule, now), failures, None);
         }
         if spec.cooldown.is_some() {
@@ -322,8 +334,13 @@ impl Gates {
             add(Reason::Concurrency, self.slots(spec, slot_free_at), used, Some(i64::from(limit)));
         }
         if let Some(rule) = &spec.window {
-            let used = i64::from(self.window.count(rule, now));
-            add(Reason::Window, self.window.admits(rule, now), used, Some(i64::from(rule.limit())));
+            let used = i64::from(self.window.count(now));
+            add(
+                Reason::Window,
+                self.window.admits(rule, now, slot_free_at),
+                used,
+                Some(i64::from(rule.limit())),
+            );
         }
         if let (Some(rule), Some(left)) = (&spec.bucket, self.tokens(spec, now)) {
             add(

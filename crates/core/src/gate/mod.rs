@@ -11,21 +11,23 @@ mod gates;
 mod pace;
 mod part;
 mod starts;
+mod tally;
 mod window;
 
-pub use breaker::{Breaker, BreakerSpec, BreakerState, BreakerView};
+pub use breaker::{Breaker, BreakerSpec, BreakerState, BreakerView, HEALTHY_AFTER};
 pub use bucket::{Bucket, BucketSpec};
 pub use cooldown::{Cooldown, CooldownSpec};
-pub use gates::{GateSpecs, GateView, Gates, Pass};
+pub(crate) use gates::{Answer, Used};
+pub use gates::{GateSpecs, GateView, Gates, Pass, PublicGates};
 pub use pace::{Pace, PaceSpec};
 pub use part::Part;
-use serde::{Deserialize, Serialize};
+pub(crate) use tally::Tally;
 pub use window::{Window, WindowSpec};
 
 use crate::time::Time;
 
 /// Why a job waits: a closed list, the same words in the API and as metric labels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// The lane is paused.
     Paused,
@@ -39,7 +41,7 @@ pub enum Reason {
     Pace,
     /// A token bucket has too little.
     RateLimit,
-    /// The limit of starts per window is reached.
+    /// All places of the window are taken.
     Window,
     /// All slots are taken.
     Concurrency,
@@ -53,6 +55,8 @@ pub enum Reason {
     Coalesced,
     /// The upstream works on it and will call back.
     AwaitingWebhook,
+    /// No process that is there has rules for the lane, or for any upstream that the job may use.
+    RulesGone,
     /// Nothing stands in its way but a worker.
     NoWorker,
     /// The store cannot be reached.
@@ -61,7 +65,7 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Reason; 15] = [
+    pub const ALL: [Reason; 16] = [
         Reason::Paused,
         Reason::Scheduled,
         Reason::RetryBackoff,
@@ -75,6 +79,7 @@ impl Reason {
         Reason::UpstreamRetryAfter,
         Reason::Coalesced,
         Reason::AwaitingWebhook,
+        Reason::RulesGone,
         Reason::NoWorker,
         Reason::StoreUnavailable,
     ];
@@ -95,6 +100,7 @@ impl Reason {
             Reason::UpstreamRetryAfter => "upstream_retry_after",
             Reason::Coalesced => "coalesced",
             Reason::AwaitingWebhook => "awaiting_webhook",
+            Reason::RulesGone => "rules_gone",
             Reason::NoWorker => "no_worker",
             Reason::StoreUnavailable => "store_unavailable",
         }
@@ -118,7 +124,7 @@ impl NotUntil {
 }
 
 /// What one call told about the upstream it went to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallResult {
     /// It answered as wished.
     Success,

@@ -1,13 +1,11 @@
 //! Pace: one start per interval, and the interval adapts to how the upstream takes it.
 
-use serde::{Deserialize, Serialize};
-
 use super::{CallResult, NotUntil, Part, Reason};
 use crate::error::{SpecError, positive};
 use crate::time::{Span, Time};
 
 /// Where the interval begins and the bounds it moves in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PaceSpec {
     initial: Span,
     min: Span,
@@ -27,6 +25,18 @@ impl PaceSpec {
         Ok(Self { initial, min, max })
     }
 
+    pub(crate) const fn initial(&self) -> Span {
+        self.initial
+    }
+
+    pub(crate) const fn min(&self) -> Span {
+        self.min
+    }
+
+    pub(crate) const fn max(&self) -> Span {
+        self.max
+    }
+
     /// A part of it: intervals are longer where others start calls too.
     pub(super) fn part(self, part: Part) -> Self {
         let longer = |span: Span| Span::from_millis(span.as_millis().saturating_mul(part.count().into()));
@@ -39,11 +49,11 @@ fn micros(span: Span) -> u64 {
 }
 
 /// The interval of now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     /// In microseconds, so that many small steps down are not lost to rounding.
-    interval_us: u64,
-    next_at: Time,
+    pub(crate) interval_us: u64,
+    pub(crate) next_at: Time,
 }
 
 impl Pace {

@@ -21,6 +21,11 @@ impl Part {
         limit / self.of + u32::from(self.number < limit % self.of)
     }
 
+    /// Which part it is, counted from 0.
+    pub(crate) const fn number(self) -> u32 {
+        self.number
+    }
+
     /// How many parts there are.
     pub(crate) const fn count(self) -> u32 {
         self.of

@@ -1,68 +1,76 @@
-//! How many calls began in the last minute: an estimate from two counters, for those who only look.
+//! How many calls began in the last sixty seconds, for those who only look.
+//!
+//! While fewer than [`EXACT`] moments are kept the number is exact to the millisecond. Beyond that, moments are rounded up
+//! to a second: calls that began up to 61 s ago may still be counted, and none of the last 60 s is ever missing.
 
-use serde::{Deserialize, Serialize};
+use super::tally::Tally;
+use crate::time::{Span, Time};
 
-use crate::time::Time;
+const MINUTE: Span = Span::from_secs(60);
+const EXACT: usize = 128;
+/// With this and [`EXACT`] there are never more moments than a tally keeps apart.
+const GRAIN_MS: u64 = 1_000;
 
-const MINUTE_MS: u64 = 60_000;
+/// The starts of the last minute.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct StartCount(Tally);
 
-/// Starts of this minute of the clock and of the one before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct Starts {
-    minute: u64,
-    current: u64,
-    previous: u64,
+impl From<Tally> for StartCount {
+    fn from(tally: Tally) -> Self {
+        Self(tally)
+    }
 }
 
-impl Starts {
-    pub(super) fn count(&mut self, now: Time) {
-        *self = self.at(now);
-        self.current += 1;
+impl StartCount {
+    pub(crate) const fn tally(&self) -> &Tally {
+        &self.0
     }
 
-    /// This minute's starts, and those of the last one for the part of it that is within sixty seconds, rounded up: one
-    /// too many is better than one that was forgotten.
+    /// Counts a call that began at `began`, which is `now` or was before.
+    pub(super) fn count(&mut self, began: Time, now: Time) {
+        let grain_ms = if self.0.len() < EXACT { 1 } else { GRAIN_MS };
+        self.0.add(1, began + MINUTE, grain_ms, now);
+    }
+
     pub(super) fn last_minute(&self, now: Time) -> u64 {
-        let Self { current, previous, .. } = self.at(now);
-        let within_ms = MINUTE_MS - now.as_millis() % MINUTE_MS;
-        current + previous.saturating_mul(within_ms).div_ceil(MINUTE_MS)
-    }
-
-    fn at(&self, now: Time) -> Self {
-        let minute = now.as_millis() / MINUTE_MS;
-        match minute.saturating_sub(self.minute) {
-            0 => *self,
-            1 => Self { minute, current: 0, previous: self.current },
-            _ => Self { minute, current: 0, previous: 0 },
-        }
+        self.0.count(now).into()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tally::MAX_ENTRIES;
     use super::*;
 
     fn at(ms: u64) -> Time {
-        Time::from_millis(MINUTE_MS * 1_000 + ms)
+        Time::from_millis(60_000_500 + ms)
     }
 
     #[test]
-    fn starts_fade_out_over_the_minute_after_theirs() {
-        let mut starts = Starts::default();
-        (0..60).for_each(|second| starts.count(at(second * 1_000)));
-        assert_eq!(starts.last_minute(at(59_999)), 60);
+    fn a_start_counts_for_exactly_sixty_seconds() {
+        let mut starts = StartCount::default();
+        (0..60).for_each(|second| starts.count(at(second * 1_000), at(second * 1_000)));
         assert_eq!(
-            [60_000, 75_000, 90_000, 119_999, 120_000].map(|ms| starts.last_minute(at(ms))),
-            [60, 45, 30, 1, 0]
+            [59_000, 59_999, 60_000, 60_999, 75_000, 118_999, 119_000].map(|ms| starts.last_minute(at(ms))),
+            [60, 60, 59, 59, 44, 1, 0]
         );
-        starts.count(at(90_000));
-        assert_eq!(starts.last_minute(at(90_000)), 31);
+        starts.count(at(58_500), at(90_000));
+        assert_eq!([118_499, 118_500].map(|ms| starts.last_minute(at(ms))), [2, 1], "told of late");
     }
 
     #[test]
-    fn the_turn_of_a_minute_forgets_none_of_those_that_just_began() {
-        let mut starts = Starts::default();
-        (0..5).for_each(|_| starts.count(at(59_999)));
-        assert_eq!([59_999, 60_000, 60_001, 71_999].map(|ms| starts.last_minute(at(ms))), [5; 4]);
+    fn many_starts_are_counted_up_to_a_second_too_long_and_never_too_short() {
+        let (mut starts, mut began) = (StartCount::default(), Vec::new());
+        for ms in (0..200_000).step_by(3) {
+            starts.count(at(ms), at(ms));
+            began.push(ms);
+            assert!(starts.0.len() <= MAX_ENTRIES, "{}", starts.0.len());
+            let within = |span: u64| began.iter().rev().take_while(|b| **b + span > ms).count() as u64;
+            if ms % 1_001 == 0 {
+                let counted = starts.last_minute(at(ms));
+                assert!((within(60_000)..=within(61_000)).contains(&counted), "{counted} at {ms}");
+            }
+        }
+        assert_eq!(starts.last_minute(at(199_998 + 61_000)), 0);
     }
 }

@@ -1,28 +1,32 @@
-//! Window: at most N starts in *any* stretch of the given length, not per calendar minute.
+//! Window: at most N arrivals in *any* 60 seconds as the upstream counts them, not per calendar minute.
 //!
-//! Starts are kept as (moment, count). Up to [`MAX_ENTRIES`] starts they are exact; for larger limits moments are
-//! rounded *up* to a grain of `span / MAX_ENTRIES`, which can only delay the next start (by under 1 % of the
-//! span), never let one too many through. So the state of a window is small whatever its limit.
+//! A request arrives somewhere between its start and its answer. So a call holds a place from its start on, and the
+//! place comes free 60 s after the answer or the end of the lease, never earlier: two calls that held the same place
+//! arrived at least 60 s apart.
+//!
+//! Up to [`EXACT`] places they come free to the millisecond; with larger limits the moments are rounded *up*, which
+//! can only delay a start (by under 1 % of the span). So the state of a window is small whatever its limit.
 
-use std::collections::VecDeque;
-
-use serde::{Deserialize, Serialize};
-
+use super::tally::Tally;
 use super::{NotUntil, Part, Reason};
 use crate::error::{SpecError, positive};
 use crate::time::{Span, Time};
 
-const MAX_ENTRIES: u32 = 128;
+const EXACT: u32 = 128;
 
-/// At most `limit` starts in any `span`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// At most `limit` arrivals in any `span`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowSpec {
     limit: u32,
     span: Span,
 }
 
 impl WindowSpec {
-    /// At most `limit` starts in any 60 seconds.
+    /// What is noted of calls that end while nobody says what the rules are, so that the window is right when somebody
+    /// does again.
+    pub(super) const UNKNOWN: WindowSpec = WindowSpec { limit: EXACT, span: Span::from_secs(60) };
+
+    /// At most `limit` arrivals in any 60 seconds.
     pub fn per_minute(limit: u32) -> Result<Self, SpecError> {
         Ok(Self { limit: positive("rpm", limit)?, span: Span::from_secs(60) })
     }
@@ -38,63 +42,91 @@ impl WindowSpec {
         (limit > 0).then_some(Self { limit, ..self })
     }
 
+    /// Two entries fewer than [`EXACT`], because a stretch of 60 s touches one grain more than fit into it.
     fn grain_ms(&self) -> u64 {
-        if self.limit <= MAX_ENTRIES { 1 } else { self.span.as_millis().div_ceil(u64::from(MAX_ENTRIES)) }
+        if self.limit <= EXACT { 1 } else { self.span.as_millis().div_ceil(u64::from(EXACT - 2)) }
     }
 }
 
-/// The starts of the last window.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// The places that are taken.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Window {
-    starts: VecDeque<(Time, u32)>,
+    /// Calls that began and were not answered yet. Not stored: counted anew from the leases at every start.
+    in_flight: u32,
+    /// Places of calls that were answered, until they come free.
+    answered: Tally,
+}
+
+/// What of a window is stored.
+impl From<Tally> for Window {
+    fn from(answered: Tally) -> Self {
+        Self { in_flight: 0, answered }
+    }
 }
 
 impl Window {
-    /// One in which `count` calls started at `now`.
-    pub(super) fn used(spec: &WindowSpec, count: u32, now: Time) -> Self {
+    /// Places of calls that were answered.
+    pub(crate) const fn answered(&self) -> &Tally {
+        &self.answered
+    }
+
+    /// One with `count` places taken by calls that will have ended by `ended`.
+    pub(super) fn used(spec: &WindowSpec, count: u32, ended: Time, now: Time) -> Self {
         let mut window = Self::default();
-        (0..count).for_each(|_| window.take(spec, now));
+        window.answered.add(count, ended + spec.span, spec.grain_ms(), now);
         window
     }
 
-    /// How many starts count at `now`.
-    pub fn count(&self, spec: &WindowSpec, now: Time) -> u32 {
-        self.live(spec, now).map(|(_, count)| count).sum()
+    /// How many places are taken at `now`.
+    pub fn count(&self, now: Time) -> u32 {
+        self.in_flight.saturating_add(self.answered.count(now))
     }
 
-    /// Whether one more may start at `now`.
-    pub fn admits(&self, spec: &WindowSpec, now: Time) -> Result<(), NotUntil> {
-        if self.count(spec, now) < spec.limit {
+    /// Whether one more may start at `now`. `lease_ends_at` is when the first of the calls in flight ends by itself.
+    pub fn admits(&self, spec: &WindowSpec, now: Time, lease_ends_at: Time) -> Result<(), NotUntil> {
+        let used = self.count(now);
+        if used < spec.limit {
             return Ok(());
         }
-        let oldest = self.live(spec, now).next().map_or(now, |(at, _)| *at);
-        Err(NotUntil::new(Reason::Window, oldest + spec.span))
+        let over = self.answered.over_at(used - spec.limit + 1, now);
+        Err(NotUntil::new(Reason::Window, over.unwrap_or(lease_ends_at.max(now) + spec.span)))
     }
 
-    /// Counts a start. A clock that steps back cannot make an old start look older.
-    pub fn take(&mut self, spec: &WindowSpec, now: Time) {
-        while self.starts.front().is_some_and(|(at, _)| *at + spec.span <= now) {
-            self.starts.pop_front();
-        }
-        let rounded = now.as_millis().checked_next_multiple_of(spec.grain_ms());
-        let at = rounded.map_or(Time::NEVER, Time::from_millis);
-        match self.starts.back_mut() {
-            Some((last, count)) if *last >= at => *count += 1,
-            _ => self.starts.push_back((at, 1)),
-        }
+    /// Takes a place.
+    pub fn take(&mut self) {
+        self.in_flight += 1;
     }
 
-    fn live<'a>(&'a self, spec: &'a WindowSpec, now: Time) -> impl Iterator<Item = &'a (Time, u32)> {
-        self.starts.iter().skip_while(move |(at, _)| *at + spec.span <= now)
+    /// Gives back the place of a call that was never sent.
+    pub fn give_back(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// The call was answered, or its lease ended, at `ended`: its place comes free so much later.
+    pub fn answer(&mut self, spec: &WindowSpec, ended: Time, now: Time) {
+        self.give_back();
+        self.answered.add(1, ended + spec.span, spec.grain_ms(), now);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    const LEASE: Span = Span::from_secs(10);
 
     fn at(ms: u64) -> Time {
         Time::from_millis(1_000_000 + ms)
+    }
+
+    fn admits(window: &Window, spec: &WindowSpec, now: Time) -> Result<(), NotUntil> {
+        window.admits(spec, now, now + LEASE)
+    }
+
+    fn until(ms: u64) -> Result<(), NotUntil> {
+        Err(NotUntil::new(Reason::Window, at(ms)))
     }
 
     #[test]
@@ -102,13 +134,42 @@ mod tests {
         let spec = WindowSpec::per_minute(10).unwrap();
         let mut window = Window::default();
         for ms in (59_000..60_000).step_by(100) {
-            assert_eq!(window.admits(&spec, at(ms)), Ok(()));
-            window.take(&spec, at(ms));
+            assert_eq!(admits(&window, &spec, at(ms)), Ok(()));
+            window.take();
+            window.answer(&spec, at(ms), at(ms));
         }
-        assert_eq!(window.admits(&spec, at(60_001)), Err(NotUntil::new(Reason::Window, at(119_000))));
-        assert_eq!(window.admits(&spec, at(119_000)), Ok(()));
-        window.take(&spec, at(119_000));
-        assert_eq!(window.admits(&spec, at(119_000)), Err(NotUntil::new(Reason::Window, at(119_100))));
+        assert_eq!(admits(&window, &spec, at(60_001)), until(119_000));
+        assert_eq!(admits(&window, &spec, at(119_000)), Ok(()));
+        window.take();
+        assert_eq!(admits(&window, &spec, at(119_000)), until(119_100));
+    }
+
+    #[test]
+    fn a_place_comes_free_sixty_seconds_after_the_answer_and_at_once_if_nothing_was_sent() {
+        let spec = WindowSpec::per_minute(2).unwrap();
+        let mut window = Window::default();
+        window.take();
+        window.take();
+        assert_eq!(admits(&window, &spec, at(5_000)), until(5_000 + 10_000 + 60_000), "both are in flight");
+        window.answer(&spec, at(7_000), at(7_000));
+        assert_eq!(admits(&window, &spec, at(7_000)), until(67_000));
+        window.give_back();
+        assert_eq!((admits(&window, &spec, at(7_000)), window.count(at(7_000))), (Ok(()), 1));
+    }
+
+    #[test]
+    fn with_more_places_taken_than_there_are_it_opens_when_enough_came_free() {
+        let spec = WindowSpec::per_minute(2).unwrap();
+        let mut window = Window::default();
+        (0..4).for_each(|_| window.take());
+        (0..3).for_each(|n| window.answer(&spec, at(n * 1_000), at(2_000)));
+        assert_eq!(
+            admits(&window, &spec, at(2_000)),
+            until(62_000),
+            "one is in flight, so all three must go"
+        );
+        window.take();
+        assert_eq!(admits(&window, &spec, at(2_000)), until(72_000));
     }
 
     #[test]
@@ -118,12 +179,13 @@ mod tests {
         let mut started = 0;
         for ms in 0..600_000 {
             for _ in 0..2 {
-                if window.admits(&spec, at(ms)).is_ok() {
-                    window.take(&spec, at(ms));
+                if admits(&window, &spec, at(ms)).is_ok() {
+                    window.take();
+                    window.answer(&spec, at(ms), at(ms));
                     started += 1;
                 }
             }
-            assert!(window.starts.len() <= 130, "{}", window.starts.len());
+            assert!(window.answered.len() <= 128, "{}", window.answered.len());
         }
         assert!((594_000..=600_000 + 60_000).contains(&started), "{started}");
     }
@@ -131,5 +193,53 @@ mod tests {
     #[test]
     fn a_limit_of_zero_is_refused() {
         assert_eq!(WindowSpec::per_minute(0).unwrap_err().field, "rpm");
+    }
+
+    /// A call as the test plans it: how long after the call before it is tried, how long it takes, and where between
+    /// its start and its answer the upstream sees it, in 256ths.
+    type Plan = (u64, u64, u8);
+
+    proptest! {
+        /// An upstream that counts arrivals in an exact sliding minute never sees more than the limit, and whoever is
+        /// denied is not told a moment that is too late.
+        #[test]
+        fn the_upstream_never_counts_more_than_the_limit(
+            limit in prop_oneof![1..20_u32, 120..300_u32],
+            calls in prop::collection::vec((0..4_000_u64, 0..20_000_u64, any::<u8>()) as (_, _, _), 1..600),
+        ) {
+            let spec = WindowSpec::per_minute(limit).unwrap();
+            let calls: Vec<Plan> = calls;
+            let (mut window, mut now) = (Window::default(), 0);
+            let mut under_way: Vec<u64> = Vec::new();
+            let mut arrivals: Vec<u64> = Vec::new();
+            for (gap, takes, seen) in calls {
+                now += gap;
+                let answer = |window: &mut Window, under_way: &mut Vec<u64>, now: u64| {
+                    under_way.sort_unstable();
+                    while let Some(end) = under_way.first().copied().filter(|end| *end <= now) {
+                        under_way.remove(0);
+                        window.answer(&spec, at(end), at(end));
+                    }
+                };
+                answer(&mut window, &mut under_way, now);
+                while let Err(denial) = window.admits(&spec, at(now), at(under_way.first().copied().unwrap_or(now))) {
+                    let then = denial.at.since(at(0)).as_millis();
+                    prop_assert!(then > now, "asked to come back at once");
+                    answer(&mut window, &mut under_way, then - 1);
+                    let early = window.admits(&spec, at(then - 1), at(then));
+                    prop_assert!(early.is_err(), "it was open before {then}");
+                    now = then;
+                    answer(&mut window, &mut under_way, now);
+                }
+                window.take();
+                under_way.push(now + takes);
+                arrivals.push(now + takes * u64::from(seen) / 255);
+            }
+            arrivals.sort_unstable();
+            for (n, last) in arrivals.iter().enumerate().skip(limit as usize) {
+                let first = arrivals[n - limit as usize];
+                prop_assert!(last - first >= 60_000, "{limit} + 1 arrivals between {first} and {last}");
+            }
+        }
     }
 }

@@ -92,6 +92,10 @@ impl Cache {
         }
     }
 
+    pub(crate) fn has_changes(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
     /// Entries changed since the last call; keys without one are gone.
     pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(&Arc<str>, Option<&Entry>)) {
         for key in self.dirty.drain(..) {

@@ -98,6 +98,11 @@ impl Equals {
         Level::ALL.into_iter().find_map(first)
     }
 
+    /// All that wait, in no particular order.
+    pub(crate) fn waiting(&self) -> Vec<JobIx> {
+        self.by_key.values().flat_map(|equal| equal.waiting.values().copied()).collect()
+    }
+
     /// Keys for which jobs are set aside, in order.
     pub(crate) fn keys_with_aside(&self) -> Vec<Arc<str>> {
         let mut keys: Vec<_> =

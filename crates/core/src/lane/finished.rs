@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
 use crate::spec::Keep;
@@ -42,7 +41,7 @@ impl Finished {
 const KEY_LASTS: Span = Span::from_secs(86_400);
 
 /// The job that an idempotency key stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyEntry {
     pub(crate) job: JobId,
     /// Of the payload it came with.
@@ -100,6 +99,10 @@ impl Keys {
         if self.entries.contains_key(key) {
             self.dirty.push(key.into());
         }
+    }
+
+    pub(crate) fn has_changes(&self) -> bool {
+        !self.dirty.is_empty()
     }
 
     /// Keys changed since the last call; those without an entry are gone.

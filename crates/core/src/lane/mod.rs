@@ -21,10 +21,10 @@ pub(crate) use tenant::{EVERYONE, Tenant, Tenants};
 use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashMap;
-use serde::{Deserialize, Serialize};
 
 use crate::dead_letter::{DeadLetters, Surplus};
 use crate::ended::{End, ServedBy};
+use crate::engine::Stir;
 use crate::gate::Gates;
 use crate::ids::{JobId, Name};
 use crate::job::{DropReason, Level};
@@ -46,7 +46,7 @@ pub(crate) struct Waiter {
 }
 
 /// What happened in a lane so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Jobs that came in, those refused for lack of room not counted.
     pub accepted: u64,
@@ -95,10 +95,10 @@ impl Totals {
 }
 
 /// How fast the lane moves, for estimates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tempo {
-    last_grant: Time,
-    interval_us: u64,
+    pub(crate) last_grant: Time,
+    pub(crate) interval_us: u64,
 }
 
 impl Tempo {
@@ -133,9 +133,13 @@ pub(crate) struct LevelState {
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) name: Name,
-    /// `None` when the config no longer has it: its jobs are kept, but not dispatched.
+    /// Its last rules; `None` until a registration names it.
     pub(crate) spec: Option<LaneSpec>,
+    /// Whether no registration names it: its jobs are kept, but not dispatched.
+    pub(crate) gone: bool,
     pub(crate) paused: bool,
+    /// What happened in it that others may wait for.
+    pub(crate) stir: Option<Stir>,
     pub(crate) gates: Gates,
     pub(crate) next_seq: u64,
     pub(crate) levels: [LevelState; 3],
@@ -167,7 +171,9 @@ impl Lane {
         Self {
             name,
             spec: None,
+            gone: true,
             paused: false,
+            stir: None,
             gates: Gates::default(),
             next_seq: 1,
             levels: Default::default(),
@@ -198,6 +204,15 @@ impl Lane {
         self.next_seq - 1
     }
 
+    /// Whether anything of it but its jobs changed and is not saved.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.dirty
+            || self.tenants.has_changes()
+            || self.dead.has_changes()
+            || self.keys.has_changes()
+            || self.cache.has_changes()
+    }
+
     pub(crate) fn cache_spec(&self) -> Option<&CacheSpec> {
         self.spec.as_ref()?.cache.as_ref()
     }
@@ -214,6 +229,11 @@ impl Lane {
 
     pub(crate) fn chain(&self, group: GroupIx) -> &[UpstreamIx] {
         &self.groups[group.0 as usize]
+    }
+
+    /// Whether jobs of this lane may go to `upstream`.
+    pub(crate) fn uses(&self, upstream: UpstreamIx) -> bool {
+        self.groups.iter().any(|chain| chain.contains(&upstream))
     }
 
     pub(crate) fn groups(&self) -> usize {

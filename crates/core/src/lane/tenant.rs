@@ -131,6 +131,13 @@ impl Tenants {
         tenant
     }
 
+    /// Fairness is on: nobody takes everybody's turn any more.
+    pub(crate) fn let_everyone_go(&mut self) {
+        if let Some(tenant) = self.everyone.take() {
+            self.let_go(tenant);
+        }
+    }
+
     /// One more job of `tenant` exists.
     pub(crate) fn hold(&mut self, tenant: TenantIx) {
         let state = &mut self.table[tenant];
@@ -174,6 +181,10 @@ impl Tenants {
             state.dirty = true;
             self.dirty.push(tenant);
         }
+    }
+
+    pub(crate) fn has_changes(&self) -> bool {
+        !self.dirty.is_empty() || !self.forgotten.is_empty()
     }
 
     /// Tenants changed since the last call, by arrival; those without a state are forgotten.

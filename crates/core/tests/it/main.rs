@@ -8,13 +8,17 @@
     reason = "all of this is test code, but only functions marked as tests are known as such"
 )]
 
+mod absence;
 mod calls;
 mod check;
 mod ledger;
 mod plan;
+mod registrations;
 mod regression;
+mod repeats;
 mod rules;
 mod rules_changed;
+mod rules_moving;
 mod world;
 
 use proptest::prelude::*;
@@ -58,5 +62,17 @@ proptest! {
     #[test]
     fn many_who_want_the_same_are_all_served(plan in plan::caching(), ops in plan::equal_ops()) {
         world::play(&plan, &ops, false).map_err(TestCaseError::fail)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(config(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/regressions/moving.txt")))]
+
+    #[test]
+    fn rules_change_in_place_as_over_a_restart(
+        plans in proptest::collection::vec(plan::gated(), 3),
+        moves in rules_moving::moves(),
+    ) {
+        rules_moving::play(&plans, &moves).map_err(TestCaseError::fail)?;
     }
 }

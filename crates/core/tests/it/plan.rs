@@ -278,7 +278,7 @@ fn lease_ms() -> impl Strategy<Value = u64> {
     prop_oneof![1..500u64, Just(10_000), 1..60_000u64]
 }
 
-fn op() -> impl Strategy<Value = Op> {
+pub(crate) fn op() -> impl Strategy<Value = Op> {
     let wait = prop_oneof![3 => 0..50u64, 4 => 0..2_000u64, 3 => 0..70_000u64, 1 => 0..7_200_000u64];
     prop_oneof![
         6 => wait.prop_map(Op::Wait),

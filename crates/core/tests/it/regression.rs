@@ -2,7 +2,7 @@
 
 use eclusa_core::gate::{BucketSpec, CallResult, GateSpecs, PaceSpec, WindowSpec};
 use eclusa_core::{
-    Admission, Admit, Advance, Advanced, Capacity, Chain, Closure, Dispatch, Dispatched, Engine, Failure,
+    Admission, Admit, Advance, Advanced, CallFailure, Capacity, Chain, Closure, Dispatch, Dispatched, Engine,
     FailureReason, Grant, Hold, JobId, Keep, LaneSpec, LeaseId, Level, Name, NewJob, Outcome, Report,
     Restorer, Settled, Settlement, Span, Spec, Time, Tokens, UpstreamSpec,
 };
@@ -40,7 +40,14 @@ fn job(id: u128) -> NewJob {
 }
 
 fn dispatch(engine: &mut Engine, now: Time) -> Dispatched {
-    let ask = Dispatch { lane: name("email"), max: 10, lease: Span::from_secs(10), nonce: 1 };
+    let ask = Dispatch {
+        lane: name("email"),
+        max: 10,
+        lease: Span::from_secs(10),
+        nonce: 1,
+        wait: Span::ZERO,
+        denied: None,
+    };
     engine.dispatch(&ask, now)
 }
 
@@ -48,8 +55,8 @@ fn start(engine: &mut Engine, now: Time) -> Grant {
     dispatch(engine, now).grants.pop().unwrap()
 }
 
-fn failure() -> Failure {
-    Failure { reason: FailureReason::new("refused").unwrap(), code: None, at: NOW, upstream: None }
+fn failure() -> CallFailure {
+    CallFailure { reason: FailureReason::new("refused").unwrap(), code: None, upstream: None }
 }
 
 fn settle(engine: &mut Engine, lease: LeaseId, result: CallResult, outcome: Outcome, now: Time) -> Settled {
@@ -85,7 +92,7 @@ fn the_count_of_refused_jobs_survives_a_restart() {
         engine.save_changes(&mut chunk).unwrap();
         restorer.apply(&chunk).unwrap();
     }
-    let restored = restorer.finish(&spec).unwrap();
+    let restored = restorer.finish(1).unwrap();
     assert_eq!(restored.lanes(NOW)[0].totals.refused, 1);
 }
 
@@ -106,8 +113,13 @@ fn an_awaited_call_gives_its_token_back_at_most_once() {
     engine.enqueue(vec![job(1), job(2)], NOW);
     let grants = dispatch(&mut engine, NOW).grants;
     assert_eq!(own_bucket(&engine, NOW), 0);
-    let awaited =
-        settle(&mut engine, grants[0].lease, CallResult::NotSent, Outcome::Awaiting(after(60)), NOW);
+    let awaited = settle(
+        &mut engine,
+        grants[0].lease,
+        CallResult::NotSent,
+        Outcome::Awaiting(Span::from_secs(60)),
+        NOW,
+    );
     let Settled::Awaiting(lease) = awaited else { panic!("{awaited:?}") };
     settle(&mut engine, lease, CallResult::NotSent, Outcome::Done, NOW);
     assert_eq!(own_bucket(&engine, NOW), 1_000_000);
@@ -187,7 +199,7 @@ fn lines_parked_at_a_closed_bucket_do_not_keep_the_lane_busy() {
         engine.enqueue(vec![holding(hold(1), n + 1, &format!("t{n}"))], NOW);
     }
     (0..3).for_each(|_| assert_eq!(dispatch(&mut engine, NOW).grants, []));
-    let close = Some(Closure { until: after(60), bucket: Some("b".into()) });
+    let close = Some(Closure { wait: Span::from_secs(60), bucket: Some("b".into()) });
     let report = Report { result: CallResult::Throttled, costs: vec![], close };
     engine.settle(vec![Settlement { lease, report, outcome: Outcome::Release, answer: None }], NOW);
     engine.enqueue(vec![job(9_999)], after(1));
@@ -203,7 +215,14 @@ fn lanes_that_share_a_bucket_both_get_from_it() {
     let upstream = UpstreamSpec::new(name("ses"), GateSpecs::default());
     let mut engine = Engine::new(&Spec::new(vec![lane("old"), lane("new")], vec![upstream]).unwrap());
     let go = |engine: &mut Engine, lane: &str, now| {
-        let ask = Dispatch { lane: name(lane), max: 100, lease: Span::from_secs(10), nonce: 1 };
+        let ask = Dispatch {
+            lane: name(lane),
+            max: 100,
+            lease: Span::from_secs(10),
+            nonce: 1,
+            wait: Span::ZERO,
+            denied: None,
+        };
         let leases: Vec<_> = engine.dispatch(&ask, now).grants.iter().map(|grant| grant.lease).collect();
         let done = |lease| Settlement {
             lease,

@@ -1,9 +1,9 @@
-//! What becomes of answers and of those who wait for one when a store is opened under other rules.
+//! What becomes of answers and of those who wait for one when rules change, in place or as a store is opened.
 
 use eclusa_core::gate::{CallResult, GateSpecs};
 use eclusa_core::{
-    CacheSpec, Chain, Dispatch, Engine, Enqueued, JobId, LaneSpec, LeaseId, Name, NewJob, Outcome, Restorer,
-    Settlement, Span, Spec, Time, UpstreamSpec,
+    CacheSpec, Chain, Dispatch, Engine, Enqueued, JobId, LaneSpec, LeaseId, Name, NewJob, Outcome, ProcessId,
+    Registration, Restorer, Settlement, Span, Spec, Status, Time, UpstreamSpec,
 };
 
 const NOW: Time = Time::from_millis(1_700_000_000_000);
@@ -26,29 +26,44 @@ fn job(id: u128) -> NewJob {
 struct Kept {
     engine: Engine,
     chunks: Vec<Vec<u8>>,
+    reopens: bool,
+    asks: u64,
 }
 
 impl Kept {
-    fn new() -> Self {
-        Self { engine: Engine::new(&spec(true)), chunks: Vec::new() }
-    }
-
     fn save(&mut self) {
         let mut chunk = Engine::begin_chunk();
         self.engine.save_changes(&mut chunk).unwrap();
         self.chunks.push(chunk);
     }
 
-    fn reopen(&mut self, caches: bool) {
-        self.save();
+    fn restored(&self) -> Engine {
         let mut restorer = Restorer::default();
         self.chunks.iter().for_each(|chunk| restorer.apply(chunk).unwrap());
-        self.engine = restorer.finish(&spec(caches)).unwrap();
+        restorer.finish(self.asks).unwrap()
+    }
+
+    /// Changes the rules in place, or of an engine that was restored.
+    fn change(&mut self, caches: bool) {
+        self.save();
+        if self.reopens {
+            self.engine = self.restored();
+        }
+        let (process, spec) = (ProcessId::EMBEDDED, spec(caches).into());
+        self.engine.register(Registration { process, stamp: 0, about: "".into(), spec }, NOW);
         self.save();
     }
 
     fn dispatch(&mut self) -> Vec<(u128, LeaseId)> {
-        let ask = Dispatch { lane: name("score"), max: 10, lease: Span::from_secs(10), nonce: 1 };
+        self.asks += 1;
+        let ask = Dispatch {
+            lane: name("score"),
+            max: 10,
+            lease: Span::from_secs(10),
+            nonce: self.asks,
+            wait: Span::ZERO,
+            denied: None,
+        };
         let grants = self.engine.dispatch(&ask, NOW).grants;
         grants.iter().map(|grant| (grant.job.0, grant.lease)).collect()
     }
@@ -66,45 +81,79 @@ fn numbers(grants: &[(u128, LeaseId)]) -> Vec<u128> {
     grants.iter().map(|(job, _)| *job).collect()
 }
 
+/// Plays a story twice: with rules that change in place, and with a store that is opened under the changed ones.
+fn both_ways(story: impl Fn(&mut Kept)) {
+    for reopens in [false, true] {
+        story(&mut Kept { engine: Engine::new(&spec(true)), chunks: Vec::new(), reopens, asks: 1 });
+    }
+}
+
 #[test]
 fn without_a_cache_those_set_aside_go_for_themselves() {
-    let mut kept = Kept::new();
-    kept.engine.enqueue(vec![job(1), job(2), job(3)], NOW);
-    assert_eq!(numbers(&kept.dispatch()), [1]);
-    kept.reopen(false);
-    assert_eq!(numbers(&kept.dispatch()), [2, 3]);
+    both_ways(|kept| {
+        kept.engine.enqueue(vec![job(1), job(2), job(3)], NOW);
+        assert_eq!(numbers(&kept.dispatch()), [1]);
+        kept.change(false);
+        assert_eq!(numbers(&kept.dispatch()), [2, 3]);
+    });
 }
 
 #[test]
 fn with_the_cache_back_one_of_several_that_run_answers_those_that_wait() {
-    let mut kept = Kept::new();
-    kept.engine.enqueue(vec![job(1), job(2), job(3), job(4)], NOW);
-    let first = kept.dispatch();
-    kept.reopen(false);
-    let others = kept.dispatch();
-    assert_eq!(numbers(&others), [2, 3, 4]);
-    kept.reopen(true);
-    kept.engine.enqueue(vec![job(5)], NOW);
-    assert_eq!(kept.dispatch(), []);
-    assert_eq!(kept.settle(first[0].1), 2, "itself and the one that waits");
-    let released = Settlement {
-        lease: others[0].1,
-        report: CallResult::NotSent.into(),
-        outcome: Outcome::Release,
-        answer: None,
-    };
-    assert_eq!(kept.engine.settle(vec![released], NOW).ended.len(), 1, "it waits for what is there already");
+    both_ways(|kept| {
+        kept.engine.enqueue(vec![job(1), job(2), job(3), job(4)], NOW);
+        let first = kept.dispatch();
+        kept.change(false);
+        let others = kept.dispatch();
+        assert_eq!(numbers(&others), [2, 3, 4]);
+        kept.change(true);
+        kept.engine.enqueue(vec![job(5)], NOW);
+        assert_eq!(kept.dispatch(), []);
+        assert_eq!(kept.settle(first[0].1), 2, "itself and the one that waits");
+        let released = Settlement {
+            lease: others[0].1,
+            report: CallResult::NotSent.into(),
+            outcome: Outcome::Release,
+            answer: None,
+        };
+        let ended = kept.engine.settle(vec![released], NOW).ended.len();
+        assert_eq!(ended, 1, "it waits for what is there already");
+    });
 }
 
 #[test]
 fn without_a_cache_answers_are_forgotten() {
-    let mut kept = Kept::new();
-    kept.engine.enqueue(vec![job(1)], NOW);
-    let grants = kept.dispatch();
-    kept.settle(grants[0].1);
-    kept.reopen(false);
-    kept.engine.sweep(NOW);
-    kept.reopen(true);
-    let answer = kept.engine.enqueue(vec![job(2)], NOW);
-    assert!(matches!(answer.jobs[..], [Enqueued::Accepted(_)]), "{answer:?}");
+    both_ways(|kept| {
+        kept.engine.enqueue(vec![job(1)], NOW);
+        let grants = kept.dispatch();
+        kept.settle(grants[0].1);
+        kept.change(false);
+        kept.engine.sweep(NOW);
+        kept.change(true);
+        let answer = kept.engine.enqueue(vec![job(2)], NOW);
+        assert!(matches!(answer.jobs[..], [Enqueued::Accepted(_)]), "{answer:?}");
+    });
+}
+
+#[test]
+fn with_the_cache_back_those_that_wait_get_the_answer_that_is_still_there() {
+    both_ways(|kept| {
+        kept.engine.enqueue(vec![job(1), job(2)], NOW);
+        let first = kept.dispatch();
+        kept.change(false);
+        let second = kept.dispatch();
+        kept.change(true);
+        assert_eq!(kept.settle(first[0].1), 1);
+        kept.change(false);
+        let released = Settlement {
+            lease: second[0].1,
+            report: CallResult::NotSent.into(),
+            outcome: Outcome::Release,
+            answer: None,
+        };
+        assert_eq!(kept.engine.settle(vec![released], NOW).ended.len(), 0);
+        kept.change(true);
+        assert_eq!(kept.dispatch(), []);
+        assert_eq!(kept.engine.job(JobId(2)).unwrap().status, Status::Completed);
+    });
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Admit, Advance, Closure, Dispatch, Engine, Failure, FailureReason, JobId, LeaseId, Level, NewJob,
+    Admit, Advance, CallFailure, Closure, Dispatch, Engine, FailureReason, JobId, LeaseId, Level, NewJob,
     Outcome, Payload, Report, Settlement, Span, Spec, Time, Tokens,
 };
 
@@ -28,7 +28,7 @@ pub(crate) struct World {
     checkers: Vec<Box<dyn Checker>>,
     jobs: Vec<JobId>,
     next: [Time; 2],
-    nonce: u32,
+    nonce: u64,
     /// No gate ever says no.
     open: bool,
 }
@@ -49,7 +49,7 @@ impl World {
             now: START,
             engine: Engine::new(spec),
             ledger: Ledger::new(plan.clone()),
-            checkers: check::all(plan, spec, open),
+            checkers: check::all(plan, open),
             jobs: Vec::new(),
             next: [START; 2],
             nonce: 0,
@@ -91,7 +91,7 @@ impl World {
                 let upstream =
                     self.ledger.leases.get(&lease).and_then(|lease| lease.upstream).unwrap_or_default();
                 let upstream = rules::upstream_name(upstream);
-                let ask = Advance { lease, upstream, report, failure: self.failure() };
+                let ask = Advance { lease, upstream, report, failure: failure() };
                 self.call(&Call::Advance(ask))?;
             }
             Op::Extend(picks, ms) => {
@@ -103,7 +103,7 @@ impl World {
                     let lease = self.lease(pick);
                     let report = self.report(lease, report);
                     let answer = self.answer(outcome);
-                    Settlement { lease, report, outcome: self.outcome(outcome), answer }
+                    Settlement { lease, report, outcome: to_outcome(outcome), answer }
                 };
                 let settlements = plans.iter().map(settle).collect();
                 self.call(&Call::Settle(settlements))?;
@@ -170,6 +170,8 @@ impl World {
             max: usize::from(max),
             lease: Span::from_millis(lease_ms),
             nonce: self.nonce,
+            wait: Span::ZERO,
+            denied: None,
         };
         if let Reply::Dispatch(given) = self.call(&Call::Dispatch(ask))? {
             self.next[usize::from(lane)] = given.next;
@@ -227,29 +229,10 @@ impl World {
         Report {
             result: plan.result,
             costs: plan.cost.and_then(|halves| Some((key.clone()?, cost(halves)))).into_iter().collect(),
-            close: plan.close.filter(|_| !self.open).map(|(ms, narrow)| Closure {
-                until: self.now + Span::from_millis(ms),
-                bucket: key.filter(|_| narrow),
-            }),
-        }
-    }
-
-    fn failure(&self) -> Failure {
-        let reason = FailureReason::new("refused").unwrap();
-        Failure { reason, code: Some("503".into()), at: self.now, upstream: None }
-    }
-
-    fn outcome(&self, plan: &OutcomePlan) -> Outcome {
-        let after = |ms: &u64| self.now + Span::from_millis(*ms);
-        match plan {
-            // The largest answers are for their jobs alone.
-            OutcomePlan::Done(Some(8)) => Outcome::DoneUncached,
-            OutcomePlan::Done(_) => Outcome::Done,
-            OutcomePlan::Retry(ms) => Outcome::Retry { at: after(ms), failure: self.failure() },
-            OutcomePlan::Dead => Outcome::Dead(self.failure()),
-            OutcomePlan::Failed => Outcome::Failed(self.failure()),
-            OutcomePlan::Release => Outcome::Release,
-            OutcomePlan::Awaiting(ms) => Outcome::Awaiting(after(ms)),
+            close: plan
+                .close
+                .filter(|_| !self.open)
+                .map(|(ms, narrow)| Closure { wait: Span::from_millis(ms), bucket: key.filter(|_| narrow) }),
         }
     }
 
@@ -335,6 +318,24 @@ impl World {
         let buckets = rules::SCOPED.iter().filter(|(key, _)| self.engine.bucket(key, self.now).is_some());
         ensure!(buckets.count() == 0, "full and idle buckets are still there");
         Ok(())
+    }
+}
+
+fn failure() -> CallFailure {
+    let reason = FailureReason::new("refused").unwrap();
+    CallFailure { reason, code: Some("503".into()), upstream: None }
+}
+
+fn to_outcome(plan: &OutcomePlan) -> Outcome {
+    match plan {
+        // The largest answers are for their jobs alone.
+        OutcomePlan::Done(Some(8)) => Outcome::DoneUncached,
+        OutcomePlan::Done(_) => Outcome::Done,
+        OutcomePlan::Retry(ms) => Outcome::Retry { after: Span::from_millis(*ms), failure: failure() },
+        OutcomePlan::Dead => Outcome::Dead(failure()),
+        OutcomePlan::Failed => Outcome::Failed(failure()),
+        OutcomePlan::Release => Outcome::Release,
+        OutcomePlan::Awaiting(ms) => Outcome::Awaiting(Span::from_millis(*ms)),
     }
 }
 

@@ -109,7 +109,8 @@ impl Caller {
         let Some((key, lanes)) = self.0.as_ref().and_then(|key| Some((key, key.lanes.as_ref()?))) else {
             return Ok(());
         };
-        let mut own = lanes.iter().filter_map(|lane| config.lanes.get(lane)).flat_map(Lane::upstreams);
+        let mut own =
+            lanes.iter().filter_map(|lane| config.lanes.get(lane)).flat_map(|lane| lane.upstreams());
         if own.any(|name| name.as_str() == upstream) {
             return Ok(());
         }
@@ -153,7 +154,7 @@ impl Caller {
 impl FromRequestParts<Arc<Gateway>> for Caller {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, Problem> {
-        Caller::of(parts, &gateway.config.keys)
+        Caller::of(parts, &gateway.rules.get().config.keys)
     }
 }
 

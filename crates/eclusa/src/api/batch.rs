@@ -55,9 +55,9 @@ pub(super) async fn enqueue(
         return Err(Problem::invalid(&[fault]));
     }
     let parsed: Vec<Result<NewJob, Problem>> =
-        asks.into_iter().map(|ask| job(&gateway, &caller, (&lane, rules), ask)).collect();
+        asks.into_iter().map(|ask| job(&gateway, &caller, (&lane, &rules), ask)).collect();
     let jobs: Vec<NewJob> = parsed.iter().filter_map(|job| job.as_ref().ok().cloned()).collect();
-    let enqueued = gateway.enqueue(lane.clone(), jobs).await.map_err(|error| unconfirmed(&error))?;
+    let enqueued = gateway.enqueue(jobs).await.map_err(|error| unconfirmed(&error))?;
     let mut enqueued = enqueued.jobs.into_iter();
     let mut answers = Vec::with_capacity(parsed.len());
     for job in parsed {

@@ -106,9 +106,15 @@ fn fits(query: &ListQuery, caller: &Caller, view: &DeadLetterView) -> bool {
 fn lanes(gateway: &Gateway, caller: &Caller, only: Option<&str>) -> Result<Vec<Name>, Problem> {
     match only {
         Some(lane) => Ok(vec![submit::lane(gateway, caller, lane)?.0]),
-        None => {
-            Ok(gateway.config.lanes.keys().filter(|lane| caller.may_use(lane).is_ok()).cloned().collect())
-        }
+        None => Ok(gateway
+            .rules
+            .get()
+            .config
+            .lanes
+            .keys()
+            .filter(|lane| caller.may_use(lane).is_ok())
+            .cloned()
+            .collect()),
     }
 }
 

@@ -10,7 +10,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use eclusa_core::gate::{CallResult, GateView};
 use eclusa_core::retry::Verdict;
-use eclusa_core::{Admission, Admit, Admitted, Closure, LeaseId, Name, Report, Span, Store, Time};
+use eclusa_core::{Admission, Admit, Admitted, Closure, LeaseId, Name, Report, Span, Store};
 use http::{HeaderMap, HeaderName, Method};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full, Limited};
@@ -27,8 +27,8 @@ use crate::config::{Field, Lane};
 use crate::execute::http::{AnswerBody, BodyError, CallContext, Head, Judgement, Streamed};
 use crate::gateway::Gateway;
 use crate::intake::{DEFAULT_TENANT, check};
+use crate::leases::Hold;
 use crate::request::Request;
-use crate::work::Hold;
 
 /// A body up to this size is held whole, so that another upstream can be tried.
 const HELD: usize = 64 * 1024;
@@ -53,10 +53,10 @@ pub(super) async fn pass(
     caller.may(Right::Enqueue)?;
     caller
         .may_be(text(&parts.headers, "eclusa-tenant")?.or(caller.own_tenant()).unwrap_or(DEFAULT_TENANT))?;
-    if gateway.stopping.is_cancelled() {
+    if gateway.life.stopping.is_cancelled() {
         return Err(Problem::new(Kind::Stopping, "The server is stopping").retry_after(5));
     }
-    let max = gateway.config.server.max_body;
+    let max = gateway.rules.get().config.server.max_body;
     let key = idempotency_key(&parts.headers)?.unwrap_or_else(|| gateway.new_job_id().to_string());
     let (method, headers) = (parts.method.to_string(), passed_on(&parts.headers)?);
     let mut request = Request { method, path, query, headers, body: Vec::new() };
@@ -138,8 +138,8 @@ impl Passing<'_> {
     }
 
     async fn admit(&self, chain: &[Name]) -> Result<Call, Problem> {
-        let lasts = self.gateway.config.workers.lease;
-        let (lane, nonce) = (Some(self.lane.clone()), self.gateway.nonce);
+        let lasts = self.gateway.rules.get().config.workers.lease;
+        let (lane, nonce) = (Some(self.lane.clone()), Gateway::new_nonce());
         let ask = Admit { lane, chain: chain.to_vec(), holds: Vec::new(), lease: lasts.into(), nonce };
         let (gateway, asked) = (self.gateway.clone(), Instant::now());
         let admit = async move {
@@ -149,12 +149,12 @@ impl Passing<'_> {
                 Admission::Granted { lease, upstream, .. } => {
                     let hold = gateway.leases.hold(lease, asked + lasts);
                     let (sent, judged) = (false, None);
-                    Ok(Call { gateway, lease, upstream, asked, began: now, sent, judged, _hold: hold })
+                    Ok(Call { gateway, lease, upstream, asked, sent, judged, _hold: hold })
                 }
                 denied => Err((denied, now)),
             })
         };
-        match self.gateway.to_the_end(admit).await.map_err(|error| unavailable(&error))? {
+        match self.gateway.life.to_the_end(admit).await.map_err(|error| unavailable(&error))? {
             Ok(call) => Ok(call),
             Err((Admission::Denied { upstream, denial }, now)) => {
                 self.gateway.metrics.count_denial(Some(self.lane), upstream.as_ref(), denial.reason);
@@ -188,10 +188,11 @@ impl Passing<'_> {
     {
         let clock = &*self.gateway.clock;
         let context = CallContext { idempotency_key: self.key, traceparent: None, clock };
-        let Some(client) = self.gateway.upstreams.get(&call.upstream) else {
+        let rules = self.gateway.rules.get();
+        let Some(client) = rules.upstreams.get(&call.upstream) else {
             return (Err(Problem::new(Kind::Internal, "The upstream is not configured")), false);
         };
-        let codes = self.gateway.config.upstreams.get(&call.upstream).map(|rules| rules.codes.clone());
+        let codes = rules.config.upstreams.get(&call.upstream).map(|rules| rules.codes.clone());
         let codes = codes.unwrap_or_default();
         call.sent = true;
         match client.stream(self.head, body, &context).await {
@@ -239,8 +240,6 @@ struct Call {
     lease: LeaseId,
     upstream: Name,
     asked: Instant,
-    /// What time it was in the store then.
-    began: Time,
     /// Whether anything of it can have reached the upstream.
     sent: bool,
     judged: Option<Report>,
@@ -251,10 +250,8 @@ struct Call {
 impl Call {
     fn judge(&mut self, judgement: &Judgement, close: Option<Span>) {
         self.gateway.metrics.count_call(&self.upstream, judgement, close.is_some());
-        let took = self.asked.elapsed();
-        self.gateway.metrics.time_call(&self.upstream, took);
-        let now = self.began + took.into();
-        let close = close.map(|span| Closure { until: now + span, bucket: None });
+        self.gateway.metrics.time_call(&self.upstream, self.asked.elapsed());
+        let close = close.map(|wait| Closure { wait, bucket: None });
         self.judged = Some(Report { result: judgement.result, costs: Vec::new(), close });
     }
 }

@@ -98,7 +98,7 @@ pub(super) struct Body(pub(super) Bytes);
 impl FromRequest<Arc<Gateway>> for Body {
     type Rejection = Problem;
     async fn from_request(request: axum::extract::Request, gateway: &Arc<Gateway>) -> Result<Self, Problem> {
-        let max = gateway.config.server.max_body;
+        let max = gateway.rules.get().config.server.max_body;
         whole(Limited::new(request.into_body(), max), max).await.map(Body)
     }
 }

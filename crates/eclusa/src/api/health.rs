@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -13,12 +14,16 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::auth::{Caller, Right};
-use super::model::breaker;
+use super::model::{breaker, iso};
 use super::problem::{Kind, Problem};
 use super::submit::unavailable;
 use crate::config::StoreUrl;
-use crate::gateway::{self, Gateway};
+use crate::gateway::Gateway;
+use crate::peers;
 use crate::telemetry::Snapshot;
+
+/// How long metrics wait for the store.
+const METRICS_WAIT: Duration = Duration::from_secs(1);
 
 /// Whether the process runs
 #[utoipa::path(get, path = "/livez", tag = "health", responses((status = 200, body = String)))]
@@ -30,7 +35,7 @@ pub(super) async fn livez() -> &'static str {
 #[utoipa::path(get, path = "/readyz", tag = "health",
     responses((status = 200, body = String), (status = 503, description = "Stopping, or the store does not answer")))]
 pub(super) async fn readyz(State(gateway): State<Arc<Gateway>>) -> Result<&'static str, Problem> {
-    if gateway.stopping.is_cancelled() {
+    if gateway.life.stopping.is_cancelled() {
         return Err(Problem::new(Kind::Stopping, "The server is stopping"));
     }
     gateway.store.lanes().await.map_err(|error| unavailable(&error))?;
@@ -45,6 +50,8 @@ pub(super) struct Health {
     status: &'static str,
     /// The store.
     store: StoreHealth,
+    /// The process that decides; absent while none is known.
+    owner: Option<Owner>,
     /// Processes that share the store.
     instances: Vec<Instance>,
     /// Breakers by upstream.
@@ -67,16 +74,35 @@ pub(super) struct StoreHealth {
 pub(super) struct Instance {
     /// Its id.
     id: String,
-    /// What it does: `all`, `api` or `worker`.
+    /// What it does: `all`, `api`, `worker`, or `library` for a program with limits of its own.
     role: String,
     /// Processes with the same word here go by the same rules; absent where only one can use the store.
     #[serde(skip_serializing_if = "String::is_empty")]
     rules: String,
+    /// Lanes and upstreams for which it was given other rules than those in force.
+    differs: usize,
 }
 
-impl From<gateway::Instance> for Instance {
-    fn from(gateway::Instance { id, role, rules }: gateway::Instance) -> Self {
-        Self { id, role, rules }
+/// The process that decides.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Owner {
+    /// Its id, one of those in `instances`.
+    id: String,
+    /// Rises with each change of owner.
+    epoch: u64,
+    /// When the process that answers first saw it own.
+    since: Option<String>,
+}
+
+impl From<peers::OwnerSeen> for Owner {
+    fn from(peers::OwnerSeen { id, epoch, since }: peers::OwnerSeen) -> Self {
+        Self { id, epoch, since: iso(since) }
+    }
+}
+
+impl From<peers::Instance> for Instance {
+    fn from(peers::Instance { id, role, rules, differs }: peers::Instance) -> Self {
+        Self { id, role, rules, differs }
     }
 }
 
@@ -106,7 +132,7 @@ pub(super) async fn health(
 ) -> Result<Json<Health>, Problem> {
     caller.may(Right::SeeAll)?;
     let mut upstreams = gateway.store.upstreams().await.map_err(|error| unavailable(&error))?;
-    upstreams.retain(|view| caller.may_reach(&gateway.config, view.name.as_str()).is_ok());
+    upstreams.retain(|view| caller.may_reach(&gateway.rules.get().config, view.name.as_str()).is_ok());
     let breakers: BTreeMap<String, BreakerHealth> = upstreams
         .iter()
         .filter_map(breaker)
@@ -124,10 +150,11 @@ pub(super) async fn health(
     Ok(Json(Health {
         status: if degraded { "degraded" } else { "ok" },
         store: StoreHealth {
-            kind: kind(&gateway.config.store.url),
+            kind: kind(&gateway.rules.get().config.store.url),
             status: if lost { "lost" } else { "ok" },
         },
-        instances: gateway.instances().into_iter().map(Instance::from).collect(),
+        owner: gateway.peers.owner().map(Owner::from),
+        instances: gateway.peers.instances().into_iter().map(Instance::from).collect(),
         rate_limiters: limiters.collect(),
         circuit_breakers: breakers,
     }))
@@ -155,9 +182,12 @@ pub(super) async fn metrics(
     caller.may(Right::SeeAll)?;
     caller.may_use_all_lanes()?;
     caller.may_act_for_all_tenants()?;
-    let snapshot = match Snapshot::take(&gateway.store, gateway.clock.now()).await {
-        Err(error) if !error.is_transient() => return Err(unavailable(&error)),
-        snapshot => snapshot.unwrap_or_default(),
+    // Without the store there is still what this process counts.
+    let taken = Snapshot::take(&*gateway.store, gateway.clock.now());
+    let snapshot = match tokio::time::timeout(METRICS_WAIT, taken).await {
+        Ok(Err(error)) if !error.is_transient() => return Err(unavailable(&error)),
+        Ok(Ok(snapshot)) => snapshot,
+        Ok(Err(_)) | Err(_) => Snapshot::default(),
     };
     let text = gateway.metrics.encode(snapshot);
     let text = text.map_err(|_| Problem::new(Kind::Internal, "The metrics could not be written"))?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use eclusa_core::{Cached, Cancelled, Fallback, JobId, JobQuery, JobView, Name, Status, Store};
+use eclusa_core::{Cached, Cancelled, Fallback, JobId, JobQuery, JobView, Name, Status, Store, Wait};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -87,12 +87,13 @@ pub(super) async fn enqueue(
         ask.id = Some(key);
     }
     let submission = ask.into_submission(&caller).map_err(|faults| Problem::invalid(&faults))?;
-    let job = submit::job(&gateway, &caller, (&lane, rules), submission)?;
+    let job = submit::job(&gateway, &caller, (&lane, &rules), submission)?;
     let wait = headers::prefer_wait(&headers)?;
-    let waiting = wait.map(|_| gateway.waiters.wait_for(job.id));
-    let answer = match submit::enqueue(&gateway, job, wait).await? {
+    let wait = wait.map(|wait| wait.min(gateway.rules.get().config.server.max_wait));
+    let (taken, ended) = Box::pin(submit::enqueue(&gateway, job, wait)).await?;
+    Ok(match taken {
         Taken::Job(id, accepted) => match wait {
-            Some(wait) => submit::answered(&gateway, id, accepted, wait, whole).await?,
+            Some(wait) => submit::answered(&gateway, (id, accepted), (wait, ended), whole).await?,
             None => submit::accepted(&gateway, id, accepted).await?,
         },
         Taken::Cached(cached) => {
@@ -101,9 +102,7 @@ pub(super) async fn enqueue(
             response.headers_mut().extend(submit::header("cache-status", &headers::cache_hit(&cached)));
             response
         }
-    };
-    drop(waiting);
-    Ok(answer)
+    })
 }
 
 fn whole(job: JobView) -> Response {
@@ -160,16 +159,21 @@ pub(super) async fn wait(
     Path(id): Path<String>,
     Query(query): Query<WaitQuery>,
 ) -> Result<Json<Job>, Problem> {
-    // Begun before looking: a job that ends between the two may be forgotten.
-    let begun = gateway.waiters.wait_for(job_id(&id)?);
-    let id = visible(&gateway, &caller, &id).await?.id;
+    let id = job_id(&id)?;
     let seconds = query.timeout.unwrap_or(10.0);
     let Ok(timeout) = Duration::try_from_secs_f64(seconds) else {
         return Err(Problem::invalid(&[Fault::new("timeout", "must be a number of seconds, zero or more")]));
     };
-    let job = submit::ended(&gateway, id, timeout.min(gateway.config.server.max_wait)).await?;
-    drop(begun);
-    job.map(|job| Json(job.into())).ok_or_else(|| no_such_job(id))
+    let timeout = timeout.min(gateway.rules.get().config.server.max_wait).into();
+    // Begun before looking: a job that ends between the two may be forgotten.
+    let mut ended = std::pin::pin!(submit::ended(&gateway, Wait { job: id, timeout, coming: false }));
+    let (early, seen) = submit::begin_then(&mut ended, visible(&gateway, &caller, &id.to_string())).await;
+    seen?;
+    let job = match early {
+        Some(job) => job,
+        None => ended.await,
+    };
+    job?.map(|job| Json(job.into())).ok_or_else(|| no_such_job(id))
 }
 
 /// Why a job waits, and until when

@@ -88,7 +88,6 @@ async fn set_paused(
     let (name, _) = submit::lane(gateway, caller, lane)?;
     gateway.store.pause(name.clone(), paused).await.map_err(|error| unavailable(&error))?;
     tracing::info!(lane = %name, paused, "Lane paused or resumed");
-    gateway.bells.ring(&name);
     one(gateway, caller, lane).await
 }
 

@@ -40,7 +40,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::problem::{Kind, OurOwn, Problem};
-use crate::gateway::{Duty, Gateway};
+use crate::gateway::Gateway;
+use crate::peers::Duty;
 
 #[derive(OpenApi)]
 #[openapi(info(
@@ -84,7 +85,7 @@ fn calls() -> OpenApiRouter<Arc<Gateway>> {
 
 /// The API of `gateway`.
 pub fn router(gateway: &Arc<Gateway>) -> Router {
-    if gateway.duty == Duty::Worker {
+    if gateway.peers.duty == Duty::Worker {
         return health_of_a_worker(gateway);
     }
     let (calls, mut api) = calls().split_for_parts();

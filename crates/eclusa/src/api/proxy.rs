@@ -34,15 +34,16 @@ pub(super) async fn proxy(
     let query = request.uri().query().map(target::query).transpose();
     let query = query.map_err(|bad| Problem::new(Kind::BadRequest, format!("The query {bad}")))?;
     if rules.mode == Mode::Direct {
-        return direct::pass(&gateway, &caller, (&lane, rules), (path, query), request).await;
+        return direct::pass(&gateway, &caller, (&lane, &rules), (path, query), request).await;
     }
     let (method, asked) = (request.method().to_string(), request.headers().clone());
     let Body(body) = Body::from_request(request, &gateway).await?;
     let request = Request { method, path, query, headers: passed_on(&asked)?, body: body.to_vec() };
-    let job = submit::job(&gateway, &caller, (&lane, rules), submission(&caller, &asked, request)?)?;
+    let job = submit::job(&gateway, &caller, (&lane, &rules), submission(&caller, &asked, request)?)?;
     let wait = headers::prefer_wait(&asked)?;
-    let waiting = wait.map(|_| gateway.waiters.wait_for(job.id));
-    let answer = match submit::enqueue(&gateway, job, wait).await? {
+    let wait = wait.map(|wait| wait.min(gateway.rules.get().config.server.max_wait));
+    let (taken, ended) = Box::pin(submit::enqueue(&gateway, job, wait)).await?;
+    Ok(match taken {
         Taken::Cached(cached) => {
             gateway.metrics.count_cached(&lane, cached.stale);
             let mut response = stored(&cached.answer)?;
@@ -51,12 +52,12 @@ pub(super) async fn proxy(
             with(response, [header("cache-status", &headers::cache_hit(&cached))])
         }
         Taken::Job(id, accepted) => match wait {
-            Some(wait) => submit::answered(&gateway, id, accepted, wait, |job| answer_of(&job)).await?,
+            Some(wait) => {
+                submit::answered(&gateway, (id, accepted), (wait, ended), |job| answer_of(&job)).await?
+            }
             None => submit::accepted(&gateway, id, accepted).await?,
         },
-    };
-    drop(waiting);
-    Ok(answer)
+    })
 }
 
 /// How the API describes this call, which takes every method and any path.

@@ -3,9 +3,9 @@
 use eclusa_core::gate::{GateView, NotUntil, Reason};
 use eclusa_core::{Name, Time};
 
-use super::model::counted;
 use super::problem::{Kind, Problem};
 use super::submit::header;
+use crate::words::counted;
 
 /// One of the `gates` of `at`, a lane or an upstream, says no; `now` is the store's time, as the denial's is.
 pub(super) fn not_now(at: &Name, denial: NotUntil, gates: &[GateView], now: Time) -> Problem {

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
-use eclusa_core::{Cached, DropReason, Enqueued, JobId, JobView, Name, NewJob, Status, Store, StoreError};
+use eclusa_core::{
+    Cached, DropReason, EnqueueAnswer, Enqueued, JobId, JobView, Name, NewJob, Status, Store, StoreError,
+    Wait,
+};
 use http::header::LOCATION;
 use http::{HeaderName, HeaderValue, StatusCode};
-use tokio::time::Instant;
 
 use super::auth::{Caller, Right};
 use super::model::{Accepted, iso};
@@ -15,10 +17,6 @@ use super::problem::{Kind, Problem};
 use crate::config::{Lane, Mode};
 use crate::gateway::Gateway;
 use crate::intake::{Fault, Submission};
-use crate::wake::Waiting;
-
-/// How often somebody who waits for a job looks by himself: the safety net under the wake-up.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The store's error as the caller sees it.
 pub(super) fn unavailable(error: &StoreError) -> Problem {
@@ -27,27 +25,28 @@ pub(super) fn unavailable(error: &StoreError) -> Problem {
 
 /// The same for who wanted something to be kept.
 pub(super) fn unconfirmed(error: &StoreError) -> Problem {
-    let detail = format!(
-        "It was not confirmed: {error}. With an Idempotency-Key, or an `id` in a batch, it is safe to repeat"
-    );
+    let detail = match error {
+        StoreError::Unavailable { .. } => format!("Nothing was accepted: {error}. Send it again later"),
+        StoreError::Stopped { .. } | StoreError::Unconfirmed { .. } => format!(
+            "It was not confirmed: {error}. It may be stored; sent again with the same `Idempotency-Key`, or the same `id`, it is stored once"
+        ),
+    };
     Problem::new(Kind::StoreUnavailable, detail).retry_after(5)
 }
 
 /// The rules of a lane that the caller may use.
-pub(super) fn lane<'a>(
-    gateway: &'a Gateway,
-    caller: &Caller,
-    lane: &str,
-) -> Result<(Name, &'a Lane), Problem> {
-    let found = gateway.config.lanes.iter().find(|(name, _)| name.as_str() == lane);
+pub(super) fn lane(gateway: &Gateway, caller: &Caller, lane: &str) -> Result<(Name, Arc<Lane>), Problem> {
+    let current = gateway.rules.get();
+    let lanes = &current.config.lanes;
+    let found = lanes.iter().find(|(name, _)| name.as_str() == lane);
     let Some((name, rules)) = found else {
-        let known = gateway.config.lanes.keys().filter(|name| caller.may_use(name).is_ok());
+        let known = lanes.keys().filter(|name| caller.may_use(name).is_ok());
         let known: Vec<&str> = known.map(Name::as_str).collect();
         let detail = format!("There is no lane `{lane}`; the config has {}", known.join(", "));
         return Err(Problem::new(Kind::NotFound, detail));
     };
     caller.may_use(name)?;
-    Ok((name.clone(), rules))
+    Ok((name.clone(), rules.clone()))
 }
 
 /// The job of a submission that the caller may enqueue.
@@ -65,7 +64,7 @@ pub(super) fn job(
         let detail = format!("Lane `{lane}` is direct: it has no queue. Send the request to /proxy/{lane}/…");
         return Err(Problem::new(Kind::Conflict, detail));
     }
-    if gateway.stopping.is_cancelled() {
+    if gateway.life.stopping.is_cancelled() {
         return Err(
             Problem::new(Kind::Stopping, "The server is stopping and takes in no more jobs").retry_after(5)
         );
@@ -113,21 +112,32 @@ pub(super) fn taken(lane: &Name, id: JobId, enqueued: Option<Enqueued>) -> Resul
     }
 }
 
-/// Puts one job into its lane, for somebody who will `wait` for its end.
+/// Puts one job into its lane and, for a caller that waits, says how it ended or how it is after that time.
 pub(super) async fn enqueue(
     gateway: &Arc<Gateway>,
     job: NewJob,
     wait: Option<Duration>,
-) -> Result<Taken, Problem> {
+) -> Result<(Taken, Option<JobView>), Problem> {
     let (id, lane) = (job.id, job.lane.clone());
-    let wanted = async {
-        if let Some(wait) = wait {
-            gateway.want(&lane, id, wait).await;
-        }
+    let put = gateway.enqueue(vec![job]);
+    let told = |answer: Result<EnqueueAnswer, StoreError>| {
+        let mut answer = answer.map_err(|error| unconfirmed(&error).with("jobId", id.to_string()))?;
+        taken(&lane, id, answer.jobs.pop())
     };
-    // Both at a time, so that a refusal is not late, and in this order.
-    let ((), answer) = tokio::join!(biased; wanted, gateway.enqueue(lane.clone(), vec![job]));
-    taken(&lane, id, answer.map_err(|error| unconfirmed(&error))?.jobs.pop())
+    let Some(wait) = wait else { return Ok((told(put.await)?, None)) };
+    let mut waiting = std::pin::pin!(ended(gateway, Wait { job: id, timeout: wait.into(), coming: true }));
+    // The wait begins first: a job may have ended, and be forgotten, before its acceptance is heard.
+    let (early, answer) = begin_then(&mut waiting, put).await;
+    let taken = told(answer)?;
+    let job = match (&taken, early) {
+        (Taken::Cached(_), _) => None,
+        (Taken::Job(known, _), _) if *known != id => {
+            ended(gateway, Wait { job: *known, timeout: wait.into(), coming: false }).await?
+        }
+        (Taken::Job(..), Some(job)) => job?,
+        (Taken::Job(..), None) => waiting.await?,
+    };
+    Ok((taken, job))
 }
 
 /// 202 for a job that waits, with where to look for it; 200 for one that was there before and has ended.
@@ -167,57 +177,45 @@ pub(super) async fn known(gateway: &Gateway, id: JobId) -> Result<(StatusCode, A
     Ok((status, accepted))
 }
 
-/// The job once it has ended, or as it is after `wait`; `None` if there is no such job.
-pub(super) async fn ended(gateway: &Gateway, id: JobId, wait: Duration) -> Result<Option<JobView>, Problem> {
-    let deadline = Instant::now() + wait;
-    let (waiting, mut woken, mut wanted) = (gateway.waiters.wait_for(id), false, false);
+/// Begins `waiting`, then does `work`; what the wait brought meanwhile, if anything, and what the work did.
+pub(super) async fn begin_then<W: Future + Unpin, T>(
+    waiting: &mut W,
+    work: impl Future<Output = T>,
+) -> (Option<W::Output>, T) {
+    let (mut work, mut early) = (std::pin::pin!(work), None);
     loop {
-        let job = gateway.store.job(id).await.map_err(|error| unavailable(&error))?;
-        let Some(job) = job else {
-            let gone = match handed_over(&waiting).await {
-                None => gateway.gone(id).await.map_err(|error| unavailable(&error))?,
-                here => here,
-            };
-            return Ok(gone);
-        };
-        // A process that is stopping still finishes what runs, but begins nothing.
-        let stopping = gateway.stopping.is_cancelled();
-        let over = job.status.is_final() || (stopping && job.status != Status::Processing);
-        let now = Instant::now();
-        if over || now >= deadline {
-            return Ok(Some(job));
-        }
-        if !wanted {
-            gateway.want(&job.lane, id, wait).await;
-            wanted = true;
-            continue;
-        }
         tokio::select! {
-            // Once woken there is nothing more to hear.
-            () = waiting.woken(), if !woken => woken = true,
-            () = gateway.stopping.cancelled(), if !stopping => {}
-            () = tokio::time::sleep_until(deadline.min(now + LOOK_AGAIN)) => {}
+            biased;
+            told = &mut *waiting, if early.is_none() => early = Some(told),
+            done = &mut work => return (early, done),
         }
     }
 }
 
-/// A job that the store forgot as it ended, if it ended in this process, which may be just about to tell, or is known to have
-/// ended elsewhere.
-async fn handed_over(waiting: &Waiting<'_>) -> Option<JobView> {
-    let _ = tokio::time::timeout(LOOK_AGAIN, waiting.woken()).await;
-    waiting.forgotten()
+/// The job once it has ended, or as it is when the time is over; `None` if there is no such job.
+pub(super) async fn ended(gateway: &Gateway, ask: Wait) -> Result<Option<JobView>, Problem> {
+    let id = ask.job;
+    let mut waiting = std::pin::pin!(gateway.store.wait(ask));
+    let job = tokio::select! {
+        biased;
+        job = &mut waiting => job,
+        () = gateway.life.stopping.cancelled() => match gateway.store.job(id).await {
+            // A process that is stopping still finishes what runs, but begins nothing.
+            Ok(Some(job)) if job.status == Status::Processing => waiting.await,
+            job => job,
+        },
+    };
+    job.map_err(|error| unavailable(&error))
 }
 
-/// What `answer` makes of the job if it ends in time; else what is known of it.
+/// What `answer` makes of a job that has ended; else what is known of it.
 pub(super) async fn answered(
     gateway: &Gateway,
-    id: JobId,
-    known: Option<Accepted>,
-    wait: Duration,
+    (id, known): (JobId, Option<Accepted>),
+    (wait, job): (Duration, Option<JobView>),
     answer: impl FnOnce(JobView) -> Response,
 ) -> Result<Response, Problem> {
-    let wait = wait.min(gateway.config.server.max_wait);
-    let mut response = match ended(gateway, id, wait).await? {
+    let mut response = match job {
         Some(job) if job.status.is_final() => answer(job),
         Some(_) => accepted(gateway, id, known).await?,
         None => {
@@ -260,12 +258,10 @@ pub(super) fn header(name: &'static str, value: &str) -> Option<(HeaderName, Hea
 
 #[cfg(test)]
 mod tests {
-    use eclusa_core::Cancelled;
-
     use super::*;
     use crate::clock::SystemClock;
     use crate::config::Config;
-    use crate::gateway::Duty;
+    use crate::peers::Duty;
 
     const WAIT: Duration = Duration::from_mins(1);
 
@@ -286,6 +282,10 @@ mod tests {
         let stopped = StoreError::Stopped { cause: "no space".into() };
         let said = |problem: Problem| problem.into_json()["detail"].as_str().unwrap_or_default().to_owned();
         let (read, enqueued) = (said(unavailable(&stopped)), said(unconfirmed(&stopped)));
+        let away = said(unconfirmed(&StoreError::Unavailable { cause: "Redis is away".into() }));
+        let silent = said(unconfirmed(&StoreError::Unconfirmed { cause: "Redis is away".into() }));
+        assert!(away.starts_with("Nothing was accepted: "), "{away}");
+        assert!(silent.contains("It may be stored; sent again with the same `Idempotency-Key`"), "{silent}");
         assert!(enqueued.starts_with("It was not confirmed: the store has stopped: no space"), "{enqueued}");
         assert!(read.starts_with("It could not be asked: the store has stopped: no space"), "{read}");
     }
@@ -293,19 +293,9 @@ mod tests {
     #[tokio::test]
     async fn who_waits_is_given_a_job_that_is_forgotten_as_it_ends() {
         let (gateway, id) = waiting_job().await;
-        let (job, _) = tokio::join!(biased; ended(&gateway, id, WAIT), gateway.cancel(id));
+        let wait = Wait { job: id, timeout: WAIT.into(), coming: false };
+        let (job, _) = tokio::join!(biased; ended(&gateway, wait), gateway.cancel(id));
         assert_eq!(job.unwrap().unwrap().status, Status::Cancelled);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_job_that_is_forgotten_before_its_end_is_told_is_given_when_it_is() {
-        let (gateway, id) = waiting_job().await;
-        let Cancelled::Yes(last) = gateway.store.cancel(id).await.unwrap() else { panic!("it waits") };
-        let tell = async { gateway.note(&[*last]) };
-        let (job, ()) = tokio::join!(biased; ended(&gateway, id, WAIT), tell);
-        assert_eq!(job.unwrap().unwrap().status, Status::Cancelled);
-        let began = Instant::now();
-        assert_eq!(ended(&gateway, id, WAIT).await.unwrap(), None);
-        assert_eq!(began.elapsed().as_secs(), LOOK_AGAIN.as_secs(), "nobody tells of it any more");
+        assert_eq!(ended(&gateway, wait).await.unwrap(), None, "nobody tells of it any more");
     }
 }

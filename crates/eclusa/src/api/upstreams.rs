@@ -19,7 +19,8 @@ async fn views(gateway: &Gateway) -> Result<Vec<UpstreamView>, Problem> {
 }
 
 fn unknown(gateway: &Gateway, name: &str) -> Problem {
-    let known: Vec<&str> = gateway.config.upstreams.keys().map(Name::as_str).collect();
+    let rules = gateway.rules.get();
+    let known: Vec<&str> = rules.config.upstreams.keys().map(Name::as_str).collect();
     Problem::new(
         Kind::NotFound,
         format!("There is no upstream `{name}`; the config has {}", known.join(", ")),
@@ -38,7 +39,7 @@ pub(super) async fn list(
 ) -> Result<Json<Vec<Upstream>>, Problem> {
     caller.may(Right::SeeAll)?;
     let views = views(&gateway).await?.into_iter();
-    let seen = views.filter(|view| caller.may_reach(&gateway.config, view.name.as_str()).is_ok());
+    let seen = views.filter(|view| caller.may_reach(&gateway.rules.get().config, view.name.as_str()).is_ok());
     Ok(Json(seen.map(Upstream::from).collect()))
 }
 
@@ -51,7 +52,7 @@ pub(super) async fn get(
     Path(name): Path<String>,
 ) -> Result<Json<Upstream>, Problem> {
     caller.may(Right::SeeAll)?;
-    caller.may_reach(&gateway.config, &name)?;
+    caller.may_reach(&gateway.rules.get().config, &name)?;
     let view = views(&gateway).await?.into_iter().find(|view| view.name.as_str() == name);
     view.map(|view| Json(view.into())).ok_or_else(|| unknown(&gateway, &name))
 }
@@ -64,7 +65,8 @@ pub(super) async fn breakers(
 ) -> Result<Json<Vec<Breaker>>, Problem> {
     caller.may(Right::SeeAll)?;
     let views = views(&gateway).await?;
-    let seen = views.iter().filter(|view| caller.may_reach(&gateway.config, view.name.as_str()).is_ok());
+    let seen =
+        views.iter().filter(|view| caller.may_reach(&gateway.rules.get().config, view.name.as_str()).is_ok());
     Ok(Json(seen.filter_map(breaker).collect()))
 }
 
@@ -77,7 +79,7 @@ pub(super) async fn get_breaker(
     Path(name): Path<String>,
 ) -> Result<Json<Breaker>, Problem> {
     caller.may(Right::SeeAll)?;
-    caller.may_reach(&gateway.config, &name)?;
+    caller.may_reach(&gateway.rules.get().config, &name)?;
     let view = views(&gateway).await?.into_iter().find(|view| view.name.as_str() == name);
     let view = view.ok_or_else(|| unknown(&gateway, &name))?;
     breaker(&view).map(Json).ok_or_else(|| no_breaker(&name))
@@ -117,7 +119,7 @@ pub(super) async fn try_recover(
 ) -> Result<Json<Breaker>, Problem> {
     let upstream = callable(&gateway, &caller, &name)?;
     let view = gateway.store.recover(upstream.clone()).await.map_err(|error| unavailable(&error))?;
-    gateway.bells.ring_users(&upstream);
+    gateway.turns.ring(&upstream);
     shown(&gateway, &name, view)
 }
 
@@ -130,10 +132,10 @@ pub(super) async fn reset(
     Path(name): Path<String>,
 ) -> Result<Json<Breaker>, Problem> {
     caller.may(Right::Operate)?;
-    caller.may_reach(&gateway.config, &name)?;
+    caller.may_reach(&gateway.rules.get().config, &name)?;
     let upstream = known(&gateway, &name)?;
     let view = gateway.store.reset(upstream.clone()).await.map_err(|error| unavailable(&error))?;
-    gateway.bells.ring_users(&upstream);
+    gateway.turns.ring(&upstream);
     tracing::info!(upstream = %upstream, "Breaker reset");
     shown(&gateway, &name, view)
 }
@@ -146,19 +148,20 @@ async fn record(
 ) -> Result<Json<Breaker>, Problem> {
     let upstream = callable(gateway, caller, name)?;
     let view = gateway.store.record(upstream.clone(), result).await.map_err(|error| unavailable(&error))?;
-    gateway.bells.ring_users(&upstream);
+    gateway.turns.ring(&upstream);
     shown(gateway, name, view)
 }
 
 /// The upstream with this name, if the caller may make calls of its own to it.
 pub(super) fn callable(gateway: &Gateway, caller: &Caller, name: &str) -> Result<Name, Problem> {
     caller.may(Right::Enqueue)?;
-    caller.may_reach(&gateway.config, name)?;
+    caller.may_reach(&gateway.rules.get().config, name)?;
     known(gateway, name)
 }
 
 fn known(gateway: &Gateway, name: &str) -> Result<Name, Problem> {
-    let found = gateway.config.upstreams.keys().find(|known| known.as_str() == name);
+    let rules = gateway.rules.get();
+    let found = rules.config.upstreams.keys().find(|known| known.as_str() == name);
     found.cloned().ok_or_else(|| unknown(gateway, name))
 }
 

@@ -28,6 +28,9 @@ pub(super) fn sentence(why: &Why) -> String {
         Reason::UpstreamRetryAfter => format!("{at} itself said to wait"),
         Reason::Coalesced => "An equal request is under way and will answer this one too".to_owned(),
         Reason::AwaitingWebhook => format!("{at} works on it and will call back"),
+        Reason::RulesGone => {
+            format!("No process that is there has rules for {at}; deploy them again, or cancel it")
+        }
         Reason::NoWorker => "Nothing stands in its way but a free worker".to_owned(),
         Reason::StoreUnavailable => "The store cannot be reached".to_owned(),
     };

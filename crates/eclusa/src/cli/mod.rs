@@ -31,7 +31,7 @@ use clap::{Args, Parser, Subcommand};
 use self::client::{Client, Server};
 use self::output::Format;
 use crate::config::BaseUrl;
-use crate::gateway::Duty;
+use crate::peers::Duty;
 
 const EXIT_CODES: &str = "\
 Environment:

@@ -8,10 +8,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 
 use super::Exit;
 use crate::config::Config;
-use crate::gateway::Duty;
+use crate::peers::Duty;
 use crate::{SystemClock, serve, telemetry};
 
 /// Runs the gateway until it is told to stop.
@@ -21,21 +22,21 @@ pub(super) fn run(path: &Path, duty: Duty) -> Result<(), Exit> {
     telemetry::start(&config.log, clock.clone())
         .map_err(|error| Exit::InvalidConfig(format!("error: {error}")))?;
     let file = path.to_owned();
+    let (reload, reloads) = mpsc::channel(1);
     let ready = |address| {
-        check_when_hung_up(file);
+        read_when_hung_up(file, reload);
         tracing::info!(address = %address, "Listening on http://{address}");
     };
-    until_told(|stop| serve::serve(config, duty, clock, ready, stop))
+    until_told(|stop| serve::serve(config, duty, clock, reloads, ready, stop))
 }
 
-/// SIGHUP would end the process. It asks for the config to be read again, which is done, but rules are only put in force
-/// at the start.
-fn check_when_hung_up(path: PathBuf) {
+/// Reads the config again at each SIGHUP. One with mistakes changes nothing.
+fn read_when_hung_up(path: PathBuf, reload: mpsc::Sender<Config>) {
     let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             match Config::load(&path, &|name| std::env::var(name).ok()) {
-                Ok(_) => tracing::warn!("The config file is valid; restart to put it in force"),
+                Ok(config) => drop(reload.send(config).await),
                 Err(errors) => {
                     tracing::error!(errors = %errors, "The config file is not valid; the old one is in force");
                 }

@@ -9,7 +9,8 @@ use super::units::Rate;
 
 /// Reads them; `slots` is the key of calls at the same time.
 pub(super) fn gates(t: &mut Table<'_>, slots: &'static str, slots_doc: &'static str) -> GateSpecs {
-    let rpm: Option<NonZeroU32> = t.get("rpm", "At most so many starts in any 60 seconds.");
+    let rpm: Option<NonZeroU32> =
+        t.get("rpm", "At most so many requests in any 60 seconds, as the upstream counts them.");
     let rate: Option<Rate> = t.get("rate", "Tokens that a bucket gains; each start takes one.");
     let burst: Option<NonZeroU32> =
         t.get("burst", "Tokens that the bucket holds when full; the number in `rate` if not given.");

@@ -3,6 +3,7 @@
 //! [`Config::load`] gives a valid configuration or everything that is wrong with the file, each thing with its place
 //! and how to mend it. Variables (`${VAR}`) are replaced inside strings only, and no error shows what they hold.
 
+mod changes;
 mod check;
 mod error;
 mod gates;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 use eclusa_core::Spec;
 use toml::de::DeTable;
 
+pub(crate) use changes::{Changes, need_restart};
 pub use error::{ConfigError, ConfigErrors, LineColumn};
 pub use reference::reference;
 pub use schema::schema;
@@ -97,6 +99,7 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
     });
     let lanes = t.named("lanes", "A queue with its rules.", |name, t| lanes::lane(name, t, &upstream_names));
     let upstreams = t.named("upstreams", "A third party that jobs are sent to.", upstreams::upstream);
+    let lanes = lanes.into_iter().map(|(name, (own, spec))| (name, (Arc::new(own), spec))).collect();
     let (lanes, lane_specs): (_, Vec<_>) = apart(lanes);
     let (upstreams, upstream_specs): (_, Vec<_>) = apart(upstreams);
     // Names that clash or are unknown were noted where they stand.

@@ -8,9 +8,10 @@ use eclusa_core::{Level, Name, Span};
 use super::read::{At, Table, suggest};
 use super::texts::LogFilter;
 use super::tls::tls;
-use super::types::{Key, Log, LogFormat, Role, Secret, Server, StoreConfig, StoreUrl, Workers};
+use super::types::{
+    Ack, Key, Log, LogFormat, Role, Secret, Server, StoreConfig, StoreUrl, WhenLost, Workers,
+};
 use super::units::{PositiveSpan, Size, duration};
-use crate::store::{Ack, WhenLost};
 
 /// The engine takes payloads of 8 MiB; what is left is for the path, the headers and the rest of a job.
 pub(super) const MAX_BODY: u64 = (8 << 20) - (64 << 10);
@@ -19,6 +20,7 @@ const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr
 const DEFAULT_MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 const DEFAULT_CONCURRENCY: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 const SHORTEST_LEASE: Span = Span::from_secs(1);
+const SHORTEST_TERM: Span = Span::from_millis(100);
 const SHORTEST_KEY: usize = 16;
 const UNSHARE_GATES: &str = "USE_REDIS_CIRCUIT_BREAKER";
 
@@ -61,8 +63,8 @@ pub(super) fn store(t: &mut Table<'_>) -> StoreConfig {
     let url = "Where the state lives: `embedded:FOLDER` (relative to the working directory), `memory:` to keep \
                nothing when the process ends, or `redis://HOST:PORT` (`rediss://` for TLS) to share it with other \
                processes.";
-    let prefix = "What the names of all keys on Redis begin with. With `\"\"` breakers, limiters and cached answers have \
-                  the names under which other programs know them (`circuit_breaker:…`, `rate_limiter:…`, `cache:…`).";
+    let prefix = "What the names of all keys on Redis begin with. With `\"\"` the keys that other programs read \
+                  have the names under which they look for them (`circuit_breaker:…`, `rate_limiter:…`).";
     let ack = "What \"accepted\" means: `fsync` survives a power cut; `write` is faster and survives the end of the \
                process, but a power cut may take the last second; `replicate` is on a replica of the Redis server too. On \
                Redis `write`, elsewhere `fsync` unless you say. On Redis `fsync` needs `appendfsync always` there.";
@@ -76,9 +78,18 @@ pub(super) fn store(t: &mut Table<'_>) -> StoreConfig {
     let when_lost = "What direct lanes and the decision API do while Redis does not answer: `share` goes on with this \
                      process's part of every limit, `stop` lets nothing through.";
     let when_lost = t.or("when_lost", WhenLost::Share, when_lost);
-    let shared_gates = "Whether processes on one Redis share limits and breakers of upstreams. With `false` each has its own, \
-                        the whole limit. `USE_REDIS_CIRCUIT_BREAKER=false` in the environment does the same.";
+    let shared_gates = "Whether direct lanes, `acquire` and breakers share limits with the other processes on one Redis. \
+                        With `false` each process has its own, the whole limit; jobs stay under the shared ones. \
+                        `USE_REDIS_CIRCUIT_BREAKER=false` in the environment does the same.";
     let shared_gates = t.or("shared_gates", true, shared_gates) && !gates_unshared_by_environment(t);
+    let timeout = "On Redis: how long the server and the process that decides may be silent before callers are refused.";
+    let timeout = t.or("timeout", PositiveSpan(Span::from_secs(2)), timeout);
+    let term = "On Redis: how long the process that decides may be silent before another one takes over, and how long \
+                processes wait for it after Redis lost data; at least 100ms.";
+    let term = t.or("term", PositiveSpan(Span::from_secs(2)), term);
+    if term.0 < SHORTEST_TERM {
+        t.wrong("term", "is too short to be renewed in time", "write at least \"100ms\"");
+    }
     let tls = t.section("tls", "Certificates for `rediss://`, where the public ones do not do.", |t| {
         tls(t, "Trusted instead of the public ones: a PEM file with certificates.")
     });
@@ -86,7 +97,8 @@ pub(super) fn store(t: &mut Table<'_>) -> StoreConfig {
     if t.has("tls") && !encrypted {
         t.misplaced("tls", "is of no use with this `url`", "write `rediss://`, or remove `tls`");
     }
-    StoreConfig { url, prefix, ack, when_lost, shared_gates, tls }
+    let (timeout, term) = (duration(timeout.0), duration(term.0));
+    StoreConfig { url, prefix, ack, when_lost, shared_gates, tls, timeout, term }
 }
 
 /// A way back that needs no change of the file.

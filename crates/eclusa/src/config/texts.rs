@@ -8,8 +8,7 @@ use eclusa_core::{Level, Name};
 use http::uri::{PathAndQuery, Uri};
 
 use super::read::{FromText, Kind, Show, Wrong, suggest};
-use super::types::{BaseUrl, Check, LogFormat, Mode, Role, Secret, StoreUrl};
-use crate::store::{Ack, WhenLost};
+use super::types::{Ack, BaseUrl, Check, LogFormat, Mode, Role, Secret, StoreUrl, WhenLost};
 
 /// Makes an enum readable as one of a few words.
 macro_rules! words {

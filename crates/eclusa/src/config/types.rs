@@ -10,8 +10,6 @@ use std::time::Duration;
 use eclusa_core::retry::{ExtraCodes, RetryPolicy};
 use eclusa_core::{Level, Name, Spec};
 
-use crate::store::{Ack, WhenLost};
-
 /// Everything `eclusa serve` needs to know.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -26,7 +24,7 @@ pub struct Config {
     /// `[[auth.keys]]`; none on loopback means that everybody may do everything.
     pub keys: Vec<Arc<Key>>,
     /// `[lanes.*]`: what the program itself must know of a lane.
-    pub lanes: BTreeMap<Name, Lane>,
+    pub lanes: BTreeMap<Name, Arc<Lane>>,
     /// `[upstreams.*]`: what the program itself must know of an upstream.
     pub upstreams: BTreeMap<Name, Upstream>,
     /// The rules for the engine, of the same lanes and upstreams.
@@ -63,6 +61,31 @@ pub struct StoreConfig {
     pub shared_gates: bool,
     /// For `rediss://`.
     pub tls: Tls,
+    /// How long Redis and the owner may be silent before callers are refused.
+    pub timeout: Duration,
+    /// How long the owner may be silent before another process takes over.
+    pub term: Duration,
+}
+
+/// What has happened to a change when the store answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ack {
+    /// It was fsynced: it survives a power cut.
+    Fsync,
+    /// It was handed to the operating system, or to Redis: it survives the death of this process, by SIGKILL too. A power cut
+    /// loses what came after the last sync, which is about a second.
+    Write,
+    /// What was taken in has reached a replica of the Redis server too. Only on Redis.
+    Replicate,
+}
+
+/// What to do while the fleet cannot be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenLost {
+    /// Each process goes on with its part of every limit.
+    Share,
+    /// Nothing is sent.
+    Stop,
 }
 
 /// An address of a store.
@@ -106,7 +129,7 @@ pub enum LogFormat {
 }
 
 /// A key that lets its holder in.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Key {
     /// Whose it is; appears in the log.
     pub name: String,
@@ -158,7 +181,7 @@ impl fmt::Debug for Secret {
 }
 
 /// What the program must know of a lane.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Lane {
     /// Whether jobs queue or callers wait on the connection.
     pub mode: Mode,
@@ -196,7 +219,7 @@ pub enum Mode {
 }
 
 /// `chains` with `chain_by`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Chains {
     /// Where the value is.
     pub by: Field,
@@ -249,7 +272,7 @@ pub enum Part {
 }
 
 /// What the program must know of an upstream.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Upstream {
     /// Where requests go: scheme, host, port and a path prefix.
     pub url: BaseUrl,
@@ -268,7 +291,7 @@ pub struct Upstream {
 }
 
 /// Certificates, read and checked.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tls {
     /// `ca_file`: trusted, PEM.
     pub ca: Option<Vec<u8>>,

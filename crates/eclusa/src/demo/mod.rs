@@ -11,11 +11,12 @@ use std::sync::Arc;
 
 use eclusa_core::Clock;
 use thiserror::Error;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::upstreams::Upstreams;
 use crate::config::{Config, ConfigErrors};
-use crate::gateway::Duty;
+use crate::peers::Duty;
 use crate::serve::{ServeError, serve};
 
 /// Why the demo could not run.
@@ -48,7 +49,9 @@ pub async fn run(
         tenants::start(address, &clock, &producing);
         ready(address);
     };
-    let ended = serve(config, Duty::All, clock.clone(), begin, stop).await;
+    // Nobody reloads it.
+    let (_, reloads) = mpsc::channel(1);
+    let ended = serve(config, Duty::All, clock.clone(), reloads, begin, stop).await;
     stopped.cancel();
     Ok(ended?)
 }

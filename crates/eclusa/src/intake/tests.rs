@@ -1,11 +1,13 @@
 //! What is taken in and what is not.
 
+use std::sync::Arc;
+
 use eclusa_core::{JobId, Level, Name, Span};
 
 use super::*;
 use crate::config::Config;
 
-fn rules(lane: &str) -> Lane {
+fn rules(lane: &str) -> Arc<Lane> {
     let text =
         format!("[lanes.score]\nchain = [\"bureau\"]\n{lane}\n[upstreams.bureau]\nurl = \"http://bureau\"\n");
     let config = Config::parse("test.toml", &text, &|_| None).unwrap();

@@ -31,18 +31,18 @@ impl CircuitBreaker {
     /// Forgets the failures if the time is over for which the API was degraded, else nothing. Says whether the API may be
     /// called.
     pub async fn try_recover(&self) -> bool {
-        let told = self.state.store.recover(self.state.name.clone()).await;
+        let told = self.state.store().await.recover(self.state.name.clone()).await;
         !told.is_ok_and(|view| view.as_ref().is_some_and(is_degraded))
     }
 
     /// Whether the API is to be left alone now.
     pub async fn is_degraded(&self) -> bool {
-        let told = self.state.store.upstreams().await.unwrap_or_default();
+        let told = self.state.store().await.upstreams().await.unwrap_or_default();
         told.iter().any(|view| view.name == self.state.name && is_degraded(view))
     }
 
     async fn record(&self, result: CallResult) {
-        let _ = self.state.store.record(self.state.name.clone(), result).await;
+        let _ = self.state.store().await.record(self.state.name.clone(), result).await;
     }
 }
 

@@ -24,22 +24,24 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A Redis that does not answer never fails a call: each process goes by a state of its own until it answers again, which
-//! is found out within a second. Meanwhile the processes together may make as many calls as each of them is allowed.
+//! A Redis that does not answer never fails a call: each process goes by its part of every limit until it answers again.
+//!
+//! A limiter is only about the rate: it gives leave also while the breaker of the same API is open.
 
 mod circuit_breaker;
 mod rate_limiter;
 mod state;
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use eclusa_core::SpecError;
 use eclusa_core::gate::{BreakerSpec, BucketSpec, GateSpecs};
+use eclusa_core::{Name, SpecError};
 use thiserror::Error;
 
 pub use self::circuit_breaker::CircuitBreaker;
 pub use self::rate_limiter::RateLimiter;
-use self::state::State;
+use self::state::{Shared, State};
 use crate::store::RedisError;
 
 /// A limiter or breaker that cannot be.
@@ -64,17 +66,20 @@ pub struct Rate {
     pub burst: u32,
 }
 
-/// Where the state of limiters and breakers lives.
+/// Where the state of limiters and breakers lives. On Redis it takes part in the fleet as one process, from its first limiter
+/// or breaker on until it, its clones and all its limiters and breakers are dropped.
 #[derive(Clone)]
 pub struct Limits {
     redis: Option<String>,
     prefix: String,
+    /// Opened for the first limiter or breaker.
+    shared: Arc<Mutex<Option<Arc<Shared>>>>,
 }
 
 impl Limits {
     /// On the Redis at this address, or in this process if there is none.
     pub fn new(redis: Option<&str>) -> Self {
-        Self { redis: redis.map(ToOwned::to_owned), prefix: String::new() }
+        Self { redis: redis.map(ToOwned::to_owned), prefix: String::new(), shared: Arc::default() }
     }
 
     /// On the Redis that `REDIS_URL` names, if it does. `USE_REDIS_CIRCUIT_BREAKER=false` makes them this process's own all
@@ -95,14 +100,14 @@ impl Limits {
     #[must_use]
     pub fn with_prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.prefix);
+        self.shared = Arc::default();
         self
     }
 
     /// The limiter of the API called `name`. All who share it should give the same rate.
     pub fn rate_limiter(&self, name: &str, rate: Rate) -> Result<RateLimiter, LimitsError> {
-        let mut gates = GateSpecs::default();
-        gates.bucket = Some(BucketSpec::new(rate.burst, rate.calls, rate.per.into())?);
-        Ok(RateLimiter::new(State::new(self, name, gates)?))
+        let bucket = BucketSpec::new(rate.burst, rate.calls, rate.per.into())?;
+        Ok(RateLimiter::new(self.state(name, |gates| gates.bucket = Some(bucket))?))
     }
 
     /// The breaker of the API called `name`, which `failures` in a row open for a while. All who share it should give the
@@ -113,8 +118,18 @@ impl Limits {
         failures: u32,
         open_for: Duration,
     ) -> Result<CircuitBreaker, LimitsError> {
-        let mut gates = GateSpecs::default();
-        gates.breaker = Some(BreakerSpec::new(failures, open_for.into(), 1)?);
-        Ok(CircuitBreaker::new(State::new(self, name, gates)?))
+        let breaker = BreakerSpec::new(failures, open_for.into(), 1)?;
+        Ok(CircuitBreaker::new(self.state(name, |gates| gates.breaker = Some(breaker))?))
+    }
+
+    fn state(&self, name: &str, rule: impl FnOnce(&mut GateSpecs)) -> Result<State, LimitsError> {
+        let name = Name::new(name)?;
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = match &*shared {
+            Some(open) => open.clone(),
+            None => shared.insert(Arc::new(Shared::open(self.redis.as_deref(), &self.prefix)?)).clone(),
+        };
+        shared.add(&name, rule);
+        Ok(State::new(name, shared))
     }
 }

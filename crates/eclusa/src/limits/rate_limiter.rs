@@ -15,7 +15,7 @@ const BREATHER: Duration = Duration::from_millis(1);
 /// And at most so much, in case Redis comes or goes.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Says whether a call may be made now. See [the module](super).
+/// Says whether the rate allows a call now, whatever the breaker of the same API says. See [the module](super).
 pub struct RateLimiter {
     state: State,
     /// Those who wait, first come, first served: only the first asks.
@@ -55,7 +55,7 @@ impl RateLimiter {
             lease: Span::ZERO,
             nonce: 0,
         };
-        let admitted = self.state.store.admit(ask).await.map_err(|_| ASK_AGAIN)?;
+        let admitted = self.state.store().await.admit(ask).await.map_err(|_| ASK_AGAIN)?;
         match admitted.admission {
             Admission::Granted { .. } => Ok(()),
             Admission::Denied { denial, .. } => {

@@ -1,31 +1,95 @@
-//! The gates of one API: on Redis while it answers, else in this process.
+//! The store that all limiters and breakers of one [`Limits`](super::Limits) use.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use eclusa_core::gate::GateSpecs;
-use eclusa_core::{Name, Span, Spec, UpstreamSpec};
+use eclusa_core::{Name, Spec, UpstreamSpec};
 
-use super::{Limits, LimitsError};
+use super::LimitsError;
 use crate::SystemClock;
-use crate::store::{AnyStore, EmbeddedStore, RedisStore, SharedStore, WhenLost};
+use crate::store::{AnyStore, EmbeddedStore, RedisSettings, RedisStore};
 
+/// What other processes are told of this one.
+const ABOUT: &str = "library";
+
+/// A store with the rules of all APIs that were named so far.
+pub(super) struct Shared {
+    store: AnyStore,
+    rules: Mutex<Rules>,
+    /// How many changes of the rules the store has heard.
+    heard: tokio::sync::Mutex<u64>,
+}
+
+#[derive(Default)]
+struct Rules {
+    gates: BTreeMap<Name, GateSpecs>,
+    changes: u64,
+}
+
+impl Rules {
+    fn spec(&self) -> Spec {
+        let upstreams = self.gates.iter().map(|(name, gates)| UpstreamSpec::new(name.clone(), gates.clone()));
+        // Upstreams alone, each with a name of its own, are always valid.
+        Spec::new(Vec::new(), upstreams.collect()).unwrap_or_default()
+    }
+}
+
+impl Shared {
+    /// On the Redis at `url` with keys that begin with `prefix`, or in this process.
+    pub(super) fn open(url: Option<&str>, prefix: &str) -> Result<Self, LimitsError> {
+        let nothing = Spec::default();
+        let store = match url {
+            Some(url) => {
+                let settings = RedisSettings {
+                    prefix: prefix.to_owned(),
+                    library: true,
+                    about: ABOUT.to_owned(),
+                    ..RedisSettings::default()
+                };
+                AnyStore::Redis(Box::new(RedisStore::open(url, &settings, &nothing)?))
+            }
+            None => AnyStore::Embedded(Box::new(EmbeddedStore::memory(&nothing, Arc::new(SystemClock)))),
+        };
+        Ok(Self { store, rules: Mutex::default(), heard: tokio::sync::Mutex::new(0) })
+    }
+
+    /// Adds a rule to those of the API called `name`, which may have some.
+    pub(super) fn add(&self, name: &Name, rule: impl FnOnce(&mut GateSpecs)) {
+        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        rule(rules.gates.entry(name.clone()).or_default());
+        rules.changes += 1;
+    }
+
+    /// The store, once it goes by all rules.
+    async fn store(&self) -> &AnyStore {
+        let mut heard = self.heard.lock().await;
+        let changed = {
+            let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+            (*heard < rules.changes).then(|| (rules.changes, rules.spec()))
+        };
+        if let Some((changes, spec)) = changed {
+            // A Redis that does not answer now is told with the next question that reaches it.
+            let _ = self.store.configure(ABOUT, &spec).await;
+            *heard = changes;
+        }
+        &self.store
+    }
+}
+
+/// The gates of one API.
 pub(super) struct State {
     pub(super) name: Name,
-    pub(super) store: AnyStore,
+    shared: Arc<Shared>,
 }
 
 impl State {
-    pub(super) fn new(limits: &Limits, name: &str, gates: GateSpecs) -> Result<Self, LimitsError> {
-        let (name, clock) = (Name::new(name)?, Arc::new(SystemClock));
-        // One upstream alone cannot be at odds with another.
-        let spec = Spec::new(Vec::new(), vec![UpstreamSpec::new(name.clone(), gates)]).unwrap_or_default();
-        let store = match &limits.redis {
-            Some(url) => {
-                let redis = RedisStore::new(url, &limits.prefix, &spec)?;
-                AnyStore::Redis(Box::new(SharedStore::new(redis, &spec, WhenLost::Share, Span::ZERO, clock)))
-            }
-            None => AnyStore::Embedded(Box::new(EmbeddedStore::memory(&spec, clock))),
-        };
-        Ok(Self { name, store })
+    pub(super) fn new(name: Name, shared: Arc<Shared>) -> Self {
+        Self { name, shared }
+    }
+
+    /// Where they are.
+    pub(super) async fn store(&self) -> &AnyStore {
+        self.shared.store().await
     }
 }

@@ -1,14 +1,27 @@
-//! Where the state of the rules lives.
+//! Where the state of the rules lives: the engine behind a journal.
+//!
+//! - `stage` runs verbs on the engine and groups what they changed; `waiting` holds questions until something happens.
+//! - `writer` takes groups to a journal on disk; `fleet` to one on Redis that processes share.
+//! - `withheld` keeps grants back after an outage until everybody has told what was done meanwhile.
+//! - `fallback` decides about gates while the fleet cannot be asked.
 
-mod ack;
-mod alone;
 mod any;
+mod ask;
+mod cleaning;
+mod doorbell;
 mod embedded;
-mod redis;
-mod shared;
+mod fallback;
+mod fleet;
+mod journal;
+mod stage;
+mod verbs;
+mod waiting;
+mod wake;
+mod withheld;
+mod writer;
 
-pub use ack::Ack;
+pub use crate::config::{Ack, WhenLost};
 pub use any::AnyStore;
-pub use embedded::{EmbeddedStore, JournalError, OpenError};
-pub use redis::{News, RedisError, RedisSettings, RedisStore};
-pub use shared::{SharedStore, WhenLost};
+pub use embedded::{EmbeddedStore, OpenError};
+pub use fleet::{OwnerView, RedisError, RedisSettings, RedisStore};
+pub use journal::JournalError;

@@ -16,7 +16,7 @@ pub(crate) fn log_end(ended: &Ended) {
             tracing::debug!(jobId = %job, lane = %lane, companyId = %tenant, attempts, "Job completed");
         }
         End::Served(by) => {
-            let from = crate::api::model::served(*by);
+            let from = crate::words::served(*by);
             tracing::info!(jobId = %job, lane = %lane, companyId = %tenant, reason = from, "Job answered from the cache");
         }
         End::Failed { failure, dead_letter } => {

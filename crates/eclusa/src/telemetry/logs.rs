@@ -14,8 +14,8 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
-use crate::api::model::iso;
 use crate::config::{Log, LogFormat};
+use crate::words::iso;
 
 /// Begins to log, to standard error.
 pub(crate) fn start(log: &Log, clock: Arc<dyn Clock>) -> Result<(), LogError> {

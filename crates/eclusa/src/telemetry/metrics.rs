@@ -97,40 +97,36 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Nothing counted yet, for all that is known beforehand: who watches a rate needs the zero it begins at.
-    pub fn new(config: &Config) -> Self {
-        let metrics = Self::default();
+    /// Begins to count at zero what is known beforehand: who watches a rate needs the zero.
+    pub fn expect(&self, config: &Config) {
         for (lane, rules) in config.lanes.iter().map(|(lane, rules)| (lane.to_string(), rules)) {
             for status in ["processed", "failed", "dropped", "fallback", "cancelled"] {
-                let _ = metrics.jobs.get_or_create(&JobEnd { lane: lane.clone(), status: status.into() });
+                let _ = self.jobs.get_or_create(&JobEnd { lane: lane.clone(), status: status.into() });
             }
             for why in [Fallback::CircuitOpen, Fallback::Timeout, Fallback::Error] {
                 let label = FallbackOf { lane: lane.clone(), motivo: why.as_str().into() };
-                let _ = metrics.fallbacks.get_or_create(&label);
+                let _ = self.fallbacks.get_or_create(&label);
             }
             for reason in [DropReason::TtlExpired, DropReason::Preempted, DropReason::QueueFull] {
                 for level in Level::ALL {
                     let (reason, priority) = (reason.as_str().into(), level.as_str().into());
-                    let _ = metrics.drops.get_or_create(&Drop { lane: lane.clone(), reason, priority });
+                    let _ = self.drops.get_or_create(&Drop { lane: lane.clone(), reason, priority });
                 }
             }
             for attempt in 2..=rules.retry.attempts().min(MAX_ATTEMPT_LABEL) {
-                let _ = metrics
-                    .retries
-                    .get_or_create(&Attempt { lane: lane.clone(), attempt: attempt.to_string() });
+                let _ =
+                    self.retries.get_or_create(&Attempt { lane: lane.clone(), attempt: attempt.to_string() });
             }
-            let _ = metrics.cache_hits.get_or_create(&OfLane { lane: lane.clone() });
-            let _ = metrics.letters.get_or_create(&OfLane { lane });
+            let _ = self.cache_hits.get_or_create(&OfLane { lane: lane.clone() });
+            let _ = self.letters.get_or_create(&OfLane { lane });
         }
         for upstream in config.upstreams.keys().map(ToString::to_string) {
             for code in ["timeout", "connect_failed", "connection_broken"] {
-                let _ =
-                    metrics.errors.get_or_create(&ErrorOf { upstream: upstream.clone(), code: code.into() });
+                let _ = self.errors.get_or_create(&ErrorOf { upstream: upstream.clone(), code: code.into() });
             }
-            let _ = metrics.timeouts.get_or_create(&OfUpstream { upstream: upstream.clone() });
-            let _ = metrics.penalties.get_or_create(&OfUpstream { upstream });
+            let _ = self.timeouts.get_or_create(&OfUpstream { upstream: upstream.clone() });
+            let _ = self.penalties.get_or_create(&OfUpstream { upstream });
         }
-        metrics
     }
 
     /// All metrics as text, those that are read off the store at this moment included.

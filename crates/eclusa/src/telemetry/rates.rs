@@ -9,7 +9,7 @@ use std::time::Duration;
 use eclusa_core::{LaneView, Name, Totals};
 use tokio::time::Instant;
 
-use crate::api::model::LaneRates;
+use crate::words::LaneRates;
 
 /// How often totals are written down.
 pub(crate) const EVERY: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::api::model::counted;
+use crate::words::counted;
 
 /// Tenants shown by name; the rest are summed up as `other`.
 const TOP_TENANTS: usize = 200;

@@ -1,51 +1,127 @@
 //! Dispatch: asks for jobs of one lane that may start, and starts them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use eclusa_core::{Denied, Dispatch, Dispatched, Name, Span, Store};
+use eclusa_core::gate::CallResult;
+use eclusa_core::{Denied, Dispatch, Dispatched, Grant, Name, Outcome, Report, Settlement, Span, Store};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::run::Run;
 use super::slots::{Room, Slots};
-use super::until;
 use crate::gateway::Gateway;
+use crate::rules::Rules;
 
-pub(super) async fn run(gateway: Arc<Gateway>, lane: Name, sure: usize) {
-    let rules = gateway.config.lanes.get(&lane);
-    // What holds one job back holds back all that go the same way.
-    let one_chain = rules.is_some_and(|rules| rules.chains.is_none());
-    let concurrency = rules.and_then(|rules| rules.concurrency);
-    let concurrency = concurrency.map_or(gateway.config.workers.concurrency, |own| own as usize);
-    let slots = Slots::new(concurrency, sure, gateway.slots.clone());
-    let lease = Span::from(gateway.config.workers.lease);
-    let mut still = Still::default();
+/// How long the store may hold the question when nothing can start.
+const HELD: Span = Span::from_secs(10);
+
+pub(super) async fn run(gateway: Arc<Gateway>, lane: Name, slots: Slots, stop: CancellationToken) {
+    let mut asking = Asking { gateway, lane, stop: stop.clone(), still: Still::default() };
     loop {
         let rooms = tokio::select! {
             biased;
-            () = gateway.stopping.cancelled() => return,
+            () = stop.cancelled() => return,
             rooms = slots.take() => rooms,
         };
-        let asked_at = Instant::now();
         let max = rooms.iter().map(Room::len).sum();
-        let ask = Dispatch { lane: lane.clone(), max, lease, nonce: gateway.nonce };
-        let answer = match gateway.store.dispatch(ask).await {
-            Ok(answer) => answer,
-            Err(error) if gateway.bear(&error).await => continue,
-            Err(_) => return,
-        };
-        gateway.note(&answer.ended);
-        gateway.note_taken_up(&answer.taken_up);
-        still.update(&gateway, &lane, &answer, asked_at);
-        let (again_in, full) = (until(answer.next, answer.now), answer.grants.len() == max);
-        let held_back = one_chain && answer.denied.is_some();
-        start(&gateway, &lane, answer, asked_at, rooms);
+        let Some(granted) = asking.ask(max, Span::ZERO).await else { return };
+        let full = granted.grants.len() == max;
+        asking.start(granted, rooms);
         if full {
             continue;
         }
-        tokio::select! {
-            () = gateway.stopping.cancelled() => return,
-            () = gateway.bells.heard(&lane, held_back) => {}
-            () = tokio::time::sleep(again_in) => {}
+        // Nothing more can start now. The store holds the next question; no slot is kept from others meanwhile.
+        let Some(granted) = asking.ask(1, HELD).await else { return };
+        match slots.take_one() {
+            Some(room) => asking.start(granted, vec![room]),
+            None => asking.give_back(granted),
+        }
+    }
+}
+
+/// Jobs that may start.
+#[derive(Default)]
+struct Granted {
+    grants: Vec<Grant>,
+    /// When they were given, at the earliest, and under which rules.
+    given: Option<(Instant, Arc<Rules>)>,
+}
+
+struct Asking {
+    gateway: Arc<Gateway>,
+    lane: Name,
+    /// Set when the lane was removed or the process is stopping.
+    stop: CancellationToken,
+    still: Still,
+}
+
+impl Asking {
+    /// Asks for at most `max` jobs; `None` if the process is stopping.
+    async fn ask(&mut self, max: usize, wait: Span) -> Option<Granted> {
+        let gateway = &self.gateway;
+        let asked_at = Instant::now();
+        let mut rules = gateway.rules.get();
+        let ask = Dispatch {
+            lane: self.lane.clone(),
+            max,
+            lease: Span::from(rules.config.workers.lease),
+            nonce: Gateway::new_nonce(),
+            wait,
+            denied: self.still.denied(),
+        };
+        let answer = tokio::select! {
+            biased;
+            // What it may have granted is given back.
+            () = self.stop.cancelled() => return None,
+            answer = gateway.store.dispatch(ask) => answer,
+        };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) if gateway.bear(&error).await => return Some(Granted::default()),
+            Err(_) => return None,
+        };
+        gateway.note(&answer.ended);
+        gateway.note_taken_up(&answer.taken_up);
+        self.still.update(gateway, &self.lane, &answer, asked_at);
+        // A lane that was removed meanwhile is known to the rules before.
+        let newest = gateway.rules.get();
+        if newest.config.lanes.contains_key(&self.lane) {
+            rules = newest;
+        }
+        let at = asked_at + Duration::from_millis(answer.held.as_millis());
+        Some(Granted { grants: answer.grants, given: Some((at, rules)) })
+    }
+
+    /// Starts what was granted; slots that are left over go back.
+    fn start(&self, granted: Granted, mut rooms: Vec<Room>) {
+        let Some((asked, rules)) = granted.given else { return };
+        let Some(lane_rules) = rules.config.lanes.get(&self.lane) else { return };
+        for grant in granted.grants {
+            let run = Run {
+                gateway: self.gateway.clone(),
+                lane: self.lane.clone(),
+                rules: rules.clone(),
+                lane_rules: lane_rules.clone(),
+                grant,
+                asked,
+            };
+            let slot = rooms.iter_mut().find_map(Room::split_one);
+            self.gateway.life.running.spawn(async move {
+                run.to_its_end().await;
+                drop(slot);
+            });
+        }
+    }
+
+    /// Other lanes took all slots meanwhile: the jobs go back to the front of their lines.
+    fn give_back(&self, granted: Granted) {
+        for grant in granted.grants {
+            let gateway = self.gateway.clone();
+            let report = Report::from(CallResult::NotSent);
+            let (lease, outcome) = (grant.lease, Outcome::Release);
+            let settlement = Settlement { lease, report, outcome, answer: None };
+            self.gateway.life.running.spawn(async move { gateway.settle(settlement).await });
         }
     }
 }
@@ -55,6 +131,10 @@ pub(super) async fn run(gateway: Arc<Gateway>, lane: Name, sure: usize) {
 struct Still(Option<(Denied, Instant)>);
 
 impl Still {
+    fn denied(&self) -> Option<Denied> {
+        self.0.as_ref().map(|(denied, _)| denied.clone())
+    }
+
     /// Counts each time a gate begins to hold the lane back, and how long it did so.
     fn update(&mut self, gateway: &Gateway, lane: &Name, answer: &Dispatched, now: Instant) {
         let held_back = answer.denied.as_ref().filter(|_| answer.grants.is_empty());
@@ -68,20 +148,5 @@ impl Still {
             gateway.metrics.count_denial(Some(lane), denied.upstream.as_ref(), denied.reason);
             self.0 = Some((denied.clone(), now));
         }
-    }
-}
-
-/// Starts what was granted; slots that are left over go back.
-fn start(gateway: &Arc<Gateway>, lane: &Name, answer: Dispatched, asked_at: Instant, mut rooms: Vec<Room>) {
-    let asked = (asked_at, answer.now);
-    for grant in answer.grants {
-        let (gateway, lane) = (gateway.clone(), lane.clone());
-        let slot = rooms.iter_mut().find_map(Room::split_one);
-        gateway.running.clone().spawn(async move {
-            if let Some(rules) = gateway.config.lanes.get(&lane) {
-                Run { gateway: &gateway, lane: &lane, rules, grant, asked }.to_its_end().await;
-            }
-            drop(slot);
-        });
     }
 }

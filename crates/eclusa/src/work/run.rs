@@ -6,8 +6,8 @@ use std::time::Duration;
 use eclusa_core::gate::CallResult;
 use eclusa_core::retry::{FailedCall, Verdict};
 use eclusa_core::{
-    Advance, Advanced, Closure, Failure, FailureReason, Grant, Name, Outcome, Payload, Report, Settled,
-    Settlement, Store, Time,
+    Advance, Advanced, CallFailure, Closure, FailureReason, Grant, Name, Outcome, Payload, Report, Settled,
+    Settlement, Store,
 };
 use tokio::time::Instant;
 
@@ -16,16 +16,20 @@ use crate::config::Lane;
 use crate::execute::http::{CallContext, CallEnd, Called, Hints, Judgement};
 use crate::gateway::Gateway;
 use crate::request::Envelope;
+use crate::rules::Rules;
 use crate::telemetry::log_retry;
 
 /// A job that this process runs.
-pub(super) struct Run<'a> {
-    pub(super) gateway: &'a Arc<Gateway>,
-    pub(super) lane: &'a Name,
-    pub(super) rules: &'a Lane,
+pub(super) struct Run {
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) lane: Name,
+    /// It ends under the rules it began with.
+    pub(super) rules: Arc<Rules>,
+    /// Those of its lane.
+    pub(super) lane_rules: Arc<Lane>,
     pub(super) grant: Grant,
-    /// When the grant was asked for, and what time the store said it was.
-    pub(super) asked: (Instant, Time),
+    /// When the grant was asked for.
+    pub(super) asked: Instant,
 }
 
 /// A call that was judged.
@@ -36,20 +40,19 @@ struct Ended {
     answer: Option<Payload>,
 }
 
-impl Run<'_> {
+impl Run {
     /// Runs the job until it is settled, its lease is lost, or the process can wait no longer.
     pub(super) async fn to_its_end(&self) {
-        let lease = self.gateway.config.workers.lease;
-        let hold = self.gateway.leases.hold(self.grant.lease, self.asked.0 + lease);
+        let lease = self.rules.config.workers.lease;
+        let hold = self.gateway.leases.hold(self.grant.lease, self.asked + lease);
         tokio::select! {
             biased;
             () = self.along_the_chain() => {}
             () = hold.lost(lease / MARGIN) => {
                 tracing::warn!(jobId = %self.grant.job, lane = %self.lane, "Lease lost, call cut off");
             }
-            () = self.gateway.aborting.cancelled() => self.let_go().await,
+            () = self.gateway.life.aborting.cancelled() => self.let_go().await,
         }
-        self.gateway.bells.ring(self.lane);
     }
 
     async fn along_the_chain(&self) {
@@ -64,7 +67,7 @@ impl Run<'_> {
                 return self.settle(ended).await;
             }
             let advanced = self.advance(&ended).await;
-            self.gateway.bells.ring_users(&ended.upstream);
+            self.gateway.turns.ring(&ended.upstream);
             match advanced {
                 Some(Advanced::To(next)) => upstream = next,
                 Some(Advanced::Exhausted) => return self.settle(ended).await,
@@ -79,7 +82,7 @@ impl Run<'_> {
         let idempotency_key = envelope.key.as_deref().unwrap_or(&job);
         let context = CallContext { idempotency_key, traceparent: None, clock: &*self.gateway.clock };
         let started = Instant::now();
-        let called = match self.gateway.upstreams.get(upstream) {
+        let called = match self.rules.upstreams.get(upstream) {
             Some(client) => client.call(&envelope.request, &context).await,
             None => {
                 Called { end: CallEnd::NotSent("is no longer configured".into()), hints: Hints::default() }
@@ -90,11 +93,11 @@ impl Run<'_> {
     }
 
     fn judged(&self, upstream: &Name, called: Called) -> Ended {
-        let rules = self.gateway.config.upstreams.get(upstream);
+        let rules = self.rules.config.upstreams.get(upstream);
         let judgement = called.judge(&rules.map(|rules| rules.codes.clone()).unwrap_or_default());
         let close = called.close_for();
         self.gateway.metrics.count_call(upstream, &judgement, close.is_some());
-        let close = close.map(|span| Closure { until: self.store_time() + span, bucket: None });
+        let close = close.map(|wait| Closure { wait, bucket: None });
         let report = Report { result: judgement.result, costs: Vec::new(), close };
         let answer = match called.end {
             CallEnd::Answered(response) => Some(response.to_payload()),
@@ -105,8 +108,8 @@ impl Run<'_> {
 
     /// Whether another upstream may cure what went wrong.
     fn may_go_on(&self, judgement: &Judgement) -> bool {
-        let single = self.rules.chain.len() == 1 && self.rules.chains.is_none();
-        let stop = judgement.ambiguous && !self.rules.retry.retries_ambiguous();
+        let single = self.lane_rules.chain.len() == 1 && self.lane_rules.chains.is_none();
+        let stop = judgement.ambiguous && !self.lane_rules.retry.retries_ambiguous();
         judgement.verdict == Some(Verdict::Retryable) && !single && !stop
     }
 
@@ -115,7 +118,7 @@ impl Run<'_> {
             lease: self.grant.lease,
             upstream: ended.upstream.clone(),
             report: ended.report.clone(),
-            failure: self.failure(&ended.upstream, &ended.judgement),
+            failure: failure(&ended.upstream, &ended.judgement),
         };
         loop {
             match self.gateway.store.advance(ask.clone()).await {
@@ -130,28 +133,32 @@ impl Run<'_> {
         let Ended { upstream, judgement, report, answer } = ended;
         let outcome = self.outcome(&upstream, &judgement, &report);
         let retry = match &outcome {
-            Outcome::Retry { at, .. } => Some(at.since(self.store_time())),
+            Outcome::Retry { after, .. } => Some(*after),
             _ => None,
         };
         let settled = self.send(Settlement { lease: self.grant.lease, report, outcome, answer }).await;
         if let (Some(Settled::RetryAt(_)), Some(delay)) = (settled, retry) {
             let delay = Duration::from_millis(delay.as_millis());
-            self.gateway.metrics.count_retry(self.lane, self.grant.attempt + 1, delay);
-            log_retry(&self.grant, self.lane, self.rules.retry.attempts(), &judgement, delay);
+            self.gateway.metrics.count_retry(&self.lane, self.grant.attempt + 1, delay);
+            log_retry(&self.grant, &self.lane, self.lane_rules.retry.attempts(), &judgement, delay);
         }
-        self.gateway.bells.ring_users(&upstream);
+        self.gateway.turns.ring(&upstream);
     }
 
     fn outcome(&self, upstream: &Name, judgement: &Judgement, report: &Report) -> Outcome {
         let Some(verdict) = judgement.verdict else {
             return if judgement.reusable { Outcome::Done } else { Outcome::DoneUncached };
         };
-        let retry_after = report.close.as_ref().map(|close| close.until);
+        let retry_after = report.close.as_ref().map(|close| close.wait);
         let failed = FailedCall { verdict, ambiguous: judgement.ambiguous, retry_after };
-        let (seed, attempt, now) = (u64::from(self.gateway.nonce), self.grant.attempt, self.store_time());
-        let failure = self.failure(upstream, judgement);
-        match self.rules.retry.next_attempt(seed, &failed, self.grant.job, attempt, now) {
-            Some(at) => Outcome::Retry { at, failure },
+        let failure = failure(upstream, judgement);
+        match self.lane_rules.retry.next_attempt(
+            self.gateway.nonce,
+            &failed,
+            self.grant.job,
+            self.grant.attempt,
+        ) {
+            Some(after) => Outcome::Retry { after, failure },
             None => Outcome::Dead(failure),
         }
     }
@@ -165,7 +172,7 @@ impl Run<'_> {
 
     /// The job cannot be run by anybody.
     async fn bury(&self, why: &str) {
-        let failure = self.failed(why, None, None);
+        let failure = failed(why, None, None);
         let report = Report::from(CallResult::NotSent);
         self.send(Settlement {
             lease: self.grant.lease,
@@ -179,14 +186,10 @@ impl Run<'_> {
     /// The process ends and the call with it. It may have had its effect, so it is as if its worker had vanished: the
     /// job goes back to the front of its line, or ends where the lane forbids to send twice.
     async fn let_go(&self) {
-        let outcome = if self.rules.retry.retries_ambiguous() {
+        let outcome = if self.lane_rules.retry.retries_ambiguous() {
             Outcome::Release
         } else {
-            Outcome::Dead(self.failed(
-                "its worker was stopped while it ran; it may have been sent",
-                None,
-                None,
-            ))
+            Outcome::Dead(failed("its worker was stopped while it ran; it may have been sent", None, None))
         };
         let report = Report::from(CallResult::Unknown);
         self.send(Settlement { lease: self.grant.lease, report, outcome, answer: None }).await;
@@ -195,19 +198,14 @@ impl Run<'_> {
     async fn send(&self, settlement: Settlement) -> Option<Settled> {
         self.gateway.settle(settlement).await
     }
+}
 
-    fn failure(&self, upstream: &Name, judgement: &Judgement) -> Failure {
-        self.failed(&judgement.reason, judgement.code.as_deref(), Some(upstream.clone()))
-    }
+fn failure(upstream: &Name, judgement: &Judgement) -> CallFailure {
+    failed(&judgement.reason, judgement.code.as_deref(), Some(upstream.clone()))
+}
 
-    fn failed(&self, reason: &str, code: Option<&str>, upstream: Option<Name>) -> Failure {
-        let reason =
-            FailureReason::new(reason).unwrap_or_else(|_| FailureReason::fixed("failed without a reason"));
-        Failure { reason, code: code.map(Into::into), at: self.store_time(), upstream }
-    }
-
-    /// The store's time now: what it said when the job was granted, and what this machine counted since.
-    fn store_time(&self) -> Time {
-        self.asked.1 + self.asked.0.elapsed().into()
-    }
+fn failed(reason: &str, code: Option<&str>, upstream: Option<Name>) -> CallFailure {
+    let reason =
+        FailureReason::new(reason).unwrap_or_else(|_| FailureReason::fixed("failed without a reason"));
+    CallFailure { reason, code: code.map(Into::into), upstream }
 }

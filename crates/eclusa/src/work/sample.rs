@@ -16,7 +16,7 @@ pub(super) async fn run(gateway: Arc<Gateway>) {
             Err(_) => return,
         }
         tokio::select! {
-            () = gateway.stopping.cancelled() => return,
+            () = gateway.life.stopping.cancelled() => return,
             () = tokio::time::sleep(EVERY) => {}
         }
     }

@@ -15,9 +15,39 @@ pub(super) struct Slots {
     shared: Arc<Semaphore>,
 }
 
+/// A number of slots that can be changed while some of them are taken.
+#[derive(Debug)]
+pub(super) struct Pool {
+    slots: Arc<Semaphore>,
+    size: usize,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self { slots: Arc::new(Semaphore::new(0)), size: 0 }
+    }
+}
+
+impl Pool {
+    /// Has so many slots from now on. Slots that are taken and too many go as they are given back.
+    pub(super) fn resize(&mut self, size: usize) {
+        let old = std::mem::replace(&mut self.size, size);
+        self.slots.add_permits(size.saturating_sub(old));
+        let surplus = u32::try_from(old.saturating_sub(size)).unwrap_or(u32::MAX);
+        if surplus > 0 {
+            let slots = self.slots.clone();
+            tokio::spawn(async move {
+                if let Ok(given_back) = slots.acquire_many_owned(surplus).await {
+                    given_back.forget();
+                }
+            });
+        }
+    }
+}
+
 impl Slots {
-    pub(super) fn new(own: usize, sure: usize, shared: Arc<Semaphore>) -> Self {
-        Self { own: Arc::new(Semaphore::new(own)), sure: Arc::new(Semaphore::new(sure)), shared }
+    pub(super) fn new(own: &Pool, sure: &Pool, shared: &Pool) -> Self {
+        Self { own: own.slots.clone(), sure: sure.slots.clone(), shared: shared.slots.clone() }
     }
 
     /// Waits for a slot, then takes as many more as are free.
@@ -26,14 +56,21 @@ impl Slots {
         let Ok(own) = self.own.clone().acquire_owned().await else { return Vec::new() };
         let process = tokio::select! {
             biased;
-            sure = self.sure.clone().acquire_owned() => sure,
+            // The lane's own last: while nothing can start, the next question is held under it.
             shared = self.shared.clone().acquire_owned() => shared,
+            sure = self.sure.clone().acquire_owned() => sure,
         };
         let Ok(process) = process else { return Vec::new() };
         let mut rooms = vec![Room { own, process }];
-        rooms.extend(self.more(&self.sure, MAX_BATCH - rooms.len()));
-        rooms.extend(self.more(&self.shared, MAX_BATCH - rooms.len()));
+        rooms.extend(self.more(&self.shared, MAX_BATCH - 1));
+        let taken: usize = rooms.iter().map(Room::len).sum();
+        rooms.extend(self.more(&self.sure, MAX_BATCH - taken));
         rooms
+    }
+
+    /// A slot, if one is free.
+    pub(super) fn take_one(&self) -> Option<Room> {
+        self.more(&self.sure, 1).or_else(|| self.more(&self.shared, 1))
     }
 
     /// At most `max` more slots whose process part is of `process`. A slot that somebody else takes meanwhile is had next
@@ -69,26 +106,54 @@ impl Room {
 mod tests {
     use super::*;
 
+    fn pool(size: usize) -> Pool {
+        let mut pool = Pool::default();
+        pool.resize(size);
+        pool
+    }
+
+    #[tokio::test]
+    async fn a_pool_that_shrinks_gives_no_slot_again_that_is_too_many() {
+        let (mut own, shared) = (pool(3), pool(10));
+        let lane = Slots::new(&own, &pool(0), &shared);
+        let taken = lane.take().await;
+        own.resize(1);
+        tokio::task::yield_now().await;
+        drop(taken);
+        assert_eq!(total(&lane.take().await), 1);
+        own.resize(2);
+        assert_eq!(total(&lane.take().await), 2);
+    }
+
     fn total(rooms: &[Room]) -> usize {
         rooms.iter().map(Room::len).sum()
     }
 
     #[tokio::test]
     async fn a_lane_takes_its_own_and_what_is_shared_but_no_more_than_a_batch() {
-        let shared = Arc::new(Semaphore::new(150));
-        let greedy = Slots::new(500, 1, shared.clone());
+        let shared = pool(150);
+        let greedy = Slots::new(&pool(500), &pool(1), &shared);
         let first = greedy.take().await;
         let second = greedy.take().await;
         assert_eq!([total(&first), total(&second)], [100, 51]);
-        let modest = Slots::new(500, 1, shared.clone());
+        let modest = Slots::new(&pool(500), &pool(1), &shared);
         assert_eq!(total(&modest.take().await), 1, "the slot it is sure of");
         drop((first, second));
-        assert_eq!(shared.available_permits(), 150);
+        assert_eq!(shared.slots.available_permits(), 150);
+    }
+
+    #[tokio::test]
+    async fn one_more_slot_is_had_while_there_is_one() {
+        let lane = Slots::new(&pool(500), &pool(1), &pool(2));
+        let taken: Vec<_> = std::iter::from_fn(|| lane.take_one()).collect();
+        assert_eq!(taken.iter().map(Room::len).collect::<Vec<_>>(), [1, 1, 1]);
+        drop(taken);
+        assert!(lane.take_one().is_some());
     }
 
     #[tokio::test]
     async fn the_lanes_own_limit_holds() {
-        let lane = Slots::new(3, 1, Arc::new(Semaphore::new(10)));
+        let lane = Slots::new(&pool(3), &pool(1), &pool(10));
         let mut rooms = lane.take().await;
         assert_eq!(total(&rooms), 3);
         let one = rooms.iter_mut().find_map(Room::split_one);

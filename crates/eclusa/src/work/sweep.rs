@@ -11,14 +11,13 @@ pub(super) async fn run(gateway: Arc<Gateway>) {
     loop {
         let swept = match gateway.store.sweep().await {
             Ok(swept) => swept,
-            Err(error) if gateway.bear(&error).await && !gateway.stopping.is_cancelled() => continue,
+            Err(error) if gateway.bear(&error).await && !gateway.life.stopping.is_cancelled() => continue,
             Err(_) => return,
         };
         gateway.store_answers();
         tell(&gateway, &swept);
         tokio::select! {
-            () = gateway.stopping.cancelled() => return,
-            () = gateway.bells.heard_by_sweeper() => {}
+            () = gateway.life.stopping.cancelled() => return,
             () = tokio::time::sleep(until(swept.next, swept.now)) => {}
         }
     }

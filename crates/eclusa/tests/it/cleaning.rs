@@ -7,8 +7,8 @@ use eclusa::SystemClock;
 use eclusa::store::{Ack, EmbeddedStore, OpenError};
 use eclusa_core::gate::{CallResult, GateSpecs};
 use eclusa_core::{
-    Chain, Dispatch, Failure, FailureReason, JobId, Keep, LaneSpec, Level, Name, NewJob, Outcome, Settlement,
-    Span, Spec, Status, Store, Time, UpstreamSpec,
+    CallFailure, Chain, Dispatch, FailureReason, JobId, Keep, LaneSpec, Level, Name, NewJob, Outcome,
+    Settlement, Span, Spec, Status, Store, UpstreamSpec,
 };
 use pollster::block_on;
 use tempfile::TempDir;
@@ -50,17 +50,28 @@ fn churn(store: &EmbeddedStore, round: u128) {
     let ids = (0..BATCH).map(|n| JobId(1_000 + round * BATCH + n));
     let job = |id| NewJob { level: Level::High, ..NewJob::new(id, lane(), "busy", vec![b'x'; PAYLOAD]) };
     block_on(store.enqueue(ids.map(job).collect())).unwrap();
-    let max = usize::try_from(BATCH).unwrap();
-    let ask = Dispatch { lane: lane(), max, lease: Span::from_secs(60), nonce: 0 };
-    let grants = block_on(store.dispatch(ask)).unwrap().grants;
-    assert_eq!(grants.len(), max);
     let settle = |lease| Settlement {
         lease,
         report: CallResult::Success.into(),
         outcome: Outcome::Done,
         answer: None,
     };
-    block_on(store.settle(grants.iter().map(|grant| settle(grant.lease)).collect())).unwrap();
+    let mut left = usize::try_from(BATCH).unwrap();
+    // One dispatch gives no more than a few MiB.
+    while left > 0 {
+        let ask = Dispatch {
+            lane: lane(),
+            max: left,
+            lease: Span::from_secs(60),
+            nonce: 0,
+            wait: Span::ZERO,
+            denied: None,
+        };
+        let grants = block_on(store.dispatch(ask)).unwrap().grants;
+        assert_ne!(grants.len(), 0);
+        left -= grants.len();
+        block_on(store.settle(grants.iter().map(|grant| settle(grant.lease)).collect())).unwrap();
+    }
 }
 
 #[test]
@@ -92,12 +103,19 @@ fn cleaning_does_not_feed_on_what_it_writes_itself() {
     let dir = TempDir::new().unwrap();
     let store = open(dir.path());
     let reason = FailureReason::new("refused").unwrap();
-    let failure = Failure { reason, code: None, at: Time::default(), upstream: None };
+    let failure = CallFailure { reason, code: None, upstream: None };
     for round in 0..16 {
         let jobs =
             (0..100).map(|n| NewJob::new(JobId(round * 100 + n), lane(), "acme", vec![b'x'; 64 << 10]));
         block_on(store.enqueue(jobs.collect())).unwrap();
-        let ask = Dispatch { lane: lane(), max: 100, lease: Span::from_secs(60), nonce: 0 };
+        let ask = Dispatch {
+            lane: lane(),
+            max: 100,
+            lease: Span::from_secs(60),
+            nonce: 0,
+            wait: Span::ZERO,
+            denied: None,
+        };
         let grants = block_on(store.dispatch(ask)).unwrap().grants;
         let outcome = || Outcome::Dead(failure.clone());
         let dead =

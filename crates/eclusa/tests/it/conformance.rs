@@ -1,4 +1,5 @@
-//! The conformance suite on every store: embedded in memory, embedded with a restart before every verb, Redis.
+//! The conformance suite on every store: in memory; in a directory with a restart before every verb; on Redis as the owner, as
+//! a process that asks an owner elsewhere, and with a takeover before every verb.
 
 mod memory {
     use std::sync::Arc;
@@ -14,23 +15,88 @@ mod memory {
     eclusa_conformance::suite!(super::open);
 }
 
-mod restarting {
-    eclusa_conformance::suite!(crate::restarting::Restarting::new);
+mod directory {
+    use std::sync::Arc;
+
+    use eclusa::store::{Ack, EmbeddedStore};
+    use eclusa_conformance::ManualClock;
+    use eclusa_core::Spec;
+    use tempfile::TempDir;
+
+    use crate::reopened::Reopened;
+
+    fn open(spec: &Spec, clock: Arc<ManualClock>) -> Reopened<EmbeddedStore> {
+        let (dir, spec) = (TempDir::new().unwrap(), spec.clone());
+        let path = dir.path().to_owned();
+        Reopened::always(move || EmbeddedStore::open(&path, Ack::Write, &spec, clock.clone()).unwrap(), dir)
+    }
+
+    eclusa_conformance::suite!(super::open);
 }
 
 mod redis {
     use std::sync::Arc;
+    use std::time::Duration;
 
-    use eclusa::store::RedisStore;
+    use eclusa::store::{RedisSettings, RedisStore};
     use eclusa_conformance::ManualClock;
     use eclusa_core::Spec;
 
     use crate::redis_server::RedisServer;
 
-    fn open(spec: &Spec, clock: Arc<ManualClock>) -> RedisStore {
+    /// Short, so that a basin nobody has used yet is taken at once.
+    const TERM: Duration = Duration::from_millis(100);
+
+    /// Opens stores in a basin of their own.
+    fn basin(spec: &Spec, clock: Arc<ManualClock>) -> impl Fn() -> RedisStore + Send + Sync + use<> {
         let (server, prefix) = RedisServer::shared();
-        RedisStore::new(&server.url(), &prefix, spec).unwrap().with_clock(clock)
+        let (url, spec) = (server.url(), spec.clone());
+        move || {
+            let settings = RedisSettings {
+                prefix: prefix.clone(),
+                term: TERM,
+                clock: Some(clock.clone()),
+                timeout: Duration::from_mins(1),
+                ..RedisSettings::default()
+            };
+            RedisStore::open(&url, &settings, &spec).unwrap()
+        }
     }
 
-    eclusa_conformance::suite!(super::open);
+    mod owned {
+        use super::{Arc, ManualClock, RedisStore, Spec, basin};
+
+        fn open(spec: &Spec, clock: Arc<ManualClock>) -> RedisStore {
+            basin(spec, clock)()
+        }
+
+        eclusa_conformance::suite!(super::open);
+    }
+
+    mod asked {
+        use super::{Arc, ManualClock, RedisStore, Spec, basin};
+        use crate::reopened::Reopened;
+
+        fn open(spec: &Spec, clock: Arc<ManualClock>) -> Reopened<RedisStore> {
+            let open = basin(spec, clock);
+            let owner = open();
+            while !owner.owns() {
+                std::thread::yield_now();
+            }
+            Reopened::once(open, owner)
+        }
+
+        eclusa_conformance::suite!(super::open);
+    }
+
+    mod taken_over {
+        use super::{Arc, ManualClock, RedisStore, Spec, basin};
+        use crate::reopened::Reopened;
+
+        fn open(spec: &Spec, clock: Arc<ManualClock>) -> Reopened<RedisStore> {
+            Reopened::always(basin(spec, clock), ())
+        }
+
+        eclusa_conformance::suite!(super::open);
+    }
 }

@@ -259,6 +259,12 @@ impl Program {
         (status, self.dir)
     }
 
+    /// Has it read `config` in place of the one it was started with.
+    pub(crate) fn reload(&self, config: &str) {
+        write_config(&self.dir, config);
+        self.signal("HUP");
+    }
+
     /// Sends a signal by name.
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().unwrap().to_string();
@@ -316,8 +322,16 @@ impl Log {
     }
 }
 
-/// A command that serves `config`, with a free port, a store below `dir` and a talkative log unless it says otherwise.
+/// A command that serves `config`.
 fn serve(dir: &TempDir, config: &str, env: &[(&str, &str)]) -> Command {
+    let path = write_config(dir, config);
+    let mut command = eclusa();
+    command.args(["serve", "--config"]).arg(&path).envs(env.iter().copied()).current_dir(dir.path());
+    command
+}
+
+/// Writes `config` with a free port, a store below `dir` and a talkative log unless it says otherwise.
+fn write_config(dir: &TempDir, config: &str) -> PathBuf {
     let mut text = config.to_owned();
     for (section, lines) in [
         ("[server]", "listen = \"127.0.0.1:0\""),
@@ -330,9 +344,7 @@ fn serve(dir: &TempDir, config: &str, env: &[(&str, &str)]) -> Command {
     }
     let path = dir.path().join("eclusa.toml");
     std::fs::write(&path, text).unwrap();
-    let mut command = eclusa();
-    command.args(["serve", "--config"]).arg(&path).envs(env.iter().copied()).current_dir(dir.path());
-    command
+    path
 }
 
 /// The moments at which a job started, in milliseconds, as the store told them.

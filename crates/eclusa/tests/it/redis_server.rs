@@ -55,10 +55,20 @@ impl RedisServer {
         self.guard.wait().unwrap();
     }
 
+    /// Ends the server as a power cut would, but for the disk.
+    pub(crate) fn kill(&mut self) {
+        signal("KILL", &self.process());
+        self.stop();
+    }
+
+    fn process(&self) -> String {
+        let told = self.command(&["INFO", "server"]);
+        told.lines().find_map(|line| line.strip_prefix("process_id:")).unwrap().trim().to_owned()
+    }
+
     /// Freezes the server: connections stay, and nothing is answered.
     pub(crate) fn pause(&mut self) {
-        let told = self.command(&["INFO", "server"]);
-        let id = told.lines().find_map(|line| line.strip_prefix("process_id:")).unwrap().trim().to_owned();
+        let id = self.process();
         signal("STOP", &id);
         self.paused = Some(id);
     }

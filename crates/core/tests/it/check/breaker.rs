@@ -23,6 +23,14 @@ struct Naive {
 }
 
 impl Naive {
+    /// Half open for 300 s without a probe: as good as closed.
+    fn heal(&mut self, now: Time) {
+        let probed = self.probes.values().any(|expires| *expires > now);
+        if !probed && self.open_until.is_some_and(|until| until + Span::from_secs(300) <= now) {
+            self.reset();
+        }
+    }
+
     fn started(&mut self, start: &Start, now: Time) -> Verdict {
         self.began_in.insert(start.lease, self.generation);
         let Some(until) = self.open_until else { return Ok(()) };
@@ -114,6 +122,7 @@ impl Breakers {
 impl Checker for Breakers {
     fn after(&mut self, step: &Step<'_>) -> Verdict {
         for fact in step.facts {
+            self.0.iter_mut().flatten().for_each(|naive| naive.heal(step.now));
             match fact {
                 Fact::Started(start) => {
                     self.at(Some(start.upstream)).map_or(Ok(()), |naive| naive.started(start, step.now))?;
@@ -151,8 +160,9 @@ impl Checker for Breakers {
                 _ => {}
             }
         }
-        for (number, naive) in self.0.iter().enumerate() {
+        for (number, naive) in self.0.iter_mut().enumerate() {
             let Some(naive) = naive else { continue };
+            naive.heal(step.now);
             let view = step.engine.upstream_view(&upstream_name(number), step.now).unwrap();
             let until = naive.open_until.filter(|until| step.now < *until);
             let right = (view.failures, view.degraded_until) == (naive.failures, until);

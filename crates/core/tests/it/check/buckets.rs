@@ -81,11 +81,12 @@ impl NeverMint {
         Ok(())
     }
 
-    fn ended(&mut self, end: &CallEnd) {
+    fn ended(&mut self, end: &CallEnd, now: Time) {
         if let (Some(upstream), Some(close)) = (end.upstream, &end.close) {
+            let until = now + close.wait;
             match close.bucket.as_ref().and_then(|key| self.scoped.get_mut(&**key)) {
-                Some(bucket) => bucket.closed_until = bucket.closed_until.max(close.until),
-                None => self.closed_until[upstream] = self.closed_until[upstream].max(close.until),
+                Some(bucket) => bucket.closed_until = bucket.closed_until.max(until),
+                None => self.closed_until[upstream] = self.closed_until[upstream].max(until),
             }
         }
         let unsent = end.result == CallResult::NotSent;
@@ -118,7 +119,7 @@ impl Checker for NeverMint {
         for fact in step.facts {
             match fact {
                 Fact::Started(start) => self.started(start, step.now)?,
-                Fact::Ended(end) => self.ended(end),
+                Fact::Ended(end) => self.ended(end, step.now),
                 Fact::Reset(upstream) if *upstream < 3 => self.closed_until[*upstream] = Time::default(),
                 _ => {}
             }

@@ -1,4 +1,4 @@
-//! Words under a lease that is not out change nothing.
+//! Words under a lease that is not out change nothing, also those that were heard before.
 
 use eclusa_core::{Advanced, Engine, LeaseId, Settled, Time};
 
@@ -22,6 +22,12 @@ fn is_stale(call: &Call, ledger: &Ledger) -> bool {
     }
 }
 
+/// The leases that are to be settled.
+fn asked(call: &Call) -> Vec<LeaseId> {
+    let Call::Settle(settlements) = call else { return Vec::new() };
+    settlements.iter().map(|settlement| settlement.lease).collect()
+}
+
 impl Checker for Fences {
     fn before(&mut self, call: &Call, ledger: &Ledger, engine: &Engine, _now: Time) {
         self.before = is_stale(call, ledger).then(|| engine.snapshot().unwrap());
@@ -32,7 +38,9 @@ impl Checker for Fences {
         let told = match step.reply {
             Reply::Advance(advanced) => *advanced == Advanced::Stale,
             Reply::Extend(lives) => lives.iter().all(|lives| !lives),
-            Reply::Settle(answer) => answer.leases.iter().all(|settled| *settled == Settled::Stale),
+            Reply::Settle(answer) => answer.leases.iter().zip(asked(step.call)).all(|(settled, lease)| {
+                *settled == Settled::Stale || step.ledger.settled_before(lease) == Some(*settled)
+            }),
             _ => false,
         };
         ensure!(told, "{:?} was not stale: {:?}", step.call, step.reply);

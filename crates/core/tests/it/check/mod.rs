@@ -9,13 +9,13 @@ mod expiry;
 mod fence;
 mod order;
 mod priority;
-mod restart;
+pub(crate) mod restart;
 mod slots;
 mod wake;
 mod why;
 mod window;
 
-use eclusa_core::{Engine, Spec, Time};
+use eclusa_core::{Engine, Time};
 
 use crate::calls::{Call, Reply};
 use crate::ledger::{Fact, Ledger, Verdict};
@@ -44,7 +44,7 @@ pub(crate) trait Checker {
 }
 
 /// All of them. `open` rules have no gates, so that the exact order can be told.
-pub(crate) fn all(plan: &RulePlan, spec: &Spec, open: bool) -> Vec<Box<dyn Checker>> {
+pub(crate) fn all(plan: &RulePlan, open: bool) -> Vec<Box<dyn Checker>> {
     let mut checkers: Vec<Box<dyn Checker>> = vec![
         Box::new(conservation::Conservation),
         Box::new(priority::Priority),
@@ -58,7 +58,7 @@ pub(crate) fn all(plan: &RulePlan, spec: &Spec, open: bool) -> Vec<Box<dyn Check
         Box::new(wake::WakeUps::default()),
         Box::new(why::Whys),
         Box::new(equals::Equals),
-        Box::new(restart::Restarts::new(spec.clone(), plan.scoped)),
+        Box::new(restart::Restarts::new(plan)),
     ];
     if open {
         checkers.push(Box::new(order::ExactOrder::new(plan)));

@@ -1,14 +1,14 @@
 //! A restart is invisible: an engine rebuilt from the journal has the same state and gives the same answers, also
-//! when the oldest chunks of the journal were let go.
+//! when the oldest chunks of the journal were let go. Changes are saved after every operation or after several.
 //!
 //! Which lines are parked at scoped buckets is not in the journal: after a restart they are looked at once more. So
 //! where there are such buckets only the state is compared, and all other checkers go on with the rebuilt engine.
 
-use eclusa_core::{Engine, JobId, JobView, LeaseId, Mentions, Restorer, Spec, Time};
+use eclusa_core::{Engine, JobId, JobView, LeaseId, Mentions, Restorer, Time};
 
 use super::{Checker, Step};
 use crate::ledger::{Verdict, ensure};
-use crate::plan::Op;
+use crate::plan::{Op, RulePlan};
 use crate::rules::{SCOPED, lane_name};
 
 const META_RECORD: u8 = 0;
@@ -21,18 +21,22 @@ struct Twin {
 }
 
 pub(crate) struct Restarts {
-    spec: Spec,
     scoped: bool,
+    /// Saves after so many operations.
+    every: usize,
+    operations: usize,
     /// Of the engine.
-    epoch: u32,
+    epoch: u64,
     chunks: Vec<Vec<u8>>,
     last_number: u64,
     twin: Option<Twin>,
 }
 
 impl Restarts {
-    pub(crate) fn new(spec: Spec, scoped: bool) -> Self {
-        Self { spec, scoped, epoch: 0, chunks: Vec::new(), last_number: 0, twin: None }
+    pub(crate) fn new(plan: &RulePlan) -> Self {
+        let every = usize::try_from(plan.lanes[0].capacity % 4).unwrap() + 1;
+        let (scoped, chunks) = (plan.scoped, Vec::new());
+        Self { scoped, every, operations: 0, epoch: 0, chunks, last_number: 0, twin: None }
     }
 
     fn save(&mut self, engine: &mut Engine) {
@@ -44,7 +48,7 @@ impl Restarts {
     fn rebuild(&self) -> Engine {
         let mut restorer = Restorer::default();
         self.chunks.iter().for_each(|chunk| restorer.apply(chunk).unwrap());
-        restorer.finish(&self.spec).unwrap()
+        restorer.finish(self.epoch + 1).unwrap()
     }
 
     /// An engine that is the same as `engine`.
@@ -68,7 +72,7 @@ fn ageless(lease: LeaseId) -> LeaseId {
 }
 
 /// All that is shown, but for epochs.
-fn shown(engine: &Engine, jobs: impl Iterator<Item = JobId>, now: Time) -> String {
+pub(crate) fn shown(engine: &Engine, jobs: impl Iterator<Item = JobId>, now: Time) -> String {
     let view = |id| engine.job(id).map(|job| JobView { lease: job.lease.map(ageless), ..job });
     let jobs: Vec<_> = jobs.map(|id| (view(id), engine.why(id, now))).collect();
     let per_lane = |lane| {
@@ -91,7 +95,7 @@ impl Checker for Restarts {
         let (last_number, epoch) = (twin.last_number, self.epoch);
         let call = step.call.clone().with_leases(|lease| {
             let newer = lease.number > last_number && lease.epoch == epoch;
-            LeaseId { epoch: lease.epoch + u32::from(newer), ..lease }
+            LeaseId { epoch: lease.epoch + u64::from(newer), ..lease }
         });
         let reply = call.make(&mut twin.engine, step.now).with_leases(ageless);
         let expected = step.reply.clone().with_leases(ageless);
@@ -104,7 +108,11 @@ impl Checker for Restarts {
     }
 
     fn op(&mut self, op: &Op, engine: &mut Engine, _now: Time) -> Verdict {
-        self.save(engine);
+        let looks = matches!(op, Op::Restart | Op::Reopen | Op::Clean(_));
+        self.operations += 1;
+        if looks || self.operations.is_multiple_of(self.every) {
+            self.save(engine);
+        }
         if let Op::Clean(count) = op {
             for _ in 0..(*count).min(u8::try_from(self.chunks.len() - 1).unwrap_or(u8::MAX)) {
                 let oldest = self.chunks.remove(0);
@@ -112,7 +120,7 @@ impl Checker for Restarts {
                 self.save(engine);
             }
         }
-        if !matches!(op, Op::Restart | Op::Reopen | Op::Clean(_)) {
+        if !looks {
             return Ok(());
         }
         let rebuilt = self.restart(engine)?;

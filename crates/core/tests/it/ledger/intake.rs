@@ -27,7 +27,8 @@ impl Ledger {
             Enqueued::Accepted(_) => {
                 let unknown = known.is_none_or(|job| matches!(job.state, State::Ended(_)));
                 ensure!(unknown, "{:?} was accepted twice", new.id);
-                while !self.fits(lane, new.payload.len()) {
+                let room = self.room(lane);
+                while !self.fits(lane, room, new.payload.len()) {
                     let Some(dropped) = ended.get(self.told.len()) else {
                         return Err(format!("{:?} was let into a full lane", new.id));
                     };
@@ -54,6 +55,7 @@ impl Ledger {
                 };
                 self.accepted[lane] += 1;
                 self.jobs.insert(new.id, job);
+                self.last_settled.remove(&new.id);
                 if new.delay.is_zero() {
                     self.stand(new.id);
                 }
@@ -71,10 +73,20 @@ impl Ledger {
         Ok(())
     }
 
-    pub(super) fn fits(&self, lane: usize, bytes: usize) -> bool {
-        let plan = &self.plan.lanes[lane];
-        let waiting_bytes: u64 = self.waiting(lane).map(|(_, job)| job.bytes).sum();
-        (self.waiting(lane).count() as u64) < plan.capacity && waiting_bytes + bytes as u64 <= plan.max_bytes
+    fn waiting_now(&self, lane: usize) -> (u64, u64) {
+        let bytes = self.waiting(lane).map(|(_, job)| job.bytes).sum();
+        (self.waiting(lane).count() as u64, bytes)
+    }
+
+    /// How many jobs and bytes may wait: what the rules say, or what waits already if that is more.
+    fn room(&self, lane: usize) -> (u64, u64) {
+        let (plan, (jobs, bytes)) = (&self.plan.lanes[lane], self.waiting_now(lane));
+        (plan.capacity.max(jobs), plan.max_bytes.max(bytes))
+    }
+
+    fn fits(&self, lane: usize, (max, max_bytes): (u64, u64), bytes: usize) -> bool {
+        let (jobs, waiting_bytes) = self.waiting_now(lane);
+        jobs < max && waiting_bytes + bytes as u64 <= max_bytes
     }
 
     pub(super) fn evictable(&self, lane: usize, level: Level) -> Vec<(JobId, &Job)> {
@@ -82,14 +94,15 @@ impl Ledger {
     }
 
     pub(super) fn could_fit(&self, lane: usize, new: &NewJob) -> bool {
-        let plan = &self.plan.lanes[lane];
+        let (max, max_bytes) = self.room(lane);
         let below = Level::ALL.into_iter().filter(|level| *level > new.level);
         let victims: Vec<_> = below.flat_map(|level| self.evictable(lane, level)).collect();
-        let waiting_bytes: u64 = self.waiting(lane).map(|(_, job)| job.bytes).sum();
         let spare_bytes: u64 = victims.iter().map(|(_, job)| job.bytes).sum();
-        let jobs = self.waiting(lane).count() + 1 - victims.len();
-        jobs as u64 <= plan.capacity
-            && waiting_bytes + new.payload.len() as u64 - spare_bytes <= plan.max_bytes
+        let (jobs, waiting_bytes) = self.waiting_now(lane);
+        let bytes = new.payload.len() as u64;
+        jobs + 1 - victims.len() as u64 <= max
+            && waiting_bytes + bytes - spare_bytes <= max_bytes
+            && bytes <= self.plan.lanes[lane].max_bytes
     }
 
     /// The newest untried job of the tenant with the longest backlog, from the lowest level that has any.

@@ -2,7 +2,7 @@
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Admission, Admit, Advanced, Cancelled, Grant, JobId, LeaseId, Outcome, Payload, Report, Settled,
+    Admission, Admit, Advanced, Cancelled, Engine, Grant, JobId, LeaseId, Outcome, Payload, Report, Settled,
     Settlement, Status, Time,
 };
 
@@ -185,15 +185,51 @@ impl Ledger {
         Ok(())
     }
 
-    pub(super) fn settled(&mut self, settlement: &Settlement, settled: Settled, now: Time) -> Verdict {
-        let Settlement { lease: id, report, outcome, answer } = settlement;
-        let id = *id;
-        let Some(lease) = self.leases.remove(&id) else {
+    pub(super) fn settled(
+        &mut self,
+        settlement: &Settlement,
+        settled: Settled,
+        engine: &Engine,
+        now: Time,
+    ) -> Verdict {
+        let Some(lease) = self.leases.remove(&settlement.lease) else {
+            return self.settled_again(settlement.lease, settled, engine);
+        };
+        let job = lease.job;
+        self.settled_first(&lease, settlement, settled, now)?;
+        if let Some(job) = job {
+            let word = self.told.iter().find(|(told, _)| *told == job).map(|(_, word)| *word);
+            self.last_settled.insert(job, (settlement.lease, settled, word));
+        }
+        Ok(())
+    }
+
+    /// Repeated for a job that is remembered, a settlement answers what it did, and its end is told again.
+    fn settled_again(&mut self, id: LeaseId, settled: Settled, engine: &Engine) -> Verdict {
+        let last = self.last_settled.iter().find(|(_, (lease, ..))| *lease == id);
+        let Some((job, (_, how, word))) = last.map(|(job, last)| (*job, *last)) else {
             ensure!(settled == Settled::Stale, "a stale settle said {settled:?}");
             return Ok(());
         };
+        let forgotten = engine.job(job).is_none() && settled == Settled::Stale;
+        ensure!(settled == how || forgotten, "a repeated settle said {settled:?}, not {how:?}");
+        if let (false, Settled::Ended(_), Some(word)) = (forgotten, how, word) {
+            self.told.push((job, word));
+        }
+        Ok(())
+    }
+
+    fn settled_first(
+        &mut self,
+        lease: &Lease,
+        settlement: &Settlement,
+        settled: Settled,
+        now: Time,
+    ) -> Verdict {
+        let Settlement { lease: id, report, outcome, answer } = settlement;
+        let id = *id;
         let heir = if let Settled::Awaiting(heir) = settled { Some(heir) } else { None };
-        self.finish_call(id, &lease, report, heir);
+        self.finish_call(id, lease, report, heir);
         let Some(job_id) = lease.job else {
             ensure!(settled == Settled::Released, "a call without a job is {settled:?}");
             return Ok(());
@@ -201,18 +237,24 @@ impl Ledger {
         let fallback = self.falls_back(job_id, report.result, outcome, now);
         let job = self.jobs.get_mut(&job_id).unwrap();
         let expected = match outcome {
-            Outcome::Awaiting(until) => {
+            Outcome::Awaiting(span) => {
                 let Settled::Awaiting(new) = settled else {
                     return Err(format!("an awaiting job is {settled:?}"));
                 };
                 job.state = State::Processing(new);
-                let lease = Lease { lane: None, awaiting: true, expires: *until, held: Vec::new(), ..lease };
+                let lease = Lease {
+                    lane: None,
+                    awaiting: true,
+                    expires: now + *span,
+                    held: Vec::new(),
+                    ..lease.clone()
+                };
                 self.leases.insert(new, lease);
                 return self.issue(new);
             }
             _ if fallback.is_some() => Settled::Ended(Status::Completed),
             Outcome::Done | Outcome::DoneUncached => Settled::Ended(Status::Completed),
-            Outcome::Retry { at, .. } if *at <= job.expires_at => Settled::RetryAt(*at),
+            Outcome::Retry { after, .. } if now + *after <= job.expires_at => Settled::RetryAt(now + *after),
             Outcome::Retry { .. } | Outcome::Dead(_) | Outcome::Failed(_) => Settled::Ended(Status::Failed),
             Outcome::Release => Settled::Requeued,
         };

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Closure, DropReason, End, Engine, Hold, JobId, LeaseId, Level, Replayed, ServedBy, Status, Time,
+    Closure, DropReason, End, Engine, Hold, JobId, LeaseId, Level, Replayed, ServedBy, Settled, Status, Time,
 };
 
 use self::answers::Kept;
@@ -147,6 +147,8 @@ pub(crate) struct Ledger {
     pub(crate) serving: bool,
     next_seq: u64,
     facts: Vec<Fact>,
+    /// What the last settlement of each job did, under which lease, and the word for its end.
+    last_settled: BTreeMap<JobId, (LeaseId, Settled, Option<&'static str>)>,
     /// Jobs that ended by the call, and how.
     pub(crate) told: Vec<(JobId, &'static str)>,
 }
@@ -178,8 +180,14 @@ impl Ledger {
             serving: false,
             next_seq: 0,
             facts: Vec::new(),
+            last_settled: BTreeMap::new(),
             told: Vec::new(),
         }
+    }
+
+    /// What a settlement under `lease` did, if it is the last of its job.
+    pub(crate) fn settled_before(&self, lease: LeaseId) -> Option<Settled> {
+        self.last_settled.values().find(|(last, ..)| *last == lease).map(|(_, how, _)| *how)
     }
 
     pub(crate) fn waiting(&self, lane: usize) -> impl Iterator<Item = (JobId, &Job)> {
@@ -231,7 +239,7 @@ impl Ledger {
             }
             (Call::Settle(settlements), Reply::Settle(answer)) => {
                 for (settlement, settled) in settlements.iter().zip(&answer.leases) {
-                    self.settled(settlement, *settled, now)?;
+                    self.settled(settlement, *settled, engine, now)?;
                 }
             }
             (Call::Cancel(id), Reply::Cancel(answer)) => self.cancelled(*id, answer)?,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use eclusa_core::gate::{CallResult, NotUntil, Reason};
 use eclusa_core::{Admission, Admit, Admitted, LeaseId, Name, Store, StoreError, Time, Tokens, UpstreamView};
-use tokio::sync::SemaphorePermit;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::Acquired;
@@ -14,6 +14,7 @@ use crate::api::problem::{Kind, Problem};
 use crate::api::refusal::not_now;
 use crate::api::submit::unavailable;
 use crate::gateway::Gateway;
+use crate::turns::Line;
 
 /// How often the first of a line asks by itself: the safety net under the time that it was told and under the bell.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -81,9 +82,10 @@ impl Denied {
 pub(super) async fn grant(gateway: &Arc<Gateway>, upstream: &Name, wait: Duration) -> Result<Grant, Problem> {
     let deadline = Instant::now() + wait;
     // Who does not wait stands behind nobody.
-    let _turn = if wait.is_zero() { None } else { turn(gateway, upstream, deadline).await? };
+    let line = gateway.turns.line(upstream);
+    let _turn = if wait.is_zero() { None } else { turn(gateway, &line, upstream, deadline).await? };
     loop {
-        if gateway.stopping.is_cancelled() {
+        if gateway.life.stopping.is_cancelled() {
             return Err(stopping());
         }
         let denied = match ask(gateway, upstream).await? {
@@ -95,8 +97,8 @@ pub(super) async fn grant(gateway: &Arc<Gateway>, upstream: &Name, wait: Duratio
             return Err(refused(gateway, upstream, denied.denial, &denied.view, denied.now));
         }
         tokio::select! {
-            () = gateway.bells.heard_at(upstream) => {}
-            () = gateway.stopping.cancelled() => {}
+            () = line.rung() => {}
+            () = gateway.life.stopping.cancelled() => {}
             () = tokio::time::sleep(denied.opens_in().clamp(BREATHER, ASK_AGAIN).min(left)) => {}
         }
     }
@@ -104,14 +106,14 @@ pub(super) async fn grant(gateway: &Arc<Gateway>, upstream: &Name, wait: Duratio
 
 /// Asks once. What was granted is given back if whoever asked goes away meanwhile.
 async fn ask(gateway: &Arc<Gateway>, upstream: &Name) -> Result<Asked, Problem> {
-    let asked = gateway.to_the_end(admit(gateway.clone(), upstream.clone())).await;
+    let asked = gateway.life.to_the_end(admit(gateway.clone(), upstream.clone())).await;
     let asked = asked.map_err(|error| unavailable(&error))?;
     asked.ok_or_else(|| Problem::new(Kind::Internal, "The config and the store do not agree on the rules"))
 }
 
 /// `None` if the store does not know the upstream.
 async fn admit(gateway: Arc<Gateway>, upstream: Name) -> Result<Option<Asked>, StoreError> {
-    let (lease, nonce) = (gateway.config.workers.lease.into(), foreign_nonce());
+    let (lease, nonce) = (gateway.rules.get().config.workers.lease.into(), foreign_nonce());
     let ask = Admit { lane: None, chain: vec![upstream.clone()], holds: Vec::new(), lease, nonce };
     let Admitted { admission, ended, now } = gateway.store.admit(ask).await?;
     gateway.note(&ended);
@@ -133,15 +135,16 @@ async fn view_of(gateway: &Gateway, upstream: &Name) -> Result<Option<UpstreamVi
 }
 
 /// Waits until all who came before have had their turn; at the deadline it is too late.
-async fn turn<'a>(
-    gateway: &'a Gateway,
+async fn turn(
+    gateway: &Gateway,
+    line: &Line,
     upstream: &Name,
     deadline: Instant,
-) -> Result<Option<SemaphorePermit<'a>>, Problem> {
+) -> Result<Option<OwnedSemaphorePermit>, Problem> {
     tokio::select! {
         biased;
-        turn = gateway.turns.next(upstream) => return Ok(turn),
-        () = gateway.stopping.cancelled() => return Err(stopping()),
+        turn = line.next() => return Ok(turn),
+        () = gateway.life.stopping.cancelled() => return Err(stopping()),
         () = tokio::time::sleep_until(deadline) => {}
     }
     let now = gateway.clock.now();

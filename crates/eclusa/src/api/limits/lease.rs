@@ -48,12 +48,12 @@ impl ForeignLease {
 
 /// Makes a lease one that a worker elsewhere may end, and that nobody else can guess.
 #[expect(clippy::disallowed_methods, reason = "who knows a lease may end it")]
-pub(super) fn foreign_nonce() -> u32 {
-    let mut random = [0; 4];
+pub(super) fn foreign_nonce() -> u64 {
+    let mut random = [0; 8];
     if getrandom::fill(&mut random).is_err() {
         fastrand::fill(&mut random);
     }
-    u32::from_ne_bytes(random) | FOREIGN
+    u64::from_ne_bytes(random) | FOREIGN
 }
 
 fn no_such_lease() -> Problem {
@@ -153,11 +153,18 @@ pub(in crate::api) async fn settle(
     let ForeignLease { upstream, id } = ForeignLease::find(&gateway, &caller, &lease)?;
     let told: SettleRequest = body.json()?;
     let close = told.close_for(&gateway).map_err(|fault| Problem::invalid(&[fault]))?;
-    let codes = gateway.config.upstreams.get(&upstream).map(|rules| rules.codes.clone()).unwrap_or_default();
+    let codes = gateway
+        .rules
+        .get()
+        .config
+        .upstreams
+        .get(&upstream)
+        .map(|rules| rules.codes.clone())
+        .unwrap_or_default();
     let judgement = told.status.judge(&codes);
     let result = judgement.as_ref().map_or(CallResult::NotSent, |judgement| judgement.result);
     let penalty = close.is_some();
-    let close = close.map(|span| Closure { until: gateway.clock.now() + span, bucket: None });
+    let close = close.map(|span| Closure { wait: span, bucket: None });
     let report = Report { result, costs: Vec::new(), close };
     let ours = gateway.clone();
     let settling = async move {
@@ -167,7 +174,7 @@ pub(in crate::api) async fn settle(
         }
         Ok(settled)
     };
-    if !gateway.to_the_end(settling).await.map_err(|error| unavailable(&error))? {
+    if !gateway.life.to_the_end(settling).await.map_err(|error| unavailable(&error))? {
         return Err(no_such_lease());
     }
     Ok(Json(LeaseSettled { settled: true }))
@@ -189,7 +196,7 @@ pub(in crate::api) async fn extend(
     Path(lease): Path<String>,
 ) -> Result<Json<LeaseExtended>, Problem> {
     let lease = ForeignLease::find(&gateway, &caller, &lease)?;
-    let alive = gateway.store.extend(vec![lease.id], gateway.config.workers.lease.into()).await;
+    let alive = gateway.store.extend(vec![lease.id], gateway.rules.get().config.workers.lease.into()).await;
     match alive.map_err(|error| unavailable(&error))?.as_slice() {
         [true] => Ok(Json(LeaseExtended { extended: true })),
         _ => Err(no_such_lease()),

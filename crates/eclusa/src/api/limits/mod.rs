@@ -60,7 +60,7 @@ pub(super) async fn acquire(
     let asked: AcquireRequest = if body.0.is_empty() { AcquireRequest::default() } else { body.json()? };
     let wait = span("wait", asked.wait.as_ref()).map_err(|fault| Problem::invalid(&[fault]))?;
     let wait = wait.map_or(Duration::ZERO, |wait| Duration::from_millis(wait.as_millis()));
-    let wait = wait.min(gateway.config.server.max_wait);
+    let wait = wait.min(gateway.rules.get().config.server.max_wait);
     let grant = ask::grant(&gateway, &upstream, wait).await?;
     Ok(Json(grant.accept()))
 }

@@ -15,7 +15,8 @@ use super::Acquired;
 use super::ask::grant;
 use crate::api::problem::Problem;
 use crate::config::Config;
-use crate::gateway::{Duty, Gateway};
+use crate::gateway::Gateway;
+use crate::peers::Duty;
 
 struct VirtualClock(Instant);
 
@@ -228,12 +229,12 @@ async fn what_is_granted_to_one_who_has_gone_is_given_back() {
     let store = format!("embedded:{}", dir.path().display());
     let world = World::on(&store, "rate = \"1/min\"\nburst = 1");
     assert!(world.ask(0).now_or_never().is_none(), "the journal is being written");
-    assert_eq!(world.gateway.running.len(), 1, "the store is being asked");
-    world.gateway.running.close();
-    world.gateway.running.wait().await;
+    assert_eq!(world.gateway.life.running.len(), 1, "the store is being asked");
+    world.gateway.life.running.close();
+    world.gateway.life.running.wait().await;
     let view = world.gateway.store.upstreams().await.unwrap().remove(0);
     assert_eq!((view.in_flight, view.starts_last_minute), (0, 1), "it was granted and given back");
-    world.gateway.running.reopen();
+    world.gateway.life.running.reopen();
     assert_eq!(world.asked(0).await, (0, Ok(())));
 }
 
@@ -243,7 +244,7 @@ async fn who_waits_when_the_process_stops_is_told_so() {
     world.lease().await;
     let stop = async {
         sleep(Duration::from_millis(100)).await;
-        world.gateway.stopping.cancel();
+        world.gateway.life.stopping.cancel();
     };
     let (first, behind, ()) = tokio::join!(world.ask(60_000), world.ask(60_000), stop);
     for problem in [first, behind] {

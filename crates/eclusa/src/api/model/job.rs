@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use eclusa_core::{EventKind, JobView, Name, ServedBy, Time};
+use eclusa_core::{EventKind, JobView, Name, Time};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::iso;
 use crate::request::{Envelope, Response};
+use crate::words::served;
 
 /// The answer to a job that was taken in.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -140,15 +141,6 @@ impl From<JobView> for Job {
             result: result.map(JobResult::from),
             timeline: view.timeline.into_iter().map(|event| entry(event.at, event.kind)).collect(),
         }
-    }
-}
-
-/// How a job was answered without a call of its own that succeeded.
-pub(crate) const fn served(by: ServedBy) -> &'static str {
-    match by {
-        ServedBy::Cache => "cache",
-        ServedBy::Coalesced => "coalesced",
-        ServedBy::Stale(fallback) => fallback.as_str(),
     }
 }
 

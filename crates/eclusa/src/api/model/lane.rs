@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 
 use super::iso;
 use super::why::{Gate, gate};
+use crate::words::LaneRates;
 
 /// A lane.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -44,24 +45,6 @@ pub struct Levels {
     pub normal: u64,
     /// Served last.
     pub low: u64,
-}
-
-/// What happened in a second, on average over about the last minute.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
-pub struct LaneRates {
-    /// Jobs taken in.
-    pub accepted: f64,
-    /// Attempts begun.
-    pub started: f64,
-    /// Jobs that completed, by a call or by an answer that was there.
-    pub completed: f64,
-    /// Jobs that failed for good.
-    pub failed: f64,
-    /// Jobs that expired, were pushed out or were refused.
-    pub dropped: f64,
-    /// How many seconds it is the average of: less than 60 while the process that answers is younger, and 0 as long as it
-    /// knows nothing.
-    pub seconds: f64,
 }
 
 /// What happened in a lane so far.

@@ -1,12 +1,13 @@
 //! Why a job waits, and the gates that say so.
 
-use eclusa_core::gate::{GateView, Reason};
-use eclusa_core::{Name, Tokens, Why};
+use eclusa_core::gate::GateView;
+use eclusa_core::{Name, Why};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::iso;
 use crate::api::why::sentence;
+use crate::words::counted;
 
 /// Why a job waits and until when.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -43,7 +44,7 @@ pub struct Gate {
     pub open: bool,
     /// Until when not, if that is known.
     pub until: Option<String>,
-    /// What it counts: whole tokens left, calls under way, starts in the window, milliseconds between starts.
+    /// What it counts: whole tokens left, calls under way, places taken in the window, milliseconds between starts.
     pub level: i64,
     /// The most or least of that.
     pub limit: Option<i64>,
@@ -59,11 +60,6 @@ pub(super) fn gate(upstream: Option<&Name>, view: &GateView) -> Gate {
         level: counted(view, view.level),
         limit: view.limit.map(|limit| counted(view, limit)),
     }
-}
-
-/// A bucket counts in millionths; people do not.
-pub(crate) fn counted(view: &GateView, amount: i64) -> i64 {
-    if view.reason == Reason::RateLimit { amount.div_euclid(Tokens::ONE.as_micro()) } else { amount }
 }
 
 impl From<Why> for WhyAnswer {

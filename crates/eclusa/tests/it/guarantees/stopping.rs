@@ -99,16 +99,3 @@ async fn those_who_wait_are_answered_when_it_stops() {
     assert_eq!((waits.status, &waits.json()["status"]), (202, &Value::from("queued")));
     assert_eq!(program.over().await.0.code(), Some(0));
 }
-
-#[tokio::test]
-async fn a_hangup_checks_the_config_and_goes_on() {
-    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
-    let program = Program::start(&config(&upstream, "", ""), &[]).await;
-    program.signal("HUP");
-    program.logged("The config file is valid", &[]).await;
-    std::fs::write(program.dir.path().join("eclusa.toml"), "[lane.a]").unwrap();
-    program.signal("HUP");
-    let line = program.logged("The config file is not valid", &[]).await;
-    assert!(line["errors"].as_str().unwrap().contains("did you mean `lanes`?"), "{line}");
-    assert_eq!(program.get("/livez").await.status, 200);
-}

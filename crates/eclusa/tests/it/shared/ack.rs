@@ -2,9 +2,11 @@
 
 use serde_json::json;
 
-use super::{lane, start};
-use crate::program::Program;
+use super::{begin, lane, start};
+use crate::program::{Answer, Program};
 use crate::redis_server::RedisServer;
+
+const JOURNAL: &str = "eclusa:{main}:journal";
 
 fn with_ack(ack: &str) -> String {
     format!("ack = \"{ack}\"\n{}", lane("http://127.0.0.1:9", "", ""))
@@ -37,16 +39,21 @@ async fn fsync_demands_a_server_that_syncs_always_and_says_so() {
 #[tokio::test]
 async fn what_no_replica_has_is_not_accepted() {
     let redis = RedisServer::start();
-    let program = start(&redis, &with_ack("replicate")).await;
-    program.pause("work").await;
+    let program = begin(&redis, "all", &with_ack("replicate")).await;
+    let lacking = |answer: &Answer| answer.status == 503 && answer.text().contains("no replica has it");
+    program.until("/readyz", lacking).await;
     let refused = program.post("/v1/lanes/work/jobs", &json!({ "request": {} })).await;
-    assert_eq!(refused.status, 503, "{}", refused.text());
-    assert!(refused.text().contains("no replica has it"), "{}", refused.text());
+    assert!(lacking(&refused), "{}", refused.text());
 
     let port = redis.url().rsplit(':').next().unwrap().to_owned();
     let replica = RedisServer::with(&["--replicaof", &format!("127.0.0.1 {port}")]);
-    assert_eq!(redis.command(&["WAIT", "1", "30000"]), "1", "the replica has everything");
-    let job = program.enqueue("work", &json!({ "request": {} })).await;
-    let there = replica.command(&["HLEN", "eclusa:{main}:jobs"]);
-    assert_eq!(there, "2", "{job} and the one that was there already when it was refused");
+    program.until("/readyz", |answer| answer.status == 200).await;
+    program.pause("work").await;
+    program.enqueue("work", &json!({ "request": {} })).await;
+    let last = |server: &RedisServer| server.command(&["XREVRANGE", JOURNAL, "+", "-", "COUNT", "1"]);
+    assert_eq!(last(&replica), last(&redis));
+
+    drop(replica);
+    let refused = program.post("/v1/lanes/work/jobs", &json!({ "request": {} })).await;
+    assert!(lacking(&refused), "{}", refused.text());
 }

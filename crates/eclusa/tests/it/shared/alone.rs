@@ -57,7 +57,8 @@ fn excess(upstream: &FakeUpstream, burst: f64, rate: f64) -> f64 {
 async fn together_they_stay_within_the_limit_before_during_and_after() {
     let mut redis = RedisServer::start();
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
-    let both = two(&redis, &direct(&upstream.url(), "", "rate = \"20/s\"\nburst = 20")).await;
+    let both =
+        two(&redis, &direct(&upstream.url(), "timeout = \"500ms\"", "rate = \"20/s\"\nburst = 20")).await;
     hammer_both(&both, Duration::from_secs(3)).await;
     let before = upstream.requests().len();
     redis.stop();

@@ -6,7 +6,7 @@ use eclusa::fake::{Answer, FakeUpstream, Gate};
 use serde_json::json;
 
 use super::{begin, lane, start, start_as};
-use crate::program::Program;
+use crate::program::{PATIENCE, Program};
 use crate::redis_server::RedisServer;
 
 /// What was accepted is kept; what cannot be is refused at once; everything goes on by itself.
@@ -16,17 +16,23 @@ async fn a_server_that_stops_and_starts_costs_no_job_and_needs_no_restart() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let program = start(&redis, &lane(&upstream.url(), "", "")).await;
     program.pause("work").await;
-    let job = program.enqueue("work", &json!({ "request": {} })).await;
+    let job = program.enqueue("work", &json!({ "request": { "path": "/accepted" } })).await;
     redis.stop();
-    let refused = program.post("/v1/lanes/work/jobs", &json!({ "request": {} })).await;
+    let refused = program.post("/v1/lanes/work/jobs", &json!({ "request": { "path": "/unknown" } })).await;
     assert_eq!(refused.status, 503, "{}", refused.text());
     assert!(!refused.header("retry-after").is_empty());
+    assert!(refused.text().contains("was not confirmed"), "it may be stored: {}", refused.text());
+    let refused = program.post("/v1/lanes/work/jobs", &json!({ "request": { "path": "/never" } })).await;
+    assert_eq!(refused.status, 503, "{}", refused.text());
     assert_eq!((program.get("/readyz").await.status, program.get("/livez").await.status), (503, 200));
     redis.start_again();
     program.until("/readyz", |answer| answer.status == 200).await;
     program.resume("work").await;
     assert_eq!(program.ended(&job).await["status"], "completed");
-    assert_eq!(upstream.requests().len(), 1);
+    program.until("/v1/lanes/work", |answer| answer.json()["queued"]["normal"] == 0).await;
+    let calls = |path: &str| upstream.requests().iter().filter(|seen| seen.path == path).count();
+    assert_eq!((calls("/accepted"), calls("/never")), (1, 0));
+    assert!(calls("/unknown") <= 1);
 }
 
 #[tokio::test]
@@ -113,15 +119,27 @@ async fn a_server_without_memory_takes_nothing_in_and_lets_work_go_on() {
     let job = program.enqueue("work", &json!({ "request": {} })).await;
     upstream.wait_for(1).await;
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    let refused = program.post("/v1/lanes/work/jobs", &json!({ "request": {} })).await;
+    let refused = async {
+        loop {
+            let answer =
+                program.post("/v1/lanes/work/jobs", &json!({ "request": { "path": "/more" } })).await;
+            if answer.status != 202 {
+                return answer;
+            }
+        }
+    };
+    let refused = tokio::time::timeout(PATIENCE, refused).await.unwrap();
     assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(refused.text().contains("`maxmemory`"), "{}", refused.text());
     // Also for those who must connect anew.
     redis.command(&["CLIENT", "KILL", "TYPE", "normal"]);
     program.until("/readyz", |answer| answer.status == 200).await;
     gate.open();
     assert_eq!(program.ended(&job).await["status"], "completed");
     redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
-    program.enqueue("work", &json!({ "request": {} })).await;
+    let takes_in =
+        async { while program.post("/v1/lanes/work/jobs", &json!({ "request": {} })).await.status != 202 {} };
+    tokio::time::timeout(PATIENCE, takes_in).await.unwrap();
 }
 
 /// An outage longer than the leases: they have run out when the server is back, but their workers live.

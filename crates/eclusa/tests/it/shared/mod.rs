@@ -4,9 +4,9 @@ mod ack;
 mod alone;
 mod away;
 mod faults;
+mod fleet;
 mod own_gates;
 mod processes;
-mod silence;
 mod tls;
 
 use crate::program::Program;
@@ -26,7 +26,10 @@ async fn start_as(redis: &RedisServer, role: &str, rules: &str) -> Program {
 
 /// The same before it is ready.
 async fn begin(redis: &RedisServer, role: &str, rules: &str) -> Program {
-    let config = format!("[server]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"{}\"\n{rules}", redis.url());
+    let config = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"{}\"\nterm = \"500ms\"\n{rules}",
+        redis.url()
+    );
     Program::start_as(role, &config).await
 }
 

@@ -1,0 +1,236 @@
+//! What a process did with its own share of the limits while it could not ask.
+//!
+//! It is taken from the gates without asking whether they admit it, because it happened: a limit may be exceeded
+//! afterwards, and then admits nobody until it is not. Everything carries its age, so that places, openings and rests end
+//! when they would have.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::Engine;
+use super::leases::{Lease, Use};
+use crate::gate::{Bucket, BucketSpec, CallResult, Part};
+use crate::ids::{LeaseId, Name};
+use crate::job::Hold;
+use crate::table::{BucketIx, LaneIx, UpstreamIx};
+use crate::time::{Span, Time};
+use crate::tokens::Tokens;
+use crate::verbs::Closure;
+
+/// What a process did while it could not ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Absence {
+    /// What fell to it of every limit: of a bucket's refill, so much was its own to spend.
+    pub part: Part,
+    /// How long ago it was cut off.
+    pub since: Span,
+    /// What its part of each bucket held then ([`Engine::own_buckets`]). One that is not named counts as empty.
+    pub left: Vec<(BucketOf, Tokens)>,
+    /// The calls that it made; those that were not sent are not among them.
+    pub calls: Vec<AbsentCall>,
+    /// What it learned of upstreams, in the order in which it did.
+    pub reports: Vec<AbsentReport>,
+}
+
+/// Whose own bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BucketOf {
+    /// A lane's.
+    Lane(Name),
+    /// An upstream's.
+    Upstream(Name),
+}
+
+/// A call that nobody else heard of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AbsentCall {
+    /// The lane it came through, if any.
+    pub lane: Option<Name>,
+    /// The upstream it went to.
+    pub upstream: Name,
+    /// What it took from scoped buckets; what it cost, if it has ended.
+    pub holds: Vec<Hold>,
+    /// How long ago it began.
+    pub began: Span,
+    /// The lease it runs under, and how long that lasts from now; `None` if it has ended or never had one.
+    pub lease: Option<(LeaseId, Span)>,
+    /// How long ago it ended, if it has no lease any more; `None` is when it began.
+    pub ended: Option<Span>,
+}
+
+/// What the end of a call told of an upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AbsentReport {
+    /// Which.
+    pub upstream: Name,
+    /// How the call ended.
+    pub result: CallResult,
+    /// The upstream's word to stay away, counted from then.
+    pub close: Option<Closure>,
+    /// How long ago the call began; `None` if whoever told it had no lease.
+    pub began: Option<Span>,
+    /// How long ago it ended.
+    pub ago: Span,
+}
+
+/// What a bucket lacks because of calls made elsewhere: the difference between one from which they were taken and its twin.
+#[derive(Debug)]
+struct Missing {
+    rule: BucketSpec,
+    bucket: Bucket,
+    untouched: Bucket,
+}
+
+impl Missing {
+    /// Nothing, while the bucket holds `left`.
+    fn new(rule: BucketSpec, left: Tokens, since: Time) -> Self {
+        let bucket = Bucket::holding(left, since);
+        Self { rule, bucket, untouched: bucket }
+    }
+
+    fn spend(&mut self, tokens: Tokens, began: Time) {
+        self.bucket.take(&self.rule, tokens, began);
+    }
+
+    /// What was spent and not gained again since.
+    fn at(&self, now: Time) -> Tokens {
+        self.untouched.balance(&self.rule, now) - self.bucket.balance(&self.rule, now)
+    }
+}
+
+#[derive(Debug)]
+struct Spent {
+    since: Time,
+    lanes: BTreeMap<LaneIx, Missing>,
+    upstreams: BTreeMap<UpstreamIx, Missing>,
+    scoped: BTreeMap<BucketIx, Missing>,
+}
+
+impl Engine {
+    /// Counts what a process did while it could not ask. Calls that still run become leases under the ids they have; those
+    /// that are known already are skipped, so that telling of them twice changes nothing. Whatever else is told twice counts
+    /// twice. Upstreams that are not known are skipped.
+    pub fn catch_up(&mut self, absence: Absence, now: Time) {
+        let Absence { part, since, left, mut calls, reports } = absence;
+        calls.sort_by_key(|call| Reverse(call.began));
+        let mut spent = self.nothing_spent(part, now - since, &left);
+        for call in &calls {
+            self.catch_up_call(call, &mut spent, now);
+        }
+        self.charge(&spent, now);
+        for report in &reports {
+            self.catch_up_report(report, now);
+        }
+    }
+
+    /// What the own buckets of lanes and upstreams hold, for a process that goes on by itself from now.
+    pub fn own_buckets(&self, now: Time) -> Vec<(BucketOf, Tokens)> {
+        let lanes = self.lanes.iter().filter_map(|lane| {
+            let left = lane.gates.tokens(&lane.spec.as_ref()?.gates, now)?;
+            Some((BucketOf::Lane(lane.name.clone()), left))
+        });
+        let upstreams = self.upstreams.iter().filter_map(|upstream| {
+            let left = upstream.gates.tokens(upstream.spec.as_ref()?, now)?;
+            Some((BucketOf::Upstream(upstream.name.clone()), left))
+        });
+        lanes.chain(upstreams).collect()
+    }
+
+    /// The buckets that calls were taken from, as they were before the first of them.
+    fn nothing_spent(&self, part: Part, since: Time, left: &[(BucketOf, Tokens)]) -> Spent {
+        let missing = |rule: BucketSpec, of: &BucketOf| {
+            let left = left.iter().find(|(known, _)| known == of).map_or(Tokens::ZERO, |(_, left)| *left);
+            Missing::new(share(rule, part), left, since)
+        };
+        let lanes = (0..).map(LaneIx).zip(&self.lanes).filter_map(|(index, lane)| {
+            let rule = lane.spec.as_ref()?.gates.bucket?;
+            Some((index, missing(rule, &BucketOf::Lane(lane.name.clone()))))
+        });
+        let upstreams = (0..).map(UpstreamIx).zip(&self.upstreams).filter_map(|(index, upstream)| {
+            let rule = upstream.spec.as_ref()?.bucket?;
+            Some((index, missing(rule, &BucketOf::Upstream(upstream.name.clone()))))
+        });
+        Spent { since, lanes: lanes.collect(), upstreams: upstreams.collect(), scoped: BTreeMap::new() }
+    }
+
+    fn catch_up_call(&mut self, call: &AbsentCall, spent: &mut Spent, now: Time) {
+        let Some(&upstream) = self.upstream_by_name.get(&call.upstream) else { return };
+        if call.lease.is_some_and(|(id, _)| self.leases.get(id).is_some()) {
+            return;
+        }
+        let lane = call.lane.as_ref().and_then(|lane| self.lane_by_name.get(lane)).copied();
+        let began = now - call.began;
+        let ended = call.lease.is_none().then(|| call.ended.map_or(began, |ago| now - ago));
+        if let Some(lane) = lane {
+            let state = self.lane_mut(lane);
+            state.dirty = true;
+            let rules = state.spec.as_ref().map(|spec| &spec.gates);
+            state.gates.catch_up(rules, began, ended, now);
+            if let Some(missing) = spent.lanes.get_mut(&lane) {
+                missing.spend(Tokens::ONE, began);
+            }
+        }
+        let state = self.upstream_mut(upstream);
+        let pass = state.gates.catch_up(state.spec.as_ref(), began, ended, now);
+        if let Some(missing) = spent.upstreams.get_mut(&upstream) {
+            missing.spend(Tokens::ONE, began);
+        }
+        let mut holds = Vec::new();
+        for hold in call.holds.iter().filter(|hold| hold.upstream == call.upstream) {
+            let bucket = self.buckets.find_or_create(&hold.bucket, hold.spec, now);
+            let empty = || Missing::new(hold.spec, Tokens::ZERO, spent.since);
+            spent.scoped.entry(bucket).or_insert_with(empty).spend(hold.tokens, began);
+            holds.push((bucket, hold.tokens));
+        }
+        if let Some((id, lasts)) = call.lease {
+            holds.iter().for_each(|(bucket, _)| self.buckets.add_user(*bucket));
+            let used_by = Use::Call(lane);
+            let lease = Lease { used_by, upstream: Some(upstream), pass, holds, expires: now + lasts };
+            self.leases.insert(id, lease);
+        }
+    }
+
+    /// Takes from the buckets what is missing in them.
+    fn charge(&mut self, spent: &Spent, now: Time) {
+        let due = |missing: &Missing| Some(missing.at(now)).filter(|tokens| *tokens > Tokens::ZERO);
+        for (lane, missing) in &spent.lanes {
+            let Some(tokens) = due(missing) else { continue };
+            let state = self.lane_mut(*lane);
+            state.dirty = true;
+            if let Some(spec) = &state.spec {
+                state.gates.charge(&spec.gates, tokens, now);
+            }
+        }
+        for (upstream, missing) in &spent.upstreams {
+            let Some(tokens) = due(missing) else { continue };
+            let state = self.upstream_mut(*upstream);
+            if let Some(spec) = &state.spec {
+                state.gates.charge(spec, tokens, now);
+            }
+        }
+        for (bucket, missing) in &spent.scoped {
+            self.buckets.charge(*bucket, missing.at(now), now);
+        }
+    }
+
+    fn catch_up_report(&mut self, report: &AbsentReport, now: Time) {
+        let Some(&upstream) = self.upstream_by_name.get(&report.upstream) else { return };
+        let at = now - report.ago;
+        if let Some(Closure { wait, bucket }) = &report.close {
+            self.close(upstream, bucket.as_deref(), at + *wait);
+        }
+        let state = self.upstream_mut(upstream);
+        if let Some(spec) = &state.spec {
+            let began = report.began.map_or(at, |ago| now - ago);
+            state.gates.record_late(spec, report.result, began, at);
+        }
+    }
+}
+
+/// The rule that `part` of a bucket goes by. One that no whole token falls to was not to spend anything: it gains nothing.
+fn share(rule: BucketSpec, part: Part) -> BucketSpec {
+    rule.part(part).unwrap_or(BucketSpec::restore(rule.capacity(), (0, 1)))
+}
+
+#[cfg(test)]
+mod tests;

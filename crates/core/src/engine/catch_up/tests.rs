@@ -1,0 +1,269 @@
+use super::*;
+use crate::gate::{BreakerSpec, CooldownSpec, GateSpecs, PaceSpec, Reason, WindowSpec};
+use crate::spec::{Chain, LaneSpec, Spec, UpstreamSpec};
+use crate::verbs::{Admission, Admit, Outcome, Settled, Settlement};
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+const fn secs(secs: u64) -> Span {
+    Span::from_secs(secs)
+}
+
+fn at(secs: u64) -> Time {
+    Time::from_millis(1_000_000 + secs * 1_000)
+}
+
+fn lease(number: u64) -> LeaseId {
+    LeaseId { epoch: 1 << 63, number, nonce: 9 }
+}
+
+/// A lane and an upstream, `a` and `up`, whose gates these are.
+fn spec(lane: GateSpecs, upstream: GateSpecs) -> Spec {
+    let mut rules = LaneSpec::new(name("a"), Chain::new(vec![name("up")]).unwrap());
+    rules.gates = lane;
+    Spec::new(vec![rules], vec![UpstreamSpec::new(name("up"), upstream)]).unwrap()
+}
+
+fn gates(change: impl FnOnce(&mut GateSpecs)) -> GateSpecs {
+    let mut gates = GateSpecs::default();
+    change(&mut gates);
+    gates
+}
+
+fn slots(slots: u32) -> GateSpecs {
+    GateSpecs::default().with_slots("max_concurrent", slots).unwrap()
+}
+
+fn rpm(limit: u32) -> GateSpecs {
+    gates(|gates| gates.window = Some(WindowSpec::per_minute(limit).unwrap()))
+}
+
+fn rate(capacity: u32, per_second: u32) -> GateSpecs {
+    gates(|gates| gates.bucket = Some(BucketSpec::new(capacity, per_second, secs(1)).unwrap()))
+}
+
+/// Both where the rules are the lane's and where they are the upstream's.
+fn either(rules: &GateSpecs) -> [Spec; 2] {
+    [spec(rules.clone(), GateSpecs::default()), spec(GateSpecs::default(), rules.clone())]
+}
+
+fn running(number: u64, began: Span, lasts: Span) -> AbsentCall {
+    AbsentCall { lease: Some((lease(number), lasts)), ..ended(began, None) }
+}
+
+fn ended(began: Span, ended: Option<Span>) -> AbsentCall {
+    let (lane, upstream) = (Some(name("a")), name("up"));
+    AbsentCall { lane, upstream, holds: Vec::new(), began, lease: None, ended }
+}
+
+fn report(result: CallResult, ago: Span) -> AbsentReport {
+    AbsentReport { upstream: name("up"), result, close: None, began: None, ago }
+}
+
+/// Half of every limit was its own, and what it held of buckets is not known.
+fn calls(calls: impl IntoIterator<Item = AbsentCall>) -> Absence {
+    let calls: Vec<_> = calls.into_iter().collect();
+    let since = calls.iter().map(|call| call.began).max().unwrap_or(secs(60));
+    Absence { part: Part::new(0, 2).unwrap(), since, left: Vec::new(), calls, reports: Vec::new() }
+}
+
+fn reports(reports: impl IntoIterator<Item = AbsentReport>) -> Absence {
+    Absence { reports: reports.into_iter().collect(), ..calls([]) }
+}
+
+/// The lease, or who denies it until when.
+fn admit(engine: &mut Engine, now: Time) -> Result<LeaseId, (Reason, Time)> {
+    let ask =
+        Admit { lane: Some(name("a")), chain: Vec::new(), holds: Vec::new(), lease: secs(10), nonce: 7 };
+    match engine.admit(&ask, now).admission {
+        Admission::Granted { lease, .. } => Ok(lease),
+        Admission::Denied { denial, .. } => Err((denial.reason, denial.at)),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn settle(engine: &mut Engine, lease: LeaseId, result: CallResult, now: Time) -> Settled {
+    let settlement = Settlement { lease, report: result.into(), outcome: Outcome::Release, answer: None };
+    engine.settle(vec![settlement], now).leases[0]
+}
+
+#[test]
+fn a_limit_of_six_stays_six_until_fewer_are_left() {
+    for rules in either(&slots(6)) {
+        let mut engine = Engine::new(&rules);
+        engine.catch_up(calls((0..9).map(|n| running(n, secs(5), secs(20)))), at(10));
+        assert_eq!(admit(&mut engine, at(10)), Err((Reason::Concurrency, at(30))));
+        assert_eq!(engine.extend(&[lease(8), lease(9)], secs(40), at(11)), [true, false]);
+        for n in 0..3 {
+            assert_eq!(settle(&mut engine, lease(n), CallResult::Success, at(12)), Settled::Released);
+            assert!(admit(&mut engine, at(12)).is_err(), "six are still under way");
+        }
+        settle(&mut engine, lease(3), CallResult::Success, at(12));
+        assert!(admit(&mut engine, at(12)).is_ok());
+        assert!(admit(&mut engine, at(12)).is_err());
+        assert_eq!(engine.upstream_view(&name("up"), at(12)).unwrap().in_flight, 6);
+    }
+}
+
+#[test]
+fn calls_that_run_are_counted_once_however_often_they_are_told() {
+    let mut rules = rate(10, 1);
+    rules.window = rpm(10).window;
+    for rules in either(&rules.with_slots("max_concurrent", 10).unwrap()) {
+        let mut engine = Engine::new(&rules);
+        engine.catch_up(calls((0..4).map(|n| running(n, secs(0), secs(20)))), at(10));
+        let once = engine.snapshot().unwrap();
+        engine.catch_up(calls((0..4).map(|n| running(n, secs(1), secs(19)))), at(11));
+        assert_eq!(engine.snapshot().unwrap(), once);
+        assert_eq!((0..99).take_while(|_| admit(&mut engine, at(10)).is_ok()).count(), 6);
+    }
+}
+
+#[test]
+fn it_survives_a_restart() {
+    for rules in either(&slots(6)) {
+        let mut engine = Engine::new(&rules);
+        engine.catch_up(calls((0..6).map(|n| running(n, secs(5), secs(20)))), at(10));
+        let mut chunk = Engine::begin_chunk();
+        engine.save_changes(&mut chunk).unwrap();
+        let mut restorer = crate::Restorer::default();
+        restorer.apply(&chunk).unwrap();
+        let mut engine = restorer.finish(1).unwrap();
+        assert!(admit(&mut engine, at(11)).is_err());
+        settle(&mut engine, lease(0), CallResult::Success, at(11));
+        assert!(admit(&mut engine, at(11)).is_ok());
+    }
+}
+
+#[test]
+fn a_bucket_is_in_debt_by_what_was_spent_beyond_it() {
+    for rules in either(&rate(10, 1)) {
+        let mut engine = Engine::new(&rules);
+        assert!((0..8).all(|_| admit(&mut engine, at(10)).is_ok()));
+        let mut absent = vec![running(1, secs(0), secs(20))];
+        absent.extend((0..4).map(|_| ended(secs(0), None)));
+        engine.catch_up(calls(absent), at(10));
+        assert_eq!(admit(&mut engine, at(10)), Err((Reason::RateLimit, at(14))), "3 in debt");
+        settle(&mut engine, lease(1), CallResult::NotSent, at(10));
+        assert_eq!(admit(&mut engine, at(10)), Err((Reason::RateLimit, at(13))), "a token came back");
+    }
+}
+
+#[test]
+fn what_its_own_part_of_the_bucket_gained_is_not_missing() {
+    for rules in either(&rate(10, 2)) {
+        // Five at once, then one each second for an hour: its part was empty all the time.
+        let burst = (0..5).map(|_| ended(secs(3_600), None));
+        let absence = calls(burst.chain((0..3_600).map(|ago| ended(secs(ago), None))));
+        let half =
+            [BucketOf::Lane(name("a")), BucketOf::Upstream(name("up"))].map(|of| (of, Tokens::whole(5)));
+        for (left, free) in [(half.to_vec(), 5), (Vec::new(), 0)] {
+            let mut engine = Engine::new(&rules);
+            engine.catch_up(Absence { left, ..absence.clone() }, at(4_000));
+            assert_eq!((0..99).take_while(|_| admit(&mut engine, at(4_000)).is_ok()).count(), free);
+        }
+    }
+    // A part that nothing falls to gains nothing.
+    for rules in either(&rate(1, 1)) {
+        let mut engine = Engine::new(&rules);
+        let part = Part::new(1, 2).unwrap();
+        engine.catch_up(Absence { part, ..calls([ended(secs(50), None), ended(secs(20), None)]) }, at(100));
+        assert_eq!(admit(&mut engine, at(100)), Err((Reason::RateLimit, at(102))));
+    }
+}
+
+#[test]
+fn scoped_buckets_are_charged_and_settled() {
+    let mut engine = Engine::new(&spec(GateSpecs::default(), GateSpecs::default()));
+    let rule = BucketSpec::new(10, 1, secs(10)).unwrap();
+    let hold = |tokens| Hold::new(name("up"), "cpf:1", rule, Tokens::whole(tokens)).unwrap();
+    let call = AbsentCall { holds: vec![hold(7)], ..running(1, secs(20), secs(20)) };
+    let done = AbsentCall { holds: vec![hold(6)], ..ended(secs(10), None) };
+    engine.catch_up(calls([done, call]), at(100));
+    assert_eq!(engine.bucket("cpf:1", at(100)), Some(Tokens::from_micro(-3_000_000)));
+    settle(&mut engine, lease(1), CallResult::NotSent, at(100));
+    assert_eq!(engine.bucket("cpf:1", at(100)), Some(Tokens::whole(4)));
+    let long_ago = AbsentCall { holds: vec![hold(3)], ..ended(secs(50), None) };
+    engine.catch_up(Absence { since: secs(200), ..calls([long_ago]) }, at(100));
+    assert_eq!(engine.bucket("cpf:1", at(100)), Some(Tokens::whole(4)), "it was gained again since");
+}
+
+#[test]
+fn places_in_the_window_come_free_when_they_would_have() {
+    for rules in either(&rpm(3)) {
+        let mut engine = Engine::new(&rules);
+        let long_over = ended(secs(70), Some(secs(61)));
+        let absent = [ended(secs(45), Some(secs(40))), running(1, secs(5), secs(20)), ended(secs(10), None)];
+        engine.catch_up(calls(absent.into_iter().chain([long_over])), at(100));
+        assert_eq!(admit(&mut engine, at(100)), Err((Reason::Window, at(120))), "40 s of 60 are over");
+        assert_eq!(engine.upstream_view(&name("up"), at(100)).unwrap().starts_last_minute, 3);
+        assert!(admit(&mut engine, at(120)).is_ok());
+        assert_eq!(admit(&mut engine, at(120)), Err((Reason::Window, at(150))), "it had no lease");
+    }
+}
+
+#[test]
+fn a_breaker_that_opened_meanwhile_is_open_for_what_is_left() {
+    let rules = gates(|gates| gates.breaker = Some(BreakerSpec::new(3, secs(30), 1).unwrap()));
+    let mut engine = Engine::new(&spec(GateSpecs::default(), rules));
+    let late = AbsentReport { began: Some(secs(20)), ..report(CallResult::Success, secs(5)) };
+    let failed = [12, 11, 10].map(|ago| report(CallResult::Failed, secs(ago)));
+    engine.catch_up(reports(failed.into_iter().chain([late])), at(100));
+    assert_eq!(admit(&mut engine, at(100)), Err((Reason::CircuitOpen, at(120))));
+}
+
+#[test]
+fn a_success_from_before_others_opened_the_breaker_does_not_close_it() {
+    let rules = gates(|gates| gates.breaker = Some(BreakerSpec::new(1, secs(30), 1).unwrap()));
+    let mut engine = Engine::new(&spec(GateSpecs::default(), rules));
+    engine.record(&name("up"), CallResult::Failed, at(100));
+    engine.catch_up(reports([report(CallResult::Success, secs(5))]), at(104));
+    engine.catch_up(calls([running(1, secs(10), secs(20))]), at(104));
+    assert_eq!(admit(&mut engine, at(104)), Err((Reason::CircuitOpen, at(130))));
+    settle(&mut engine, lease(1), CallResult::Success, at(105));
+    assert_eq!(admit(&mut engine, at(105)), Err((Reason::CircuitOpen, at(130))), "nor does one that goes on");
+    assert_eq!(engine.upstream_view(&name("up"), at(105)).unwrap().failures, 1);
+    engine.catch_up(reports([report(CallResult::Success, secs(1))]), at(106));
+    assert!(admit(&mut engine, at(106)).is_ok(), "one from after it does");
+}
+
+#[test]
+fn cooldowns_and_retry_after_last_as_long_as_they_would_have() {
+    let rules = gates(|gates| gates.cooldown = Some(CooldownSpec::new(&[secs(10), secs(30)]).unwrap()));
+    let mut engine = Engine::new(&spec(GateSpecs::default(), rules));
+    let errors = [CallResult::Throttled, CallResult::Failed].map(|result| report(result, secs(8)));
+    engine.catch_up(reports(errors), at(100));
+    assert_eq!(admit(&mut engine, at(100)), Err((Reason::Cooldown, at(122))));
+    engine.catch_up(reports([report(CallResult::Success, secs(9))]), at(100));
+    assert_eq!(admit(&mut engine, at(100)), Err((Reason::Cooldown, at(122))), "it was before the errors");
+    let close = Some(Closure { wait: secs(60), bucket: None });
+    engine.catch_up(reports([AbsentReport { close, ..report(CallResult::Unknown, secs(15)) }]), at(100));
+    assert_eq!(admit(&mut engine, at(100)), Err((Reason::UpstreamRetryAfter, at(145))));
+}
+
+#[test]
+fn the_pace_goes_on_from_the_last_start() {
+    let rules = gates(|gates| gates.pace = Some(PaceSpec::new(secs(10), secs(1), secs(60)).unwrap()));
+    for rules in either(&rules) {
+        let mut engine = Engine::new(&rules);
+        engine.catch_up(calls([ended(secs(4), None), ended(secs(14), None)]), at(100));
+        assert_eq!(admit(&mut engine, at(100)), Err((Reason::Pace, at(106))));
+    }
+}
+
+#[test]
+fn what_is_not_known_is_skipped() {
+    let mut engine = Engine::new(&spec(slots(1), slots(2)));
+    let before = engine.snapshot().unwrap();
+    let nowhere = AbsentCall { upstream: name("nowhere"), ..running(1, secs(1), secs(20)) };
+    engine.catch_up(calls([nowhere]), at(10));
+    let elsewhere = AbsentReport { upstream: name("nowhere"), ..report(CallResult::Failed, secs(1)) };
+    engine.catch_up(reports([elsewhere]), at(10));
+    assert_eq!(engine.snapshot().unwrap(), before);
+    let laneless = AbsentCall { lane: Some(name("gone")), ..running(2, secs(1), secs(20)) };
+    engine.catch_up(calls([laneless]), at(10));
+    assert!(admit(&mut engine, at(10)).is_ok(), "the lane's slot is free");
+    assert_eq!(engine.upstream_view(&name("up"), at(10)).unwrap().in_flight, 2);
+}

@@ -1,0 +1,96 @@
+//! Changed rules while jobs wait, run and are kept.
+//!
+//! What a job was promised at intake stays with it: its chain, its holds, when it expires. Limits are asked anew at every
+//! decision. What remains is state that was derived from the old rules, and each piece of it is made to fit here, so that
+//! the engine is the one that its records would give under the new rules.
+
+use super::Engine;
+use super::jobs::Phase;
+use crate::gate::GateSpecs;
+use crate::spec::LaneSpec;
+use crate::table::{JobIx, LaneIx, UpstreamIx};
+use crate::time::Time;
+
+impl Engine {
+    /// Has an upstream follow `rule`; says whether that is another than before.
+    pub(super) fn configure_upstream(&mut self, number: usize, rule: &GateSpecs, now: Time) -> bool {
+        let Some(old) = self.upstreams[number].spec.replace(rule.clone()) else { return true };
+        if old == *rule {
+            return false;
+        }
+        let upstream = self.upstream_mut(UpstreamIx(u32::try_from(number).unwrap_or(u32::MAX)));
+        upstream.gates.fit(&old, rule, now);
+        true
+    }
+
+    /// Has a lane follow `rule`; says whether that is another than before.
+    pub(super) fn configure_lane(&mut self, number: usize, rule: &LaneSpec, now: Time) -> bool {
+        let lane = LaneIx(u32::try_from(number).unwrap_or(u32::MAX));
+        let old = self.lane(lane).spec.clone();
+        if old.as_ref() == Some(rule) {
+            return false;
+        }
+        self.set_default_chain(lane, rule);
+        let state = self.lane_mut(lane);
+        let Some(old) = old else {
+            state.spec = Some(rule.clone());
+            return true;
+        };
+        state.gates.fit(&old.gates, &rule.gates, now);
+        state.dirty = true;
+        if old.fairness.is_some() == rule.fairness.is_some() {
+            state.spec = Some(rule.clone());
+        } else {
+            self.change_turns(lane, rule);
+        }
+        if old.cache != rule.cache {
+            self.fit_equals(lane);
+        }
+        true
+    }
+
+    pub(super) fn set_default_chain(&mut self, lane: LaneIx, rule: &LaneSpec) {
+        let chain: Vec<_> = rule.chain.names().iter().map(|name| self.add_upstream(name)).collect();
+        let lane = self.lane_mut(lane);
+        lane.default_chain = lane.group(&chain);
+    }
+
+    /// Puts all jobs that wait in `lane` where they stand under `rule`, which turns fairness on or off: lines are per
+    /// tenant with it and common without.
+    fn change_turns(&mut self, lane: LaneIx, rule: &LaneSpec) {
+        let waiting = self.jobs.iter().filter(|(_, job)| job.lane == lane && job.is_waiting());
+        let mut waiting: Vec<(u64, JobIx)> = waiting.map(|(index, job)| (job.seq, index)).collect();
+        waiting.sort_unstable();
+        for (seq, index) in &waiting {
+            let (phase, waiter) = (self.jobs[*index].phase, self.jobs[*index].waiter(*index));
+            let state = self.lane_mut(lane);
+            if let Phase::Queued { line } = phase
+                && let Some((bucket, parked)) = state.pull(line, *seq)
+            {
+                self.buckets.unpark(bucket, &parked);
+            }
+            self.lane_mut(lane).exit(&waiter);
+        }
+        let state = self.lane_mut(lane);
+        state.spec = Some(rule.clone());
+        if rule.fairness.is_some() {
+            state.tenants.let_everyone_go();
+        }
+        for (_, index) in &waiting {
+            let waiter = self.jobs[*index].waiter(*index);
+            self.lane_mut(lane).enter(&waiter);
+            if let Phase::Queued { .. } = self.jobs[*index].phase {
+                self.stand_in_line(*index);
+            }
+        }
+    }
+
+    /// Works out anew which waiting jobs of `lane` have an answer, after its cache changed.
+    fn fit_equals(&mut self, lane: LaneIx) {
+        for job in self.lane(lane).equals.waiting() {
+            self.leave_equals(job);
+            self.join_equals(job);
+        }
+        self.settle_equals(lane);
+    }
+}

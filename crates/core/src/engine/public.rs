@@ -1,0 +1,85 @@
+//! What others may read of upstreams, kept current by whoever owns the engine.
+
+use super::Engine;
+use crate::gate::PublicGates;
+use crate::ids::Name;
+use crate::time::Time;
+
+impl Engine {
+    /// The upstreams whose public view changed since the last call; after a restore all that have something to show. Costs
+    /// as much as was touched since. What changes by time alone (an open window that ends, a breaker that heals) is not
+    /// told: whoever shows it lets it expire.
+    pub fn drain_public_changes(&mut self, now: Time) -> Vec<(Name, PublicGates)> {
+        let mut changes = Vec::new();
+        for index in self.public_changes.drain(..) {
+            let upstream = &mut self.upstreams[index.0 as usize];
+            upstream.public_dirty = false;
+            let public = upstream.gates.public(now);
+            if std::mem::replace(&mut upstream.public, public) != public {
+                changes.push((upstream.name.clone(), public));
+            }
+        }
+        changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::{BreakerSpec, BucketSpec, CallResult, GateSpecs};
+    use crate::spec::{Spec, UpstreamSpec};
+    use crate::time::Span;
+    use crate::tokens::Tokens;
+    use crate::verbs::Admit;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn at(ms: u64) -> Time {
+        Time::from_millis(1_000_000 + ms)
+    }
+
+    fn spec() -> Spec {
+        let mut gates = GateSpecs::default();
+        gates.breaker = Some(BreakerSpec::new(2, Span::from_secs(30), 1).unwrap());
+        gates.bucket = Some(BucketSpec::new(10, 10, Span::from_secs(1)).unwrap());
+        let upstreams = ["a", "b"].map(|upstream| UpstreamSpec::new(name(upstream), gates.clone()));
+        Spec::new(Vec::new(), upstreams.to_vec()).unwrap()
+    }
+
+    fn call(engine: &mut Engine, upstream: &str, now: Time) {
+        let chain = vec![name(upstream)];
+        let ask = Admit { lane: None, chain, holds: Vec::new(), lease: Span::from_secs(10), nonce: 1 };
+        engine.admit(&ask, now);
+    }
+
+    #[test]
+    fn only_what_changed_is_told_and_once() {
+        let mut engine = Engine::new(&spec());
+        assert_eq!(engine.drain_public_changes(at(0)), [], "nothing happened yet");
+        call(&mut engine, "b", at(0));
+        let spent = PublicGates { tokens: Some((Tokens::whole(9), at(0))), ..PublicGates::default() };
+        assert_eq!(engine.drain_public_changes(at(50)), [(name("b"), spent)]);
+        assert_eq!(engine.drain_public_changes(at(60)), []);
+        engine.record(&name("b"), CallResult::Success, at(70));
+        assert_eq!(engine.drain_public_changes(at(70)), [], "touched, but the same");
+    }
+
+    #[test]
+    fn breakers_are_told_also_after_a_restore() {
+        let mut engine = Engine::new(&spec());
+        engine.record(&name("a"), CallResult::Failed, at(0));
+        engine.record(&name("a"), CallResult::Failed, at(0));
+        let open = PublicGates { failures: 2, degraded_until: Some(at(30_000)), tokens: None };
+        assert_eq!(engine.drain_public_changes(at(10)), [(name("a"), open)]);
+        let mut chunk = Engine::begin_chunk();
+        engine.save_changes(&mut chunk).unwrap();
+        let mut restorer = crate::Restorer::default();
+        restorer.apply(&chunk).unwrap();
+        let mut engine = restorer.finish(1).unwrap();
+        assert_eq!(engine.drain_public_changes(at(10)), [(name("a"), open)]);
+        engine.recover(&name("a"), at(30_000));
+        assert_eq!(engine.drain_public_changes(at(30_000)), [(name("a"), PublicGates::default())]);
+    }
+}

@@ -1,0 +1,171 @@
+//! Jobs and leases, put back where they stood.
+
+use std::sync::Arc;
+
+use super::super::Engine;
+use super::super::jobs::{Job, LastSettled, Phase};
+use super::super::leases::{Lease, Use};
+use super::super::record::{JobRecord, JobState, LeaseRecord, PhaseRecord, SettledRecord, UseRecord};
+use super::{RestoreError, TenantsByArrival, expect, lane_at};
+use crate::gate::Pass;
+use crate::ids::{JobId, LeaseId};
+use crate::job::Event;
+use crate::lane::JobHold;
+use crate::table::{LaneIx, TenantIx, UpstreamIx};
+use crate::tokens::Tokens;
+use crate::verbs::Settled;
+
+/// Waiting jobs by number, finished ones by the number of their end: the order in which they stood.
+pub(super) fn restore_jobs(
+    engine: &mut Engine,
+    mut jobs: Vec<JobRecord>,
+    tenants: &TenantsByArrival,
+) -> Result<(), RestoreError> {
+    jobs.sort_unstable_by_key(|job| match job.state.phase {
+        PhaseRecord::Finished { number, .. } => number,
+        _ => job.state.seq,
+    });
+    for record in jobs {
+        let at = (record.lane, record.tenant);
+        let Some(tenant) = tenants.get(&at).copied() else {
+            return Err(RestoreError::Inconsistent(format!("the tenant of job {} is not known", record.id)));
+        };
+        restore_job(engine, record, tenant)?;
+    }
+    Ok(())
+}
+
+fn restore_job(engine: &mut Engine, record: JobRecord, tenant: TenantIx) -> Result<(), RestoreError> {
+    let (id, lane) = (record.id, LaneIx(record.lane));
+    let chain: Vec<_> = record.chain.iter().map(|upstream| UpstreamIx(*upstream)).collect();
+    let known = chain.iter().all(|upstream| (upstream.0 as usize) < engine.upstreams.len());
+    expect(known, || format!("an upstream of job {id} is not known"))?;
+    let state = lane_at(engine, record.lane)?;
+    state.tenants.hold(tenant);
+    let chain = state.group(&chain);
+    let times = (record.created_at, record.expires_at);
+    let payload = record.payload;
+    let mut job = Job::new(id, lane, tenant, record.level, record.state.seq, times, chain, payload);
+    let keys = (record.key, record.cache_key);
+    let JobRecordParts { phase, result_bytes } = fill(&mut job, record.state, keys, record.replay_of);
+    if !matches!(phase, PhaseRecord::Finished { .. }) && !record.holds.is_empty() {
+        job.rare().holds = Some(restore_holds(engine, id, &record.holds)?);
+    }
+    let settled = job.rare.as_ref().and_then(|rare| rare.settled);
+    let index = engine.jobs.restore(job);
+    engine.jobs.bytes += result_bytes;
+    if let Some(last) = settled {
+        engine.leases.remember_settled(last.lease, index);
+    }
+    match phase {
+        PhaseRecord::Pending { due } => engine.wait(index, Some(due)),
+        PhaseRecord::Queued => engine.wait(index, None),
+        PhaseRecord::Coalesced => {
+            let waiter = engine.jobs[index].waiter(index);
+            engine.lane_mut(lane).enter(&waiter);
+            engine.stand_aside(index);
+        }
+        PhaseRecord::Processing(lease, record) => {
+            engine.jobs[index].phase = Phase::Processing { lease };
+            engine.begin_processing(index);
+            let awaiting = record.used_by == UseRecord::Awaiting;
+            let used_by = if awaiting { Use::Awaiting(index) } else { Use::Job(index, lane) };
+            restore_lease(engine, lease, &record, used_by)?;
+        }
+        PhaseRecord::Finished { at, number, status, dropped, served } => {
+            engine.jobs[index].phase = Phase::Finished { at, number, status, dropped, served };
+            engine.lane_mut(lane).finished.push(at, index);
+        }
+    }
+    Ok(())
+}
+
+struct JobRecordParts {
+    phase: PhaseRecord,
+    result_bytes: u64,
+}
+
+fn fill(
+    job: &mut Job,
+    state: JobState,
+    (key, cache_key): (Option<Arc<str>>, Option<Arc<str>>),
+    replay_of: Option<JobId>,
+) -> JobRecordParts {
+    job.tried = state.tried;
+    job.attempts = state.attempts;
+    job.lost = state.lost;
+    job.upstream = state.upstream.map(UpstreamIx);
+    let result_bytes = state.result.as_ref().map_or(0, |result| result.len() as u64);
+    let timeline: Vec<_> = state
+        .timeline
+        .into_iter()
+        .map(|event| Event { at: event.at, kind: event.kind.map(UpstreamIx) })
+        .collect();
+    if key.is_some()
+        || cache_key.is_some()
+        || replay_of.is_some()
+        || state.failure.is_some()
+        || state.result.is_some()
+        || !timeline.is_empty()
+        || state.settled.is_some()
+    {
+        let rare = job.rare();
+        rare.key = key;
+        rare.cache_key = cache_key;
+        rare.replay_of = replay_of;
+        rare.failure = state.failure;
+        rare.result = state.result;
+        rare.timeline = timeline;
+        rare.settled = state.settled.map(|(lease, how)| LastSettled { lease, how: settled(how) });
+    }
+    JobRecordParts { phase: state.phase, result_bytes }
+}
+
+fn settled(record: SettledRecord) -> Settled {
+    match record {
+        SettledRecord::Ended(status) => Settled::Ended(status),
+        SettledRecord::RetryAt(at) => Settled::RetryAt(at),
+        SettledRecord::Requeued => Settled::Requeued,
+        SettledRecord::Awaiting(lease) => Settled::Awaiting(lease),
+    }
+}
+
+fn restore_holds(
+    engine: &mut Engine,
+    job: JobId,
+    holds: &[(u32, Arc<str>, Tokens)],
+) -> Result<Arc<[JobHold]>, RestoreError> {
+    let mut restored = Vec::with_capacity(holds.len());
+    for (upstream, key, tokens) in holds {
+        let bucket = engine.buckets.find(key);
+        let problem = || RestoreError::Inconsistent(format!("bucket {key:?} of job {job} is not known"));
+        let bucket = bucket.ok_or_else(problem)?;
+        engine.buckets.add_user(bucket);
+        restored.push(JobHold { upstream: UpstreamIx(*upstream), bucket, tokens: *tokens });
+    }
+    Ok(restored.into())
+}
+
+pub(super) fn restore_lease(
+    engine: &mut Engine,
+    id: LeaseId,
+    record: &LeaseRecord,
+    used_by: Use,
+) -> Result<(), RestoreError> {
+    let mut holds = Vec::with_capacity(record.holds.len());
+    for (key, tokens) in &record.holds {
+        let problem = || RestoreError::Inconsistent(format!("bucket {key:?} of lease {id} is not known"));
+        let bucket = engine.buckets.find(key).ok_or_else(problem)?;
+        engine.buckets.add_user(bucket);
+        holds.push((bucket, *tokens));
+    }
+    if let Some(lane) = used_by.lane() {
+        lane_at(engine, lane.0)?.gates.reenter(Pass::default());
+    }
+    let upstream = record.upstream.map(UpstreamIx);
+    if let Some(upstream) = upstream {
+        engine.upstreams[upstream.0 as usize].gates.reenter(record.pass);
+    }
+    engine.leases.restore(id, Lease { used_by, upstream, pass: record.pass, holds, expires: record.expires });
+    Ok(())
+}

@@ -1,0 +1,242 @@
+//! Whose rules are in force.
+//!
+//! Each process registers the rules it was started or reloaded with, under the stamp of that moment. A lane or an
+//! upstream follows the registration with the highest stamp that names it, so a deployment is in force as soon as
+//! its first process is up, and a new owner of the engine changes nothing.
+//!
+//! A registration ends when its process says so or has been silent for [`SILENCE`]. A lane or an upstream that no
+//! registration names keeps its state and its last rules and waits: the rules are needed for what must still be decided
+//! about it, such as what becomes of a job whose worker vanished.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Engine;
+use crate::ids::Name;
+use crate::spec::Spec;
+use crate::time::{Span, Time};
+
+/// A registration whose process was not heard for this long ends.
+pub const SILENCE: Span = Span::from_secs(30);
+
+/// A process that shares the engine, by a number it chose at its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId(pub u64);
+
+impl ProcessId {
+    /// The process of an embedded store. It holds the engine itself, so it is never silent.
+    pub const EMBEDDED: ProcessId = ProcessId(0);
+}
+
+/// The rules of one process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registration {
+    /// Whose rules these are. It has one registration; a newer one takes the place of the older.
+    pub process: ProcessId,
+    /// When the process was started or last reloaded: the highest is followed.
+    pub stamp: u64,
+    /// What to show of the process, such as its host and version.
+    pub about: Arc<str>,
+    /// The rules.
+    pub spec: Arc<Spec>,
+}
+
+/// A registration as shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegistrationView {
+    /// Whose it is.
+    pub process: ProcessId,
+    /// When the process was started or last reloaded.
+    pub stamp: u64,
+    /// What the process said about itself.
+    pub about: Arc<str>,
+    /// When the process was last heard; `None` if not since the engine was restored.
+    pub heard: Option<Time>,
+    /// Lanes and upstreams that follow other rules than these.
+    pub differs: usize,
+}
+
+/// A registration that has not ended.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) registration: Registration,
+    heard: Option<Time>,
+    unsaved: bool,
+}
+
+impl Live {
+    fn falls_silent(&self) -> bool {
+        self.registration.process != ProcessId::EMBEDDED
+    }
+
+    /// The highest is followed.
+    fn rank(&self) -> (u64, ProcessId) {
+        (self.registration.stamp, self.registration.process)
+    }
+}
+
+/// All registrations.
+#[derive(Debug, Default)]
+pub(super) struct Rules {
+    live: BTreeMap<ProcessId, Live>,
+    /// Ended, which the journal has not heard yet.
+    ended: Vec<ProcessId>,
+    /// Lanes and upstreams by number that follow other rules than the journal says.
+    pub(super) unsaved_lanes: BTreeSet<usize>,
+    pub(super) unsaved_upstreams: BTreeSet<usize>,
+    /// No process can have been silent for too long before then.
+    silent_at: Time,
+}
+
+impl Rules {
+    /// Takes in a registration that the journal knows already.
+    pub(super) fn restore(&mut self, registration: Registration) {
+        let live = Live { registration, heard: None, unsaved: false };
+        self.live.insert(live.registration.process, live);
+    }
+
+    /// What `find` finds in the registration to follow, of all in which it finds something.
+    fn followed<'a, T>(&'a self, find: impl Fn(&'a Spec) -> Option<&'a T>) -> Option<&'a T> {
+        let naming =
+            self.live.values().filter_map(|live| Some((live.rank(), find(&live.registration.spec)?)));
+        naming.max_by_key(|(rank, _)| *rank).map(|(_, found)| found)
+    }
+
+    /// Ends a registration; says whether there was one.
+    fn end(&mut self, process: ProcessId) -> bool {
+        let ended = self.live.remove(&process).is_some();
+        self.ended.extend(ended.then_some(process));
+        ended
+    }
+
+    /// Ends registrations whose process is silent; says whether there were any.
+    fn end_silent(&mut self, now: Time) -> bool {
+        self.silent_at = Time::NEVER;
+        let mut silent = Vec::new();
+        for (process, live) in self.live.iter_mut().filter(|(_, live)| live.falls_silent()) {
+            let silent_at = *live.heard.get_or_insert(now) + SILENCE;
+            if silent_at <= now {
+                silent.push(*process);
+            } else {
+                self.silent_at = self.silent_at.min(silent_at);
+            }
+        }
+        for process in &silent {
+            self.end(*process);
+        }
+        !silent.is_empty()
+    }
+
+    pub(super) fn touch(&mut self, process: ProcessId) {
+        if let Some(live) = self.live.get_mut(&process) {
+            live.unsaved = true;
+        }
+    }
+
+    pub(super) fn has_changes(&self) -> bool {
+        !self.ended.is_empty()
+            || !self.unsaved_lanes.is_empty()
+            || !self.unsaved_upstreams.is_empty()
+            || self.live.values().any(|live| live.unsaved)
+    }
+
+    /// Registrations changed since the last call; those without one have ended.
+    pub(super) fn drain_changes(&mut self, mut changed: impl FnMut(ProcessId, Option<&Registration>)) {
+        self.ended.drain(..).for_each(|process| changed(process, None));
+        for (process, live) in &mut self.live {
+            if std::mem::take(&mut live.unsaved) {
+                changed(*process, Some(&live.registration));
+            }
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Registration> {
+        self.live.values().map(|live| &live.registration)
+    }
+}
+
+impl Engine {
+    /// Puts the rules of a process in force, in the place of those it had registered before. One with an older stamp than
+    /// that came late and changes nothing.
+    pub fn register(&mut self, registration: Registration, now: Time) {
+        let Registration { process, stamp, .. } = registration;
+        self.rules.silent_at = self.rules.silent_at.min(now + SILENCE);
+        if let Some(live) = self.rules.live.get_mut(&process) {
+            live.heard = live.heard.max(Some(now));
+            if stamp < live.registration.stamp || live.registration == registration {
+                return;
+            }
+        }
+        for upstream in &registration.spec.upstreams {
+            self.add_upstream(&upstream.name);
+        }
+        for lane in &registration.spec.lanes {
+            self.add_lane(&lane.name);
+        }
+        self.rules.live.insert(process, Live { registration, heard: Some(now), unsaved: true });
+        self.follow_rules(now);
+    }
+
+    /// Ends the registration of a process that stops.
+    pub fn unregister(&mut self, process: ProcessId, now: Time) {
+        if self.rules.end(process) {
+            self.follow_rules(now);
+        }
+    }
+
+    /// Notes that a process is there. `false`: it has no registration and must register first.
+    pub fn heard_from(&mut self, process: ProcessId, now: Time) -> bool {
+        self.rules.live.get_mut(&process).is_some_and(|live| {
+            live.heard = live.heard.max(Some(now));
+            true
+        })
+    }
+
+    /// All registrations.
+    pub fn registrations(&self) -> impl Iterator<Item = RegistrationView> {
+        self.rules.live.values().map(|live| RegistrationView {
+            process: live.registration.process,
+            stamp: live.registration.stamp,
+            about: live.registration.about.clone(),
+            heard: live.heard,
+            differs: self.differing(&live.registration.spec),
+        })
+    }
+
+    /// How many lanes and upstreams of `spec` follow other rules.
+    fn differing(&self, spec: &Spec) -> usize {
+        let lane = |name: &Name| self.lane_by_name.get(name).and_then(|lane| self.lane(*lane).spec.as_ref());
+        let upstream =
+            |name: &Name| self.upstream_by_name.get(name).and_then(|ix| self.upstream(*ix).spec.as_ref());
+        let lanes = spec.lanes.iter().filter(|own| lane(&own.name) != Some(own));
+        let upstreams = spec.upstreams.iter().filter(|own| upstream(&own.name) != Some(&own.gates));
+        lanes.count() + upstreams.count()
+    }
+
+    /// Ends registrations whose process was silent for too long.
+    pub(super) fn end_silent(&mut self, now: Time) {
+        if now >= self.rules.silent_at && self.rules.end_silent(now) {
+            self.follow_rules(now);
+        }
+    }
+
+    /// Has every lane and upstream follow the registration it should.
+    pub(super) fn follow_rules(&mut self, now: Time) {
+        let mut rules = std::mem::take(&mut self.rules);
+        for number in 0..self.upstreams.len() {
+            let rule = rules.followed(|spec| spec.upstream(&self.upstreams[number].name));
+            self.upstreams[number].gone = rule.is_none();
+            if rule.is_some_and(|rule| self.configure_upstream(number, &rule.gates, now)) {
+                rules.unsaved_upstreams.insert(number);
+            }
+        }
+        for number in 0..self.lanes.len() {
+            let rule = rules.followed(|spec| spec.lane(&self.lanes[number].name));
+            self.lanes[number].gone = rule.is_none();
+            if rule.is_some_and(|rule| self.configure_lane(number, rule, now)) {
+                rules.unsaved_lanes.insert(number);
+            }
+        }
+        self.rules = rules;
+    }
+}

@@ -1,0 +1,123 @@
+//! What can be saved of an engine whose journal was lost.
+
+use super::Engine;
+use super::jobs::{Job, Phase};
+use crate::job::{Hold, NewJob};
+use crate::time::{Span, Time};
+
+impl Engine {
+    /// The epoch of the leases it gives.
+    pub fn epoch(&self) -> u64 {
+        self.leases.epoch
+    }
+
+    /// Goes on under another term: leases given from now on carry its epoch.
+    pub fn set_epoch(&mut self, epoch: u64) {
+        self.leases.epoch = epoch;
+    }
+
+    /// Lets leases last until `until` at least: their workers could not prolong them, and will now if they live.
+    pub fn spare_leases(&mut self, until: Time, now: Time) {
+        while let Some(lease) = self.leases.expired(until) {
+            // One millisecond more, so that it is not found again.
+            self.extend_one(lease, until + Span::from_millis(1), now);
+        }
+    }
+
+    /// The jobs that have not ended, as they can be enqueued again under their ids. One that was running may have been sent.
+    pub fn waiting_jobs(&self, now: Time) -> Vec<NewJob> {
+        let alive =
+            self.jobs.iter().map(|(_, job)| job).filter(|job| !matches!(job.phase, Phase::Finished { .. }));
+        alive.map(|job| self.as_new(job, now)).collect()
+    }
+
+    fn as_new(&self, job: &Job, now: Time) -> NewJob {
+        let lane = self.lane(job.lane);
+        let mut new =
+            NewJob::new(job.id, lane.name.clone(), &lane.tenants[job.tenant].name, job.payload.clone());
+        new.level = job.level;
+        new.key = job.rare.as_deref().and_then(|rare| rare.key.clone());
+        new.cache_key = job.cache_key().cloned();
+        new.ttl = (job.expires_at < Time::NEVER).then(|| job.expires_at.since(now).max(Span::from_millis(1)));
+        if let Phase::Pending { due } = job.phase {
+            new.delay = due.since(now);
+        }
+        let chain = lane.chain(job.chain).iter().map(|upstream| self.upstream(*upstream).name.clone());
+        new.chain = Some(chain.collect());
+        let holds = job.holds().into_iter().flat_map(|holds| holds.iter());
+        new.holds = holds
+            .map(|hold| {
+                let bucket = &self.buckets[hold.bucket];
+                Hold::restore(
+                    self.upstream(hold.upstream).name.clone(),
+                    &bucket.key,
+                    bucket.spec,
+                    hold.tokens,
+                )
+            })
+            .collect();
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::GateSpecs;
+    use crate::spec::{Chain, LaneSpec, Spec, UpstreamSpec};
+    use crate::verbs::{Admit, Dispatch, Enqueued};
+    use crate::{JobId, LeaseId, Name};
+
+    #[test]
+    fn jobs_that_have_not_ended_can_be_enqueued_elsewhere_once() {
+        let (lane, up) = (Name::new("a").unwrap(), Name::new("up").unwrap());
+        let rules = LaneSpec::new(lane.clone(), Chain::new(vec![up.clone()]).unwrap());
+        let spec = Spec::new(vec![rules], vec![UpstreamSpec::new(up, GateSpecs::default())]).unwrap();
+        let (mut old, mut new) = (Engine::new(&spec), Engine::new(&spec));
+        let now = Time::from_millis(1_000);
+        let mut first = NewJob::new(JobId(1), lane.clone(), "acme", *b"one");
+        first.ttl = Some(Span::from_secs(60));
+        first.key = Some("order-1".into());
+        let mut later = NewJob::new(JobId(2), lane.clone(), "acme", *b"two");
+        later.delay = Span::from_secs(5);
+        old.enqueue(vec![first, later], now);
+        let ask =
+            Dispatch { lane, max: 1, lease: Span::from_secs(10), nonce: 1, wait: Span::ZERO, denied: None };
+        assert_eq!(old.dispatch(&ask, now).grants.len(), 1, "one runs");
+        let saved = old.waiting_jobs(now + Span::from_secs(1));
+        for again in [true, false] {
+            let told = new.enqueue(saved.clone(), now + Span::from_secs(1)).jobs;
+            assert!(told.iter().all(|told| told.is_accepted() == again), "{told:?}");
+            assert!(again || told.iter().all(|told| matches!(told, Enqueued::Existing(_))), "{told:?}");
+        }
+        let views = [1, 2].map(|id| new.job(JobId(id)).unwrap());
+        assert_eq!(views[0].expires_at, now + Span::from_secs(60));
+        assert_eq!((views[0].key.as_deref(), &*views[0].payload), (Some("order-1"), b"one".as_slice()));
+        assert_eq!(views[1].due_at, Some(now + Span::from_secs(5)));
+    }
+
+    #[test]
+    fn a_lease_that_ran_out_is_spared_and_one_that_lasts_longer_is_left() {
+        let up = Name::new("up").unwrap();
+        let spec = Spec::new(Vec::new(), vec![UpstreamSpec::new(up.clone(), GateSpecs::default())]).unwrap();
+        let mut engine = Engine::new(&spec);
+        let at = |ms: u64| Time::from_millis(1_000_000 + ms);
+        for (nonce, lease) in [(1, 1_000), (2, 60_000)] {
+            let lease = Span::from_millis(lease);
+            engine.admit(
+                &Admit { lane: None, chain: vec![up.clone()], holds: Vec::new(), lease, nonce },
+                at(0),
+            );
+        }
+        engine.spare_leases(at(9_000), at(5_000));
+        let ends: Vec<_> = engine.leases.iter().map(|(id, lease)| (id.nonce, lease.expires)).collect();
+        assert_eq!(ends, [(1, at(9_001)), (2, at(60_000))]);
+    }
+
+    #[test]
+    fn leases_carry_the_epoch_of_the_term() {
+        let mut engine = Engine::default();
+        engine.set_epoch(7);
+        assert_eq!(engine.leases.issue(1), LeaseId { epoch: 7, number: 1, nonce: 1 });
+    }
+}

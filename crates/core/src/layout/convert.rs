@@ -1,0 +1,280 @@
+//! From domain types to layouts and back.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::LayoutError;
+use crate::engine::ProcessId;
+use crate::gate::Part;
+use crate::ids::{JobId, Name};
+use crate::job::{FailureReason, Payload};
+use crate::time::{Span, Time};
+use crate::tokens::Tokens;
+
+/// The layout of `D`, which borrows from it on its way out and from the bytes on its way in.
+pub(super) trait Layout<'a, D>: Sized {
+    fn from_domain(domain: &'a D) -> Self;
+    fn into_domain(self) -> Result<D, LayoutError>;
+}
+
+/// Appends the version and the bytes of `value` to `out`.
+pub(super) fn encode(version: u8, value: &impl Serialize, out: &mut Vec<u8>) {
+    out.push(version);
+    let encoded = append(value, out);
+    // Appending cannot fail, and postcard itself only refuses sequences of unknown length, which no layout has.
+    debug_assert!(encoded.is_ok(), "{encoded:?}");
+}
+
+/// Appends the bytes of `value` to `out`.
+pub(super) fn append(value: &impl Serialize, out: &mut Vec<u8>) -> postcard::Result<()> {
+    *out = postcard::to_extend(value, std::mem::take(out))?;
+    Ok(())
+}
+
+/// Reads what [`encode`] wrote; all bytes must be used.
+pub(super) fn decode<'a, T: Deserialize<'a>>(version: u8, bytes: &'a [u8]) -> Result<T, LayoutError> {
+    match bytes {
+        [found, rest @ ..] if *found == version => match postcard::take_from_bytes(rest) {
+            Ok((value, [])) => Ok(value),
+            Ok((_, rest)) => Err(unreadable(format_args!("{} bytes too many", rest.len()))),
+            Err(error) => Err(unreadable(error)),
+        },
+        [found, ..] if *found > version => Err(LayoutError::NewerVersion { found: *found, known: version }),
+        [found, ..] => Err(unreadable(format_args!("there never was a version {found}"))),
+        [] => Err(unreadable("no bytes")),
+    }
+}
+
+pub(super) fn unreadable(problem: impl fmt::Display) -> LayoutError {
+    LayoutError::Unreadable(problem.to_string())
+}
+
+/// Bytes encoded as one piece, not one by one.
+pub(super) struct Bytes<'a>(&'a [u8]);
+
+impl Serialize for Bytes<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(self.0)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Bytes<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Borrow;
+        impl<'de> de::Visitor<'de> for Borrow {
+            type Value = Bytes<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("bytes")
+            }
+            fn visit_borrowed_bytes<E: de::Error>(self, bytes: &'de [u8]) -> Result<Bytes<'de>, E> {
+                Ok(Bytes(bytes))
+            }
+        }
+        deserializer.deserialize_bytes(Borrow)
+    }
+}
+
+impl<'a> Layout<'a, Payload> for Bytes<'a> {
+    fn from_domain(payload: &'a Payload) -> Self {
+        Bytes(payload)
+    }
+    fn into_domain(self) -> Result<Payload, LayoutError> {
+        Ok(self.0.into())
+    }
+}
+
+/// A list that is written straight from the domain's, without one of layouts in between.
+pub(super) enum Many<'a, D, L> {
+    Written(&'a [D]),
+    Read(Vec<L>),
+}
+
+impl<'a, D, L: Layout<'a, D> + Serialize> Serialize for Many<'a, D, L> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Many::Written(domain) => serializer.collect_seq(domain.iter().map(L::from_domain)),
+            Many::Read(layouts) => layouts.serialize(serializer),
+        }
+    }
+}
+
+impl<'de, D, L: Deserialize<'de>> Deserialize<'de> for Many<'_, D, L> {
+    fn deserialize<Z: Deserializer<'de>>(deserializer: Z) -> Result<Self, Z::Error> {
+        Vec::deserialize(deserializer).map(Many::Read)
+    }
+}
+
+impl<'a, D: Clone, L: Layout<'a, D>> Layout<'a, Vec<D>> for Many<'a, D, L> {
+    fn from_domain(domain: &'a Vec<D>) -> Self {
+        Many::Written(domain)
+    }
+    fn into_domain(self) -> Result<Vec<D>, LayoutError> {
+        match self {
+            Many::Written(domain) => Ok(domain.to_vec()),
+            Many::Read(layouts) => layouts.into_iter().map(L::into_domain).collect(),
+        }
+    }
+}
+
+/// The layout of `$domain` is `$layout`: how to get there, and back.
+macro_rules! layout_as {
+    ($($domain:ty => $layout:ty: |$out:ident| $to:expr, |$in:ident| $back:expr;)+) => {$(
+        impl<'a> Layout<'a, $domain> for $layout {
+            fn from_domain($out: &'a $domain) -> Self {
+                $to
+            }
+            fn into_domain(self) -> Result<$domain, LayoutError> {
+                let $in = self;
+                $back
+            }
+        }
+    )+};
+}
+
+layout_as! {
+    bool => bool: |flag| *flag, |flag| Ok(flag);
+    u8 => u8: |number| *number, |number| Ok(number);
+    u32 => u32: |number| *number, |number| Ok(number);
+    u64 => u64: |number| *number, |number| Ok(number);
+    i64 => i64: |number| *number, |number| Ok(number);
+    usize => u64: |number| *number as u64, |number| Ok(usize::try_from(number).unwrap_or(usize::MAX));
+    Time => u64: |time| time.as_millis(), |ms| Ok(Time::from_millis(ms));
+    Span => u64: |span| span.as_millis(), |ms| Ok(Span::from_millis(ms));
+    Tokens => i64: |tokens| tokens.as_micro(), |micro| Ok(Tokens::from_micro(micro));
+    JobId => u128: |id| id.0, |id| Ok(JobId(id));
+    ProcessId => u64: |id| id.0, |id| Ok(ProcessId(id));
+    Part => (u32, u32): |part| (part.number(), part.count()), |part| {
+        Part::new(part.0, part.1).ok_or_else(|| unreadable("there is no such part"))
+    };
+    Name => &'a str: |name| name.as_str(), |name| Name::new(name).map_err(unreadable);
+    Arc<str> => &'a str: |text| text, |text| Ok(text.into());
+    String => &'a str: |text| text, |text| Ok(text.to_owned());
+    FailureReason => &'a str: |reason| reason.as_str(), |text| FailureReason::new(text).map_err(unreadable);
+}
+
+impl<'a, D, L: Layout<'a, D>> Layout<'a, Option<D>> for Option<L> {
+    fn from_domain(domain: &'a Option<D>) -> Self {
+        domain.as_ref().map(L::from_domain)
+    }
+    fn into_domain(self) -> Result<Option<D>, LayoutError> {
+        self.map(L::into_domain).transpose()
+    }
+}
+
+impl<'a, D, L: Layout<'a, D>> Layout<'a, Vec<D>> for Vec<L> {
+    fn from_domain(domain: &'a Vec<D>) -> Self {
+        domain.iter().map(L::from_domain).collect()
+    }
+    fn into_domain(self) -> Result<Vec<D>, LayoutError> {
+        self.into_iter().map(L::into_domain).collect()
+    }
+}
+
+impl<'a, D, L: Layout<'a, D>> Layout<'a, [D; 3]> for [L; 3] {
+    fn from_domain(domain: &'a [D; 3]) -> Self {
+        domain.each_ref().map(L::from_domain)
+    }
+    fn into_domain(self) -> Result<[D; 3], LayoutError> {
+        let [first, second, third] = self;
+        Ok([first.into_domain()?, second.into_domain()?, third.into_domain()?])
+    }
+}
+
+impl<'a, D, L: Layout<'a, D>> Layout<'a, Box<D>> for Box<L> {
+    fn from_domain(domain: &'a Box<D>) -> Self {
+        Box::new(L::from_domain(domain))
+    }
+    fn into_domain(self) -> Result<Box<D>, LayoutError> {
+        (*self).into_domain().map(Box::new)
+    }
+}
+
+impl<'a, A, B, LA: Layout<'a, A>, LB: Layout<'a, B>> Layout<'a, (A, B)> for (LA, LB) {
+    fn from_domain((a, b): &'a (A, B)) -> Self {
+        (LA::from_domain(a), LB::from_domain(b))
+    }
+    fn into_domain(self) -> Result<(A, B), LayoutError> {
+        Ok((self.0.into_domain()?, self.1.into_domain()?))
+    }
+}
+
+impl<'a, A, B, C, LA, LB, LC> Layout<'a, (A, B, C)> for (LA, LB, LC)
+where
+    LA: Layout<'a, A>,
+    LB: Layout<'a, B>,
+    LC: Layout<'a, C>,
+{
+    fn from_domain((a, b, c): &'a (A, B, C)) -> Self {
+        (LA::from_domain(a), LB::from_domain(b), LC::from_domain(c))
+    }
+    fn into_domain(self) -> Result<(A, B, C), LayoutError> {
+        Ok((self.0.into_domain()?, self.1.into_domain()?, self.2.into_domain()?))
+    }
+}
+
+/// Declares the layout of a struct, field by field. It compiles only while both have the same fields.
+macro_rules! layout_struct {
+    ($name:ident<'a> = $domain:ident $(<$arg:ty>)? { $($field:ident: $layout:ty),+ $(,)? }) => {
+        #[derive(serde::Serialize, serde::Deserialize)]
+        #[serde(bound(deserialize = "'de: 'a"))]
+        pub(in crate::layout) struct $name<'a> { $($field: $layout),+ }
+        layout_struct!(convert $name<'a>, $domain $(<$arg>)?, $($field),+);
+    };
+    ($name:ident = $domain:ident $(<$arg:ty>)? { $($field:ident: $layout:ty),+ $(,)? }) => {
+        #[derive(serde::Serialize, serde::Deserialize)]
+        pub(in crate::layout) struct $name { $($field: $layout),+ }
+        layout_struct!(convert $name, $domain $(<$arg>)?, $($field),+);
+    };
+    (convert $name:ty, $domain:ident $(<$arg:ty>)?, $($field:ident),+) => {
+        impl<'a> $crate::layout::convert::Layout<'a, $domain $(<$arg>)?> for $name {
+            fn from_domain(domain: &'a $domain $(<$arg>)?) -> Self {
+                let $domain { $($field),+ } = domain;
+                Self { $($field: $crate::layout::convert::Layout::from_domain($field)),+ }
+            }
+            fn into_domain(self) -> Result<$domain $(<$arg>)?, $crate::layout::LayoutError> {
+                Ok($domain { $($field: $crate::layout::convert::Layout::into_domain(self.$field)?),+ })
+            }
+        }
+    };
+}
+
+/// Declares the layout of an enum, variant by variant. Their order is part of the layout: new ones go to the end.
+macro_rules! layout_enum {
+    ($name:ident<'a> = $domain:ident $(<$arg:ty>)? { $($variants:tt)+ }) => {
+        layout_enum!(
+            define [#[serde(bound(deserialize = "'de: 'a"))]] [$name<'a>] [$name] $domain [$(<$arg>)?] $($variants)+
+        );
+    };
+    ($name:ident = $domain:ident $(<$arg:ty>)? { $($variants:tt)+ }) => {
+        layout_enum!(define [] [$name] [$name] $domain [$(<$arg>)?] $($variants)+);
+    };
+    (define [$($bound:tt)*] [$($full:tt)+] [$name:ident] $domain:ident [$($arg:tt)*] $(
+        $variant:ident $(($($item:ident: $item_layout:ty),+))? $({ $($field:ident: $field_layout:ty),+ })?
+    ),+ $(,)?) => {
+        #[derive(serde::Serialize, serde::Deserialize)]
+        $($bound)*
+        pub(in crate::layout) enum $($full)+ {
+            $($variant $(($($item_layout),+))? $({ $($field: $field_layout),+ })?),+
+        }
+        impl<'a> $crate::layout::convert::Layout<'a, $domain $($arg)*> for $($full)+ {
+            fn from_domain(domain: &'a $domain $($arg)*) -> Self {
+                match domain {$(
+                    $domain::$variant $(($($item),+))? $({ $($field),+ })? => $name::$variant
+                        $(($($crate::layout::convert::Layout::from_domain($item)),+))?
+                        $({ $($field: $crate::layout::convert::Layout::from_domain($field)),+ })?,
+                )+}
+            }
+            fn into_domain(self) -> Result<$domain $($arg)*, $crate::layout::LayoutError> {
+                Ok(match self {$(
+                    $name::$variant $(($($item),+))? $({ $($field),+ })? => $domain::$variant
+                        $(($($crate::layout::convert::Layout::into_domain($item)?),+))?
+                        $({ $($field: $crate::layout::convert::Layout::into_domain($field)?),+ })?,
+                )+})
+            }
+        }
+    };
+}
+
+pub(super) use {layout_enum, layout_struct};

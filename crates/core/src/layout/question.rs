@@ -1,0 +1,202 @@
+//! What a process asks of the store elsewhere.
+
+use super::LayoutError;
+use super::convert::{Bytes, Layout, decode, encode, layout_enum, layout_struct};
+use super::shared::{DeniedLayout, HoldLayout, LeaseIdLayout, LevelLayout, StatusLayout};
+use crate::engine::{Absence, AbsentCall, AbsentReport, BucketOf, ProcessId};
+use crate::gate::CallResult;
+use crate::ids::{JobId, LeaseId, Name};
+use crate::job::{CallFailure, NewJob};
+use crate::time::Span;
+use crate::verbs::{Admit, Advance, Closure, Dispatch, Outcome, Report, Settlement, Wait};
+use crate::views::JobQuery;
+
+/// The version of the layouts in this file. Readers refuse a newer one.
+const VERSION: u8 = 1;
+
+/// A verb of the [`Store`](crate::Store) with its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named and documented as in the trait")]
+pub enum Question {
+    Enqueue(Vec<NewJob>),
+    Dispatch(Dispatch),
+    Advance(Advance),
+    Extend { leases: Vec<LeaseId>, lease: Span },
+    Settle(Vec<Settlement>),
+    Cancel(JobId),
+    Admit(Admit),
+    Record { upstream: Name, result: CallResult },
+    Recover(Name),
+    Reset(Name),
+    Replay { lane: Name, letter: JobId, id: JobId },
+    Discard { lane: Name, letter: JobId },
+    Pause { lane: Name, paused: bool },
+    Sweep,
+    Why(JobId),
+    Job(JobId),
+    Jobs(JobQuery),
+    Lanes,
+    Upstreams,
+    Tenants { lane: Name, from: u32, max: usize },
+    DeadLetter(JobId),
+    DeadLetters { lane: Name, after: u64, max: usize },
+    Wait(Wait),
+    CatchUp(Absence),
+    Fleet,
+    Leave(ProcessId),
+}
+
+impl Question {
+    /// Appends its bytes to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        encode(VERSION, &QuestionLayout::from_domain(self), out);
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    pub fn decode(bytes: &[u8]) -> Result<Self, LayoutError> {
+        decode::<QuestionLayout<'_>>(VERSION, bytes)?.into_domain()
+    }
+}
+
+layout_enum!(QuestionLayout<'a> = Question {
+    Enqueue(jobs: Vec<NewJobLayout<'a>>),
+    Dispatch(ask: DispatchLayout<'a>),
+    Advance(ask: AdvanceLayout<'a>),
+    Extend { leases: Vec<LeaseIdLayout>, lease: u64 },
+    Settle(settlements: Vec<SettlementLayout<'a>>),
+    Cancel(job: u128),
+    Admit(ask: AdmitLayout<'a>),
+    Record { upstream: &'a str, result: CallResultLayout },
+    Recover(upstream: &'a str),
+    Reset(upstream: &'a str),
+    Replay { lane: &'a str, letter: u128, id: u128 },
+    Discard { lane: &'a str, letter: u128 },
+    Pause { lane: &'a str, paused: bool },
+    Sweep,
+    Why(job: u128),
+    Job(job: u128),
+    Jobs(query: JobQueryLayout<'a>),
+    Lanes,
+    Upstreams,
+    Tenants { lane: &'a str, from: u32, max: u64 },
+    DeadLetter(letter: u128),
+    DeadLetters { lane: &'a str, after: u64, max: u64 },
+    Wait(ask: WaitLayout),
+    CatchUp(absence: AbsenceLayout<'a>),
+    Fleet,
+    Leave(process: u64),
+});
+
+layout_struct!(AbsenceLayout<'a> = Absence {
+    part: PartLayout,
+    since: u64,
+    left: Vec<(BucketOfLayout<'a>, i64)>,
+    calls: Vec<AbsentCallLayout<'a>>,
+    reports: Vec<AbsentReportLayout<'a>>,
+});
+
+layout_enum!(BucketOfLayout<'a> = BucketOf { Lane(lane: &'a str), Upstream(upstream: &'a str) });
+
+/// The number of the part and how many there are.
+type PartLayout = (u32, u32);
+
+layout_struct!(AbsentCallLayout<'a> = AbsentCall {
+    lane: Option<&'a str>,
+    upstream: &'a str,
+    holds: Vec<HoldLayout<'a>>,
+    began: u64,
+    lease: Option<(LeaseIdLayout, u64)>,
+    ended: Option<u64>,
+});
+
+layout_struct!(AbsentReportLayout<'a> = AbsentReport {
+    upstream: &'a str,
+    result: CallResultLayout,
+    close: Option<ClosureLayout<'a>>,
+    began: Option<u64>,
+    ago: u64,
+});
+
+layout_struct!(NewJobLayout<'a> = NewJob {
+    id: u128,
+    lane: &'a str,
+    tenant: &'a str,
+    level: LevelLayout,
+    payload: Bytes<'a>,
+    key: Option<&'a str>,
+    fingerprint: Option<u64>,
+    cache_key: Option<&'a str>,
+    ttl: Option<u64>,
+    delay: u64,
+    chain: Option<Vec<&'a str>>,
+    holds: Vec<HoldLayout<'a>>,
+});
+
+layout_struct!(DispatchLayout<'a> = Dispatch {
+    lane: &'a str,
+    max: u64,
+    lease: u64,
+    nonce: u64,
+    wait: u64,
+    denied: Option<DeniedLayout<'a>>,
+});
+
+layout_struct!(AdvanceLayout<'a> = Advance {
+    lease: LeaseIdLayout,
+    upstream: &'a str,
+    report: ReportLayout<'a>,
+    failure: CallFailureLayout<'a>,
+});
+
+layout_struct!(ReportLayout<'a> = Report {
+    result: CallResultLayout,
+    costs: Vec<(&'a str, i64)>,
+    close: Option<ClosureLayout<'a>>,
+});
+
+layout_enum!(
+    CallResultLayout = CallResult { Success, Rejected, Throttled, Failed, TimedOut, NotSent, Unknown }
+);
+
+layout_struct!(ClosureLayout<'a> = Closure { wait: u64, bucket: Option<&'a str> });
+
+layout_struct!(CallFailureLayout<'a> = CallFailure {
+    reason: &'a str,
+    code: Option<&'a str>,
+    upstream: Option<&'a str>,
+});
+
+layout_struct!(SettlementLayout<'a> = Settlement {
+    lease: LeaseIdLayout,
+    report: ReportLayout<'a>,
+    outcome: OutcomeLayout<'a>,
+    answer: Option<Bytes<'a>>,
+});
+
+layout_enum!(OutcomeLayout<'a> = Outcome {
+    Done,
+    DoneUncached,
+    Retry { after: u64, failure: CallFailureLayout<'a> },
+    Dead(failure: CallFailureLayout<'a>),
+    Failed(failure: CallFailureLayout<'a>),
+    Release,
+    Awaiting(span: u64),
+});
+
+layout_struct!(AdmitLayout<'a> = Admit {
+    lane: Option<&'a str>,
+    chain: Vec<&'a str>,
+    holds: Vec<HoldLayout<'a>>,
+    lease: u64,
+    nonce: u64,
+});
+
+layout_struct!(JobQueryLayout<'a> = JobQuery {
+    lane: Option<&'a str>,
+    tenant: Option<&'a str>,
+    status: Option<StatusLayout>,
+    after: u64,
+    max: u64,
+});
+
+layout_struct!(WaitLayout = Wait { job: u128, timeout: u64, coming: bool });

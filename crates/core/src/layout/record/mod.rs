@@ -1,0 +1,178 @@
+//! The layout of the journal's records.
+
+mod gates;
+
+use std::sync::Arc;
+
+use postcard::take_from_bytes;
+
+use self::gates::{BucketLayout, GatesLayout, PassLayout};
+use super::LayoutError;
+use super::convert::{Bytes, Layout, Many, append, layout_enum, layout_struct, unreadable};
+use super::shared::{BucketSpecLayout, LeaseIdLayout, LevelLayout, StatusLayout};
+use super::view::{DeadLetterLayout, DropReasonLayout, FailureLayout, ServedByLayout, TotalsLayout};
+use crate::engine::record::{
+    JobRecord, JobState, LaneRecord, LeaseRecord, PhaseRecord, Record, SettledRecord, TenantRecord,
+    TurnsRecord, UseRecord,
+};
+use crate::job::{Event, EventKind};
+use crate::lane::{KeyEntry, Tempo};
+use crate::time::SteadyTime;
+use crate::tokens::Tokens;
+
+/// The version of the records of a chunk, which is its first byte.
+pub(crate) const RECORD_VERSION: u8 = 1;
+
+/// Appends the bytes of `record` to `chunk`.
+pub(crate) fn append_record(record: &Record, chunk: &mut Vec<u8>) -> postcard::Result<()> {
+    append(&RecordLayout::from_domain(record), chunk)
+}
+
+/// Calls `each` with every record of `chunk`.
+pub(crate) fn read_records(chunk: &[u8], mut each: impl FnMut(Record)) -> Result<(), LayoutError> {
+    let Some((&found, mut rest)) = chunk.split_first() else {
+        return Ok(());
+    };
+    if found > RECORD_VERSION {
+        return Err(LayoutError::NewerVersion { found, known: RECORD_VERSION });
+    }
+    while !rest.is_empty() {
+        let (record, after): (RecordLayout<'_>, _) = take_from_bytes(rest).map_err(unreadable)?;
+        each(record.into_domain()?);
+        rest = after;
+    }
+    Ok(())
+}
+
+layout_enum!(RecordLayout<'a> = Record {
+    Meta { epoch: u64, next_lease: u64, time: TimeLayout },
+    Lane(lane: Box<LaneLayout<'a>>),
+    Upstream { number: u32, name: &'a str, gates: GatesLayout<'a> },
+    Tenant(tenant: TenantLayout<'a>),
+    TenantGone { lane: u32, arrival: u64 },
+    Job(job: Box<JobLayout<'a>>),
+    JobState { id: u128, state: Box<JobStateLayout<'a>> },
+    JobGone(id: u128),
+    Lease(id: LeaseIdLayout, lease: LeaseLayout<'a>),
+    LeaseGone(id: LeaseIdLayout),
+    Bucket { key: &'a str, spec: BucketSpecLayout, bucket: BucketLayout },
+    BucketGone(key: &'a str),
+    Dead { lane: u32, number: u64, job: u128, letter: Box<DeadLetterLayout<'a>> },
+    DeadGone { lane: u32, number: u64 },
+    Key { lane: u32, key: &'a str, entry: KeyLayout },
+    KeyGone { lane: u32, key: &'a str },
+    Cache { lane: u32, key: &'a str, answer: Bytes<'a>, stored_at: u64, number: u64 },
+    CacheGone { lane: u32, key: &'a str },
+    LaneRules { number: u32, rules: Bytes<'a> },
+    UpstreamRules { number: u32, rules: Bytes<'a> },
+    Registration { process: u64, stamp: u64, about: &'a str, spec: Bytes<'a> },
+    RegistrationGone(process: u64),
+});
+
+layout_struct!(TimeLayout = SteadyTime { last: u64, ahead_ms: i64 });
+
+layout_struct!(LaneLayout<'a> = LaneRecord {
+    number: u32,
+    name: &'a str,
+    paused: bool,
+    next_seq: u64,
+    turns: [TurnsLayout; 3],
+    gates: GatesLayout<'a>,
+    totals: TotalsLayout,
+    tempo: TempoLayout,
+});
+
+layout_struct!(TurnsLayout = TurnsRecord { turn: i64, current: Option<u64>, in_a_row: u32 });
+
+layout_struct!(TempoLayout = Tempo { last_grant: u64, interval_us: u64 });
+
+layout_struct!(TenantLayout<'a> = TenantRecord {
+    lane: u32,
+    arrival: u64,
+    name: &'a str,
+    levels: [(Option<i64>, Option<(i64, u64)>); 3],
+    processed: u64,
+    last_processed: Option<u64>,
+});
+
+layout_struct!(JobLayout<'a> = JobRecord {
+    id: u128,
+    lane: u32,
+    tenant: u64,
+    level: LevelLayout,
+    created_at: u64,
+    expires_at: u64,
+    chain: Many<'a, u32, u32>,
+    holds: Many<'a, (u32, Arc<str>, Tokens), (u32, &'a str, i64)>,
+    key: Option<&'a str>,
+    cache_key: Option<&'a str>,
+    replay_of: Option<u128>,
+    payload: Bytes<'a>,
+    state: JobStateLayout<'a>,
+});
+
+layout_struct!(JobStateLayout<'a> = JobState {
+    seq: u64,
+    phase: PhaseLayout<'a>,
+    tried: u32,
+    attempts: u32,
+    lost: u8,
+    upstream: Option<u32>,
+    failure: Option<FailureLayout<'a>>,
+    result: Option<Bytes<'a>>,
+    timeline: Many<'a, Event<u32>, EventLayout>,
+    settled: Option<(LeaseIdLayout, SettledLayout)>,
+});
+
+layout_enum!(PhaseLayout<'a> = PhaseRecord {
+    Pending { due: u64 },
+    Queued,
+    Coalesced,
+    Processing(id: LeaseIdLayout, lease: LeaseLayout<'a>),
+    Finished {
+        at: u64,
+        number: u64,
+        status: StatusLayout,
+        dropped: Option<DropReasonLayout>,
+        served: Option<ServedByLayout>
+    },
+});
+
+layout_enum!(
+    SettledLayout = SettledRecord {
+        Ended(status: StatusLayout),
+        RetryAt(at: u64),
+        Requeued,
+        Awaiting(lease: LeaseIdLayout),
+    }
+);
+
+layout_struct!(EventLayout = Event<u32> { at: u64, kind: EventKindLayout });
+
+layout_enum!(
+    EventKindLayout = EventKind<u32> {
+        Accepted,
+        Started(upstream: u32),
+        Failed(upstream: u32),
+        RetryAt(at: u64),
+        WaitsForRest,
+        TakenUp,
+        Released,
+        Awaiting(upstream: u32),
+        Served(by: ServedByLayout),
+        Ended(status: StatusLayout),
+    }
+);
+
+layout_struct!(LeaseLayout<'a> = LeaseRecord {
+    used_by: UseLayout,
+    lane: Option<u32>,
+    upstream: Option<u32>,
+    pass: PassLayout,
+    holds: Many<'a, (Arc<str>, Tokens), (&'a str, i64)>,
+    expires: u64,
+});
+
+layout_enum!(UseLayout = UseRecord { Job, Awaiting, Call, LaterCall });
+
+layout_struct!(KeyLayout = KeyEntry { job: u128, fingerprint: u64, expires: u64 });

@@ -1,0 +1,207 @@
+//! What a store answers to those who asked from elsewhere.
+
+use super::LayoutError;
+use super::convert::{Bytes, Layout, decode, encode, layout_enum, layout_struct};
+use super::shared::{DeniedLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout};
+use super::view::{
+    DeadLetterViewLayout, EndedLayout, FallbackLayout, JobPageLayout, JobViewLayout, LaneViewLayout,
+    PlaceLayout, RegistrationViewLayout, TenantViewLayout, UpstreamViewLayout, WhyLayout,
+};
+use crate::dead_letter::{DeadLetterView, Surplus};
+use crate::engine::RegistrationView;
+use crate::error::SpecError;
+use crate::gate::NotUntil;
+use crate::job::JobView;
+use crate::verbs::{
+    Admission, Admitted, Advanced, Cached, Cancelled, Dispatched, EnqueueAnswer, Enqueued, Grant, Replayed,
+    SettleAnswer, Settled, Swept,
+};
+use crate::views::{JobPage, LaneView, TenantView, UpstreamView, Why};
+
+/// The version of the layouts in this file and of the views. Readers refuse a newer one.
+const VERSION: u8 = 1;
+
+/// The answer to a [`Question`](super::Question).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// To `Enqueue`.
+    Enqueued(EnqueueAnswer),
+    /// To `Dispatch`.
+    Dispatched(Dispatched),
+    /// To `Advance`.
+    Advanced(Advanced),
+    /// To `Extend`.
+    Extended(Vec<bool>),
+    /// To `Settle`.
+    Settled(SettleAnswer),
+    /// To `Cancel`.
+    Cancelled(Cancelled),
+    /// To `Admit`.
+    Admitted(Admitted),
+    /// To `Record`, `Recover` and `Reset`.
+    Upstream(Option<UpstreamView>),
+    /// To `Replay`.
+    Replayed(Replayed),
+    /// To `Discard`, `Pause`, `CatchUp` and `Leave`.
+    Done(bool),
+    /// To `Sweep`.
+    Swept(Swept),
+    /// To `Why`.
+    Why(Option<Why>),
+    /// To `Job` and `Wait`.
+    Job(Option<JobView>),
+    /// To `Jobs`.
+    Jobs(JobPage),
+    /// To `Lanes`.
+    Lanes(Vec<LaneView>),
+    /// To `Upstreams`.
+    Upstreams(Vec<UpstreamView>),
+    /// To `Tenants`.
+    Tenants(Vec<(u32, TenantView)>),
+    /// To `DeadLetter`.
+    DeadLetter(Option<DeadLetterView>),
+    /// To `DeadLetters`.
+    DeadLetters(Vec<(u64, DeadLetterView)>),
+    /// To `Fleet`.
+    Fleet(Vec<RegistrationView>),
+}
+
+impl Reply {
+    /// Appends its bytes to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        encode(VERSION, &ReplyLayout::from_domain(self), out);
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    pub fn decode(bytes: &[u8]) -> Result<Self, LayoutError> {
+        decode::<ReplyLayout<'_>>(VERSION, bytes)?.into_domain()
+    }
+}
+
+layout_enum!(ReplyLayout<'a> = Reply {
+    Enqueued(answer: EnqueueAnswerLayout<'a>),
+    Dispatched(answer: DispatchedLayout<'a>),
+    Advanced(answer: AdvancedLayout<'a>),
+    Extended(alive: Vec<bool>),
+    Settled(answer: SettleAnswerLayout<'a>),
+    Cancelled(answer: CancelledLayout<'a>),
+    Admitted(answer: AdmittedLayout<'a>),
+    Upstream(view: Option<UpstreamViewLayout<'a>>),
+    Replayed(answer: ReplayedLayout<'a>),
+    Done(done: bool),
+    Swept(answer: SweptLayout<'a>),
+    Why(why: Option<WhyLayout<'a>>),
+    Job(view: Option<JobViewLayout<'a>>),
+    Jobs(page: JobPageLayout<'a>),
+    Lanes(views: Vec<LaneViewLayout<'a>>),
+    Upstreams(views: Vec<UpstreamViewLayout<'a>>),
+    Tenants(views: Vec<(u32, TenantViewLayout<'a>)>),
+    DeadLetter(view: Option<DeadLetterViewLayout<'a>>),
+    DeadLetters(views: Vec<(u64, DeadLetterViewLayout<'a>)>),
+    Fleet(registrations: Vec<RegistrationViewLayout<'a>>),
+});
+
+layout_struct!(EnqueueAnswerLayout<'a> = EnqueueAnswer {
+    jobs: Vec<EnqueuedLayout<'a>>,
+    ended: Vec<EndedLayout<'a>>,
+});
+
+layout_enum!(EnqueuedLayout<'a> = Enqueued {
+    Accepted(place: PlaceLayout),
+    Existing(job: u128),
+    Cached(cached: CachedLayout<'a>),
+    Conflict(job: u128),
+    QueueFull,
+    UnknownLane,
+    Invalid(error: SpecErrorLayout<'a>),
+});
+
+layout_struct!(CachedLayout<'a> = Cached {
+    answer: Bytes<'a>,
+    stale: Option<FallbackLayout>,
+    left: u64,
+    overdue: u64,
+});
+
+layout_struct!(SpecErrorLayout<'a> = SpecError { field: &'a str, problem: &'a str });
+
+layout_struct!(DispatchedLayout<'a> = Dispatched {
+    grants: Vec<GrantLayout<'a>>,
+    ended: Vec<EndedLayout<'a>>,
+    taken_up: Vec<u128>,
+    denied: Option<DeniedLayout<'a>>,
+    now: u64,
+    next: u64,
+    held: u64,
+});
+
+layout_struct!(GrantLayout<'a> = Grant {
+    lease: LeaseIdLayout,
+    lease_expires: u64,
+    job: u128,
+    tenant: &'a str,
+    level: LevelLayout,
+    payload: Bytes<'a>,
+    upstream: &'a str,
+    attempt: u32,
+    expires_at: u64,
+});
+
+layout_enum!(AdvancedLayout<'a> = Advanced {
+    To(upstream: &'a str),
+    Waits(denial: NotUntilLayout),
+    Exhausted,
+    Stale,
+});
+
+layout_struct!(NotUntilLayout = NotUntil { reason: ReasonLayout, at: u64 });
+
+layout_struct!(SettleAnswerLayout<'a> = SettleAnswer {
+    leases: Vec<SettledLayout>,
+    ended: Vec<EndedLayout<'a>>,
+});
+
+layout_enum!(SettledLayout = Settled {
+    Ended(status: StatusLayout),
+    RetryAt(at: u64),
+    Requeued,
+    Awaiting(lease: LeaseIdLayout),
+    Released,
+    Stale,
+});
+
+layout_enum!(CancelledLayout<'a> = Cancelled {
+    Yes(ended: Box<EndedLayout<'a>>),
+    AlreadyEnded(status: StatusLayout),
+    Unknown,
+});
+
+layout_struct!(AdmittedLayout<'a> = Admitted {
+    admission: AdmissionLayout<'a>,
+    ended: Vec<EndedLayout<'a>>,
+    now: u64,
+});
+
+layout_enum!(AdmissionLayout<'a> = Admission {
+    Granted { lease: LeaseIdLayout, upstream: &'a str, lease_expires: u64 },
+    Denied { upstream: Option<&'a str>, denial: NotUntilLayout },
+    UnknownUpstream(name: &'a str),
+    UnknownLane,
+});
+
+layout_enum!(ReplayedLayout<'a> = Replayed {
+    As(job: u128, ended: Vec<EndedLayout<'a>>),
+    Unknown,
+    QueueFull,
+    IdTaken,
+});
+
+layout_struct!(SweptLayout<'a> = Swept {
+    ended: Vec<EndedLayout<'a>>,
+    taken_up: Vec<u128>,
+    dead_letters: Vec<(&'a str, u128, SurplusLayout)>,
+    now: u64,
+    next: u64,
+});
+
+layout_enum!(SurplusLayout = Surplus { Expired, OverCap });

@@ -1,0 +1,251 @@
+//! The layout of rules.
+
+use serde::{Deserialize, Serialize};
+
+use super::LayoutError;
+use super::convert::{Layout, decode, encode};
+use super::shared::BucketSpecLayout;
+use crate::gate::{BreakerSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
+use crate::ids::Name;
+use crate::retry::{OnAmbiguous, RetryPolicy};
+use crate::spec::{CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Spec, UpstreamSpec};
+use crate::time::Span;
+
+/// The version that is written.
+const VERSION: u8 = 1;
+
+/// Spans are milliseconds, tokens are millionths.
+#[derive(Serialize, Deserialize)]
+struct SpecLayout {
+    lanes: Vec<LaneLayout>,
+    upstreams: Vec<UpstreamLayout>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct LaneLayout {
+    name: String,
+    chain: Vec<String>,
+    capacity_jobs: u64,
+    capacity_bytes: u64,
+    ttl: Option<u64>,
+    fairness: Option<FairnessLayout>,
+    gates: GatesLayout,
+    retry: RetryLayout,
+    dead_letters: Option<DeadLettersLayout>,
+    keep_for: u64,
+    keep_max: u64,
+    cache: Option<CacheLayout>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct UpstreamLayout {
+    name: String,
+    gates: GatesLayout,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FairnessLayout {
+    batch: u32,
+    weights: Vec<(String, u32)>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RetryLayout {
+    attempts: u32,
+    base: u64,
+    cap: u64,
+    jitter_percent: u8,
+    stops_when_ambiguous: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct DeadLettersLayout {
+    ttl: u64,
+    max: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct CacheLayout {
+    ttl: u64,
+    stale_if_error: u64,
+    max: u64,
+    max_bytes: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct GatesLayout {
+    breaker: Option<BreakerLayout>,
+    /// The ladder of rests.
+    cooldown: Option<Vec<u64>>,
+    per_minute: Option<u32>,
+    bucket: Option<BucketSpecLayout>,
+    pace: Option<PaceLayout>,
+    slots: Option<u32>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct BreakerLayout {
+    failures: u32,
+    open_for: u64,
+    probes: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct PaceLayout {
+    initial: u64,
+    min: u64,
+    max: u64,
+}
+
+/// The bytes of `spec`.
+pub fn encode_spec(spec: &Spec) -> Vec<u8> {
+    encoded(&SpecLayout {
+        lanes: spec.lanes.iter().map(LaneLayout::from).collect(),
+        upstreams: spec.upstreams.iter().map(UpstreamLayout::from).collect(),
+    })
+}
+
+/// The rules that `bytes` hold.
+pub fn decode_spec(bytes: &[u8]) -> Result<Spec, LayoutError> {
+    let layout: SpecLayout = decode(VERSION, bytes)?;
+    let lanes = layout.lanes.into_iter().map(lane).collect::<Result<_, _>>()?;
+    let upstream = |layout: UpstreamLayout| {
+        Ok::<_, LayoutError>(UpstreamSpec::new(Name::new(&layout.name)?, gates(layout.gates)?))
+    };
+    let upstreams = layout.upstreams.into_iter().map(upstream).collect::<Result<_, _>>()?;
+    let first = |mut errors: Vec<crate::SpecError>| errors.swap_remove(0).into();
+    Spec::new(lanes, upstreams).map_err(first)
+}
+
+/// The bytes of the rules of one lane.
+pub(crate) fn encode_lane(spec: &LaneSpec) -> Vec<u8> {
+    encoded(&LaneLayout::from(spec))
+}
+
+pub(crate) fn decode_lane(bytes: &[u8]) -> Result<LaneSpec, LayoutError> {
+    lane(decode(VERSION, bytes)?)
+}
+
+/// The bytes of the rules of one upstream.
+pub(crate) fn encode_gates(spec: &GateSpecs) -> Vec<u8> {
+    encoded(&GatesLayout::from(spec))
+}
+
+pub(crate) fn decode_gates(bytes: &[u8]) -> Result<GateSpecs, LayoutError> {
+    gates(decode(VERSION, bytes)?)
+}
+
+fn encoded(layout: &impl Serialize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(VERSION, layout, &mut bytes);
+    bytes
+}
+
+impl From<&LaneSpec> for LaneLayout {
+    fn from(lane: &LaneSpec) -> Self {
+        Self {
+            name: lane.name.to_string(),
+            chain: lane.chain.names().iter().map(Name::to_string).collect(),
+            capacity_jobs: lane.capacity.jobs(),
+            capacity_bytes: lane.capacity.bytes(),
+            ttl: lane.ttl.map(Span::as_millis),
+            fairness: lane.fairness.as_ref().map(|fairness| FairnessLayout {
+                batch: fairness.batch(),
+                weights: fairness.weights().to_vec(),
+            }),
+            gates: GatesLayout::from(&lane.gates),
+            retry: RetryLayout {
+                attempts: lane.retry.attempts(),
+                base: lane.retry.base().as_millis(),
+                cap: lane.retry.cap().as_millis(),
+                jitter_percent: lane.retry.jitter_percent(),
+                stops_when_ambiguous: !lane.retry.retries_ambiguous(),
+            },
+            dead_letters: lane
+                .dead_letters
+                .map(|rule| DeadLettersLayout { ttl: rule.ttl().as_millis(), max: rule.max() }),
+            keep_for: lane.keep.span.as_millis(),
+            keep_max: lane.keep.max,
+            cache: lane.cache.map(|rule| CacheLayout {
+                ttl: rule.ttl().as_millis(),
+                stale_if_error: rule.stale_if_error().as_millis(),
+                max: rule.max,
+                max_bytes: rule.max_bytes,
+            }),
+        }
+    }
+}
+
+impl From<&UpstreamSpec> for UpstreamLayout {
+    fn from(upstream: &UpstreamSpec) -> Self {
+        Self { name: upstream.name.to_string(), gates: GatesLayout::from(&upstream.gates) }
+    }
+}
+
+impl From<&GateSpecs> for GatesLayout {
+    fn from(gates: &GateSpecs) -> Self {
+        let ladder =
+            |rule: &CooldownSpec| rule.ladder().iter().copied().map(Span::as_millis).collect::<Vec<_>>();
+        Self {
+            breaker: gates.breaker.map(|rule| BreakerLayout {
+                failures: rule.failures(),
+                open_for: rule.open_for().as_millis(),
+                probes: rule.probes(),
+            }),
+            cooldown: gates.cooldown.as_ref().map(ladder),
+            per_minute: gates.window.map(|rule| rule.limit()),
+            bucket: Layout::from_domain(&gates.bucket),
+            pace: gates.pace.map(|rule| PaceLayout {
+                initial: rule.initial().as_millis(),
+                min: rule.min().as_millis(),
+                max: rule.max().as_millis(),
+            }),
+            slots: gates.slots(),
+        }
+    }
+}
+
+fn lane(layout: LaneLayout) -> Result<LaneSpec, LayoutError> {
+    let chain = layout.chain.iter().map(|name| Name::new(name)).collect::<Result<_, _>>()?;
+    let ms = Span::from_millis;
+    let fairness = |rule: FairnessLayout| Fairness::new(rule.batch, rule.weights);
+    let dead_letters = |rule: DeadLettersLayout| DeadLetterSpec::new(ms(rule.ttl), rule.max);
+    let cache = |rule: CacheLayout| {
+        CacheSpec::new(ms(rule.ttl), ms(rule.stale_if_error))?.bounded(rule.max, rule.max_bytes)
+    };
+    Ok(LaneSpec {
+        name: Name::new(&layout.name)?,
+        chain: Chain::new(chain)?,
+        capacity: Capacity::new(layout.capacity_jobs, layout.capacity_bytes)?,
+        ttl: layout.ttl.map(ms),
+        fairness: layout.fairness.map(fairness).transpose()?,
+        gates: gates(layout.gates)?,
+        retry: retry(&layout.retry)?,
+        dead_letters: layout.dead_letters.map(dead_letters).transpose()?,
+        keep: Keep { span: ms(layout.keep_for), max: layout.keep_max },
+        cache: layout.cache.map(cache).transpose()?,
+    })
+}
+
+fn retry(layout: &RetryLayout) -> Result<RetryPolicy, LayoutError> {
+    let (base, cap) = (Span::from_millis(layout.base), Span::from_millis(layout.cap));
+    let ambiguous = if layout.stops_when_ambiguous { OnAmbiguous::Stop } else { OnAmbiguous::Retry };
+    Ok(RetryPolicy::new(layout.attempts, base, cap, layout.jitter_percent)?.on_ambiguous(ambiguous))
+}
+
+fn gates(layout: GatesLayout) -> Result<GateSpecs, LayoutError> {
+    let ms = Span::from_millis;
+    let breaker = |rule: BreakerLayout| BreakerSpec::new(rule.failures, ms(rule.open_for), rule.probes);
+    let cooldown = |ladder: Vec<u64>| CooldownSpec::new(&ladder.into_iter().map(ms).collect::<Vec<_>>());
+    let pace = |rule: PaceLayout| PaceSpec::new(ms(rule.initial), ms(rule.min), ms(rule.max));
+    let mut gates = GateSpecs::default();
+    gates.breaker = layout.breaker.map(breaker).transpose()?;
+    gates.cooldown = layout.cooldown.map(cooldown).transpose()?;
+    gates.window = layout.per_minute.map(WindowSpec::per_minute).transpose()?;
+    gates.bucket = layout.bucket.into_domain()?;
+    gates.pace = layout.pace.map(pace).transpose()?;
+    match layout.slots {
+        Some(slots) => Ok(gates.with_slots("slots", slots)?),
+        None => Ok(gates),
+    }
+}

@@ -1,0 +1,79 @@
+//! The bytes of everything that has a layout, as they are in the files of `golden/`.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Message, questions, records, replies, specs};
+
+/// Set to write the files instead of comparing them.
+const RENEW: &str = "ECLUSA_WRITE_GOLDEN";
+
+fn dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/layout/golden")
+}
+
+/// Hexadecimal, 32 bytes on a line.
+fn to_hex(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for line in bytes.chunks(32) {
+        line.iter().for_each(|byte| write!(text, "{byte:02x}").unwrap());
+        text.push('\n');
+    }
+    text
+}
+
+fn from_hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap();
+    digits.chunks(2).map(byte).collect()
+}
+
+/// Compares, or writes, one file for each sample and no others that begin with `prefix`.
+fn check<M: Message>(prefix: &str, samples: Vec<(&'static str, M)>) {
+    let names: BTreeSet<String> = samples.iter().map(|(name, _)| format!("{name}.hex")).collect();
+    assert_eq!(names.len(), samples.len(), "two samples share a file");
+    for (name, sample) in samples {
+        let file = dir().join(name).with_extension("hex");
+        if std::env::var_os(RENEW).is_some() {
+            fs::write(&file, to_hex(&sample.encoded())).unwrap();
+        }
+        let golden = fs::read_to_string(&file).unwrap_or_default();
+        assert_eq!(to_hex(&sample.encoded()), golden, "{name} is written differently");
+        assert_eq!(M::decoded(&from_hex(&golden)), Ok(sample), "{name} is read differently");
+    }
+    let files = fs::read_dir(dir()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let files: BTreeSet<String> = files.filter(|file| file.starts_with(prefix)).collect();
+    assert_eq!(files, names);
+}
+
+#[test]
+fn questions_have_the_bytes_of_their_golden_files() {
+    check("question-", questions::all());
+}
+
+#[test]
+fn replies_have_the_bytes_of_their_golden_files() {
+    check("reply-", replies::all());
+}
+
+/// Each kind of message is numbered by its place, which is the second byte.
+#[test]
+fn every_kind_of_message_has_a_sample() {
+    fn kinds<M: Message>(samples: &[(&str, M)]) -> BTreeSet<u8> {
+        samples.iter().map(|(_, sample)| sample.encoded()[1]).collect()
+    }
+    assert_eq!(kinds(&questions::all()), (0..26).collect());
+    assert_eq!(kinds(&replies::all()), (0..20).collect());
+}
+
+#[test]
+fn rules_have_the_bytes_of_their_golden_file() {
+    check("spec", vec![("spec", specs::sample())]);
+}
+
+#[test]
+fn records_have_the_bytes_of_their_golden_files() {
+    check("record-", records::all());
+}

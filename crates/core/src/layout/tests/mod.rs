@@ -1,0 +1,108 @@
+//! What is sent has exactly these bytes, and no bytes whatever do harm.
+
+mod damage;
+mod golden;
+mod questions;
+mod records;
+mod replies;
+mod specs;
+
+use std::fmt::Debug;
+
+use super::shared::ReasonLayout;
+use super::{
+    LayoutError, Question, RECORD_VERSION, Reply, append_record, decode_spec, encode_spec, read_records,
+};
+use crate::engine::record::Record;
+use crate::gate::{BucketSpec, Reason};
+use crate::ids::{JobId, LeaseId, Name};
+use crate::job::Hold;
+use crate::spec::Spec;
+use crate::time::{Span, Time};
+use crate::tokens::Tokens;
+
+/// Whatever has bytes.
+trait Message: Debug + Clone + PartialEq + Sized {
+    fn encoded(&self) -> Vec<u8>;
+    fn decoded(bytes: &[u8]) -> Result<Self, LayoutError>;
+}
+
+impl Message for Question {
+    fn encoded(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encode(&mut out);
+        out
+    }
+    fn decoded(bytes: &[u8]) -> Result<Self, LayoutError> {
+        Question::decode(bytes)
+    }
+}
+
+impl Message for Reply {
+    fn encoded(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encode(&mut out);
+        out
+    }
+    fn decoded(bytes: &[u8]) -> Result<Self, LayoutError> {
+        Reply::decode(bytes)
+    }
+}
+
+impl Message for Spec {
+    fn encoded(&self) -> Vec<u8> {
+        encode_spec(self)
+    }
+    fn decoded(bytes: &[u8]) -> Result<Self, LayoutError> {
+        decode_spec(bytes)
+    }
+}
+
+/// A chunk with one record.
+impl Message for Record {
+    fn encoded(&self) -> Vec<u8> {
+        let mut chunk = vec![RECORD_VERSION];
+        append_record(self, &mut chunk).unwrap();
+        chunk
+    }
+    fn decoded(bytes: &[u8]) -> Result<Self, LayoutError> {
+        let mut records = Vec::new();
+        read_records(bytes, |record| records.push(record))?;
+        match <[Record; 1]>::try_from(records) {
+            Ok([record]) => Ok(record),
+            Err(records) => Err(LayoutError::Unreadable(format!("{} records", records.len()))),
+        }
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn id(number: u128) -> JobId {
+    JobId(0x0192_f3a4_0000_7000_8000_0000_0000_0000 + number)
+}
+
+fn lease(number: u64) -> LeaseId {
+    LeaseId { epoch: 1_700_000_000_000, number, nonce: 0xfeed_0000_0000_0000 + number }
+}
+
+fn time(ms: u64) -> Time {
+    Time::from_millis(1_700_000_000_000 + ms)
+}
+
+fn ms(ms: u64) -> Span {
+    Span::from_millis(ms)
+}
+
+fn hold() -> Hold {
+    let spec = BucketSpec::new(20, 3, Span::from_secs(60)).unwrap();
+    Hold::new(name("bureau"), "cpf:1", spec, Tokens::whole(2)).unwrap()
+}
+
+/// A reason that has a layout but is not listed would be missing wherever all of them are shown.
+#[test]
+fn every_reason_is_listed() {
+    let with_layout = (0_u8..).map_while(|number| postcard::from_bytes::<ReasonLayout>(&[number]).ok());
+    assert_eq!(with_layout.count(), Reason::ALL.len());
+}

@@ -1,0 +1,179 @@
+//! Every question, with every part of it filled.
+
+use super::{hold, id, lease, ms, name};
+use crate::engine::{Absence, AbsentCall, AbsentReport, BucketOf, ProcessId};
+use crate::gate::{CallResult, Part, Reason};
+use crate::job::{CallFailure, FailureReason, Level, NewJob, Status};
+use crate::layout::Question;
+use crate::tokens::Tokens;
+use crate::verbs::{Admit, Advance, Closure, Denied, Dispatch, Outcome, Report, Settlement, Wait};
+use crate::views::JobQuery;
+
+/// Each with the name of its golden file.
+pub(super) fn all() -> Vec<(&'static str, Question)> {
+    let (lane, upstream) = (name("email"), name("ses"));
+    let named = |question: Question| (file_name(&question), question);
+    [
+        Question::Enqueue(vec![full_job(), NewJob::new(id(2), lane.clone(), "", Vec::new())]),
+        Question::Dispatch(dispatch()),
+        Question::Advance(Advance {
+            lease: lease(1),
+            upstream: upstream.clone(),
+            report: report(CallResult::Throttled),
+            failure: failure(),
+        }),
+        Question::Extend { leases: vec![lease(1), lease(2)], lease: ms(10_000) },
+        Question::Settle(settlements()),
+        Question::Cancel(id(1)),
+        Question::Admit(Admit {
+            lane: Some(lane.clone()),
+            chain: vec![upstream.clone(), name("smtp")],
+            holds: vec![hold()],
+            lease: ms(10_000),
+            nonce: u64::MAX,
+        }),
+        Question::Record { upstream: upstream.clone(), result: CallResult::TimedOut },
+        Question::Recover(upstream.clone()),
+        Question::Reset(upstream),
+        Question::Replay { lane: lane.clone(), letter: id(1), id: id(2) },
+        Question::Discard { lane: lane.clone(), letter: id(1) },
+        Question::Pause { lane: lane.clone(), paused: true },
+        Question::Sweep,
+        Question::Why(id(1)),
+        Question::Job(id(1)),
+        Question::Jobs(JobQuery {
+            lane: Some(lane.clone()),
+            tenant: Some("acme".into()),
+            status: Some(Status::Processing),
+            after: 1 << 40,
+            max: 100,
+        }),
+        Question::Lanes,
+        Question::Upstreams,
+        Question::Tenants { lane: lane.clone(), from: 7, max: 100 },
+        Question::DeadLetter(id(1)),
+        Question::DeadLetters { lane, after: 7, max: 100 },
+        Question::Wait(Wait { job: id(1), timeout: ms(30_000), coming: true }),
+        Question::CatchUp(absence()),
+        Question::Fleet,
+        Question::Leave(ProcessId(7)),
+    ]
+    .map(named)
+    .into()
+}
+
+/// Does not compile until a new question has a name, and then it needs a sample above.
+fn file_name(question: &Question) -> &'static str {
+    match question {
+        Question::Enqueue(_) => "question-enqueue",
+        Question::Dispatch(_) => "question-dispatch",
+        Question::Advance(_) => "question-advance",
+        Question::Extend { .. } => "question-extend",
+        Question::Settle(_) => "question-settle",
+        Question::Cancel(_) => "question-cancel",
+        Question::Admit(_) => "question-admit",
+        Question::Record { .. } => "question-record",
+        Question::Recover(_) => "question-recover",
+        Question::Reset(_) => "question-reset",
+        Question::Replay { .. } => "question-replay",
+        Question::Discard { .. } => "question-discard",
+        Question::Pause { .. } => "question-pause",
+        Question::Sweep => "question-sweep",
+        Question::Why(_) => "question-why",
+        Question::Job(_) => "question-job",
+        Question::Jobs(_) => "question-jobs",
+        Question::Lanes => "question-lanes",
+        Question::Upstreams => "question-upstreams",
+        Question::Tenants { .. } => "question-tenants",
+        Question::DeadLetter(_) => "question-dead-letter",
+        Question::DeadLetters { .. } => "question-dead-letters",
+        Question::Wait(_) => "question-wait",
+        Question::CatchUp(_) => "question-catch-up",
+        Question::Fleet => "question-fleet",
+        Question::Leave(_) => "question-leave",
+    }
+}
+
+pub(super) fn full_job() -> NewJob {
+    NewJob {
+        id: id(1),
+        lane: name("email"),
+        tenant: "acme".into(),
+        level: Level::High,
+        payload: b"GET /score\0\xff".as_slice().into(),
+        key: Some("outbox-1".into()),
+        fingerprint: Some(u64::MAX),
+        cache_key: Some("cpf:1".into()),
+        ttl: Some(ms(60_000)),
+        delay: ms(500),
+        chain: Some(vec![name("ses"), name("smtp")]),
+        holds: vec![hold()],
+    }
+}
+
+fn dispatch() -> Dispatch {
+    Dispatch {
+        lane: name("email"),
+        max: 100,
+        lease: ms(10_000),
+        nonce: 1 << 62,
+        wait: ms(1_000),
+        denied: Some(Denied { upstream: Some(name("ses")), reason: Reason::RateLimit }),
+    }
+}
+
+fn report(result: CallResult) -> Report {
+    let close = Some(Closure { wait: ms(30_000), bucket: Some("cpf:1".into()) });
+    Report { result, costs: vec![("cpf:1".into(), Tokens::from_micro(-1_500_000))], close }
+}
+
+fn failure() -> CallFailure {
+    let reason = FailureReason::new("refused: ação").unwrap();
+    CallFailure { reason, code: Some("503".into()), upstream: Some(name("ses")) }
+}
+
+/// Every outcome and every result.
+fn settlements() -> Vec<Settlement> {
+    let ends = [
+        (CallResult::Success, Outcome::Done),
+        (CallResult::Success, Outcome::DoneUncached),
+        (CallResult::Failed, Outcome::Retry { after: ms(2_000), failure: failure() }),
+        (CallResult::Rejected, Outcome::Dead(failure())),
+        (CallResult::TimedOut, Outcome::Failed(failure())),
+        (CallResult::NotSent, Outcome::Release),
+        (CallResult::Unknown, Outcome::Awaiting(ms(600_000))),
+        (CallResult::Throttled, Outcome::Release),
+    ];
+    let settle = |(number, (result, outcome)): (u64, (CallResult, Outcome))| Settlement {
+        lease: lease(number),
+        report: if number == 1 { result.into() } else { report(result) },
+        outcome,
+        answer: (number != 1).then(|| b"answer".as_slice().into()),
+    };
+    (1..).zip(ends).map(settle).collect()
+}
+
+fn absence() -> Absence {
+    let call = AbsentCall {
+        lane: Some(name("email")),
+        upstream: name("ses"),
+        holds: vec![hold()],
+        began: ms(3_000),
+        lease: Some((lease(1), ms(7_000))),
+        ended: Some(ms(1_000)),
+    };
+    let close = Some(Closure { wait: ms(5_000), bucket: Some("ses/acme".into()) });
+    let report = AbsentReport {
+        upstream: name("ses"),
+        result: CallResult::Throttled,
+        close,
+        began: Some(ms(3_000)),
+        ago: ms(1_000),
+    };
+    let left = vec![
+        (BucketOf::Lane(name("email")), Tokens::whole(3)),
+        (BucketOf::Upstream(name("ses")), Tokens::from_micro(-1)),
+    ];
+    let part = Part::new(1, 3).unwrap();
+    Absence { part, since: ms(9_000), left, calls: vec![call], reports: vec![report] }
+}

@@ -1,0 +1,318 @@
+//! Every reply, with every part of it filled and in every form that it can take.
+
+use super::{hold, id, lease, ms, name, time};
+use crate::dead_letter::{DeadLetter, DeadLetterView, Surplus};
+use crate::ended::{End, Ended, Fallback, ServedBy};
+use crate::engine::{ProcessId, RegistrationView};
+use crate::error::SpecError;
+use crate::gate::{BreakerState, BreakerView, GateView, NotUntil, Reason};
+use crate::ids::Name;
+use crate::job::{DropReason, Event, EventKind, Failure, FailureReason, JobView, Level, Status};
+use crate::lane::Totals;
+use crate::layout::Reply;
+use crate::time::Time;
+use crate::tokens::Tokens;
+use crate::verbs::{
+    Admission, Admitted, Advanced, Cached, Cancelled, Denied, Dispatched, EnqueueAnswer, Enqueued, Grant,
+    Replayed, SettleAnswer, Settled, Swept,
+};
+use crate::views::{JobPage, LaneView, Place, TenantView, UpstreamView, Why};
+
+/// Each with the name of its golden file.
+pub(super) fn all() -> Vec<(&'static str, Reply)> {
+    let upstream = || name("ses");
+    let denial = NotUntil::new(Reason::Window, time(30_000));
+    let admitted = |admission| Reply::Admitted(Admitted { admission, ended: ends(), now: time(1) });
+    let granted = Admission::Granted { lease: lease(1), upstream: upstream(), lease_expires: time(9) };
+    vec![
+        ("reply-enqueued", Reply::Enqueued(enqueued())),
+        ("reply-dispatched", Reply::Dispatched(dispatched())),
+        ("reply-advanced-to", Reply::Advanced(Advanced::To(upstream()))),
+        ("reply-advanced-waits", Reply::Advanced(Advanced::Waits(denial))),
+        ("reply-advanced-exhausted", Reply::Advanced(Advanced::Exhausted)),
+        ("reply-advanced-stale", Reply::Advanced(Advanced::Stale)),
+        ("reply-extended", Reply::Extended(vec![true, false])),
+        ("reply-settled", Reply::Settled(settled())),
+        ("reply-cancelled-yes", Reply::Cancelled(Cancelled::Yes(Box::new(ended(End::Cancelled))))),
+        ("reply-cancelled-ended", Reply::Cancelled(Cancelled::AlreadyEnded(Status::Dropped))),
+        ("reply-cancelled-unknown", Reply::Cancelled(Cancelled::Unknown)),
+        ("reply-admitted-granted", admitted(granted)),
+        ("reply-admitted-denied", admitted(Admission::Denied { upstream: Some(upstream()), denial })),
+        ("reply-admitted-upstream", admitted(Admission::UnknownUpstream(upstream()))),
+        ("reply-admitted-lane", admitted(Admission::UnknownLane)),
+        ("reply-upstream", Reply::Upstream(Some(upstream_view(BreakerState::HalfOpen)))),
+        ("reply-replayed-as", Reply::Replayed(Replayed::As(id(2), ends()))),
+        ("reply-replayed-unknown", Reply::Replayed(Replayed::Unknown)),
+        ("reply-replayed-full", Reply::Replayed(Replayed::QueueFull)),
+        ("reply-replayed-taken", Reply::Replayed(Replayed::IdTaken)),
+        ("reply-done", Reply::Done(true)),
+        ("reply-swept", Reply::Swept(swept())),
+        ("reply-why", Reply::Why(Some(why()))),
+        ("reply-job", Reply::Job(Some(job_view()))),
+        ("reply-job-none", Reply::Job(None)),
+        ("reply-jobs", Reply::Jobs(JobPage { jobs: vec![job_view()], next: Some(u64::MAX) })),
+        ("reply-lanes", Reply::Lanes(vec![lane_view()])),
+        (
+            "reply-upstreams",
+            Reply::Upstreams([BreakerState::Closed, BreakerState::Open].map(upstream_view).into()),
+        ),
+        ("reply-tenants", Reply::Tenants(vec![(7, tenant_view())])),
+        ("reply-dead-letter", Reply::DeadLetter(Some(letter()))),
+        ("reply-dead-letters", Reply::DeadLetters(vec![(7, letter())])),
+        ("reply-fleet", Reply::Fleet(vec![registration()])),
+    ]
+}
+
+fn enqueued() -> EnqueueAnswer {
+    let place = Place { status: Status::Queued, position: 3, eta: Some(time(5)), expires_at: Time::NEVER };
+    let answer = b"score".as_slice().into();
+    let cached = Cached { answer, stale: Some(Fallback::Timeout), left: ms(0), overdue: ms(9) };
+    let jobs = vec![
+        Enqueued::Accepted(place),
+        Enqueued::Existing(id(1)),
+        Enqueued::Cached(cached),
+        Enqueued::Conflict(id(2)),
+        Enqueued::QueueFull,
+        Enqueued::UnknownLane,
+        Enqueued::Invalid(SpecError::new("ttl", "must be greater than zero")),
+    ];
+    EnqueueAnswer { jobs, ended: ends() }
+}
+
+fn dispatched() -> Dispatched {
+    let grant = Grant {
+        lease: lease(1),
+        lease_expires: time(10_000),
+        job: id(1),
+        tenant: "acme".into(),
+        level: Level::Normal,
+        payload: b"GET /score\0\xff".as_slice().into(),
+        upstream: name("ses"),
+        attempt: 2,
+        expires_at: time(60_000),
+    };
+    Dispatched {
+        grants: vec![grant],
+        ended: ends(),
+        taken_up: vec![id(3)],
+        denied: Some(Denied { upstream: None, reason: Reason::Concurrency }),
+        now: time(1),
+        next: Time::NEVER,
+        held: ms(250),
+    }
+}
+
+fn settled() -> SettleAnswer {
+    let leases = vec![
+        Settled::Ended(Status::Failed),
+        Settled::RetryAt(time(2_000)),
+        Settled::Requeued,
+        Settled::Awaiting(lease(2)),
+        Settled::Released,
+        Settled::Stale,
+    ];
+    SettleAnswer { leases, ended: ends() }
+}
+
+fn swept() -> Swept {
+    let letters = [(id(1), Surplus::Expired), (id(2), Surplus::OverCap)];
+    Swept {
+        ended: ends(),
+        taken_up: vec![id(3)],
+        dead_letters: letters.map(|(job, surplus)| (name("email"), job, surplus)).into(),
+        now: time(1),
+        next: time(2),
+    }
+}
+
+/// One job for each way to end.
+fn ends() -> Vec<Ended> {
+    [
+        End::Completed,
+        End::Served(ServedBy::Cache),
+        End::Served(ServedBy::Coalesced),
+        End::Served(ServedBy::Stale(Fallback::CircuitOpen)),
+        End::Failed { failure: failure(), dead_letter: true },
+        End::Dropped(DropReason::TtlExpired),
+        End::Dropped(DropReason::Preempted),
+        End::Dropped(DropReason::QueueFull),
+        End::Cancelled,
+    ]
+    .map(ended)
+    .into()
+}
+
+fn ended(end: End) -> Ended {
+    let forgotten = matches!(end, End::Completed).then(|| Box::new(job_view()));
+    Ended {
+        job: id(1),
+        lane: name("email"),
+        tenant: "acme".into(),
+        level: Level::Low,
+        attempts: 2,
+        created_at: time(0),
+        end,
+        forgotten,
+    }
+}
+
+fn failure() -> Failure {
+    let reason = FailureReason::new("refused: ação").unwrap();
+    Failure { reason, code: Some("503".into()), at: time(3), upstream: Some(name("ses")) }
+}
+
+fn job_view() -> JobView {
+    JobView {
+        id: id(1),
+        lane: name("email"),
+        tenant: "acme".into(),
+        level: Level::High,
+        key: Some("outbox-1".into()),
+        cache_key: Some("cpf:1".into()),
+        status: Status::Completed,
+        served: Some(ServedBy::Stale(Fallback::Error)),
+        dropped: Some(DropReason::Preempted),
+        created_at: time(0),
+        expires_at: time(60_000),
+        due_at: Some(time(500)),
+        attempts: 2,
+        upstream: Some(name("ses")),
+        lease: Some(lease(1)),
+        last_failure: Some(failure()),
+        payload: b"GET /score\0\xff".as_slice().into(),
+        result: Some(b"score".as_slice().into()),
+        timeline: timeline(),
+    }
+}
+
+fn timeline() -> Vec<Event<Name>> {
+    let statuses = [
+        Status::Pending,
+        Status::Queued,
+        Status::Processing,
+        Status::Completed,
+        Status::Failed,
+        Status::Dropped,
+        Status::Cancelled,
+    ];
+    let kinds = [
+        EventKind::Accepted,
+        EventKind::Started(name("ses")),
+        EventKind::Failed(name("ses")),
+        EventKind::RetryAt(time(2_000)),
+        EventKind::WaitsForRest,
+        EventKind::TakenUp,
+        EventKind::Released,
+        EventKind::Awaiting(name("smtp")),
+        EventKind::Served(ServedBy::Coalesced),
+    ];
+    let kinds = kinds.into_iter().chain(statuses.map(EventKind::Ended));
+    (0..).zip(kinds).map(|(at, kind)| Event { at: time(at), kind }).collect()
+}
+
+fn why() -> Why {
+    Why {
+        status: Status::Pending,
+        reason: Some(Reason::AwaitingWebhook),
+        upstream: Some(name("ses")),
+        position: 4,
+        eta: Some(time(9)),
+        will_expire: true,
+        gates: vec![(name("ses"), gates())],
+    }
+}
+
+/// One for each reason.
+fn gates() -> Vec<GateView> {
+    let gate = |(level, reason): (i64, Reason)| GateView {
+        reason,
+        denies_until: (level > 0).then_some(time(7)),
+        level: -level,
+        limit: (level > 0).then_some(i64::MAX),
+    };
+    (0..).zip(Reason::ALL).map(gate).collect()
+}
+
+fn upstream_view(state: BreakerState) -> UpstreamView {
+    UpstreamView {
+        name: name("ses"),
+        in_flight: 6,
+        failures: 4,
+        degraded_until: Some(time(30_000)),
+        breaker: Some(BreakerView { state, opened: 3, half_opened: 2, closed: 1 }),
+        tokens: Some(Tokens::from_micro(-1)),
+        starts_last_minute: 59,
+        gates: gates(),
+    }
+}
+
+fn lane_view() -> LaneView {
+    let totals = Totals {
+        accepted: 1,
+        started: 2,
+        completed: 3,
+        cache_hits: 4,
+        coalesced: 5,
+        fallbacks: 6,
+        answered_at_intake: 7,
+        failed: 8,
+        cancelled: 9,
+        expired: 10,
+        preempted: 11,
+        refused: 12,
+        dead: 13,
+        dead_trimmed: 14,
+    };
+    LaneView {
+        name: name("email"),
+        paused: true,
+        queued: [1, 2, 3],
+        pending: 4,
+        processing: 5,
+        waiting_bytes: 6,
+        finished: 7,
+        dead_letters: 8,
+        oldest_dead_letter: Some(time(0)),
+        totals,
+        gates: gates(),
+    }
+}
+
+fn tenant_view() -> TenantView {
+    TenantView {
+        tenant: "acme".into(),
+        last_processed: Some(time(1)),
+        rounds_without_processing: -2,
+        current_priority: 3,
+        total_processed: 4,
+        consecutive_batch: 5,
+    }
+}
+
+fn letter() -> DeadLetterView {
+    let letter = DeadLetter {
+        key: Some("outbox-1".into()),
+        tenant: "acme".into(),
+        level: Level::Normal,
+        payload: b"GET /score\0\xff".as_slice().into(),
+        chain: vec![name("ses"), name("smtp")],
+        holds: vec![hold()],
+        failed_attempts: 5,
+        last_failure: failure(),
+        enqueued_at: time(0),
+        moved_at: time(9),
+        ttl: ms(604_800_000),
+        replay: Some(id(2)),
+    };
+    DeadLetterView { job: id(1), lane: name("email"), letter }
+}
+
+fn registration() -> RegistrationView {
+    RegistrationView {
+        process: ProcessId(7),
+        stamp: 1_768_000_000_000,
+        about: "all 7f".into(),
+        heard: Some(time(5)),
+        differs: 2,
+    }
+}

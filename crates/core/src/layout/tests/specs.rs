@@ -1,0 +1,33 @@
+//! Rules with everything in them.
+
+use super::name;
+use crate::gate::{BreakerSpec, BucketSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
+use crate::retry::{OnAmbiguous, RetryPolicy};
+use crate::spec::{CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Spec, UpstreamSpec};
+use crate::time::Span;
+
+/// Rules in which everything is set, and a lane and an upstream in which nothing is.
+pub(super) fn sample() -> Spec {
+    let secs = Span::from_secs;
+    let mut gates = GateSpecs::default();
+    gates.breaker = Some(BreakerSpec::new(5, secs(30), 2).unwrap());
+    gates.cooldown = Some(CooldownSpec::new(&[secs(10), secs(30)]).unwrap());
+    gates.window = Some(WindowSpec::per_minute(600).unwrap());
+    gates.bucket = Some(BucketSpec::new(10, 40, secs(86_400)).unwrap());
+    gates.pace = Some(PaceSpec::new(secs(1), Span::from_millis(50), secs(60)).unwrap());
+    let gates = gates.with_slots("max_concurrent", 7).unwrap();
+    let mut full = LaneSpec::new(name("full"), Chain::new(vec![name("b"), name("a")]).unwrap());
+    full.capacity = Capacity::new(100, 1 << 20).unwrap();
+    full.ttl = Some(secs(10));
+    full.fairness = Some(Fairness::new(4, vec![("gold-*".into(), 3), ("*".into(), 2)]).unwrap());
+    full.gates = gates.clone();
+    full.retry = RetryPolicy::new(6, secs(2), secs(90), 20).unwrap().on_ambiguous(OnAmbiguous::Stop);
+    full.dead_letters = Some(DeadLetterSpec::new(secs(3_600), 500).unwrap());
+    full.keep = Keep { span: secs(60), max: 0 };
+    full.cache = Some(CacheSpec::new(secs(60), secs(600)).unwrap().bounded(50, 9_999).unwrap());
+    let mut bare = LaneSpec::new(name("bare"), Chain::new(vec![name("a")]).unwrap());
+    (bare.fairness, bare.dead_letters) = (None, None);
+    let upstreams =
+        vec![UpstreamSpec::new(name("a"), GateSpecs::default()), UpstreamSpec::new(name("b"), gates)];
+    Spec::new(vec![full, bare], upstreams).unwrap()
+}

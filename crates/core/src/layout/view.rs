@@ -1,0 +1,190 @@
+//! Layouts of what a store shows: jobs and their ends, lanes, upstreams, tenants, dead letters.
+
+use super::convert::{Bytes, layout_enum, layout_struct};
+use super::shared::{HoldLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout};
+use crate::dead_letter::{DeadLetter, DeadLetterView};
+use crate::ended::{End, Ended, Fallback, ServedBy};
+use crate::engine::RegistrationView;
+use crate::gate::{BreakerState, BreakerView, GateView};
+use crate::ids::Name;
+use crate::job::{DropReason, Event, EventKind, Failure, JobView};
+use crate::lane::Totals;
+use crate::views::{JobPage, LaneView, Place, TenantView, UpstreamView, Why};
+
+layout_struct!(EndedLayout<'a> = Ended {
+    job: u128,
+    lane: &'a str,
+    tenant: &'a str,
+    level: LevelLayout,
+    attempts: u32,
+    created_at: u64,
+    end: EndLayout<'a>,
+    forgotten: Option<Box<JobViewLayout<'a>>>,
+});
+
+layout_enum!(EndLayout<'a> = End {
+    Completed,
+    Served(by: ServedByLayout),
+    Failed { failure: FailureLayout<'a>, dead_letter: bool },
+    Dropped(reason: DropReasonLayout),
+    Cancelled,
+});
+
+layout_enum!(ServedByLayout = ServedBy { Cache, Coalesced, Stale(fallback: FallbackLayout) });
+
+layout_enum!(FallbackLayout = Fallback { CircuitOpen, Timeout, Error });
+
+layout_enum!(DropReasonLayout = DropReason { TtlExpired, Preempted, QueueFull });
+
+layout_struct!(FailureLayout<'a> = Failure {
+    reason: &'a str,
+    code: Option<&'a str>,
+    at: u64,
+    upstream: Option<&'a str>,
+});
+
+layout_struct!(JobViewLayout<'a> = JobView {
+    id: u128,
+    lane: &'a str,
+    tenant: &'a str,
+    level: LevelLayout,
+    key: Option<&'a str>,
+    cache_key: Option<&'a str>,
+    status: StatusLayout,
+    served: Option<ServedByLayout>,
+    dropped: Option<DropReasonLayout>,
+    created_at: u64,
+    expires_at: u64,
+    due_at: Option<u64>,
+    attempts: u32,
+    upstream: Option<&'a str>,
+    lease: Option<LeaseIdLayout>,
+    last_failure: Option<FailureLayout<'a>>,
+    payload: Bytes<'a>,
+    result: Option<Bytes<'a>>,
+    timeline: Vec<EventLayout<'a>>,
+});
+
+layout_struct!(EventLayout<'a> = Event<Name> { at: u64, kind: EventKindLayout<'a> });
+
+layout_enum!(EventKindLayout<'a> = EventKind<Name> {
+    Accepted,
+    Started(upstream: &'a str),
+    Failed(upstream: &'a str),
+    RetryAt(at: u64),
+    WaitsForRest,
+    TakenUp,
+    Released,
+    Awaiting(upstream: &'a str),
+    Served(by: ServedByLayout),
+    Ended(status: StatusLayout),
+});
+
+layout_struct!(JobPageLayout<'a> = JobPage { jobs: Vec<JobViewLayout<'a>>, next: Option<u64> });
+
+layout_struct!(PlaceLayout = Place { status: StatusLayout, position: u64, eta: Option<u64>, expires_at: u64 });
+
+layout_struct!(WhyLayout<'a> = Why {
+    status: StatusLayout,
+    reason: Option<ReasonLayout>,
+    upstream: Option<&'a str>,
+    position: u64,
+    eta: Option<u64>,
+    will_expire: bool,
+    gates: Vec<(&'a str, Vec<GateViewLayout>)>,
+});
+
+layout_struct!(GateViewLayout = GateView {
+    reason: ReasonLayout,
+    denies_until: Option<u64>,
+    level: i64,
+    limit: Option<i64>,
+});
+
+layout_struct!(LaneViewLayout<'a> = LaneView {
+    name: &'a str,
+    paused: bool,
+    queued: [u64; 3],
+    pending: u64,
+    processing: u64,
+    waiting_bytes: u64,
+    finished: u64,
+    dead_letters: u64,
+    oldest_dead_letter: Option<u64>,
+    totals: TotalsLayout,
+    gates: Vec<GateViewLayout>,
+});
+
+layout_struct!(
+    TotalsLayout = Totals {
+        accepted: u64,
+        started: u64,
+        completed: u64,
+        cache_hits: u64,
+        coalesced: u64,
+        fallbacks: u64,
+        answered_at_intake: u64,
+        failed: u64,
+        cancelled: u64,
+        expired: u64,
+        preempted: u64,
+        refused: u64,
+        dead: u64,
+        dead_trimmed: u64,
+    }
+);
+
+layout_struct!(UpstreamViewLayout<'a> = UpstreamView {
+    name: &'a str,
+    in_flight: u32,
+    failures: u32,
+    degraded_until: Option<u64>,
+    breaker: Option<BreakerViewLayout>,
+    tokens: Option<i64>,
+    starts_last_minute: u64,
+    gates: Vec<GateViewLayout>,
+});
+
+layout_struct!(
+    BreakerViewLayout = BreakerView { state: BreakerStateLayout, opened: u64, half_opened: u64, closed: u64 }
+);
+
+layout_enum!(BreakerStateLayout = BreakerState { Closed, Open, HalfOpen });
+
+layout_struct!(TenantViewLayout<'a> = TenantView {
+    tenant: &'a str,
+    last_processed: Option<u64>,
+    rounds_without_processing: i64,
+    current_priority: i64,
+    total_processed: u64,
+    consecutive_batch: u32,
+});
+
+layout_struct!(DeadLetterViewLayout<'a> = DeadLetterView {
+    job: u128,
+    lane: &'a str,
+    letter: DeadLetterLayout<'a>,
+});
+
+layout_struct!(DeadLetterLayout<'a> = DeadLetter {
+    key: Option<&'a str>,
+    tenant: &'a str,
+    level: LevelLayout,
+    payload: Bytes<'a>,
+    chain: Vec<&'a str>,
+    holds: Vec<HoldLayout<'a>>,
+    failed_attempts: u32,
+    last_failure: FailureLayout<'a>,
+    enqueued_at: u64,
+    moved_at: u64,
+    ttl: u64,
+    replay: Option<u128>,
+});
+
+layout_struct!(RegistrationViewLayout<'a> = RegistrationView {
+    process: u64,
+    stamp: u64,
+    about: &'a str,
+    heard: Option<u64>,
+    differs: u64,
+});

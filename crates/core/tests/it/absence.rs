@@ -1,0 +1,186 @@
+//! Processes that lose each other, go on with their parts of the limits and come back: together they never exceed a limit,
+//! neither meanwhile nor afterwards, as the upstream counts it.
+
+use eclusa_core::gate::{BucketSpec, CallResult, GateSpecs, Part, WindowSpec};
+use eclusa_core::{
+    Absence, AbsentCall, Admission, Admit, BucketOf, Chain, Engine, LaneSpec, LeaseId, Name, Outcome, Seen,
+    Settlement, Span, Spec, Starts, Time, Tokens, UpstreamSpec,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const LEASE: Span = Span::from_secs(10);
+
+/// A moment after the one before, how many calls are wished for then, and how long each takes; in ms.
+type Wish = (u64, usize, u64);
+
+#[derive(Debug, Clone)]
+struct Limits {
+    slots: u32,
+    per_minute: u32,
+    /// Capacity, and tokens per second.
+    bucket: (u32, u32),
+    of_lane: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Call {
+    lease: LeaseId,
+    began: u64,
+    ends: u64,
+}
+
+/// An engine and the calls that it let begin.
+struct Process {
+    engine: Engine,
+    calls: Vec<Call>,
+    settled: usize,
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn at(ms: u64) -> Time {
+    Time::from_millis(1_700_000_000_000 + ms)
+}
+
+fn rules(limits: &Limits) -> Spec {
+    let mut gates = GateSpecs::default().with_slots("max_concurrent", limits.slots).unwrap();
+    gates.window = Some(WindowSpec::per_minute(limits.per_minute).unwrap());
+    gates.bucket = Some(BucketSpec::new(limits.bucket.0, limits.bucket.1, Span::from_secs(1)).unwrap());
+    let mut lane = LaneSpec::new(name("lane"), Chain::new(vec![name("up")]).unwrap());
+    let (lanes, ups) =
+        if limits.of_lane { (gates, GateSpecs::default()) } else { (GateSpecs::default(), gates) };
+    lane.gates = lanes;
+    Spec::new(vec![lane], vec![UpstreamSpec::new(name("up"), ups)]).unwrap()
+}
+
+impl Process {
+    fn new(engine: Engine) -> Self {
+        Self { engine, calls: Vec::new(), settled: 0 }
+    }
+
+    /// Tells of the calls that have ended, each when it did but not before `from`.
+    fn settle(&mut self, from: u64, now: u64) {
+        self.calls[self.settled..].sort_by_key(|call| call.ends);
+        while let Some(call) = self.calls.get(self.settled).filter(|call| call.ends <= now) {
+            let (lease, report) = (call.lease, CallResult::Success.into());
+            let settlement = Settlement { lease, report, outcome: Outcome::Release, answer: None };
+            self.engine.settle(vec![settlement], at(call.ends.max(from)));
+            self.settled += 1;
+        }
+    }
+
+    fn wish(&mut self, from: u64, now: u64, (_, count, takes): Wish) {
+        self.settle(from, now);
+        for _ in 0..count {
+            let ask =
+                Admit { lane: Some(name("lane")), chain: vec![], holds: vec![], lease: LEASE, nonce: 1 };
+            let Admission::Granted { lease, .. } = self.engine.admit(&ask, at(now)).admission else { break };
+            self.calls.push(Call { lease, began: now, ends: now + takes });
+        }
+    }
+}
+
+fn absence(part: Part, left: &[(BucketOf, Tokens)], calls: &[Call], lost: u64, now: u64) -> Absence {
+    let ago = |ms: u64| Span::from_millis(now - ms);
+    let call = |call: &Call| AbsentCall {
+        lane: Some(name("lane")),
+        upstream: name("up"),
+        holds: Vec::new(),
+        began: ago(call.began),
+        lease: (call.ends > now).then_some((call.lease, LEASE)),
+        ended: (call.ends <= now).then(|| ago(call.ends)),
+    };
+    let calls = calls.iter().map(call).collect();
+    Absence { part, since: ago(lost), left: left.to_vec(), calls, reports: Vec::new() }
+}
+
+/// What an upstream with these limits would say of all calls.
+fn check(limits: &Limits, mut calls: Vec<Call>) -> Result<(), TestCaseError> {
+    calls.sort_by_key(|call| call.began);
+    let (capacity, per_second) = (u64::from(limits.bucket.0), u64::from(limits.bucket.1));
+    for (last, call) in calls.iter().enumerate() {
+        let now = call.began;
+        let before = &calls[..=last];
+        let running = before.iter().filter(|call| call.ends > now).count();
+        prop_assert!(running <= limits.slots as usize, "{running} at a time at {now}");
+        let places = before.iter().filter(|call| call.ends + 60_000 > now).count();
+        prop_assert!(places <= limits.per_minute as usize, "{places} places in the window at {now}");
+        for (first, earlier) in before.iter().enumerate() {
+            let gained = per_second * (now - earlier.began);
+            let spent = (last - first + 1) as u64 * 1_000;
+            prop_assert!(spent <= capacity * 1_000 + gained, "{spent} from {} to {now}", earlier.began);
+        }
+    }
+    Ok(())
+}
+
+fn wishes(most: usize) -> impl Strategy<Value = Vec<Wish>> {
+    vec((prop_oneof![0..300_u64, 0..9_000_u64], 1..8_usize, 0..9_000_u64), 0..most)
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    let many = 100..200_u32;
+    (
+        prop_oneof![1..9_u32, many.clone()],
+        prop_oneof![1..30_u32, many.clone()],
+        (1..30_u32, 1..12_u32),
+        any::<bool>(),
+    )
+        .prop_map(|(slots, per_minute, bucket, of_lane)| Limits { slots, per_minute, bucket, of_lane })
+}
+
+proptest! {
+    #![proptest_config(crate::config(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/regressions/absence.txt")))]
+
+    #[test]
+    fn limits_hold_while_processes_are_lost_and_after_they_came_back(
+        limits in limits(),
+        before in wishes(6),
+        alone in vec(wishes(25), 1..5),
+        after in wishes(25),
+    ) {
+        let spec = rules(&limits);
+        let mut owner = Process::new(Engine::new(&spec));
+        let mut now = 0;
+        for wish in before {
+            now += wish.0;
+            owner.wish(0, now, wish);
+        }
+        let lost = now;
+        let count = u32::try_from(alone.len()).unwrap();
+        let mut all = Vec::new();
+        let mut absences = Vec::new();
+        let back = lost + alone.iter().map(|wishes| wishes.iter().map(|wish| wish.0).sum()).max().unwrap_or(0);
+        for (number, wishes) in (0..).zip(alone) {
+            let part = Part::new(number, count).unwrap();
+            let (lanes, upstreams) = (owner.engine.lanes(at(lost)), owner.engine.upstreams(at(lost)));
+            let seen = Seen { part, lanes, upstreams, started: Starts::new() };
+            let engine = Engine::alone(&spec, &seen, (1 << 63) + u64::from(number), LEASE, at(lost));
+            let left = engine.own_buckets(at(lost));
+            let mut process = Process::new(engine);
+            let mut now = lost;
+            for wish in wishes {
+                now += wish.0;
+                process.wish(0, now, wish);
+            }
+            absences.push(absence(part, &left, &process.calls, lost, back));
+            all.extend(process.calls);
+        }
+        // What ended meanwhile under the owner's own leases is told first; then those that were lost.
+        owner.settle(back, back);
+        absences.into_iter().for_each(|absence| owner.engine.catch_up(absence, at(back)));
+        let calls = std::mem::take(&mut owner.calls).into_iter().chain(all);
+        let (running, over) = calls.partition::<Vec<_>, _>(|call| call.ends > back);
+        owner.calls = running;
+        owner.settled = 0;
+        now = back;
+        for wish in after {
+            now += wish.0;
+            owner.wish(back, now, wish);
+        }
+        check(&limits, owner.calls.into_iter().chain(over).collect())?;
+    }
+}

@@ -1,0 +1,256 @@
+//! Whose rules are in force, how registrations end, and what becomes of lanes and upstreams without rules.
+
+use std::sync::Arc;
+
+use eclusa_core::gate::{BucketSpec, GateSpecs, Reason};
+use eclusa_core::retry::{OnAmbiguous, RetryPolicy};
+use eclusa_core::{
+    Admission, Admit, Capacity, Chain, Dispatch, Engine, Enqueued, JobId, LaneSpec, Level, Name, NewJob,
+    ProcessId, Registration, Restorer, Span, Spec, Status, Time, UpstreamSpec,
+};
+
+const NOW: Time = Time::from_millis(1_700_000_000_000);
+const LEASE: Span = Span::from_secs(10);
+
+fn after(secs: u64) -> Time {
+    NOW + Span::from_secs(secs)
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn lane(text: &str) -> LaneSpec {
+    LaneSpec::new(name(text), Chain::new(vec![name("up")]).unwrap())
+}
+
+/// These lanes to one upstream.
+fn spec(lanes: &[&str], slots: u32) -> Spec {
+    let gates = GateSpecs::default().with_slots("max_concurrent", slots).unwrap();
+    let lanes = lanes.iter().map(|text| lane(text)).collect();
+    Spec::new(lanes, vec![UpstreamSpec::new(name("up"), gates)]).unwrap()
+}
+
+fn register(engine: &mut Engine, process: u64, stamp: u64, spec: Spec, now: Time) {
+    let (process, about) = (ProcessId(process), format!("process {process}").into());
+    engine.register(Registration { process, stamp, about, spec: Arc::new(spec) }, now);
+}
+
+fn slots(engine: &Engine) -> Option<i64> {
+    engine.upstream_view(&name("up"), NOW)?.gates.first()?.limit
+}
+
+fn job(id: u128, lane: &str) -> NewJob {
+    NewJob::new(JobId(id), name(lane), "acme", *b"x")
+}
+
+fn enqueue(engine: &mut Engine, id: u128, lane: &str, now: Time) -> Enqueued {
+    engine.enqueue(vec![job(id, lane)], now).jobs.remove(0)
+}
+
+fn starts(engine: &mut Engine, lane: &str, now: Time) -> Vec<u128> {
+    let ask = Dispatch { lane: name(lane), max: 10, lease: LEASE, nonce: 1, wait: Span::ZERO, denied: None };
+    engine.dispatch(&ask, now).grants.iter().map(|grant| grant.job.0).collect()
+}
+
+fn admit(engine: &mut Engine, now: Time) -> Admission {
+    let ask = Admit { lane: None, chain: vec![name("up")], holds: Vec::new(), lease: LEASE, nonce: 2 };
+    engine.admit(&ask, now).admission
+}
+
+fn saved(engine: &mut Engine) -> Vec<u8> {
+    let mut chunk = Engine::begin_chunk();
+    engine.save_changes(&mut chunk).unwrap();
+    chunk
+}
+
+fn restored(chunks: &[Vec<u8>]) -> Engine {
+    let mut restorer = Restorer::default();
+    chunks.iter().for_each(|chunk| restorer.apply(chunk).unwrap());
+    restorer.finish(1).unwrap()
+}
+
+#[test]
+fn the_highest_stamp_rules_and_the_process_breaks_ties() {
+    let mut engine = Engine::default();
+    register(&mut engine, 5, 100, spec(&["a"], 5), NOW);
+    register(&mut engine, 7, 90, spec(&["a"], 7), NOW);
+    assert_eq!(slots(&engine), Some(5));
+    register(&mut engine, 8, 100, spec(&["a"], 8), NOW);
+    assert_eq!(slots(&engine), Some(8));
+    engine.unregister(ProcessId(8), NOW);
+    assert_eq!(slots(&engine), Some(5));
+    engine.unregister(ProcessId(5), NOW);
+    assert_eq!(slots(&engine), Some(7));
+    let differs: Vec<_> = engine.registrations().map(|view| view.differs).collect();
+    assert_eq!(differs, [0]);
+}
+
+#[test]
+fn a_reload_takes_the_place_of_what_the_process_had_and_a_late_one_changes_nothing() {
+    let mut engine = Engine::default();
+    register(&mut engine, 1, 10, spec(&["a", "b"], 1), NOW);
+    register(&mut engine, 1, 20, spec(&["a"], 2), NOW);
+    register(&mut engine, 1, 15, spec(&["b"], 3), NOW);
+    assert_eq!(slots(&engine), Some(2));
+    assert!(enqueue(&mut engine, 1, "a", NOW).is_accepted());
+    assert_eq!(enqueue(&mut engine, 2, "b", NOW), Enqueued::UnknownLane);
+    saved(&mut engine);
+    register(&mut engine, 1, 20, spec(&["a"], 2), after(1));
+    assert!(!engine.has_changes(), "the same once more is nothing new");
+}
+
+#[test]
+fn registrations_tell_who_is_there_and_where_rules_differ() {
+    let mut engine = Engine::default();
+    register(&mut engine, 1, 10, spec(&["a", "b"], 1), NOW);
+    register(&mut engine, 2, 20, spec(&["a", "c"], 2), after(5));
+    assert!(engine.heard_from(ProcessId(1), after(9)));
+    let views: Vec<_> = engine.registrations().collect();
+    let shown: Vec<_> = views
+        .iter()
+        .map(|view| (view.process.0, view.stamp, &*view.about, view.heard, view.differs))
+        .collect();
+    assert_eq!(
+        shown,
+        [(1, 10, "process 1", Some(after(9)), 1), (2, 20, "process 2", Some(after(5)), 0)],
+        "only the upstream differs"
+    );
+}
+
+#[test]
+fn a_registration_ends_after_thirty_seconds_of_silence_and_not_before() {
+    let mut engine = Engine::default();
+    register(&mut engine, 1, 10, spec(&["a"], 1), NOW);
+    assert!(engine.heard_from(ProcessId(1), after(20)));
+    engine.sweep(after(49));
+    assert!(enqueue(&mut engine, 1, "a", after(49)).is_accepted());
+    assert_eq!(enqueue(&mut engine, 2, "a", after(50)), Enqueued::UnknownLane);
+    assert!(!engine.heard_from(ProcessId(1), after(50)), "it must register again");
+    register(&mut engine, 1, 10, spec(&["a"], 1), after(51));
+    assert_eq!(starts(&mut engine, "a", after(51)), [1]);
+}
+
+#[test]
+fn everybody_counts_as_heard_when_an_engine_was_restored() {
+    let mut engine = Engine::default();
+    register(&mut engine, 1, 10, spec(&["a"], 1), NOW);
+    let mut engine = restored(&[saved(&mut engine)]);
+    assert_eq!(engine.registrations().map(|view| view.heard).collect::<Vec<_>>(), [None]);
+    assert!(enqueue(&mut engine, 1, "a", after(1_000)).is_accepted());
+    engine.sweep(after(1_029));
+    assert_eq!(engine.registrations().count(), 1);
+    engine.sweep(after(1_030));
+    assert_eq!(engine.registrations().count(), 0);
+    assert_eq!(starts(&mut engine, "a", after(1_030)), []);
+}
+
+#[test]
+fn the_process_of_an_embedded_store_is_never_silent() {
+    let mut engine = Engine::new(&spec(&["a"], 1));
+    assert_eq!(engine.sweep(after(1)).next, Time::NEVER);
+    assert!(enqueue(&mut engine, 1, "a", after(1_000_000)).is_accepted());
+}
+
+#[test]
+fn a_lane_and_an_upstream_without_rules_keep_what_they_have_and_wait() {
+    let mut engine = Engine::default();
+    register(&mut engine, 1, 10, spec(&["a"], 1), NOW);
+    enqueue(&mut engine, 1, "a", NOW);
+    engine.unregister(ProcessId(1), NOW);
+    let over_a_restart = restored(&[saved(&mut engine)]);
+    for mut engine in [over_a_restart, engine] {
+        assert_eq!(engine.why(JobId(1), NOW).unwrap().reason, Some(Reason::RulesGone));
+        assert_eq!(Reason::RulesGone.as_str(), "rules_gone");
+        assert_eq!(starts(&mut engine, "a", NOW), []);
+        let denied = admit(&mut engine, NOW);
+        assert!(matches!(&denied, Admission::Denied { denial, .. } if denial.reason == Reason::RulesGone));
+        assert_eq!(engine.sweep(after(1)).ended, []);
+        register(&mut engine, 2, 20, spec(&["a"], 1), after(2));
+        assert_eq!(starts(&mut engine, "a", after(2)), [1]);
+    }
+}
+
+#[test]
+fn a_job_says_when_only_its_upstream_has_no_rules() {
+    let other = |upstream: &str| {
+        let lane = LaneSpec::new(name("a"), Chain::new(vec![name(upstream)]).unwrap());
+        Spec::new(vec![lane], vec![UpstreamSpec::new(name(upstream), GateSpecs::default())]).unwrap()
+    };
+    let mut engine = Engine::default();
+    register(&mut engine, 1, 10, other("old"), NOW);
+    enqueue(&mut engine, 1, "a", NOW);
+    register(&mut engine, 1, 20, other("new"), NOW);
+    enqueue(&mut engine, 2, "a", NOW);
+    let why = engine.why(JobId(1), NOW).unwrap();
+    assert_eq!((why.reason, why.upstream), (Some(Reason::RulesGone), Some(name("old"))));
+    assert_eq!(starts(&mut engine, "a", NOW), [2]);
+}
+
+#[test]
+fn the_last_rules_decide_what_becomes_of_a_running_job() {
+    let mut rules = spec(&["a"], 1);
+    let mut careful = lane("a");
+    careful.retry = RetryPolicy::default().on_ambiguous(OnAmbiguous::Stop);
+    rules = Spec::new(vec![careful], rules.upstreams().to_vec()).unwrap();
+    let mut engine = Engine::default();
+    register(&mut engine, 1, 10, rules, NOW);
+    enqueue(&mut engine, 1, "a", NOW);
+    assert_eq!(starts(&mut engine, "a", NOW), [1]);
+    register(&mut engine, 1, 20, spec(&["b"], 1), NOW);
+    let mut engine = restored(&[saved(&mut engine)]);
+    engine.sweep(NOW + LEASE);
+    assert_eq!(engine.job(JobId(1)).unwrap().status, Status::Failed, "a second call is worse than none");
+}
+
+#[test]
+fn what_a_bucket_gained_before_its_rule_changed_it_gained_under_the_old_rule() {
+    let with = |per_second: u32| {
+        let mut gates = GateSpecs::default();
+        gates.bucket = Some(BucketSpec::new(10, per_second, Span::from_secs(1)).unwrap());
+        Spec::new(vec![], vec![UpstreamSpec::new(name("up"), gates)]).unwrap()
+    };
+    let mut engine = Engine::default();
+    register(&mut engine, 1, 10, with(1), NOW);
+    for _ in 0..10 {
+        assert!(matches!(admit(&mut engine, NOW), Admission::Granted { .. }));
+    }
+    register(&mut engine, 1, 20, with(5), after(3));
+    let tokens =
+        |engine: &Engine, now| engine.upstream_view(&name("up"), now).unwrap().tokens.unwrap().as_micro();
+    assert_eq!(tokens(&engine, after(3)), 3_000_000);
+    assert_eq!(tokens(&engine, after(4)), 8_000_000);
+}
+
+#[test]
+fn a_lowered_capacity_evicts_nobody_and_one_more_urgent_job_replaces_one() {
+    let room = |jobs| {
+        let mut rules = lane("a");
+        rules.capacity = Capacity::new(jobs, 1_000).unwrap();
+        Spec::new(vec![rules], spec(&[], 1).upstreams().to_vec()).unwrap()
+    };
+    let mut engine = Engine::default();
+    register(&mut engine, 1, 10, room(5), NOW);
+    for id in 1..=5 {
+        engine.enqueue(vec![NewJob { level: Level::Low, ..job(id, "a") }], NOW);
+    }
+    register(&mut engine, 1, 20, room(2), NOW);
+    assert_eq!(engine.sweep(NOW).ended, []);
+    let refused = engine.enqueue(vec![NewJob { level: Level::Low, ..job(6, "a") }], NOW);
+    assert_eq!(refused.jobs, [Enqueued::QueueFull]);
+    let urgent = engine.enqueue(vec![NewJob { level: Level::High, ..job(7, "a") }], NOW);
+    assert_eq!((urgent.jobs[0].is_accepted(), urgent.ended.len()), (true, 1));
+    assert_eq!(engine.lane_view(&name("a"), NOW).unwrap().queued, [1, 0, 4]);
+}
+
+#[test]
+fn slots_lowered_while_calls_run_let_nobody_in_until_enough_have_ended() {
+    let mut engine = Engine::default();
+    register(&mut engine, 1, 10, spec(&["a"], 3), NOW);
+    (1..=5).for_each(|id| drop(enqueue(&mut engine, id, "a", NOW)));
+    assert_eq!(starts(&mut engine, "a", NOW), [1, 2, 3]);
+    register(&mut engine, 1, 20, spec(&["a"], 1), NOW);
+    assert_eq!(starts(&mut engine, "a", NOW), []);
+    engine.sweep(NOW + LEASE);
+    assert_eq!(starts(&mut engine, "a", NOW + LEASE), [1]);
+}

@@ -1,0 +1,208 @@
+//! Verbs whose answer was lost with the engine that gave it, asked again of one restored from its records; and what a
+//! chunk carries for that.
+
+use eclusa_core::gate::{CallResult, GateSpecs};
+use eclusa_core::{
+    Admission, Admit, CallFailure, Chain, Dispatch, End, Engine, FailureReason, Grant, JobId, Keep, LaneSpec,
+    LeaseId, Name, NewJob, Outcome, Replayed, Restorer, SettleAnswer, Settled, Settlement, Span, Spec,
+    Status, Time, UpstreamSpec,
+};
+
+const NOW: Time = Time::from_millis(1_700_000_000_000);
+const LEASE: Span = Span::from_secs(10);
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn spec() -> Spec {
+    let lane = LaneSpec::new(name("a"), Chain::new(vec![name("up")]).unwrap());
+    Spec::new(vec![lane], vec![UpstreamSpec::new(name("up"), GateSpecs::default())]).unwrap()
+}
+
+fn failure() -> CallFailure {
+    CallFailure { reason: FailureReason::new("refused").unwrap(), code: None, upstream: None }
+}
+
+/// An engine and all that it has written.
+struct Kept {
+    engine: Engine,
+    chunks: Vec<Vec<u8>>,
+    epoch: u64,
+}
+
+impl Kept {
+    fn with(spec: &Spec, jobs: u128) -> Self {
+        let mut engine = Engine::new(spec);
+        for id in 1..=jobs {
+            engine.enqueue(vec![NewJob::new(JobId(id), name("a"), "acme", *b"x")], NOW);
+        }
+        Self { engine, chunks: Vec::new(), epoch: 0 }
+    }
+
+    fn new(jobs: u128) -> Self {
+        Self::with(&spec(), jobs)
+    }
+
+    /// Another engine takes over.
+    fn take_over(&mut self) {
+        let mut chunk = Engine::begin_chunk();
+        self.engine.save_changes(&mut chunk).unwrap();
+        self.chunks.push(chunk);
+        let mut restorer = Restorer::default();
+        self.chunks.iter().for_each(|chunk| restorer.apply(chunk).unwrap());
+        self.epoch += 1;
+        self.engine = restorer.finish(self.epoch).unwrap();
+    }
+
+    fn dispatch(&mut self, nonce: u64, max: usize, now: Time) -> Vec<Grant> {
+        let ask = Dispatch { lane: name("a"), max, lease: LEASE, nonce, wait: Span::ZERO, denied: None };
+        self.engine.dispatch(&ask, now).grants
+    }
+
+    fn admit(&mut self, nonce: u64, now: Time) -> Admission {
+        let ask = Admit { lane: None, chain: vec![name("up")], holds: Vec::new(), lease: LEASE, nonce };
+        self.engine.admit(&ask, now).admission
+    }
+
+    fn settle(&mut self, lease: LeaseId, outcome: Outcome) -> SettleAnswer {
+        let report = CallResult::Success.into();
+        self.engine.settle(vec![Settlement { lease, report, outcome, answer: None }], NOW)
+    }
+}
+
+#[test]
+fn a_dispatch_asked_again_gets_what_it_was_given() {
+    let mut kept = Kept::new(5);
+    let given = kept.dispatch(77, 3, NOW);
+    kept.take_over();
+    assert_eq!(kept.dispatch(77, 3, NOW), given);
+    assert_eq!(kept.dispatch(78, 1, NOW).len(), 1, "another ask gets something else");
+    kept.settle(given[1].lease, Outcome::Done);
+    kept.take_over();
+    let left = [given[0].clone(), given[2].clone()];
+    assert_eq!(kept.dispatch(77, 3, NOW), left, "only what is still out, also after another takeover");
+    let jobs: Vec<_> = kept.dispatch(77, 5, NOW + LEASE).iter().map(|grant| grant.job.0).collect();
+    assert_eq!(jobs, [1, 3, 4, 5], "what is lost is taken up and given anew");
+}
+
+#[test]
+fn an_admission_asked_again_gets_the_lease_it_was_given() {
+    let mut kept = Kept::new(0);
+    let given = kept.admit(77, NOW);
+    kept.take_over();
+    assert_eq!(kept.admit(77, NOW), given);
+    assert_ne!(kept.admit(78, NOW), given);
+    assert_eq!(kept.engine.upstream_view(&name("up"), NOW).unwrap().in_flight, 2);
+    assert_ne!(kept.admit(77, NOW + LEASE), given, "that one has ended");
+}
+
+#[test]
+fn leases_carry_the_epoch_of_the_one_who_restored() {
+    let mut kept = Kept::new(2);
+    assert_eq!(kept.dispatch(1, 1, NOW)[0].lease.epoch, 0);
+    kept.epoch = 41;
+    kept.take_over();
+    let lease = kept.dispatch(2, 1, NOW)[0].lease;
+    assert_eq!((lease.epoch, lease.number), (42, 2));
+    let mut restorer = Restorer::default();
+    kept.take_over();
+    kept.chunks.iter().for_each(|chunk| restorer.apply(chunk).unwrap());
+    assert_eq!(restorer.next_epoch(), 43);
+}
+
+#[test]
+fn a_settlement_asked_again_answers_what_it_did_and_changes_nothing() {
+    let retry = Outcome::Retry { after: Span::from_secs(5), failure: failure() };
+    let wait = Outcome::Awaiting(Span::from_secs(60));
+    for outcome in
+        [Outcome::Done, retry, Outcome::Dead(failure()), Outcome::Failed(failure()), Outcome::Release, wait]
+    {
+        let mut kept = Kept::new(1);
+        let lease = kept.dispatch(1, 1, NOW)[0].lease;
+        let first = kept.settle(lease, outcome.clone());
+        for _ in 0..2 {
+            let before = kept.engine.snapshot().unwrap();
+            assert_eq!(kept.settle(lease, outcome.clone()), first, "{outcome:?}");
+            assert_eq!(kept.engine.snapshot().unwrap(), before, "{outcome:?}");
+            kept.take_over();
+        }
+    }
+}
+
+#[test]
+fn only_the_last_settlement_of_a_job_is_remembered() {
+    let mut kept = Kept::new(1);
+    let lease = kept.dispatch(1, 1, NOW)[0].lease;
+    let Settled::Awaiting(awaited) = kept.settle(lease, Outcome::Awaiting(LEASE)).leases[0] else {
+        panic!("the upstream works on it")
+    };
+    let done = kept.settle(awaited, Outcome::Done);
+    assert_eq!(kept.settle(lease, Outcome::Awaiting(LEASE)).leases, [Settled::Stale]);
+    assert_eq!(kept.settle(awaited, Outcome::Done), done);
+    assert_eq!(done.ended[0].end, End::Completed);
+}
+
+#[test]
+fn a_job_that_its_lane_forgot_remembers_no_settlement() {
+    let mut lane = spec().lanes()[0].clone();
+    lane.keep = Keep { span: Span::ZERO, max: 0 };
+    let spec = Spec::new(vec![lane], spec().upstreams().to_vec()).unwrap();
+    let mut kept = Kept::with(&spec, 1);
+    let lease = kept.dispatch(1, 1, NOW)[0].lease;
+    assert_eq!(kept.settle(lease, Outcome::Done).leases, [Settled::Ended(Status::Completed)]);
+    assert_eq!(kept.settle(lease, Outcome::Done).leases, [Settled::Stale]);
+}
+
+#[test]
+fn a_replay_asked_again_is_the_same_job_whatever_became_of_it() {
+    for outcome in [Outcome::Done, Outcome::Dead(failure())] {
+        let mut kept = Kept::new(1);
+        let lease = kept.dispatch(1, 1, NOW)[0].lease;
+        kept.settle(lease, Outcome::Dead(failure()));
+        let replay = |kept: &mut Kept| kept.engine.replay(&name("a"), JobId(1), JobId(2), NOW);
+        assert_eq!(replay(&mut kept), Replayed::As(JobId(2), vec![]));
+        kept.take_over();
+        assert_eq!(replay(&mut kept), Replayed::As(JobId(2), vec![]));
+        let lease = kept.dispatch(2, 1, NOW)[0].lease;
+        kept.settle(lease, outcome);
+        kept.take_over();
+        assert_eq!(replay(&mut kept), Replayed::As(JobId(2), vec![]));
+        assert_eq!(kept.dispatch(3, 1, NOW), []);
+    }
+}
+
+#[test]
+fn a_replay_under_the_id_of_another_job_is_refused() {
+    let mut kept = Kept::new(2);
+    let lease = kept.dispatch(1, 1, NOW)[0].lease;
+    kept.settle(lease, Outcome::Dead(failure()));
+    assert_eq!(kept.engine.replay(&name("a"), JobId(1), JobId(2), NOW), Replayed::IdTaken);
+}
+
+#[test]
+fn without_changes_nothing_is_written() {
+    let mut kept = Kept::new(1);
+    kept.take_over();
+    let mut chunk = Engine::begin_chunk();
+    kept.engine.why(JobId(1), NOW);
+    kept.engine.now(NOW);
+    assert!(!kept.engine.has_changes());
+    kept.engine.save_changes(&mut chunk).unwrap();
+    assert_eq!(chunk, Engine::begin_chunk());
+    kept.engine.pause(&name("a"), true);
+    assert!(kept.engine.has_changes());
+}
+
+#[test]
+fn every_chunk_carries_the_time_and_another_clock_goes_on_from_there() {
+    let mut kept = Kept::new(1);
+    let now = kept.engine.now(NOW + Span::from_secs(60));
+    kept.engine.pause(&name("a"), true);
+    kept.take_over();
+    assert_eq!(kept.engine.now(NOW), now, "the clock of the next is a minute late");
+    kept.engine.start_at(NOW + Span::from_secs(3_600), NOW);
+    assert_eq!(kept.engine.now(NOW + Span::from_secs(3_601)), now + Span::from_secs(1));
+    kept.engine.start_at(NOW, now + Span::from_secs(9));
+    assert_eq!(kept.engine.now(NOW), now + Span::from_secs(9));
+}

@@ -1,0 +1,70 @@
+//! The rules this process goes by: the config with a client for each upstream, replaced as a whole by a reload.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use eclusa_core::Name;
+use eclusa_core::layout::encode_spec;
+use thiserror::Error;
+use tokio::sync::watch;
+
+use crate::config::Config;
+use crate::execute::http::{HttpUpstream, TlsError};
+
+/// The certificates of an upstream cannot be used.
+#[derive(Debug, Error)]
+#[error("upstreams.{upstream}.tls: {source}")]
+pub struct BadCertificates {
+    upstream: Name,
+    source: TlsError,
+}
+
+/// One state of the rules. Whoever needs more than one part of it takes the whole first.
+pub(crate) struct Rules {
+    /// The config.
+    pub(crate) config: Config,
+    /// Clients to the upstreams of the config.
+    pub(crate) upstreams: BTreeMap<Name, HttpUpstream>,
+}
+
+impl Rules {
+    /// The rules of `config`.
+    pub(crate) fn new(config: Config) -> Result<Self, BadCertificates> {
+        let client = |(name, rules): (&Name, _)| match HttpUpstream::new(rules) {
+            Ok(client) => Ok((name.clone(), client)),
+            Err(source) => Err(BadCertificates { upstream: name.clone(), source }),
+        };
+        let upstreams = config.upstreams.iter().map(client).collect::<Result<_, _>>()?;
+        Ok(Self { config, upstreams })
+    }
+
+    /// The same word for the same lanes, upstreams and limits.
+    pub(crate) fn version(&self) -> String {
+        let hash = xxhash_rust::xxh3::xxh3_64(&encode_spec(&self.config.spec));
+        format!("{:08x}", hash >> 32)
+    }
+}
+
+/// The rules in force.
+pub(crate) struct CurrentRules(watch::Sender<Arc<Rules>>);
+
+impl CurrentRules {
+    pub(crate) fn new(rules: Rules) -> Self {
+        Self(watch::Sender::new(Arc::new(rules)))
+    }
+
+    /// The rules in force now.
+    pub(crate) fn get(&self) -> Arc<Rules> {
+        self.0.borrow().clone()
+    }
+
+    /// Sees every change from now on.
+    pub(crate) fn watch(&self) -> watch::Receiver<Arc<Rules>> {
+        self.0.subscribe()
+    }
+
+    /// Puts other rules in force.
+    pub(crate) fn replace(&self, rules: Rules) {
+        self.0.send_replace(Arc::new(rules));
+    }
+}

@@ -1,0 +1,141 @@
+//! A store, verb by verb, on top of one way to ask questions.
+
+use eclusa_core::StoreError;
+use eclusa_core::layout::Reply;
+
+/// Gives the verbs of [`Store`](eclusa_core::Store) to a type that has `async fn ask(&self, Question) -> Result<Reply, StoreError>`.
+macro_rules! store_by_asking {
+    ($store:ty) => {
+        const _: () = {
+            use eclusa_core::gate::CallResult;
+            use eclusa_core::layout::{Question, Reply};
+            use eclusa_core::*;
+
+            use crate::store::ask::mismatch;
+
+            macro_rules! ask {
+                ($self:ident, $question:expr, $reply:ident) => {
+                    match $self.ask($question).await? {
+                        Reply::$reply(answer) => Ok(answer),
+                        other => Err(mismatch(&other)),
+                    }
+                };
+            }
+
+            impl Store for $store {
+                async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<EnqueueAnswer, StoreError> {
+                    ask!(self, Question::Enqueue(jobs), Enqueued)
+                }
+
+                async fn dispatch(&self, ask: Dispatch) -> Result<Dispatched, StoreError> {
+                    ask!(self, Question::Dispatch(ask), Dispatched)
+                }
+
+                async fn advance(&self, ask: Advance) -> Result<Advanced, StoreError> {
+                    ask!(self, Question::Advance(ask), Advanced)
+                }
+
+                async fn extend(&self, leases: Vec<LeaseId>, lease: Span) -> Result<Vec<bool>, StoreError> {
+                    ask!(self, Question::Extend { leases, lease }, Extended)
+                }
+
+                async fn settle(&self, settlements: Vec<Settlement>) -> Result<SettleAnswer, StoreError> {
+                    ask!(self, Question::Settle(settlements), Settled)
+                }
+
+                async fn cancel(&self, job: JobId) -> Result<Cancelled, StoreError> {
+                    ask!(self, Question::Cancel(job), Cancelled)
+                }
+
+                async fn admit(&self, ask: Admit) -> Result<Admitted, StoreError> {
+                    ask!(self, Question::Admit(ask), Admitted)
+                }
+
+                async fn record(
+                    &self,
+                    upstream: Name,
+                    result: CallResult,
+                ) -> Result<Option<UpstreamView>, StoreError> {
+                    ask!(self, Question::Record { upstream, result }, Upstream)
+                }
+
+                async fn recover(&self, upstream: Name) -> Result<Option<UpstreamView>, StoreError> {
+                    ask!(self, Question::Recover(upstream), Upstream)
+                }
+
+                async fn reset(&self, upstream: Name) -> Result<Option<UpstreamView>, StoreError> {
+                    ask!(self, Question::Reset(upstream), Upstream)
+                }
+
+                async fn replay(&self, lane: Name, letter: JobId, id: JobId) -> Result<Replayed, StoreError> {
+                    ask!(self, Question::Replay { lane, letter, id }, Replayed)
+                }
+
+                async fn discard(&self, lane: Name, letter: JobId) -> Result<bool, StoreError> {
+                    ask!(self, Question::Discard { lane, letter }, Done)
+                }
+
+                async fn pause(&self, lane: Name, paused: bool) -> Result<bool, StoreError> {
+                    ask!(self, Question::Pause { lane, paused }, Done)
+                }
+
+                async fn sweep(&self) -> Result<Swept, StoreError> {
+                    ask!(self, Question::Sweep, Swept)
+                }
+
+                async fn wait(&self, ask: Wait) -> Result<Option<JobView>, StoreError> {
+                    ask!(self, Question::Wait(ask), Job)
+                }
+
+                async fn why(&self, job: JobId) -> Result<Option<Why>, StoreError> {
+                    ask!(self, Question::Why(job), Why)
+                }
+
+                async fn job(&self, job: JobId) -> Result<Option<JobView>, StoreError> {
+                    ask!(self, Question::Job(job), Job)
+                }
+
+                async fn jobs(&self, query: JobQuery) -> Result<JobPage, StoreError> {
+                    ask!(self, Question::Jobs(query), Jobs)
+                }
+
+                async fn lanes(&self) -> Result<Vec<LaneView>, StoreError> {
+                    ask!(self, Question::Lanes, Lanes)
+                }
+
+                async fn upstreams(&self) -> Result<Vec<UpstreamView>, StoreError> {
+                    ask!(self, Question::Upstreams, Upstreams)
+                }
+
+                async fn tenants(
+                    &self,
+                    lane: Name,
+                    from: u32,
+                    max: usize,
+                ) -> Result<Vec<(u32, TenantView)>, StoreError> {
+                    ask!(self, Question::Tenants { lane, from, max }, Tenants)
+                }
+
+                async fn dead_letter(&self, letter: JobId) -> Result<Option<DeadLetterView>, StoreError> {
+                    ask!(self, Question::DeadLetter(letter), DeadLetter)
+                }
+
+                async fn dead_letters(
+                    &self,
+                    lane: Name,
+                    after: u64,
+                    max: usize,
+                ) -> Result<Vec<(u64, DeadLetterView)>, StoreError> {
+                    ask!(self, Question::DeadLetters { lane, after, max }, DeadLetters)
+                }
+            }
+        };
+    };
+}
+pub(super) use store_by_asking;
+
+/// The error for a reply to another question, which only a faulty owner sends.
+pub(super) fn mismatch(reply: &Reply) -> StoreError {
+    let cause = format!("the answer does not fit the question: {reply:?}").into();
+    StoreError::Stopped { cause }
+}

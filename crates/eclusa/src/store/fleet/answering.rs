@@ -1,0 +1,273 @@
+//! Answering other processes, as the owner: each question takes effect once, however often it comes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use eclusa_core::layout::{Question, Reply, decode_spec};
+use eclusa_core::{Engine, StoreError, Time};
+use eclusa_fleet::{Outgoing, ProcessId};
+use serde_bytes::Bytes;
+use tokio::time::Instant;
+
+use super::messages::{Answers, Questions};
+use crate::store::stage::{self, Stage};
+use crate::store::verbs::{apply, give_back};
+
+/// All bytes that may be on the way to the owner: below what the server keeps for a subscriber that reads slowly (32 MB).
+const ALL_WINDOWS: u64 = 16 << 20;
+/// The half of them that is divided among all; the other half is lent to one process at a time.
+const DIVIDED: u64 = ALL_WINDOWS / 2;
+/// No process is granted more than this of the divided half.
+const LARGEST_SHARE: u64 = 1 << 20;
+
+/// A process that asked nothing for this long is gone: each asks every two seconds who else is there.
+const SILENT: Duration = Duration::from_mins(1);
+
+/// What is known of those who ask.
+#[derive(Default)]
+pub(super) struct Answering {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    askers: BTreeMap<ProcessId, Asker>,
+    /// Who may send one long question.
+    lent_to: Option<ProcessId>,
+}
+
+/// One process that asks.
+#[derive(Default)]
+struct Asker {
+    /// Sequences below are done with.
+    done_below: u64,
+    /// Answers by sequence.
+    answers: BTreeMap<u64, Remembered>,
+    /// Whether the last message came without known rules.
+    unregistered: bool,
+    heard: Option<Instant>,
+}
+
+/// What became of a question.
+#[derive(Default)]
+struct Remembered {
+    /// `None` while the question is held or its answer has not left.
+    reply: Option<Arc<[u8]>>,
+    /// How often the answer has left.
+    copies: u32,
+}
+
+/// A question that is held until something happens.
+pub(super) struct Held {
+    pub(super) process: ProcessId,
+    pub(super) sequence: u64,
+    pub(super) question: Question,
+}
+
+impl Answering {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs the questions of a message. Those that may wait are returned, to be held.
+    pub(super) fn hear(&self, stage: &Stage, message: &[u8]) -> Result<Vec<Held>, StoreError> {
+        let questions = match Questions::decode(message) {
+            Ok(questions) => questions,
+            Err(error) => {
+                tracing::error!(%error, "A question cannot be read");
+                return Ok(Vec::new());
+            }
+        };
+        let process = ProcessId(questions.process);
+        let mut held = Vec::new();
+        let mut state = self.lock();
+        state.forget_silent();
+        state.lend(process, questions.wants);
+        let asker = state.askers.entry(process).or_default();
+        asker.heard = Some(Instant::now());
+        asker.done_below = asker.done_below.max(questions.done_below);
+        asker.answers = asker.answers.split_off(&asker.done_below);
+        let fresh: Vec<_> = questions
+            .items
+            .iter()
+            .filter_map(|(sequence, bytes)| asker.fresh(stage, process, *sequence, bytes))
+            .collect();
+        stage.run_for(process, |engine, now| {
+            asker.unregistered = !register(engine, &questions, now);
+            if asker.unregistered {
+                return Vec::new();
+            }
+            let mut replies = Vec::new();
+            for (sequence, question) in fresh {
+                asker.answers.insert(sequence, Remembered::default());
+                if may_wait(&question) {
+                    held.push(Held { process, sequence, question });
+                } else {
+                    replies.push((sequence, stage.withheld.apply(engine, question, now)));
+                }
+            }
+            replies
+        })?;
+        if !questions.alone {
+            stage.withheld.caught_up(process);
+        }
+        Ok(held)
+    }
+
+    /// A held question was answered.
+    pub(super) fn answer(
+        &self,
+        stage: &Stage,
+        held: (ProcessId, u64),
+        reply: Reply,
+    ) -> Result<(), StoreError> {
+        let (process, sequence) = held;
+        let waits = |asker: &Asker| asker.answers.contains_key(&sequence);
+        if !self.lock().askers.get(&process).is_some_and(waits) {
+            // It was withdrawn, or the process is gone.
+            if let Some(question) = give_back(&reply) {
+                stage.run(|engine, now| apply(engine, question, now))?;
+            }
+            return Ok(());
+        }
+        stage.run_for(process, |_, _| vec![(sequence, reply)])
+    }
+
+    /// The messages for answers that are about to leave, which are remembered until they are done with.
+    pub(super) fn address(&self, answers: stage::Answers) -> Vec<Outgoing> {
+        let mut state = self.lock();
+        let share = state.share();
+        let lent_to = state.lent_to;
+        let mut outgoing = Vec::new();
+        for (process, replies) in answers {
+            let asker = state.askers.entry(process).or_default();
+            for (sequence, reply) in &replies {
+                if let Some(remembered) = asker.answers.get_mut(sequence) {
+                    remembered.reply = Some(reply.clone());
+                    remembered.copies += 1;
+                }
+            }
+            let message = Answers {
+                window: if lent_to == Some(process) { share + DIVIDED } else { share },
+                register: asker.unregistered,
+                items: replies.iter().map(|(sequence, reply)| (*sequence, Bytes::new(reply))).collect(),
+            };
+            outgoing.push(Outgoing { to: process, message: message.encode() });
+        }
+        outgoing
+    }
+
+    /// Nobody received these answers: what they granted is given back, unless another copy of the answer is on its way.
+    pub(super) fn unheard(&self, stage: &Stage, outgoing: &[Outgoing]) -> Result<(), StoreError> {
+        let mut undo = Vec::new();
+        for Outgoing { to, message } in outgoing {
+            let Ok(answers) = Answers::decode(message) else { continue };
+            let mut state = self.lock();
+            let Some(asker) = state.askers.get_mut(to) else { continue };
+            for (sequence, reply) in &answers.items {
+                if asker.answers.get(sequence).is_none_or(|remembered| remembered.copies > 1) {
+                    continue;
+                }
+                if let Some(question) = Reply::decode(reply).ok().as_ref().and_then(give_back) {
+                    // Asked again, it is decided anew.
+                    asker.answers.remove(sequence);
+                    undo.push(question);
+                }
+            }
+        }
+        if undo.is_empty() {
+            return Ok(());
+        }
+        let undone = stage.run(|engine, now| {
+            for question in undo {
+                apply(engine, question, now);
+            }
+        });
+        undone.map(drop)
+    }
+}
+
+impl State {
+    /// Forgets processes that are gone.
+    fn forget_silent(&mut self) {
+        let silent = |asker: &Asker| asker.heard.is_some_and(|heard| heard.elapsed() > SILENT);
+        self.askers.retain(|_, asker| !silent(asker));
+        if self.lent_to.is_some_and(|process| !self.askers.contains_key(&process)) {
+            self.lent_to = None;
+        }
+    }
+
+    /// What each process may have on the way.
+    fn share(&self) -> u64 {
+        (DIVIDED / (self.askers.len().max(1) as u64)).min(LARGEST_SHARE)
+    }
+
+    /// Lends the other half to one process that needs it, until it asks without.
+    fn lend(&mut self, process: ProcessId, wants: u64) {
+        if wants == 0 {
+            if self.lent_to == Some(process) {
+                self.lent_to = None;
+            }
+        } else if self.lent_to.is_none_or(|other| !self.askers.contains_key(&other)) {
+            self.lent_to = Some(process);
+        }
+    }
+}
+
+impl Asker {
+    /// The question, if it was not heard before. One that was answered is answered again.
+    fn fresh(
+        &self,
+        stage: &Stage,
+        process: ProcessId,
+        sequence: u64,
+        bytes: &[u8],
+    ) -> Option<(u64, Question)> {
+        if sequence < self.done_below {
+            return None;
+        }
+        match self.answers.get(&sequence) {
+            Some(Remembered { reply: Some(reply), .. }) => {
+                stage.answer_again(process, sequence, reply.clone());
+                None
+            }
+            Some(_) => None,
+            None => match Question::decode(bytes) {
+                Ok(question) => Some((sequence, question)),
+                Err(error) => {
+                    tracing::error!(%error, "A question cannot be read");
+                    None
+                }
+            },
+        }
+    }
+}
+
+/// Makes the rules of a process known; says whether they are.
+fn register(engine: &mut Engine, questions: &Questions<'_>, now: Time) -> bool {
+    let process = eclusa_core::ProcessId(questions.process);
+    if let Some(registration) = &questions.registration {
+        match decode_spec(registration.spec) {
+            Ok(spec) => engine.register(
+                eclusa_core::Registration {
+                    process,
+                    stamp: questions.stamp,
+                    about: registration.about.into(),
+                    spec: spec.into(),
+                },
+                now,
+            ),
+            Err(error) => tracing::error!(%error, "The rules of another process cannot be read"),
+        }
+    }
+    engine.heard_from(process, now)
+}
+
+fn may_wait(question: &Question) -> bool {
+    match question {
+        Question::Dispatch(ask) => !ask.wait.is_zero(),
+        Question::Wait(_) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,328 @@
+//! Asking the owner: questions wait here, in order, until they are answered by whichever process owns.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use eclusa_core::StoreError;
+use eclusa_core::layout::{Question, Reply};
+use eclusa_fleet::TermId;
+use serde_bytes::Bytes;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use super::membership::Membership;
+use super::messages::{Answers, Questions, Registration};
+use crate::store::verbs::{give_back, is_repeatable};
+
+/// A message has at most so many bytes of questions, unless a single one is longer.
+const MAX_MESSAGE: usize = 1 << 20;
+/// Bytes that may be on the way before the owner has granted more.
+const FIRST_WINDOW: u64 = 64 << 10;
+/// A question without an answer is sent again after so long, in case it or its answer was lost.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// The same for one that the owner may hold.
+const ASK_AGAIN_HELD: Duration = Duration::from_secs(5);
+
+/// A larger window is asked for this often.
+const ASK_FOR_ROOM: Duration = Duration::from_millis(50);
+
+/// What became of a question.
+pub(super) type Answered = Result<Reply, StoreError>;
+
+/// Questions of this process.
+pub(super) struct Asking {
+    state: Mutex<State>,
+    /// Something may be sent.
+    pub(super) sendable: Notify,
+}
+
+struct State {
+    next: u64,
+    pending: BTreeMap<u64, Pending>,
+    /// The term whose owner is asked.
+    term: Option<TermId>,
+    window: u64,
+    /// Whether answers can be heard: nothing is sent before.
+    listening: bool,
+    /// Whether that owner knows the rules of this process.
+    registered: bool,
+    /// When a larger window was last asked for.
+    asked_for_room: Option<Instant>,
+}
+
+struct Pending {
+    question: Arc<[u8]>,
+    repeatable: bool,
+    held: bool,
+    /// To whom it was sent last, and when.
+    sent: Option<(TermId, Instant)>,
+    /// Whether it was ever sent.
+    was_sent: bool,
+    /// Gone when the caller is: what the answer grants is given back then.
+    answer: Option<oneshot::Sender<Answered>>,
+}
+
+/// Questions that go together.
+struct Chosen {
+    sequences: Vec<u64>,
+    /// How many bytes the next one has, if the window is too small for it.
+    wants: u64,
+}
+
+impl State {
+    /// What is to be sent now, as far as it fits the window.
+    fn choose(&self, term: TermId, now: Instant) -> Chosen {
+        let under_way = self.pending.values().filter(|pending| pending.due(term, now) > now);
+        let used: usize = under_way.map(|pending| pending.question.len()).sum();
+        let mut room = usize::try_from(self.window).unwrap_or(usize::MAX).saturating_sub(used);
+        let (mut sequences, mut size, mut wants) = (Vec::new(), 0, 0);
+        for (sequence, pending) in self.pending.iter().filter(|(_, pending)| pending.due(term, now) <= now) {
+            let len = pending.question.len();
+            if !sequences.is_empty() && size + len > MAX_MESSAGE {
+                break;
+            }
+            if len > room {
+                wants = if len as u64 > self.window { len as u64 } else { 0 };
+                break;
+            }
+            room -= len;
+            size += len;
+            sequences.push(*sequence);
+        }
+        Chosen { sequences, wants }
+    }
+}
+
+/// A message ready to be published.
+pub(super) struct Message {
+    pub(super) term: TermId,
+    pub(super) bytes: Vec<u8>,
+    sequences: Vec<u64>,
+}
+
+impl Asking {
+    pub(super) fn new() -> Self {
+        let state = State {
+            next: 1,
+            pending: BTreeMap::new(),
+            term: None,
+            window: FIRST_WINDOW,
+            listening: false,
+            registered: false,
+            asked_for_room: None,
+        };
+        Self { state: Mutex::new(state), sendable: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a question in line. If its future is dropped, what the answer grants is given back.
+    pub(super) fn ask(self: &Arc<Self>, question: &Question) -> Asked {
+        let (answer, told) = oneshot::channel();
+        let sequence = self.line_up(question, Some(answer));
+        Asked { asking: self.clone(), sequence, told }
+    }
+
+    /// Puts a question in line whose answer nobody waits for.
+    pub(super) fn tell(&self, question: &Question) {
+        self.line_up(question, None);
+    }
+
+    fn line_up(&self, question: &Question, answer: Option<oneshot::Sender<Answered>>) -> u64 {
+        let mut bytes = Vec::new();
+        question.encode(&mut bytes);
+        let held = matches!(question, Question::Wait(_))
+            || matches!(question, Question::Dispatch(ask) if !ask.wait.is_zero());
+        let mut state = self.lock();
+        let sequence = state.next;
+        state.next += 1;
+        let (question, repeatable) = (bytes.into(), is_repeatable(question));
+        state
+            .pending
+            .insert(sequence, Pending { question, repeatable, held, sent: None, was_sent: false, answer });
+        drop(state);
+        self.sendable.notify_one();
+        sequence
+    }
+
+    /// Another term is in force, or none is known.
+    pub(super) fn follow(&self, term: Option<TermId>) {
+        let mut state = self.lock();
+        if state.term == term {
+            return;
+        }
+        state.term = term;
+        state.window = FIRST_WINDOW;
+        state.registered = false;
+        // What counts each time it is told is not told again where it may have been heard.
+        let in_doubt = |pending: &Pending| !pending.repeatable && pending.sent.is_some();
+        let lost: Vec<_> = state
+            .pending
+            .iter()
+            .filter(|(_, pending)| in_doubt(pending))
+            .map(|(sequence, _)| *sequence)
+            .collect();
+        for pending in lost.iter().filter_map(|sequence| state.pending.remove(sequence)) {
+            let cause =
+                "the process that decides changed before it answered; this may have been counted".into();
+            pending.tell(Err(StoreError::Unconfirmed { cause }));
+        }
+        drop(state);
+        self.sendable.notify_one();
+    }
+
+    /// Answers can be heard from now on, or no longer. Those that came meanwhile are lost: their questions are sent again.
+    pub(super) fn listen(&self, listening: bool) {
+        let mut state = self.lock();
+        state.listening = listening;
+        state
+            .pending
+            .values_mut()
+            .filter(|pending| pending.repeatable)
+            .for_each(|pending| pending.sent = None);
+        drop(state);
+        self.sendable.notify_one();
+    }
+
+    /// The next message, if something is to be sent now; else when to look again.
+    pub(super) fn next_message(&self, own: &Membership, now: Instant) -> Result<Message, Option<Instant>> {
+        let mut state = self.lock();
+        let Some(term) = state.term.filter(|_| state.listening) else { return Err(None) };
+        let Chosen { sequences, wants } = state.choose(term, now);
+        let asks_for_room = wants > 0 && state.asked_for_room.is_none_or(|at| at + ASK_FOR_ROOM <= now);
+        if sequences.is_empty() && !asks_for_room && state.registered {
+            let again = state.pending.values().map(|pending| pending.due(term, now)).min();
+            return Err(again.map(|at| at.max(now + ASK_FOR_ROOM)));
+        }
+        if wants > 0 {
+            state.asked_for_room = Some(now);
+        }
+        let rules = own.rules();
+        let registration = (!state.registered)
+            .then(|| Registration { about: &rules.about, spec: Bytes::new(&rules.encoded) });
+        let items = sequences.iter().filter_map(|sequence| state.pending.get_key_value(sequence));
+        let message = Questions {
+            process: own.process.0,
+            stamp: rules.stamp,
+            done_below: state.pending.keys().next().copied().unwrap_or(state.next),
+            wants,
+            alone: own.is_alone(),
+            registration,
+            items: items.map(|(sequence, pending)| (*sequence, Bytes::new(&pending.question))).collect(),
+        };
+        let bytes = message.encode();
+        state.registered = true;
+        for sequence in &sequences {
+            if let Some(pending) = state.pending.get_mut(sequence) {
+                pending.sent = Some((term, now));
+                pending.was_sent = true;
+            }
+        }
+        Ok(Message { term, bytes, sequences })
+    }
+
+    /// Nobody heard the message: it is sent again to whoever owns next.
+    pub(super) fn not_heard(&self, message: &Message) {
+        let mut state = self.lock();
+        for sequence in &message.sequences {
+            if let Some(pending) = state.pending.get_mut(sequence) {
+                pending.sent = None;
+            }
+        }
+        state.registered = false;
+    }
+
+    /// Answers came. What was granted to a caller that is gone is given back.
+    pub(super) fn answered(self: &Arc<Self>, answers: &Answers<'_>) {
+        let mut orphans = Vec::new();
+        let mut state = self.lock();
+        state.window = answers.window;
+        if answers.register {
+            state.registered = false;
+            state
+                .pending
+                .values_mut()
+                .filter(|pending| !pending.held)
+                .for_each(|pending| pending.sent = None);
+        }
+        for (sequence, reply) in &answers.items {
+            let Some(pending) = state.pending.remove(sequence) else { continue };
+            let told =
+                Reply::decode(reply).map_err(|error| StoreError::Stopped { cause: error.to_string().into() });
+            if let Some(Ok(unheard)) = pending.tell(told) {
+                orphans.push(unheard);
+            }
+        }
+        drop(state);
+        self.sendable.notify_one();
+        for reply in orphans {
+            if let Some(question) = give_back(&reply) {
+                self.tell(&question);
+            }
+        }
+    }
+
+    /// The rules of this process changed: the owner is told with the next message.
+    pub(super) fn register_again(&self) {
+        self.lock().registered = false;
+        self.sendable.notify_one();
+    }
+}
+
+impl Pending {
+    /// When it is to be sent to the owner of `term`.
+    fn due(&self, term: TermId, now: Instant) -> Instant {
+        match self.sent {
+            Some((to, at)) if to == term => at + if self.held { ASK_AGAIN_HELD } else { ASK_AGAIN },
+            _ => now,
+        }
+    }
+
+    /// Tells the caller; gives the answer back if there is none any more.
+    fn tell(self, answer: Answered) -> Option<Answered> {
+        match self.answer {
+            Some(caller) => caller.send(answer).err(),
+            None => Some(answer),
+        }
+    }
+}
+
+/// A question on its way.
+pub(super) struct Asked {
+    asking: Arc<Asking>,
+    sequence: u64,
+    told: oneshot::Receiver<Answered>,
+}
+
+impl Asked {
+    /// The answer.
+    pub(super) async fn answer(&mut self) -> Answered {
+        let gone = || StoreError::Unavailable { cause: "this process is stopping".into() };
+        (&mut self.told).await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// An error for the caller, who must know whether the owner may have heard the question.
+    pub(super) fn in_doubt(&self, error: StoreError) -> StoreError {
+        let was_sent = self.asking.lock().pending.get(&self.sequence).is_none_or(|pending| pending.was_sent);
+        match error {
+            StoreError::Unavailable { cause } if was_sent => StoreError::Unconfirmed { cause },
+            error => error,
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let mut state = self.asking.lock();
+        if let Some(pending) = state.pending.get_mut(&self.sequence) {
+            if pending.sent.is_none() {
+                state.pending.remove(&self.sequence);
+            } else {
+                pending.answer = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Looks at the gates and at who else is there, to go on from there if the fleet is lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eclusa_core::RegistrationView;
+use eclusa_core::StoreError;
+use eclusa_core::gate::Part;
+use eclusa_core::layout::{Question, Reply};
+use eclusa_fleet::ProcessId;
+use tokio::time::sleep;
+
+use super::ask::Fleet;
+use super::shared::unavailable;
+
+const EVERY: Duration = Duration::from_secs(2);
+/// After something went wrong, or at the start.
+const SOON: Duration = Duration::from_millis(100);
+
+/// Looks until the process stops.
+pub(super) async fn run(fleet: Arc<Fleet>) {
+    loop {
+        let looked = look(&fleet).await;
+        sleep(if looked.is_ok() { EVERY } else { SOON }).await;
+    }
+}
+
+async fn look(fleet: &Fleet) -> Result<(), StoreError> {
+    if let Reply::Fleet(instances) = fleet.ask_fleet(Question::Fleet).await? {
+        fleet.shared.meet(instances);
+    }
+    if !fleet.come_back_by_itself().await {
+        return Err(unavailable("not everybody is back"));
+    }
+    let Some(fallback) = fleet.fallback.as_ref().filter(|fallback| !fallback.decides()) else {
+        return Ok(());
+    };
+    let before = fallback.started();
+    let lanes = fleet.ask_fleet(Question::Lanes).await?;
+    let upstreams = fleet.ask_fleet(Question::Upstreams).await?;
+    if let (Reply::Lanes(lanes), Reply::Upstreams(upstreams)) = (lanes, upstreams) {
+        let part = part_of(&fleet.shared.instances(), fleet.shared.membership.process);
+        fallback.see(part, lanes, upstreams, &before);
+    }
+    Ok(())
+}
+
+/// What falls to a process if nobody can ask the others. Those that only run jobs begin nothing then.
+fn part_of(instances: &[RegistrationView], own: ProcessId) -> Part {
+    let mut sharing: Vec<_> =
+        instances.iter().filter(|one| !one.about.starts_with("worker")).map(|one| one.process.0).collect();
+    sharing.sort_unstable();
+    let place = sharing.iter().position(|one| *one == own.0).and_then(|place| u32::try_from(place).ok());
+    let parts = u32::try_from(sharing.len()).unwrap_or(u32::MAX);
+    place.and_then(|place| Part::new(place, parts)).unwrap_or(Part::WHOLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(id: u64, about: &str) -> RegistrationView {
+        let process = eclusa_core::ProcessId(id);
+        RegistrationView { process, stamp: 1, about: about.into(), heard: None, differs: 0 }
+    }
+
+    #[test]
+    fn limits_are_divided_among_those_that_begin_calls_by_themselves() {
+        let alive = [process(3, "api 7f"), process(2, "worker 7f"), process(1, "all 7f")];
+        assert_eq!(part_of(&alive, ProcessId(1)), Part::new(0, 2).unwrap());
+        assert_eq!(part_of(&alive, ProcessId(3)), Part::new(1, 2).unwrap());
+        assert_eq!(part_of(&alive, ProcessId(2)), Part::WHOLE, "it begins nothing");
+    }
+}

@@ -1,0 +1,133 @@
+//! What processes send each other: questions to the owner, its answers. Each with a version; the questions and replies inside
+//! have one of their own (`eclusa_core::layout`).
+
+use std::sync::Arc;
+
+use eclusa_core::layout::LayoutError;
+use serde::{Deserialize, Serialize};
+use serde_bytes::Bytes;
+
+/// The version this release writes, and the newest it reads.
+const VERSION: u8 = 1;
+
+/// Questions of one process.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Questions<'a> {
+    /// Who asks.
+    pub(super) process: u64,
+    /// Under which registration.
+    pub(super) stamp: u64,
+    /// All sequences below this one are done with: their answers need not be remembered.
+    pub(super) done_below: u64,
+    /// Bytes that it would like to send at once; zero if its window is enough.
+    pub(super) wants: u64,
+    /// Whether it decides about gates by itself: what it did without the owner is not told yet.
+    pub(super) alone: bool,
+    /// Its rules, if the owner may not know them.
+    #[serde(borrow)]
+    pub(super) registration: Option<Registration<'a>>,
+    /// Each with its sequence.
+    #[serde(borrow)]
+    pub(super) items: Vec<(u64, &'a Bytes)>,
+}
+
+/// The rules of a process.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Registration<'a> {
+    /// What others are told of it: its role and the version of its rules.
+    pub(super) about: &'a str,
+    /// The rules.
+    #[serde(borrow)]
+    pub(super) spec: &'a Bytes,
+}
+
+/// Answers to one process.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Answers<'a> {
+    /// Bytes that it may have on the way to the owner.
+    pub(super) window: u64,
+    /// Whether the owner does not know its rules: it must register and ask again.
+    pub(super) register: bool,
+    /// The replies, each with its sequence.
+    #[serde(borrow)]
+    pub(super) items: Vec<(u64, &'a Bytes)>,
+}
+
+impl<'a> Questions<'a> {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        encode(self)
+    }
+
+    pub(super) fn decode(bytes: &'a [u8]) -> Result<Self, LayoutError> {
+        decode(bytes)
+    }
+}
+
+impl<'a> Answers<'a> {
+    pub(super) fn encode(&self) -> Arc<[u8]> {
+        encode(self).into()
+    }
+
+    pub(super) fn decode(bytes: &'a [u8]) -> Result<Self, LayoutError> {
+        decode(bytes)
+    }
+}
+
+fn encode(message: &impl Serialize) -> Vec<u8> {
+    // Writing to memory fails only where a length does not fit a usize.
+    postcard::to_extend(message, vec![VERSION]).unwrap_or_default()
+}
+
+fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, LayoutError> {
+    let Some((&found, rest)) = bytes.split_first() else {
+        return Err(LayoutError::Unreadable("it is empty".into()));
+    };
+    if found > VERSION {
+        return Err(LayoutError::NewerVersion { found, known: VERSION });
+    }
+    postcard::from_bytes(rest).map_err(|error| LayoutError::Unreadable(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn questions() -> Questions<'static> {
+        Questions {
+            process: 0x0102_0304_0506_0708,
+            stamp: 1_768_000_000_000,
+            done_below: 41,
+            wants: 300,
+            alone: true,
+            registration: Some(Registration { about: "all 7f", spec: Bytes::new(b"rules") }),
+            items: vec![(41, Bytes::new(b"first")), (42, Bytes::new(b"second"))],
+        }
+    }
+
+    fn answers() -> Answers<'static> {
+        Answers { window: 65_536, register: true, items: vec![(41, Bytes::new(b"told"))] }
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
+    }
+
+    #[test]
+    fn messages_are_sent_as_the_golden_files_say() {
+        assert_eq!(hex(&questions().encode()), include_str!("golden/questions.hex").trim());
+        assert_eq!(hex(&answers().encode()), include_str!("golden/answers.hex").trim());
+    }
+
+    #[test]
+    fn messages_come_back_as_they_were_sent_and_newer_ones_are_refused() {
+        let mut bytes = questions().encode();
+        assert_eq!(Questions::decode(&bytes), Ok(questions()));
+        assert_eq!(Answers::decode(&answers().encode()), Ok(answers()));
+        bytes[0] = VERSION + 1;
+        assert_eq!(Questions::decode(&bytes), Err(LayoutError::NewerVersion { found: 2, known: 1 }));
+        assert!(matches!(Questions::decode(&[]), Err(LayoutError::Unreadable(_))));
+        for cut in 1..bytes.len() {
+            assert!(Questions::decode(&questions().encode()[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The keys that other programs read: what breakers and limiters are like now. A view: changing them changes nothing.
+
+use eclusa_core::gate::PublicGates;
+use eclusa_core::{Name, Span, Time, Tokens};
+
+use crate::store::journal::redis::{Keys, PublicWrite};
+use crate::store::stage::Stage;
+use crate::words::iso;
+
+/// Keys that nothing happens to live this long.
+const IDLE: Span = Span::from_secs(300);
+
+/// The writes that bring the public keys up to date with what changed since the last call.
+pub(super) fn public_writes(stage: &Stage, keys: &Keys) -> Vec<PublicWrite> {
+    let (changes, now) = stage.public_changes();
+    changes.iter().flat_map(|(upstream, gates)| writes(keys, upstream, gates, now)).collect()
+}
+
+fn writes(keys: &Keys, upstream: &Name, gates: &PublicGates, now: Time) -> Vec<PublicWrite> {
+    let open = gates.degraded_until.map(|until| until.since(now)).filter(|left| !left.is_zero());
+    let lives = open.map_or(IDLE, |open| open.max(IDLE));
+    let mut writes = vec![set(keys.breaker_failures(upstream), gates.failures.to_string(), lives)];
+    writes.push(match (gates.degraded_until, open) {
+        (Some(until), Some(open)) => set(keys.breaker_until(upstream), iso(until).unwrap_or_default(), open),
+        _ => delete(keys.breaker_until(upstream)),
+    });
+    if let Some((tokens, last_refill)) = gates.tokens {
+        let args = ["hash".to_owned(), decimal(tokens), seconds(last_refill), IDLE.as_millis().to_string()];
+        writes.push(PublicWrite { key: keys.rate_limiter(upstream), args });
+    }
+    writes
+}
+
+fn set(key: String, value: String, lives: Span) -> PublicWrite {
+    PublicWrite { key, args: ["set".to_owned(), value, String::new(), lives.as_millis().max(1).to_string()] }
+}
+
+fn delete(key: String) -> PublicWrite {
+    PublicWrite { key, args: ["del".to_owned(), String::new(), String::new(), String::new()] }
+}
+
+fn decimal(tokens: Tokens) -> String {
+    let micro = tokens.as_micro();
+    let sign = if micro < 0 { "-" } else { "" };
+    let micro = micro.unsigned_abs();
+    format!("{sign}{}.{:06}", micro / 1_000_000, micro % 1_000_000)
+}
+
+fn seconds(time: Time) -> String {
+    format!("{}.{:03}", time.as_millis() / 1_000, time.as_millis() % 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_show_what_the_gates_are_like_and_go_when_there_is_nothing_to_show() {
+        let (keys, pncp) = (Keys::new("", "main", 0), Name::new("pncp").unwrap());
+        let now = Time::from_millis(1_768_000_000_250);
+        let until = now + Span::from_secs(400);
+        let tokens = Some((Tokens::from_micro(-1_500_000), now));
+        let gates = PublicGates { failures: 5, degraded_until: Some(until), tokens };
+        let told: Vec<_> = writes(&keys, &pncp, &gates, now)
+            .into_iter()
+            .map(|write| (write.key, write.args.join(" ")))
+            .collect();
+        let told: Vec<_> = told.iter().map(|(key, args)| (key.as_str(), args.as_str())).collect();
+        assert_eq!(
+            told,
+            [
+                ("circuit_breaker:pncp:failures", "set 5  400000"),
+                ("circuit_breaker:pncp:degraded_until", "set 2026-01-09T23:13:20.250Z  400000"),
+                ("rate_limiter:pncp", "hash -1.500000 1768000000.250 300000"),
+            ]
+        );
+        let gone = writes(&keys, &pncp, &PublicGates::default(), now);
+        let gone: Vec<_> = gone.iter().map(|write| write.args.join(" ")).collect();
+        assert_eq!(gone, ["set 0  300000", "del   "]);
+    }
+}

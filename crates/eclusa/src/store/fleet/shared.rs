@@ -1,0 +1,220 @@
+//! What the parts of a process that takes part in a fleet share: who owns, who is asked, when the server was last heard.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use eclusa_core::{Clock, RegistrationView, StoreError, Time};
+use eclusa_fleet::{ProcessId, TermId};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::answering::Answering;
+use super::asking::Asking;
+use super::clock::ServerClock;
+use super::membership::Membership;
+use crate::store::doorbell::Doorbell;
+use crate::store::journal::redis::Keys;
+use crate::store::stage::Stage;
+
+/// Where questions go.
+#[derive(Clone, Default)]
+pub(super) enum Route {
+    /// Nobody is known to own.
+    #[default]
+    Nobody,
+    /// This process owns.
+    Own(Arc<Stage>, OwnerView),
+    /// Another one does.
+    Ask(OwnerView),
+}
+
+/// Who owns, for those who look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnerView {
+    /// The process.
+    pub process: ProcessId,
+    /// Its epoch.
+    pub epoch: u64,
+    pub(super) term: TermId,
+}
+
+/// See the module.
+pub(super) struct Shared {
+    pub(super) keys: Keys,
+    pub(super) membership: Membership,
+    pub(super) asking: Arc<Asking>,
+    pub(super) answering: Answering,
+    pub(super) route: watch::Sender<Route>,
+    /// Wakes the thread that owns, or would.
+    pub(super) doorbell: Arc<Doorbell>,
+    pub(super) look_soon: AtomicBool,
+    pub(super) stopping: AtomicBool,
+    pub(super) server_clock: ServerClock,
+    /// Tells the time instead of the server, in tests.
+    pub(super) clock: Option<Arc<dyn Clock>>,
+    /// How long the server may be silent.
+    pub(super) timeout: Duration,
+    started: Instant,
+    /// Milliseconds since the start at which something last replied.
+    heard_ms: AtomicU64,
+    /// The term that was last followed, and since when, by the wall clock.
+    owned_since: Mutex<Option<(TermId, Time)>>,
+    /// Processes that share the store, as last heard.
+    instances: Mutex<Vec<RegistrationView>>,
+    /// Why the server cannot be used at all.
+    refused: Mutex<Option<Arc<str>>>,
+    /// Why the last command failed, until one succeeds.
+    trouble: Mutex<Option<Arc<str>>>,
+    /// Since when no replica has what was appended, where one must.
+    unreplicated: Mutex<Option<Instant>>,
+    /// Why nothing more may be stored, though everything else works.
+    full: Mutex<Option<Arc<str>>>,
+}
+
+/// What a fleet is made of.
+pub(super) struct Parts {
+    pub(super) keys: Keys,
+    pub(super) membership: Membership,
+    pub(super) timeout: Duration,
+    pub(super) clock: Option<Arc<dyn Clock>>,
+}
+
+impl Shared {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { keys, membership, timeout, clock } = parts;
+        Self {
+            keys,
+            membership,
+            asking: Arc::new(Asking::new()),
+            answering: Answering::default(),
+            route: watch::Sender::new(Route::Nobody),
+            doorbell: Arc::default(),
+            look_soon: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            server_clock: ServerClock::new(),
+            clock,
+            timeout,
+            started: Instant::now(),
+            heard_ms: AtomicU64::new(0),
+            owned_since: Mutex::default(),
+            instances: Mutex::default(),
+            refused: Mutex::default(),
+            trouble: Mutex::default(),
+            unreplicated: Mutex::default(),
+            full: Mutex::default(),
+        }
+    }
+
+    /// The server or the owner replied.
+    pub(super) fn heard(&self) {
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.heard_ms.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// For how long nothing has replied.
+    pub(super) fn silence(&self) -> Duration {
+        let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
+        self.started.elapsed().saturating_sub(heard)
+    }
+
+    /// The error for those who come while nothing replies.
+    pub(super) fn away(&self) -> Option<StoreError> {
+        if let Some(cause) = lock(&self.refused).clone() {
+            return Some(StoreError::Stopped { cause });
+        }
+        if lock(&self.unreplicated).is_some_and(|since| since.elapsed() > self.timeout) {
+            return Some(unavailable("no replica has it"));
+        }
+        if self.silence() <= self.timeout {
+            return None;
+        }
+        Some(match &*lock(&self.trouble) {
+            Some(trouble) => unavailable(&format!("Redis does not answer: {trouble}")),
+            None => unavailable("Redis does not answer"),
+        })
+    }
+
+    /// The server says that it cannot be used, or can again.
+    pub(super) fn refuse(&self, cause: Option<&str>) {
+        *lock(&self.refused) = cause.map(Into::into);
+    }
+
+    /// A command failed for this reason, or succeeded.
+    pub(super) fn note_trouble(&self, cause: Option<&str>) {
+        *lock(&self.trouble) = cause.map(Into::into);
+    }
+
+    /// A replica has all that was appended, or has not.
+    pub(super) fn replicated(&self, replicated: bool) {
+        let mut unreplicated = lock(&self.unreplicated);
+        *unreplicated = if replicated { None } else { Some(unreplicated.unwrap_or_else(Instant::now)) };
+    }
+
+    /// Nothing more may be stored, or it may again.
+    pub(super) fn fill(&self, cause: Option<&str>) {
+        *lock(&self.full) = cause.map(Into::into);
+    }
+
+    /// The error for whoever brings something to store while nothing more may be.
+    pub(super) fn full(&self) -> Option<StoreError> {
+        lock(&self.full).clone().map(|cause| StoreError::Unavailable { cause })
+    }
+
+    /// These processes share the store.
+    pub(super) fn meet(&self, instances: Vec<RegistrationView>) {
+        *lock(&self.instances) = instances;
+    }
+
+    /// Processes that share the store, as last heard.
+    pub(super) fn instances(&self) -> Vec<RegistrationView> {
+        lock(&self.instances).clone()
+    }
+
+    /// Since when the owner last known has been seen to own.
+    pub(super) fn owned_since(&self) -> Option<Time> {
+        self.owned_since.lock().unwrap_or_else(PoisonError::into_inner).map(|(_, since)| since)
+    }
+
+    /// Has the owner looked at as soon as possible.
+    pub(super) fn look_soon(&self) {
+        self.look_soon.store(true, Ordering::Relaxed);
+        self.doorbell.ring();
+    }
+
+    /// Questions go there from now on.
+    pub(super) fn set_route(&self, route: Route) {
+        let term = match &route {
+            Route::Nobody => None,
+            Route::Own(_, owner) | Route::Ask(owner) => Some(owner.term),
+        };
+        if let Some(term) = term {
+            let mut since = self.owned_since.lock().unwrap_or_else(PoisonError::into_inner);
+            if since.is_none_or(|(known, _)| known != term) {
+                *since = Some((term, crate::SystemClock.now()));
+            }
+        }
+        self.route.send_replace(route);
+        self.asking.follow(term);
+    }
+
+    /// Returns when this process no longer owns as `owner`.
+    pub(super) async fn leave_route(&self, owner: OwnerView) {
+        let mut route = self.route.subscribe();
+        let changed = |route: &Route| !matches!(route, Route::Own(_, still) if *still == owner);
+        let _ = route.wait_for(changed).await;
+    }
+
+    pub(super) fn route(&self) -> Route {
+        self.route.borrow().clone()
+    }
+}
+
+pub(super) fn unavailable(cause: &str) -> StoreError {
+    StoreError::Unavailable { cause: cause.into() }
+}
+
+/// What is held is whole also where somebody panicked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

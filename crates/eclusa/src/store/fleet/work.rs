@@ -1,0 +1,154 @@
+//! What an owner has to append: the changes of its engine, batch by batch, or everything there is.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use eclusa_core::{Engine, Mentions};
+use eclusa_fleet::{Batch, Chunk, Position};
+
+use super::loader::LoadError;
+use super::public::public_writes;
+use super::shared::Shared;
+use crate::store::cleaning::{Bound, Cleaning};
+use crate::store::journal::redis::{Mark, PublicWrite, RedisJournal, encode};
+use crate::store::stage::{Durable, Group, Stage, tell};
+
+/// Chunks of a snapshot have about so many bytes.
+const SNAPSHOT_CHUNK: usize = 1 << 20;
+
+/// How much longer than the data that lives the journal may be.
+const BOUND: Bound = Bound { per_mille: 1_500, extra_bytes: 16 << 20, looked_per_byte: 4 };
+
+/// What this process has as the owner, or in doubt.
+#[derive(Default)]
+pub(super) struct Work {
+    pub(super) stage: Option<Arc<Stage>>,
+    pub(super) epoch: u64,
+    cleaning: Cleaning,
+    /// Batches that were handed out and who waits for them.
+    pub(super) groups: VecDeque<(u64, Durable)>,
+    pub(super) handed: u64,
+    /// What is left to write of a snapshot, and the chunk it began with.
+    snapshot: VecDeque<Vec<u8>>,
+    snapshot_from: Option<Position>,
+    /// Goes with the next append, and again if that is repeated.
+    pub(super) public: Vec<PublicWrite>,
+}
+
+impl Work {
+    /// Nothing yet, in a new tenure. Batches are counted over all of them.
+    pub(super) fn new(epoch: u64, handed: u64) -> Self {
+        Self { epoch, handed, ..Self::default() }
+    }
+
+    /// What verbs did since the last batch, as chunk `number`.
+    pub(super) fn changes(
+        &mut self,
+        number: u64,
+        journal: &mut RedisJournal,
+        shared: &Shared,
+    ) -> Option<Batch> {
+        let stage = self.stage.clone()?;
+        let keep_from = self.clean(&stage, journal);
+        let Group { records, durable, answers } = stage.take_group().ok()??;
+        self.handed += 1;
+        self.groups.push_back((self.handed, durable));
+        self.public.extend(public_writes(&stage, &shared.keys));
+        let answers = shared.answering.address(answers);
+        self.cleaning.earn(records.len());
+        let chunk = (!records.is_empty()).then(|| self.chunk(number, Mark::None, &records, keep_from));
+        Some(Batch { chunk, answers })
+    }
+
+    fn chunk(&self, number: u64, mark: Mark, records: &[u8], keep_from: Option<Position>) -> Chunk {
+        let own = Position { epoch: self.epoch, number };
+        let (bytes, checksum) = encode(own, mark, records);
+        Chunk { number, bytes: bytes.into(), checksum, keep_from: keep_from.unwrap_or(own) }
+    }
+
+    /// Marks what still lives in the oldest chunks as changed, so that they can go with the next one.
+    fn clean(&mut self, stage: &Stage, journal: &mut RedisJournal) -> Option<Position> {
+        let first = journal.first();
+        if !self.cleaning.is_due(journal.bytes(), stage.look(Engine::footprint), &BOUND) {
+            return first;
+        }
+        let page = journal.oldest().ok()?;
+        let mut last = None;
+        for (position, bytes) in page {
+            let Ok(mentions) = read_mentions(position, &bytes) else { break };
+            stage.refresh(&mentions);
+            self.cleaning.spend(bytes.len(), &BOUND);
+            last = Some(position);
+        }
+        last.and_then(|last| journal.after(last)).or(first)
+    }
+
+    /// The next part of everything there is.
+    pub(super) fn snapshot(
+        &mut self,
+        number: u64,
+        first: bool,
+        journal: &mut RedisJournal,
+        shared: &Shared,
+    ) -> Option<Batch> {
+        let stage = self.stage.clone()?;
+        let mut answers = Vec::new();
+        if first {
+            journal.forget();
+            // What was staged is part of the snapshot: whoever waits for it waits for its end.
+            if let Ok(Some(group)) = stage.take_group() {
+                self.groups.push_back((self.handed + 1, group.durable));
+                answers = shared.answering.address(group.answers);
+            }
+            self.snapshot = pages(stage.look(|engine| engine.snapshot().unwrap_or_default()));
+            self.snapshot_from = Some(Position { epoch: self.epoch, number });
+        }
+        let from = self.snapshot_from?;
+        self.handed += 1;
+        let nothing = Position { epoch: 0, number: 0 };
+        let chunk = if let Some(records) = self.snapshot.pop_front() {
+            let mark = if first { Mark::Begin } else { Mark::Part };
+            self.chunk(number, mark, &records, Some(nothing))
+        } else {
+            self.snapshot_from = None;
+            self.chunk(number, Mark::End, &[], Some(from))
+        };
+        Some(Batch { chunk: Some(chunk), answers })
+    }
+
+    pub(super) fn durable(&mut self, batches: u64) {
+        while let Some((batch, _)) = self.groups.front()
+            && *batch <= batches
+        {
+            if let Some((_, durable)) = self.groups.pop_front() {
+                tell(&durable, Ok(()));
+            }
+        }
+        if self.groups.is_empty()
+            && let Some(stage) = &self.stage
+        {
+            stage.written();
+        }
+    }
+}
+
+fn read_mentions(position: Position, bytes: &[u8]) -> Result<Mentions, LoadError> {
+    let number = position.number;
+    let chunk = crate::store::journal::redis::decode(number, bytes)
+        .map_err(|source| LoadError::Chunk { number, source })?;
+    Ok(Mentions::read(&chunk.records)?)
+}
+
+/// Records in chunks of about [`SNAPSHOT_CHUNK`] bytes.
+fn pages(records: Vec<Vec<u8>>) -> VecDeque<Vec<u8>> {
+    let mut pages = VecDeque::from([Engine::begin_chunk()]);
+    for record in records {
+        if pages.back().is_some_and(|page| page.len() > SNAPSHOT_CHUNK) {
+            pages.push_back(Engine::begin_chunk());
+        }
+        if let Some(page) = pages.back_mut() {
+            page.extend(record);
+        }
+    }
+    pages
+}

@@ -1,0 +1,161 @@
+//! How one chunk looks in the stream.
+//!
+//! | at | bytes | what, numbers big-endian |
+//! |---|---|---|
+//! | 0 | 1 | format version |
+//! | 1 | 1 | flags: 1 the records are compressed (LZ4), 2 a snapshot begins, 4 it goes on, 8 it ends |
+//! | 2 | 8 | epoch of the term that made it: after a repair it differs from that of its id |
+//! | 10 | 8 | xxh3 over the chunk's number, the epoch, the flags and what follows |
+//! | 18 | … | records |
+
+use std::borrow::Cow;
+
+use eclusa_fleet::Position;
+use xxhash_rust::xxh3::Xxh3;
+
+/// The version this release writes, and the newest it reads.
+pub(in crate::store) const VERSION: u8 = 1;
+
+const HEADER: usize = 18;
+const COMPRESSED: u8 = 1;
+
+/// Below this many bytes compression does not pay.
+const WORTH_COMPRESSING: usize = 256;
+/// Nothing unpacks to more: a job has 8 MiB, and chunks end when they have more than one.
+const MAX_RECORDS: usize = 64 << 20;
+
+/// What part of a snapshot a chunk is, if it is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store) enum Mark {
+    /// Changes.
+    None = 0,
+    /// The first part of a snapshot.
+    Begin = 2,
+    /// A further part.
+    Part = 4,
+    /// Nothing but the end of a snapshot: what came before its beginning does not count.
+    End = 8,
+}
+
+/// A chunk that passed all checks.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::store) struct Decoded<'a> {
+    pub(in crate::store) mark: Mark,
+    pub(in crate::store) records: Cow<'a, [u8]>,
+    pub(in crate::store) checksum: u64,
+}
+
+/// Why bytes are not a chunk.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub(in crate::store) enum ChunkError {
+    #[error("has format version {0}, but this release knows versions up to {VERSION}: use a newer one")]
+    Newer(u8),
+    #[error("is damaged: it {0}")]
+    Damaged(&'static str),
+}
+
+/// The bytes of chunk `position` and their checksum.
+pub(in crate::store) fn encode(position: Position, mark: Mark, records: &[u8]) -> (Vec<u8>, u64) {
+    let packed = compress(records);
+    let flags = mark as u8 | if packed.is_some() { COMPRESSED } else { 0 };
+    let body = packed.as_deref().unwrap_or(records);
+    let sum = checksum(position, flags, body);
+    let mut bytes = Vec::with_capacity(HEADER + body.len());
+    bytes.extend([VERSION, flags]);
+    bytes.extend(position.epoch.to_be_bytes());
+    bytes.extend(sum.to_be_bytes());
+    bytes.extend(body);
+    (bytes, sum)
+}
+
+/// Checks and unpacks chunk `number`.
+pub(in crate::store) fn decode(number: u64, bytes: &[u8]) -> Result<Decoded<'_>, ChunkError> {
+    let Some((header, body)) = bytes.split_first_chunk::<HEADER>() else {
+        return Err(ChunkError::Damaged("is cut short"));
+    };
+    let [version, flags, ..] = *header;
+    let field = |at: usize| u64::from_be_bytes(std::array::from_fn(|byte| header[at + byte]));
+    if version > VERSION {
+        return Err(ChunkError::Newer(version));
+    }
+    if version < VERSION {
+        return Err(ChunkError::Damaged("has a version that never was"));
+    }
+    let (epoch, sum) = (field(2), field(10));
+    if checksum(Position { epoch, number }, flags, body) != sum {
+        return Err(ChunkError::Damaged("does not match its checksum"));
+    }
+    let mark = match flags & !COMPRESSED {
+        0 => Mark::None,
+        2 => Mark::Begin,
+        4 => Mark::Part,
+        8 => Mark::End,
+        _ => return Err(ChunkError::Damaged("has unknown flags")),
+    };
+    let records = if flags & COMPRESSED == 0 { Cow::Borrowed(body) } else { Cow::Owned(decompress(body)?) };
+    Ok(Decoded { mark, records, checksum: sum })
+}
+
+fn compress(records: &[u8]) -> Option<Vec<u8>> {
+    if records.len() < WORTH_COMPRESSING {
+        return None;
+    }
+    let packed = lz4_flex::compress_prepend_size(records);
+    (packed.len() < records.len() / 10 * 9).then_some(packed)
+}
+
+fn decompress(body: &[u8]) -> Result<Vec<u8>, ChunkError> {
+    let size = body.first_chunk::<4>().map_or(0, |size| u32::from_le_bytes(*size) as usize);
+    if size > MAX_RECORDS {
+        return Err(ChunkError::Damaged("claims to be too long"));
+    }
+    lz4_flex::decompress_size_prepended(body).map_err(|_| ChunkError::Damaged("cannot be unpacked"))
+}
+
+fn checksum(made_as: Position, flags: u8, body: &[u8]) -> u64 {
+    let mut hasher = Xxh3::new();
+    hasher.update(&made_as.number.to_be_bytes());
+    hasher.update(&made_as.epoch.to_be_bytes());
+    hasher.update(&[flags]);
+    hasher.update(body);
+    hasher.digest()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: Position = Position { epoch: 3, number: 7 };
+
+    #[test]
+    fn comes_back_as_written_whether_it_is_worth_compressing_or_not() {
+        let long = b"the same again ".repeat(100);
+        for records in [b"short".as_slice(), b"", &long] {
+            let (bytes, sum) = encode(AT, Mark::Part, records);
+            let decoded = decode(7, &bytes).unwrap();
+            assert_eq!((decoded.mark, &*decoded.records, decoded.checksum), (Mark::Part, records, sum));
+        }
+        assert!(encode(AT, Mark::None, &long).0.len() < long.len() / 2);
+    }
+
+    #[test]
+    fn every_flipped_bit_every_cut_and_a_wrong_number_are_found() {
+        let (good, _) = encode(AT, Mark::None, &b"some body ".repeat(50));
+        assert!(decode(8, &good).is_err());
+        let elsewhere = encode(Position { epoch: 4, ..AT }, Mark::None, &b"some body ".repeat(50));
+        assert_ne!(encode(AT, Mark::None, &b"some body ".repeat(50)).1, elsewhere.1, "made in another term");
+        for bit in 0..good.len() * 8 {
+            let mut flipped = good.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(7, &flipped).is_err(), "bit {bit}");
+            assert!(decode(7, &good[..bit / 8]).is_err(), "cut at {}", bit / 8);
+        }
+    }
+
+    #[test]
+    fn a_newer_version_is_named() {
+        let (mut bytes, _) = encode(AT, Mark::None, b"body");
+        bytes[0] = 9;
+        assert_eq!(decode(7, &bytes), Err(ChunkError::Newer(9)));
+    }
+}

@@ -1,0 +1,368 @@
+//! The journal on Redis: a stream of chunks, appended under the fence of a term.
+
+mod chunk;
+mod connection;
+mod keys;
+mod server;
+
+use std::collections::VecDeque;
+use std::sync::LazyLock;
+
+use eclusa_core::Time;
+use eclusa_fleet::{
+    Append, Claim, Look, Position, ProcessId, Refusal, Reply, RunId, Take, TakeReason, TermId, TermView,
+};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, Script, Value};
+
+pub(in crate::store) use self::chunk::{ChunkError, Mark, VERSION, decode, encode};
+use self::connection::Open;
+pub(in crate::store) use self::connection::Server;
+pub(in crate::store) use self::keys::Keys;
+pub(in crate::store) use self::server::Promise;
+
+static APPEND: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/append.lua")));
+static TAKE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/take.lua")));
+static RELEASE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/release.lua")));
+static CLAIM: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/claim.lua")));
+static LOOK: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/look.lua")));
+
+/// Pages of the journal have about so many bytes.
+const PAGE_BYTES: u64 = 1 << 20;
+const MAX_PAGE: u64 = 1_000;
+
+/// So many old chunks are looked through at once.
+const CLEANED_AT_ONCE: u64 = 16;
+
+/// Intake stops when so many tenths of `maxmemory` are used.
+const FULL_TENTHS: u64 = 9;
+
+/// How long a replica may take before it is asked for again.
+const REPLICATION_MS: u64 = 100;
+
+/// A chunk that is in the stream.
+#[derive(Debug, Clone, Copy)]
+struct Stored {
+    position: Position,
+    bytes: u64,
+}
+
+/// A write to a key that others read.
+#[derive(Debug, Clone)]
+pub(in crate::store) struct PublicWrite {
+    pub(in crate::store) key: String,
+    /// The arguments of the script: kind, two values, lifetime in milliseconds.
+    pub(in crate::store) args: [String; 4],
+}
+
+/// The journal as one process sees it.
+pub(in crate::store) struct RedisJournal {
+    server: Server,
+    keys: Keys,
+    process: ProcessId,
+    /// The chunks in the stream, oldest first, as far as this process has read or appended them.
+    stored: VecDeque<Stored>,
+    bytes: u64,
+    page: u64,
+    /// The connection on which was last appended, by its number.
+    appended_on: u64,
+}
+
+/// The time of the server at a look.
+pub(in crate::store) struct Looked {
+    pub(in crate::store) look: Look,
+    pub(in crate::store) time: Time,
+}
+
+impl RedisJournal {
+    pub(in crate::store) fn new(server: Server, keys: Keys, process: ProcessId) -> Self {
+        Self { server, keys, process, stored: VecDeque::new(), bytes: 0, page: 16, appended_on: 0 }
+    }
+
+    /// The bytes of all chunks.
+    pub(in crate::store) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The oldest chunk.
+    pub(in crate::store) fn first(&self) -> Option<Position> {
+        self.stored.front().map(|stored| stored.position)
+    }
+
+    /// The oldest chunk after `position`.
+    pub(in crate::store) fn after(&self, position: Position) -> Option<Position> {
+        let at = self.stored.partition_point(|stored| stored.position <= position);
+        self.stored.get(at).map(|stored| stored.position)
+    }
+
+    /// Forgets which chunks there are, before they are read anew.
+    pub(in crate::store) fn forget(&mut self) {
+        self.stored.clear();
+        self.bytes = 0;
+    }
+
+    pub(in crate::store) fn look(&mut self) -> Result<Looked, RedisError> {
+        let keys = &self.keys;
+        self.server.run(|open| {
+            let mut call = LOOK.prepare_invoke();
+            call.key(keys.term()).key(keys.claims()).arg(keys.questions_prefix()).arg(keys.fleet());
+            let (term, claims, listeners, connected, seconds, micros): LookReply =
+                call.invoke(&mut open.connection)?;
+            let look = Look {
+                run: open.run.clone(),
+                uptime: open.uptime(),
+                term: term_view(&term),
+                listeners,
+                connected,
+                claims: claims.iter().filter_map(|(process, claim)| read_claim(process, claim)).collect(),
+            };
+            Ok(Looked { look, time: Time::from_millis(seconds * 1_000 + micros / 1_000) })
+        })
+    }
+
+    pub(in crate::store) fn take(&mut self, take: &Take) -> Result<Reply, RedisError> {
+        let (keys, process) = (&self.keys, self.process);
+        self.server.run(|open| {
+            if open.run != take.run {
+                return Ok(Reply::NotTaken);
+            }
+            let mut call = TAKE.prepare_invoke();
+            call.key(keys.term()).key(keys.claims());
+            match take.saw {
+                Some((term, beat)) => call.arg(term.to_string()).arg(beat),
+                None => call.arg("").arg(""),
+            };
+            call.arg(&*take.run).arg(take.term.to_string()).arg(take.epoch_above).arg(reason(take.reason));
+            call.arg(keys.questions(take.term));
+            call.arg(take.saw.map_or(String::new(), |(term, _)| keys.questions(term)));
+            call.arg(process.to_string()).arg(keys.fleet());
+            let told: Vec<String> = call.invoke(&mut open.connection)?;
+            Ok(match told.as_slice() {
+                [word, epoch, number] if word == "taken" => {
+                    Reply::Taken { epoch: parse(epoch), number: parse(number) }
+                }
+                _ => Reply::NotTaken,
+            })
+        })
+    }
+
+    pub(in crate::store) fn append(
+        &mut self,
+        append: &Append,
+        public: &[PublicWrite],
+    ) -> Result<Reply, RedisError> {
+        let keys = &self.keys;
+        let told: Vec<Value> = self.server.run(|open| {
+            if open.run != append.run {
+                return Ok(vec![Value::SimpleString("regressed".into())]);
+            }
+            let mut call = APPEND.prepare_invoke();
+            call.key(keys.term()).key(keys.journal());
+            public.iter().for_each(|write| {
+                call.key(write.key.as_str());
+            });
+            let chunk = append.chunk.as_ref();
+            call.arg(append.term.to_string()).arg(&*append.run).arg(append.epoch).arg(append.number);
+            call.arg(chunk.map_or(&[][..], |chunk| &*chunk.bytes));
+            call.arg(chunk.map_or(String::new(), |chunk| stream_id(chunk.keep_from)));
+            call.arg(VERSION).arg(keys.questions(append.term)).arg(public.len());
+            public.iter().for_each(|write| {
+                call.arg(&write.args);
+            });
+            for answer in &*append.answers {
+                call.arg(keys.answers(answer.to)).arg(&*answer.message);
+            }
+            call.invoke(&mut open.connection)
+        })?;
+        let reply = read_outcome(&told)?;
+        self.appended_on = self.server.connections();
+        if let (Reply::Appended { .. }, Some(chunk)) = (&reply, &append.chunk) {
+            self.note(Position { epoch: append.epoch, number: append.number }, chunk.bytes.len() as u64);
+            self.let_go(chunk.keep_from);
+        }
+        Ok(reply)
+    }
+
+    fn note(&mut self, position: Position, bytes: u64) {
+        if self.stored.back().is_none_or(|last| last.position < position) {
+            self.stored.push_back(Stored { position, bytes });
+            self.bytes += bytes;
+        }
+    }
+
+    fn let_go(&mut self, keep_from: Position) {
+        while let Some(oldest) = self.stored.front().filter(|oldest| oldest.position < keep_from) {
+            self.bytes -= oldest.bytes;
+            self.stored.pop_front();
+        }
+    }
+
+    /// Whether a replica has all that was written on this connection.
+    pub(in crate::store) fn confirm(&mut self) -> Result<Reply, RedisError> {
+        if self.appended_on != self.server.connections() {
+            // This connection has written nothing that it could wait for.
+            return Err((ErrorKind::Io, "the connection was made anew").into());
+        }
+        let replicas: u32 = self
+            .server
+            .run(|open| redis::cmd("WAIT").arg(1).arg(REPLICATION_MS).query(&mut open.connection))?;
+        Ok(Reply::Confirmed(replicas > 0))
+    }
+
+    /// Claims live for as long as somebody renews one of them, and a little longer.
+    pub(in crate::store) fn claim(&mut self, claim: Claim, lives_ms: u64) -> Result<Reply, RedisError> {
+        let key = self.keys.claims();
+        let value = stream_id(claim.position);
+        self.server.run(|open| {
+            let mut call = CLAIM.prepare_invoke();
+            call.key(&key).arg(claim.process.to_string()).arg(&value).arg(lives_ms);
+            call.invoke::<()>(&mut open.connection)
+        })?;
+        Ok(Reply::Claimed)
+    }
+
+    pub(in crate::store) fn release(
+        &mut self,
+        term: TermId,
+        successor: Option<ProcessId>,
+    ) -> Result<Reply, RedisError> {
+        let keys = &self.keys;
+        let told: Vec<Value> = self.server.run(|open| {
+            let mut call = RELEASE.prepare_invoke();
+            call.key(keys.term()).arg(term.to_string()).arg(&*open.run);
+            call.arg(successor.map_or(String::new(), |process| process.to_string())).arg(keys.fleet());
+            call.invoke(&mut open.connection)
+        })?;
+        read_outcome(&told)
+    }
+
+    /// Whether the server has used so much of the memory it may use that nothing more is to be taken in.
+    pub(in crate::store) fn is_full(&mut self) -> Result<bool, RedisError> {
+        let told: String =
+            self.server.run(|open| redis::cmd("INFO").arg("memory").query(&mut open.connection))?;
+        let bytes = |name| server::field(&told, name).map_or(0, parse::<u64>);
+        let most = bytes("maxmemory");
+        Ok(most > 0 && bytes("used_memory") > most / 10 * FULL_TENTHS)
+    }
+
+    /// Sends a message; says how many heard it.
+    pub(in crate::store) fn publish(&mut self, channel: &str, message: &[u8]) -> Result<u64, RedisError> {
+        self.server.run(|open| redis::cmd("PUBLISH").arg(channel).arg(message).query(&mut open.connection))
+    }
+
+    /// The last chunk: its number and checksum.
+    pub(in crate::store) fn tail(&mut self) -> Result<Option<(u64, u64)>, RedisError> {
+        let mut command = redis::cmd("XREVRANGE");
+        command.arg(self.keys.journal()).arg("+").arg("-").arg("COUNT").arg(1);
+        let page = self.range(&command)?;
+        let sum = |(position, bytes): (Position, Vec<u8>)| {
+            let decoded = decode(position.number, &bytes).ok()?;
+            Some((position.number, decoded.checksum))
+        };
+        Ok(page.into_iter().next().and_then(sum))
+    }
+
+    /// The next page of chunks after a position, oldest first.
+    pub(in crate::store) fn page(&mut self, after: Position) -> Result<Vec<(Position, Vec<u8>)>, RedisError> {
+        let mut command = redis::cmd("XRANGE");
+        command.arg(self.keys.journal()).arg(format!("({}", stream_id(after))).arg("+");
+        command.arg("COUNT").arg(self.page);
+        let page = self.range(&command)?;
+        let bytes: u64 = page.iter().map(|(_, chunk)| chunk.len() as u64).sum();
+        let mean = bytes.checked_div(page.len() as u64).unwrap_or(PAGE_BYTES).max(1);
+        self.page = (PAGE_BYTES / mean).clamp(1, MAX_PAGE);
+        page.iter().for_each(|(position, chunk)| self.note(*position, chunk.len() as u64));
+        Ok(page)
+    }
+
+    /// The oldest chunks.
+    pub(in crate::store) fn oldest(&mut self) -> Result<Vec<(Position, Vec<u8>)>, RedisError> {
+        let mut command = redis::cmd("XRANGE");
+        command.arg(self.keys.journal()).arg("-").arg("+").arg("COUNT").arg(CLEANED_AT_ONCE);
+        self.range(&command)
+    }
+
+    fn range(&mut self, command: &Cmd) -> Result<Vec<(Position, Vec<u8>)>, RedisError> {
+        let entries: Vec<(String, Vec<Vec<u8>>)> =
+            self.server.run(|open: &mut Open| command.query(&mut open.connection))?;
+        let chunk = |(id, mut fields): (String, Vec<Vec<u8>>)| Some((read_stream_id(&id)?, fields.pop()?));
+        Ok(entries.into_iter().filter_map(chunk).collect())
+    }
+}
+
+type LookReply = (Vec<(String, String)>, Vec<(String, String)>, u64, u64, u64, u64);
+
+fn reason(reason: TakeReason) -> &'static str {
+    match reason {
+        TakeReason::Released => "released",
+        TakeReason::NobodyListens => "deaf",
+        TakeReason::Silent => "silent",
+        TakeReason::Settled => "settled",
+        TakeReason::First => "first",
+    }
+}
+
+/// What an append or a release came to.
+fn read_outcome(told: &[Value]) -> Result<Reply, RedisError> {
+    let word = told.first().cloned().map(String::from_redis_value).transpose()?.unwrap_or_default();
+    let number = |at: usize| told.get(at).cloned().map(u64::from_redis_value).transpose();
+    Ok(match word.as_str() {
+        "ok" => {
+            let unheard = told.iter().skip(2).cloned().map(usize::from_redis_value);
+            Reply::Appended {
+                listeners: number(1)?.unwrap_or_default(),
+                unheard: unheard.collect::<Result<_, _>>()?,
+            }
+        }
+        "released" => Reply::Released,
+        "fenced" => Reply::Refused(Refusal::Fenced),
+        "regressed" => Reply::Refused(Refusal::Regressed),
+        "empty" => Reply::Refused(Refusal::Empty),
+        _ => Reply::Refused(Refusal::Number(number(1)?.unwrap_or_default())),
+    })
+}
+
+fn term_view(fields: &[(String, String)]) -> Option<TermView> {
+    let field = |name: &str| fields.iter().find(|(field, _)| field == name).map(|(_, value)| value.as_str());
+    let from = |entry: &str| {
+        let (term, number) = entry.split_once(':')?;
+        Some((read_term(term)?, number.parse().ok()?))
+    };
+    Some(TermView {
+        term: read_term(field("term")?)?,
+        epoch: parse(field("epoch")?),
+        run: RunId::from(field("run")?),
+        number: parse(field("number")?),
+        beat: parse(field("beat")?),
+        reader: parse(field("reader").unwrap_or("0")),
+        from: field("from").unwrap_or_default().split_whitespace().filter_map(from).collect(),
+        owner: read_process(field("owner")?)?,
+        released: field("released") == Some("1"),
+        successor: field("successor").and_then(read_process),
+    })
+}
+
+fn read_term(text: &str) -> Option<TermId> {
+    u128::from_str_radix(text, 16).ok().map(TermId)
+}
+
+fn read_process(text: &str) -> Option<ProcessId> {
+    u64::from_str_radix(text, 16).ok().map(ProcessId)
+}
+
+fn read_claim(process: &str, claim: &str) -> Option<Claim> {
+    Some(Claim { process: read_process(process)?, position: read_stream_id(claim)? })
+}
+
+fn stream_id(position: Position) -> String {
+    format!("{}-{}", position.epoch, position.number)
+}
+
+fn read_stream_id(id: &str) -> Option<Position> {
+    let (epoch, number) = id.split_once('-')?;
+    Some(Position { epoch: epoch.parse().ok()?, number: number.parse().ok()? })
+}
+
+/// A number that a script wrote; anything else would be somebody else's key.
+fn parse<T: std::str::FromStr + Default>(text: &str) -> T {
+    text.parse().unwrap_or_default()
+}

@@ -1,0 +1,9 @@
+#!lua flags=allow-oom
+-- Says how much of the journal a process has, while the server's data is in doubt.
+--
+-- KEYS[1]  claims (hash)
+-- ARGV[1]  process   ARGV[2]  its last acknowledged chunk   ARGV[3]  how long all claims live from now on, in milliseconds
+--
+-- Returns nothing.
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])

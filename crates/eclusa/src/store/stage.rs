@@ -1,0 +1,268 @@
+//! The one place where verbs are applied: the engine, and what of its changes is not durable yet.
+//!
+//! Verbs run one after the other, at once. What they changed is saved as one group when the writer comes for it; answers,
+//! reads included, leave when their group is durable, so nothing is told that a crash could take back.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use eclusa_core::gate::PublicGates;
+use eclusa_core::layout::Reply;
+use eclusa_core::{Clock, Engine, Mentions, Name, StoreError, Time};
+use eclusa_fleet::ProcessId;
+use tokio::sync::{Semaphore, SemaphorePermit, SetOnce};
+
+use super::doorbell::Doorbell;
+use super::verbs::ends;
+use super::wake::Wakes;
+use super::withheld::Withheld;
+
+/// Bytes of payload that may be staged for a journal on disk.
+const STAGED: u32 = 16 << 20;
+/// The same for one on Redis, which stands still while it stores a chunk.
+const STAGED_SHARED: u32 = 1 << 20;
+
+/// Tells all who wait for a group when it is durable, or that it will never be.
+pub(super) type Durable = Arc<SetOnce<Result<(), StoreError>>>;
+
+/// See the module.
+pub(super) struct Stage {
+    state: Mutex<State>,
+    clock: Arc<dyn Clock>,
+    /// Absent where nothing is journaled.
+    doorbell: Option<Arc<Doorbell>>,
+    /// On a shared journal: the process that owns it. Answers must be fenced then, so they wait for the journal even if
+    /// nothing was changed.
+    owner: Option<eclusa_core::ProcessId>,
+    pub(super) wakes: Wakes,
+    /// Bytes that may be staged and not yet durable: a journal that stalls pushes back at intake.
+    room: Semaphore,
+    pub(super) withheld: Withheld,
+}
+
+struct State {
+    engine: Engine,
+    /// For those who wait for what is not handed to the writer yet.
+    group: Option<Durable>,
+    /// Whether the writer has a group under way.
+    writing: bool,
+    /// Answers to other processes, encoded, by sequence.
+    answers: Answers,
+    stopped: Option<StoreError>,
+}
+
+/// Answers to other processes, encoded, by sequence.
+pub(super) type Answers = BTreeMap<ProcessId, Vec<(u64, Arc<[u8]>)>>;
+
+/// What the writer takes.
+pub(super) struct Group {
+    /// What was changed, as records; empty if nothing was.
+    pub(super) records: Vec<u8>,
+    /// Who waits for it here.
+    pub(super) durable: Durable,
+    /// Who waits for it elsewhere.
+    pub(super) answers: Answers,
+}
+
+impl Stage {
+    /// A stage whose groups a writer takes when the bell rings; without a bell nothing is journaled.
+    pub(super) fn new(
+        engine: Engine,
+        clock: Arc<dyn Clock>,
+        doorbell: Option<Arc<Doorbell>>,
+        owner: Option<eclusa_core::ProcessId>,
+    ) -> Self {
+        let answers = Answers::new();
+        let state = State { engine, group: None, writing: false, answers, stopped: None };
+        let most = if owner.is_some() { STAGED_SHARED } else { STAGED };
+        Self {
+            state: Mutex::new(state),
+            clock,
+            doorbell,
+            owner,
+            wakes: Wakes::default(),
+            room: Semaphore::new(most as usize),
+            withheld: Withheld::default(),
+        }
+    }
+
+    /// A verb that panicked left the engine in an unknown state; going on would make that durable.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
+            let mut state = poisoned.into_inner();
+            let cause = "a rule failed unexpectedly; see the log".into();
+            state.stopped.get_or_insert(StoreError::Stopped { cause });
+            state
+        })
+    }
+
+    pub(super) fn look<T>(&self, look: impl FnOnce(&Engine) -> T) -> T {
+        look(&self.lock().engine)
+    }
+
+    /// Waits until `bytes` more may be staged; they count until the answer is dropped. What is longer than all the room there
+    /// is goes alone.
+    pub(super) async fn room_for(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
+        if bytes == 0 || self.doorbell.is_none() {
+            return None;
+        }
+        let most = if self.owner.is_some() { STAGED_SHARED } else { STAGED };
+        let bytes = u32::try_from(bytes).unwrap_or(most).min(most);
+        // Never closed.
+        self.room.acquire_many(bytes).await.ok()
+    }
+
+    /// Changes the engine in a way that is no verb, and waits until that is durable.
+    pub(super) async fn change<T: Send>(
+        &self,
+        change: impl FnOnce(&mut Engine, Time) -> T + Send,
+    ) -> Result<T, StoreError> {
+        let (answer, durable) = self.run(change)?;
+        settled(durable).await?;
+        Ok(answer)
+    }
+
+    /// Runs something on the engine. The answer may be told once the second part says so, or at once if there is none.
+    pub(super) fn run<T>(
+        &self,
+        verb: impl FnOnce(&mut Engine, Time) -> T,
+    ) -> Result<(T, Option<Durable>), StoreError> {
+        let mut state = self.lock();
+        let answer = self.run_locked(&mut state, verb)?;
+        let Some(doorbell) = &self.doorbell else {
+            state.engine.forget_changes();
+            return Ok((answer, None));
+        };
+        if self.owner.is_none() && !state.writing && state.group.is_none() && !state.engine.has_changes() {
+            return Ok((answer, None));
+        }
+        // The writer sleeps only while nobody waits, so only the first need wake it: that is a call to the system.
+        let first = state.group.is_none();
+        let durable = state.group.get_or_insert_default().clone();
+        drop(state);
+        if first {
+            doorbell.ring();
+        }
+        Ok((answer, Some(durable)))
+    }
+
+    fn run_locked<T>(
+        &self,
+        state: &mut State,
+        verb: impl FnOnce(&mut Engine, Time) -> T,
+    ) -> Result<T, StoreError> {
+        if let Some(stopped) = &state.stopped {
+            return Err(stopped.clone());
+        }
+        let now = state.engine.now(self.clock.now());
+        if let Some(owner) = self.owner {
+            state.engine.heard_from(owner, now);
+        }
+        let answer = verb(&mut state.engine, now);
+        self.wakes.stir(&state.engine.take_stirred());
+        Ok(answer)
+    }
+
+    /// Runs verbs for another process; their answers leave with the group.
+    pub(super) fn run_for(
+        &self,
+        process: ProcessId,
+        verbs: impl FnOnce(&mut Engine, Time) -> Vec<(u64, Reply)>,
+    ) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        let replies = self.run_locked(&mut state, verbs)?;
+        replies.iter().for_each(|(_, reply)| self.wakes.tell(ends(reply)));
+        let encoded = replies.into_iter().map(|(sequence, reply)| (sequence, encode(&reply)));
+        state.answers.entry(process).or_default().extend(encoded);
+        drop(state);
+        self.ring();
+        Ok(())
+    }
+
+    /// Sends an answer that was given before once more.
+    pub(super) fn answer_again(&self, process: ProcessId, sequence: u64, reply: Arc<[u8]>) {
+        self.lock().answers.entry(process).or_default().push((sequence, reply));
+        self.ring();
+    }
+
+    fn ring(&self) {
+        if let Some(doorbell) = &self.doorbell {
+            doorbell.ring();
+        }
+    }
+
+    /// What is to be made durable, if there is anything. The writer must say when it is.
+    pub(super) fn take_group(&self) -> Result<Option<Group>, StoreError> {
+        let mut state = self.lock();
+        if let Some(stopped) = &state.stopped {
+            return Err(stopped.clone());
+        }
+        let mut records = Engine::begin_chunk();
+        let empty = records.len();
+        if let Err(error) = state.engine.save_changes(&mut records) {
+            return Err(state.stop(StoreError::Stopped { cause: error.to_string().into() }));
+        }
+        if records.len() == empty {
+            records.clear();
+        }
+        if records.is_empty() && state.group.is_none() && state.answers.is_empty() {
+            return Ok(None);
+        }
+        state.writing = true;
+        let durable = state.group.take().unwrap_or_default();
+        Ok(Some(Group { records, durable, answers: std::mem::take(&mut state.answers) }))
+    }
+
+    /// The writer has nothing under way any more.
+    pub(super) fn written(&self) {
+        self.lock().writing = false;
+    }
+
+    /// Marks what still exists of what an old chunk mentions as changed; the next group holds it.
+    pub(super) fn refresh(&self, mentions: &Mentions) {
+        self.lock().engine.refresh(mentions);
+    }
+
+    /// What others may read of upstreams and changed since this was last called, and what time it is.
+    pub(super) fn public_changes(&self) -> (Vec<(Name, PublicGates)>, Time) {
+        let mut state = self.lock();
+        let now = state.engine.now(self.clock.now());
+        (state.engine.drain_public_changes(now), now)
+    }
+
+    /// Nothing more is run here, and nothing that waits becomes durable.
+    pub(super) fn stop(&self, error: StoreError) {
+        let mut state = self.lock();
+        let error = state.stop(error);
+        if let Some(group) = state.group.take() {
+            tell(&group, Err(error));
+        }
+        self.wakes.stop();
+    }
+}
+
+impl State {
+    fn stop(&mut self, error: StoreError) -> StoreError {
+        self.stopped.get_or_insert(error).clone()
+    }
+}
+
+/// Returns when a group is durable.
+pub(super) async fn settled(durable: Option<Durable>) -> Result<(), StoreError> {
+    match durable {
+        Some(durable) => durable.wait().await.clone(),
+        None => Ok(()),
+    }
+}
+
+/// Each group is taken from the stage by one, who tells it once.
+pub(super) fn tell(group: &SetOnce<Result<(), StoreError>>, how: Result<(), StoreError>) {
+    let _ = group.set(how);
+}
+
+/// A reply as it is sent.
+pub(super) fn encode(reply: &Reply) -> Arc<[u8]> {
+    let mut bytes = Vec::new();
+    reply.encode(&mut bytes);
+    bytes.into()
+}

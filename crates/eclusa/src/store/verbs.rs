@@ -1,0 +1,98 @@
+//! From a question to the engine's answer.
+
+use eclusa_core::gate::CallResult;
+use eclusa_core::layout::{Question, Reply};
+use eclusa_core::{Admission, Cancelled, Ended, Engine, Outcome, Replayed, Report, Settlement, Time};
+
+/// Asks the engine. Waiting is not its business: a question that may wait is answered as things are.
+pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply {
+    match question {
+        Question::Enqueue(jobs) => Reply::Enqueued(engine.enqueue(jobs, now)),
+        Question::Dispatch(ask) => Reply::Dispatched(engine.dispatch(&ask, now)),
+        Question::Advance(ask) => Reply::Advanced(engine.advance(ask, now)),
+        Question::Extend { leases, lease } => Reply::Extended(engine.extend(&leases, lease, now)),
+        Question::Settle(settlements) => Reply::Settled(engine.settle(settlements, now)),
+        Question::Cancel(job) => Reply::Cancelled(engine.cancel(job, now)),
+        Question::Admit(ask) => Reply::Admitted(engine.admit(&ask, now)),
+        Question::Record { upstream, result } => Reply::Upstream(engine.record(&upstream, result, now)),
+        Question::Recover(upstream) => Reply::Upstream(engine.recover(&upstream, now)),
+        Question::Reset(upstream) => Reply::Upstream(engine.reset(&upstream, now)),
+        Question::Replay { lane, letter, id } => Reply::Replayed(engine.replay(&lane, letter, id, now)),
+        Question::Discard { lane, letter } => Reply::Done(engine.discard(&lane, letter)),
+        Question::Pause { lane, paused } => Reply::Done(engine.pause(&lane, paused)),
+        Question::Sweep => Reply::Swept(engine.sweep(now)),
+        Question::Why(job) => Reply::Why(engine.why(job, now)),
+        Question::Job(job) => Reply::Job(engine.job(job)),
+        Question::Wait(ask) => Reply::Job(engine.job(ask.job)),
+        Question::Jobs(query) => Reply::Jobs(engine.jobs(&query)),
+        Question::Lanes => Reply::Lanes(engine.lanes(now)),
+        Question::Upstreams => Reply::Upstreams(engine.upstreams(now)),
+        Question::Tenants { lane, from, max } => Reply::Tenants(engine.tenants(&lane, from, max)),
+        Question::DeadLetter(letter) => Reply::DeadLetter(engine.dead_letter(letter)),
+        Question::DeadLetters { lane, after, max } => {
+            Reply::DeadLetters(engine.dead_letters(&lane, after, max))
+        }
+        Question::CatchUp(absence) => {
+            engine.catch_up(absence, now);
+            Reply::Done(true)
+        }
+        Question::Fleet => Reply::Fleet(engine.registrations().collect()),
+        Question::Leave(process) => {
+            engine.unregister(process, now);
+            Reply::Done(true)
+        }
+    }
+}
+
+/// The jobs that ended by a verb.
+pub(super) fn ends(reply: &Reply) -> &[Ended] {
+    match reply {
+        Reply::Enqueued(answer) => &answer.ended,
+        Reply::Dispatched(answer) => &answer.ended,
+        Reply::Settled(answer) => &answer.ended,
+        Reply::Swept(answer) => &answer.ended,
+        Reply::Admitted(answer) => &answer.ended,
+        Reply::Cancelled(Cancelled::Yes(ended)) => std::slice::from_ref(ended),
+        Reply::Replayed(Replayed::As(_, ended)) => ended,
+        _ => &[],
+    }
+}
+
+/// Whether a question may be asked again when its answer was lost and its effect may be on record. What counts each time it
+/// is told may not.
+pub(super) fn is_repeatable(question: &Question) -> bool {
+    !matches!(question, Question::Record { .. } | Question::CatchUp(_))
+}
+
+/// What undoes a reply that nobody will act on.
+pub(super) fn give_back(reply: &Reply) -> Option<Question> {
+    let release = |lease| Settlement {
+        lease,
+        report: Report::from(CallResult::NotSent),
+        outcome: Outcome::Release,
+        answer: None,
+    };
+    match reply {
+        Reply::Dispatched(told) if !told.grants.is_empty() => {
+            Some(Question::Settle(told.grants.iter().map(|grant| release(grant.lease)).collect()))
+        }
+        Reply::Admitted(told) => match told.admission {
+            Admission::Granted { lease, .. } if lease.number > 0 => {
+                Some(Question::Settle(vec![release(lease)]))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Bytes that a question brings to the journal, but for what every question does.
+pub(super) fn payload_bytes(question: &Question) -> usize {
+    match question {
+        Question::Enqueue(jobs) => jobs.iter().map(|job| job.payload.len()).sum(),
+        Question::Settle(settlements) => {
+            settlements.iter().filter_map(|one| one.answer.as_ref()).map(|answer| answer.len()).sum()
+        }
+        _ => 0,
+    }
+}

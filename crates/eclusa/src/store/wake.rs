@@ -1,0 +1,127 @@
+//! Wakes those who wait for something to start or to end.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use eclusa_core::{Ended, JobId, JobView, Name, Stir};
+use hashbrown::HashMap;
+use tokio::sync::{Notify, SetOnce};
+
+/// Those who wait.
+#[derive(Default)]
+pub(super) struct Wakes {
+    lanes: Mutex<ByLane>,
+    jobs: Mutex<ByJob>,
+}
+
+type ByLane = HashMap<Name, Arc<Bell>, foldhash::fast::FixedState>;
+
+/// Heard by dispatches of one lane that found nothing to start.
+#[derive(Debug, Default)]
+pub(super) struct Bell {
+    arrived: Notify,
+    changed: Notify,
+}
+
+impl Bell {
+    /// Waits until something may start. A lane that is `held_back` is not woken by a job that comes: it would be held back
+    /// as well.
+    pub(super) async fn rung(&self, held_back: bool) {
+        tokio::select! {
+            () = self.changed.notified() => {}
+            () = self.arrived.notified(), if !held_back => {}
+        }
+    }
+
+    /// Something may start.
+    pub(super) fn ring(&self) {
+        self.changed.notify_one();
+    }
+}
+
+/// How many wait for a job, and what they are told.
+type ByJob = HashMap<JobId, (usize, Arc<SetOnce<Option<JobView>>>), foldhash::fast::FixedState>;
+
+impl Wakes {
+    /// The bell of a lane.
+    pub(super) fn bell(&self, lane: &Name) -> Arc<Bell> {
+        lock(&self.lanes).entry(lane.clone()).or_default().clone()
+    }
+
+    /// Something happened in these lanes.
+    pub(super) fn stir(&self, lanes: &[(Name, Stir)]) {
+        if lanes.is_empty() {
+            return;
+        }
+        let bells = lock(&self.lanes);
+        for (lane, stir) in lanes {
+            let Some(bell) = bells.get(lane) else { continue };
+            match stir {
+                Stir::Arrived => bell.arrived.notify_one(),
+                Stir::Changed => bell.changed.notify_one(),
+            }
+        }
+    }
+
+    /// These jobs ended. A job that its lane forgot is handed over; others can be read.
+    pub(super) fn tell(&self, ended: &[Ended]) {
+        if ended.is_empty() {
+            return;
+        }
+        let jobs = lock(&self.jobs);
+        for ended in ended {
+            if let Some((_, told)) = jobs.get(&ended.job) {
+                let _ = told.set(ended.forgotten.as_deref().cloned());
+            }
+        }
+    }
+
+    /// Nothing will happen here any more: everybody looks for themselves.
+    pub(super) fn stop(&self) {
+        lock(&self.lanes).values().for_each(|bell| {
+            bell.changed.notify_waiters();
+            bell.arrived.notify_waiters();
+        });
+        lock(&self.jobs).values().for_each(|(_, told)| {
+            let _ = told.set(None);
+        });
+    }
+
+    /// Begins to wait for a job. To miss nothing, begin before looking at the job.
+    pub(super) fn wait_for(&self, job: JobId) -> Waiting<'_> {
+        let mut jobs = lock(&self.jobs);
+        let (waiting, told) = jobs.entry(job).or_default();
+        *waiting += 1;
+        Waiting { wakes: self, job, told: told.clone() }
+    }
+}
+
+/// One who waits for a job to end.
+pub(super) struct Waiting<'a> {
+    wakes: &'a Wakes,
+    job: JobId,
+    told: Arc<SetOnce<Option<JobView>>>,
+}
+
+impl Waiting<'_> {
+    /// Returns when the job has ended, with the job if it can no longer be read.
+    pub(super) async fn ended(&self) -> Option<JobView> {
+        self.told.wait().await.clone()
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut jobs = lock(&self.wakes.jobs);
+        if let Some((waiting, _)) = jobs.get_mut(&self.job) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                jobs.remove(&self.job);
+            }
+        }
+    }
+}
+
+/// What is held is whole also where somebody panicked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

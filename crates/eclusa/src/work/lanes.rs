@@ -1,0 +1,89 @@
+//! Lanes: one dispatch loop for each lane with a queue, as the rules have it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use eclusa_core::Name;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::dispatch;
+use super::slots::{Pool, Slots};
+use crate::config::{Config, Mode};
+use crate::gateway::Gateway;
+
+/// The loops that run.
+struct Lanes {
+    gateway: Arc<Gateway>,
+    /// Slots of the process for jobs of any lane.
+    shared: Pool,
+    running: BTreeMap<Name, Lane>,
+    loops: JoinSet<()>,
+}
+
+/// The loop of one lane.
+#[derive(Default)]
+struct Lane {
+    /// What the lane's `concurrency` allows.
+    own: Pool,
+    /// Slots of the process that no other lane can take, so that one whose upstream hangs cannot stop the others.
+    sure: Pool,
+    stop: CancellationToken,
+}
+
+/// Keeps the loops as the rules have them, until the process is stopping and all of them have ended.
+pub(super) async fn run(gateway: Arc<Gateway>) {
+    let mut changes = gateway.rules.watch();
+    let mut lanes =
+        Lanes { gateway, shared: Pool::default(), running: BTreeMap::new(), loops: JoinSet::new() };
+    let stopping = lanes.gateway.life.stopping.clone();
+    loop {
+        let rules = changes.borrow_and_update().clone();
+        lanes.follow(&rules.config);
+        tokio::select! {
+            () = stopping.cancelled() => break,
+            _ = changes.changed() => {}
+            failed = lanes.a_loop_failed() => if failed { return },
+        }
+    }
+    while lanes.loops.join_next().await.is_some() {}
+}
+
+impl Lanes {
+    /// Starts loops of new lanes, ends those of removed ones, and divides the slots anew.
+    fn follow(&mut self, config: &Config) {
+        let queues = config.lanes.iter().filter(|(_, rules)| rules.mode == Mode::Queue);
+        let wanted: BTreeMap<_, _> = queues.collect();
+        self.running.retain(|lane, running| {
+            let stays = wanted.contains_key(lane);
+            if !stays {
+                running.stop.cancel();
+            }
+            stays
+        });
+        let concurrency = config.workers.concurrency;
+        // Where there are fewer slots than lanes, all are for whoever comes first.
+        let sure = usize::from(concurrency >= wanted.len());
+        self.shared.resize(concurrency - sure * wanted.len());
+        for (lane, rules) in wanted {
+            let own = rules.concurrency.map_or(concurrency, |own| own as usize);
+            let running = self.running.entry(lane.clone()).or_insert_with(|| {
+                let new = Lane { stop: self.gateway.life.stopping.child_token(), ..Lane::default() };
+                let slots = Slots::new(&new.own, &new.sure, &self.shared);
+                self.loops.spawn(dispatch::run(self.gateway.clone(), lane.clone(), slots, new.stop.clone()));
+                new
+            });
+            running.own.resize(own);
+            running.sure.resize(sure);
+        }
+    }
+
+    /// Returns when a loop has ended, and whether its lane still needs it.
+    async fn a_loop_failed(&mut self) -> bool {
+        match self.loops.join_next().await {
+            None => std::future::pending().await,
+            Some(Err(_)) => true,
+            Some(Ok(())) => self.loops.len() < self.running.len(),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! A store that may be closed and opened again before every verb.
+
+use std::any::Any;
+use std::sync::Mutex;
+
+use eclusa_core::gate::CallResult;
+use eclusa_core::{
+    Admit, Admitted, Advance, Advanced, Answer, Cancelled, DeadLetterView, Dispatch, Dispatched,
+    EnqueueAnswer, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Replayed,
+    SettleAnswer, Settlement, Span, Store, StoreError, Swept, TenantView, UpstreamView, Wait, Why,
+};
+
+/// If a restart or a takeover can be seen, a scenario on this store sees it.
+pub(crate) struct Reopened<S> {
+    open: Box<dyn Fn() -> S + Send + Sync>,
+    /// Whether to do so before every verb, or only before the first.
+    always: bool,
+    /// Dropped before what it needs.
+    store: Mutex<Option<S>>,
+    _needs: Box<dyn Any + Send + Sync>,
+}
+
+impl<S: Store> Reopened<S> {
+    pub(crate) fn always(
+        open: impl Fn() -> S + Send + Sync + 'static,
+        needs: impl Any + Send + Sync,
+    ) -> Self {
+        Self { open: Box::new(open), always: true, store: Mutex::new(None), _needs: Box::new(needs) }
+    }
+
+    pub(crate) fn once(open: impl Fn() -> S + Send + Sync + 'static, needs: impl Any + Send + Sync) -> Self {
+        Self { always: false, ..Self::always(open, needs) }
+    }
+
+    fn run<T: Send>(&self, verb: impl AsyncFnOnce(&S) -> Result<T, StoreError> + Send) -> impl Answer<T> {
+        let mut slot = self.store.lock().unwrap();
+        if self.always {
+            // The old store must be gone before the new one comes.
+            drop(slot.take());
+        }
+        let store = &*slot.get_or_insert_with(|| (self.open)());
+        // Not on the thread of the scenario, whose timers would stand still meanwhile.
+        let answer = std::thread::scope(|scope| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            scope.spawn(move || runtime.block_on(verb(store))).join().unwrap()
+        });
+        std::future::ready(answer)
+    }
+}
+
+impl<S: Store> Store for Reopened<S> {
+    fn enqueue(&self, jobs: Vec<NewJob>) -> impl Answer<EnqueueAnswer> {
+        self.run(async move |store| store.enqueue(jobs).await)
+    }
+
+    fn dispatch(&self, ask: Dispatch) -> impl Answer<Dispatched> {
+        self.run(async move |store| store.dispatch(ask).await)
+    }
+
+    fn advance(&self, ask: Advance) -> impl Answer<Advanced> {
+        self.run(async move |store| store.advance(ask).await)
+    }
+
+    fn extend(&self, leases: Vec<LeaseId>, lease: Span) -> impl Answer<Vec<bool>> {
+        self.run(async move |store| store.extend(leases, lease).await)
+    }
+
+    fn settle(&self, settlements: Vec<Settlement>) -> impl Answer<SettleAnswer> {
+        self.run(async move |store| store.settle(settlements).await)
+    }
+
+    fn cancel(&self, job: JobId) -> impl Answer<Cancelled> {
+        self.run(async move |store| store.cancel(job).await)
+    }
+
+    fn admit(&self, ask: Admit) -> impl Answer<Admitted> {
+        self.run(async move |store| store.admit(ask).await)
+    }
+
+    fn record(&self, upstream: Name, result: CallResult) -> impl Answer<Option<UpstreamView>> {
+        self.run(async move |store| store.record(upstream, result).await)
+    }
+
+    fn recover(&self, upstream: Name) -> impl Answer<Option<UpstreamView>> {
+        self.run(async move |store| store.recover(upstream).await)
+    }
+
+    fn reset(&self, upstream: Name) -> impl Answer<Option<UpstreamView>> {
+        self.run(async move |store| store.reset(upstream).await)
+    }
+
+    fn replay(&self, lane: Name, letter: JobId, id: JobId) -> impl Answer<Replayed> {
+        self.run(async move |store| store.replay(lane, letter, id).await)
+    }
+
+    fn discard(&self, lane: Name, letter: JobId) -> impl Answer<bool> {
+        self.run(async move |store| store.discard(lane, letter).await)
+    }
+
+    fn pause(&self, lane: Name, paused: bool) -> impl Answer<bool> {
+        self.run(async move |store| store.pause(lane, paused).await)
+    }
+
+    fn sweep(&self) -> impl Answer<Swept> {
+        self.run(async move |store| store.sweep().await)
+    }
+
+    fn why(&self, job: JobId) -> impl Answer<Option<Why>> {
+        self.run(async move |store| store.why(job).await)
+    }
+
+    fn job(&self, job: JobId) -> impl Answer<Option<JobView>> {
+        self.run(async move |store| store.job(job).await)
+    }
+
+    fn wait(&self, ask: Wait) -> impl Answer<Option<JobView>> {
+        self.run(async move |store| store.wait(ask).await)
+    }
+
+    fn jobs(&self, query: JobQuery) -> impl Answer<JobPage> {
+        self.run(async move |store| store.jobs(query).await)
+    }
+
+    fn lanes(&self) -> impl Answer<Vec<LaneView>> {
+        self.run(async move |store| store.lanes().await)
+    }
+
+    fn upstreams(&self) -> impl Answer<Vec<UpstreamView>> {
+        self.run(async move |store| store.upstreams().await)
+    }
+
+    fn tenants(&self, lane: Name, from: u32, max: usize) -> impl Answer<Vec<(u32, TenantView)>> {
+        self.run(async move |store| store.tenants(lane, from, max).await)
+    }
+
+    fn dead_letter(&self, letter: JobId) -> impl Answer<Option<DeadLetterView>> {
+        self.run(async move |store| store.dead_letter(letter).await)
+    }
+
+    fn dead_letters(&self, lane: Name, after: u64, max: usize) -> impl Answer<Vec<(u64, DeadLetterView)>> {
+        self.run(async move |store| store.dead_letters(lane, after, max).await)
+    }
+}

@@ -1,0 +1,105 @@
+//! The owner dies, stands still or loses a connection.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Fleet, Load, times};
+use crate::redis_server::RedisServer;
+
+/// The aim is one second; a busy machine gets more.
+const AFTER_A_KILL: Duration = Duration::from_secs(5);
+/// The aim is three.
+const AFTER_SILENCE: Duration = Duration::from_secs(8);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_is_killed_under_load_costs_nothing() {
+    let mut fleet = Fleet::start(RedisServer::start(), 3).await;
+    let mut load = Load::on(&fleet);
+    load.resumes(Instant::now(), 100).await;
+    for _ in 0..times(4, 100) {
+        let owner = fleet.owner().await;
+        fleet.kill(&owner).await;
+        let killed = Instant::now();
+        load.follow(&fleet);
+        let took = load.resumes(killed, 3).await;
+        println!("decisions resumed {took:?} after the kill of {owner}");
+        assert!(took < AFTER_A_KILL, "{took:?}");
+        fleet.add().await;
+        load.follow(&fleet);
+        load.resumes(Instant::now(), 50).await;
+    }
+    let accepted = load.end().await;
+    fleet.check(&accepted).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_stands_still_is_fenced() {
+    let fleet = Fleet::start(RedisServer::start(), 3).await;
+    let mut load = Load::on(&fleet);
+    for _ in 0..times(2, 10) {
+        load.resumes(Instant::now(), 50).await;
+        let owner = fleet.owner().await;
+        let paused = &fleet.programs[&owner];
+        paused.signal("STOP");
+        let stopped = Instant::now();
+        load.urls.lock().unwrap().retain(|url| *url != paused.url());
+        let fenced = async {
+            while fleet.owner().await == owner {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(AFTER_SILENCE, fenced).await.expect("another process owns");
+        load.resumes(Instant::now(), 3).await;
+        let took = stopped.elapsed();
+        println!("decisions resumed {took:?} after {owner} stood still");
+        assert!(took < AFTER_SILENCE, "{took:?}");
+        paused.signal("CONT");
+        paused.until("/readyz", |answer| answer.status == 200).await;
+        load.follow(&fleet);
+    }
+    let accepted = load.end().await;
+    fleet.check(&accepted).await;
+}
+
+/// The id of the connection on which the owner hears questions: it has one subscription more than those of the others.
+fn hearing(fleet: &Fleet) -> Option<String> {
+    let clients = fleet.redis.command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+    let owner = clients.lines().find(|line| line.contains(" sub=3 "))?;
+    owner.split(' ').find_map(|field| field.strip_prefix("id=")).map(str::to_owned)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_are_cut_cost_nothing() {
+    let fleet = Fleet::start(RedisServer::start(), 3).await;
+    let load = Load::on(&fleet);
+    for round in 0..times(6, 60) {
+        load.resumes(Instant::now(), 50).await;
+        let cut = Instant::now();
+        match (round % 3, hearing(&fleet)) {
+            // An owner that changes just now has no such connection.
+            (0, Some(id)) => drop(fleet.redis.command(&["CLIENT", "KILL", "ID", &id])),
+            (1, _) => drop(fleet.redis.command(&["CLIENT", "KILL", "TYPE", "normal"])),
+            _ => drop(fleet.redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"])),
+        }
+        let took = load.resumes(cut, 3).await;
+        println!("decisions resumed {took:?} after connections were cut");
+        assert!(took < AFTER_A_KILL, "{took:?}");
+    }
+    let accepted = load.end().await;
+    fleet.check(&accepted).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_processes_are_killed_and_others_go_on() {
+    let mut fleet = Fleet::start(RedisServer::start(), 3).await;
+    let load = Load::on(&fleet);
+    load.resumes(Instant::now(), 100).await;
+    for name in fleet.programs.keys().cloned().collect::<Vec<_>>() {
+        fleet.kill(&name).await;
+    }
+    let accepted = load.end().await;
+    fleet.add().await;
+    fleet.add().await;
+    fleet.check(&accepted).await;
+}

@@ -1,0 +1,73 @@
+//! Redis dies, comes back with less, or hangs, while the owner lives.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Fleet, Load, times};
+use crate::redis_server::RedisServer;
+
+/// The aim is `store.term` (500 ms here) and two seconds; a busy machine gets more.
+const AFTER_LOSS: Duration = Duration::from_secs(8);
+
+/// Whatever was acknowledged is done, whatever happens to the server.
+async fn survives(redis: RedisServer, trouble: impl AsyncFn(&mut RedisServer, &Load)) {
+    let mut fleet = Fleet::start(redis, 3).await;
+    let load = Load::on(&fleet);
+    for _ in 0..times(2, 20) {
+        load.resumes(Instant::now(), 50).await;
+        trouble(&mut fleet.redis, &load).await;
+        let over = Instant::now();
+        let took = load.resumes(over, 3).await;
+        println!("intake resumed after {took:?}");
+        assert!(took < AFTER_LOSS, "{took:?}");
+    }
+    let accepted = load.end().await;
+    fleet.check(&accepted).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_is_killed_and_starts_with_its_file() {
+    let redis = RedisServer::with(&["--appendonly", "yes", "--appendfsync", "everysec"]);
+    survives(redis, async |redis, _| {
+        redis.kill();
+        redis.start_again();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_starts_again_empty() {
+    survives(RedisServer::start(), async |redis, _| {
+        redis.stop();
+        redis.start_again();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_is_emptied() {
+    survives(RedisServer::start(), async |redis, _| drop(redis.command(&["FLUSHALL"]))).await;
+}
+
+/// As a replica that lacks the last appends and is promoted: the server goes back to an older state.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_goes_back_to_an_older_state() {
+    survives(RedisServer::start(), async |redis, load| {
+        redis.command(&["SAVE"]);
+        load.resumes(Instant::now(), 50).await;
+        redis.stop();
+        redis.start_again();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_hangs_longer_than_the_timeout() {
+    survives(RedisServer::start(), async |redis, _| {
+        redis.pause();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        redis.resume();
+    })
+    .await;
+}

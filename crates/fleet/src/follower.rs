@@ -1,0 +1,119 @@
+//! When a process that does not own may take over.
+
+use eclusa_core::{Span, Time};
+
+use crate::command::{Look, TakeReason};
+use crate::settings::Settings;
+use crate::term::{TermId, TermView};
+
+/// Nobody listening to the owner must be seen twice, this far apart: a connection may just be made anew.
+const DEAF_FOR: Span = Span::from_millis(200);
+
+/// An owner is silent only if this many looks in a row showed the same beat: this process, or the server, may just have
+/// stood still.
+const SILENT_LOOKS: u32 = 4;
+
+/// The beat of an owner as it was seen.
+#[derive(Debug, Clone)]
+struct Seen {
+    term: TermId,
+    beat: u64,
+    /// When it was first seen so, with every look since then answered.
+    since: Time,
+    looks: u32,
+}
+
+/// What a process has seen of the owner.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Follower {
+    beat: Option<Seen>,
+    /// Since when nobody listens to that term or, without a term, nobody else is connected.
+    deaf_since: Option<Time>,
+    /// When to look again.
+    pub(crate) look_at: Time,
+}
+
+/// What a look leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Look again then.
+    Follow(Time),
+    /// Take over.
+    Take(TakeReason),
+    /// The server may have lost data.
+    Settle,
+}
+
+impl Follower {
+    /// One that looks first at `look_at`.
+    pub(crate) fn looking_at(look_at: Time) -> Self {
+        Self { look_at, ..Self::default() }
+    }
+
+    /// A look was not answered: silence of the owner cannot be told from silence of the server.
+    pub(crate) fn unanswered(&mut self, retry_at: Time) {
+        self.beat = None;
+        self.deaf_since = None;
+        self.look_at = retry_at;
+    }
+
+    /// `fresh`: this process has never heard of a term.
+    pub(crate) fn judge(&mut self, look: &Look, settings: &Settings, fresh: bool, now: Time) -> Verdict {
+        let Some(view) = &look.term else { return self.judge_empty(look, settings, fresh, now) };
+        if view.run != look.run {
+            return Verdict::Settle;
+        }
+        self.see(view, now);
+        let (since, looks) = self.beat.as_ref().map_or((now, 0), |beat| (beat.since, beat.looks));
+        if view.reader > settings.format {
+            return Verdict::Follow(now + settings.probe());
+        }
+        if view.released {
+            return Self::released(view, settings, since, now);
+        }
+        let deaf = look.listeners == 0;
+        if !deaf {
+            self.deaf_since = None;
+        }
+        let deaf_since = deaf.then(|| *self.deaf_since.get_or_insert(now));
+        if deaf_since.is_some_and(|since| now >= since + DEAF_FOR + settings.patience) {
+            return Verdict::Take(TakeReason::NobodyListens);
+        }
+        if looks >= SILENT_LOOKS && now >= since + settings.term + settings.patience {
+            return Verdict::Take(TakeReason::Silent);
+        }
+        Verdict::Follow(if deaf { now + DEAF_FOR } else { now + settings.probe() })
+    }
+
+    /// There is no term. If this process has never heard of one and nobody else is there who could, there was none.
+    /// Seen twice, because an owner's connection may just be made anew.
+    fn judge_empty(&mut self, look: &Look, settings: &Settings, fresh: bool, now: Time) -> Verdict {
+        if !fresh || look.connected > 1 || look.uptime <= settings.term {
+            return Verdict::Settle;
+        }
+        if now >= *self.deaf_since.get_or_insert(now) + DEAF_FOR {
+            return Verdict::Take(TakeReason::First);
+        }
+        Verdict::Follow(now + DEAF_FOR)
+    }
+
+    fn released(view: &TermView, settings: &Settings, since: Time, now: Time) -> Verdict {
+        let chosen = view.successor.is_none_or(|successor| successor == settings.process);
+        let late = now >= since + settings.probe() + settings.patience;
+        if chosen && settings.patience.is_zero() || late {
+            return Verdict::Take(TakeReason::Released);
+        }
+        Verdict::Follow(now + DEAF_FOR)
+    }
+
+    /// Takes note of term and beat.
+    fn see(&mut self, view: &TermView, now: Time) {
+        match &mut self.beat {
+            Some(seen) if (seen.term, seen.beat) == (view.term, view.beat) => seen.looks += 1,
+            _ => {
+                self.beat = Some(Seen { term: view.term, beat: view.beat, since: now, looks: 1 });
+                self.deaf_since = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What a process does with a term that it holds: read the journal, repair it, append to it, release it.
+
+use std::collections::VecDeque;
+
+use eclusa_core::Time;
+
+use crate::command::{Append, Command, Refusal};
+use crate::follower::Follower;
+use crate::ownership::{LostTenure, Ownership, RETRY, State};
+use crate::settings::Ack;
+use crate::step::{Event, Step, Wanted, Work};
+use crate::tenure::{InFlight, Journal};
+use crate::term::Position;
+
+impl Ownership {
+    pub(crate) fn next_of_owner(&mut self, now: Time, work: Work<'_>) -> Step {
+        if matches!(self.state, State::Releasing) {
+            return self.release();
+        }
+        if matches!(self.state, State::Loading(_) | State::Verifying) && self.stopping.is_some() {
+            self.state = State::Releasing;
+            return self.release();
+        }
+        let probe = self.settings.probe();
+        let Some(tenure) = &mut self.tenure else {
+            self.state = State::Follower(Follower::default());
+            return Step::Idle(now);
+        };
+        if let Some(InFlight { append, .. }) = &tenure.in_flight {
+            return Step::Send(Command::Append(append.clone()));
+        }
+        let confirm = tenure.unconfirmed.is_some() && now >= self.confirm_at;
+        if confirm && !tenure.write_to_confirm {
+            return Step::Send(Command::Confirm);
+        }
+        let renew = now >= tenure.renewed_at + probe || confirm;
+        let number = tenure.number + 1;
+        let append: Append = match &mut self.state {
+            State::Loading(_) | State::Comparing if renew => tenure.renewal(self.handed),
+            State::Loading(after) => return Step::Send(Command::Read { after: *after }),
+            State::Verifying => tenure.renewal(self.handed),
+            State::Comparing => return Step::Send(Command::Tail),
+            State::Repeating(chunks) => match chunks.pop_front() {
+                Some(chunk) => tenure.append_again(chunk, self.handed),
+                None => return self.own(now, work),
+            },
+            State::Rewriting(first) => {
+                match work(Wanted::Snapshot { number, first: std::mem::take(first) }) {
+                    Some(batch) => {
+                        self.handed += 1;
+                        tenure.append(batch, self.handed, self.settings.ack)
+                    }
+                    None => return self.own(now, work),
+                }
+            }
+            _ => match work(Wanted::Changes { number }) {
+                Some(batch) => {
+                    self.handed += 1;
+                    tenure.append(batch, self.handed, self.settings.ack)
+                }
+                None if renew || tenure.has_answers() => tenure.renewal(self.handed),
+                None => return self.rest(now + probe),
+            },
+        };
+        tenure.renewed_at = now;
+        Step::Send(Command::Append(append))
+    }
+
+    /// Everything is sent. A process that stops releases its term now.
+    fn rest(&mut self, until: Time) -> Step {
+        let Some(tenure) = &self.tenure else { return Step::Idle(until) };
+        if self.stopping.is_some() && tenure.unconfirmed.is_none() {
+            self.state = State::Releasing;
+            return self.release();
+        }
+        let until = until.min(tenure.renewed_at + self.settings.probe());
+        Step::Idle(if tenure.unconfirmed.is_some() { until.min(self.confirm_at) } else { until })
+    }
+
+    fn release(&self) -> Step {
+        let successor = self.stopping.and_then(|stopping| stopping.successor);
+        match &self.tenure {
+            Some(tenure) => Step::Send(Command::Release { term: tenure.term, successor }),
+            None => Step::Idle(Time::NEVER),
+        }
+    }
+
+    /// The journal holds all that this process has: verbs may run.
+    fn own(&mut self, now: Time, work: Work<'_>) -> Step {
+        if let Some(tenure) = &mut self.tenure {
+            tenure.complete(self.handed, self.settings.ack);
+            self.events.push(Event::Owns { term: tenure.term, epoch: tenure.epoch });
+            if tenure.unconfirmed.is_none() {
+                self.events.push(Event::Durable { batches: self.handed });
+            }
+        }
+        self.state = State::Owning;
+        self.next_of_owner(now, work)
+    }
+
+    /// Reads the journal from its beginning.
+    pub(crate) fn load(&mut self, epoch: u64) {
+        self.state = State::Loading(Position::default());
+        self.events.push(Event::Loading { epoch });
+    }
+
+    pub(crate) fn read(&mut self, last: Position, end: bool, now: Time) {
+        let Some(tenure) = &self.tenure else { return };
+        let epoch = tenure.epoch;
+        if last.number >= tenure.number {
+            self.state = State::Verifying;
+        } else if end {
+            // It is shorter than when the term was taken: the next renewal tells why.
+            self.retry_at = now + RETRY;
+            self.load(epoch);
+        } else {
+            self.state = State::Loading(last);
+        }
+    }
+
+    pub(crate) fn compare(&mut self, tail: Option<(u64, u64)>) {
+        let Some(tenure) = &mut self.tenure else { return };
+        let (number, checksum) = tail.map_or((0, None), |(number, checksum)| (number, Some(checksum)));
+        self.state = match tenure.missing_after(number, checksum) {
+            Some(missing) if number == tenure.number => State::Repeating(missing),
+            _ => {
+                tenure.begin_snapshot();
+                State::Rewriting(true)
+            }
+        };
+    }
+
+    pub(crate) fn appended(&mut self, listeners: u64, unheard: &[usize]) {
+        let Some(tenure) = &mut self.tenure else { return };
+        let Some(InFlight { append, later, batches, confirmed, repeated }) = tenure.acknowledge() else {
+            return;
+        };
+        if matches!(self.state, State::Verifying) {
+            tenure.journal = Journal::Behind;
+            self.state = State::Repeating(VecDeque::new());
+        }
+        let unheard: Vec<_> = unheard.iter().filter_map(|at| append.answers.get(*at).cloned()).collect();
+        // Of an append that was run before, somebody may have received the answers then.
+        if !unheard.is_empty() && !repeated {
+            self.events.push(Event::Unheard(unheard));
+        }
+        if listeners == 0 {
+            self.events.push(Event::Deaf);
+        }
+        if tenure.journal != Journal::Whole {
+            return;
+        }
+        self.events.extend(confirmed.map(|batches| Event::Durable { batches }));
+        if self.settings.ack == Ack::Replicate && append.chunk.is_some() {
+            let (_, mut answers) = tenure.unconfirmed.take().unwrap_or_default();
+            answers.extend(later);
+            tenure.unconfirmed = Some((batches, answers));
+            return;
+        }
+        if let Some((unconfirmed, answers)) = &mut tenure.unconfirmed {
+            // What a read saw may not be on the replica yet.
+            *unconfirmed = batches;
+            answers.extend(later);
+        } else {
+            tenure.held.extend(later);
+            self.events.push(Event::Durable { batches });
+        }
+    }
+
+    pub(crate) fn confirmed(&mut self, confirmed: bool, now: Time) {
+        let Some(tenure) = &mut self.tenure else { return };
+        if confirmed && let Some((batches, answers)) = tenure.unconfirmed.take() {
+            tenure.held.extend(answers);
+            tenure.confirmed = Some(batches);
+        } else {
+            self.confirm_at = now + RETRY;
+        }
+    }
+
+    pub(crate) fn refused(&mut self, refusal: Refusal, now: Time) {
+        let unread = self.tenure.as_ref().is_some_and(|tenure| tenure.journal == Journal::Unread);
+        match refusal {
+            Refusal::Fenced => self.lose(now),
+            _ if unread => self.lose(now),
+            Refusal::Regressed | Refusal::Empty => {
+                self.events.push(Event::InDoubt);
+                self.state = self.watch(now);
+            }
+            // The term is still this process's and the server runs on, so nobody else can have appended.
+            Refusal::Number(number) => {
+                self.events.push(Event::InDoubt);
+                if let Some(tenure) = &mut self.tenure {
+                    let (term, epoch, run) = (tenure.term, tenure.epoch, tenure.run.clone());
+                    tenure.move_to(term, epoch, run, number, now);
+                }
+                self.state = State::Comparing;
+            }
+        }
+    }
+
+    pub(crate) fn lose(&mut self, now: Time) {
+        if let Some(tenure) = self.tenure.take() {
+            self.events.push(Event::Lost);
+            if tenure.journal == Journal::Unread {
+                self.events.push(Event::Superseded { missing: false });
+            } else {
+                let whole = tenure.journal == Journal::Whole;
+                self.lost = Some(LostTenure { term: tenure.term, number: tenure.claimed.number, whole });
+            }
+        }
+        self.state = State::Follower(Follower::looking_at(now));
+    }
+}

@@ -1,0 +1,366 @@
+//! The state machine of one process: following, settling, taking over. What it does as the owner is in `owner`.
+
+use std::collections::VecDeque;
+
+use eclusa_core::{Span, Time};
+
+use crate::command::{Command, Look, Reply, Take, TakeReason, Unanswered};
+use crate::follower::{Follower, Verdict};
+use crate::settings::Settings;
+use crate::settling::{Settling, claim};
+use crate::step::{Event, Step, Work};
+use crate::tenure::{Chunk, Journal, Tenure};
+use crate::term::{Position, ProcessId, RunId, TermId, TermView};
+
+/// A command without a reply is sent again after this long.
+pub(crate) const RETRY: Span = Span::from_millis(100);
+
+/// What a process does in the fleet.
+#[derive(Debug, Clone)]
+pub(crate) enum State {
+    Follower(Follower),
+    Settling(Settling),
+    /// Subscribes to the questions of a term that it is about to take.
+    Listening {
+        take: Take,
+        looked_at: Time,
+    },
+    Taking(Take),
+    /// Reads the journal up to the last chunk of its term.
+    Loading(Position),
+    /// Makes sure that what was read is of this term and run: reads are not fenced.
+    Verifying,
+    /// Compares its memory with the journal's last chunk.
+    Comparing,
+    /// Appends again what the server lost.
+    Repeating(VecDeque<Chunk>),
+    /// Writes everything anew; `true` before the first part.
+    Rewriting(bool),
+    Owning,
+    Releasing,
+    Stopped,
+}
+
+/// A process that stops, and who should follow it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stopping {
+    pub(crate) successor: Option<ProcessId>,
+}
+
+/// A tenure that ended before it was released.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LostTenure {
+    pub(crate) term: TermId,
+    /// The last acknowledged chunk.
+    pub(crate) number: u64,
+    /// The journal held everything.
+    pub(crate) whole: bool,
+}
+
+/// See the module. One command is under way at a time.
+#[derive(Debug, Clone)]
+pub struct Ownership {
+    pub(crate) settings: Settings,
+    pub(crate) state: State,
+    /// What it has as the owner, or had when the server lost data.
+    pub(crate) tenure: Option<Tenure>,
+    /// The tenure it lost, until the new owner is known.
+    pub(crate) lost: Option<LostTenure>,
+    /// Its last try to take over, whose reply may have been lost.
+    tried: Option<TermId>,
+    /// The highest epoch it has heard of.
+    epoch: u64,
+    terms: u64,
+    /// Batches that were handed out.
+    pub(crate) handed: u64,
+    pub(crate) retry_at: Time,
+    pub(crate) confirm_at: Time,
+    /// Set when the process stops.
+    pub(crate) stopping: Option<Stopping>,
+    pub(crate) events: Vec<Event>,
+}
+
+impl Ownership {
+    /// A process that has just started.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            state: State::Follower(Follower::default()),
+            tenure: None,
+            lost: None,
+            tried: None,
+            epoch: 0,
+            terms: 0,
+            handed: 0,
+            retry_at: Time::default(),
+            confirm_at: Time::default(),
+            stopping: None,
+            events: Vec::new(),
+        }
+    }
+
+    /// Whether verbs may run here.
+    pub fn owns(&self) -> bool {
+        matches!(self.state, State::Owning)
+    }
+
+    /// Term and epoch that this process holds as far as it knows, also while it reads or repairs the journal.
+    pub fn holds(&self) -> Option<(TermId, u64)> {
+        self.tenure.as_ref().map(|tenure| (tenure.term, tenure.epoch))
+    }
+
+    /// Looks as soon as possible: somebody found that nobody answers.
+    pub fn look_soon(&mut self, now: Time) {
+        if let State::Follower(follower) = &mut self.state {
+            follower.look_at = follower.look_at.min(now);
+        }
+    }
+
+    /// Stops: releases the term once nothing is staged, naming who should follow.
+    pub fn stop(&mut self, successor: Option<ProcessId>) {
+        self.stopping = Some(Stopping { successor });
+    }
+
+    /// Whether it takes no part any more.
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.state, State::Stopped)
+    }
+
+    /// What has happened since this was last called, in order.
+    pub fn events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// What to send next. `work` is asked for changes to append.
+    pub fn next(&mut self, now: Time, work: Work<'_>) -> Step {
+        if self.stopping.is_some() && self.tenure.is_none() && !matches!(self.state, State::Taking(_)) {
+            self.state = State::Stopped;
+        }
+        if matches!(self.state, State::Stopped) {
+            return Step::Idle(Time::NEVER);
+        }
+        if now < self.retry_at {
+            return Step::Idle(self.retry_at);
+        }
+        match &mut self.state {
+            State::Follower(follower) if now < follower.look_at => Step::Idle(follower.look_at),
+            State::Follower(_) => Step::Send(Command::Look),
+            State::Settling(settling) => {
+                if now < settling.next_at {
+                    return Step::Idle(settling.next_at);
+                }
+                let own = claim(&self.settings, self.tenure.as_ref());
+                Step::Send(if settling.look { Command::Look } else { Command::Claim(own) })
+            }
+            State::Listening { take, .. } => Step::Send(Command::Listen(take.term)),
+            State::Taking(take) => Step::Send(Command::Take(take.clone())),
+            State::Stopped => Step::Idle(Time::NEVER),
+            State::Loading(_)
+            | State::Verifying
+            | State::Comparing
+            | State::Repeating(_)
+            | State::Rewriting(_)
+            | State::Owning
+            | State::Releasing => self.next_of_owner(now, work),
+        }
+    }
+
+    /// What the server replied to the last command.
+    pub fn reply(&mut self, now: Time, reply: Result<Reply, Unanswered>) {
+        let Ok(reply) = reply else { return self.unanswered(now) };
+        match (std::mem::replace(&mut self.state, State::Stopped), reply) {
+            (State::Follower(follower), Reply::Looked(look)) => self.looked(follower, &look, now),
+            (State::Settling(settling), Reply::Looked(look)) => self.settle(settling, &look, now),
+            (State::Settling(settling), Reply::Claimed) => {
+                self.state = State::Settling(settling.claimed(&self.settings, now));
+            }
+            (State::Listening { looked_at, .. }, Reply::Listening)
+                if now >= looked_at + self.settings.probe() =>
+            {
+                self.state = self.watch(now);
+            }
+            (State::Listening { take, .. }, Reply::Listening) => {
+                self.tried = Some(take.term);
+                self.state = State::Taking(take);
+            }
+            (State::Taking(take), Reply::Taken { epoch, number }) => {
+                self.hold(take.term, epoch, take.run, number, now);
+            }
+            (State::Taking(_), Reply::NotTaken) => self.not_taken(now),
+            (State::Loading(_), Reply::Read { last, end }) => self.read(last, end, now),
+            (State::Comparing, Reply::Tail(tail)) => self.compare(tail),
+            (state, Reply::Appended { listeners, unheard }) => {
+                self.state = state;
+                self.appended(listeners, &unheard);
+            }
+            (state, Reply::Confirmed(confirmed)) => {
+                self.state = state;
+                self.confirmed(confirmed, now);
+            }
+            (state, Reply::Refused(refusal)) => {
+                self.state = state;
+                self.refused(refusal, now);
+            }
+            (State::Releasing, Reply::Released) => {
+                self.tenure = None;
+                self.events.push(Event::Released);
+            }
+            (state, _) => self.state = state,
+        }
+    }
+
+    fn unanswered(&mut self, now: Time) {
+        self.retry_at = now + RETRY;
+        if let Some(tenure) = &mut self.tenure {
+            tenure.unanswered();
+        }
+        match &mut self.state {
+            State::Follower(follower) => follower.unanswered(now + RETRY),
+            State::Settling(settling) => settling.restart(now + RETRY),
+            // It may have been taken, by this process or by others: a look tells. A server without a term has no beat that
+            // would give an old look away.
+            State::Listening { .. } | State::Taking(_) => self.state = self.watch(now),
+            _ => {}
+        }
+    }
+
+    /// Back to looking, with the settling begun anew where this process has state.
+    pub(crate) fn watch(&self, now: Time) -> State {
+        match self.tenure {
+            Some(_) => State::Settling(Settling::begin(now)),
+            None => State::Follower(Follower::looking_at(now)),
+        }
+    }
+
+    fn not_taken(&mut self, now: Time) {
+        self.tried = None;
+        self.state = self.watch(now);
+    }
+
+    fn looked(&mut self, mut follower: Follower, look: &Look, now: Time) {
+        self.note_view(look);
+        if self.resume_take(look, now) {
+            return;
+        }
+        match follower.judge(look, &self.settings, self.epoch == 0, now) {
+            Verdict::Settle => self.state = State::Settling(Settling::begin(now)),
+            Verdict::Take(reason) => self.state = self.begin_take(look, reason, now),
+            Verdict::Follow(look_at) => {
+                follower.look_at = look_at;
+                self.state = State::Follower(follower);
+            }
+        }
+    }
+
+    /// Remembers epochs and tells who owns.
+    fn note_view(&mut self, look: &Look) {
+        let claims = look.claims.iter().map(|claim| claim.position.epoch);
+        let term = look.term.iter().map(|view| view.epoch);
+        self.epoch = claims.chain(term).fold(self.epoch, u64::max);
+        let Some(view) = look.term.as_ref().filter(|view| view.run == look.run) else { return };
+        if Some(view.term) == self.tried {
+            return;
+        }
+        if let Some(lost) = self.lost.take_if(|lost| lost.term != view.term) {
+            self.events.push(Event::Superseded { missing: is_missing(view, lost) });
+        }
+        self.events.push(Event::Follows(view.clone()));
+    }
+
+    /// The reply to a take was lost, but the term is this process's.
+    fn resume_take(&mut self, look: &Look, now: Time) -> bool {
+        let Some(view) = &look.term else { return false };
+        if Some(view.term) != self.tried || view.run != look.run {
+            return false;
+        }
+        self.hold(view.term, view.epoch, look.run.clone(), view.number, now);
+        true
+    }
+
+    fn begin_take(&mut self, look: &Look, reason: TakeReason, now: Time) -> State {
+        self.terms += 1;
+        let take = Take {
+            saw: look.term.as_ref().map(|view| (view.term, view.beat)),
+            run: look.run.clone(),
+            term: TermId(mix(self.settings.seed, self.terms)),
+            epoch_above: self.epoch,
+            reason,
+        };
+        State::Listening { take, looked_at: now }
+    }
+
+    /// The term is this process's: it reads the journal, or goes on from what it has.
+    fn hold(&mut self, term: TermId, epoch: u64, run: RunId, number: u64, now: Time) {
+        self.tried = None;
+        self.epoch = self.epoch.max(epoch);
+        if let Some(tenure) = &mut self.tenure {
+            tenure.move_to(term, epoch, run, number, now);
+            self.state = State::Comparing;
+        } else {
+            // No look has told what became of an earlier tenure.
+            if self.lost.take().is_some() {
+                self.events.push(Event::Superseded { missing: true });
+            }
+            self.tenure = Some(Tenure::new(term, epoch, run, number, now));
+            self.load(epoch);
+        }
+    }
+
+    fn settle(&mut self, mut settling: Settling, look: &Look, now: Time) {
+        if self.resume_take(look, now) {
+            return;
+        }
+        if look.term.as_ref().is_some_and(|view| view.run == look.run) {
+            return self.settled_by_another(look, now);
+        }
+        self.note_view(look);
+        if self.is_superseded(look) {
+            return self.lose(now);
+        }
+        let own = claim(&self.settings, self.tenure.as_ref());
+        let unreadable = look.term.as_ref().is_some_and(|view| view.reader > self.settings.format);
+        settling.see(look, &own, now);
+        if (self.tenure.is_some() || !unreadable) && settling.may_take(&self.settings, now) {
+            self.state = self.begin_take(look, TakeReason::Settled, now);
+            return;
+        }
+        self.state = State::Settling(settling.looked(now));
+    }
+
+    /// Another process has taken over since, and the server still knows: what this one has is too old to be written over
+    /// the journal, even if nobody claims more.
+    fn is_superseded(&self, look: &Look) -> bool {
+        let (Some(own), Some(view)) = (&self.tenure, &look.term) else { return false };
+        view.epoch > own.epoch && view.owner != self.settings.process
+    }
+
+    /// There is a term on this run of the server: it is another's, or the server has lost nothing after all.
+    fn settled_by_another(&mut self, look: &Look, now: Time) {
+        let current = look.term.as_ref().map(|view| view.term);
+        match &self.tenure {
+            // Its next append tells whether anything is missing.
+            Some(own) if Some(own.term) == current && own.journal == Journal::Whole => {
+                self.state = State::Repeating(VecDeque::new());
+            }
+            Some(own) if Some(own.term) == current => self.state = State::Comparing,
+            _ => {
+                self.lose(now);
+                self.looked(Follower::looking_at(now), look, now);
+            }
+        }
+    }
+}
+
+/// Whether acknowledged chunks of a lost tenure are missing from the journal that `view` goes on with.
+fn is_missing(view: &TermView, lost: LostTenure) -> bool {
+    let Some(at) = view.from.iter().position(|(one, _)| *one == lost.term) else { return true };
+    !lost.whole || view.from.get(at + 1).is_none_or(|(_, began)| *began < lost.number)
+}
+
+/// A number that no other process makes.
+fn mix(seed: u128, count: u64) -> u128 {
+    let mut x = seed.wrapping_add(u128::from(count).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
+    x ^= x >> 67;
+    x = x.wrapping_mul(0xda94_2042_e4dd_58b5_94d0_49bb_1331_11eb);
+    x ^ (x >> 61)
+}

@@ -1,0 +1,239 @@
+//! One process's time as the owner: what it has sent, what was acknowledged, what it can send again.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use eclusa_core::Time;
+
+use crate::command::{Append, Outgoing};
+use crate::settings::Ack;
+use crate::step::Batch;
+use crate::term::{Position, RunId, TermId};
+
+/// So many bytes of the last chunks are kept, to append them again if the server loses them. Beyond that a snapshot does.
+const RECENT_BYTES: usize = 8 << 20;
+
+/// A numbered piece of the journal. Its bytes never change once they were sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    /// Its place.
+    pub number: u64,
+    /// What is stored.
+    pub bytes: Arc<[u8]>,
+    /// Tells it from any other chunk with the same number: it covers what was before the chunk, or who made it under
+    /// which term, besides its bytes. Otherwise equal chunks of two branches of the journal look like a common base.
+    pub checksum: u64,
+    /// Chunks before this one are not needed once it is stored.
+    pub keep_from: Position,
+}
+
+/// An append under way and what its reply sets free.
+#[derive(Debug, Clone)]
+pub(crate) struct InFlight {
+    pub(crate) append: Append,
+    /// Answers that must not leave before the reply.
+    pub(crate) later: Vec<Outgoing>,
+    /// How many batches were handed out until then.
+    pub(crate) batches: u64,
+    /// So many batches were known to be on a replica before it was sent: its reply says that the term held meanwhile.
+    pub(crate) confirmed: Option<u64>,
+    /// A reply to it was lost, so it may have been run before.
+    pub(crate) repeated: bool,
+}
+
+/// What the journal has of this process's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Journal {
+    /// It was not read to its end: there is no state to claim.
+    Unread,
+    /// The server may have lost chunks that are remembered.
+    Behind,
+    /// A snapshot was begun and not finished: what is remembered is not everything.
+    Rewriting,
+    /// All that was acknowledged.
+    Whole,
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct Tenure {
+    pub(crate) term: TermId,
+    pub(crate) epoch: u64,
+    pub(crate) run: RunId,
+    /// The last chunk that the server has.
+    pub(crate) number: u64,
+    /// The term under which that chunk was acknowledged: what this process claims.
+    pub(crate) claimed: Position,
+    pub(crate) journal: Journal,
+    pub(crate) in_flight: Option<InFlight>,
+    /// When the term was last renewed, by the time before the renewal was sent.
+    pub(crate) renewed_at: Time,
+    /// Answers whose chunk is durable, to leave with the next append.
+    pub(crate) held: Vec<Outgoing>,
+    /// Answers that wait until the journal is whole again.
+    waiting: Vec<Outgoing>,
+    /// Appended, but not known to be on a replica.
+    pub(crate) unconfirmed: Option<(u64, Vec<Outgoing>)>,
+    /// So many batches are on a replica, to be told after the next append.
+    pub(crate) confirmed: Option<u64>,
+    /// The connection may be another one than that of the last append, for which alone a replica can be waited for.
+    pub(crate) write_to_confirm: bool,
+    recent: VecDeque<Chunk>,
+    recent_bytes: usize,
+}
+
+impl Tenure {
+    pub(crate) fn new(term: TermId, epoch: u64, run: RunId, number: u64, now: Time) -> Self {
+        Self {
+            term,
+            epoch,
+            run,
+            number,
+            claimed: Position { epoch, number },
+            journal: Journal::Unread,
+            in_flight: None,
+            renewed_at: now,
+            held: Vec::new(),
+            waiting: Vec::new(),
+            unconfirmed: None,
+            confirmed: None,
+            write_to_confirm: false,
+            recent: VecDeque::new(),
+            recent_bytes: 0,
+        }
+    }
+
+    /// The same state under a new term, on a server whose last chunk is `number`. What was under way is sent again from
+    /// memory; answers wait until that is done.
+    pub(crate) fn move_to(&mut self, term: TermId, epoch: u64, run: RunId, number: u64, now: Time) {
+        self.waiting.append(&mut self.held);
+        self.confirmed = None;
+        if let Some((_, answers)) = self.unconfirmed.take() {
+            self.waiting.extend(answers);
+        }
+        if let Some(lost) = self.in_flight.take() {
+            self.waiting.extend(lost.append.answers.iter().cloned());
+            self.waiting.extend(lost.later);
+        }
+        if self.journal == Journal::Whole {
+            self.journal = Journal::Behind;
+        }
+        (self.term, self.epoch, self.run, self.number, self.renewed_at) = (term, epoch, run, number, now);
+    }
+
+    /// The journal holds all that this process has.
+    pub(crate) fn complete(&mut self, batches: u64, ack: Ack) {
+        self.journal = Journal::Whole;
+        let answers = std::mem::take(&mut self.waiting);
+        match ack {
+            Ack::Write | Ack::Fsync => self.held.extend(answers),
+            Ack::Replicate => self.unconfirmed = Some((batches, answers)),
+        }
+    }
+
+    /// A renewal of the term that carries the answers that are due.
+    pub(crate) fn renewal(&mut self, batches: u64) -> Append {
+        let answers = std::mem::take(&mut self.held);
+        self.send(None, answers, Vec::new(), batches)
+    }
+
+    /// Whether answers wait for nothing but a fenced round trip.
+    pub(crate) fn has_answers(&self) -> bool {
+        !self.held.is_empty() || self.confirmed.is_some()
+    }
+
+    /// The append of a batch.
+    pub(crate) fn append(&mut self, batch: Batch, batches: u64, ack: Ack) -> Append {
+        let Batch { chunk, answers } = batch;
+        if let Some(chunk) = &chunk {
+            self.remember(chunk.clone());
+        }
+        if self.journal != Journal::Whole {
+            self.waiting.extend(answers);
+            return self.send(chunk, Vec::new(), Vec::new(), batches);
+        }
+        let mut now = std::mem::take(&mut self.held);
+        // What was read is on record already, unless the record is not where it is to be yet.
+        let at_once = ack == Ack::Write || chunk.is_none() && self.unconfirmed.is_none();
+        let later = if at_once {
+            now.extend(answers);
+            Vec::new()
+        } else {
+            answers
+        };
+        self.send(chunk, now, later, batches)
+    }
+
+    /// The append of a chunk that was sent before.
+    pub(crate) fn append_again(&mut self, chunk: Chunk, batches: u64) -> Append {
+        self.send(Some(chunk), Vec::new(), Vec::new(), batches)
+    }
+
+    fn send(
+        &mut self,
+        chunk: Option<Chunk>,
+        answers: Vec<Outgoing>,
+        later: Vec<Outgoing>,
+        batches: u64,
+    ) -> Append {
+        let append = Append {
+            term: self.term,
+            epoch: self.epoch,
+            run: self.run.clone(),
+            number: chunk.as_ref().map_or(self.number, |chunk| chunk.number),
+            chunk,
+            answers: answers.into(),
+        };
+        let confirmed = self.confirmed.take();
+        self.in_flight =
+            Some(InFlight { append: append.clone(), later, batches, confirmed, repeated: false });
+        append
+    }
+
+    /// No reply to what was sent last.
+    pub(crate) fn unanswered(&mut self) {
+        self.write_to_confirm = true;
+        if let Some(in_flight) = &mut self.in_flight {
+            in_flight.repeated = true;
+        }
+    }
+
+    /// The server has what was under way.
+    pub(crate) fn acknowledge(&mut self) -> Option<InFlight> {
+        let done = self.in_flight.take()?;
+        self.write_to_confirm = false;
+        self.number = done.append.number;
+        self.claimed = Position { epoch: self.epoch, number: self.number };
+        Some(done)
+    }
+
+    /// The chunks after `number`, if they are remembered and the server's chunk `number` is ours.
+    pub(crate) fn missing_after(&self, number: u64, checksum: Option<u64>) -> Option<VecDeque<Chunk>> {
+        if self.journal == Journal::Rewriting {
+            return None;
+        }
+        let first = self.recent.front()?.number;
+        let same = match checksum {
+            Some(sum) => self.recent.iter().any(|chunk| chunk.number == number && chunk.checksum == sum),
+            None => number == 0 && first == 1,
+        };
+        same.then(|| self.recent.iter().filter(|chunk| chunk.number > number).cloned().collect())
+    }
+
+    /// Forgets what can no longer be appended as it is: a snapshot replaces it.
+    pub(crate) fn begin_snapshot(&mut self) {
+        self.journal = Journal::Rewriting;
+        self.recent.clear();
+        self.recent_bytes = 0;
+    }
+
+    fn remember(&mut self, chunk: Chunk) {
+        self.recent_bytes += chunk.bytes.len();
+        self.recent.push_back(chunk);
+        while self.recent_bytes > RECENT_BYTES && self.recent.len() > 1 {
+            if let Some(oldest) = self.recent.pop_front() {
+                self.recent_bytes -= oldest.bytes.len();
+            }
+        }
+    }
+}

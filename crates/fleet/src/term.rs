@@ -1,0 +1,67 @@
+//! What the server knows of the owner: the term.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A process of the fleet, chosen at random when it starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId(pub u64);
+
+impl fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// One tenure of one owner. Random, because epochs can repeat after the server lost data.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TermId(pub u128);
+
+impl fmt::Display for TermId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for TermId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TermId({self})")
+    }
+}
+
+/// One run of the server (`run_id`): another one may have lost data.
+pub type RunId = Arc<str>;
+
+/// How far a journal goes: by the epoch of its last chunk, then by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Position {
+    /// Of the term that appended it.
+    pub epoch: u64,
+    /// Of the chunk.
+    pub number: u64,
+}
+
+/// The term as the server keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TermView {
+    /// Whose appends count.
+    pub term: TermId,
+    /// Orders terms; part of every chunk's id.
+    pub epoch: u64,
+    /// The server's run when the term was taken.
+    pub run: RunId,
+    /// The last chunk.
+    pub number: u64,
+    /// Goes up with every append and renewal: an owner whose beat stands still is silent.
+    pub beat: u64,
+    /// The oldest format version that can read the journal.
+    pub reader: u16,
+    /// The last terms, oldest first, each with the last chunk when it began.
+    pub from: Vec<(TermId, u64)>,
+    /// The process that owns.
+    pub owner: ProcessId,
+    /// The owner has stopped in order.
+    pub released: bool,
+    /// The process that the owner wants to be followed by.
+    pub successor: Option<ProcessId>,
+}

@@ -1,0 +1,212 @@
+//! Following, settling, taking over and reading.
+
+use super::*;
+
+#[test]
+fn what_was_read_from_another_run_is_no_state() {
+    let mut process = Process::new(Ack::Write);
+    process.take(&gone("a", 5, 1), 5);
+    process.read(5);
+    assert!(!process.machine.owns());
+    process.refused_append(Refusal::Regressed);
+    assert!(process.machine.events().contains(&Event::Lost));
+    assert_eq!(process.send(), Command::Look);
+    process.looked(&restarted(3));
+    let nothing = Claim { process: ME, position: Position::default() };
+    assert_eq!(process.send(), Command::Claim(nothing));
+}
+
+#[test]
+fn a_journal_shorter_than_its_term_says_is_read_again() {
+    let mut process = Process::new(Ack::Write);
+    process.take(&gone("a", 5, 1), 5);
+    process.read(3);
+    process.read(5);
+    assert!(process.renews());
+}
+
+#[test]
+fn the_settling_begins_anew_when_the_server_restarts_again_or_does_not_answer() {
+    let mut process = Process::owner(Ack::Write, 5);
+    process.refused_append(Refusal::Regressed);
+    let claims = vec![Claim { process: OTHER, position: Position::default() }];
+    let look = |run: &str| Look { claims: claims.clone(), run: run.into(), ..restarted(4) };
+    let begun = process.now;
+    for _ in 0..3 {
+        let Command::Claim(claim) = process.send() else { panic!("it does not claim") };
+        process.claimed(claim);
+        assert_eq!(process.send(), Command::Look);
+        process.looked(&look("b"));
+    }
+    assert!(process.now > begun + TERM / 4);
+    process.take(&look("c"), 4);
+    let since_another_run = begun + 3 * TERM / 4 + TERM;
+    assert!(process.now >= since_another_run, "{} {since_another_run}", process.now);
+}
+
+#[test]
+fn a_living_process_with_more_state_goes_first_however_long_it_takes() {
+    let mut process = Process::owner(Ack::Write, 5);
+    process.refused_append(Refusal::Regressed);
+    let more = Claim { process: OTHER, position: Position { epoch: u64::MAX, number: 1 } };
+    let look = Look { claims: vec![more], ..restarted(4) };
+    for _ in 0..40 {
+        match process.send() {
+            Command::Claim(claim) => process.claimed(claim),
+            Command::Look => process.looked(&look),
+            other => panic!("{other:?}"),
+        }
+    }
+    let silent_since = process.now;
+    process.take(&restarted(4), 4);
+    assert!(process.now >= silent_since + TERM);
+}
+
+#[test]
+fn a_process_that_cannot_read_the_journal_does_not_take_it_after_a_restart() {
+    let mut process = Process::new(Ack::Write);
+    let mut look = restarted(4);
+    look.term.as_mut().unwrap().reader = 2;
+    for _ in 0..40 {
+        match process.send() {
+            Command::Claim(claim) => process.claimed(claim),
+            Command::Look => process.looked(&look),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_owner_is_not_silent_because_its_follower_or_the_server_stood_still() {
+    let mut process = Process::new(Ack::Write);
+    let look = Look { listeners: 1, ..gone("a", 5, 1) };
+    assert_eq!(process.send(), Command::Look);
+    process.reply(Reply::Looked(look.clone()));
+    process.now += 10 * TERM;
+    assert_eq!(process.send(), Command::Look);
+    process.reply(Reply::Looked(look));
+    assert_eq!(process.send(), Command::Look);
+}
+
+#[test]
+fn an_empty_server_is_taken_at_once_only_by_a_process_that_never_heard_of_a_term() {
+    let empty = Look { term: None, listeners: 0, connected: 1, ..gone("a", 0, 1) };
+    let mut fresh = Process::new(Ack::Write);
+    let begun = fresh.now;
+    fresh.take(&empty, 0);
+    assert!((begun + 200..begun + TERM).contains(&fresh.now));
+
+    let mut knowing = Process::new(Ack::Write);
+    let begun = knowing.now;
+    assert_eq!(knowing.send(), Command::Look);
+    knowing.reply(Reply::Looked(Look { listeners: 1, ..gone("a", 5, 1) }));
+    assert_eq!(knowing.send(), Command::Look);
+    knowing.lost();
+    knowing.take(&empty, 0);
+    assert!(knowing.now >= begun + TERM);
+}
+
+#[test]
+fn an_old_owner_does_not_write_over_a_journal_that_went_on_without_it() {
+    let mut process = Process::owner(Ack::Write, 5);
+    process.refused_append(Refusal::Regressed);
+    assert!(matches!(process.send(), Command::Claim(_)));
+    process.reply(Reply::Claimed);
+    assert_eq!(process.send(), Command::Look);
+    process.reply(Reply::Looked(Look { run: "b".into(), ..gone("a", 9, u64::MAX) }));
+    assert!(process.machine.events().contains(&Event::Lost));
+    assert!(process.machine.holds().is_none());
+}
+
+#[test]
+fn a_look_from_which_time_has_passed_does_not_lead_to_a_take() {
+    for answered in [true, false] {
+        let mut process = Process::new(Ack::Write);
+        let empty = Look { term: None, listeners: 0, connected: 1, ..gone("a", 0, 1) };
+        while process.send() == Command::Look {
+            process.reply(Reply::Looked(empty.clone()));
+        }
+        process.now += TERM / 4;
+        if answered {
+            process.reply(Reply::Listening);
+        } else {
+            process.lost();
+        }
+        assert_eq!(process.send(), Command::Look);
+    }
+}
+
+#[test]
+fn the_settling_begins_anew_when_the_server_is_emptied_again() {
+    let mut process = Process::new(Ack::Write);
+    let empty = Look { term: None, ..gone("a", 0, 1) };
+    for _ in 0..8 {
+        match process.send() {
+            Command::Look => process.looked(&empty),
+            Command::Claim(claim) => process.claimed(claim),
+            other => panic!("{other:?}"),
+        }
+    }
+    while process.send() != Command::Look {
+        process.reply(Reply::Claimed);
+    }
+    process.claim = None;
+    process.looked(&empty);
+    let emptied = process.now;
+    process.take(&empty, 0);
+    assert!(process.now >= emptied + TERM);
+}
+
+#[test]
+fn a_tenure_that_ends_before_its_chunks_are_back_misses_them() {
+    let mut process = Process::owner(Ack::Write, 5);
+    process.changes = vec![13, 12, 11];
+    for _ in 0..3 {
+        process.appends();
+        process.stored();
+    }
+    process.refused_append(Refusal::Regressed);
+    process.take(&restarted(6), 6);
+    let Some((term, _)) = process.machine.holds() else { panic!("it holds the term") };
+    assert_eq!(process.send(), Command::Tail);
+    process.reply(Reply::Tail(Some((6, 11))));
+    process.appends();
+    process.stored();
+    process.refused_append(Refusal::Fenced);
+    process.machine.events();
+    assert_eq!(process.send(), Command::Look);
+    let mut look = Look { listeners: 1, ..gone("b", 7, 9) };
+    look.term.as_mut().unwrap().from = vec![(term, 6), (TermId(99), 7)];
+    process.looked(&look);
+    assert!(process.machine.events().contains(&Event::Superseded { missing: true }));
+}
+
+#[test]
+fn the_settling_begins_anew_when_the_server_does_not_answer() {
+    let mut process = Process::new(Ack::Write);
+    let empty = Look { term: None, ..gone("a", 0, 1) };
+    for _ in 0..8 {
+        match process.send() {
+            Command::Look => process.looked(&empty),
+            Command::Claim(claim) => process.claimed(claim),
+            other => panic!("{other:?}"),
+        }
+    }
+    process.send();
+    process.lost();
+    let lost = process.now;
+    process.take(&empty, 0);
+    assert!(process.now >= lost + TERM);
+}
+
+#[test]
+fn a_process_that_stood_still_through_the_settling_looks_again_before_it_takes() {
+    let mut process = Process::new(Ack::Write);
+    let empty = Look { term: None, ..gone("a", 0, 1) };
+    assert_eq!(process.send(), Command::Look);
+    process.looked(&empty);
+    process.now += 10 * TERM;
+    let woken = process.now;
+    process.take(&empty, 0);
+    assert!(process.now > woken + TERM / 4);
+}

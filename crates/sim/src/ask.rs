@@ -1,0 +1,190 @@
+//! The asking side: questions with sequence numbers, repeated until they are answered.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use eclusa_fleet::{ProcessId, TermId};
+
+use crate::archive::Chain;
+use crate::bugs::Bug;
+use crate::engine::LeaseId;
+
+/// Bytes that all askers together may have under way.
+const WINDOW: u64 = 16 << 20;
+/// So many processes share the window.
+const ASKERS: u64 = 4;
+/// A question without an answer is asked again after this long, in ms.
+const REPEAT_MS: u64 = 1_000;
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// Registers rules.
+    Register {
+        /// When the process started.
+        stamp: u64,
+    },
+    /// Only asks for the time.
+    Probe,
+    /// Accepts a job.
+    Enqueue(u64),
+    /// Wants a job to run; waits at the owner until there is one.
+    Dispatch,
+    /// Ends a job.
+    Settle(LeaseId),
+    /// Takes a token. Not asked again of another term: it may have been taken.
+    Spend,
+    /// Reads a job.
+    Read(u64),
+}
+
+/// A question on its way to the owner.
+#[derive(Debug, Clone)]
+pub(crate) struct Question {
+    /// Who asks.
+    pub(crate) asker: ProcessId,
+    /// Counts the questions of the asker.
+    pub(crate) seq: u64,
+    /// Every question below this one has ended.
+    pub(crate) acknowledged: u64,
+    /// The term whose owner is asked: the name of the channel.
+    pub(crate) term: TermId,
+    /// What is asked.
+    pub(crate) verb: Verb,
+    /// How large the message is.
+    pub(crate) bytes: u64,
+}
+
+/// What the owner says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// It is done, or was before.
+    Yes,
+    /// It is refused.
+    No,
+    /// A lease.
+    Granted {
+        /// The lease.
+        lease: LeaseId,
+        /// Engine time at which it ends.
+        until: u64,
+    },
+    /// The rules of the asker are not known.
+    RegisterFirst,
+}
+
+/// An answer on its way to the asker.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answer {
+    /// Who asked.
+    pub(crate) asker: ProcessId,
+    /// The question.
+    pub(crate) seq: u64,
+    /// What the owner says.
+    pub(crate) said: Said,
+    /// Engine time when the question was carried out.
+    pub(crate) time: u64,
+    /// The state in which the question was carried out, with what it changed.
+    pub(crate) chain: Chain,
+}
+
+/// A question that has not ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Pending {
+    /// What is asked.
+    pub(crate) verb: Verb,
+    bytes: u64,
+    /// The asker's clock when it was first asked.
+    pub(crate) asked_at: u64,
+    /// The term and time of its last repetition.
+    sent: Option<(TermId, u64)>,
+    /// What had been acknowledged to anybody when it was first asked.
+    pub(crate) known: Vec<Chain>,
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct Asker {
+    /// Which process.
+    pub(crate) process: ProcessId,
+    /// The term whose owner is asked.
+    pub(crate) term: Option<TermId>,
+    next: u64,
+    /// What has not ended.
+    pub(crate) pending: BTreeMap<u64, Pending>,
+    /// Questions that may be queued at the owner: sequence and bytes.
+    sent: VecDeque<(u64, u64)>,
+    /// How far engine time can be ahead of this process's clock, and when that was learned.
+    pub(crate) ahead: Option<(i64, u64)>,
+}
+
+impl Asker {
+    /// One that has asked nothing.
+    pub(crate) fn new(process: ProcessId) -> Self {
+        Self { process, term: None, next: 1, pending: BTreeMap::new(), sent: VecDeque::new(), ahead: None }
+    }
+
+    /// The owner is another one: what is under way is asked again, except what may have happened.
+    pub(crate) fn follow(&mut self, term: TermId) {
+        if self.term == Some(term) {
+            return;
+        }
+        self.term = Some(term);
+        self.sent.clear();
+        self.pending.retain(|_, one| one.verb != Verb::Spend || one.sent.is_none());
+    }
+
+    /// A new question.
+    pub(crate) fn ask(&mut self, verb: Verb, bytes: u64, now: u64, known: Vec<Chain>) {
+        self.pending.insert(self.next, Pending { verb, bytes, asked_at: now, sent: None, known });
+        self.next += 1;
+    }
+
+    /// What to send now.
+    pub(crate) fn due(&mut self, now: u64, bug: Option<Bug>) -> Vec<Rc<Question>> {
+        let Some(term) = self.term else { return Vec::new() };
+        let window = if bug == Some(Bug::WindowWithoutSum) { WINDOW } else { WINDOW / ASKERS };
+        let acknowledged = self.pending.keys().next().copied().unwrap_or(self.next);
+        let mut due = Vec::new();
+        let mut queued: u64 = self.sent.iter().map(|(_, bytes)| bytes).sum();
+        for (seq, one) in &mut self.pending {
+            let idle = bug == Some(Bug::IdleDeathUnnoticed) && one.verb == Verb::Dispatch;
+            if one.sent.is_some_and(|(to, at)| to == term && (idle || now < at + REPEAT_MS)) {
+                continue;
+            }
+            if queued + one.bytes > window && one.verb != Verb::Probe {
+                continue;
+            }
+            queued += one.bytes;
+            one.sent = Some((term, now));
+            self.sent.push_back((*seq, one.bytes));
+            let (asker, verb, bytes) = (self.process, one.verb, one.bytes);
+            due.push(Rc::new(Question { asker, seq: *seq, acknowledged, term, verb, bytes }));
+        }
+        due
+    }
+
+    /// Nobody received a question.
+    pub(crate) fn unheard(&mut self, question: &Question) {
+        self.sent.retain(|(seq, _)| *seq != question.seq);
+    }
+
+    /// An answer. Returns the question unless it had ended.
+    pub(crate) fn answered(&mut self, answer: &Answer, now: u64) -> Option<Pending> {
+        if let Some(at) = self.sent.iter().position(|(seq, _)| *seq == answer.seq) {
+            self.sent.drain(..=at);
+        }
+        if answer.said == Said::RegisterFirst {
+            if let Some(one) = self.pending.get_mut(&answer.seq) {
+                one.sent = None;
+            }
+            return None;
+        }
+        let one = self.pending.remove(&answer.seq)?;
+        if one.verb == Verb::Probe {
+            let ahead = answer.time.cast_signed() - one.asked_at.cast_signed();
+            self.ahead = Some((ahead, now));
+        }
+        Some(one)
+    }
+}

@@ -1,0 +1,351 @@
+//! A model of the Redis server: what it stores, its replica and disk, its connections, publishing. The scripts are in
+//! `script`.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use eclusa_fleet::{Ack, Position, ProcessId, RunId, TermId, TermView};
+
+use crate::archive::Chain;
+use crate::ask::Answer;
+use crate::check::Audit;
+use crate::net::{ConnId, Ctx, Happening, Message, Request, Response};
+
+/// A subscriber with more than this in its output buffer is disconnected.
+pub(crate) const OUTPUT_LIMIT: u64 = 32 << 20;
+
+/// The term as it is stored.
+#[derive(Debug, Clone)]
+pub(crate) struct Stored {
+    /// What a look shows.
+    pub(crate) view: TermView,
+    /// When the beat last changed. Only checkers read it.
+    pub(crate) beat_at: u64,
+}
+
+/// A chunk in the stream.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    /// Its id.
+    pub(crate) at: Position,
+    /// Its checksum, which stands for the rest.
+    pub(crate) checksum: u64,
+}
+
+/// What a server stores.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Data {
+    /// The term.
+    pub(crate) term: Option<Stored>,
+    /// The journal.
+    pub(crate) stream: VecDeque<Entry>,
+    /// The id of the last chunk that was ever added.
+    pub(crate) last: Position,
+    /// Claims and when they expire.
+    pub(crate) claims: BTreeMap<ProcessId, (Position, u64)>,
+    /// Counts writes.
+    pub(crate) version: u64,
+    /// What the checkers know of this journal.
+    pub(crate) audit: Audit,
+}
+
+/// Who listens to what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Channel {
+    /// Questions of a term.
+    Term(TermId),
+    /// Answers to a process.
+    Process(ProcessId),
+}
+
+/// A connection.
+#[derive(Debug, Default)]
+pub(crate) struct Conn {
+    /// Whose; `None` once the process is gone and the server does not know it.
+    pub(crate) process: Option<ProcessId>,
+    /// For commands; else for messages.
+    pub(crate) commands: bool,
+    /// What it listens to.
+    pub(crate) channels: BTreeSet<Channel>,
+    queue: VecDeque<(Message, u64)>,
+    bytes: u64,
+    /// The version of its last write.
+    pub(crate) wrote: Option<u64>,
+}
+
+/// Whether the server answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// It does.
+    Up,
+    /// It takes requests and does not answer.
+    Hung,
+    /// It is not there.
+    Down,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Server {
+    /// What it stores.
+    pub(crate) data: Data,
+    /// What its replica stores.
+    pub(crate) replica: Data,
+    /// What it stored before its last writes of chunks, oldest first.
+    pub(crate) history: VecDeque<Data>,
+    /// What the server stored that was replaced by another.
+    pub(crate) former: Data,
+    /// What is on its disk.
+    pub(crate) disk: Data,
+    /// Its run.
+    pub(crate) run: RunId,
+    runs: u64,
+    /// When the run began.
+    pub(crate) started: u64,
+    /// How far its clock is behind.
+    pub(crate) behind_ms: u64,
+    /// Whether it answers.
+    pub(crate) mode: Mode,
+    /// Until then it does not answer.
+    back_at: u64,
+    /// Until then it answers "try again".
+    pub(crate) refuses_until: u64,
+    /// Its connections.
+    pub(crate) conns: BTreeMap<ConnId, Conn>,
+    next_conn: ConnId,
+    backlog: Vec<(ConnId, u64, Request, bool)>,
+    writes: u64,
+    /// States that the disk and the replica will have had when they get what is there now.
+    to_disk: Vec<Chain>,
+    to_replica: Vec<Chain>,
+}
+
+impl Server {
+    /// An empty server that has run for a while.
+    pub(crate) fn new() -> Self {
+        Self {
+            data: Data::default(),
+            replica: Data::default(),
+            history: VecDeque::new(),
+            former: Data::default(),
+            disk: Data::default(),
+            run: "run-0".into(),
+            runs: 0,
+            started: 0,
+            behind_ms: 0,
+            mode: Mode::Up,
+            back_at: 0,
+            refuses_until: 0,
+            conns: BTreeMap::new(),
+            next_conn: 0,
+            backlog: Vec::new(),
+            writes: 0,
+            to_disk: Vec::new(),
+            to_replica: Vec::new(),
+        }
+    }
+
+    /// Its clock.
+    pub(crate) fn time(&self, ctx: &Ctx) -> u64 {
+        ctx.net.now - self.behind_ms
+    }
+
+    /// A new connection, if the server is there.
+    pub(crate) fn connect(
+        &mut self,
+        process: ProcessId,
+        channels: &[Channel],
+        commands: bool,
+    ) -> Option<ConnId> {
+        if self.mode != Mode::Up {
+            return None;
+        }
+        self.next_conn += 1;
+        let channels = channels.iter().copied().collect();
+        let conn = Conn { process: Some(process), commands, channels, ..Conn::default() };
+        self.conns.insert(self.next_conn, conn);
+        Some(self.next_conn)
+    }
+
+    /// Something was written.
+    pub(crate) fn wrote(&mut self, conn: Option<ConnId>) {
+        self.writes += 1;
+        self.data.version = self.writes;
+        if let Some(conn) = conn.and_then(|conn| self.conns.get_mut(&conn)) {
+            conn.wrote = Some(self.writes);
+        }
+    }
+
+    /// A request arrives.
+    pub(crate) fn receive(&mut self, ctx: &mut Ctx, conn: ConnId, call: u64, request: Request, lose: bool) {
+        match self.mode {
+            Mode::Hung => self.backlog.push((conn, call, request, lose)),
+            Mode::Up => self.answer(ctx, conn, call, &request, lose),
+            Mode::Down => {}
+        }
+    }
+
+    fn answer(&mut self, ctx: &mut Ctx, conn: ConnId, call: u64, request: &Request, lose: bool) {
+        let Some(process) = self.conns.get(&conn).map(|conn| conn.process) else { return };
+        let refuses = ctx.net.now < self.refuses_until && !matches!(request, Request::Publish(_));
+        let response = if refuses { Some(Response::TryAgain) } else { self.execute(ctx, conn, request) };
+        if let (Request::Fleet { command, .. }, Some(process)) = (request, process) {
+            ctx.net.ran(command, process);
+        }
+        if ctx.net.cfg.ack == Ack::Fsync {
+            self.sync(ctx);
+        }
+        let (Some(process), Some(response), false) = (process, response, lose) else { return };
+        let slow = matches!(response, Response::Page { .. });
+        let latency = ctx.net.latency() + if slow { ctx.net.rng.u64(0..=ctx.net.cfg.page_ms) } else { 0 };
+        let server_time = self.time(ctx);
+        let journal = self.data.audit.chain;
+        ctx.net.after(latency, Happening::Response { process, call, response, server_time, journal });
+    }
+
+    fn execute(&mut self, ctx: &mut Ctx, conn: ConnId, request: &Request) -> Option<Response> {
+        match request {
+            Request::Fleet { command, format } => self.run_command(ctx, conn, command, *format),
+            Request::Publish(question) => {
+                let message = Message::Question(question.clone());
+                let heard = self.publish(ctx, Channel::Term(question.term), &message, question.bytes);
+                Some(Response::Published(question.clone(), heard))
+            }
+            Request::PublishAnswer(answer) => {
+                self.publish_answer(ctx, **answer);
+                None
+            }
+        }
+    }
+
+    /// Publishes an answer; how many received it.
+    pub(crate) fn publish_answer(&mut self, ctx: &mut Ctx, answer: Answer) -> usize {
+        let (archive, ack) = (&ctx.archive, ctx.net.cfg.ack);
+        ctx.check.published(&answer, &self.data.audit, archive, ack);
+        self.publish(ctx, Channel::Process(answer.asker), &Message::Answer(answer.into()), 200)
+    }
+
+    fn publish(&mut self, ctx: &mut Ctx, channel: Channel, message: &Message, bytes: u64) -> usize {
+        let mut full = Vec::new();
+        let mut heard = 0;
+        for (id, conn) in self.conns.iter_mut().filter(|(_, conn)| conn.channels.contains(&channel)) {
+            heard += 1;
+            conn.queue.push_back((message.clone(), bytes));
+            conn.bytes += bytes;
+            ctx.check.queued(conn.bytes);
+            if conn.bytes > OUTPUT_LIMIT {
+                full.push(*id);
+            } else if let Some(process) = conn.process {
+                let latency = ctx.net.latency();
+                ctx.net.after(latency, Happening::Deliver { process, conn: *id });
+            }
+        }
+        for conn in full {
+            self.close(ctx, conn);
+        }
+        heard
+    }
+
+    /// A process reads what is queued for it.
+    pub(crate) fn read_messages(&mut self, conn: ConnId) -> Vec<Message> {
+        let Some(conn) = self.conns.get_mut(&conn) else { return Vec::new() };
+        conn.bytes = 0;
+        conn.queue.drain(..).map(|(message, _)| message).collect()
+    }
+
+    /// How many listen to a channel.
+    pub(crate) fn listeners(&self, channel: Channel) -> u64 {
+        self.conns.values().filter(|conn| conn.channels.contains(&channel)).count() as u64
+    }
+
+    /// How many processes are connected.
+    pub(crate) fn connected(&self) -> u64 {
+        let processes: BTreeSet<_> =
+            self.conns.values().filter(|conn| conn.commands).map(|conn| conn.process).collect();
+        processes.len() as u64
+    }
+
+    /// Closes a connection and lets its process know.
+    pub(crate) fn close(&mut self, ctx: &mut Ctx, id: ConnId) {
+        if let Some(Conn { process: Some(process), queue, .. }) = self.conns.remove(&id) {
+            let latency = ctx.net.latency();
+            if ctx.net.rng.bool() {
+                let messages = queue.into_iter().map(|(message, _)| message).collect();
+                let late = ctx.net.rng.u64(0..3_000);
+                ctx.net.after(late, Happening::Late { process, messages });
+            }
+            ctx.net.after(latency, Happening::Closed { process, conn: id });
+        }
+    }
+
+    fn close_all(&mut self, ctx: &mut Ctx) {
+        for conn in self.conns.keys().copied().collect::<Vec<_>>() {
+            self.close(ctx, conn);
+        }
+        self.backlog.clear();
+    }
+
+    /// Ends this run; the next one begins with `data` after `down_ms`.
+    pub(crate) fn restart(&mut self, ctx: &mut Ctx, data: Data, down_ms: u64) {
+        self.close_all(ctx);
+        self.to_disk.clear();
+        self.to_replica.clear();
+        self.data = data;
+        self.runs += 1;
+        self.run = format!("run-{}", self.runs).into();
+        self.started = ctx.net.now + down_ms;
+        self.mode = Mode::Down;
+        self.back_at = self.started;
+        ctx.net.after(down_ms, Happening::ServerUp);
+    }
+
+    /// Does not answer for a while.
+    pub(crate) fn hang(&mut self, ctx: &mut Ctx, ms: u64) {
+        if self.mode == Mode::Up {
+            self.mode = Mode::Hung;
+            self.back_at = ctx.net.now + ms;
+            ctx.net.after(ms, Happening::ServerUp);
+        }
+    }
+
+    /// Goes on with what has arrived meanwhile.
+    pub(crate) fn up(&mut self, ctx: &mut Ctx) {
+        if ctx.net.now < self.back_at {
+            return;
+        }
+        self.mode = Mode::Up;
+        for (conn, call, request, lose) in std::mem::take(&mut self.backlog) {
+            self.answer(ctx, conn, call, &request, lose);
+        }
+    }
+
+    /// The server leaves this state by a write.
+    pub(crate) fn passed(&mut self, chain: Chain) {
+        self.to_disk.push(chain);
+        self.to_replica.push(chain);
+    }
+
+    /// Writes everything to disk.
+    pub(crate) fn sync(&mut self, ctx: &mut Ctx) {
+        if self.disk.version != self.data.version {
+            self.disk = self.data.clone();
+            ctx.check.synced.append(&mut self.to_disk);
+            ctx.check.synced.push(self.data.audit.chain);
+        }
+    }
+
+    /// Sends everything to the replica.
+    pub(crate) fn replicate(&mut self, ctx: &mut Ctx) {
+        if self.mode != Mode::Down {
+            self.resync(ctx);
+        }
+    }
+
+    /// The replica becomes a copy.
+    pub(crate) fn resync(&mut self, ctx: &mut Ctx) {
+        if self.replica.version != self.data.version {
+            self.replica = self.data.clone();
+            ctx.check.replicated.append(&mut self.to_replica);
+            ctx.check.replicated.push(self.data.audit.chain);
+        }
+    }
+}
