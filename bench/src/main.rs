@@ -59,7 +59,7 @@ fn main() -> Result<(), Failed> {
         (Some("redis"), [waiting, tenants, in_flight]) => {
             redis::measure_ours(Load { waiting: *waiting, tenants: *tenants, in_flight: *in_flight })
         }
-        (Some("redis"), []) => redis::measure(&env::temp_dir().join("eclusa-bench-redis")).map(drop),
+        (Some("redis"), []) => measure_redis(),
         (Some(http::BARE), []) => http::serve_bare(),
         (Some(http::UPSTREAM), []) => http::serve_upstream(),
         _ => {
@@ -67,6 +67,15 @@ fn main() -> Result<(), Failed> {
                 .into())
         }
     }
+}
+
+/// Measures the Redis store alone and puts its figures beside those of the last whole run.
+fn measure_redis() -> Result<(), Failed> {
+    let report = redis::measure(&env::temp_dir().join("eclusa-bench-redis"))?;
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("results.json");
+    let mut results: serde_json::Value = serde_json::from_slice(&fs::read(&path)?)?;
+    results["redis"] = serde_json::to_value(report)?;
+    Ok(fs::write(path, serde_json::to_string_pretty(&results)? + "\n")?)
 }
 
 fn measure_all() -> Result<(), Failed> {

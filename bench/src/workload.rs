@@ -48,17 +48,19 @@ pub(crate) struct Workload {
     tenants: Arc<[Arc<str>]>,
     client: u64,
     made: u64,
-    payload: Arc<[u8]>,
+    /// Random text from which payloads are cut, so that they cannot be compressed.
+    text: Arc<[u8]>,
+    payload: usize,
 }
 
 impl Workload {
     pub(crate) fn new(tenants: Arc<[Arc<str>]>, client: u64) -> Result<Self, SpecError> {
-        Ok(Self { lane: name("lane")?, tenants, client, made: 0, payload: [b'x'; PAYLOAD].into() })
+        Ok(Self { lane: name("lane")?, tenants, client, made: 0, text: random_text(), payload: PAYLOAD })
     }
 
     /// The same with payloads of so many bytes.
     pub(crate) fn with_payload(self, bytes: usize) -> Self {
-        Self { payload: vec![b'x'; bytes].into(), ..self }
+        Self { payload: bytes, ..self }
     }
 
     /// New jobs, of tenants in no particular order.
@@ -71,7 +73,10 @@ impl Workload {
         let id = u128::from(self.client) << 64 | u128::from(self.made);
         let spread = (self.made + self.client).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         let tenant = usize::try_from(spread).unwrap_or_default() % self.tenants.len();
-        NewJob::new(JobId(id), self.lane.clone(), &self.tenants[tenant], self.payload.clone())
+        let at =
+            usize::try_from(spread.wrapping_mul(31)).unwrap_or_default() % (self.text.len() - self.payload);
+        let payload = &self.text[at..at + self.payload];
+        NewJob::new(JobId(id), self.lane.clone(), &self.tenants[tenant], payload)
     }
 
     pub(crate) fn ask(&self) -> Dispatch {
@@ -84,6 +89,12 @@ impl Workload {
             denied: None,
         }
     }
+}
+
+fn random_text() -> Arc<[u8]> {
+    const BYTES: usize = 4 << 20;
+    let mut random = fastrand::Rng::with_seed(1);
+    (0..BYTES).map(|_| random.alphanumeric() as u8).collect()
 }
 
 /// Names of so many tenants.

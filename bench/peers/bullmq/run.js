@@ -22,11 +22,17 @@ const name = "lane";
 const kept = { count: 10000, age: 600 };
 const opts = { removeOnComplete: kept, removeOnFail: kept };
 // With its name and quotes the data is as long as the payload elsewhere.
-const dataOf = (bytes) => ({ p: "x".repeat(bytes - 8) });
-let data = dataOf(200);
+// Random text, as elsewhere: what can be compressed would say nothing.
+const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+const text = Array.from({ length: 1 << 21 }, () => letters[Math.floor(Math.random() * 62)]).join("");
+let bytes = 200;
+const data = () => {
+  const at = Math.floor(Math.random() * (text.length - bytes));
+  return { p: text.slice(at, at + bytes - 8) };
+};
 const queue = new Queue(name, { connection });
 
-const bulkOf = (count) => Array.from({ length: count }, () => ({ name: "job", data, opts }));
+const bulkOf = (count) => Array.from({ length: count }, () => ({ name: "job", data: data(), opts }));
 
 async function fill(jobs) {
   for (let left = jobs; left > 0; left -= FILL_BULK) {
@@ -34,8 +40,8 @@ async function fill(jobs) {
   }
 }
 
-async function payload(bytes) {
-  data = dataOf(bytes);
+async function payload(count) {
+  bytes = count;
 }
 
 const holders = [];
@@ -54,7 +60,7 @@ async function produce(jobs, adds) {
     while (left > 0) {
       const count = adds === "bulk" ? Math.min(BULK, left) : 1;
       left -= count;
-      await (adds === "bulk" ? queue.addBulk(bulkOf(count)) : queue.add("job", data, opts));
+      await (adds === "bulk" ? queue.addBulk(bulkOf(count)) : queue.add("job", data(), opts));
     }
   };
   await Promise.all(Array.from({ length: PRODUCERS[adds] }, producer));
