@@ -114,8 +114,12 @@ async fn visible(gateway: &Gateway, caller: &Caller, id: &str) -> Result<JobView
     caller.may(Right::SeeJob)?;
     let id = job_id(id)?;
     let job = gateway.store.job(id).await.map_err(|error| unavailable(&error))?;
-    let job = job.filter(|job| caller.may_use(&job.lane).is_ok() && caller.may_be(&job.tenant).is_ok());
-    job.ok_or_else(|| no_such_job(id))
+    job.and_then(|job| may_see(caller, job)).ok_or_else(|| no_such_job(id))
+}
+
+/// The job, if the caller's key reaches its lane and tenant.
+fn may_see(caller: &Caller, job: JobView) -> Option<JobView> {
+    Some(job).filter(|job| caller.may_use(&job.lane).is_ok() && caller.may_be(&job.tenant).is_ok())
 }
 
 fn job_id(text: &str) -> Result<JobId, Problem> {
@@ -159,6 +163,7 @@ pub(super) async fn wait(
     Path(id): Path<String>,
     Query(query): Query<WaitQuery>,
 ) -> Result<Json<Job>, Problem> {
+    caller.may(Right::SeeJob)?;
     let id = job_id(&id)?;
     let seconds = query.timeout.unwrap_or(10.0);
     let Ok(timeout) = Duration::try_from_secs_f64(seconds) else {
@@ -168,12 +173,16 @@ pub(super) async fn wait(
     // Begun before looking: a job that ends between the two may be forgotten.
     let mut ended = std::pin::pin!(submit::ended(&gateway, Wait { job: id, timeout, coming: false }));
     let (early, seen) = submit::begin_then(&mut ended, visible(&gateway, &caller, &id.to_string())).await;
-    seen?;
-    let job = match early {
-        Some(job) => job,
-        None => ended.await,
+    let job = match (early, seen) {
+        // It ended before it was looked at, and may be forgotten: it is shown as it ended.
+        (Some(Ok(Some(job))), _) => may_see(&caller, job),
+        (Some(job), seen) => seen.and(job)?,
+        (None, seen) => {
+            seen?;
+            ended.await?
+        }
     };
-    job?.map(|job| Json(job.into())).ok_or_else(|| no_such_job(id))
+    job.map(|job| Json(job.into())).ok_or_else(|| no_such_job(id))
 }
 
 /// Why a job waits, and until when

@@ -1,5 +1,7 @@
 //! What one process begins another may end.
 
+use std::time::Duration;
+
 use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
 use serde_json::json;
 
@@ -33,6 +35,8 @@ async fn who_waits_gets_a_job_that_another_process_forgot_as_it_ended() {
     let path = format!("/v1/jobs/{job}/wait?timeout=30");
     let late = async {
         upstream.wait_for(1).await;
+        // Nothing tells from outside that the wait has begun, and what ends before is forgotten.
+        tokio::time::sleep(Duration::from_millis(500)).await;
         gate.open();
     };
     let (waited, ()) = tokio::join!(api.get(&path), late);
