@@ -58,7 +58,7 @@ impl Workload {
         Ok(Self { lane: name("lane")?, tenants, client, made: 0, text: random_text(), payload: PAYLOAD })
     }
 
-    /// The same with payloads of so many bytes.
+    /// Sets the payload size in bytes.
     pub(crate) fn with_payload(self, bytes: usize) -> Self {
         Self { payload: bytes, ..self }
     }

@@ -33,7 +33,7 @@ impl BullMq {
         }
     }
 
-    /// Jobs carry so many bytes from now on.
+    /// Sets the payload size of the jobs added from now on.
     pub(crate) fn payload(&mut self, bytes: usize) -> Result<(), Failed> {
         self.ask(&format!("payload {bytes}")).map(drop)
     }

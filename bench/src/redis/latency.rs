@@ -21,7 +21,7 @@ pub(crate) struct Latency {
     pub(crate) by: By,
     pub(crate) enqueue_us: f64,
     pub(crate) acquire_us: f64,
-    /// Enqueue, dispatch elsewhere, settle, and the end told to whoever waits for it.
+    /// Enqueue, dispatch and settle of one job, until the caller that waits for the job has its result.
     pub(crate) life_us: f64,
     pub(crate) script_us: f64,
 }

@@ -20,7 +20,7 @@ use crate::verbs::{Denied, Dispatch, Dispatched, Grant, MAX_BATCH};
 /// How many lines one dispatch looks at before it says "ask again at once".
 const MAX_LOOKS: usize = 4 * MAX_BATCH;
 
-/// When jobs with so many bytes are granted no more are, so that an answer fits a message.
+/// A dispatch stops granting once the payloads reach this size, so that its answer fits into one message.
 const MAX_GRANTED_BYTES: usize = 4 << 20;
 
 /// A parked line that has other upstreams to go to looks at them again after this long.
