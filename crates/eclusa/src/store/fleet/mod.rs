@@ -130,7 +130,7 @@ impl RedisStore {
         let promise = Promise { ack: settings.ack, keeps_jobs: !spec.lanes().is_empty() };
         let server = Server::new(client.clone(), settings.timeout, promise);
         let (wishes, wished) = tokio::sync::mpsc::unbounded_channel();
-        let journal = RedisJournal::new(server, keys, process);
+        let journal = RedisJournal::new(server, keys, process, settings.term.into());
         let owner = Owner::new(Ownership::new(protocol(process, settings)), journal, shared.clone(), wishes);
         let owner = Builder::new().name("eclusa-owner".into()).spawn(move || owner.run());
         let owner = owner.map_err(RedisError::Thread)?;

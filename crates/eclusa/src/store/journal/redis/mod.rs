@@ -8,7 +8,7 @@ mod server;
 use std::collections::VecDeque;
 use std::sync::LazyLock;
 
-use eclusa_core::Time;
+use eclusa_core::{Span, Time};
 use eclusa_fleet::{
     Append, Claim, Look, Position, ProcessId, Refusal, Reply, RunId, Take, TakeReason, TermId, TermView,
 };
@@ -63,6 +63,8 @@ pub(in crate::store) struct RedisJournal {
     stored: VecDeque<Stored>,
     bytes: u64,
     page: u64,
+    /// How long a claim counts after it was made.
+    claims_live: Span,
     /// The connection on which was last appended, by its number.
     appended_on: u64,
 }
@@ -74,8 +76,17 @@ pub(in crate::store) struct Looked {
 }
 
 impl RedisJournal {
-    pub(in crate::store) fn new(server: Server, keys: Keys, process: ProcessId) -> Self {
-        Self { server, keys, process, stored: VecDeque::new(), bytes: 0, page: 16, appended_on: 0 }
+    pub(in crate::store) fn new(server: Server, keys: Keys, process: ProcessId, claims_live: Span) -> Self {
+        Self {
+            server,
+            keys,
+            process,
+            stored: VecDeque::new(),
+            bytes: 0,
+            page: 16,
+            claims_live,
+            appended_on: 0,
+        }
     }
 
     /// The bytes of all chunks.
@@ -101,21 +112,23 @@ impl RedisJournal {
     }
 
     pub(in crate::store) fn look(&mut self) -> Result<Looked, RedisError> {
-        let keys = &self.keys;
+        let (keys, live) = (&self.keys, self.claims_live);
         self.server.run(|open| {
             let mut call = LOOK.prepare_invoke();
             call.key(keys.term()).key(keys.claims()).arg(keys.questions_prefix()).arg(keys.fleet());
             let (term, claims, listeners, connected, seconds, micros): LookReply =
                 call.invoke(&mut open.connection)?;
+            let time = Time::from_millis(seconds * 1_000 + micros / 1_000);
+            let read = |(process, claim): &(String, String)| read_claim(process, claim, time, live);
             let look = Look {
                 run: open.run.clone(),
                 uptime: open.uptime(),
                 term: term_view(&term),
                 listeners,
                 connected,
-                claims: claims.iter().filter_map(|(process, claim)| read_claim(process, claim)).collect(),
+                claims: claims.iter().filter_map(read).collect(),
             };
-            Ok(Looked { look, time: Time::from_millis(seconds * 1_000 + micros / 1_000) })
+            Ok(Looked { look, time })
         })
     }
 
@@ -349,8 +362,12 @@ fn read_process(text: &str) -> Option<ProcessId> {
     u64::from_str_radix(text, 16).ok().map(ProcessId)
 }
 
-fn read_claim(process: &str, claim: &str) -> Option<Claim> {
-    Some(Claim { process: read_process(process)?, position: read_stream_id(claim)? })
+/// A claim that was made less than `live` ago.
+fn read_claim(process: &str, claim: &str, now: Time, live: Span) -> Option<Claim> {
+    let (position, made) = claim.split_once(' ')?;
+    let made = Time::from_millis(made.parse().ok()?);
+    let claim = Claim { process: read_process(process)?, position: read_stream_id(position)? };
+    (made + live > now).then_some(claim)
 }
 
 fn stream_id(position: Position) -> String {
@@ -365,4 +382,16 @@ fn read_stream_id(id: &str) -> Option<Position> {
 /// A number that a script wrote; anything else would be somebody else's key.
 fn parse<T: std::str::FromStr + Default>(text: &str) -> T {
     text.parse().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_that_its_process_does_not_renew_ends_by_itself() {
+        let read = |now| read_claim("07", "5-90 1000", Time::from_millis(now), Span::from_millis(500));
+        let claim = Claim { process: ProcessId(7), position: Position { epoch: 5, number: 90 } };
+        assert_eq!([read(1_000), read(1_499), read(1_500)], [Some(claim), Some(claim), None]);
+    }
 }

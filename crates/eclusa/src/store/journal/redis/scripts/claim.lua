@@ -5,5 +5,7 @@
 -- ARGV[1]  process   ARGV[2]  its last acknowledged chunk   ARGV[3]  how long all claims live from now on, in milliseconds
 --
 -- Returns nothing.
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+-- With the time, because the key lives while anybody renews a claim: one that is not renewed must end by itself.
+local time = redis.call('TIME')
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ' ' .. string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
