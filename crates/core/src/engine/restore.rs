@@ -45,7 +45,8 @@ pub struct Restorer {
     lanes: BTreeMap<u32, LaneRecord>,
     upstreams: BTreeMap<u32, (Name, Gates)>,
     tenants: BTreeMap<(u32, u64), TenantRecord>,
-    jobs: HashMap<JobId, JobRecord, foldhash::fast::FixedState>,
+    /// Boxed, because the table is moved as it grows.
+    jobs: HashMap<JobId, Box<JobRecord>, foldhash::fast::FixedState>,
     leases: BTreeMap<LeaseId, LeaseRecord>,
     buckets: BTreeMap<Arc<str>, (BucketSpec, Bucket)>,
     dead: BTreeMap<(u32, u64), (JobId, Box<DeadLetter>)>,
@@ -85,7 +86,7 @@ impl Restorer {
             Record::Upstream { number, name, gates } => drop(self.upstreams.insert(number, (name, gates))),
             Record::Tenant(tenant) => drop(self.tenants.insert((tenant.lane, tenant.arrival), tenant)),
             Record::TenantGone { lane, arrival } => drop(self.tenants.remove(&(lane, arrival))),
-            Record::Job(job) => drop(self.jobs.insert(job.id, *job)),
+            Record::Job(job) => drop(self.jobs.insert(job.id, job)),
             Record::JobState { id, state } => {
                 // A job that is not known was let go of and will be written anew, or is gone, further on.
                 if let Some(job) = self.jobs.get_mut(&id) {

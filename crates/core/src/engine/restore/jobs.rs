@@ -18,7 +18,7 @@ use crate::verbs::Settled;
 /// Waiting jobs by number, finished ones by the number of their end: the order in which they stood.
 pub(super) fn restore_jobs(
     engine: &mut Engine,
-    mut jobs: Vec<JobRecord>,
+    mut jobs: Vec<Box<JobRecord>>,
     tenants: &TenantsByArrival,
 ) -> Result<(), RestoreError> {
     jobs.sort_unstable_by_key(|job| match job.state.phase {
@@ -30,7 +30,7 @@ pub(super) fn restore_jobs(
         let Some(tenant) = tenants.get(&at).copied() else {
             return Err(RestoreError::Inconsistent(format!("the tenant of job {} is not known", record.id)));
         };
-        restore_job(engine, record, tenant)?;
+        restore_job(engine, *record, tenant)?;
     }
     Ok(())
 }
