@@ -2,7 +2,8 @@
 //!
 //! `cargo run --release -p eclusa-bench` measures everything and writes `bench/results.json`;
 //! `… -- http` measures only the program over HTTP, `… -- redis` only the Redis store;
-//! `… -- engine WAITING TENANTS IN_FLIGHT`, `… -- redis WAITING TENANTS IN_FLIGHT` and `… -- write|fsync WAITING TENANTS` only run that load for a while, for a
+//! `… -- engine WAITING TENANTS IN_FLIGHT`, `… -- redis WAITING TENANTS IN_FLIGHT`, `… -- takeover WAITING` and
+//! `… -- write|fsync WAITING TENANTS` only run that load for a while, for a
 //! profiler to look at.
 #![expect(clippy::cast_precision_loss, reason = "figures are rounded when shown")]
 
@@ -35,6 +36,11 @@ type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> Result<(), Failed> {
     let arguments: Vec<String> = env::args().skip(1).collect();
+    if let [first, url] = arguments.as_slice()
+        && first == redis::OWN
+    {
+        return redis::own(url);
+    }
     let numbers = arguments.iter().skip(1).map(|text| text.parse()).collect::<Result<Vec<usize>, _>>()?;
     match (arguments.first().map(String::as_str), numbers.as_slice()) {
         (None, _) => measure_all(),
@@ -60,10 +66,11 @@ fn main() -> Result<(), Failed> {
             redis::measure_ours(Load { waiting: *waiting, tenants: *tenants, in_flight: *in_flight })
         }
         (Some("redis"), []) => measure_redis(),
+        (Some("takeover"), [waiting]) => redis::measure_takeover(*waiting),
         (Some(http::BARE), []) => http::serve_bare(),
         (Some(http::UPSTREAM), []) => http::serve_upstream(),
         _ => {
-            Err("usage: eclusa-bench [http | redis | engine|redis WAITING TENANTS IN_FLIGHT | write|fsync WAITING TENANTS]"
+            Err("usage: eclusa-bench [http | redis | takeover WAITING | engine|redis WAITING TENANTS IN_FLIGHT | write|fsync WAITING TENANTS]"
                 .into())
         }
     }

@@ -6,7 +6,7 @@
 //   hold JOBS                so many of the waiting jobs are started and stay in flight
 //   lives JOBS bulk|single   so many jobs are added and as many processed, at the same time
 //
-// Usage: node run.js PORT
+// Its jobs are in database 1. Usage: node run.js PORT
 import { createInterface } from "node:readline";
 import { Queue, Worker } from "bullmq";
 
@@ -16,7 +16,7 @@ const CONCURRENCY = 100;
 const PRODUCERS = { bulk: 5, single: 100 };
 const HOUR = 3600 * 1000;
 
-const connection = { host: "127.0.0.1", port: Number(process.argv[2]) };
+const connection = { host: "127.0.0.1", port: Number(process.argv[2]), db: 1 };
 const name = "lane";
 // As many finished jobs are kept, and as long, as Eclusa keeps by default.
 const kept = { count: 10000, age: 600 };

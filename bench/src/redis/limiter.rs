@@ -16,7 +16,7 @@ use crate::timing::now;
 
 /// Those who ask at the same time, each after its own answer.
 const CALLERS: usize = 100;
-const DECISIONS: usize = 30_000;
+const DECISIONS: usize = 200_000;
 
 /// Answers as much as a decision does.
 const NOTHING: &str = "return string.rep('x', 60)";

@@ -44,6 +44,13 @@ impl Lives {
         let workload = Workload::new(tenants(tenant_count), 0)?.with_payload(payload);
         Ok(Self { runtime, stores, workload, _owner: owner })
     }
+
+    /// One more member of a fleet that has an owner.
+    pub(crate) fn joining(url: &str, tenant_count: usize, payload: usize) -> Result<Self, Failed> {
+        let store = RedisStore::open(url, &RedisSettings::default(), &spec()?)?;
+        let workload = Workload::new(tenants(tenant_count), 0)?.with_payload(payload);
+        Ok(Self { runtime: Runtime::new()?, stores: vec![Arc::new(store)], workload, _owner: None })
+    }
 }
 
 impl Queue for Lives {
@@ -102,7 +109,7 @@ impl Queue for Lives {
     }
 }
 
-async fn add(store: &RedisStore, jobs: Vec<NewJob>) -> Result<(), Failed> {
+pub(crate) async fn add(store: &RedisStore, jobs: Vec<NewJob>) -> Result<(), Failed> {
     let answer = store.enqueue(jobs).await?;
     match answer.jobs.iter().find(|told| !matches!(told, Enqueued::Accepted(_))) {
         Some(refused) => Err(format!("not accepted: {refused:?}").into()),

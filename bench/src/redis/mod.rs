@@ -14,10 +14,11 @@ use std::time::Duration;
 use std::{env, fs};
 
 pub(crate) use report::RedisReport;
+pub(crate) use takeover::{ARGUMENT as OWN, own};
 
 use self::bullmq::BullMq;
 use self::lives::Lives;
-use self::report::Figures;
+use self::report::{Figures, Memory};
 use self::server::{RedisServer, Spent};
 use crate::Failed;
 use crate::workload::{Load, PAYLOAD};
@@ -25,15 +26,18 @@ use crate::workload::{Load, PAYLOAD};
 /// Jobs that run at a time.
 const CONCURRENCY: usize = 100;
 
-/// Life cycles per figure, the same for both.
+/// Life cycles per round, the same for both. Enough that as many finished jobs are kept after two rounds as ever will be.
 const JOBS: usize = 5_000;
+
+/// Each figure is the median of so many rounds.
+const ROUNDS: usize = 3;
 
 const WAITING: [usize; 2] = [1_000, 200_000];
 const TENANTS: [usize; 2] = [1, 1_000];
 const IN_FLIGHT: [usize; 2] = [10, 10_000];
 /// Longer payloads, and how many jobs carry them.
 const PAYLOADS: [(usize, usize); 3] = [(10_000, 2_000), (100_000, 400), (900_000, 100)];
-/// Jobs that wait while another process takes over.
+/// Jobs that wait while another member takes over.
 const TAKEOVERS: [usize; 3] = [1_000, 100_000, 1_000_000];
 
 /// How jobs are added.
@@ -103,6 +107,12 @@ impl By {
     }
 }
 
+/// One time that [`JOBS`] went through a queue.
+struct Round {
+    took: Duration,
+    spent: Spent,
+}
+
 /// One who can be measured.
 trait Queue {
     fn fill(&mut self, jobs: usize) -> Result<(), Failed>;
@@ -115,18 +125,14 @@ pub(crate) fn measure(dir: &Path) -> Result<RedisReport, Failed> {
     let server = RedisServer::start(dir)?;
     let mut report = RedisReport::new(raw::sets_per_second(&server)?);
     for waiting in WAITING {
+        measure_lives(&server, waiting, &mut report)?;
+    }
+    server.flush()?;
+    let theirs = measure_memory(&server, &mut BullMq::start(server.port)?)?;
+    for tenants in TENANTS {
         server.flush()?;
-        let mut theirs = BullMq::start(server.port)?;
-        let peers = measure_queue(&server, &mut theirs, waiting, 1)?;
-        drop(theirs);
-        for tenants in TENANTS {
-            for by in By::ALL {
-                server.flush()?;
-                let mut ours = Lives::new(&server.url(), tenants, by, PAYLOAD)?;
-                let figures = measure_queue(&server, &mut ours, waiting, tenants)?;
-                report.lives(by, &figures, &peers);
-            }
-        }
+        let mut ours = Lives::new(&server.url(), tenants, By::Owner, PAYLOAD)?;
+        report.memory(tenants, measure_memory(&server, &mut ours)?, theirs);
     }
     for (payload, jobs) in PAYLOADS {
         server.flush()?;
@@ -144,7 +150,11 @@ pub(crate) fn measure(dir: &Path) -> Result<RedisReport, Failed> {
     }
     for jobs in TAKEOVERS {
         server.flush()?;
-        report.takeover(jobs, takeover::measure(&server.url(), jobs)?);
+        report.takeover("planned", jobs, takeover::planned(&server.url(), jobs)?);
+        server.flush()?;
+        report.takeover("killed", jobs, takeover::killed(&server.url(), jobs)?);
+        server.flush()?;
+        report.pause(jobs, &takeover::under_load(&server.url(), jobs)?);
     }
     server.flush()?;
     report.latency(&latency::measure(&server)?);
@@ -168,8 +178,8 @@ pub(crate) fn measure_ours(load: Load) -> Result<(), Failed> {
     ours.fill(load.waiting + load.in_flight)?;
     ours.hold(load.in_flight)?;
     for adds in Adds::ALL {
-        let (took, spent) = server.spent(|| ours.run(JOBS, adds))?;
-        println!("{:.0?}", Figures::new(load, adds, took, spent, 0.0));
+        let rounds = vec![round(&server, &mut ours, adds)?];
+        println!("{:.0?}", Figures::median(load, adds, rounds));
         println!("{}", server.info("commandstats")?);
     }
     for admitted in [true, false] {
@@ -180,29 +190,73 @@ pub(crate) fn measure_ours(load: Load) -> Result<(), Failed> {
     Ok(fs::remove_dir_all(dir)?)
 }
 
-/// The figures of one queue with so many jobs waiting: for each number in flight and each way to add.
-fn measure_queue(
-    server: &RedisServer,
-    queue: &mut impl Queue,
-    waiting: usize,
-    tenants: usize,
-) -> Result<Vec<Figures>, Failed> {
-    let mut figures = Vec::new();
+/// Lets another member take over, and says how long that took.
+pub(crate) fn measure_takeover(jobs: usize) -> Result<(), Failed> {
+    let dir = env::temp_dir().join("eclusa-bench-redis");
+    let server = RedisServer::start(&dir)?;
+    println!("{:.3?}", takeover::planned(&server.url(), jobs)?);
+    drop(server);
+    Ok(fs::remove_dir_all(dir)?)
+}
+
+/// All rows with so many jobs waiting. The machine may do other things meanwhile, so ours and theirs take turns.
+fn measure_lives(server: &RedisServer, waiting: usize, report: &mut RedisReport) -> Result<(), Failed> {
+    server.flush()?;
+    let mut theirs = BullMq::start(server.port)?;
     // Scripts are loaded, and as many finished jobs kept as ever will be, before anything is measured.
-    queue.run(JOBS, Adds::Bulk)?;
-    let before = server.used_memory()?;
-    queue.fill(waiting)?;
-    let bytes = (server.used_memory()? - before) / waiting as f64;
+    theirs.run(2 * JOBS, Adds::Bulk)?;
+    theirs.fill(waiting)?;
     let mut held = 0;
     for in_flight in IN_FLIGHT {
-        queue.fill(in_flight - held)?;
-        queue.hold(in_flight - held)?;
+        theirs.fill(in_flight - held)?;
+        theirs.hold(in_flight - held)?;
         held = in_flight;
-        for adds in Adds::ALL {
-            let (took, spent) = server.spent(|| queue.run(JOBS, adds))?;
-            let load = Load { waiting, tenants, in_flight };
-            figures.push(Figures::new(load, adds, took, spent, bytes));
+        for tenants in TENANTS {
+            for by in By::ALL {
+                server.flush_ours()?;
+                let mut ours = Lives::new(&server.url(), tenants, by, PAYLOAD)?;
+                ours.run(2 * JOBS, Adds::Bulk)?;
+                ours.fill(waiting + in_flight)?;
+                ours.hold(in_flight)?;
+                for adds in Adds::ALL {
+                    let rounds = take_turns(server, &mut ours, &mut theirs, adds)?;
+                    let load = Load { waiting, tenants, in_flight };
+                    report.lives(by, rounds.map(|rounds| Figures::median(load, adds, rounds)));
+                }
+            }
         }
     }
-    Ok(figures)
+    Ok(())
+}
+
+/// Runs both [`ROUNDS`] times, one after the other.
+fn take_turns(
+    server: &RedisServer,
+    ours: &mut Lives,
+    theirs: &mut BullMq,
+    adds: Adds,
+) -> Result<[Vec<Round>; 2], Failed> {
+    let mut rounds = [Vec::new(), Vec::new()];
+    for _ in 0..ROUNDS {
+        rounds[0].push(round(server, ours, adds)?);
+        rounds[1].push(round(server, theirs, adds)?);
+    }
+    Ok(rounds)
+}
+
+fn round(server: &RedisServer, queue: &mut impl Queue, adds: Adds) -> Result<Round, Failed> {
+    let (took, spent) = server.spent(|| queue.run(JOBS, adds))?;
+    Ok(Round { took, spent })
+}
+
+/// Memory of the server per job: after filling, and after as many life cycles as jobs wait.
+fn measure_memory(server: &RedisServer, queue: &mut impl Queue) -> Result<Memory, Failed> {
+    let waiting = WAITING[1];
+    queue.run(2 * JOBS, Adds::Bulk)?;
+    let before = server.used_memory()?;
+    queue.fill(waiting)?;
+    let filled = (server.used_memory()? - before) / waiting as f64;
+    queue.run(waiting, Adds::Bulk)?;
+    let churned = (server.used_memory()? - before) / waiting as f64;
+    Ok(Memory { filled, churned })
 }

@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use super::latency::Latency;
 use super::limiter::Decisions;
-use super::{Adds, By, JOBS, Spent, WAITING};
+use super::takeover::Pause;
+use super::{Adds, By, JOBS, Round};
 use crate::report::verdict;
 use crate::workload::Load;
 
@@ -32,25 +33,36 @@ pub(crate) struct Figures {
     cpu_us: f64,
     /// Per job, those that scripts call included.
     commands: f64,
-    /// Of memory of the server per waiting job, its payload included.
-    bytes: f64,
 }
 
 impl Figures {
-    pub(super) fn new(load: Load, adds: Adds, took: Duration, spent: Spent, bytes: f64) -> Self {
+    /// Each figure is the median of the rounds.
+    pub(super) fn median(load: Load, adds: Adds, rounds: Vec<Round>) -> Self {
         let Load { waiting, tenants, in_flight } = load;
-        let jobs = JOBS as f64;
+        let median = |figure: fn(&Round) -> f64| {
+            let mut figures: Vec<_> = rounds.iter().map(figure).collect();
+            figures.sort_by(f64::total_cmp);
+            figures[figures.len() / 2] / JOBS as f64
+        };
         Self {
             waiting,
             tenants,
             in_flight,
             adds,
-            cycles_per_second: jobs / took.as_secs_f64(),
-            cpu_us: spent.cpu_us / jobs,
-            commands: spent.commands / jobs,
-            bytes,
+            cycles_per_second: 1.0 / median(|round| round.took.as_secs_f64()),
+            cpu_us: median(|round| round.spent.cpu_us),
+            commands: median(|round| round.spent.commands),
         }
     }
+}
+
+/// Bytes of memory of the server per job, its payload included.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(crate) struct Memory {
+    /// Right after the jobs were added.
+    pub(super) filled: f64,
+    /// After as many life cycles as jobs wait.
+    pub(super) churned: f64,
 }
 
 #[derive(Debug, Serialize)]
@@ -74,7 +86,9 @@ pub(crate) struct RedisReport {
     sets_per_second: f64,
     lives: Vec<Compared>,
     payloads: Vec<Payload>,
+    memory: Vec<MemoryRow>,
     takeovers: Vec<Takeover>,
+    pauses: Vec<Pauses>,
     latencies: Vec<Latency>,
     limiter: Vec<Limiter>,
 }
@@ -88,9 +102,26 @@ struct Payload {
 }
 
 #[derive(Debug, Serialize)]
+struct MemoryRow {
+    tenants: usize,
+    ours: Memory,
+    bullmq: Memory,
+}
+
+#[derive(Debug, Serialize)]
 struct Takeover {
+    how: &'static str,
     waiting: usize,
     seconds: f64,
+}
+
+/// How long adding a job took while the owner stopped.
+#[derive(Debug, Serialize)]
+struct Pauses {
+    waiting: usize,
+    p50_ms: f64,
+    p99_ms: f64,
+    longest_ms: f64,
 }
 
 impl RedisReport {
@@ -114,53 +145,54 @@ impl RedisReport {
             sets_per_second,
             lives: Vec::new(),
             payloads: Vec::new(),
+            memory: Vec::new(),
             takeovers: Vec::new(),
+            pauses: Vec::new(),
             latencies: Vec::new(),
             limiter: Vec::new(),
         }
     }
 
-    /// Prints and keeps the figures of one fill.
-    pub(super) fn lives(&mut self, by: By, ours: &[Figures], peers: &[Figures]) {
+    /// Prints and keeps one row.
+    pub(super) fn lives(&mut self, by: By, [ours, bullmq]: [Figures; 2]) {
         let aim = if by == By::Owner { AIM_TIMES } else { AIM_TIMES_ASKED };
-        for (ours, bullmq) in ours.iter().zip(peers) {
-            let times = ours.cycles_per_second / bullmq.cycles_per_second;
-            let cpu = ours.cpu_us / bullmq.cpu_us;
-            println!(
-                "{:<5} {:>7} {:>7} {:>9} {:<6} {:>8.0} :{:>5.0} {times:>6.1}x {:<4} {:>8.1} :{:>7.0} {:>6.1}% {:<4} {:>6.2} :{:>6.2}",
-                by.word(),
-                ours.waiting,
-                ours.tenants,
-                ours.in_flight,
-                ours.adds.word(),
-                ours.cycles_per_second,
-                bullmq.cycles_per_second,
-                verdict(times >= aim),
-                ours.cpu_us,
-                bullmq.cpu_us,
-                cpu * 100.0,
-                verdict(cpu <= AIM_CPU),
-                ours.commands,
-                bullmq.commands,
-            );
-            self.lives.push(Compared { by, ours: *ours, bullmq: *bullmq });
-        }
-        if let (Some(ours), Some(bullmq)) = (ours.first(), peers.first())
-            && ours.waiting == WAITING[1]
-            && by == By::Owner
-        {
-            let share = ours.bytes / bullmq.bytes;
-            println!(
-                "memory per waiting job: {:.0} bytes, BullMQ {:.0}: {:.0}%, aim {:.0}% {}; {:.0} jobs fit in 512 MB, BullMQ {:.0}",
-                ours.bytes,
-                bullmq.bytes,
-                share * 100.0,
-                AIM_MEMORY * 100.0,
-                verdict(share <= AIM_MEMORY),
-                SMALL_SERVER / ours.bytes,
-                SMALL_SERVER / bullmq.bytes,
-            );
-        }
+        let times = ours.cycles_per_second / bullmq.cycles_per_second;
+        let cpu = ours.cpu_us / bullmq.cpu_us;
+        println!(
+            "{:<5} {:>7} {:>7} {:>9} {:<6} {:>8.0} :{:>5.0} {times:>6.1}x {:<4} {:>8.1} :{:>7.0} {:>6.1}% {:<4} {:>6.2} :{:>6.2}",
+            by.word(),
+            ours.waiting,
+            ours.tenants,
+            ours.in_flight,
+            ours.adds.word(),
+            ours.cycles_per_second,
+            bullmq.cycles_per_second,
+            verdict(times >= aim),
+            ours.cpu_us,
+            bullmq.cpu_us,
+            cpu * 100.0,
+            verdict(cpu <= AIM_CPU),
+            ours.commands,
+            bullmq.commands,
+        );
+        self.lives.push(Compared { by, ours, bullmq });
+    }
+
+    pub(super) fn memory(&mut self, tenants: usize, ours: Memory, bullmq: Memory) {
+        let share = ours.filled / bullmq.filled;
+        println!(
+            "memory per waiting job of {tenants} tenants: {:.0} bytes, BullMQ {:.0}: {:.0}%, aim {:.0}% {}; {:.0} jobs fit in 512 MB, BullMQ {:.0}; after as many life cycles {:.0}, BullMQ {:.0}",
+            ours.filled,
+            bullmq.filled,
+            share * 100.0,
+            AIM_MEMORY * 100.0,
+            verdict(share <= AIM_MEMORY),
+            SMALL_SERVER / ours.filled,
+            SMALL_SERVER / bullmq.filled,
+            ours.churned,
+            bullmq.churned,
+        );
+        self.memory.push(MemoryRow { tenants, ours, bullmq });
     }
 
     pub(super) fn payload(&mut self, by: By, bytes: usize, jobs: usize, ours: Duration, bullmq: Duration) {
@@ -174,12 +206,19 @@ impl RedisReport {
         self.payloads.push(Payload { by, bytes, cycles_per_second: ours, bullmq_cycles_per_second: theirs });
     }
 
-    pub(super) fn takeover(&mut self, waiting: usize, took: Duration) {
+    pub(super) fn takeover(&mut self, how: &'static str, waiting: usize, took: Duration) {
+        let seconds = took.as_secs_f64();
+        println!("owner {how} with {waiting} jobs waiting: {seconds:.2} s until the first answer");
+        self.takeovers.push(Takeover { how, waiting, seconds });
+    }
+
+    pub(super) fn pause(&mut self, waiting: usize, pause: &Pause) {
+        let [p50_ms, p99_ms, longest_ms] =
+            [pause.p50, pause.p99, pause.longest].map(|took| took.as_secs_f64() * 1e3);
         println!(
-            "planned takeover with {waiting} jobs waiting: {:.2} s until the first answer",
-            took.as_secs_f64()
+            "enqueue while the owner with {waiting} jobs stops: p50 {p50_ms:.2} ms, p99 {p99_ms:.2} ms, longest {longest_ms:.0} ms"
         );
-        self.takeovers.push(Takeover { waiting, seconds: took.as_secs_f64() });
+        self.pauses.push(Pauses { waiting, p50_ms, p99_ms, longest_ms });
     }
 
     pub(super) fn latency(&mut self, latencies: &[Latency]) {

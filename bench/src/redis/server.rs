@@ -63,6 +63,11 @@ impl RedisServer {
         Ok(redis::cmd("FLUSHALL").arg("SYNC").query(&mut self.client.get_connection()?)?)
     }
 
+    /// Forgets what the Redis store wrote; BullMQ's jobs are in another database.
+    pub(crate) fn flush_ours(&self) -> Result<(), Failed> {
+        Ok(redis::cmd("FLUSHDB").arg("SYNC").query(&mut self.client.get_connection()?)?)
+    }
+
     /// Does something and says what the server spent on it.
     pub(crate) fn spent<T>(&self, work: impl FnOnce() -> Result<T, Failed>) -> Result<(T, Spent), Failed> {
         let () = redis::cmd("CONFIG").arg("RESETSTAT").query(&mut self.client.get_connection()?)?;
