@@ -182,9 +182,10 @@ pub(crate) fn measure_ours(load: Load) -> Result<(), Failed> {
         println!("{:.0?}", Figures::median(load, adds, rounds));
         println!("{}", server.info("commandstats")?);
     }
-    for admitted in [true, false] {
-        println!("{:.1?}", limiter::measure(&server, false, admitted)?);
-        println!("{}", server.info("commandstats")?);
+    for leased in [false, true] {
+        for admitted in [true, false] {
+            println!("{:.1?}", limiter::measure(&server, leased, admitted)?);
+        }
     }
     drop(server);
     Ok(fs::remove_dir_all(dir)?)
