@@ -118,22 +118,21 @@ impl Fallback {
         Some(reply)
     }
 
-    /// Takes what was done without the owner, to tell it. Calls that run become leases there.
+    /// What was done without the owner, to tell it. Calls that run become leases there.
     pub(super) fn absence(&self) -> Option<Absence> {
         let mut state = self.lock();
         let alone = state.alone.as_mut()?;
         let now = alone.engine.now(self.clock.now());
         let running = alone.running.iter().map(|(lease, call)| call.told(Some(*lease), now));
-        let ended = std::mem::take(&mut alone.ended);
-        let calls = running.chain(ended.iter().map(|call| call.told(None, now))).collect();
-        let told = |report: Reported| AbsentReport {
-            upstream: report.upstream,
+        let calls = running.chain(alone.ended.iter().map(|call| call.told(None, now))).collect();
+        let told = |report: &Reported| AbsentReport {
+            upstream: report.upstream.clone(),
             result: report.report.result,
-            close: report.report.close,
+            close: report.report.close.clone(),
             began: report.began.map(|began| now.since(began)),
             ago: now.since(report.at),
         };
-        let reports = std::mem::take(&mut alone.reports).into_iter().map(told).collect();
+        let reports = alone.reports.iter().map(told).collect();
         Some(Absence {
             part: alone.part,
             since: now.since(alone.since),
@@ -141,6 +140,15 @@ impl Fallback {
             calls,
             reports,
         })
+    }
+
+    /// The owner may have counted what it was told, and would count it again. Calls that run are told again: their leases
+    /// are known there.
+    pub(super) fn forget_told(&self) {
+        if let Some(alone) = &mut self.lock().alone {
+            alone.ended.clear();
+            alone.reports.clear();
+        }
     }
 
     /// The owner has heard: it decides again.

@@ -30,6 +30,21 @@ pub(super) struct Fleet {
     returning: RwLock<()>,
 }
 
+/// The owner is told what was decided without it. What it may have counted is not told again, also where nobody waits for
+/// its answer any more.
+struct Telling<'a> {
+    fallback: &'a Fallback,
+    may_be_counted: bool,
+}
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        if self.may_be_counted {
+            self.fallback.forget_told();
+        }
+    }
+}
+
 impl Fleet {
     pub(super) fn new(shared: Arc<Shared>, settings: &RedisSettings, spec: &Spec) -> Self {
         let own_gates = !settings.shared_gates;
@@ -118,21 +133,25 @@ impl Fleet {
             return false;
         }
         let Some(absence) = fallback.absence() else { return true };
+        if self.shared.away().is_some() {
+            return false;
+        }
         let question = if absence.calls.is_empty() && absence.reports.is_empty() {
             Question::Lanes
         } else {
-            // Told once: what may have been heard is not told again, for it would count twice.
             Question::CatchUp(absence)
         };
-        let told = self.ask_fleet(question).await.is_ok();
-        if told {
+        let mut telling = Telling { fallback, may_be_counted: true };
+        let told = self.ask_fleet(question).await;
+        telling.may_be_counted = !matches!(told, Err(StoreError::Unavailable { .. }));
+        if told.is_ok() {
             fallback.end();
             self.shared.membership.set_alone(false);
             if let Some(stage) = stage {
                 stage.withheld.caught_up(own);
             }
         }
-        told
+        told.is_ok()
     }
 
     /// Comes back without being asked anything, once the fleet may be asked again. Says whether nothing is decided here.
@@ -237,6 +256,80 @@ impl Fleet {
                     }
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use eclusa_core::gate::{CallResult, GateSpecs};
+    use eclusa_core::{Name, UpstreamSpec};
+    use eclusa_fleet::{ProcessId, TermId};
+    use futures_util::poll;
+    use tokio::time::{Instant, advance};
+
+    use super::super::membership::Membership;
+    use super::super::shared::{OwnerView, Parts};
+    use super::*;
+    use crate::store::journal::redis::Keys;
+
+    const TIMEOUT: Duration = Duration::from_secs(2);
+
+    fn up() -> Name {
+        Name::new("up").unwrap()
+    }
+
+    /// A process that was cut off and heard of a failure meanwhile.
+    fn cut_off() -> Fleet {
+        let spec = Spec::new(Vec::new(), vec![UpstreamSpec::new(up(), GateSpecs::default())]).unwrap();
+        let shared = Arc::new(Shared::new(Parts {
+            keys: Keys::new("", "main", 0),
+            membership: Membership::new(ProcessId(1), Rules::new(1, "all", &spec)),
+            timeout: TIMEOUT,
+            clock: None,
+        }));
+        let fleet = Fleet::new(shared, &RedisSettings::default(), &spec);
+        let fallback = fleet.fallback.as_ref().unwrap();
+        fallback.begin();
+        fallback.ask(&Question::Record { upstream: up(), result: CallResult::Failed });
+        assert_eq!(reports(&fleet), 1);
+        fleet
+    }
+
+    fn reports(fleet: &Fleet) -> usize {
+        fleet.fallback.as_ref().unwrap().absence().map_or(0, |absence| absence.reports.len())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_never_told_is_told_when_the_fleet_can_be_asked_again() {
+        let fleet = cut_off();
+        let fallback = fleet.fallback.as_ref().unwrap();
+        advance(2 * TIMEOUT).await;
+        assert!(!fleet.come_back(fallback).await, "nothing replies");
+        assert_eq!(reports(&fleet), 1);
+        fleet.shared.heard();
+        assert!(!fleet.come_back(fallback).await, "nobody is known to own");
+        assert_eq!(reports(&fleet), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_owner_may_have_counted_is_not_told_again() {
+        for gives_up in [true, false] {
+            let fleet = cut_off();
+            let (process, term) = (ProcessId(2), TermId(7));
+            fleet.shared.set_route(Route::Ask(OwnerView { process, epoch: 1, term }));
+            fleet.shared.asking.listen(true);
+            {
+                let mut coming = pin!(fleet.come_back(fleet.fallback.as_ref().unwrap()));
+                assert!(poll!(&mut coming).is_pending());
+                fleet.shared.asking.next_message(&fleet.shared.membership, Instant::now()).unwrap();
+                if !gives_up {
+                    assert!(!coming.await, "there was no answer");
+                }
+            }
+            assert_eq!(reports(&fleet), 0);
         }
     }
 }
