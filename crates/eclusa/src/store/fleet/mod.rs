@@ -1,6 +1,7 @@
 //! The store on Redis: one process at a time owns the basin and decides, the others ask it through Redis.
 //!
-//! - `owner` is the thread that owns, or would: it follows the protocol of `eclusa-fleet`.
+//! - `owner` is the thread that owns, or would: it follows the protocol of `eclusa-fleet`. `tenure`, `outage` and `leaving`
+//!   are what it does when the owner changes, after nothing replied, and at the end.
 //! - `subscriber` is the thread that hears questions and answers and sends questions.
 //! - `asking` keeps questions until they are answered; `answering` makes each take effect once.
 
@@ -8,14 +9,17 @@ mod answering;
 mod ask;
 mod asking;
 mod clock;
+mod leaving;
 mod loader;
 mod look;
 mod membership;
 mod messages;
+mod outage;
 mod owner;
 mod public;
 mod shared;
 mod subscriber;
+mod tenure;
 mod work;
 
 use std::sync::Arc;

@@ -1,0 +1,136 @@
+//! What a change of ownership means for the engine of this process and for those who ask it.
+
+use std::sync::Arc;
+
+use eclusa_core::layout::Question;
+use eclusa_core::{Clock, Engine, StoreError, Time};
+use eclusa_fleet::{Event, Outgoing, TermId, TermView};
+
+use super::loader::Loader;
+use super::outage::GRACE;
+use super::owner::Owner;
+use super::shared::{OwnerView, Route, Shared, unavailable};
+use super::subscriber::Listen;
+use super::work::Work;
+use crate::store::stage::{Stage, tell};
+
+impl Owner {
+    pub(super) fn react(&mut self) {
+        for event in self.machine.events() {
+            match event {
+                Event::Loading { epoch } => {
+                    self.give_up(&unavailable("the journal is read anew"));
+                    self.work = Work::new(epoch, self.work.handed);
+                    self.loading = Some(Loader::default());
+                }
+                Event::Owns { term, epoch } => self.own(term, epoch),
+                Event::Durable { batches } => self.work.durable(batches),
+                Event::Unheard(answers) => self.unheard(&answers),
+                Event::Deaf => drop(self.wishes.send(Listen::Anew)),
+                Event::InDoubt => self.shared.set_route(Route::Nobody),
+                Event::Lost => self.lose(),
+                Event::Superseded { missing } => self.superseded(missing),
+                Event::Follows(view) => self.follow(&view),
+                Event::Released => tracing::info!("Another process may decide now"),
+            }
+        }
+    }
+
+    pub(super) fn own(&mut self, term: TermId, epoch: u64) {
+        if let Some(loader) = self.loading.take() {
+            match loader.finish(epoch) {
+                Ok(engine) => self.work.stage = Some(Arc::new(self.stage(engine))),
+                Err(error) => {
+                    tracing::error!(%error, "The journal on Redis cannot be used");
+                    self.shared.refuse(Some(&error.to_string()));
+                    return;
+                }
+            }
+        }
+        self.work.epoch = epoch;
+        self.unreadable = 0;
+        let Some(stage) = &self.work.stage else { return };
+        let rules = self.shared.membership.rules();
+        let process = self.shared.membership.process;
+        let unplanned = std::mem::take(&mut self.unplanned);
+        // What cannot run here any more is told to whoever asks next.
+        let _ = stage.run(|engine, now| {
+            engine.set_epoch(epoch);
+            if unplanned {
+                engine.spare_leases(now + GRACE, now);
+            }
+            engine.register(rules.registration(process), now);
+        });
+        let (stage, owner) = (stage.clone(), OwnerView { process, epoch, term });
+        self.gather();
+        self.shared.set_route(Route::Own(stage, owner));
+        let _ = self.wishes.send(Listen::Owns);
+        tracing::info!(epoch, "This process decides now");
+    }
+
+    fn stage(&self, engine: Engine) -> Stage {
+        let shared = self.shared.clone();
+        let clock: Arc<dyn Clock> = match &self.shared.clock {
+            Some(clock) => clock.clone(),
+            None => Arc::new(FleetClock(shared)),
+        };
+        let owner = eclusa_core::ProcessId(self.shared.membership.process.0);
+        Stage::new(engine, clock, Some(self.shared.doorbell.clone()), Some(owner))
+    }
+
+    pub(super) fn unheard(&self, answers: &[Outgoing]) {
+        if let Some(stage) = &self.work.stage {
+            let _ = self.shared.answering.unheard(stage, answers);
+        }
+    }
+
+    pub(super) fn follow(&self, view: &TermView) {
+        let owner = OwnerView { process: view.owner, epoch: view.epoch, term: view.term };
+        let known = matches!(self.shared.route(), Route::Ask(known) if known == owner);
+        if !known && !view.released {
+            self.shared.set_route(Route::Ask(owner));
+        }
+    }
+
+    pub(super) fn lose(&mut self) {
+        tracing::warn!("Another process decides now");
+        self.shared.set_route(Route::Nobody);
+        self.lost = self.work.stage.clone();
+        self.give_up(&unavailable("another process took over"));
+        self.loading = None;
+    }
+
+    /// Nobody here is told that anything became durable.
+    pub(super) fn give_up(&mut self, error: &StoreError) {
+        if let Some(stage) = self.work.stage.take() {
+            stage.stop(error.clone());
+        }
+        for (_, durable) in self.work.groups.drain(..) {
+            tell(&durable, Err(error.clone()));
+        }
+    }
+
+    pub(super) fn superseded(&mut self, missing: bool) {
+        let Some(stage) = self.lost.take() else { return };
+        if !missing {
+            return;
+        }
+        tracing::error!(
+            "Redis lost what this process had acknowledged; its waiting jobs are enqueued again by their ids"
+        );
+        let now = self.shared.server_clock.now();
+        let jobs = stage.look(|engine| engine.waiting_jobs(now));
+        for some in jobs.chunks(100) {
+            self.shared.asking.tell(&Question::Enqueue(some.to_vec()));
+        }
+    }
+}
+
+/// The server's time as the engine reads it.
+struct FleetClock(Arc<Shared>);
+
+impl Clock for FleetClock {
+    fn now(&self) -> Time {
+        self.0.server_clock.now()
+    }
+}
