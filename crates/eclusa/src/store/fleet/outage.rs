@@ -24,7 +24,7 @@ impl Owner {
     pub(super) fn note_outage(&mut self) {
         if self.unanswered {
             // This thread may learn of it a little before the callers that wait.
-            if self.shared.silence() + SLACK > self.shared.timeout {
+            if self.shared.outage() + SLACK > self.shared.timeout {
                 self.cut = true;
                 if let Some(stage) = &self.work.stage {
                     stage.withheld.cut();

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use eclusa_core::Time;
-use eclusa_fleet::{Command, Ownership, Position, Reply, Step, TakeReason, Unanswered, Wanted};
+use eclusa_fleet::{Command, Ownership, Position, Reply, Step, TakeReason, TermId, Unanswered, Wanted};
 use redis::{ErrorKind, RedisError};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
@@ -51,6 +51,8 @@ pub(super) struct Owner {
     pub(super) stopping: Option<Instant>,
     /// Whether the last command was not answered.
     pub(super) unanswered: bool,
+    /// The owner's beat when it was last looked at.
+    beat: Option<(TermId, u64)>,
     /// Whether nothing replied for so long that processes decide by themselves.
     pub(super) cut: bool,
     /// When that was last over.
@@ -80,6 +82,7 @@ impl Owner {
             unreadable: 0,
             stopping: None,
             unanswered: false,
+            beat: None,
             cut: false,
             back_at: None,
             memory_at: started,
@@ -130,12 +133,11 @@ impl Owner {
     fn execute(&mut self, command: Command) -> Result<Reply, Unanswered> {
         let executed = self.try_execute(command);
         self.unanswered = executed.is_err();
+        self.note_reply(&executed);
         self.note_outage();
         match executed {
             Ok(reply) => {
-                self.shared.heard();
                 self.shared.refuse(None);
-                self.shared.note_trouble(None);
                 if let Reply::Confirmed(confirmed) = reply {
                     self.shared.replicated(confirmed);
                 }
@@ -144,7 +146,6 @@ impl Owner {
             }
             Err(Failed::Redis(error)) => {
                 tracing::debug!(%error, "Redis did not do what it was asked");
-                self.shared.note_trouble(Some(&error.to_string()));
                 let refused = error.kind() == ErrorKind::InvalidClientConfig;
                 self.shared.refuse(refused.then(|| error.to_string()).as_deref());
                 Err(Unanswered)
@@ -159,6 +160,40 @@ impl Owner {
                 Err(Unanswered)
             }
             Err(Failed::NotListening) => Err(Unanswered),
+        }
+    }
+
+    /// Takes note of whether the server replies, and whether it does what it is asked. A server that only lets others look
+    /// cannot be decided on: that it does so no more is seen when it writes, for this process or for the owner.
+    fn note_reply(&mut self, executed: &Result<Reply, Failed>) {
+        match executed {
+            Ok(reply) => {
+                self.shared.heard();
+                if self.shows_writes(reply) {
+                    self.shared.refusing(false);
+                    self.shared.note_trouble(None);
+                }
+            }
+            Err(Failed::Redis(error)) => {
+                if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension) {
+                    self.shared.heard();
+                    self.shared.refusing(true);
+                }
+                self.shared.note_trouble(Some(&error.to_string()));
+            }
+            Err(Failed::Journal(_) | Failed::NotListening) => {}
+        }
+    }
+
+    /// Whether a reply shows that the server writes.
+    fn shows_writes(&mut self, reply: &Reply) -> bool {
+        match reply {
+            Reply::Looked(look) => {
+                let beat = look.term.as_ref().map(|view| (view.term, view.beat));
+                std::mem::replace(&mut self.beat, beat) != beat
+            }
+            Reply::Listening | Reply::Read { .. } | Reply::Tail(_) => false,
+            _ => true,
         }
     }
 

@@ -66,6 +66,8 @@ pub(super) struct Shared {
     refused: Mutex<Option<Arc<str>>>,
     /// Why the last command failed, until one succeeds.
     trouble: Mutex<Option<Arc<str>>>,
+    /// Since when the server replies with errors, or refuses to write: nothing can be decided for the fleet.
+    refusing: Mutex<Option<Instant>>,
     /// Since when no replica has what was appended, where one must.
     unreplicated: Mutex<Option<Instant>>,
     /// Why nothing more may be stored, though everything else works.
@@ -101,6 +103,7 @@ impl Shared {
             instances: Mutex::default(),
             refused: Mutex::default(),
             trouble: Mutex::default(),
+            refusing: Mutex::default(),
             unreplicated: Mutex::default(),
             full: Mutex::default(),
         }
@@ -112,10 +115,17 @@ impl Shared {
         self.heard_ms.fetch_max(now, Ordering::Relaxed);
     }
 
-    /// For how long nothing has replied.
-    pub(super) fn silence(&self) -> Duration {
+    /// For how long nothing has replied, or only errors.
+    pub(super) fn outage(&self) -> Duration {
         let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
-        self.started.elapsed().saturating_sub(heard)
+        let silence = self.started.elapsed().saturating_sub(heard);
+        lock(&self.refusing).map_or(silence, |since| silence.max(since.elapsed()))
+    }
+
+    /// The server replied with an error, or does again what it is asked.
+    pub(super) fn refusing(&self, refusing: bool) {
+        let mut since = lock(&self.refusing);
+        *since = if refusing { Some(since.unwrap_or_else(Instant::now)) } else { None };
     }
 
     /// The error for those who come while nothing replies.
@@ -126,12 +136,13 @@ impl Shared {
         if lock(&self.unreplicated).is_some_and(|since| since.elapsed() > self.timeout) {
             return Some(unavailable("no replica has it"));
         }
-        if self.silence() <= self.timeout {
+        if self.outage() <= self.timeout {
             return None;
         }
+        let what = if lock(&self.refusing).is_some() { "Redis refuses" } else { "Redis does not answer" };
         Some(match &*lock(&self.trouble) {
-            Some(trouble) => unavailable(&format!("Redis does not answer: {trouble}")),
-            None => unavailable("Redis does not answer"),
+            Some(trouble) => unavailable(&format!("{what}: {trouble}")),
+            None => unavailable(what),
         })
     }
 

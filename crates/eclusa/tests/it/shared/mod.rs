@@ -7,6 +7,7 @@ mod faults;
 mod fleet;
 mod own_gates;
 mod processes;
+mod refusing;
 mod tls;
 
 use crate::program::Program;
