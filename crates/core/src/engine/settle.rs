@@ -5,7 +5,7 @@ use super::jobs::{LastSettled, Phase};
 use super::leases::{Lease, Use};
 use super::stir::Stir;
 use crate::ended::End;
-use crate::gate::{Answer, CallResult, Pass};
+use crate::gate::{Answer, CallResult, NotUntil, Pass};
 use crate::ids::LeaseId;
 use crate::job::{CallFailure, EventKind, Failure, Payload, Status};
 use crate::table::{JobIx, UpstreamIx};
@@ -170,6 +170,15 @@ impl Engine {
 
     /// Goes on to the next upstream of the chain that admits the job, under the same lease.
     pub fn advance(&mut self, ask: Advance, now: Time) -> Advanced {
+        self.advance_unless(None, ask, now)
+    }
+
+    /// The same while nothing is granted, for the reason given: a job that could go on waits in its line.
+    pub fn advance_later(&mut self, denial: NotUntil, ask: Advance, now: Time) -> Advanced {
+        self.advance_unless(Some(denial), ask, now)
+    }
+
+    fn advance_unless(&mut self, denied: Option<NotUntil>, ask: Advance, now: Time) -> Advanced {
         let Advance { lease: id, upstream, report, failure } = ask;
         let Some(lease) = self.leases.get(id) else { return Advanced::Stale };
         let Use::Job(job, _) = lease.used_by else { return Advanced::Stale };
@@ -181,22 +190,23 @@ impl Engine {
         self.leave_failed(job, id, current, &report, now);
         self.fail_attempt(job, failure, now);
         self.jobs.touch(job);
-        self.go_on(job, id, now)
+        self.go_on(denied, job, id, now)
     }
 
-    fn go_on(&mut self, job: JobIx, id: LeaseId, now: Time) -> Advanced {
+    fn go_on(&mut self, denied: Option<NotUntil>, job: JobIx, id: LeaseId, now: Time) -> Advanced {
         let untried = self.untried(&self.jobs[job]);
         if untried.is_empty() || self.jobs[job].is_expired(now) {
             return Advanced::Exhausted;
         }
-        let next = self.first_admitting(&self.jobs[job], now);
+        let admitted = || self.first_admitting(&self.jobs[job], now).map_err(|(_, denial)| denial);
+        let next = denied.map_or_else(admitted, Err);
         let Some(lease) = self.leases.remove(id) else { return Advanced::Stale };
         match next {
             Ok(next) => {
                 self.enter_upstream(job, id, lease.used_by, next, lease.expires, now);
                 Advanced::To(self.upstream(next).name.clone())
             }
-            Err((_, denial)) => {
+            Err(denial) => {
                 self.leave_lane(&lease, CallResult::Success, now);
                 self.stop_processing(job);
                 self.jobs[job].note(now, EventKind::WaitsForRest);

@@ -92,9 +92,11 @@ impl Withheld {
         match question {
             Question::Dispatch(ask) => Reply::Dispatched(self.dispatch(engine, &ask, now)),
             Question::Admit(_) if self.withholds() => {
-                let denial = NotUntil { reason: Reason::StoreUnavailable, at: now + SOON };
-                let admission = Admission::Denied { upstream: None, denial };
+                let admission = Admission::Denied { upstream: None, denial: denial(now) };
                 Reply::Admitted(Admitted { admission, ended: Vec::new(), now })
+            }
+            Question::Advance(ask) if self.withholds() => {
+                Reply::Advanced(engine.advance_later(denial(now), ask, now))
             }
             question => apply(engine, question, now),
         }
@@ -110,9 +112,47 @@ impl Withheld {
     }
 }
 
+/// Why nothing is granted now.
+fn denial(now: Time) -> NotUntil {
+    NotUntil { reason: Reason::StoreUnavailable, at: now + SOON }
+}
+
 #[cfg(test)]
 mod tests {
+    use eclusa_core::gate::{CallResult, GateSpecs};
+    use eclusa_core::{
+        Advance, Advanced, CallFailure, Chain, FailureReason, JobId, LaneSpec, Name, NewJob, Report, Spec,
+        UpstreamSpec,
+    };
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_does_not_go_on_to_another_upstream_while_grants_are_withheld() {
+        let name = |text| Name::new(text).unwrap();
+        let (lane, chain) = (name("work"), [name("first"), name("second")]);
+        let upstreams = chain.clone().map(|name| UpstreamSpec::new(name, GateSpecs::default()));
+        let rules = LaneSpec::new(lane.clone(), Chain::new(chain.to_vec()).unwrap());
+        let mut engine = Engine::new(&Spec::new(vec![rules], upstreams.to_vec()).unwrap());
+        let (withheld, now) = (Withheld::default(), Time::from_millis(1_000));
+        engine.enqueue(vec![NewJob::new(JobId(1), lane.clone(), "acme", Vec::new())], now);
+        let (wait, lease) = (Span::ZERO, Span::from_secs(10));
+        let ask = Dispatch { lane, max: 1, lease, nonce: 7, wait, denied: None };
+        let granted = withheld.dispatch(&mut engine, &ask, now).grants.remove(0);
+        withheld.cut();
+        let failed = Advance {
+            lease: granted.lease,
+            upstream: granted.upstream,
+            report: Report::from(CallResult::Failed),
+            failure: CallFailure { reason: FailureReason::fixed("502"), code: None, upstream: None },
+        };
+        let told = withheld.apply(&mut engine, Question::Advance(failed), now);
+        assert!(matches!(told, Reply::Advanced(Advanced::Waits(_))), "{told:?}");
+        assert!(withheld.dispatch(&mut engine, &ask, now).grants.is_empty());
+        withheld.wait_for(BTreeSet::new());
+        let granted = withheld.dispatch(&mut engine, &Dispatch { nonce: 8, ..ask }, now).grants.remove(0);
+        assert_eq!(granted.upstream, name("second"), "it goes on where it was");
+    }
 
     fn these(processes: &[u64]) -> BTreeSet<ProcessId> {
         processes.iter().copied().map(ProcessId).collect()
