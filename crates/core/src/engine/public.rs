@@ -3,6 +3,7 @@
 use super::Engine;
 use crate::gate::PublicGates;
 use crate::ids::Name;
+use crate::table::UpstreamIx;
 use crate::time::Time;
 
 impl Engine {
@@ -20,6 +21,16 @@ impl Engine {
             }
         }
         changes
+    }
+
+    /// Whoever showed the public views has lost them: the next call tells all that have something to show.
+    pub fn forget_public_views(&mut self) {
+        for (index, upstream) in (0..).map(UpstreamIx).zip(&mut self.upstreams) {
+            upstream.public = PublicGates::default();
+            if !std::mem::replace(&mut upstream.public_dirty, true) {
+                self.public_changes.push(index);
+            }
+        }
     }
 }
 
@@ -64,6 +75,9 @@ mod tests {
         assert_eq!(engine.drain_public_changes(at(60)), []);
         engine.record(&name("b"), CallResult::Success, at(70));
         assert_eq!(engine.drain_public_changes(at(70)), [], "touched, but the same");
+        engine.forget_public_views();
+        assert_eq!(engine.drain_public_changes(at(80)), [(name("b"), spent)]);
+        assert_eq!(engine.drain_public_changes(at(90)), []);
     }
 
     #[test]

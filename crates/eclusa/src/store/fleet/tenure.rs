@@ -37,6 +37,8 @@ impl Owner {
     }
 
     pub(super) fn own(&mut self, term: TermId, epoch: u64) {
+        // An engine that was kept goes on after the server lost data, the keys for other programs among it.
+        let kept = self.loading.is_none();
         if let Some(loader) = self.loading.take() {
             match loader.finish(epoch) {
                 Ok(engine) => self.work.stage = Some(Arc::new(self.stage(engine))),
@@ -56,6 +58,9 @@ impl Owner {
         // What cannot run here any more is told to whoever asks next.
         let _ = stage.run(|engine, now| {
             engine.set_epoch(epoch);
+            if kept {
+                engine.forget_public_views();
+            }
             if unplanned {
                 engine.spare_leases(now + GRACE, now);
             }
