@@ -101,6 +101,15 @@ impl Peers {
         }
     }
 
+    /// How often the store was found to have lost what this process had acknowledged.
+    pub(crate) fn losses(&self) -> u64 {
+        match &*self.store {
+            AnyStore::Redis(store) => store.losses(),
+            // It does not start on a directory that lost something.
+            AnyStore::Embedded(_) => 0,
+        }
+    }
+
     /// Has the store and the other processes hear of other rules.
     pub(crate) async fn configure(&self, rules: &Rules) -> Result<(), StoreError> {
         self.store.configure(&self.duty.about(rules), &rules.config.spec).await

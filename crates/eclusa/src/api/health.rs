@@ -67,6 +67,8 @@ pub(super) struct StoreHealth {
     kind: &'static str,
     /// `ok`, or `lost` while it does not answer: breakers and limits are then those of this process alone.
     status: &'static str,
+    /// How often Redis was found to have lost what this process had acknowledged.
+    losses: u64,
 }
 
 /// A process.
@@ -152,6 +154,7 @@ pub(super) async fn health(
         store: StoreHealth {
             kind: kind(&gateway.rules.get().config.store.url),
             status: if lost { "lost" } else { "ok" },
+            losses: gateway.peers.losses(),
         },
         owner: gateway.peers.owner().map(Owner::from),
         instances: gateway.peers.instances().into_iter().map(Instance::from).collect(),
@@ -189,7 +192,7 @@ pub(super) async fn metrics(
         Ok(Ok(snapshot)) => snapshot,
         Ok(Err(_)) | Err(_) => Snapshot::default(),
     };
-    let text = gateway.metrics.encode(snapshot);
+    let text = gateway.metrics.encode(snapshot.with_losses(gateway.peers.losses()));
     let text = text.map_err(|_| Problem::new(Kind::Internal, "The metrics could not be written"))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok((StatusCode::OK, [(CONTENT_TYPE, kind)], text).into_response())

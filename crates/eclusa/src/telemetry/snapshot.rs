@@ -22,6 +22,8 @@ const STEP: usize = 1_000;
 #[derive(Debug, Default)]
 pub struct Snapshot {
     store_answers: bool,
+    /// How often the store lost what this process had acknowledged; known also if it cannot be asked.
+    losses: u64,
     now: Time,
     lanes: Vec<LaneView>,
     upstreams: Vec<UpstreamView>,
@@ -45,7 +47,12 @@ impl Snapshot {
             tenants.insert(lane.name.clone(), tenants_of(store, &lane.name).await?);
             letters.insert(lane.name.clone(), letters_of(store, &lane.name).await?);
         }
-        Ok(Self { store_answers: true, now, lanes, upstreams, tenants, letters })
+        Ok(Self { store_answers: true, losses: 0, now, lanes, upstreams, tenants, letters })
+    }
+
+    /// The same with so many losses of the store.
+    pub fn with_losses(self, losses: u64) -> Self {
+        Self { losses, ..self }
     }
 }
 
@@ -90,6 +97,8 @@ impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let up = vec![(Vec::new(), u64::from(self.store_answers))];
         gauges(&mut encoder, "eclusa_store_up", "1 while the store answers", up)?;
+        let help = "How often the store was found to have lost what this process had acknowledged";
+        counters(&mut encoder, "eclusa_store_losses", help, vec![(Vec::new(), self.losses)])?;
         self.lanes(&mut encoder)?;
         self.upstreams(&mut encoder)?;
         self.tenants(&mut encoder)?;
@@ -257,6 +266,9 @@ fn encode<'a, M: EncodeMetric>(
     // As the registry does with those that are counted.
     let mut family = encoder.encode_descriptor(name, &format!("{help}."), None, kind)?;
     for (labels, metric) in samples {
+        if labels.is_empty() {
+            return metric.encode(family);
+        }
         metric.encode(family.encode_family(&labels)?)?;
     }
     Ok(())

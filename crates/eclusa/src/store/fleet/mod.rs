@@ -175,6 +175,11 @@ impl RedisStore {
         self.fleet.shared.instances()
     }
 
+    /// How often Redis was found to have lost what this process had acknowledged.
+    pub fn losses(&self) -> u64 {
+        self.fleet.shared.losses()
+    }
+
     /// Whether nothing has replied for so long that callers are refused.
     pub fn is_away(&self) -> bool {
         self.fleet.shared.away().is_some()

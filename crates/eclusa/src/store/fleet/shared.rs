@@ -62,6 +62,8 @@ pub(super) struct Shared {
     owned_since: Mutex<Option<(TermId, Time)>>,
     /// Processes that share the store, as last heard.
     instances: Mutex<Vec<RegistrationView>>,
+    /// How often the server was found to have lost what this process had acknowledged.
+    losses: AtomicU64,
     /// Why the server cannot be used at all.
     refused: Mutex<Option<Arc<str>>>,
     /// Why the last command failed, until one succeeds.
@@ -101,6 +103,7 @@ impl Shared {
             heard_ms: AtomicU64::new(0),
             owned_since: Mutex::default(),
             instances: Mutex::default(),
+            losses: AtomicU64::new(0),
             refused: Mutex::default(),
             trouble: Mutex::default(),
             refusing: Mutex::default(),
@@ -149,6 +152,16 @@ impl Shared {
     /// The server says that it cannot be used, or can again.
     pub(super) fn refuse(&self, cause: Option<&str>) {
         *lock(&self.refused) = cause.map(Into::into);
+    }
+
+    /// The server has lost what this process had acknowledged.
+    pub(super) fn lost_data(&self) {
+        self.losses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often it has.
+    pub(super) fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Relaxed)
     }
 
     /// A command failed for this reason, or succeeded.

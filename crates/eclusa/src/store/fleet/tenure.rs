@@ -120,6 +120,7 @@ impl Owner {
         if !missing {
             return;
         }
+        self.shared.lost_data();
         tracing::error!(
             "Redis lost what this process had acknowledged; its waiting jobs are enqueued again by their ids"
         );

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{lane, start};
-use crate::program::PATIENCE;
+use crate::program::{PATIENCE, Program};
 use crate::redis_server::RedisServer;
 
 const FAILURES: &str = "eclusa:{main}:circuit_breaker:up:failures";
@@ -48,4 +48,36 @@ async fn the_keys_for_other_programs_are_written_again() {
         }
         assert_eq!(shown(&redis), before);
     }
+}
+
+async fn owner(first: Program, second: Program) -> (Program, Program) {
+    let log = first.log();
+    let owns = log.iter().any(|line| line["message"] == "This process decides now");
+    if owns { (first, second) } else { (second, first) }
+}
+
+/// The owner stands still while Redis is emptied: the fleet goes on without what only the owner had.
+#[tokio::test]
+async fn an_owner_whose_acknowledged_data_is_gone_says_so() {
+    let redis = RedisServer::start();
+    let rules = lane("http://127.0.0.1:9", "", "");
+    let (owner, other) = owner(start(&redis, &rules).await, start(&redis, &rules).await).await;
+    owner.pause("work").await;
+    let job = owner.enqueue("work", &json!({ "request": {} })).await;
+    assert_eq!(owner.metric("eclusa_store_losses_total", &[]).await, 0);
+    assert_eq!(owner.get("/v1/health").await.json()["store"]["losses"], 0);
+    owner.signal("STOP");
+    redis.command(&["FLUSHALL"]);
+    other.logged("This process decides now", &[]).await;
+    owner.signal("CONT");
+    owner
+        .logged(
+            "Redis lost what this process had acknowledged; its waiting jobs are enqueued again by their ids",
+            &[],
+        )
+        .await;
+    assert_eq!(owner.metric("eclusa_store_losses_total", &[]).await, 1);
+    assert_eq!(owner.get("/v1/health").await.json()["store"]["losses"], 1);
+    other.until(&format!("/v1/jobs/{job}"), |answer| answer.status == 200).await;
+    assert_eq!(other.metric("eclusa_store_losses_total", &[]).await, 0, "it lost nothing");
 }
