@@ -100,9 +100,10 @@ impl SteadyTime {
         self.last
     }
 
-    /// Goes on from where it was, or from `floor` if that is later, with a clock that shows `clock` now.
-    pub(crate) fn start_at(&mut self, clock: Time, floor: Time) {
-        self.last = self.last.max(floor);
+    /// Goes on with another clock, which shows `clock` now: not before where it was, and not beyond `most`.
+    pub(crate) fn start_at(&mut self, clock: Time, most: Time) {
+        let now = Time(clock.0.saturating_add_signed(self.ahead_ms));
+        self.last = self.last.max(now.min(most));
         self.set(clock);
     }
 
@@ -145,13 +146,17 @@ mod tests {
         let seen = clock.map(|clock| steady.at(clock).as_millis());
         assert_eq!(seen, [1_000, 1_500, 9_000, 9_000, 9_300, 9_300, 9_400]);
     }
+
     #[test]
-    fn another_clock_goes_on_from_where_time_was_or_from_the_floor() {
+    fn another_clock_goes_on_from_where_time_was_and_not_beyond_what_it_can_be() {
         let ms = Time::from_millis;
-        for (clock, floor, start) in [(500, 0, 9_000), (500, 9_500, 9_500), (70_000, 9_500, 9_500)] {
+        // Late, right, ahead of what is possible; and where time was is always reached.
+        for (clock, most, start) in
+            [(500, 9_500, 9_000), (9_400, 9_500, 9_400), (70_000, 9_500, 9_500), (70_000, 800, 9_000)]
+        {
             let mut steady = SteadyTime::default();
             steady.at(ms(9_000));
-            steady.start_at(ms(clock), ms(floor));
+            steady.start_at(ms(clock), ms(most));
             assert_eq!(steady.at(ms(clock)), ms(start));
             assert_eq!(steady.at(ms(clock + 40)), ms(start + 40));
         }

@@ -109,9 +109,10 @@ impl Engine {
         self.time.at(clock)
     }
 
-    /// Goes on with another clock, which shows `clock` now: time is what the journal says, or `floor` if that is later.
-    pub fn start_at(&mut self, clock: Time, floor: Time) {
-        self.time.start_at(clock, floor);
+    /// Goes on with another clock, which shows `clock` now. Time is not before what the journal says, and not beyond `most`:
+    /// a clock that is far ahead would end every lease and job at once.
+    pub fn start_at(&mut self, clock: Time, most: Time) {
+        self.time.start_at(clock, most);
     }
 
     fn add_upstream(&mut self, name: &Name) -> UpstreamIx {

@@ -203,6 +203,6 @@ fn every_chunk_carries_the_time_and_another_clock_goes_on_from_there() {
     assert_eq!(kept.engine.now(NOW), now, "the clock of the next is a minute late");
     kept.engine.start_at(NOW + Span::from_secs(3_600), NOW);
     assert_eq!(kept.engine.now(NOW + Span::from_secs(3_601)), now + Span::from_secs(1));
-    kept.engine.start_at(NOW, now + Span::from_secs(9));
-    assert_eq!(kept.engine.now(NOW), now + Span::from_secs(9));
+    kept.engine.start_at(NOW + Span::from_secs(7_200), now + Span::from_secs(9));
+    assert_eq!(kept.engine.now(NOW + Span::from_secs(7_200)), now + Span::from_secs(9));
 }

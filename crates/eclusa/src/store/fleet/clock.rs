@@ -9,6 +9,24 @@ use tokio::time::Instant;
 
 use crate::clock::SteadyClock;
 
+/// The owner's time as last heard, which a new owner does not go beyond: the server's clock may have been turned forward
+/// since the old owner first heard it, and all leases and jobs would end at once.
+#[derive(Default)]
+pub(super) struct EngineTime(Mutex<Option<(Time, Instant)>>);
+
+impl EngineTime {
+    /// The owner said that it was `time` to a question that was asked at `asked`.
+    pub(super) fn hear(&self, time: Time, asked: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((time, asked));
+    }
+
+    /// The latest that it can be by now; `None` if the owner was never heard.
+    pub(super) fn at_most(&self) -> Option<Time> {
+        let heard = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.map(|(time, asked)| time + asked.elapsed().into())
+    }
+}
+
 /// See the module. Before the server was first heard it shows the time of this machine.
 pub(super) struct ServerClock {
     start: Instant,
@@ -45,5 +63,21 @@ impl Clock for ServerClock {
             Some(heard) => heard.steady.read(elapsed, heard.told + elapsed.saturating_sub(heard.at)),
             None => crate::SystemClock.now(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_the_owner_goes_on_from_when_it_was_asked() {
+        let time = EngineTime::default();
+        assert_eq!(time.at_most(), None);
+        let asked = Instant::now();
+        tokio::time::advance(Duration::from_millis(30)).await;
+        time.hear(Time::from_millis(5_000), asked);
+        tokio::time::advance(Duration::from_millis(70)).await;
+        assert_eq!(time.at_most(), Some(Time::from_millis(5_100)));
     }
 }

@@ -8,7 +8,7 @@ use eclusa_core::StoreError;
 use eclusa_core::gate::Part;
 use eclusa_core::layout::{Question, Reply};
 use eclusa_fleet::ProcessId;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::ask::Fleet;
 use super::shared::unavailable;
@@ -26,7 +26,12 @@ pub(super) async fn run(fleet: Arc<Fleet>) {
 }
 
 async fn look(fleet: &Fleet) -> Result<(), StoreError> {
+    let asked = Instant::now();
     if let Reply::Fleet(instances) = fleet.ask_fleet(Question::Fleet).await? {
+        // Whoever asks is heard at the time of the answer.
+        if let Some(time) = instances.iter().filter_map(|one| one.heard).max() {
+            fleet.shared.engine_time.hear(time, asked);
+        }
         fleet.shared.meet(instances);
     }
     if !fleet.come_back_by_itself().await {

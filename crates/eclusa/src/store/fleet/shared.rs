@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::answering::Answering;
 use super::asking::Asking;
-use super::clock::ServerClock;
+use super::clock::{EngineTime, ServerClock};
 use super::membership::Membership;
 use crate::store::doorbell::Doorbell;
 use crate::store::journal::redis::Keys;
@@ -51,6 +51,7 @@ pub(super) struct Shared {
     pub(super) look_soon: AtomicBool,
     pub(super) stopping: AtomicBool,
     pub(super) server_clock: ServerClock,
+    pub(super) engine_time: EngineTime,
     /// Tells the time instead of the server, in tests.
     pub(super) clock: Option<Arc<dyn Clock>>,
     /// How long the server may be silent.
@@ -97,6 +98,7 @@ impl Shared {
             look_soon: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             server_clock: ServerClock::new(),
+            engine_time: EngineTime::default(),
             clock,
             timeout,
             started: Instant::now(),

@@ -41,7 +41,12 @@ impl Owner {
         let kept = self.loading.is_none();
         if let Some(loader) = self.loading.take() {
             match loader.finish(epoch) {
-                Ok(engine) => self.work.stage = Some(Arc::new(self.stage(engine))),
+                Ok(mut engine) => {
+                    if let (None, Some(most)) = (&self.shared.clock, self.shared.engine_time.at_most()) {
+                        engine.start_at(self.shared.server_clock.now(), most);
+                    }
+                    self.work.stage = Some(Arc::new(self.stage(engine)));
+                }
                 Err(error) => {
                     tracing::error!(%error, "The journal on Redis cannot be used");
                     self.shared.refuse(Some(&error.to_string()));
