@@ -47,6 +47,8 @@ struct State {
     listening: bool,
     /// Whether that owner knows the rules of this process.
     registered: bool,
+    /// Whether this process has left the fleet: a question after that would have it registered again.
+    left: bool,
     /// When a larger window was last asked for.
     asked_for_room: Option<Instant>,
 }
@@ -110,6 +112,7 @@ impl Asking {
             window: FIRST_WINDOW,
             listening: false,
             registered: false,
+            left: false,
             asked_for_room: None,
         };
         Self { state: Mutex::new(state), sendable: Notify::new() }
@@ -190,7 +193,7 @@ impl Asking {
     /// The next message, if something is to be sent now; else when to look again.
     pub(super) fn next_message(&self, own: &Membership, now: Instant) -> Result<Message, Option<Instant>> {
         let mut state = self.lock();
-        let Some(term) = state.term.filter(|_| state.listening) else { return Err(None) };
+        let Some(term) = state.term.filter(|_| state.listening && !state.left) else { return Err(None) };
         let Chosen { sequences, wants } = state.choose(term, now);
         let asks_for_room = wants > 0 && state.asked_for_room.is_none_or(|at| at + ASK_FOR_ROOM <= now);
         if sequences.is_empty() && !asks_for_room && state.registered {
@@ -222,6 +225,14 @@ impl Asking {
             }
         }
         Ok(Message { term, bytes, sequences })
+    }
+
+    /// The last message of this process: it leaves the fleet.
+    pub(super) fn leave(&self, own: &Membership, now: Instant) -> Option<Message> {
+        self.tell(&Question::Leave(eclusa_core::ProcessId(own.process.0)));
+        let message = self.next_message(own, now).ok();
+        self.lock().left = true;
+        message
     }
 
     /// Nobody heard the message: it is sent again to whoever owns next.

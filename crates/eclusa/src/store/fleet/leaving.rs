@@ -1,11 +1,9 @@
 //! A process leaves the fleet in order.
 
-use eclusa_core::layout::Question;
 use eclusa_fleet::ProcessId;
 use tokio::time::Instant;
 
 use super::owner::Owner;
-use crate::store::verbs::apply;
 
 impl Owner {
     /// Whether there is no server to stop in order with: the others find out by this process's silence.
@@ -17,22 +15,25 @@ impl Owner {
     pub(super) fn stop(&mut self) {
         self.stopping = Some(Instant::now());
         let own = self.shared.membership.process;
-        let leave = Question::Leave(eclusa_core::ProcessId(own.0));
         let mut successor = None;
         if let Some(stage) = &self.work.stage {
             let others =
                 stage.look(|engine| engine.registrations().map(|one| one.process.0).collect::<Vec<_>>());
             successor = others.into_iter().map(ProcessId).find(|other| *other != own);
             // A stage that has stopped has nobody to leave.
-            let _ = stage.run(|engine, now| apply(engine, leave, now));
+            let _ = stage.run(|engine, now| engine.unregister(eclusa_core::ProcessId(own.0), now));
         } else {
-            self.shared.asking.tell(&leave);
-            if let Ok(message) = self.shared.asking.next_message(&self.shared.membership, Instant::now()) {
-                let channel = self.shared.keys.questions(message.term);
-                // Without it the others find out by its silence.
-                let _ = self.journal.publish(&channel, &message.bytes);
-            }
+            self.tell_of_leaving();
         }
         self.machine.stop(successor);
+    }
+
+    /// Without it the others find out by this process's silence.
+    fn tell_of_leaving(&mut self) {
+        let Some(message) = self.shared.asking.leave(&self.shared.membership, Instant::now()) else { return };
+        let channel = self.shared.keys.questions(message.term);
+        let _ = self.journal.publish(&channel, &message.bytes);
+        // After it: whoever hears this asks an owner that knows.
+        let _ = self.journal.publish(&self.shared.keys.fleet(), b"left");
     }
 }

@@ -8,7 +8,7 @@ use eclusa_core::StoreError;
 use eclusa_core::gate::Part;
 use eclusa_core::layout::{Question, Reply};
 use eclusa_fleet::ProcessId;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::ask::Fleet;
 use super::shared::unavailable;
@@ -21,7 +21,11 @@ const SOON: Duration = Duration::from_millis(100);
 pub(super) async fn run(fleet: Arc<Fleet>) {
     loop {
         let looked = look(&fleet).await;
-        sleep(if looked.is_ok() { EVERY } else { SOON }).await;
+        if looked.is_ok() {
+            let _ = timeout(EVERY, fleet.shared.fleet_changed.notified()).await;
+        } else {
+            sleep(SOON).await;
+        }
     }
 }
 

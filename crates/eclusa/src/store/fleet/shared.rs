@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use eclusa_core::{Clock, RegistrationView, StoreError, Time};
 use eclusa_fleet::{ProcessId, TermId};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::answering::Answering;
@@ -49,6 +49,8 @@ pub(super) struct Shared {
     /// Wakes the thread that owns, or would.
     pub(super) doorbell: Arc<Doorbell>,
     pub(super) look_soon: AtomicBool,
+    /// A process has come to own or has left: whoever keeps note of who is there looks again.
+    pub(super) fleet_changed: Notify,
     pub(super) stopping: AtomicBool,
     pub(super) server_clock: ServerClock,
     pub(super) engine_time: EngineTime,
@@ -96,6 +98,7 @@ impl Shared {
             route: watch::Sender::new(Route::Nobody),
             doorbell: Arc::default(),
             look_soon: AtomicBool::new(false),
+            fleet_changed: Notify::new(),
             stopping: AtomicBool::new(false),
             server_clock: ServerClock::new(),
             engine_time: EngineTime::default(),

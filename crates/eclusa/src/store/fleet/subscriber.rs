@@ -141,6 +141,7 @@ impl Hearing {
             }
         } else {
             self.shared.look_soon();
+            self.shared.fleet_changed.notify_one();
         }
     }
 

@@ -5,6 +5,7 @@ mod alone;
 mod away;
 mod faults;
 mod fleet;
+mod leaving;
 mod loss;
 mod own_gates;
 mod processes;
