@@ -28,9 +28,16 @@ pub enum Command {
     /// Waits until a replica has all that this connection wrote. `Unanswered` if the connection was made anew since the
     /// last append: a server waits only for what the same connection wrote.
     Confirm,
-    /// Says how much of the journal this process has, while the server's data is in doubt. The server forgets it after a
-    /// term.
+    /// Says how much of the journal this process has, while the server's data is in doubt or it reads ahead. The server
+    /// forgets it after a term.
     Claim(Claim),
+    /// Says who is to follow while the term goes on, so that it can read the journal ahead.
+    Name {
+        /// The term.
+        term: TermId,
+        /// Who is to take over first.
+        successor: ProcessId,
+    },
     /// Ends the term in order.
     Release {
         /// The term.
@@ -155,12 +162,14 @@ pub enum Reply {
         /// The places of answers that nobody received.
         unheard: Vec<usize>,
     },
-    /// To `Append` and `Release`: it is not, and never will be.
+    /// To `Append`, `Name` and `Release`: it is not, and never will be.
     Refused(Refusal),
     /// To `Confirm`: whether a replica has everything.
     Confirmed(bool),
     /// To `Claim`.
     Claimed,
+    /// To `Name`.
+    Named,
     /// To `Release`.
     Released,
 }

@@ -40,6 +40,8 @@ pub(crate) enum Verdict {
     Follow(Time),
     /// Take over.
     Take(TakeReason),
+    /// The owner stops and wants this process to follow: read the journal ahead.
+    Prepare,
     /// The server may have lost data.
     Settle,
 }
@@ -82,6 +84,9 @@ impl Follower {
         if looks >= SILENT_LOOKS && now >= since + settings.term + settings.patience {
             return Verdict::Take(TakeReason::Silent);
         }
+        if view.successor == Some(settings.process) && !deaf {
+            return Verdict::Prepare;
+        }
         Verdict::Follow(if deaf { now + DEAF_FOR } else { now + settings.probe() })
     }
 
@@ -98,9 +103,12 @@ impl Follower {
     }
 
     fn released(view: &TermView, settings: &Settings, since: Time, now: Time) -> Verdict {
-        let chosen = view.successor.is_none_or(|successor| successor == settings.process);
+        let chosen = match view.successor {
+            Some(successor) => successor == settings.process,
+            None => settings.patience.is_zero(),
+        };
         let late = now >= since + settings.probe() + settings.patience;
-        if chosen && settings.patience.is_zero() || late {
+        if chosen || late {
             return Verdict::Take(TakeReason::Released);
         }
         Verdict::Follow(now + DEAF_FOR)

@@ -12,6 +12,7 @@
 
 mod command;
 mod follower;
+mod handover;
 mod owner;
 mod ownership;
 mod settings;

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use eclusa_core::Time;
 
-use crate::command::{Append, Command, Refusal};
+use crate::command::{Append, Command, Refusal, Reply};
 use crate::follower::Follower;
+use crate::handover::Stopping;
 use crate::ownership::{LostTenure, Ownership, RETRY, State};
 use crate::settings::Ack;
 use crate::step::{Event, Step, Wanted, Work};
@@ -32,6 +33,11 @@ impl Ownership {
         let confirm = tenure.unconfirmed.is_some() && now >= self.confirm_at;
         if confirm && !tenure.write_to_confirm {
             return Step::Send(Command::Confirm);
+        }
+        if let (State::Owning, Some(stopping)) = (&self.state, &self.stopping)
+            && let Some(command) = stopping.next(tenure, now)
+        {
+            return Step::Send(command);
         }
         let renew = now >= tenure.renewed_at + probe || confirm;
         let number = tenure.number + 1;
@@ -66,13 +72,15 @@ impl Ownership {
         Step::Send(Command::Append(append))
     }
 
-    /// Everything is sent. A process that stops releases its term now.
+    /// Everything is sent. A process that stops releases its term now, unless its successor still reads.
     fn rest(&mut self, until: Time) -> Step {
         let Some(tenure) = &self.tenure else { return Step::Idle(until) };
-        if self.stopping.is_some() && tenure.unconfirmed.is_none() {
+        let waits_until = self.stopping.as_ref().and_then(Stopping::waits_until);
+        if self.stopping.is_some() && waits_until.is_none() && tenure.unconfirmed.is_none() {
             self.state = State::Releasing;
             return self.release();
         }
+        let until = waits_until.map_or(until, |at| until.min(at));
         let until = until.min(tenure.renewed_at + self.settings.probe());
         Step::Idle(if tenure.unconfirmed.is_some() { until.min(self.confirm_at) } else { until })
     }
@@ -98,10 +106,19 @@ impl Ownership {
         self.next_of_owner(now, work)
     }
 
-    /// Reads the journal from its beginning.
-    pub(crate) fn load(&mut self, epoch: u64) {
-        self.state = State::Loading(Position::default());
-        self.events.push(Event::Loading { epoch });
+    /// The successor of a process that stops is named, or was looked at.
+    pub(crate) fn hand_over(&mut self, reply: &Reply, now: Time) {
+        let (Some(stopping), Some(tenure)) = (&mut self.stopping, &self.tenure) else { return };
+        match reply {
+            Reply::Looked(look) => stopping.see(look, &self.settings, now),
+            _ => stopping.named(tenure.number, &self.settings, now),
+        }
+    }
+
+    /// Reads the journal after what was read ahead, or from its beginning.
+    pub(crate) fn load(&mut self, epoch: u64, after: Position) {
+        self.state = State::Loading(after);
+        self.events.push(Event::Loading { epoch, after });
     }
 
     pub(crate) fn read(&mut self, last: Position, end: bool, now: Time) {
@@ -112,7 +129,7 @@ impl Ownership {
         } else if end {
             // It is shorter than when the term was taken: the next renewal tells why.
             self.retry_at = now + RETRY;
-            self.load(epoch);
+            self.load(epoch, Position::default());
         } else {
             self.state = State::Loading(last);
         }

@@ -6,6 +6,7 @@ use eclusa_core::{Span, Time};
 
 use crate::command::{Command, Look, Reply, Take, TakeReason, Unanswered};
 use crate::follower::{Follower, Verdict};
+use crate::handover::{Prepared, Preparing, Stopping};
 use crate::settings::Settings;
 use crate::settling::{Settling, claim};
 use crate::step::{Event, Step, Work};
@@ -19,6 +20,8 @@ pub(crate) const RETRY: Span = Span::from_millis(100);
 #[derive(Debug, Clone)]
 pub(crate) enum State {
     Follower(Follower),
+    /// Reads the journal of an owner that stops.
+    Preparing(Preparing),
     Settling(Settling),
     /// Subscribes to the questions of a term that it is about to take.
     Listening {
@@ -41,12 +44,6 @@ pub(crate) enum State {
     Stopped,
 }
 
-/// A process that stops, and who should follow it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Stopping {
-    pub(crate) successor: Option<ProcessId>,
-}
-
 /// A tenure that ended before it was released.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LostTenure {
@@ -66,6 +63,8 @@ pub struct Ownership {
     pub(crate) tenure: Option<Tenure>,
     /// The tenure it lost, until the new owner is known.
     pub(crate) lost: Option<LostTenure>,
+    /// What it has read ahead of the term that it takes over.
+    pub(crate) prepared: Option<Prepared>,
     /// Its last try to take over, whose reply may have been lost.
     tried: Option<TermId>,
     /// The highest epoch it has heard of.
@@ -88,6 +87,7 @@ impl Ownership {
             state: State::Follower(Follower::default()),
             tenure: None,
             lost: None,
+            prepared: None,
             tried: None,
             epoch: 0,
             terms: 0,
@@ -111,14 +111,17 @@ impl Ownership {
 
     /// Looks as soon as possible: somebody found that nobody answers.
     pub fn look_soon(&mut self, now: Time) {
-        if let State::Follower(follower) = &mut self.state {
-            follower.look_at = follower.look_at.min(now);
+        match &mut self.state {
+            State::Follower(follower) => follower.look_at = follower.look_at.min(now),
+            State::Preparing(preparing) => preparing.look_at = preparing.look_at.min(now),
+            _ => {}
         }
     }
 
-    /// Stops: releases the term once nothing is staged, naming who should follow.
+    /// Stops: lets `successor` get ready, and releases the term once nothing is staged. Called again if another process is
+    /// to follow.
     pub fn stop(&mut self, successor: Option<ProcessId>) {
-        self.stopping = Some(Stopping { successor });
+        self.stopping = Some(Stopping::new(successor));
     }
 
     /// Whether it takes no part any more.
@@ -145,6 +148,10 @@ impl Ownership {
         match &mut self.state {
             State::Follower(follower) if now < follower.look_at => Step::Idle(follower.look_at),
             State::Follower(_) => Step::Send(Command::Look),
+            State::Preparing(preparing) => match preparing.next(&self.settings, now) {
+                Ok(command) => Step::Send(command),
+                Err(at) => Step::Idle(at),
+            },
             State::Settling(settling) => {
                 if now < settling.next_at {
                     return Step::Idle(settling.next_at);
@@ -170,6 +177,15 @@ impl Ownership {
         let Ok(reply) = reply else { return self.unanswered(now) };
         match (std::mem::replace(&mut self.state, State::Stopped), reply) {
             (State::Follower(follower), Reply::Looked(look)) => self.looked(follower, &look, now),
+            (State::Preparing(preparing), Reply::Looked(look)) => {
+                self.look_while_preparing(preparing, &look, now);
+            }
+            (State::Preparing(preparing), Reply::Read { last, end }) => {
+                self.state = State::Preparing(preparing.read(last, end, now));
+            }
+            (State::Preparing(preparing), Reply::Claimed) => {
+                self.state = State::Preparing(preparing.claimed(&self.settings, now));
+            }
             (State::Settling(settling), Reply::Looked(look)) => self.settle(settling, &look, now),
             (State::Settling(settling), Reply::Claimed) => {
                 self.state = State::Settling(settling.claimed(&self.settings, now));
@@ -177,6 +193,7 @@ impl Ownership {
             (State::Listening { looked_at, .. }, Reply::Listening)
                 if now >= looked_at + self.settings.probe() =>
             {
+                self.forget_prepared();
                 self.state = self.watch(now);
             }
             (State::Listening { take, .. }, Reply::Listening) => {
@@ -184,7 +201,10 @@ impl Ownership {
                 self.state = State::Taking(take);
             }
             (State::Taking(take), Reply::Taken { epoch, number }) => {
-                self.hold(take.term, epoch, take.run, number, now);
+                let saw = take.saw.map(|(term, _)| term);
+                let prepared = self.prepared.take();
+                let after = prepared.map(|prepared| prepared.valid(saw, &take.run)).unwrap_or_default();
+                self.hold(take.term, epoch, take.run, (number, after), now);
             }
             (State::Taking(_), Reply::NotTaken) => self.not_taken(now),
             (State::Loading(_), Reply::Read { last, end }) => self.read(last, end, now),
@@ -201,6 +221,10 @@ impl Ownership {
                 self.state = state;
                 self.refused(refusal, now);
             }
+            (State::Owning, reply @ (Reply::Named | Reply::Looked(_))) => {
+                self.state = State::Owning;
+                self.hand_over(&reply, now);
+            }
             (State::Releasing, Reply::Released) => {
                 self.tenure = None;
                 self.events.push(Event::Released);
@@ -211,6 +235,7 @@ impl Ownership {
 
     fn unanswered(&mut self, now: Time) {
         self.retry_at = now + RETRY;
+        self.forget_prepared();
         if let Some(tenure) = &mut self.tenure {
             tenure.unanswered();
         }
@@ -219,7 +244,8 @@ impl Ownership {
             State::Settling(settling) => settling.restart(now + RETRY),
             // It may have been taken, by this process or by others: a look tells. A server without a term has no beat that
             // would give an old look away.
-            State::Listening { .. } | State::Taking(_) => self.state = self.watch(now),
+            // What was read ahead may not be whole.
+            State::Listening { .. } | State::Taking(_) | State::Preparing(_) => self.state = self.watch(now),
             _ => {}
         }
     }
@@ -234,10 +260,11 @@ impl Ownership {
 
     fn not_taken(&mut self, now: Time) {
         self.tried = None;
+        self.forget_prepared();
         self.state = self.watch(now);
     }
 
-    fn looked(&mut self, mut follower: Follower, look: &Look, now: Time) {
+    pub(crate) fn looked(&mut self, mut follower: Follower, look: &Look, now: Time) {
         self.note_view(look);
         if self.resume_take(look, now) {
             return;
@@ -245,6 +272,7 @@ impl Ownership {
         match follower.judge(look, &self.settings, self.epoch == 0, now) {
             Verdict::Settle => self.state = State::Settling(Settling::begin(now)),
             Verdict::Take(reason) => self.state = self.begin_take(look, reason, now),
+            Verdict::Prepare => self.prepare(follower, look, now),
             Verdict::Follow(look_at) => {
                 follower.look_at = look_at;
                 self.state = State::Follower(follower);
@@ -253,7 +281,7 @@ impl Ownership {
     }
 
     /// Remembers epochs and tells who owns.
-    fn note_view(&mut self, look: &Look) {
+    pub(crate) fn note_view(&mut self, look: &Look) {
         let claims = look.claims.iter().map(|claim| claim.position.epoch);
         let term = look.term.iter().map(|view| view.epoch);
         self.epoch = claims.chain(term).fold(self.epoch, u64::max);
@@ -273,11 +301,11 @@ impl Ownership {
         if Some(view.term) != self.tried || view.run != look.run {
             return false;
         }
-        self.hold(view.term, view.epoch, look.run.clone(), view.number, now);
+        self.hold(view.term, view.epoch, look.run.clone(), (view.number, Position::default()), now);
         true
     }
 
-    fn begin_take(&mut self, look: &Look, reason: TakeReason, now: Time) -> State {
+    pub(crate) fn begin_take(&mut self, look: &Look, reason: TakeReason, now: Time) -> State {
         self.terms += 1;
         let take = Take {
             saw: look.term.as_ref().map(|view| (view.term, view.beat)),
@@ -289,8 +317,9 @@ impl Ownership {
         State::Listening { take, looked_at: now }
     }
 
-    /// The term is this process's: it reads the journal, or goes on from what it has.
-    fn hold(&mut self, term: TermId, epoch: u64, run: RunId, number: u64, now: Time) {
+    /// The term is this process's: it reads the journal up to `number`, after what it has read ahead, or goes on from what
+    /// it has.
+    fn hold(&mut self, term: TermId, epoch: u64, run: RunId, (number, after): (u64, Position), now: Time) {
         self.tried = None;
         self.epoch = self.epoch.max(epoch);
         if let Some(tenure) = &mut self.tenure {
@@ -302,7 +331,10 @@ impl Ownership {
                 self.events.push(Event::Superseded { missing: true });
             }
             self.tenure = Some(Tenure::new(term, epoch, run, number, now));
-            self.load(epoch);
+            self.load(epoch, after);
+            if after > Position::default() && after.number >= number {
+                self.state = State::Verifying;
+            }
         }
     }
 

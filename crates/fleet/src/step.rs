@@ -4,7 +4,7 @@ use eclusa_core::Time;
 
 use crate::command::{Command, Outgoing};
 use crate::tenure::Chunk;
-use crate::term::{TermId, TermView};
+use crate::term::{Position, TermId, TermView};
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,10 +48,16 @@ pub enum Wanted {
 /// What happened to this process's ownership.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// It has taken a term and reads the journal: prepare an empty engine. Told again if it must be read anew.
+    /// It is to follow an owner that stops, and reads the journal ahead: prepare an empty engine.
+    ReadsAhead,
+    /// What was read ahead is not needed.
+    ReadInVain,
+    /// It has taken a term and reads the journal. Told again if it must be read anew.
     Loading {
         /// The epoch of the term.
         epoch: u64,
+        /// What was read ahead and is still right; at zero prepare an empty engine.
+        after: Position,
     },
     /// It owns: verbs may run on what was read, or on what it kept.
     Owns {

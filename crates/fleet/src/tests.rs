@@ -1,5 +1,6 @@
 //! One process against scripted replies. Whole fleets are run by `crates/sim`.
 
+mod handover;
 mod owner;
 mod takeover;
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use eclusa_core::Time;
-use eclusa_fleet::{Append, Command, Event, Refusal, Reply, TermId, Unanswered};
+use eclusa_fleet::{Append, Command, Event, Position, Refusal, Reply, TermId, Unanswered};
 
 use crate::answer::Answers;
 use crate::archive::Archive;
@@ -67,6 +67,14 @@ impl Process {
         match response {
             Response::Page { entries, end } => {
                 let Command::Read { after } = command else { return Err(Unanswered) };
+                let begins = *after == Position::default();
+                if begins {
+                    self.journal = Some(Journal::default());
+                }
+                if !begins && entries.first().is_some_and(|(at, _)| at.number != after.number + 1) {
+                    // Chunks were cleaned away meanwhile.
+                    return Ok(Reply::Read { last: Position::default(), end: true });
+                }
                 let journal = self.journal.get_or_insert_default();
                 for (at, checksum) in &entries {
                     journal.load(&ctx.archive.body(*checksum), *at, ctx.net.bug);
@@ -180,8 +188,12 @@ impl Process {
 
     pub(crate) fn on_event(&mut self, ctx: &mut Ctx, server: &mut Server, event: Event) {
         match event {
-            Event::Loading { .. } => {
-                self.journal = Some(Journal::default());
+            Event::ReadsAhead => {}
+            Event::ReadInVain => self.journal = None,
+            Event::Loading { after, .. } => {
+                if after == Position::default() {
+                    self.journal = Some(Journal::default());
+                }
                 self.answers = Answers::default();
                 self.loading = true;
                 self.durable = 0;

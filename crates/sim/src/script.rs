@@ -53,7 +53,8 @@ impl Server {
                 self.wrote(Some(conn));
                 Reply::Claimed
             }
-            Command::Release { term, successor } => self.release(ctx, *term, *successor),
+            Command::Name { term, successor } => self.release(ctx, *term, Some(*successor), false),
+            Command::Release { term, successor } => self.release(ctx, *term, *successor, true),
         }))
     }
 
@@ -206,7 +207,14 @@ impl Server {
         Reply::Appended { listeners: self.listeners(Channel::Term(append.term)), unheard }
     }
 
-    fn release(&mut self, ctx: &mut Ctx, term: TermId, successor: Option<ProcessId>) -> Reply {
+    /// Ends a term, or only names who is to follow.
+    fn release(
+        &mut self,
+        ctx: &mut Ctx,
+        term: TermId,
+        successor: Option<ProcessId>,
+        released: bool,
+    ) -> Reply {
         let run = self.run.clone();
         let Some(Stored { view, .. }) = &mut self.data.term else { return Reply::Refused(Refusal::Empty) };
         if view.run != run && !ctx.net.has(Bug::RunIgnored) {
@@ -215,8 +223,8 @@ impl Server {
         if view.term != term {
             return Reply::Refused(Refusal::Fenced);
         }
-        (view.released, view.successor) = (true, successor);
+        (view.released, view.successor) = (released, successor);
         self.wrote(None);
-        Reply::Released
+        if released { Reply::Released } else { Reply::Named }
     }
 }

@@ -1,5 +1,6 @@
 //! A process leaves the fleet in order.
 
+use eclusa_core::RegistrationView;
 use eclusa_fleet::ProcessId;
 use tokio::time::Instant;
 
@@ -11,21 +12,28 @@ impl Owner {
         self.unanswered && self.stopping.is_some_and(|since| since.elapsed() > self.shared.timeout)
     }
 
-    /// Leaves the fleet in order: the others no longer count this process, and one of them may decide at once.
+    /// Leaves the fleet in order: the others no longer count this process, and one of them gets ready to decide.
     pub(super) fn stop(&mut self) {
         self.stopping = Some(Instant::now());
-        let own = self.shared.membership.process;
-        let mut successor = None;
+        let own = eclusa_core::ProcessId(self.shared.membership.process.0);
         if let Some(stage) = &self.work.stage {
-            let others =
-                stage.look(|engine| engine.registrations().map(|one| one.process.0).collect::<Vec<_>>());
-            successor = others.into_iter().map(ProcessId).find(|other| *other != own);
             // A stage that has stopped has nobody to leave.
-            let _ = stage.run(|engine, now| engine.unregister(eclusa_core::ProcessId(own.0), now));
+            let _ = stage.run(|engine, now| engine.unregister(own, now));
         } else {
             self.tell_of_leaving();
         }
-        self.machine.stop(successor);
+        self.machine.stop(None);
+    }
+
+    /// Has another process follow, also if the one that was chosen leaves itself.
+    pub(super) fn choose_successor(&mut self) {
+        let (Some(stage), true) = (&self.work.stage, self.stopping.is_some()) else { return };
+        let others: Vec<_> = stage.look(|engine| engine.registrations().collect());
+        let successor = successor(&others, self.successor);
+        if successor != self.successor {
+            self.successor = successor;
+            self.machine.stop(successor);
+        }
     }
 
     /// Without it the others find out by this process's silence.
@@ -35,5 +43,37 @@ impl Owner {
         let _ = self.journal.publish(&channel, &message.bytes);
         // After it: whoever hears this asks an owner that knows.
         let _ = self.journal.publish(&self.shared.keys.fleet(), b"left");
+    }
+}
+
+/// Who is to follow: `current` while it is there, else a gateway before a program that only uses the library, and the one that
+/// was heard last. A process that stops has left.
+fn successor(others: &[RegistrationView], current: Option<ProcessId>) -> Option<ProcessId> {
+    let best = others.iter().max_by_key(|one| {
+        let id = ProcessId(one.process.0);
+        (Some(id) == current, !one.about.starts_with("library"), one.heard)
+    });
+    best.map(|one| ProcessId(one.process.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use eclusa_core::Time;
+
+    use super::*;
+
+    fn process(id: u64, about: &str, heard: u64) -> RegistrationView {
+        let (process, heard) = (eclusa_core::ProcessId(id), Some(Time::from_millis(heard)));
+        RegistrationView { process, stamp: 1, about: about.into(), heard, differs: 0 }
+    }
+
+    #[test]
+    fn a_gateway_follows_before_a_library_and_the_one_that_was_chosen_while_it_is_there() {
+        let all = [process(1, "library", 9), process(2, "worker 7f", 3), process(3, "all 7f", 5)];
+        assert_eq!(successor(&all, None), Some(ProcessId(3)));
+        assert_eq!(successor(&all, Some(ProcessId(2))), Some(ProcessId(2)));
+        assert_eq!(successor(&all[..2], Some(ProcessId(3))), Some(ProcessId(2)), "it has left");
+        assert_eq!(successor(&all[..1], None), Some(ProcessId(1)), "there is no gateway");
+        assert_eq!(successor(&[], Some(ProcessId(3))), None);
     }
 }

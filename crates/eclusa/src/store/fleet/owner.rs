@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use eclusa_core::Time;
-use eclusa_fleet::{Command, Ownership, Position, Reply, Step, TakeReason, TermId, Unanswered, Wanted};
+use eclusa_fleet::{
+    Command, Ownership, Position, ProcessId, Reply, Step, TakeReason, TermId, Unanswered, Wanted,
+};
 use redis::{ErrorKind, RedisError};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
@@ -49,6 +51,8 @@ pub(super) struct Owner {
     pub(super) unreadable: u32,
     /// Since when the process stops.
     pub(super) stopping: Option<Instant>,
+    /// Who is to follow it then.
+    pub(super) successor: Option<ProcessId>,
     /// Whether the last command was not answered.
     pub(super) unanswered: bool,
     /// The owner's beat when it was last looked at.
@@ -81,6 +85,7 @@ impl Owner {
             unplanned: false,
             unreadable: 0,
             stopping: None,
+            successor: None,
             unanswered: false,
             beat: None,
             cut: false,
@@ -98,6 +103,7 @@ impl Owner {
             if self.shared.stopping.load(Ordering::Relaxed) && self.stopping.is_none() {
                 self.stop();
             }
+            self.choose_successor();
             if let Some((_, epoch)) = self.machine.holds() {
                 self.work.epoch = epoch;
             }
@@ -227,7 +233,15 @@ impl Owner {
                 self.unplanned = !matches!(take.reason, TakeReason::Released | TakeReason::First);
                 self.journal.take(&take)?
             }
-            Command::Read { after } => self.read(after)?,
+            Command::Read { after } => match self.read(after) {
+                // Chunks were cleaned away between two pages: it is read again from the beginning.
+                Err(Failed::Journal(LoadError::Hole { .. }))
+                    if after > Position::default() && self.may_read_again() =>
+                {
+                    Reply::Read { last: Position::default(), end: true }
+                }
+                read => read?,
+            },
             Command::Tail => Reply::Tail(self.journal.tail()?),
             Command::Append(append) => {
                 let reply = self.journal.append(&append, &self.work.public)?;
@@ -238,8 +252,16 @@ impl Owner {
             }
             Command::Confirm => self.journal.confirm()?,
             Command::Claim(claim) => self.journal.claim(claim, CLAIMS_MS)?,
+            Command::Name { term, successor } => self.journal.name(term, successor)?,
             Command::Release { term, successor } => self.journal.release(term, successor)?,
         })
+    }
+
+    /// A journal that nobody else appends to and that still has holes is damaged.
+    fn may_read_again(&mut self) -> bool {
+        let reads_ahead = self.machine.holds().is_none();
+        self.unreadable += u32::from(!reads_ahead);
+        reads_ahead || self.unreadable < MAX_UNREADABLE
     }
 
     fn read(&mut self, after: Position) -> Result<Reply, Failed> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use eclusa_core::layout::Question;
 use eclusa_core::{Clock, Engine, StoreError, Time};
-use eclusa_fleet::{Event, Outgoing, TermId, TermView};
+use eclusa_fleet::{Event, Outgoing, Position, TermId, TermView};
 
 use super::loader::Loader;
 use super::outage::GRACE;
@@ -18,10 +18,14 @@ impl Owner {
     pub(super) fn react(&mut self) {
         for event in self.machine.events() {
             match event {
-                Event::Loading { epoch } => {
+                Event::ReadsAhead => self.loading = Some(Loader::default()),
+                Event::ReadInVain => self.loading = None,
+                Event::Loading { epoch, after } => {
                     self.give_up(&unavailable("the journal is read anew"));
                     self.work = Work::new(epoch, self.work.handed);
-                    self.loading = Some(Loader::default());
+                    if after == Position::default() {
+                        self.loading = Some(Loader::default());
+                    }
                 }
                 Event::Owns { term, epoch } => self.own(term, epoch),
                 Event::Durable { batches } => self.work.durable(batches),

@@ -233,16 +233,33 @@ impl RedisJournal {
         Ok(Reply::Claimed)
     }
 
+    /// Says who is to follow while the term goes on.
+    pub(in crate::store) fn name(&mut self, term: TermId, successor: ProcessId) -> Result<Reply, RedisError> {
+        self.end_term(term, Some(successor), "named")
+    }
+
+    /// Ends the term.
     pub(in crate::store) fn release(
         &mut self,
         term: TermId,
         successor: Option<ProcessId>,
     ) -> Result<Reply, RedisError> {
+        self.end_term(term, successor, "released")
+    }
+
+    fn end_term(
+        &mut self,
+        term: TermId,
+        successor: Option<ProcessId>,
+        how: &str,
+    ) -> Result<Reply, RedisError> {
         let keys = &self.keys;
         let told: Vec<Value> = self.server.run(|open| {
             let mut call = RELEASE.prepare_invoke();
             call.key(keys.term()).arg(term.to_string()).arg(&*open.run);
-            call.arg(successor.map_or(String::new(), |process| process.to_string())).arg(keys.fleet());
+            call.arg(successor.map_or(String::new(), |process| process.to_string()))
+                .arg(keys.fleet())
+                .arg(how);
             call.invoke(&mut open.connection)
         })?;
         read_outcome(&told)
@@ -326,6 +343,7 @@ fn read_outcome(told: &[Value]) -> Result<Reply, RedisError> {
                 unheard: unheard.collect::<Result<_, _>>()?,
             }
         }
+        "named" => Reply::Named,
         "released" => Reply::Released,
         "fenced" => Reply::Refused(Refusal::Fenced),
         "regressed" => Reply::Refused(Refusal::Regressed),
