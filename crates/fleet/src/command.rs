@@ -91,6 +91,8 @@ pub struct Append {
     pub number: u64,
     /// The chunk; `None` only renews the term.
     pub chunk: Option<Chunk>,
+    /// Whether the journal has all that the owner has.
+    pub whole: bool,
     /// Answers to publish when the chunk is stored.
     pub answers: Arc<[Outgoing]>,
 }

@@ -78,7 +78,9 @@ impl Follower {
             self.deaf_since = None;
         }
         let deaf_since = deaf.then(|| *self.deaf_since.get_or_insert(now));
-        if deaf_since.is_some_and(|since| now >= since + DEAF_FOR + settings.patience) {
+        // Until an owner has written what the server lost, nobody else can.
+        let deaf_for = if view.repairing { settings.term } else { DEAF_FOR };
+        if deaf_since.is_some_and(|since| now >= since + deaf_for + settings.patience) {
             return Verdict::Take(TakeReason::NobodyListens);
         }
         if looks >= SILENT_LOOKS && now >= since + settings.term + settings.patience {

@@ -182,6 +182,7 @@ impl Tenure {
             run: self.run.clone(),
             number: chunk.as_ref().map_or(self.number, |chunk| chunk.number),
             chunk,
+            whole: self.journal == Journal::Whole,
             answers: answers.into(),
         };
         let confirmed = self.confirmed.take();

@@ -60,6 +60,8 @@ pub struct TermView {
     pub from: Vec<(TermId, u64)>,
     /// The process that owns.
     pub owner: ProcessId,
+    /// The owner has not yet written all that it has: the server lost data before this term, and nobody else has all of it.
+    pub repairing: bool,
     /// The owner has stopped in order.
     pub released: bool,
     /// The process that the owner wants to be followed by.

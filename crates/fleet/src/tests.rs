@@ -158,6 +158,7 @@ fn gone(run: &str, number: u64, epoch: u64) -> Look {
         reader: 1,
         from: vec![(TermId(99), 0)],
         owner: OTHER,
+        repairing: false,
         released: false,
         successor: None,
     };

@@ -112,6 +112,7 @@ impl Server {
             reader: old.map_or(0, |view| view.reader).max(format),
             from,
             owner: process,
+            repairing: take.reason == TakeReason::Settled,
             released: false,
             successor: None,
         };
@@ -184,6 +185,7 @@ impl Server {
         let new = append.chunk.as_ref().filter(|_| append.number != stored.view.number);
         stored.view.beat += 1;
         stored.view.number = append.number;
+        stored.view.repairing &= !append.whole;
         stored.beat_at = ctx.net.now;
         if let Some(chunk) = new {
             let at = Position { epoch: append.epoch, number: append.number };

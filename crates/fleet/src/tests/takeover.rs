@@ -210,3 +210,29 @@ fn a_process_that_stood_still_through_the_settling_looks_again_before_it_takes()
     process.take(&empty, 0);
     assert!(process.now > woken + TERM / 4);
 }
+
+#[test]
+fn an_owner_that_repairs_the_journal_is_not_superseded_because_its_connection_broke() {
+    let mut look = gone("a", 5, 1);
+    look.term.as_mut().unwrap().repairing = true;
+    let mut process = Process::new(Ack::Write);
+    let begun = process.now;
+    process.take(&look, 5);
+    assert!(process.now >= begun + TERM);
+}
+
+#[test]
+fn an_owner_says_when_the_journal_has_all_that_it_has() {
+    let mut process = Process::owner(Ack::Write, 5);
+    process.changes = vec![12, 11];
+    assert!(process.appends().whole);
+    process.stored();
+    process.refused_append(Refusal::Regressed);
+    process.take(&restarted(5), 5);
+    assert_eq!(process.send(), Command::Tail);
+    process.reply(Reply::Tail(None));
+    process.parts = vec![21];
+    assert!(!process.appends().whole, "a part of a snapshot");
+    process.stored();
+    assert!(process.appends().whole);
+}

@@ -177,7 +177,7 @@ impl RedisJournal {
             call.arg(append.term.to_string()).arg(&*append.run).arg(append.epoch).arg(append.number);
             call.arg(chunk.map_or(&[][..], |chunk| &*chunk.bytes));
             call.arg(chunk.map_or(String::new(), |chunk| stream_id(chunk.keep_from)));
-            call.arg(VERSION).arg(keys.questions(append.term)).arg(public.len());
+            call.arg(VERSION).arg(keys.questions(append.term)).arg(u8::from(append.whole)).arg(public.len());
             public.iter().for_each(|write| {
                 call.arg(&write.args);
             });
@@ -367,6 +367,7 @@ fn term_view(fields: &[(String, String)]) -> Option<TermView> {
         reader: parse(field("reader").unwrap_or("0")),
         from: field("from").unwrap_or_default().split_whitespace().filter_map(from).collect(),
         owner: read_process(field("owner")?)?,
+        repairing: field("repairing") == Some("1"),
         released: field("released") == Some("1"),
         successor: field("successor").and_then(read_process),
     })

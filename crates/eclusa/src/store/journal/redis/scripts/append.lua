@@ -9,11 +9,12 @@
 -- ARGV[5]  chunk, '' to renew only ARGV[6]  chunks before this id go, '' for none
 -- ARGV[7]  oldest format that can read the journal
 -- ARGV[8]  channel of the term's questions
--- ARGV[9]  how many public writes follow, four arguments each: 'set' value '' ms, 'hash' tokens last_refill ms, 'del' '' '' ''
+-- ARGV[9]  1 if the journal has all that the owner has
+-- ARGV[10] how many public writes follow, four arguments each: 'set' value '' ms, 'hash' tokens last_refill ms, 'del' '' '' ''
 -- then     channel and message of each answer
 --
 -- Returns {'ok', listeners, places of answers that nobody received…}, {'number', last}, {'fenced'}, {'regressed'} or {'empty'}.
-local term = redis.call('HMGET', KEYS[1], 'term', 'run', 'number')
+local term = redis.call('HMGET', KEYS[1], 'term', 'run', 'number', 'repairing')
 if not term[1] then return {'empty'} end
 -- Before the term: after a fail-over to an older state the term may be an old one, and the owner still has what is missing.
 if term[2] ~= ARGV[2] then return {'regressed'} end
@@ -27,8 +28,9 @@ if number == last + 1 then
   if ARGV[6] ~= '' then redis.call('XTRIM', KEYS[2], 'MINID', ARGV[6]) end
 end
 redis.call('HINCRBY', KEYS[1], 'beat', 1)
-local at = 10
-for key = 3, 2 + tonumber(ARGV[9]) do
+if term[4] and ARGV[9] == '1' then redis.call('HDEL', KEYS[1], 'repairing') end
+local at = 11
+for key = 3, 2 + tonumber(ARGV[10]) do
   local kind, name = ARGV[at], KEYS[key]
   if kind == 'set' then
     redis.call('SET', name, ARGV[at + 1], 'PX', ARGV[at + 3])

@@ -32,6 +32,12 @@ from[#from + 1] = ARGV[4] .. ':' .. number
 while #from > 16 do table.remove(from, 1) end
 redis.call('HSET', KEYS[1], 'term', ARGV[4], 'epoch', epoch, 'run', ARGV[3], 'number', number, 'beat', 0,
   'from', table.concat(from, ' '), 'owner', ARGV[9], 'since', time[1], 'released', 0, 'successor', '')
+-- What the server lost is written by whoever takes over then; until it is, others would go on without it.
+if reason == 'settled' then
+  redis.call('HSET', KEYS[1], 'repairing', 1)
+else
+  redis.call('HDEL', KEYS[1], 'repairing')
+end
 redis.set_repl(redis.REPL_NONE)
 redis.pcall('PUBLISH', ARGV[10], 'taken')
 return {'taken', epoch, number}
