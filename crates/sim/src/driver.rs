@@ -188,7 +188,6 @@ impl Process {
 
     pub(crate) fn on_event(&mut self, ctx: &mut Ctx, server: &mut Server, event: Event) {
         match event {
-            Event::ReadsAhead => {}
             Event::ReadInVain => self.journal = None,
             Event::Loading { after, .. } => {
                 if after == Position::default() {
@@ -236,7 +235,7 @@ impl Process {
             Event::Superseded { missing } => {
                 ctx.check.superseded(self.durable, self.seen_journal, missing, &ctx.archive);
             }
-            Event::InDoubt | Event::Released => {}
+            Event::InDoubt | Event::ReadsAhead | Event::Released => {}
         }
     }
 
