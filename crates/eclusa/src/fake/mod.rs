@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 pub use answer::{Answer, Gate};
 
-/// The most requests that are remembered; older ones are forgotten.
+/// The most requests that are remembered, so that a demo can run for days; older ones are forgotten.
 const REMEMBERED: usize = 10_000;
 
 /// A request that came.
@@ -108,8 +108,14 @@ impl FakeUpstream {
         format!("http://{}", self.addr)
     }
 
-    /// The requests that came, in order; of very many only the last.
+    /// The requests that came, in order.
+    ///
+    /// # Panics
+    ///
+    /// When more came than are remembered: whoever counts these would count wrong. Count in a [`Behaviour::by`] then.
     pub fn requests(&self) -> Vec<Seen> {
+        let come = *self.shared.come.borrow();
+        assert!(come <= REMEMBERED as u64, "{come} requests came, and {REMEMBERED} are remembered");
         self.shared.state().seen.iter().cloned().collect()
     }
 

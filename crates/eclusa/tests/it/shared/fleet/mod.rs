@@ -1,42 +1,71 @@
-//! Three processes on one Redis under load, with an upstream that counts: whatever dies, nothing acknowledged is lost, and
-//! nothing runs twice but what a killed process was running.
+//! Three processes on one Redis under load, with an upstream that counts: whatever dies, nothing acknowledged is lost, no limit
+//! is exceeded, and nothing runs twice but what a killed process was running.
 //!
 //! The short forms run with all other tests; `ECLUSA_LONG=1` (`make test-all`) runs the full counts.
 
+mod connections;
+mod load;
 mod owner;
+mod replica;
 mod returning;
+mod room;
 mod rules;
 mod server;
+mod settling;
+mod waiting;
+mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
-use eclusa::fake::{Answer, FakeUpstream};
-use http_body_util::Full;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
-use serde_json::json;
-use tokio::task::JoinSet;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use eclusa::fake::{Answer, Behaviour, FakeUpstream};
 
+use self::load::{Accepted, Load};
+use self::wire::Wire;
 use crate::program::{Answer as Told, PATIENCE, Program};
 use crate::redis_server::RedisServer;
 
 const TERM: &str = "eclusa:{main}:term";
+const JOURNAL: &str = "eclusa:{main}:journal";
+const CLAIMS: &str = "eclusa:{main}:claims";
+/// The lane, and the upstream, that gets [`CALLS`] calls in all.
+const SCARCE: &str = "scarce";
+/// So few that all are made soon: then a takeover that gave any of them again would be seen.
+const CALLS: usize = 20;
+/// What the log says when a process begins to own.
+const DECIDES: &str = "This process decides now";
 
 /// How often something is done, in the short form and in the full one.
 fn times(short: usize, full: usize) -> usize {
     if std::env::var_os("ECLUSA_LONG").is_some() { full } else { short }
 }
 
+/// Which processes called each path, in order.
+type Calls = BTreeMap<String, Vec<String>>;
+
+/// How processes are started.
+#[derive(Clone, Copy)]
+struct Setup {
+    term: &'static str,
+    /// Whether each reaches the server through a [`Wire`].
+    wired: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { term: "500ms", wired: false }
+    }
+}
+
 /// Processes on one Redis, each with a name that the upstream sees.
 struct Fleet {
     redis: RedisServer,
     upstream: FakeUpstream,
+    calls: Arc<Mutex<Calls>>,
+    setup: Setup,
     programs: BTreeMap<String, Program>,
+    wires: BTreeMap<String, Wire>,
     /// Processes that were killed.
     killed: BTreeSet<String>,
     started: usize,
@@ -44,9 +73,27 @@ struct Fleet {
 
 impl Fleet {
     async fn start(redis: RedisServer, size: usize) -> Self {
-        let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
-        let mut fleet =
-            Self { redis, upstream, programs: BTreeMap::new(), killed: BTreeSet::new(), started: 0 };
+        Self::with(redis, size, Setup::default()).await
+    }
+
+    async fn with(redis: RedisServer, size: usize, setup: Setup) -> Self {
+        let calls = Arc::<Mutex<Calls>>::default();
+        let counted = calls.clone();
+        let upstream = FakeUpstream::start(Behaviour::by(move |seen| {
+            let by = seen.headers["x-process"].to_str().unwrap().to_owned();
+            counted.lock().unwrap().entry(seen.path.clone()).or_default().push(by);
+            Answer::status(200)
+        }));
+        let mut fleet = Self {
+            redis,
+            upstream: upstream.await.unwrap(),
+            calls,
+            setup,
+            programs: BTreeMap::new(),
+            wires: BTreeMap::new(),
+            killed: BTreeSet::new(),
+            started: 0,
+        };
         for _ in 0..size {
             fleet.add().await;
         }
@@ -57,12 +104,19 @@ impl Fleet {
     async fn add(&mut self) -> String {
         self.started += 1;
         let name = format!("p{}", self.started);
+        let url = if self.setup.wired {
+            let wire = Wire::to(&self.redis).await;
+            self.wires.entry(name.clone()).or_insert(wire).url()
+        } else {
+            self.redis.url()
+        };
+        let upstream = format!("url = \"{}\"\nheaders = {{ X-Process = \"{name}\" }}\n", self.upstream.url());
         let config = format!(
-            "[server]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"{}\"\nterm = \"500ms\"\n\
-             [workers]\nlease = \"3s\"\n[lanes.work]\nchain = [\"up\"]\ncapacity = 100000\n\
-             [upstreams.up]\nurl = \"{}\"\nheaders = {{ X-Process = \"{name}\" }}\n",
-            self.redis.url(),
-            self.upstream.url()
+            "[server]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"{url}\"\nterm = \"{}\"\n[workers]\nlease = \"3s\"\n\
+             [lanes.work]\nchain = [\"up\"]\ncapacity = 200000\n[upstreams.up]\n{upstream}\
+             [lanes.{SCARCE}]\nchain = [\"{SCARCE}\"]\ncapacity = 200000\n[upstreams.{SCARCE}]\n{upstream}\
+             rate = \"1/h\"\nburst = {CALLS}\n",
+            self.setup.term
         );
         let program = Program::start(&config, &[]).await;
         program.until("/readyz", |answer| answer.status == 200).await;
@@ -77,8 +131,7 @@ impl Fleet {
                 let epoch = self.redis.command(&["HGET", TERM, "epoch"]);
                 let owns = |program: &Program| {
                     program.log().iter().any(|line| {
-                        line["message"] == "This process decides now"
-                            && line["epoch"].as_u64() == epoch.parse().ok()
+                        line["message"] == DECIDES && line["epoch"].as_u64() == epoch.parse().ok()
                     })
                 };
                 if let Some((name, _)) = self.programs.iter().find(|(_, program)| owns(program)) {
@@ -90,108 +143,57 @@ impl Fleet {
         tokio::time::timeout(PATIENCE, find).await.unwrap()
     }
 
+    /// How often any of the processes that live began to own.
+    fn takeovers(&self) -> usize {
+        let lines = self.programs.values().flat_map(Program::log);
+        lines.filter(|line| line["message"] == DECIDES).count()
+    }
+
     async fn kill(&mut self, name: &str) {
         self.killed.insert(name.to_owned());
         self.programs.remove(name).unwrap().kill().await;
     }
 
-    /// Everything that was acknowledged was called, and nothing twice but what a killed process was running.
-    async fn check(&self, accepted: &BTreeSet<String>) {
-        let idle = |answer: &Told| {
-            let lane = answer.json();
-            lane["queued"]["normal"] == 0 && lane["pending"] == 0 && lane["processing"] == 0
-        };
-        let program = self.programs.values().next().unwrap();
-        program.until("/v1/lanes/work", |answer| answer.status == 200 && idle(answer)).await;
-        let mut calls: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for seen in self.upstream.requests() {
-            let by = seen.headers["x-process"].to_str().unwrap().to_owned();
-            calls.entry(seen.path).or_default().push(by);
-        }
-        let lost: Vec<_> = accepted.iter().filter(|path| !calls.contains_key(*path)).collect();
-        assert!(!accepted.is_empty() && lost.is_empty(), "{} accepted, lost: {lost:?}", accepted.len());
+    /// Everything that was acknowledged was called or waits for a call that may be made; nothing was called twice but what a
+    /// killed process was running; and no more than the limit allows.
+    async fn check(&self, accepted: &Accepted) {
+        self.idle().await;
+        let calls = self.calls.lock().unwrap().clone();
         for (path, by) in &calls {
             let extra = &by[..by.len() - 1];
             let distinct: BTreeSet<_> = extra.iter().collect();
             let excused = extra.iter().all(|by| self.killed.contains(by)) && distinct.len() == extra.len();
             assert!(excused, "{path} was called by {by:?}, and killed were {:?}", self.killed);
         }
-    }
-}
-
-/// Jobs that are put in all the time, at every process that lives.
-struct Load {
-    urls: Arc<Mutex<Vec<String>>>,
-    accepted: Arc<Mutex<Vec<(Instant, String)>>>,
-    stop: CancellationToken,
-    producers: JoinSet<()>,
-}
-
-impl Load {
-    fn on(fleet: &Fleet) -> Self {
-        let mut load = Self {
-            urls: Arc::default(),
-            accepted: Arc::default(),
-            stop: CancellationToken::new(),
-            producers: JoinSet::new(),
-        };
-        load.follow(fleet);
-        for producer in 0..3 {
-            let (urls, accepted, stop) = (load.urls.clone(), load.accepted.clone(), load.stop.clone());
-            load.producers.spawn(async move {
-                let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
-                for number in 0.. {
-                    if stop.is_cancelled() {
-                        return;
-                    }
-                    let path = format!("/{producer}/{number}");
-                    let url = {
-                        let urls = urls.lock().unwrap();
-                        urls[number % urls.len()].clone()
-                    };
-                    let job = json!({ "request": { "path": path } }).to_string();
-                    let request = http::Request::post(format!("{url}/v1/lanes/work/jobs"));
-                    let request = client.request(request.body(Full::from(job)).unwrap());
-                    // One that is killed does not answer, one that is paused not for long.
-                    let answer = tokio::time::timeout(Duration::from_secs(5), request).await;
-                    if let Ok(Ok(answer)) = answer
-                        && answer.status() == 202
-                    {
-                        accepted.lock().unwrap().push((Instant::now(), path));
-                    } else {
-                        tokio::time::sleep(Duration::from_millis(10)).await;
-                    }
-                }
-            });
+        let is_scarce = |path: &String| path.starts_with(&format!("/{SCARCE}/"));
+        let spent: usize = calls.iter().filter(|(path, _)| is_scarce(path)).map(|(_, by)| by.len()).sum();
+        assert!(spent <= CALLS, "{spent} calls, and {CALLS} are allowed");
+        let mut lost = Vec::new();
+        let program = self.programs.values().next().unwrap();
+        for (path, id) in accepted.iter().filter(|(path, _)| !calls.contains_key(*path)) {
+            let waits =
+                is_scarce(path) && program.get(&format!("/v1/jobs/{id}")).await.json()["status"] == "queued";
+            lost.extend((!waits).then_some(path));
         }
-        load
+        assert!(!accepted.is_empty() && lost.is_empty(), "{} accepted, lost: {lost:?}", accepted.len());
     }
 
-    /// The processes that are there now are asked from now on.
-    fn follow(&mut self, fleet: &Fleet) {
-        *self.urls.lock().unwrap() = fleet.programs.values().map(Program::url).collect();
-    }
-
-    /// How long it took from `since` until so many more jobs were accepted.
-    async fn resumes(&self, since: Instant, more: usize) -> Duration {
-        let resumed = async {
-            loop {
-                let at =
-                    self.accepted.lock().unwrap().iter().filter(|(at, _)| *at > since).nth(more).cloned();
-                if let Some((at, _)) = at {
-                    return at - since;
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
+    /// Waits until nothing waits or runs, but for what the scarce upstream has no calls for.
+    async fn idle(&self) {
+        let idle = |answer: &Told, waiting: bool| {
+            let lane = answer.json();
+            answer.status == 200
+                && lane["processing"] == 0
+                && lane["pending"] == 0
+                && (waiting || lane["queued"]["normal"] == 0)
+        };
+        let program = self.programs.values().next().unwrap();
+        let work = async {
+            while !idle(&program.get("/v1/lanes/work").await, false) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, resumed).await.unwrap()
-    }
-
-    /// Ends it; what was accepted.
-    async fn end(mut self) -> BTreeSet<String> {
-        self.stop.cancel();
-        while self.producers.join_next().await.is_some() {}
-        let accepted = self.accepted.lock().unwrap();
-        accepted.iter().map(|(_, path)| path.clone()).collect()
+        tokio::time::timeout(PATIENCE * u32::try_from(times(1, 10)).unwrap(), work).await.unwrap();
+        program.until(&format!("/v1/lanes/{SCARCE}"), |answer| idle(answer, true)).await;
     }
 }
