@@ -44,17 +44,19 @@ mod redis {
 
     use crate::redis_server::RedisServer;
 
-    /// Short, so that a basin nobody has used yet is taken at once.
-    const TERM: Duration = Duration::from_millis(100);
+    /// So short that a basin nobody has used yet is taken at once.
+    const TERM: Duration = Duration::from_millis(20);
+    /// So long that an owner with a short term is never thought dead, however busy the machine is.
+    const PATIENT: Duration = Duration::from_mins(1);
 
     /// Opens stores in a basin of their own.
-    fn basin(spec: &Spec, clock: Arc<ManualClock>) -> impl Fn() -> RedisStore + Send + Sync + use<> {
+    fn basin(spec: &Spec, clock: Arc<ManualClock>) -> impl Fn(Duration) -> RedisStore + Send + Sync + use<> {
         let (server, prefix) = RedisServer::shared();
         let (url, spec) = (server.url(), spec.clone());
-        move || {
+        move |term| {
             let settings = RedisSettings {
                 prefix: prefix.clone(),
-                term: TERM,
+                term,
                 clock: Some(clock.clone()),
                 timeout: Duration::from_mins(1),
                 ..RedisSettings::default()
@@ -64,37 +66,38 @@ mod redis {
     }
 
     mod owned {
-        use super::{Arc, ManualClock, RedisStore, Spec, basin};
+        use super::{Arc, ManualClock, RedisStore, Spec, TERM, basin};
 
         fn open(spec: &Spec, clock: Arc<ManualClock>) -> RedisStore {
-            basin(spec, clock)()
+            basin(spec, clock)(TERM)
         }
 
         eclusa_conformance::suite!(super::open);
     }
 
     mod asked {
-        use super::{Arc, ManualClock, RedisStore, Spec, basin};
+        use super::{Arc, ManualClock, PATIENT, RedisStore, Spec, TERM, basin};
         use crate::reopened::Reopened;
 
         fn open(spec: &Spec, clock: Arc<ManualClock>) -> Reopened<RedisStore> {
             let open = basin(spec, clock);
-            let owner = open();
+            let owner = open(TERM);
             while !owner.owns() {
                 std::thread::yield_now();
             }
-            Reopened::once(open, owner)
+            Reopened::once(move || open(PATIENT), owner)
         }
 
         eclusa_conformance::suite!(super::open);
     }
 
     mod taken_over {
-        use super::{Arc, ManualClock, RedisStore, Spec, basin};
+        use super::{Arc, ManualClock, RedisStore, Spec, TERM, basin};
         use crate::reopened::Reopened;
 
         fn open(spec: &Spec, clock: Arc<ManualClock>) -> Reopened<RedisStore> {
-            Reopened::always(basin(spec, clock), ())
+            let open = basin(spec, clock);
+            Reopened::always(move || open(TERM), ())
         }
 
         eclusa_conformance::suite!(super::open);
