@@ -16,6 +16,7 @@ mod waiting;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -149,6 +150,19 @@ impl Fleet {
         lines.filter(|line| line["message"] == DECIDES).count()
     }
 
+    /// What the processes that live said last, for whoever wonders why a test fails.
+    fn last_words(&self) -> String {
+        let mut words = String::new();
+        for (name, program) in &self.programs {
+            let log = program.log();
+            let said: Vec<_> = log.iter().filter(|line| line["message"] != "Job completed").collect();
+            for line in &said[said.len().saturating_sub(40)..] {
+                writeln!(words, "{name} {line}").unwrap();
+            }
+        }
+        words
+    }
+
     async fn kill(&mut self, name: &str) {
         self.killed.insert(name.to_owned());
         self.programs.remove(name).unwrap().kill().await;
@@ -193,7 +207,9 @@ impl Fleet {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(PATIENCE * u32::try_from(times(1, 10)).unwrap(), work).await.unwrap();
+        let patience = PATIENCE * u32::try_from(times(1, 10)).unwrap();
+        let ended = tokio::time::timeout(patience, work).await;
+        assert!(ended.is_ok(), "jobs are left\n{}", self.last_words());
         program.until(&format!("/v1/lanes/{SCARCE}"), |answer| idle(answer, true)).await;
     }
 }

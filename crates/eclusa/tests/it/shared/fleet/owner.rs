@@ -24,7 +24,7 @@ async fn an_owner_that_is_killed_under_load_costs_nothing() {
         load.follow(&fleet);
         let took = load.resumes(killed, 3).await;
         println!("decisions resumed {took:?} after the kill of {owner}");
-        assert!(took < AFTER_A_KILL, "{took:?}");
+        assert!(took < AFTER_A_KILL, "{took:?}\n{}", fleet.last_words());
         fleet.add().await;
         load.follow(&fleet);
         load.resumes(Instant::now(), 50).await;
