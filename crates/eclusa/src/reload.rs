@@ -3,8 +3,9 @@
 use thiserror::Error;
 
 use crate::config::{Changes, Config, need_restart};
-use crate::gateway::Gateway;
-use crate::rules::{BadCertificates, Rules};
+use crate::peers::Peers;
+use crate::rules::{BadCertificates, CurrentRules, Rules};
+use crate::telemetry::Metrics;
 
 /// Why a config was not put in force.
 #[derive(Debug, Error)]
@@ -19,8 +20,8 @@ enum ReloadError {
 
 /// Goes by `config` from now on, or says in the log why not. Nothing that waits or runs is lost: jobs that run end under the
 /// rules they began with.
-pub(crate) async fn reload(gateway: &Gateway, config: Config) {
-    match apply(gateway, config).await {
+pub(crate) async fn reload(current: &CurrentRules, peers: &Peers, metrics: &Metrics, config: Config) {
+    match apply(current, peers, metrics, config).await {
         Ok(changes) => tracing::info!(changes = %changes, "The config was reloaded"),
         Err(error) => {
             tracing::error!(error = %error, "The config was not reloaded; the old one is in force");
@@ -28,8 +29,13 @@ pub(crate) async fn reload(gateway: &Gateway, config: Config) {
     }
 }
 
-async fn apply(gateway: &Gateway, config: Config) -> Result<Changes, ReloadError> {
-    let old = gateway.rules.get();
+async fn apply(
+    current: &CurrentRules,
+    peers: &Peers,
+    metrics: &Metrics,
+    config: Config,
+) -> Result<Changes, ReloadError> {
+    let old = current.get();
     let fixed = need_restart(&old.config, &config);
     if !fixed.is_empty() {
         return Err(ReloadError::NeedsRestart(fixed));
@@ -37,13 +43,13 @@ async fn apply(gateway: &Gateway, config: Config) -> Result<Changes, ReloadError
     let changes = Changes::between(&old.config, &config);
     let rules = Rules::new(config)?;
     // The store first: what comes in under the new rules must find its lane there.
-    match gateway.peers.configure(&rules).await {
+    match peers.configure(&rules).await {
         Err(error) if error.is_transient() => {
             tracing::warn!(error = %error, "The other processes hear of the new rules when the store answers");
         }
         told => told?,
     }
-    gateway.metrics.expect(&rules.config);
-    gateway.rules.replace(rules);
+    metrics.expect(&rules.config);
+    current.replace(rules);
     Ok(changes)
 }

@@ -10,9 +10,11 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
+use crate::api::Parts;
 use crate::config::Config;
-use crate::gateway::{Gateway, StartError};
+use crate::life::Life;
 use crate::peers::Duty;
+use crate::process::{self, Process, StartError};
 use crate::{api, reload, server, work};
 
 /// How long to wait for what was let go at the end.
@@ -53,51 +55,46 @@ pub async fn serve(
     let failed = |source| ServeError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let listening = listener.local_addr().map_err(failed)?;
-    let gateway = Gateway::open(config, duty, clock)?;
-    let mut loops = work::start(&gateway);
-    let rules = gateway.rules.get();
-    let (grace, max) = (rules.config.server.shutdown_grace, rules.config.server.max_connections);
-    let serving = server::serve(
-        listener,
-        api::router(&gateway),
-        max,
-        gateway.life.stopping.clone(),
-        grace + LAST_WORDS,
-    );
+    let (grace, max) = (config.server.shutdown_grace, config.server.max_connections);
+    let Process { api, workers } = process::open(config, duty, clock)?;
+    let Parts { store, rules, peers, life, metrics, rates, .. } = &*api.0;
+    let mut loops = work::start(duty, workers, store, rates.clone());
+    let router = api::router(&api, duty);
+    let serving = server::serve(listener, router, max, life.stopping.clone(), grace + LAST_WORDS);
     let serving = tokio::spawn(serving);
     ready(listening);
     let reloading = async {
         while let Some(config) = reloads.recv().await {
-            reload::reload(&gateway, config).await;
+            reload::reload(rules, peers, metrics, config).await;
         }
         std::future::pending::<()>().await;
     };
     tokio::select! {
         () = stop => tracing::info!("Stopping"),
-        () = gateway.life.broken.cancelled() => {}
+        () = life.broken.cancelled() => {}
         () = reloading => {}
         // They end only after `stopping`: one that ends before has failed, and its lane would stand still.
-        _ = loops.begin.join_next() => gateway.life.broken.cancel(),
-        _ = loops.keep.join_next() => gateway.life.broken.cancel(),
+        _ = loops.begin.join_next() => life.broken.cancel(),
+        _ = loops.keep.join_next() => life.broken.cancel(),
     }
-    gateway.life.stopping.cancel();
+    life.stopping.cancel();
     // Nothing is begun any more once these have ended: what runs then is all there is to wait for.
     while loops.begin.join_next().await.is_some() {}
-    let_finish(&gateway, grace).await;
+    let_finish(life, grace).await;
     let _ = serving.await;
     // Answers that streamed until now have given back their leases in tasks of their own.
-    let _ = tokio::time::timeout(LAST_WORDS, gateway.life.running.wait()).await;
-    gateway.life.finished.cancel();
+    let _ = tokio::time::timeout(LAST_WORDS, life.running.wait()).await;
+    life.finished.cancel();
     while loops.keep.join_next().await.is_some() {}
-    if gateway.life.broken.is_cancelled() { Err(ServeError::Broken) } else { Ok(()) }
+    if life.broken.is_cancelled() { Err(ServeError::Broken) } else { Ok(()) }
 }
 
 /// Lets running calls finish within `grace`; what is still running then goes back to its line.
-async fn let_finish(gateway: &Gateway, grace: Duration) {
-    gateway.life.running.close();
-    if tokio::time::timeout(grace, gateway.life.running.wait()).await.is_err() {
-        tracing::warn!(running = gateway.life.running.len(), "Letting go of jobs that are still running");
-        gateway.life.aborting.cancel();
-        let _ = tokio::time::timeout(LAST_WORDS, gateway.life.running.wait()).await;
+async fn let_finish(life: &Life, grace: Duration) {
+    life.running.close();
+    if tokio::time::timeout(grace, life.running.wait()).await.is_err() {
+        tracing::warn!(running = life.running.len(), "Letting go of jobs that are still running");
+        life.aborting.cancel();
+        let _ = tokio::time::timeout(LAST_WORDS, life.running.wait()).await;
     }
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRef, FromRequestParts};
 use eclusa_core::{Level, Name};
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::request::Parts;
@@ -12,8 +12,8 @@ use subtle::ConstantTimeEq;
 
 use super::problem::{Kind, Problem};
 use crate::config::{Config, Key, Lane, Role};
-use crate::gateway::Gateway;
 use crate::intake::{DEFAULT_TENANT, Submission};
+use crate::rules::CurrentRules;
 
 /// Things to do that not everybody may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,10 +151,13 @@ impl Caller {
 }
 
 /// Found out before anything else of the request is looked at: who asks is the first thing that each call asks for.
-impl FromRequestParts<Arc<Gateway>> for Caller {
+impl<S: Sync> FromRequestParts<S> for Caller
+where
+    Arc<CurrentRules>: FromRef<S>,
+{
     type Rejection = Problem;
-    async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, Problem> {
-        Caller::of(parts, &gateway.rules.get().config.keys)
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        Caller::of(parts, &Arc::<CurrentRules>::from_ref(state).get().config.keys)
     }
 }
 

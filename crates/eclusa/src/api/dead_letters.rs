@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
 use axum::response::Response;
 use eclusa_core::{DeadLetterView, JobId, Name, Replayed, Store};
 use serde::{Deserialize, Serialize};
@@ -14,14 +14,28 @@ use super::auth::{Caller, Right};
 use super::extract::{Path, Query};
 use super::model::{DeadLetter, JobResult};
 use super::problem::{Kind, Problem};
+use super::state::Api;
 use super::submit::{self, unavailable, unconfirmed};
-use crate::gateway::Gateway;
+use crate::decide::Decider;
+use crate::ids::Ids;
 use crate::request::Envelope;
+use crate::rules::CurrentRules;
+use crate::store::AnyStore;
 
 /// How many letters a page shows.
 const PAGE: usize = 50;
 /// How many letters one step of a search looks at.
 const STEP: usize = 1_000;
+
+/// What looking at dead letters needs.
+#[derive(FromRequestParts)]
+#[from_request(state(Api))]
+pub(super) struct DeadLetters {
+    #[from_request(via(State))]
+    store: Arc<AnyStore>,
+    #[from_request(via(State))]
+    rules: Arc<CurrentRules>,
+}
 
 /// Which letters to show.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -54,14 +68,15 @@ pub struct DeadLetterList {
 #[utoipa::path(get, path = "/v1/dead-letters", tag = "dead letters", params(ListQuery),
     responses((status = 200, body = DeadLetterList)))]
 pub(super) async fn list(
-    State(gateway): State<Arc<Gateway>>,
+    letters: DeadLetters,
     caller: Caller,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<DeadLetterList>, Problem> {
     caller.may(Right::SeeAll)?;
     let (start, mut after) = query.cursor.as_deref().map(cursor).transpose()?.unwrap_or_default();
     let mut found = Vec::new();
-    for lane in lanes(&gateway, &caller, query.lane.as_deref())?
+    for lane in letters
+        .lanes(&caller, query.lane.as_deref())?
         .into_iter()
         .filter(|lane| lane.as_str() >= start.as_str())
     {
@@ -69,7 +84,7 @@ pub(super) async fn list(
             after = 0;
         }
         loop {
-            let page = gateway.store.dead_letters(lane.clone(), after, STEP).await;
+            let page = letters.store.dead_letters(lane.clone(), after, STEP).await;
             let page = page.map_err(|error| unavailable(&error))?;
             let full = page.len() == STEP;
             for (place, letter) in page {
@@ -103,44 +118,40 @@ fn fits(query: &ListQuery, caller: &Caller, view: &DeadLetterView) -> bool {
     tenant && code && caller.may_be(&letter.tenant).is_ok()
 }
 
-fn lanes(gateway: &Gateway, caller: &Caller, only: Option<&str>) -> Result<Vec<Name>, Problem> {
-    match only {
-        Some(lane) => Ok(vec![submit::lane(gateway, caller, lane)?.0]),
-        None => Ok(gateway
-            .rules
-            .get()
-            .config
-            .lanes
-            .keys()
-            .filter(|lane| caller.may_use(lane).is_ok())
-            .cloned()
-            .collect()),
+impl DeadLetters {
+    /// The lanes that the caller may use, or only this one.
+    fn lanes(&self, caller: &Caller, only: Option<&str>) -> Result<Vec<Name>, Problem> {
+        if let Some(lane) = only {
+            return Ok(vec![submit::lane(&self.rules, caller, lane)?.0]);
+        }
+        let rules = self.rules.get();
+        Ok(rules.config.lanes.keys().filter(|lane| caller.may_use(lane).is_ok()).cloned().collect())
     }
-}
 
-async fn letter(gateway: &Gateway, caller: &Caller, id: &str) -> Result<DeadLetterView, Problem> {
-    let missing = || {
-        let detail =
-            "There is no such dead letter: it never was, was replayed with success, or was kept no longer";
-        Problem::new(Kind::NotFound, detail)
-    };
-    let id: JobId = id.parse().map_err(|_| missing())?;
-    let view = gateway.store.dead_letter(id).await.map_err(|error| unavailable(&error))?;
-    let view =
-        view.filter(|view| caller.may_use(&view.lane).is_ok() && caller.may_be(&view.letter.tenant).is_ok());
-    view.ok_or_else(missing)
+    async fn one(&self, caller: &Caller, id: &str) -> Result<DeadLetterView, Problem> {
+        let missing = || {
+            let detail = "There is no such dead letter: it never was, was replayed with success, or was kept no longer";
+            Problem::new(Kind::NotFound, detail)
+        };
+        let id: JobId = id.parse().map_err(|_| missing())?;
+        let view = self.store.dead_letter(id).await.map_err(|error| unavailable(&error))?;
+        let may_see = |view: &DeadLetterView| {
+            caller.may_use(&view.lane).is_ok() && caller.may_be(&view.letter.tenant).is_ok()
+        };
+        view.filter(may_see).ok_or_else(missing)
+    }
 }
 
 /// One dead letter with what was to be sent
 #[utoipa::path(get, path = "/v1/dead-letters/{id}", tag = "dead letters",
     params(("id" = String, Path, description = "The job that failed")), responses((status = 200, body = DeadLetter)))]
 pub(super) async fn get(
-    State(gateway): State<Arc<Gateway>>,
+    letters: DeadLetters,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<DeadLetter>, Problem> {
     caller.may(Right::SeeAll)?;
-    let view = letter(&gateway, &caller, &id).await?;
+    let view = letters.one(&caller, &id).await?;
     let data = original_data(&view);
     Ok(Json(DeadLetter { original_data: data, ..view.into() }))
 }
@@ -171,18 +182,19 @@ fn original_data(view: &DeadLetterView) -> Option<serde_json::Value> {
     params(("id" = String, Path, description = "The job that failed")),
     responses((status = 202, body = super::model::Accepted)))]
 pub(super) async fn replay(
-    State(gateway): State<Arc<Gateway>>,
+    State(decider): State<Arc<Decider>>,
+    State(ids): State<Arc<Ids>>,
+    letters: DeadLetters,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     caller.may(Right::Operate)?;
-    let view = letter(&gateway, &caller, &id).await?;
-    let new = gateway.new_job_id();
-    let replayed = gateway.replay(view.lane.clone(), view.job, new).await;
+    let view = letters.one(&caller, &id).await?;
+    let replayed = decider.replay(view.lane.clone(), view.job, ids.job()).await;
     match replayed.map_err(|error| unconfirmed(&error))? {
         Replayed::As(job, _) => {
             tracing::info!(jobId = %job, replayOf = %view.job, lane = %view.lane, "Dead letter replayed");
-            submit::accepted(&gateway, job, None).await
+            submit::accepted(&letters.store, job, None).await
         }
         Replayed::QueueFull => {
             let detail = format!("Lane `{}` is full: try again when jobs have left it", view.lane);
@@ -226,17 +238,17 @@ pub(super) struct Stats {
 #[utoipa::path(get, path = "/v1/dead-letters/stats", tag = "dead letters", params(StatsQuery),
     responses((status = 200, body = Stats)))]
 pub(super) async fn stats(
-    State(gateway): State<Arc<Gateway>>,
+    letters: DeadLetters,
     caller: Caller,
     Query(query): Query<StatsQuery>,
 ) -> Result<Json<Stats>, Problem> {
     caller.may(Right::SeeAll)?;
     let by = query.by.unwrap_or(By::Code);
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    for lane in lanes(&gateway, &caller, None)? {
+    for lane in letters.lanes(&caller, None)? {
         let mut after = 0;
         loop {
-            let page = gateway.store.dead_letters(lane.clone(), after, STEP).await;
+            let page = letters.store.dead_letters(lane.clone(), after, STEP).await;
             let page = page.map_err(|error| unavailable(&error))?;
             for (_, view) in page.iter().filter(|(_, view)| caller.may_be(&view.letter.tenant).is_ok()) {
                 let key = match by {

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use axum::body::Body as HttpBody;
-use axum::extract::Request as HttpRequest;
+use axum::extract::{FromRequestParts, Request as HttpRequest, State};
 use axum::response::Response;
 use bytes::Bytes;
 use eclusa_core::gate::{CallResult, GateView};
 use eclusa_core::retry::Verdict;
-use eclusa_core::{Admission, Admit, Admitted, Closure, LeaseId, Name, Report, Span, Store};
+use eclusa_core::{Admit, Clock, Closure, Name, Report, Span, Store};
 use http::{HeaderMap, HeaderName, Method};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full, Limited};
@@ -18,62 +18,91 @@ use tokio::time::Instant;
 
 use super::auth::{Caller, Right};
 use super::extract::{unread, whole};
-use super::headers::{idempotency_key, text};
+use super::headers::{idempotency_key, passed_on, text};
 use super::problem::{Kind, Problem};
-use super::proxy::passed_on;
 use super::refusal::not_now;
+use super::state::Api;
 use super::submit::{header, unavailable};
 use crate::config::{Field, Lane};
+use crate::decide::{Asked, Decider, Leave};
 use crate::execute::http::{AnswerBody, BodyError, CallContext, Head, Judgement, Streamed};
-use crate::gateway::Gateway;
+use crate::ids::{Ids, own_nonce};
 use crate::intake::{DEFAULT_TENANT, check};
-use crate::leases::Hold;
+use crate::leases::{Hold, Leases};
+use crate::life::Life;
 use crate::request::Request;
+use crate::rules::CurrentRules;
+use crate::store::AnyStore;
+use crate::telemetry::Metrics;
 
 /// A body up to this size is held whole, so that another upstream can be tried.
 const HELD: usize = 64 * 1024;
 
+/// What passing requests on needs.
+#[derive(FromRequestParts)]
+#[from_request(state(Api))]
+pub(super) struct Direct {
+    #[from_request(via(State))]
+    decider: Arc<Decider>,
+    #[from_request(via(State))]
+    store: Arc<AnyStore>,
+    #[from_request(via(State))]
+    rules: Arc<CurrentRules>,
+    #[from_request(via(State))]
+    ids: Arc<Ids>,
+    #[from_request(via(State))]
+    leases: Arc<Leases>,
+    #[from_request(via(State))]
+    life: Arc<Life>,
+    #[from_request(via(State))]
+    metrics: Arc<Metrics>,
+    #[from_request(via(State))]
+    clock: Arc<dyn Clock>,
+}
+
 /// A request on its way through a direct lane.
 struct Passing<'a> {
-    gateway: &'a Arc<Gateway>,
+    direct: &'a Direct,
     lane: &'a Name,
     head: Head<'a>,
     key: &'a str,
 }
 
-/// Passes a request on at once, or says when to come again.
-pub(super) async fn pass(
-    gateway: &Arc<Gateway>,
-    caller: &Caller,
-    (lane, rules): (&Name, &Lane),
-    (path, query): (String, Option<String>),
-    request: HttpRequest,
-) -> Result<Response, Problem> {
-    let (parts, body) = request.into_parts();
-    caller.may(Right::Enqueue)?;
-    caller
-        .may_be(text(&parts.headers, "eclusa-tenant")?.or(caller.own_tenant()).unwrap_or(DEFAULT_TENANT))?;
-    if gateway.life.stopping.is_cancelled() {
-        return Err(Problem::new(Kind::Stopping, "The server is stopping").retry_after(5));
-    }
-    let max = gateway.rules.get().config.server.max_body;
-    let key = idempotency_key(&parts.headers)?.unwrap_or_else(|| gateway.new_job_id().to_string());
-    let (method, headers) = (parts.method.to_string(), passed_on(&parts.headers)?);
-    let mut request = Request { method, path, query, headers, body: Vec::new() };
-    let held = held(&parts.headers, body, max).await?;
-    match &held {
-        Held::Whole(body) => request.body = body.to_vec(),
-        Held::Stream(_) if looks_into_bodies(rules) => {
-            let detail = format!("The lane looks into bodies, which is possible up to {HELD} bytes");
-            return Err(Problem::new(Kind::TooLarge, detail));
+impl Direct {
+    /// Passes a request on at once, or says when to come again.
+    pub(super) async fn pass(
+        &self,
+        caller: &Caller,
+        (lane, rules): (&Name, &Lane),
+        (path, query): (String, Option<String>),
+        request: HttpRequest,
+    ) -> Result<Response, Problem> {
+        let (parts, body) = request.into_parts();
+        caller.may(Right::Enqueue)?;
+        let tenant = text(&parts.headers, "eclusa-tenant")?.or(caller.own_tenant());
+        caller.may_be(tenant.unwrap_or(DEFAULT_TENANT))?;
+        if self.life.stopping.is_cancelled() {
+            return Err(Problem::new(Kind::Stopping, "The server is stopping").retry_after(5));
         }
-        Held::Stream(_) => {}
-    }
-    let chain = check(&request, rules).map_err(|faults| Problem::invalid(&faults))?;
-    let passing = Passing { gateway, lane, head: Head::from(&request), key: &key };
-    match held {
-        Held::Whole(body) => passing.along(chain, body).await,
-        Held::Stream(body) => passing.once(chain, body, max).await,
+        let max = self.rules.get().config.server.max_body;
+        let key = idempotency_key(&parts.headers)?.unwrap_or_else(|| self.ids.job().to_string());
+        let (method, headers) = (parts.method.to_string(), passed_on(&parts.headers)?);
+        let mut request = Request { method, path, query, headers, body: Vec::new() };
+        let held = held(&parts.headers, body, max).await?;
+        match &held {
+            Held::Whole(body) => request.body = body.to_vec(),
+            Held::Stream(_) if looks_into_bodies(rules) => {
+                let detail = format!("The lane looks into bodies, which is possible up to {HELD} bytes");
+                return Err(Problem::new(Kind::TooLarge, detail));
+            }
+            Held::Stream(_) => {}
+        }
+        let chain = check(&request, rules).map_err(|faults| Problem::invalid(&faults))?;
+        let passing = Passing { direct: self, lane, head: Head::from(&request), key: &key };
+        match held {
+            Held::Whole(body) => passing.along(chain, body).await,
+            Held::Stream(body) => passing.once(chain, body, max).await,
+        }
     }
 }
 
@@ -116,7 +145,7 @@ impl Passing<'_> {
                 Ok(call) => call,
                 Err(problem) => return Err(last.unwrap_or(problem)),
             };
-            left.retain(|upstream| *upstream != call.upstream);
+            left.retain(|upstream| *upstream != call.leave.upstream);
             let (answer, curable) =
                 self.call(call, Full::new(body.clone()), !left.is_empty(), &Fault::default()).await;
             match answer {
@@ -138,37 +167,31 @@ impl Passing<'_> {
     }
 
     async fn admit(&self, chain: &[Name]) -> Result<Call, Problem> {
-        let lasts = self.gateway.rules.get().config.workers.lease;
-        let (lane, nonce) = (Some(self.lane.clone()), Gateway::new_nonce());
+        let Direct { decider, rules, leases, metrics, .. } = self.direct;
+        let lasts = rules.get().config.workers.lease;
+        let (lane, nonce) = (Some(self.lane.clone()), own_nonce());
         let ask = Admit { lane, chain: chain.to_vec(), holds: Vec::new(), lease: lasts.into(), nonce };
-        let (gateway, asked) = (self.gateway.clone(), Instant::now());
-        let admit = async move {
-            let Admitted { admission, ended, now } = gateway.store.admit(ask).await?;
-            gateway.note(&ended);
-            Ok(match admission {
-                Admission::Granted { lease, upstream, .. } => {
-                    let hold = gateway.leases.hold(lease, asked + lasts);
-                    let (sent, judged) = (false, None);
-                    Ok(Call { gateway, lease, upstream, asked, sent, judged, _hold: hold })
-                }
-                denied => Err((denied, now)),
-            })
-        };
-        match self.gateway.life.to_the_end(admit).await.map_err(|error| unavailable(&error))? {
-            Ok(call) => Ok(call),
-            Err((Admission::Denied { upstream, denial }, now)) => {
-                self.gateway.metrics.count_denial(Some(self.lane), upstream.as_ref(), denial.reason);
+        let asked = Instant::now();
+        match decider.admit(ask).await.map_err(|error| unavailable(&error))? {
+            Asked::Granted(leave) => {
+                let hold = leases.hold(leave.lease, asked + lasts);
+                Ok(Call { leave, metrics: metrics.clone(), asked, _hold: hold })
+            }
+            Asked::Denied { upstream, denial, now } => {
+                metrics.count_denial(Some(self.lane), upstream.as_ref(), denial.reason);
                 let at = upstream.unwrap_or_else(|| self.lane.clone());
                 Err(not_now(&at, denial, &self.gates(&at).await, now))
             }
-            Err(_) => Err(Problem::new(Kind::Internal, "The lane and the store do not agree on the rules")),
+            Asked::Unknown => {
+                Err(Problem::new(Kind::Internal, "The lane and the store do not agree on the rules"))
+            }
         }
     }
 
     /// The gates of the upstream or the lane that said no.
     async fn gates(&self, at: &Name) -> Vec<GateView> {
-        let upstreams = self.gateway.store.upstreams().await.unwrap_or_default();
-        let lanes = self.gateway.store.lanes().await.unwrap_or_default();
+        let upstreams = self.direct.store.upstreams().await.unwrap_or_default();
+        let lanes = self.direct.store.lanes().await.unwrap_or_default();
         let of_upstreams = upstreams.into_iter().map(|view| (view.name, view.gates));
         let mut all = of_upstreams.chain(lanes.into_iter().map(|view| (view.name, view.gates)));
         all.find(|(name, _)| name == at).map(|(_, gates)| gates).unwrap_or_default()
@@ -186,15 +209,16 @@ impl Passing<'_> {
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let clock = &*self.gateway.clock;
+        let clock = &*self.direct.clock;
         let context = CallContext { idempotency_key: self.key, traceparent: None, clock };
-        let rules = self.gateway.rules.get();
-        let Some(client) = rules.upstreams.get(&call.upstream) else {
+        let rules = self.direct.rules.get();
+        let Some(client) = rules.upstreams.get(&call.leave.upstream) else {
             return (Err(Problem::new(Kind::Internal, "The upstream is not configured")), false);
         };
-        let codes = rules.config.upstreams.get(&call.upstream).map(|rules| rules.codes.clone());
+        let codes = rules.config.upstreams.get(&call.leave.upstream).map(|rules| rules.codes.clone());
         let codes = codes.unwrap_or_default();
-        call.sent = true;
+        // Until it is judged: if the caller goes away, or its body breaks off, it may have had its effect.
+        call.leave.report(CallResult::Unknown.into());
         match client.stream(self.head, body, &context).await {
             Ok(answer) => {
                 let judgement = Judgement::of_status(answer.status.as_u16(), &codes);
@@ -234,40 +258,27 @@ fn failed(judgement: &Judgement) -> Problem {
     Problem::new(kind, judgement.reason.clone())
 }
 
-/// A call under way: its lease ends when this is dropped, however that comes.
+/// A call under way.
 struct Call {
-    gateway: Arc<Gateway>,
-    lease: LeaseId,
-    upstream: Name,
+    leave: Leave,
+    metrics: Arc<Metrics>,
     asked: Instant,
-    /// Whether anything of it can have reached the upstream.
-    sent: bool,
-    judged: Option<Report>,
     /// Keeps its slots taken however long the answer is.
     _hold: Hold,
 }
 
 impl Call {
     fn judge(&mut self, judgement: &Judgement, close: Option<Span>) {
-        self.gateway.metrics.count_call(&self.upstream, judgement, close.is_some());
-        self.gateway.metrics.time_call(&self.upstream, self.asked.elapsed());
+        self.metrics.count_call(&self.leave.upstream, judgement, close.is_some());
+        self.metrics.time_call(&self.leave.upstream, self.asked.elapsed());
         let close = close.map(|wait| Closure { wait, bucket: None });
-        self.judged = Some(Report { result: judgement.result, costs: Vec::new(), close });
-    }
-}
-
-impl Drop for Call {
-    fn drop(&mut self) {
-        // Without a judgement the caller went away, or its body broke off: the call may have had its effect.
-        let unjudged = if self.sent { CallResult::Unknown } else { CallResult::NotSent };
-        let report = self.judged.take().unwrap_or(unjudged.into());
-        self.gateway.end_call(self.upstream.clone(), self.lease, report);
+        self.leave.report(Report { result: judgement.result, costs: Vec::new(), close });
     }
 }
 
 /// The upstream's answer, whose body comes as it comes.
 fn streamed(answer: Streamed, call: Call) -> Response {
-    let upstream = header("eclusa-upstream", call.upstream.as_str());
+    let upstream = header("eclusa-upstream", call.leave.upstream.as_str());
     let mut response = Response::new(HttpBody::new(Flow { body: answer.body, call }));
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
@@ -294,7 +305,7 @@ impl Body for Flow {
         let frame = Pin::new(&mut self.body).poll_frame(context);
         if let Poll::Ready(Some(Err(_))) = &frame {
             // An answer that breaks off is none, however well it began.
-            self.call.judged = Some(CallResult::Failed.into());
+            self.call.leave.report(CallResult::Failed.into());
         }
         frame
     }

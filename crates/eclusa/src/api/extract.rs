@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::rejection::PathRejection;
-use axum::extract::{FromRequest, FromRequestParts};
+use axum::extract::{FromRef, FromRequest, FromRequestParts};
 use bytes::Bytes;
 use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -17,8 +17,8 @@ use utoipa::openapi::path::Parameter;
 use utoipa::openapi::schema::{Schema, SchemaType, Type};
 
 use super::problem::{Kind, Problem};
-use crate::gateway::Gateway;
 use crate::intake::Fault;
+use crate::rules::CurrentRules;
 
 /// How long a client may take to send a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -95,11 +95,21 @@ fn expected(parameter: &Parameter) -> String {
 /// A whole body, no larger than the config allows.
 pub(super) struct Body(pub(super) Bytes);
 
-impl FromRequest<Arc<Gateway>> for Body {
+impl<S: Sync> FromRequest<S> for Body
+where
+    Arc<CurrentRules>: FromRef<S>,
+{
     type Rejection = Problem;
-    async fn from_request(request: axum::extract::Request, gateway: &Arc<Gateway>) -> Result<Self, Problem> {
-        let max = gateway.rules.get().config.server.max_body;
-        whole(Limited::new(request.into_body(), max), max).await.map(Body)
+    async fn from_request(request: axum::extract::Request, state: &S) -> Result<Self, Problem> {
+        Self::read(request.into_body(), &Arc::<CurrentRules>::from_ref(state)).await
+    }
+}
+
+impl Body {
+    /// Reads a body to its end.
+    pub(super) async fn read(body: axum::body::Body, rules: &CurrentRules) -> Result<Self, Problem> {
+        let max = rules.get().config.server.max_body;
+        whole(Limited::new(body, max), max).await.map(Self)
     }
 }
 

@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode};
 use super::job_request::level;
 use super::problem::{Kind, Problem};
 use crate::config::parse_duration;
-use crate::execute::http::is_reusable;
+use crate::execute::http::{headers as passed, is_reusable};
 use crate::intake::Fault;
 
 /// The value of a header that must be text.
@@ -56,6 +56,12 @@ pub(super) fn prefer_wait(headers: &HeaderMap) -> Result<Option<Duration>, Probl
     let wrong = || Fault::new("Prefer", "wait must be a whole number of seconds, as in `wait=10`");
     let seconds = wait.parse().map_err(|_| Problem::invalid(&[wrong()]))?;
     Ok(Some(Duration::from_secs(seconds)))
+}
+
+/// The headers of a caller that go on to the upstream.
+pub(super) fn passed_on(headers: &HeaderMap) -> Result<Vec<(String, Vec<u8>)>, Problem> {
+    let all = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+    passed::from_caller(all).map_err(|bad| Problem::new(Kind::BadRequest, format!("The request {bad}")))
 }
 
 /// `Cache-Status` (RFC 9211) for an answer that needed no job.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
 use axum::response::{IntoResponse, Response};
-use eclusa_core::{Store, Tokens};
+use eclusa_core::{Clock, Store, Tokens};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde::Serialize;
@@ -16,11 +16,15 @@ use utoipa::ToSchema;
 use super::auth::{Caller, Right};
 use super::model::{breaker, iso};
 use super::problem::{Kind, Problem};
+use super::state::Api;
 use super::submit::unavailable;
 use crate::config::StoreUrl;
-use crate::gateway::Gateway;
-use crate::peers;
-use crate::telemetry::Snapshot;
+use crate::decide::Decider;
+use crate::life::Life;
+use crate::peers::{self, Peers};
+use crate::rules::CurrentRules;
+use crate::store::AnyStore;
+use crate::telemetry::{Metrics, Snapshot};
 
 /// How long metrics wait for the store.
 const METRICS_WAIT: Duration = Duration::from_secs(1);
@@ -34,12 +38,29 @@ pub(super) async fn livez() -> &'static str {
 /// Whether it can take in jobs
 #[utoipa::path(get, path = "/readyz", tag = "health",
     responses((status = 200, body = String), (status = 503, description = "Stopping, or the store does not answer")))]
-pub(super) async fn readyz(State(gateway): State<Arc<Gateway>>) -> Result<&'static str, Problem> {
-    if gateway.life.stopping.is_cancelled() {
+pub(super) async fn readyz(
+    State(life): State<Arc<Life>>,
+    State(store): State<Arc<AnyStore>>,
+) -> Result<&'static str, Problem> {
+    if life.stopping.is_cancelled() {
         return Err(Problem::new(Kind::Stopping, "The server is stopping"));
     }
-    gateway.store.lanes().await.map_err(|error| unavailable(&error))?;
+    store.lanes().await.map_err(|error| unavailable(&error))?;
     Ok("ok\n")
+}
+
+/// What the state of everything is told from.
+#[derive(FromRequestParts)]
+#[from_request(state(Api))]
+pub(super) struct Whole {
+    #[from_request(via(State))]
+    store: Arc<AnyStore>,
+    #[from_request(via(State))]
+    rules: Arc<CurrentRules>,
+    #[from_request(via(State))]
+    peers: Arc<Peers>,
+    #[from_request(via(State))]
+    decider: Arc<Decider>,
 }
 
 /// The state of everything.
@@ -128,13 +149,11 @@ pub(super) struct LimiterHealth {
 
 /// The state of everything
 #[utoipa::path(get, path = "/v1/health", tag = "health", responses((status = 200, body = Health)))]
-pub(super) async fn health(
-    State(gateway): State<Arc<Gateway>>,
-    caller: Caller,
-) -> Result<Json<Health>, Problem> {
+pub(super) async fn health(whole: Whole, caller: Caller) -> Result<Json<Health>, Problem> {
     caller.may(Right::SeeAll)?;
-    let mut upstreams = gateway.store.upstreams().await.map_err(|error| unavailable(&error))?;
-    upstreams.retain(|view| caller.may_reach(&gateway.rules.get().config, view.name.as_str()).is_ok());
+    let mut upstreams = whole.store.upstreams().await.map_err(|error| unavailable(&error))?;
+    let rules = whole.rules.get();
+    upstreams.retain(|view| caller.may_reach(&rules.config, view.name.as_str()).is_ok());
     let breakers: BTreeMap<String, BreakerHealth> = upstreams
         .iter()
         .filter_map(breaker)
@@ -144,20 +163,20 @@ pub(super) async fn health(
         })
         .collect();
     let limiters = upstreams.iter().map(|view| {
-        let (tokens_available, requests_last_minute) = (view.tokens.map(whole), view.starts_last_minute);
+        let (tokens_available, requests_last_minute) = (view.tokens.map(tokens), view.starts_last_minute);
         (view.name.to_string(), LimiterHealth { tokens_available, requests_last_minute })
     });
-    let lost = gateway.store_is_lost();
+    let lost = whole.decider.store_is_lost();
     let degraded = lost || breakers.values().any(|breaker| breaker.degraded);
     Ok(Json(Health {
         status: if degraded { "degraded" } else { "ok" },
         store: StoreHealth {
-            kind: kind(&gateway.rules.get().config.store.url),
+            kind: kind(&rules.config.store.url),
             status: if lost { "lost" } else { "ok" },
-            losses: gateway.peers.losses(),
+            losses: whole.peers.losses(),
         },
-        owner: gateway.peers.owner().map(Owner::from),
-        instances: gateway.peers.instances().into_iter().map(Instance::from).collect(),
+        owner: whole.peers.owner().map(Owner::from),
+        instances: whole.peers.instances().into_iter().map(Instance::from).collect(),
         rate_limiters: limiters.collect(),
         circuit_breakers: breakers,
     }))
@@ -172,27 +191,30 @@ const fn kind(url: &StoreUrl) -> &'static str {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "balances are far below 2^53 micro-tokens")]
-fn whole(tokens: Tokens) -> f64 {
+fn tokens(tokens: Tokens) -> f64 {
     tokens.as_micro() as f64 / 1e6
 }
 
 /// Metrics for Prometheus
 #[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String)))]
 pub(super) async fn metrics(
-    State(gateway): State<Arc<Gateway>>,
+    State(store): State<Arc<AnyStore>>,
+    State(metrics): State<Arc<Metrics>>,
+    State(peers): State<Arc<Peers>>,
+    State(clock): State<Arc<dyn Clock>>,
     caller: Caller,
 ) -> Result<Response, Problem> {
     caller.may(Right::SeeAll)?;
     caller.may_use_all_lanes()?;
     caller.may_act_for_all_tenants()?;
     // Without the store there is still what this process counts.
-    let taken = Snapshot::take(&*gateway.store, gateway.clock.now());
+    let taken = Snapshot::take(&*store, clock.now());
     let snapshot = match tokio::time::timeout(METRICS_WAIT, taken).await {
         Ok(Err(error)) if !error.is_transient() => return Err(unavailable(&error)),
         Ok(Ok(snapshot)) => snapshot,
         Ok(Err(_)) | Err(_) => Snapshot::default(),
     };
-    let text = gateway.metrics.encode(snapshot.with_losses(gateway.peers.losses()));
+    let text = metrics.encode(snapshot.with_losses(peers.losses()));
     let text = text.map_err(|_| Problem::new(Kind::Internal, "The metrics could not be written"))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok((StatusCode::OK, [(CONTENT_TYPE, kind)], text).into_response())

@@ -17,10 +17,12 @@ use super::headers;
 use super::job_request::JobRequest;
 use super::model::{Accepted, Job, JobResult, WhyAnswer};
 use super::problem::{Kind, Problem};
-use super::submit::{self, Taken, unavailable};
-use crate::gateway::Gateway;
+use super::submit::{self, Intake, Taken, unavailable};
+use crate::decide::Decider;
 use crate::intake::Fault;
 use crate::request;
+use crate::rules::CurrentRules;
+use crate::store::AnyStore;
 
 /// How many jobs a page of a search shows.
 const PAGE: usize = 50;
@@ -71,13 +73,13 @@ enum EndedAtOnce {
     responses((status = 202, body = Accepted, description = "It waits"),
         (status = 200, body = EndedAtOnce, description = "Answered from the cache, or ended")))]
 pub(super) async fn enqueue(
-    State(gateway): State<Arc<Gateway>>,
+    intake: Intake,
     caller: Caller,
     Path(lane): Path<String>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let (lane, rules) = submit::lane(&gateway, &caller, &lane)?;
+    let (lane, rules) = submit::lane(&intake.rules, &caller, &lane)?;
     let mut ask: JobRequest = body.json()?;
     if let Some(key) = headers::idempotency_key(&headers)? {
         if ask.id.as_ref().is_some_and(|id| *id != key) {
@@ -87,17 +89,16 @@ pub(super) async fn enqueue(
         ask.id = Some(key);
     }
     let submission = ask.into_submission(&caller).map_err(|faults| Problem::invalid(&faults))?;
-    let job = submit::job(&gateway, &caller, (&lane, &rules), submission)?;
+    let job = submit::job(&intake, &caller, (&lane, &rules), submission)?;
     let wait = headers::prefer_wait(&headers)?;
-    let wait = wait.map(|wait| wait.min(gateway.rules.get().config.server.max_wait));
-    let (taken, ended) = Box::pin(submit::enqueue(&gateway, job, wait)).await?;
+    let wait = wait.map(|wait| wait.min(intake.rules.get().config.server.max_wait));
+    let (taken, ended) = Box::pin(submit::enqueue(&intake, job, wait)).await?;
     Ok(match taken {
         Taken::Job(id, accepted) => match wait {
-            Some(wait) => submit::answered(&gateway, (id, accepted), (wait, ended), whole).await?,
-            None => submit::accepted(&gateway, id, accepted).await?,
+            Some(wait) => submit::answered(&intake.store, (id, accepted), (wait, ended), whole).await?,
+            None => submit::accepted(&intake.store, id, accepted).await?,
         },
         Taken::Cached(cached) => {
-            gateway.metrics.count_cached(&lane, cached.stale);
             let mut response = (StatusCode::OK, Json(CachedAnswer::new(&lane, &cached)?)).into_response();
             response.headers_mut().extend(submit::header("cache-status", &headers::cache_hit(&cached)));
             response
@@ -110,10 +111,10 @@ fn whole(job: JobView) -> Response {
 }
 
 /// The job with this id, if the caller may see it.
-async fn visible(gateway: &Gateway, caller: &Caller, id: &str) -> Result<JobView, Problem> {
+async fn visible(store: &AnyStore, caller: &Caller, id: &str) -> Result<JobView, Problem> {
     caller.may(Right::SeeJob)?;
     let id = job_id(id)?;
-    let job = gateway.store.job(id).await.map_err(|error| unavailable(&error))?;
+    let job = store.job(id).await.map_err(|error| unavailable(&error))?;
     job.and_then(|job| may_see(caller, job)).ok_or_else(|| no_such_job(id))
 }
 
@@ -136,11 +137,11 @@ fn no_such_job(id: JobId) -> Problem {
 #[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "The job")),
     responses((status = 200, body = Job)))]
 pub(super) async fn get(
-    State(gateway): State<Arc<Gateway>>,
+    State(store): State<Arc<AnyStore>>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Job>, Problem> {
-    visible(&gateway, &caller, &id).await.map(|job| Json(job.into()))
+    visible(&store, &caller, &id).await.map(|job| Json(job.into()))
 }
 
 /// How long to wait.
@@ -158,7 +159,7 @@ pub(super) struct WaitQuery {
 #[utoipa::path(get, path = "/v1/jobs/{id}/wait", tag = "jobs",
     params(("id" = String, Path, description = "The job"), WaitQuery), responses((status = 200, body = Job)))]
 pub(super) async fn wait(
-    State(gateway): State<Arc<Gateway>>,
+    intake: Intake,
     caller: Caller,
     Path(id): Path<String>,
     Query(query): Query<WaitQuery>,
@@ -169,10 +170,11 @@ pub(super) async fn wait(
     let Ok(timeout) = Duration::try_from_secs_f64(seconds) else {
         return Err(Problem::invalid(&[Fault::new("timeout", "must be a number of seconds, zero or more")]));
     };
-    let timeout = timeout.min(gateway.rules.get().config.server.max_wait).into();
+    let timeout = timeout.min(intake.rules.get().config.server.max_wait).into();
     // Begun before looking: a job that ends between the two may be forgotten.
-    let mut ended = std::pin::pin!(submit::ended(&gateway, Wait { job: id, timeout, coming: false }));
-    let (early, seen) = submit::begin_then(&mut ended, visible(&gateway, &caller, &id.to_string())).await;
+    let mut ended = std::pin::pin!(submit::ended(&intake, Wait { job: id, timeout, coming: false }));
+    let (early, seen) =
+        submit::begin_then(&mut ended, visible(&intake.store, &caller, &id.to_string())).await;
     let job = match (early, seen) {
         // It ended before it was looked at, and may be forgotten: it is shown as it ended.
         (Some(Ok(Some(job))), _) => may_see(&caller, job),
@@ -189,12 +191,12 @@ pub(super) async fn wait(
 #[utoipa::path(get, path = "/v1/jobs/{id}/why", tag = "jobs",
     params(("id" = String, Path, description = "The job")), responses((status = 200, body = WhyAnswer)))]
 pub(super) async fn why(
-    State(gateway): State<Arc<Gateway>>,
+    State(store): State<Arc<AnyStore>>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<WhyAnswer>, Problem> {
-    let id = visible(&gateway, &caller, &id).await?.id;
-    let why = gateway.store.why(id).await.map_err(|error| unavailable(&error))?;
+    let id = visible(&store, &caller, &id).await?.id;
+    let why = store.why(id).await.map_err(|error| unavailable(&error))?;
     why.map(|why| Json(why.into())).ok_or_else(|| no_such_job(id))
 }
 
@@ -204,13 +206,14 @@ pub(super) async fn why(
 #[utoipa::path(delete, path = "/v1/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "The job")),
     responses((status = 200, body = Job), (status = 409, description = "It had ended before")))]
 pub(super) async fn cancel(
-    State(gateway): State<Arc<Gateway>>,
+    State(store): State<Arc<AnyStore>>,
+    State(decider): State<Arc<Decider>>,
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Job>, Problem> {
     caller.may(Right::Operate)?;
-    let id = visible(&gateway, &caller, &id).await?.id;
-    match gateway.cancel(id).await.map_err(|error| unavailable(&error))? {
+    let id = visible(&store, &caller, &id).await?.id;
+    match decider.cancel(id).await.map_err(|error| unavailable(&error))? {
         Cancelled::Yes(ended) => {
             if let Some(job) = ended.forgotten {
                 return Ok(Json((*job).into()));
@@ -222,7 +225,7 @@ pub(super) async fn cancel(
             return Err(Problem::new(Kind::Conflict, detail).with("jobStatus", status.as_str()));
         }
     }
-    let job = gateway.store.job(id).await.map_err(|error| unavailable(&error))?;
+    let job = store.job(id).await.map_err(|error| unavailable(&error))?;
     job.map(|job| Json(job.into())).ok_or_else(|| no_such_job(id))
 }
 
@@ -253,12 +256,13 @@ pub struct JobList {
 /// Search jobs
 #[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(SearchQuery), responses((status = 200, body = JobList)))]
 pub(super) async fn search(
-    State(gateway): State<Arc<Gateway>>,
+    State(store): State<Arc<AnyStore>>,
+    State(rules): State<Arc<CurrentRules>>,
     caller: Caller,
     Query(query): Query<SearchQuery>,
 ) -> Result<Json<JobList>, Problem> {
     caller.may(Right::SeeAll)?;
-    let lane = query.lane.as_deref().map(|lane| submit::lane(&gateway, &caller, lane)).transpose()?;
+    let lane = query.lane.as_deref().map(|lane| submit::lane(&rules, &caller, lane)).transpose()?;
     let status = query.status.as_deref().map(status).transpose()?;
     let ask = JobQuery {
         lane: lane.map(|(lane, _)| lane),
@@ -267,7 +271,7 @@ pub(super) async fn search(
         after: query.cursor.unwrap_or_default(),
         max: PAGE,
     };
-    let page = gateway.store.jobs(ask).await.map_err(|error| unavailable(&error))?;
+    let page = store.jobs(ask).await.map_err(|error| unavailable(&error))?;
     let seen =
         |job: &eclusa_core::JobView| caller.may_use(&job.lane).is_ok() && caller.may_be(&job.tenant).is_ok();
     // A list does not show what was asked and answered: that may be personal.

@@ -16,6 +16,7 @@ pub mod model;
 mod problem;
 mod proxy;
 mod refusal;
+mod state;
 mod submit;
 mod upstreams;
 mod why;
@@ -23,9 +24,9 @@ mod why;
 pub use dead_letters::DeadLetterList;
 pub use job_request::{HttpRequest, JobRequest};
 pub use jobs::JobList;
+pub(crate) use state::{Api, Parts};
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
@@ -40,7 +41,6 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::problem::{Kind, OurOwn, Problem};
-use crate::gateway::Gateway;
 use crate::peers::Duty;
 
 #[derive(OpenApi)]
@@ -51,7 +51,7 @@ use crate::peers::Duty;
 struct Description;
 
 /// All calls that need to know who asks: each takes a [`Caller`](auth::Caller), before anything else.
-fn calls() -> OpenApiRouter<Arc<Gateway>> {
+fn calls() -> OpenApiRouter<Api> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(jobs::enqueue))
         .routes(routes!(batch::enqueue))
@@ -83,20 +83,20 @@ fn calls() -> OpenApiRouter<Arc<Gateway>> {
         .routes(routes!(health::metrics))
 }
 
-/// The API of `gateway`.
-pub fn router(gateway: &Arc<Gateway>) -> Router {
-    if gateway.peers.duty == Duty::Worker {
-        return health_of_a_worker(gateway);
+/// The API of a process with this duty.
+pub(crate) fn router(api: &Api, duty: Duty) -> Router {
+    if duty == Duty::Worker {
+        return health_of_a_worker(api);
     }
-    let (calls, mut api) = calls().split_for_parts();
+    let (calls, mut document) = calls().split_for_parts();
     let (open, open_api) =
         OpenApiRouter::new().routes(routes!(health::livez)).routes(routes!(health::readyz)).split_for_parts();
-    api.merge(open_api);
-    api.merge(proxy::describe());
+    document.merge(open_api);
+    document.merge(proxy::describe());
     calls
         .route("/proxy/{*rest}", any(proxy::proxy))
         .merge(open)
-        .route("/openapi.json", get(docs::document(api)))
+        .route("/openapi.json", get(docs::document(document)))
         .route("/", get(async || Redirect::to("/docs")))
         .route("/docs", get(docs::page))
         .route("/docs/page.js", get(docs::script))
@@ -105,10 +105,10 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         .method_not_allowed_fallback(async || {
             Problem::new(Kind::MethodNotAllowed, "See /docs for what this path takes")
         })
-        .with_state(gateway.clone())
+        .with_state(api.clone())
 }
 
-fn health_of_a_worker(gateway: &Arc<Gateway>) -> Router {
+fn health_of_a_worker(api: &Api) -> Router {
     Router::new()
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
@@ -120,7 +120,7 @@ fn health_of_a_worker(gateway: &Arc<Gateway>) -> Router {
                 "This process only runs jobs (--role worker); ask one that takes them in",
             )
         })
-        .with_state(gateway.clone())
+        .with_state(api.clone())
 }
 
 /// Answers a request, with problems in XML for those who ask for it. No layer of the router: that would be more work for

@@ -1,51 +1,49 @@
 //! `/proxy/{lane}/{path…}`: the request itself is the job.
 
-use std::sync::Arc;
-
 use axum::body::Body as HttpBody;
-use axum::extract::{FromRequest, Request as HttpRequest, State};
+use axum::extract::Request as HttpRequest;
 use axum::response::{IntoResponse, Response};
 use eclusa_core::{JobView, Name};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::auth::Caller;
-use super::direct;
+use super::direct::Direct;
 use super::extract::Body;
 use super::headers;
 use super::model::Accepted;
 use super::problem::{Kind, Problem};
-use super::submit::{self, Taken, header};
+use super::submit::{self, Intake, Taken, header};
 use crate::config::Mode;
-use crate::execute::http::{headers as passed, target};
-use crate::gateway::Gateway;
+use crate::execute::http::target;
 use crate::intake::{DEFAULT_TENANT, Submission};
 use crate::request::{self, Request};
 
 /// Passes a request on, through its lane.
 pub(super) async fn proxy(
-    State(gateway): State<Arc<Gateway>>,
+    intake: Intake,
+    direct: Direct,
     caller: Caller,
     request: HttpRequest,
 ) -> Result<Response, Problem> {
     let (lane, path) = split(request.uri().path());
-    let (lane, rules) = submit::lane(&gateway, &caller, lane)?;
+    let (lane, rules) = submit::lane(&intake.rules, &caller, lane)?;
     let path =
         target::normalise(path).map_err(|bad| Problem::new(Kind::BadRequest, format!("The path {bad}")))?;
     let query = request.uri().query().map(target::query).transpose();
     let query = query.map_err(|bad| Problem::new(Kind::BadRequest, format!("The query {bad}")))?;
     if rules.mode == Mode::Direct {
-        return direct::pass(&gateway, &caller, (&lane, &rules), (path, query), request).await;
+        return direct.pass(&caller, (&lane, &rules), (path, query), request).await;
     }
-    let (method, asked) = (request.method().to_string(), request.headers().clone());
-    let Body(body) = Body::from_request(request, &gateway).await?;
-    let request = Request { method, path, query, headers: passed_on(&asked)?, body: body.to_vec() };
-    let job = submit::job(&gateway, &caller, (&lane, &rules), submission(&caller, &asked, request)?)?;
+    let (parts, body) = request.into_parts();
+    let (method, asked) = (parts.method.to_string(), parts.headers);
+    let Body(body) = Body::read(body, &intake.rules).await?;
+    let request = Request { method, path, query, headers: headers::passed_on(&asked)?, body: body.to_vec() };
+    let job = submit::job(&intake, &caller, (&lane, &rules), submission(&caller, &asked, request)?)?;
     let wait = headers::prefer_wait(&asked)?;
-    let wait = wait.map(|wait| wait.min(gateway.rules.get().config.server.max_wait));
-    let (taken, ended) = Box::pin(submit::enqueue(&gateway, job, wait)).await?;
+    let wait = wait.map(|wait| wait.min(intake.rules.get().config.server.max_wait));
+    let (taken, ended) = Box::pin(submit::enqueue(&intake, job, wait)).await?;
     Ok(match taken {
         Taken::Cached(cached) => {
-            gateway.metrics.count_cached(&lane, cached.stale);
             let mut response = stored(&cached.answer)?;
             // Cookies were meant for whoever asked first.
             response.headers_mut().remove(http::header::SET_COOKIE);
@@ -53,9 +51,9 @@ pub(super) async fn proxy(
         }
         Taken::Job(id, accepted) => match wait {
             Some(wait) => {
-                submit::answered(&gateway, (id, accepted), (wait, ended), |job| answer_of(&job)).await?
+                submit::answered(&intake.store, (id, accepted), (wait, ended), |job| answer_of(&job)).await?
             }
-            None => submit::accepted(&gateway, id, accepted).await?,
+            None => submit::accepted(&intake.store, id, accepted).await?,
         },
     })
 }
@@ -91,12 +89,6 @@ pub(super) fn describe() -> utoipa::openapi::OpenApi {
     ))]
 #[expect(dead_code, reason = "only its description is used")]
 fn described() {}
-
-/// The headers of a caller that go on to the upstream.
-pub(super) fn passed_on(headers: &HeaderMap) -> Result<Vec<(String, Vec<u8>)>, Problem> {
-    let all = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-    passed::from_caller(all).map_err(|bad| Problem::new(Kind::BadRequest, format!("The request {bad}")))
-}
 
 /// `/proxy/score/a/b` is lane `score` and path `/a/b`.
 fn split(path: &str) -> (&str, &str) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::{FromRequestParts, State};
 use axum::response::{IntoResponse, Response};
 use eclusa_core::{
     Cached, DropReason, EnqueueAnswer, Enqueued, JobId, JobView, Name, NewJob, Status, Store, StoreError,
@@ -14,9 +15,14 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use super::auth::{Caller, Right};
 use super::model::{Accepted, iso};
 use super::problem::{Kind, Problem};
+use super::state::Api;
 use crate::config::{Lane, Mode};
-use crate::gateway::Gateway;
+use crate::decide::Decider;
+use crate::ids::Ids;
 use crate::intake::{Fault, Submission};
+use crate::life::Life;
+use crate::rules::CurrentRules;
+use crate::store::AnyStore;
 
 /// The store's error as the caller sees it.
 pub(super) fn unavailable(error: &StoreError) -> Problem {
@@ -35,8 +41,8 @@ pub(super) fn unconfirmed(error: &StoreError) -> Problem {
 }
 
 /// The rules of a lane that the caller may use.
-pub(super) fn lane(gateway: &Gateway, caller: &Caller, lane: &str) -> Result<(Name, Arc<Lane>), Problem> {
-    let current = gateway.rules.get();
+pub(super) fn lane(rules: &CurrentRules, caller: &Caller, lane: &str) -> Result<(Name, Arc<Lane>), Problem> {
+    let current = rules.get();
     let lanes = &current.config.lanes;
     let found = lanes.iter().find(|(name, _)| name.as_str() == lane);
     let Some((name, rules)) = found else {
@@ -49,9 +55,25 @@ pub(super) fn lane(gateway: &Gateway, caller: &Caller, lane: &str) -> Result<(Na
     Ok((name.clone(), rules.clone()))
 }
 
+/// What taking in jobs needs.
+#[derive(FromRequestParts)]
+#[from_request(state(Api))]
+pub(super) struct Intake {
+    #[from_request(via(State))]
+    pub(super) decider: Arc<Decider>,
+    #[from_request(via(State))]
+    pub(super) store: Arc<AnyStore>,
+    #[from_request(via(State))]
+    pub(super) rules: Arc<CurrentRules>,
+    #[from_request(via(State))]
+    pub(super) ids: Arc<Ids>,
+    #[from_request(via(State))]
+    pub(super) life: Arc<Life>,
+}
+
 /// The job of a submission that the caller may enqueue.
 pub(super) fn job(
-    gateway: &Gateway,
+    intake: &Intake,
     caller: &Caller,
     (lane, rules): (&Name, &Lane),
     submission: Submission,
@@ -64,12 +86,12 @@ pub(super) fn job(
         let detail = format!("Lane `{lane}` is direct: it has no queue. Send the request to /proxy/{lane}/…");
         return Err(Problem::new(Kind::Conflict, detail));
     }
-    if gateway.life.stopping.is_cancelled() {
+    if intake.life.stopping.is_cancelled() {
         return Err(
             Problem::new(Kind::Stopping, "The server is stopping and takes in no more jobs").retry_after(5)
         );
     }
-    submission.into_job(gateway.new_job_id(), lane, rules).map_err(|faults| Problem::invalid(&faults))
+    submission.into_job(intake.ids.job(), lane, rules).map_err(|faults| Problem::invalid(&faults))
 }
 
 /// What became of a new job.
@@ -114,25 +136,25 @@ pub(super) fn taken(lane: &Name, id: JobId, enqueued: Option<Enqueued>) -> Resul
 
 /// Puts one job into its lane and, for a caller that waits, says how it ended or how it is after that time.
 pub(super) async fn enqueue(
-    gateway: &Arc<Gateway>,
+    intake: &Intake,
     job: NewJob,
     wait: Option<Duration>,
 ) -> Result<(Taken, Option<JobView>), Problem> {
     let (id, lane) = (job.id, job.lane.clone());
-    let put = gateway.enqueue(vec![job]);
+    let put = intake.decider.enqueue(vec![job]);
     let told = |answer: Result<EnqueueAnswer, StoreError>| {
         let mut answer = answer.map_err(|error| unconfirmed(&error).with("jobId", id.to_string()))?;
         taken(&lane, id, answer.jobs.pop())
     };
     let Some(wait) = wait else { return Ok((told(put.await)?, None)) };
-    let mut waiting = std::pin::pin!(ended(gateway, Wait { job: id, timeout: wait.into(), coming: true }));
+    let mut waiting = std::pin::pin!(ended(intake, Wait { job: id, timeout: wait.into(), coming: true }));
     // The wait begins first: a job may have ended, and be forgotten, before its acceptance is heard.
     let (early, answer) = begin_then(&mut waiting, put).await;
     let taken = told(answer)?;
     let job = match (&taken, early) {
         (Taken::Cached(_), _) => None,
         (Taken::Job(known, _), _) if *known != id => {
-            ended(gateway, Wait { job: *known, timeout: wait.into(), coming: false }).await?
+            ended(intake, Wait { job: *known, timeout: wait.into(), coming: false }).await?
         }
         (Taken::Job(..), Some(job)) => job?,
         (Taken::Job(..), None) => waiting.await?,
@@ -142,13 +164,13 @@ pub(super) async fn enqueue(
 
 /// 202 for a job that waits, with where to look for it; 200 for one that was there before and has ended.
 pub(super) async fn accepted(
-    gateway: &Gateway,
+    store: &AnyStore,
     id: JobId,
     accepted: Option<Accepted>,
 ) -> Result<Response, Problem> {
     let (status, accepted) = match accepted {
         Some(accepted) => (StatusCode::ACCEPTED, accepted),
-        None => known(gateway, id).await?,
+        None => known(store, id).await?,
     };
     let location = HeaderValue::try_from(format!("/v1/jobs/{id}"));
     let job_id = header("eclusa-job-id", &accepted.job_id);
@@ -159,8 +181,8 @@ pub(super) async fn accepted(
 }
 
 /// The answer for a job that was enqueued before.
-pub(super) async fn known(gateway: &Gateway, id: JobId) -> Result<(StatusCode, Accepted), Problem> {
-    let job = gateway.store.job(id).await.map_err(|error| unavailable(&error))?;
+pub(super) async fn known(store: &AnyStore, id: JobId) -> Result<(StatusCode, Accepted), Problem> {
+    let job = store.job(id).await.map_err(|error| unavailable(&error))?;
     let Some(job) = job else {
         let detail = format!("The key belongs to job {id}, which has ended and is no longer remembered");
         return Err(Problem::new(Kind::Conflict, detail).with("jobId", id.to_string()));
@@ -193,13 +215,13 @@ pub(super) async fn begin_then<W: Future + Unpin, T>(
 }
 
 /// The job once it has ended, or as it is when the time is over; `None` if there is no such job.
-pub(super) async fn ended(gateway: &Gateway, ask: Wait) -> Result<Option<JobView>, Problem> {
+pub(super) async fn ended(intake: &Intake, ask: Wait) -> Result<Option<JobView>, Problem> {
     let id = ask.job;
-    let mut waiting = std::pin::pin!(gateway.store.wait(ask));
+    let mut waiting = std::pin::pin!(intake.store.wait(ask));
     let job = tokio::select! {
         biased;
         job = &mut waiting => job,
-        () = gateway.life.stopping.cancelled() => match gateway.store.job(id).await {
+        () = intake.life.stopping.cancelled() => match intake.store.job(id).await {
             // A process that is stopping still finishes what runs, but begins nothing.
             Ok(Some(job)) if job.status == Status::Processing => waiting.await,
             job => job,
@@ -210,14 +232,14 @@ pub(super) async fn ended(gateway: &Gateway, ask: Wait) -> Result<Option<JobView
 
 /// What `answer` makes of a job that has ended; else what is known of it.
 pub(super) async fn answered(
-    gateway: &Gateway,
+    store: &AnyStore,
     (id, known): (JobId, Option<Accepted>),
     (wait, job): (Duration, Option<JobView>),
     answer: impl FnOnce(JobView) -> Response,
 ) -> Result<Response, Problem> {
     let mut response = match job {
         Some(job) if job.status.is_final() => answer(job),
-        Some(_) => accepted(gateway, id, known).await?,
+        Some(_) => accepted(store, id, known).await?,
         None => {
             let detail = format!("Job {id} has ended, and its lane keeps its answer no longer (`keep`)");
             return Err(Problem::new(Kind::NotFound, detail).with("jobId", id.to_string()));
@@ -262,19 +284,22 @@ mod tests {
     use crate::clock::SystemClock;
     use crate::config::Config;
     use crate::peers::Duty;
+    use crate::process;
 
     const WAIT: Duration = Duration::from_mins(1);
 
     /// A lane that forgets jobs as they end, with a job in it.
-    async fn waiting_job() -> (Arc<Gateway>, JobId) {
+    async fn waiting_job() -> (Intake, JobId) {
         let text = "[store]\nurl = \"memory:\"\n[lanes.mail]\nchain = [\"up\"]\nkeep = { max = 0 }\n\
                     [upstreams.up]\nurl = \"http://up\"\n";
         let config = Config::parse("test.toml", text, &|_| None).unwrap();
-        let gateway = Gateway::open(config, Duty::All, Arc::new(SystemClock)).unwrap();
-        let id = gateway.new_job_id();
+        let api = process::open(config, Duty::All, Arc::new(SystemClock)).unwrap().api;
+        let mut request = http::Request::new(()).into_parts().0;
+        let Ok(intake) = Intake::from_request_parts(&mut request, &api).await else { unreachable!() };
+        let id = intake.ids.job();
         let job = NewJob::new(id, Name::new("mail").unwrap(), "acme", []);
-        gateway.store.enqueue(vec![job]).await.unwrap();
-        (gateway, id)
+        intake.store.enqueue(vec![job]).await.unwrap();
+        (intake, id)
     }
 
     #[test]
@@ -292,10 +317,10 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_is_given_a_job_that_is_forgotten_as_it_ends() {
-        let (gateway, id) = waiting_job().await;
+        let (intake, id) = waiting_job().await;
         let wait = Wait { job: id, timeout: WAIT.into(), coming: false };
-        let (job, _) = tokio::join!(biased; ended(&gateway, wait), gateway.cancel(id));
+        let (job, _) = tokio::join!(biased; ended(&intake, wait), intake.decider.cancel(id));
         assert_eq!(job.unwrap().unwrap().status, Status::Cancelled);
-        assert_eq!(ended(&gateway, wait).await.unwrap(), None, "nobody tells of it any more");
+        assert_eq!(ended(&intake, wait).await.unwrap(), None, "nobody tells of it any more");
     }
 }

@@ -3,23 +3,61 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
 use eclusa_core::gate::CallResult;
-use eclusa_core::{Name, Store, UpstreamView};
+use eclusa_core::{Name, Store, StoreError, UpstreamView};
 
 use super::auth::{Caller, Right};
 use super::extract::Path;
 use super::model::{Breaker, Upstream, breaker};
 use super::problem::{Kind, Problem};
+use super::state::Api;
 use super::submit::unavailable;
-use crate::gateway::Gateway;
+use crate::decide::Decider;
+use crate::rules::CurrentRules;
+use crate::store::AnyStore;
 
-async fn views(gateway: &Gateway) -> Result<Vec<UpstreamView>, Problem> {
-    gateway.store.upstreams().await.map_err(|error| unavailable(&error))
+/// What these calls need.
+#[derive(FromRequestParts)]
+#[from_request(state(Api))]
+pub(super) struct Upstreams {
+    #[from_request(via(State))]
+    store: Arc<AnyStore>,
+    #[from_request(via(State))]
+    rules: Arc<CurrentRules>,
+    #[from_request(via(State))]
+    decider: Arc<Decider>,
 }
 
-fn unknown(gateway: &Gateway, name: &str) -> Problem {
-    let rules = gateway.rules.get();
+impl Upstreams {
+    /// Those that the caller may see.
+    async fn views(&self, caller: &Caller) -> Result<Vec<UpstreamView>, Problem> {
+        caller.may(Right::SeeAll)?;
+        let mut views = self.store.upstreams().await.map_err(|error| unavailable(&error))?;
+        let rules = self.rules.get();
+        views.retain(|view| caller.may_reach(&rules.config, view.name.as_str()).is_ok());
+        Ok(views)
+    }
+
+    async fn view(&self, caller: &Caller, name: &str) -> Result<UpstreamView, Problem> {
+        caller.may(Right::SeeAll)?;
+        caller.may_reach(&self.rules.get().config, name)?;
+        let view = self.views(caller).await?.into_iter().find(|view| view.name.as_str() == name);
+        view.ok_or_else(|| unknown(&self.rules, name))
+    }
+
+    fn shown(
+        &self,
+        name: &str,
+        told: Result<Option<UpstreamView>, StoreError>,
+    ) -> Result<Json<Breaker>, Problem> {
+        let view = told.map_err(|error| unavailable(&error))?;
+        breaker_of(&view.ok_or_else(|| unknown(&self.rules, name))?)
+    }
+}
+
+fn unknown(rules: &CurrentRules, name: &str) -> Problem {
+    let rules = rules.get();
     let known: Vec<&str> = rules.config.upstreams.keys().map(Name::as_str).collect();
     Problem::new(
         Kind::NotFound,
@@ -27,84 +65,67 @@ fn unknown(gateway: &Gateway, name: &str) -> Problem {
     )
 }
 
-fn no_breaker(name: &str) -> Problem {
-    Problem::new(Kind::NotFound, format!("Upstream `{name}` has no breaker; add `breaker = {{ … }}` to it"))
+fn breaker_of(view: &UpstreamView) -> Result<Json<Breaker>, Problem> {
+    let none = || format!("Upstream `{}` has no breaker; add `breaker = {{ … }}` to it", view.name);
+    breaker(view).map(Json).ok_or_else(|| Problem::new(Kind::NotFound, none()))
 }
 
 /// All upstreams with every gate's state
 #[utoipa::path(get, path = "/v1/upstreams", tag = "upstreams", responses((status = 200, body = Vec<Upstream>)))]
-pub(super) async fn list(
-    State(gateway): State<Arc<Gateway>>,
-    caller: Caller,
-) -> Result<Json<Vec<Upstream>>, Problem> {
-    caller.may(Right::SeeAll)?;
-    let views = views(&gateway).await?.into_iter();
-    let seen = views.filter(|view| caller.may_reach(&gateway.rules.get().config, view.name.as_str()).is_ok());
-    Ok(Json(seen.map(Upstream::from).collect()))
+pub(super) async fn list(upstreams: Upstreams, caller: Caller) -> Result<Json<Vec<Upstream>>, Problem> {
+    Ok(Json(upstreams.views(&caller).await?.into_iter().map(Upstream::from).collect()))
 }
 
 /// One upstream
 #[utoipa::path(get, path = "/v1/upstreams/{name}", tag = "upstreams",
     params(("name" = String, Path, description = "The upstream")), responses((status = 200, body = Upstream)))]
 pub(super) async fn get(
-    State(gateway): State<Arc<Gateway>>,
+    upstreams: Upstreams,
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Upstream>, Problem> {
-    caller.may(Right::SeeAll)?;
-    caller.may_reach(&gateway.rules.get().config, &name)?;
-    let view = views(&gateway).await?.into_iter().find(|view| view.name.as_str() == name);
-    view.map(|view| Json(view.into())).ok_or_else(|| unknown(&gateway, &name))
+    upstreams.view(&caller, &name).await.map(|view| Json(view.into()))
 }
 
 /// All breakers
 #[utoipa::path(get, path = "/v1/breakers", tag = "breakers", responses((status = 200, body = Vec<Breaker>)))]
-pub(super) async fn breakers(
-    State(gateway): State<Arc<Gateway>>,
-    caller: Caller,
-) -> Result<Json<Vec<Breaker>>, Problem> {
-    caller.may(Right::SeeAll)?;
-    let views = views(&gateway).await?;
-    let seen =
-        views.iter().filter(|view| caller.may_reach(&gateway.rules.get().config, view.name.as_str()).is_ok());
-    Ok(Json(seen.filter_map(breaker).collect()))
+pub(super) async fn breakers(upstreams: Upstreams, caller: Caller) -> Result<Json<Vec<Breaker>>, Problem> {
+    Ok(Json(upstreams.views(&caller).await?.iter().filter_map(breaker).collect()))
 }
 
 /// One breaker
 #[utoipa::path(get, path = "/v1/breakers/{name}", tag = "breakers",
     params(("name" = String, Path, description = "The upstream")), responses((status = 200, body = Breaker)))]
 pub(super) async fn get_breaker(
-    State(gateway): State<Arc<Gateway>>,
+    upstreams: Upstreams,
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Breaker>, Problem> {
-    caller.may(Right::SeeAll)?;
-    caller.may_reach(&gateway.rules.get().config, &name)?;
-    let view = views(&gateway).await?.into_iter().find(|view| view.name.as_str() == name);
-    let view = view.ok_or_else(|| unknown(&gateway, &name))?;
-    breaker(&view).map(Json).ok_or_else(|| no_breaker(&name))
+    breaker_of(&upstreams.view(&caller, &name).await?)
 }
 
 /// Tell a breaker of a failed call that was made elsewhere
 #[utoipa::path(post, path = "/v1/breakers/{name}/failure", tag = "breakers",
     params(("name" = String, Path, description = "The upstream")), responses((status = 200, body = Breaker)))]
 pub(super) async fn failure(
-    State(gateway): State<Arc<Gateway>>,
+    upstreams: Upstreams,
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Breaker>, Problem> {
-    record(&gateway, &caller, &name, CallResult::Failed).await
+    let upstream = callable(&upstreams.rules, &caller, &name)?;
+    upstreams.shown(&name, upstreams.decider.record(upstream, CallResult::Failed).await)
 }
 
 /// Tell a breaker of a call made elsewhere that succeeded
 #[utoipa::path(post, path = "/v1/breakers/{name}/success", tag = "breakers",
     params(("name" = String, Path, description = "The upstream")), responses((status = 200, body = Breaker)))]
 pub(super) async fn success(
-    State(gateway): State<Arc<Gateway>>,
+    upstreams: Upstreams,
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Breaker>, Problem> {
-    record(&gateway, &caller, &name, CallResult::Success).await
+    let upstream = callable(&upstreams.rules, &caller, &name)?;
+    upstreams.shown(&name, upstreams.decider.record(upstream, CallResult::Success).await)
 }
 
 /// Close a breaker whose open window is over
@@ -113,59 +134,36 @@ pub(super) async fn success(
 #[utoipa::path(post, path = "/v1/breakers/{name}/try-recover", tag = "breakers",
     params(("name" = String, Path, description = "The upstream")), responses((status = 200, body = Breaker)))]
 pub(super) async fn try_recover(
-    State(gateway): State<Arc<Gateway>>,
+    upstreams: Upstreams,
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Breaker>, Problem> {
-    let upstream = callable(&gateway, &caller, &name)?;
-    let view = gateway.store.recover(upstream.clone()).await.map_err(|error| unavailable(&error))?;
-    gateway.turns.ring(&upstream);
-    shown(&gateway, &name, view)
+    let upstream = callable(&upstreams.rules, &caller, &name)?;
+    upstreams.shown(&name, upstreams.decider.recover(upstream).await)
 }
 
 /// Close a breaker and clear its upstream's cooldown and Retry-After
 #[utoipa::path(post, path = "/v1/breakers/{name}/reset", tag = "breakers",
     params(("name" = String, Path, description = "The upstream")), responses((status = 200, body = Breaker)))]
 pub(super) async fn reset(
-    State(gateway): State<Arc<Gateway>>,
+    upstreams: Upstreams,
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Breaker>, Problem> {
     caller.may(Right::Operate)?;
-    caller.may_reach(&gateway.rules.get().config, &name)?;
-    let upstream = known(&gateway, &name)?;
-    let view = gateway.store.reset(upstream.clone()).await.map_err(|error| unavailable(&error))?;
-    gateway.turns.ring(&upstream);
-    tracing::info!(upstream = %upstream, "Breaker reset");
-    shown(&gateway, &name, view)
-}
-
-async fn record(
-    gateway: &Gateway,
-    caller: &Caller,
-    name: &str,
-    result: CallResult,
-) -> Result<Json<Breaker>, Problem> {
-    let upstream = callable(gateway, caller, name)?;
-    let view = gateway.store.record(upstream.clone(), result).await.map_err(|error| unavailable(&error))?;
-    gateway.turns.ring(&upstream);
-    shown(gateway, name, view)
+    let upstream = reachable(&upstreams.rules, &caller, &name)?;
+    upstreams.shown(&name, upstreams.decider.reset(upstream).await)
 }
 
 /// The upstream with this name, if the caller may make calls of its own to it.
-pub(super) fn callable(gateway: &Gateway, caller: &Caller, name: &str) -> Result<Name, Problem> {
+pub(super) fn callable(rules: &CurrentRules, caller: &Caller, name: &str) -> Result<Name, Problem> {
     caller.may(Right::Enqueue)?;
-    caller.may_reach(&gateway.rules.get().config, name)?;
-    known(gateway, name)
+    reachable(rules, caller, name)
 }
 
-fn known(gateway: &Gateway, name: &str) -> Result<Name, Problem> {
-    let rules = gateway.rules.get();
-    let found = rules.config.upstreams.keys().find(|known| known.as_str() == name);
-    found.cloned().ok_or_else(|| unknown(gateway, name))
-}
-
-fn shown(gateway: &Gateway, name: &str, view: Option<UpstreamView>) -> Result<Json<Breaker>, Problem> {
-    let view = view.ok_or_else(|| unknown(gateway, name))?;
-    breaker(&view).map(Json).ok_or_else(|| no_breaker(name))
+fn reachable(rules: &CurrentRules, caller: &Caller, name: &str) -> Result<Name, Problem> {
+    let current = rules.get();
+    caller.may_reach(&current.config, name)?;
+    let found = current.config.upstreams.keys().find(|known| known.as_str() == name);
+    found.cloned().ok_or_else(|| unknown(rules, name))
 }

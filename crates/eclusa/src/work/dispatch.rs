@@ -4,20 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eclusa_core::gate::CallResult;
-use eclusa_core::{Denied, Dispatch, Dispatched, Grant, Name, Outcome, Report, Settlement, Span, Store};
+use eclusa_core::{Denied, Dispatch, Dispatched, Grant, Name, Outcome, Report, Settlement, Span};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::Workers;
 use super::run::Run;
 use super::slots::{Room, Slots};
-use crate::gateway::Gateway;
+use crate::ids::own_nonce;
 use crate::rules::Rules;
+use crate::telemetry::Metrics;
 
 /// How long the store may hold the question when nothing can start.
 const HELD: Span = Span::from_secs(10);
 
-pub(super) async fn run(gateway: Arc<Gateway>, lane: Name, slots: Slots, stop: CancellationToken) {
-    let mut asking = Asking { gateway, lane, stop: stop.clone(), still: Still::default() };
+pub(super) async fn run(workers: Arc<Workers>, lane: Name, slots: Slots, stop: CancellationToken) {
+    let mut asking = Asking { workers, lane, stop: stop.clone(), still: Still::default() };
     loop {
         let rooms = tokio::select! {
             biased;
@@ -49,7 +51,7 @@ struct Granted {
 }
 
 struct Asking {
-    gateway: Arc<Gateway>,
+    workers: Arc<Workers>,
     lane: Name,
     /// Set when the lane was removed or the process is stopping.
     stop: CancellationToken,
@@ -59,14 +61,14 @@ struct Asking {
 impl Asking {
     /// Asks for at most `max` jobs; `None` if the process is stopping.
     async fn ask(&mut self, max: usize, wait: Span) -> Option<Granted> {
-        let gateway = &self.gateway;
+        let Workers { decider, rules: current, metrics, .. } = &*self.workers;
         let asked_at = Instant::now();
-        let mut rules = gateway.rules.get();
+        let mut rules = current.get();
         let ask = Dispatch {
             lane: self.lane.clone(),
             max,
             lease: Span::from(rules.config.workers.lease),
-            nonce: Gateway::new_nonce(),
+            nonce: own_nonce(),
             wait,
             denied: self.still.denied(),
         };
@@ -74,18 +76,16 @@ impl Asking {
             biased;
             // What it may have granted is given back.
             () = self.stop.cancelled() => return None,
-            answer = gateway.store.dispatch(ask) => answer,
+            answer = decider.dispatch(ask) => answer,
         };
         let answer = match answer {
             Ok(answer) => answer,
-            Err(error) if gateway.bear(&error).await => return Some(Granted::default()),
+            Err(error) if decider.wait_out_outage(&error).await => return Some(Granted::default()),
             Err(_) => return None,
         };
-        gateway.note(&answer.ended);
-        gateway.note_taken_up(&answer.taken_up);
-        self.still.update(gateway, &self.lane, &answer, asked_at);
+        self.still.update(metrics, &self.lane, &answer, asked_at);
         // A lane that was removed meanwhile is known to the rules before.
-        let newest = gateway.rules.get();
+        let newest = current.get();
         if newest.config.lanes.contains_key(&self.lane) {
             rules = newest;
         }
@@ -99,7 +99,7 @@ impl Asking {
         let Some(lane_rules) = rules.config.lanes.get(&self.lane) else { return };
         for grant in granted.grants {
             let run = Run {
-                gateway: self.gateway.clone(),
+                workers: self.workers.clone(),
                 lane: self.lane.clone(),
                 rules: rules.clone(),
                 lane_rules: lane_rules.clone(),
@@ -107,7 +107,7 @@ impl Asking {
                 asked,
             };
             let slot = rooms.iter_mut().find_map(Room::split_one);
-            self.gateway.life.running.spawn(async move {
+            self.workers.life.running.spawn(async move {
                 run.to_its_end().await;
                 drop(slot);
             });
@@ -117,11 +117,10 @@ impl Asking {
     /// Other lanes took all slots meanwhile: the jobs go back to the front of their lines.
     fn give_back(&self, granted: Granted) {
         for grant in granted.grants {
-            let gateway = self.gateway.clone();
             let report = Report::from(CallResult::NotSent);
             let (lease, outcome) = (grant.lease, Outcome::Release);
             let settlement = Settlement { lease, report, outcome, answer: None };
-            self.gateway.life.running.spawn(async move { gateway.settle(settlement).await });
+            self.workers.decider.settle_later(grant.upstream, settlement);
         }
     }
 }
@@ -136,16 +135,16 @@ impl Still {
     }
 
     /// Counts each time a gate begins to hold the lane back, and how long it did so.
-    fn update(&mut self, gateway: &Gateway, lane: &Name, answer: &Dispatched, now: Instant) {
+    fn update(&mut self, metrics: &Metrics, lane: &Name, answer: &Dispatched, now: Instant) {
         let held_back = answer.denied.as_ref().filter(|_| answer.grants.is_empty());
         if self.0.as_ref().map(|(denied, _)| denied) == held_back {
             return;
         }
         if let Some((denied, since)) = self.0.take() {
-            gateway.metrics.time_wait(lane, denied.reason, now - since);
+            metrics.time_wait(lane, denied.reason, now - since);
         }
         if let Some(denied) = held_back {
-            gateway.metrics.count_denial(Some(lane), denied.upstream.as_ref(), denied.reason);
+            metrics.count_denial(Some(lane), denied.upstream.as_ref(), denied.reason);
             self.0 = Some((denied.clone(), now));
         }
     }

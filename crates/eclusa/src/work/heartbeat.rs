@@ -9,7 +9,10 @@ use std::time::Duration;
 use eclusa_core::{LeaseId, MAX_BATCH, Span, Store};
 use tokio::time::Instant;
 
-use crate::gateway::Gateway;
+use crate::decide::Decider;
+use crate::leases::Leases;
+use crate::life::Life;
+use crate::store::AnyStore;
 
 /// Beats per lease: two may be lost.
 const BEATS: u32 = 3;
@@ -17,31 +20,35 @@ const BEATS: u32 = 3;
 pub(super) const MARGIN: u32 = 10;
 
 /// Beats until nothing runs any more: also while the process is stopping, jobs need their leases.
-pub(super) async fn run(gateway: Arc<Gateway>) {
-    let lease = gateway.rules.get().config.workers.lease;
+pub(super) async fn run(
+    store: Arc<AnyStore>,
+    leases: Arc<Leases>,
+    lease: Duration,
+    decider: Arc<Decider>,
+    life: Arc<Life>,
+) {
     loop {
         tokio::select! {
-            () = gateway.life.finished.cancelled() => return,
+            () = life.finished.cancelled() => return,
             () = tokio::time::sleep(lease / BEATS) => {}
         }
-        for batch in gateway.leases.ids().chunks(MAX_BATCH) {
-            beat(&gateway, batch, lease).await;
+        for batch in leases.ids().chunks(MAX_BATCH) {
+            let asked = Instant::now();
+            let extend = store.extend(batch.to_vec(), Span::from(lease));
+            match tokio::time::timeout(lease / BEATS, extend).await {
+                Ok(Ok(alive)) => told(&leases, batch, &alive, asked + lease),
+                Ok(Err(error)) => {
+                    decider.wait_out_outage(&error).await;
+                }
+                Err(_) => tracing::warn!("The store did not prolong leases in time"),
+            }
         }
     }
 }
 
-async fn beat(gateway: &Gateway, leases: &[LeaseId], lease: Duration) {
-    let asked = Instant::now();
-    let extend = gateway.store.extend(leases.to_vec(), Span::from(lease));
-    match tokio::time::timeout(lease / BEATS, extend).await {
-        Ok(Ok(alive)) => {
-            for (lease_id, alive) in leases.iter().zip(alive) {
-                gateway.leases.update(*lease_id, alive.then(|| asked + lease));
-            }
-        }
-        Ok(Err(error)) => {
-            gateway.bear(&error).await;
-        }
-        Err(_) => tracing::warn!("The store did not prolong leases in time"),
+/// Those that are alive last until `ends`.
+fn told(leases: &Leases, ids: &[LeaseId], alive: &[bool], ends: Instant) {
+    for (lease, alive) in ids.iter().zip(alive) {
+        leases.update(*lease, alive.then_some(ends));
     }
 }

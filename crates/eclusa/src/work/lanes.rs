@@ -7,14 +7,14 @@ use eclusa_core::Name;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::Workers;
 use super::dispatch;
 use super::slots::{Pool, Slots};
 use crate::config::{Config, Mode};
-use crate::gateway::Gateway;
 
 /// The loops that run.
 struct Lanes {
-    gateway: Arc<Gateway>,
+    workers: Arc<Workers>,
     /// Slots of the process for jobs of any lane.
     shared: Pool,
     running: BTreeMap<Name, Lane>,
@@ -32,11 +32,11 @@ struct Lane {
 }
 
 /// Keeps the loops as the rules have them, until the process is stopping and all of them have ended.
-pub(super) async fn run(gateway: Arc<Gateway>) {
-    let mut changes = gateway.rules.watch();
+pub(super) async fn run(workers: Arc<Workers>) {
+    let mut changes = workers.rules.watch();
     let mut lanes =
-        Lanes { gateway, shared: Pool::default(), running: BTreeMap::new(), loops: JoinSet::new() };
-    let stopping = lanes.gateway.life.stopping.clone();
+        Lanes { workers, shared: Pool::default(), running: BTreeMap::new(), loops: JoinSet::new() };
+    let stopping = lanes.workers.life.stopping.clone();
     loop {
         let rules = changes.borrow_and_update().clone();
         lanes.follow(&rules.config);
@@ -68,9 +68,9 @@ impl Lanes {
         for (lane, rules) in wanted {
             let own = rules.concurrency.map_or(concurrency, |own| own as usize);
             let running = self.running.entry(lane.clone()).or_insert_with(|| {
-                let new = Lane { stop: self.gateway.life.stopping.child_token(), ..Lane::default() };
+                let new = Lane { stop: self.workers.life.stopping.child_token(), ..Lane::default() };
                 let slots = Slots::new(&new.own, &new.sure, &self.shared);
-                self.loops.spawn(dispatch::run(self.gateway.clone(), lane.clone(), slots, new.stop.clone()));
+                self.loops.spawn(dispatch::run(self.workers.clone(), lane.clone(), slots, new.stop.clone()));
                 new
             });
             running.own.resize(own);

@@ -11,32 +11,52 @@ mod sweep;
 use std::sync::Arc;
 use std::time::Duration;
 
-use eclusa_core::Time;
+use eclusa_core::{Clock, Time};
 use tokio::task::JoinSet;
 
-use crate::gateway::Gateway;
+use crate::decide::Decider;
+use crate::leases::Leases;
+use crate::life::Life;
 use crate::peers::Duty;
+use crate::rules::CurrentRules;
+use crate::store::AnyStore;
+use crate::telemetry::{Metrics, Rates};
 
 /// However quiet it is, every loop looks again after this long.
 const POLL: Duration = Duration::from_secs(1);
 
+/// What running jobs takes.
+pub(crate) struct Workers {
+    pub(crate) decider: Arc<Decider>,
+    pub(crate) rules: Arc<CurrentRules>,
+    pub(crate) leases: Arc<Leases>,
+    pub(crate) life: Arc<Life>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// For answers that name a moment.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Of the jitter of retries; another one in each process.
+    pub(crate) seed: u64,
+}
+
 /// The loops of one process.
 pub(crate) struct Loops {
-    /// Those that begin things; they end when the gateway is stopping.
+    /// Those that begin things; they end when the process is stopping.
     pub(crate) begin: JoinSet<()>,
-    /// Those that what runs needs; they end when the gateway is finished.
+    /// Those that what runs needs; they end when it is finished.
     pub(crate) keep: JoinSet<()>,
 }
 
-/// Starts all loops.
-pub(crate) fn start(gateway: &Arc<Gateway>) -> Loops {
+/// Starts all loops of a process with this duty.
+pub(crate) fn start(duty: Duty, workers: Workers, store: &Arc<AnyStore>, rates: Arc<Rates>) -> Loops {
+    let Workers { decider, rules, leases, life, .. } = &workers;
     let mut loops = Loops { begin: JoinSet::new(), keep: JoinSet::new() };
-    if gateway.peers.duty != Duty::Api {
-        loops.begin.spawn(lanes::run(gateway.clone()));
-        loops.begin.spawn(sweep::run(gateway.clone()));
+    loops.begin.spawn(sample::run(store.clone(), rates, decider.clone(), life.clone()));
+    let lease = rules.get().config.workers.lease;
+    loops.keep.spawn(heartbeat::run(store.clone(), leases.clone(), lease, decider.clone(), life.clone()));
+    if duty != Duty::Api {
+        loops.begin.spawn(sweep::run(decider.clone(), life.clone()));
+        loops.begin.spawn(lanes::run(Arc::new(workers)));
     }
-    loops.begin.spawn(sample::run(gateway.clone()));
-    loops.keep.spawn(heartbeat::run(gateway.clone()));
     loops
 }
 

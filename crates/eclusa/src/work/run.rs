@@ -7,21 +7,21 @@ use eclusa_core::gate::CallResult;
 use eclusa_core::retry::{FailedCall, Verdict};
 use eclusa_core::{
     Advance, Advanced, CallFailure, Closure, FailureReason, Grant, Name, Outcome, Payload, Report, Settled,
-    Settlement, Store,
+    Settlement,
 };
 use tokio::time::Instant;
 
+use super::Workers;
 use super::heartbeat::MARGIN;
 use crate::config::Lane;
 use crate::execute::http::{CallContext, CallEnd, Called, Hints, Judgement};
-use crate::gateway::Gateway;
 use crate::request::Envelope;
 use crate::rules::Rules;
 use crate::telemetry::log_retry;
 
 /// A job that this process runs.
 pub(super) struct Run {
-    pub(super) gateway: Arc<Gateway>,
+    pub(super) workers: Arc<Workers>,
     pub(super) lane: Name,
     /// It ends under the rules it began with.
     pub(super) rules: Arc<Rules>,
@@ -44,14 +44,14 @@ impl Run {
     /// Runs the job until it is settled, its lease is lost, or the process can wait no longer.
     pub(super) async fn to_its_end(&self) {
         let lease = self.rules.config.workers.lease;
-        let hold = self.gateway.leases.hold(self.grant.lease, self.asked + lease);
+        let hold = self.workers.leases.hold(self.grant.lease, self.asked + lease);
         tokio::select! {
             biased;
             () = self.along_the_chain() => {}
             () = hold.lost(lease / MARGIN) => {
                 tracing::warn!(jobId = %self.grant.job, lane = %self.lane, "Lease lost, call cut off");
             }
-            () = self.gateway.life.aborting.cancelled() => self.let_go().await,
+            () = self.workers.life.aborting.cancelled() => self.let_go().await,
         }
     }
 
@@ -67,11 +67,10 @@ impl Run {
                 return self.settle(ended).await;
             }
             let advanced = self.advance(&ended).await;
-            self.gateway.turns.ring(&ended.upstream);
             match advanced {
                 Some(Advanced::To(next)) => upstream = next,
                 Some(Advanced::Exhausted) => return self.settle(ended).await,
-                Some(Advanced::Stale) => return self.give_back(ended.report).await,
+                Some(Advanced::Stale) => return self.give_back(ended).await,
                 Some(Advanced::Waits(_)) | None => return,
             }
         }
@@ -80,7 +79,7 @@ impl Run {
     async fn call(&self, upstream: &Name, envelope: &Envelope) -> Ended {
         let job = self.grant.job.to_string();
         let idempotency_key = envelope.key.as_deref().unwrap_or(&job);
-        let context = CallContext { idempotency_key, traceparent: None, clock: &*self.gateway.clock };
+        let context = CallContext { idempotency_key, traceparent: None, clock: &*self.workers.clock };
         let started = Instant::now();
         let called = match self.rules.upstreams.get(upstream) {
             Some(client) => client.call(&envelope.request, &context).await,
@@ -88,7 +87,7 @@ impl Run {
                 Called { end: CallEnd::NotSent("is no longer configured".into()), hints: Hints::default() }
             }
         };
-        self.gateway.metrics.time_call(upstream, started.elapsed());
+        self.workers.metrics.time_call(upstream, started.elapsed());
         self.judged(upstream, called)
     }
 
@@ -96,7 +95,7 @@ impl Run {
         let rules = self.rules.config.upstreams.get(upstream);
         let judgement = called.judge(&rules.map(|rules| rules.codes.clone()).unwrap_or_default());
         let close = called.close_for();
-        self.gateway.metrics.count_call(upstream, &judgement, close.is_some());
+        self.workers.metrics.count_call(upstream, &judgement, close.is_some());
         let close = close.map(|wait| Closure { wait, bucket: None });
         let report = Report { result: judgement.result, costs: Vec::new(), close };
         let answer = match called.end {
@@ -120,13 +119,7 @@ impl Run {
             report: ended.report.clone(),
             failure: failure(&ended.upstream, &ended.judgement),
         };
-        loop {
-            match self.gateway.store.advance(ask.clone()).await {
-                Ok(advanced) => return Some(advanced),
-                Err(error) if !self.gateway.bear(&error).await => return None,
-                Err(_) => {}
-            }
-        }
+        self.workers.decider.advance(ask).await
     }
 
     async fn settle(&self, ended: Ended) {
@@ -136,13 +129,12 @@ impl Run {
             Outcome::Retry { after, .. } => Some(*after),
             _ => None,
         };
-        let settled = self.send(Settlement { lease: self.grant.lease, report, outcome, answer }).await;
+        let settled = self.send(&upstream, report, outcome, answer).await;
         if let (Some(Settled::RetryAt(_)), Some(delay)) = (settled, retry) {
             let delay = Duration::from_millis(delay.as_millis());
-            self.gateway.metrics.count_retry(&self.lane, self.grant.attempt + 1, delay);
+            self.workers.metrics.count_retry(&self.lane, self.grant.attempt + 1, delay);
             log_retry(&self.grant, &self.lane, self.lane_rules.retry.attempts(), &judgement, delay);
         }
-        self.gateway.turns.ring(&upstream);
     }
 
     fn outcome(&self, upstream: &Name, judgement: &Judgement, report: &Report) -> Outcome {
@@ -153,7 +145,7 @@ impl Run {
         let failed = FailedCall { verdict, ambiguous: judgement.ambiguous, retry_after };
         let failure = failure(upstream, judgement);
         match self.lane_rules.retry.next_attempt(
-            self.gateway.nonce,
+            self.workers.seed,
             &failed,
             self.grant.job,
             self.grant.attempt,
@@ -165,22 +157,14 @@ impl Run {
 
     /// The job was cancelled while it ran, so it goes no further; its lease still holds slots, and the gates must hear of
     /// the call. Changes nothing if the lease itself is gone.
-    async fn give_back(&self, report: Report) {
-        let (lease, outcome) = (self.grant.lease, Outcome::Release);
-        self.send(Settlement { lease, report, outcome, answer: None }).await;
+    async fn give_back(&self, ended: Ended) {
+        self.send(&ended.upstream, ended.report, Outcome::Release, None).await;
     }
 
     /// The job cannot be run by anybody.
     async fn bury(&self, why: &str) {
-        let failure = failed(why, None, None);
-        let report = Report::from(CallResult::NotSent);
-        self.send(Settlement {
-            lease: self.grant.lease,
-            report,
-            outcome: Outcome::Dead(failure),
-            answer: None,
-        })
-        .await;
+        let outcome = Outcome::Dead(failed(why, None, None));
+        self.send(&self.grant.upstream, CallResult::NotSent.into(), outcome, None).await;
     }
 
     /// The process ends and the call with it. It may have had its effect, so it is as if its worker had vanished: the
@@ -191,12 +175,18 @@ impl Run {
         } else {
             Outcome::Dead(failed("its worker was stopped while it ran; it may have been sent", None, None))
         };
-        let report = Report::from(CallResult::Unknown);
-        self.send(Settlement { lease: self.grant.lease, report, outcome, answer: None }).await;
+        self.send(&self.grant.upstream, CallResult::Unknown.into(), outcome, None).await;
     }
 
-    async fn send(&self, settlement: Settlement) -> Option<Settled> {
-        self.gateway.settle(settlement).await
+    async fn send(
+        &self,
+        upstream: &Name,
+        report: Report,
+        outcome: Outcome,
+        answer: Option<Payload>,
+    ) -> Option<Settled> {
+        let settlement = Settlement { lease: self.grant.lease, report, outcome, answer };
+        self.workers.decider.settle(upstream, settlement).await
     }
 }
 

@@ -5,18 +5,20 @@ use std::sync::Arc;
 use eclusa_core::Store;
 use tokio::time::Instant;
 
-use crate::gateway::Gateway;
-use crate::telemetry::EVERY;
+use crate::decide::Decider;
+use crate::life::Life;
+use crate::store::AnyStore;
+use crate::telemetry::{EVERY, Rates};
 
-pub(super) async fn run(gateway: Arc<Gateway>) {
+pub(super) async fn run(store: Arc<AnyStore>, rates: Arc<Rates>, decider: Arc<Decider>, life: Arc<Life>) {
     loop {
-        match gateway.store.lanes().await {
-            Ok(lanes) => gateway.rates.sample(&lanes, Instant::now()),
-            Err(error) if gateway.bear(&error).await => {}
+        match store.lanes().await {
+            Ok(lanes) => rates.sample(&lanes, Instant::now()),
+            Err(error) if decider.wait_out_outage(&error).await => {}
             Err(_) => return,
         }
         tokio::select! {
-            () = gateway.life.stopping.cancelled() => return,
+            () = life.stopping.cancelled() => return,
             () = tokio::time::sleep(EVERY) => {}
         }
     }

@@ -1,19 +1,18 @@
 //! Asking for leave, and waiting for it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use eclusa_core::gate::{CallResult, NotUntil, Reason};
-use eclusa_core::{Admission, Admit, Admitted, LeaseId, Name, Store, StoreError, Time, Tokens, UpstreamView};
+use eclusa_core::gate::{NotUntil, Reason};
+use eclusa_core::{Admit, Name, Store, StoreError, Time, Tokens, UpstreamView};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::Acquired;
-use super::lease::{ForeignLease, foreign_nonce};
+use super::lease::ForeignLease;
+use super::{Acquired, Limits};
 use crate::api::problem::{Kind, Problem};
 use crate::api::refusal::not_now;
 use crate::api::submit::unavailable;
-use crate::gateway::Gateway;
+use crate::decide::{Asked, Leave};
 use crate::turns::Line;
 
 /// How often the first of a line asks by itself: the safety net under the time that it was told and under the bell.
@@ -23,35 +22,19 @@ const BREATHER: Duration = Duration::from_millis(1);
 
 /// Leave that was given. If nobody takes it, because who asked has gone, it is given back.
 pub(super) struct Grant {
-    gateway: Arc<Gateway>,
-    upstream: Name,
-    lease: LeaseId,
+    leave: Leave,
     remaining: Option<Tokens>,
-    accepted: bool,
 }
 
 impl Grant {
     /// Somebody is there to be told.
-    pub(super) fn accept(mut self) -> Acquired {
-        self.accepted = true;
-        let lease_id = ForeignLease { upstream: self.upstream.clone(), id: self.lease }.to_string();
+    pub(super) fn accept(self) -> Acquired {
+        let lease_id =
+            ForeignLease { upstream: self.leave.upstream.clone(), id: self.leave.lease }.to_string();
+        self.leave.hand_over();
         let whole = |tokens: Tokens| tokens.as_micro().div_euclid(Tokens::ONE.as_micro());
         Acquired { granted: true, lease_id, remaining: self.remaining.map(whole) }
     }
-}
-
-impl Drop for Grant {
-    fn drop(&mut self) {
-        if !self.accepted {
-            self.gateway.end_call(self.upstream.clone(), self.lease, CallResult::NotSent.into());
-        }
-    }
-}
-
-/// What comes of asking.
-enum Asked {
-    Granted(Grant),
-    Denied(Denied),
 }
 
 /// A gate said no.
@@ -79,64 +62,56 @@ impl Denied {
 }
 
 /// Leave for one call to `upstream`, now or within `wait`.
-pub(super) async fn grant(gateway: &Arc<Gateway>, upstream: &Name, wait: Duration) -> Result<Grant, Problem> {
+pub(super) async fn grant(limits: &Limits, upstream: &Name, wait: Duration) -> Result<Grant, Problem> {
     let deadline = Instant::now() + wait;
     // Who does not wait stands behind nobody.
-    let line = gateway.turns.line(upstream);
-    let _turn = if wait.is_zero() { None } else { turn(gateway, &line, upstream, deadline).await? };
+    let line = limits.turns.line(upstream);
+    let _turn = if wait.is_zero() { None } else { turn(limits, &line, upstream, deadline).await? };
     loop {
-        if gateway.life.stopping.is_cancelled() {
+        if limits.life.stopping.is_cancelled() {
             return Err(stopping());
         }
-        let denied = match ask(gateway, upstream).await? {
-            Asked::Granted(grant) => return Ok(grant),
-            Asked::Denied(denied) => denied,
+        let denied = match ask(limits, upstream).await? {
+            Ok(grant) => return Ok(grant),
+            Err(denied) => denied,
         };
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() || !denied.may_open_within(left) {
-            return Err(refused(gateway, upstream, denied.denial, &denied.view, denied.now));
+            return Err(refused(limits, upstream, denied.denial, &denied.view, denied.now));
         }
         tokio::select! {
             () = line.rung() => {}
-            () = gateway.life.stopping.cancelled() => {}
+            () = limits.life.stopping.cancelled() => {}
             () = tokio::time::sleep(denied.opens_in().clamp(BREATHER, ASK_AGAIN).min(left)) => {}
         }
     }
 }
 
-/// Asks once. What was granted is given back if whoever asked goes away meanwhile.
-async fn ask(gateway: &Arc<Gateway>, upstream: &Name) -> Result<Asked, Problem> {
-    let asked = gateway.life.to_the_end(admit(gateway.clone(), upstream.clone())).await;
-    let asked = asked.map_err(|error| unavailable(&error))?;
-    asked.ok_or_else(|| Problem::new(Kind::Internal, "The config and the store do not agree on the rules"))
-}
-
-/// `None` if the store does not know the upstream.
-async fn admit(gateway: Arc<Gateway>, upstream: Name) -> Result<Option<Asked>, StoreError> {
-    let (lease, nonce) = (gateway.rules.get().config.workers.lease.into(), foreign_nonce());
+/// Asks once.
+async fn ask(limits: &Limits, upstream: &Name) -> Result<Result<Grant, Denied>, Problem> {
+    let (lease, nonce) = (limits.rules.get().config.workers.lease.into(), limits.ids.foreign_nonce());
     let ask = Admit { lane: None, chain: vec![upstream.clone()], holds: Vec::new(), lease, nonce };
-    let Admitted { admission, ended, now } = gateway.store.admit(ask).await?;
-    gateway.note(&ended);
+    let asked = limits.decider.admit(ask).await.map_err(|error| unavailable(&error))?;
     // Read afterwards: what is left is what the grant has left.
-    let view = view_of(&gateway, &upstream).await;
-    Ok(match admission {
-        Admission::Granted { lease, .. } => {
-            let mut grant = Grant { gateway, upstream, lease, remaining: None, accepted: false };
-            grant.remaining = view?.and_then(|view| view.tokens);
-            Some(Asked::Granted(grant))
+    let view = view_of(limits, upstream).await.map_err(|error| unavailable(&error))?;
+    match (asked, view) {
+        (Asked::Granted(leave), view) => {
+            Ok(Ok(Grant { leave, remaining: view.and_then(|view| view.tokens) }))
         }
-        Admission::Denied { denial, .. } => view?.map(|view| Asked::Denied(Denied { denial, now, view })),
-        Admission::UnknownUpstream(_) | Admission::UnknownLane => None,
-    })
+        (Asked::Denied { denial, now, .. }, Some(view)) => Ok(Err(Denied { denial, now, view })),
+        (Asked::Denied { .. } | Asked::Unknown, _) => {
+            Err(Problem::new(Kind::Internal, "The config and the store do not agree on the rules"))
+        }
+    }
 }
 
-async fn view_of(gateway: &Gateway, upstream: &Name) -> Result<Option<UpstreamView>, StoreError> {
-    Ok(gateway.store.upstreams().await?.into_iter().find(|view| view.name == *upstream))
+async fn view_of(limits: &Limits, upstream: &Name) -> Result<Option<UpstreamView>, StoreError> {
+    Ok(limits.store.upstreams().await?.into_iter().find(|view| view.name == *upstream))
 }
 
 /// Waits until all who came before have had their turn; at the deadline it is too late.
 async fn turn(
-    gateway: &Gateway,
+    limits: &Limits,
     line: &Line,
     upstream: &Name,
     deadline: Instant,
@@ -144,21 +119,21 @@ async fn turn(
     tokio::select! {
         biased;
         turn = line.next() => return Ok(turn),
-        () = gateway.life.stopping.cancelled() => return Err(stopping()),
+        () = limits.life.stopping.cancelled() => return Err(stopping()),
         () = tokio::time::sleep_until(deadline) => {}
     }
-    let now = gateway.clock.now();
-    let view = view_of(gateway, upstream).await.map_err(|error| unavailable(&error))?;
+    let now = limits.clock.now();
+    let view = view_of(limits, upstream).await.map_err(|error| unavailable(&error))?;
     let Some(view) = view else { return Err(Problem::new(Kind::Internal, "The upstream is not there")) };
     let denials =
         view.gates.iter().filter_map(|gate| Some(NotUntil { reason: gate.reason, at: gate.denies_until? }));
     let last = denials.max_by_key(|denial| denial.at);
     let denial = last.unwrap_or(NotUntil { reason: Reason::Behind, at: now });
-    Err(refused(gateway, upstream, denial, &view, now))
+    Err(refused(limits, upstream, denial, &view, now))
 }
 
-fn refused(gateway: &Gateway, upstream: &Name, denial: NotUntil, view: &UpstreamView, now: Time) -> Problem {
-    gateway.metrics.count_denial(None, Some(upstream), denial.reason);
+fn refused(limits: &Limits, upstream: &Name, denial: NotUntil, view: &UpstreamView, now: Time) -> Problem {
+    limits.metrics.count_denial(None, Some(upstream), denial.reason);
     not_now(upstream, denial, &view.gates, now)
 }
 

@@ -1,26 +1,26 @@
 //! What becomes of a call that leave was given for: it is settled, or takes longer.
 
 use std::fmt;
-use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
 use eclusa_core::gate::CallResult;
 use eclusa_core::retry::ExtraCodes;
-use eclusa_core::{Closure, LeaseId, Name, Report, Settled, Span, Store};
+use eclusa_core::{Closure, LeaseId, Name, Report, Settled, Span, Store, Time};
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::Limits;
 use crate::api::auth::Caller;
 use crate::api::extract::{Body, Path};
 use crate::api::problem::{Kind, Problem};
 use crate::api::submit::unavailable;
 use crate::api::upstreams::callable;
 use crate::execute::http::{CallEnd, Hints, Judgement};
-use crate::gateway::{FOREIGN, Gateway};
+use crate::ids::is_foreign;
 use crate::intake::Fault;
+use crate::rules::CurrentRules;
 
 /// A lease as a worker elsewhere knows it: by the upstream too, which says by whose rules its call is judged.
 pub(super) struct ForeignLease {
@@ -36,24 +36,14 @@ impl fmt::Display for ForeignLease {
 
 impl ForeignLease {
     /// The lease that `text` names, if the caller may use its upstream.
-    fn find(gateway: &Gateway, caller: &Caller, text: &str) -> Result<Self, Problem> {
+    fn find(rules: &CurrentRules, caller: &Caller, text: &str) -> Result<Self, Problem> {
         let parts =
             text.split_once(':').and_then(|(upstream, id)| Some((upstream, id.parse::<LeaseId>().ok()?)));
         let Some((upstream, id)) = parts else { return Err(no_such_lease()) };
-        let upstream = callable(gateway, caller, upstream)?;
+        let upstream = callable(rules, caller, upstream)?;
         // Those of our own workers are not for others to end.
-        if id.nonce & FOREIGN == 0 { Err(no_such_lease()) } else { Ok(Self { upstream, id }) }
+        if is_foreign(id.nonce) { Ok(Self { upstream, id }) } else { Err(no_such_lease()) }
     }
-}
-
-/// Makes a lease one that a worker elsewhere may end, and that nobody else can guess.
-#[expect(clippy::disallowed_methods, reason = "who knows a lease may end it")]
-pub(super) fn foreign_nonce() -> u64 {
-    let mut random = [0; 8];
-    if getrandom::fill(&mut random).is_err() {
-        fastrand::fill(&mut random);
-    }
-    u64::from_ne_bytes(random) | FOREIGN
 }
 
 fn no_such_lease() -> Problem {
@@ -111,7 +101,7 @@ impl CallStatus {
 
 impl SettleRequest {
     /// For how long the upstream said to stay away, or what is wrong with what is told.
-    fn close_for(&self, gateway: &Gateway) -> Result<Option<Span>, Fault> {
+    fn close_for(&self, now: Time) -> Result<Option<Span>, Fault> {
         let status = match self.status {
             CallStatus::Answered(status @ 100..=599) => Some(status),
             CallStatus::Answered(_) => return Err(Fault::new("status", "must be from 100 to 599")),
@@ -122,7 +112,7 @@ impl SettleRequest {
             return Err(Fault::new("retryAfter", "comes with an answer, and there was none"));
         };
         let header = HeaderValue::from_str(text).ok().map(|value| (RETRY_AFTER, value));
-        let hints = Hints::read(&HeaderMap::from_iter(header), gateway.clock.now());
+        let hints = Hints::read(&HeaderMap::from_iter(header), now);
         match hints.retry_after {
             Some(_) => Ok(hints.close_for(status)),
             None => {
@@ -145,36 +135,30 @@ pub(in crate::api) struct LeaseSettled {
 #[utoipa::path(post, path = "/v1/limits/leases/{leaseId}/settle", tag = "limits", request_body = SettleRequest,
     params(("leaseId" = String, Path, description = "The lease")), responses((status = 200, body = LeaseSettled)))]
 pub(in crate::api) async fn settle(
-    State(gateway): State<Arc<Gateway>>,
+    limits: Limits,
     caller: Caller,
     Path(lease): Path<String>,
     body: Body,
 ) -> Result<Json<LeaseSettled>, Problem> {
-    let ForeignLease { upstream, id } = ForeignLease::find(&gateway, &caller, &lease)?;
+    let ForeignLease { upstream, id } = ForeignLease::find(&limits.rules, &caller, &lease)?;
     let told: SettleRequest = body.json()?;
-    let close = told.close_for(&gateway).map_err(|fault| Problem::invalid(&[fault]))?;
-    let codes = gateway
-        .rules
-        .get()
-        .config
-        .upstreams
-        .get(&upstream)
-        .map(|rules| rules.codes.clone())
-        .unwrap_or_default();
+    let close = told.close_for(limits.clock.now()).map_err(|fault| Problem::invalid(&[fault]))?;
+    let rules = limits.rules.get();
+    let codes = rules.config.upstreams.get(&upstream).map(|rules| rules.codes.clone()).unwrap_or_default();
     let judgement = told.status.judge(&codes);
     let result = judgement.as_ref().map_or(CallResult::NotSent, |judgement| judgement.result);
     let penalty = close.is_some();
     let close = close.map(|span| Closure { wait: span, bucket: None });
     let report = Report { result, costs: Vec::new(), close };
-    let ours = gateway.clone();
+    let (decider, metrics) = (limits.decider.clone(), limits.metrics.clone());
     let settling = async move {
-        let settled = ours.settle_call(&upstream, id, report).await? == Some(Settled::Released);
+        let settled = decider.try_end_call(&upstream, id, report).await? == Some(Settled::Released);
         if let Some(judgement) = judgement.filter(|_| settled) {
-            ours.metrics.count_call(&upstream, &judgement, penalty);
+            metrics.count_call(&upstream, &judgement, penalty);
         }
         Ok(settled)
     };
-    if !gateway.life.to_the_end(settling).await.map_err(|error| unavailable(&error))? {
+    if !limits.life.to_the_end(settling).await.map_err(|error| unavailable(&error))? {
         return Err(no_such_lease());
     }
     Ok(Json(LeaseSettled { settled: true }))
@@ -191,12 +175,12 @@ pub(in crate::api) struct LeaseExtended {
 #[utoipa::path(post, path = "/v1/limits/leases/{leaseId}/extend", tag = "limits",
     params(("leaseId" = String, Path, description = "The lease")), responses((status = 200, body = LeaseExtended)))]
 pub(in crate::api) async fn extend(
-    State(gateway): State<Arc<Gateway>>,
+    limits: Limits,
     caller: Caller,
     Path(lease): Path<String>,
 ) -> Result<Json<LeaseExtended>, Problem> {
-    let lease = ForeignLease::find(&gateway, &caller, &lease)?;
-    let alive = gateway.store.extend(vec![lease.id], gateway.rules.get().config.workers.lease.into()).await;
+    let lease = ForeignLease::find(&limits.rules, &caller, &lease)?;
+    let alive = limits.store.extend(vec![lease.id], limits.rules.get().config.workers.lease.into()).await;
     match alive.map_err(|error| unavailable(&error))?.as_slice() {
         [true] => Ok(Json(LeaseExtended { extended: true })),
         _ => Err(no_such_lease()),

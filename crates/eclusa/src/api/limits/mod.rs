@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
+use eclusa_core::Clock;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -18,8 +19,37 @@ use super::auth::Caller;
 use super::extract::{Body, Path};
 use super::job_request::span;
 use super::problem::Problem;
+use super::state::Api;
 use super::upstreams::callable;
-use crate::gateway::Gateway;
+use crate::decide::Decider;
+use crate::ids::Ids;
+use crate::life::Life;
+use crate::rules::CurrentRules;
+use crate::store::AnyStore;
+use crate::telemetry::Metrics;
+use crate::turns::Turns;
+
+/// What these calls need.
+#[derive(FromRequestParts)]
+#[from_request(state(Api))]
+pub(super) struct Limits {
+    #[from_request(via(State))]
+    decider: Arc<Decider>,
+    #[from_request(via(State))]
+    store: Arc<AnyStore>,
+    #[from_request(via(State))]
+    rules: Arc<CurrentRules>,
+    #[from_request(via(State))]
+    ids: Arc<Ids>,
+    #[from_request(via(State))]
+    turns: Arc<Turns>,
+    #[from_request(via(State))]
+    life: Arc<Life>,
+    #[from_request(via(State))]
+    metrics: Arc<Metrics>,
+    #[from_request(via(State))]
+    clock: Arc<dyn Clock>,
+}
 
 /// What a worker wants.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -51,16 +81,16 @@ pub(super) struct Acquired {
     params(("upstream" = String, Path, description = "The upstream")),
     responses((status = 200, body = Acquired), (status = 429, description = "Not now; Retry-After says when")))]
 pub(super) async fn acquire(
-    State(gateway): State<Arc<Gateway>>,
+    limits: Limits,
     caller: Caller,
     Path(upstream): Path<String>,
     body: Body,
 ) -> Result<Json<Acquired>, Problem> {
-    let upstream = callable(&gateway, &caller, &upstream)?;
+    let upstream = callable(&limits.rules, &caller, &upstream)?;
     let asked: AcquireRequest = if body.0.is_empty() { AcquireRequest::default() } else { body.json()? };
     let wait = span("wait", asked.wait.as_ref()).map_err(|fault| Problem::invalid(&[fault]))?;
     let wait = wait.map_or(Duration::ZERO, |wait| Duration::from_millis(wait.as_millis()));
-    let wait = wait.min(gateway.rules.get().config.server.max_wait);
-    let grant = ask::grant(&gateway, &upstream, wait).await?;
+    let wait = wait.min(limits.rules.get().config.server.max_wait);
+    let grant = ask::grant(&limits, &upstream, wait).await?;
     Ok(Json(grant.accept()))
 }

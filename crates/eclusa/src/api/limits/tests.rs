@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::FromRequestParts;
 use axum::response::IntoResponse;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{Clock, LeaseId, Name, Outcome, Settlement, Store, Time};
@@ -11,12 +12,13 @@ use http::header::RETRY_AFTER;
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
 
-use super::Acquired;
 use super::ask::grant;
+use super::{Acquired, Limits};
 use crate::api::problem::Problem;
+use crate::api::state::Api;
 use crate::config::Config;
-use crate::gateway::Gateway;
 use crate::peers::Duty;
+use crate::process;
 
 struct VirtualClock(Instant);
 
@@ -28,7 +30,7 @@ impl Clock for VirtualClock {
 
 /// One upstream, `up`, with these rules, and when it began.
 struct World {
-    gateway: Arc<Gateway>,
+    api: Api,
     began: Instant,
 }
 
@@ -42,11 +44,16 @@ impl World {
             format!("[store]\nurl = \"{store}\"\n[upstreams.up]\nurl = \"http://127.0.0.1:9\"\n{rules}\n");
         let config = Config::parse("eclusa.toml", &text, &|_: &str| None).unwrap();
         let began = Instant::now();
-        Self { gateway: Gateway::open(config, Duty::All, Arc::new(VirtualClock(began))).unwrap(), began }
+        Self { api: process::open(config, Duty::All, Arc::new(VirtualClock(began))).unwrap().api, began }
+    }
+
+    async fn limits(&self) -> Limits {
+        let mut request = http::Request::new(()).into_parts().0;
+        Limits::from_request_parts(&mut request, &self.api).await.ok().unwrap()
     }
 
     async fn ask(&self, wait_ms: u64) -> Result<Acquired, Problem> {
-        let granted = grant(&self.gateway, &up(), Duration::from_millis(wait_ms)).await;
+        let granted = grant(&self.limits().await, &up(), Duration::from_millis(wait_ms)).await;
         granted.map(super::ask::Grant::accept)
     }
 
@@ -65,11 +72,11 @@ impl World {
     /// Posts nothing to a path of the API; the status of what comes.
     async fn post(&self, path: String) -> u16 {
         let request = http::Request::post(path).body(axum::body::Body::empty()).unwrap();
-        crate::api::router(&self.gateway).oneshot(request).await.unwrap().status().as_u16()
+        crate::api::router(&self.api, Duty::All).oneshot(request).await.unwrap().status().as_u16()
     }
 
     async fn in_flight(&self) -> u32 {
-        self.gateway.store.upstreams().await.unwrap()[0].in_flight
+        self.api.0.store.upstreams().await.unwrap()[0].in_flight
     }
 
     /// Ends a call after 300 ms, as whoever else uses the store does: no bell rings here.
@@ -77,11 +84,11 @@ impl World {
         sleep(Duration::from_millis(300)).await;
         let (report, outcome) = (CallResult::Success.into(), Outcome::Release);
         let settlement = Settlement { lease, report, outcome, answer: None };
-        self.gateway.store.settle(vec![settlement]).await.unwrap();
+        self.api.0.store.settle(vec![settlement]).await.unwrap();
     }
 
     async fn record(&self, result: CallResult) {
-        self.gateway.store.record(up(), result).await.unwrap();
+        self.api.0.store.record(up(), result).await.unwrap();
     }
 }
 
@@ -137,7 +144,7 @@ async fn a_slot_that_is_given_back_is_had_at_once() {
     let lease = world.lease().await;
     let settle = async {
         sleep(Duration::from_millis(300)).await;
-        world.gateway.settle_call(&up(), lease, CallResult::Success.into()).await.unwrap();
+        world.api.0.decider.try_end_call(&up(), lease, CallResult::Success.into()).await.unwrap();
     };
     assert_eq!(tokio::join!(world.asked(5_000), settle).0, (300, Ok(())));
 }
@@ -189,7 +196,7 @@ async fn an_open_breaker_refuses_at_once_and_one_that_is_tried_out_is_waited_for
     let probe = world.lease().await;
     let settle = async {
         sleep(Duration::from_secs(2)).await;
-        world.gateway.settle_call(&up(), probe, CallResult::Success.into()).await.unwrap();
+        world.api.0.decider.try_end_call(&up(), probe, CallResult::Success.into()).await.unwrap();
     };
     assert_eq!(tokio::join!(world.asked(5_000), settle).0, (32_000, Ok(())));
 }
@@ -216,7 +223,7 @@ async fn who_goes_away_while_waiting_leaves_no_lease_and_no_place_in_the_line() 
     };
     let settle = async {
         sleep(Duration::from_millis(300)).await;
-        world.gateway.settle_call(&up(), lease, CallResult::Success.into()).await.unwrap();
+        world.api.0.decider.try_end_call(&up(), lease, CallResult::Success.into()).await.unwrap();
     };
     assert_eq!(tokio::join!(gone, world.asked(5_000), settle).1, (300, Ok(())));
     assert_eq!(world.in_flight().await, 1);
@@ -229,12 +236,12 @@ async fn what_is_granted_to_one_who_has_gone_is_given_back() {
     let store = format!("embedded:{}", dir.path().display());
     let world = World::on(&store, "rate = \"1/min\"\nburst = 1");
     assert!(world.ask(0).now_or_never().is_none(), "the journal is being written");
-    assert_eq!(world.gateway.life.running.len(), 1, "the store is being asked");
-    world.gateway.life.running.close();
-    world.gateway.life.running.wait().await;
-    let view = world.gateway.store.upstreams().await.unwrap().remove(0);
+    assert_eq!(world.api.0.life.running.len(), 1, "the store is being asked");
+    world.api.0.life.running.close();
+    world.api.0.life.running.wait().await;
+    let view = world.api.0.store.upstreams().await.unwrap().remove(0);
     assert_eq!((view.in_flight, view.starts_last_minute), (0, 1), "it was granted and given back");
-    world.gateway.life.running.reopen();
+    world.api.0.life.running.reopen();
     assert_eq!(world.asked(0).await, (0, Ok(())));
 }
 
@@ -244,7 +251,7 @@ async fn who_waits_when_the_process_stops_is_told_so() {
     world.lease().await;
     let stop = async {
         sleep(Duration::from_millis(100)).await;
-        world.gateway.life.stopping.cancel();
+        world.api.0.life.stopping.cancel();
     };
     let (first, behind, ()) = tokio::join!(world.ask(60_000), world.ask(60_000), stop);
     for problem in [first, behind] {

@@ -1,0 +1,82 @@
+//! Leave to make one call without a job: in a direct lane, or by a worker elsewhere.
+
+use std::sync::Arc;
+
+use eclusa_core::gate::{CallResult, NotUntil};
+use eclusa_core::{
+    Admission, Admit, Admitted, LeaseId, Name, Outcome, Report, Settlement, Store, StoreError, Time,
+};
+
+use super::Decider;
+
+/// What comes of asking for leave.
+pub(crate) enum Asked {
+    /// It was given.
+    Granted(Leave),
+    /// A gate said no.
+    Denied {
+        /// The upstream that will admit it first; `None` if the lane denies it.
+        upstream: Option<Name>,
+        /// Why and until when.
+        denial: NotUntil,
+        /// What time it was in the store.
+        now: Time,
+    },
+    /// The store has no such lane or upstream.
+    Unknown,
+}
+
+/// Leave that was given. Its lease ends when this is dropped, however that comes.
+pub(crate) struct Leave {
+    decider: Arc<Decider>,
+    /// Where the call may be made.
+    pub(crate) upstream: Name,
+    pub(crate) lease: LeaseId,
+    /// How the call went; nothing if somebody else will tell.
+    report: Option<Report>,
+}
+
+impl Leave {
+    /// What is told of the call unless something else is told before its end.
+    pub(crate) fn report(&mut self, report: Report) {
+        self.report = Some(report);
+    }
+
+    /// Leaves it to somebody else to end the lease.
+    pub(crate) fn hand_over(mut self) {
+        self.report = None;
+    }
+}
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        if let Some(report) = self.report.take() {
+            self.decider.settle_later(self.upstream.clone(), end_of_call(self.lease, report));
+        }
+    }
+}
+
+/// Ends the lease of a call without a job.
+pub(super) const fn end_of_call(lease: LeaseId, report: Report) -> Settlement {
+    Settlement { lease, report, outcome: Outcome::Release, answer: None }
+}
+
+impl Decider {
+    /// Asks once for leave. What was granted is given back if whoever asked goes away meanwhile.
+    pub(crate) async fn admit(self: &Arc<Self>, ask: Admit) -> Result<Asked, StoreError> {
+        let decider = self.clone();
+        let admit = async move {
+            let Admitted { admission, ended, now } = decider.store.admit(ask).await?;
+            decider.note(&ended);
+            Ok(match admission {
+                Admission::Granted { lease, upstream, .. } => {
+                    let report = Some(CallResult::NotSent.into());
+                    Asked::Granted(Leave { decider, upstream, lease, report })
+                }
+                Admission::Denied { upstream, denial } => Asked::Denied { upstream, denial, now },
+                Admission::UnknownUpstream(_) | Admission::UnknownLane => Asked::Unknown,
+            })
+        };
+        self.life.to_the_end(admit).await
+    }
+}

@@ -1,0 +1,249 @@
+//! What decides and tells of ends: the store's verbs that change something, as the program uses them.
+//!
+//! Each job that ended by a verb is counted and logged here and nowhere else, and whoever waits for leave to make a call is
+//! woken when one may have become possible. A verb is done to its end, whoever stops waiting for its answer.
+
+mod leave;
+
+use leave::end_of_call;
+pub(crate) use leave::{Asked, Leave};
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use eclusa_core::gate::CallResult;
+use eclusa_core::{
+    Advance, Advanced, Cancelled, Clock, Dispatch, Dispatched, Ended, EnqueueAnswer, Enqueued, JobId,
+    LeaseId, Name, NewJob, Replayed, Report, Settled, Settlement, Store, StoreError, Surplus, Swept,
+    UpstreamView,
+};
+
+use crate::life::Life;
+use crate::store::AnyStore;
+use crate::telemetry::{Metrics, log_end};
+use crate::turns::Turns;
+
+/// How long to wait before asking a store again that did not answer.
+const STORE_PAUSE: Duration = Duration::from_millis(250);
+
+/// See the module.
+pub(crate) struct Decider {
+    store: Arc<AnyStore>,
+    /// For how long jobs lived; decisions take the store's time.
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+    /// Who may ask for a call next.
+    turns: Arc<Turns>,
+    life: Arc<Life>,
+    /// Whether the store did not answer when it was last asked.
+    store_lost: AtomicBool,
+}
+
+impl Decider {
+    pub(crate) fn new(
+        store: Arc<AnyStore>,
+        clock: Arc<dyn Clock>,
+        metrics: Arc<Metrics>,
+        turns: Arc<Turns>,
+        life: Arc<Life>,
+    ) -> Self {
+        Self { store, clock, metrics, turns, life, store_lost: AtomicBool::new(false) }
+    }
+
+    /// Hands jobs to the store and says what became of each and where it is, read in the same breath.
+    pub(crate) async fn enqueue(self: &Arc<Self>, jobs: Vec<NewJob>) -> Result<EnqueueAnswer, StoreError> {
+        let decider = self.clone();
+        let put = async move {
+            let lanes: Vec<Name> = jobs.iter().map(|job| job.lane.clone()).collect();
+            let answer = decider.store.enqueue(jobs).await?;
+            decider.note(&answer.ended);
+            for (lane, enqueued) in lanes.iter().zip(&answer.jobs) {
+                if let Enqueued::Cached(cached) = enqueued {
+                    decider.metrics.count_cached(lane, cached.stale);
+                }
+            }
+            Ok(answer)
+        };
+        self.life.to_the_end(put).await
+    }
+
+    /// Cancels a job.
+    pub(crate) async fn cancel(self: &Arc<Self>, job: JobId) -> Result<Cancelled, StoreError> {
+        let decider = self.clone();
+        let cancel = async move {
+            let cancelled = decider.store.cancel(job).await?;
+            if let Cancelled::Yes(ended) = &cancelled {
+                decider.note(std::slice::from_ref(&**ended));
+            }
+            Ok(cancelled)
+        };
+        self.life.to_the_end(cancel).await
+    }
+
+    /// Enqueues a dead letter again, as job `id`.
+    pub(crate) async fn replay(
+        self: &Arc<Self>,
+        lane: Name,
+        letter: JobId,
+        id: JobId,
+    ) -> Result<Replayed, StoreError> {
+        let decider = self.clone();
+        let replay = async move {
+            let replayed = decider.store.replay(lane, letter, id).await?;
+            if let Replayed::As(_, ended) = &replayed {
+                decider.note(ended);
+            }
+            Ok(replayed)
+        };
+        self.life.to_the_end(replay).await
+    }
+
+    /// Jobs of a lane that may start. What was granted to one who stopped waiting is given back by the store.
+    pub(crate) async fn dispatch(&self, ask: Dispatch) -> Result<Dispatched, StoreError> {
+        let answer = self.store.dispatch(ask).await?;
+        self.note(&answer.ended);
+        self.note_taken_up(&answer.taken_up);
+        Ok(answer)
+    }
+
+    /// Moves a job along its chain, however long the store takes to come back; `None` if it is gone for good.
+    pub(crate) async fn advance(&self, ask: Advance) -> Option<Advanced> {
+        let advanced = loop {
+            match self.store.advance(ask.clone()).await {
+                Ok(advanced) => break Some(advanced),
+                Err(error) if !self.wait_out_outage(&error).await => break None,
+                Err(_) => {}
+            }
+        };
+        self.turns.ring(&ask.upstream);
+        advanced
+    }
+
+    /// Ends a lease of a call to `upstream`, however long the store takes to come back: a call that was made must be told.
+    /// If the lease has passed to somebody else meanwhile, nothing comes of it.
+    pub(crate) async fn settle(self: &Arc<Self>, upstream: &Name, settlement: Settlement) -> Option<Settled> {
+        let (decider, upstream) = (self.clone(), upstream.clone());
+        let settle = async move {
+            loop {
+                match decider.store.settle(vec![settlement.clone()]).await {
+                    Ok(mut answer) => {
+                        decider.note(&answer.ended);
+                        decider.turns.ring(&upstream);
+                        return Ok(answer.leases.pop());
+                    }
+                    Err(error) if !decider.wait_out_outage(&error).await => return Err(error),
+                    Err(_) => {}
+                }
+            }
+        };
+        self.life.to_the_end(settle).await.ok().flatten()
+    }
+
+    /// The same where nobody waits for what comes of it.
+    pub(crate) fn settle_later(self: &Arc<Self>, upstream: Name, settlement: Settlement) {
+        let decider = self.clone();
+        self.life.running.spawn(async move { decider.settle(&upstream, settlement).await });
+    }
+
+    /// Ends the lease of a call without a job, for who can be told that the store does not answer.
+    pub(crate) async fn try_end_call(
+        &self,
+        upstream: &Name,
+        lease: LeaseId,
+        report: Report,
+    ) -> Result<Option<Settled>, StoreError> {
+        let mut answer = self.store.settle(vec![end_of_call(lease, report)]).await?;
+        self.note(&answer.ended);
+        self.turns.ring(upstream);
+        Ok(answer.leases.pop())
+    }
+
+    /// Tells the breaker of `upstream` of a call that was made elsewhere.
+    pub(crate) async fn record(
+        &self,
+        upstream: Name,
+        result: CallResult,
+    ) -> Result<Option<UpstreamView>, StoreError> {
+        let view = self.store.record(upstream.clone(), result).await?;
+        self.turns.ring(&upstream);
+        Ok(view)
+    }
+
+    /// Closes a breaker whose open window is over.
+    pub(crate) async fn recover(&self, upstream: Name) -> Result<Option<UpstreamView>, StoreError> {
+        let view = self.store.recover(upstream.clone()).await?;
+        self.turns.ring(&upstream);
+        Ok(view)
+    }
+
+    /// Closes a breaker and clears its upstream's cooldown and Retry-After.
+    pub(crate) async fn reset(&self, upstream: Name) -> Result<Option<UpstreamView>, StoreError> {
+        let view = self.store.reset(upstream.clone()).await?;
+        self.turns.ring(&upstream);
+        tracing::info!(upstream = %upstream, "Breaker reset");
+        Ok(view)
+    }
+
+    /// Does what only time triggers.
+    pub(crate) async fn sweep(&self) -> Result<Swept, StoreError> {
+        let swept = self.store.sweep().await?;
+        self.note(&swept.ended);
+        self.note_taken_up(&swept.taken_up);
+        for (lane, job, surplus) in &swept.dead_letters {
+            let reason = match surplus {
+                Surplus::Expired => "ttl",
+                Surplus::OverCap => "max",
+            };
+            self.metrics.count_trimmed_letter(lane, reason);
+            tracing::warn!(jobId = %job, lane = %lane, reason, "Dead letter removed");
+        }
+        Ok(swept)
+    }
+
+    /// The one place that hears of every job that ended.
+    fn note(&self, ended: &[Ended]) {
+        for ended in ended {
+            self.metrics.count_end(ended, self.clock.now());
+            log_end(ended);
+        }
+    }
+
+    /// Jobs whose worker vanished stand in their lines again.
+    fn note_taken_up(&self, jobs: &[JobId]) {
+        for job in jobs {
+            tracing::warn!(jobId = %job, "Job taken up: its worker did not come back");
+        }
+        if !jobs.is_empty() {
+            self.turns.ring_all();
+        }
+    }
+
+    /// Waits a little if the store may come back by itself, and says whether to go on. If it is gone for good the process
+    /// must end, for it can keep no promise any more.
+    pub(crate) async fn wait_out_outage(&self, error: &StoreError) -> bool {
+        if error.is_transient() {
+            if !self.store_lost.swap(true, Ordering::Relaxed) {
+                tracing::warn!(error = %error, "The store does not answer; trying until it does");
+            }
+            tokio::time::sleep(STORE_PAUSE).await;
+            return true;
+        }
+        tracing::error!(error = %error, "The store failed");
+        self.life.fail();
+        false
+    }
+
+    /// Whether the store did not answer when it was last asked.
+    pub(crate) fn store_is_lost(&self) -> bool {
+        self.store_lost.load(Ordering::Relaxed)
+    }
+
+    /// The store has answered.
+    pub(crate) fn store_answers(&self) {
+        if self.store_lost.swap(false, Ordering::Relaxed) {
+            tracing::info!("The store answers again");
+            self.turns.ring_all();
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The parts of one process, put together.
+
+use std::sync::Arc;
+
+use eclusa_core::Clock;
+
+use crate::api::{Api, Parts};
+use crate::config::{Config, StoreUrl};
+use crate::decide::Decider;
+use crate::ids::{Ids, own_nonce};
+use crate::leases::Leases;
+use crate::life::Life;
+use crate::peers::{Duty, Peers};
+use crate::rules::{BadCertificates, CurrentRules, Rules};
+use crate::store::{AnyStore, EmbeddedStore, OpenError, RedisError, RedisSettings, RedisStore};
+use crate::telemetry::{Metrics, Rates};
+use crate::turns::Turns;
+use crate::work::Workers;
+
+/// Why a process could not be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    /// The store on Redis cannot be used.
+    #[error("store.url: {0}")]
+    Redis(#[from] RedisError),
+    /// Half of the work is left to other processes, and there can be none.
+    #[error(
+        "--role {duty} leaves the rest to other processes, which cannot share this store: set `store.url` to `redis://…`, or leave out --role"
+    )]
+    NotShared {
+        /// Which half this process was to do.
+        duty: &'static str,
+    },
+    /// The certificates of an upstream cannot be used.
+    #[error(transparent)]
+    Tls(#[from] BadCertificates),
+}
+
+/// See the module.
+pub(crate) struct Process {
+    /// What takes jobs in and answers for them.
+    pub(crate) api: Api,
+    /// What runs them.
+    pub(crate) workers: Workers,
+}
+
+/// Opens the store and gets ready to run; nothing runs yet.
+pub(crate) fn open(config: Config, duty: Duty, clock: Arc<dyn Clock>) -> Result<Process, StartError> {
+    if duty != Duty::All && !matches!(config.store.url, StoreUrl::Redis(_)) {
+        return Err(StartError::NotShared { duty: duty.as_str() });
+    }
+    let id = own_nonce();
+    let rules = Rules::new(config)?;
+    let store = Arc::new(open_store(&rules, duty, &clock)?);
+    let peers = Arc::new(Peers::new(duty, id, clock.now(), store.clone()));
+    let metrics = Arc::new(Metrics::default());
+    metrics.expect(&rules.config);
+    let rules = Arc::new(CurrentRules::new(rules));
+    let (life, turns, leases) = (Arc::<Life>::default(), Arc::<Turns>::default(), Arc::<Leases>::default());
+    let decider = Decider::new(store.clone(), clock.clone(), metrics.clone(), turns.clone(), life.clone());
+    let decider = Arc::new(decider);
+    let workers = Workers {
+        decider: decider.clone(),
+        rules: rules.clone(),
+        leases: leases.clone(),
+        life: life.clone(),
+        metrics: metrics.clone(),
+        clock: clock.clone(),
+        seed: id,
+    };
+    let ids = Arc::new(Ids::new(clock.clone()));
+    let rates = Arc::<Rates>::default();
+    let parts = Parts { decider, store, rules, ids, leases, turns, peers, life, metrics, rates, clock };
+    Ok(Process { api: Api(Arc::new(parts)), workers })
+}
+
+fn open_store(rules: &Rules, duty: Duty, clock: &Arc<dyn Clock>) -> Result<AnyStore, StartError> {
+    let config = &rules.config;
+    let (store, spec) = (&config.store, &config.spec);
+    Ok(match &store.url {
+        StoreUrl::Memory => AnyStore::Embedded(Box::new(EmbeddedStore::memory(spec, clock.clone()))),
+        StoreUrl::Embedded(dir) => {
+            AnyStore::Embedded(Box::new(EmbeddedStore::open(dir, store.ack, spec, clock.clone())?))
+        }
+        StoreUrl::Redis(url) => {
+            let settings = RedisSettings {
+                prefix: store.prefix.clone(),
+                ack: store.ack,
+                tls: store.tls.clone(),
+                timeout: store.timeout,
+                term: store.term,
+                library: false,
+                lease: config.workers.lease,
+                when_lost: store.when_lost,
+                shared_gates: store.shared_gates,
+                about: duty.about(rules),
+                clock: None,
+            };
+            AnyStore::Redis(Box::new(RedisStore::open(url.reveal(), &settings, spec)?))
+        }
+    })
+}
