@@ -13,7 +13,10 @@ use crate::telemetry::{EVERY, Rates};
 pub(super) async fn run(store: Arc<AnyStore>, rates: Arc<Rates>, decider: Arc<Decider>, life: Arc<Life>) {
     loop {
         match store.lanes().await {
-            Ok(lanes) => rates.sample(&lanes, Instant::now()),
+            Ok(lanes) => {
+                decider.store_answers();
+                rates.sample(&lanes, Instant::now());
+            }
             Err(error) if decider.wait_out_outage(&error).await => {}
             Err(_) => return,
         }

@@ -85,6 +85,26 @@ async fn while_redis_hangs_nobody_waits_for_it_longer_than_once() {
 }
 
 #[tokio::test]
+async fn a_process_that_runs_no_jobs_notices_too_that_redis_is_back() {
+    let mut redis = RedisServer::start();
+    let config = format!(
+        "[store]\nurl = \"{}\"\n[lanes.work]\nchain = [\"up\"]\n[upstreams.up]\nurl = \"http://127.0.0.1:9\"\n",
+        redis.url()
+    );
+    let program = Program::start_as("api", &config).await;
+    program.until("/readyz", |answer| answer.status == 200).await;
+    let store_is = |status| {
+        program.until("/v1/health", move |answer| {
+            answer.status == 200 && answer.json()["store"]["status"] == status
+        })
+    };
+    redis.stop();
+    store_is("lost").await;
+    redis.start_again();
+    store_is("ok").await;
+}
+
+#[tokio::test]
 async fn a_library_process_shares_one_place_in_the_fleet_and_decides_when_no_gateway_does() {
     let redis = RedisServer::start();
     let limits = Limits::new(Some(&redis.url()));
