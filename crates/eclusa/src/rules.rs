@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use eclusa_core::Name;
 use eclusa_core::layout::encode_spec;
+use eclusa_core::retry::ExtraCodes;
 use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::config::Config;
-use crate::execute::http::{HttpUpstream, TlsError};
+use crate::execute::http::TlsError;
+use crate::execute::{Called, Judged, UpstreamClient};
 
 /// The certificates of an upstream cannot be used.
 #[derive(Debug, Error)]
@@ -24,18 +26,25 @@ pub(crate) struct Rules {
     /// The config.
     pub(crate) config: Config,
     /// Clients to the upstreams of the config.
-    pub(crate) upstreams: BTreeMap<Name, HttpUpstream>,
+    pub(crate) upstreams: BTreeMap<Name, UpstreamClient>,
 }
 
 impl Rules {
     /// The rules of `config`.
     pub(crate) fn new(config: Config) -> Result<Self, BadCertificates> {
-        let client = |(name, rules): (&Name, _)| match HttpUpstream::new(rules) {
+        let client = |(name, rules): (&Name, _)| match UpstreamClient::new(rules) {
             Ok(client) => Ok((name.clone(), client)),
             Err(source) => Err(BadCertificates { upstream: name.clone(), source }),
         };
         let upstreams = config.upstreams.iter().map(client).collect::<Result<_, _>>()?;
         Ok(Self { config, upstreams })
+    }
+
+    /// Judges a call to `upstream` by its codes; one that is gone has none.
+    pub(crate) fn judge(&self, upstream: &Name, called: &Called) -> Judged {
+        let none = ExtraCodes::default();
+        let codes = self.config.upstreams.get(upstream).map_or(&none, |rules| &rules.codes);
+        Judged::new(upstream.clone(), called, codes)
     }
 
     /// The same word for the same lanes, upstreams and limits.

@@ -9,8 +9,7 @@ use axum::extract::{FromRequestParts, Request as HttpRequest, State};
 use axum::response::Response;
 use bytes::Bytes;
 use eclusa_core::gate::{CallResult, GateView};
-use eclusa_core::retry::Verdict;
-use eclusa_core::{Admit, Clock, Closure, Name, Report, Span, Store};
+use eclusa_core::{Admit, Clock, Name, Span, Store};
 use http::{HeaderMap, HeaderName, Method};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full, Limited};
@@ -25,13 +24,14 @@ use super::state::Api;
 use super::submit::{header, unavailable};
 use crate::config::{Field, Lane};
 use crate::decide::{Asked, Decider, Leave};
-use crate::execute::http::{AnswerBody, BodyError, CallContext, Head, Judgement, Streamed};
+use crate::execute::http::{AnswerBody, BodyError, Head, Streamed};
+use crate::execute::{CallContext, CallEnd, Called, Judged, Judgement};
 use crate::ids::{Ids, own_nonce};
 use crate::intake::{DEFAULT_TENANT, check};
 use crate::leases::{Hold, Leases};
 use crate::life::Life;
 use crate::request::Request;
-use crate::rules::CurrentRules;
+use crate::rules::{CurrentRules, Rules};
 use crate::store::AnyStore;
 use crate::telemetry::Metrics;
 
@@ -168,14 +168,15 @@ impl Passing<'_> {
 
     async fn admit(&self, chain: &[Name]) -> Result<Call, Problem> {
         let Direct { decider, rules, leases, metrics, .. } = self.direct;
-        let lasts = rules.get().config.workers.lease;
+        let rules = rules.get();
+        let lasts = rules.config.workers.lease;
         let (lane, nonce) = (Some(self.lane.clone()), own_nonce());
         let ask = Admit { lane, chain: chain.to_vec(), holds: Vec::new(), lease: lasts.into(), nonce };
         let asked = Instant::now();
         match decider.admit(ask).await.map_err(|error| unavailable(&error))? {
             Asked::Granted(leave) => {
                 let hold = leases.hold(leave.lease, asked + lasts);
-                Ok(Call { leave, metrics: metrics.clone(), asked, _hold: hold })
+                Ok(Call { leave, rules, metrics: metrics.clone(), asked, close: None, _hold: hold })
             }
             Asked::Denied { upstream, denial, now } => {
                 metrics.count_denial(Some(self.lane), upstream.as_ref(), denial.reason);
@@ -211,21 +212,17 @@ impl Passing<'_> {
     {
         let clock = &*self.direct.clock;
         let context = CallContext { idempotency_key: self.key, traceparent: None, clock };
-        let rules = self.direct.rules.get();
+        let rules = call.rules.clone();
         let Some(client) = rules.upstreams.get(&call.leave.upstream) else {
             return (Err(Problem::new(Kind::Internal, "The upstream is not configured")), false);
         };
-        let codes = rules.config.upstreams.get(&call.leave.upstream).map(|rules| rules.codes.clone());
-        let codes = codes.unwrap_or_default();
-        // Until it is judged: if the caller goes away, or its body breaks off, it may have had its effect.
-        call.leave.report(CallResult::Unknown.into());
+        // Unless something else comes of it: the caller may go away, or its body break off.
+        call.report(&CallEnd::Abandoned.into());
         match client.stream(self.head, body, &context).await {
             Ok(answer) => {
-                let judgement = Judgement::of_status(answer.status.as_u16(), &codes);
-                let curable = judgement.verdict == Some(Verdict::Retryable);
-                call.judge(&judgement, answer.hints.close_for(answer.status.as_u16()));
-                if curable && more {
-                    return (Err(failed(&judgement)), true);
+                let judged = call.end(CallEnd::Answered(answer.status.as_u16()), answer.close);
+                if more && judged.may_go_on(self.may_repeat()) {
+                    return (Err(failed(&judged.judgement)), true);
                 }
                 (Ok(streamed(answer, call)), false)
             }
@@ -233,22 +230,20 @@ impl Passing<'_> {
                 if let Some(problem) = fault.lock().unwrap_or_else(PoisonError::into_inner).take() {
                     return (Err(problem), false);
                 }
-                let judgement = end.judge(&codes);
-                call.judge(&judgement, None);
-                // What may have had its effect is sent again only where that does no harm.
-                let harmless = !judgement.ambiguous || is_idempotent(self.head.method);
-                (Err(failed(&judgement)), judgement.verdict == Some(Verdict::Retryable) && harmless)
+                let judged = call.end(end, None);
+                (Err(failed(&judged.judgement)), judged.may_go_on(self.may_repeat()))
             }
         }
+    }
+
+    /// What may have had its effect is sent again only where that does no harm.
+    fn may_repeat(&self) -> bool {
+        Method::from_bytes(self.head.method.as_bytes()).is_ok_and(|method| method.is_idempotent())
     }
 }
 
 /// What went wrong with the caller's own body, which is not the upstream's fault.
 type Fault = Arc<Mutex<Option<Problem>>>;
-
-fn is_idempotent(method: &str) -> bool {
-    Method::from_bytes(method.as_bytes()).is_ok_and(|method| method.is_idempotent())
-}
 
 fn failed(judgement: &Judgement) -> Problem {
     let kind = match judgement.result {
@@ -261,18 +256,37 @@ fn failed(judgement: &Judgement) -> Problem {
 /// A call under way.
 struct Call {
     leave: Leave,
+    /// It ends under the rules it began with.
+    rules: Arc<Rules>,
     metrics: Arc<Metrics>,
     asked: Instant,
+    /// For how long the upstream said to stay away.
+    close: Option<Span>,
     /// Keeps its slots taken however long the answer is.
     _hold: Hold,
 }
 
 impl Call {
-    fn judge(&mut self, judgement: &Judgement, close: Option<Span>) {
-        self.metrics.count_call(&self.leave.upstream, judgement, close.is_some());
-        self.metrics.time_call(&self.leave.upstream, self.asked.elapsed());
-        let close = close.map(|wait| Closure { wait, bucket: None });
-        self.leave.report(Report { result: judgement.result, costs: Vec::new(), close });
+    /// It ended, or its answer began to come.
+    fn end(&mut self, end: CallEnd, close: Option<Span>) -> Judged {
+        self.close = close;
+        let judged = self.report(&Called { close, ..end.into() });
+        self.metrics.count_call(&judged.upstream, &judged.judgement, close.is_some());
+        self.metrics.time_call(&judged.upstream, self.asked.elapsed());
+        judged
+    }
+
+    /// An answer that breaks off is none, however well it began; what the upstream said of its limits was said.
+    fn break_off(&mut self, error: BodyError) {
+        let judged = self.report(&Called { close: self.close, ..CallEnd::from(error).into() });
+        self.metrics.count_call(&judged.upstream, &judged.judgement, false);
+    }
+
+    /// What the gates will be told when the lease ends.
+    fn report(&mut self, called: &Called) -> Judged {
+        let judged = self.rules.judge(&self.leave.upstream, called);
+        self.leave.report(judged.report.clone());
+        judged
     }
 }
 
@@ -303,9 +317,8 @@ impl Body for Flow {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
-        if let Poll::Ready(Some(Err(_))) = &frame {
-            // An answer that breaks off is none, however well it began.
-            self.call.leave.report(CallResult::Failed.into());
+        if let Poll::Ready(Some(Err(error))) = &frame {
+            self.call.break_off(error.clone());
         }
         frame
     }

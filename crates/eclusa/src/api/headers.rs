@@ -8,7 +8,8 @@ use http::{HeaderMap, StatusCode};
 use super::job_request::level;
 use super::problem::{Kind, Problem};
 use crate::config::parse_duration;
-use crate::execute::http::{headers as passed, is_reusable};
+use crate::execute::http::headers as passed;
+use crate::execute::is_reusable;
 use crate::intake::Fault;
 
 /// The value of a header that must be text.

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use eclusa_core::gate::{CallResult, NotUntil};
-use eclusa_core::{
-    Admission, Admit, Admitted, LeaseId, Name, Outcome, Report, Settlement, Store, StoreError, Time,
-};
+use eclusa_core::{Admission, Admit, Admitted, LeaseId, Name, Report, Store, StoreError, Time};
 
 use super::Decider;
 
@@ -51,14 +49,9 @@ impl Leave {
 impl Drop for Leave {
     fn drop(&mut self) {
         if let Some(report) = self.report.take() {
-            self.decider.settle_later(self.upstream.clone(), end_of_call(self.lease, report));
+            self.decider.end_call(self.upstream.clone(), self.lease, report);
         }
     }
-}
-
-/// Ends the lease of a call without a job.
-pub(super) const fn end_of_call(lease: LeaseId, report: Report) -> Settlement {
-    Settlement { lease, report, outcome: Outcome::Release, answer: None }
 }
 
 impl Decider {

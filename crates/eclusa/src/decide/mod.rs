@@ -5,7 +5,6 @@
 
 mod leave;
 
-use leave::end_of_call;
 pub(crate) use leave::{Asked, Leave};
 
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use std::time::Duration;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Advance, Advanced, Cancelled, Clock, Dispatch, Dispatched, Ended, EnqueueAnswer, Enqueued, JobId,
-    LeaseId, Name, NewJob, Replayed, Report, Settled, Settlement, Store, StoreError, Surplus, Swept,
+    LeaseId, Name, NewJob, Outcome, Replayed, Report, Settled, Settlement, Store, StoreError, Surplus, Swept,
     UpstreamView,
 };
 
@@ -140,13 +139,14 @@ impl Decider {
         self.life.to_the_end(settle).await.ok().flatten()
     }
 
-    /// The same where nobody waits for what comes of it.
-    pub(crate) fn settle_later(self: &Arc<Self>, upstream: Name, settlement: Settlement) {
+    /// Ends a lease whose call has no job, or whose job goes back to its line, where nobody waits for what comes of it.
+    pub(crate) fn end_call(self: &Arc<Self>, upstream: Name, lease: LeaseId, report: Report) {
         let decider = self.clone();
-        self.life.running.spawn(async move { decider.settle(&upstream, settlement).await });
+        let settle = async move { decider.settle(&upstream, end_of_call(lease, report)).await };
+        self.life.running.spawn(settle);
     }
 
-    /// Ends the lease of a call without a job, for who can be told that the store does not answer.
+    /// The same for who can be told that the store does not answer.
     pub(crate) async fn try_end_call(
         &self,
         upstream: &Name,
@@ -246,4 +246,9 @@ impl Decider {
             self.turns.ring_all();
         }
     }
+}
+
+/// Gives a lease back: no job ends by it.
+const fn end_of_call(lease: LeaseId, report: Report) -> Settlement {
+    Settlement { lease, report, outcome: Outcome::Release, answer: None }
 }

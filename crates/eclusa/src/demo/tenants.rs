@@ -10,7 +10,8 @@ use http::{HeaderName, HeaderValue};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{BaseUrl, Tls, Upstream};
-use crate::execute::http::{CallContext, HttpUpstream};
+use crate::execute::CallContext;
+use crate::execute::http::HttpUpstream;
 use crate::request::Request;
 
 /// A tenant's habit: so many requests of each kind, so often.

@@ -1,3 +1,68 @@
-//! Making the calls that jobs ask for.
+//! Making the calls that jobs ask for, and what their ends mean.
+//!
+//! Every kind of upstream ends its calls as [`Called`]. Nothing is followed, unpacked or sent twice here: what to do after
+//! a failure is decided by the rules of the lane.
 
 pub mod http;
+mod judge;
+mod settle;
+
+pub use judge::Judgement;
+pub(crate) use judge::is_reusable;
+pub use settle::{Attempt, CallEnd, Called, Judged};
+
+use bytes::Bytes;
+use eclusa_core::Clock;
+use http_body::Body;
+
+use self::http::{BoxError, Head, HttpUpstream, Streamed, TlsError};
+use crate::config::Upstream;
+use crate::request::Request;
+
+/// What is known about a call besides what is sent.
+#[derive(Clone, Copy)]
+pub struct CallContext<'a> {
+    /// Sent as `Idempotency-Key`, so that the upstream can tell a repeated call: the caller's key, else the job's id.
+    pub idempotency_key: &'a str,
+    /// Sent in place of the caller's `traceparent`, if there is one.
+    pub traceparent: Option<&'a str>,
+    /// For answers that name a moment, such as `Retry-After` with a date.
+    pub clock: &'a dyn Clock,
+}
+
+/// Calls one upstream, of whichever kind it is. Clones share their connections.
+#[derive(Debug, Clone)]
+pub enum UpstreamClient {
+    /// It speaks HTTP.
+    Http(HttpUpstream),
+}
+
+impl UpstreamClient {
+    /// A client by the upstream's rules. It connects when it is first used.
+    pub fn new(rules: &Upstream) -> Result<Self, TlsError> {
+        HttpUpstream::new(rules).map(Self::Http)
+    }
+
+    /// Makes one call and reads the whole answer.
+    pub async fn call(&self, request: &Request, context: &CallContext<'_>) -> Called {
+        match self {
+            Self::Http(client) => client.call(request, context).await,
+        }
+    }
+
+    /// Makes one call whose bodies pass in both directions as they come.
+    pub async fn stream<B>(
+        &self,
+        head: Head<'_>,
+        body: B,
+        context: &CallContext<'_>,
+    ) -> Result<Streamed, CallEnd>
+    where
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<BoxError>,
+    {
+        match self {
+            Self::Http(client) => client.stream(head, body, context).await,
+        }
+    }
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use eclusa_core::retry::Verdict;
 use eclusa_core::{End, Ended, Grant, Name};
 
-use crate::execute::http::Judgement;
+use crate::execute::Judgement;
 
 /// How a job ended.
 pub(crate) fn log_end(ended: &Ended) {

@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 
 use super::snapshot::Snapshot;
 use crate::config::Config;
-use crate::execute::http::Judgement;
+use crate::execute::Judgement;
 
 /// Bounds of all histograms, in seconds.
 const BUCKETS: [f64; 16] =

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eclusa_core::gate::CallResult;
-use eclusa_core::{Denied, Dispatch, Dispatched, Grant, Name, Outcome, Report, Settlement, Span};
+use eclusa_core::{Denied, Dispatch, Dispatched, Grant, Name, Span};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -117,10 +117,7 @@ impl Asking {
     /// Other lanes took all slots meanwhile: the jobs go back to the front of their lines.
     fn give_back(&self, granted: Granted) {
         for grant in granted.grants {
-            let report = Report::from(CallResult::NotSent);
-            let (lease, outcome) = (grant.lease, Outcome::Release);
-            let settlement = Settlement { lease, report, outcome, answer: None };
-            self.workers.decider.settle_later(grant.upstream, settlement);
+            self.workers.decider.end_call(grant.upstream, grant.lease, CallResult::NotSent.into());
         }
     }
 }

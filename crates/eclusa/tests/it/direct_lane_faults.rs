@@ -56,17 +56,41 @@ async fn a_problem_of_the_upstream_passes_as_it_is() {
     assert_eq!((answer.text(), answer.header("content-type")), (body.as_str(), "application/problem+json"));
 }
 
-/// An answer that breaks off in the middle is a failure, however well it began.
+/// An answer that breaks off in the middle is a failure, however well it began. What its head said of limits was said.
 #[tokio::test]
 async fn an_answer_that_breaks_off_counts_as_a_failure() {
-    let broken = Answer::status(200).body("the beginning").then_reset();
+    let broken =
+        Answer::status(200).header("ratelimit", "\"day\";r=0;t=3600").body("the beginning").then_reset();
     let upstream = FakeUpstream::start(Behaviour::script([broken])).await.unwrap();
     let program = start(&upstream, "").await;
     let answer =
         program.raw(b"GET /proxy/fast/a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let errors =
+        program.metric("proxy_upstream_errors_total", &[("upstream", "a"), ("code", "connection_broken")]);
+    assert_eq!(errors.await, 1);
+    assert_eq!(program.metric("proxy_rate_limit_penalties_total", &[("upstream", "a")]).await, 1);
     // The lease is given back in a task of its own; a stop waits for it and the breaker is kept.
     let config = std::fs::read_to_string(program.dir.path().join("eclusa.toml")).unwrap();
     let (_, dir) = program.stop().await;
-    assert_eq!(breaker(&Program::start_in(dir, &config, &[]).await).await, "open");
+    let again = Program::start_in(dir, &config, &[]).await;
+    assert_eq!(breaker(&again).await, "open");
+    assert_eq!(again.gate("a", "upstream_retry_after").await["open"], false);
+}
+
+/// A request that was sent and not answered may have had its effect.
+#[tokio::test]
+async fn an_unanswered_request_goes_on_to_the_next_upstream_only_where_that_does_no_harm() {
+    let [silent, well] = [Answer::reset(), Answer::status(200)].map(FakeUpstream::start);
+    let (silent, well) = (silent.await.unwrap(), well.await.unwrap());
+    let config = format!(
+        "[lanes.fast]\nmode = \"direct\"\nchain = [\"a\", \"b\"]\n[upstreams.a]\nurl = \"{}\"\n[upstreams.b]\nurl = \"{}\"\n",
+        silent.url(),
+        well.url()
+    );
+    let program = Program::start(&config, &[]).await;
+    let put = program.send("PUT", "/proxy/fast/a", &[], "twice is once").await;
+    assert_eq!((put.status, put.header("eclusa-upstream")), (200, "b"));
+    let post = program.send("POST", "/proxy/fast/a", &[], "twice is twice").await;
+    assert_eq!((post.status, silent.requests().len(), well.requests().len()), (502, 2, 1));
 }

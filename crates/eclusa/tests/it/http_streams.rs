@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use eclusa::config::Upstream;
-use eclusa::execute::http::{BodyError, CallEnd, Head, HttpUpstream, Streamed};
+use eclusa::execute::CallEnd;
+use eclusa::execute::http::{BodyError, Head, HttpUpstream, Streamed};
 use eclusa::fake::{Answer, FakeUpstream, Gate};
 use futures_util::stream;
 use http_body::{Body, Frame};

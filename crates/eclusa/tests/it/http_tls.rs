@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use eclusa::config::{Secret, Tls, Upstream};
-use eclusa::execute::http::{CallEnd, HttpUpstream};
+use eclusa::execute::CallEnd;
+use eclusa::execute::http::HttpUpstream;
 use eclusa::fake::{Answer, FakeUpstream};
 use http::Version;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use eclusa::SystemClock;
 use eclusa::config::{BaseUrl, Tls, Upstream};
-use eclusa::execute::http::{CallContext, CallEnd, Called, HttpUpstream};
+use eclusa::execute::http::HttpUpstream;
+use eclusa::execute::{CallContext, CallEnd, Called};
 use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
 use eclusa::request::{Request, Response};
 use eclusa_core::Span;
@@ -43,10 +44,9 @@ pub(crate) fn request(method: &str, path: &str) -> Request {
 }
 
 pub(crate) fn answered(called: Called) -> Response {
-    match called.end {
-        CallEnd::Answered(answer) => answer,
-        end => panic!("{end:?}"),
-    }
+    let Some(answer) = called.answer else { panic!("{:?}", called.end) };
+    assert_eq!(called.end, CallEnd::Answered(answer.status));
+    answer
 }
 
 async fn call(rules: &Upstream) -> Called {
@@ -178,7 +178,7 @@ async fn what_cannot_be_sent_is_no_fault_of_the_upstream() {
     let mut bad_header = request("GET", "/");
     bad_header.headers.push(("x".into(), b"secret\r\nb: c".to_vec()));
     for request in [request("CONNECT", "/"), request("GET", "/a/%2e%2e/b"), bad_header] {
-        let judged = upstream.call(&request, &context()).await.judge(&ExtraCodes::default());
+        let judged = upstream.call(&request, &context()).await.end.judge(&ExtraCodes::default());
         assert_eq!((judged.result, judged.verdict), (CallResult::NotSent, Some(Verdict::Permanent)));
         assert!(!judged.reason.contains("secret"), "{}", judged.reason);
     }
@@ -188,13 +188,13 @@ async fn what_cannot_be_sent_is_no_fault_of_the_upstream() {
 #[tokio::test]
 async fn hints_come_with_the_answer() {
     let called = call_to(Answer::status(429).header("Retry-After", "7"), PATIENT).await;
-    assert_eq!(called.close_for(), Some(Span::from_secs(7)));
+    assert_eq!(called.close, Some(Span::from_secs(7)));
     let called = call_to(Answer::status(200).header("RateLimit", "\"a\";r=0;t=9"), PATIENT).await;
-    assert_eq!(called.close_for(), Some(Span::from_secs(9)));
+    assert_eq!(called.close, Some(Span::from_secs(9)));
 }
 
 fn assert_judged(called: &Called, result: CallResult, verdict: Verdict, ambiguous: bool, code: &str) {
-    let judged = called.judge(&ExtraCodes::default());
+    let judged = called.end.judge(&ExtraCodes::default());
     assert_eq!(
         (judged.result, judged.verdict, judged.ambiguous),
         (result, Some(verdict), ambiguous),

@@ -3,9 +3,7 @@
 use std::fmt;
 
 use axum::Json;
-use eclusa_core::gate::CallResult;
-use eclusa_core::retry::ExtraCodes;
-use eclusa_core::{Closure, LeaseId, Name, Report, Settled, Span, Store, Time};
+use eclusa_core::{LeaseId, Name, Settled, Span, Store, Time};
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue};
 use serde::{Deserialize, Serialize};
@@ -17,7 +15,8 @@ use crate::api::extract::{Body, Path};
 use crate::api::problem::{Kind, Problem};
 use crate::api::submit::unavailable;
 use crate::api::upstreams::callable;
-use crate::execute::http::{CallEnd, Hints, Judgement};
+use crate::execute::http::Hints;
+use crate::execute::{CallEnd, Called};
 use crate::ids::is_foreign;
 use crate::intake::Fault;
 use crate::rules::CurrentRules;
@@ -86,40 +85,34 @@ enum Unanswered {
     NotSent,
 }
 
-impl CallStatus {
-    /// What the end of the call means; nothing if it was not made.
-    fn judge(self, codes: &ExtraCodes) -> Option<Judgement> {
+impl SettleRequest {
+    /// The call as it was told, or what is wrong with that.
+    fn called(&self, now: Time) -> Result<Called, Fault> {
         let told = || "told by the worker that made the call".to_owned();
-        match self {
-            CallStatus::Answered(status) => Some(Judgement::of_status(status, codes)),
-            CallStatus::Unanswered(Unanswered::Timeout) => Some(CallEnd::TimedOut(told()).judge(codes)),
-            CallStatus::Unanswered(Unanswered::ConnectionError) => Some(CallEnd::Broken(told()).judge(codes)),
-            CallStatus::Unanswered(Unanswered::NotSent) => None,
-        }
+        let end = match self.status {
+            CallStatus::Answered(status @ 100..=599) => CallEnd::Answered(status),
+            CallStatus::Answered(_) => return Err(Fault::new("status", "must be from 100 to 599")),
+            CallStatus::Unanswered(Unanswered::Timeout) => CallEnd::TimedOut(told()),
+            CallStatus::Unanswered(Unanswered::ConnectionError) => CallEnd::Broken(told()),
+            CallStatus::Unanswered(Unanswered::NotSent) => CallEnd::NotMade,
+        };
+        let close = match (&self.retry_after, &end) {
+            (None, _) => None,
+            (Some(text), CallEnd::Answered(status)) => retry_after(text, *status, now)?,
+            (Some(_), _) => {
+                return Err(Fault::new("retryAfter", "comes with an answer, and there was none"));
+            }
+        };
+        Ok(Called { close, ..end.into() })
     }
 }
 
-impl SettleRequest {
-    /// For how long the upstream said to stay away, or what is wrong with what is told.
-    fn close_for(&self, now: Time) -> Result<Option<Span>, Fault> {
-        let status = match self.status {
-            CallStatus::Answered(status @ 100..=599) => Some(status),
-            CallStatus::Answered(_) => return Err(Fault::new("status", "must be from 100 to 599")),
-            CallStatus::Unanswered(_) => None,
-        };
-        let Some(text) = &self.retry_after else { return Ok(None) };
-        let Some(status) = status else {
-            return Err(Fault::new("retryAfter", "comes with an answer, and there was none"));
-        };
-        let header = HeaderValue::from_str(text).ok().map(|value| (RETRY_AFTER, value));
-        let hints = Hints::read(&HeaderMap::from_iter(header), now);
-        match hints.retry_after {
-            Some(_) => Ok(hints.close_for(status)),
-            None => {
-                Err(Fault::new("retryAfter", "must be as the upstream sent it: seconds, or an HTTP date"))
-            }
-        }
-    }
+/// For how long an answer with this `Retry-After` says to stay away.
+fn retry_after(text: &str, status: u16, now: Time) -> Result<Option<Span>, Fault> {
+    let header = HeaderValue::from_str(text).ok().map(|value| (RETRY_AFTER, value));
+    let hints = Hints::read(&HeaderMap::from_iter(header), now);
+    let wrong = || Fault::new("retryAfter", "must be as the upstream sent it: seconds, or an HTTP date");
+    hints.retry_after.ok_or_else(wrong).map(|_| hints.close_for(status))
 }
 
 /// A lease has ended.
@@ -142,19 +135,13 @@ pub(in crate::api) async fn settle(
 ) -> Result<Json<LeaseSettled>, Problem> {
     let ForeignLease { upstream, id } = ForeignLease::find(&limits.rules, &caller, &lease)?;
     let told: SettleRequest = body.json()?;
-    let close = told.close_for(limits.clock.now()).map_err(|fault| Problem::invalid(&[fault]))?;
-    let rules = limits.rules.get();
-    let codes = rules.config.upstreams.get(&upstream).map(|rules| rules.codes.clone()).unwrap_or_default();
-    let judgement = told.status.judge(&codes);
-    let result = judgement.as_ref().map_or(CallResult::NotSent, |judgement| judgement.result);
-    let penalty = close.is_some();
-    let close = close.map(|span| Closure { wait: span, bucket: None });
-    let report = Report { result, costs: Vec::new(), close };
+    let called = told.called(limits.clock.now()).map_err(|fault| Problem::invalid(&[fault]))?;
+    let judged = limits.rules.get().judge(&upstream, &called);
     let (decider, metrics) = (limits.decider.clone(), limits.metrics.clone());
     let settling = async move {
-        let settled = decider.try_end_call(&upstream, id, report).await? == Some(Settled::Released);
-        if let Some(judgement) = judgement.filter(|_| settled) {
-            metrics.count_call(&upstream, &judgement, penalty);
+        let settled = decider.try_end_call(&upstream, id, judged.report).await? == Some(Settled::Released);
+        if settled {
+            metrics.count_call(&upstream, &judged.judgement, called.close.is_some());
         }
         Ok(settled)
     };

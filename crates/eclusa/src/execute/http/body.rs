@@ -13,10 +13,11 @@ use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::{CallEnd, explain};
+use super::explain;
+use crate::execute::CallEnd;
 
 /// Any error, as bodies have them.
-pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A body that is sent.
 pub(super) type SentBody = UnsyncBoxBody<Bytes, BoxError>;

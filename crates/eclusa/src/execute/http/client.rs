@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use eclusa_core::Span;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use http_body::Body;
@@ -17,8 +18,9 @@ use tokio::time::timeout;
 
 use super::body::{AnswerBody, BoxError, Noted, SentBody, collect};
 use super::connect::Connector;
-use super::{CallContext, CallEnd, Called, Hints, TlsError, explain, headers, target, tls};
+use super::{Hints, TlsError, explain, headers, target, tls};
 use crate::config::{BaseUrl, Upstream};
+use crate::execute::{CallContext, CallEnd, Called};
 use crate::request::{Request, Response};
 
 /// Connections that are kept open without a call.
@@ -72,8 +74,8 @@ pub struct Streamed {
     pub status: StatusCode,
     /// End-to-end headers only.
     pub headers: HeaderMap,
-    /// What the upstream told about its limits.
-    pub hints: Hints,
+    /// For how long the upstream says to stay away.
+    pub close: Option<Span>,
     /// The body, as it comes.
     pub body: AnswerBody,
 }
@@ -82,7 +84,7 @@ pub struct Streamed {
 struct Answer {
     status: StatusCode,
     headers: HeaderMap,
-    hints: Hints,
+    close: Option<Span>,
 }
 
 impl HttpUpstream {
@@ -117,23 +119,25 @@ impl HttpUpstream {
         let body = Full::new(Bytes::copy_from_slice(&request.body));
         let (sent, connection) = match self.prepare(request.into(), body, context) {
             Ok(prepared) => prepared,
-            Err(end) => return Called::without_hints(end),
+            Err(end) => return end.into(),
         };
-        let mut hints = Hints::default();
+        let mut close = None;
         let whole = async {
             let (answer, body) = self.exchange(sent, context).await?;
-            hints = answer.hints;
+            close = answer.close;
             let status = answer.status.as_u16();
             let max = self.inner.max_response;
             let Some(body) = collect(body, max).await? else { return Err(CallEnd::TooLarge { status, max }) };
             Ok(Response { status, headers: headers::pairs(&answer.headers), body })
         };
         let end = match timeout(self.inner.timeout, whole).await {
-            Ok(Ok(answer)) => CallEnd::Answered(answer),
+            Ok(Ok(answer)) => {
+                return Called { end: CallEnd::Answered(answer.status), close, answer: Some(answer) };
+            }
             Ok(Err(end)) => end,
             Err(_) => self.out_of_time(&connection),
         };
-        Called { end, hints }
+        Called { end, close, answer: None }
     }
 
     /// Makes one call whose bodies pass in both directions as they come. The upstream's timeout is the longest silence:
@@ -161,8 +165,8 @@ impl HttpUpstream {
                 () = tokio::time::sleep(idle) => return Err(self.out_of_time(&connection)),
             }
         };
-        let Answer { status, headers, hints } = answer;
-        Ok(Streamed { status, headers, hints, body: AnswerBody::new(body, idle) })
+        let Answer { status, headers, close } = answer;
+        Ok(Streamed { status, headers, close, body: AnswerBody::new(body, idle) })
     }
 
     /// What will be sent, and where its connection can be seen.
@@ -219,7 +223,8 @@ impl HttpUpstream {
         let (mut head, body) = answer.into_parts();
         let hints = Hints::read(&head.headers, context.clock.now());
         headers::strip_answer(&mut head.headers);
-        Ok((Answer { status: head.status, headers: head.headers, hints }, body))
+        let close = hints.close_for(head.status.as_u16());
+        Ok((Answer { status: head.status, headers: head.headers, close }, body))
     }
 
     fn out_of_time(&self, connection: &CaptureConnection) -> CallEnd {

@@ -11,7 +11,7 @@ use http::{HeaderMap, Method};
 use percent_encoding::{CONTROLS, utf8_percent_encode};
 use thiserror::Error;
 
-use super::CallContext;
+use crate::execute::CallContext;
 
 /// The most headers of a request.
 pub const MAX_HEADERS: usize = 100;

@@ -1,0 +1,106 @@
+//! What the end of a call means: for the upstream's gates, and for the job.
+
+use eclusa_core::gate::CallResult;
+use eclusa_core::retry::{Ending, ExtraCodes, Verdict, classify};
+use http::StatusCode;
+
+use super::settle::CallEnd;
+
+/// The meaning of a call's end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judgement {
+    /// For the gates.
+    pub result: CallResult,
+    /// Whether trying again may help; nothing if the call did not fail.
+    pub verdict: Option<Verdict>,
+    /// The upstream may have acted on the call, and nobody knows.
+    pub ambiguous: bool,
+    /// For people; never empty, and without anything of the request or the answer.
+    pub reason: String,
+    /// The status, or a word for an end without one.
+    pub code: Option<String>,
+    /// Whether the answer may be given to equal requests.
+    pub reusable: bool,
+}
+
+/// Whether an answer with this status may be given again: a success, but of redirections only those that HTTP lets
+/// caches keep without being told.
+pub(crate) const fn is_reusable(status: u16) -> bool {
+    matches!(status, 200..=299 | 300 | 301 | 308)
+}
+
+impl Judgement {
+    fn of_status(status: u16, codes: &ExtraCodes) -> Self {
+        let (result, verdict) = classify(Ending::Http(status), codes);
+        let name = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+        let reason = name.map_or(format!("answered {status}"), |name| format!("answered {status} {name}"));
+        let (code, reusable) = (Some(status.to_string()), is_reusable(status));
+        Self { result, verdict, ambiguous: false, reason, code, reusable }
+    }
+
+    fn not_failed(result: CallResult, reason: &str) -> Self {
+        let (verdict, ambiguous, code, reusable) = (None, false, None, false);
+        Self { result, verdict, ambiguous, reason: reason.to_owned(), code, reusable }
+    }
+
+    fn without_answer(
+        ending: Ending<'_>,
+        codes: &ExtraCodes,
+        ambiguous: bool,
+        reason: &str,
+        code: &str,
+    ) -> Self {
+        let (result, verdict) = classify(ending, codes);
+        let (reason, code) = (reason.to_owned(), Some(code.to_owned()));
+        Self { result, verdict, ambiguous, reason, code, reusable: false }
+    }
+}
+
+impl CallEnd {
+    /// What it means at an upstream with these codes.
+    pub fn judge(&self, codes: &ExtraCodes) -> Judgement {
+        match self {
+            CallEnd::Answered(status) => Judgement::of_status(*status, codes),
+            CallEnd::TooLarge { status, max } => too_large(*status, *max, codes),
+            // Nothing was sent, but the upstream is not well: its breaker must hear of it.
+            CallEnd::NotSent(why) => {
+                Judgement::without_answer(Ending::Connection, codes, false, why, "connect_failed")
+            }
+            CallEnd::Invalid(why) => Judgement {
+                verdict: Some(Verdict::Permanent),
+                reason: why.clone(),
+                code: Some("invalid_request".into()),
+                ..Judgement::not_failed(CallResult::NotSent, "the call was not made")
+            },
+            CallEnd::NotMade => Judgement::not_failed(CallResult::NotSent, "the call was not made"),
+            CallEnd::Abandoned => Judgement {
+                ambiguous: true,
+                ..Judgement::not_failed(
+                    CallResult::Unknown,
+                    "its worker was stopped while it ran; it may have been sent",
+                )
+            },
+            CallEnd::TimedOut(why) => Judgement::without_answer(Ending::Timeout, codes, true, why, "timeout"),
+            CallEnd::Broken(why) => {
+                Judgement::without_answer(Ending::Connection, codes, true, why, "connection_broken")
+            }
+        }
+    }
+}
+
+/// An error is judged without its body. A success whose answer cannot be kept is none, and would be none again.
+fn too_large(status: u16, max: usize, codes: &ExtraCodes) -> Judgement {
+    let judged = Judgement::of_status(status, codes);
+    if judged.verdict.is_some() {
+        return judged;
+    }
+    let reason = format!("{}, with more than {max} bytes", judged.reason);
+    Judgement {
+        result: CallResult::Rejected,
+        verdict: Some(Verdict::Permanent),
+        reason,
+        code: Some("response_too_large".into()),
+        reusable: false,
+        ..judged
+    }
+}

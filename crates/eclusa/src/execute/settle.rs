@@ -1,0 +1,126 @@
+//! What a call's end means, for everybody who makes or hears of calls: workers, direct lanes, and workers elsewhere that
+//! tell of their own.
+//!
+//! All of it is pure: from how a call ended and the rules, to what the gates are told, whether another upstream may help,
+//! and what becomes of the job.
+
+use eclusa_core::gate::CallResult;
+use eclusa_core::retry::{ExtraCodes, FailedCall, RetryPolicy, Verdict};
+use eclusa_core::{CallFailure, Closure, FailureReason, JobId, Name, Outcome, Report, Span};
+
+use super::judge::Judgement;
+use crate::request::Response;
+
+/// A call that ended, as whoever made it saw it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Called {
+    /// How.
+    pub end: CallEnd,
+    /// For how long the upstream says to stay away.
+    pub close: Option<Span>,
+    /// The whole answer, where it was read here.
+    pub answer: Option<Response>,
+}
+
+/// How a call ended. The texts hold nothing of the request or the answer, and so no secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallEnd {
+    /// With an answer of this HTTP status, whatever it is.
+    Answered(u16),
+    /// The answer is larger than is accepted; reading it was stopped.
+    TooLarge {
+        /// Its status.
+        status: u16,
+        /// What would have been accepted, in bytes.
+        max: usize,
+    },
+    /// Nobody tried.
+    NotMade,
+    /// There was no connection: nothing can have happened.
+    NotSent(String),
+    /// The request itself cannot be sent, to nobody and never.
+    Invalid(String),
+    /// Sent, or perhaps sent, but no whole answer in time.
+    TimedOut(String),
+    /// Sent, or perhaps sent, but the answer broke off or made no sense.
+    Broken(String),
+    /// Sent, or perhaps sent, but nobody was there to hear the answer.
+    Abandoned,
+}
+
+impl From<CallEnd> for Called {
+    fn from(end: CallEnd) -> Self {
+        Self { end, close: None, answer: None }
+    }
+}
+
+/// A call that was judged by the rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judged {
+    /// Where it was made.
+    pub upstream: Name,
+    /// What its end means.
+    pub judgement: Judgement,
+    /// What the gates are told.
+    pub report: Report,
+}
+
+/// Which attempt of which job a call was.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt {
+    /// The job.
+    pub job: JobId,
+    /// From 1.
+    pub number: u32,
+    /// Of the jitter.
+    pub seed: u64,
+}
+
+impl Judged {
+    /// Judges a call to `upstream`, which means some codes differently.
+    pub fn new(upstream: Name, called: &Called, codes: &ExtraCodes) -> Self {
+        let judgement = called.end.judge(codes);
+        let close = called.close.map(|wait| Closure { wait, bucket: None });
+        let report = Report { result: judgement.result, costs: Vec::new(), close };
+        Self { upstream, judgement, report }
+    }
+
+    /// Whether another upstream may cure what went wrong. What may have had its effect is sent again only if `repeatable`.
+    pub fn may_go_on(&self, repeatable: bool) -> bool {
+        self.judgement.verdict == Some(Verdict::Retryable) && (repeatable || !self.judgement.ambiguous)
+    }
+
+    /// What becomes of the job when this was the last call of an attempt.
+    pub fn outcome(&self, retry: &RetryPolicy, attempt: Attempt) -> Outcome {
+        let Judgement { result, verdict, ambiguous, reusable, .. } = self.judgement;
+        match (verdict, result) {
+            (Some(verdict), _) => {
+                let retry_after = self.report.close.as_ref().map(|close| close.wait);
+                let failed = FailedCall { verdict, ambiguous, retry_after };
+                match retry.next_attempt(attempt.seed, &failed, attempt.job, attempt.number) {
+                    Some(after) => Outcome::Retry { after, failure: self.failure() },
+                    None => Outcome::Dead(self.failure()),
+                }
+            }
+            (None, CallResult::NotSent) => Outcome::Release,
+            // As if its worker had vanished: back to the front of its line, or dead where the lane forbids to send twice.
+            (None, CallResult::Unknown) if retry.retries_ambiguous() => Outcome::Release,
+            (None, CallResult::Unknown) => Outcome::Dead(self.failure()),
+            (None, _) if reusable => Outcome::Done,
+            (None, _) => Outcome::DoneUncached,
+        }
+    }
+
+    /// How it failed, to be kept with the job.
+    pub fn failure(&self) -> CallFailure {
+        let reason = FailureReason::new(&self.judgement.reason);
+        CallFailure {
+            reason: reason.unwrap_or_else(|_| FailureReason::fixed("failed without a reason")),
+            code: self.judgement.code.as_deref().map(Into::into),
+            upstream: Some(self.upstream.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
