@@ -8,7 +8,7 @@ use crate::tenure::Chunk;
 use crate::term::{Position, ProcessId, RunId, TermId, TermView};
 
 /// One command, atomic on the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Command {
     /// Reads the term, who listens to its owner, and the claims.
     Look,
@@ -48,7 +48,7 @@ pub enum Command {
 }
 
 /// Takes over. Refused unless this process listens to the new term's questions.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Take {
     /// The term and beat that were seen; `None` if there was no term.
     pub saw: Option<(TermId, u64)>,
@@ -63,7 +63,7 @@ pub struct Take {
 }
 
 /// Why a term may be taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TakeReason {
     /// Its owner stopped in order.
     Released,
@@ -79,7 +79,7 @@ pub enum TakeReason {
 }
 
 /// Appends to the journal.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Append {
     /// Under this term.
     pub term: TermId,
@@ -98,7 +98,7 @@ pub struct Append {
 }
 
 /// An answer on its way to a process.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Outgoing {
     /// To whom.
     pub to: ProcessId,
@@ -107,7 +107,7 @@ pub struct Outgoing {
 }
 
 /// How much of the journal a process has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Claim {
     /// Which process.
     pub process: ProcessId,
@@ -116,7 +116,7 @@ pub struct Claim {
 }
 
 /// What a look shows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Look {
     /// The run of the server that was asked.
     pub run: RunId,
@@ -133,7 +133,7 @@ pub struct Look {
 }
 
 /// What the server replied.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Reply {
     /// To `Look`.
     Looked(Look),
@@ -179,7 +179,7 @@ pub enum Reply {
 /// Why an append is refused for good. The server checks the run first, then whether there is a term, then the term, then
 /// the number: after it went back to an older state, the term that it shows is an older one, and an owner that took this
 /// for being superseded would drop the only copy of what the server lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// The server runs anew.
     Regressed,
@@ -192,5 +192,5 @@ pub enum Refusal {
 }
 
 /// No reply, or one that says nothing final: the command may have been run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Unanswered;

@@ -14,7 +14,7 @@ const DEAF_FOR: Span = Span::from_millis(200);
 const SILENT_LOOKS: u32 = 4;
 
 /// The beat of an owner as it was seen.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 struct Seen {
     term: TermId,
     beat: u64,
@@ -24,7 +24,7 @@ struct Seen {
 }
 
 /// What a process has seen of the owner.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Hash)]
 pub(crate) struct Follower {
     beat: Option<Seen>,
     /// Since when nobody listens to that term or, without a term, nobody else is connected.
@@ -34,7 +34,7 @@ pub(crate) struct Follower {
 }
 
 /// What a look leads to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Verdict {
     /// Look again then.
     Follow(Time),

@@ -18,7 +18,7 @@ const LOOK: Span = Span::from_millis(20);
 const AT_MOST: Span = Span::from_secs(10);
 
 /// A process that stops, and who should follow it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 pub(crate) struct Stopping {
     pub(crate) successor: Option<ProcessId>,
     /// Since the successor was named on the server.
@@ -26,7 +26,7 @@ pub(crate) struct Stopping {
 }
 
 /// How far the successor is.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 struct Named {
     /// The last chunk when it was named: it is ready when it has read that far.
     number: u64,
@@ -83,7 +83,7 @@ impl Stopping {
 }
 
 /// A successor that reads the journal ahead.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(crate) struct Preparing {
     follower: Follower,
     /// The owner's term.
@@ -99,7 +99,7 @@ pub(crate) struct Preparing {
 }
 
 /// What was read ahead.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(crate) struct Prepared {
     term: TermId,
     run: RunId,

@@ -17,7 +17,7 @@ use crate::term::{Position, ProcessId, RunId, TermId, TermView};
 pub(crate) const RETRY: Span = Span::from_millis(100);
 
 /// What a process does in the fleet.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(crate) enum State {
     Follower(Follower),
     /// Reads the journal of an owner that stops.
@@ -45,7 +45,7 @@ pub(crate) enum State {
 }
 
 /// A tenure that ended before it was released.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 pub(crate) struct LostTenure {
     pub(crate) term: TermId,
     /// The last acknowledged chunk.
@@ -55,7 +55,7 @@ pub(crate) struct LostTenure {
 }
 
 /// See the module. One command is under way at a time.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Ownership {
     pub(crate) settings: Settings,
     pub(crate) state: State,

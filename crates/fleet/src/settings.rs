@@ -5,7 +5,7 @@ use eclusa_core::Span;
 use crate::term::ProcessId;
 
 /// How a process takes part.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Settings {
     /// Which process this is.
     pub process: ProcessId,
@@ -29,7 +29,7 @@ impl Settings {
 }
 
 /// When answers may leave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ack {
     /// With the append.
     Write,

@@ -11,7 +11,7 @@ use crate::term::{Position, RunId};
 const LOOKS: u32 = 4;
 
 /// The settling as one process sees it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(crate) struct Settling {
     since: Time,
     /// Looks that were answered since then.

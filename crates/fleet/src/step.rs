@@ -7,7 +7,7 @@ use crate::tenure::Chunk;
 use crate::term::{Position, TermId, TermView};
 
 /// What to do next.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Send this and tell the reply.
     Send(Command),
@@ -16,7 +16,7 @@ pub enum Step {
 }
 
 /// What verbs did since the last batch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Batch {
     /// What they changed, if anything.
     pub chunk: Option<Chunk>,
@@ -28,7 +28,7 @@ pub struct Batch {
 pub type Work<'a> = &'a mut dyn FnMut(Wanted) -> Option<Batch>;
 
 /// Work that the machine asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wanted {
     /// What verbs did since the last batch; what they changed as chunk `number`.
     Changes {
@@ -46,7 +46,7 @@ pub enum Wanted {
 }
 
 /// What happened to this process's ownership.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Event {
     /// It is to follow an owner that stops, and reads the journal ahead: prepare an empty engine.
     ReadsAhead,

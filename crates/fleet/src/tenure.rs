@@ -14,7 +14,7 @@ use crate::term::{Position, RunId, TermId};
 const RECENT_BYTES: usize = 8 << 20;
 
 /// A numbered piece of the journal. Its bytes never change once they were sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Chunk {
     /// Its place.
     pub number: u64,
@@ -28,7 +28,7 @@ pub struct Chunk {
 }
 
 /// An append under way and what its reply sets free.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(crate) struct InFlight {
     pub(crate) append: Append,
     /// Answers that must not leave before the reply.
@@ -42,7 +42,7 @@ pub(crate) struct InFlight {
 }
 
 /// What the journal has of this process's state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Journal {
     /// It was not read to its end: there is no state to claim.
     Unread,
@@ -55,7 +55,7 @@ pub(crate) enum Journal {
 }
 
 /// See the module.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(crate) struct Tenure {
     pub(crate) term: TermId,
     pub(crate) epoch: u64,

@@ -42,7 +42,7 @@ pub struct Position {
 }
 
 /// The term as the server keeps it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TermView {
     /// Whose appends count.
     pub term: TermId,
