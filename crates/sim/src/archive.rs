@@ -17,7 +17,7 @@ pub(crate) type Chain = usize;
 pub(crate) const ROOT: Chain = 0;
 
 /// What one chunk says of its place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     /// Turns the state `before` into the state `after`.
     Changes {

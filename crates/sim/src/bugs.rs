@@ -57,6 +57,8 @@ pub enum Bug {
     TimeRunsBack,
     /// A replica is waited for on a connection that has written nothing.
     ConfirmOnAnotherConnection,
+    /// A claim counts for as long as anybody renews one.
+    ClaimNeverEnds,
 }
 
 impl Bug {
@@ -96,6 +98,10 @@ impl Bug {
                 cfg.faults = vec![Fault::CutOwner, Fault::Cut];
                 (cfg.ack, cfg.lag_ms, cfg.fault_ms) = (Ack::Replicate, 2_000, 500);
             }
+            Bug::ClaimNeverEnds => {
+                cfg.faults = vec![Fault::Kill, Fault::FailOver, Fault::FlushAll];
+                cfg.strikes = 100;
+            }
             Bug::TimeRunsBack => cfg.faults = vec![Fault::Kill, Fault::FailOver],
             Bug::NoSettling | Bug::RunIgnored => {
                 cfg.faults = vec![Fault::FailOver, Fault::RestartOld];
@@ -106,7 +112,7 @@ impl Bug {
     }
 
     /// Every bug.
-    pub const ALL: [Bug; 25] = [
+    pub const ALL: [Bug; 26] = [
         Bug::FenceOnEpochOnly,
         Bug::TermBeforeRun,
         Bug::EpochStoredPlusOne,
@@ -132,5 +138,6 @@ impl Bug {
         Bug::EmptiedTakenAsFirst,
         Bug::TimeRunsBack,
         Bug::ConfirmOnAnotherConnection,
+        Bug::ClaimNeverEnds,
     ];
 }

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
 
-use eclusa_fleet::{Ack, ProcessId, RunId, Take, TakeReason, TermId};
+use eclusa_fleet::{Ack, ProcessId, RunId, Take, TakeReason, TermId, TermView};
 
 use crate::archive::{Archive, Body, Chain, Effect, Kind};
 use crate::ask::{Answer, Pending};
 use crate::config::TERM_MS;
 use crate::engine::{Key, LEASE_MS, LeaseId, SLOTS, State, TOKENS, Value, apply};
 use crate::loss::Losses;
-use crate::server::{OUTPUT_LIMIT, Stored};
+use crate::server::OUTPUT_LIMIT;
 
 /// A new owner knows the server's clock, and what was heard of engine time, only up to the delay of a message, in ms.
 const CLOCK_MS: u64 = 250;
@@ -31,7 +31,7 @@ pub(crate) struct Audit {
 }
 
 /// What was found wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Violation {
     /// The invariant.
     pub invariant: &'static str,
@@ -83,22 +83,15 @@ impl Check {
         now: u64,
         process: ProcessId,
         take: &Take,
-        old: Option<&Stored>,
-        (run, listeners): (&RunId, u64),
+        old: Option<&TermView>,
+        (run, listeners, silent_ms): (&RunId, u64, u64),
     ) {
         self.takes.push((now, take.reason));
         if self.holders.insert(take.term, process).is_some() {
             self.fail("I2", format_args!("{} was taken twice", take.term));
         }
-        let Some(Stored { view, beat_at }) = old else { return };
-        let silent_ms = now - beat_at;
-        let gone = match take.reason {
-            TakeReason::Released => view.released,
-            TakeReason::NobodyListens => listeners == 0 && silent_ms >= 200,
-            TakeReason::Silent => silent_ms >= TERM_MS,
-            TakeReason::Settled => view.run != *run,
-            TakeReason::First => false,
-        };
+        let Some(view) = old else { return };
+        let gone = is_gone(take.reason, view, run, listeners, silent_ms);
         if !gone {
             self.fail("I10", format_args!("{process} took a term, {take:?}, silent for {silent_ms} ms"));
         }
@@ -302,5 +295,22 @@ impl Check {
         if tokens > TOKENS && !self.losses.any_excused() {
             self.fail("I7", format_args!("{tokens} tokens"));
         }
+    }
+}
+
+/// Whether an owner is as gone as whoever takes over says.
+pub(crate) fn is_gone(
+    reason: TakeReason,
+    view: &TermView,
+    run: &RunId,
+    listeners: u64,
+    silent_ms: u64,
+) -> bool {
+    match reason {
+        TakeReason::Released => view.released,
+        TakeReason::NobodyListens => listeners == 0 && silent_ms >= 200,
+        TakeReason::Silent => silent_ms >= TERM_MS,
+        TakeReason::Settled => view.run != *run,
+        TakeReason::First => false,
     }
 }

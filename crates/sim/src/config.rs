@@ -5,6 +5,8 @@ use fastrand::Rng;
 
 /// A term, in ms.
 pub(crate) const TERM_MS: u64 = 2_000;
+/// All claims expire this long after the last one was made, in ms.
+pub(crate) const CLAIMS_MS: u64 = 10_000;
 /// A process waits this long for a reply, in ms.
 pub(crate) const TIMEOUT_MS: u64 = 1_000;
 

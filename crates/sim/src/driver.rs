@@ -65,21 +65,22 @@ impl Process {
 
     fn reply(&mut self, ctx: &mut Ctx, command: &Command, response: Response) -> Result<Reply, Unanswered> {
         match response {
-            Response::Page { entries, end } => {
+            Response::Page(entries) => {
                 let Command::Read { after } = command else { return Err(Unanswered) };
                 let begins = *after == Position::default();
                 if begins {
                     self.journal = Some(Journal::default());
                 }
-                if !begins && entries.first().is_some_and(|(at, _)| at.number != after.number + 1) {
+                if !begins && entries.first().is_some_and(|entry| entry.at.number != after.number + 1) {
                     // Chunks were cleaned away meanwhile.
                     return Ok(Reply::Read { last: Position::default(), end: true });
                 }
                 let journal = self.journal.get_or_insert_default();
-                for (at, checksum) in &entries {
-                    journal.load(&ctx.archive.body(*checksum), *at, ctx.net.bug);
+                for entry in &entries {
+                    journal.load(&ctx.archive.body(entry.checksum), entry.at, ctx.net.bug);
                 }
-                Ok(Reply::Read { last: entries.last().map_or(*after, |(at, _)| *at), end })
+                let last = entries.last().map_or(*after, |entry| entry.at);
+                Ok(Reply::Read { last, end: entries.is_empty() })
             }
             Response::TryAgain
                 if ctx.net.has(Bug::ReadonlyIsFenced) && matches!(command, Command::Append(_)) =>
@@ -163,6 +164,7 @@ impl Process {
                     self.answers.receive(question, term, journal, ctx.net.bug);
                 }
                 Message::Answer(answer) => self.on_answer(ctx, &answer),
+                Message::News => self.machine.look_soon(Time::from_millis(now)),
             }
         }
         self.send_questions(ctx);
@@ -253,8 +255,8 @@ impl Process {
         self.term = Some(term);
         self.asker.follow(term);
         let chain = journal.chain;
-        let holds = server.data.term.as_ref();
-        if holds.is_some_and(|stored| stored.view.term == term && stored.view.run == server.run)
+        let holds = server.data.keys.term.as_ref();
+        if holds.is_some_and(|view| view.term == term && view.run == server.run)
             && let Some(lost) = ctx.check.losses.goes_on(chain, &ctx.archive)
         {
             ctx.check.fail("I3", format_args!("{lost}"));

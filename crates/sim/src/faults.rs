@@ -127,10 +127,13 @@ impl World {
     /// A fault of a small world, at a command of this process.
     pub(crate) fn planned(&mut self, what: Planned, id: ProcessId) {
         self.ctx.net.log(format_args!("--- {what:?} at {id}"));
+        let claimant = self.server.data.keys.highest_claimant().filter(|_| what == Planned::KillClaimant);
+        let id = claimant.unwrap_or(id);
         let running = |process: &Option<Process>| process.as_ref().is_some_and(|process| process.id == id);
         let place = self.places.iter().position(running);
         match (what, place) {
             (Planned::Kill, Some(place)) => self.kill(place, 300),
+            (Planned::KillClaimant, Some(place)) if claimant.is_some() => self.kill(place, 300),
             (Planned::Pause, Some(place)) => self.pause_for(place, 2_700),
             (Planned::Cut, place) => self.cut(place),
             (Planned::Flush, _) => self.cause(Fault::FlushAll),
@@ -193,7 +196,7 @@ impl World {
     }
 
     fn regressed(&mut self, before: usize) {
-        if self.server.data.term.is_none() && self.ctx.net.rng.bool() {
+        if self.server.data.keys.term.is_none() && self.ctx.net.rng.bool() {
             // A deployment goes on meanwhile.
             let place = self.ctx.net.rng.usize(0..self.places.len());
             let again = self.ctx.net.rng.u64(1..1_500);
@@ -224,7 +227,7 @@ impl World {
 
     /// The process whose term the server has.
     pub(crate) fn owner(&self) -> Option<usize> {
-        let owner = self.server.data.term.as_ref()?.view.owner;
+        let owner = self.server.data.keys.term.as_ref()?.owner;
         self.places.iter().position(|process| process.as_ref().is_some_and(|process| process.id == owner))
     }
 

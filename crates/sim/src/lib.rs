@@ -11,6 +11,7 @@ mod driver;
 mod engine;
 mod faults;
 mod journal;
+mod keys;
 mod loss;
 mod net;
 mod process;
@@ -22,7 +23,7 @@ mod world;
 
 pub use bugs::Bug;
 pub use check::Violation;
-pub use small::{Searched, search};
+pub use small::{Placed, place_faults};
 pub use world::{Outcome, World};
 
 /// Runs the world of a seed.

@@ -10,7 +10,7 @@ use crate::archive::{Archive, Chain};
 pub(crate) const AWAY_MS: u64 = 700;
 
 /// The server went back to an older state.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 struct Regression {
     before: Chain,
     after: Chain,
@@ -19,7 +19,7 @@ struct Regression {
 }
 
 /// See the module.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Hash)]
 pub(crate) struct Losses {
     /// States that were acknowledged to somebody, without those that they contain.
     acknowledged: BTreeSet<Chain>,
@@ -76,7 +76,7 @@ impl Losses {
     pub(crate) fn away(&mut self, process: ProcessId, ms: u64) {
         for regression in &mut self.regressions {
             if let Some((_, away)) = regression.holders.get_mut(&process) {
-                *away += ms;
+                *away = (*away + ms).min(AWAY_MS);
             }
         }
     }

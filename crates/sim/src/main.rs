@@ -1,5 +1,5 @@
-//! `sim --seeds N` runs worlds until one fails; `sim --seed S` prints the trace of one; `--bug Name` plants a bug,
-//! `--bug Name --without` makes the same worlds without it.
+//! `sim --seeds N` runs worlds and prints those that fail; `sim --seed S` prints the trace of one; `--bug Name` plants a
+//! bug, `--bug Name --without` makes the same worlds without it.
 
 use std::process::ExitCode;
 
@@ -21,6 +21,10 @@ fn main() -> ExitCode {
     }
     let Some(seeds) = number("--seeds") else {
         eprintln!("usage: sim --seeds N [--from S] | --seed S, each with [--bug Name [--without]]");
+        eprintln!(
+            "--search: [--processes N] [--appends N] [--regressions N] [--kills N] [--starts N] [--stops N]"
+        );
+        eprintln!("          [--troubles N] [--most STATES]");
         return ExitCode::FAILURE;
     };
     let from = number("--from").unwrap_or(0);
@@ -29,7 +33,9 @@ fn main() -> ExitCode {
         let outcome = bug.map_or_else(|| sim::run(seed), |bug| sim::run_for(seed, bug, planted));
         if let Some(violation) = outcome.violation {
             println!("seed {seed}: {} {}", violation.invariant, violation.what);
-            println!("replay: cargo run --release -p sim -- --seed {seed}");
+            let of = bug.map_or_else(String::new, |bug| format!(" --bug {bug:?}"));
+            let without = if bug.is_some() && !planted { " --without" } else { "" };
+            println!("replay: cargo run --release -p sim -- --seed {seed}{of}{without}");
             failed = true;
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::rc::Rc;
 
-use eclusa_fleet::{Command, Position, ProcessId, Reply};
+use eclusa_fleet::{Command, ProcessId, Reply};
 use fastrand::Rng;
 
 use crate::archive::{Archive, Chain};
@@ -12,6 +12,7 @@ use crate::ask::{Answer, Question};
 use crate::bugs::Bug;
 use crate::check::Check;
 use crate::config::Config;
+use crate::keys::Entry;
 use crate::small::Planned;
 
 /// A connection to the server.
@@ -39,12 +40,7 @@ pub(crate) enum Response {
     /// To a command of the machine.
     Reply(Reply),
     /// To `Read`.
-    Page {
-        /// Chunks in order: ids and checksums.
-        entries: Vec<(Position, u64)>,
-        /// Whether the journal ends there.
-        end: bool,
-    },
+    Page(Vec<Entry>),
     /// READONLY, OOM, LOADING and the like.
     TryAgain,
     /// To a question: how many received it.
@@ -58,6 +54,8 @@ pub(crate) enum Message {
     Question(Rc<Question>),
     /// To an asker.
     Answer(Rc<Answer>),
+    /// To everybody: a term was taken or released.
+    News,
 }
 
 /// What is going to happen.

@@ -271,7 +271,7 @@ impl Process {
 
     fn connect_commands(&mut self, ctx: &mut Ctx, server: &mut Server) {
         if self.commands.is_none() && ctx.net.now >= self.cut_until {
-            self.commands = server.connect(self.id, &[], true);
+            self.commands = server.connect(self.id, &[]);
         }
     }
 
@@ -279,9 +279,15 @@ impl Process {
     pub(crate) fn connect(&mut self, ctx: &mut Ctx, server: &mut Server) {
         self.connect_commands(ctx, server);
         if self.messages.is_none() && ctx.net.now >= self.cut_until {
-            let mut channels = vec![Channel::Process(self.id)];
+            let mut channels = vec![Channel::Process(self.id), Channel::Fleet];
             channels.extend(self.listening.map(Channel::Term));
-            self.messages = server.connect(self.id, &channels, false);
+            self.messages = server.connect(self.id, &channels);
+            if self.messages.is_some() {
+                // Messages were lost meanwhile.
+                let now = self.clock(ctx);
+                self.machine.look_soon(Time::from_millis(now));
+                self.wake_in(ctx, 1);
+            }
         }
         if self.commands.is_none() || self.messages.is_none() {
             ctx.net.after(40, Happening::Resubscribe(self.id));

@@ -3,45 +3,24 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use eclusa_fleet::{Ack, Position, ProcessId, RunId, TermId, TermView};
+use eclusa_fleet::{Ack, ProcessId, RunId, TermId};
 
 use crate::archive::Chain;
 use crate::ask::Answer;
 use crate::check::Audit;
+use crate::keys::Keys;
 use crate::net::{ConnId, Ctx, Happening, Message, Request, Response};
 
 /// A subscriber with more than this in its output buffer is disconnected.
 pub(crate) const OUTPUT_LIMIT: u64 = 32 << 20;
 
-/// The term as it is stored.
-#[derive(Debug, Clone)]
-pub(crate) struct Stored {
-    /// What a look shows.
-    pub(crate) view: TermView,
-    /// When the beat last changed. Only checkers read it.
-    pub(crate) beat_at: u64,
-}
-
-/// A chunk in the stream.
-#[derive(Debug, Clone)]
-pub(crate) struct Entry {
-    /// Its id.
-    pub(crate) at: Position,
-    /// Its checksum, which stands for the rest.
-    pub(crate) checksum: u64,
-}
-
 /// What a server stores.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Data {
-    /// The term.
-    pub(crate) term: Option<Stored>,
-    /// The journal.
-    pub(crate) stream: VecDeque<Entry>,
-    /// The id of the last chunk that was ever added.
-    pub(crate) last: Position,
-    /// Claims and when they expire.
-    pub(crate) claims: BTreeMap<ProcessId, (Position, u64)>,
+    /// What the scripts know.
+    pub(crate) keys: Keys,
+    /// When the beat last changed. Only checkers read it.
+    pub(crate) beat_at: u64,
     /// Counts writes.
     pub(crate) version: u64,
     /// What the checkers know of this journal.
@@ -55,6 +34,8 @@ pub(crate) enum Channel {
     Term(TermId),
     /// Answers to a process.
     Process(ProcessId),
+    /// News of the owner, for everybody.
+    Fleet,
 }
 
 /// A connection.
@@ -62,8 +43,6 @@ pub(crate) enum Channel {
 pub(crate) struct Conn {
     /// Whose; `None` once the process is gone and the server does not know it.
     pub(crate) process: Option<ProcessId>,
-    /// For commands; else for messages.
-    pub(crate) commands: bool,
     /// What it listens to.
     pub(crate) channels: BTreeSet<Channel>,
     queue: VecDeque<(Message, u64)>,
@@ -150,18 +129,13 @@ impl Server {
     }
 
     /// A new connection, if the server is there.
-    pub(crate) fn connect(
-        &mut self,
-        process: ProcessId,
-        channels: &[Channel],
-        commands: bool,
-    ) -> Option<ConnId> {
+    pub(crate) fn connect(&mut self, process: ProcessId, channels: &[Channel]) -> Option<ConnId> {
         if self.mode != Mode::Up {
             return None;
         }
         self.next_conn += 1;
         let channels = channels.iter().copied().collect();
-        let conn = Conn { process: Some(process), commands, channels, ..Conn::default() };
+        let conn = Conn { process: Some(process), channels, ..Conn::default() };
         self.conns.insert(self.next_conn, conn);
         Some(self.next_conn)
     }
@@ -195,7 +169,7 @@ impl Server {
             self.sync(ctx);
         }
         let (Some(process), Some(response), false) = (process, response, lose) else { return };
-        let slow = matches!(response, Response::Page { .. });
+        let slow = matches!(response, Response::Page(_));
         let latency = ctx.net.latency() + if slow { ctx.net.rng.u64(0..=ctx.net.cfg.page_ms) } else { 0 };
         let server_time = self.time(ctx);
         let journal = self.data.audit.chain;
@@ -224,7 +198,13 @@ impl Server {
         self.publish(ctx, Channel::Process(answer.asker), &Message::Answer(answer.into()), 200)
     }
 
-    fn publish(&mut self, ctx: &mut Ctx, channel: Channel, message: &Message, bytes: u64) -> usize {
+    pub(crate) fn publish(
+        &mut self,
+        ctx: &mut Ctx,
+        channel: Channel,
+        message: &Message,
+        bytes: u64,
+    ) -> usize {
         let mut full = Vec::new();
         let mut heard = 0;
         for (id, conn) in self.conns.iter_mut().filter(|(_, conn)| conn.channels.contains(&channel)) {
@@ -254,14 +234,12 @@ impl Server {
 
     /// How many listen to a channel.
     pub(crate) fn listeners(&self, channel: Channel) -> u64 {
-        self.conns.values().filter(|conn| conn.channels.contains(&channel)).count() as u64
+        listeners(&self.conns, channel)
     }
 
-    /// How many processes are connected.
+    /// How many processes are connected, as the server counts them.
     pub(crate) fn connected(&self) -> u64 {
-        let processes: BTreeSet<_> =
-            self.conns.values().filter(|conn| conn.commands).map(|conn| conn.process).collect();
-        processes.len() as u64
+        self.listeners(Channel::Fleet)
     }
 
     /// Closes a connection and lets its process know.
@@ -348,4 +326,9 @@ impl Server {
             ctx.check.replicated.push(self.data.audit.chain);
         }
     }
+}
+
+/// How many of these connections listen to a channel.
+pub(crate) fn listeners(conns: &BTreeMap<ConnId, Conn>, channel: Channel) -> u64 {
+    conns.values().filter(|conn| conn.channels.contains(&channel)).count() as u64
 }

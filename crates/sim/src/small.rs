@@ -1,5 +1,5 @@
-//! Small worlds, searched exhaustively: three processes and a few appends, with every way to place two faults on the
-//! commands that the server runs.
+//! Small worlds with engines, in one order of events: three processes and a few appends, with every way to place two
+//! faults on the commands that the server runs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ pub enum Planned {
     Flush,
     /// The process that sent the command is killed.
     Kill,
+    /// The process that claims most of the journal is killed.
+    KillClaimant,
     /// It stands still for longer than a term.
     Pause,
     /// Its connections are cut.
@@ -27,19 +29,20 @@ pub enum Planned {
 }
 
 const SERVER: [Planned; 4] = [Planned::Back(0), Planned::Back(1), Planned::Back(2), Planned::Flush];
-const ALL: [Planned; 7] = [
+const ALL: [Planned; 8] = [
     Planned::Back(0),
     Planned::Back(1),
     Planned::Back(2),
     Planned::Flush,
     Planned::Kill,
+    Planned::KillClaimant,
     Planned::Pause,
     Planned::Cut,
 ];
 
-/// What a search has found.
+/// What was found.
 #[derive(Debug)]
-pub struct Searched {
+pub struct Placed {
     /// How many worlds there were.
     pub worlds: u64,
     /// The first plan that went wrong.
@@ -48,7 +51,7 @@ pub struct Searched {
 
 /// Runs every world with a fault of the server at one of the `first` commands and another fault at one of the `later`
 /// commands after it.
-pub fn search(ack: Ack, first: Range<u64>, later: u64, bug: Option<Bug>) -> Searched {
+pub fn place_faults(ack: Ack, first: Range<u64>, later: u64, bug: Option<Bug>) -> Placed {
     let mut worlds = 0;
     let cfg = Config::small(ack);
     let blob: Arc<[u8]> = vec![0; cfg.chunk_bytes].into();
@@ -60,11 +63,11 @@ pub fn search(ack: Ack, first: Range<u64>, later: u64, bug: Option<Bug>) -> Sear
                     worlds += 1;
                     let outcome = World::small(cfg.clone(), plan.clone(), bug, &blob).run();
                     if let Some(violation) = outcome.violation {
-                        return Searched { worlds, violation: Some((plan, violation)) };
+                        return Placed { worlds, violation: Some((plan, violation)) };
                     }
                 }
             }
         }
     }
-    Searched { worlds, violation: None }
+    Placed { worlds, violation: None }
 }

@@ -50,4 +50,5 @@ bugs! {
     emptied_taken_as_first: EmptiedTakenAsFirst,
     time_runs_back: TimeRunsBack,
     confirm_on_another_connection: ConfirmOnAnotherConnection,
+    claim_never_ends: ClaimNeverEnds,
 }
