@@ -116,6 +116,9 @@ impl Check {
                 let state = Rc::make_mut(&mut audit.state);
                 body.records.iter().for_each(|record| apply(state, *record));
                 audit.chain = after;
+                if let Some(lost) = self.losses.appended(after, archive) {
+                    self.fail("I3", format_args!("{lost}"));
+                }
                 self.states.insert(after, Rc::clone(&audit.state));
                 self.leases_of(audit, body, after, archive);
                 for effect in &body.effects {

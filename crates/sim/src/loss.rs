@@ -41,11 +41,11 @@ impl Losses {
         }
         self.acknowledged.retain(|known| !archive.contains(chain, *known));
         self.acknowledged.insert(chain);
-        if archive.contains(chain, self.current) {
+        if archive.contains(chain, self.current) || archive.contains(self.current, chain) {
             return None;
         }
-        // Its maker had been superseded before it knew that this was stored.
-        self.goes_on(self.current, archive)
+        // It is heard of late, when the fleet has gone on without it.
+        self.lose(chain, self.current, archive)
     }
 
     /// What has been acknowledged.
@@ -88,31 +88,41 @@ impl Losses {
         }
     }
 
+    /// A chunk that leads to this state was appended. What was acknowledged in another branch is lost; what the owner has
+    /// yet to append again is not.
+    pub(crate) fn appended(&mut self, chain: Chain, archive: &Archive) -> Option<String> {
+        self.current = chain;
+        let other = |known: &Chain| !archive.contains(chain, *known) && !archive.contains(*known, chain);
+        let lost: Vec<_> = self.acknowledged.iter().copied().filter(other).collect();
+        lost.into_iter().find_map(|lost| self.lose(lost, chain, archive))
+    }
+
     /// The fleet goes on with this state. Returns what was lost and by whom it could have been saved.
     pub(crate) fn goes_on(&mut self, chain: Chain, archive: &Archive) -> Option<String> {
         self.current = chain;
-        for lost in self.acknowledged() {
-            if archive.contains(chain, lost) {
-                continue;
-            }
-            let lost_by = self.regressions.iter().rev().find(|regression| {
-                archive.contains(regression.before, lost) && !archive.contains(regression.after, lost)
-            });
-            let Some(regression) = lost_by else {
-                return Some(format!("state {lost} is lost, the fleet goes on with {chain}"));
-            };
-            let savior = regression
-                .holders
-                .iter()
-                .find(|(_, (has, away))| archive.contains(*has, lost) && *away < AWAY_MS);
-            if let Some((process, _)) = savior {
-                return Some(format!("state {lost} is lost for {chain}, though {process} has it"));
-            }
-            self.acknowledged.remove(&lost);
-            self.excused.insert((lost, chain));
-            // What was acknowledged before and is still there must not be lost later.
-            self.acknowledged.insert(archive.common(lost, chain));
+        let lost = self.acknowledged().into_iter().filter(|known| !archive.contains(chain, *known));
+        lost.collect::<Vec<_>>().into_iter().find_map(|lost| self.lose(lost, chain, archive))
+    }
+
+    /// A state that was acknowledged is lost for `chain`. Returns by whom it could have been saved.
+    fn lose(&mut self, lost: Chain, chain: Chain, archive: &Archive) -> Option<String> {
+        let lost_by = self.regressions.iter().rev().find(|regression| {
+            archive.contains(regression.before, lost) && !archive.contains(regression.after, lost)
+        });
+        let Some(regression) = lost_by else {
+            return Some(format!("state {lost} is lost, the fleet goes on with {chain}"));
+        };
+        let savior = regression
+            .holders
+            .iter()
+            .find(|(_, (has, away))| archive.contains(*has, lost) && *away < AWAY_MS);
+        if let Some((process, _)) = savior {
+            return Some(format!("state {lost} is lost for {chain}, though {process} has it"));
         }
+        self.acknowledged.remove(&lost);
+        self.excused.insert((lost, chain));
+        // What was acknowledged before and is still there must not be lost later.
+        self.acknowledged.insert(archive.common(lost, chain));
         None
     }
 }
