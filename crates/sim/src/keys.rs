@@ -1,5 +1,5 @@
 //! What the server stores for the fleet, and what each script does with it: the product's five Lua scripts, line by line,
-//! with what its client does around them. Atomic and pure.
+//! with what its client does around them. Atomic and pure, so that worlds and the search run the same ones.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -47,6 +47,8 @@ pub(crate) struct Call<'a> {
     pub(crate) run: &'a RunId,
     /// The server's clock.
     pub(crate) time: u64,
+    /// The same where an epoch is made from it: the search counts instead.
+    pub(crate) least_epoch: u64,
     /// How many listen to the questions of a term.
     pub(crate) listeners: &'a dyn Fn(TermId) -> u64,
     /// The planted bug.
@@ -99,7 +101,7 @@ impl Keys {
         let epoch = if call.has(Bug::EpochStoredPlusOne) {
             stored + 1
         } else {
-            (stored + 1).max(take.epoch_above + 1).max(call.time)
+            (stored + 1).max(take.epoch_above + 1).max(call.least_epoch)
         };
         let number = old.map_or(0, |view| view.number);
         let mut from = old.map_or_else(Vec::new, |view| view.from.clone());
@@ -214,6 +216,12 @@ impl Keys {
         (view.released, view.successor) = (done == Reply::Released, successor);
         view.beat += 1;
         done
+    }
+
+    /// Removes all claims.
+    pub(crate) fn forget_claims(&mut self) {
+        self.claims.clear();
+        self.claims_until = 0;
     }
 
     /// The process that claims most.

@@ -1,5 +1,6 @@
 //! A deterministic simulator of the ownership protocol: a model of the Redis server and several processes with the real
-//! state machine of `eclusa-fleet`, driven by one seed. The same seed gives the same trace.
+//! state machine of `eclusa-fleet`, driven by one seed. The same seed gives the same trace. Small fleets without engines are
+//! searched exhaustively (`search`). Both use the model of the scripts in `keys`.
 
 mod answer;
 mod archive;
@@ -16,6 +17,7 @@ mod loss;
 mod net;
 mod process;
 mod script;
+mod search;
 mod server;
 mod small;
 mod worker;
@@ -23,6 +25,7 @@ mod world;
 
 pub use bugs::Bug;
 pub use check::Violation;
+pub use search::{Bounds, Searched, search};
 pub use small::{Placed, place_faults};
 pub use world::{Outcome, World};
 

@@ -66,6 +66,11 @@ impl Losses {
         !self.excused.is_empty()
     }
 
+    /// Whether the server has ever gone back.
+    pub(crate) fn any_regression(&self) -> bool {
+        !self.regressions.is_empty()
+    }
+
     /// The server went back. `holders` have a state, and are away for so long from now on.
     pub(crate) fn regressed(&mut self, before: Chain, after: Chain, holders: Vec<(ProcessId, (Chain, u64))>) {
         let holders = holders.into_iter().collect();

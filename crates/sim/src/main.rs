@@ -1,9 +1,10 @@
 //! `sim --seeds N` runs worlds and prints those that fail; `sim --seed S` prints the trace of one; `--bug Name` plants a
-//! bug, `--bug Name --without` makes the same worlds without it.
+//! bug, `--bug Name --without` makes the same worlds without it. `sim --search --processes N --appends N …` searches a small
+//! fleet and prints the shortest trace to what it finds.
 
 use std::process::ExitCode;
 
-use sim::{Bug, World};
+use sim::{Bounds, Bug, World};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -19,8 +20,13 @@ fn main() -> ExitCode {
         println!("{outcome:?}");
         return if outcome.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
     }
+    if args.iter().any(|arg| arg == "--search") {
+        return search(&number, bug.filter(|_| planted));
+    }
     let Some(seeds) = number("--seeds") else {
-        eprintln!("usage: sim --seeds N [--from S] | --seed S, each with [--bug Name [--without]]");
+        eprintln!(
+            "usage: sim --seeds N [--from S] | --seed S | --search, each with [--bug Name [--without]]"
+        );
         eprintln!(
             "--search: [--processes N] [--appends N] [--regressions N] [--kills N] [--starts N] [--stops N]"
         );
@@ -40,4 +46,24 @@ fn main() -> ExitCode {
         }
     }
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn search(number: &dyn Fn(&str) -> Option<u64>, bug: Option<Bug>) -> ExitCode {
+    let count = |name: &str| number(name).and_then(|count| u8::try_from(count).ok()).unwrap_or(0);
+    let bounds = Bounds {
+        processes: usize::from(count("--processes").max(1)),
+        appends: count("--appends"),
+        regressions: count("--regressions"),
+        kills: count("--kills"),
+        starts: count("--starts"),
+        stops: count("--stops"),
+        troubles: count("--troubles"),
+    };
+    let most = number("--most").and_then(|most| usize::try_from(most).ok()).unwrap_or(20_000_000);
+    let found = sim::search(bounds, most, bug);
+    println!("{} states, {} steps, complete: {}", found.states, found.steps, found.complete);
+    let Some((violation, trace)) = found.violation else { return ExitCode::SUCCESS };
+    trace.iter().for_each(|line| println!("{line}"));
+    println!("{} {}", violation.invariant, violation.what);
+    ExitCode::FAILURE
 }

@@ -24,7 +24,8 @@ impl Server {
         let (time, run, connected) = (self.time(ctx), self.run.clone(), self.connected());
         let conns = &self.conns;
         let heard = |term| listeners(conns, Channel::Term(term));
-        let call = Call { process, format, run: &run, time, listeners: &heard, bug: ctx.net.bug };
+        let (least_epoch, bug) = (time, ctx.net.bug);
+        let call = Call { process, format, run: &run, time, least_epoch, listeners: &heard, bug };
         let keys = &mut self.data.keys;
         let reply = match command {
             Command::Look => Reply::Looked(keys.look(&call, ctx.net.now - self.started, connected, TERM_MS)),

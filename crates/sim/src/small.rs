@@ -1,5 +1,5 @@
 //! Small worlds with engines, in one order of events: three processes and a few appends, with every way to place two
-//! faults on the commands that the server runs.
+//! faults on the commands that the server runs. All orders, without engines, are in `search`.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,0 +1,205 @@
+//! The server of the search: the scripts, subscriptions, and the states to which it can go back.
+
+use std::rc::Rc;
+
+use eclusa_fleet::{Append, Command, Position, ProcessId, Reply, RunId, TermId, Unanswered};
+
+use super::audit::Audit;
+use super::fingerprint::BEATS;
+use super::process::Replied;
+use super::tree::Tree;
+use crate::archive::{Chain, Kind};
+use crate::bugs::Bug;
+use crate::check::is_gone;
+use crate::config::TERM_MS;
+use crate::keys::{Call, Keys};
+
+/// All claims expire this long after the last one was made. Shorter than in the product, so that fewer states differ.
+const CLAIMS_MS: u64 = TERM_MS + 500;
+
+/// What a server stores, and what the checkers know of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct Branch {
+    pub(super) keys: Keys,
+    /// The state to which the journal leads.
+    pub(super) chain: Chain,
+    /// A snapshot whose end is missing.
+    open: Option<Chain>,
+    /// When the beat last changed.
+    beat_at: u64,
+}
+
+/// The subscriber of a process.
+#[derive(Debug, Clone, Copy, Default, Hash)]
+pub(super) struct Subscriber {
+    pub(super) connected: bool,
+    pub(super) term: Option<TermId>,
+}
+
+/// See the module.
+#[derive(Debug, Clone, Hash)]
+pub(super) struct Server {
+    pub(super) branch: Branch,
+    /// What it stored before its writes, oldest first.
+    pub(super) past: Vec<Rc<Branch>>,
+    /// The last beat. They never repeat: an owner that goes on after the server went back has another term.
+    pub(super) beat: u64,
+    run: RunId,
+    runs: u8,
+    started: u64,
+    /// One for each place.
+    pub(super) subscribers: Vec<Subscriber>,
+}
+
+impl Server {
+    /// An empty server that has run for a while.
+    pub(super) fn new(places: usize) -> Self {
+        let subscribers = vec![Subscriber { connected: true, term: None }; places];
+        Self {
+            branch: Branch::default(),
+            past: Vec::new(),
+            beat: BEATS,
+            run: "0".into(),
+            runs: 0,
+            started: 0,
+            subscribers,
+        }
+    }
+
+    /// Whether this term is in force.
+    pub(super) fn holds(&self, term: TermId) -> bool {
+        self.branch.keys.term.as_ref().is_some_and(|view| view.term == term && view.run == self.run)
+    }
+
+    /// The server can go back to this, to before anybody claimed anything. Beats do not tell such states apart.
+    pub(super) fn keep(&mut self, mut branch: Branch) {
+        if let Some(view) = &mut branch.keys.term {
+            view.beat = 0;
+        }
+        branch.beat_at = 0;
+        branch.keys.forget_claims();
+        if !self.past.iter().any(|known| **known == branch) {
+            self.past.push(Rc::new(branch));
+        }
+    }
+
+    /// Begins anew with `branch`.
+    pub(super) fn restart(&mut self, branch: Branch, now: u64) {
+        self.branch = branch;
+        self.set_beat(self.beat + 1);
+        self.runs += 1;
+        (self.run, self.started) = (self.runs.to_string().into(), now);
+        self.subscribers.fill(Subscriber::default());
+    }
+
+    fn set_beat(&mut self, beat: u64) {
+        self.beat = beat;
+        if let Some(view) = &mut self.branch.keys.term {
+            view.beat = beat;
+        }
+    }
+
+    /// Runs a command of a process.
+    pub(super) fn run(
+        &mut self,
+        command: &Command,
+        (place, process): (usize, ProcessId),
+        (tree, bug): (&Tree, Option<Bug>),
+        audit: &mut Rc<Audit>,
+        now: u64,
+    ) -> Replied {
+        let (run, subscribers) = (self.run.clone(), self.subscribers.clone());
+        let heard = |term| subscribers.iter().filter(|one| one.term == Some(term)).count() as u64;
+        let least_epoch = audit.terms.len() as u64 + 1;
+        let call = Call { process, format: 1, run: &run, time: now, least_epoch, listeners: &heard, bug };
+        let keys = &mut self.branch.keys;
+        let mut page = Vec::new();
+        let reply = match command {
+            Command::Look => {
+                let connected = subscribers.iter().filter(|one| one.connected).count() as u64;
+                Ok(Reply::Looked(keys.look(&call, now - self.started, connected, TERM_MS)))
+            }
+            Command::Listen(term) if subscribers[place].connected => {
+                self.subscribers[place].term = Some(*term);
+                Ok(Reply::Listening)
+            }
+            Command::Take(take) => {
+                let before = self.branch.clone();
+                let reply = self.branch.keys.take(&call, take);
+                if let Reply::Taken { epoch, .. } = reply {
+                    let silent_ms = now.saturating_sub(before.beat_at);
+                    let old = before.keys.term.as_ref();
+                    let gone =
+                        old.is_none_or(|view| is_gone(take.reason, view, &run, heard(view.term), silent_ms));
+                    Rc::make_mut(audit).taken(take, process, epoch, gone);
+                    self.keep(before);
+                    self.branch.beat_at = now;
+                    self.set_beat(self.beat + 1);
+                }
+                Ok(reply)
+            }
+            Command::Read { after } => {
+                page = keys.page(*after, usize::MAX);
+                Ok(Reply::Read { last: page.last().map_or(*after, |entry| entry.at), end: page.is_empty() })
+            }
+            Command::Tail => Ok(keys.tail()),
+            Command::Append(append) => {
+                let before = append.chunk.as_ref().map(|_| self.branch.clone());
+                match self.branch.keys.append(&call, append) {
+                    Err(refusal) => Ok(Reply::Refused(refusal)),
+                    Ok(added) => {
+                        self.branch.beat_at = now;
+                        self.set_beat(self.beat + 1);
+                        if let (Some(at), Some(before)) = (added, before) {
+                            self.added(append, at, before.keys.last, tree, Rc::make_mut(audit));
+                            self.keep(before);
+                        }
+                        if !append.answers.is_empty() || !self.holds(append.term) {
+                            Rc::make_mut(audit).appended(append, process, &self.branch, tree);
+                        }
+                        Ok(Reply::Appended { listeners: heard(append.term), unheard: Vec::new() })
+                    }
+                }
+            }
+            Command::Claim(claim) => Ok(keys.claim(&call, claim, CLAIMS_MS)),
+            Command::Release { term, successor } => {
+                let reply = keys.release(&call, *term, *successor);
+                self.branch.beat_at = now;
+                self.set_beat(self.beat + 1);
+                Ok(reply)
+            }
+            Command::Listen(_) | Command::Confirm => Err(Unanswered),
+        };
+        Replied { reply, page, journal: self.branch.chain }
+    }
+
+    /// I1: a chunk was added; its maker had exactly what is before it.
+    fn added(&mut self, append: &Append, at: Position, last: Position, tree: &Tree, audit: &mut Audit) {
+        let Some(chunk) = &append.chunk else { return };
+        let branch = &mut self.branch;
+        if at <= last {
+            audit.fail("I1", format_args!("{at:?} is not above {last:?}"));
+        }
+        match tree.kind(chunk.checksum) {
+            Kind::Changes { before, after } => {
+                if before != branch.chain {
+                    let chain = branch.chain;
+                    audit.fail("I1", format_args!("a chunk made after state {before} follows {chain}"));
+                }
+                (branch.chain, branch.open) = (after, None);
+            }
+            Kind::Snapshot { chain, first, last } => {
+                if first {
+                    branch.open = Some(chain);
+                }
+                if branch.open != Some(chain) {
+                    audit.fail("I1", format_args!("a part of a snapshot without its beginning"));
+                }
+                if last {
+                    (branch.chain, branch.open) = (chain, None);
+                }
+            }
+        }
+        audit.journaled.insert(branch.chain);
+    }
+}

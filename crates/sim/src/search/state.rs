@@ -1,0 +1,370 @@
+//! One state of a small fleet, and what can happen in it.
+
+use std::rc::Rc;
+
+use eclusa_fleet::{Command, Event};
+
+use super::audit::Audit;
+use super::fingerprint::{MOMENTS, fingerprint};
+use super::process::{Process, Replied, Waits};
+use super::server::{Branch, Server, Subscriber};
+use super::tree::Tree;
+use crate::bugs::Bug;
+
+/// Time goes on by this much, which is how often a term is looked at and renewed, in ms. Within it everybody who has
+/// something to do does it, in any order.
+const TICK_MS: u64 = 500;
+
+/// How often each thing can happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Bounds {
+    /// How many processes there are.
+    pub processes: usize,
+    /// Chunks that are appended after the first one.
+    pub appends: u8,
+    /// The server restarts with an earlier state or with nothing, or is emptied.
+    pub regressions: u8,
+    /// A process is killed.
+    pub kills: u8,
+    /// A process starts in the place of one that was killed.
+    pub starts: u8,
+    /// A process stops in order.
+    pub stops: u8,
+    /// A reply gets lost, a command arrives late, a process stands still, or its subscription is gone.
+    pub troubles: u8,
+}
+
+/// What can happen. The number is a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    /// The server runs the command of a process, which gets the reply.
+    Run(usize),
+    /// The server runs it, and the reply gets lost.
+    Lose(usize),
+    /// The server runs it, and the reply takes long.
+    Hold(usize),
+    /// The reply arrives at last.
+    Deliver(usize),
+    /// The process stands still, or its command takes long.
+    Delay(usize),
+    /// The process gives up waiting, and the server runs the command before time goes on, if at all.
+    GiveUp(usize),
+    /// The server runs a command that was given up.
+    RunLate(usize),
+    /// The owner has something to append.
+    Write(usize),
+    /// The subscription of a process is gone, and only the server knows.
+    Deafen(usize),
+    /// A process is killed.
+    Kill(usize),
+    /// A process starts.
+    Start(usize),
+    /// A process stops in order.
+    Stop(usize),
+    /// The server restarts with what it had before a write; the number counts writes.
+    Back(usize),
+    /// The server restarts with what it has.
+    Restart,
+    /// The server restarts with nothing.
+    RestartEmpty,
+    /// The server is emptied.
+    Flush,
+    /// Time goes on.
+    Tick,
+}
+
+/// See the module.
+#[derive(Debug, Clone, Hash)]
+pub(super) struct State {
+    now: u64,
+    /// The process in each place.
+    pub(super) places: Vec<Option<Rc<Process>>>,
+    server: Rc<Server>,
+    /// Commands that were given up, each with the place and the id of its process.
+    late: Vec<(usize, u64, Command)>,
+    left: Bounds,
+    started: u64,
+    pub(super) audit: Rc<Audit>,
+}
+
+impl State {
+    /// A fleet whose first process owns and has appended one chunk.
+    pub(super) fn new(bounds: Bounds, tree: &mut Tree, bug: Option<Bug>) -> Self {
+        let none = Bounds {
+            processes: bounds.processes,
+            appends: 1,
+            regressions: 0,
+            kills: 0,
+            starts: 0,
+            stops: 0,
+            troubles: 0,
+        };
+        let mut state = Self {
+            now: MOMENTS * 2,
+            places: (1..=bounds.processes as u64).map(|id| Some(Rc::new(Process::new(id)))).collect(),
+            server: Rc::new(Server::new(bounds.processes)),
+            late: Vec::new(),
+            left: none,
+            started: bounds.processes as u64,
+            audit: Rc::default(),
+        };
+        state.tick(tree, bug);
+        // The first that can happen does: the processes settle on an empty server and the first one takes over.
+        while state.left.appends > 0 || !state.actions().contains(&Action::Tick) {
+            let action = state.actions()[0];
+            state.apply(action, tree, bug);
+        }
+        state.left = bounds;
+        state
+    }
+
+    /// What it is recognised by.
+    pub(super) fn fingerprint(&self) -> u128 {
+        fingerprint(self, self.now, self.server.beat)
+    }
+
+    /// Everything that can happen.
+    pub(super) fn actions(&self) -> Vec<Action> {
+        let mut all = Vec::new();
+        let left = &self.left;
+        let mut quiet = true;
+        for (place, process) in self.places.iter().enumerate() {
+            let Some(process) = process else {
+                all.extend((left.starts > 0).then_some(Action::Start(place)));
+                continue;
+            };
+            let trouble = left.troubles > 0 && !process.slow;
+            match &process.waits {
+                Waits::Idle => {
+                    let writes = left.appends > 0 && process.machine.owns();
+                    all.extend(writes.then_some(Action::Write(place)));
+                }
+                Waits::Sent(_) => {
+                    quiet &= process.slow;
+                    all.push(Action::Run(place));
+                    if trouble {
+                        let of = [Action::Lose, Action::Hold, Action::Delay, Action::GiveUp];
+                        all.extend(of.map(|action| action(place)));
+                    }
+                }
+                Waits::Replied(_) => all.push(Action::Deliver(place)),
+            }
+            let hears = self.server.subscribers[place].term.is_some();
+            all.extend((left.troubles > 0 && hears).then_some(Action::Deafen(place)));
+            all.extend((left.kills > 0).then_some(Action::Kill(place)));
+            all.extend((left.stops > 0).then_some(Action::Stop(place)));
+        }
+        all.extend((0..self.late.len()).map(Action::RunLate));
+        if left.regressions > 0 {
+            all.extend((0..self.server.past.len()).map(Action::Back));
+            all.extend([Action::Restart, Action::RestartEmpty, Action::Flush]);
+        }
+        all.extend(quiet.then_some(Action::Tick));
+        all
+    }
+
+    /// Lets something happen.
+    pub(super) fn apply(&mut self, action: Action, tree: &mut Tree, bug: Option<Bug>) {
+        match action {
+            Action::Run(place) => {
+                let replied = self.execute(place, tree, bug);
+                self.hear(place, replied, tree, bug);
+            }
+            Action::Lose(place) => {
+                self.left.troubles -= 1;
+                self.execute(place, tree, bug);
+                self.away(place);
+                self.hear(place, Replied::nothing(), tree, bug);
+            }
+            Action::Hold(place) => {
+                self.left.troubles -= 1;
+                let replied = self.execute(place, tree, bug);
+                self.change(place, |process| (process.waits, process.slow) = (Waits::Replied(replied), true));
+            }
+            Action::Deliver(place) => {
+                if let Some(Waits::Replied(replied)) = self.process(place).map(|one| one.waits.clone()) {
+                    self.hear(place, replied, tree, bug);
+                }
+            }
+            Action::Delay(place) => {
+                self.left.troubles -= 1;
+                self.change(place, |process| process.slow = true);
+            }
+            Action::GiveUp(place) => {
+                self.left.troubles -= 1;
+                if let Some(process) = self.process(place)
+                    && let Waits::Sent(command) = &process.waits
+                {
+                    let late = (place, process.id.0, command.clone());
+                    self.late.push(late);
+                }
+                self.away(place);
+                self.hear(place, Replied::nothing(), tree, bug);
+            }
+            Action::RunLate(at) => {
+                let (place, id, command) = self.late.remove(at);
+                let audit = &mut self.audit;
+                let process = (place, eclusa_fleet::ProcessId(id));
+                Rc::make_mut(&mut self.server).run(&command, process, (tree, bug), audit, self.now);
+            }
+            Action::Write(place) => {
+                self.left.appends -= 1;
+                self.change(place, |process| process.staged = true);
+                self.step(place, tree, bug);
+            }
+            Action::Deafen(place) => {
+                self.left.troubles -= 1;
+                Rc::make_mut(&mut self.server).subscribers[place].term = None;
+            }
+            Action::Tick => self.tick(tree, bug),
+            fault => self.break_something(fault, tree, bug),
+        }
+    }
+
+    fn break_something(&mut self, fault: Action, tree: &mut Tree, bug: Option<Bug>) {
+        match fault {
+            Action::Kill(place) => {
+                self.left.kills -= 1;
+                if let Some(process) = self.places[place].take() {
+                    Rc::make_mut(&mut self.audit).losses.died(process.id);
+                }
+                Rc::make_mut(&mut self.server).subscribers[place] = Subscriber::default();
+            }
+            Action::Start(place) => {
+                self.left.starts -= 1;
+                self.started += 1;
+                self.places[place] = Some(Rc::new(Process::new(self.started)));
+                Rc::make_mut(&mut self.server).subscribers[place].connected = true;
+                self.step(place, tree, bug);
+            }
+            Action::Stop(place) => {
+                self.left.stops -= 1;
+                self.change(place, |process| process.machine.stop(None));
+                if matches!(self.process(place), Some(Process { waits: Waits::Idle, .. })) {
+                    self.step(place, tree, bug);
+                }
+            }
+            Action::Back(at) => {
+                let branch = Branch::clone(&self.server.past[at]);
+                self.regress(branch, true);
+            }
+            Action::Restart => self.regress(self.server.branch.clone(), true),
+            Action::RestartEmpty => self.regress(Branch::default(), true),
+            _ => self.regress(Branch::default(), false),
+        }
+    }
+
+    fn regress(&mut self, branch: Branch, anew: bool) {
+        self.left.regressions -= 1;
+        let (before, after) = (self.server.branch.chain, branch.chain);
+        let server = Rc::make_mut(&mut self.server);
+        // What is replaced can come back.
+        server.keep(server.branch.clone());
+        if anew {
+            server.restart(branch, self.now);
+            self.late.clear();
+        } else {
+            server.branch = branch;
+        }
+        let holders = self.places.iter().flatten().filter(|process| !process.loading);
+        let holders = holders.filter_map(|process| Some((process.id, (process.chain?, 0)))).collect();
+        Rc::make_mut(&mut self.audit).losses.regressed(before, after, holders);
+    }
+
+    fn tick(&mut self, tree: &mut Tree, bug: Option<Bug>) {
+        self.now += TICK_MS;
+        // The connection of a command that was given up is closed by now.
+        self.late.clear();
+        for place in 0..self.places.len() {
+            let Some(process) = self.process(place) else { continue };
+            let (slow, listening) = (process.slow, process.listening);
+            if slow {
+                self.away(place);
+                continue;
+            }
+            if !self.server.subscribers[place].connected {
+                let subscriber = Subscriber { connected: true, term: listening };
+                Rc::make_mut(&mut self.server).subscribers[place] = subscriber;
+            }
+            self.step(place, tree, bug);
+        }
+    }
+
+    fn process(&self, place: usize) -> Option<&Process> {
+        self.places[place].as_deref()
+    }
+
+    fn change(&mut self, place: usize, change: impl FnOnce(&mut Process)) {
+        if let Some(process) = &mut self.places[place] {
+            change(Rc::make_mut(process));
+        }
+    }
+
+    fn away(&mut self, place: usize) {
+        if let Some(process) = &self.places[place]
+            && self.audit.losses.any_regression()
+        {
+            Rc::make_mut(&mut self.audit).losses.away(process.id, TICK_MS);
+        }
+    }
+
+    fn execute(&mut self, place: usize, tree: &Tree, bug: Option<Bug>) -> Replied {
+        let Some(process) = &self.places[place] else { return Replied::nothing() };
+        let Waits::Sent(command) = &process.waits else { return Replied::nothing() };
+        let audit = &mut self.audit;
+        Rc::make_mut(&mut self.server).run(command, (place, process.id), (tree, bug), audit, self.now)
+    }
+
+    fn hear(&mut self, place: usize, replied: Replied, tree: &mut Tree, bug: Option<Bug>) {
+        let (now, journal) = (self.now, replied.journal);
+        let Some(process) = &mut self.places[place] else { return };
+        let events = Rc::make_mut(process).hear(tree, now, replied, bug);
+        self.tell(place, events, journal, tree);
+        self.step(place, tree, bug);
+    }
+
+    /// The process sends what it has to send now.
+    fn step(&mut self, place: usize, tree: &mut Tree, bug: Option<Bug>) {
+        let now = self.now;
+        self.change(place, |process| process.step(tree, now, bug));
+        if self.process(place).is_some_and(|process| process.machine.is_stopped()) {
+            self.places[place] = None;
+            Rc::make_mut(&mut self.server).subscribers[place] = Subscriber::default();
+            return;
+        }
+        let mut events = Vec::new();
+        self.change(place, |process| events = process.machine.events());
+        self.tell(place, events, 0, tree);
+    }
+
+    fn tell(&mut self, place: usize, events: Vec<Event>, journal: usize, tree: &Tree) {
+        for event in events {
+            let Some(process) = &mut self.places[place] else { return };
+            let process = Rc::make_mut(process);
+            match event {
+                Event::Loading { .. } => process.begin_loading(),
+                Event::Owns { term, .. } => {
+                    process.loading = false;
+                    if let Some(chain) = process.chain.filter(|_| self.server.holds(term)) {
+                        Rc::make_mut(&mut self.audit).goes_on(chain, tree);
+                    }
+                }
+                Event::Durable { batches } => {
+                    let chain = process.batch(batches);
+                    if chain != process.durable {
+                        process.durable = chain;
+                        Rc::make_mut(&mut self.audit).durable(chain, tree);
+                    }
+                }
+                Event::Deaf => {
+                    Rc::make_mut(&mut self.server).subscribers[place].term = process.listening;
+                }
+                Event::Lost => process.lose(),
+                Event::Superseded { missing } => {
+                    Rc::make_mut(&mut self.audit).superseded(process.durable, journal, missing, tree);
+                }
+                Event::Unheard(_) | Event::InDoubt | Event::Follows(_) | Event::Released => {}
+            }
+        }
+    }
+}
