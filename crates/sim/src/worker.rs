@@ -14,7 +14,7 @@ const JOBS: u64 = 100;
 /// A call takes up to this long, in ms.
 const CALL_MS: u64 = 300;
 /// The fleet is idle when no call was started for this long, in ms.
-const IDLE_MS: u64 = 3_000;
+pub(crate) const IDLE_MS: u64 = 3_000;
 /// A process has at most this many questions under way.
 const PENDING: usize = 7;
 

@@ -14,6 +14,7 @@ use crate::net::{Ctx, Happening, Net};
 use crate::process::Process;
 use crate::server::{Mode, Server};
 use crate::small::Planned;
+use crate::worker::IDLE_MS;
 
 /// How long things break, at least and at most, in ms.
 const FAULTY_MS: std::ops::Range<u64> = 8_000..20_000;
@@ -222,8 +223,13 @@ impl World {
             }
         }
         let Some(journal) = &owner.journal else { return };
-        let done = |job: &u64| matches!(journal.engine.state.get(&Key::Job(*job)), Some(Value::Done(_)));
-        let lost = self.ctx.check.accepted.iter().find(|job| !done(job)).copied();
+        // A fleet that was slow to recover may still be at work on what it has accepted.
+        let works = self.ctx.net.now <= self.ctx.check.started_at + IDLE_MS;
+        let safe = |job: &u64| match journal.engine.state.get(&Key::Job(*job)) {
+            Some(Value::Done(_)) => true,
+            waits => waits.is_some() && works,
+        };
+        let lost = self.ctx.check.accepted.iter().find(|job| !safe(job)).copied();
         if let Some(job) = lost
             && !self.ctx.check.losses.any_excused()
         {
