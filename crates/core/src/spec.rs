@@ -8,11 +8,13 @@ use crate::ids::Name;
 use crate::retry::RetryPolicy;
 use crate::time::{Span, Time};
 
-/// All lanes and upstreams that are decided together.
+/// The rules of lanes and upstreams that one process knows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Spec {
     pub(crate) lanes: Vec<LaneSpec>,
     pub(crate) upstreams: Vec<UpstreamSpec>,
+    /// Whether it says nothing about the gates that its upstreams do not name; else they have no others.
+    pub(crate) partial: bool,
 }
 
 impl Spec {
@@ -37,7 +39,12 @@ impl Spec {
                 errors.push(SpecError::new("chain", problem).within(&place));
             }
         }
-        if errors.is_empty() { Ok(Self { lanes, upstreams }) } else { Err(errors) }
+        if errors.is_empty() { Ok(Self { lanes, upstreams, partial: false }) } else { Err(errors) }
+    }
+
+    /// Some gates of upstreams, which have those that others name for them as well.
+    pub fn partial(upstreams: Vec<UpstreamSpec>) -> Result<Self, Vec<SpecError>> {
+        Ok(Self { partial: true, ..Self::new(Vec::new(), upstreams)? })
     }
 
     /// The same with a part of every limit.

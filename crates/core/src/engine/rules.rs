@@ -4,16 +4,22 @@
 //! upstream follows the registration with the highest stamp that names it, so a deployment is in force as soon as
 //! its first process is up, and a new owner of the engine changes nothing.
 //!
+//! A gateway registers all gates of its upstreams, so that a gate which is gone from its config is gone. A program that
+//! uses the library registers only the gates that it uses ([`Spec::partial`]). They are added to those of the newest
+//! gateway; where both name the same gate, the higher stamp counts.
+//!
 //! A registration ends when its process says so or has been silent for [`SILENCE`]. A lane or an upstream that no
 //! registration names keeps its state and its last rules and waits: the rules are needed for what must still be decided
 //! about it, such as what becomes of a job whose worker vanished.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Engine;
+use crate::gate::GateSpecs;
 use crate::ids::Name;
-use crate::spec::Spec;
+use crate::spec::{LaneSpec, Spec, UpstreamSpec};
 use crate::time::{Span, Time};
 
 /// A registration whose process was not heard for this long ends.
@@ -69,6 +75,11 @@ impl Live {
         self.registration.process != ProcessId::EMBEDDED
     }
 
+    /// What it says about the gates of an upstream.
+    fn gates(&self, upstream: &Name) -> Option<&GateSpecs> {
+        self.registration.spec.upstream(upstream).map(|upstream| &upstream.gates)
+    }
+
     /// The highest is followed.
     fn rank(&self) -> (u64, ProcessId) {
         (self.registration.stamp, self.registration.process)
@@ -95,11 +106,29 @@ impl Rules {
         self.live.insert(live.registration.process, live);
     }
 
-    /// What `find` finds in the registration to follow, of all in which it finds something.
-    fn followed<'a, T>(&'a self, find: impl Fn(&'a Spec) -> Option<&'a T>) -> Option<&'a T> {
+    /// The rules of a lane that are to be followed.
+    fn lane(&self, name: &Name) -> Option<&LaneSpec> {
         let naming =
-            self.live.values().filter_map(|live| Some((live.rank(), find(&live.registration.spec)?)));
+            self.live.values().filter_map(|live| Some((live.rank(), live.registration.spec.lane(name)?)));
         naming.max_by_key(|(rank, _)| *rank).map(|(_, found)| found)
+    }
+
+    /// The gates of an upstream that are to be followed.
+    fn gates(&self, upstream: &Name) -> Option<GateSpecs> {
+        let names_all = |live: &&Live| !live.registration.spec.partial && live.gates(upstream).is_some();
+        let newest = self.live.values().filter(names_all).max_by_key(|live| live.rank());
+        self.merged(upstream, newest.map(|live| live.registration.process))
+    }
+
+    /// The newest of each kind of gate that partial registrations and that of `whole` name for an upstream.
+    fn merged(&self, upstream: &Name, whole: Option<ProcessId>) -> Option<GateSpecs> {
+        let counts =
+            |live: &&Live| live.registration.spec.partial || Some(live.registration.process) == whole;
+        let naming = self.live.values().filter(counts);
+        let mut naming: Vec<_> =
+            naming.filter_map(|live| Some((live.rank(), live.gates(upstream)?))).collect();
+        naming.sort_unstable_by_key(|(rank, _)| Reverse(*rank));
+        naming.into_iter().map(|(_, gates)| gates.clone()).reduce(|newer, older| newer.or(&older))
     }
 
     /// Ends a registration; says whether there was one.
@@ -208,8 +237,13 @@ impl Engine {
         let lane = |name: &Name| self.lane_by_name.get(name).and_then(|lane| self.lane(*lane).spec.as_ref());
         let upstream =
             |name: &Name| self.upstream_by_name.get(name).and_then(|ix| self.upstream(*ix).spec.as_ref());
+        // What others add is no difference.
+        let added = |own: &UpstreamSpec| {
+            if spec.partial { upstream(&own.name).cloned() } else { self.rules.merged(&own.name, None) }
+        };
+        let expected = |own: &UpstreamSpec| own.gates.clone().or(&added(own).unwrap_or_default());
         let lanes = spec.lanes.iter().filter(|own| lane(&own.name) != Some(own));
-        let upstreams = spec.upstreams.iter().filter(|own| upstream(&own.name) != Some(&own.gates));
+        let upstreams = spec.upstreams.iter().filter(|own| upstream(&own.name) != Some(&expected(own)));
         lanes.count() + upstreams.count()
     }
 
@@ -224,14 +258,14 @@ impl Engine {
     pub(super) fn follow_rules(&mut self, now: Time) {
         let mut rules = std::mem::take(&mut self.rules);
         for number in 0..self.upstreams.len() {
-            let rule = rules.followed(|spec| spec.upstream(&self.upstreams[number].name));
+            let rule = rules.gates(&self.upstreams[number].name);
             self.upstreams[number].gone = rule.is_none();
-            if rule.is_some_and(|rule| self.configure_upstream(number, &rule.gates, now)) {
+            if rule.is_some_and(|rule| self.configure_upstream(number, &rule, now)) {
                 rules.unsaved_upstreams.insert(number);
             }
         }
         for number in 0..self.lanes.len() {
-            let rule = rules.followed(|spec| spec.lane(&self.lanes[number].name));
+            let rule = rules.lane(&self.lanes[number].name);
             self.lanes[number].gone = rule.is_none();
             if rule.is_some_and(|rule| self.configure_lane(number, rule, now)) {
                 rules.unsaved_lanes.insert(number);

@@ -42,6 +42,18 @@ impl GateSpecs {
         self.slots
     }
 
+    /// The same with the gates of `other` where it has none.
+    pub(crate) fn or(self, other: &GateSpecs) -> Self {
+        Self {
+            breaker: self.breaker.or(other.breaker),
+            cooldown: self.cooldown.or_else(|| other.cooldown.clone()),
+            window: self.window.or(other.window),
+            bucket: self.bucket.or(other.bucket),
+            pace: self.pace.or(other.pace),
+            slots: self.slots.or(other.slots),
+        }
+    }
+
     /// A part of what these rules allow. Where nothing of a limit falls to it, it allows nothing at all.
     pub(crate) fn part(&self, part: Part) -> Self {
         let window = self.window.map(|rule| rule.part(part));
@@ -260,11 +272,12 @@ impl Gates {
     }
 
     /// What others may read of it.
-    pub(crate) fn public(&self, now: Time) -> PublicGates {
+    pub(crate) fn public(&self, spec: Option<&GateSpecs>, now: Time) -> PublicGates {
+        let bucket = self.bucket.filter(|_| spec.is_some_and(|spec| spec.bucket.is_some()));
         PublicGates {
             failures: self.breaker.failures(now),
             degraded_until: self.breaker.degraded_until(now),
-            tokens: self.bucket.map(|bucket| bucket.last_refill()),
+            tokens: bucket.map(|bucket| bucket.last_refill()),
         }
     }
 
@@ -295,19 +308,20 @@ impl Gates {
         pace.max(window).max(bucket)
     }
 
-    /// Fits the state to changed rules. What a bucket gained until `now` it gained under the old ones.
+    /// Fits the state to changed rules. What a bucket gained until `now` it gained under the old ones. A gate without a
+    /// rule keeps its state: the process that names it may only be restarting, and nothing may be spent twice.
     pub(crate) fn fit(&mut self, old: &GateSpecs, new: &GateSpecs, now: Time) {
-        match (&old.bucket, &new.bucket, &mut self.bucket) {
-            (Some(old), Some(new), Some(bucket)) => {
-                bucket.refill(old, now);
-                bucket.fit(new);
+        if let Some(bucket) = &mut self.bucket {
+            if let Some(rule) = &old.bucket {
+                bucket.refill(rule, now);
             }
-            _ => self.bucket = None,
+            if let Some(rule) = &new.bucket {
+                bucket.fit(rule);
+            }
         }
-        match (&new.pace, &mut self.pace) {
+        if let (Some(rule), Some(pace)) = (&new.pace, &mut self.pace) {
             // No call told anything: a changed interval is within the new bounds again.
-            (Some(rule), Some(pace)) => pace.report(rule, CallResult::NotSent),
-            _ => self.pace = None,
+            pace.report(rule, CallResult::NotSent);
         }
     }
 

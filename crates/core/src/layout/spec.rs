@@ -11,7 +11,9 @@ use crate::retry::{OnAmbiguous, RetryPolicy};
 use crate::spec::{CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Spec, UpstreamSpec};
 use crate::time::Span;
 
-/// The version that is written.
+/// The version in which all rules of a process are written.
+const SPEC_VERSION: u8 = 2;
+/// The version in which the rules of one lane or upstream are written.
 const VERSION: u8 = 1;
 
 /// Spans are milliseconds, tokens are millionths.
@@ -19,6 +21,7 @@ const VERSION: u8 = 1;
 struct SpecLayout {
     lanes: Vec<LaneLayout>,
     upstreams: Vec<UpstreamLayout>,
+    partial: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -99,27 +102,34 @@ struct PaceLayout {
 
 /// The bytes of `spec`.
 pub fn encode_spec(spec: &Spec) -> Vec<u8> {
-    encoded(&SpecLayout {
+    let layout = SpecLayout {
         lanes: spec.lanes.iter().map(LaneLayout::from).collect(),
         upstreams: spec.upstreams.iter().map(UpstreamLayout::from).collect(),
-    })
+        partial: spec.partial,
+    };
+    encoded(SPEC_VERSION, &layout)
 }
 
 /// The rules that `bytes` hold.
 pub fn decode_spec(bytes: &[u8]) -> Result<Spec, LayoutError> {
-    let layout: SpecLayout = decode(VERSION, bytes)?;
+    let layout: SpecLayout = match bytes {
+        // Version 1 lacked `partial`, which comes last.
+        [1, rest @ ..] => decode(SPEC_VERSION, &[&[SPEC_VERSION], rest, &[u8::from(false)]].concat())?,
+        _ => decode(SPEC_VERSION, bytes)?,
+    };
     let lanes = layout.lanes.into_iter().map(lane).collect::<Result<_, _>>()?;
     let upstream = |layout: UpstreamLayout| {
         Ok::<_, LayoutError>(UpstreamSpec::new(Name::new(&layout.name)?, gates(layout.gates)?))
     };
     let upstreams = layout.upstreams.into_iter().map(upstream).collect::<Result<_, _>>()?;
-    let first = |mut errors: Vec<crate::SpecError>| errors.swap_remove(0).into();
-    Spec::new(lanes, upstreams).map_err(first)
+    let first = |mut errors: Vec<crate::SpecError>| errors.swap_remove(0);
+    let spec = Spec::new(lanes, upstreams).map_err(first)?;
+    Ok(Spec { partial: layout.partial, ..spec })
 }
 
 /// The bytes of the rules of one lane.
 pub(crate) fn encode_lane(spec: &LaneSpec) -> Vec<u8> {
-    encoded(&LaneLayout::from(spec))
+    encoded(VERSION, &LaneLayout::from(spec))
 }
 
 pub(crate) fn decode_lane(bytes: &[u8]) -> Result<LaneSpec, LayoutError> {
@@ -128,16 +138,16 @@ pub(crate) fn decode_lane(bytes: &[u8]) -> Result<LaneSpec, LayoutError> {
 
 /// The bytes of the rules of one upstream.
 pub(crate) fn encode_gates(spec: &GateSpecs) -> Vec<u8> {
-    encoded(&GatesLayout::from(spec))
+    encoded(VERSION, &GatesLayout::from(spec))
 }
 
 pub(crate) fn decode_gates(bytes: &[u8]) -> Result<GateSpecs, LayoutError> {
     gates(decode(VERSION, bytes)?)
 }
 
-fn encoded(layout: &impl Serialize) -> Vec<u8> {
+fn encoded(version: u8, layout: &impl Serialize) -> Vec<u8> {
     let mut bytes = Vec::new();
-    encode(VERSION, layout, &mut bytes);
+    encode(version, layout, &mut bytes);
     bytes
 }
 

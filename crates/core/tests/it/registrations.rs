@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use eclusa_core::gate::{BucketSpec, GateSpecs, Reason};
+use eclusa_core::gate::{BreakerSpec, BucketSpec, CallResult, GateSpecs, Reason};
 use eclusa_core::retry::{OnAmbiguous, RetryPolicy};
 use eclusa_core::{
     Admission, Admit, Capacity, Chain, Dispatch, Engine, Enqueued, JobId, LaneSpec, Level, Name, NewJob,
@@ -253,4 +253,85 @@ fn slots_lowered_while_calls_run_let_nobody_in_until_enough_have_ended() {
     assert_eq!(starts(&mut engine, "a", NOW), []);
     engine.sweep(NOW + LEASE);
     assert_eq!(starts(&mut engine, "a", NOW + LEASE), [1]);
+}
+
+/// What a gateway or, if `partial`, a program that uses the library knows of the upstream: the rate and after how many
+/// failures the breaker opens.
+fn gates(partial: bool, rate: Option<u32>, failures: Option<u32>) -> Spec {
+    let mut gates = GateSpecs::default();
+    gates.bucket = rate.map(|rate| BucketSpec::new(rate, rate, Span::from_secs(3_600)).unwrap());
+    gates.breaker = failures.map(|failures| BreakerSpec::new(failures, Span::from_secs(30), 1).unwrap());
+    let upstreams = vec![UpstreamSpec::new(name("up"), gates)];
+    if partial { Spec::partial(upstreams).unwrap() } else { Spec::new(vec![], upstreams).unwrap() }
+}
+
+/// The rate in force, and whether there is a breaker.
+fn in_force(engine: &Engine) -> (Option<i64>, bool) {
+    let gates = engine.upstream_view(&name("up"), NOW).unwrap().gates;
+    let find = |reason| gates.iter().find(|gate| gate.reason == reason);
+    (find(Reason::RateLimit).and_then(|gate| gate.limit), find(Reason::CircuitOpen).is_some())
+}
+
+const TEN: Option<i64> = Some(10_000_000);
+
+#[test]
+fn the_gates_of_a_gateway_and_of_the_library_hold_together_in_either_order_of_start() {
+    for (gateway, library) in [(10, 20), (20, 10)] {
+        let mut engine = Engine::default();
+        register(&mut engine, 1, gateway, gates(false, None, Some(1)), NOW);
+        register(&mut engine, 2, library, gates(true, Some(10), None), NOW);
+        assert_eq!(in_force(&engine), (TEN, true));
+        engine.record(&name("up"), CallResult::Failed, NOW);
+        let mut engine = restored(&[saved(&mut engine)]);
+        assert_eq!(in_force(&engine), (TEN, true));
+        let denied = admit(&mut engine, NOW);
+        assert!(matches!(&denied, Admission::Denied { denial, .. } if denial.reason == Reason::CircuitOpen));
+        let differs: Vec<_> = engine.registrations().map(|view| view.differs).collect();
+        assert_eq!(differs, [0, 0], "what another adds is no difference");
+    }
+}
+
+#[test]
+fn a_gate_that_is_gone_from_the_config_of_the_newest_gateway_is_gone() {
+    let mut engine = Engine::default();
+    register(&mut engine, 1, 10, gates(false, None, Some(1)), NOW);
+    register(&mut engine, 2, 20, gates(true, Some(10), None), NOW);
+    register(&mut engine, 3, 30, gates(false, None, None), NOW);
+    assert_eq!(in_force(&engine), (TEN, false), "though the old gateway is still there");
+    let differs: Vec<_> = engine.registrations().map(|view| view.differs).collect();
+    assert_eq!(differs, [1, 0, 0]);
+    register(&mut engine, 3, 40, gates(false, None, Some(1)), NOW);
+    assert_eq!(in_force(&engine), (TEN, true));
+}
+
+#[test]
+fn a_gate_of_the_library_goes_with_it_and_comes_back_as_it_was() {
+    let mut engine = Engine::default();
+    register(&mut engine, 1, 10, gates(false, None, Some(1)), NOW);
+    register(&mut engine, 2, 20, gates(true, Some(10), None), NOW);
+    for _ in 0..10 {
+        assert!(matches!(admit(&mut engine, NOW), Admission::Granted { .. }));
+    }
+    engine.unregister(ProcessId(2), NOW);
+    assert_eq!(in_force(&engine), (None, true));
+    let over_a_restart = restored(&[saved(&mut engine)]);
+    for mut engine in [over_a_restart, engine] {
+        register(&mut engine, 2, 30, gates(true, Some(10), None), after(360));
+        let tokens = engine.upstream_view(&name("up"), after(360)).unwrap().tokens;
+        assert_eq!(tokens.unwrap().as_micro(), 1_000_000, "what it gained in six minutes");
+    }
+}
+
+#[test]
+fn of_two_rules_for_the_same_gate_the_newer_counts_whoever_named_it() {
+    let mut engine = Engine::default();
+    register(&mut engine, 1, 10, gates(false, Some(5), None), NOW);
+    register(&mut engine, 2, 20, gates(true, Some(10), None), NOW);
+    assert_eq!(in_force(&engine).0, TEN);
+    let differs: Vec<_> = engine.registrations().map(|view| view.differs).collect();
+    assert_eq!(differs, [1, 0]);
+    register(&mut engine, 1, 30, gates(false, Some(5), None), NOW);
+    assert_eq!(in_force(&engine).0, Some(5_000_000));
+    register(&mut engine, 3, 40, gates(true, Some(7), None), NOW);
+    assert_eq!(in_force(&engine).0, Some(7_000_000));
 }

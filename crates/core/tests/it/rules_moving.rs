@@ -31,6 +31,11 @@ pub(crate) enum Move {
         rules: u8,
         without: u8,
     },
+    /// A program that uses the library is started, or names other gates.
+    RegisterGates {
+        process: u8,
+        rules: u8,
+    },
     Stop(u8),
     Heard(u8),
 }
@@ -44,6 +49,7 @@ pub(crate) fn moves() -> impl Strategy<Value = Vec<Move>> {
     let one = prop_oneof![
         12 => plan::op().prop_map(Move::Play),
         3 => register,
+        1 => (1..4u8, 0..3u8).prop_map(|(process, rules)| Move::RegisterGates { process, rules }),
         1 => (1..4u8).prop_map(Move::Stop),
         2 => (1..4u8).prop_map(Move::Heard),
     ];
@@ -96,6 +102,11 @@ impl Moving {
                 let spec = self.spec(*rules, *without);
                 self.stamp += 1;
                 self.register(*process, spec)
+            }
+            Move::RegisterGates { process, rules } => {
+                let spec = rules::spec(&self.plans[usize::from(*rules)]);
+                self.stamp += 1;
+                self.register(*process, Spec::partial(spec.upstreams().to_vec()).unwrap())
             }
             Move::Stop(process) => {
                 self.change(|engine, now| engine.unregister(ProcessId(u64::from(*process)), now))

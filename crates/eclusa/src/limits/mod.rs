@@ -26,6 +26,9 @@
 //!
 //! A Redis that does not answer never fails a call: each process goes by its part of every limit until it answers again.
 //!
+//! A gateway may have other gates for the same API: those of both hold, as long as both are there. Where they name the same
+//! gate, the rule of the process that was started or changed last applies to all.
+//!
 //! A limiter is only about the rate: it gives leave also while the breaker of the same API is open.
 
 mod circuit_breaker;

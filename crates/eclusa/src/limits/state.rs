@@ -30,8 +30,8 @@ struct Rules {
 impl Rules {
     fn spec(&self) -> Spec {
         let upstreams = self.gates.iter().map(|(name, gates)| UpstreamSpec::new(name.clone(), gates.clone()));
-        // Upstreams alone, each with a name of its own, are always valid.
-        Spec::new(Vec::new(), upstreams.collect()).unwrap_or_default()
+        // Each has a name of its own, so they are always valid.
+        Spec::partial(upstreams.collect()).unwrap_or_default()
     }
 }
 

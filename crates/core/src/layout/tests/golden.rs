@@ -69,8 +69,8 @@ fn every_kind_of_message_has_a_sample() {
 }
 
 #[test]
-fn rules_have_the_bytes_of_their_golden_file() {
-    check("spec", vec![("spec", specs::sample())]);
+fn rules_have_the_bytes_of_their_golden_files() {
+    check("spec", vec![("spec", specs::sample()), ("spec-partial", specs::partial())]);
 }
 
 #[test]

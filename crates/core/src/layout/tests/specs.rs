@@ -2,9 +2,23 @@
 
 use super::name;
 use crate::gate::{BreakerSpec, BucketSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
+use crate::layout::{decode_spec, encode_spec};
 use crate::retry::{OnAmbiguous, RetryPolicy};
 use crate::spec::{CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Spec, UpstreamSpec};
 use crate::time::Span;
+
+/// The gates that a program names for one upstream.
+pub(super) fn partial() -> Spec {
+    let gates = GateSpecs::default().with_slots("max_concurrent", 7).unwrap();
+    Spec::partial(vec![UpstreamSpec::new(name("a"), gates)]).unwrap()
+}
+
+#[test]
+fn rules_of_version_1_are_those_of_a_whole_config() {
+    let mut bytes = encode_spec(&sample());
+    (bytes[0], _) = (1, bytes.pop());
+    assert_eq!(decode_spec(&bytes), Ok(sample()));
+}
 
 /// Rules in which everything is set, and a lane and an upstream in which nothing is.
 pub(super) fn sample() -> Spec {

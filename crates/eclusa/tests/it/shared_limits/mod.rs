@@ -2,6 +2,7 @@
 //! library, whose process is the test's own.
 
 mod breaker;
+mod gateway;
 mod limiter;
 mod places;
 

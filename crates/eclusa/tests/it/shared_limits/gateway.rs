@@ -1,0 +1,49 @@
+//! A gateway and a program that uses the library, each with a gate of its own for the same API.
+
+use eclusa::limits::Limits;
+
+use super::limiter_of;
+use crate::limits::{breaker, tell};
+use crate::program::Program;
+use crate::redis_server::RedisServer;
+
+/// A gateway with a breaker for the API, and no rate.
+async fn gateway(redis: &RedisServer) -> Program {
+    let config = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"{}\"\nprefix = \"\"\n\
+         [upstreams.pncp]\nurl = \"http://127.0.0.1:9\"\nbreaker = {{ failures = 2, open_for = \"1h\" }}\n",
+        redis.url()
+    );
+    Program::start(&config, &[]).await
+}
+
+/// Nine of ten calls are left, and both gates hold.
+async fn both_hold(gateway: &Program, limits: &Limits) {
+    let limiter = limiter_of(limits);
+    for _ in 0..9 {
+        assert!(limiter.acquire().await);
+    }
+    assert!(!limiter.acquire().await, "the rate of the library");
+    for _ in 0..2 {
+        tell(gateway, "pncp", "failure").await;
+    }
+    assert_eq!(breaker(gateway, "pncp").await["degraded"], true, "the breaker of the gateway");
+}
+
+#[tokio::test]
+async fn a_gateway_leaves_the_limiter_of_the_library_alone() {
+    let redis = RedisServer::start();
+    let limits = Limits::new(Some(&redis.url()));
+    assert!(limiter_of(&limits).acquire().await);
+    let gateway = gateway(&redis).await;
+    both_hold(&gateway, &limits).await;
+}
+
+#[tokio::test]
+async fn a_program_that_limits_itself_leaves_the_breaker_of_the_gateway_alone() {
+    let redis = RedisServer::start();
+    let gateway = gateway(&redis).await;
+    let limits = Limits::new(Some(&redis.url()));
+    assert!(limiter_of(&limits).acquire().await);
+    both_hold(&gateway, &limits).await;
+}
