@@ -273,6 +273,7 @@ macro_rules! suite {
             a_call_without_a_job_shares_the_gates_with_jobs,
             a_call_without_a_job_holds_its_slot_until_it_is_settled,
             leave_without_a_lease_asks_the_rate_and_not_the_breaker,
+            leave_without_a_lease_is_no_probe,
             a_call_without_a_job_whose_caller_is_lost_frees_its_slot,
             a_denial_says_what_time_it_is_in_the_store,
             a_call_that_nobody_settles_costs_its_token_and_nothing_else,
@@ -284,6 +285,7 @@ macro_rules! suite {
         $crate::theme!($open, direct: [
             a_call_counts_in_the_window_of_its_lane,
             a_call_that_nobody_will_tell_of_takes_tokens_and_holds_nothing,
+            a_call_that_nobody_will_tell_of_waits_until_others_have_closed_the_breaker,
             a_call_takes_from_the_bucket_of_its_lane_and_gives_back_what_it_did_not_send,
             a_call_holds_a_slot_of_its_lane_until_it_is_settled,
             a_call_whose_caller_is_lost_frees_its_slot_of_the_lane,

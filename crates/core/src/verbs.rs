@@ -258,18 +258,11 @@ pub struct Admit {
     /// Tokens from scoped buckets, taken at the upstream they belong to.
     pub holds: Vec<Hold>,
     /// How long the lease lasts. Without any time there is none, and its number is 0: what is taken is spent, no slot is
-    /// held, and nobody need tell how the call went. Without a lane it then asks only whether the rate allows the call: the
-    /// breaker is not asked.
+    /// held, and nobody need tell how the call went. Such a call is never a probe: in a lane it is admitted only while the
+    /// breaker is closed; without a lane it asks only whether the rate allows it, and the breaker is not asked.
     pub lease: Span,
     /// Of this ask alone: asked again after the store was restored, it gets the lease it was given if that is still out.
     pub nonce: u64,
-}
-
-impl Admit {
-    /// Whether the breaker is left out.
-    pub(crate) fn only_rate(&self) -> bool {
-        self.lane.is_none() && self.lease == Span::ZERO
-    }
 }
 
 /// The answer to a wish to make a call.

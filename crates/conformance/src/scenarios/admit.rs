@@ -42,6 +42,24 @@ pub async fn leave_without_a_lease_asks_the_rate_and_not_the_breaker<S: Store>(o
     assert_eq!(q.denial(UP).await.reason, Reason::CircuitOpen, "the breaker is as it was");
 }
 
+pub async fn leave_without_a_lease_is_no_probe<S: Store>(open: Open<S>) {
+    let rules = gates(breaker(1, secs(30)), |gates| gates.bucket = Some(bucket(10, 1, secs(60))));
+    let q = Harness::new(open, &upstream(rules));
+    let half_opened = async || q.upstream(UP).await.breaker.expect("there is a breaker").half_opened;
+    q.record(UP, CallResult::Failed).await;
+    q.pass(secs(30));
+    for _ in 0..2 {
+        assert!(matches!(q.admit_rate(UP).await, Admission::Granted { .. }));
+    }
+    assert_eq!(half_opened().await, 0, "nobody has probed");
+    let probe = q.call(UP).await;
+    assert!(matches!(q.admit_rate(UP).await, Admission::Granted { .. }));
+    assert_eq!(q.denial(UP).await.reason, Reason::CircuitOpen, "the probe is out as before");
+    assert_eq!(half_opened().await, 1);
+    q.settle(probe, CallResult::Success, Outcome::Release).await;
+    q.call(UP).await;
+}
+
 pub async fn a_call_without_a_job_whose_caller_is_lost_frees_its_slot<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(slots(1)));
     let lease = q.call(UP).await;

@@ -1,6 +1,6 @@
 //! Calls in a direct lane: now or not at all, under the gates of the lane and of an upstream.
 
-use eclusa_core::gate::{CallResult, GateSpecs, NotUntil, Reason};
+use eclusa_core::gate::{CallResult, GateSpecs, HEALTHY_AFTER, NotUntil, Reason};
 use eclusa_core::{Admission, LeaseId, Name, Outcome, Settled, Spec, Store, Time};
 
 use crate::harness::{Harness, LEASE, Open};
@@ -48,6 +48,23 @@ pub async fn a_call_counts_in_the_window_of_its_lane<S: Store>(open: Open<S>) {
     assert_eq!(denied(&q).await.1.at, q.now() + secs(60));
     q.pass(secs(60));
     granted(&q).await;
+}
+
+pub async fn a_call_that_nobody_will_tell_of_waits_until_others_have_closed_the_breaker<S: Store>(
+    open: Open<S>,
+) {
+    let q = Harness::new(open, &chain(&[(UP, breaker(1, secs(30)))], |_| {}));
+    let healthy = q.now() + secs(30) + HEALTHY_AFTER;
+    q.record(UP, CallResult::Failed).await;
+    for _ in 0..2 {
+        let denied = q.admit_untold(LANE).await;
+        let denial = NotUntil { reason: Reason::CircuitOpen, at: healthy };
+        assert_eq!(denied, Admission::Denied { upstream: Some(name(UP)), denial }, "open or half open");
+        q.pass(secs(30));
+    }
+    let (probe, _) = granted(&q).await;
+    q.settle(probe, CallResult::Success, Outcome::Release).await;
+    assert!(matches!(q.admit_untold(LANE).await, Admission::Granted { .. }));
 }
 
 pub async fn a_call_takes_from_the_bucket_of_its_lane_and_gives_back_what_it_did_not_send<S: Store>(

@@ -89,8 +89,8 @@ impl Engine {
         upstream: UpstreamIx,
         now: Time,
     ) -> Result<Vec<JobHold>, NotUntil> {
-        if ask.only_rate() {
-            self.rate_admits(upstream, now)?;
+        if ask.lease == Span::ZERO {
+            self.untold_admitted(ask, upstream, now)?;
         } else {
             self.upstream_admits(upstream, now)?;
         }
@@ -106,11 +106,14 @@ impl Engine {
         }
     }
 
-    /// Whether all gates but the breaker admit a call.
-    fn rate_admits(&self, upstream: UpstreamIx, now: Time) -> Result<(), NotUntil> {
+    /// Whether all gates admit a call that nobody will tell of. Without a lane the breaker is not asked.
+    fn untold_admitted(&self, ask: &Admit, upstream: UpstreamIx, now: Time) -> Result<(), NotUntil> {
         let state = self.upstream(upstream);
         match state.spec.as_ref().filter(|_| !state.gone) {
             Some(spec) if spec.breaker.is_some() => {
+                if ask.lane.is_some() {
+                    state.gates.breaker().admits_untold(now)?;
+                }
                 let mut rate = spec.clone();
                 rate.breaker = None;
                 state.gates.admits(&rate, now, self.leases.next_expiry())

@@ -137,10 +137,22 @@ impl Breaker {
         }
     }
 
-    /// Counts a start; in half-open it is a probe that lasts as long as its lease.
+    /// Whether a call may start at `now` that nobody will tell of. It cannot be a probe, so it waits until others have closed
+    /// the breaker; by itself that happens when it counts as healthy.
+    pub(crate) fn admits_untold(&self, now: Time) -> Result<(), NotUntil> {
+        match (self.state(now), self.open_until) {
+            (BreakerState::Open | BreakerState::HalfOpen, Some(until)) => {
+                let probed = self.live_probes(now).max().unwrap_or(now);
+                Err(NotUntil::new(Reason::CircuitOpen, probed.max(until + HEALTHY_AFTER)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts a start; in half-open it is a probe that lasts as long as its lease. Without a lease it is none.
     pub fn take(&mut self, lease: LeaseId, lease_expires: Time, now: Time) {
         self.heal(now);
-        if self.state(now) == BreakerState::HalfOpen {
+        if self.state(now) == BreakerState::HalfOpen && lease_expires > now {
             self.probes.retain(|(_, expires)| *expires > now);
             if self.probes.is_empty() {
                 self.half_opened += 1;
