@@ -1,4 +1,7 @@
-//! Lanes: one dispatch loop for each lane with a queue, as the rules have it.
+//! Lanes: one dispatch loop for each lane, as the rules have it.
+//!
+//! A direct lane has one too: it may hold jobs from when it had a queue, of this process or of others that still have the old
+//! config, and dead letters that are replayed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::Workers;
 use super::dispatch;
 use super::slots::{Pool, Slots};
-use crate::config::{Config, Mode};
+use crate::config::Config;
 
 /// The loops that run.
 struct Lanes {
@@ -52,8 +55,7 @@ pub(super) async fn run(workers: Arc<Workers>) {
 impl Lanes {
     /// Starts loops of new lanes, ends those of removed ones, and divides the slots anew.
     fn follow(&mut self, config: &Config) {
-        let queues = config.lanes.iter().filter(|(_, rules)| rules.mode == Mode::Queue);
-        let wanted: BTreeMap<_, _> = queues.collect();
+        let wanted = &config.lanes;
         self.running.retain(|lane, running| {
             let stays = wanted.contains_key(lane);
             if !stays {

@@ -99,3 +99,31 @@ async fn a_job_that_runs_ends_though_its_lane_and_its_upstream_are_removed() {
     let next = program.enqueue("work", &job()).await;
     assert_eq!(program.ended(&next).await["result"]["status"], 202, "new calls go to the new address");
 }
+
+/// What was accepted is sent, though new requests go past the queue.
+async fn a_lane_becomes_direct(store: &str) {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let config = |rules| format!("{store}\n{}", lanes(&upstream, &[("work", rules)]));
+    let program = Program::start(&config(""), &[]).await;
+    program.until("/readyz", |answer| answer.status == 200).await;
+    program.pause("work").await;
+    let waiting = program.enqueue("work", &job()).await;
+
+    program.reload(&config("mode = \"direct\""));
+    program.logged("The config was reloaded", &[("changes", "lanes changed: work")]).await;
+    assert_eq!(program.post("/v1/lanes/work/jobs", &job()).await.status, 409, "it takes no more jobs");
+    program.resume("work").await;
+    assert_eq!(program.ended(&waiting).await["status"], "completed");
+    assert_eq!(program.get("/proxy/work/").await.status, 200);
+}
+
+#[tokio::test]
+async fn jobs_of_a_lane_that_becomes_direct_are_sent_from_a_directory() {
+    a_lane_becomes_direct("").await;
+}
+
+#[tokio::test]
+async fn jobs_of_a_lane_that_becomes_direct_are_sent_from_redis() {
+    let redis = RedisServer::start();
+    a_lane_becomes_direct(&format!("[store]\nurl = \"{}\"", redis.url())).await;
+}
