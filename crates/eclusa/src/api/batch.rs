@@ -53,7 +53,8 @@ pub(super) async fn enqueue(
     let parsed: Vec<Result<NewJob, Problem>> =
         asks.into_iter().map(|ask| job(&intake, &caller, (&lane, &rules), ask)).collect();
     let jobs: Vec<NewJob> = parsed.iter().filter_map(|job| job.as_ref().ok().cloned()).collect();
-    let enqueued = intake.decider.enqueue(jobs).await.map_err(|error| unconfirmed(&error))?;
+    let enqueued = intake.decider.enqueue(jobs, submit::stored_by(&intake.rules)).await;
+    let enqueued = enqueued.map_err(|error| unconfirmed(&error))?;
     let mut enqueued = enqueued.jobs.into_iter();
     let mut answers = Vec::with_capacity(parsed.len());
     for job in parsed {

@@ -11,6 +11,7 @@ use eclusa_core::{
 };
 use http::header::LOCATION;
 use http::{HeaderName, HeaderValue, StatusCode};
+use tokio::time::Instant;
 
 use super::auth::{Caller, Right};
 use super::model::{Accepted, iso};
@@ -134,6 +135,11 @@ pub(super) fn taken(lane: &Name, id: JobId, enqueued: Option<Enqueued>) -> Resul
     }
 }
 
+/// How long the store may take to keep what comes in now.
+pub(super) fn stored_by(rules: &CurrentRules) -> Instant {
+    Instant::now() + rules.get().config.server.max_wait
+}
+
 /// Puts one job into its lane and, for a caller that waits, says how it ended or how it is after that time.
 pub(super) async fn enqueue(
     intake: &Intake,
@@ -141,7 +147,7 @@ pub(super) async fn enqueue(
     wait: Option<Duration>,
 ) -> Result<(Taken, Option<JobView>), Problem> {
     let (id, lane) = (job.id, job.lane.clone());
-    let put = intake.decider.enqueue(vec![job]);
+    let put = intake.decider.enqueue(vec![job], stored_by(&intake.rules));
     let told = |answer: Result<EnqueueAnswer, StoreError>| {
         let mut answer = answer.map_err(|error| unconfirmed(&error).with("jobId", id.to_string()))?;
         taken(&lane, id, answer.jobs.pop())

@@ -31,7 +31,7 @@ pub(super) fn server(t: &mut Table<'_>, has_keys: bool) -> Server {
         max_wait: duration(t.or(
             "max_wait",
             Span::from_secs(60),
-            "The longest that a caller may wait for a job.",
+            "The longest that a caller may wait for a job, to be stored or to end.",
         )),
         max_connections: t
             .or("max_connections", DEFAULT_MAX_CONNECTIONS, "Connections served at the same time.")

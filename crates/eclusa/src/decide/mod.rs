@@ -17,6 +17,7 @@ use eclusa_core::{
     LeaseId, Name, NewJob, Outcome, Replayed, Report, Settled, Settlement, Store, StoreError, Surplus, Swept,
     UpstreamView,
 };
+use tokio::time::{Instant, timeout_at};
 
 use crate::life::Life;
 use crate::store::AnyStore;
@@ -50,12 +51,20 @@ impl Decider {
         Self { store, clock, metrics, turns, life, store_lost: AtomicBool::new(false) }
     }
 
-    /// Hands jobs to the store and says what became of each and where it is, read in the same breath.
-    pub(crate) async fn enqueue(self: &Arc<Self>, jobs: Vec<NewJob>) -> Result<EnqueueAnswer, StoreError> {
+    /// Hands jobs to the store and says what became of each and where it is, read in the same breath. At `until` it is not
+    /// waited for any longer.
+    pub(crate) async fn enqueue(
+        self: &Arc<Self>,
+        jobs: Vec<NewJob>,
+        until: Instant,
+    ) -> Result<EnqueueAnswer, StoreError> {
         let decider = self.clone();
         let put = async move {
             let lanes: Vec<Name> = jobs.iter().map(|job| job.lane.clone()).collect();
-            let answer = decider.store.enqueue(jobs).await?;
+            // What the store has not begun is withdrawn with its future: late callers leave nothing behind that adds up.
+            let answer = timeout_at(until, decider.store.enqueue(jobs)).await;
+            let late = "it did not come to this within `server.max_wait`";
+            let answer = answer.unwrap_or_else(|_| Err(StoreError::Unconfirmed { cause: late.into() }))?;
             decider.note(&answer.ended);
             for (lane, enqueued) in lanes.iter().zip(&answer.jobs) {
                 if let Enqueued::Cached(cached) = enqueued {

@@ -26,4 +26,5 @@ mod reopened;
 mod score_proxy;
 mod shared;
 mod shared_limits;
+mod storing;
 mod wrong_input;
