@@ -14,15 +14,32 @@ use crate::table::{GroupIx, JobIx, LaneIx};
 use crate::time::Time;
 use crate::verbs::{EnqueueAnswer, Enqueued};
 
+/// Cached answers that one enqueue gives, in bytes. Jobs that come after that wait, and get theirs before they would start.
+const MAX_CACHED: usize = 4 << 20;
+
 impl Engine {
     /// Takes in new jobs. Each stands for itself: one that is refused does not hinder the others.
     pub fn enqueue(&mut self, jobs: Vec<NewJob>, now: Time) -> EnqueueAnswer {
         self.end_silent(now);
-        let jobs = jobs.into_iter().map(|job| self.enqueue_one(job, None, now)).collect();
+        let mut cached = 0;
+        let mut enqueue = |job: NewJob| {
+            let told = self.enqueue_one(job, None, cached < MAX_CACHED, now);
+            if let Enqueued::Cached(given) = &told {
+                cached += given.answer.len();
+            }
+            told
+        };
+        let jobs = jobs.into_iter().map(&mut enqueue).collect();
         EnqueueAnswer { jobs, ended: std::mem::take(&mut self.ended) }
     }
 
-    pub(super) fn enqueue_one(&mut self, job: NewJob, replay_of: Option<JobId>, now: Time) -> Enqueued {
+    pub(super) fn enqueue_one(
+        &mut self,
+        job: NewJob,
+        replay_of: Option<JobId>,
+        may_be_cached: bool,
+        now: Time,
+    ) -> Enqueued {
         let Some((lane, spec)) = self.configured_lane(&job.lane) else {
             return Enqueued::UnknownLane;
         };
@@ -34,7 +51,7 @@ impl Engine {
         if let Some(known) = self.known(lane, &job) {
             return known;
         }
-        if let Some(cached) = self.answer_at_intake(lane, chain, &job, now) {
+        if may_be_cached && let Some(cached) = self.answer_at_intake(lane, chain, &job, now) {
             return Enqueued::Cached(cached);
         }
         if !self.make_room(lane, &job, capacity, now) {
@@ -164,5 +181,49 @@ impl Engine {
             upstream.map(|upstream| JobHold { upstream, bucket, tokens: hold.tokens })
         };
         Some(holds.iter().filter_map(resolve).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::{CallResult, GateSpecs};
+    use crate::ids::Name;
+    use crate::job::Status;
+    use crate::spec::{CacheSpec, Chain, LaneSpec, Spec, UpstreamSpec};
+    use crate::time::Span;
+    use crate::verbs::{Dispatch, Outcome, Settlement};
+
+    const NOW: Time = Time::from_millis(1_000_000);
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn job(id: u128) -> NewJob {
+        NewJob { cache_key: Some("cpf:1".into()), ..NewJob::new(JobId(id), name("a"), "acme", *b"x") }
+    }
+
+    fn dispatch(engine: &mut Engine, nonce: u64) -> Vec<crate::ids::LeaseId> {
+        let lease = Span::from_secs(10);
+        let ask = Dispatch { lane: name("a"), max: 10, lease, nonce, wait: Span::ZERO, denied: None };
+        engine.dispatch(&ask, NOW).grants.iter().map(|grant| grant.lease).collect()
+    }
+
+    #[test]
+    fn cached_answers_are_given_at_once_up_to_a_bound_and_then_before_a_start() {
+        let mut lane = LaneSpec::new(name("a"), Chain::new(vec![name("up")]).unwrap());
+        lane.cache = Some(CacheSpec::new(Span::from_secs(60), Span::ZERO).unwrap());
+        let upstream = UpstreamSpec::new(name("up"), GateSpecs::default());
+        let mut engine = Engine::new(&Spec::new(vec![lane], vec![upstream]).unwrap());
+        engine.enqueue(vec![job(1)], NOW);
+        let (lease, answer) = (dispatch(&mut engine, 1)[0], Some(vec![b'x'; MAX_CACHED - 1].into()));
+        let report = CallResult::Success.into();
+        engine.settle(vec![Settlement { lease, report, outcome: Outcome::Done, answer }], NOW);
+
+        let told = engine.enqueue(vec![job(2), job(3), job(4)], NOW).jobs;
+        assert!(matches!(told[..], [Enqueued::Cached(_), Enqueued::Cached(_), Enqueued::Accepted(_)]));
+        assert_eq!(dispatch(&mut engine, 2), [], "it is not sent");
+        assert_eq!(engine.job(JobId(4)).unwrap().status, Status::Completed);
     }
 }

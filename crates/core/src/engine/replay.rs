@@ -42,7 +42,7 @@ impl Engine {
             chain: Some(found.chain.clone()),
             holds: found.holds.iter().map(|hold| self.hold_of_now(hold)).collect(),
         };
-        let replayed = self.enqueue_one(job, Some(letter), now);
+        let replayed = self.enqueue_one(job, Some(letter), false, now);
         let ended = std::mem::take(&mut self.ended);
         match replayed {
             Enqueued::Accepted(_) => {

@@ -1,7 +1,9 @@
 //! `/v1/lanes/{lane}/jobs/batch`: many jobs in one call, an answer each.
 
+use std::sync::Arc;
+
 use axum::Json;
-use eclusa_core::{Name, NewJob};
+use eclusa_core::{EnqueueAnswer, Enqueued, Name, NewJob, StoreError};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -19,6 +21,10 @@ use crate::intake::Fault;
 
 /// The most jobs in one batch.
 const MAX_JOBS: usize = 1_000;
+/// The store is given so many bytes of a batch at once, or one job: longer ones would hold up everybody else.
+const PART_BYTES: usize = 1 << 20;
+/// What a job has besides its payload and its keys, about.
+const JOB_BYTES: usize = 256;
 
 /// What became of one job of a batch.
 #[derive(Debug, Serialize, ToSchema)]
@@ -34,7 +40,8 @@ pub(super) enum BatchAnswer {
 
 /// Enqueue up to 1000 jobs
 ///
-/// Each stands for itself: one that is refused does not hinder the others. Answers are in the order of the jobs.
+/// Each stands for itself: one that is refused does not hinder the others. Answers are in the order of the jobs. If the store
+/// fails halfway, those before it are stored and the others say whether they may be.
 #[utoipa::path(post, path = "/v1/lanes/{lane}/jobs/batch", tag = "jobs", request_body = Vec<JobRequest>,
     params(("lane" = String, Path, description = "The lane")), responses((status = 200, body = Vec<BatchAnswer>)))]
 pub(super) async fn enqueue(
@@ -53,16 +60,62 @@ pub(super) async fn enqueue(
     let parsed: Vec<Result<NewJob, Problem>> =
         asks.into_iter().map(|ask| job(&intake, &caller, (&lane, &rules), ask)).collect();
     let jobs: Vec<NewJob> = parsed.iter().filter_map(|job| job.as_ref().ok().cloned()).collect();
-    let enqueued = intake.decider.enqueue(jobs, submit::stored_by(&intake.rules)).await;
-    let enqueued = enqueued.map_err(|error| unconfirmed(&error))?;
-    let mut enqueued = enqueued.jobs.into_iter();
+    let until = submit::stored_by(&intake.rules);
+    let enqueued = in_parts(jobs, |part| intake.decider.enqueue(part, until)).await;
+    let mut enqueued = enqueued.map_err(|error| unconfirmed(&error))?.into_iter();
     let mut answers = Vec::with_capacity(parsed.len());
     for job in parsed {
-        let taken = job.and_then(|job| submit::taken(&lane, job.id, enqueued.next()));
+        let taken = job.and_then(|job| match enqueued.next().transpose() {
+            Ok(enqueued) => submit::taken(&lane, job.id, enqueued),
+            Err(error) => Err(unconfirmed(&error).with("jobId", job.id.to_string())),
+        });
         let answer = answer(&intake, &lane, taken).await;
         answers.push(answer.unwrap_or_else(|problem| BatchAnswer::Problem(problem.into_json())));
     }
     Ok(Json(answers))
+}
+
+/// Puts jobs one part after the other and says what became of each. When a part fails, the rest is not tried; when it is the
+/// first, all have failed.
+async fn in_parts<F: Future<Output = Result<EnqueueAnswer, StoreError>>>(
+    jobs: Vec<NewJob>,
+    put: impl Fn(Vec<NewJob>) -> F,
+) -> Result<Vec<Result<Enqueued, StoreError>>, StoreError> {
+    let (count, mut told) = (jobs.len(), Vec::new());
+    for part in parts(jobs) {
+        let tried = told.len() + part.len();
+        match put(part).await {
+            Ok(answer) => told.extend(answer.jobs.into_iter().map(Ok)),
+            Err(error) if told.is_empty() => return Err(error),
+            Err(error) => {
+                told.resize_with(tried, || Err(error.clone()));
+                let cause = Arc::from("it did not answer for a part of the batch before this one");
+                told.resize_with(count, || Err(StoreError::Unavailable { cause: Arc::clone(&cause) }));
+                break;
+            }
+        }
+    }
+    Ok(told)
+}
+
+/// Jobs in the same order, in parts of at most [`PART_BYTES`], or one job.
+fn parts(jobs: Vec<NewJob>) -> Vec<Vec<NewJob>> {
+    let (mut parts, mut last): (Vec<Vec<NewJob>>, _) = (Vec::new(), 0);
+    for job in jobs {
+        let keys = [&job.key, &job.cache_key].into_iter().flatten().map(|key| key.len()).sum::<usize>();
+        let bytes = job.payload.len() + keys + JOB_BYTES;
+        match parts.last_mut() {
+            Some(part) if last + bytes <= PART_BYTES => {
+                part.push(job);
+                last += bytes;
+            }
+            _ => {
+                parts.push(vec![job]);
+                last = bytes;
+            }
+        }
+    }
+    parts
 }
 
 fn job(intake: &Intake, caller: &Caller, lane: (&Name, &Lane), ask: &RawValue) -> Result<NewJob, Problem> {
@@ -79,5 +132,66 @@ async fn answer(intake: &Intake, lane: &Name, taken: Result<Taken, Problem>) -> 
             submit::known(&intake.store, id).await.map(|(_, accepted)| BatchAnswer::Accepted(accepted))
         }
         Taken::Cached(cached) => CachedAnswer::new(lane, &cached).map(BatchAnswer::Completed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use eclusa_core::JobId;
+
+    use super::*;
+
+    fn jobs(sizes: &[usize]) -> Vec<NewJob> {
+        let job = |(n, size): (u128, &usize)| {
+            NewJob::new(JobId(n), Name::new("mail").unwrap(), "acme", vec![b'x'; *size])
+        };
+        (1..).zip(sizes).map(job).collect()
+    }
+
+    fn ids(part: &[NewJob]) -> Vec<u128> {
+        part.iter().map(|job| job.id.0).collect()
+    }
+
+    #[test]
+    fn parts_hold_a_mebibyte_or_one_job() {
+        let split = |sizes: &[usize]| parts(jobs(sizes)).iter().map(|part| ids(part)).collect::<Vec<_>>();
+        assert_eq!(
+            split(&[400_000, 400_000, 400_000, 3 << 20, 1, 1]),
+            [vec![1, 2], vec![3], vec![4], vec![5, 6]]
+        );
+        assert_eq!(split(&[100_000; 1_000]).len(), 100);
+        assert!(split(&[]).is_empty());
+    }
+
+    async fn with_part_failing(failing: usize) -> (Result<Vec<String>, String>, Vec<u128>) {
+        let asked = Mutex::new(Vec::new());
+        let told = in_parts(jobs(&[600_000; 4]), |part: Vec<NewJob>| {
+            let mut asked = asked.lock().unwrap();
+            asked.extend(ids(&part));
+            std::future::ready(if asked.len() == failing {
+                Err(StoreError::Unconfirmed { cause: "silence".into() })
+            } else {
+                let jobs = part.iter().map(|job| Enqueued::Existing(job.id)).collect();
+                Ok(EnqueueAnswer { jobs, ended: Vec::new() })
+            })
+        });
+        let say = |told: Result<Enqueued, StoreError>| match told {
+            Ok(Enqueued::Existing(id)) => id.0.to_string(),
+            other => format!("{other:?}").split('{').next().unwrap_or_default().trim().to_owned(),
+        };
+        let told = told.await.map(|told| told.into_iter().map(say).collect());
+        (told.map_err(|error| error.to_string()), asked.into_inner().unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_part_that_fails_says_of_each_job_whether_it_may_be_stored() {
+        let (told, asked) = with_part_failing(3).await;
+        assert_eq!(told.unwrap(), ["1", "2", "Err(Unconfirmed", "Err(Unavailable"]);
+        assert_eq!(asked, [1, 2, 3], "what comes after is not tried");
+        let (told, asked) = with_part_failing(1).await;
+        assert_eq!((told.unwrap_err(), asked), ("the store did not answer: silence".into(), vec![1]));
+        assert_eq!(with_part_failing(0).await.0.unwrap(), ["1", "2", "3", "4"]);
     }
 }

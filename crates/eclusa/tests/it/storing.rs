@@ -1,6 +1,6 @@
-//! What callers are told while their jobs are being stored.
+//! What callers are told while their jobs are being stored: long batches, and a store that takes its time.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::program::{Answer, Program};
 use super::redis_server::RedisServer;
@@ -13,6 +13,36 @@ async fn paused(settings: &str) -> Program {
     program.until("/readyz", |answer| answer.status == 200).await;
     program.pause("work").await;
     program
+}
+
+const LARGE: &str = "[server]\nlisten = \"127.0.0.1:0\"\nmax_body = \"8128KiB\"";
+
+/// Seventy jobs of 100 kB are accepted, each in its place.
+async fn take_a_long_batch(program: &Program) {
+    let job = json!({ "request": { "method": "POST", "path": "/", "body": "x".repeat(100_000) } });
+    let answer = program.post("/v1/lanes/work/jobs/batch", &Value::Array(vec![job; 70])).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let places: Vec<_> =
+        answer.json().as_array().unwrap().iter().map(|one| one["position"].clone()).collect();
+    assert_eq!(places, (0..70).map(|place| json!(place)).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_long_batch_is_stored_in_a_directory() {
+    take_a_long_batch(&paused(LARGE).await).await;
+}
+
+/// The owner is another process: the questions must fit what it grants, and no chunk of the journal holds all of them.
+#[tokio::test]
+async fn a_long_batch_is_stored_by_another_process_in_parts() {
+    let redis = RedisServer::start();
+    let settings = format!("{LARGE}\n[store]\nurl = \"{}\"", redis.url());
+    let _owner = paused(&settings).await;
+    let asker = paused(&settings).await;
+    let chunks = || redis.command(&["XLEN", "eclusa:{main}:journal"]).parse::<u32>().unwrap();
+    let before = chunks();
+    take_a_long_batch(&asker).await;
+    assert!(chunks() - before >= 7, "{} chunks", chunks() - before);
 }
 
 /// The store is not away, for it may be silent for half a minute; who brings a job waits no longer than `server.max_wait`.
