@@ -65,8 +65,6 @@ pub struct Ownership {
     pub(crate) lost: Option<LostTenure>,
     /// What it has read ahead of the term that it takes over.
     pub(crate) prepared: Option<Prepared>,
-    /// Its last try to take over, whose reply may have been lost.
-    tried: Option<TermId>,
     /// The highest epoch it has heard of.
     epoch: u64,
     terms: u64,
@@ -88,7 +86,6 @@ impl Ownership {
             tenure: None,
             lost: None,
             prepared: None,
-            tried: None,
             epoch: 0,
             terms: 0,
             handed: 0,
@@ -196,10 +193,7 @@ impl Ownership {
                 self.forget_prepared();
                 self.state = self.watch(now);
             }
-            (State::Listening { take, .. }, Reply::Listening) => {
-                self.tried = Some(take.term);
-                self.state = State::Taking(take);
-            }
+            (State::Listening { take, .. }, Reply::Listening) => self.state = State::Taking(take),
             (State::Taking(take), Reply::Taken { epoch, number }) => {
                 let saw = take.saw.map(|(term, _)| term);
                 let prepared = self.prepared.take();
@@ -259,7 +253,6 @@ impl Ownership {
     }
 
     fn not_taken(&mut self, now: Time) {
-        self.tried = None;
         self.forget_prepared();
         self.state = self.watch(now);
     }
@@ -286,7 +279,7 @@ impl Ownership {
         let term = look.term.iter().map(|view| view.epoch);
         self.epoch = claims.chain(term).fold(self.epoch, u64::max);
         let Some(view) = look.term.as_ref().filter(|view| view.run == look.run) else { return };
-        if Some(view.term) == self.tried {
+        if self.is_taken_unheard(view) {
             return;
         }
         if let Some(lost) = self.lost.take_if(|lost| lost.term != view.term) {
@@ -295,10 +288,16 @@ impl Ownership {
         self.events.push(Event::Follows(view.clone()));
     }
 
-    /// The reply to a take was lost, but the term is this process's.
+    /// Whether this process has taken the term without hearing so. The server may run a take long after it was given up, and
+    /// after another try.
+    fn is_taken_unheard(&self, view: &TermView) -> bool {
+        let known = self.tenure.as_ref().is_some_and(|tenure| tenure.term == view.term);
+        view.owner == self.settings.process && !view.released && !known
+    }
+
     fn resume_take(&mut self, look: &Look, now: Time) -> bool {
         let Some(view) = &look.term else { return false };
-        if Some(view.term) != self.tried || view.run != look.run {
+        if view.run != look.run || !self.is_taken_unheard(view) {
             return false;
         }
         self.hold(view.term, view.epoch, look.run.clone(), (view.number, Position::default()), now);
@@ -320,7 +319,6 @@ impl Ownership {
     /// The term is this process's: it reads the journal up to `number`, after what it has read ahead, or goes on from what
     /// it has.
     fn hold(&mut self, term: TermId, epoch: u64, run: RunId, (number, after): (u64, Position), now: Time) {
-        self.tried = None;
         self.epoch = self.epoch.max(epoch);
         if let Some(tenure) = &mut self.tenure {
             tenure.move_to(term, epoch, run, number, now);

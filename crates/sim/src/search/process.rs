@@ -186,8 +186,16 @@ impl Process {
     }
 
     /// Prepares to read the journal.
-    pub(super) fn begin_loading(&mut self) {
-        (self.chain, self.open, self.loading, self.durable) = (Some(ROOT), None, true, ROOT);
+    pub(super) fn begin_reading(&mut self) {
+        (self.chain, self.open) = (Some(ROOT), None);
+    }
+
+    /// Prepares to read the journal after what was read ahead.
+    pub(super) fn begin_loading(&mut self, after: Position) {
+        if after == Position::default() {
+            self.begin_reading();
+        }
+        (self.loading, self.durable) = (true, ROOT);
     }
 
     /// The state of the first so many batches.

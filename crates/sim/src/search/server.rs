@@ -162,15 +162,22 @@ impl Server {
                 }
             }
             Command::Claim(claim) => Ok(keys.claim(&call, claim, CLAIMS_MS)),
+            Command::Name { term, successor } => {
+                Ok(self.release(&call, *term, Some(*successor), Reply::Named))
+            }
             Command::Release { term, successor } => {
-                let reply = keys.release(&call, *term, *successor);
-                self.branch.beat_at = now;
-                self.set_beat(self.beat + 1);
-                Ok(reply)
+                Ok(self.release(&call, *term, *successor, Reply::Released))
             }
             Command::Listen(_) | Command::Confirm => Err(Unanswered),
         };
         Replied { reply, page, journal: self.branch.chain }
+    }
+
+    fn release(&mut self, call: &Call<'_>, term: TermId, successor: Option<ProcessId>, done: Reply) -> Reply {
+        let reply = self.branch.keys.release(call, term, successor, done);
+        self.branch.beat_at = call.time;
+        self.set_beat(self.beat + 1);
+        reply
     }
 
     /// I1: a chunk was added; its maker had exactly what is before it.

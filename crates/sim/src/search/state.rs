@@ -273,8 +273,8 @@ impl State {
 
     fn tick(&mut self, tree: &mut Tree, bug: Option<Bug>) {
         self.now += TICK_MS;
-        // The connection of a command that was given up is closed by now.
-        self.late.clear();
+        // The connection of a command that was given up is closed by now. A take may have been left with a server that hangs.
+        self.late.retain(|(_, _, command)| matches!(command, Command::Take(_)));
         for place in 0..self.places.len() {
             let Some(process) = self.process(place) else { continue };
             let (slow, listening) = (process.slow, process.listening);
@@ -342,7 +342,9 @@ impl State {
             let Some(process) = &mut self.places[place] else { return };
             let process = Rc::make_mut(process);
             match event {
-                Event::Loading { .. } => process.begin_loading(),
+                Event::ReadsAhead => process.begin_reading(),
+                Event::ReadInVain => process.chain = None,
+                Event::Loading { after, .. } => process.begin_loading(after),
                 Event::Owns { term, .. } => {
                     process.loading = false;
                     if let Some(chain) = process.chain.filter(|_| self.server.holds(term)) {

@@ -70,6 +70,11 @@ impl Answering {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Forgets everything: the answers of a tenure that was lost may not be in the journal.
+    pub(super) fn forget(&self) {
+        *self.lock() = State::default();
+    }
+
     /// Runs the questions of a message. Those that may wait are returned, to be held.
     pub(super) fn hear(&self, stage: &Stage, message: &[u8]) -> Result<Vec<Held>, StoreError> {
         let questions = match Questions::decode(message) {

@@ -114,11 +114,12 @@ impl Owner {
         self.loading = None;
     }
 
-    /// Nobody here is told that anything became durable.
+    /// Nobody is told that anything became durable, neither here nor elsewhere.
     pub(super) fn give_up(&mut self, error: &StoreError) {
         if let Some(stage) = self.work.stage.take() {
             stage.stop(error.clone());
         }
+        self.shared.answering.forget();
         for (_, durable) in self.work.groups.drain(..) {
             tell(&durable, Err(error.clone()));
         }
