@@ -23,13 +23,14 @@ impl Owner {
     /// After a silence in which processes decided by themselves, nothing is granted until they are back.
     pub(super) fn note_outage(&mut self) {
         if self.unanswered {
+            // From the first failure on: leases may be shorter than the time until an outage counts as one.
+            self.spare_leases();
             // This thread may learn of it a little before the callers that wait.
             if self.shared.outage() + SLACK > self.shared.timeout {
                 self.cut = true;
                 if let Some(stage) = &self.work.stage {
                     stage.withheld.cut();
                 }
-                self.spare_leases();
             }
         } else if std::mem::take(&mut self.cut) {
             self.spare_leases();
