@@ -94,6 +94,55 @@ impl State {
         }
         Chosen { sequences, wants }
     }
+
+    fn line_up(&mut self, question: &Question, answer: Option<oneshot::Sender<Answered>>) -> u64 {
+        let mut bytes = Vec::new();
+        question.encode(&mut bytes);
+        let held = matches!(question, Question::Wait(_))
+            || matches!(question, Question::Dispatch(ask) if !ask.wait.is_zero());
+        let sequence = self.next;
+        self.next += 1;
+        let (question, repeatable) = (bytes.into(), is_repeatable(question));
+        self.pending
+            .insert(sequence, Pending { question, repeatable, held, sent: None, was_sent: false, answer });
+        sequence
+    }
+
+    /// The next message, if something is to be sent now; else when to look again.
+    fn next_message(&mut self, own: &Membership, now: Instant) -> Result<Message, Option<Instant>> {
+        let Some(term) = self.term.filter(|_| self.listening && !self.left) else { return Err(None) };
+        let Chosen { sequences, wants } = self.choose(term, now);
+        let asks_for_room = wants > 0 && self.asked_for_room.is_none_or(|at| at + ASK_FOR_ROOM <= now);
+        if sequences.is_empty() && !asks_for_room && self.registered {
+            let again = self.pending.values().map(|pending| pending.due(term, now)).min();
+            return Err(again.map(|at| at.max(now + ASK_FOR_ROOM)));
+        }
+        if wants > 0 {
+            self.asked_for_room = Some(now);
+        }
+        let rules = own.rules();
+        let registration = (!self.registered)
+            .then(|| Registration { about: &rules.about, spec: Bytes::new(&rules.encoded) });
+        let items = sequences.iter().filter_map(|sequence| self.pending.get_key_value(sequence));
+        let message = Questions {
+            process: own.process.0,
+            stamp: rules.stamp,
+            done_below: self.pending.keys().next().copied().unwrap_or(self.next),
+            wants,
+            alone: own.is_alone(),
+            registration,
+            items: items.map(|(sequence, pending)| (*sequence, Bytes::new(&pending.question))).collect(),
+        };
+        let bytes = message.encode();
+        self.registered = true;
+        for sequence in &sequences {
+            if let Some(pending) = self.pending.get_mut(sequence) {
+                pending.sent = Some((term, now));
+                pending.was_sent = true;
+            }
+        }
+        Ok(Message { term, bytes, sequences })
+    }
 }
 
 /// A message ready to be published.
@@ -135,18 +184,7 @@ impl Asking {
     }
 
     fn line_up(&self, question: &Question, answer: Option<oneshot::Sender<Answered>>) -> u64 {
-        let mut bytes = Vec::new();
-        question.encode(&mut bytes);
-        let held = matches!(question, Question::Wait(_))
-            || matches!(question, Question::Dispatch(ask) if !ask.wait.is_zero());
-        let mut state = self.lock();
-        let sequence = state.next;
-        state.next += 1;
-        let (question, repeatable) = (bytes.into(), is_repeatable(question));
-        state
-            .pending
-            .insert(sequence, Pending { question, repeatable, held, sent: None, was_sent: false, answer });
-        drop(state);
+        let sequence = self.lock().line_up(question, answer);
         self.sendable.notify_one();
         sequence
     }
@@ -192,46 +230,16 @@ impl Asking {
 
     /// The next message, if something is to be sent now; else when to look again.
     pub(super) fn next_message(&self, own: &Membership, now: Instant) -> Result<Message, Option<Instant>> {
-        let mut state = self.lock();
-        let Some(term) = state.term.filter(|_| state.listening && !state.left) else { return Err(None) };
-        let Chosen { sequences, wants } = state.choose(term, now);
-        let asks_for_room = wants > 0 && state.asked_for_room.is_none_or(|at| at + ASK_FOR_ROOM <= now);
-        if sequences.is_empty() && !asks_for_room && state.registered {
-            let again = state.pending.values().map(|pending| pending.due(term, now)).min();
-            return Err(again.map(|at| at.max(now + ASK_FOR_ROOM)));
-        }
-        if wants > 0 {
-            state.asked_for_room = Some(now);
-        }
-        let rules = own.rules();
-        let registration = (!state.registered)
-            .then(|| Registration { about: &rules.about, spec: Bytes::new(&rules.encoded) });
-        let items = sequences.iter().filter_map(|sequence| state.pending.get_key_value(sequence));
-        let message = Questions {
-            process: own.process.0,
-            stamp: rules.stamp,
-            done_below: state.pending.keys().next().copied().unwrap_or(state.next),
-            wants,
-            alone: own.is_alone(),
-            registration,
-            items: items.map(|(sequence, pending)| (*sequence, Bytes::new(&pending.question))).collect(),
-        };
-        let bytes = message.encode();
-        state.registered = true;
-        for sequence in &sequences {
-            if let Some(pending) = state.pending.get_mut(sequence) {
-                pending.sent = Some((term, now));
-                pending.was_sent = true;
-            }
-        }
-        Ok(Message { term, bytes, sequences })
+        self.lock().next_message(own, now)
     }
 
     /// The last message of this process: it leaves the fleet.
     pub(super) fn leave(&self, own: &Membership, now: Instant) -> Option<Message> {
-        self.tell(&Question::Leave(eclusa_core::ProcessId(own.process.0)));
-        let message = self.next_message(own, now).ok();
-        self.lock().left = true;
+        // In one step: nobody else may send it.
+        let mut state = self.lock();
+        state.line_up(&Question::Leave(eclusa_core::ProcessId(own.process.0)), None);
+        let message = state.next_message(own, now).ok();
+        state.left = true;
         message
     }
 
