@@ -95,16 +95,10 @@ impl State {
         Chosen { sequences, wants }
     }
 
-    fn line_up(&mut self, question: &Question, answer: Option<oneshot::Sender<Answered>>) -> u64 {
-        let mut bytes = Vec::new();
-        question.encode(&mut bytes);
-        let held = matches!(question, Question::Wait(_))
-            || matches!(question, Question::Dispatch(ask) if !ask.wait.is_zero());
+    fn line_up(&mut self, pending: Pending) -> u64 {
         let sequence = self.next;
         self.next += 1;
-        let (question, repeatable) = (bytes.into(), is_repeatable(question));
-        self.pending
-            .insert(sequence, Pending { question, repeatable, held, sent: None, was_sent: false, answer });
+        self.pending.insert(sequence, pending);
         sequence
     }
 
@@ -184,7 +178,8 @@ impl Asking {
     }
 
     fn line_up(&self, question: &Question, answer: Option<oneshot::Sender<Answered>>) -> u64 {
-        let sequence = self.lock().line_up(question, answer);
+        let pending = Pending::new(question, answer);
+        let sequence = self.lock().line_up(pending);
         self.sendable.notify_one();
         sequence
     }
@@ -237,7 +232,8 @@ impl Asking {
     pub(super) fn leave(&self, own: &Membership, now: Instant) -> Option<Message> {
         // In one step: nobody else may send it.
         let mut state = self.lock();
-        state.line_up(&Question::Leave(eclusa_core::ProcessId(own.process.0)), None);
+        let leave = Question::Leave(eclusa_core::ProcessId(own.process.0));
+        state.line_up(Pending::new(&leave, None));
         let message = state.next_message(own, now).ok();
         state.left = true;
         message
@@ -292,6 +288,15 @@ impl Asking {
 }
 
 impl Pending {
+    fn new(question: &Question, answer: Option<oneshot::Sender<Answered>>) -> Self {
+        let held = matches!(question, Question::Wait(_))
+            || matches!(question, Question::Dispatch(ask) if !ask.wait.is_zero());
+        let repeatable = is_repeatable(question);
+        let mut bytes = Vec::new();
+        question.encode(&mut bytes);
+        Self { question: bytes.into(), repeatable, held, sent: None, was_sent: false, answer }
+    }
+
     /// When it is to be sent to the owner of `term`.
     fn due(&self, term: TermId, now: Instant) -> Instant {
         match self.sent {
