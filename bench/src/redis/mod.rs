@@ -178,8 +178,8 @@ pub(crate) fn measure_ours(load: Load) -> Result<(), Failed> {
     ours.fill(load.waiting + load.in_flight)?;
     ours.hold(load.in_flight)?;
     for adds in Adds::ALL {
-        let rounds = vec![round(&server, &mut ours, adds)?];
-        println!("{:.0?}", Figures::median(load, adds, rounds));
+        let rounds = [round(&server, &mut ours, adds)?];
+        println!("{:.0?}", Figures::median(load, adds, &rounds));
         println!("{}", server.info("commandstats")?);
     }
     for leased in [false, true] {
@@ -222,7 +222,7 @@ fn measure_lives(server: &RedisServer, waiting: usize, report: &mut RedisReport)
                 for adds in Adds::ALL {
                     let rounds = take_turns(server, &mut ours, &mut theirs, adds)?;
                     let load = Load { waiting, tenants, in_flight };
-                    report.lives(by, rounds.map(|rounds| Figures::median(load, adds, rounds)));
+                    report.lives(by, rounds.map(|rounds| Figures::median(load, adds, &rounds)));
                 }
             }
         }

@@ -37,7 +37,7 @@ pub(crate) struct Figures {
 
 impl Figures {
     /// Each figure is the median of the rounds.
-    pub(super) fn median(load: Load, adds: Adds, rounds: Vec<Round>) -> Self {
+    pub(super) fn median(load: Load, adds: Adds, rounds: &[Round]) -> Self {
         let Load { waiting, tenants, in_flight } = load;
         let median = |figure: fn(&Round) -> f64| {
             let mut figures: Vec<_> = rounds.iter().map(figure).collect();

@@ -84,8 +84,8 @@ pub(crate) fn under_load(url: &str, jobs: usize) -> Result<Pause, Failed> {
     let (took, ()) = next.runtime.block_on(async { tokio::try_join!(all, stop) })?;
     let mut took = took.concat();
     took.sort_unstable();
-    let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize];
-    Ok(Pause { p50: at(0.5), p99: at(0.99), longest: at(1.0) })
+    let at = |percent: usize| took[(took.len() - 1) * percent / 100];
+    Ok(Pause { p50: at(50), p99: at(99), longest: at(100) })
 }
 
 /// The member that owns after the owner.

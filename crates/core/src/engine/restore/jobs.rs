@@ -16,6 +16,7 @@ use crate::tokens::Tokens;
 use crate::verbs::Settled;
 
 /// Waiting jobs by number, finished ones by the number of their end: the order in which they stood.
+#[expect(clippy::vec_box, reason = "records are long, and sorting would move them")]
 pub(super) fn restore_jobs(
     engine: &mut Engine,
     mut jobs: Vec<Box<JobRecord>>,
