@@ -18,7 +18,7 @@ use super::state::Api;
 use super::submit::{self, unavailable, unconfirmed};
 use crate::decide::Decider;
 use crate::ids::Ids;
-use crate::request::Envelope;
+use crate::request::{Content, Envelope};
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 
@@ -159,7 +159,7 @@ pub(super) async fn get(
 /// What was to be sent, in the form in which a job is enqueued.
 fn original_data(view: &DeadLetterView) -> Option<serde_json::Value> {
     let envelope = Envelope::from_payload(&view.letter.payload).ok()?;
-    let request = envelope.request;
+    let Content::Http(request) = envelope.content;
     // The same rules as for answers: headers as lists, JSON as JSON.
     let shown =
         JobResult::from(crate::request::Response { status: 0, headers: request.headers, body: request.body });

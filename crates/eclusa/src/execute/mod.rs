@@ -17,7 +17,7 @@ use http_body::Body;
 
 use self::http::{BoxError, Head, HttpUpstream, Streamed, TlsError};
 use crate::config::Upstream;
-use crate::request::Request;
+use crate::request::Content;
 
 /// What is known about a call besides what is sent.
 #[derive(Clone, Copy)]
@@ -44,9 +44,9 @@ impl UpstreamClient {
     }
 
     /// Makes one call and reads the whole answer.
-    pub async fn call(&self, request: &Request, context: &CallContext<'_>) -> Called {
-        match self {
-            Self::Http(client) => client.call(request, context).await,
+    pub async fn call(&self, content: &Content, context: &CallContext<'_>) -> Called {
+        match (self, content) {
+            (Self::Http(client), Content::Http(request)) => client.call(request, context).await,
         }
     }
 

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use self::fields::Fields;
 use crate::config::{Lane, Part, Template};
-use crate::request::{Envelope, Request};
+use crate::request::{Content, Envelope, Request};
 
 /// The tenant of those who do not name one.
 pub(crate) const DEFAULT_TENANT: &str = "default";
@@ -82,8 +82,8 @@ impl Submission {
             rules.cache_key.as_ref().and_then(|key| render(key, &fields, &self.tenant, &self.request));
         let (level, chain) = (self.level(rules), chain.cloned());
         let fingerprint = fingerprint(&self.tenant, &self.request);
-        let envelope =
-            Envelope { kind: self.kind, params: self.params, key: self.key.clone(), request: self.request };
+        let content = Content::Http(self.request);
+        let envelope = Envelope { kind: self.kind, params: self.params, key: self.key.clone(), content };
         let mut job = NewJob::new(id, lane.clone(), &self.tenant, envelope.to_payload());
         job.level = level;
         job.key = self.key.map(Arc::from);

@@ -75,7 +75,7 @@ impl Run {
         let context = CallContext { idempotency_key, traceparent: None, clock: &*self.workers.clock };
         let started = Instant::now();
         let called = match self.rules.upstreams.get(upstream) {
-            Some(client) => client.call(&envelope.request, &context).await,
+            Some(client) => client.call(&envelope.content, &context).await,
             None => CallEnd::NotSent("is no longer configured".into()).into(),
         };
         self.workers.metrics.time_call(upstream, started.elapsed());

@@ -10,8 +10,11 @@ use eclusa_core::Payload;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-/// The version of the layouts below.
-const VERSION: u8 = 1;
+/// The version of the layout of jobs, and the one before, in which everything was an HTTP request.
+const ENVELOPE: u8 = 2;
+const ENVELOPE_BEFORE: u8 = 1;
+/// The version of the layout of answers.
+const RESPONSE: u8 = 1;
 
 /// Room for most of what is written.
 const USUAL_BYTES: usize = 512;
@@ -26,7 +29,29 @@ pub struct Envelope {
     /// The key the job came with, which is sent on so that the upstream can tell a repeated call.
     pub key: Option<String>,
     /// What to send.
-    pub request: Request,
+    pub content: Content,
+}
+
+/// What a job sends, by the kind of its upstreams.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Content {
+    /// To upstreams that speak HTTP.
+    Http(Request),
+}
+
+/// An [`Envelope`] as it was before there were kinds.
+#[derive(Deserialize)]
+struct EnvelopeBefore {
+    kind: Option<String>,
+    params: Option<String>,
+    key: Option<String>,
+    request: Request,
+}
+
+impl From<EnvelopeBefore> for Envelope {
+    fn from(EnvelopeBefore { kind, params, key, request }: EnvelopeBefore) -> Self {
+        Self { kind, params, key, content: Content::Http(request) }
+    }
 }
 
 /// An HTTP request, relative to an upstream's base URL.
@@ -73,44 +98,52 @@ impl fmt::Debug for Response {
 #[derive(Debug, Error)]
 pub enum Unreadable {
     /// Written by a newer version.
-    #[error("was written by a newer version of Eclusa (layout {0}, this one knows {VERSION})")]
+    #[error("was written by a newer version of Eclusa (layout {0})")]
     Newer(u8),
     /// Not what was expected.
     #[error("is damaged: {0}")]
     Damaged(#[from] postcard::Error),
 }
 
-macro_rules! stored {
-    ($type:ty) => {
-        impl $type {
-            /// As bytes for the store.
-            pub fn to_payload(&self) -> Payload {
-                write(self)
-            }
+impl Envelope {
+    /// As bytes for the store.
+    pub fn to_payload(&self) -> Payload {
+        write(ENVELOPE, self)
+    }
 
-            /// From bytes of the store.
-            pub fn from_payload(bytes: &[u8]) -> Result<Self, Unreadable> {
-                read(bytes)
-            }
+    /// From bytes of the store.
+    pub fn from_payload(bytes: &[u8]) -> Result<Self, Unreadable> {
+        match bytes.split_first() {
+            Some((&ENVELOPE_BEFORE, rest)) => Ok(postcard::from_bytes::<EnvelopeBefore>(rest)?.into()),
+            _ => read(ENVELOPE, bytes),
         }
-    };
+    }
 }
 
-stored!(Envelope);
-stored!(Response);
+impl Response {
+    /// As bytes for the store.
+    pub fn to_payload(&self) -> Payload {
+        write(RESPONSE, self)
+    }
 
-fn write<T: Serialize>(value: &T) -> Payload {
+    /// From bytes of the store.
+    pub fn from_payload(bytes: &[u8]) -> Result<Self, Unreadable> {
+        read(RESPONSE, bytes)
+    }
+}
+
+fn write<T: Serialize>(version: u8, value: &T) -> Payload {
     let mut bytes = Vec::with_capacity(USUAL_BYTES);
-    bytes.push(VERSION);
+    bytes.push(version);
     // Writing into a vector cannot fail, and these types hold nothing that postcard refuses.
     let bytes = postcard::to_extend(value, bytes).unwrap_or_default();
     Arc::from(bytes)
 }
 
-fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unreadable> {
+fn read<T: DeserializeOwned>(version: u8, bytes: &[u8]) -> Result<T, Unreadable> {
     match bytes.split_first() {
-        Some((&VERSION, rest)) => Ok(postcard::from_bytes(rest)?),
-        Some((&version, _)) if version > VERSION => Err(Unreadable::Newer(version)),
+        Some((&written, rest)) if written == version => Ok(postcard::from_bytes(rest)?),
+        Some((&written, _)) if written > version => Err(Unreadable::Newer(written)),
         _ => Err(Unreadable::Damaged(postcard::Error::DeserializeUnexpectedEnd)),
     }
 }
@@ -128,12 +161,37 @@ mod tests {
             headers,
             body: vec![0, 255],
         };
-        Envelope { kind: Some("update".into()), params: Some("{}".into()), key: None, request }
+        let content = Content::Http(request);
+        Envelope { kind: Some("update".into()), params: Some("{}".into()), key: Some("k-1".into()), content }
+    }
+
+    fn response() -> Response {
+        let headers = vec![("content-type".into(), b"text/plain".to_vec())];
+        Response { status: 404, headers, body: b"no".to_vec() }
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
+    }
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        let hex = hex.trim();
+        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
     }
 
     #[test]
-    fn what_is_written_is_read() {
-        assert_eq!(Envelope::from_payload(&envelope().to_payload()).unwrap(), envelope());
+    fn jobs_and_answers_are_stored_as_the_golden_files_say() {
+        assert_eq!(hex(&envelope().to_payload()), include_str!("golden/envelope-2.hex").trim());
+        assert_eq!(hex(&response().to_payload()), include_str!("golden/response-1.hex").trim());
+    }
+
+    #[test]
+    fn what_was_stored_is_read_also_in_the_layout_before() {
+        for golden in [include_str!("golden/envelope-1.hex"), include_str!("golden/envelope-2.hex")] {
+            assert_eq!(Envelope::from_payload(&bytes(golden)).unwrap(), envelope());
+        }
+        let golden = include_str!("golden/response-1.hex");
+        assert_eq!(Response::from_payload(&bytes(golden)).unwrap(), response());
     }
 
     #[test]
