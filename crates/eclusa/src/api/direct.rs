@@ -176,7 +176,7 @@ impl Passing<'_> {
         match decider.admit(ask).await.map_err(|error| unavailable(&error))? {
             Asked::Granted(leave) => {
                 let hold = leases.hold(leave.lease, asked + lasts);
-                Ok(Call { leave, rules, metrics: metrics.clone(), asked, close: None, _hold: hold })
+                Ok(Call { leave, rules, metrics: metrics.clone(), asked, head: None, _hold: hold })
             }
             Asked::Denied { upstream, denial, now } => {
                 metrics.count_denial(Some(self.lane), upstream.as_ref(), denial.reason);
@@ -220,7 +220,9 @@ impl Passing<'_> {
         call.report(&CallEnd::Abandoned.into());
         match client.stream(self.head, body, &context).await {
             Ok(answer) => {
-                let judged = call.end(CallEnd::Answered(answer.status.as_u16()), answer.close);
+                let status = answer.status.as_u16();
+                call.head = Some((status, answer.close));
+                let judged = call.end(CallEnd::Answered(status), answer.close);
                 if more && judged.may_go_on(self.may_repeat()) {
                     return (Err(failed(&judged.judgement)), true);
                 }
@@ -260,8 +262,8 @@ struct Call {
     rules: Arc<Rules>,
     metrics: Arc<Metrics>,
     asked: Instant,
-    /// For how long the upstream said to stay away.
-    close: Option<Span>,
+    /// The status of the answer that is coming, and for how long the upstream said to stay away.
+    head: Option<(u16, Option<Span>)>,
     /// Keeps its slots taken however long the answer is.
     _hold: Hold,
 }
@@ -269,17 +271,22 @@ struct Call {
 impl Call {
     /// It ended, or its answer began to come.
     fn end(&mut self, end: CallEnd, close: Option<Span>) -> Judged {
-        self.close = close;
         let judged = self.report(&Called { close, ..end.into() });
         self.metrics.count_call(&judged.upstream, &judged.judgement, close.is_some());
         self.metrics.time_call(&judged.upstream, self.asked.elapsed());
         judged
     }
 
-    /// An answer that breaks off is none, however well it began; what the upstream said of its limits was said.
+    /// The answer breaks off. What the upstream said of its limits was said.
     fn break_off(&mut self, error: BodyError) {
-        let judged = self.report(&Called { close: self.close, ..CallEnd::from(error).into() });
-        self.metrics.count_call(&judged.upstream, &judged.judgement, false);
+        let Some((status, close)) = self.head else { return };
+        let end = CallEnd::from(error).after_head(status);
+        // Else it was counted when it began.
+        let anew = end != CallEnd::Answered(status);
+        let judged = self.report(&Called { close, ..end.into() });
+        if anew {
+            self.metrics.count_call(&judged.upstream, &judged.judgement, false);
+        }
     }
 
     /// What the gates will be told when the lease ends.

@@ -48,6 +48,15 @@ pub enum CallEnd {
     Abandoned,
 }
 
+impl CallEnd {
+    /// The end of a call whose answer had begun with this status when it ended so. An error is one without its body too; a
+    /// success is none without it.
+    #[must_use]
+    pub fn after_head(self, status: u16) -> Self {
+        if status >= 400 { Self::Answered(status) } else { self }
+    }
+}
+
 impl From<CallEnd> for Called {
     fn from(end: CallEnd) -> Self {
         Self { end, close: None, answer: None }

@@ -78,6 +78,22 @@ async fn an_answer_that_breaks_off_counts_as_a_failure() {
     assert_eq!(again.gate("a", "upstream_retry_after").await["open"], false);
 }
 
+/// An error is what its status says, also where its body breaks off: 429 does not open a breaker.
+#[tokio::test]
+async fn an_error_that_breaks_off_counts_as_what_it_is() {
+    let broken = Answer::status(429).body("the beginning").then_reset();
+    let upstream = FakeUpstream::start(Behaviour::script([broken])).await.unwrap();
+    let program = start(&upstream, "").await;
+    program.raw(b"GET /proxy/fast/a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await;
+    for (code, count) in [("429", 1), ("connection_broken", 0)] {
+        let labels = [("upstream", "a"), ("code", code)];
+        assert_eq!(program.metric("proxy_upstream_errors_total", &labels).await, count, "{code}");
+    }
+    let config = std::fs::read_to_string(program.dir.path().join("eclusa.toml")).unwrap();
+    let (_, dir) = program.stop().await;
+    assert_eq!(breaker(&Program::start_in(dir, &config, &[]).await).await, "closed");
+}
+
 /// A request that was sent and not answered may have had its effect.
 #[tokio::test]
 async fn an_unanswered_request_goes_on_to_the_next_upstream_only_where_that_does_no_harm() {

@@ -223,6 +223,14 @@ async fn a_connection_that_breaks_leaves_the_call_in_doubt() {
 }
 
 #[tokio::test]
+async fn an_error_is_one_without_its_body_too() {
+    let answer = Answer::status(503).header("retry-after", "7").body("half").then_reset();
+    let called = call_to(answer, PATIENT).await;
+    assert_eq!((&called.end, called.close), (&CallEnd::Answered(503), Some(Span::from_secs(7))));
+    assert_judged(&called, CallResult::Failed, Verdict::Retryable, false, "503");
+}
+
+#[tokio::test]
 async fn an_answer_without_end_is_not_read() {
     let script = [Answer::endless(100 << 20), Answer::status(200).body(vec![0; (1 << 20) + 1])];
     let fake = FakeUpstream::start(Behaviour::script(script)).await.unwrap();

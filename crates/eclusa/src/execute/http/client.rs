@@ -121,23 +121,24 @@ impl HttpUpstream {
             Ok(prepared) => prepared,
             Err(end) => return end.into(),
         };
-        let mut close = None;
+        let mut head = None;
         let whole = async {
             let (answer, body) = self.exchange(sent, context).await?;
-            close = answer.close;
             let status = answer.status.as_u16();
+            head = Some((status, answer.close));
             let max = self.inner.max_response;
             let Some(body) = collect(body, max).await? else { return Err(CallEnd::TooLarge { status, max }) };
             Ok(Response { status, headers: headers::pairs(&answer.headers), body })
         };
-        let end = match timeout(self.inner.timeout, whole).await {
-            Ok(Ok(answer)) => {
-                return Called { end: CallEnd::Answered(answer.status), close, answer: Some(answer) };
-            }
-            Ok(Err(end)) => end,
-            Err(_) => self.out_of_time(&connection),
+        let (end, answer) = match timeout(self.inner.timeout, whole).await {
+            Ok(Ok(answer)) => (CallEnd::Answered(answer.status), Some(answer)),
+            Ok(Err(end)) => (end, None),
+            Err(_) => (self.out_of_time(&connection), None),
         };
-        Called { end, close, answer: None }
+        match head {
+            Some((status, close)) => Called { end: end.after_head(status), close, answer },
+            None => end.into(),
+        }
     }
 
     /// Makes one call whose bodies pass in both directions as they come. The upstream's timeout is the longest silence:

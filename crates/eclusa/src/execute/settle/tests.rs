@@ -123,6 +123,15 @@ fn every_end_of_a_call_means_one_thing_to_gates_jobs_and_chains() {
 }
 
 #[test]
+fn an_answer_that_does_not_come_whole_is_an_error_if_it_began_as_one() {
+    for end in [CallEnd::Broken(why()), CallEnd::TimedOut(why()), CallEnd::TooLarge { status: 503, max: 10 }]
+    {
+        assert_eq!(end.clone().after_head(503), CallEnd::Answered(503));
+        assert_eq!(end.clone().after_head(200), end);
+    }
+}
+
+#[test]
 fn the_last_attempt_is_not_repeated() {
     for (end, close, _, retried, ..) in table() {
         let judged = judged(end.clone(), close, &ExtraCodes::default());
