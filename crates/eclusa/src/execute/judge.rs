@@ -1,10 +1,43 @@
-//! What the end of a call means: for the upstream's gates, and for the job.
+//! How calls end, and what an end means: for the upstream's gates, and for the job.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::retry::{Ending, ExtraCodes, Verdict, classify};
 use http::StatusCode;
 
-use super::settle::CallEnd;
+/// How a call ended. The texts hold nothing of the request or the answer, and so no secret.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallEnd {
+    /// With an answer of this HTTP status, whatever it is.
+    Answered(u16),
+    /// The answer is larger than is accepted; reading it was stopped.
+    TooLarge {
+        /// Its status.
+        status: u16,
+        /// What would have been accepted, in bytes.
+        max: usize,
+    },
+    /// Nobody tried.
+    NotMade,
+    /// There was no connection: nothing can have happened.
+    NotSent(String),
+    /// The request itself cannot be sent, to nobody and never.
+    Invalid(String),
+    /// Sent, or perhaps sent, but no whole answer in time.
+    TimedOut(String),
+    /// Sent, or perhaps sent, but the answer broke off or made no sense.
+    Broken(String),
+    /// Sent, or perhaps sent, but nobody was there to hear the answer.
+    Abandoned,
+}
+
+impl CallEnd {
+    /// The end of a call whose answer had begun with this status when it ended so. An error is one without its body too; a
+    /// success is none without it.
+    #[must_use]
+    pub fn after_head(self, status: u16) -> Self {
+        if status >= 400 { Self::Answered(status) } else { self }
+    }
+}
 
 /// The meaning of a call's end.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,9 +7,9 @@ pub mod http;
 mod judge;
 mod settle;
 
-pub use judge::Judgement;
 pub(crate) use judge::is_reusable;
-pub use settle::{Attempt, CallEnd, Called, Judged};
+pub use judge::{CallEnd, Judgement};
+pub use settle::{Attempt, Called, Judged};
 
 use bytes::Bytes;
 use eclusa_core::Clock;
