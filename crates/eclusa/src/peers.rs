@@ -92,8 +92,8 @@ impl Peers {
     pub(crate) fn owner(&self) -> Option<OwnerSeen> {
         match &*self.store {
             AnyStore::Redis(store) => {
-                let (owner, since) = (store.owner()?, store.owned_since()?);
-                Some(OwnerSeen { id: id(owner.process.0), epoch: owner.epoch, since })
+                let owner = store.owner()?;
+                Some(OwnerSeen { id: id(owner.process.0), epoch: owner.epoch, since: owner.since() })
             }
             AnyStore::Embedded(store) => {
                 Some(OwnerSeen { id: id(self.id), epoch: store.epoch(), since: self.started })

@@ -28,7 +28,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use eclusa_core::layout::{Question, Reply};
-use eclusa_core::{Clock, RegistrationView, Spec, StoreError, Time};
+use eclusa_core::{Clock, RegistrationView, Spec, StoreError};
 use eclusa_fleet::{Ownership, ProcessId, Settings};
 use redis::{Client, ClientTlsConfig, TlsCertificates};
 use thiserror::Error;
@@ -153,11 +153,6 @@ impl RedisStore {
             Route::Nobody => None,
             Route::Own(_, owner) | Route::Ask(owner) => Some(owner),
         }
-    }
-
-    /// When this process first saw the owner last known.
-    pub fn owned_since(&self) -> Option<Time> {
-        self.fleet.shared.owned_since()
     }
 
     /// Whether this process decides.

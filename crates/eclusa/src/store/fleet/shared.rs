@@ -39,6 +39,13 @@ pub struct OwnerView {
     pub(super) term: TermId,
 }
 
+impl OwnerView {
+    /// When it took over, by the server's clock: that is what an epoch is, unless the clock ran back.
+    pub fn since(self) -> Time {
+        Time::from_millis(self.epoch)
+    }
+}
+
 /// See the module.
 pub(super) struct Shared {
     pub(super) keys: Keys,
@@ -61,8 +68,6 @@ pub(super) struct Shared {
     started: Instant,
     /// Milliseconds since the start at which something last replied.
     heard_ms: AtomicU64,
-    /// The term that was last followed, and since when, by the wall clock.
-    owned_since: Mutex<Option<(TermId, Time)>>,
     /// Processes that share the store, as last heard.
     instances: Mutex<Vec<RegistrationView>>,
     /// How often the server was found to have lost what this process had acknowledged.
@@ -106,7 +111,6 @@ impl Shared {
             timeout,
             started: Instant::now(),
             heard_ms: AtomicU64::new(0),
-            owned_since: Mutex::default(),
             instances: Mutex::default(),
             losses: AtomicU64::new(0),
             refused: Mutex::default(),
@@ -200,11 +204,6 @@ impl Shared {
         lock(&self.instances).clone()
     }
 
-    /// Since when the owner last known has been seen to own.
-    pub(super) fn owned_since(&self) -> Option<Time> {
-        self.owned_since.lock().unwrap_or_else(PoisonError::into_inner).map(|(_, since)| since)
-    }
-
     /// Has the owner looked at as soon as possible.
     pub(super) fn look_soon(&self) {
         self.look_soon.store(true, Ordering::Relaxed);
@@ -217,12 +216,6 @@ impl Shared {
             Route::Nobody => None,
             Route::Own(_, owner) | Route::Ask(owner) => Some(owner.term),
         };
-        if let Some(term) = term {
-            let mut since = self.owned_since.lock().unwrap_or_else(PoisonError::into_inner);
-            if since.is_none_or(|(known, _)| known != term) {
-                *since = Some((term, crate::SystemClock.now()));
-            }
-        }
         self.route.send_replace(route);
         self.asking.follow(term);
     }
