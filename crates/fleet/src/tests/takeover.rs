@@ -236,3 +236,72 @@ fn an_owner_says_when_the_journal_has_all_that_it_has() {
     process.stored();
     assert!(process.appends().whole);
 }
+
+/// The term that a process asks for next, looking as long as it takes.
+fn asks_for(process: &mut Process, look: &Look) -> TermId {
+    for _ in 0..20 {
+        match process.send() {
+            Command::Look => process.looked(look),
+            Command::Claim(claim) => process.claimed(claim),
+            Command::Listen(_) => process.reply(Reply::Listening),
+            Command::Take(take) => return take.term,
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("it does not take over");
+}
+
+/// What a look shows after `process` has taken `term` on the server that `look` showed.
+fn taken(look: &Look, term: TermId) -> Look {
+    let mut look = Look { listeners: 1, ..look.clone() };
+    let run = look.run.clone();
+    let view = look.term.as_mut().unwrap();
+    view.from.push((term, view.number));
+    (view.term, view.owner, view.run, view.epoch) = (term, ME, run, 77);
+    look
+}
+
+#[test]
+fn a_take_that_the_server_runs_after_another_try_is_resumed() {
+    let mut process = Process::new(Ack::Write);
+    let look = gone("a", 5, 1);
+    let first = asks_for(&mut process, &look);
+    process.lost();
+    let second = asks_for(&mut process, &look);
+    assert_ne!(first, second);
+    // The server ran the first one just before.
+    process.reply(Reply::NotTaken);
+    assert_eq!(process.send(), Command::Look);
+    process.looked(&taken(&look, first));
+    assert_eq!(process.machine.holds(), Some((first, 77)));
+    process.read(5);
+    assert!(process.renews());
+    process.stored();
+    process.step();
+    assert!(process.machine.owns());
+}
+
+#[test]
+fn a_process_with_state_keeps_it_when_its_take_is_run_after_another_try() {
+    let mut process = Process::owner(Ack::Write, 5);
+    process.changes = vec![11];
+    process.appends();
+    process.stored();
+    process.refused_append(Refusal::Regressed);
+    let look = restarted(5);
+    let first = asks_for(&mut process, &look);
+    process.lost();
+    asks_for(&mut process, &look);
+    process.reply(Reply::NotTaken);
+    process.machine.events();
+    while let Command::Claim(claim) = process.send() {
+        process.claimed(claim);
+    }
+    process.looked(&taken(&look, first));
+    assert_eq!(process.machine.holds(), Some((first, 77)));
+    assert_eq!(process.machine.events(), [], "nothing is lost, and nothing is read anew");
+    assert_eq!(process.send(), Command::Tail);
+    process.reply(Reply::Tail(None));
+    process.parts = vec![21];
+    assert!(process.appends().chunk.is_some(), "it writes what it has");
+}
