@@ -21,6 +21,11 @@ pub enum Command {
         /// The last chunk that was read; zero for none.
         after: Position,
     },
+    /// Makes an engine of what was read, beside this thread. Not for the server; sent again until it is done.
+    Build {
+        /// The epoch of the leases that it gives.
+        epoch: u64,
+    },
     /// Reads the last chunk of the journal.
     Tail,
     /// Appends a chunk, or only renews the term, and publishes answers.
@@ -148,13 +153,15 @@ pub enum Reply {
     },
     /// To `Take`: something changed since the look.
     NotTaken,
-    /// To `Read`: the page was applied.
+    /// To `Read`: the page will be applied. To `Build`, with zero and the end: what was read cannot be used.
     Read {
-        /// The last chunk of the page; what was asked for if it was empty.
+        /// The last chunk of the page; what was asked for if it was empty, or if earlier pages are not applied yet.
         last: Position,
         /// Whether the journal ends there.
         end: bool,
     },
+    /// To `Build`: whether the engine is there.
+    Built(bool),
     /// To `Tail`: number and checksum of the last chunk; `None` if there is none.
     Tail(Option<(u64, u64)>),
     /// To `Append`: it is stored.

@@ -15,10 +15,9 @@ use crate::term::Position;
 
 impl Ownership {
     pub(crate) fn next_of_owner(&mut self, now: Time, work: Work<'_>) -> Step {
-        if matches!(self.state, State::Releasing) {
-            return self.release();
-        }
-        if matches!(self.state, State::Loading(_) | State::Verifying) && self.stopping.is_some() {
+        if matches!(self.state, State::Loading(_) | State::Building | State::Verifying)
+            && self.stopping.is_some()
+        {
             self.state = State::Releasing;
             return self.release();
         }
@@ -30,6 +29,9 @@ impl Ownership {
         if let Some(InFlight { append, .. }) = &tenure.in_flight {
             return Step::Send(Command::Append(append.clone()));
         }
+        if matches!(self.state, State::Releasing) && !tenure.has_answers() {
+            return self.release();
+        }
         let confirm = tenure.unconfirmed.is_some() && now >= self.confirm_at;
         if confirm && !tenure.write_to_confirm {
             return Step::Send(Command::Confirm);
@@ -39,12 +41,16 @@ impl Ownership {
         {
             return Step::Send(command);
         }
+        if matches!(self.state, State::Owning) && self.stopping.is_none() && tenure.is_to_be_left(now) {
+            return Step::Send(Command::Look);
+        }
         let renew = now >= tenure.renewed_at + probe || confirm;
         let number = tenure.number + 1;
         let append: Append = match &mut self.state {
-            State::Loading(_) | State::Comparing if renew => tenure.renewal(self.handed),
+            State::Loading(_) | State::Building | State::Comparing if renew => tenure.renewal(self.handed),
             State::Loading(after) => return Step::Send(Command::Read { after: *after }),
-            State::Verifying => tenure.renewal(self.handed),
+            State::Building => return Step::Send(Command::Build { epoch: tenure.epoch }),
+            State::Verifying | State::Releasing => tenure.renewal(self.handed),
             State::Comparing => return Step::Send(Command::Tail),
             State::Repeating(chunks) => match chunks.pop_front() {
                 Some(chunk) => tenure.append_again(chunk, self.handed),
@@ -106,12 +112,17 @@ impl Ownership {
         self.next_of_owner(now, work)
     }
 
-    /// The successor of a process that stops is named, or was looked at.
+    /// The successor of a process that stops is named, or was looked at. Or a deaf owner has looked whether it is alone.
     pub(crate) fn hand_over(&mut self, reply: &Reply, now: Time) {
-        let (Some(stopping), Some(tenure)) = (&mut self.stopping, &self.tenure) else { return };
-        match reply {
-            Reply::Looked(look) => stopping.see(look, &self.settings, now),
-            _ => stopping.named(tenure.number, &self.settings, now),
+        let Some(tenure) = &mut self.tenure else { return };
+        match (reply, &mut self.stopping) {
+            (Reply::Looked(look), Some(stopping)) => stopping.see(look, &self.settings, now),
+            (_, Some(stopping)) => stopping.named(tenure.number, &self.settings, now),
+            // Whoever hears could be asked; this process is not among those while it is deaf.
+            (Reply::Looked(look), None) if look.connected > 0 && tenure.unconfirmed.is_none() => {
+                self.state = State::Releasing;
+            }
+            _ => tenure.stay(self.settings.probe(), now),
         }
     }
 
@@ -125,7 +136,7 @@ impl Ownership {
         let Some(tenure) = &self.tenure else { return };
         let epoch = tenure.epoch;
         if last.number >= tenure.number {
-            self.state = State::Verifying;
+            self.state = State::Building;
         } else if end {
             // It is shorter than when the term was taken: the next renewal tells why.
             self.retry_at = now + RETRY;
@@ -147,7 +158,7 @@ impl Ownership {
         };
     }
 
-    pub(crate) fn appended(&mut self, listeners: u64, unheard: &[usize]) {
+    pub(crate) fn appended(&mut self, listeners: u64, unheard: &[usize], now: Time) {
         let Some(tenure) = &mut self.tenure else { return };
         let Some(InFlight { append, later, batches, confirmed, repeated }) = tenure.acknowledge() else {
             return;
@@ -161,7 +172,7 @@ impl Ownership {
         if !unheard.is_empty() && !repeated {
             self.events.push(Event::Unheard(unheard));
         }
-        if listeners == 0 {
+        if tenure.hears(listeners > 0, &self.settings, now) {
             self.events.push(Event::Deaf);
         }
         if tenure.journal != Journal::Whole {

@@ -31,6 +31,8 @@ pub(crate) enum State {
     Taking(Take),
     /// Reads the journal up to the last chunk of its term.
     Loading(Position),
+    /// Has all that it read, and no engine yet: with very many jobs that takes longer than a term.
+    Building,
     /// Makes sure that what was read is of this term and run: reads are not fenced.
     Verifying,
     /// Compares its memory with the journal's last chunk.
@@ -160,6 +162,7 @@ impl Ownership {
             State::Taking(take) => Step::Send(Command::Take(take.clone())),
             State::Stopped => Step::Idle(Time::NEVER),
             State::Loading(_)
+            | State::Building
             | State::Verifying
             | State::Comparing
             | State::Repeating(_)
@@ -196,16 +199,19 @@ impl Ownership {
             (State::Listening { take, .. }, Reply::Listening) => self.state = State::Taking(take),
             (State::Taking(take), Reply::Taken { epoch, number }) => {
                 let saw = take.saw.map(|(term, _)| term);
+                // No look has told of another owner.
+                self.account(|lost| saw != Some(lost.term) || !lost.whole || number < lost.number);
                 let prepared = self.prepared.take();
                 let after = prepared.map(|prepared| prepared.valid(saw, &take.run)).unwrap_or_default();
                 self.hold(take.term, epoch, take.run, (number, after), now);
             }
             (State::Taking(_), Reply::NotTaken) => self.not_taken(now),
-            (State::Loading(_), Reply::Read { last, end }) => self.read(last, end, now),
+            (State::Loading(_) | State::Building, Reply::Read { last, end }) => self.read(last, end, now),
+            (State::Building, Reply::Built(true)) => self.state = State::Verifying,
             (State::Comparing, Reply::Tail(tail)) => self.compare(tail),
             (state, Reply::Appended { listeners, unheard }) => {
                 self.state = state;
-                self.appended(listeners, &unheard);
+                self.appended(listeners, &unheard, now);
             }
             (state, Reply::Confirmed(confirmed)) => {
                 self.state = state;
@@ -220,8 +226,12 @@ impl Ownership {
                 self.hand_over(&reply, now);
             }
             (State::Releasing, Reply::Released) => {
-                self.tenure = None;
                 self.events.push(Event::Released);
+                if self.stopping.is_some() {
+                    self.tenure = None;
+                } else {
+                    self.lose(now);
+                }
             }
             (state, _) => self.state = state,
         }
@@ -300,8 +310,16 @@ impl Ownership {
         if view.run != look.run || !self.is_taken_unheard(view) {
             return false;
         }
+        self.account(|lost| is_missing(view, lost));
         self.hold(view.term, view.epoch, look.run.clone(), (view.number, Position::default()), now);
         true
+    }
+
+    /// Tells whether anything is missing of a tenure that was lost.
+    fn account(&mut self, missing: impl FnOnce(LostTenure) -> bool) {
+        if let Some(lost) = self.lost.take() {
+            self.events.push(Event::Superseded { missing: missing(lost) });
+        }
     }
 
     pub(crate) fn begin_take(&mut self, look: &Look, reason: TakeReason, now: Time) -> State {
@@ -324,14 +342,10 @@ impl Ownership {
             tenure.move_to(term, epoch, run, number, now);
             self.state = State::Comparing;
         } else {
-            // No look has told what became of an earlier tenure.
-            if self.lost.take().is_some() {
-                self.events.push(Event::Superseded { missing: true });
-            }
             self.tenure = Some(Tenure::new(term, epoch, run, number, now));
             self.load(epoch, after);
             if after > Position::default() && after.number >= number {
-                self.state = State::Verifying;
+                self.state = State::Building;
             }
         }
     }

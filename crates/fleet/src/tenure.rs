@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use eclusa_core::Time;
+use eclusa_core::{Span, Time};
 
 use crate::command::{Append, Outgoing};
-use crate::settings::Ack;
+use crate::settings::{Ack, Settings};
 use crate::step::Batch;
 use crate::term::{Position, RunId, TermId};
 
@@ -54,6 +54,15 @@ pub(crate) enum Journal {
     Whole,
 }
 
+/// An owner whose subscription to questions is gone.
+#[derive(Debug, Clone, Copy, Hash)]
+struct Deaf {
+    /// When to subscribe again.
+    listen_at: Time,
+    /// When to look whether another process could decide instead.
+    look_at: Time,
+}
+
 /// See the module.
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct Tenure {
@@ -78,6 +87,7 @@ pub(crate) struct Tenure {
     pub(crate) confirmed: Option<u64>,
     /// The connection may be another one than that of the last append, for which alone a replica can be waited for.
     pub(crate) write_to_confirm: bool,
+    deaf: Option<Deaf>,
     recent: VecDeque<Chunk>,
     recent_bytes: usize,
 }
@@ -98,6 +108,7 @@ impl Tenure {
             unconfirmed: None,
             confirmed: None,
             write_to_confirm: false,
+            deaf: None,
             recent: VecDeque::new(),
             recent_bytes: 0,
         }
@@ -140,6 +151,33 @@ impl Tenure {
     /// Whether answers wait for nothing but a fenced round trip.
     pub(crate) fn has_answers(&self) -> bool {
         !self.held.is_empty() || self.confirmed.is_some()
+    }
+
+    /// Takes note of whether this owner hears questions. Says whether to subscribe again: not with every append, which would
+    /// end the connection that is just being made.
+    pub(crate) fn hears(&mut self, hears: bool, settings: &Settings, now: Time) -> bool {
+        if hears {
+            self.deaf = None;
+            return false;
+        }
+        let deaf = self.deaf.get_or_insert(Deaf { listen_at: now, look_at: now + settings.term });
+        let due = now >= deaf.listen_at;
+        if due {
+            deaf.listen_at = now + settings.probe();
+        }
+        due
+    }
+
+    /// Whether it has not heard for a term, and should look who could decide instead.
+    pub(crate) fn is_to_be_left(&self, now: Time) -> bool {
+        self.deaf.is_some_and(|deaf| now >= deaf.look_at)
+    }
+
+    /// Nobody could: it goes on, and looks again after `wait`.
+    pub(crate) fn stay(&mut self, wait: Span, now: Time) {
+        if let Some(deaf) = &mut self.deaf {
+            deaf.look_at = now + wait;
+        }
     }
 
     /// The append of a batch.

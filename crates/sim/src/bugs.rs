@@ -59,6 +59,8 @@ pub enum Bug {
     ConfirmOnAnotherConnection,
     /// A claim counts for as long as anybody renews one.
     ClaimNeverEnds,
+    /// An owner that has lost its term repeats in its next one what it answered then.
+    AnswersOfLostTenureKept,
 }
 
 impl Bug {
@@ -102,6 +104,10 @@ impl Bug {
                 cfg.faults = vec![Fault::Kill, Fault::FailOver, Fault::FlushAll];
                 cfg.strikes = 100;
             }
+            Bug::AnswersOfLostTenureKept => {
+                cfg.faults = vec![Fault::CutOwner, Fault::Pause];
+                (cfg.processes, cfg.loss, cfg.ask_ms, cfg.fault_ms) = (3, 15, 100, 1_500);
+            }
             Bug::TimeRunsBack => cfg.faults = vec![Fault::Kill, Fault::FailOver],
             Bug::NoSettling | Bug::RunIgnored => {
                 cfg.faults = vec![Fault::FailOver, Fault::RestartOld];
@@ -112,7 +118,7 @@ impl Bug {
     }
 
     /// Every bug.
-    pub const ALL: [Bug; 26] = [
+    pub const ALL: [Bug; 27] = [
         Bug::FenceOnEpochOnly,
         Bug::TermBeforeRun,
         Bug::EpochStoredPlusOne,
@@ -139,5 +145,6 @@ impl Bug {
         Bug::TimeRunsBack,
         Bug::ConfirmOnAnotherConnection,
         Bug::ClaimNeverEnds,
+        Bug::AnswersOfLostTenureKept,
     ];
 }

@@ -16,9 +16,14 @@ use crate::process::{Process, ServerTime};
 use crate::server::Server;
 
 impl Process {
-    /// Planted bugs answer some commands without the server, or change them.
+    /// Some commands are not for the server; planted bugs answer others without it.
     pub(crate) fn answer_itself(&mut self, ctx: &mut Ctx, call: u64, command: &Command) -> bool {
         let reply = match command {
+            Command::Build { .. } => {
+                let takes = 1 + 3 * ctx.net.cfg.page_ms;
+                let ready = self.built_at.get_or_insert_with(|| ctx.net.now + ctx.net.rng.u64(0..takes));
+                Reply::Built(ctx.net.now >= *ready)
+            }
             Command::Listen(_) if ctx.net.has(Bug::SubscribeAfterTake) => Reply::Listening,
             Command::Append(Append { chunk: None, .. })
                 if self.loading && ctx.net.has(Bug::NoRenewalWhileLoading) =>
@@ -30,7 +35,8 @@ impl Process {
         let response = Response::Reply(reply);
         let server_time = self.server_time.time;
         let (process, journal) = (self.id, self.seen_journal);
-        ctx.net.after(1, Happening::Response { process, call, response, server_time, journal });
+        let takes = if matches!(command, Command::Build { .. }) { 10 } else { 1 };
+        ctx.net.after(takes, Happening::Response { process, call, response, server_time, journal });
         true
     }
 
@@ -53,7 +59,9 @@ impl Process {
             return;
         }
         let Some(call) = self.call.take_if(|call| call.id == id) else { return };
-        self.server_time = ServerTime { time: server_time, sent_at: call.sent_at, received_at: now };
+        if !matches!(call.command, Command::Build { .. }) {
+            self.server_time = ServerTime { time: server_time, sent_at: call.sent_at, received_at: now };
+        }
         let reply = self.reply(ctx, &call.command, response);
         if !matches!(reply, Ok(Reply::Appended { .. } | Reply::Looked(_))) {
             ctx.net.log(format_args!("{} got {reply:?}", self.id));
@@ -195,8 +203,8 @@ impl Process {
                 if after == Position::default() {
                     self.journal = Some(Journal::default());
                 }
-                self.answers = Answers::default();
-                self.loading = true;
+                self.forget_answers(ctx.net.bug);
+                (self.loading, self.built_at) = (true, None);
                 self.durable = 0;
             }
             Event::Owns { term, epoch } => self.on_owns(ctx, server, term, epoch),
@@ -222,7 +230,7 @@ impl Process {
             Event::Lost => {
                 self.journal = None;
                 self.loading = false;
-                self.answers = Answers::default();
+                self.forget_answers(ctx.net.bug);
                 self.batches.iter_mut().for_each(|chain| *chain = 0);
             }
             Event::Follows(view) => {
@@ -238,6 +246,15 @@ impl Process {
                 ctx.check.superseded(self.durable, self.seen_journal, missing, &ctx.archive);
             }
             Event::InDoubt | Event::ReadsAhead | Event::Released => {}
+        }
+    }
+
+    /// What was answered in another tenure may not be in the journal.
+    fn forget_answers(&mut self, bug: Option<Bug>) {
+        if bug == Some(Bug::AnswersOfLostTenureKept) {
+            self.answers.ready.clear();
+        } else {
+            self.answers = Answers::default();
         }
     }
 

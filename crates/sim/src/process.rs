@@ -56,6 +56,8 @@ pub(crate) struct Process {
     /// Its engine, if it has one.
     pub(crate) journal: Option<Journal>,
     pub(crate) loading: bool,
+    /// When its engine is built.
+    pub(crate) built_at: Option<u64>,
     /// The term that it owned last.
     pub(crate) term: Option<TermId>,
     pub(crate) answers: Answers,
@@ -108,6 +110,7 @@ impl Process {
             machine: Ownership::new(settings),
             journal: None,
             loading: false,
+            built_at: None,
             term: None,
             answers: Answers::default(),
             asker: Asker::new(id),

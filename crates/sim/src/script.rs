@@ -47,6 +47,8 @@ impl Server {
                 }
                 return Some(Response::Page(keys.page(*after, ctx.net.cfg.page)));
             }
+            // Its process answers that itself.
+            Command::Build { .. } => return None,
             Command::Tail => keys.tail(),
             Command::Append(append) => {
                 let before = (!ctx.net.plan.is_empty() && append.chunk.is_some()).then(|| self.data.clone());

@@ -51,4 +51,5 @@ bugs! {
     time_runs_back: TimeRunsBack,
     confirm_on_another_connection: ConfirmOnAnotherConnection,
     claim_never_ends: ClaimNeverEnds,
+    answers_of_lost_tenure_kept: AnswersOfLostTenureKept,
 }

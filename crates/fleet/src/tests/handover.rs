@@ -123,6 +123,8 @@ fn a_successor_reads_only_the_rest_when_the_term_is_released() {
     assert_eq!(process.machine.events(), [Event::Loading { epoch: 9, after: sixth }]);
     assert_eq!(process.send(), Command::Read { after: sixth });
     process.reply(Reply::Read { last: Position { epoch: 1, number: 7 }, end: true });
+    assert_eq!(process.send(), Command::Build { epoch: 9 });
+    process.reply(Reply::Built(true));
     assert!(process.renews());
     process.stored();
     process.step();

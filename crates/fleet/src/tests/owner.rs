@@ -138,3 +138,104 @@ fn what_a_replica_has_is_told_after_the_term_was_found_to_hold() {
     process.stored();
     assert!(process.machine.events().contains(&Event::Durable { batches: 1 }));
 }
+
+#[test]
+fn the_term_is_renewed_while_the_engine_is_built() {
+    let mut process = Process::new(Ack::Write);
+    process.take(&gone("a", 5, 1), 5);
+    process.send();
+    process.reply(Reply::Read { last: Position { epoch: 1, number: 5 }, end: true });
+    for _ in 0..10 {
+        while let Command::Build { .. } = process.send() {
+            process.now += TERM / 20;
+            process.reply(Reply::Built(false));
+        }
+        assert!(process.renews());
+        process.stored();
+        assert!(!process.machine.owns());
+    }
+    assert!(matches!(process.send(), Command::Build { .. }));
+    process.reply(Reply::Built(true));
+    assert!(process.renews(), "it makes sure that what was read is of its term");
+    process.stored();
+    process.step();
+    assert!(process.machine.owns());
+}
+
+#[test]
+fn a_journal_that_cannot_be_used_is_read_again() {
+    let mut process = Process::new(Ack::Write);
+    process.take(&gone("a", 5, 1), 5);
+    process.send();
+    process.reply(Reply::Read { last: Position { epoch: 1, number: 5 }, end: true });
+    assert!(matches!(process.send(), Command::Build { .. }));
+    process.reply(Reply::Read { last: Position::default(), end: true });
+    process.read(5);
+    assert!(process.renews());
+}
+
+/// Appends without being heard until it looks who else is there; says when it became deaf.
+fn goes_deaf(process: &mut Process) -> u64 {
+    let since = process.now;
+    for _ in 0..300 {
+        match process.send() {
+            Command::Append(_) => process.reply(Reply::Appended { listeners: 0, unheard: Vec::new() }),
+            Command::Look => return since,
+            other => panic!("{other:?}"),
+        }
+        process.now += 10;
+        // It is never idle, so that nothing but its deafness makes it let go.
+        process.changes = vec![11];
+    }
+    panic!("it never looks");
+}
+
+#[test]
+fn an_owner_that_is_deaf_for_a_term_releases_it_to_whoever_hears() {
+    for ack in [Ack::Write, Ack::Fsync] {
+        let mut process = Process::owner(ack, 5);
+        process.changes = vec![11];
+        let since = goes_deaf(&mut process);
+        assert!(process.now >= since + TERM, "it had time to subscribe again");
+        let told = process.machine.events().into_iter().filter(|event| *event == Event::Deaf).count();
+        assert!((2..=5).contains(&told), "it was told to subscribe {told} times");
+        process.reply(Reply::Looked(Look { connected: 1, ..gone("a", 5, 1) }));
+        if ack == Ack::Fsync {
+            assert_eq!(&*process.appends().answers, [answer(11)], "what is durable is answered first");
+            process.reply(Reply::Appended { listeners: 0, unheard: Vec::new() });
+        }
+        assert!(matches!(process.send(), Command::Release { successor: None, .. }));
+        process.machine.events();
+        process.reply(Reply::Released);
+        assert_eq!(process.machine.events(), [Event::Released, Event::Lost]);
+        assert_eq!(process.send(), Command::Look, "it follows");
+    }
+}
+
+#[test]
+fn a_deaf_owner_goes_on_while_it_is_alone_or_when_it_hears_again() {
+    let mut process = Process::owner(Ack::Write, 5);
+    goes_deaf(&mut process);
+    process.reply(Reply::Looked(Look { connected: 0, ..gone("a", 5, 1) }));
+    process.appends();
+    process.stored();
+    for _ in 0..20 {
+        process.appends();
+        process.stored();
+    }
+}
+
+#[test]
+fn a_deaf_owner_that_takes_its_released_term_itself_misses_nothing() {
+    let mut process = Process::owner(Ack::Write, 5);
+    goes_deaf(&mut process);
+    let (term, number) = (process.machine.holds().unwrap().0, 5 + 300);
+    process.reply(Reply::Looked(Look { connected: 1, ..gone("a", 5, 1) }));
+    assert!(matches!(process.send(), Command::Release { .. }));
+    process.reply(Reply::Released);
+    let mut look = gone("a", number, 1);
+    let view = look.term.as_mut().unwrap();
+    (view.term, view.owner, view.released) = (term, ME, true);
+    process.take(&look, number);
+    assert!(process.machine.events().contains(&Event::Superseded { missing: false }));
+}

@@ -168,7 +168,7 @@ impl Server {
             Command::Release { term, successor } => {
                 Ok(self.release(&call, *term, *successor, Reply::Released))
             }
-            Command::Listen(_) | Command::Confirm => Err(Unanswered),
+            Command::Listen(_) | Command::Confirm | Command::Build { .. } => Err(Unanswered),
         };
         Replied { reply, page, journal: self.branch.chain }
     }

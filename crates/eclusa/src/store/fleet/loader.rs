@@ -1,4 +1,10 @@
-//! From the chunks of a journal to an engine.
+//! From the chunks of a journal to an engine, on a thread of its own: with very many jobs that takes longer than a term, which
+//! the owning thread must renew meanwhile.
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::Builder;
+use std::time::Duration;
 
 use eclusa_core::{Engine, RestoreError, Restorer};
 use eclusa_fleet::Position;
@@ -15,25 +21,134 @@ pub(super) enum LoadError {
     Hole { after: u64, found: u64 },
     #[error(transparent)]
     Records(#[from] RestoreError),
+    #[error("there is no thread to read it: {0}")]
+    Thread(#[from] io::Error),
+    #[error("the thread that read it failed unexpectedly; see the log")]
+    Failed,
+}
+
+/// How long the owning thread waits for the loader before it looks after its term again.
+const WAIT: Duration = Duration::from_millis(5);
+
+/// So many pages may wait to be applied: one is applied while the next is fetched.
+const PAGES: usize = 1;
+
+/// Chunks in order.
+pub(super) type Page = Vec<(Position, Vec<u8>)>;
+
+enum Task {
+    Apply(Page),
+    Finish { epoch: u64 },
+}
+
+/// What became of a task; with an engine for the last one.
+type Done = Result<Option<Box<Engine>>, LoadError>;
+
+/// See the module.
+pub(super) struct Loader {
+    tasks: Sender<Task>,
+    done: Receiver<Done>,
+    /// Tasks that are not done.
+    open: usize,
+    finishing: bool,
+    engine: Option<Box<Engine>>,
+    last: Option<u64>,
+}
+
+impl Loader {
+    /// One that has nothing yet. Its thread ends when it is dropped.
+    pub(super) fn start() -> Result<Self, LoadError> {
+        let ((tasks, given), (told, done)) = (channel(), channel());
+        let thread = Builder::new().name("eclusa-load".into());
+        thread.spawn(move || load(&given, &told))?;
+        Ok(Self { tasks, done, open: 0, finishing: false, engine: None, last: None })
+    }
+
+    /// Whether the next page can be given to it. Waits a little until it can.
+    pub(super) fn has_room(&mut self) -> Result<bool, LoadError> {
+        self.wait(PAGES)?;
+        Ok(self.open <= PAGES)
+    }
+
+    /// Applies chunks after those it has, later.
+    pub(super) fn apply(&mut self, page: Page) -> Result<(), LoadError> {
+        for (Position { number, .. }, _) in &page {
+            if let Some(after) = self.last.replace(*number)
+                && *number != after + 1
+            {
+                return Err(LoadError::Hole { after, found: *number });
+            }
+        }
+        self.give(Task::Apply(page))
+    }
+
+    /// Whether the engine that wrote the chunks is there, with leases of this epoch. Waits a little for it.
+    pub(super) fn build(&mut self, epoch: u64) -> Result<bool, LoadError> {
+        if !self.finishing {
+            self.finishing = true;
+            self.give(Task::Finish { epoch })?;
+        }
+        self.wait(0)?;
+        Ok(self.engine.is_some())
+    }
+
+    /// The engine, once it is built.
+    pub(super) fn into_engine(self) -> Option<Engine> {
+        self.engine.map(|engine| *engine)
+    }
+
+    fn give(&mut self, task: Task) -> Result<(), LoadError> {
+        self.open += 1;
+        self.tasks.send(task).map_err(|_| LoadError::Failed)
+    }
+
+    /// Waits a little until no more than so many tasks are open.
+    fn wait(&mut self, most: usize) -> Result<(), LoadError> {
+        while self.open > most {
+            match self.done.recv_timeout(WAIT) {
+                Ok(done) => {
+                    self.open -= 1;
+                    self.engine = done?;
+                }
+                Err(RecvTimeoutError::Timeout) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => return Err(LoadError::Failed),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Does what is given to it, up to what fails.
+fn load(tasks: &Receiver<Task>, told: &Sender<Done>) {
+    let mut chunks = Chunks::default();
+    while let Ok(task) = tasks.recv() {
+        let done = match task {
+            Task::Apply(page) => {
+                page.iter().try_for_each(|(at, chunk)| chunks.apply(*at, chunk)).map(|()| None)
+            }
+            Task::Finish { epoch } => {
+                let engine = std::mem::take(&mut chunks).restorer.finish(epoch);
+                engine.map(|engine| Some(Box::new(engine))).map_err(LoadError::from)
+            }
+        };
+        let failed = done.is_err();
+        if told.send(done).is_err() || failed {
+            return;
+        }
+    }
 }
 
 /// Applies chunks in order. A snapshot replaces what came before it when its end is there; one without an end counts for
 /// nothing.
 #[derive(Default)]
-pub(super) struct Loader {
+struct Chunks {
     restorer: Restorer,
     snapshot: Option<Restorer>,
-    last: Option<u64>,
 }
 
-impl Loader {
-    pub(super) fn apply(&mut self, position: Position, bytes: &[u8]) -> Result<(), LoadError> {
+impl Chunks {
+    fn apply(&mut self, position: Position, bytes: &[u8]) -> Result<(), LoadError> {
         let number = position.number;
-        if let Some(after) = self.last.replace(number)
-            && number != after + 1
-        {
-            return Err(LoadError::Hole { after, found: number });
-        }
         let chunk = decode(number, bytes).map_err(|source| LoadError::Chunk { number, source })?;
         match chunk.mark {
             Mark::None => {
@@ -54,10 +169,5 @@ impl Loader {
             }
         }
         Ok(())
-    }
-
-    /// The engine that wrote the chunks; leases that it gives are of this epoch.
-    pub(super) fn finish(self, epoch: u64) -> Result<Engine, RestoreError> {
-        self.restorer.finish(epoch)
     }
 }

@@ -143,7 +143,9 @@ impl Owner {
         self.note_outage();
         match executed {
             Ok(reply) => {
-                self.shared.refuse(None);
+                if self.unreadable < MAX_UNREADABLE {
+                    self.shared.refuse(None);
+                }
                 if let Reply::Confirmed(confirmed) = reply {
                     self.shared.replicated(confirmed);
                 }
@@ -156,15 +158,6 @@ impl Owner {
                 self.shared.refuse(refused.then(|| error.to_string()).as_deref());
                 Err(Unanswered)
             }
-            Err(Failed::Journal(error)) => {
-                // Another process may have cleaned the journal meanwhile: it is read again from the beginning.
-                tracing::error!(%error, "The journal on Redis cannot be read");
-                self.unreadable += 1;
-                if self.unreadable >= MAX_UNREADABLE {
-                    self.shared.refuse(Some(&format!("the journal on Redis cannot be read: {error}")));
-                }
-                Err(Unanswered)
-            }
             Err(Failed::NotListening) => Err(Unanswered),
         }
     }
@@ -173,6 +166,8 @@ impl Owner {
     /// cannot be decided on: that it does so no more is seen when it writes, for this process or for the owner.
     fn note_reply(&mut self, executed: &Result<Reply, Failed>) {
         match executed {
+            // The server was not asked.
+            Ok(Reply::Built(_)) | Err(Failed::NotListening) => {}
             Ok(reply) => {
                 self.shared.heard();
                 if self.shows_writes(reply) {
@@ -187,7 +182,6 @@ impl Owner {
                 }
                 self.shared.note_trouble(Some(&error.to_string()));
             }
-            Err(Failed::Journal(_) | Failed::NotListening) => {}
         }
     }
 
@@ -233,14 +227,10 @@ impl Owner {
                 self.unplanned = !matches!(take.reason, TakeReason::Released | TakeReason::First);
                 self.journal.take(&take)?
             }
-            Command::Read { after } => match self.read(after) {
-                // Chunks were cleaned away between two pages: it is read again from the beginning.
-                Err(Failed::Journal(LoadError::Hole { .. }))
-                    if after > Position::default() && self.may_read_again() =>
-                {
-                    Reply::Read { last: Position::default(), end: true }
-                }
-                read => read?,
+            Command::Read { after } => self.read(after)?,
+            Command::Build { epoch } => match self.loader().and_then(|loader| loader.build(epoch)) {
+                Ok(built) => Reply::Built(built),
+                Err(error) => self.read_again(&error),
             },
             Command::Tail => Reply::Tail(self.journal.tail()?),
             Command::Append(append) => {
@@ -257,43 +247,54 @@ impl Owner {
         })
     }
 
-    /// A journal that nobody else appends to and that still has holes is damaged.
-    fn may_read_again(&mut self) -> bool {
-        let reads_ahead = self.machine.holds().is_none();
-        self.unreadable += u32::from(!reads_ahead);
-        reads_ahead || self.unreadable < MAX_UNREADABLE
-    }
-
-    fn read(&mut self, after: Position) -> Result<Reply, Failed> {
+    fn read(&mut self, after: Position) -> Result<Reply, RedisError> {
         if after == Position::default() {
             self.journal.forget();
-            self.loading = Some(Loader::default());
+            self.loading = None;
+        }
+        match self.loader().and_then(Loader::has_room) {
+            Ok(true) => {}
+            Ok(false) => return Ok(Reply::Read { last: after, end: false }),
+            Err(error) => return Ok(self.read_again(&error)),
         }
         let page = self.journal.page(after)?;
-        let loader = self.loading.get_or_insert_default();
-        for (position, chunk) in &page {
-            loader.apply(*position, chunk)?;
+        let (last, end) = (page.last().map_or(after, |(position, _)| *position), page.is_empty());
+        match self.loader().and_then(|loader| loader.apply(page)) {
+            Ok(()) => Ok(Reply::Read { last, end }),
+            Err(error) => Ok(self.read_again(&error)),
         }
-        let last = page.last().map_or(after, |(position, _)| *position);
-        Ok(Reply::Read { last, end: page.is_empty() })
+    }
+
+    fn loader(&mut self) -> Result<&mut Loader, LoadError> {
+        Ok(match &mut self.loading {
+            Some(loader) => loader,
+            none => none.insert(Loader::start()?),
+        })
+    }
+
+    /// What was read is of no use: it is read again from the beginning. The owner may have cleaned the journal between two
+    /// pages of a process that reads ahead; one that nobody else appends to and that still cannot be read is damaged.
+    fn read_again(&mut self, error: &LoadError) -> Reply {
+        self.loading = None;
+        if self.machine.holds().is_some() {
+            tracing::error!(%error, "The journal on Redis cannot be read");
+            self.unreadable += 1;
+        }
+        if self.unreadable >= MAX_UNREADABLE {
+            self.shared.refuse(Some(&format!("the journal on Redis cannot be read: {error}")));
+        }
+        Reply::Read { last: Position::default(), end: true }
     }
 }
 
 /// Why a command was not answered.
 enum Failed {
     Redis(RedisError),
-    Journal(LoadError),
     NotListening,
 }
 
 impl From<RedisError> for Failed {
     fn from(error: RedisError) -> Self {
         Failed::Redis(error)
-    }
-}
-
-impl From<LoadError> for Failed {
-    fn from(error: LoadError) -> Self {
-        Failed::Journal(error)
     }
 }

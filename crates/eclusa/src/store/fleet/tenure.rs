@@ -18,13 +18,12 @@ impl Owner {
     pub(super) fn react(&mut self) {
         for event in self.machine.events() {
             match event {
-                Event::ReadsAhead => self.loading = Some(Loader::default()),
-                Event::ReadInVain => self.loading = None,
+                Event::ReadsAhead | Event::ReadInVain => self.loading = None,
                 Event::Loading { epoch, after } => {
                     self.give_up(&unavailable("the journal is read anew"));
                     self.work = Work::new(epoch, self.work.handed);
                     if after == Position::default() {
-                        self.loading = Some(Loader::default());
+                        self.loading = None;
                     }
                 }
                 Event::Owns { term, epoch } => self.own(term, epoch),
@@ -42,21 +41,13 @@ impl Owner {
 
     pub(super) fn own(&mut self, term: TermId, epoch: u64) {
         // An engine that was kept goes on after the server lost data, the keys for other programs among it.
-        let kept = self.loading.is_none();
-        if let Some(loader) = self.loading.take() {
-            match loader.finish(epoch) {
-                Ok(mut engine) => {
-                    if let (None, Some(most)) = (&self.shared.clock, self.shared.engine_time.at_most()) {
-                        engine.start_at(self.shared.server_clock.now(), most);
-                    }
-                    self.work.stage = Some(Arc::new(self.stage(engine)));
-                }
-                Err(error) => {
-                    tracing::error!(%error, "The journal on Redis cannot be used");
-                    self.shared.refuse(Some(&error.to_string()));
-                    return;
-                }
+        let read = self.loading.take().and_then(Loader::into_engine);
+        let kept = read.is_none();
+        if let Some(mut engine) = read {
+            if let (None, Some(most)) = (&self.shared.clock, self.shared.engine_time.at_most()) {
+                engine.start_at(self.shared.server_clock.now(), most);
             }
+            self.work.stage = Some(Arc::new(self.stage(engine)));
         }
         self.work.epoch = epoch;
         self.unreadable = 0;
@@ -112,6 +103,7 @@ impl Owner {
         self.lost = self.work.stage.clone();
         self.give_up(&unavailable("another process took over"));
         self.loading = None;
+        self.unreadable = 0;
     }
 
     /// Nobody is told that anything became durable, neither here nor elsewhere.
@@ -148,5 +140,98 @@ struct FleetClock(Arc<Shared>);
 impl Clock for FleetClock {
     fn now(&self) -> Time {
         self.0.server_clock.now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use eclusa_core::layout::Reply;
+    use eclusa_core::{Registration, Spec};
+    use eclusa_fleet::{Ack, Ownership, ProcessId, Settings};
+    use serde_bytes::Bytes;
+
+    use super::super::membership::{Membership, Rules};
+    use super::super::messages::{self, Answers, Questions};
+    use super::super::shared::Parts;
+    use super::*;
+    use crate::store::journal::redis::{Keys, Promise, RedisJournal, Server};
+
+    const ASKER: ProcessId = ProcessId(9);
+
+    /// One that has no server, and needs none until it sends something.
+    fn owner() -> Owner {
+        let process = ProcessId(1);
+        let keys = Keys::new("", "test", 0);
+        let term = Duration::from_secs(2);
+        let shared = Arc::new(Shared::new(Parts {
+            keys: keys.clone(),
+            membership: Membership::new(process, Rules::new(1, "all", &Spec::default())),
+            timeout: term,
+            clock: None,
+        }));
+        let client = redis::Client::open("redis://127.0.0.1:1").unwrap();
+        let server = Server::new(client, term, Promise { ack: crate::store::Ack::Write, keeps_jobs: false });
+        let settings = Settings {
+            process,
+            term: term.into(),
+            patience: term.into(),
+            format: 1,
+            ack: Ack::Write,
+            seed: 1,
+        };
+        let journal = RedisJournal::new(server, keys, process, term.into());
+        Owner::new(Ownership::new(settings), journal, shared, tokio::sync::mpsc::unbounded_channel().0)
+    }
+
+    /// A tenure in whose journal this process is known.
+    fn begin(owner: &mut Owner, known: u64) -> Arc<Stage> {
+        let mut engine = Engine::default();
+        let registration = Registration {
+            process: eclusa_core::ProcessId(known),
+            stamp: 1,
+            about: "all".into(),
+            spec: Arc::default(),
+        };
+        engine.register(registration, Time::default());
+        let stage = Arc::new(owner.stage(engine));
+        owner.work.stage = Some(stage.clone());
+        stage
+    }
+
+    /// The asker asks, always with the same sequence, who is there.
+    fn asks(owner: &Owner, stage: &Stage) -> Vec<u64> {
+        let (mut question, spec) = (Vec::new(), eclusa_core::layout::encode_spec(&Spec::default()));
+        Question::Fleet.encode(&mut question);
+        let registration = messages::Registration { about: "all", spec: Bytes::new(&spec) };
+        let message = Questions {
+            process: ASKER.0,
+            stamp: 1,
+            done_below: 5,
+            wants: 0,
+            alone: false,
+            registration: Some(registration),
+            items: vec![(5, Bytes::new(&question))],
+        };
+        owner.shared.answering.hear(stage, &message.encode()).unwrap();
+        let group = stage.take_group().unwrap().unwrap();
+        let outgoing = owner.shared.answering.address(group.answers);
+        let answers = Answers::decode(&outgoing[0].message).unwrap();
+        let Reply::Fleet(there) = Reply::decode(answers.items[0].1).unwrap() else {
+            panic!("another answer")
+        };
+        there.iter().map(|one| one.process.0).filter(|process| *process != ASKER.0).collect()
+    }
+
+    #[test]
+    fn what_was_answered_in_a_tenure_that_was_lost_is_decided_again_in_the_next() {
+        let mut owner = owner();
+        let first = begin(&mut owner, 11);
+        assert_eq!(asks(&owner, &first), [11]);
+        assert_eq!(asks(&owner, &first), [11], "the same answer once more");
+        owner.lose();
+        let second = begin(&mut owner, 12);
+        assert_eq!(asks(&owner, &second), [12]);
     }
 }

@@ -54,3 +54,8 @@ async fn an_owner_that_cannot_append_is_followed_by_another() {
 async fn an_owner_that_cannot_hear_for_a_while_costs_nothing() {
     the_owner_lacks(SUBSCRIBES, false).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_that_cannot_hear_any_more_is_followed_by_another_though_it_appends() {
+    the_owner_lacks(SUBSCRIBES, true).await;
+}

@@ -31,8 +31,8 @@ async fn fill(program: &Program, count: usize) -> Accepted {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn decisions_resume_soon_and_all_jobs_run_once() {
-    // As long as by default: a program without optimisation reads very many jobs for longer than the term of other tests.
-    let mut fleet = Fleet::with(RedisServer::start(), 3, Setup { term: "2s", ..Setup::default() }).await;
+    // A program without optimisation reads and builds very many jobs for much longer than this.
+    let mut fleet = Fleet::with(RedisServer::start(), 3, Setup { term: "300ms", ..Setup::default() }).await;
     let owner = fleet.owner().await;
     fleet.programs[&owner].pause("work").await;
     let mut accepted = fill(&fleet.programs[&owner], times(5_000, 100_000)).await;
