@@ -131,7 +131,7 @@ impl Engine {
         now: Time,
     ) -> Admission {
         for hold in holds {
-            self.buckets.take(hold.bucket, hold.tokens, now);
+            self.buckets.hold(hold.bucket, hold.tokens, now);
         }
         let expires = now + ask.lease;
         let id = if ask.lease == Span::ZERO {

@@ -129,25 +129,35 @@ impl Buckets {
     }
 
     /// Takes a hold at admission.
-    pub(crate) fn take(&mut self, index: BucketIx, tokens: Tokens, now: Time) {
+    pub(crate) fn hold(&mut self, index: BucketIx, tokens: Tokens, now: Time) {
         let state = &mut self.table[index];
         state.users += 1;
-        state.bucket.take(&state.spec, tokens, now);
+        state.bucket.hold(&state.spec, tokens, now);
         self.touch(index);
+    }
+
+    /// Holds what a lease holds that was given before, for which the balance was lowered already.
+    pub(crate) fn hold_again(&mut self, index: BucketIx, tokens: Tokens) {
+        let state = &mut self.table[index];
+        state.users += 1;
+        state.bucket.hold_again(&state.spec, tokens);
     }
 
     /// Takes what was spent elsewhere, without asking whether so much is there.
     pub(crate) fn charge(&mut self, index: BucketIx, tokens: Tokens, now: Time) {
         let state = &mut self.table[index];
-        state.bucket.take(&state.spec, tokens, now);
+        state.bucket.spend(&state.spec, tokens, now);
         self.touch(index);
     }
 
     /// Settles a hold to its real cost.
     pub(crate) fn settle(&mut self, index: BucketIx, hold: Tokens, cost: Tokens, now: Time) {
         let state = &mut self.table[index];
-        state.bucket.settle(&state.spec, hold, cost, now);
-        if cost < hold && !state.parked.is_empty() {
+        let ScopedBucket { spec, bucket, parked, .. } = state;
+        let first_may_go =
+            parked.first().is_some_and(|line| cost < hold || bucket.waits_for_others(spec, line.hold));
+        bucket.settle(spec, hold, cost, now);
+        if first_may_go {
             self.wake_at(index, now);
         }
         self.remove_user(index, now);

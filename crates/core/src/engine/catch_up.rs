@@ -89,7 +89,7 @@ impl Missing {
     }
 
     fn spend(&mut self, tokens: Tokens, began: Time) {
-        self.bucket.take(&self.rule, tokens, began);
+        self.bucket.spend(&self.rule, tokens, began);
     }
 
     /// What was spent and not gained again since.
@@ -104,6 +104,8 @@ struct Spent {
     lanes: BTreeMap<LaneIx, Missing>,
     upstreams: BTreeMap<UpstreamIx, Missing>,
     scoped: BTreeMap<BucketIx, Missing>,
+    /// What calls hold that still run.
+    held: Vec<(BucketIx, Tokens)>,
 }
 
 impl Engine {
@@ -150,7 +152,8 @@ impl Engine {
             let rule = upstream.spec.as_ref()?.bucket?;
             Some((index, missing(rule, &BucketOf::Upstream(upstream.name.clone()))))
         });
-        Spent { since, lanes: lanes.collect(), upstreams: upstreams.collect(), scoped: BTreeMap::new() }
+        let (lanes, upstreams) = (lanes.collect(), upstreams.collect());
+        Spent { since, lanes, upstreams, scoped: BTreeMap::new(), held: Vec::new() }
     }
 
     fn catch_up_call(&mut self, call: &AbsentCall, spent: &mut Spent, now: Time) {
@@ -183,7 +186,7 @@ impl Engine {
             holds.push((bucket, hold.tokens));
         }
         if let Some((id, lasts)) = call.lease {
-            holds.iter().for_each(|(bucket, _)| self.buckets.add_user(*bucket));
+            spent.held.extend(&holds);
             let used_by = Use::Call(lane);
             let lease = Lease { used_by, upstream: Some(upstream), pass, holds, expires: now + lasts };
             self.leases.insert(id, lease);
@@ -210,6 +213,9 @@ impl Engine {
         }
         for (bucket, missing) in &spent.scoped {
             self.buckets.charge(*bucket, missing.at(now), now);
+        }
+        for (bucket, tokens) in &spent.held {
+            self.buckets.hold_again(*bucket, *tokens);
         }
     }
 

@@ -340,7 +340,7 @@ impl Engine {
             job_holds.into_iter().flat_map(|holds| holds.iter()).filter(|hold| hold.upstream == upstream);
         let holds: Vec<_> = own.map(|hold| (hold.bucket, hold.tokens)).collect();
         for (bucket, tokens) in &holds {
-            self.buckets.take(*bucket, *tokens, now);
+            self.buckets.hold(*bucket, *tokens, now);
         }
         let pass = self.take_gates(upstream, lease, expires, now);
         self.leases.insert(lease, Lease { used_by, upstream: Some(upstream), pass, holds, expires });

@@ -1,13 +1,18 @@
 //! Token bucket: a balance that refills continuously up to a capacity.
 //!
 //! Admission takes a hold; the answer settles it to the real cost, which may leave a debt that nothing passes
-//! until it is paid. Amounts are integers (millionths) and the refill keeps its remainder, so no fraction is
-//! lost or minted, however often the bucket is looked at.
+//! until it is paid. Until then the bucket refills at most to its capacity less what is held: the upstream counts the
+//! call at some moment before it answers, and gains nothing above its capacity before that. Amounts are integers
+//! (millionths) and the refill keeps its remainder, so no fraction is lost or minted, however often the bucket is
+//! looked at.
 
 use super::{NotUntil, Part, Reason};
 use crate::error::{SpecError, positive};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
+
+/// A hold that only fits when others are settled may be tried again after this long: their calls are under way.
+const HELD_BY_OTHERS: Span = Span::from_secs(1);
 
 /// Capacity and refill of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -94,6 +99,8 @@ pub struct Bucket {
     pub(crate) remainder: u64,
     /// Closed by the upstream's own word until then.
     pub(crate) closed_until: Time,
+    /// What calls under way hold. Not stored: it is the sum over their leases.
+    pub(crate) held: Tokens,
 }
 
 impl Bucket {
@@ -104,7 +111,7 @@ impl Bucket {
 
     /// A bucket that holds so much.
     pub(crate) fn holding(balance: Tokens, now: Time) -> Self {
-        Self { balance, at: now, remainder: 0, closed_until: Time::default() }
+        Self { balance, at: now, remainder: 0, closed_until: Time::default(), held: Tokens::ZERO }
     }
 
     /// What it holds at `now`.
@@ -117,9 +124,24 @@ impl Bucket {
         (self.balance, self.at)
     }
 
+    /// What calls under way hold.
+    pub const fn held(&self) -> Tokens {
+        self.held
+    }
+
+    /// The most it can refill to now.
+    fn ceiling(&self, spec: &BucketSpec) -> Tokens {
+        spec.capacity - self.held
+    }
+
     /// Whether it would be the same if it had never been touched.
     pub fn is_untouched(&self, spec: &BucketSpec, now: Time) -> bool {
         self.closed_until <= now && self.balance(spec, now) >= spec.capacity
+    }
+
+    /// Whether `hold` is too much until a call under way has ended, however long it refills.
+    pub(crate) fn waits_for_others(&self, spec: &BucketSpec, hold: Tokens) -> bool {
+        self.held > Tokens::ZERO && hold > self.ceiling(spec)
     }
 
     /// Whether `hold` may be taken at `now`.
@@ -131,23 +153,53 @@ impl Bucket {
         if bucket.balance >= hold {
             Ok(())
         } else {
-            Err(NotUntil::new(Reason::RateLimit, bucket.when(spec, hold)))
+            Err(NotUntil::new(Reason::RateLimit, bucket.enough_at(spec, hold)))
         }
     }
 
-    /// Takes `hold`.
-    pub fn take(&mut self, spec: &BucketSpec, hold: Tokens, now: Time) {
+    /// When `hold` will be there if nothing else is taken; `self` is refilled already.
+    fn enough_at(&self, spec: &BucketSpec, hold: Tokens) -> Time {
+        if self.waits_for_others(spec, hold) { self.at + HELD_BY_OTHERS } else { self.when(spec, hold) }
+    }
+
+    /// Takes `tokens` for good.
+    pub fn spend(&mut self, spec: &BucketSpec, tokens: Tokens, now: Time) {
         *self = self.refilled(spec, now);
-        self.balance = self.balance - hold;
+        self.balance = self.balance - tokens;
+    }
+
+    /// Gives back what was spent for nothing.
+    pub fn give_back(&mut self, spec: &BucketSpec, tokens: Tokens, now: Time) {
+        *self = self.refilled(spec, now);
+        self.balance = self.balance + tokens;
+        self.cap(spec);
+    }
+
+    /// Takes `tokens` until they are settled.
+    pub fn hold(&mut self, spec: &BucketSpec, tokens: Tokens, now: Time) {
+        self.spend(spec, tokens, now);
+        self.held = self.held + tokens;
+    }
+
+    /// Holds what a lease holds that was given before, for which the balance was lowered already.
+    pub(crate) fn hold_again(&mut self, spec: &BucketSpec, tokens: Tokens) {
+        self.held = self.held + tokens;
+        self.balance = self.balance.min(self.ceiling(spec));
     }
 
     /// Replaces a hold by the real cost: too much comes back, too little becomes debt.
     pub fn settle(&mut self, spec: &BucketSpec, hold: Tokens, cost: Tokens, now: Time) {
         *self = self.refilled(spec, now);
+        self.held = self.held - hold;
         self.balance = self.balance + hold - cost;
-        if self.balance >= spec.capacity {
-            // A full bucket holds no fraction on top.
-            (self.balance, self.remainder) = (spec.capacity, 0);
+        self.cap(spec);
+    }
+
+    /// Lets nothing above what it can refill to; a full bucket holds no fraction on top.
+    fn cap(&mut self, spec: &BucketSpec) {
+        let ceiling = self.ceiling(spec);
+        if self.balance >= ceiling {
+            (self.balance, self.remainder) = (ceiling, 0);
         }
     }
 
@@ -163,11 +215,11 @@ impl Bucket {
 
     /// The balance cut to what `spec` can hold, after a change of rules.
     pub(crate) fn fit(&mut self, spec: &BucketSpec) {
-        self.balance = self.balance.min(spec.capacity);
+        self.balance = self.balance.min(self.ceiling(spec));
         self.remainder = self.remainder.min(spec.refill_ms - 1);
     }
 
-    /// When `hold` will be there if nothing else is taken; `self` is refilled already.
+    /// When it will have gained up to `hold`; `self` is refilled already.
     fn when(&self, spec: &BucketSpec, hold: Tokens) -> Time {
         let missing = u128::from((hold - self.balance).as_micro().max(0).unsigned_abs());
         let parts = (missing * u128::from(spec.refill_ms)).saturating_sub(u128::from(self.remainder));
@@ -188,8 +240,9 @@ impl Bucket {
         let parts = u128::from(elapsed) * u128::from(spec.refill_micro) + u128::from(self.remainder);
         let gained = i64::try_from(parts / u128::from(spec.refill_ms)).unwrap_or(i64::MAX);
         let balance = self.balance + Tokens::from_micro(gained);
-        if balance >= spec.capacity {
-            return Bucket { balance: spec.capacity, at: now, remainder: 0, ..*self };
+        let ceiling = self.ceiling(spec);
+        if balance >= ceiling {
+            return Bucket { balance: ceiling, at: now, remainder: 0, ..*self };
         }
         let remainder = u64::try_from(parts % u128::from(spec.refill_ms)).unwrap_or(0);
         Bucket { balance, at: now, remainder, ..*self }
@@ -197,88 +250,4 @@ impl Bucket {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(ms: u64) -> Time {
-        Time::from_millis(1_000_000 + ms)
-    }
-
-    fn grants(spec: &BucketSpec, bucket: &mut Bucket, calls: usize, now: Time) -> usize {
-        (0..calls)
-            .filter(|_| {
-                let admitted = bucket.admits(spec, Tokens::ONE, now).is_ok();
-                if admitted {
-                    bucket.take(spec, Tokens::ONE, now);
-                }
-                admitted
-            })
-            .count()
-    }
-
-    #[test]
-    fn fifteen_calls_against_ten_per_second_burst_ten_give_exactly_ten() {
-        let spec = BucketSpec::new(10, 10, Span::from_secs(1)).unwrap();
-        let mut bucket = Bucket::full(&spec, at(0));
-        assert_eq!(grants(&spec, &mut bucket, 15, at(0)), 10);
-        assert_eq!(grants(&spec, &mut bucket, 15, at(100)), 1);
-        assert_eq!(
-            bucket.admits(&spec, Tokens::ONE, at(100)),
-            Err(NotUntil::new(Reason::RateLimit, at(200)))
-        );
-    }
-
-    #[test]
-    fn forty_a_day_keeps_every_fraction_however_often_it_is_looked_at() {
-        let spec = BucketSpec::new(200, 40, Span::from_secs(86_400)).unwrap();
-        let mut bucket = Bucket::full(&spec, at(0));
-        bucket.take(&spec, Tokens::whole(200), at(0));
-        for ms in (0..86_400_000).step_by(7_919) {
-            bucket.settle(&spec, Tokens::ZERO, Tokens::ZERO, at(ms));
-        }
-        assert_eq!(bucket.balance(&spec, at(86_400_000)), Tokens::whole(40));
-    }
-
-    #[test]
-    fn a_clock_that_steps_back_mints_nothing() {
-        let spec = BucketSpec::new(10, 10, Span::from_secs(1)).unwrap();
-        let mut bucket = Bucket::full(&spec, at(5_000));
-        assert_eq!(grants(&spec, &mut bucket, 20, at(5_000)), 10);
-        assert_eq!(grants(&spec, &mut bucket, 20, at(0)), 0);
-        assert_eq!(grants(&spec, &mut bucket, 20, at(5_000)), 0);
-    }
-
-    #[test]
-    fn a_cost_above_the_hold_is_debt_that_must_be_paid_first() {
-        let spec = BucketSpec::new(100, 2, Span::from_secs(60)).unwrap();
-        let mut bucket = Bucket::full(&spec, at(0));
-        for _ in 0..10 {
-            bucket.take(&spec, Tokens::ONE, at(0));
-            bucket.settle(&spec, Tokens::ONE, Tokens::whole(20), at(0));
-        }
-        assert_eq!(bucket.balance(&spec, at(0)), Tokens::whole(100) - Tokens::whole(200));
-        let opens = at(101 * 30_000);
-        assert_eq!(bucket.admits(&spec, Tokens::ONE, at(0)), Err(NotUntil::new(Reason::RateLimit, opens)));
-        assert_eq!(bucket.admits(&spec, Tokens::ONE, opens), Ok(()));
-    }
-
-    #[test]
-    fn a_returned_hold_never_lifts_the_balance_above_capacity() {
-        let spec = BucketSpec::new(10, 10, Span::from_secs(1)).unwrap();
-        let mut bucket = Bucket::full(&spec, at(0));
-        bucket.take(&spec, Tokens::whole(5), at(0));
-        bucket.settle(&spec, Tokens::whole(5), Tokens::ZERO, at(60_000));
-        assert_eq!(bucket.balance(&spec, at(60_000)), Tokens::whole(10));
-    }
-
-    #[test]
-    fn rates_of_zero_and_holds_above_capacity_are_refused_by_name() {
-        assert_eq!(BucketSpec::new(0, 1, Span::from_secs(1)).unwrap_err().field, "capacity");
-        assert_eq!(BucketSpec::new(1, 0, Span::from_secs(1)).unwrap_err().field, "refill");
-        assert_eq!(BucketSpec::new(1, 1, Span::ZERO).unwrap_err().field, "refill");
-        let spec = BucketSpec::new(5, 1, Span::from_secs(1)).unwrap();
-        assert_eq!(spec.check_hold(Tokens::whole(6)).unwrap_err().field, "hold");
-        assert_eq!(spec.check_hold(Tokens::ZERO).unwrap_err().field, "hold");
-        assert_eq!(spec.check_hold(Tokens::whole(5)), Ok(Tokens::whole(5)));
-    }
-}
+mod tests;

@@ -162,7 +162,7 @@ impl Gates {
             self.breaker.take(lease, lease_expires, now);
         }
         if let Some(rule) = &spec.bucket {
-            self.bucket.get_or_insert_with(|| Bucket::full(rule, now)).take(rule, Tokens::ONE, now);
+            self.bucket.get_or_insert_with(|| Bucket::full(rule, now)).spend(rule, Tokens::ONE, now);
         }
         if let Some(rule) = &spec.pace {
             self.pace.get_or_insert_with(|| Pace::new(rule)).take(now);
@@ -184,7 +184,7 @@ impl Gates {
     /// Gives back the token of a call that was never sent.
     pub(crate) fn give_back(&mut self, spec: &GateSpecs, now: Time) {
         if let (Some(rule), Some(bucket)) = (&spec.bucket, &mut self.bucket) {
-            bucket.settle(rule, Tokens::ONE, Tokens::ZERO, now);
+            bucket.give_back(rule, Tokens::ONE, now);
         }
     }
 

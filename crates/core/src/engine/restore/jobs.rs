@@ -157,7 +157,7 @@ pub(super) fn restore_lease(
     for (key, tokens) in &record.holds {
         let problem = || RestoreError::Inconsistent(format!("bucket {key:?} of lease {id} is not known"));
         let bucket = engine.buckets.find(key).ok_or_else(problem)?;
-        engine.buckets.add_user(bucket);
+        engine.buckets.hold_again(bucket, *tokens);
         holds.push((bucket, *tokens));
     }
     if let Some(lane) = used_by.lane() {

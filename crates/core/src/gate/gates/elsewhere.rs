@@ -93,7 +93,7 @@ impl Gates {
     /// Takes from its own bucket, without asking whether so much is there.
     pub(crate) fn charge(&mut self, spec: &GateSpecs, tokens: Tokens, now: Time) {
         if let Some(rule) = &spec.bucket {
-            self.bucket.get_or_insert_with(|| Bucket::full(rule, now)).take(rule, tokens, now);
+            self.bucket.get_or_insert_with(|| Bucket::full(rule, now)).spend(rule, tokens, now);
         }
     }
 

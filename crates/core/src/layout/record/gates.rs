@@ -1,4 +1,4 @@
-//! The layout of the state of gates. Slots and places in use are not stored: they are counted anew from the leases.
+//! The layout of the state of gates. Slots, places and tokens in use are not stored: they are counted anew from the leases.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -7,6 +7,7 @@ use crate::layout::LayoutError;
 use crate::layout::convert::{Layout, layout_struct};
 use crate::layout::shared::LeaseIdLayout;
 use crate::time::Span;
+use crate::tokens::Tokens;
 
 #[derive(Serialize, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
@@ -62,7 +63,34 @@ layout_struct!(
 
 layout_struct!(CooldownLayout = Cooldown { errors: u32, last_error: u64, hot_until: u64 });
 
-layout_struct!(BucketLayout = Bucket { balance: i64, at: u64, remainder: u64, closed_until: u64 });
+#[derive(Serialize, Deserialize)]
+pub(in crate::layout) struct BucketLayout {
+    balance: i64,
+    at: u64,
+    remainder: u64,
+    closed_until: u64,
+}
+
+impl Layout<'_, Bucket> for BucketLayout {
+    fn from_domain(bucket: &Bucket) -> Self {
+        Self {
+            balance: Layout::from_domain(&bucket.balance),
+            at: Layout::from_domain(&bucket.at),
+            remainder: bucket.remainder,
+            closed_until: Layout::from_domain(&bucket.closed_until),
+        }
+    }
+
+    fn into_domain(self) -> Result<Bucket, LayoutError> {
+        Ok(Bucket {
+            balance: self.balance.into_domain()?,
+            at: self.at.into_domain()?,
+            remainder: self.remainder,
+            closed_until: self.closed_until.into_domain()?,
+            held: Tokens::ZERO,
+        })
+    }
+}
 
 layout_struct!(PaceLayout = Pace { interval_us: u64, next_at: u64 });
 

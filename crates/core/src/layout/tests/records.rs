@@ -15,7 +15,7 @@ use crate::tokens::Tokens;
 
 fn bucket() -> Bucket {
     let (balance, closed_until) = (Tokens::from_micro(-1_500_000), time(5));
-    Bucket { balance, at: time(1), remainder: 77, closed_until }
+    Bucket { balance, at: time(1), remainder: 77, closed_until, held: Tokens::ZERO }
 }
 
 fn gates() -> Gates {

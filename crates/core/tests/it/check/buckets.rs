@@ -20,22 +20,28 @@ struct Naive {
     balance: i128,
     at: Time,
     closed_until: Time,
+    /// Micro-tokens that calls under way hold.
+    held: i64,
 }
 
 impl Naive {
     fn new(plan: BucketPlan) -> Self {
         let balance = i128::from(plan.0) * MICRO * i128::from(plan.2);
-        Self { plan, balance, at: Time::default(), closed_until: Time::default() }
+        Self { plan, balance, at: Time::default(), closed_until: Time::default(), held: 0 }
+    }
+
+    /// The most it may refill to.
+    fn ceiling(&self) -> i128 {
+        (i128::from(self.plan.0) * MICRO - i128::from(self.held)) * i128::from(self.plan.2)
     }
 
     fn add(&mut self, micro: i64) {
-        let full = Self::new(self.plan).balance;
-        self.balance = (self.balance + i128::from(micro) * i128::from(self.plan.2)).min(full);
+        self.balance = (self.balance + i128::from(micro) * i128::from(self.plan.2)).min(self.ceiling());
     }
 
     fn refill(&mut self, now: Time) {
         let gained = i128::from(now.since(self.at).as_millis()) * i128::from(self.plan.1) * MICRO;
-        self.balance = (self.balance + gained).min(Self::new(self.plan).balance);
+        self.balance = (self.balance + gained).min(self.ceiling());
         self.at = now;
     }
 
@@ -76,7 +82,9 @@ impl NeverMint {
             bucket.take(TOKEN, now)?;
         }
         for (key, micro) in &start.held {
-            self.scoped.get_mut(key).unwrap().take(*micro, now)?;
+            let bucket = self.scoped.get_mut(key).unwrap();
+            bucket.take(*micro, now)?;
+            bucket.held += micro;
         }
         Ok(())
     }
@@ -103,7 +111,9 @@ impl NeverMint {
         for (key, held) in &end.held {
             let told = end.costs.iter().find(|(of, _)| of == key).map_or(*held, |(_, cost)| *cost);
             let cost = if unsent { 0 } else { told };
-            self.scoped.get_mut(key).unwrap().add(held - cost);
+            let bucket = self.scoped.get_mut(key).unwrap();
+            bucket.held -= held;
+            bucket.add(held - cost);
         }
     }
 }
