@@ -45,10 +45,24 @@ impl Engine {
     fn place_of(&self, index: JobIx, now: Time) -> (Place, Option<Obstacle>) {
         let job = &self.jobs[index];
         let position = self.position(job);
-        let obstacle = self.coalesced(index).or_else(|| self.obstacle(job, position, now));
+        let obstacle = self.without_rules(job).or_else(|| self.coalesced(index));
+        let obstacle = obstacle.or_else(|| self.obstacle(job, position, now));
         let hindrance = obstacle.as_ref().filter(|_| job.is_waiting());
         let eta = hindrance.and_then(|obstacle| self.eta(job, obstacle, position, now));
         (Place { status: job.status(), position, eta, expires_at: job.expires_at }, obstacle)
+    }
+
+    /// That a waiting job is in a lane, or has only upstreams left, that no registration names. No time and no other job
+    /// can change that, so it is told before anything else.
+    fn without_rules(&self, job: &Job) -> Option<Obstacle> {
+        if !job.is_waiting() {
+            return None;
+        }
+        let untried = self.untried(job);
+        let lane_is_gone = self.lane(job.lane).gone;
+        let stuck = lane_is_gone || untried.iter().all(|upstream| self.upstream(*upstream).gone);
+        let upstream = untried.first().copied().filter(|_| !lane_is_gone);
+        stuck.then_some(Obstacle { reason: Reason::RulesGone, until: Time::NEVER, upstream })
     }
 
     /// That an equal job is under way, whose answer this one will get too.
@@ -76,7 +90,6 @@ impl Engine {
                     upstream: awaited.upstream,
                 })
             }
-            _ if self.lane(job.lane).gone => plain(Reason::RulesGone, Time::NEVER),
             _ if self.lane(job.lane).paused => plain(Reason::Paused, Time::NEVER),
             Phase::Pending { due } if job.attempts > 0 => plain(Reason::RetryBackoff, due),
             Phase::Pending { due } => plain(Reason::Scheduled, due),

@@ -54,7 +54,14 @@ fn starts(engine: &mut Engine, lane: &str, now: Time) -> Vec<u128> {
 }
 
 fn admit(engine: &mut Engine, now: Time) -> Admission {
-    let ask = Admit { lane: None, chain: vec![name("up")], holds: Vec::new(), lease: LEASE, nonce: 2 };
+    let ask = Admit {
+        lane: None,
+        chain: vec![name("up")],
+        holds: Vec::new(),
+        correlation: None,
+        lease: LEASE,
+        nonce: 2,
+    };
     engine.admit(&ask, now).admission
 }
 
@@ -185,6 +192,24 @@ fn a_job_says_when_only_its_upstream_has_no_rules() {
     let why = engine.why(JobId(1), NOW).unwrap();
     assert_eq!((why.reason, why.upstream), (Some(Reason::RulesGone), Some(name("old"))));
     assert_eq!(starts(&mut engine, "a", NOW), [2]);
+}
+
+#[test]
+fn that_the_rules_are_gone_is_said_before_any_other_reason() {
+    let mut engine = Engine::default();
+    register(&mut engine, 1, 10, spec(&["a"], 1), NOW);
+    engine.enqueue(vec![NewJob { delay: Span::from_secs(60), ..job(1, "a") }], NOW);
+    enqueue(&mut engine, 2, "a", NOW);
+    engine.pause(&name("a"), true);
+    let reasons = |engine: &Engine| [1, 2].map(|id| engine.why(JobId(id), NOW).unwrap().reason);
+    assert_eq!(reasons(&engine), [Some(Reason::Paused); 2]);
+    engine.unregister(ProcessId(1), NOW);
+    assert_eq!(reasons(&engine), [Some(Reason::RulesGone); 2]);
+    // The lane is back, without the upstream that the jobs were accepted for.
+    let lane = LaneSpec::new(name("a"), Chain::new(vec![name("new")]).unwrap());
+    let other = Spec::new(vec![lane], vec![UpstreamSpec::new(name("new"), GateSpecs::default())]).unwrap();
+    register(&mut engine, 2, 20, other, NOW);
+    assert_eq!(reasons(&engine), [Some(Reason::RulesGone); 2]);
 }
 
 #[test]
