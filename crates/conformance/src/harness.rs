@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use eclusa_core::gate::{CallResult, NotUntil, Reason};
 use eclusa_core::{
-    Admission, Admit, Admitted, Advance, Advanced, Cached, Cancelled, Clock, DeadLetterView, Dispatch,
-    Dispatched, End, Ended, Enqueued, Grant, Hold, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId,
-    NewJob, Outcome, Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status, Store, Swept,
-    TenantView, Time, UpstreamView, Wait, Why,
+    Admission, Admit, Admitted, Advance, Advanced, BucketPage, BucketQuery, Cached, Cancelled, Clock,
+    Corrected, Correction, Correlation, Credit, Credited, DeadLetterView, Dispatch, Dispatched, End, Ended,
+    Enqueued, Grant, HashKey, Hold, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, NewJob, Outcome,
+    Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status, Store, Swept, TenantView, Time,
+    UpstreamView, Wait, Why,
 };
 
 use crate::clock::ManualClock;
@@ -232,6 +233,18 @@ impl<S: Store> Harness<S> {
         self.admit_fully(None, &[upstream], holds).await.admission
     }
 
+    /// Asks for a call that a later event may earn a credit for.
+    pub(crate) async fn admit_correlated(
+        &self,
+        upstream: &str,
+        holds: Vec<Hold>,
+        correlation: Option<Correlation>,
+    ) -> Admission {
+        let (chain, nonce) = (vec![name(upstream)], self.nonce());
+        let ask = Admit { lane: None, chain, holds, correlation, lease: LEASE, nonce };
+        self.store.admit(ask).await.expect("the store answers").admission
+    }
+
     /// Asks for a call in a lane, at the first of these upstreams that admits it.
     pub(crate) async fn admit_to(&self, lane: &str, chain: &[&str]) -> Admission {
         self.admit_fully(Some(lane), chain, Vec::new()).await.admission
@@ -239,21 +252,36 @@ impl<S: Store> Harness<S> {
 
     pub(crate) async fn admit_fully(&self, lane: Option<&str>, chain: &[&str], holds: Vec<Hold>) -> Admitted {
         let chain = chain.iter().map(|upstream| name(upstream)).collect();
-        let ask = Admit { lane: lane.map(name), chain, holds, lease: LEASE, nonce: self.nonce() };
+        let ask = Admit {
+            lane: lane.map(name),
+            chain,
+            holds,
+            correlation: None,
+            lease: LEASE,
+            nonce: self.nonce(),
+        };
         self.store.admit(ask).await.expect("the store answers")
     }
 
     /// Asks for a call in a lane that nobody will tell of.
     pub(crate) async fn admit_untold(&self, lane: &str) -> Admission {
         let (chain, holds) = (Vec::new(), Vec::new());
-        let ask = Admit { lane: Some(name(lane)), chain, holds, lease: Span::ZERO, nonce: self.nonce() };
+        let ask = Admit {
+            lane: Some(name(lane)),
+            chain,
+            holds,
+            correlation: None,
+            lease: Span::ZERO,
+            nonce: self.nonce(),
+        };
         self.store.admit(ask).await.expect("the store answers").admission
     }
 
     /// Asks whether the rate allows a call that nobody will tell of.
     pub(crate) async fn admit_rate(&self, upstream: &str) -> Admission {
         let (chain, holds) = (vec![name(upstream)], Vec::new());
-        let ask = Admit { lane: None, chain, holds, lease: Span::ZERO, nonce: self.nonce() };
+        let ask =
+            Admit { lane: None, chain, holds, correlation: None, lease: Span::ZERO, nonce: self.nonce() };
         self.store.admit(ask).await.expect("the store answers").admission
     }
 
@@ -289,6 +317,22 @@ impl<S: Store> Harness<S> {
 
     pub(crate) async fn reset(&self, upstream: &str) -> Option<UpstreamView> {
         self.store.reset(name(upstream)).await.expect("the store answers")
+    }
+
+    pub(crate) async fn credit(&self, credits: Vec<Credit>) -> Vec<Credited> {
+        self.store.credit(credits).await.expect("the store answers")
+    }
+
+    pub(crate) async fn correct(&self, correction: Correction) -> Corrected {
+        self.store.correct(vec![correction]).await.expect("the store answers")[0]
+    }
+
+    pub(crate) async fn hash_key(&self, offer: HashKey) -> HashKey {
+        self.store.hash_key(offer).await.expect("the store answers")
+    }
+
+    pub(crate) async fn buckets(&self, query: BucketQuery) -> BucketPage {
+        self.store.buckets(query).await.expect("the store answers")
     }
 
     pub(crate) async fn replay(&self, letter: u128, as_job: u128) -> Replayed {

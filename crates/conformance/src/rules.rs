@@ -1,9 +1,11 @@
 //! Short ways to write the rules and jobs of a scenario.
 
+use std::sync::Arc;
+
 use eclusa_core::gate::{BreakerSpec, BucketSpec, CallResult, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
 use eclusa_core::{
-    CacheSpec, CallFailure, Capacity, Chain, Closure, Fairness, Hold, JobId, LaneSpec, Level, Name, NewJob,
-    Report, Span, Spec, Tokens, UpstreamSpec,
+    CacheSpec, CallFailure, Capacity, Chain, Charge, Closure, Fairness, Hold, JobId, LaneSpec, Level, Name,
+    NewJob, Report, Span, Spec, Terms, Tokens, UpstreamSpec,
 };
 
 /// The lane of scenarios that need only one.
@@ -106,6 +108,18 @@ pub(crate) fn bucket(capacity: u32, refill: u32, per: Span) -> BucketSpec {
 
 pub(crate) fn hold(upstream: &str, key: &str, rule: BucketSpec, tokens: u32) -> Hold {
     Hold::new(name(upstream), key, rule, Tokens::whole(tokens)).expect("a hold that fits its bucket")
+}
+
+/// Terms under which answers cost so much by their status.
+pub(crate) fn charging(costs: &[(&str, u32)]) -> Arc<Terms> {
+    let on = |charge: Charge, (status, cost): &(&str, u32)| charge.on(status, Tokens::whole(*cost));
+    let charge = costs.iter().try_fold(Charge::default(), on).expect("costs that can be");
+    Arc::new(Terms { charge, credit: None })
+}
+
+/// The upstream answered with this status.
+pub(crate) fn answered(status: u16) -> Report {
+    Report { status: Some(status), ..CallResult::Success.into() }
 }
 
 pub(crate) fn capacity(jobs: u64) -> Capacity {

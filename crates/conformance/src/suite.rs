@@ -158,6 +158,19 @@ macro_rules! suite {
             a_scoped_hold_of_a_lost_call_stays_spent,
             a_new_rule_counts_from_when_it_came,
         ]);
+        $crate::theme!($open, policies: [
+            the_terms_of_a_policy_charge_whatever_the_settler_tells,
+            what_is_held_is_not_refilled,
+            all_buckets_of_a_request_are_taken_or_none,
+            a_line_that_lacks_one_of_two_buckets_holds_up_no_other,
+            an_event_gives_tokens_back_once_in_every_bucket,
+            an_event_counts_only_for_a_while,
+            a_job_earns_its_credit_too,
+            a_balance_is_corrected_to_what_the_upstream_counts,
+            buckets_are_found_by_policy_and_by_scope,
+            the_first_secret_is_kept,
+            an_admission_tells_the_limit_that_is_nearest_to_its_end,
+        ]);
         $crate::theme!($open, health: [
             failures_in_a_row_open_the_breaker,
             a_success_or_a_rejection_between_failures_keeps_the_breaker_closed,

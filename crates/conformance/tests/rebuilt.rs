@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use eclusa_conformance::ManualClock;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Admit, Admitted, Advance, Advanced, Answer, Cancelled, Clock, DeadLetterView, Dispatch, Dispatched,
-    Engine, EnqueueAnswer, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, ProcessId,
-    Registration, Replayed, Restorer, SettleAnswer, Settlement, Span, Spec, Store, Swept, TenantView, Time,
-    UpstreamView, Wait, Why,
+    Admit, Admitted, Advance, Advanced, Answer, BucketPage, BucketQuery, Cancelled, Clock, Corrected,
+    Correction, Credit, Credited, DeadLetterView, Dispatch, Dispatched, Engine, EnqueueAnswer, HashKey,
+    JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, ProcessId, Registration, Replayed,
+    Restorer, SettleAnswer, Settlement, Span, Spec, Store, Swept, TenantView, Time, UpstreamView, Wait, Why,
 };
 
 /// Records in memory, and no engine between verbs.
@@ -98,6 +98,22 @@ impl Store for Rebuilt {
 
     fn reset(&self, upstream: Name) -> impl Answer<Option<UpstreamView>> {
         self.run(move |engine, now| engine.reset(&upstream, now))
+    }
+
+    fn credit(&self, credits: Vec<Credit>) -> impl Answer<Vec<Credited>> {
+        self.run(move |engine, now| engine.credit(&credits, now))
+    }
+
+    fn correct(&self, corrections: Vec<Correction>) -> impl Answer<Vec<Corrected>> {
+        self.run(move |engine, now| engine.correct(&corrections, now))
+    }
+
+    fn hash_key(&self, offer: HashKey) -> impl Answer<HashKey> {
+        self.run(move |engine, _| engine.hash_key(offer))
+    }
+
+    fn buckets(&self, query: BucketQuery) -> impl Answer<BucketPage> {
+        self.run(move |engine, now| engine.buckets(&query, now))
     }
 
     fn replay(&self, lane: Name, letter: JobId, id: JobId) -> impl Answer<Replayed> {

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use crate::charge::{Charge, Terms};
 use crate::ended::ServedBy;
 use crate::error::SpecError;
 use crate::gate::BucketSpec;
 use crate::ids::{JobId, LeaseId, Name, fingerprint};
+use crate::policy::Correlation;
 use crate::spec::Chain;
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
+use crate::verbs::Report;
 
 /// The request or message a job carries, or the result it left; the engine does not look inside.
 pub type Payload = Arc<[u8]>;
@@ -43,12 +46,13 @@ impl Level {
 const MAX_PAYLOAD: usize = 8 << 20;
 
 /// Tokens a job takes from a scoped bucket when it goes to `upstream`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
     pub(crate) upstream: Name,
     pub(crate) bucket: Arc<str>,
     pub(crate) spec: BucketSpec,
     pub(crate) tokens: Tokens,
+    pub(crate) terms: Option<Arc<Terms>>,
 }
 
 impl Hold {
@@ -57,12 +61,29 @@ impl Hold {
         if bucket.is_empty() {
             return Err(SpecError::new("bucket", "the key must not be empty"));
         }
-        Ok(Self { upstream, bucket: bucket.into(), spec, tokens: spec.check_hold(tokens)? })
+        Ok(Self { upstream, bucket: bucket.into(), spec, tokens: spec.check_hold(tokens)?, terms: None })
     }
 
     /// A hold as it was written down; the bucket's rule may have changed since, to less than the hold.
     pub fn restore(upstream: Name, bucket: &str, spec: BucketSpec, tokens: Tokens) -> Self {
-        Self { upstream, bucket: bucket.into(), spec, tokens }
+        Self { upstream, bucket: bucket.into(), spec, tokens, terms: None }
+    }
+
+    /// The same under these terms, which from now on are those of all buckets of the policy and class. Without, the
+    /// terms that are known for them stay; if none are, a call costs its hold.
+    #[must_use]
+    pub fn under(self, terms: Arc<Terms>) -> Self {
+        Self { terms: Some(terms), ..self }
+    }
+
+    /// What a call cost that ended so; what its bucket really gave for it.
+    #[must_use]
+    pub fn settled(&self, report: &Report) -> Option<Self> {
+        let cost = match &self.terms {
+            Some(terms) => terms.charge.cost(self.tokens, report),
+            None => Charge::default().cost(self.tokens, report),
+        };
+        (cost > Tokens::ZERO).then(|| Self { tokens: cost, ..self.clone() })
     }
 
     /// Where.
@@ -113,6 +134,8 @@ pub struct NewJob {
     pub chain: Option<Vec<Name>>,
     /// What it takes from scoped buckets.
     pub holds: Vec<Hold>,
+    /// What ties a later event to its call, so that it can earn a credit.
+    pub correlation: Option<Correlation>,
 }
 
 impl NewJob {
@@ -131,6 +154,7 @@ impl NewJob {
             delay: Span::ZERO,
             chain: None,
             holds: Vec::new(),
+            correlation: None,
         }
     }
 

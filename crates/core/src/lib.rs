@@ -3,6 +3,7 @@
 //! Nothing here does I/O, reads a clock or draws a random number: `now` is an argument and jitter is a hash. The
 //! [`Engine`] decides; a [`Store`] makes its decisions durable and shares them.
 
+mod charge;
 mod dead_letter;
 mod ended;
 mod engine;
@@ -12,6 +13,7 @@ mod ids;
 mod job;
 mod lane;
 pub mod layout;
+mod policy;
 pub mod retry;
 mod spec;
 mod store;
@@ -21,6 +23,7 @@ mod tokens;
 mod verbs;
 mod views;
 
+pub use charge::{CREDIT_WITHIN, Charge, CreditRule, Terms};
 pub use dead_letter::{DeadLetter, DeadLetterView, Surplus};
 pub use ended::{End, Ended, Fallback, ServedBy};
 pub use engine::{
@@ -34,6 +37,7 @@ pub use job::{
     Status,
 };
 pub use lane::Totals;
+pub use policy::{BucketId, Correlation, HashKey, Scope};
 pub use spec::{
     CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Spec, UpstreamSpec, matches,
 };

@@ -9,12 +9,13 @@ use crate::dead_letter::DeadLetterView;
 use crate::gate::CallResult;
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::{JobView, NewJob};
+use crate::policy::HashKey;
 use crate::time::Span;
 use crate::verbs::{
-    Admit, Admitted, Advance, Advanced, Cancelled, Dispatch, Dispatched, EnqueueAnswer, Replayed,
-    SettleAnswer, Settlement, Swept, Wait,
+    Admit, Admitted, Advance, Advanced, Cancelled, Corrected, Correction, Credit, Credited, Dispatch,
+    Dispatched, EnqueueAnswer, Replayed, SettleAnswer, Settlement, Swept, Wait,
 };
-use crate::views::{JobPage, JobQuery, LaneView, TenantView, UpstreamView, Why};
+use crate::views::{BucketPage, BucketQuery, JobPage, JobQuery, LaneView, TenantView, UpstreamView, Why};
 
 /// Why a store did not do what it was asked. Nothing was promised then.
 #[derive(Debug, Clone, Error)]
@@ -59,8 +60,8 @@ impl<T, F: Future<Output = Result<T, StoreError>> + Send> Answer<T> for F {}
 /// A verb that can end jobs lists all that it ended, in order, so that each end is told once; a settlement that is repeated
 /// tells the end of its job again, because its answer was not heard.
 ///
-/// A call whose answer was lost may have been done. Enqueue, advance, settle, extend, cancel, replay, discard, pause,
-/// recover and reset can be repeated without harm. So can a dispatch or an admit, with the same nonce, after the store was
+/// A call whose answer was lost may have been done. Enqueue, advance, settle, extend, cancel, credit, correct, replay,
+/// discard, pause, recover and reset can be repeated without harm. So can a dispatch or an admit, with the same nonce, after the store was
 /// restored; otherwise what they handed out comes back when its lease ends.
 pub trait Store: Send + Sync {
     /// Takes in new jobs.
@@ -85,6 +86,12 @@ pub trait Store: Send + Sync {
     fn recover(&self, upstream: Name) -> impl Answer<Option<UpstreamView>>;
     /// Closes an upstream's breaker by hand, ends its cooldown and forgets its word to stay away; `None` if it is unknown.
     fn reset(&self, upstream: Name) -> impl Answer<Option<UpstreamView>>;
+    /// Gives back tokens that events earned, each once.
+    fn credit(&self, credits: Vec<Credit>) -> impl Answer<Vec<Credited>>;
+    /// Sets balances to what their upstream counts.
+    fn correct(&self, corrections: Vec<Correction>) -> impl Answer<Vec<Corrected>>;
+    /// The secret under which scope values and correlation ids are hashed: the first that was offered.
+    fn hash_key(&self, offer: HashKey) -> impl Answer<HashKey>;
     /// Enqueues a dead letter again, as job `id`.
     fn replay(&self, lane: Name, letter: JobId, id: JobId) -> impl Answer<Replayed>;
     /// Lets a dead letter go.
@@ -105,6 +112,8 @@ pub trait Store: Send + Sync {
     fn jobs(&self, query: JobQuery) -> impl Answer<JobPage>;
     /// All lanes.
     fn lanes(&self) -> impl Answer<Vec<LaneView>>;
+    /// Scoped buckets that fit a query, by page.
+    fn buckets(&self, query: BucketQuery) -> impl Answer<BucketPage>;
     /// All upstreams.
     fn upstreams(&self) -> impl Answer<Vec<UpstreamView>>;
     /// Tenants of a lane, at most `max` from a place on, each with its place.

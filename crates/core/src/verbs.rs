@@ -5,9 +5,10 @@ use std::sync::Arc;
 use crate::dead_letter::Surplus;
 use crate::ended::{Ended, Fallback};
 use crate::error::SpecError;
-use crate::gate::{CallResult, NotUntil, Reason};
+use crate::gate::{BucketSpec, CallResult, NotUntil, Quota, Reason};
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::{CallFailure, Hold, Level, Payload, Status};
+use crate::policy::{BucketId, Correlation};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 use crate::views::Place;
@@ -137,16 +138,30 @@ pub struct Grant {
 pub struct Report {
     /// How it ended.
     pub result: CallResult,
-    /// What it really cost, by key of the bucket; a hold that is not named stays spent as it is.
-    pub costs: Vec<(Arc<str>, Tokens)>,
+    /// What the upstream answered; `None` if it did not, or nobody knows.
+    pub status: Option<u16>,
+    /// What it says was used. With the status this is what a policy charges by.
+    pub usage: Usage,
     /// The upstream's word to stay away.
     pub close: Option<Closure>,
 }
 
 impl From<CallResult> for Report {
     fn from(result: CallResult) -> Self {
-        Self { result, costs: Vec::new(), close: None }
+        Self { result, status: None, usage: Usage::Unknown, close: None }
     }
+}
+
+/// What a call used, by the upstream's own count.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Usage {
+    /// The answer did not say, or nobody looked.
+    #[default]
+    Unknown,
+    /// So much, whatever a policy counts.
+    Amount(Tokens),
+    /// So much by each place of the answer that says so (`body:/usage/total_tokens`).
+    BySource(Vec<(Arc<str>, Tokens)>),
 }
 
 /// A `Retry-After` of the upstream.
@@ -257,6 +272,8 @@ pub struct Admit {
     pub chain: Vec<Name>,
     /// Tokens from scoped buckets, taken at the upstream they belong to.
     pub holds: Vec<Hold>,
+    /// What ties a later event to this call, so that it can earn a credit.
+    pub correlation: Option<Correlation>,
     /// How long the lease lasts. Without any time there is none, and its number is 0: what is taken is spent, no slot is
     /// held, and nobody need tell how the call went. Such a call is never a probe: in a lane it is admitted only while the
     /// breaker is closed; without a lane it asks only whether the rate allows it, and the breaker is not asked.
@@ -287,6 +304,8 @@ pub enum Admission {
         upstream: Name,
         /// Until then, unless the lease is extended.
         lease_expires: Time,
+        /// The limit that allows the fewest more such calls now, if there is any.
+        quota: Option<Quota>,
     },
     /// Not now, and nothing was taken.
     Denied {
@@ -294,6 +313,9 @@ pub enum Admission {
         upstream: Option<Name>,
         /// Why and until when.
         denial: NotUntil,
+        /// The limit that allows the fewest such calls there, if there is any; of several that allow none the one
+        /// that does so longest.
+        quota: Option<Quota>,
     },
     /// There is no such upstream.
     UnknownUpstream(Name),
@@ -349,4 +371,45 @@ pub struct Swept {
     pub now: Time,
     /// When to sweep again; at once if there was more than one call may do.
     pub next: Time,
+}
+
+/// An event that earns tokens back for the call with this correlation id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credit {
+    /// Its name, as policies have it (`payment`).
+    pub event: Arc<str>,
+    /// Which call.
+    pub correlation: Correlation,
+}
+
+/// What an event did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Credited {
+    /// Each of these buckets got so much: what its policy gives, or what was missing to its capacity less what is held.
+    Buckets(Vec<(BucketId, Tokens)>),
+    /// It was counted before; nothing changed.
+    Repeated,
+    /// No call with this correlation id cost anything lately, or no policy that it fell under knows the event.
+    Unknown,
+}
+
+/// What the upstream itself says that a bucket holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Correction {
+    /// Which bucket.
+    pub bucket: BucketId,
+    /// Its rule here.
+    pub spec: BucketSpec,
+    /// What is there by the upstream's count.
+    pub theirs: Tokens,
+}
+
+/// What a bucket held before it was corrected, and what it holds now: their count less the holds of calls under way,
+/// which they may not have counted. The difference is the drift.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Corrected {
+    /// Before.
+    pub before: Tokens,
+    /// After.
+    pub after: Tokens,
 }

@@ -6,7 +6,8 @@ use crate::gate::{BreakerView, GateSpecs, GateView, Gates, Reason};
 use crate::ids::Name;
 use crate::job::{JobView, Status};
 use crate::lane::{SATURATED, Totals, priority};
-use crate::time::Time;
+use crate::policy::{BucketId, Scope};
+use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 
 /// Which jobs to show; what is absent does not narrow.
@@ -133,6 +134,50 @@ impl UpstreamView {
             gates: spec.map_or(Vec::new(), |spec| gates.view(spec, now, slot_free_at)),
         }
     }
+}
+
+/// Which buckets to show; what is absent does not narrow.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BucketQuery {
+    /// Of this upstream.
+    pub upstream: Option<Name>,
+    /// Under this policy.
+    pub policy: Option<Name>,
+    /// Of this scope, under each policy and class.
+    pub scope: Option<Scope>,
+    /// Go on from there: zero, or what the last page said.
+    pub after: u64,
+    /// How many at the most; no more than [`MAX_BATCH`](crate::MAX_BATCH) are shown.
+    pub max: usize,
+}
+
+/// Some buckets, in no particular order. One that is full and unused is not known: whoever has the rules knows what it
+/// holds.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BucketPage {
+    /// Those found. A page may be short, or empty, and still not be the last.
+    pub buckets: Vec<BucketView>,
+    /// Where to go on; `None` when all were looked at. It does not outlive a restart.
+    pub next: Option<u64>,
+}
+
+/// One scope's balance under a policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BucketView {
+    /// Which it is.
+    pub id: BucketId,
+    /// What it holds now; less than nothing is debt.
+    pub available: Tokens,
+    /// What it holds when full.
+    pub capacity: Tokens,
+    /// It gains so much…
+    pub refill: Tokens,
+    /// …in so long, in lowest terms.
+    pub period: Span,
+    /// What calls under way hold.
+    pub held: Tokens,
+    /// Until when the upstream's word keeps it closed, if it does.
+    pub closed_until: Option<Time>,
 }
 
 /// How fair a lane is to one tenant (`TenantFairnessMetrics`).

@@ -116,9 +116,12 @@ pub async fn a_call_takes_from_scoped_buckets<S: Store>(open: Open<S>) {
     let Admission::Denied { denial, .. } = q.admit(UP, scoped()).await else {
         panic!("the bucket is empty");
     };
-    assert_eq!((denial.reason, denial.at), (Reason::RateLimit, q.now() + secs(120)));
+    assert_eq!((denial.reason, denial.at), (Reason::RateLimit, q.now() + secs(1)), "while a call holds them");
     q.settle(lease, CallResult::NotSent, Outcome::Release).await;
-    assert!(matches!(q.admit(UP, scoped()).await, Admission::Granted { .. }));
+    let Admission::Granted { lease, .. } = q.admit(UP, scoped()).await else { panic!("they came back") };
+    q.settle(lease, CallResult::Success, Outcome::Release).await;
+    let Admission::Denied { denial, .. } = q.admit(UP, scoped()).await else { panic!("they are spent") };
+    assert_eq!((denial.reason, denial.at), (Reason::RateLimit, q.now() + secs(120)));
 }
 
 pub async fn a_call_to_an_unknown_upstream_is_told_so<S: Store>(open: Open<S>) {

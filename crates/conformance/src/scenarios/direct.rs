@@ -20,7 +20,7 @@ fn two(first: GateSpecs, second: GateSpecs) -> Spec {
 /// A call in the lane, which must be granted.
 async fn granted<S: Store>(q: &Harness<S>) -> (LeaseId, Name) {
     match q.admit_to(LANE, &[]).await {
-        Admission::Granted { lease, upstream, lease_expires } => {
+        Admission::Granted { lease, upstream, lease_expires, .. } => {
             assert_eq!(lease_expires, q.now() + LEASE);
             (lease, upstream)
         }
@@ -31,7 +31,7 @@ async fn granted<S: Store>(q: &Harness<S>) -> (LeaseId, Name) {
 /// Who denies a call in the lane, and until when.
 async fn denied<S: Store>(q: &Harness<S>) -> (Option<Name>, NotUntil) {
     match q.admit_to(LANE, &[]).await {
-        Admission::Denied { upstream, denial } => (upstream, denial),
+        Admission::Denied { upstream, denial, .. } => (upstream, denial),
         other => panic!("{other:?}"),
     }
 }
@@ -59,7 +59,11 @@ pub async fn a_call_that_nobody_will_tell_of_waits_until_others_have_closed_the_
     for _ in 0..2 {
         let denied = q.admit_untold(LANE).await;
         let denial = NotUntil { reason: Reason::CircuitOpen, at: healthy };
-        assert_eq!(denied, Admission::Denied { upstream: Some(name(UP)), denial }, "open or half open");
+        assert_eq!(
+            denied,
+            Admission::Denied { upstream: Some(name(UP)), denial, quota: None },
+            "open or half open"
+        );
         q.pass(secs(30));
     }
     let (probe, _) = granted(&q).await;
@@ -156,12 +160,15 @@ pub async fn a_call_takes_only_the_holds_of_the_upstream_it_goes_to<S: Store>(op
     let mut went = Vec::new();
     for _ in 0..2 {
         match q.admit_fully(Some(LANE), &[], holds()).await.admission {
-            Admission::Granted { upstream, .. } => went.push(upstream),
+            Admission::Granted { upstream, lease, .. } => {
+                went.push(upstream);
+                q.settle(lease, CallResult::Success, Outcome::Release).await;
+            }
             denied => panic!("{denied:?}"),
         }
     }
     assert_eq!(went, [name("ses"), name("smtp")]);
-    let Admission::Denied { upstream, denial } = q.admit_fully(Some(LANE), &[], holds()).await.admission
+    let Admission::Denied { upstream, denial, .. } = q.admit_fully(Some(LANE), &[], holds()).await.admission
     else {
         panic!("both buckets are empty");
     };

@@ -20,6 +20,7 @@ pub mod idempotency;
 pub mod leases;
 pub mod lines;
 pub mod looking;
+pub mod policies;
 pub mod priority;
 pub mod repeats;
 pub mod retention;

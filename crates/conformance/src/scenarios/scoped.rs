@@ -1,10 +1,12 @@
 //! Buckets that only some jobs take from, and the lines that wait for them.
 
-use eclusa_core::gate::{CallResult, Reason};
-use eclusa_core::{NewJob, Outcome, Report, Store, Tokens};
+use eclusa_core::gate::Reason;
+use eclusa_core::{NewJob, Outcome, Store};
 
 use crate::harness::{Harness, LEASE, Open};
-use crate::rules::{UP, bucket, closing, free, high, hold, holding, job, low, of, secs, upstream};
+use crate::rules::{
+    UP, answered, bucket, charging, closing, free, high, hold, holding, job, low, of, secs, upstream,
+};
 
 pub async fn a_retry_after_of_a_scoped_bucket_closes_only_that_bucket<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
@@ -38,11 +40,11 @@ pub async fn many_lines_at_one_bucket_get_what_it_gives_and_no_more<S: Store>(op
     let q = Harness::new(open, &upstream(free()));
     let shared = || hold(UP, "shared", bucket(2, 1, secs(1)), 1);
     q.accept((1..=20).map(|n| holding(shared(), crate::rules::of(&format!("t{n}"), n)))).await;
-    let mut started = q.starts(100).await;
+    let mut started = q.serve(100).await;
     assert_eq!(started, [1, 2]);
     for _ in 0..18 {
         q.pass(secs(1));
-        let next = q.starts(100).await;
+        let next = q.serve(100).await;
         assert_eq!(next.len(), 1);
         started.extend(next);
     }
@@ -51,11 +53,11 @@ pub async fn many_lines_at_one_bucket_get_what_it_gives_and_no_more<S: Store>(op
 
 pub async fn the_answer_settles_a_hold_to_its_real_cost<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
-    let scoped = || hold(UP, "cpf:1", bucket(10, 1, secs(1)), 1);
+    let terms = charging(&[("404", 20)]);
+    let scoped = || hold(UP, "cpf:1", bucket(10, 1, secs(1)), 1).under(terms.clone());
     q.accept((1..=9).map(|n| holding(scoped(), job(n)))).await;
     let grant = q.next().await;
-    let report = Report { costs: vec![("cpf:1".into(), Tokens::whole(20))], ..CallResult::Rejected.into() };
-    q.settle(grant.lease, report, Outcome::Done).await;
+    q.settle(grant.lease, answered(404), Outcome::Done).await;
     assert_eq!(q.starts(10).await, [], "the bucket is 10 in debt");
     q.pass(secs(10));
     assert_eq!(q.starts(10).await, [], "the debt is paid and nothing more");
@@ -65,12 +67,12 @@ pub async fn the_answer_settles_a_hold_to_its_real_cost<S: Store>(open: Open<S>)
 
 pub async fn a_hold_that_cost_nothing_comes_back<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
-    let scoped = || hold(UP, "cpf:1", bucket(1, 1, secs(3_600)), 1);
+    let terms = charging(&[("5xx", 0)]);
+    let scoped = || hold(UP, "cpf:1", bucket(1, 1, secs(3_600)), 1).under(terms.clone());
     q.accept((1..=3).map(|n| holding(scoped(), job(n)))).await;
     let grant = q.next().await;
     assert_eq!(q.starts(10).await, []);
-    let report = Report { costs: vec![("cpf:1".into(), Tokens::ZERO)], ..CallResult::Failed.into() };
-    q.settle(grant.lease, report, Outcome::Done).await;
+    q.settle(grant.lease, answered(503), Outcome::Done).await;
     assert_eq!(q.starts(10).await, [2], "a parked line hears of it");
 }
 
@@ -78,7 +80,7 @@ pub async fn a_hold_that_cost_nothing_comes_back<S: Store>(open: Open<S>) {
 async fn five_tokens_are_waited_for<S: Store>(q: &Harness<S>, big: NewJob, small: impl Fn(u128) -> NewJob) {
     let scoped = |tokens| hold(UP, "cpf:1", bucket(5, 1, secs(1)), tokens);
     q.accept([holding(scoped(5), of("first", 1))]).await;
-    assert_eq!(q.starts(10).await, [1]);
+    assert_eq!(q.serve(10).await, [1]);
     q.accept([holding(scoped(5), big)]).await;
     for second in 0..5 {
         assert_eq!(q.starts(10).await, [], "second {second}");
@@ -86,7 +88,7 @@ async fn five_tokens_are_waited_for<S: Store>(q: &Harness<S>, big: NewJob, small
         assert_eq!(q.starts(10).await, [], "second {second}");
         q.pass(secs(1));
     }
-    assert_eq!(q.starts(10).await, [2]);
+    assert_eq!(q.serve(10).await, [2]);
     q.pass(secs(1));
     assert_eq!(q.starts(10).await, [10]);
 }

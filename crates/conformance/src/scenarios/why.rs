@@ -156,7 +156,7 @@ pub async fn it_names_the_scoped_bucket<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     let scoped = || hold(UP, "cpf:1", bucket(1, 1, secs(60)), 1);
     q.accept((1..=2).map(|n| holding(scoped(), job(n)))).await;
-    q.take(10).await;
+    assert_eq!(q.serve(10).await, [1]);
     let why = q.why(2).await;
     assert_eq!((why.reason, why.upstream), (Some(Reason::RateLimit), Some(name(UP))));
     assert_eq!(why.eta, Some(q.now() + secs(60)));

@@ -19,21 +19,22 @@ impl Engine {
     pub fn admit(&mut self, ask: &Admit, now: Time) -> Admitted {
         self.end_silent(now);
         self.take_up_lost(MAX_BATCH, now);
-        let admission = match self.admitted_before(ask) {
+        let admission = match self.admitted_before(ask, now) {
             Some(granted) => granted,
             None => self.admit_call(ask, now).unwrap_or_else(|refusal| refusal),
         };
         Admitted { admission, ended: std::mem::take(&mut self.ended), now }
     }
 
-    fn admitted_before(&self, ask: &Admit) -> Option<Admission> {
+    fn admitted_before(&self, ask: &Admit, now: Time) -> Option<Admission> {
         if ask.lease == Span::ZERO {
             return None;
         }
         let granted = |(id, lease): (LeaseId, &Lease)| match (lease.used_by, lease.upstream) {
             (Use::Call(_), Some(upstream)) => {
+                let quota = self.quota(lease.used_by.lane(), Some(upstream), &lease.holds, now);
                 let upstream = self.upstream(upstream).name.clone();
-                Some(Admission::Granted { lease: id, upstream, lease_expires: lease.expires })
+                Some(Admission::Granted { lease: id, upstream, lease_expires: lease.expires, quota })
             }
             _ => None,
         };
@@ -47,20 +48,36 @@ impl Engine {
         };
         let chain = self.chain_of_call(ask, lane)?;
         if let Some(lane) = lane {
-            self.lane_lets_in(lane, now).map_err(|denial| Admission::Denied { upstream: None, denial })?;
+            self.lane_lets_in(lane, now).map_err(|denial| {
+                let quota = self.quota(Some(lane), None, &[], now);
+                Admission::Denied { upstream: None, denial, quota }
+            })?;
         }
-        let mut earliest: (Option<Name>, _) = (None, NotUntil::new(Reason::NoWorker, Time::NEVER));
+        let mut earliest: (Option<UpstreamIx>, _) = (None, NotUntil::new(Reason::NoWorker, Time::NEVER));
         for upstream in chain {
             match self.call_admitted(ask, upstream, now) {
                 Ok(holds) => return Ok(self.begin_call(ask, lane, upstream, &holds, now)),
                 Err(denial) if earliest.0.is_none() || denial.at < earliest.1.at => {
-                    earliest = (Some(self.upstream(upstream).name.clone()), denial);
+                    earliest = (Some(upstream), denial);
                 }
                 Err(_) => {}
             }
         }
-        let (upstream, denial) = earliest;
-        Err(Admission::Denied { upstream, denial })
+        Err(self.denied(ask, lane, earliest, now))
+    }
+
+    fn denied(
+        &self,
+        ask: &Admit,
+        lane: Option<LaneIx>,
+        (upstream, denial): (Option<UpstreamIx>, NotUntil),
+        now: Time,
+    ) -> Admission {
+        let name = upstream.map(|upstream| self.upstream(upstream).name.clone());
+        let own = ask.holds.iter().filter(|hold| Some(&hold.upstream) == name.as_ref());
+        let held = own.filter_map(|hold| Some((self.buckets.find(&hold.bucket)?, hold.tokens)));
+        let quota = self.quota(lane, upstream, &held.collect::<Vec<_>>(), now);
+        Admission::Denied { upstream: name, denial, quota }
     }
 
     fn chain_of_call(&self, ask: &Admit, lane: Option<LaneIx>) -> Result<Vec<UpstreamIx>, Admission> {
@@ -97,7 +114,7 @@ impl Engine {
         let name = self.upstream(upstream).name.clone();
         let mut holds = Vec::new();
         for hold in ask.holds.iter().filter(|hold| hold.upstream == name) {
-            let bucket = self.buckets.find_or_create(&hold.bucket, hold.spec, now);
+            let bucket = self.buckets.find_or_create(hold, now);
             holds.push(JobHold { upstream, bucket, tokens: hold.tokens });
         }
         match self.denied_hold(&holds, upstream, FIRST, now) {
@@ -143,14 +160,16 @@ impl Engine {
             self.take_lane(lane, id, expires, now);
         }
         let pass = self.take_gates(upstream, id, expires, now);
-        let holds = holds.iter().map(|hold| (hold.bucket, hold.tokens)).collect();
-        let lease = Lease { used_by: Use::Call(lane), upstream: Some(upstream), pass, holds, expires };
+        let holds: Vec<_> = holds.iter().map(|hold| (hold.bucket, hold.tokens)).collect();
+        let quota = self.quota(lane, Some(upstream), &holds, now);
+        let (used_by, at, correlation) = (Use::Call(lane), Some(upstream), ask.correlation);
+        let lease = Lease { used_by, upstream: at, pass, holds, correlation, expires };
         if ask.lease == Span::ZERO {
             self.leave(id, &lease, &CallResult::Unknown.into(), now);
         } else {
             self.leases.insert(id, lease);
         }
         let upstream = self.upstream(upstream).name.clone();
-        Admission::Granted { lease: id, upstream, lease_expires: expires }
+        Admission::Granted { lease: id, upstream, lease_expires: expires, quota }
     }
 }

@@ -79,8 +79,8 @@ impl Engine {
 
     fn lease_elsewhere(&mut self, used_by: Use, upstream: Option<UpstreamIx>, expires: Time) {
         let id = self.leases.issue(0);
-        self.leases
-            .insert(id, Lease { used_by, upstream, pass: Pass::default(), holds: Vec::new(), expires });
+        let (pass, holds) = (Pass::default(), Vec::new());
+        self.leases.insert(id, Lease { used_by, upstream, pass, holds, correlation: None, expires });
     }
 }
 
@@ -129,7 +129,14 @@ mod tests {
     }
 
     fn ask() -> Admit {
-        Admit { lane: Some(name("a")), chain: Vec::new(), holds: Vec::new(), lease: LEASE, nonce: 7 }
+        Admit {
+            lane: Some(name("a")),
+            chain: Vec::new(),
+            holds: Vec::new(),
+            correlation: None,
+            lease: LEASE,
+            nonce: 7,
+        }
     }
 
     fn admitted(engine: &mut Engine, now: Time) -> Result<crate::ids::LeaseId, Option<(Reason, Time)>> {

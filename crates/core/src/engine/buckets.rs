@@ -9,9 +9,12 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use crate::charge::Terms;
 use crate::gate::{Bucket, BucketSpec, NotUntil, Reason};
+use crate::job::Hold;
 use crate::lane::{Parked, Rank};
-use crate::table::{BucketIx, Table};
+use crate::policy::family;
+use crate::table::{BucketIx, LaneIx, Table};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 use crate::verbs::MAX_BATCH;
@@ -21,6 +24,7 @@ pub(crate) struct ScopedBucket {
     pub(crate) key: Arc<str>,
     pub(crate) spec: BucketSpec,
     pub(crate) bucket: Bucket,
+    family: u32,
     /// Jobs that will take from it and leases that did.
     users: u32,
     parked: BTreeSet<Parked>,
@@ -43,6 +47,11 @@ impl ScopedBucket {
         }
     }
 
+    /// When it will be full if nothing is taken.
+    fn full_at(&self, now: Time) -> Time {
+        self.bucket.full_at(&self.spec, now)
+    }
+
     fn unpark(&mut self, line: &Parked) {
         self.parked.remove(line);
         if let Some(at) = line.look_at {
@@ -51,10 +60,21 @@ impl ScopedBucket {
     }
 }
 
+/// The buckets of one policy and class. It is kept when the last of them is full again: there are as many as the rules
+/// name, and a dead letter that is replayed does not bring its terms.
+#[derive(Debug)]
+struct Family {
+    name: Arc<str>,
+    terms: Option<Arc<Terms>>,
+    dirty: bool,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Buckets {
     table: Table<BucketIx, ScopedBucket>,
     by_key: HashMap<Arc<str>, BucketIx, foldhash::fast::FixedState>,
+    families: Vec<Family>,
+    family_by_name: HashMap<Arc<str>, u32, foldhash::fast::FixedState>,
     /// When parked lines may go on.
     wakes: BTreeSet<(Time, BucketIx)>,
     /// Buckets without users, by when they are full again: full and unused is the same as never made.
@@ -69,8 +89,22 @@ impl Buckets {
         self.by_key.get(key).copied()
     }
 
+    /// The bucket of `hold`, under the rule and the terms that it brings.
+    pub(crate) fn find_or_create(&mut self, hold: &Hold, now: Time) -> BucketIx {
+        let index = self.find_or_create_under(&hold.bucket, hold.spec, now);
+        if let Some(terms) = &hold.terms {
+            let family = &mut self.families[self.table[index].family as usize];
+            let same = |known: &Arc<Terms>| Arc::ptr_eq(known, terms) || known == terms;
+            if !family.terms.as_ref().is_some_and(same) {
+                family.terms = Some(terms.clone());
+                family.dirty = true;
+            }
+        }
+        index
+    }
+
     /// The bucket with `key`, under the rule that is in force now.
-    pub(crate) fn find_or_create(&mut self, key: &Arc<str>, spec: BucketSpec, now: Time) -> BucketIx {
+    pub(crate) fn find_or_create_under(&mut self, key: &Arc<str>, spec: BucketSpec, now: Time) -> BucketIx {
         if let Some(index) = self.find(key) {
             let state = &mut self.table[index];
             if state.spec != spec {
@@ -92,6 +126,7 @@ impl Buckets {
             key: key.clone(),
             spec,
             bucket,
+            family: self.family(family(&key)),
             users: 0,
             parked: BTreeSet::new(),
             looking: BTreeSet::new(),
@@ -105,6 +140,56 @@ impl Buckets {
         index
     }
 
+    fn family(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.family_by_name.get(name) {
+            return *number;
+        }
+        let number = u32::try_from(self.families.len()).unwrap_or(u32::MAX);
+        let name: Arc<str> = name.into();
+        self.families.push(Family { name: name.clone(), terms: None, dirty: false });
+        self.family_by_name.insert(name, number);
+        number
+    }
+
+    pub(crate) fn restore_terms(&mut self, name: &str, terms: Arc<Terms>) {
+        let family = self.family(name) as usize;
+        self.families[family].terms = Some(terms);
+    }
+
+    /// What calls cost that take from this bucket, if that is known.
+    pub(crate) fn terms_of(&self, index: BucketIx) -> Option<&Arc<Terms>> {
+        self.families[self.table[index].family as usize].terms.as_ref()
+    }
+
+    /// What calls cost that take from the bucket with `key`, though it may be full and forgotten.
+    pub(crate) fn terms_of_key(&self, key: &str) -> Option<&Arc<Terms>> {
+        let family = self.family_by_name.get(family(key))?;
+        self.families[*family as usize].terms.as_ref()
+    }
+
+    /// What all keys of a policy and class begin with.
+    pub(crate) fn families(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.families.iter().map(|family| &family.name)
+    }
+
+    pub(crate) fn terms(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Terms>)> {
+        self.families.iter().filter_map(|family| Some((&family.name, family.terms.as_ref()?)))
+    }
+
+    pub(crate) fn touch_terms(&mut self, name: &str) {
+        if let Some(family) = self.family_by_name.get(name) {
+            self.families[*family as usize].dirty = true;
+        }
+    }
+
+    /// Terms changed since the last call.
+    pub(crate) fn drain_terms(&mut self, mut changed: impl FnMut(&Arc<str>, &Arc<Terms>)) {
+        for family in self.families.iter_mut().filter(|family| family.dirty) {
+            family.dirty = false;
+            family.terms.iter().for_each(|terms| changed(&family.name, terms));
+        }
+    }
+
     pub(crate) fn add_user(&mut self, index: BucketIx) {
         self.table[index].users += 1;
     }
@@ -113,12 +198,45 @@ impl Buckets {
         let state = &mut self.table[index];
         state.users -= 1;
         if state.users == 0 {
-            let full_at = match state.bucket.admits(&state.spec, state.spec.capacity(), now) {
-                Ok(()) => now,
-                Err(denial) => denial.at,
-            };
+            let full_at = state.full_at(now);
             self.forget_at(index, full_at);
         }
+    }
+
+    /// Gives a bucket tokens that an event earned; says how many it had room for.
+    pub(crate) fn credit(&mut self, index: BucketIx, tokens: Tokens, now: Time) -> Tokens {
+        let state = &mut self.table[index];
+        let before = state.bucket.balance(&state.spec, now);
+        state.bucket.give_back(&state.spec, tokens, now);
+        let given = state.bucket.balance(&state.spec, now) - before;
+        self.wake_first(index, now);
+        self.touch(index);
+        given
+    }
+
+    /// Sets what a bucket holds to what its upstream says, less what is held; gives both balances.
+    pub(crate) fn correct(&mut self, index: BucketIx, theirs: Tokens, now: Time) -> (Tokens, Tokens) {
+        let state = &mut self.table[index];
+        let before = state.bucket.balance(&state.spec, now);
+        state.bucket.correct(&state.spec, theirs, now);
+        let (after, users, full_at) = (state.bucket.balance, state.users, state.full_at(now));
+        if users == 0 {
+            self.forget_at(index, full_at);
+        }
+        self.wake_first(index, now);
+        self.touch(index);
+        (before, after)
+    }
+
+    fn wake_first(&mut self, index: BucketIx, now: Time) {
+        if !self.table[index].parked.is_empty() {
+            self.wake_at(index, now);
+        }
+    }
+
+    /// The lanes whose lines wait for a bucket.
+    pub(crate) fn lanes_waiting_for(&self, index: BucketIx) -> BTreeSet<LaneIx> {
+        self.table[index].parked.iter().take(MAX_BATCH).map(|line| line.lane).collect()
     }
 
     fn forget_at(&mut self, index: BucketIx, at: Time) {
@@ -254,7 +372,8 @@ impl Buckets {
             return Some(());
         }
         if !state.bucket.is_untouched(&state.spec, now) {
-            self.forget_at(index, now + Span::from_secs(1));
+            let full_at = state.full_at(now).max(now + Span::from_millis(1));
+            self.forget_at(index, full_at);
         } else if let Some(state) = self.table.remove(index) {
             self.by_key.remove(&state.key);
             self.gone.push(state.key);
@@ -271,7 +390,7 @@ impl Buckets {
     }
 
     pub(crate) fn has_changes(&self) -> bool {
-        !self.dirty.is_empty() || !self.gone.is_empty()
+        !self.dirty.is_empty() || !self.gone.is_empty() || self.families.iter().any(|family| family.dirty)
     }
 
     /// Buckets changed since the last call; those without a state are gone.
@@ -283,6 +402,16 @@ impl Buckets {
                 changed(&state.key, Some(state));
             }
         }
+    }
+
+    /// How many places there are, empty ones counted.
+    pub(crate) fn places(&self) -> u64 {
+        self.table.places() as u64
+    }
+
+    /// The bucket at a place, if there is one.
+    pub(crate) fn at(&self, place: u64) -> Option<&ScopedBucket> {
+        self.table.get(BucketIx(u32::try_from(place).ok()?))
     }
 
     pub(crate) fn len(&self) -> usize {

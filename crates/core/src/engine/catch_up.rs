@@ -12,6 +12,7 @@ use super::leases::{Lease, Use};
 use crate::gate::{Bucket, BucketSpec, CallResult, Part};
 use crate::ids::{LeaseId, Name};
 use crate::job::Hold;
+use crate::policy::Correlation;
 use crate::table::{BucketIx, LaneIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
@@ -50,6 +51,8 @@ pub struct AbsentCall {
     pub upstream: Name,
     /// What it took from scoped buckets; what it cost, if it has ended.
     pub holds: Vec<Hold>,
+    /// What ties a later event to it.
+    pub correlation: Option<Correlation>,
     /// How long ago it began.
     pub began: Span,
     /// The lease it runs under, and how long that lasts from now; `None` if it has ended or never had one.
@@ -180,16 +183,18 @@ impl Engine {
         }
         let mut holds = Vec::new();
         for hold in call.holds.iter().filter(|hold| hold.upstream == call.upstream) {
-            let bucket = self.buckets.find_or_create(&hold.bucket, hold.spec, now);
+            let bucket = self.buckets.find_or_create(hold, now);
             let empty = || Missing::new(hold.spec, Tokens::ZERO, spent.since);
             spent.scoped.entry(bucket).or_insert_with(empty).spend(hold.tokens, began);
             holds.push((bucket, hold.tokens));
         }
         if let Some((id, lasts)) = call.lease {
             spent.held.extend(&holds);
-            let used_by = Use::Call(lane);
-            let lease = Lease { used_by, upstream: Some(upstream), pass, holds, expires: now + lasts };
-            self.leases.insert(id, lease);
+            let (used_by, correlation) = (Use::Call(lane), call.correlation);
+            let (upstream, expires) = (Some(upstream), now + lasts);
+            self.leases.insert(id, Lease { used_by, upstream, pass, holds, correlation, expires });
+        } else if let Some(correlation) = call.correlation {
+            self.note_debit(correlation, holds.iter().map(|(bucket, _)| *bucket), now);
         }
     }
 

@@ -343,7 +343,9 @@ impl Engine {
             self.buckets.hold(*bucket, *tokens, now);
         }
         let pass = self.take_gates(upstream, lease, expires, now);
-        self.leases.insert(lease, Lease { used_by, upstream: Some(upstream), pass, holds, expires });
+        let correlation = self.jobs[index].correlation();
+        let (at, held) = (Some(upstream), holds);
+        self.leases.insert(lease, Lease { used_by, upstream: at, pass, holds: held, correlation, expires });
         let job = &mut self.jobs[index];
         job.upstream = Some(upstream);
         job.note(now, EventKind::Started(upstream));

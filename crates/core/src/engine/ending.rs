@@ -83,7 +83,7 @@ impl Engine {
         let named = |hold: &JobHold| {
             let bucket = &self.buckets[hold.bucket];
             let upstream = self.upstream(hold.upstream).name.clone();
-            Hold { upstream, bucket: bucket.key.clone(), spec: bucket.spec, tokens: hold.tokens }
+            Hold { upstream, bucket: bucket.key.clone(), spec: bucket.spec, tokens: hold.tokens, terms: None }
         };
         job.holds().into_iter().flat_map(|holds| holds.iter()).map(named).collect()
     }

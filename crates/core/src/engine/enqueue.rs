@@ -163,6 +163,7 @@ impl Engine {
             rare.cache_key = cache_key;
             rare.replay_of = replay_of;
             rare.holds = holds;
+            rare.correlation = new.correlation;
         }
         let index = self.jobs.insert(job);
         let due = (!new.delay.is_zero()).then(|| now + new.delay);
@@ -175,7 +176,7 @@ impl Engine {
             return None;
         }
         let resolve = |hold: &Hold| {
-            let bucket = self.buckets.find_or_create(&hold.bucket, hold.spec, now);
+            let bucket = self.buckets.find_or_create(hold, now);
             self.buckets.add_user(bucket);
             let upstream = self.upstream_by_name.get(&hold.upstream).copied();
             upstream.map(|upstream| JobHold { upstream, bucket, tokens: hold.tokens })

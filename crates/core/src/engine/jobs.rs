@@ -7,6 +7,7 @@ use crate::ended::ServedBy;
 use crate::ids::{JobId, LeaseId};
 use crate::job::{DropReason, Event, EventKind, Failure, Level, Payload, Status};
 use crate::lane::{JobHold, Waiter};
+use crate::policy::Correlation;
 use crate::table::{GroupIx, JobIx, Keyed, LaneIx, LineIx, Lookup, Table, TenantIx, UpstreamIx};
 use crate::time::Time;
 use crate::verbs::Settled;
@@ -75,6 +76,7 @@ pub(crate) struct Rare {
     pub(crate) cache_key: Option<Arc<str>>,
     /// What it takes from scoped buckets.
     pub(crate) holds: Option<Arc<[JobHold]>>,
+    pub(crate) correlation: Option<Correlation>,
     /// The dead letter it replays.
     pub(crate) replay_of: Option<JobId>,
     pub(crate) failure: Option<Failure>,
@@ -167,6 +169,10 @@ impl Job {
 
     pub(crate) fn cache_key(&self) -> Option<&Arc<str>> {
         self.rare.as_ref()?.cache_key.as_ref()
+    }
+
+    pub(crate) fn correlation(&self) -> Option<Correlation> {
+        self.rare.as_ref()?.correlation
     }
 
     pub(crate) fn holds(&self) -> Option<&Arc<[JobHold]>> {

@@ -6,6 +6,7 @@ use hashbrown::HashMap;
 
 use crate::gate::Pass;
 use crate::ids::LeaseId;
+use crate::policy::Correlation;
 use crate::table::{BucketIx, JobIx, LaneIx, UpstreamIx};
 use crate::time::Time;
 use crate::tokens::Tokens;
@@ -48,6 +49,7 @@ pub(crate) struct Lease {
     pub(crate) upstream: Option<UpstreamIx>,
     pub(crate) pass: Pass,
     pub(crate) holds: Vec<(BucketIx, Tokens)>,
+    pub(crate) correlation: Option<Correlation>,
     pub(crate) expires: Time,
 }
 

@@ -12,12 +12,16 @@ mod cancel;
 mod catch_up;
 mod coalesce;
 mod configure;
+mod correct;
+mod credit;
+pub(crate) mod debits;
 mod dispatch;
 mod ending;
 mod enqueue;
 mod jobs;
 mod leases;
 mod public;
+mod quota;
 pub(crate) mod record;
 mod refresh;
 mod replay;
@@ -45,6 +49,7 @@ pub use save::SaveError;
 pub use stir::Stir;
 
 use self::buckets::Buckets;
+use self::debits::Debits;
 use self::jobs::{Job, Jobs, Phase};
 use self::leases::Leases;
 use self::rules::Rules;
@@ -52,6 +57,7 @@ use crate::ended::Ended;
 use crate::gate::{GateSpecs, Gates, NotUntil, PublicGates, Reason};
 use crate::ids::Name;
 use crate::lane::{Lane, LineKey};
+use crate::policy::HashKey;
 use crate::spec::{LaneSpec, Spec};
 use crate::table::{JobIx, LaneIx, UpstreamIx};
 use crate::time::{SteadyTime, Time};
@@ -80,6 +86,9 @@ pub struct Engine {
     jobs: Jobs,
     leases: Leases,
     buckets: Buckets,
+    debits: Debits,
+    hash_key: Option<HashKey>,
+    hash_key_unsaved: bool,
     rules: Rules,
     /// Upstreams whose public view may have changed.
     public_changes: Vec<UpstreamIx>,
@@ -113,6 +122,14 @@ impl Engine {
     /// a clock that is far ahead would end every lease and job at once.
     pub fn start_at(&mut self, clock: Time, most: Time) {
         self.time.start_at(clock, most);
+    }
+
+    /// The secret of this store under which scope values and correlation ids are hashed: `offer`, unless there is one.
+    pub fn hash_key(&mut self, offer: HashKey) -> HashKey {
+        *self.hash_key.get_or_insert_with(|| {
+            self.hash_key_unsaved = true;
+            offer
+        })
     }
 
     fn add_upstream(&mut self, name: &Name) -> UpstreamIx {
@@ -259,7 +276,11 @@ impl Engine {
     pub fn footprint(&self) -> u64 {
         const PER_THING: u64 = 128;
         let things = |lane: &Lane| lane.tenants.len() + lane.dead.len() + lane.keys.len() + lane.cache.len();
-        let things = self.jobs.len() + self.buckets.len() + self.lanes.iter().map(things).sum::<usize>() + 1;
+        let things = self.jobs.len()
+            + self.buckets.len()
+            + self.debits.len()
+            + self.lanes.iter().map(things).sum::<usize>()
+            + 1;
         let kept: u64 = self.lanes.iter().map(|lane| lane.dead.bytes() + lane.cache.bytes()).sum();
         self.jobs.bytes + kept + things as u64 * PER_THING
     }

@@ -61,7 +61,14 @@ mod tests {
 
     fn call(engine: &mut Engine, upstream: &str, now: Time) {
         let chain = vec![name(upstream)];
-        let ask = Admit { lane: None, chain, holds: Vec::new(), lease: Span::from_secs(10), nonce: 1 };
+        let ask = Admit {
+            lane: None,
+            chain,
+            holds: Vec::new(),
+            correlation: None,
+            lease: Span::from_secs(10),
+            nonce: 1,
+        };
         engine.admit(&ask, now);
     }
 

@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 
+use super::debits::Debit;
+use crate::charge::Terms;
 use crate::dead_letter::DeadLetter;
 use crate::ended::ServedBy;
 use crate::gate::{Bucket, BucketSpec, Gates, Pass};
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::{DropReason, Event, Failure, Level, Payload, Status};
 use crate::lane::{KeyEntry, Place, Tempo, Totals};
+use crate::policy::{Correlation, HashKey};
 use crate::time::{SteadyTime, Time};
 use crate::tokens::Tokens;
 
@@ -92,6 +95,27 @@ pub(crate) enum Record {
         spec: Payload,
     },
     RegistrationGone(u64),
+    /// The terms of all buckets whose key begins so.
+    Terms {
+        family: Arc<str>,
+        terms: Arc<Terms>,
+    },
+    /// Written with the job, but apart from it, so that a job's record is what it was in version 1.
+    JobCorrelation {
+        id: JobId,
+        correlation: Correlation,
+    },
+    /// The same of a lease without a job.
+    LeaseCorrelation {
+        id: LeaseId,
+        correlation: Correlation,
+    },
+    Debit {
+        correlation: Correlation,
+        debit: Debit,
+    },
+    DebitGone(Correlation),
+    HashKey(HashKey),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use super::restore::RestoreError;
 use super::rules::ProcessId;
 use crate::ids::{JobId, LeaseId};
 use crate::layout::read_records;
+use crate::policy::Correlation;
 
 /// What a chunk speaks of. Found without the engine, so that nobody waits for it meanwhile.
 #[derive(Debug)]
@@ -29,6 +30,9 @@ enum Mention {
     LaneRules(u32),
     UpstreamRules(u32),
     Registration(ProcessId),
+    Terms(Arc<str>),
+    Debit(Correlation),
+    HashKey,
 }
 
 impl Mentions {
@@ -48,7 +52,7 @@ fn mention(record: Record) -> Option<Mention> {
         Record::Tenant(tenant) => Mention::Tenant(tenant.lane, tenant.name),
         Record::Job(job) => Mention::Job(job.id),
         Record::JobState { id, .. } => Mention::JobState(id),
-        Record::Lease(id, _) => Mention::Lease(id),
+        Record::Lease(id, _) | Record::LeaseCorrelation { id, .. } => Mention::Lease(id),
         Record::Bucket { key, .. } => Mention::Bucket(key),
         Record::Dead { lane, number, .. } => Mention::DeadLetter(lane, number),
         Record::Key { lane, key, .. } => Mention::Key(lane, key),
@@ -56,6 +60,10 @@ fn mention(record: Record) -> Option<Mention> {
         Record::LaneRules { number, .. } => Mention::LaneRules(number),
         Record::UpstreamRules { number, .. } => Mention::UpstreamRules(number),
         Record::Registration { process, .. } => Mention::Registration(ProcessId(process)),
+        Record::JobCorrelation { id, .. } => Mention::Job(id),
+        Record::Terms { family, .. } => Mention::Terms(family),
+        Record::Debit { correlation, .. } => Mention::Debit(correlation),
+        Record::HashKey(_) => Mention::HashKey,
         Record::TenantGone { .. }
         | Record::JobGone(_)
         | Record::LeaseGone(_)
@@ -63,6 +71,7 @@ fn mention(record: Record) -> Option<Mention> {
         | Record::DeadGone { .. }
         | Record::KeyGone { .. }
         | Record::CacheGone { .. }
+        | Record::DebitGone(_)
         | Record::RegistrationGone(_) => return None,
     })
 }
@@ -110,6 +119,9 @@ impl Engine {
                 self.rules.unsaved_upstreams.insert(*upstream as usize);
             }
             Mention::Registration(process) => self.rules.touch(*process),
+            Mention::Terms(family) => self.buckets.touch_terms(family),
+            Mention::Debit(correlation) => self.debits.touch(*correlation),
+            Mention::HashKey => self.hash_key_unsaved = true,
         }
     }
 }

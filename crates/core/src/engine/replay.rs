@@ -41,6 +41,7 @@ impl Engine {
             delay: Span::ZERO,
             chain: Some(found.chain.clone()),
             holds: found.holds.iter().map(|hold| self.hold_of_now(hold)).collect(),
+            correlation: None,
         };
         let replayed = self.enqueue_one(job, Some(letter), false, now);
         let ended = std::mem::take(&mut self.ended);

@@ -13,15 +13,18 @@ use thiserror::Error;
 
 use self::jobs::{restore_jobs, restore_lease};
 use super::Engine;
+use super::debits::Debit;
 use super::leases::Use;
 use super::record::{JobRecord, LaneRecord, LeaseRecord, Record, TenantRecord, UseRecord};
 use super::rules::{ProcessId, Registration};
+use crate::charge::Terms;
 use crate::dead_letter::DeadLetter;
 use crate::gate::{Bucket, BucketSpec, Gates};
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::Payload;
 use crate::lane::{Entry, KeyEntry, Tenant};
 use crate::layout::{LayoutError, decode_gates, decode_lane, decode_spec, read_records};
+use crate::policy::{Correlation, HashKey};
 use crate::table::{LaneIx, TenantIx};
 use crate::time::{SteadyTime, Time};
 
@@ -55,6 +58,11 @@ pub struct Restorer {
     lane_rules: BTreeMap<u32, Payload>,
     upstream_rules: BTreeMap<u32, Payload>,
     registrations: BTreeMap<u64, RegistrationRecord>,
+    job_correlations: JobCorrelations,
+    lease_correlations: BTreeMap<LeaseId, Correlation>,
+    terms: BTreeMap<Arc<str>, Arc<Terms>>,
+    debits: BTreeMap<Correlation, Debit>,
+    hash_key: Option<HashKey>,
 }
 
 #[derive(Debug)]
@@ -63,6 +71,8 @@ struct RegistrationRecord {
     about: Arc<str>,
     spec: Payload,
 }
+
+type JobCorrelations = HashMap<JobId, Correlation, foldhash::fast::FixedState>;
 
 /// Tenants by number of their lane and arrival.
 type TenantsByArrival = HashMap<(u32, u64), TenantIx, foldhash::fast::FixedState>;
@@ -93,9 +103,15 @@ impl Restorer {
                     job.state = *state;
                 }
             }
-            Record::JobGone(id) => drop(self.jobs.remove(&id)),
+            Record::JobGone(id) => {
+                self.job_correlations.remove(&id);
+                self.jobs.remove(&id);
+            }
             Record::Lease(id, lease) => drop(self.leases.insert(id, lease)),
-            Record::LeaseGone(id) => drop(self.leases.remove(&id)),
+            Record::LeaseGone(id) => {
+                self.lease_correlations.remove(&id);
+                self.leases.remove(&id);
+            }
             Record::Bucket { key, spec, bucket } => drop(self.buckets.insert(key, (spec, bucket))),
             Record::BucketGone(key) => drop(self.buckets.remove(&key)),
             Record::Dead { lane, number, job, letter } => {
@@ -115,6 +131,16 @@ impl Restorer {
                 drop(self.registrations.insert(process, record));
             }
             Record::RegistrationGone(process) => drop(self.registrations.remove(&process)),
+            Record::Terms { family, terms } => drop(self.terms.insert(family, terms)),
+            Record::JobCorrelation { id, correlation } => {
+                self.job_correlations.insert(id, correlation);
+            }
+            Record::LeaseCorrelation { id, correlation } => {
+                self.lease_correlations.insert(id, correlation);
+            }
+            Record::Debit { correlation, debit } => drop(self.debits.insert(correlation, debit)),
+            Record::DebitGone(correlation) => drop(self.debits.remove(&correlation)),
+            Record::HashKey(key) => self.hash_key = Some(key),
         }
     }
 
@@ -134,6 +160,13 @@ impl Restorer {
         self.restore_gates(&mut engine)?;
         self.restore_rules(&mut engine)?;
         let tenants = self.restore_tenants(&mut engine)?;
+        engine.hash_key = self.hash_key;
+        for (family, terms) in self.terms {
+            engine.buckets.restore_terms(&family, terms);
+        }
+        for (correlation, debit) in self.debits {
+            engine.debits.restore(correlation, debit);
+        }
         for (key, (spec, bucket)) in self.buckets {
             engine.buckets.restore(key, spec, bucket);
         }
@@ -146,12 +179,13 @@ impl Restorer {
         for ((lane, key), entry) in self.cache {
             lane_at(&mut engine, lane)?.cache.restore(key, entry);
         }
-        restore_jobs(&mut engine, self.jobs.into_values().collect(), &tenants)?;
+        restore_jobs(&mut engine, self.jobs.into_values().collect(), &tenants, &self.job_correlations)?;
         for (id, record) in self.leases {
             let lane = record.lane.map(LaneIx);
             let later = record.used_by == UseRecord::LaterCall;
             let used_by = if later { Use::LaterCall(lane) } else { Use::Call(lane) };
-            restore_lease(&mut engine, id, &record, used_by)?;
+            let correlation = self.lease_correlations.get(&id).copied();
+            restore_lease(&mut engine, id, &record, used_by, correlation)?;
         }
         // What came from the records need not go there again.
         engine.jobs.drain_changes(|_| {});
@@ -244,7 +278,7 @@ mod tests {
         let mut restorer = Restorer::default();
         assert!(matches!(
             restorer.apply(&[RECORD_VERSION + 1]),
-            Err(RestoreError::Layout(LayoutError::NewerVersion { found: 2, known: 1 }))
+            Err(RestoreError::Layout(LayoutError::NewerVersion { found: 3, known: 2 }))
         ));
         let unreadable = restorer.apply(&[RECORD_VERSION, 0xff, 0xff]);
         assert!(matches!(unreadable, Err(RestoreError::Layout(LayoutError::Unreadable(_)))));

@@ -105,7 +105,14 @@ mod tests {
         for (nonce, lease) in [(1, 1_000), (2, 60_000)] {
             let lease = Span::from_millis(lease);
             engine.admit(
-                &Admit { lane: None, chain: vec![up.clone()], holds: Vec::new(), lease, nonce },
+                &Admit {
+                    lane: None,
+                    chain: vec![up.clone()],
+                    holds: Vec::new(),
+                    correlation: None,
+                    lease,
+                    nonce,
+                },
                 at(0),
             );
         }

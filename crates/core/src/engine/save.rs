@@ -5,6 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::buckets::ScopedBucket;
+use super::debits::Debit;
 use super::jobs::{Job, JobChange, Phase};
 use super::leases::{Lease, Use};
 use super::record::{
@@ -13,6 +14,8 @@ use super::record::{
 };
 use super::rules::Registration;
 use super::{Engine, Upstream};
+use crate::charge::Terms;
+use crate::ids::LeaseId;
 use crate::job::{Event, EventKind};
 use crate::lane::{Entry, Lane, Tenant};
 use crate::layout::{RECORD_VERSION, append_record, encode_gates, encode_lane, encode_spec};
@@ -51,6 +54,8 @@ impl Engine {
             || self.jobs.has_changes()
             || self.leases.has_changes()
             || self.buckets.has_changes()
+            || self.debits.has_changes()
+            || self.hash_key_unsaved
             || self.upstreams.iter().any(|upstream| upstream.dirty)
             || self.lanes.iter().any(Lane::has_changes)
     }
@@ -70,9 +75,7 @@ impl Engine {
                 writer.write(&self.upstream_record(number));
             }
         }
-        self.buckets.drain_changes(|key, bucket| {
-            writer.write(&bucket.map_or_else(|| Record::BucketGone(key.clone()), bucket_record));
-        });
+        self.save_policies(&mut writer);
         for (number, lane) in (0..).zip(&mut self.lanes) {
             save_lane(number, lane, &mut writer);
         }
@@ -86,7 +89,10 @@ impl Engine {
         self.rules.drain_changes(|_, _| {});
         self.rules.unsaved_upstreams.clear();
         self.rules.unsaved_lanes.clear();
+        self.buckets.drain_terms(|_, _| {});
         self.buckets.drain_changes(|_, _| {});
+        self.debits.drain_changes(|_, _| {});
+        self.hash_key_unsaved = false;
         self.jobs.drain_changes(|_| {});
         self.leases.drain_changes(|_, _| {});
         for lane in &mut self.lanes {
@@ -109,10 +115,27 @@ impl Engine {
         }
     }
 
+    fn save_policies(&mut self, writer: &mut Writer<'_>) {
+        if std::mem::take(&mut self.hash_key_unsaved) {
+            self.hash_key.iter().for_each(|key| writer.write(&Record::HashKey(*key)));
+        }
+        self.buckets.drain_terms(|family, terms| writer.write(&terms_record(family, terms)));
+        self.buckets.drain_changes(|key, bucket| {
+            writer.write(&bucket.map_or_else(|| Record::BucketGone(key.clone()), bucket_record));
+        });
+        self.debits.drain_changes(|correlation, debit| {
+            let debit = debit.map(|debit| Record::Debit { correlation, debit: debit.clone() });
+            writer.write(&debit.unwrap_or(Record::DebitGone(correlation)));
+        });
+    }
+
     fn save_jobs(&mut self, writer: &mut Writer<'_>) {
         let mut jobs = std::mem::take(&mut self.jobs);
         jobs.drain_changes(|change| match change {
-            JobChange::All(job) => writer.write(&Record::Job(Box::new(self.job_record(job)))),
+            JobChange::All(job) => {
+                writer.write(&Record::Job(Box::new(self.job_record(job))));
+                job_correlation(job).iter().for_each(|record| writer.write(record));
+            }
             JobChange::State(job) => {
                 writer.write(&Record::JobState { id: job.id, state: Box::new(self.job_state(job)) });
             }
@@ -124,7 +147,10 @@ impl Engine {
     fn save_leases(&mut self, writer: &mut Writer<'_>) {
         let mut leases = std::mem::take(&mut self.leases);
         leases.drain_changes(|id, lease| match lease.filter(|lease| lease.used_by.job().is_none()) {
-            Some(lease) => writer.write(&Record::Lease(id, self.lease_record(lease))),
+            Some(lease) => {
+                writer.write(&Record::Lease(id, self.lease_record(lease)));
+                lease_correlation(id, lease).iter().for_each(|record| writer.write(record));
+            }
             None => writer.write(&Record::LeaseGone(id)),
         });
         self.leases = leases;
@@ -139,7 +165,11 @@ impl Engine {
             (0..).zip(&self.upstreams).filter_map(|(number, upstream)| upstream_rules(number, upstream)),
         );
         records.extend((0..).zip(&self.lanes).filter_map(|(number, lane)| lane_rules(number, lane)));
+        records.extend(self.buckets.terms().map(|(family, terms)| terms_record(family, terms)));
         records.extend(self.buckets.iter().map(bucket_record));
+        let debit = |(correlation, debit): (_, &Debit)| Record::Debit { correlation, debit: debit.clone() };
+        records.extend(self.debits.iter().map(debit));
+        records.extend(self.hash_key.map(Record::HashKey));
         for (number, lane) in (0..).zip(&self.lanes) {
             records.push(Record::Lane(Box::new(lane_record(number, lane))));
             let tenants = lane.tenants.iter_from(crate::table::TenantIx(0));
@@ -158,8 +188,10 @@ impl Engine {
             records.extend(lane.cache.iter().map(|(key, entry)| cache_record(number, key, entry)));
         }
         records.extend(self.jobs.iter().map(|(_, job)| Record::Job(Box::new(self.job_record(job)))));
-        let calls = self.leases.iter().filter(|(_, lease)| lease.used_by.job().is_none());
-        records.extend(calls.map(|(id, lease)| Record::Lease(id, self.lease_record(lease))));
+        records.extend(self.jobs.iter().filter_map(|(_, job)| job_correlation(job)));
+        let calls = || self.leases.iter().filter(|(_, lease)| lease.used_by.job().is_none());
+        records.extend(calls().filter_map(|(id, lease)| lease_correlation(id, lease)));
+        records.extend(calls().map(|(id, lease)| Record::Lease(id, self.lease_record(lease))));
         let encode = |record: &Record| {
             let mut bytes = Vec::new();
             append_record(record, &mut bytes).map(|()| bytes)
@@ -347,6 +379,18 @@ fn settled_record(how: Settled) -> Option<SettledRecord> {
 
 fn bucket_record(state: &ScopedBucket) -> Record {
     Record::Bucket { key: state.key.clone(), spec: state.spec, bucket: state.bucket }
+}
+
+fn terms_record(family: &Arc<str>, terms: &Arc<Terms>) -> Record {
+    Record::Terms { family: family.clone(), terms: terms.clone() }
+}
+
+fn job_correlation(job: &Job) -> Option<Record> {
+    job.correlation().map(|correlation| Record::JobCorrelation { id: job.id, correlation })
+}
+
+fn lease_correlation(id: LeaseId, lease: &Lease) -> Option<Record> {
+    lease.correlation.map(|correlation| Record::LeaseCorrelation { id, correlation })
 }
 
 fn numbered(event: &Event<UpstreamIx>) -> Event<u32> {

@@ -4,6 +4,7 @@ use super::Engine;
 use super::jobs::{LastSettled, Phase};
 use super::leases::{Lease, Use};
 use super::stir::Stir;
+use crate::charge::Charge;
 use crate::ended::End;
 use crate::gate::{Answer, CallResult, NotUntil, Pass};
 use crate::ids::LeaseId;
@@ -315,12 +316,13 @@ impl Engine {
 
     fn settle_holds(&mut self, lease: &Lease, report: &Report, now: Time) {
         for (bucket, hold) in &lease.holds {
-            let told =
-                report.costs.iter().find(|(key, _)| *key == self.buckets[*bucket].key).map(|(_, cost)| *cost);
-            let cost = match report.result {
-                CallResult::NotSent => Tokens::ZERO,
-                _ => told.unwrap_or(*hold).max(Tokens::ZERO),
+            let cost = match self.buckets.terms_of(*bucket) {
+                Some(terms) => terms.charge.cost(*hold, report),
+                None => Charge::default().cost(*hold, report),
             };
+            if let Some(correlation) = lease.correlation.filter(|_| cost > Tokens::ZERO) {
+                self.note_debit(correlation, [*bucket], now);
+            }
             self.buckets.settle(*bucket, *hold, cost, now);
         }
     }

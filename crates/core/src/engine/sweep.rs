@@ -40,7 +40,8 @@ impl Engine {
                 break;
             }
         }
-        swept.next = swept.next.min(self.buckets.next_forgetting());
+        self.debits.forget_expired(now);
+        swept.next = swept.next.min(self.buckets.next_forgetting()).min(self.debits.next_expiry());
         if !self.owed.is_empty() {
             swept.next = now;
         }

@@ -1,17 +1,21 @@
 //! The read side.
 
 use super::Engine;
+use super::buckets::ScopedBucket;
 use super::jobs::{Job, Phase};
 use crate::dead_letter::DeadLetterView;
 use crate::gate::GateView;
 use crate::ids::{JobId, Name};
 use crate::job::{Event, EventKind, JobView, Level};
 use crate::lane::{EVERYONE, Lane};
+use crate::policy::BucketId;
 use crate::table::{TenantIx, UpstreamIx};
-use crate::time::Time;
+use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 use crate::verbs::MAX_BATCH;
-use crate::views::{JobPage, JobQuery, LaneView, TenantView, UpstreamView};
+use crate::views::{
+    BucketPage, BucketQuery, BucketView, JobPage, JobQuery, LaneView, TenantView, UpstreamView,
+};
 
 /// Places of the job table that one search looks at.
 const MAX_LOOKS: u64 = 10_000;
@@ -43,6 +47,29 @@ impl Engine {
         query.lane.as_ref().is_none_or(|name| lane.name == *name)
             && query.tenant.as_ref().is_none_or(|tenant| lane.tenants[job.tenant].name == *tenant)
             && query.status.is_none_or(|status| job.status() == status)
+    }
+
+    /// Buckets that fit `query`, a page of them. However few fit, only so many are looked at; those of one scope are looked
+    /// up.
+    pub fn buckets(&self, query: &BucketQuery, now: Time) -> BucketPage {
+        let max = query.max.min(MAX_BATCH);
+        if let Some(scope) = query.scope {
+            let keys = self.buckets.families().map(|family| format!("{family}{scope}"));
+            let found = keys.filter_map(|key| self.buckets.find(&key));
+            let views = found.filter_map(|index| view_bucket(&self.buckets[index], query, now));
+            return BucketPage { buckets: views.take(max).collect(), next: None };
+        }
+        let mut page = BucketPage::default();
+        let places = self.buckets.places();
+        let mut place = query.after;
+        let end = places.min(query.after.saturating_add(MAX_LOOKS));
+        while place < end && page.buckets.len() < max {
+            let state = self.buckets.at(place);
+            page.buckets.extend(state.and_then(|state| view_bucket(state, query, now)));
+            place += 1;
+        }
+        page.next = (place < places).then_some(place);
+        page
     }
 
     pub(super) fn view_job(&self, job: &Job) -> JobView {
@@ -194,4 +221,22 @@ fn view_tenant(lane: &Lane, index: TenantIx) -> TenantView {
         tenant.processed,
         in_a_row.max().unwrap_or_default(),
     )
+}
+
+/// A bucket as shown, if it fits.
+fn view_bucket(state: &ScopedBucket, query: &BucketQuery, now: Time) -> Option<BucketView> {
+    let ScopedBucket { key, spec, bucket, .. } = state;
+    let id = BucketId::parse(key)?;
+    let fits = query.upstream.as_ref().is_none_or(|upstream| id.upstream == *upstream)
+        && query.policy.as_ref().is_none_or(|policy| id.policy == *policy);
+    let (refill_micro, refill_ms) = spec.refill();
+    fits.then(|| BucketView {
+        id,
+        available: bucket.balance(spec, now),
+        capacity: spec.capacity(),
+        refill: Tokens::from_micro(i64::try_from(refill_micro).unwrap_or(i64::MAX)),
+        period: Span::from_millis(refill_ms),
+        held: bucket.held(),
+        closed_until: Some(bucket.closed_until()).filter(|until| *until > now),
+    })
 }

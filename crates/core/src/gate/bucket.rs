@@ -162,6 +162,12 @@ impl Bucket {
         if self.waits_for_others(spec, hold) { self.at + HELD_BY_OTHERS } else { self.when(spec, hold) }
     }
 
+    /// When it will be full if nothing is taken and calls under way cost what they hold.
+    pub(crate) fn full_at(&self, spec: &BucketSpec, now: Time) -> Time {
+        let bucket = self.refilled(spec, now);
+        bucket.when(spec, spec.capacity).max(self.closed_until)
+    }
+
     /// Takes `tokens` for good.
     pub fn spend(&mut self, spec: &BucketSpec, tokens: Tokens, now: Time) {
         *self = self.refilled(spec, now);
@@ -192,6 +198,13 @@ impl Bucket {
         *self = self.refilled(spec, now);
         self.held = self.held - hold;
         self.balance = self.balance + hold - cost;
+        self.cap(spec);
+    }
+
+    /// Sets what it holds to what its upstream says is there, less what is held: they may not have counted that yet.
+    pub(crate) fn correct(&mut self, spec: &BucketSpec, theirs: Tokens, now: Time) {
+        *self = self.refilled(spec, now);
+        (self.balance, self.remainder) = (theirs - self.held, 0);
         self.cap(spec);
     }
 

@@ -10,6 +10,7 @@ mod cooldown;
 mod gates;
 mod pace;
 mod part;
+mod quota;
 mod starts;
 mod tally;
 mod window;
@@ -21,6 +22,7 @@ pub(crate) use gates::{Answer, Used};
 pub use gates::{GateSpecs, GateView, Gates, Pass, PublicGates};
 pub use pace::{Pace, PaceSpec};
 pub use part::Part;
+pub use quota::Quota;
 pub(crate) use tally::Tally;
 pub use window::{Window, WindowSpec};
 

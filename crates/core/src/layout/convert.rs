@@ -10,6 +10,7 @@ use crate::engine::ProcessId;
 use crate::gate::Part;
 use crate::ids::{JobId, Name};
 use crate::job::{FailureReason, Payload};
+use crate::policy::{Correlation, HashKey, Scope};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 
@@ -42,7 +43,7 @@ pub(super) fn decode<'a, T: Deserialize<'a>>(version: u8, bytes: &'a [u8]) -> Re
             Err(error) => Err(unreadable(error)),
         },
         [found, ..] if *found > version => Err(LayoutError::NewerVersion { found: *found, known: version }),
-        [found, ..] => Err(unreadable(format_args!("there never was a version {found}"))),
+        [found, ..] => Err(unreadable(format_args!("version {found} of the layout is not read here"))),
         [] => Err(unreadable("no bytes")),
     }
 }
@@ -136,6 +137,7 @@ macro_rules! layout_as {
 layout_as! {
     bool => bool: |flag| *flag, |flag| Ok(flag);
     u8 => u8: |number| *number, |number| Ok(number);
+    u16 => u16: |number| *number, |number| Ok(number);
     u32 => u32: |number| *number, |number| Ok(number);
     u64 => u64: |number| *number, |number| Ok(number);
     i64 => i64: |number| *number, |number| Ok(number);
@@ -144,6 +146,9 @@ layout_as! {
     Span => u64: |span| span.as_millis(), |ms| Ok(Span::from_millis(ms));
     Tokens => i64: |tokens| tokens.as_micro(), |micro| Ok(Tokens::from_micro(micro));
     JobId => u128: |id| id.0, |id| Ok(JobId(id));
+    Scope => u128: |scope| scope.0, |scope| Ok(Scope(scope));
+    Correlation => u128: |id| id.0, |id| Ok(Correlation(id));
+    HashKey => u128: |key| key.bits(), |bits| Ok(HashKey::new(bits));
     ProcessId => u64: |id| id.0, |id| Ok(ProcessId(id));
     Part => (u32, u32): |part| (part.number(), part.count()), |part| {
         Part::new(part.0, part.1).ok_or_else(|| unreadable("there is no such part"))

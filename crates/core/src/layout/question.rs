@@ -2,17 +2,22 @@
 
 use super::LayoutError;
 use super::convert::{Bytes, Layout, decode, encode, layout_enum, layout_struct};
-use super::shared::{DeniedLayout, HoldLayout, LeaseIdLayout, LevelLayout, StatusLayout};
+use super::shared::{
+    BucketIdLayout, BucketSpecLayout, DeniedLayout, HoldLayout, LeaseIdLayout, LevelLayout, StatusLayout,
+};
 use crate::engine::{Absence, AbsentCall, AbsentReport, BucketOf, ProcessId};
 use crate::gate::CallResult;
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::{CallFailure, NewJob};
+use crate::policy::HashKey;
 use crate::time::Span;
-use crate::verbs::{Admit, Advance, Closure, Dispatch, Outcome, Report, Settlement, Wait};
-use crate::views::JobQuery;
+use crate::verbs::{
+    Admit, Advance, Closure, Correction, Credit, Dispatch, Outcome, Report, Settlement, Usage, Wait,
+};
+use crate::views::{BucketQuery, JobQuery};
 
 /// The version of the layouts in this file. Readers refuse a newer one.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// A verb of the [`Store`](crate::Store) with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +49,10 @@ pub enum Question {
     CatchUp(Absence),
     Fleet,
     Leave(ProcessId),
+    Credit(Vec<Credit>),
+    Correct(Vec<Correction>),
+    HashKey(HashKey),
+    Buckets(BucketQuery),
 }
 
 impl Question {
@@ -85,6 +94,26 @@ layout_enum!(QuestionLayout<'a> = Question {
     CatchUp(absence: AbsenceLayout<'a>),
     Fleet,
     Leave(process: u64),
+    Credit(credits: Vec<CreditLayout<'a>>),
+    Correct(corrections: Vec<CorrectionLayout<'a>>),
+    HashKey(offer: u128),
+    Buckets(query: BucketQueryLayout<'a>),
+});
+
+layout_struct!(CreditLayout<'a> = Credit { event: &'a str, correlation: u128 });
+
+layout_struct!(CorrectionLayout<'a> = Correction {
+    bucket: BucketIdLayout<'a>,
+    spec: BucketSpecLayout,
+    theirs: i64,
+});
+
+layout_struct!(BucketQueryLayout<'a> = BucketQuery {
+    upstream: Option<&'a str>,
+    policy: Option<&'a str>,
+    scope: Option<u128>,
+    after: u64,
+    max: u64,
 });
 
 layout_struct!(AbsenceLayout<'a> = Absence {
@@ -104,6 +133,7 @@ layout_struct!(AbsentCallLayout<'a> = AbsentCall {
     lane: Option<&'a str>,
     upstream: &'a str,
     holds: Vec<HoldLayout<'a>>,
+    correlation: Option<u128>,
     began: u64,
     lease: Option<(LeaseIdLayout, u64)>,
     ended: Option<u64>,
@@ -130,6 +160,7 @@ layout_struct!(NewJobLayout<'a> = NewJob {
     delay: u64,
     chain: Option<Vec<&'a str>>,
     holds: Vec<HoldLayout<'a>>,
+    correlation: Option<u128>,
 });
 
 layout_struct!(DispatchLayout<'a> = Dispatch {
@@ -150,8 +181,15 @@ layout_struct!(AdvanceLayout<'a> = Advance {
 
 layout_struct!(ReportLayout<'a> = Report {
     result: CallResultLayout,
-    costs: Vec<(&'a str, i64)>,
+    status: Option<u16>,
+    usage: UsageLayout<'a>,
     close: Option<ClosureLayout<'a>>,
+});
+
+layout_enum!(UsageLayout<'a> = Usage {
+    Unknown,
+    Amount(amount: i64),
+    BySource(amounts: Vec<(&'a str, i64)>),
 });
 
 layout_enum!(
@@ -187,6 +225,7 @@ layout_struct!(AdmitLayout<'a> = Admit {
     lane: Option<&'a str>,
     chain: Vec<&'a str>,
     holds: Vec<HoldLayout<'a>>,
+    correlation: Option<u128>,
     lease: u64,
     nonce: u64,
 });

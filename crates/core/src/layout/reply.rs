@@ -2,7 +2,7 @@
 
 use super::LayoutError;
 use super::convert::{Bytes, Layout, decode, encode, layout_enum, layout_struct};
-use super::shared::{DeniedLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout};
+use super::shared::{BucketIdLayout, DeniedLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout};
 use super::view::{
     DeadLetterViewLayout, EndedLayout, FallbackLayout, JobPageLayout, JobViewLayout, LaneViewLayout,
     PlaceLayout, RegistrationViewLayout, TenantViewLayout, UpstreamViewLayout, WhyLayout,
@@ -10,16 +10,17 @@ use super::view::{
 use crate::dead_letter::{DeadLetterView, Surplus};
 use crate::engine::RegistrationView;
 use crate::error::SpecError;
-use crate::gate::NotUntil;
+use crate::gate::{NotUntil, Quota};
 use crate::job::JobView;
+use crate::policy::HashKey;
 use crate::verbs::{
-    Admission, Admitted, Advanced, Cached, Cancelled, Dispatched, EnqueueAnswer, Enqueued, Grant, Replayed,
-    SettleAnswer, Settled, Swept,
+    Admission, Admitted, Advanced, Cached, Cancelled, Corrected, Credited, Dispatched, EnqueueAnswer,
+    Enqueued, Grant, Replayed, SettleAnswer, Settled, Swept,
 };
-use crate::views::{JobPage, LaneView, TenantView, UpstreamView, Why};
+use crate::views::{BucketPage, BucketView, JobPage, LaneView, TenantView, UpstreamView, Why};
 
 /// The version of the layouts in this file and of the views. Readers refuse a newer one.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The answer to a [`Question`](super::Question).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +65,14 @@ pub enum Reply {
     DeadLetters(Vec<(u64, DeadLetterView)>),
     /// To `Fleet`.
     Fleet(Vec<RegistrationView>),
+    /// To `Credit`.
+    Credited(Vec<Credited>),
+    /// To `Correct`.
+    Corrected(Vec<Corrected>),
+    /// To `HashKey`.
+    HashKey(HashKey),
+    /// To `Buckets`.
+    Buckets(BucketPage),
 }
 
 impl Reply {
@@ -99,6 +108,44 @@ layout_enum!(ReplyLayout<'a> = Reply {
     DeadLetter(view: Option<DeadLetterViewLayout<'a>>),
     DeadLetters(views: Vec<(u64, DeadLetterViewLayout<'a>)>),
     Fleet(registrations: Vec<RegistrationViewLayout<'a>>),
+    Credited(answers: Vec<CreditedLayout<'a>>),
+    Corrected(answers: Vec<CorrectedLayout>),
+    HashKey(key: u128),
+    Buckets(page: BucketPageLayout<'a>),
+});
+
+layout_enum!(CreditedLayout<'a> = Credited {
+    Buckets(given: Vec<(BucketIdLayout<'a>, i64)>),
+    Repeated,
+    Unknown,
+});
+
+layout_struct!(CorrectedLayout = Corrected { before: i64, after: i64 });
+
+layout_struct!(BucketPageLayout<'a> = BucketPage {
+    buckets: Vec<BucketViewLayout<'a>>,
+    next: Option<u64>,
+});
+
+layout_struct!(BucketViewLayout<'a> = BucketView {
+    id: BucketIdLayout<'a>,
+    available: i64,
+    capacity: i64,
+    refill: i64,
+    period: u64,
+    held: i64,
+    closed_until: Option<u64>,
+});
+
+layout_struct!(QuotaLayout<'a> = Quota {
+    bucket: Option<&'a str>,
+    reason: ReasonLayout,
+    limit: i64,
+    remaining: i64,
+    refill: i64,
+    period: u64,
+    enough_at: u64,
+    full_at: u64,
 });
 
 layout_struct!(EnqueueAnswerLayout<'a> = EnqueueAnswer {
@@ -183,8 +230,13 @@ layout_struct!(AdmittedLayout<'a> = Admitted {
 });
 
 layout_enum!(AdmissionLayout<'a> = Admission {
-    Granted { lease: LeaseIdLayout, upstream: &'a str, lease_expires: u64 },
-    Denied { upstream: Option<&'a str>, denial: NotUntilLayout },
+    Granted {
+        lease: LeaseIdLayout,
+        upstream: &'a str,
+        lease_expires: u64,
+        quota: Option<QuotaLayout<'a>>
+    },
+    Denied { upstream: Option<&'a str>, denial: NotUntilLayout, quota: Option<QuotaLayout<'a>> },
     UnknownUpstream(name: &'a str),
     UnknownLane,
 });

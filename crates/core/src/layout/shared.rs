@@ -1,10 +1,14 @@
 //! Layouts that both questions and answers are made of.
 
+use std::sync::Arc;
+
 use super::LayoutError;
 use super::convert::{Layout, layout_enum, layout_struct, unreadable};
+use crate::charge::{Charge, CreditRule, Terms};
 use crate::gate::{BucketSpec, Reason};
 use crate::ids::LeaseId;
 use crate::job::{Hold, Level, Status};
+use crate::policy::BucketId;
 use crate::tokens::Tokens;
 use crate::verbs::Denied;
 
@@ -37,35 +41,90 @@ layout_struct!(LeaseIdLayout = LeaseId { epoch: u64, number: u64, nonce: u64 });
 
 layout_struct!(DeniedLayout<'a> = Denied { upstream: Option<&'a str>, reason: ReasonLayout });
 
+/// A hold without its terms, as dead letters keep it: those of its bucket are known.
 #[derive(serde::Serialize, serde::Deserialize)]
-pub(super) struct HoldLayout<'a> {
+pub(super) struct KeptHoldLayout<'a> {
     upstream: &'a str,
     bucket: &'a str,
-    capacity: i64,
-    refill_micro: u64,
-    refill_ms: u64,
+    spec: BucketSpecLayout,
     tokens: i64,
+}
+
+impl<'a> Layout<'a, Hold> for KeptHoldLayout<'a> {
+    fn from_domain(hold: &'a Hold) -> Self {
+        let Hold { upstream, bucket, spec, tokens, terms: _ } = hold;
+        let (spec, tokens) = (Layout::from_domain(spec), tokens.as_micro());
+        Self { upstream: upstream.as_str(), bucket, spec, tokens }
+    }
+
+    /// A hold of nothing or less would mint tokens. That of a dead letter may be more than its bucket holds: the rule may
+    /// have changed since.
+    fn into_domain(self) -> Result<Hold, LayoutError> {
+        let Self { upstream, bucket, spec, tokens } = self;
+        if bucket.is_empty() || tokens <= 0 {
+            return Err(unreadable("a hold that cannot be"));
+        }
+        let (upstream, spec) = (Layout::into_domain(upstream)?, spec.into_domain()?);
+        Ok(Hold::restore(upstream, bucket, spec, Tokens::from_micro(tokens)))
+    }
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+pub(super) struct HoldLayout<'a> {
+    hold: KeptHoldLayout<'a>,
+    terms: Option<TermsLayout<'a>>,
 }
 
 impl<'a> Layout<'a, Hold> for HoldLayout<'a> {
     fn from_domain(hold: &'a Hold) -> Self {
-        let Hold { upstream, bucket, spec, tokens } = hold;
-        let (refill_micro, refill_ms) = spec.refill();
-        let (capacity, tokens) = (spec.capacity().as_micro(), tokens.as_micro());
-        Self { upstream: upstream.as_str(), bucket, capacity, refill_micro, refill_ms, tokens }
+        Self { hold: Layout::from_domain(hold), terms: Layout::from_domain(&hold.terms) }
     }
 
-    /// A hold of nothing or less would mint tokens, and a bucket cannot be computed without a refill. The hold of a dead
-    /// letter may be more than its bucket holds: the rule may have changed since.
     fn into_domain(self) -> Result<Hold, LayoutError> {
-        let Self { upstream, bucket, capacity, refill_micro, refill_ms, tokens } = self;
-        if bucket.is_empty() || capacity <= 0 || refill_micro == 0 || refill_ms == 0 || tokens <= 0 {
-            return Err(unreadable("a hold that cannot be"));
-        }
-        let spec = BucketSpec::restore(Tokens::from_micro(capacity), (refill_micro, refill_ms));
-        Ok(Hold::restore(Layout::into_domain(upstream)?, bucket, spec, Tokens::from_micro(tokens)))
+        let terms = self.terms.into_domain()?;
+        Ok(Hold { terms, ..self.hold.into_domain()? })
     }
 }
+
+layout_struct!(ChargeLayout<'a> = Charge {
+    costs: Vec<(u16, i64)>,
+    from: Option<&'a str>,
+    default: Option<i64>,
+});
+
+layout_struct!(CreditRuleLayout<'a> = CreditRule { events: Vec<(&'a str, i64)>, within: u64 });
+
+#[derive(serde::Serialize, serde::Deserialize)]
+#[serde(bound(deserialize = "'de: 'a"))]
+pub(super) struct TermsLayout<'a> {
+    charge: ChargeLayout<'a>,
+    credit: Option<CreditRuleLayout<'a>>,
+}
+
+impl<'a> Layout<'a, Arc<Terms>> for TermsLayout<'a> {
+    fn from_domain(terms: &'a Arc<Terms>) -> Self {
+        Self { charge: Layout::from_domain(&terms.charge), credit: Layout::from_domain(&terms.credit) }
+    }
+
+    /// A cost of less than nothing would mint tokens.
+    fn into_domain(self) -> Result<Arc<Terms>, LayoutError> {
+        let terms = Terms { charge: self.charge.into_domain()?, credit: self.credit.into_domain()? };
+        let costs = terms.charge.costs.iter().map(|(_, cost)| *cost).chain(terms.charge.default);
+        let credits = terms.credit.iter().flat_map(|rule| &rule.events).map(|(_, tokens)| *tokens);
+        if costs.chain(credits).any(|tokens| tokens < Tokens::ZERO) {
+            return Err(unreadable("terms that cannot be"));
+        }
+        Ok(Arc::new(terms))
+    }
+}
+
+layout_struct!(BucketIdLayout<'a> = BucketId {
+    upstream: &'a str,
+    policy: &'a str,
+    class: Option<&'a str>,
+    scope: Option<u128>,
+});
 
 #[derive(serde::Serialize, serde::Deserialize)]
 pub(super) struct BucketSpecLayout {

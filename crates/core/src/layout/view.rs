@@ -1,7 +1,7 @@
 //! Layouts of what a store shows: jobs and their ends, lanes, upstreams, tenants, dead letters.
 
 use super::convert::{Bytes, layout_enum, layout_struct};
-use super::shared::{HoldLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout};
+use super::shared::{KeptHoldLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout};
 use crate::dead_letter::{DeadLetter, DeadLetterView};
 use crate::ended::{End, Ended, Fallback, ServedBy};
 use crate::engine::RegistrationView;
@@ -172,7 +172,7 @@ layout_struct!(DeadLetterLayout<'a> = DeadLetter {
     level: LevelLayout,
     payload: Bytes<'a>,
     chain: Vec<&'a str>,
-    holds: Vec<HoldLayout<'a>>,
+    holds: Vec<KeptHoldLayout<'a>>,
     failed_attempts: u32,
     last_failure: FailureLayout<'a>,
     enqueued_at: u64,

@@ -75,8 +75,14 @@ impl Process {
     fn wish(&mut self, from: u64, now: u64, (_, count, takes): Wish) {
         self.settle(from, now);
         for _ in 0..count {
-            let ask =
-                Admit { lane: Some(name("lane")), chain: vec![], holds: vec![], lease: LEASE, nonce: 1 };
+            let ask = Admit {
+                lane: Some(name("lane")),
+                chain: vec![],
+                holds: vec![],
+                correlation: None,
+                lease: LEASE,
+                nonce: 1,
+            };
             let Admission::Granted { lease, .. } = self.engine.admit(&ask, at(now)).admission else { break };
             self.calls.push(Call { lease, began: now, ends: now + takes });
         }
@@ -89,6 +95,7 @@ fn absence(part: Part, left: &[(BucketOf, Tokens)], calls: &[Call], lost: u64, n
         lane: Some(name("lane")),
         upstream: name("up"),
         holds: Vec::new(),
+        correlation: None,
         began: ago(call.began),
         lease: (call.ends > now).then_some((call.lease, LEASE)),
         ended: (call.ends <= now).then(|| ago(call.ends)),

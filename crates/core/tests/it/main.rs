@@ -13,6 +13,7 @@ mod calls;
 mod check;
 mod ledger;
 mod plan;
+mod policies;
 mod registrations;
 mod regression;
 mod repeats;

@@ -1,10 +1,12 @@
 //! What random sequences and readers found, told as short stories.
 
+use std::sync::Arc;
+
 use eclusa_core::gate::{BucketSpec, CallResult, GateSpecs, PaceSpec, WindowSpec};
 use eclusa_core::{
-    Admission, Admit, Advance, Advanced, CallFailure, Capacity, Chain, Closure, Dispatch, Dispatched, Engine,
-    FailureReason, Grant, Hold, JobId, Keep, LaneSpec, LeaseId, Level, Name, NewJob, Outcome, Report,
-    Restorer, Settled, Settlement, Span, Spec, Time, Tokens, UpstreamSpec,
+    Admission, Admit, Advance, Advanced, CallFailure, Capacity, Chain, Charge, Closure, Dispatch, Dispatched,
+    Engine, FailureReason, Grant, Hold, JobId, Keep, LaneSpec, LeaseId, Level, Name, NewJob, Outcome, Report,
+    Restorer, Settled, Settlement, Span, Spec, Terms, Time, Tokens, UpstreamSpec, Usage,
 };
 
 const NOW: Time = Time::from_millis(1_700_000_000_000);
@@ -181,7 +183,14 @@ fn a_job_that_failed_sent_again_and_failed_again_has_one_dead_letter() {
 }
 
 fn admit(engine: &mut Engine, holds: Vec<Hold>, now: Time) -> Admission {
-    let ask = Admit { lane: None, chain: vec![name("ses")], holds, lease: Span::from_secs(100), nonce: 1 };
+    let ask = Admit {
+        lane: None,
+        chain: vec![name("ses")],
+        holds,
+        correlation: None,
+        lease: Span::from_secs(100),
+        nonce: 1,
+    };
     engine.admit(&ask, now).admission
 }
 
@@ -202,7 +211,7 @@ fn lines_parked_at_a_closed_bucket_do_not_keep_the_lane_busy() {
     }
     (0..3).for_each(|_| assert_eq!(dispatch(&mut engine, NOW).grants, []));
     let close = Some(Closure { wait: Span::from_secs(60), bucket: Some("b".into()) });
-    let report = Report { result: CallResult::Throttled, costs: vec![], close };
+    let report = Report { close, ..CallResult::Throttled.into() };
     engine.settle(vec![Settlement { lease, report, outcome: Outcome::Release, answer: None }], NOW);
     engine.enqueue(vec![job(9_999)], after(1));
     let granted = (1..30).any(|second| !dispatch(&mut engine, after(second)).grants.is_empty());
@@ -262,13 +271,15 @@ fn lanes_that_share_a_bucket_both_get_from_it() {
 fn a_negative_cost_mints_nothing() {
     let mut engine = Engine::new(&spec(|_| {}, GateSpecs::default()));
     let rule = BucketSpec::new(10, 1, Span::from_secs(3_600)).unwrap();
-    let hold = || Hold::new(name("ses"), "b", rule, Tokens::whole(5)).unwrap();
+    let charge = Charge::default().from_usage("used").unwrap();
+    let terms = Arc::new(Terms { charge, credit: None });
+    let hold = || Hold::new(name("ses"), "b", rule, Tokens::whole(5)).unwrap().under(terms.clone());
     for _ in 0..2 {
         let Admission::Granted { lease, .. } = admit(&mut engine, vec![hold()], NOW) else {
             panic!("there are tokens")
         };
-        let costs = vec![("b".into(), Tokens::from_micro(-5_000_000))];
-        let report = Report { result: CallResult::Success, costs, close: None };
+        let usage = Usage::Amount(Tokens::from_micro(-5_000_000));
+        let report = Report { status: Some(200), usage, ..CallResult::Success.into() };
         engine.settle(vec![Settlement { lease, report, outcome: Outcome::Release, answer: None }], NOW);
     }
     assert_eq!(engine.bucket("b", NOW), Some(Tokens::whole(10)));

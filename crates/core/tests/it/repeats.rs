@@ -61,7 +61,14 @@ impl Kept {
     }
 
     fn admit(&mut self, nonce: u64, now: Time) -> Admission {
-        let ask = Admit { lane: None, chain: vec![name("up")], holds: Vec::new(), lease: LEASE, nonce };
+        let ask = Admit {
+            lane: None,
+            chain: vec![name("up")],
+            holds: Vec::new(),
+            correlation: None,
+            lease: LEASE,
+            nonce,
+        };
         self.engine.admit(&ask, now).admission
     }
 

@@ -3,8 +3,8 @@
 use eclusa_core::gate::{BreakerSpec, BucketSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
 use eclusa_core::retry::{OnAmbiguous, RetryPolicy};
 use eclusa_core::{
-    CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Hold, Keep, LaneSpec, Name, Span, Spec, Tokens,
-    UpstreamSpec,
+    CacheSpec, Capacity, Chain, Charge, DeadLetterSpec, Fairness, Hold, Keep, LaneSpec, Name, Span, Spec,
+    Terms, Tokens, UpstreamSpec,
 };
 
 use crate::plan::{BucketPlan, GatePlan, LanePlan, RulePlan};
@@ -44,7 +44,9 @@ pub(crate) fn bucket_spec((capacity, refill, per_ms): BucketPlan) -> BucketSpec 
 pub(crate) fn hold(upstream: usize, bucket: u8, half_tokens: u8) -> Hold {
     let (key, plan) = SCOPED[usize::from(bucket) % SCOPED.len()];
     let tokens = Tokens::from_micro(i64::from(half_tokens) * HALF_TOKEN);
-    Hold::new(upstream_name(upstream), key, bucket_spec(plan), tokens).unwrap()
+    let charge = Charge::default().from_usage("used").unwrap();
+    let hold = Hold::new(upstream_name(upstream), key, bucket_spec(plan), tokens).unwrap();
+    hold.under(Terms { charge, credit: None }.into())
 }
 
 fn gates(plan: &GatePlan) -> GateSpecs {

@@ -283,6 +283,7 @@ impl Moving {
             lane: lane.map(|lane| lane_name(usize::from(lane))),
             chain: upstream.map(|upstream| upstream_name(usize::from(upstream))).into_iter().collect(),
             holds: Vec::new(),
+            correlation: None,
             lease: Span::from_millis(lease_ms),
             nonce: self.nonce,
         })

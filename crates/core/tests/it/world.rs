@@ -5,7 +5,7 @@ use std::sync::Arc;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admit, Advance, CallFailure, Closure, Dispatch, Engine, FailureReason, JobId, LeaseId, Level, NewJob,
-    Outcome, Payload, Report, Settlement, Span, Spec, Time, Tokens,
+    Outcome, Payload, Report, Settlement, Span, Spec, Time, Tokens, Usage,
 };
 
 use crate::calls::{Call, Reply};
@@ -126,6 +126,7 @@ impl World {
                         .map(|((bucket, halves), at)| rules::hold(at, bucket, halves))
                         .into_iter()
                         .collect(),
+                    correlation: None,
                     lease: Span::from_millis(*lease_ms),
                     nonce: self.nonce,
                 };
@@ -225,10 +226,12 @@ impl World {
     fn report(&self, lease: LeaseId, plan: &ReportPlan) -> Report {
         let held = self.ledger.leases.get(&lease).and_then(|lease| lease.held.first());
         let key = held.map(|(key, _)| Arc::<str>::from(key.as_str()));
-        let cost = |halves| Tokens::from_micro(i64::from(halves) * HALF_TOKEN);
+        // All policies charge what the answer says was used.
+        let usage = |halves| Usage::Amount(Tokens::from_micro(i64::from(halves) * HALF_TOKEN));
         Report {
             result: plan.result,
-            costs: plan.cost.and_then(|halves| Some((key.clone()?, cost(halves)))).into_iter().collect(),
+            status: plan.cost.map(|_| 200),
+            usage: plan.cost.map_or(Usage::Unknown, usage),
             close: plan
                 .close
                 .filter(|_| !self.open)

@@ -66,7 +66,7 @@ impl Decider {
                     let report = Some(CallResult::NotSent.into());
                     Asked::Granted(Leave { decider, upstream, lease, report })
                 }
-                Admission::Denied { upstream, denial } => Asked::Denied { upstream, denial, now },
+                Admission::Denied { upstream, denial, .. } => Asked::Denied { upstream, denial, now },
                 Admission::UnknownUpstream(_) | Admission::UnknownLane => Asked::Unknown,
             })
         };

@@ -6,7 +6,7 @@
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::retry::{ExtraCodes, FailedCall, RetryPolicy, Verdict};
-use eclusa_core::{CallFailure, Closure, FailureReason, JobId, Name, Outcome, Report, Span};
+use eclusa_core::{CallFailure, Closure, FailureReason, JobId, Name, Outcome, Report, Span, Usage};
 
 use super::judge::{CallEnd, Judgement};
 use crate::request::Response;
@@ -55,7 +55,11 @@ impl Judged {
     pub fn new(upstream: Name, called: &Called, codes: &ExtraCodes) -> Self {
         let judgement = called.end.judge(codes);
         let close = called.close.map(|wait| Closure { wait, bucket: None });
-        let report = Report { result: judgement.result, costs: Vec::new(), close };
+        let status = match called.end {
+            CallEnd::Answered(status) | CallEnd::TooLarge { status, .. } => Some(status),
+            _ => None,
+        };
+        let report = Report { result: judgement.result, status, usage: Usage::Unknown, close };
         Self { upstream, judgement, report }
     }
 

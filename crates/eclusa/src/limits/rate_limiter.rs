@@ -51,6 +51,7 @@ impl RateLimiter {
             lane: None,
             chain: vec![self.state.name.clone()],
             holds: Vec::new(),
+            correlation: None,
             // What is taken is a token and not a slot, so nobody comes to give it back.
             lease: Span::ZERO,
             nonce: 0,

@@ -67,6 +67,18 @@ macro_rules! store_by_asking {
                     ask!(self, Question::Reset(upstream), Upstream)
                 }
 
+                async fn credit(&self, credits: Vec<Credit>) -> Result<Vec<Credited>, StoreError> {
+                    ask!(self, Question::Credit(credits), Credited)
+                }
+
+                async fn correct(&self, corrections: Vec<Correction>) -> Result<Vec<Corrected>, StoreError> {
+                    ask!(self, Question::Correct(corrections), Corrected)
+                }
+
+                async fn hash_key(&self, offer: HashKey) -> Result<HashKey, StoreError> {
+                    ask!(self, Question::HashKey(offer), HashKey)
+                }
+
                 async fn replay(&self, lane: Name, letter: JobId, id: JobId) -> Result<Replayed, StoreError> {
                     ask!(self, Question::Replay { lane, letter, id }, Replayed)
                 }
@@ -101,6 +113,10 @@ macro_rules! store_by_asking {
 
                 async fn lanes(&self) -> Result<Vec<LaneView>, StoreError> {
                     ask!(self, Question::Lanes, Lanes)
+                }
+
+                async fn buckets(&self, query: BucketQuery) -> Result<BucketPage, StoreError> {
+                    ask!(self, Question::Buckets(query), Buckets)
                 }
 
                 async fn upstreams(&self) -> Result<Vec<UpstreamView>, StoreError> {

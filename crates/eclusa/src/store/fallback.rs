@@ -220,7 +220,7 @@ impl Alone {
     fn note(&mut self, question: &Question, reply: &Reply, now: Time) {
         match (question, reply) {
             (Question::Admit(ask), Reply::Admitted(told)) => {
-                if let Admission::Granted { lease, upstream, lease_expires } = &told.admission {
+                if let Admission::Granted { lease, upstream, lease_expires, .. } = &told.admission {
                     let (ask, upstream) = (ask.clone(), upstream.clone());
                     let call = Call { ask, upstream, began: now, expires: *lease_expires, ended: None };
                     if lease.number == 0 {
@@ -254,8 +254,10 @@ impl Alone {
                 continue;
             }
             let (upstream, report) = (call.upstream.clone(), settlement.report.clone());
+            let holds = call.ask.holds.iter().filter_map(|hold| hold.settled(&report)).collect();
+            let ask = Admit { holds, ..call.ask };
             remember(&mut self.reports, Reported { upstream, report, began: Some(call.began), at: now });
-            remember(&mut self.ended, Call { ended: Some(now), ..call });
+            remember(&mut self.ended, Call { ask, ended: Some(now), ..call });
         }
     }
 }
@@ -266,6 +268,7 @@ impl Call {
             lane: self.ask.lane.clone(),
             upstream: self.upstream.clone(),
             holds: self.ask.holds.clone(),
+            correlation: self.ask.correlation,
             began: now.since(self.began),
             lease: lease.map(|lease| (lease, self.expires.since(now))),
             ended: self.ended.map(|ended| now.since(ended)),

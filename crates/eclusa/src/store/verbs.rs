@@ -37,6 +37,10 @@ pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply
             Reply::Done(true)
         }
         Question::Fleet => Reply::Fleet(engine.registrations().collect()),
+        Question::Credit(credits) => Reply::Credited(engine.credit(&credits, now)),
+        Question::Correct(corrections) => Reply::Corrected(engine.correct(&corrections, now)),
+        Question::HashKey(offer) => Reply::HashKey(engine.hash_key(offer)),
+        Question::Buckets(query) => Reply::Buckets(engine.buckets(&query, now)),
         Question::Leave(process) => {
             engine.unregister(process, now);
             Reply::Done(true)

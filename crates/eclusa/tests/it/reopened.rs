@@ -5,9 +5,10 @@ use std::sync::Mutex;
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Admit, Admitted, Advance, Advanced, Answer, Cancelled, DeadLetterView, Dispatch, Dispatched,
-    EnqueueAnswer, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Replayed,
-    SettleAnswer, Settlement, Span, Store, StoreError, Swept, TenantView, UpstreamView, Wait, Why,
+    Admit, Admitted, Advance, Advanced, Answer, BucketPage, BucketQuery, Cancelled, Corrected, Correction,
+    Credit, Credited, DeadLetterView, Dispatch, Dispatched, EnqueueAnswer, HashKey, JobId, JobPage, JobQuery,
+    JobView, LaneView, LeaseId, Name, NewJob, Replayed, SettleAnswer, Settlement, Span, Store, StoreError,
+    Swept, TenantView, UpstreamView, Wait, Why,
 };
 
 /// If a restart or a takeover can be seen, a scenario on this store sees it.
@@ -87,6 +88,22 @@ impl<S: Store> Store for Reopened<S> {
 
     fn reset(&self, upstream: Name) -> impl Answer<Option<UpstreamView>> {
         self.run(async move |store| store.reset(upstream).await)
+    }
+
+    fn credit(&self, credits: Vec<Credit>) -> impl Answer<Vec<Credited>> {
+        self.run(async move |store| store.credit(credits).await)
+    }
+
+    fn correct(&self, corrections: Vec<Correction>) -> impl Answer<Vec<Corrected>> {
+        self.run(async move |store| store.correct(corrections).await)
+    }
+
+    fn hash_key(&self, offer: HashKey) -> impl Answer<HashKey> {
+        self.run(async move |store| store.hash_key(offer).await)
+    }
+
+    fn buckets(&self, query: BucketQuery) -> impl Answer<BucketPage> {
+        self.run(async move |store| store.buckets(query).await)
     }
 
     fn replay(&self, lane: Name, letter: JobId, id: JobId) -> impl Answer<Replayed> {

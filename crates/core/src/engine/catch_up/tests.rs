@@ -55,7 +55,7 @@ fn running(number: u64, began: Span, lasts: Span) -> AbsentCall {
 
 fn ended(began: Span, ended: Option<Span>) -> AbsentCall {
     let (lane, upstream) = (Some(name("a")), name("up"));
-    AbsentCall { lane, upstream, holds: Vec::new(), began, lease: None, ended }
+    AbsentCall { lane, upstream, holds: Vec::new(), correlation: None, began, lease: None, ended }
 }
 
 fn report(result: CallResult, ago: Span) -> AbsentReport {
@@ -75,8 +75,14 @@ fn reports(reports: impl IntoIterator<Item = AbsentReport>) -> Absence {
 
 /// The lease, or who denies it until when.
 fn admit(engine: &mut Engine, now: Time) -> Result<LeaseId, (Reason, Time)> {
-    let ask =
-        Admit { lane: Some(name("a")), chain: Vec::new(), holds: Vec::new(), lease: secs(10), nonce: 7 };
+    let ask = Admit {
+        lane: Some(name("a")),
+        chain: Vec::new(),
+        holds: Vec::new(),
+        correlation: None,
+        lease: secs(10),
+        nonce: 7,
+    };
     match engine.admit(&ask, now).admission {
         Admission::Granted { lease, .. } => Ok(lease),
         Admission::Denied { denial, .. } => Err((denial.reason, denial.at)),

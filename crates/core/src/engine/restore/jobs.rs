@@ -6,11 +6,12 @@ use super::super::Engine;
 use super::super::jobs::{Job, LastSettled, Phase};
 use super::super::leases::{Lease, Use};
 use super::super::record::{JobRecord, JobState, LeaseRecord, PhaseRecord, SettledRecord, UseRecord};
-use super::{RestoreError, TenantsByArrival, expect, lane_at};
+use super::{JobCorrelations, RestoreError, TenantsByArrival, expect, lane_at};
 use crate::gate::Pass;
 use crate::ids::{JobId, LeaseId};
 use crate::job::Event;
 use crate::lane::JobHold;
+use crate::policy::Correlation;
 use crate::table::{LaneIx, TenantIx, UpstreamIx};
 use crate::tokens::Tokens;
 use crate::verbs::Settled;
@@ -21,6 +22,7 @@ pub(super) fn restore_jobs(
     engine: &mut Engine,
     mut jobs: Vec<Box<JobRecord>>,
     tenants: &TenantsByArrival,
+    correlations: &JobCorrelations,
 ) -> Result<(), RestoreError> {
     jobs.sort_unstable_by_key(|job| match job.state.phase {
         PhaseRecord::Finished { number, .. } => number,
@@ -31,12 +33,18 @@ pub(super) fn restore_jobs(
         let Some(tenant) = tenants.get(&at).copied() else {
             return Err(RestoreError::Inconsistent(format!("the tenant of job {} is not known", record.id)));
         };
-        restore_job(engine, *record, tenant)?;
+        let correlation = correlations.get(&record.id).copied();
+        restore_job(engine, *record, tenant, correlation)?;
     }
     Ok(())
 }
 
-fn restore_job(engine: &mut Engine, record: JobRecord, tenant: TenantIx) -> Result<(), RestoreError> {
+fn restore_job(
+    engine: &mut Engine,
+    record: JobRecord,
+    tenant: TenantIx,
+    correlation: Option<Correlation>,
+) -> Result<(), RestoreError> {
     let (id, lane) = (record.id, LaneIx(record.lane));
     let chain: Vec<_> = record.chain.iter().map(|upstream| UpstreamIx(*upstream)).collect();
     let known = chain.iter().all(|upstream| (upstream.0 as usize) < engine.upstreams.len());
@@ -51,6 +59,9 @@ fn restore_job(engine: &mut Engine, record: JobRecord, tenant: TenantIx) -> Resu
     let JobRecordParts { phase, result_bytes } = fill(&mut job, record.state, keys, record.replay_of);
     if !matches!(phase, PhaseRecord::Finished { .. }) && !record.holds.is_empty() {
         job.rare().holds = Some(restore_holds(engine, id, &record.holds)?);
+    }
+    if correlation.is_some() {
+        job.rare().correlation = correlation;
     }
     let settled = job.rare.as_ref().and_then(|rare| rare.settled);
     let index = engine.jobs.restore(job);
@@ -71,7 +82,8 @@ fn restore_job(engine: &mut Engine, record: JobRecord, tenant: TenantIx) -> Resu
             engine.begin_processing(index);
             let awaiting = record.used_by == UseRecord::Awaiting;
             let used_by = if awaiting { Use::Awaiting(index) } else { Use::Job(index, lane) };
-            restore_lease(engine, lease, &record, used_by)?;
+            let correlation = engine.jobs[index].correlation();
+            restore_lease(engine, lease, &record, used_by, correlation)?;
         }
         PhaseRecord::Finished { at, number, status, dropped, served } => {
             engine.jobs[index].phase = Phase::Finished { at, number, status, dropped, served };
@@ -152,6 +164,7 @@ pub(super) fn restore_lease(
     id: LeaseId,
     record: &LeaseRecord,
     used_by: Use,
+    correlation: Option<Correlation>,
 ) -> Result<(), RestoreError> {
     let mut holds = Vec::with_capacity(record.holds.len());
     for (key, tokens) in &record.holds {
@@ -167,6 +180,7 @@ pub(super) fn restore_lease(
     if let Some(upstream) = upstream {
         engine.upstreams[upstream.0 as usize].gates.reenter(record.pass);
     }
-    engine.leases.restore(id, Lease { used_by, upstream, pass: record.pass, holds, expires: record.expires });
+    let LeaseRecord { pass, expires, .. } = *record;
+    engine.leases.restore(id, Lease { used_by, upstream, pass, holds, correlation, expires });
     Ok(())
 }

@@ -9,8 +9,9 @@ use postcard::take_from_bytes;
 use self::gates::{BucketLayout, GatesLayout, PassLayout};
 use super::LayoutError;
 use super::convert::{Bytes, Layout, Many, append, layout_enum, layout_struct, unreadable};
-use super::shared::{BucketSpecLayout, LeaseIdLayout, LevelLayout, StatusLayout};
+use super::shared::{BucketSpecLayout, LeaseIdLayout, LevelLayout, StatusLayout, TermsLayout};
 use super::view::{DeadLetterLayout, DropReasonLayout, FailureLayout, ServedByLayout, TotalsLayout};
+use crate::engine::debits::Debit;
 use crate::engine::record::{
     JobRecord, JobState, LaneRecord, LeaseRecord, PhaseRecord, Record, SettledRecord, TenantRecord,
     TurnsRecord, UseRecord,
@@ -21,7 +22,9 @@ use crate::time::SteadyTime;
 use crate::tokens::Tokens;
 
 /// The version of the records of a chunk, which is its first byte.
-pub(crate) const RECORD_VERSION: u8 = 1;
+///
+/// Version 2 has the records from `Terms` on; the others are as in version 1.
+pub(crate) const RECORD_VERSION: u8 = 2;
 
 /// Appends the bytes of `record` to `chunk`.
 pub(crate) fn append_record(record: &Record, chunk: &mut Vec<u8>) -> postcard::Result<()> {
@@ -67,6 +70,19 @@ layout_enum!(RecordLayout<'a> = Record {
     UpstreamRules { number: u32, rules: Bytes<'a> },
     Registration { process: u64, stamp: u64, about: &'a str, spec: Bytes<'a> },
     RegistrationGone(process: u64),
+    Terms { family: &'a str, terms: TermsLayout<'a> },
+    JobCorrelation { id: u128, correlation: u128 },
+    LeaseCorrelation { id: LeaseIdLayout, correlation: u128 },
+    Debit { correlation: u128, debit: DebitLayout<'a> },
+    DebitGone(correlation: u128),
+    HashKey(key: u128),
+});
+
+layout_struct!(DebitLayout<'a> = Debit {
+    at: u64,
+    until: u64,
+    buckets: Vec<&'a str>,
+    credited: Vec<&'a str>,
 });
 
 layout_struct!(TimeLayout = SteadyTime { last: u64, ahead_ms: i64 });

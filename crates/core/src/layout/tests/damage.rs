@@ -2,10 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::{Message, id, lease, ms, name, questions, records, replies, specs};
+use super::{Message, hold, id, lease, ms, name, questions, records, replies, specs, terms};
+use crate::charge::{Charge, Terms};
 use crate::engine::record::Record;
 use crate::gate::{BucketSpec, CallResult};
-use crate::job::{CallFailure, FailureReason, Hold};
+use crate::job::{CallFailure, FailureReason, Hold, NewJob};
 use crate::layout::{LayoutError, Question, Reply, decode_spec};
 use crate::tokens::Tokens;
 use crate::verbs::{Admit, Outcome, Settlement};
@@ -75,14 +76,14 @@ proptest! {
 
 #[test]
 fn a_newer_version_is_refused_for_good() {
-    let newer = Err(LayoutError::NewerVersion { found: 2, known: 1 });
-    assert_eq!(Question::decode(&[2, 13]), newer);
-    let Err(error) = Reply::decode(&[2, 9, 1]) else { panic!("it was read") };
+    let newer = Err(LayoutError::NewerVersion { found: 3, known: 2 });
+    assert_eq!(Question::decode(&[3, 13]), newer);
+    let Err(error) = Reply::decode(&[3, 9, 1]) else { panic!("it was read") };
     assert_eq!(Err(error.clone()), newer);
     assert!(!error.is_transient());
-    assert_eq!(Record::decoded(&[2, 11, 0]).unwrap_err(), error);
+    assert_eq!(Record::decoded(&[3, 11, 0]).unwrap_err(), error);
     assert_eq!(decode_spec(&[3]).unwrap_err(), LayoutError::NewerVersion { found: 3, known: 2 });
-    assert!(error.to_string().contains("version 2"), "{error}");
+    assert!(error.to_string().contains("version 3"), "{error}");
     assert!(is_unreadable(&Question::decode(&[0, 13])), "there is no version before the first");
 }
 
@@ -106,7 +107,7 @@ fn holds_that_would_mint_tokens_or_divide_by_zero_are_refused() {
         let spec = BucketSpec::restore(Tokens::from_micro(capacity), refill);
         let hold = Hold::restore(name("bureau"), bucket, spec, Tokens::from_micro(tokens));
         let (chain, nonce) = (vec![name("bureau")], 1);
-        let ask = Admit { lane: None, chain, holds: vec![hold], lease: ms(1), nonce };
+        let ask = Admit { lane: None, chain, holds: vec![hold], correlation: None, lease: ms(1), nonce };
         Question::decode(&Question::Admit(ask).encoded())
     };
     assert!(decode(good).is_ok());
@@ -120,6 +121,28 @@ fn holds_that_would_mint_tokens_or_divide_by_zero_are_refused() {
         (capacity, refill, tokens, ""),
     ] {
         assert!(is_unreadable(&decode(bad)), "{bad:?}");
+    }
+}
+
+#[test]
+fn terms_that_would_mint_tokens_are_refused() {
+    let minting = Charge { costs: vec![(200, Tokens::from_micro(-1))], ..Charge::default() };
+    let terms = Terms { charge: minting, credit: None };
+    let job = NewJob::new(id(1), name("email"), "acme", *b"x");
+    let job = NewJob { holds: vec![hold().under(terms.into())], ..job };
+    assert!(is_unreadable(&Question::decode(&Question::Enqueue(vec![job]).encoded())));
+}
+
+#[test]
+fn records_of_version_1_are_read() {
+    // What version 2 brought comes after all that version 1 had.
+    let first_of_version_2 = Record::Terms { family: "".into(), terms: terms() }.encoded()[1];
+    for (name, record) in records::all() {
+        let mut chunk = record.encoded();
+        if chunk[1] < first_of_version_2 {
+            chunk[0] = 1;
+            assert_eq!(Record::decoded(&chunk), Ok(record), "{name}");
+        }
     }
 }
 

@@ -8,15 +8,18 @@ mod replies;
 mod specs;
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use super::shared::ReasonLayout;
 use super::{
     LayoutError, Question, RECORD_VERSION, Reply, append_record, decode_spec, encode_spec, read_records,
 };
+use crate::charge::{Charge, CreditRule, Terms};
 use crate::engine::record::Record;
 use crate::gate::{BucketSpec, Reason};
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::Hold;
+use crate::policy::{BucketId, Scope};
 use crate::spec::Spec;
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
@@ -98,6 +101,18 @@ fn ms(ms: u64) -> Span {
 fn hold() -> Hold {
     let spec = BucketSpec::new(20, 3, Span::from_secs(60)).unwrap();
     Hold::new(name("bureau"), "cpf:1", spec, Tokens::whole(2)).unwrap()
+}
+
+fn terms() -> Arc<Terms> {
+    let charge = Charge::default().on("404", Tokens::whole(20)).unwrap().on("5xx", Tokens::ZERO).unwrap();
+    let charge = charge.on("default", Tokens::ONE).unwrap().from_usage("body:/usage/total_tokens").unwrap();
+    let credit = CreditRule::new(&[("payment", Tokens::whole(2))], ms(86_400_000)).unwrap();
+    Arc::new(Terms { charge, credit: Some(credit) })
+}
+
+fn bucket_id() -> BucketId {
+    let scope = Some(Scope(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef));
+    BucketId { upstream: name("dict"), policy: name("ENTRIES_READ"), class: Some(name("PF")), scope }
 }
 
 /// A reason that has a layout but is not listed would be missing wherever all of them are shown.

@@ -1,13 +1,16 @@
 //! Every question, with every part of it filled.
 
-use super::{hold, id, lease, ms, name};
+use super::{bucket_id, hold, id, lease, ms, name, terms};
 use crate::engine::{Absence, AbsentCall, AbsentReport, BucketOf, ProcessId};
 use crate::gate::{CallResult, Part, Reason};
 use crate::job::{CallFailure, FailureReason, Level, NewJob, Status};
 use crate::layout::Question;
+use crate::policy::{Correlation, HashKey};
 use crate::tokens::Tokens;
-use crate::verbs::{Admit, Advance, Closure, Denied, Dispatch, Outcome, Report, Settlement, Wait};
-use crate::views::JobQuery;
+use crate::verbs::{
+    Admit, Advance, Closure, Correction, Credit, Denied, Dispatch, Outcome, Report, Settlement, Usage, Wait,
+};
+use crate::views::{BucketQuery, JobQuery};
 
 /// Each with the name of its golden file.
 pub(super) fn all() -> Vec<(&'static str, Question)> {
@@ -28,7 +31,8 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
         Question::Admit(Admit {
             lane: Some(lane.clone()),
             chain: vec![upstream.clone(), name("smtp")],
-            holds: vec![hold()],
+            holds: vec![hold(), hold().under(terms())],
+            correlation: Some(Correlation(7)),
             lease: ms(10_000),
             nonce: u64::MAX,
         }),
@@ -57,6 +61,20 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
         Question::CatchUp(absence()),
         Question::Fleet,
         Question::Leave(ProcessId(7)),
+        Question::Credit(vec![Credit { event: "payment".into(), correlation: Correlation(7) }]),
+        Question::Correct(vec![Correction {
+            bucket: bucket_id(),
+            spec: *hold().spec(),
+            theirs: Tokens::from_micro(-1_500_000),
+        }]),
+        Question::HashKey(HashKey::new(u128::MAX)),
+        Question::Buckets(BucketQuery {
+            upstream: Some(name("dict")),
+            policy: Some(name("ENTRIES_READ")),
+            scope: bucket_id().scope,
+            after: 7,
+            max: 100,
+        }),
     ]
     .map(named)
     .into()
@@ -91,6 +109,10 @@ fn file_name(question: &Question) -> &'static str {
         Question::CatchUp(_) => "question-catch-up",
         Question::Fleet => "question-fleet",
         Question::Leave(_) => "question-leave",
+        Question::Credit(_) => "question-credit",
+        Question::Correct(_) => "question-correct",
+        Question::HashKey(_) => "question-hash-key",
+        Question::Buckets(_) => "question-buckets",
     }
 }
 
@@ -107,7 +129,8 @@ pub(super) fn full_job() -> NewJob {
         ttl: Some(ms(60_000)),
         delay: ms(500),
         chain: Some(vec![name("ses"), name("smtp")]),
-        holds: vec![hold()],
+        holds: vec![hold().under(terms())],
+        correlation: Some(Correlation(u128::MAX)),
     }
 }
 
@@ -124,7 +147,12 @@ fn dispatch() -> Dispatch {
 
 fn report(result: CallResult) -> Report {
     let close = Some(Closure { wait: ms(30_000), bucket: Some("cpf:1".into()) });
-    Report { result, costs: vec![("cpf:1".into(), Tokens::from_micro(-1_500_000))], close }
+    let usage = match result {
+        CallResult::Success => Usage::BySource(vec![("body:/usage".into(), Tokens::from_micro(1_500_000))]),
+        CallResult::Rejected => Usage::Amount(Tokens::whole(3)),
+        _ => Usage::Unknown,
+    };
+    Report { result, status: Some(404), usage, close }
 }
 
 fn failure() -> CallFailure {
@@ -158,6 +186,7 @@ fn absence() -> Absence {
         lane: Some(name("email")),
         upstream: name("ses"),
         holds: vec![hold()],
+        correlation: Some(Correlation(7)),
         began: ms(3_000),
         lease: Some((lease(1), ms(7_000))),
         ended: Some(ms(1_000)),

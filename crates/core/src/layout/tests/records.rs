@@ -1,8 +1,9 @@
 //! One record of each kind, with everything in it.
 
-use super::{hold, id, lease, ms, name, time};
+use super::{bucket_id, hold, id, lease, ms, name, terms, time};
 use crate::dead_letter::DeadLetter;
 use crate::ended::{Fallback, ServedBy};
+use crate::engine::debits::Debit;
 use crate::engine::record::{
     JobRecord, JobState, LaneRecord, LeaseRecord, PhaseRecord, Record, SettledRecord, TenantRecord,
     TurnsRecord, UseRecord,
@@ -10,6 +11,7 @@ use crate::engine::record::{
 use crate::gate::{Breaker, Bucket, BucketSpec, Cooldown, Gates, Pace, Pass, Tally};
 use crate::job::{DropReason, Event, EventKind, Failure, FailureReason, Level, Status};
 use crate::lane::{KeyEntry, Tempo, Totals};
+use crate::policy::{Correlation, HashKey};
 use crate::time::{Span, SteadyTime};
 use crate::tokens::Tokens;
 
@@ -142,6 +144,11 @@ fn letter() -> DeadLetter {
     }
 }
 
+fn debit() -> Debit {
+    let (buckets, credited) = (vec![bucket_id().key()], vec!["payment".into()]);
+    Debit { at: time(19), until: time(20), buckets, credited }
+}
+
 fn lane() -> Record {
     let turns = |current| TurnsRecord { turn: -3, current, in_a_row: 2 };
     Record::Lane(Box::new(LaneRecord {
@@ -244,6 +251,12 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
             },
         ),
         ("record-registration-gone", Record::RegistrationGone(7)),
+        ("record-terms", Record::Terms { family: "dict/ENTRIES_READ/PF/".into(), terms: terms() }),
+        ("record-correlation", Record::JobCorrelation { id: id(1), correlation: Correlation(7) }),
+        ("record-correlation-lease", Record::LeaseCorrelation { id: lease(4), correlation: Correlation(7) }),
+        ("record-debit", Record::Debit { correlation: Correlation(7), debit: debit() }),
+        ("record-debit-gone", Record::DebitGone(Correlation(7))),
+        ("record-hash-key", Record::HashKey(HashKey::new(u128::MAX))),
     ];
     all.extend(jobs());
     all

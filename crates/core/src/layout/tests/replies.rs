@@ -1,29 +1,36 @@
 //! Every reply, with every part of it filled and in every form that it can take.
 
-use super::{hold, id, lease, ms, name, time};
+use super::{bucket_id, hold, id, lease, ms, name, time};
 use crate::dead_letter::{DeadLetter, DeadLetterView, Surplus};
 use crate::ended::{End, Ended, Fallback, ServedBy};
 use crate::engine::{ProcessId, RegistrationView};
 use crate::error::SpecError;
-use crate::gate::{BreakerState, BreakerView, GateView, NotUntil, Reason};
+use crate::gate::{BreakerState, BreakerView, GateView, NotUntil, Quota, Reason};
 use crate::ids::Name;
 use crate::job::{DropReason, Event, EventKind, Failure, FailureReason, JobView, Level, Status};
 use crate::lane::Totals;
 use crate::layout::Reply;
+use crate::policy::HashKey;
 use crate::time::Time;
 use crate::tokens::Tokens;
 use crate::verbs::{
-    Admission, Admitted, Advanced, Cached, Cancelled, Denied, Dispatched, EnqueueAnswer, Enqueued, Grant,
-    Replayed, SettleAnswer, Settled, Swept,
+    Admission, Admitted, Advanced, Cached, Cancelled, Corrected, Credited, Denied, Dispatched, EnqueueAnswer,
+    Enqueued, Grant, Replayed, SettleAnswer, Settled, Swept,
 };
-use crate::views::{JobPage, LaneView, Place, TenantView, UpstreamView, Why};
+use crate::views::{BucketPage, BucketView, JobPage, LaneView, Place, TenantView, UpstreamView, Why};
 
 /// Each with the name of its golden file.
 pub(super) fn all() -> Vec<(&'static str, Reply)> {
     let upstream = || name("ses");
     let denial = NotUntil::new(Reason::Window, time(30_000));
     let admitted = |admission| Reply::Admitted(Admitted { admission, ended: ends(), now: time(1) });
-    let granted = Admission::Granted { lease: lease(1), upstream: upstream(), lease_expires: time(9) };
+    let granted = Admission::Granted {
+        lease: lease(1),
+        upstream: upstream(),
+        lease_expires: time(9),
+        quota: Some(quota()),
+    };
+    let denied = Admission::Denied { upstream: Some(upstream()), denial, quota: None };
     vec![
         ("reply-enqueued", Reply::Enqueued(enqueued())),
         ("reply-dispatched", Reply::Dispatched(dispatched())),
@@ -37,9 +44,23 @@ pub(super) fn all() -> Vec<(&'static str, Reply)> {
         ("reply-cancelled-ended", Reply::Cancelled(Cancelled::AlreadyEnded(Status::Dropped))),
         ("reply-cancelled-unknown", Reply::Cancelled(Cancelled::Unknown)),
         ("reply-admitted-granted", admitted(granted)),
-        ("reply-admitted-denied", admitted(Admission::Denied { upstream: Some(upstream()), denial })),
+        ("reply-admitted-denied", admitted(denied)),
         ("reply-admitted-upstream", admitted(Admission::UnknownUpstream(upstream()))),
         ("reply-admitted-lane", admitted(Admission::UnknownLane)),
+        (
+            "reply-credited",
+            Reply::Credited(vec![
+                Credited::Buckets(vec![(bucket_id(), Tokens::whole(2))]),
+                Credited::Repeated,
+                Credited::Unknown,
+            ]),
+        ),
+        (
+            "reply-corrected",
+            Reply::Corrected(vec![Corrected { before: Tokens::ONE, after: Tokens::from_micro(-1_500_000) }]),
+        ),
+        ("reply-hash-key", Reply::HashKey(HashKey::new(u128::MAX))),
+        ("reply-buckets", Reply::Buckets(BucketPage { buckets: vec![bucket_view()], next: Some(7) })),
         ("reply-upstream", Reply::Upstream(Some(upstream_view(BreakerState::HalfOpen)))),
         ("reply-replayed-as", Reply::Replayed(Replayed::As(id(2), ends()))),
         ("reply-replayed-unknown", Reply::Replayed(Replayed::Unknown)),
@@ -314,5 +335,30 @@ fn registration() -> RegistrationView {
         about: "all 7f".into(),
         heard: Some(time(5)),
         differs: 2,
+    }
+}
+
+fn quota() -> Quota {
+    Quota {
+        bucket: Some(bucket_id().key()),
+        reason: Reason::RateLimit,
+        limit: Tokens::whole(100),
+        remaining: Tokens::from_micro(-1),
+        refill: Tokens::whole(2),
+        period: ms(60_000),
+        enough_at: time(30_000),
+        full_at: time(90_000),
+    }
+}
+
+fn bucket_view() -> BucketView {
+    BucketView {
+        id: bucket_id(),
+        available: Tokens::from_micro(-1_500_000),
+        capacity: Tokens::whole(100),
+        refill: Tokens::whole(2),
+        period: ms(60_000),
+        held: Tokens::ONE,
+        closed_until: Some(time(5)),
     }
 }

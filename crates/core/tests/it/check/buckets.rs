@@ -109,8 +109,7 @@ impl NeverMint {
             bucket.add(TOKEN);
         }
         for (key, held) in &end.held {
-            let told = end.costs.iter().find(|(of, _)| of == key).map_or(*held, |(_, cost)| *cost);
-            let cost = if unsent { 0 } else { told };
+            let cost = if unsent { 0 } else { end.cost.unwrap_or(*held) };
             let bucket = self.scoped.get_mut(key).unwrap();
             bucket.held -= held;
             bucket.add(held - cost);

@@ -3,7 +3,7 @@
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admission, Admit, Advanced, Cancelled, Engine, Grant, JobId, LeaseId, Outcome, Payload, Report, Settled,
-    Settlement, Status, Time,
+    Settlement, Status, Time, Usage,
 };
 
 use super::{CallEnd, Fact, Held, Lease, Ledger, MAX_LOST, Start, State, Verdict, ensure, held};
@@ -44,7 +44,10 @@ impl Ledger {
             upstream: lease.upstream,
             lane: lease.lane,
             result,
-            costs: report.costs.iter().map(|(key, cost)| (key.to_string(), cost.as_micro())).collect(),
+            cost: match &report.usage {
+                Usage::Amount(used) => Some(used.as_micro()),
+                _ => None,
+            },
             close: report.close.clone(),
             held: lease.held.clone(),
             unsent: heir.is_none()
@@ -62,7 +65,7 @@ impl Ledger {
             chain = rules::chain(self.plan.lanes[lane].chain).to_vec();
         }
         match admission {
-            Admission::Granted { lease, upstream, lease_expires } => {
+            Admission::Granted { lease, upstream, lease_expires, .. } => {
                 let upstream = upstream_number(upstream);
                 ensure!(chain.contains(&upstream), "{admission:?} is not of {chain:?}");
                 ensure!(lane.is_none_or(|lane| !self.paused[lane]), "{admission:?} in a paused lane");

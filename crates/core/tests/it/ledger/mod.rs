@@ -15,7 +15,7 @@ use eclusa_core::{
 use self::answers::Kept;
 use crate::calls::{Call, Reply};
 use crate::plan::RulePlan;
-use crate::rules::{self, lane_number, upstream_number};
+use crate::rules::{lane_number, upstream_number};
 
 /// A job that takes so many workers down is given up.
 const MAX_LOST: u32 = 10;
@@ -99,7 +99,8 @@ pub(crate) struct CallEnd {
     /// The lane whose slot went back.
     pub(crate) lane: Option<usize>,
     pub(crate) result: CallResult,
-    pub(crate) costs: Held,
+    /// Micro-tokens that it cost of each bucket it held from, if that was told.
+    pub(crate) cost: Option<i64>,
     pub(crate) close: Option<Closure>,
     pub(crate) held: Held,
     /// Nothing went out under this lease, so the lane's token comes back too.
@@ -373,12 +374,7 @@ pub(crate) fn word(end: &End) -> &'static str {
     }
 }
 
-/// Upstream, bucket and tokens of a hold, which does not show them: the one of all holds of these tests that equals it.
+/// Upstream, bucket and tokens of a hold.
 fn held(hold: &Hold) -> (usize, String, i64) {
-    let all =
-        (0..3).flat_map(|at| (0..3).flat_map(move |bucket| (1..3).map(move |halves| (at, bucket, halves))));
-    let (at, bucket, halves) =
-        all.into_iter().find(|(at, bucket, halves)| rules::hold(*at, *bucket, *halves) == *hold).unwrap();
-    let (key, _) = rules::SCOPED[usize::from(bucket)];
-    (at, key.to_owned(), i64::from(halves) * rules::HALF_TOKEN)
+    (upstream_number(hold.upstream()), hold.bucket().to_owned(), hold.tokens().as_micro())
 }

@@ -105,6 +105,7 @@ async fn the_slot_of_a_lost_call_comes_back_to_whose_it_was() {
         lane: None,
         chain: vec![up.clone()],
         holds: Vec::new(),
+        correlation: None,
         lease: Span::from_secs(seconds),
         nonce: 0,
     };

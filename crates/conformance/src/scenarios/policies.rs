@@ -1,0 +1,271 @@
+//! Limits by scope: what calls cost, what earns it back, and what is told of it.
+
+use std::sync::Arc;
+
+use eclusa_core::gate::{BucketSpec, CallResult, Reason};
+use eclusa_core::{
+    Admission, BucketId, BucketQuery, BucketView, Corrected, Correction, Credit, CreditRule, Credited,
+    HashKey, Hold, LeaseId, NewJob, Outcome, Scope, Span, Store, Terms, Tokens, Usage,
+};
+
+use crate::harness::{Harness, Open};
+use crate::rules::{UP, answered, bucket, charging, free, holding, job, name, rate, secs, upstream};
+
+const KEY: HashKey = HashKey::new(7);
+const DAY: Span = secs(86_400);
+
+/// A person's bucket and that of the participant, as the anti-scan policies have them.
+fn user(value: &str) -> (BucketId, BucketSpec) {
+    let (policy, class, scope) = (name("USER_ANTISCAN"), Some(name("PF")), Some(KEY.scope(value)));
+    (BucketId { upstream: name(UP), policy, class, scope }, bucket(100, 2, secs(60)))
+}
+
+fn participant() -> (BucketId, BucketSpec) {
+    let policy = name("PARTICIPANT_ANTISCAN");
+    (BucketId { upstream: name(UP), policy, class: None, scope: None }, bucket(50, 2, secs(60)))
+}
+
+fn terms(miss: u32) -> Arc<Terms> {
+    let charge = charging(&[("200", 1), ("404", miss), ("default", 0)]).charge.clone();
+    let credit = CreditRule::new(&[("payment", Tokens::ONE)], DAY).expect("a rule that can be");
+    Arc::new(Terms { charge, credit: Some(credit) })
+}
+
+fn hold_of((id, spec): &(BucketId, BucketSpec), tokens: u32, terms: Arc<Terms>) -> Hold {
+    let hold = Hold::new(id.upstream.clone(), &id.key(), *spec, Tokens::whole(tokens));
+    hold.expect("a hold that fits its bucket").under(terms)
+}
+
+/// What a lookup for `value` holds.
+fn lookup(value: &str) -> Vec<Hold> {
+    vec![hold_of(&user(value), 20, terms(20)), hold_of(&participant(), 3, terms(3))]
+}
+
+fn payment(id: &str) -> Credit {
+    Credit { event: "payment".into(), correlation: KEY.correlation(id) }
+}
+
+async fn admitted<S: Store>(q: &Harness<S>, holds: Vec<Hold>, correlation: Option<&str>) -> LeaseId {
+    match q.admit_correlated(UP, holds, correlation.map(|id| KEY.correlation(id))).await {
+        Admission::Granted { lease, .. } => lease,
+        denied => panic!("{denied:?}"),
+    }
+}
+
+/// Makes a lookup that is answered with `status`.
+async fn looks_up<S: Store>(q: &Harness<S>, value: &str, correlation: Option<&str>, status: u16) {
+    let lease = admitted(q, lookup(value), correlation).await;
+    q.settle(lease, answered(status), Outcome::Release).await;
+}
+
+async fn views<S: Store>(q: &Harness<S>, scope: Option<Scope>) -> Vec<BucketView> {
+    q.buckets(BucketQuery { scope, max: 100, ..BucketQuery::default() }).await.buckets
+}
+
+/// What the bucket of `value` holds, in whole tokens; a full one may be forgotten.
+async fn left<S: Store>(q: &Harness<S>, value: &str) -> i64 {
+    let view = views(q, Some(KEY.scope(value))).await.pop();
+    view.map_or(100, |view| view.available.as_micro() / 1_000_000)
+}
+
+async fn left_of_participant<S: Store>(q: &Harness<S>) -> i64 {
+    let all = views(q, None).await;
+    let view = all.into_iter().find(|view| view.id == participant().0);
+    view.map_or(50, |view| view.available.as_micro() / 1_000_000)
+}
+
+pub async fn the_terms_of_a_policy_charge_whatever_the_settler_tells<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    let mut expected = 100;
+    for (report, cost) in [
+        (answered(200), 1),
+        (answered(404), 20),
+        (answered(503), 0),
+        (CallResult::NotSent.into(), 0),
+        (CallResult::TimedOut.into(), 20),
+    ] {
+        let lease = admitted(&q, lookup("a"), None).await;
+        assert_eq!(left(&q, "a").await, expected - 20, "held");
+        q.settle(lease, report.clone(), Outcome::Release).await;
+        expected -= cost;
+        assert_eq!(left(&q, "a").await, expected, "{report:?}");
+    }
+    let charge = eclusa_core::Charge::default().from_usage("body:/usage/total_tokens").expect("a source");
+    let tokens = hold_of(&user("b"), 50, Arc::new(Terms { charge, credit: None }));
+    let lease = admitted(&q, vec![tokens], None).await;
+    let usage = Usage::BySource(vec![("body:/usage/total_tokens".into(), Tokens::whole(130))]);
+    q.settle(lease, eclusa_core::Report { usage, ..answered(200) }, Outcome::Release).await;
+    assert_eq!(left(&q, "b").await, -30, "more than the hold is debt");
+}
+
+pub async fn what_is_held_is_not_refilled<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    let lease = admitted(&q, lookup("a"), None).await;
+    for _ in 0..20 {
+        q.pass(secs(9));
+        assert!(q.extend(lease, secs(10)).await);
+    }
+    assert_eq!(left(&q, "a").await, 80);
+    let held = views(&q, Some(KEY.scope("a"))).await[0].held;
+    assert_eq!(held, Tokens::whole(20));
+    q.settle(lease, answered(404), Outcome::Release).await;
+    assert_eq!(left(&q, "a").await, 80);
+    q.pass(secs(60));
+    assert_eq!(left(&q, "a").await, 82);
+}
+
+pub async fn all_buckets_of_a_request_are_taken_or_none<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    for _ in 0..5 {
+        looks_up(&q, "a", None, 404).await;
+    }
+    assert_eq!((left(&q, "a").await, left_of_participant(&q).await), (0, 35));
+    let Admission::Denied { denial, quota, .. } = q.admit(UP, lookup("a")).await else {
+        panic!("the bucket of the person is empty");
+    };
+    assert_eq!((denial.reason, denial.at), (Reason::RateLimit, q.now() + secs(600)));
+    assert_eq!(quota.expect("there are limits").bucket, Some(user("a").0.key()));
+    assert_eq!(left_of_participant(&q).await, 35, "nothing was taken");
+    looks_up(&q, "b", None, 200).await;
+    let drained = hold_of(&participant(), 34, terms(3));
+    let lease = admitted(&q, vec![drained], None).await;
+    q.settle(lease, CallResult::Unknown, Outcome::Release).await;
+    let Admission::Denied { denial, .. } = q.admit(UP, lookup("a")).await else { panic!("both are empty") };
+    assert_eq!(denial.at, q.now() + secs(600), "when there is enough in the last of them");
+}
+
+pub async fn a_line_that_lacks_one_of_two_buckets_holds_up_no_other<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    for _ in 0..5 {
+        looks_up(&q, "a", None, 404).await;
+    }
+    let of = |value: &str, number| NewJob { holds: lookup(value), ..job(number) };
+    q.accept([of("a", 1), of("a", 2), of("b", 3), of("c", 4), job(5)]).await;
+    assert_eq!(q.serve(10).await, [3, 4, 5]);
+    assert_eq!(q.reason(1).await, Some(Reason::RateLimit));
+    q.pass(secs(600));
+    assert_eq!(q.starts(10).await, [1]);
+}
+
+pub async fn an_event_gives_tokens_back_once_in_every_bucket<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    looks_up(&q, "a", Some("E1"), 200).await;
+    looks_up(&q, "a", Some("E2"), 404).await;
+    looks_up(&q, "b", Some("E3"), 500).await;
+    assert_eq!((left(&q, "a").await, left_of_participant(&q).await), (79, 46));
+    let other = Credit { event: "refund".into(), ..payment("E1") };
+    let answers = q.credit(vec![payment("E1"), payment("E1"), payment("E3"), payment("E9"), other]).await;
+    let [Credited::Buckets(given), rest @ ..] = answers.as_slice() else { panic!("{answers:?}") };
+    let mut given = given.clone();
+    given.sort_by_key(|(id, _)| id.key());
+    assert_eq!(given, [(participant().0, Tokens::ONE), (user("a").0, Tokens::ONE)]);
+    assert_eq!(rest, [Credited::Repeated, Credited::Unknown, Credited::Unknown, Credited::Unknown]);
+    assert_eq!(q.credit(vec![payment("E1")]).await, [Credited::Repeated]);
+    assert_eq!((left(&q, "a").await, left_of_participant(&q).await), (80, 47));
+}
+
+pub async fn an_event_counts_only_for_a_while<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    looks_up(&q, "a", Some("E1"), 404).await;
+    looks_up(&q, "a", Some("E2"), 404).await;
+    q.pass(DAY);
+    q.sweep().await;
+    let answer = q.credit(vec![payment("E1")]).await;
+    let [Credited::Buckets(given)] = answer.as_slice() else { panic!("{answer:?}") };
+    assert!(given.iter().all(|(_, tokens)| *tokens == Tokens::ZERO), "the buckets are full: {given:?}");
+    assert_eq!(q.credit(vec![payment("E1")]).await, [Credited::Repeated]);
+    q.pass(Span::from_millis(1));
+    assert_eq!(q.credit(vec![payment("E2")]).await, [Credited::Unknown]);
+    q.sweep().await;
+    assert_eq!(q.credit(vec![payment("E1")]).await, [Credited::Unknown]);
+}
+
+pub async fn a_job_earns_its_credit_too<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    let asks = holding(hold_of(&user("a"), 1, terms(20)), job(1));
+    q.accept([NewJob { correlation: Some(KEY.correlation("E1")), ..asks.clone() }]).await;
+    let grant = q.next().await;
+    q.settle(grant.lease, answered(404), Outcome::Done).await;
+    assert_eq!(left(&q, "a").await, 80);
+    let given = vec![(user("a").0, Tokens::ONE)];
+    assert_eq!(q.credit(vec![payment("E1")]).await, [Credited::Buckets(given)]);
+    assert_eq!(left(&q, "a").await, 81);
+    // The call of a cancelled job goes on, and earns its credit.
+    q.accept([NewJob { correlation: Some(KEY.correlation("E2")), id: crate::rules::id(2), ..asks }]).await;
+    let grant = q.next().await;
+    q.cancel(2).await;
+    q.settle(grant.lease, answered(200), Outcome::Release).await;
+    assert!(matches!(q.credit(vec![payment("E2")]).await.as_slice(), [Credited::Buckets(_)]));
+}
+
+pub async fn a_balance_is_corrected_to_what_the_upstream_counts<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    let (id, spec) = user("a");
+    let theirs = |tokens| Correction { bucket: id.clone(), spec, theirs: Tokens::whole(tokens) };
+    let drift = |before, after| Corrected { before: Tokens::whole(before), after: Tokens::whole(after) };
+    assert_eq!(q.correct(theirs(40)).await, drift(100, 40), "one that was full here");
+    let lease = admitted(&q, lookup("a"), None).await;
+    assert_eq!(q.correct(theirs(60)).await, drift(20, 40), "less what is held");
+    assert_eq!(q.correct(theirs(500)).await, drift(40, 80), "never above the capacity less what is held");
+    q.settle(lease, CallResult::NotSent, Outcome::Release).await;
+    assert_eq!(left(&q, "a").await, 100);
+    let debt = Correction { theirs: Tokens::from_micro(-10_000_000), ..theirs(0) };
+    q.accept([holding(hold_of(&user("a"), 20, terms(20)), job(1))]).await;
+    q.correct(debt).await;
+    assert_eq!(q.starts(10).await, []);
+    q.correct(theirs(20)).await;
+    assert_eq!(q.starts(10).await, [1], "a line that waits hears of it");
+}
+
+pub async fn buckets_are_found_by_policy_and_by_scope<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    for value in ["a", "b", "c"] {
+        looks_up(&q, value, None, 200).await;
+    }
+    let (mut users, mut after) = (Vec::new(), 0);
+    loop {
+        let policy = Some(name("USER_ANTISCAN"));
+        let page = q.buckets(BucketQuery { policy, after, max: 2, ..BucketQuery::default() }).await;
+        assert!(page.buckets.len() <= 2);
+        users.extend(page.buckets);
+        let Some(next) = page.next else { break };
+        after = next;
+    }
+    let scopes: std::collections::BTreeSet<_> = users.iter().filter_map(|view| view.id.scope).collect();
+    assert_eq!(scopes, ["a", "b", "c"].map(|value| KEY.scope(value)).into());
+    let found = views(&q, Some(KEY.scope("b"))).await;
+    assert_eq!(found.len(), 1);
+    let BucketView { id, available, capacity, refill, period, held, closed_until } = found[0].clone();
+    assert_eq!((id, available, capacity), (user("b").0, Tokens::whole(99), Tokens::whole(100)));
+    assert_eq!(refill.as_micro() * 60_000, 2_000_000 * i64::try_from(period.as_millis()).expect("short"));
+    assert_eq!((held, closed_until), (Tokens::ZERO, None));
+    let elsewhere = BucketQuery { upstream: Some(name("other")), max: 9, ..BucketQuery::default() };
+    assert_eq!(q.buckets(elsewhere).await.buckets, []);
+}
+
+pub async fn the_first_secret_is_kept<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    assert_eq!(q.hash_key(HashKey::new(1)).await, HashKey::new(1));
+    assert_eq!(q.hash_key(HashKey::new(2)).await, HashKey::new(1));
+}
+
+pub async fn an_admission_tells_the_limit_that_is_nearest_to_its_end<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(rate(1, 10)));
+    let Admission::Granted { quota: Some(quota), .. } = q.admit(UP, lookup("a")).await else {
+        panic!("everything is full");
+    };
+    assert_eq!((quota.bucket, quota.remaining), (Some(user("a").0.key()), Tokens::whole(80)));
+    assert_eq!((quota.limit, quota.enough_at), (Tokens::whole(100), q.now()));
+    assert_eq!(quota.full_at, q.now() + secs(600), "if the call costs what it holds");
+    let Admission::Granted { quota: Some(quota), .. } = q.admit(UP, Vec::new()).await else {
+        panic!("eight are left");
+    };
+    assert_eq!((quota.bucket, quota.reason, quota.remaining), (None, Reason::RateLimit, Tokens::whole(8)));
+    for _ in 0..8 {
+        q.call(UP).await;
+    }
+    let Admission::Denied { quota: Some(quota), denial, .. } = q.admit(UP, lookup("b")).await else {
+        panic!("the rate is used up");
+    };
+    assert_eq!((quota.bucket, quota.remaining, quota.enough_at), (None, Tokens::ZERO, denial.at));
+}

@@ -1,0 +1,158 @@
+//! What calls cost, by correlation id, for as long as an event may give it back.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use crate::policy::Correlation;
+use crate::time::{Span, Time};
+use crate::verbs::MAX_BATCH;
+
+/// No more are remembered; the one that would be forgotten first goes.
+const MAX_DEBITS: usize = 1_000_000;
+
+/// What one correlation id was charged for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Debit {
+    pub(crate) at: Time,
+    /// Until when an event counts, by the longest of the rules.
+    pub(crate) until: Time,
+    /// Keys of the buckets that were charged.
+    pub(crate) buckets: Vec<Arc<str>>,
+    /// Events that were counted.
+    pub(crate) credited: Vec<Arc<str>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Debits {
+    by_id: HashMap<Correlation, Debit, foldhash::fast::FixedState>,
+    expiry: BTreeSet<(Time, Correlation)>,
+    unsaved: BTreeSet<Correlation>,
+}
+
+impl Debits {
+    /// Notes that `bucket` was charged at `now` for `correlation`, which may earn it back `within` this time.
+    pub(crate) fn note(&mut self, correlation: Correlation, bucket: &Arc<str>, within: Span, now: Time) {
+        let new = || Debit { at: now, until: now, buckets: Vec::new(), credited: Vec::new() };
+        let debit = self.by_id.entry(correlation).or_insert_with(new);
+        self.expiry.remove(&(debit.until, correlation));
+        (debit.at, debit.until) = (now, debit.until.max(now + within));
+        if !debit.buckets.contains(bucket) {
+            debit.buckets.push(bucket.clone());
+        }
+        self.expiry.insert((debit.until, correlation));
+        self.unsaved.insert(correlation);
+        self.trim(MAX_DEBITS);
+    }
+
+    fn trim(&mut self, max: usize) {
+        while self.by_id.len() > max
+            && let Some((_, first)) = self.expiry.first().copied()
+        {
+            self.remove(first);
+        }
+    }
+
+    pub(crate) fn restore(&mut self, correlation: Correlation, debit: Debit) {
+        self.expiry.insert((debit.until, correlation));
+        self.by_id.insert(correlation, debit);
+    }
+
+    pub(crate) fn get(&self, correlation: Correlation) -> Option<&Debit> {
+        self.by_id.get(&correlation)
+    }
+
+    /// Counts an event, so that it counts no more.
+    pub(crate) fn count(&mut self, correlation: Correlation, event: &Arc<str>) {
+        if let Some(debit) = self.by_id.get_mut(&correlation) {
+            debit.credited.push(event.clone());
+            self.unsaved.insert(correlation);
+        }
+    }
+
+    fn remove(&mut self, correlation: Correlation) {
+        if let Some(debit) = self.by_id.remove(&correlation) {
+            self.expiry.remove(&(debit.until, correlation));
+            self.unsaved.insert(correlation);
+        }
+    }
+
+    /// Forgets some of those for which no event counts any more.
+    pub(crate) fn forget_expired(&mut self, now: Time) {
+        for _ in 0..MAX_BATCH {
+            let Some((_, first)) = self.expiry.first().filter(|(until, _)| *until < now).copied() else {
+                return;
+            };
+            self.remove(first);
+        }
+    }
+
+    /// When one can be forgotten. An event still counts at the very last moment.
+    pub(crate) fn next_expiry(&self) -> Time {
+        self.expiry.first().map_or(Time::NEVER, |(until, _)| *until + Span::from_millis(1))
+    }
+
+    pub(crate) fn touch(&mut self, correlation: Correlation) {
+        if self.by_id.contains_key(&correlation) {
+            self.unsaved.insert(correlation);
+        }
+    }
+
+    pub(crate) fn has_changes(&self) -> bool {
+        !self.unsaved.is_empty()
+    }
+
+    /// Debits changed since the last call; those without one are gone.
+    pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(Correlation, Option<&Debit>)) {
+        for correlation in std::mem::take(&mut self.unsaved) {
+            changed(correlation, self.by_id.get(&correlation));
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Correlation, &Debit)> {
+        self.expiry.iter().filter_map(|(_, id)| self.by_id.get(id).map(|debit| (*id, debit)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_go_when_there_are_too_many() {
+        let mut debits = Debits::default();
+        for n in 0..5_u64 {
+            let at = Time::from_millis(1_000 + n);
+            debits.note(Correlation(u128::from(n)), &"dict/P/PF/".into(), Span::from_secs(1), at);
+        }
+        debits.drain_changes(|_, _| {});
+        debits.trim(2);
+        let mut gone = Vec::new();
+        debits.drain_changes(|id, debit| gone.extend(debit.is_none().then_some(id.0)));
+        assert_eq!(gone, [0, 1, 2]);
+        assert_eq!(debits.iter().map(|(id, _)| id.0).collect::<Vec<_>>(), [3, 4]);
+        assert_eq!(debits.next_expiry(), Time::from_millis(2_004));
+    }
+
+    #[test]
+    fn a_second_charge_under_one_id_renews_the_first() {
+        let mut debits = Debits::default();
+        let (id, within) = (Correlation(1), Span::from_secs(10));
+        debits.note(id, &"a/".into(), within, Time::from_millis(0));
+        debits.count(id, &"payment".into());
+        debits.note(id, &"b/".into(), within, Time::from_millis(5_000));
+        debits.note(id, &"a/".into(), within, Time::from_millis(6_000));
+        debits.forget_expired(Time::from_millis(16_000));
+        let debit = debits.get(id).unwrap();
+        assert_eq!(debit.buckets, ["a/".into(), "b/".into()]);
+        assert_eq!(debit.credited, ["payment".into()], "what was counted stays counted");
+        debits.forget_expired(Time::from_millis(16_001));
+        assert_eq!(debits.get(id), None);
+        assert_eq!(debits.next_expiry(), Time::NEVER);
+    }
+}

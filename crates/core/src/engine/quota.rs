@@ -1,0 +1,33 @@
+//! The limit that is nearest to its end.
+
+use super::Engine;
+use crate::gate::Quota;
+use crate::table::{BucketIx, LaneIx, UpstreamIx};
+use crate::time::Time;
+use crate::tokens::Tokens;
+
+impl Engine {
+    /// Of all buckets and windows that a call falls under, the one that allows the fewest more of them.
+    pub(super) fn quota(
+        &self,
+        lane: Option<LaneIx>,
+        upstream: Option<UpstreamIx>,
+        holds: &[(BucketIx, Tokens)],
+        now: Time,
+    ) -> Option<Quota> {
+        let free_at = self.leases.next_expiry();
+        let lane = lane.map(|lane| self.lane(lane));
+        let lane = lane.and_then(|lane| Some(lane.gates.quotas(&lane.spec.as_ref()?.gates, now, free_at)));
+        let upstream = upstream.map(|upstream| self.upstream(upstream));
+        let upstream = upstream.and_then(|up| Some(up.gates.quotas(up.spec.as_ref()?, now, free_at)));
+        let own = lane.into_iter().flatten().chain(upstream.into_iter().flatten());
+        let scoped = holds.iter().map(|(bucket, tokens)| {
+            let state = &self.buckets[*bucket];
+            let quota = state.bucket.quota(&state.spec, *tokens, now);
+            (Quota { bucket: Some(state.key.clone()), ..quota }, *tokens)
+        });
+        let all = own.map(|quota| (quota, Tokens::ONE)).chain(scoped);
+        let tightest = all.min_by_key(|(quota, tokens)| quota.tightness(*tokens));
+        tightest.map(|(quota, _)| quota)
+    }
+}

@@ -1,0 +1,83 @@
+//! How much of a limit is left, for callers who want to pace themselves.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use super::{Bucket, BucketSpec, GateSpecs, Gates, Reason};
+use crate::time::{Span, Time};
+use crate::tokens::Tokens;
+
+/// What is left of one bucket or window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quota {
+    /// The key of the scoped bucket; `None` for the own limit of a lane or an upstream.
+    pub bucket: Option<Arc<str>>,
+    /// The word with which it denies: `rate_limit` for a bucket, `window` for `rpm`.
+    pub reason: Reason,
+    /// The most there can be.
+    pub limit: Tokens,
+    /// What is left; less than nothing is debt.
+    pub remaining: Tokens,
+    /// It gains so much…
+    pub refill: Tokens,
+    /// …in so long, in lowest terms.
+    pub period: Span,
+    /// When there is enough for such a call.
+    pub enough_at: Time,
+    /// When all of it is there again if nothing else is taken; for a window at the latest.
+    pub full_at: Time,
+}
+
+impl Quota {
+    /// The lowest allows the fewest calls that take `tokens` each, or none for the longest.
+    pub(crate) fn tightness(&self, tokens: Tokens) -> (i64, Reverse<Time>) {
+        (self.remaining.as_micro().max(0) / tokens.as_micro().max(1), Reverse(self.enough_at))
+    }
+}
+
+impl Bucket {
+    /// What is left of it for calls that take `tokens` each.
+    pub(crate) fn quota(&self, spec: &BucketSpec, tokens: Tokens, now: Time) -> Quota {
+        let (micro, ms) = spec.refill();
+        Quota {
+            bucket: None,
+            reason: Reason::RateLimit,
+            limit: spec.capacity(),
+            remaining: self.balance(spec, now),
+            refill: Tokens::from_micro(i64::try_from(micro).unwrap_or(i64::MAX)),
+            period: Span::from_millis(ms),
+            enough_at: self.admits(spec, tokens, now).err().map_or(now, |denial| denial.at),
+            full_at: self.full_at(spec, now),
+        }
+    }
+}
+
+impl Gates {
+    /// What is left of the own bucket and of the window.
+    pub(crate) fn quotas(
+        &self,
+        spec: &GateSpecs,
+        now: Time,
+        slot_free_at: Time,
+    ) -> impl Iterator<Item = Quota> {
+        let bucket = spec.bucket.as_ref().map(|rule| {
+            let bucket = self.bucket.unwrap_or_else(|| Bucket::full(rule, now));
+            bucket.quota(rule, Tokens::ONE, now)
+        });
+        let window = spec.window.as_ref().map(|rule| {
+            let (limit, used) = (Tokens::whole(rule.limit()), Tokens::whole(self.window.count(now)));
+            let verdict = self.window.admits(rule, now, slot_free_at);
+            Quota {
+                bucket: None,
+                reason: Reason::Window,
+                limit,
+                remaining: limit - used,
+                refill: limit,
+                period: Span::from_secs(60),
+                enough_at: verdict.err().map_or(now, |denial| denial.at),
+                full_at: if used > Tokens::ZERO { now + Span::from_secs(60) } else { now },
+            }
+        });
+        bucket.into_iter().chain(window)
+    }
+}
