@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
+use super::families::{Families, FamilyIx};
 use crate::charge::Terms;
 use crate::gate::{Bucket, BucketSpec, NotUntil, Reason};
 use crate::job::Hold;
@@ -24,34 +25,25 @@ pub(crate) struct ScopedBucket {
     pub(crate) key: Arc<str>,
     pub(crate) spec: BucketSpec,
     pub(crate) bucket: Bucket,
-    family: u32,
+    family: FamilyIx,
     /// Jobs that will take from it and leases that did.
     users: u32,
-    parked: BTreeSet<Parked>,
-    /// Those of them that have other upstreams to go to, by when they look there.
-    looking: BTreeSet<(Time, Parked)>,
-    wakes_at: Option<Time>,
+    /// The lines that wait for it; few buckets have some.
+    waiting: Option<Box<Waiting>>,
     forget_at: Option<Time>,
     dirty: bool,
 }
 
-impl ScopedBucket {
-    /// Whether `tokens` may be taken; not by a job that comes after one that waits for them here, which would starve.
-    pub(crate) fn admits(&self, tokens: Tokens, rank: Rank, now: Time) -> Result<(), NotUntil> {
-        self.bucket.admits(&self.spec, tokens, now)?;
-        match self.parked.first() {
-            Some(first) if first.rank < rank => {
-                Err(NotUntil::new(Reason::RateLimit, self.wakes_at.unwrap_or(now)))
-            }
-            _ => Ok(()),
-        }
-    }
+/// The lines that wait for a bucket.
+#[derive(Debug, Default)]
+struct Waiting {
+    parked: BTreeSet<Parked>,
+    /// Those of them that have other upstreams to go to, by when they look there.
+    looking: BTreeSet<(Time, Parked)>,
+    wakes_at: Option<Time>,
+}
 
-    /// When it will be full if nothing is taken.
-    fn full_at(&self, now: Time) -> Time {
-        self.bucket.full_at(&self.spec, now)
-    }
-
+impl Waiting {
     fn unpark(&mut self, line: &Parked) {
         self.parked.remove(line);
         if let Some(at) = line.look_at {
@@ -60,21 +52,33 @@ impl ScopedBucket {
     }
 }
 
-/// The buckets of one policy and class. It is kept when the last of them is full again: there are as many as the rules
-/// name, and a dead letter that is replayed does not bring its terms.
-#[derive(Debug)]
-struct Family {
-    name: Arc<str>,
-    terms: Option<Arc<Terms>>,
-    dirty: bool,
+impl ScopedBucket {
+    /// Whether `tokens` may be taken; not by a job that comes after one that waits for them here, which would starve.
+    pub(crate) fn admits(&self, tokens: Tokens, rank: Rank, now: Time) -> Result<(), NotUntil> {
+        self.bucket.admits(&self.spec, tokens, now)?;
+        match &self.waiting {
+            Some(waiting) if waiting.parked.first().is_some_and(|first| first.rank < rank) => {
+                Err(NotUntil::new(Reason::RateLimit, waiting.wakes_at.unwrap_or(now)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn first_waiting(&self) -> Option<&Parked> {
+        self.waiting.as_ref()?.parked.first()
+    }
+
+    /// When it will be full if nothing is taken.
+    fn full_at(&self, now: Time) -> Time {
+        self.bucket.full_at(&self.spec, now)
+    }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Buckets {
     table: Table<BucketIx, ScopedBucket>,
     by_key: HashMap<Arc<str>, BucketIx, foldhash::fast::FixedState>,
-    families: Vec<Family>,
-    family_by_name: HashMap<Arc<str>, u32, foldhash::fast::FixedState>,
+    families: Families,
     /// When parked lines may go on.
     wakes: BTreeSet<(Time, BucketIx)>,
     /// Buckets without users, by when they are full again: full and unused is the same as never made.
@@ -93,12 +97,7 @@ impl Buckets {
     pub(crate) fn find_or_create(&mut self, hold: &Hold, now: Time) -> BucketIx {
         let index = self.find_or_create_under(&hold.bucket, hold.spec, now);
         if let Some(terms) = &hold.terms {
-            let family = &mut self.families[self.table[index].family as usize];
-            let same = |known: &Arc<Terms>| Arc::ptr_eq(known, terms) || known == terms;
-            if !family.terms.as_ref().is_some_and(same) {
-                family.terms = Some(terms.clone());
-                family.dirty = true;
-            }
+            self.families.set_terms(self.table[index].family, terms);
         }
         index
     }
@@ -126,11 +125,9 @@ impl Buckets {
             key: key.clone(),
             spec,
             bucket,
-            family: self.family(family(&key)),
+            family: self.families.find_or_create(family(&key)),
             users: 0,
-            parked: BTreeSet::new(),
-            looking: BTreeSet::new(),
-            wakes_at: None,
+            waiting: None,
             forget_at: None,
             dirty: false,
         };
@@ -140,54 +137,17 @@ impl Buckets {
         index
     }
 
-    fn family(&mut self, name: &str) -> u32 {
-        if let Some(number) = self.family_by_name.get(name) {
-            return *number;
-        }
-        let number = u32::try_from(self.families.len()).unwrap_or(u32::MAX);
-        let name: Arc<str> = name.into();
-        self.families.push(Family { name: name.clone(), terms: None, dirty: false });
-        self.family_by_name.insert(name, number);
-        number
-    }
-
-    pub(crate) fn restore_terms(&mut self, name: &str, terms: Arc<Terms>) {
-        let family = self.family(name) as usize;
-        self.families[family].terms = Some(terms);
-    }
-
     /// What calls cost that take from this bucket, if that is known.
     pub(crate) fn terms_of(&self, index: BucketIx) -> Option<&Arc<Terms>> {
-        self.families[self.table[index].family as usize].terms.as_ref()
+        self.families.terms_of(self.table[index].family)
     }
 
-    /// What calls cost that take from the bucket with `key`, though it may be full and forgotten.
-    pub(crate) fn terms_of_key(&self, key: &str) -> Option<&Arc<Terms>> {
-        let family = self.family_by_name.get(family(key))?;
-        self.families[*family as usize].terms.as_ref()
+    pub(crate) const fn families(&self) -> &Families {
+        &self.families
     }
 
-    /// What all keys of a policy and class begin with.
-    pub(crate) fn families(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.families.iter().map(|family| &family.name)
-    }
-
-    pub(crate) fn terms(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Terms>)> {
-        self.families.iter().filter_map(|family| Some((&family.name, family.terms.as_ref()?)))
-    }
-
-    pub(crate) fn touch_terms(&mut self, name: &str) {
-        if let Some(family) = self.family_by_name.get(name) {
-            self.families[*family as usize].dirty = true;
-        }
-    }
-
-    /// Terms changed since the last call.
-    pub(crate) fn drain_terms(&mut self, mut changed: impl FnMut(&Arc<str>, &Arc<Terms>)) {
-        for family in self.families.iter_mut().filter(|family| family.dirty) {
-            family.dirty = false;
-            family.terms.iter().for_each(|terms| changed(&family.name, terms));
-        }
+    pub(crate) const fn families_mut(&mut self) -> &mut Families {
+        &mut self.families
     }
 
     pub(crate) fn add_user(&mut self, index: BucketIx) {
@@ -229,14 +189,15 @@ impl Buckets {
     }
 
     fn wake_first(&mut self, index: BucketIx, now: Time) {
-        if !self.table[index].parked.is_empty() {
+        if self.table[index].first_waiting().is_some() {
             self.wake_at(index, now);
         }
     }
 
     /// The lanes whose lines wait for a bucket.
     pub(crate) fn lanes_waiting_for(&self, index: BucketIx) -> BTreeSet<LaneIx> {
-        self.table[index].parked.iter().take(MAX_BATCH).map(|line| line.lane).collect()
+        let parked = self.table[index].waiting.iter().flat_map(|waiting| &waiting.parked);
+        parked.take(MAX_BATCH).map(|line| line.lane).collect()
     }
 
     fn forget_at(&mut self, index: BucketIx, at: Time) {
@@ -271,10 +232,10 @@ impl Buckets {
     /// Settles a hold to its real cost.
     pub(crate) fn settle(&mut self, index: BucketIx, hold: Tokens, cost: Tokens, now: Time) {
         let state = &mut self.table[index];
-        let ScopedBucket { spec, bucket, parked, .. } = state;
-        let first_may_go =
-            parked.first().is_some_and(|line| cost < hold || bucket.waits_for_others(spec, line.hold));
-        bucket.settle(spec, hold, cost, now);
+        let first_may_go = state
+            .first_waiting()
+            .is_some_and(|line| cost < hold || state.bucket.waits_for_others(&state.spec, line.hold));
+        state.bucket.settle(&state.spec, hold, cost, now);
         if first_may_go {
             self.wake_at(index, now);
         }
@@ -283,10 +244,10 @@ impl Buckets {
     }
 
     pub(crate) fn park(&mut self, index: BucketIx, line: Parked, until: Time) {
-        let state = &mut self.table[index];
-        state.parked.insert(line);
-        state.looking.extend(line.look_at.map(|at| (at, line)));
-        if self.table[index].wakes_at.is_none_or(|at| until < at) {
+        let waiting = self.table[index].waiting.get_or_insert_default();
+        waiting.parked.insert(line);
+        waiting.looking.extend(line.look_at.map(|at| (at, line)));
+        if waiting.wakes_at.is_none_or(|at| until < at) {
             self.wake_at(index, until);
         }
     }
@@ -295,42 +256,45 @@ impl Buckets {
     pub(crate) fn wake(&mut self, now: Time) -> Option<Vec<Parked>> {
         let (_, index) = *self.wakes.first().filter(|(at, _)| *at <= now)?;
         self.wakes.pop_first();
-        let state = &mut self.table[index];
-        state.wakes_at = None;
-        let mut left = state.bucket.balance(&state.spec, now);
+        let ScopedBucket { spec, bucket, waiting, .. } = &mut self.table[index];
         let mut woken = Vec::new();
-        let closed_until = state.bucket.closed_until();
+        let Some(waiting) = waiting else { return Some(woken) };
+        waiting.wakes_at = None;
+        let mut left = bucket.balance(spec, now);
+        let closed_until = bucket.closed_until();
         while closed_until <= now
             && woken.len() < MAX_BATCH
-            && let Some(next) = state.parked.first()
+            && let Some(next) = waiting.parked.first()
             && (woken.is_empty() || next.hold <= left)
         {
             let next = *next;
             left = left - next.hold;
-            state.unpark(&next);
+            waiting.unpark(&next);
             woken.push(next);
         }
         // These do not wait for the bucket alone, so they need not wait for those before them.
         while woken.len() < MAX_BATCH
-            && let Some((_, next)) = state.looking.first().filter(|(at, _)| *at <= now).copied()
+            && let Some((_, next)) = waiting.looking.first().filter(|(at, _)| *at <= now).copied()
         {
-            state.unpark(&next);
+            waiting.unpark(&next);
             woken.push(next);
         }
         let gain = |next: &Parked| {
-            let wait = state.spec.time_to_gain(next.hold).max(Span::from_millis(1));
+            let wait = spec.time_to_gain(next.hold).max(Span::from_millis(1));
             if next.hold <= left { closed_until.max(now) } else { closed_until.max(now + wait) }
         };
-        let gained_at = state.parked.first().map(gain);
-        let look_at = state.looking.first().map(|(at, _)| *at);
-        if let Some(at) = gained_at.into_iter().chain(look_at).min() {
-            self.wake_at(index, at);
+        let gained_at = waiting.parked.first().map(gain);
+        let look_at = waiting.looking.first().map(|(at, _)| *at);
+        match gained_at.into_iter().chain(look_at).min() {
+            Some(at) => self.wake_at(index, at),
+            None => self.table[index].waiting = None,
         }
         Some(woken)
     }
 
     fn wake_at(&mut self, index: BucketIx, at: Time) {
-        if let Some(old) = self.table[index].wakes_at.replace(at) {
+        let waiting = self.table[index].waiting.get_or_insert_default();
+        if let Some(old) = waiting.wakes_at.replace(at) {
             self.wakes.remove(&(old, index));
         }
         self.wakes.insert((at, index));
@@ -354,11 +318,13 @@ impl Buckets {
     /// A parked line lost its last job. With the last line goes the wake-up: the bucket may be forgotten next.
     pub(crate) fn unpark(&mut self, index: BucketIx, line: &Parked) {
         let state = &mut self.table[index];
-        state.unpark(line);
-        if state.parked.is_empty()
-            && let Some(at) = state.wakes_at.take()
-        {
-            self.wakes.remove(&(at, index));
+        let Some(waiting) = &mut state.waiting else { return };
+        waiting.unpark(line);
+        if waiting.parked.is_empty() {
+            if let Some(at) = waiting.wakes_at {
+                self.wakes.remove(&(at, index));
+            }
+            state.waiting = None;
         }
     }
 
@@ -390,7 +356,7 @@ impl Buckets {
     }
 
     pub(crate) fn has_changes(&self) -> bool {
-        !self.dirty.is_empty() || !self.gone.is_empty() || self.families.iter().any(|family| family.dirty)
+        !self.dirty.is_empty() || !self.gone.is_empty() || self.families.has_changes()
     }
 
     /// Buckets changed since the last call; those without a state are gone.

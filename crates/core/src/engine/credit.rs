@@ -25,7 +25,7 @@ impl Engine {
         let (at, keys) = (debit.at, debit.buckets.clone());
         let mut given = Vec::new();
         for key in &keys {
-            let rule = self.buckets.terms_of_key(key).and_then(|terms| terms.credit.as_ref());
+            let rule = self.buckets.families().terms_of_key(key).and_then(|terms| terms.credit.as_ref());
             let tokens = rule.filter(|rule| now <= at + rule.within()).and_then(|rule| rule.tokens(event));
             let (Some(tokens), Some(id)) = (tokens, BucketId::parse(key)) else { continue };
             // A bucket that is not there is full.

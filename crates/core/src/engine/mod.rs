@@ -18,6 +18,7 @@ pub(crate) mod debits;
 mod dispatch;
 mod ending;
 mod enqueue;
+mod families;
 mod jobs;
 mod leases;
 mod public;

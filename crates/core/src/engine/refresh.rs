@@ -119,7 +119,7 @@ impl Engine {
                 self.rules.unsaved_upstreams.insert(*upstream as usize);
             }
             Mention::Registration(process) => self.rules.touch(*process),
-            Mention::Terms(family) => self.buckets.touch_terms(family),
+            Mention::Terms(family) => self.buckets.families_mut().touch(family),
             Mention::Debit(correlation) => self.debits.touch(*correlation),
             Mention::HashKey => self.hash_key_unsaved = true,
         }

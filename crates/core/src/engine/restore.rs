@@ -162,7 +162,7 @@ impl Restorer {
         let tenants = self.restore_tenants(&mut engine)?;
         engine.hash_key = self.hash_key;
         for (family, terms) in self.terms {
-            engine.buckets.restore_terms(&family, terms);
+            engine.buckets.families_mut().restore(&family, terms);
         }
         for (correlation, debit) in self.debits {
             engine.debits.restore(correlation, debit);

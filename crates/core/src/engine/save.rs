@@ -1,11 +1,12 @@
 //! From the engine's state to records.
 
+mod policies;
+
 use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::buckets::ScopedBucket;
-use super::debits::Debit;
+use self::policies::{job_correlation, lease_correlation};
 use super::jobs::{Job, JobChange, Phase};
 use super::leases::{Lease, Use};
 use super::record::{
@@ -14,8 +15,6 @@ use super::record::{
 };
 use super::rules::Registration;
 use super::{Engine, Upstream};
-use crate::charge::Terms;
-use crate::ids::LeaseId;
 use crate::job::{Event, EventKind};
 use crate::lane::{Entry, Lane, Tenant};
 use crate::layout::{RECORD_VERSION, append_record, encode_gates, encode_lane, encode_spec};
@@ -89,10 +88,7 @@ impl Engine {
         self.rules.drain_changes(|_, _| {});
         self.rules.unsaved_upstreams.clear();
         self.rules.unsaved_lanes.clear();
-        self.buckets.drain_terms(|_, _| {});
-        self.buckets.drain_changes(|_, _| {});
-        self.debits.drain_changes(|_, _| {});
-        self.hash_key_unsaved = false;
+        self.forget_policy_changes();
         self.jobs.drain_changes(|_| {});
         self.leases.drain_changes(|_, _| {});
         for lane in &mut self.lanes {
@@ -113,20 +109,6 @@ impl Engine {
         for number in std::mem::take(&mut self.rules.unsaved_lanes) {
             lane_rules(number, &self.lanes[number]).iter().for_each(|record| writer.write(record));
         }
-    }
-
-    fn save_policies(&mut self, writer: &mut Writer<'_>) {
-        if std::mem::take(&mut self.hash_key_unsaved) {
-            self.hash_key.iter().for_each(|key| writer.write(&Record::HashKey(*key)));
-        }
-        self.buckets.drain_terms(|family, terms| writer.write(&terms_record(family, terms)));
-        self.buckets.drain_changes(|key, bucket| {
-            writer.write(&bucket.map_or_else(|| Record::BucketGone(key.clone()), bucket_record));
-        });
-        self.debits.drain_changes(|correlation, debit| {
-            let debit = debit.map(|debit| Record::Debit { correlation, debit: debit.clone() });
-            writer.write(&debit.unwrap_or(Record::DebitGone(correlation)));
-        });
     }
 
     fn save_jobs(&mut self, writer: &mut Writer<'_>) {
@@ -165,11 +147,7 @@ impl Engine {
             (0..).zip(&self.upstreams).filter_map(|(number, upstream)| upstream_rules(number, upstream)),
         );
         records.extend((0..).zip(&self.lanes).filter_map(|(number, lane)| lane_rules(number, lane)));
-        records.extend(self.buckets.terms().map(|(family, terms)| terms_record(family, terms)));
-        records.extend(self.buckets.iter().map(bucket_record));
-        let debit = |(correlation, debit): (_, &Debit)| Record::Debit { correlation, debit: debit.clone() };
-        records.extend(self.debits.iter().map(debit));
-        records.extend(self.hash_key.map(Record::HashKey));
+        records.extend(self.policy_records());
         for (number, lane) in (0..).zip(&self.lanes) {
             records.push(Record::Lane(Box::new(lane_record(number, lane))));
             let tenants = lane.tenants.iter_from(crate::table::TenantIx(0));
@@ -375,22 +353,6 @@ fn settled_record(how: Settled) -> Option<SettledRecord> {
         Settled::Awaiting(lease) => Some(SettledRecord::Awaiting(lease)),
         Settled::Released | Settled::Stale => None,
     }
-}
-
-fn bucket_record(state: &ScopedBucket) -> Record {
-    Record::Bucket { key: state.key.clone(), spec: state.spec, bucket: state.bucket }
-}
-
-fn terms_record(family: &Arc<str>, terms: &Arc<Terms>) -> Record {
-    Record::Terms { family: family.clone(), terms: terms.clone() }
-}
-
-fn job_correlation(job: &Job) -> Option<Record> {
-    job.correlation().map(|correlation| Record::JobCorrelation { id: job.id, correlation })
-}
-
-fn lease_correlation(id: LeaseId, lease: &Lease) -> Option<Record> {
-    lease.correlation.map(|correlation| Record::LeaseCorrelation { id, correlation })
 }
 
 fn numbered(event: &Event<UpstreamIx>) -> Event<u32> {

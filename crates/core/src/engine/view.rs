@@ -54,7 +54,7 @@ impl Engine {
     pub fn buckets(&self, query: &BucketQuery, now: Time) -> BucketPage {
         let max = query.max.min(MAX_BATCH);
         if let Some(scope) = query.scope {
-            let keys = self.buckets.families().map(|family| format!("{family}{scope}"));
+            let keys = self.buckets.families().names().map(|family| format!("{family}{scope}"));
             let found = keys.filter_map(|key| self.buckets.find(&key));
             let views = found.filter_map(|index| view_bucket(&self.buckets[index], query, now));
             return BucketPage { buckets: views.take(max).collect(), next: None };

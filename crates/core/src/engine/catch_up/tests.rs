@@ -1,7 +1,11 @@
+use std::sync::Arc;
+
 use super::*;
+use crate::charge::{Charge, CreditRule, Terms};
 use crate::gate::{BreakerSpec, CooldownSpec, GateSpecs, PaceSpec, Reason, WindowSpec};
+use crate::policy::HashKey;
 use crate::spec::{Chain, LaneSpec, Spec, UpstreamSpec};
-use crate::verbs::{Admission, Admit, Outcome, Settled, Settlement};
+use crate::verbs::{Admission, Admit, Credit, Credited, Outcome, Settled, Settlement};
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -194,6 +198,31 @@ fn scoped_buckets_are_charged_and_settled() {
     let long_ago = AbsentCall { holds: vec![hold(3)], ..ended(secs(50), None) };
     engine.catch_up(Absence { since: secs(200), ..calls([long_ago]) }, at(100));
     assert_eq!(engine.bucket("cpf:1", at(100)), Some(Tokens::whole(4)), "it was gained again since");
+}
+
+#[test]
+fn calls_made_elsewhere_earn_their_credit() {
+    let mut engine = Engine::new(&spec(GateSpecs::default(), GateSpecs::default()));
+    let rule = BucketSpec::new(10, 1, secs(10)).unwrap();
+    let credit = CreditRule::new(&[("payment", Tokens::ONE)], secs(3_600)).unwrap();
+    let terms = Arc::new(Terms { charge: Charge::default(), credit: Some(credit) });
+    let hold = Hold::new(name("up"), "up/P/PF/", rule, Tokens::whole(5)).unwrap().under(terms);
+    let correlation = |id| HashKey::new(1).correlation(id);
+    let told =
+        |call, id| AbsentCall { holds: vec![hold.clone()], correlation: Some(correlation(id)), ..call };
+    engine.catch_up(
+        calls([told(ended(secs(0), None), "over"), told(running(1, secs(0), secs(9)), "runs")]),
+        at(100),
+    );
+    let pays = |engine: &mut Engine, id| {
+        let paid = Credit { event: "payment".into(), correlation: correlation(id) };
+        matches!(engine.credit(&[paid], at(100)).as_slice(), [Credited::Buckets(_)])
+    };
+    assert!(pays(&mut engine, "over"));
+    assert!(!pays(&mut engine, "runs"), "nobody knows yet what it costs");
+    settle(&mut engine, lease(1), CallResult::Unknown, at(100));
+    assert!(pays(&mut engine, "runs"));
+    assert_eq!(engine.bucket("up/P/PF/", at(100)), Some(Tokens::whole(2)));
 }
 
 #[test]

@@ -1,0 +1,94 @@
+//! What calls cost, and can earn back, by policy and class.
+//!
+//! All buckets of one policy and class are a family: their keys begin alike. Its terms come with the holds on them and are
+//! kept once, so that a million buckets cost no million tables, and whoever settles a call need not know them. A family is
+//! kept when the last of its buckets is full again: there are as many as the rules name, and a dead letter that is replayed
+//! does not bring its terms.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use crate::charge::Terms;
+use crate::policy::family;
+
+/// A family by its place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FamilyIx(u32);
+
+#[derive(Debug)]
+struct Family {
+    name: Arc<str>,
+    terms: Option<Arc<Terms>>,
+    dirty: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Families {
+    all: Vec<Family>,
+    by_name: HashMap<Arc<str>, FamilyIx, foldhash::fast::FixedState>,
+}
+
+impl Families {
+    pub(crate) fn find_or_create(&mut self, name: &str) -> FamilyIx {
+        if let Some(found) = self.by_name.get(name) {
+            return *found;
+        }
+        let next = FamilyIx(u32::try_from(self.all.len()).unwrap_or(u32::MAX));
+        let name: Arc<str> = name.into();
+        self.all.push(Family { name: name.clone(), terms: None, dirty: false });
+        self.by_name.insert(name, next);
+        next
+    }
+
+    /// From now on calls cost what `terms` say.
+    pub(crate) fn set_terms(&mut self, index: FamilyIx, terms: &Arc<Terms>) {
+        let family = &mut self.all[index.0 as usize];
+        let same = |known: &Arc<Terms>| Arc::ptr_eq(known, terms) || known == terms;
+        if !family.terms.as_ref().is_some_and(same) {
+            family.terms = Some(terms.clone());
+            family.dirty = true;
+        }
+    }
+
+    pub(crate) fn restore(&mut self, name: &str, terms: Arc<Terms>) {
+        let index = self.find_or_create(name);
+        self.all[index.0 as usize].terms = Some(terms);
+    }
+
+    pub(crate) fn terms_of(&self, index: FamilyIx) -> Option<&Arc<Terms>> {
+        self.all[index.0 as usize].terms.as_ref()
+    }
+
+    /// What calls cost that take from the bucket with `key`, though it may be full and forgotten.
+    pub(crate) fn terms_of_key(&self, key: &str) -> Option<&Arc<Terms>> {
+        self.by_name.get(family(key)).and_then(|index| self.terms_of(*index))
+    }
+
+    /// What all keys of a policy and class begin with.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.all.iter().map(|family| &family.name)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Terms>)> {
+        self.all.iter().filter_map(|family| Some((&family.name, family.terms.as_ref()?)))
+    }
+
+    pub(crate) fn touch(&mut self, name: &str) {
+        if let Some(index) = self.by_name.get(name) {
+            self.all[index.0 as usize].dirty = true;
+        }
+    }
+
+    pub(crate) fn has_changes(&self) -> bool {
+        self.all.iter().any(|family| family.dirty)
+    }
+
+    /// Terms changed since the last call.
+    pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(&Arc<str>, &Arc<Terms>)) {
+        for family in self.all.iter_mut().filter(|family| family.dirty) {
+            family.dirty = false;
+            family.terms.iter().for_each(|terms| changed(&family.name, terms));
+        }
+    }
+}
