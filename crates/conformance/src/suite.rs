@@ -156,6 +156,7 @@ macro_rules! suite {
             a_large_hold_is_not_starved_by_small_ones_of_tenants_that_came_later,
             a_scoped_hold_of_an_unsent_call_comes_back,
             a_scoped_hold_of_a_lost_call_stays_spent,
+            a_line_goes_on_when_there_is_enough_after_others_were_settled,
             a_new_rule_counts_from_when_it_came,
         ]);
         $crate::theme!($open, policies: [

@@ -5,7 +5,7 @@ use eclusa_core::{NewJob, Outcome, Store};
 
 use crate::harness::{Harness, LEASE, Open};
 use crate::rules::{
-    UP, answered, bucket, charging, closing, free, high, hold, holding, job, low, of, secs, upstream,
+    UP, answered, bucket, charging, closing, free, high, hold, holding, job, low, millis, of, secs, upstream,
 };
 
 pub async fn a_retry_after_of_a_scoped_bucket_closes_only_that_bucket<S: Store>(open: Open<S>) {
@@ -119,6 +119,21 @@ pub async fn a_scoped_hold_of_a_lost_call_stays_spent<S: Store>(open: Open<S>) {
     assert_eq!(q.starts(10).await, []);
     q.pass(secs(3_600));
     assert_eq!(q.starts(10).await, [1]);
+}
+
+pub async fn a_line_goes_on_when_there_is_enough_after_others_were_settled<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    let scoped = || hold(UP, "cpf:1", bucket(1, 10, secs(1)), 1);
+    q.accept([holding(scoped(), job(1)), holding(scoped(), job(2))]).await;
+    let grant = q.next().await;
+    q.pass(millis(300));
+    assert_eq!(q.starts(10).await, [], "the first call holds the only token");
+    q.done(&grant).await;
+    assert_eq!(q.starts(10).await, [], "and has spent it");
+    q.pass(millis(99));
+    assert_eq!(q.starts(10).await, []);
+    q.pass(millis(1));
+    assert_eq!(q.starts(10).await, [2]);
 }
 
 pub async fn a_new_rule_counts_from_when_it_came<S: Store>(open: Open<S>) {

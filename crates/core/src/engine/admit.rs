@@ -4,14 +4,17 @@ use super::Engine;
 use super::leases::{Lease, Use};
 use crate::gate::{CallResult, NotUntil, Reason};
 use crate::ids::{LeaseId, Name};
-use crate::job::Level;
+use crate::job::{Hold, Level};
 use crate::lane::{JobHold, Rank};
-use crate::table::{LaneIx, UpstreamIx};
+use crate::table::{BucketIx, LaneIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::verbs::{Admission, Admit, Admitted, MAX_BATCH};
 
 /// A call without a job is made now or not at all, so it stands behind nobody.
 const FIRST: Rank = (Level::High, 0);
+
+/// When a process without a share of a limit may ask again: the others may be back.
+const ASK_AGAIN: Span = Span::from_secs(1);
 
 impl Engine {
     /// Takes from all gates of the lane, all gates of the first upstream that admits the call and all of its buckets, or
@@ -114,13 +117,22 @@ impl Engine {
         let name = self.upstream(upstream).name.clone();
         let mut holds = Vec::new();
         for hold in ask.holds.iter().filter(|hold| hold.upstream == name) {
-            let bucket = self.buckets.find_or_create(hold, now);
+            let bucket = self.bucket_of_call(hold, now)?;
             holds.push(JobHold { upstream, bucket, tokens: hold.tokens });
         }
         match self.denied_hold(&holds, upstream, FIRST, now) {
             Some((_, denial)) => Err(denial),
             None => Ok(holds),
         }
+    }
+
+    /// The bucket that a call takes from. Where the limits are shared with processes that cannot be asked it is a part of the
+    /// bucket; a limit so small that nothing of it falls to this process denies the call.
+    fn bucket_of_call(&mut self, hold: &Hold, now: Time) -> Result<BucketIx, NotUntil> {
+        let Some(part) = self.part else { return Ok(self.buckets.find_or_create(hold, now)) };
+        let nothing = NotUntil::new(Reason::RateLimit, now + ASK_AGAIN);
+        let spec = hold.spec.part(part).ok_or(nothing)?;
+        Ok(self.buckets.find_or_create(&Hold { spec, ..hold.clone() }, now))
     }
 
     /// Whether all gates admit a call that nobody will tell of. Without a lane the breaker is not asked.

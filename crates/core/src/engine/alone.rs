@@ -1,7 +1,8 @@
 //! An engine for one of several processes that share limits and have lost each other.
 //!
 //! It goes by a part of every limit. What was free when the gates were last seen is divided as well, so that all such
-//! engines together admit no more than was left; what was in use stays so for as long as it may last.
+//! engines together admit no more than was left; what was in use stays so for as long as it may last. Scoped buckets are too
+//! many to be seen: each begins with its part of a full one.
 
 use std::collections::BTreeMap;
 
@@ -49,6 +50,7 @@ impl Engine {
     pub fn alone(spec: &Spec, seen: &Seen, epoch: u64, lease: Span, now: Time) -> Self {
         let mut engine = Self::new(&spec.part(seen.part));
         engine.leases.epoch = epoch;
+        engine.part = Some(seen.part);
         for view in &seen.upstreams {
             let Some(&upstream) = engine.upstream_by_name.get(&view.name) else { continue };
             let started = seen.started(|(_, name)| *name == view.name);
@@ -98,7 +100,9 @@ fn used(rule: &GateSpecs, part: Part, seen: &[GateView], started: u32, ended: Ti
 mod tests {
     use super::*;
     use crate::gate::{BreakerSpec, BucketSpec, CallResult, WindowSpec};
+    use crate::job::Hold;
     use crate::spec::{Chain, LaneSpec, UpstreamSpec};
+    use crate::tokens::Tokens;
     use crate::verbs::{Admission, Admit};
 
     const LEASE: Span = Span::from_secs(10);
@@ -180,6 +184,23 @@ mod tests {
             assert!((free - 3..=free).contains(&first), "{first} of {free}: {rules:?}");
             let then: usize = parts.iter_mut().map(|part| count(part, later)).sum();
             assert!((more - 3..=more).contains(&then), "{then} of {more}: {rules:?}");
+        }
+    }
+
+    #[test]
+    fn scoped_buckets_are_divided_too() {
+        let rules = spec(GateSpecs::default(), GateSpecs::default());
+        let rule = |capacity| BucketSpec::new(capacity, 10, Span::from_secs(1)).unwrap();
+        let part = |number| Seen { part: Part::new(number, 3).unwrap(), ..Seen::default() };
+        for (capacity, expected) in [(20, [7, 7, 6]), (2, [1, 1, 0])] {
+            let counts = [0, 1, 2].map(|number| {
+                let mut engine = Engine::alone(&rules, &part(number), 1, LEASE, at(0));
+                let hold = Hold::new(name("up"), "up/P//", rule(capacity), Tokens::ONE).unwrap();
+                let ask = Admit { holds: vec![hold], ..ask() };
+                let granted = |admission| matches!(admission, Admission::Granted { .. });
+                (0..99).take_while(|_| granted(engine.admit(&ask, at(0)).admission)).count()
+            });
+            assert_eq!(counts, expected);
         }
     }
 

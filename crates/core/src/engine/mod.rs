@@ -55,7 +55,7 @@ use self::jobs::{Job, Jobs, Phase};
 use self::leases::Leases;
 use self::rules::Rules;
 use crate::ended::Ended;
-use crate::gate::{GateSpecs, Gates, NotUntil, PublicGates, Reason};
+use crate::gate::{GateSpecs, Gates, NotUntil, Part, PublicGates, Reason};
 use crate::ids::Name;
 use crate::lane::{Lane, LineKey};
 use crate::policy::HashKey;
@@ -88,6 +88,8 @@ pub struct Engine {
     leases: Leases,
     buckets: Buckets,
     debits: Debits,
+    /// What falls to this engine of every scoped bucket, if not all; see `alone.rs`.
+    part: Option<Part>,
     hash_key: Option<HashKey>,
     hash_key_unsaved: bool,
     rules: Rules,
