@@ -3,8 +3,8 @@
 //!
 //! Checked are I1, I2, I3, I9 and that no term is taken from an owner that lives. Left out, and to be seen in the worlds only:
 //! engines and questions, other acknowledgements than `write`, journals longer than a process remembers, servers whose clocks
-//! differ. Time goes on in steps; a command that was given up runs in the same step or never, except takes; a server that goes back
-//! has forgotten all claims; epochs count the terms instead of milliseconds.
+//! differ. Time goes on in steps; a command that was given up runs in the same step or never, except takes; a server that
+//! goes back has forgotten all claims; epochs count the terms instead of milliseconds.
 
 mod audit;
 mod fingerprint;

@@ -274,13 +274,7 @@ impl State {
     fn tick(&mut self, tree: &mut Tree, bug: Option<Bug>) {
         self.now += TICK_MS;
         // The connection of a command that was given up is closed by now. A take may have been left with a server that hangs.
-        let (view, emptied) = (self.server.branch.keys.term.as_ref(), self.left.regressions > 0);
-        let seen = view.map(|view| (view.term, view.beat));
-        self.late.retain(|(_, _, command)| match command {
-            // On this run the same term never has the same beat again.
-            Command::Take(take) => take.saw == seen || take.saw.is_none() && emptied,
-            _ => false,
-        });
+        self.late.retain(|(_, _, command)| matches!(command, Command::Take(_)));
         for place in 0..self.places.len() {
             let Some(process) = self.process(place) else { continue };
             let (slow, listening) = (process.slow, process.listening);
