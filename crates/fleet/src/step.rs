@@ -74,7 +74,7 @@ pub enum Event {
     },
     /// Nobody received these answers.
     Unheard(Vec<Outgoing>),
-    /// Its own subscription to questions is gone: subscribe again. An owner that stays deaf for a term releases it.
+    /// It is not subscribed to the questions of the term it holds: subscribe again. An owner that stays deaf for a term releases it.
     Deaf,
     /// It is not known whether it still owns: no verb may be answered until `Owns` or `Lost`.
     InDoubt,

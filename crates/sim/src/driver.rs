@@ -222,6 +222,8 @@ impl Process {
                 }
             }
             Event::Deaf => {
+                // Not the one that it listened to last if the server ran an earlier try to take it.
+                self.listening = self.machine.holds().map(|(term, _)| term);
                 if let Some(conn) = self.messages.take() {
                     server.close(ctx, conn);
                 }

@@ -359,6 +359,7 @@ impl State {
                     }
                 }
                 Event::Deaf => {
+                    process.listening = process.machine.holds().map(|(term, _)| term);
                     Rc::make_mut(&mut self.server).subscribers[place].term = process.listening;
                 }
                 Event::Lost => process.lose(),

@@ -25,8 +25,8 @@ const UNHEARD: Duration = Duration::from_millis(20);
 pub(super) enum Listen {
     /// Hear the questions of this term too, and say so.
     To(TermId, std::sync::mpsc::Sender<()>),
-    /// The connection is not what it seems: make it anew.
-    Anew,
+    /// The questions of this term are not heard: make the connection anew.
+    Anew(TermId),
     /// This process owns: questions that came before can be answered.
     Owns,
 }
@@ -77,13 +77,12 @@ impl Hearing {
         tokio::select! {
             () = sleep(RECONNECT) => true,
             wish = wishes.recv() => match wish {
-                Some(Listen::To(term, _)) => {
-                    // Not said to be done: the owning thread tries again.
-                    self.term = Some(term);
-                    self.early.clear();
+                // Not said to be done: the owning thread tries again.
+                Some(Listen::To(term, _) | Listen::Anew(term)) => {
+                    self.replace_term(term);
                     true
                 }
-                Some(_) => true,
+                Some(Listen::Owns) => true,
                 None => false,
             }
         }
@@ -104,11 +103,13 @@ impl Hearing {
                 },
                 wish = wishes.recv() => match wish {
                     None => return false,
-                    Some(Listen::Anew) => return true,
+                    Some(Listen::Anew(term)) => {
+                        self.replace_term(term);
+                        return true;
+                    }
                     Some(Listen::Owns) => self.answer_early(),
                     Some(Listen::To(term, done)) => {
-                        self.early.clear();
-                        let old = self.term.replace(term).map(|old| self.shared.keys.questions(old));
+                        let old = self.replace_term(term).map(|old| self.shared.keys.questions(old));
                         if sink.subscribe(self.shared.keys.questions(term)).await.is_err() {
                             return true;
                         }
@@ -120,6 +121,15 @@ impl Hearing {
                 },
             }
         }
+    }
+
+    /// Questions of this term are for this process from now on; returns the term of before, if it was another.
+    fn replace_term(&mut self, term: TermId) -> Option<TermId> {
+        let old = self.term.replace(term).filter(|old| *old != term);
+        if old.is_some() {
+            self.early.clear();
+        }
+        old
     }
 
     fn dispatch(&mut self, message: &Msg) {

@@ -29,13 +29,20 @@ impl Owner {
                 Event::Owns { term, epoch } => self.own(term, epoch),
                 Event::Durable { batches } => self.work.durable(batches),
                 Event::Unheard(answers) => self.unheard(&answers),
-                Event::Deaf => drop(self.wishes.send(Listen::Anew)),
+                Event::Deaf => self.listen_anew(),
                 Event::InDoubt => self.shared.set_route(Route::Nobody),
                 Event::Lost => self.lose(),
                 Event::Superseded { missing } => self.superseded(missing),
                 Event::Follows(view) => self.follow(&view),
                 Event::Released => tracing::info!("Another process may decide now"),
             }
+        }
+    }
+
+    /// Also where the term is not the one that was last subscribed to: the server ran an earlier try to take it.
+    fn listen_anew(&self) {
+        if let Some((term, _)) = self.machine.holds() {
+            let _ = self.wishes.send(Listen::Anew(term));
         }
     }
 
