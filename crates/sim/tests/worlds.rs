@@ -19,12 +19,12 @@ fn a_seed_makes_one_trace() {
 
 #[test]
 fn the_first_worlds_are_clean() {
-    clean(0..600);
+    clean(0..1_000);
 }
 
 #[test]
 fn the_next_worlds_are_clean() {
-    clean(600..1_200);
+    clean(1_000..2_000);
 }
 
 #[test]
