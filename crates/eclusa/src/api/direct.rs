@@ -171,7 +171,14 @@ impl Passing<'_> {
         let rules = rules.get();
         let lasts = rules.config.workers.lease;
         let (lane, nonce) = (Some(self.lane.clone()), own_nonce());
-        let ask = Admit { lane, chain: chain.to_vec(), holds: Vec::new(), correlation: None, lease: lasts.into(), nonce };
+        let ask = Admit {
+            lane,
+            chain: chain.to_vec(),
+            holds: Vec::new(),
+            correlation: None,
+            lease: lasts.into(),
+            nonce,
+        };
         let asked = Instant::now();
         match decider.admit(ask).await.map_err(|error| unavailable(&error))? {
             Asked::Granted(leave) => {

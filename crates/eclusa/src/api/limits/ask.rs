@@ -90,7 +90,14 @@ pub(super) async fn grant(limits: &Limits, upstream: &Name, wait: Duration) -> R
 /// Asks once.
 async fn ask(limits: &Limits, upstream: &Name) -> Result<Result<Grant, Denied>, Problem> {
     let (lease, nonce) = (limits.rules.get().config.workers.lease.into(), limits.ids.foreign_nonce());
-    let ask = Admit { lane: None, chain: vec![upstream.clone()], holds: Vec::new(), correlation: None, lease, nonce };
+    let ask = Admit {
+        lane: None,
+        chain: vec![upstream.clone()],
+        holds: Vec::new(),
+        correlation: None,
+        lease,
+        nonce,
+    };
     let asked = limits.decider.admit(ask).await.map_err(|error| unavailable(&error))?;
     // Read afterwards: what is left is what the grant has left.
     let view = view_of(limits, upstream).await.map_err(|error| unavailable(&error))?;
