@@ -301,6 +301,7 @@ macro_rules! suite {
             a_call_that_nobody_will_tell_of_takes_tokens_and_holds_nothing,
             a_call_that_nobody_will_tell_of_waits_until_others_have_closed_the_breaker,
             a_call_takes_from_the_bucket_of_its_lane_and_gives_back_what_it_did_not_send,
+            a_call_that_found_no_connection_is_a_failure_and_spends_nothing,
             a_call_holds_a_slot_of_its_lane_until_it_is_settled,
             a_call_whose_caller_is_lost_frees_its_slot_of_the_lane,
             a_call_shares_the_gates_of_its_lane_with_jobs,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::error::{SpecError, positive};
-use crate::gate::CallResult;
 use crate::time::Span;
 use crate::tokens::Tokens;
 use crate::verbs::{Report, Usage};
@@ -77,7 +76,7 @@ impl Charge {
     /// answered costs its hold. Of an answer the exact status counts first, then its class, then the usage; a success
     /// without the usage that it should tell costs its hold, and so does a status that nothing names.
     pub fn cost(&self, hold: Tokens, report: &Report) -> Tokens {
-        if report.result == CallResult::NotSent {
+        if report.result.is_unsent() {
             return Tokens::ZERO;
         }
         let Some(status) = report.status else { return hold };
@@ -137,6 +136,7 @@ impl CreditRule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gate::CallResult;
 
     fn whole(tokens: u32) -> Tokens {
         Tokens::whole(tokens)

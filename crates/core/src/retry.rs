@@ -138,21 +138,24 @@ pub enum Ending<'a> {
     Ses(&'a str),
     /// No answer in time.
     Timeout,
-    /// No connection, or one that broke.
+    /// There was no connection: nothing was sent.
+    Unreachable,
+    /// The connection broke.
     Connection,
 }
 
 /// What an ending means: for the upstream's gates, and for the job.
 pub fn classify(ending: Ending<'_>, extra: &ExtraCodes) -> (CallResult, Option<Verdict>) {
-    use CallResult::{Failed, Rejected, Success, Throttled, TimedOut};
+    use CallResult::{Failed, Rejected, Success, Throttled, TimedOut, Unreachable};
     let by_list = match ending {
         Ending::Http(code) | Ending::Smtp(code) => extra.verdict(&code.to_string()),
         Ending::Ses(code) => extra.verdict(code),
-        Ending::Timeout | Ending::Connection => None,
+        Ending::Timeout | Ending::Unreachable | Ending::Connection => None,
     };
     let (result, verdict) = match ending {
         Ending::Http(200..=399) | Ending::Smtp(200..=399) => (Success, None),
         Ending::Http(408) | Ending::Timeout => (TimedOut, Some(Verdict::Retryable)),
+        Ending::Unreachable => (Unreachable, Some(Verdict::Retryable)),
         Ending::Http(429) | Ending::Smtp(454) => (Throttled, Some(Verdict::Retryable)),
         Ending::Ses(code) if code.starts_with("Throttling") => (Throttled, Some(Verdict::Retryable)),
         Ending::Ses(code) if code.starts_with("ServiceUnavailable") => (Failed, Some(Verdict::Retryable)),
@@ -272,6 +275,7 @@ mod tests {
         assert_eq!(classify(Ending::Http(404), &none).0, CallResult::Rejected);
         assert_eq!(classify(Ending::Http(429), &none).0, CallResult::Throttled);
         assert_eq!(classify(Ending::Timeout, &none), (CallResult::TimedOut, Some(Retryable)));
+        assert_eq!(classify(Ending::Unreachable, &none), (CallResult::Unreachable, Some(Retryable)));
         assert_eq!(classify(Ending::Connection, &none), (CallResult::Failed, Some(Retryable)));
     }
 

@@ -83,6 +83,27 @@ pub async fn a_call_takes_from_the_bucket_of_its_lane_and_gives_back_what_it_did
     assert_eq!(denied(&q).await.1.at, q.now() + secs(10), "what was sent is spent");
 }
 
+/// Nothing was sent, so nothing is spent; but the upstream is not well.
+pub async fn a_call_that_found_no_connection_is_a_failure_and_spends_nothing<S: Store>(open: Open<S>) {
+    let once = || {
+        let mut gates = one_per(secs(10));
+        gates.window = rpm(1).window;
+        gates
+    };
+    let mut limits = once();
+    limits.breaker = breaker(3, secs(30)).breaker;
+    let spec = chain(&[(UP, limits)], |lane| lane.gates = once());
+    let q = Harness::new(open, &spec);
+    for failures in 1..=3 {
+        let (lease, _) = granted(&q).await;
+        q.settle(lease, CallResult::Unreachable, Outcome::Release).await;
+        let up = q.upstream(UP).await;
+        assert_eq!((up.failures, up.in_flight), (failures, 0));
+    }
+    let opens = NotUntil { reason: Reason::CircuitOpen, at: q.now() + secs(30) };
+    assert_eq!(denied(&q).await, (Some(name(UP)), opens));
+}
+
 pub async fn a_call_holds_a_slot_of_its_lane_until_it_is_settled<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &gated(slots(1)));
     let (lease, _) = granted(&q).await;

@@ -167,7 +167,7 @@ impl Engine {
         };
         let why = match report.result {
             CallResult::TimedOut => Fallback::Timeout,
-            CallResult::Failed => Fallback::Error,
+            CallResult::Failed | CallResult::Unreachable => Fallback::Error,
             _ => return None,
         };
         let answer = self.usable_answer(index, now)?;

@@ -148,7 +148,7 @@ impl Engine {
         now: Time,
     ) -> LeaseId {
         // What the upstream works on was sent, whatever was reported: no token may come back now and again at its end.
-        if report.result == CallResult::NotSent {
+        if report.result.is_unsent() {
             report.result = CallResult::Unknown;
         }
         self.tell_gates(old, &lease, &report, now);
@@ -332,7 +332,7 @@ impl Engine {
 /// the end of its lease.
 fn answer_of(lease: &Lease, result: CallResult, now: Time) -> Answer {
     match result {
-        CallResult::NotSent => Answer::NotSent,
+        unsent if unsent.is_unsent() => Answer::NotSent,
         CallResult::Unknown => Answer::At(now.min(lease.expires)),
         _ => Answer::At(now),
     }

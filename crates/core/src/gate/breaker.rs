@@ -235,7 +235,7 @@ impl Breaker {
                     self.open(spec, now);
                 }
             }
-            CallResult::Failed | CallResult::TimedOut => {
+            CallResult::Failed | CallResult::TimedOut | CallResult::Unreachable => {
                 self.failures = self.failures.saturating_add(1);
                 if was_probe || self.failures >= spec.failures {
                     self.open(spec, now);

@@ -175,7 +175,7 @@ impl Gates {
         if let Some(rule) = &spec.breaker {
             self.breaker.report(rule, lease, pass.generation, result, now);
         }
-        if result == CallResult::NotSent {
+        if result.is_unsent() {
             self.give_back(spec, now);
         }
         self.adapt(spec, result, now);

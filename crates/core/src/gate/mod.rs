@@ -142,10 +142,18 @@ pub enum CallResult {
     NotSent,
     /// Nobody knows: its worker vanished. It may have been sent.
     Unknown,
+    /// There was no connection: nothing was sent, and the upstream is not well.
+    Unreachable,
 }
 
 impl CallResult {
     const fn is_error(self) -> bool {
-        matches!(self, CallResult::Throttled | CallResult::Failed | CallResult::TimedOut)
+        use CallResult::{Failed, Throttled, TimedOut, Unreachable};
+        matches!(self, Throttled | Failed | TimedOut | Unreachable)
+    }
+
+    /// Whether it is certain that nothing was sent, so that the call takes nothing from buckets and windows.
+    pub const fn is_unsent(self) -> bool {
+        matches!(self, CallResult::NotSent | CallResult::Unreachable)
     }
 }

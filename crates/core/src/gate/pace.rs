@@ -89,7 +89,9 @@ impl Pace {
     pub fn report(&mut self, spec: &PaceSpec, result: CallResult) {
         let interval = match result {
             CallResult::Success => self.interval_us / 10 * 9 + self.interval_us % 10 * 9 / 10,
-            CallResult::Failed | CallResult::TimedOut => self.interval_us.saturating_mul(3) / 2,
+            CallResult::Failed | CallResult::TimedOut | CallResult::Unreachable => {
+                self.interval_us.saturating_mul(3) / 2
+            }
             CallResult::Throttled => self.interval_us.saturating_mul(2),
             CallResult::Rejected | CallResult::NotSent | CallResult::Unknown => self.interval_us,
         };

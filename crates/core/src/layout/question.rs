@@ -193,7 +193,8 @@ layout_enum!(UsageLayout<'a> = Usage {
 });
 
 layout_enum!(
-    CallResultLayout = CallResult { Success, Rejected, Throttled, Failed, TimedOut, NotSent, Unknown }
+    CallResultLayout =
+        CallResult { Success, Rejected, Throttled, Failed, TimedOut, NotSent, Unknown, Unreachable }
 );
 
 layout_struct!(ClosureLayout<'a> = Closure { wait: u64, bucket: Option<&'a str> });

@@ -247,6 +247,7 @@ fn result() -> impl Strategy<Value = CallResult> {
         1 => Just(CallResult::TimedOut),
         1 => Just(CallResult::NotSent),
         1 => Just(CallResult::Unknown),
+        1 => Just(CallResult::Unreachable),
     ]
 }
 

@@ -95,9 +95,8 @@ impl CallEnd {
         match self {
             CallEnd::Answered(status) => Judgement::of_status(*status, codes),
             CallEnd::TooLarge { status, max } => too_large(*status, *max, codes),
-            // Nothing was sent, but the upstream is not well: its breaker must hear of it.
             CallEnd::NotSent(why) => {
-                Judgement::without_answer(Ending::Connection, codes, false, why, "connect_failed")
+                Judgement::without_answer(Ending::Unreachable, codes, false, why, "connect_failed")
             }
             CallEnd::Invalid(why) => Judgement {
                 verdict: Some(Verdict::Permanent),

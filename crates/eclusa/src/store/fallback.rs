@@ -249,15 +249,17 @@ impl Alone {
     fn note_ends(&mut self, settlements: &[Settlement], told: &SettleAnswer, now: Time) {
         for (settlement, told) in settlements.iter().zip(&told.leases) {
             let Some(call) = self.running.remove(&settlement.lease) else { continue };
-            let sent = settlement.report.result != CallResult::NotSent;
-            if *told == eclusa_core::Settled::Stale || !sent {
+            let result = settlement.report.result;
+            if *told == eclusa_core::Settled::Stale || result == CallResult::NotSent {
                 continue;
             }
             let (upstream, report) = (call.upstream.clone(), settlement.report.clone());
             let holds = call.ask.holds.iter().filter_map(|hold| hold.settled(&report)).collect();
             let ask = Admit { holds, ..call.ask };
             remember(&mut self.reports, Reported { upstream, report, began: Some(call.began), at: now });
-            remember(&mut self.ended, Call { ask, ended: Some(now), ..call });
+            if !result.is_unsent() {
+                remember(&mut self.ended, Call { ask, ended: Some(now), ..call });
+            }
         }
     }
 }

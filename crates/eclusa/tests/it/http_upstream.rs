@@ -264,7 +264,7 @@ async fn without_a_connection_nothing_was_sent() {
     let total = call(&Upstream { timeout: SHORT, ..silent }).await;
     for called in [refused, unknown, connect, total] {
         assert!(matches!(&called.end, CallEnd::NotSent(why) if !why.is_empty()), "{called:?}");
-        assert_judged(&called, CallResult::Failed, Verdict::Retryable, false, "connect_failed");
+        assert_judged(&called, CallResult::Unreachable, Verdict::Retryable, false, "connect_failed");
     }
 }
 

@@ -46,6 +46,7 @@ fn half_open_lets_one_probe_in_and_its_result_decides() {
     for (result, state) in [
         (CallResult::Success, BreakerState::Closed),
         (CallResult::Failed, BreakerState::Open),
+        (CallResult::Unreachable, BreakerState::Open),
         (CallResult::Throttled, BreakerState::Open),
         (CallResult::NotSent, BreakerState::HalfOpen),
     ] {

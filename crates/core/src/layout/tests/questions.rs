@@ -171,6 +171,7 @@ fn settlements() -> Vec<Settlement> {
         (CallResult::NotSent, Outcome::Release),
         (CallResult::Unknown, Outcome::Awaiting(ms(600_000))),
         (CallResult::Throttled, Outcome::Release),
+        (CallResult::Unreachable, Outcome::Release),
     ];
     let settle = |(number, (result, outcome)): (u64, (CallResult, Outcome))| Settlement {
         lease: lease(number),

@@ -65,7 +65,7 @@ impl Naive {
                 }
                 false
             }
-            CallResult::Failed | CallResult::TimedOut => {
+            CallResult::Failed | CallResult::TimedOut | CallResult::Unreachable => {
                 self.failures += 1;
                 probe || self.failures >= self.failures_to_open
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use eclusa_core::Time;
-use eclusa_core::gate::{CallResult, GateView, Reason};
+use eclusa_core::gate::{GateView, Reason};
 
 use super::{Checker, Step};
 use crate::ledger::{CallEnd, Fact, Start, Verdict, ensure};
@@ -97,7 +97,7 @@ impl NeverMint {
                 None => self.closed_until[upstream] = self.closed_until[upstream].max(until),
             }
         }
-        let unsent = end.result == CallResult::NotSent;
+        let unsent = end.result.is_unsent();
         if let Some(bucket) = end.upstream.and_then(|upstream| self.upstreams[upstream].as_mut())
             && unsent
         {

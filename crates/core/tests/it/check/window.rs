@@ -66,7 +66,7 @@ impl AnyWindow {
             }
             Fact::Ended(end) => {
                 if let Some(upstream) = end.upstream {
-                    self.upstreams[upstream].end(end, end.result == CallResult::NotSent, now);
+                    self.upstreams[upstream].end(end, end.result.is_unsent(), now);
                 }
                 if let Some(lane) = end.lane {
                     self.lanes[lane].end(end, end.unsent, now);

@@ -114,7 +114,7 @@ impl Ledger {
         let failed = matches!(outcome, Outcome::Retry { .. } | Outcome::Dead(_) | Outcome::Failed(_));
         let fallback = match result {
             CallResult::TimedOut => Fallback::Timeout,
-            CallResult::Failed => Fallback::Error,
+            CallResult::Failed | CallResult::Unreachable => Fallback::Error,
             _ => return None,
         };
         let job = &self.jobs[&id];

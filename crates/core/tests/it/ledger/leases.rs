@@ -37,7 +37,7 @@ impl Ledger {
     pub(super) fn finish_call(&mut self, id: LeaseId, lease: &Lease, report: &Report, heir: Option<LeaseId>) {
         let job = lease.job.and_then(|job| self.jobs.get(&job));
         // What the upstream works on was sent, whatever the report says.
-        let contradiction = heir.is_some() && report.result == CallResult::NotSent;
+        let contradiction = heir.is_some() && report.result.is_unsent();
         let result = if contradiction { CallResult::Unknown } else { report.result };
         self.facts.push(Fact::Ended(CallEnd {
             lease: id,
@@ -51,7 +51,7 @@ impl Ledger {
             close: report.close.clone(),
             held: lease.held.clone(),
             unsent: heir.is_none()
-                && report.result == CallResult::NotSent
+                && report.result.is_unsent()
                 && !lease.later
                 && job.is_none_or(|job| job.tried.is_empty()),
             heir,

@@ -1,6 +1,6 @@
 //! The whole table, by the words of the design: which codes retry, what counts against an upstream, what may be sent twice.
 
-use CallResult::{Failed, NotSent, Rejected, Success, Throttled, TimedOut, Unknown};
+use CallResult::{Failed, NotSent, Rejected, Success, Throttled, TimedOut, Unknown, Unreachable};
 use eclusa_core::retry::OnAmbiguous;
 
 use super::*;
@@ -98,7 +98,7 @@ fn table() -> Vec<Row> {
         (TooLarge { status: 200, max: 10 }, None, Rejected, Dead, Dead, Never),
         (TooLarge { status: 503, max: 10 }, None, Failed, Retry(1), Retry(1), Always),
         // No connection, refused or not in time: nothing was sent, but the breaker hears of it.
-        (CallEnd::NotSent(why()), None, Failed, Retry(1), Retry(1), Always),
+        (CallEnd::NotSent(why()), None, Unreachable, Retry(1), Retry(1), Always),
         (Invalid(why()), None, NotSent, Dead, Dead, Never),
         (CallEnd::TimedOut(why()), None, TimedOut, Retry(1), Dead, IfRepeatable),
         (Broken(why()), None, Failed, Retry(1), Dead, IfRepeatable),
