@@ -140,11 +140,38 @@ async fn problem_as_xml(response: Response) -> Response {
     let problem = serde_json::from_slice(&body).unwrap_or_default();
     parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+xml"));
     parts.headers.remove(http::header::CONTENT_LENGTH);
-    (parts, problem::as_xml(&problem)).into_response()
+    (parts, problem::as_xml(problem)).into_response()
 }
 
 fn wants_xml(headers: &HeaderMap) -> bool {
-    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    let mut kinds = accept.split(',').map(|kind| kind.split(';').next().unwrap_or_default().trim());
-    kinds.any(|kind| kind == "application/xml" || kind == "application/problem+xml")
+    let accepted = headers.get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
+    let (mut xml, mut json) = (0.0_f32, 0.0_f32);
+    for kind in accepted.flat_map(|accept| accept.split(',')) {
+        let mut parts = kind.split(';').map(str::trim);
+        let best = match parts.next() {
+            Some("application/xml" | "application/problem+xml") => &mut xml,
+            Some("application/json" | "application/problem+json") => &mut json,
+            _ => continue,
+        };
+        let quality = parts.find_map(|part| part.strip_prefix("q=")?.parse().ok()).unwrap_or(1.0);
+        *best = best.max(quality);
+    }
+    xml > 0.0 && xml >= json
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn xml_is_for_those_who_prefer_it() {
+        let wants = |accept: &str| {
+            wants_xml(&HeaderMap::from_iter([(ACCEPT, HeaderValue::try_from(accept).unwrap())]))
+        };
+        let xml =
+            ["application/xml", "text/html, application/problem+xml;q=0.9", "application/xml, */*;q=0.1"];
+        assert!(xml.into_iter().all(wants));
+        let other = ["", "*/*", "application/json, application/xml;q=0.5", "application/xml;q=0"];
+        assert!(!other.into_iter().any(wants));
+    }
 }

@@ -83,6 +83,9 @@ impl Kind {
     }
 }
 
+/// What the type of every problem begins with.
+const TYPE: &str = "urn:eclusa:problem:";
+
 /// A problem to answer with.
 #[derive(Debug)]
 pub(super) struct Problem {
@@ -96,7 +99,7 @@ impl Problem {
     pub(super) fn new(kind: Kind, detail: impl Into<String>) -> Self {
         let (word, status, title) = kind.facts();
         let mut members = Map::new();
-        members.insert("type".into(), format!("urn:eclusa:problem:{word}").into());
+        members.insert("type".into(), format!("{TYPE}{word}").into());
         members.insert("title".into(), title.into());
         members.insert("status".into(), status.as_u16().into());
         members.insert("detail".into(), detail.into().into());
@@ -163,11 +166,26 @@ impl IntoResponse for Problem {
     }
 }
 
-/// The same problem as XML, for those who ask for it.
-pub(super) fn as_xml(problem: &Value) -> String {
+/// What the DICT API, whose clients expect XML, says where a quota is exceeded.
+const DICT_RATE_LIMITED: [(&str, &str); 2] =
+    [("type", "https://dict.pi.rsfn.net.br/api/v2/error/RateLimited"), ("title", "Rate limited")];
+/// What comes first, in the order of RFC 9457.
+const FIRST: [&str; 4] = ["type", "title", "status", "detail"];
+
+/// The same problem as XML, for those who ask for it. An exceeded quota is told in the words of the DICT API.
+pub(super) fn as_xml(mut problem: Map<String, Value>) -> String {
+    let (quota, ..) = Kind::QuotaExceeded.facts();
+    if problem.get("type").and_then(Value::as_str).and_then(|kind| kind.strip_prefix(TYPE)) == Some(quota) {
+        problem.extend(DICT_RATE_LIMITED.map(|(name, text)| (name.to_owned(), text.into())));
+    }
     let mut xml =
         String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<problem xmlns=\"urn:ietf:rfc:7807\">");
-    for (name, value) in problem.as_object().into_iter().flatten() {
+    for name in FIRST {
+        if let Some(value) = problem.remove(name) {
+            element(&mut xml, name, &value);
+        }
+    }
+    for (name, value) in &problem {
         element(&mut xml, name, value);
     }
     xml.push_str("</problem>\n");
@@ -237,10 +255,20 @@ mod tests {
 
     #[test]
     fn xml_says_the_same_and_escapes() {
-        let problem = json!({ "title": "a < b & c", "status": 422, "errors": [{ "field": "ttl" }] });
-        let xml = as_xml(&problem);
-        assert!(xml.contains("<title>a &lt; b &amp; c</title>"), "{xml}");
-        assert!(xml.contains("<status>422</status>"), "{xml}");
-        assert!(xml.contains("<errors><i><field>ttl</field></i></errors>"), "{xml}");
+        let problem = Problem::new(Kind::Invalid, "a < b & c").with("errors", json!([{ "field": "ttl" }]));
+        let xml = as_xml(problem.members);
+        let said = "<type>urn:eclusa:problem:invalid</type><title>The request is not valid</title>\
+                    <status>422</status><detail>a &lt; b &amp; c</detail>\
+                    <errors><i><field>ttl</field></i></errors></problem>\n";
+        assert!(xml.ends_with(said), "{xml}");
+    }
+
+    #[test]
+    fn an_exceeded_quota_is_told_as_the_dict_api_does() {
+        let xml = as_xml(Problem::new(Kind::QuotaExceeded, "`dict` takes no more now").members);
+        let said = "<problem xmlns=\"urn:ietf:rfc:7807\">\
+                    <type>https://dict.pi.rsfn.net.br/api/v2/error/RateLimited</type>\
+                    <title>Rate limited</title><status>429</status><detail>`dict` takes no more now</detail></problem>\n";
+        assert!(xml.ends_with(said), "{xml}");
     }
 }
