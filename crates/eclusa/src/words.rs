@@ -38,6 +38,8 @@ pub struct LaneRates {
     pub failed: f64,
     /// Jobs that expired, were pushed out or were refused.
     pub dropped: f64,
+    /// Requests that the process that is asked answered directly.
+    pub answered: f64,
     /// How many seconds it is the average of: less than 60 while the process that answers is younger, and 0 as long as it
     /// knows nothing.
     pub seconds: f64,

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use axum::body::Body as HttpBody;
 use axum::extract::{FromRequestParts, Request as HttpRequest, State};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use eclusa_core::gate::{CallResult, GateView};
 use eclusa_core::{Admit, Clock, Name, Span, Store};
@@ -71,6 +71,19 @@ struct Passing<'a> {
 impl Direct {
     /// Passes a request on at once, or says when to come again.
     pub(super) async fn pass(
+        &self,
+        caller: &Caller,
+        (lane, rules): (&Name, &Lane),
+        target: (String, Option<String>),
+        request: HttpRequest,
+    ) -> Response {
+        let passed = self.try_pass(caller, (lane, rules), target, request).await;
+        let response = passed.unwrap_or_else(IntoResponse::into_response);
+        self.metrics.answers.count(lane, response.status().as_u16());
+        response
+    }
+
+    async fn try_pass(
         &self,
         caller: &Caller,
         (lane, rules): (&Name, &Lane),

@@ -17,7 +17,7 @@ use super::state::Api;
 use super::submit::{self, unavailable};
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
-use crate::telemetry::Rates;
+use crate::telemetry::{Metrics, Rates};
 
 /// How many tenants a page shows.
 const PAGE: usize = 200;
@@ -32,6 +32,8 @@ pub(super) struct Lanes {
     rules: Arc<CurrentRules>,
     #[from_request(via(State))]
     rates: Arc<Rates>,
+    #[from_request(via(State))]
+    metrics: Arc<Metrics>,
 }
 
 /// All lanes
@@ -65,7 +67,8 @@ impl Lanes {
     }
 
     fn shown(&self, lane: &LaneView) -> Lane {
-        Lane::new(lane, self.rates.of(lane, Instant::now()))
+        let answers = &self.metrics.answers;
+        Lane::new(lane, self.rates.of(lane, answers, Instant::now()), answers.of(&lane.name))
     }
 
     async fn set_paused(&self, caller: &Caller, lane: &str, paused: bool) -> Result<Json<Lane>, Problem> {

@@ -32,7 +32,7 @@ pub(super) async fn proxy(
     let query = request.uri().query().map(target::query).transpose();
     let query = query.map_err(|bad| Problem::new(Kind::BadRequest, format!("The query {bad}")))?;
     if rules.mode == Mode::Direct {
-        return direct.pass(&caller, (&lane, &rules), (path, query), request).await;
+        return Ok(direct.pass(&caller, (&lane, &rules), (path, query), request).await);
     }
     let (parts, body) = request.into_parts();
     let (method, asked) = (parts.method.to_string(), parts.headers);

@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::answers::Answers;
 use super::snapshot::Snapshot;
 use crate::config::Config;
 use crate::execute::Judgement;
@@ -65,6 +66,8 @@ pub struct Metrics {
     denials: Family<Denial, Counter>,
     calls: Family<OfUpstream, Histogram>,
     lives: Family<OfLane, Histogram>,
+    /// What direct lanes answered.
+    pub(crate) answers: Answers,
 }
 
 fn histogram() -> Histogram {
@@ -92,6 +95,7 @@ impl Default for Metrics {
             denials: Family::default(),
             calls: Family::new_with_constructor(histogram),
             lives: Family::new_with_constructor(histogram),
+            answers: Answers::default(),
         }
     }
 }
@@ -159,6 +163,7 @@ impl Metrics {
             "eclusa_job_seconds", lives, "From intake to the end of a job";
         }
         registry.register_collector(Box::new(snapshot));
+        registry.register_collector(Box::new(self.answers.snapshot()));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry)?;
         Ok(text)

@@ -1,11 +1,13 @@
 //! What the program tells about itself: metrics and logs.
 
+mod answers;
 mod endings;
 mod logs;
 mod metrics;
 mod rates;
 mod snapshot;
 
+pub(crate) use answers::Answers;
 pub(crate) use endings::{log_end, log_retry};
 pub(crate) use logs::start;
 pub(crate) use metrics::Metrics;

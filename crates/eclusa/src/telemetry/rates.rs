@@ -9,6 +9,7 @@ use std::time::Duration;
 use eclusa_core::{LaneView, Name, Totals};
 use tokio::time::Instant;
 
+use super::Answers;
 use crate::words::LaneRates;
 
 /// How often totals are written down.
@@ -27,13 +28,15 @@ pub(crate) struct Rates {
 #[derive(Debug)]
 struct Sample {
     at: Instant,
-    totals: Vec<(Name, Totals)>,
+    /// By lane, with what this process answered in it directly.
+    totals: Vec<(Name, Totals, u64)>,
 }
 
 impl Rates {
     /// Writes down what the totals are now.
-    pub(crate) fn sample(&self, lanes: &[LaneView], at: Instant) {
-        let totals = lanes.iter().map(|lane| (lane.name.clone(), lane.totals)).collect();
+    pub(crate) fn sample(&self, lanes: &[LaneView], answers: &Answers, at: Instant) {
+        let totals = lanes.iter().map(|lane| (lane.name.clone(), lane.totals, answers.total(&lane.name)));
+        let totals = totals.collect();
         let mut samples = self.lock();
         samples.push_back(Sample { at, totals });
         while samples.get(1).is_some_and(|second| at - second.at >= SPAN) {
@@ -42,23 +45,25 @@ impl Rates {
     }
 
     /// How fast `lane`, which was looked at just now, has moved since the oldest sample.
-    pub(crate) fn of(&self, lane: &LaneView, now: Instant) -> LaneRates {
+    pub(crate) fn of(&self, lane: &LaneView, answers: &Answers, now: Instant) -> LaneRates {
         let samples = self.lock();
         let Some(oldest) = samples.front() else { return LaneRates::default() };
-        let then = oldest.totals.iter().find(|(name, _)| *name == lane.name);
-        let then = then.map(|(_, totals)| *totals).unwrap_or_default();
+        let then = oldest.totals.iter().find(|(name, ..)| *name == lane.name);
+        let (then, answered) = then.map(|(_, totals, answered)| (*totals, *answered)).unwrap_or_default();
         let span = now.saturating_duration_since(oldest.at);
-        let rate = |count: fn(&Totals) -> u64| {
+        let per_second = |happened: u64| {
             #[expect(clippy::cast_precision_loss, reason = "a rate needs no more precision")]
-            let happened = count(&lane.totals).saturating_sub(count(&then)) as f64;
+            let happened = happened as f64;
             rounded(happened / span.max(LEAST).as_secs_f64())
         };
+        let rate = |count: fn(&Totals) -> u64| per_second(count(&lane.totals).saturating_sub(count(&then)));
         LaneRates {
             accepted: rate(|totals| totals.accepted),
             started: rate(|totals| totals.started),
             completed: rate(completed),
             failed: rate(|totals| totals.failed),
             dropped: rate(|totals| totals.expired + totals.preempted + totals.refused),
+            answered: per_second(answers.total(&lane.name).saturating_sub(answered)),
             seconds: rounded(span.as_secs_f64()),
         }
     }
@@ -105,15 +110,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_rate_is_what_happened_since_the_oldest_sample() {
         let (rates, start) = (Rates::default(), Instant::now());
-        assert_eq!(rates.of(&accepted(7), start), LaneRates::default(), "nothing is known yet");
-        rates.sample(&[accepted(7)], start);
-        let soon = rates.of(&accepted(9), start + Duration::from_millis(10));
+        assert_eq!(
+            rates.of(&accepted(7), &Answers::default(), start),
+            LaneRates::default(),
+            "nothing is known yet"
+        );
+        rates.sample(&[accepted(7)], &Answers::default(), start);
+        let soon = rates.of(&accepted(9), &Answers::default(), start + Duration::from_millis(10));
         assert_eq!(
             (soon.accepted, soon.seconds),
             (2.0, 0.01),
             "two in a moment are not two hundred a second"
         );
-        let later = rates.of(&accepted(22), start + Duration::from_secs(10));
+        let later = rates.of(&accepted(22), &Answers::default(), start + Duration::from_secs(10));
         assert_eq!((later.accepted, later.seconds), (1.5, 10.0));
     }
 
@@ -122,11 +131,15 @@ mod tests {
         let (rates, start) = (Rates::default(), Instant::now());
         for number in 0..100 {
             // One job a second for 250 seconds, then none.
-            rates.sample(&[accepted((number * 5).min(250))], start + EVERY * u32::try_from(number).unwrap());
+            rates.sample(
+                &[accepted((number * 5).min(250))],
+                &Answers::default(),
+                start + EVERY * u32::try_from(number).unwrap(),
+            );
         }
         assert_eq!(rates.lock().len(), 13);
         let seen = |total| {
-            let rates = rates.of(&accepted(total), start + EVERY * 99);
+            let rates = rates.of(&accepted(total), &Answers::default(), start + EVERY * 99);
             (rates.accepted, rates.seconds)
         };
         assert_eq!((seen(250), seen(310)), ((0.0, 60.0), (1.0, 60.0)));
@@ -134,8 +147,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn all_ways_to_complete_and_to_be_dropped_count() {
-        let (rates, start) = (Rates::default(), Instant::now());
-        rates.sample(&[lane(Totals::default())], start);
+        let (rates, answers, start) = (Rates::default(), Answers::default(), Instant::now());
+        let mail = Name::new("mail").unwrap();
+        answers.count(&mail, 200);
+        rates.sample(&[lane(Totals::default())], &answers, start);
+        [200, 429, 429].into_iter().for_each(|status| answers.count(&mail, status));
         let totals = Totals {
             started: 10,
             completed: 1,
@@ -149,13 +165,14 @@ mod tests {
             refused: 3,
             ..Totals::default()
         };
-        let rates = rates.of(&lane(totals), start + Duration::from_secs(1));
+        let rates = rates.of(&lane(totals), &answers, start + Duration::from_secs(1));
         let expected = LaneRates {
             accepted: 0.0,
             started: 10.0,
             completed: 4.0,
             failed: 3.0,
             dropped: 6.0,
+            answered: 3.0,
             seconds: 1.0,
         };
         assert_eq!(rates, expected);

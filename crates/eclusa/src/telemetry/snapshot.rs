@@ -245,7 +245,7 @@ where
     encode(encoder, name, help, samples.into_iter().map(|(labels, value)| (labels, ConstGauge::new(value))))
 }
 
-fn counters(
+pub(super) fn counters(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,

@@ -48,9 +48,9 @@ pub(crate) struct Loops {
 
 /// Starts all loops of a process with this duty.
 pub(crate) fn start(duty: Duty, workers: Workers, store: &Arc<AnyStore>, rates: Arc<Rates>) -> Loops {
-    let Workers { decider, rules, leases, life, .. } = &workers;
+    let Workers { decider, rules, leases, life, metrics, .. } = &workers;
     let mut loops = Loops { begin: JoinSet::new(), keep: JoinSet::new() };
-    loops.begin.spawn(sample::run(store.clone(), rates, decider.clone(), life.clone()));
+    loops.begin.spawn(sample::run(store.clone(), (rates, metrics.clone()), decider.clone(), life.clone()));
     let lease = rules.get().config.workers.lease;
     loops.keep.spawn(heartbeat::run(store.clone(), leases.clone(), lease, decider.clone(), life.clone()));
     if duty != Duty::Api {

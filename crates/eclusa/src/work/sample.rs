@@ -8,14 +8,19 @@ use tokio::time::Instant;
 use crate::decide::Decider;
 use crate::life::Life;
 use crate::store::AnyStore;
-use crate::telemetry::{EVERY, Rates};
+use crate::telemetry::{EVERY, Metrics, Rates};
 
-pub(super) async fn run(store: Arc<AnyStore>, rates: Arc<Rates>, decider: Arc<Decider>, life: Arc<Life>) {
+pub(super) async fn run(
+    store: Arc<AnyStore>,
+    (rates, metrics): (Arc<Rates>, Arc<Metrics>),
+    decider: Arc<Decider>,
+    life: Arc<Life>,
+) {
     loop {
         match store.lanes().await {
             Ok(lanes) => {
                 decider.store_answers();
-                rates.sample(&lanes, Instant::now());
+                rates.sample(&lanes, &metrics.answers, Instant::now());
             }
             Err(error) if decider.wait_out_outage(&error).await => {}
             Err(_) => return,

@@ -305,3 +305,29 @@ async fn a_direct_lane_has_no_queue() {
     assert_eq!(answer.status, 400);
     assert!(upstream.requests().is_empty());
 }
+
+/// Every answer of a direct lane counts, by its status, whoever gave it.
+#[tokio::test]
+async fn answers_are_counted_by_lane_and_status() {
+    let answers = [Answer::status(200), Answer::status(404)];
+    let upstream = FakeUpstream::start(Behaviour::script(answers)).await.unwrap();
+    let config = format!(
+        "[lanes.fast]\nmode = \"direct\"\nchain = [\"a\"]\n[lanes.queue]\nchain = [\"a\"]\n\
+         [upstreams.a]\nurl = \"{}\"\nrpm = 2\n",
+        upstream.url()
+    );
+    let program = Program::start(&config, &[]).await;
+    let mut statuses = Vec::new();
+    for _ in 0..4 {
+        statuses.push(program.get("/proxy/fast/x").await.status);
+    }
+    assert_eq!(statuses, [200, 404, 429, 429]);
+    let lane = program.get("/v1/lanes/fast").await.json();
+    assert_eq!(lane["answers"], json!({ "200": 1, "404": 1, "429": 2 }));
+    assert!(lane["rates"]["answered"].is_number(), "{lane}");
+    assert_eq!(program.get("/v1/lanes/queue").await.json()["answers"], json!({}));
+    for (status, count) in [("200", 1), ("404", 1), ("429", 2)] {
+        let labels = [("lane", "fast"), ("status", status)];
+        assert_eq!(program.metric("eclusa_direct_answers_total", &labels).await, count, "{status}");
+    }
+}

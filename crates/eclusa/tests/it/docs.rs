@@ -76,7 +76,7 @@ async fn every_metric_is_described_and_no_other() {
     let upstream = FakeUpstream::start(Answer::status(503)).await.unwrap();
     let config = format!(
         "[lanes.work]\nchain = [\"up\"]\nretry = {{ attempts = 2, base = \"1ms\" }}\ndead_letters = {{ max = 1 }}\n\
-         [upstreams.up]\nurl = \"{}\"\nbreaker = {{ failures = 1, open_for = \"500ms\" }}\n",
+         [lanes.fast]\nmode = \"direct\"\nchain = [\"up\"]\n[upstreams.up]\nurl = \"{}\"\nbreaker = {{ failures = 1, open_for = \"500ms\" }}\n",
         upstream.url()
     );
     let program = Program::start(&config, &[]).await;
@@ -85,6 +85,7 @@ async fn every_metric_is_described_and_no_other() {
         assert_eq!(program.finished(&job).await["status"], "failed");
     }
     program.logged("Dead letter removed", &[("reason", "max")]).await;
+    program.get("/proxy/fast/a").await;
     let metrics = program.get("/metrics").await;
     let types = metrics.text().lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let names: BTreeSet<String> = types

@@ -1,5 +1,7 @@
 //! Lanes and their tenants.
 
+use std::collections::BTreeMap;
+
 use eclusa_core::{LaneView, TenantView};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -32,6 +34,8 @@ pub struct Lane {
     pub rates: LaneRates,
     /// What happened so far.
     pub totals: LaneTotals,
+    /// Requests that the process that is asked answered directly since its start, by status.
+    pub answers: BTreeMap<u16, u64>,
     /// Its own gates.
     pub gates: Vec<Gate>,
 }
@@ -80,8 +84,8 @@ pub struct LaneTotals {
 }
 
 impl Lane {
-    /// A lane that moves so fast.
-    pub(crate) fn new(view: &LaneView, rates: LaneRates) -> Self {
+    /// A lane that moves so fast and answered so often.
+    pub(crate) fn new(view: &LaneView, rates: LaneRates, answers: BTreeMap<u16, u64>) -> Self {
         let totals = view.totals;
         Self {
             name: view.name.to_string(),
@@ -108,6 +112,7 @@ impl Lane {
                 dead_letters: totals.dead,
                 dead_letters_trimmed: totals.dead_trimmed,
             },
+            answers,
             gates: view.gates.iter().map(|view| gate(None, view)).collect(),
         }
     }
