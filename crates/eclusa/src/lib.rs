@@ -2,6 +2,7 @@
 
 pub mod api;
 pub mod cli;
+mod clients;
 mod clock;
 pub mod config;
 mod decide;

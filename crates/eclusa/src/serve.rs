@@ -55,12 +55,12 @@ pub async fn serve(
     let failed = |source| ServeError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let listening = listener.local_addr().map_err(failed)?;
-    let (grace, max) = (config.server.shutdown_grace, config.server.max_connections);
+    let grace = config.server.shutdown_grace;
     let Process { api, workers } = process::open(config, duty, clock)?;
     let Parts { store, rules, peers, life, metrics, rates, .. } = &*api.0;
     let mut loops = work::start(duty, workers, store, rates.clone());
     let router = api::router(&api, duty);
-    let serving = server::serve(listener, router, max, life.stopping.clone(), grace + LAST_WORDS);
+    let serving = server::serve(listener, router, rules.clone(), life.stopping.clone(), grace + LAST_WORDS);
     let serving = tokio::spawn(serving);
     ready(listening);
     let reloading = async {

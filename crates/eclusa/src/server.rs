@@ -15,6 +15,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
+use crate::clients::{Connection, Requests};
+use crate::rules::CurrentRules;
 
 /// The most bytes of a request's head.
 const MAX_HEAD: usize = 64 * 1024;
@@ -29,19 +31,21 @@ const BREATHER: Duration = Duration::from_millis(50);
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
-    max_connections: usize,
+    rules: Arc<CurrentRules>,
     stopping: CancellationToken,
     deadline: Duration,
 ) {
-    let slots = Arc::new(Semaphore::new(max_connections));
+    let slots = Arc::new(Semaphore::new(rules.get().config.server.max_connections));
     let (server, connections) = (builder(), GracefulShutdown::new());
     loop {
         let (stream, slot) = tokio::select! {
             () = stopping.cancelled() => break,
             accepted = accept(&listener, &slots) => accepted,
         };
-        let router = router.clone();
+        let (router, requests) = (router.clone(), Requests::default());
+        let stream = Connection::new(stream, rules.get().config.server.client, requests.clone());
         let service = service_fn(move |request: http::Request<Incoming>| {
+            requests.count();
             api::answer(router.clone(), request.map(axum::body::Body::new))
         });
         let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service);

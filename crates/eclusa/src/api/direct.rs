@@ -1,42 +1,41 @@
 //! Direct lanes: the caller waits on the connection, bodies stream through, and what no gate admits now is refused.
 
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+mod flow;
+mod held;
 
-use axum::body::Body as HttpBody;
+use std::sync::{Arc, PoisonError};
+
 use axum::extract::{FromRequestParts, Request as HttpRequest, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use eclusa_core::gate::{CallResult, GateView};
-use eclusa_core::{Admit, Clock, Name, Span, Store};
-use http::{HeaderMap, HeaderName, Method};
-use http_body::{Body, Frame, SizeHint};
-use http_body_util::{BodyExt, Full, Limited};
+use eclusa_core::{Admit, Clock, Name, Store};
+use http::{Method, Version};
+use http_body::Body;
+use http_body_util::{BodyExt, Full};
 use tokio::time::Instant;
 
+use self::flow::{Call, Fault, streamed};
+use self::held::{Begun, HELD, Held, hold};
 use super::auth::{Caller, Right};
-use super::extract::{unread, whole};
+use super::extract::unread;
 use super::headers::{idempotency_key, passed_on, text};
 use super::problem::{Kind, Problem};
 use super::refusal::not_now;
 use super::state::Api;
-use super::submit::{header, unavailable};
+use super::submit::unavailable;
 use crate::config::{Field, Lane};
-use crate::decide::{Asked, Decider, Leave};
-use crate::execute::http::{AnswerBody, BodyError, Head, Streamed};
-use crate::execute::{CallContext, CallEnd, Called, Judged, Judgement};
+use crate::decide::{Asked, Decider};
+use crate::execute::http::{BoxError, Head};
+use crate::execute::{CallContext, CallEnd, Judgement};
 use crate::ids::{Ids, own_nonce};
 use crate::intake::{DEFAULT_TENANT, check};
-use crate::leases::{Hold, Leases};
+use crate::leases::Leases;
 use crate::life::Life;
 use crate::request::Request;
-use crate::rules::{CurrentRules, Rules};
+use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 use crate::telemetry::Metrics;
-
-/// A body up to this size is held whole, so that another upstream can be tried.
-const HELD: usize = 64 * 1024;
 
 /// What passing requests on needs.
 #[derive(FromRequestParts)]
@@ -66,6 +65,7 @@ struct Passing<'a> {
     lane: &'a Name,
     head: Head<'a>,
     key: &'a str,
+    version: Version,
 }
 
 impl Direct {
@@ -97,24 +97,24 @@ impl Direct {
         if self.life.stopping.is_cancelled() {
             return Err(Problem::new(Kind::Stopping, "The server is stopping").retry_after(5));
         }
-        let max = self.rules.get().config.server.max_body;
         let key = idempotency_key(&parts.headers)?.unwrap_or_else(|| self.ids.job().to_string());
         let (method, headers) = (parts.method.to_string(), passed_on(&parts.headers)?);
         let mut request = Request { method, path, query, headers, body: Vec::new() };
-        let held = held(&parts.headers, body, max).await?;
+        let held = hold(&parts.headers, body, &self.rules.get().config.server).await?;
         match &held {
             Held::Whole(body) => request.body = body.to_vec(),
-            Held::Stream(_) if looks_into_bodies(rules) => {
+            Held::Begun(_) if looks_into_bodies(rules) => {
                 let detail = format!("The lane looks into bodies, which is possible up to {HELD} bytes");
                 return Err(Problem::new(Kind::TooLarge, detail));
             }
-            Held::Stream(_) => {}
+            Held::Begun(_) => {}
         }
         let chain = check(&request, rules).map_err(|faults| Problem::invalid(&faults))?;
-        let passing = Passing { direct: self, lane, head: Head::from(&request), key: &key };
+        let version = parts.version;
+        let passing = Passing { direct: self, lane, head: Head::from(&request), key: &key, version };
         match held {
             Held::Whole(body) => passing.along(chain, body).await,
-            Held::Stream(body) => passing.once(chain, body, max).await,
+            Held::Begun(body) => passing.once(chain, body).await,
         }
     }
 }
@@ -123,29 +123,6 @@ fn looks_into_bodies(rules: &Lane) -> bool {
     let fields = rules.validate.iter().map(|(field, _)| field);
     let mut fields = fields.chain(rules.chains.iter().map(|chains| &chains.by));
     fields.any(|field| matches!(field, Field::Body(_)))
-}
-
-enum Held {
-    Whole(Bytes),
-    Stream(Limited<HttpBody>),
-}
-
-/// Reads a body that announces itself as small; any other streams.
-async fn held(headers: &HeaderMap, body: HttpBody, max: usize) -> Result<Held, Problem> {
-    let announced =
-        headers.get(http::header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    let small = body.size_hint().exact().is_some_and(|size| size <= HELD as u64)
-        || announced.is_some_and(|length: usize| length <= HELD);
-    if announced.is_some_and(|length| length > max) {
-        return Err(Problem::new(
-            Kind::TooLarge,
-            format!("The body has more than {max} bytes (server.max_body)"),
-        ));
-    }
-    if !small {
-        return Ok(Held::Stream(Limited::new(body, max)));
-    }
-    whole(Limited::new(body, HELD), HELD).await.map(Held::Whole)
 }
 
 impl Passing<'_> {
@@ -159,24 +136,26 @@ impl Passing<'_> {
                 Err(problem) => return Err(last.unwrap_or(problem)),
             };
             left.retain(|upstream| *upstream != call.leave.upstream);
-            let (answer, curable) =
-                self.call(call, Full::new(body.clone()), !left.is_empty(), &Fault::default()).await;
-            match answer {
-                Err(problem) if curable && !left.is_empty() => last = Some(problem),
-                answer => return answer,
+            match self.call(call, Full::new(body.clone()), !left.is_empty()).await {
+                Ok(response) => return Ok(response),
+                Err(Failed { problem, again: Some(call) }) if !left.is_empty() => {
+                    // What it held may be needed by the next.
+                    call.end().await;
+                    last = Some(problem);
+                }
+                Err(Failed { problem, .. }) => return Err(problem),
             }
         }
     }
 
-    async fn once(&self, chain: &[Name], body: Limited<HttpBody>, max: usize) -> Result<Response, Problem> {
+    async fn once(&self, chain: &[Name], body: Begun) -> Result<Response, Problem> {
         let call = self.admit(chain).await?;
-        let fault = Fault::default();
-        let told = fault.clone();
+        let (told, max) = (call.fault.clone(), call.rules.config.server.max_body);
         let body = body.map_err(move |error| {
             *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(unread(&*error, max));
             error
         });
-        self.call(call, body, false, &fault).await.0
+        self.call(call, body, false).await.map_err(|failed| failed.problem)
     }
 
     async fn admit(&self, chain: &[Name]) -> Result<Call, Problem> {
@@ -196,7 +175,8 @@ impl Passing<'_> {
         match decider.admit(ask).await.map_err(|error| unavailable(&error))? {
             Asked::Granted(leave) => {
                 let hold = leases.hold(leave.lease, asked + lasts);
-                Ok(Call { leave, rules, metrics: metrics.clone(), asked, head: None, _hold: hold })
+                let (metrics, fault) = (metrics.clone(), Fault::default());
+                Ok(Call { leave, rules, metrics, asked, head: None, fault, _hold: hold })
             }
             Asked::Denied { upstream, denial, now } => {
                 metrics.count_denial(Some(self.lane), upstream.as_ref(), denial.reason);
@@ -218,44 +198,39 @@ impl Passing<'_> {
         all.find(|(name, _)| name == at).map(|(_, gates)| gates).unwrap_or_default()
     }
 
-    /// Makes the call; says also whether another upstream may cure what went wrong.
-    async fn call<B>(
-        &self,
-        mut call: Call,
-        body: B,
-        more: bool,
-        fault: &Fault,
-    ) -> (Result<Response, Problem>, bool)
+    /// Makes the call. With `more`, an answer that another upstream may better is a failure too.
+    async fn call<B>(&self, mut call: Call, body: B, more: bool) -> Result<Response, Failed>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+        B::Error: Into<BoxError>,
     {
         let clock = &*self.direct.clock;
         let context = CallContext { idempotency_key: self.key, traceparent: None, clock };
         let rules = call.rules.clone();
         let Some(client) = rules.upstreams.get(&call.leave.upstream) else {
-            return (Err(Problem::new(Kind::Internal, "The upstream is not configured")), false);
+            return Err(Problem::new(Kind::Internal, "The upstream is not configured").into());
         };
         // Unless something else comes of it: the caller may go away, or its body break off.
         call.report(&CallEnd::Abandoned.into());
-        match client.stream(self.head, body, &context).await {
+        let judged = match client.stream(self.head, body, &context).await {
             Ok(answer) => {
                 let status = answer.status.as_u16();
                 call.head = Some((status, answer.close));
-                let judged = call.end(CallEnd::Answered(status), answer.close);
-                if more && judged.may_go_on(self.may_repeat()) {
-                    return (Err(failed(&judged.judgement)), true);
+                let judged = call.told(CallEnd::Answered(status), answer.close);
+                if !(more && judged.may_go_on(self.may_repeat())) {
+                    return Ok(streamed(answer, call, self.version));
                 }
-                (Ok(streamed(answer, call)), false)
+                judged
             }
             Err(end) => {
-                if let Some(problem) = fault.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                    return (Err(problem), false);
+                if let Some(problem) = call.fault.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                    return Err(problem.into());
                 }
-                let judged = call.end(end, None);
-                (Err(failed(&judged.judgement)), judged.may_go_on(self.may_repeat()))
+                call.told(end, None)
             }
-        }
+        };
+        let again = judged.may_go_on(self.may_repeat()).then_some(call);
+        Err(Failed { problem: failed(&judged.judgement), again })
     }
 
     /// What may have had its effect is sent again only where that does no harm.
@@ -264,8 +239,18 @@ impl Passing<'_> {
     }
 }
 
-/// What went wrong with the caller's own body, which is not the upstream's fault.
-type Fault = Arc<Mutex<Option<Problem>>>;
+/// A call that has no answer for the caller.
+struct Failed {
+    problem: Problem,
+    /// The call, if another upstream may cure what went wrong.
+    again: Option<Call>,
+}
+
+impl From<Problem> for Failed {
+    fn from(problem: Problem) -> Self {
+        Self { problem, again: None }
+    }
+}
 
 fn failed(judgement: &Judgement) -> Problem {
     let kind = match judgement.result {
@@ -273,88 +258,4 @@ fn failed(judgement: &Judgement) -> Problem {
         _ => Kind::UpstreamFailed,
     };
     Problem::new(kind, judgement.reason.clone())
-}
-
-/// A call under way.
-struct Call {
-    leave: Leave,
-    /// It ends under the rules it began with.
-    rules: Arc<Rules>,
-    metrics: Arc<Metrics>,
-    asked: Instant,
-    /// The status of the answer that is coming, and for how long the upstream said to stay away.
-    head: Option<(u16, Option<Span>)>,
-    /// Keeps its slots taken however long the answer is.
-    _hold: Hold,
-}
-
-impl Call {
-    /// It ended, or its answer began to come.
-    fn end(&mut self, end: CallEnd, close: Option<Span>) -> Judged {
-        let judged = self.report(&Called { close, ..end.into() });
-        self.metrics.count_call(&judged.upstream, &judged.judgement, close.is_some());
-        self.metrics.time_call(&judged.upstream, self.asked.elapsed());
-        judged
-    }
-
-    /// The answer breaks off. What the upstream said of its limits was said.
-    fn break_off(&mut self, error: BodyError) {
-        let Some((status, close)) = self.head else { return };
-        let end = CallEnd::from(error).after_head(status);
-        // Else it was counted when it began.
-        let anew = end != CallEnd::Answered(status);
-        let judged = self.report(&Called { close, ..end.into() });
-        if anew {
-            self.metrics.count_call(&judged.upstream, &judged.judgement, false);
-        }
-    }
-
-    /// What the gates will be told when the lease ends.
-    fn report(&mut self, called: &Called) -> Judged {
-        let judged = self.rules.judge(&self.leave.upstream, called);
-        self.leave.report(judged.report.clone());
-        judged
-    }
-}
-
-/// The upstream's answer, whose body comes as it comes.
-fn streamed(answer: Streamed, call: Call) -> Response {
-    let upstream = header("eclusa-upstream", call.leave.upstream.as_str());
-    let mut response = Response::new(HttpBody::new(Flow { body: answer.body, call }));
-    *response.status_mut() = answer.status;
-    *response.headers_mut() = answer.headers;
-    // The body is sent anew, and its length with it.
-    response.headers_mut().remove(HeaderName::from_static("content-length"));
-    response.headers_mut().extend(upstream);
-    response
-}
-
-/// A body that keeps its call open until it has passed.
-struct Flow {
-    body: AnswerBody,
-    call: Call,
-}
-
-impl Body for Flow {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(context);
-        if let Poll::Ready(Some(Err(error))) = &frame {
-            self.call.break_off(error.clone());
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRef, FromRequest, FromRequestParts};
@@ -17,11 +16,9 @@ use utoipa::openapi::path::Parameter;
 use utoipa::openapi::schema::{Schema, SchemaType, Type};
 
 use super::problem::{Kind, Problem};
+use crate::clients::{TooSlow, Upload};
 use crate::intake::Fault;
 use crate::rules::CurrentRules;
-
-/// How long a client may take to send a body.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How deep JSON may be nested, as with `serde_json`.
 const MAX_DEPTH: usize = 127;
@@ -108,17 +105,11 @@ where
 impl Body {
     /// Reads a body to its end.
     pub(super) async fn read(body: axum::body::Body, rules: &CurrentRules) -> Result<Self, Problem> {
-        let max = rules.get().config.server.max_body;
-        whole(Limited::new(body, max), max).await.map(Self)
-    }
-}
-
-/// A whole body of at most `max` bytes, if it comes in time.
-pub(super) async fn whole(body: Limited<axum::body::Body>, max: usize) -> Result<Bytes, Problem> {
-    match tokio::time::timeout(BODY_TIMEOUT, body.collect()).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) => Err(unread(&*error, max)),
-        Err(_) => Err(Problem::new(Kind::TooSlow, format!("The body did not come within {BODY_TIMEOUT:?}"))),
+        let server = &rules.get().config.server;
+        let max = server.max_body;
+        let body = Limited::new(Upload::new(body, server.client), max);
+        let body = body.collect().await.map_err(|error| unread(&*error, max))?;
+        Ok(Self(body.to_bytes()))
     }
 }
 
@@ -126,6 +117,9 @@ pub(super) async fn whole(body: Limited<axum::body::Body>, max: usize) -> Result
 pub(super) fn unread(error: &(dyn std::error::Error + Send + Sync + 'static), max: usize) -> Problem {
     if error.is::<LengthLimitError>() {
         return Problem::new(Kind::TooLarge, format!("The body has more than {max} bytes (server.max_body)"));
+    }
+    if error.is::<TooSlow>() {
+        return Problem::new(Kind::TooSlow, "The body came more slowly than `server.client` allows");
     }
     Problem::new(Kind::BadRequest, "The body could not be read to its end")
 }

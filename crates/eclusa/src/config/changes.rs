@@ -49,6 +49,7 @@ impl Changes {
         let others = [
             ("server.max_body", old.server.max_body == new.server.max_body),
             ("server.max_wait", old.server.max_wait == new.server.max_wait),
+            ("server.client", old.server.client == new.server.client),
             ("auth.keys", old.keys == new.keys),
         ];
         let others = others.iter().filter(|(_, same)| !same).map(|(key, _)| *key).collect();

@@ -9,9 +9,9 @@ use super::read::{At, Table, suggest};
 use super::texts::LogFilter;
 use super::tls::tls;
 use super::types::{
-    Ack, Key, Log, LogFormat, Role, Secret, Server, StoreConfig, StoreUrl, WhenLost, Workers,
+    Ack, ClientBounds, Key, Log, LogFormat, Role, Secret, Server, StoreConfig, StoreUrl, WhenLost, Workers,
 };
-use super::units::{PositiveSpan, Size, duration};
+use super::units::{ByteRate, PositiveSpan, Size, duration};
 
 /// The engine takes payloads of 8 MiB; what is left is for the path, the headers and the rest of a job.
 pub(super) const MAX_BODY: u64 = (8 << 20) - (64 << 10);
@@ -41,6 +41,12 @@ pub(super) fn server(t: &mut Table<'_>, has_keys: bool) -> Server {
             Span::from_secs(30),
             "How long running jobs may take to finish when the process is asked to stop.",
         )),
+        client: t.section(
+            "client",
+            "How slow a client may be before it is cut off. Only the time counts in which it has yet to send bytes of its \
+             request, or to read bytes of its answer.",
+            client,
+        ),
     };
     // Whoever reaches the port may do everything where no key is asked for.
     if !has_keys && !server.listen.ip().to_canonical().is_loopback() {
@@ -48,6 +54,15 @@ pub(super) fn server(t: &mut Table<'_>, has_keys: bool) -> Server {
         t.wrong("listen", "can be reached from other machines, and there are no keys", help);
     }
     server
+}
+
+fn client(t: &mut Table<'_>) -> ClientBounds {
+    let total = "How long one request may be waited for, and as long again its answer.";
+    let min_rate = "How fast it must be, over each ten seconds of waiting.";
+    ClientBounds {
+        total: duration(t.or("total", PositiveSpan(Span::from_secs(600)), total).0),
+        min_rate: t.or("min_rate", ByteRate(1 << 10), min_rate).0,
+    }
 }
 
 /// A size that a stored body can have.

@@ -44,6 +44,17 @@ pub struct Server {
     pub max_connections: usize,
     /// How long running jobs may take to finish when the process is asked to stop.
     pub shutdown_grace: Duration,
+    /// How slow a client may be.
+    pub client: ClientBounds,
+}
+
+/// How slow a client may be, while it owes bytes or has bytes to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientBounds {
+    /// How long a request or an answer may wait for it in all.
+    pub total: Duration,
+    /// Bytes per second.
+    pub min_rate: u64,
 }
 
 /// Where the state lives.

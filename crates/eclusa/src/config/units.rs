@@ -28,6 +28,8 @@ const SIZE_HELP: &str =
     "write a whole number and a unit: \"512KiB\", \"1MiB\", \"10MB\"; or a number of bytes";
 const RATE_HELP: &str = "write a whole number per time: \"10/s\", \"1200/min\", \"5/h\", \"40/day\"";
 
+const BYTE_RATE_HELP: &str = "write a size per second: \"1KiB/s\", \"500B/s\"";
+
 /// The number in front of `text` and the unit behind it.
 fn split(text: &str) -> Option<(u64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -181,6 +183,28 @@ impl FromText for Rate {
             Ok(count) => Ok(Self { count, per: Span::from_secs(secs) }),
             Err(_) => Err(Wrong::new("is too large", "write a smaller number")),
         }
+    }
+}
+
+/// Bytes per second, not zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ByteRate(pub(super) u64);
+
+impl FromText for ByteRate {
+    const WHAT: &'static str = "bytes per second";
+    const HELP: &'static str = BYTE_RATE_HELP;
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        let Some(size) = text.strip_suffix("/s").and_then(|size| SizeText::from_text(size).ok()) else {
+            return Err(Wrong::new("is not a number of bytes per second", BYTE_RATE_HELP));
+        };
+        Ok(Self(size.0))
+    }
+}
+
+impl Show for ByteRate {
+    fn show(&self) -> String {
+        format!("{}/s\"", show(&SIZES, self.0).trim_end_matches('"'))
     }
 }
 

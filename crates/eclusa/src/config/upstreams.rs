@@ -40,7 +40,8 @@ pub(super) fn upstream(name: &Name, t: &mut Table<'_>) -> Option<(Upstream, Upst
     let timeout = t.or(
         "timeout",
         PositiveSpan(Span::from_secs(30)),
-        "How long a call may take, from the first byte sent to the last received.",
+        "How long a call may take, from the first byte sent to the last received. In direct lanes, where answers stream: how \
+         long the upstream may be silent, until its answer begins and between two parts of it.",
     );
     let connect_timeout = t.or(
         "connect_timeout",

@@ -109,7 +109,7 @@ async fn a_large_answer_passes() {
     assert!(parts > 1);
 }
 
-/// The upstream has the beginning of a request before the caller has sent its end.
+/// The upstream has the beginning of a request that is more than can be held before the caller has sent its end.
 #[tokio::test]
 async fn a_request_streams() {
     let upstream = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -122,6 +122,7 @@ async fn a_request_streams() {
             .await
             .unwrap()
     });
+    parts.send(String::leak("x".repeat(64 << 10))).unwrap();
     parts.send("the beginning").unwrap();
     let (mut connection, _) = tokio::time::timeout(PATIENCE, upstream.accept()).await.unwrap().unwrap();
     let mut seen = String::new();
@@ -129,7 +130,7 @@ async fn a_request_streams() {
         while !seen.contains(text) {
             let mut part = [0; 4096];
             let size = tokio::time::timeout(PATIENCE, connection.read(&mut part)).await.unwrap().unwrap();
-            assert!(size > 0, "{seen}");
+            assert!(size > 0, "{} bytes, none of them {text:?}", seen.len());
             seen.push_str(std::str::from_utf8(&part[..size]).unwrap());
         }
     };

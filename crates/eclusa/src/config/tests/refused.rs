@@ -45,6 +45,15 @@ fn in_the_server_and_what_it_runs() {
             ),
             ("[server]\nmax_body = '0B'", "2:12 `server.max_body` must be greater than zero"),
             ("[server]\nmax_body = true", "2:12 `server.max_body` must be a size, not a boolean"),
+            ("[server]\nclient = { total = '0s' }", "2:20 `server.client.total` must be longer than zero"),
+            (
+                "[server]\nclient = { min_rate = '1KiB' }",
+                "2:23 `server.client.min_rate` is not a number of bytes per second",
+            ),
+            (
+                "[server]\nclient = { min_rate = '0B/s' }",
+                "2:23 `server.client.min_rate` is not a number of bytes per second",
+            ),
             ("[store]\nack = 'replicate'", "2:7 `store.ack` is possible only on Redis"),
             ("[store]\ntls = {}", "2:1 `store.tls` is of no use with this `url`"),
             ("[store]\nack = 'maybe'", "2:7 `store.ack` is not an acknowledgement that exists"),

@@ -91,6 +91,8 @@ fn an_empty_file_has_the_defaults() {
     assert_eq!(config.server.max_wait, Duration::from_mins(1));
     assert_eq!(config.server.max_connections, 10_000);
     assert_eq!(config.server.shutdown_grace, Duration::from_secs(30));
+    let client = ClientBounds { total: Duration::from_mins(10), min_rate: 1 << 10 };
+    assert_eq!(config.server.client, client);
     assert_eq!(config.store.url, StoreUrl::Embedded("./data".into()));
     assert_eq!(config.store.ack, Ack::Fsync);
     assert_eq!((config.workers.concurrency, config.workers.lease), (256, Duration::from_secs(10)));
@@ -118,6 +120,7 @@ max_body = "512KiB"
 max_wait = "2m"
 max_connections = 5
 shutdown_grace = "0s"
+client = { total = "1m", min_rate = "2KB/s" }
 [store]
 url = "rediss://cache.internal:6380"
 prefix = "ours:"
@@ -278,6 +281,7 @@ fn every_key_arrives_where_it_belongs() {
         (config.server.max_wait, config.server.shutdown_grace),
         (Duration::from_mins(2), Duration::ZERO)
     );
+    assert_eq!(config.server.client, ClientBounds { total: Duration::from_mins(1), min_rate: 2_000 });
     assert_eq!(config.store.url, StoreUrl::Redis(Secret::new("rediss://cache.internal:6380")));
     assert_eq!((config.store.prefix.as_str(), config.store.ack), ("ours:", Ack::Write));
     assert_eq!(config.store.tls.ca.as_deref(), Some(CERTIFICATE.as_bytes()));

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -117,10 +118,25 @@ impl Body for AnswerBody {
     }
 }
 
-/// A caller's body that tells, with each part taken from it, that the upload goes on.
+/// How the upload of a caller's body goes.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Told when a part was taken, and when the caller begins to be waited for.
+    pub(super) changed: Notify,
+    /// Whether the caller is waited for: that is not the upstream's silence.
+    waiting: AtomicBool,
+}
+
+impl Progress {
+    pub(super) fn waits_for_caller(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed)
+    }
+}
+
+/// A caller's body that tells how its upload goes.
 pub(super) struct Noted<B> {
     pub(super) body: B,
-    pub(super) progress: Arc<Notify>,
+    pub(super) progress: Arc<Progress>,
 }
 
 impl<B: Body + Unpin> Body for Noted<B> {
@@ -131,9 +147,10 @@ impl<B: Body + Unpin> Body for Noted<B> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        self.progress.notify_one();
-        Poll::Ready(frame)
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        self.progress.waiting.store(frame.is_pending(), Ordering::Relaxed);
+        self.progress.changed.notify_one();
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

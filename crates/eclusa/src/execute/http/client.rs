@@ -13,10 +13,9 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::body::{AnswerBody, BoxError, Noted, SentBody, collect};
+use super::body::{AnswerBody, BoxError, Noted, Progress, SentBody, collect};
 use super::connect::Connector;
 use super::{Hints, TlsError, explain, headers, target, tls};
 use crate::config::{BaseUrl, Upstream};
@@ -141,8 +140,9 @@ impl HttpUpstream {
         }
     }
 
-    /// Makes one call whose bodies pass in both directions as they come. The upstream's timeout is the longest silence:
-    /// while the request goes out, until the answer begins, and between its parts.
+    /// Makes one call whose bodies pass in both directions as they come. The upstream's timeout is its longest silence:
+    /// while the request goes out, until the answer begins, and between its parts. How long `body` takes to come is for
+    /// whoever made it to bound.
     pub async fn stream<B>(
         &self,
         head: Head<'_>,
@@ -154,7 +154,7 @@ impl HttpUpstream {
         B::Error: Into<BoxError>,
     {
         let idle = self.inner.timeout;
-        let progress = Arc::new(Notify::new());
+        let progress = Arc::new(Progress::default());
         let body = Noted { body, progress: Arc::clone(&progress) };
         let (sent, connection) = self.prepare(head, body, context)?;
         let mut exchange = std::pin::pin!(self.exchange(sent, context));
@@ -162,8 +162,8 @@ impl HttpUpstream {
             tokio::select! {
                 biased;
                 answer = &mut exchange => break answer?,
-                () = progress.notified() => {}
-                () = tokio::time::sleep(idle) => return Err(self.out_of_time(&connection)),
+                () = progress.changed.notified() => {}
+                () = tokio::time::sleep(idle), if !progress.waits_for_caller() => return Err(self.out_of_time(&connection)),
             }
         };
         let Answer { status, headers, close } = answer;

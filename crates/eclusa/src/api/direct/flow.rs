@@ -1,0 +1,126 @@
+//! A call under way, and its answer as it passes.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use axum::body::Body as HttpBody;
+use axum::response::Response;
+use bytes::Bytes;
+use eclusa_core::Span;
+use http::{HeaderName, Version};
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
+
+use super::super::problem::Problem;
+use super::super::submit::header;
+use crate::clients::Download;
+use crate::decide::Leave;
+use crate::execute::http::{AnswerBody, BodyError, Streamed};
+use crate::execute::{CallEnd, Called, Judged};
+use crate::leases::Hold;
+use crate::rules::Rules;
+use crate::telemetry::Metrics;
+
+/// What went wrong with the caller's own body, which is not the upstream's fault.
+pub(super) type Fault = Arc<Mutex<Option<Problem>>>;
+
+/// A call under way.
+pub(super) struct Call {
+    pub(super) leave: Leave,
+    /// It ends under the rules it began with.
+    pub(super) rules: Arc<Rules>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) asked: Instant,
+    /// The status of the answer that is coming, and for how long the upstream said to stay away.
+    pub(super) head: Option<(u16, Option<Span>)>,
+    pub(super) fault: Fault,
+    /// Keeps its slots taken however long the answer is.
+    pub(super) _hold: Hold,
+}
+
+impl Call {
+    /// Gives back what it held, and waits until that is known.
+    pub(super) async fn end(self) {
+        let patience = self.rules.config.store.timeout;
+        // A store that is away hears of it later.
+        let _ = tokio::time::timeout(patience, self.leave.end()).await;
+    }
+
+    /// It ended, or its answer began to come.
+    pub(super) fn told(&mut self, end: CallEnd, close: Option<Span>) -> Judged {
+        let judged = self.report(&Called { close, ..end.into() });
+        self.metrics.count_call(&judged.upstream, &judged.judgement, close.is_some());
+        self.metrics.time_call(&judged.upstream, self.asked.elapsed());
+        judged
+    }
+
+    /// The answer breaks off. What the upstream said of its limits was said.
+    fn break_off(&mut self, error: BodyError) {
+        let Some((status, close)) = self.head else { return };
+        if self.fault.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            return;
+        }
+        let end = CallEnd::from(error).after_head(status);
+        // Else it was counted when it began.
+        let anew = end != CallEnd::Answered(status);
+        let judged = self.report(&Called { close, ..end.into() });
+        if anew {
+            self.metrics.count_call(&judged.upstream, &judged.judgement, false);
+        }
+    }
+
+    /// What the gates will be told when the lease ends.
+    pub(super) fn report(&mut self, called: &Called) -> Judged {
+        let judged = self.rules.judge(&self.leave.upstream, called);
+        self.leave.report(judged.report.clone());
+        judged
+    }
+}
+
+/// The upstream's answer, whose body comes as it comes.
+pub(super) fn streamed(answer: Streamed, call: Call, version: Version) -> Response {
+    let upstream = header("eclusa-upstream", call.leave.upstream.as_str());
+    let client = call.rules.config.server.client;
+    let flow = Flow { body: answer.body, call };
+    // By HTTP/1 the connection shows whether the client reads.
+    let by_itself = version == Version::HTTP_2;
+    let body = if by_itself { HttpBody::new(Download::new(flow, client)) } else { HttpBody::new(flow) };
+    let mut response = Response::new(body);
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers;
+    // The body is sent anew, and its length with it.
+    response.headers_mut().remove(HeaderName::from_static("content-length"));
+    response.headers_mut().extend(upstream);
+    response
+}
+
+/// A body that keeps its call open until it has passed.
+struct Flow {
+    body: AnswerBody,
+    call: Call,
+}
+
+impl Body for Flow {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Err(error))) = &frame {
+            self.call.break_off(error.clone());
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,92 @@
+//! The beginning of a request's body, which is there before anything is taken for the call.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::Body as HttpBody;
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt, Limited};
+
+use super::super::extract::unread;
+use super::super::problem::{Kind, Problem};
+use crate::clients::Upload;
+use crate::config::Server;
+use crate::execute::http::BoxError;
+
+/// A body up to this size is held whole, so that another upstream can be tried.
+pub(super) const HELD: usize = 64 * 1024;
+
+/// What of a body was read.
+pub(super) enum Held {
+    /// All of it.
+    Whole(Bytes),
+    /// Its beginning: the rest passes as it comes.
+    Begun(Begun),
+}
+
+/// Reads a body until it ends or is more than can be held. A client that is slow until then holds nobody up.
+pub(super) async fn hold(headers: &HeaderMap, body: HttpBody, server: &Server) -> Result<Held, Problem> {
+    let max = server.max_body;
+    let announced = headers.get(http::header::CONTENT_LENGTH);
+    let announced: Option<usize> = announced.and_then(|length| length.to_str().ok()?.parse().ok());
+    if announced.is_some_and(|length| length > max) {
+        let detail = format!("The body has more than {max} bytes (server.max_body)");
+        return Err(Problem::new(Kind::TooLarge, detail));
+    }
+    let mut rest = Limited::new(Upload::new(body, server.client), max);
+    // Mostly it comes in one part, which need not be copied.
+    let (mut only, mut joined) = (Bytes::new(), BytesMut::new());
+    while only.len() + joined.len() <= HELD {
+        let Some(frame) = rest.frame().await else { return Ok(Held::Whole(either(only, joined))) };
+        // Anything else is trailers, which are not passed on.
+        let Ok(part) = frame.map_err(|error| unread(&*error, max))?.into_data() else { continue };
+        if only.is_empty() && joined.is_empty() {
+            only = part;
+        } else {
+            joined.extend_from_slice(&std::mem::take(&mut only));
+            joined.extend_from_slice(&part);
+        }
+    }
+    Ok(Held::Begun(Begun { held: either(only, joined), rest }))
+}
+
+fn either(only: Bytes, joined: BytesMut) -> Bytes {
+    if joined.is_empty() { only } else { joined.freeze() }
+}
+
+/// A body whose beginning is here.
+pub(super) struct Begun {
+    held: Bytes,
+    rest: Limited<Upload>,
+}
+
+impl Body for Begun {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.held.is_empty() {
+            return Pin::new(&mut self.rest).poll_frame(cx);
+        }
+        Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.held)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.held.is_empty() && self.rest.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (held, rest) = (self.held.len() as u64, self.rest.size_hint());
+        let mut hint = SizeHint::new();
+        hint.set_lower(held + rest.lower());
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(held + upper);
+        }
+        hint
+    }
+}
