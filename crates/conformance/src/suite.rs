@@ -169,6 +169,7 @@ macro_rules! suite {
             a_job_earns_its_credit_too,
             a_balance_is_corrected_to_what_the_upstream_counts,
             buckets_are_found_by_policy_and_by_scope,
+            the_upstreams_word_to_stay_away_closes_the_narrowest_bucket,
             the_first_secret_is_kept,
             an_admission_tells_the_limit_that_is_nearest_to_its_end,
         ]);

@@ -149,6 +149,8 @@ pub struct BucketQuery {
     pub after: u64,
     /// How many at the most; no more than [`MAX_BATCH`](crate::MAX_BATCH) are shown.
     pub max: usize,
+    /// Only those that all requests under a policy share.
+    pub shared: bool,
 }
 
 /// Some buckets, in no particular order. One that is full and unused is not known: whoever has the rules knows what it

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use eclusa_core::{Clock, JobId};
+use eclusa_core::{Clock, HashKey, JobId};
 use uuid::Builder;
 
 /// Bytes fetched at once: each fetch is a call to the system.
@@ -33,6 +33,11 @@ impl Ids {
     /// Makes a lease one that a worker elsewhere may end.
     pub(crate) fn foreign_nonce(&self) -> u64 {
         u64::from_ne_bytes(self.random()) | FOREIGN
+    }
+
+    /// A key to offer a store that has none.
+    pub(crate) fn hash_key(&self) -> HashKey {
+        HashKey::new(u128::from_ne_bytes(self.random()))
     }
 
     #[expect(clippy::disallowed_methods, reason = "the one place that needs what nobody can guess")]

@@ -15,6 +15,7 @@ mod leases;
 mod life;
 pub mod limits;
 mod peers;
+mod policy;
 mod process;
 mod reload;
 pub mod request;

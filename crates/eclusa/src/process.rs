@@ -11,6 +11,7 @@ use crate::ids::{Ids, own_nonce};
 use crate::leases::Leases;
 use crate::life::Life;
 use crate::peers::{Duty, Peers};
+use crate::policy::Scopes;
 use crate::rules::{BadCertificates, CurrentRules, Rules};
 use crate::store::{AnyStore, EmbeddedStore, OpenError, RedisError, RedisSettings, RedisStore};
 use crate::telemetry::{Metrics, Rates};
@@ -72,8 +73,10 @@ pub(crate) fn open(config: Config, duty: Duty, clock: Arc<dyn Clock>) -> Result<
         seed: id,
     };
     let ids = Arc::new(Ids::new(clock.clone()));
+    let scopes = Arc::new(Scopes::new(store.clone(), ids.clone()));
     let rates = Arc::<Rates>::default();
-    let parts = Parts { decider, store, rules, ids, leases, turns, peers, life, metrics, rates, clock };
+    let parts =
+        Parts { decider, store, rules, ids, scopes, leases, turns, peers, life, metrics, rates, clock };
     Ok(Process { api: Api(Arc::new(parts)), workers })
 }
 

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use eclusa_core::Name;
 use eclusa_core::layout::encode_spec;
 use eclusa_core::retry::ExtraCodes;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::execute::http::TlsError;
 use crate::execute::{Called, Judged, UpstreamClient};
+use crate::policy::{read_usage, sources};
+use crate::request::Response;
 
 /// The certificates of an upstream cannot be used.
 #[derive(Debug, Error)]
@@ -40,11 +43,22 @@ impl Rules {
         Ok(Self { config, upstreams })
     }
 
-    /// Judges a call to `upstream` by its codes; one that is gone has none.
+    /// Judges a call to `upstream` by its codes; one that is gone has none. What was used is read from the answer, where
+    /// that is here and policies charge by it.
     pub(crate) fn judge(&self, upstream: &Name, called: &Called) -> Judged {
         let none = ExtraCodes::default();
         let codes = self.config.upstreams.get(upstream).map_or(&none, |rules| &rules.codes);
-        Judged::new(upstream.clone(), called, codes)
+        let mut judged = Judged::new(upstream.clone(), called, codes);
+        let sources = self.usage_sources(upstream);
+        if let Some(answer) = called.answer.as_ref().filter(|_| !sources.is_empty()) {
+            judged.report.usage = read_usage(sources, &header_map(answer), &answer.body);
+        }
+        judged
+    }
+
+    /// Where answers of `upstream` say what was used, for policies that charge by it.
+    pub(crate) fn usage_sources(&self, upstream: &Name) -> Vec<Arc<str>> {
+        self.config.upstreams.get(upstream).map_or(Vec::new(), |rules| sources(&rules.policies))
     }
 
     /// The same word for the same lanes, upstreams and limits.
@@ -52,6 +66,14 @@ impl Rules {
         let hash = xxhash_rust::xxh3::xxh3_64(&encode_spec(&self.config.spec));
         format!("{:08x}", hash >> 32)
     }
+}
+
+fn header_map(answer: &Response) -> HeaderMap {
+    let pairs = answer.headers.iter();
+    let pair = |(name, value): &(String, Vec<u8>)| {
+        Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::from_bytes(value).ok()?))
+    };
+    pairs.filter_map(pair).collect()
 }
 
 /// The rules in force.

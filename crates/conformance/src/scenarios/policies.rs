@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use eclusa_core::gate::{BucketSpec, CallResult, Reason};
 use eclusa_core::{
-    Admission, BucketId, BucketQuery, BucketView, Corrected, Correction, Credit, CreditRule, Credited,
-    HashKey, Hold, LeaseId, NewJob, Outcome, Scope, Span, Store, Terms, Tokens, Usage,
+    Admission, BucketId, BucketQuery, BucketView, Closure, Corrected, Correction, Credit, CreditRule,
+    Credited, HashKey, Hold, LeaseId, NewJob, Outcome, Report, Scope, Span, Store, Terms, Tokens, Usage,
 };
 
 use crate::harness::{Harness, Open};
@@ -239,8 +239,28 @@ pub async fn buckets_are_found_by_policy_and_by_scope<S: Store>(open: Open<S>) {
     assert_eq!((id, available, capacity), (user("b").0, Tokens::whole(99), Tokens::whole(100)));
     assert_eq!(refill.as_micro() * 60_000, 2_000_000 * i64::try_from(period.as_millis()).expect("short"));
     assert_eq!((held, closed_until), (Tokens::ZERO, None));
+    let shared = BucketQuery { shared: true, max: 9, ..BucketQuery::default() };
+    let page = q.buckets(shared).await;
+    let ids: Vec<_> = page.buckets.into_iter().map(|view| view.id).collect();
+    assert_eq!((ids, page.next), (vec![participant().0], None));
     let elsewhere = BucketQuery { upstream: Some(name("other")), max: 9, ..BucketQuery::default() };
     assert_eq!(q.buckets(elsewhere).await.buckets, []);
+}
+
+pub async fn the_upstreams_word_to_stay_away_closes_the_narrowest_bucket<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    let close = Some(Closure { wait: secs(30), bucket: None });
+    let lease = admitted(&q, lookup("a"), None).await;
+    q.settle(lease, Report { close: close.clone(), ..answered(429) }, Outcome::Release).await;
+    let Admission::Denied { denial, .. } = q.admit(UP, lookup("a")).await else { panic!("it is closed") };
+    assert_eq!((denial.reason, denial.at), (Reason::UpstreamRetryAfter, q.now() + secs(30)));
+    looks_up(&q, "b", None, 200).await;
+    let lease = admitted(&q, vec![hold_of(&participant(), 3, terms(3))], None).await;
+    q.settle(lease, Report { close: close.clone(), ..answered(429) }, Outcome::Release).await;
+    assert!(matches!(q.admit(UP, lookup("b")).await, Admission::Denied { .. }), "theirs is closed now");
+    let lease = admitted(&q, Vec::new(), None).await;
+    q.settle(lease, Report { close, ..answered(429) }, Outcome::Release).await;
+    assert!(matches!(q.admit(UP, Vec::new()).await, Admission::Denied { .. }), "all of it is");
 }
 
 pub async fn the_first_secret_is_kept<S: Store>(open: Open<S>) {

@@ -1,5 +1,7 @@
 //! The words of a worker about its lease: settle, advance, extend. Each is fenced: an unknown lease changes nothing.
 
+use std::sync::Arc;
+
 use super::Engine;
 use super::jobs::{LastSettled, Phase};
 use super::leases::{Lease, Use};
@@ -9,7 +11,8 @@ use crate::ended::End;
 use crate::gate::{Answer, CallResult, NotUntil, Pass};
 use crate::ids::LeaseId;
 use crate::job::{CallFailure, EventKind, Failure, Payload, Status};
-use crate::table::{JobIx, UpstreamIx};
+use crate::policy::family;
+use crate::table::{BucketIx, JobIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 use crate::verbs::{Advance, Advanced, MAX_BATCH, Outcome, Report, SettleAnswer, Settled, Settlement};
@@ -293,7 +296,8 @@ impl Engine {
     fn tell_gates(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
         let Some(upstream) = lease.upstream else { return };
         if let Some(closure) = &report.close {
-            self.close(upstream, closure.bucket.as_deref(), now + closure.wait);
+            let bucket = closure.bucket.clone().or_else(|| self.narrowest(&lease.holds));
+            self.close(upstream, bucket.as_deref(), now + closure.wait);
         }
         let upstream = self.upstream_mut(upstream);
         let answer = answer_of(lease, report.result, now);
@@ -301,6 +305,14 @@ impl Engine {
         if let Some(spec) = &upstream.spec {
             upstream.gates.report(spec, id, lease.pass, report.result, now);
         }
+    }
+
+    /// Of the buckets of a call the one that the fewest others use: one scope's before that of all, the smaller first.
+    fn narrowest(&self, holds: &[(BucketIx, Tokens)]) -> Option<Arc<str>> {
+        let buckets = holds.iter().map(|(bucket, _)| &self.buckets[*bucket]);
+        let width = |key: &str, capacity| (family(key) == key, capacity);
+        let narrowest = buckets.min_by_key(|bucket| width(&bucket.key, bucket.spec.capacity()));
+        narrowest.map(|bucket| bucket.key.clone())
     }
 
     /// The upstream's word to stay away from one of its buckets, or from all of it.

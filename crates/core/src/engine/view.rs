@@ -49,8 +49,8 @@ impl Engine {
             && query.status.is_none_or(|status| job.status() == status)
     }
 
-    /// Buckets that fit `query`, a page of them. However few fit, only so many are looked at; those of one scope are looked
-    /// up.
+    /// Buckets that fit `query`, a page of them. However few fit, only so many are looked at; those of one scope and those
+    /// that all share are looked up.
     pub fn buckets(&self, query: &BucketQuery, now: Time) -> BucketPage {
         let max = query.max.min(MAX_BATCH);
         if let Some(scope) = query.scope {
@@ -58,6 +58,9 @@ impl Engine {
             let found = keys.filter_map(|key| self.buckets.find(&key));
             let views = found.filter_map(|index| view_bucket(&self.buckets[index], query, now));
             return BucketPage { buckets: views.take(max).collect(), next: None };
+        }
+        if query.shared {
+            return self.shared_buckets(query, max, now);
         }
         let mut page = BucketPage::default();
         let places = self.buckets.places();
@@ -70,6 +73,17 @@ impl Engine {
         }
         page.next = (place < places).then_some(place);
         page
+    }
+
+    /// The key of a shared bucket is that of its family.
+    fn shared_buckets(&self, query: &BucketQuery, max: usize, now: Time) -> BucketPage {
+        let place = usize::try_from(query.after).unwrap_or(usize::MAX);
+        let mut families = self.buckets.families().names().skip(place);
+        let found = families.by_ref().take(max).filter_map(|family| self.buckets.find(family));
+        let views = found.filter_map(|index| view_bucket(&self.buckets[index], query, now));
+        let buckets = views.collect();
+        let next = families.next().map(|_| (place + max) as u64);
+        BucketPage { buckets, next }
     }
 
     pub(super) fn view_job(&self, job: &Job) -> JobView {

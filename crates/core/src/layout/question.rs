@@ -114,6 +114,7 @@ layout_struct!(BucketQueryLayout<'a> = BucketQuery {
     scope: Option<u128>,
     after: u64,
     max: u64,
+    shared: bool,
 });
 
 layout_struct!(AbsenceLayout<'a> = Absence {

@@ -57,8 +57,10 @@ pub(super) async fn enqueue(
         let fault = Fault::new("body", format!("must be an array of 1 to {MAX_JOBS} jobs"));
         return Err(Problem::invalid(&[fault]));
     }
-    let parsed: Vec<Result<NewJob, Problem>> =
-        asks.into_iter().map(|ask| job(&intake, &caller, (&lane, &rules), ask)).collect();
+    let mut parsed: Vec<Result<NewJob, Problem>> = Vec::with_capacity(asks.len());
+    for ask in asks {
+        parsed.push(job(&intake, &caller, (&lane, &rules), ask).await);
+    }
     let jobs: Vec<NewJob> = parsed.iter().filter_map(|job| job.as_ref().ok().cloned()).collect();
     let until = submit::stored_by(&intake.rules);
     let enqueued = in_parts(jobs, |part| intake.decider.enqueue(part, until)).await;
@@ -118,11 +120,16 @@ fn parts(jobs: Vec<NewJob>) -> Vec<Vec<NewJob>> {
     parts
 }
 
-fn job(intake: &Intake, caller: &Caller, lane: (&Name, &Lane), ask: &RawValue) -> Result<NewJob, Problem> {
+async fn job(
+    intake: &Intake,
+    caller: &Caller,
+    lane: (&Name, &Lane),
+    ask: &RawValue,
+) -> Result<NewJob, Problem> {
     let ask: JobRequest = serde_json::from_str(ask.get())
         .map_err(|error| Problem::invalid(&[Fault::new("body", error.to_string())]))?;
     let submission = ask.into_submission(caller).map_err(|faults| Problem::invalid(&faults))?;
-    submit::job(intake, caller, lane, submission)
+    submit::job(intake, caller, lane, submission).await
 }
 
 async fn answer(intake: &Intake, lane: &Name, taken: Result<Taken, Problem>) -> Result<BatchAnswer, Problem> {

@@ -21,10 +21,10 @@ use super::auth::{Caller, Right};
 use super::extract::unread;
 use super::headers::{idempotency_key, passed_on, text};
 use super::problem::{Kind, Problem};
-use super::refusal::not_now;
+use super::refusal::{not_now, not_now_under};
 use super::state::Api;
 use super::submit::unavailable;
-use crate::config::{Field, Lane};
+use crate::config::{Field, Lane, Policy};
 use crate::decide::{Asked, Decider};
 use crate::execute::http::{BoxError, Head};
 use crate::execute::{CallContext, CallEnd, Judgement};
@@ -32,6 +32,7 @@ use crate::ids::{Ids, own_nonce};
 use crate::intake::{DEFAULT_TENANT, check};
 use crate::leases::Leases;
 use crate::life::Life;
+use crate::policy::{Scopes, Subject, Takes};
 use crate::request::Request;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
@@ -50,6 +51,8 @@ pub(super) struct Direct {
     #[from_request(via(State))]
     ids: Arc<Ids>,
     #[from_request(via(State))]
+    scopes: Arc<Scopes>,
+    #[from_request(via(State))]
     leases: Arc<Leases>,
     #[from_request(via(State))]
     life: Arc<Life>,
@@ -66,6 +69,7 @@ struct Passing<'a> {
     head: Head<'a>,
     key: &'a str,
     version: Version,
+    takes: Takes,
 }
 
 impl Direct {
@@ -100,7 +104,13 @@ impl Direct {
         let key = idempotency_key(&parts.headers)?.unwrap_or_else(|| self.ids.job().to_string());
         let (method, headers) = (parts.method.to_string(), passed_on(&parts.headers)?);
         let mut request = Request { method, path, query, headers, body: Vec::new() };
-        let held = hold(&parts.headers, body, &self.rules.get().config.server).await?;
+        let current = self.rules.get();
+        let upstreams = &current.config.upstreams;
+        let mut policies =
+            rules.upstreams().filter_map(|name| upstreams.get(name)).flat_map(|rules| &rules.policies);
+        let server = &current.config.server;
+        let keep = if policies.any(Policy::reads_bodies) { server.max_body } else { HELD };
+        let held = hold(&parts.headers, body, server, keep).await?;
         match &held {
             Held::Whole(body) => request.body = body.to_vec(),
             Held::Begun(_) if looks_into_bodies(rules) => {
@@ -110,8 +120,12 @@ impl Direct {
             Held::Begun(_) => {}
         }
         let chain = check(&request, rules).map_err(|faults| Problem::invalid(&faults))?;
-        let version = parts.version;
-        let passing = Passing { direct: self, lane, head: Head::from(&request), key: &key, version };
+        let subject = Subject::new(&request, tenant.unwrap_or(DEFAULT_TENANT));
+        let takes =
+            self.scopes.takes(upstreams, chain, subject).await.map_err(|error| unavailable(&error))?;
+        let takes = takes.map_err(|faults| Problem::invalid(&faults))?;
+        let (head, version) = (Head::from(&request), parts.version);
+        let passing = Passing { direct: self, lane, head, key: &key, version, takes };
         match held {
             Held::Whole(body) => passing.along(chain, body).await,
             Held::Begun(body) => passing.once(chain, body).await,
@@ -163,14 +177,8 @@ impl Passing<'_> {
         let rules = rules.get();
         let lasts = rules.config.workers.lease;
         let (lane, nonce) = (Some(self.lane.clone()), own_nonce());
-        let ask = Admit {
-            lane,
-            chain: chain.to_vec(),
-            holds: Vec::new(),
-            correlation: None,
-            lease: lasts.into(),
-            nonce,
-        };
+        let (holds, correlation) = (self.takes.at(chain), self.takes.correlation);
+        let ask = Admit { lane, chain: chain.to_vec(), holds, correlation, lease: lasts.into(), nonce };
         let asked = Instant::now();
         match decider.admit(ask).await.map_err(|error| unavailable(&error))? {
             Asked::Granted(leave) => {
@@ -178,8 +186,11 @@ impl Passing<'_> {
                 let (metrics, fault) = (metrics.clone(), Fault::default());
                 Ok(Call { leave, rules, metrics, asked, head: None, fault, _hold: hold })
             }
-            Asked::Denied { upstream, denial, now } => {
+            Asked::Denied { upstream, denial, quota, now } => {
                 metrics.count_denial(Some(self.lane), upstream.as_ref(), denial.reason);
+                if let Some(problem) = quota.and_then(|quota| not_now_under(&quota, denial, now)) {
+                    return Err(problem);
+                }
                 let at = upstream.unwrap_or_else(|| self.lane.clone());
                 Err(not_now(&at, denial, &self.gates(&at).await, now))
             }

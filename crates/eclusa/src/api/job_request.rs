@@ -118,7 +118,8 @@ pub(super) fn span(field: &str, value: Option<&Value>) -> Result<Option<Span>, F
 }
 
 impl HttpRequest {
-    fn into_request(self) -> Result<Request, Vec<Fault>> {
+    /// The request, or everything that cannot be.
+    pub(super) fn into_request(self) -> Result<Request, Vec<Fault>> {
         let mut faults = Vec::new();
         let path = target::normalise(&self.path).unwrap_or_else(|bad| {
             faults.push(Fault::new("request.path", bad.to_string()));

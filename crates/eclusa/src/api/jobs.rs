@@ -89,7 +89,7 @@ pub(super) async fn enqueue(
         ask.id = Some(key);
     }
     let submission = ask.into_submission(&caller).map_err(|faults| Problem::invalid(&faults))?;
-    let job = submit::job(&intake, &caller, (&lane, &rules), submission)?;
+    let job = submit::job(&intake, &caller, (&lane, &rules), submission).await?;
     let wait = headers::prefer_wait(&headers)?;
     let wait = wait.map(|wait| wait.min(intake.rules.get().config.server.max_wait));
     let (taken, ended) = Box::pin(submit::enqueue(&intake, job, wait)).await?;

@@ -13,6 +13,7 @@ mod jobs;
 mod lanes;
 mod limits;
 pub mod model;
+pub(crate) mod policies;
 mod problem;
 mod proxy;
 mod refusal;
@@ -75,6 +76,9 @@ fn calls() -> OpenApiRouter<Api> {
         .routes(routes!(limits::acquire))
         .routes(routes!(limits::lease::settle))
         .routes(routes!(limits::lease::extend))
+        .routes(routes!(policies::list))
+        .routes(routes!(policies::credit))
+        .routes(routes!(policies::get))
         .routes(routes!(dead_letters::list))
         .routes(routes!(dead_letters::stats))
         .routes(routes!(dead_letters::get))

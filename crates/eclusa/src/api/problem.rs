@@ -203,7 +203,8 @@ fn element(xml: &mut String, name: &str, value: &Value) {
     xml.extend(["</", name, ">"]);
 }
 
-fn escaped(text: &str) -> String {
+/// As it stands in XML.
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 

@@ -38,7 +38,8 @@ pub(super) async fn proxy(
     let (method, asked) = (parts.method.to_string(), parts.headers);
     let Body(body) = Body::read(body, &intake.rules).await?;
     let request = Request { method, path, query, headers: headers::passed_on(&asked)?, body: body.to_vec() };
-    let job = submit::job(&intake, &caller, (&lane, &rules), submission(&caller, &asked, request)?)?;
+    let submission = submission(&caller, &asked, request)?;
+    let job = submit::job(&intake, &caller, (&lane, &rules), submission).await?;
     let wait = headers::prefer_wait(&asked)?;
     let wait = wait.map(|wait| wait.min(intake.rules.get().config.server.max_wait));
     let (taken, ended) = Box::pin(submit::enqueue(&intake, job, wait)).await?;

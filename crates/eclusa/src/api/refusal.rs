@@ -1,18 +1,45 @@
 //! 429: which gate said no, what it allows, and when to come again.
 
-use eclusa_core::gate::{GateView, NotUntil, Reason};
-use eclusa_core::{Name, Time};
+use eclusa_core::gate::{GateView, NotUntil, Quota, Reason};
+use eclusa_core::{BucketId, Name, Time, Tokens};
 
 use super::problem::{Kind, Problem};
 use super::submit::header;
 use crate::words::counted;
 
-/// One of the `gates` of `at`, a lane or an upstream, says no; `now` is the store's time, as the denial's is.
-pub(super) fn not_now(at: &Name, denial: NotUntil, gates: &[GateView], now: Time) -> Problem {
-    let seconds = match denial.at {
+/// A scoped bucket says no. Its policy is named, and not whose bucket it is.
+pub(super) fn not_now_under(quota: &Quota, denial: NotUntil, now: Time) -> Option<Problem> {
+    let bucket = BucketId::parse(quota.bucket.as_deref()?).filter(|_| quota.enough_at > now)?;
+    let seconds = seconds_until(denial.at, now);
+    let policy = &bucket.policy;
+    let whole = |tokens: Tokens| tokens.as_micro() / Tokens::ONE.as_micro();
+    let (limit, refill) = (quota.limit.as_micro(), quota.refill.as_micro().max(1));
+    // As long as an empty bucket takes to fill.
+    let period = i128::from(quota.period.as_millis());
+    let window = (i128::from(limit) * period / i128::from(refill) / 1_000).max(1);
+    let detail = format!("Policy `{policy}` of `{}` has no tokens for this now", bucket.upstream);
+    let problem = Problem::new(Kind::QuotaExceeded, detail)
+        .with("reason", denial.reason.as_str())
+        .with("violated-policies", vec![policy.to_string()])
+        .retry_after(seconds);
+    let headers = [
+        header("ratelimit", &format!("\"{policy}\";r={};t={seconds}", whole(quota.remaining).max(0))),
+        header("ratelimit-policy", &format!("\"{policy}\";q={};w={window}", whole(quota.limit))),
+    ];
+    Some(headers.into_iter().flatten().fold(problem, |problem, (name, value)| problem.header(name, value)))
+}
+
+/// Whole seconds, rounded up.
+fn seconds_until(at: Time, now: Time) -> u64 {
+    match at {
         Time::NEVER => 1,
         at => at.since(now).as_millis().div_ceil(1_000).max(1),
-    };
+    }
+}
+
+/// One of the `gates` of `at`, a lane or an upstream, says no; `now` is the store's time, as the denial's is.
+pub(super) fn not_now(at: &Name, denial: NotUntil, gates: &[GateView], now: Time) -> Problem {
+    let seconds = seconds_until(denial.at, now);
     let policy = format!("\"{at}-{}\"", denial.reason.as_str());
     let problem =
         Problem::new(Kind::QuotaExceeded, format!("`{at}` takes no more now ({})", denial.reason.as_str()));

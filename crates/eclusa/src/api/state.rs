@@ -10,6 +10,7 @@ use crate::ids::Ids;
 use crate::leases::Leases;
 use crate::life::Life;
 use crate::peers::Peers;
+use crate::policy::Scopes;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 use crate::telemetry::{Metrics, Rates};
@@ -39,6 +40,8 @@ parts! {
     rules: CurrentRules;
     /// For new jobs and leases.
     ids: Ids;
+    /// For limits by scope.
+    scopes: Scopes;
     /// Leases of calls that pass through here.
     leases: Leases;
     /// Who may ask for a call next.

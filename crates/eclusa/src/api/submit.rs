@@ -20,8 +20,9 @@ use super::state::Api;
 use crate::config::{Lane, Mode};
 use crate::decide::Decider;
 use crate::ids::Ids;
-use crate::intake::{Fault, Submission};
+use crate::intake::{Fault, Submission, chain_of};
 use crate::life::Life;
+use crate::policy::{Scopes, Subject, Takes};
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 
@@ -69,11 +70,13 @@ pub(super) struct Intake {
     #[from_request(via(State))]
     pub(super) ids: Arc<Ids>,
     #[from_request(via(State))]
+    pub(super) scopes: Arc<Scopes>,
+    #[from_request(via(State))]
     pub(super) life: Arc<Life>,
 }
 
 /// The job of a submission that the caller may enqueue.
-pub(super) fn job(
+pub(super) async fn job(
     intake: &Intake,
     caller: &Caller,
     (lane, rules): (&Name, &Lane),
@@ -92,7 +95,14 @@ pub(super) fn job(
             Problem::new(Kind::Stopping, "The server is stopping and takes in no more jobs").retry_after(5)
         );
     }
-    submission.into_job(intake.ids.job(), lane, rules).map_err(|faults| Problem::invalid(&faults))
+    let subject = Subject::new(&submission.request, &submission.tenant);
+    let config = &intake.rules.get().config;
+    let takes = intake.scopes.takes(&config.upstreams, chain_of(&submission.request, rules), subject).await;
+    let takes = takes.map_err(|error| unconfirmed(&error))?;
+    let job =
+        submission.into_job(intake.ids.job(), lane, rules).map_err(|faults| Problem::invalid(&faults))?;
+    let Takes { holds, correlation } = takes.map_err(|faults| Problem::invalid(&faults))?;
+    Ok(NewJob { holds, correlation, ..job })
 }
 
 /// What became of a new job.

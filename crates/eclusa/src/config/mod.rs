@@ -9,6 +9,7 @@ mod error;
 mod gates;
 mod interpolate;
 mod lanes;
+mod policies;
 mod read;
 mod reference;
 mod schema;
@@ -31,6 +32,9 @@ use toml::de::DeTable;
 
 pub(crate) use changes::{Changes, need_restart};
 pub use error::{ConfigError, ConfigErrors, LineColumn};
+pub use policies::{
+    HoldRule, PathPattern, PathSegment, Pattern, Policy, PolicyClass, Presence, RequestMatch, ScopeSource,
+};
 pub use reference::reference;
 pub use schema::schema;
 pub use types::*;
@@ -98,7 +102,10 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
         keys
     });
     let lanes = t.named("lanes", "A queue with its rules.", |name, t| lanes::lane(name, t, &upstream_names));
-    let upstreams = t.named("upstreams", "A third party that jobs are sent to.", upstreams::upstream);
+    let seen = policies::Seen::default();
+    let upstreams = t.named("upstreams", "A third party that jobs are sent to.", |name, t| {
+        upstreams::upstream(name, t, &seen)
+    });
     let lanes = lanes.into_iter().map(|(name, (own, spec))| (name, (Arc::new(own), spec))).collect();
     let (lanes, lane_specs): (_, Vec<_>) = apart(lanes);
     let (upstreams, upstream_specs): (_, Vec<_>) = apart(upstreams);

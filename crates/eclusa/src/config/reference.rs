@@ -48,8 +48,12 @@ fn add_section(page: &mut String, path: &str, section: &KeyDoc) {
         "\n## `{heading}`\n\n{}\n\n| key | type | default | meaning |\n|---|---|---|---|\n",
         section.doc
     );
-    for key in keys {
-        add_row(page, "", key);
+    let named = matches!(section.kind, Kind::Named(_));
+    let (lists, rows): (Vec<_>, Vec<_>) =
+        keys.iter().partition(|key| named && matches!(key.kind, Kind::Tables(_)));
+    rows.into_iter().for_each(|key| add_row(page, "", key));
+    for list in lists {
+        add_section(page, &format!("{path}.NAME.{}", list.name), list);
     }
 }
 
@@ -61,7 +65,7 @@ fn add_row(page: &mut String, outer: &str, key: &KeyDoc) {
     };
     let doc = key.doc.replace('|', "\\|");
     let _ = writeln!(page, "| `{outer}{}` | {} | {default} | {doc} |", key.name, type_name(&key.kind));
-    if let Kind::Table(keys) | Kind::Switch(keys) = &key.kind {
+    if let Kind::Table(keys) | Kind::Switch(keys) | Kind::Tables(keys) | Kind::OneOrMore(keys) = &key.kind {
         keys.iter().for_each(|inner| add_row(page, &format!("{outer}{}.", key.name), inner));
     }
 }
@@ -83,6 +87,8 @@ fn type_name(kind: &Kind) -> String {
         Kind::Table(_) | Kind::Named(_) => "table".to_owned(),
         Kind::Switch(_) => "table or `false`".to_owned(),
         Kind::Tables(_) => "list of tables".to_owned(),
+        Kind::OneOrMore(_) => "table or list of tables".to_owned(),
+        Kind::Either(one, other) => format!("{} or {}", type_name(one), type_name(other)),
     }
 }
 

@@ -74,6 +74,10 @@ fn kind(kind: &Kind) -> Value {
             "additionalProperties": table(keys),
         }),
         Kind::Tables(keys) => json!({ "type": "array", "items": table(keys) }),
+        Kind::OneOrMore(keys) => {
+            json!({ "anyOf": [table(keys), { "type": "array", "items": table(keys) }] })
+        }
+        Kind::Either(one, other) => json!({ "anyOf": [self::kind(one), self::kind(other)] }),
     }
 }
 
@@ -118,8 +122,11 @@ mod tests {
                     "{}",
                     key.name
                 );
-                if let Kind::Table(keys) | Kind::Switch(keys) | Kind::Named(keys) | Kind::Tables(keys) =
-                    &key.kind
+                if let Kind::Table(keys)
+                | Kind::Switch(keys)
+                | Kind::Named(keys)
+                | Kind::Tables(keys)
+                | Kind::OneOrMore(keys) = &key.kind
                 {
                     assert!(!keys.is_empty(), "{}", key.name);
                     check(keys);

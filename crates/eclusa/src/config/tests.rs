@@ -1,6 +1,7 @@
 //! Whole files: what they mean, and what is said about the wrong ones.
 
 mod mistakes;
+mod policies;
 mod refused;
 mod secrets;
 mod valid;

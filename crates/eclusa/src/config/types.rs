@@ -10,6 +10,8 @@ use std::time::Duration;
 use eclusa_core::retry::{ExtraCodes, RetryPolicy};
 use eclusa_core::{Level, Name, Spec};
 
+use super::policies::Policy;
+
 /// Everything `eclusa serve` needs to know.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -299,6 +301,8 @@ pub struct Upstream {
     pub max_response: usize,
     /// Certificates, where the usual ones do not do.
     pub tls: Tls,
+    /// Limits by scope.
+    pub policies: Vec<Policy>,
 }
 
 /// Certificates, read and checked.

@@ -8,6 +8,7 @@ use eclusa_core::{Name, Span, UpstreamSpec};
 use http::{HeaderName, HeaderValue};
 
 use super::gates::gates;
+use super::policies::{Seen, policies};
 use super::read::{At, Entries, Table};
 use super::server::{MAX_BODY, body_size};
 use super::texts::{StatusCode, UpstreamKind};
@@ -30,7 +31,7 @@ const OWN_HEADERS: [&str; 9] = [
     "expect",
 ];
 
-pub(super) fn upstream(name: &Name, t: &mut Table<'_>) -> Option<(Upstream, UpstreamSpec)> {
+pub(super) fn upstream(name: &Name, t: &mut Table<'_>, seen: &Seen) -> Option<(Upstream, UpstreamSpec)> {
     t.or("kind", UpstreamKind::Http, "What it speaks; so far only `http`.");
     let url: Option<BaseUrl> = t.need(
         "url",
@@ -69,8 +70,10 @@ pub(super) fn upstream(name: &Name, t: &mut Table<'_>) -> Option<(Upstream, Upst
     if t.has("tls") && url.as_ref().is_some_and(|url| url.scheme == http::uri::Scheme::HTTP) {
         t.misplaced("tls", "is of no use with an `http://` address", "write `https://`, or remove `tls`");
     }
+    let policies = policies(t, seen);
     let (timeout, connect_timeout) = (duration(timeout.0), duration(connect_timeout.0));
-    let upstream = Upstream { url: url?, timeout, connect_timeout, headers, codes, max_response, tls };
+    let upstream =
+        Upstream { url: url?, timeout, connect_timeout, headers, codes, max_response, tls, policies };
     (gates.breaker, gates.pace, gates.cooldown) = (breaker.flatten(), pace.flatten(), cooldown);
     Some((upstream, UpstreamSpec::new(name.clone(), gates)))
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use eclusa_core::gate::{CallResult, NotUntil};
-use eclusa_core::{Admission, Admit, Admitted, LeaseId, Name, Report, Store, StoreError, Time};
+use eclusa_core::gate::{CallResult, NotUntil, Quota};
+use eclusa_core::{Admission, Admit, Admitted, LeaseId, Name, Report, Store, StoreError, Time, Usage};
 
 use super::{Decider, end_of_call};
 
@@ -17,6 +17,8 @@ pub(crate) enum Asked {
         upstream: Option<Name>,
         /// Why and until when.
         denial: NotUntil,
+        /// The limit that allows the fewest such calls, if there is any.
+        quota: Option<Quota>,
         /// What time it was in the store.
         now: Time,
     },
@@ -30,6 +32,8 @@ pub(crate) struct Leave {
     /// Where the call may be made.
     pub(crate) upstream: Name,
     pub(crate) lease: LeaseId,
+    /// The limit that allows the fewest more such calls, if there is any.
+    pub(crate) quota: Option<Quota>,
     /// How the call went; nothing if somebody else will tell.
     report: Option<Report>,
 }
@@ -44,6 +48,13 @@ impl Leave {
     pub(crate) async fn end(mut self) {
         if let Some(report) = self.report.take() {
             self.decider.settle(&self.upstream, end_of_call(self.lease, report)).await;
+        }
+    }
+
+    /// The answer says that so much was used.
+    pub(crate) fn used(&mut self, usage: Usage) {
+        if let Some(report) = &mut self.report {
+            report.usage = usage;
         }
     }
 
@@ -69,11 +80,13 @@ impl Decider {
             let Admitted { admission, ended, now } = decider.store.admit(ask).await?;
             decider.note(&ended);
             Ok(match admission {
-                Admission::Granted { lease, upstream, .. } => {
+                Admission::Granted { lease, upstream, quota, .. } => {
                     let report = Some(CallResult::NotSent.into());
-                    Asked::Granted(Leave { decider, upstream, lease, report })
+                    Asked::Granted(Leave { decider, upstream, lease, quota, report })
                 }
-                Admission::Denied { upstream, denial, .. } => Asked::Denied { upstream, denial, now },
+                Admission::Denied { upstream, denial, quota } => {
+                    Asked::Denied { upstream, denial, quota, now }
+                }
                 Admission::UnknownUpstream(_) | Admission::UnknownLane => Asked::Unknown,
             })
         };

@@ -20,11 +20,13 @@ pub struct Called {
     pub close: Option<Span>,
     /// The whole answer, where it was read here.
     pub answer: Option<Response>,
+    /// What the answer says was used, where that was read on its way.
+    pub usage: Usage,
 }
 
 impl From<CallEnd> for Called {
     fn from(end: CallEnd) -> Self {
-        Self { end, close: None, answer: None }
+        Self { end, close: None, answer: None, usage: Usage::Unknown }
     }
 }
 
@@ -59,7 +61,7 @@ impl Judged {
             CallEnd::Answered(status) | CallEnd::TooLarge { status, .. } => Some(status),
             _ => None,
         };
-        let report = Report { result: judgement.result, status, usage: Usage::Unknown, close };
+        let report = Report { result: judgement.result, status, usage: called.usage.clone(), close };
         Self { upstream, judgement, report }
     }
 

@@ -12,19 +12,19 @@ use crate::config::{Check, Field};
 use crate::request::Request;
 
 /// A request whose fields can be looked up.
-pub(super) struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     request: &'a Request,
     query: OnceCell<Vec<(String, String)>>,
     body: OnceCell<Option<Value>>,
 }
 
 impl<'a> Fields<'a> {
-    pub(super) fn of(request: &'a Request) -> Self {
+    pub(crate) fn of(request: &'a Request) -> Self {
         Self { request, query: OnceCell::new(), body: OnceCell::new() }
     }
 
     /// The value of `field`; the first, where it is there more than once.
-    pub(super) fn get(&self, field: &Field) -> Option<String> {
+    pub(crate) fn get(&self, field: &Field) -> Option<String> {
         match field {
             Field::Query(name) => {
                 self.query().iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
@@ -41,6 +41,11 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The request itself.
+    pub(crate) const fn request(&self) -> &'a Request {
+        self.request
+    }
+
     fn query(&self) -> &[(String, String)] {
         self.query.get_or_init(|| {
             let query = self.request.query.iter().flat_map(|query| query.split('&'));
@@ -52,7 +57,8 @@ impl<'a> Fields<'a> {
         })
     }
 
-    fn body(&self) -> Option<&Value> {
+    /// The body, if it is JSON.
+    pub(crate) fn body(&self) -> Option<&Value> {
         self.body.get_or_init(|| serde_json::from_slice(&self.request.body).ok()).as_ref()
     }
 

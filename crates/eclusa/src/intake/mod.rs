@@ -8,7 +8,7 @@ use eclusa_core::{JobId, Level, Name, NewJob, Span};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use xxhash_rust::xxh3::Xxh3;
 
-use self::fields::Fields;
+pub(crate) use self::fields::Fields;
 use crate::config::{Lane, Part, Template};
 use crate::request::{Content, Envelope, Request};
 
@@ -113,6 +113,11 @@ impl Submission {
 fn chain_for<'a>(rules: &'a Lane, fields: &Fields<'_>) -> Option<&'a Vec<Name>> {
     let chains = rules.chains.as_ref()?;
     chains.chains.get(&fields.get(&chains.by)?)
+}
+
+/// The upstreams that a request may go to.
+pub(crate) fn chain_of<'a>(request: &Request, rules: &'a Lane) -> &'a [Name] {
+    chain_for(rules, &Fields::of(request)).unwrap_or(&rules.chain)
 }
 
 /// The chain for a request that makes no job, or everything that is wrong with it.

@@ -31,6 +31,7 @@ pub(crate) fn rules(url: &str) -> Upstream {
         headers: Vec::new(),
         codes: ExtraCodes::default(),
         max_response: 1 << 20,
+        policies: Vec::new(),
         tls: Tls::default(),
     }
 }

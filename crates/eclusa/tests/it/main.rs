@@ -21,6 +21,7 @@ mod http_tls;
 mod http_upstream;
 mod keeping_nothing;
 mod limits;
+mod policies;
 mod program;
 mod redis_server;
 mod reload;

@@ -74,6 +74,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
             scope: bucket_id().scope,
             after: 7,
             max: 100,
+            shared: true,
         }),
     ]
     .map(named)

@@ -92,7 +92,13 @@ impl NeverMint {
     fn ended(&mut self, end: &CallEnd, now: Time) {
         if let (Some(upstream), Some(close)) = (end.upstream, &end.close) {
             let until = now + close.wait;
-            match close.bucket.as_ref().and_then(|key| self.scoped.get_mut(&**key)) {
+            // Unless it is named, the narrowest bucket of the call.
+            let shared = |key: &str| !key.contains('/') || key.ends_with('/');
+            let widths = end.held.iter().map(|(key, _)| (shared(key), self.scoped[key].plan.0, key));
+            let narrowest = widths.min_by_key(|(shared, capacity, _)| (*shared, *capacity));
+            let narrowest = narrowest.map(|(_, _, key)| key.clone());
+            let key = close.bucket.as_ref().map(ToString::to_string).or(narrowest);
+            match key.and_then(|key| self.scoped.get_mut(&key)) {
                 Some(bucket) => bucket.closed_until = bucket.closed_until.max(until),
                 None => self.closed_until[upstream] = self.closed_until[upstream].max(until),
             }

@@ -19,6 +19,7 @@ use crate::decide::Leave;
 use crate::execute::http::{AnswerBody, BodyError, Streamed};
 use crate::execute::{CallEnd, Called, Judged};
 use crate::leases::Hold;
+use crate::policy::UsageMeter;
 use crate::rules::Rules;
 use crate::telemetry::Metrics;
 
@@ -82,7 +83,9 @@ impl Call {
 pub(super) fn streamed(answer: Streamed, call: Call, version: Version) -> Response {
     let upstream = header("eclusa-upstream", call.leave.upstream.as_str());
     let client = call.rules.config.server.client;
-    let flow = Flow { body: answer.body, call };
+    let sources = call.rules.usage_sources(&call.leave.upstream);
+    let meter = UsageMeter::new(sources, &answer.headers);
+    let flow = Flow { body: answer.body, meter, call };
     // By HTTP/1 the connection shows whether the client reads.
     let by_itself = version == Version::HTTP_2;
     let body = if by_itself { HttpBody::new(Download::new(flow, client)) } else { HttpBody::new(flow) };
@@ -98,7 +101,15 @@ pub(super) fn streamed(answer: Streamed, call: Call, version: Version) -> Respon
 /// A body that keeps its call open until it has passed.
 struct Flow {
     body: AnswerBody,
+    /// What it says was used.
+    meter: UsageMeter,
     call: Call,
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.call.leave.used(self.meter.usage());
+    }
 }
 
 impl Body for Flow {
@@ -112,6 +123,11 @@ impl Body for Flow {
         let frame = Pin::new(&mut self.body).poll_frame(context);
         if let Poll::Ready(Some(Err(error))) = &frame {
             self.call.break_off(error.clone());
+        }
+        if let Poll::Ready(Some(Ok(frame))) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            self.meter.feed(data);
         }
         frame
     }

@@ -26,8 +26,13 @@ pub(super) enum Held {
     Begun(Begun),
 }
 
-/// Reads a body until it ends or is more than can be held. A client that is slow until then holds nobody up.
-pub(super) async fn hold(headers: &HeaderMap, body: HttpBody, server: &Server) -> Result<Held, Problem> {
+/// Reads a body until it ends or has more than `keep` bytes. A client that is slow until then holds nobody up.
+pub(super) async fn hold(
+    headers: &HeaderMap,
+    body: HttpBody,
+    server: &Server,
+    keep: usize,
+) -> Result<Held, Problem> {
     let max = server.max_body;
     let announced = headers.get(http::header::CONTENT_LENGTH);
     let announced: Option<usize> = announced.and_then(|length| length.to_str().ok()?.parse().ok());
@@ -38,7 +43,7 @@ pub(super) async fn hold(headers: &HeaderMap, body: HttpBody, server: &Server) -
     let mut rest = Limited::new(Upload::new(body, server.client), max);
     // Mostly it comes in one part, which need not be copied.
     let (mut only, mut joined) = (Bytes::new(), BytesMut::new());
-    while only.len() + joined.len() <= HELD {
+    while only.len() + joined.len() <= keep {
         let Some(frame) = rest.frame().await else { return Ok(Held::Whole(either(only, joined))) };
         // Anything else is trailers, which are not passed on.
         let Ok(part) = frame.map_err(|error| unread(&*error, max))?.into_data() else { continue };

@@ -3,10 +3,11 @@
 use std::fmt;
 
 use axum::Json;
-use eclusa_core::{LeaseId, Name, Settled, Span, Store, Time};
+use eclusa_core::{LeaseId, Name, Settled, Span, Store, Time, Usage};
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::Limits;
@@ -19,6 +20,7 @@ use crate::execute::http::Hints;
 use crate::execute::{CallEnd, Called};
 use crate::ids::is_foreign;
 use crate::intake::Fault;
+use crate::policy::amount;
 use crate::rules::CurrentRules;
 
 /// A lease as a worker elsewhere knows it: by the upstream too, which says by whose rules its call is judged.
@@ -58,6 +60,11 @@ pub(super) struct SettleRequest {
     /// The `Retry-After` of the upstream's answer as it came: seconds, or a date. It counts with 403, 429 and 5xx.
     #[serde(default)]
     retry_after: Option<String>,
+    /// What the answer says was used, for policies that charge by it: a number, or `{"body:/usage/total_tokens": 321}`
+    /// where they count different things.
+    #[schema(value_type = Option<f64>)]
+    #[serde(default)]
+    usage: Option<Value>,
 }
 
 /// What a worker says of its call.
@@ -103,7 +110,22 @@ impl SettleRequest {
                 return Err(Fault::new("retryAfter", "comes with an answer, and there was none"));
             }
         };
-        Ok(Called { close, ..end.into() })
+        let usage = self.usage.as_ref().map_or(Ok(Usage::Unknown), used)?;
+        Ok(Called { close, usage, ..end.into() })
+    }
+}
+
+/// What a worker says was used.
+fn used(told: &Value) -> Result<Usage, Fault> {
+    let wrong =
+        || Fault::new("usage", "must be a number, or numbers by the place in the answer that says them");
+    match told {
+        Value::Null => Ok(Usage::Unknown),
+        Value::Object(places) => {
+            let told = |(place, value): (&String, &Value)| Some((place.as_str().into(), amount(value)?));
+            places.iter().map(told).collect::<Option<_>>().map(Usage::BySource).ok_or_else(wrong)
+        }
+        number => amount(number).map(Usage::Amount).ok_or_else(wrong),
     }
 }
 

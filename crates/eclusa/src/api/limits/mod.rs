@@ -10,20 +10,25 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
-use eclusa_core::Clock;
+use eclusa_core::{Clock, Name};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::auth::Caller;
 use super::extract::{Body, Path};
-use super::job_request::span;
+use super::job_request::{HttpRequest, span};
 use super::problem::Problem;
 use super::state::Api;
+use super::submit::unavailable;
 use super::upstreams::callable;
+use crate::config::ScopeSource;
 use crate::decide::Decider;
 use crate::ids::Ids;
+use crate::intake::{DEFAULT_TENANT, Fault};
 use crate::life::Life;
+use crate::policy::{Scopes, Subject, Takes, amount};
+use crate::request::Request;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 use crate::telemetry::Metrics;
@@ -41,6 +46,8 @@ pub(super) struct Limits {
     rules: Arc<CurrentRules>,
     #[from_request(via(State))]
     ids: Arc<Ids>,
+    #[from_request(via(State))]
+    scopes: Arc<Scopes>,
     #[from_request(via(State))]
     turns: Arc<Turns>,
     #[from_request(via(State))]
@@ -60,6 +67,16 @@ pub(super) struct AcquireRequest {
     #[schema(value_type = Option<String>)]
     #[serde(default)]
     wait: Option<Value>,
+    /// The call that will be made: it says which policies apply. Without it only those apply that match every request.
+    #[serde(default)]
+    request: Option<HttpRequest>,
+    /// Whose call it is, where policies would read that from the request.
+    #[serde(default)]
+    scope: Option<String>,
+    /// Tokens to take under each policy, in place of what they say.
+    #[schema(value_type = Option<f64>)]
+    #[serde(default)]
+    hold: Option<Value>,
 }
 
 /// Leave to make one call.
@@ -70,7 +87,8 @@ pub(super) struct Acquired {
     granted: bool,
     /// Under which the call is settled. Without that it ends by itself.
     lease_id: String,
-    /// Whole tokens that the upstream's bucket holds now; `null` if it has none.
+    /// Whole tokens that are left now, of the tightest policy that applies, else of the upstream's own bucket; `null` if
+    /// there is none.
     remaining: Option<i64>,
 }
 
@@ -91,6 +109,38 @@ pub(super) async fn acquire(
     let wait = span("wait", asked.wait.as_ref()).map_err(|fault| Problem::invalid(&[fault]))?;
     let wait = wait.map_or(Duration::ZERO, |wait| Duration::from_millis(wait.as_millis()));
     let wait = wait.min(limits.rules.get().config.server.max_wait);
-    let grant = ask::grant(&limits, &upstream, wait).await?;
+    let takes = limits.takes(&caller, &upstream, asked).await?;
+    let grant = ask::grant(&limits, &upstream, &takes, wait).await?;
     Ok(Json(grant.accept()))
+}
+
+impl Limits {
+    /// What a call takes from scoped buckets.
+    async fn takes(&self, caller: &Caller, upstream: &Name, asked: AcquireRequest) -> Result<Takes, Problem> {
+        let invalid = |faults: Vec<Fault>| Problem::invalid(&faults);
+        let request = asked.request.map(HttpRequest::into_request).transpose().map_err(invalid)?;
+        let hold = asked.hold.as_ref().map(|hold| {
+            amount(hold).ok_or_else(|| invalid(vec![Fault::new("hold", "must be a number of tokens")]))
+        });
+        let upstreams = &self.rules.get().config.upstreams;
+        let policies = upstreams.get(upstream).into_iter().flat_map(|rules| &rules.policies);
+        let by_tenant = policies.into_iter().any(|policy| policy.scope == ScopeSource::Tenant);
+        if let Some(scope) = asked.scope.as_deref().filter(|_| by_tenant) {
+            caller.may_be(scope)?;
+        }
+        // Without a method and a path, which no policy that asks for one matches.
+        let nothing = || Request {
+            method: String::new(),
+            path: String::new(),
+            query: None,
+            headers: Vec::new(),
+            body: Vec::new(),
+        };
+        let request = request.unwrap_or_else(nothing);
+        let (scope, hold) = (asked.scope.as_deref(), hold.transpose()?);
+        let tenant = caller.own_tenant().unwrap_or(DEFAULT_TENANT);
+        let subject = Subject { scope, hold, ..Subject::new(&request, tenant) };
+        let takes = self.scopes.takes(upstreams, std::slice::from_ref(upstream), subject).await;
+        takes.map_err(|error| unavailable(&error))?.map_err(invalid)
+    }
 }

@@ -18,6 +18,7 @@ use crate::api::problem::Problem;
 use crate::api::state::Api;
 use crate::config::Config;
 use crate::peers::Duty;
+use crate::policy::Takes;
 use crate::process;
 
 struct VirtualClock(Instant);
@@ -53,7 +54,8 @@ impl World {
     }
 
     async fn ask(&self, wait_ms: u64) -> Result<Acquired, Problem> {
-        let granted = grant(&self.limits().await, &up(), Duration::from_millis(wait_ms)).await;
+        let granted =
+            grant(&self.limits().await, &up(), &Takes::default(), Duration::from_millis(wait_ms)).await;
         granted.map(super::ask::Grant::accept)
     }
 

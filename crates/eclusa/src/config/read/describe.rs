@@ -42,4 +42,8 @@ pub(in super::super) enum Kind {
     Named(Vec<KeyDoc>),
     /// A list of tables with these keys.
     Tables(Vec<KeyDoc>),
+    /// A table with these keys, or a list of such.
+    OneOrMore(Vec<KeyDoc>),
+    /// One or the other.
+    Either(Box<Kind>, Box<Kind>),
 }

@@ -172,6 +172,27 @@ impl<'a> Table<'a> {
         values
     }
 
+    /// A table, or a list of them.
+    pub(in super::super) fn one_or_more<T>(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        read: impl Fn(&mut Table<'a>) -> T,
+    ) -> Vec<T> {
+        let raw = self.raw(key);
+        if raw.as_ref().is_some_and(|raw| raw.value.get_ref().is_array()) {
+            return self.tables(key, doc, read);
+        }
+        let entries = raw.and_then(|raw| raw.table());
+        if entries.is_none() && !self.ctx.describing {
+            self.describe(key, Kind::OneOrMore(Vec::new()), None, false, doc);
+            return Vec::new();
+        }
+        let (value, docs) = self.child(key, entries, read);
+        self.describe(key, Kind::OneOrMore(docs), None, false, doc);
+        vec![value]
+    }
+
     /// Whether the key is there.
     pub(in super::super) fn has(&self, key: &str) -> bool {
         self.entries.is_some_and(|entries| entries.contains_key(key))

@@ -2,6 +2,7 @@
 
 mod elsewhere;
 mod lanes;
+mod policies;
 
 use super::read;
 

@@ -190,6 +190,22 @@ retryable = ["418"]
 permanent = ["503"]
 max_response = 1000
 tls = { cert_file = "client.pem", key_file = "client.key", ca_file = "client.pem" }
+[[upstreams.one.policies]]
+name = "USERS"
+match = { method = ["GET"], path = "/users/{id}", vars = { id = '^a' }, query = { q = true }, headers = { X-A = 'b' } }
+scope = "header:X-User"
+class = "PF"
+classes = [{ name = "PF", scope = '^\d{11}$', capacity = 100, refill = "2/min", credit = { payment = 1 } }]
+cost = { "200" = 1, "5xx" = 0, default = 2 }
+hold = "worst"
+correlation = "header:X-Id"
+credit = { payment = 2 }
+credit_within = "1h"
+alert_below = 0.5
+[[upstreams.one.policies]]
+name = "ALL"
+capacity = "${CAPACITY:-10}"
+refill = "40/day"
 [upstreams.two]
 url = "http://two"
 rate = "40/day"
@@ -216,7 +232,8 @@ fn everything() -> Config {
 
 /// The paths of all keys in a file, without the names that the user chose.
 fn keys_written(table: &toml::Table, path: &str, paths: &mut BTreeSet<String>) {
-    const FREE: [&str; 5] = ["chains", "types", "validate", "headers", "weights"];
+    const FREE: [&str; 9] =
+        ["chains", "types", "validate", "headers", "weights", "vars", "query", "cost", "credit"];
     for (key, value) in table {
         let chosen = matches!(path, "lanes" | "upstreams");
         let path = if chosen {

@@ -135,7 +135,7 @@ impl HttpUpstream {
             Err(_) => (self.out_of_time(&connection), None),
         };
         match head {
-            Some((status, close)) => Called { end: end.after_head(status), close, answer },
+            Some((status, close)) => Called { close, answer, ..end.after_head(status).into() },
             None => end.into(),
         }
     }

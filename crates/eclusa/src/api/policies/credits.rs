@@ -1,0 +1,128 @@
+//! Events that give tokens back.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use eclusa_core::{Credit, Credited, HashKey, Store, Tokens};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::Policies;
+use crate::api::auth::{Caller, Right};
+use crate::api::extract::Body;
+use crate::api::problem::{Kind, Problem};
+use crate::api::submit::{unavailable, unconfirmed};
+use crate::intake::Fault;
+
+/// Events in one request at the most.
+const MAX_CREDITS: usize = 1_000;
+
+/// An event, or a list of them.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(
+    untagged,
+    expecting = "send `{\"event\": …, \"correlationId\": …}`, or `{\"credits\": […]}` with a list of such"
+)]
+pub(in crate::api) enum CreditRequest {
+    /// One.
+    One(CreditEvent),
+    /// Several, with an answer each.
+    Several(CreditBatch),
+}
+
+/// What happened, and to which call it belongs.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(in crate::api) struct CreditEvent {
+    /// As the policies name it: `payment`.
+    event: String,
+    /// As the call had it: the `EndToEndId` of the payment.
+    correlation_id: String,
+}
+
+/// Several events.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(in crate::api) struct CreditBatch {
+    /// At most 1000.
+    credits: Vec<CreditEvent>,
+}
+
+/// What an event did.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::api) struct CreditAnswer {
+    /// Tokens that came back, over all policies; less than they give where a bucket was nearly full.
+    credited: f64,
+    /// It was counted before, and now nothing changed.
+    repeated: bool,
+}
+
+/// Answers to several events, in their order.
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::api) struct CreditAnswers {
+    /// An answer, or a problem.
+    #[schema(value_type = Vec<CreditAnswer>)]
+    credits: Vec<Value>,
+}
+
+/// Give back tokens that an event earned
+///
+/// Each event counts once for its call, and only if the call cost something lately. Several at once are answered with
+/// `{"credits": […]}`, an answer or a problem each.
+#[utoipa::path(post, path = "/v1/policies/credits", tag = "policies", request_body = CreditRequest,
+    responses((status = 200, body = CreditAnswer),
+        (status = 404, description = "No call with this correlation id cost anything lately")))]
+pub(in crate::api) async fn credit(
+    policies: Policies,
+    caller: Caller,
+    body: Body,
+) -> Result<Response, Problem> {
+    caller.may(Right::Enqueue)?;
+    let request: CreditRequest = body.json()?;
+    let (events, single) = match request {
+        CreditRequest::One(event) => (vec![event], true),
+        CreditRequest::Several(batch) => (batch.credits, false),
+    };
+    if events.len() > MAX_CREDITS {
+        let problem = format!("has more than {MAX_CREDITS} entries: send them in parts");
+        return Err(Problem::invalid(&[Fault::new("credits", problem)]));
+    }
+    let key = policies.scopes.key().await.map_err(|error| unavailable(&error))?;
+    let credits = events.iter().map(|event| event.credit(key)).collect();
+    let told = policies.store.credit(credits).await.map_err(|error| unconfirmed(&error))?;
+    let mut answers = told.iter().map(answer);
+    if single {
+        let unknown = || Problem::new(Kind::Internal, "The store did not answer");
+        return Ok(Json(answers.next().ok_or_else(unknown)??).into_response());
+    }
+    let shown = answers.map(|answer| match answer {
+        Ok(answer) => serde_json::to_value(answer).unwrap_or_default(),
+        Err(problem) => problem.into_json(),
+    });
+    Ok(Json(CreditAnswers { credits: shown.collect() }).into_response())
+}
+
+impl CreditEvent {
+    fn credit(&self, key: HashKey) -> Credit {
+        Credit { event: self.event.as_str().into(), correlation: key.correlation(&self.correlation_id) }
+    }
+}
+
+fn answer(credited: &Credited) -> Result<CreditAnswer, Problem> {
+    match credited {
+        Credited::Buckets(buckets) => {
+            let sum = buckets.iter().fold(Tokens::ZERO, |sum, (_, tokens)| sum + *tokens);
+            Ok(CreditAnswer { credited: tokens(sum), repeated: false })
+        }
+        Credited::Repeated => Ok(CreditAnswer { credited: 0.0, repeated: true }),
+        Credited::Unknown => Err(Problem::new(
+            Kind::NotFound,
+            "No call with this correlation id cost anything lately, or no policy that it fell under knows the event",
+        )),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn tokens(tokens: Tokens) -> f64 {
+    tokens.as_micro() as f64 / Tokens::ONE.as_micro() as f64
+}

@@ -1,0 +1,61 @@
+//! Whether a policy applies to a request.
+//!
+//! Where a request could be written in two ways for the same effect (percent-encoding, doubled slashes), both match: a
+//! spelling must not get around a limit.
+
+use percent_encoding::percent_decode_str;
+
+use crate::config::{Field, PathPattern, PathSegment, Policy, Presence, RequestMatch};
+use crate::intake::Fields;
+
+impl Policy {
+    /// Whether it applies to a request.
+    pub(super) fn applies_to(&self, fields: &Fields<'_>) -> bool {
+        self.matches.is_empty() || self.matches.iter().any(|one| fits(one, fields))
+    }
+}
+
+fn fits(wanted: &RequestMatch, fields: &Fields<'_>) -> bool {
+    let request = fields.request();
+    let method = wanted.methods.is_empty() || wanted.methods.contains(&request.method);
+    method
+        && path_fits(wanted, &request.path)
+        && wanted.query.iter().all(|(name, wanted)| presence(wanted, fields.get(&Field::Query(name.clone()))))
+        && wanted
+            .headers
+            .iter()
+            .all(|(name, wanted)| presence(wanted, fields.get(&Field::Header(name.clone()))))
+}
+
+fn presence(wanted: &Presence, value: Option<String>) -> bool {
+    match (wanted, value) {
+        (Presence::There, value) => value.is_some(),
+        (Presence::Absent, value) => value.is_none(),
+        (Presence::Fits(pattern), Some(value)) => pattern.fits(&value),
+        (Presence::Fits(_), None) => false,
+    }
+}
+
+fn path_fits(wanted: &RequestMatch, path: &str) -> bool {
+    let Some(pattern) = &wanted.path else { return true };
+    let Some(vars) = variables(pattern, path) else { return false };
+    wanted
+        .vars
+        .iter()
+        .all(|(name, pattern)| vars.iter().any(|(var, value)| *var == name && pattern.fits(value)))
+}
+
+/// The variables of `pattern` in `path`, percent-decoded, if it fits.
+fn variables<'p>(pattern: &'p PathPattern, path: &str) -> Option<Vec<(&'p str, String)>> {
+    let mut parts = path.split('/').filter(|part| !part.is_empty());
+    let mut vars = Vec::new();
+    for segment in &pattern.segments {
+        let part = percent_decode_str(parts.next()?).decode_utf8_lossy();
+        match segment {
+            PathSegment::Text(text) if *text == part => {}
+            PathSegment::Text(_) => return None,
+            PathSegment::Var(name) => vars.push((name.as_str(), part.into_owned())),
+        }
+    }
+    parts.next().is_none().then_some(vars)
+}

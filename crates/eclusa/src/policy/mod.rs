@@ -1,0 +1,203 @@
+//! Limits by scope: from a request to the buckets it takes from.
+//!
+//! Several policies may apply to one request, and all of them count. A request that a policy matches and that does not say
+//! whose it is (no header, no class for its value) is refused: left through, it would get around the limit.
+
+mod matching;
+mod usage;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use eclusa_core::{BucketId, Correlation, HashKey, Hold, Name, Scope, Store, StoreError, Tokens};
+use tokio::sync::OnceCell;
+
+pub(crate) use self::usage::{UsageMeter, amount, read_usage, sources};
+use crate::config::{Field, HoldRule, Policy, PolicyClass, ScopeSource, Upstream};
+use crate::ids::Ids;
+use crate::intake::{Fault, Fields};
+use crate::request::Request;
+use crate::store::AnyStore;
+
+/// What a request takes from scoped buckets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Takes {
+    /// At each upstream that it may go to.
+    pub(crate) holds: Vec<Hold>,
+    /// What ties a later event to it.
+    pub(crate) correlation: Option<Correlation>,
+}
+
+impl Takes {
+    /// What is taken at these upstreams.
+    pub(crate) fn at(&self, chain: &[Name]) -> Vec<Hold> {
+        self.holds.iter().filter(|hold| chain.contains(hold.upstream())).cloned().collect()
+    }
+}
+
+/// What policies look at.
+#[derive(Clone, Copy)]
+pub(crate) struct Subject<'a> {
+    pub(crate) request: &'a Request,
+    pub(crate) tenant: &'a str,
+    /// Whose it is, if that is told apart from the request.
+    pub(crate) scope: Option<&'a str>,
+    /// What to take, if not what the policies say.
+    pub(crate) hold: Option<Tokens>,
+}
+
+impl<'a> Subject<'a> {
+    /// A request of `tenant`.
+    pub(crate) const fn new(request: &'a Request, tenant: &'a str) -> Self {
+        Self { request, tenant, scope: None, hold: None }
+    }
+}
+
+/// Hashes scope values under the key of the store, which it asks for once.
+pub(crate) struct Scopes {
+    store: Arc<AnyStore>,
+    ids: Arc<Ids>,
+    key: OnceCell<HashKey>,
+}
+
+impl Scopes {
+    pub(crate) fn new(store: Arc<AnyStore>, ids: Arc<Ids>) -> Self {
+        Self { store, ids, key: OnceCell::new() }
+    }
+
+    /// The store's key.
+    pub(crate) async fn key(&self) -> Result<HashKey, StoreError> {
+        self.key.get_or_try_init(|| self.store.hash_key(self.ids.hash_key())).await.copied()
+    }
+
+    /// What a request takes at the upstreams of `chain`, or everything that is wrong with it.
+    pub(crate) async fn takes(
+        &self,
+        upstreams: &BTreeMap<Name, Upstream>,
+        chain: &[Name],
+        subject: Subject<'_>,
+    ) -> Result<Result<Takes, Vec<Fault>>, StoreError> {
+        let limited = chain.iter().filter_map(|name| Some((name, upstreams.get(name)?.policies.as_slice())));
+        let limited: Vec<_> = limited.filter(|(_, policies)| !policies.is_empty()).collect();
+        if limited.is_empty() {
+            return Ok(Ok(Takes::default()));
+        }
+        Ok(takes(&limited, subject, self.key().await?))
+    }
+}
+
+/// The same where the key is known.
+fn takes(limited: &[(&Name, &[Policy])], subject: Subject<'_>, key: HashKey) -> Result<Takes, Vec<Fault>> {
+    let fields = Fields::of(subject.request);
+    let (mut takes, mut faults) = (Takes::default(), Vec::new());
+    for (upstream, policies) in limited {
+        for policy in policies.iter().filter(|policy| policy.applies_to(&fields)) {
+            match hold(upstream, policy, &fields, subject, key) {
+                Ok(hold) => takes.holds.push(hold),
+                // Two policies may miss the same field.
+                Err(fault) if faults.contains(&fault) => {}
+                Err(fault) => faults.push(fault),
+            }
+            let id = policy.correlation.as_ref().and_then(|field| fields.get(field));
+            let id = id.filter(|id| !id.is_empty()).map(|id| key.correlation(&id));
+            takes.correlation = takes.correlation.or(id);
+        }
+    }
+    if faults.is_empty() { Ok(takes) } else { Err(faults) }
+}
+
+fn hold(
+    upstream: &Name,
+    policy: &Policy,
+    fields: &Fields<'_>,
+    subject: Subject<'_>,
+    key: HashKey,
+) -> Result<Hold, Fault> {
+    let value = scope_value(policy, fields, subject)?;
+    let class = policy.class_of(value.as_deref()).ok_or_else(|| {
+        let known: Vec<_> = policy.classes.iter().filter_map(|class| class.name.as_ref()).collect();
+        let known: Vec<&str> = known.into_iter().map(Name::as_str).collect();
+        let problem = format!("fits no class of policy {} ({})", policy.name, known.join(", "));
+        Fault::new(policy.scope.place(), problem)
+    })?;
+    let tokens = match subject.hold {
+        Some(tokens) => ("hold".to_owned(), tokens),
+        None => policy.tokens(fields)?,
+    };
+    let bucket = policy.bucket(upstream, class, value.map(|value| key.scope(&value))).key();
+    let (place, tokens) = tokens;
+    let hold = Hold::new(upstream.clone(), &bucket, class.bucket, tokens).map_err(|_| {
+        let capacity = class.bucket.capacity().as_micro() / Tokens::ONE.as_micro();
+        let problem =
+            format!("must be above 0 and at most {capacity}, the capacity of policy {}", policy.name);
+        Fault::new(place, problem)
+    })?;
+    Ok(hold.under(class.terms.clone()))
+}
+
+/// `None` if all requests share a bucket.
+fn scope_value(policy: &Policy, fields: &Fields<'_>, subject: Subject<'_>) -> Result<Option<String>, Fault> {
+    if policy.scope == ScopeSource::Upstream {
+        return Ok(None);
+    }
+    if let Some(scope) = subject.scope {
+        return Ok(Some(scope.to_owned()));
+    }
+    let value = match &policy.scope {
+        ScopeSource::Upstream => None,
+        ScopeSource::Tenant => Some(subject.tenant.to_owned()),
+        ScopeSource::Field(field) => fields.get(field),
+    };
+    let problem = || format!("is missing: policy {} counts by it", policy.name);
+    let value = value.filter(|value| !value.is_empty());
+    value.map(Some).ok_or_else(|| Fault::new(policy.scope.place(), problem()))
+}
+
+impl ScopeSource {
+    /// Where the value is, as it is named to callers.
+    fn place(&self) -> String {
+        match self {
+            ScopeSource::Upstream => "upstream".to_owned(),
+            ScopeSource::Tenant => "tenant".to_owned(),
+            ScopeSource::Field(field) => field.to_string(),
+        }
+    }
+}
+
+impl Policy {
+    /// The class of a scope value.
+    pub(crate) fn class_of(&self, value: Option<&str>) -> Option<&PolicyClass> {
+        let fits = |class: &&PolicyClass| match (&class.scope, value) {
+            (None, _) => true,
+            (Some(pattern), Some(value)) => pattern.fits(value),
+            (Some(_), None) => false,
+        };
+        self.classes.iter().find(fits)
+    }
+
+    /// The bucket of a scope.
+    pub(crate) fn bucket(&self, upstream: &Name, class: &PolicyClass, scope: Option<Scope>) -> BucketId {
+        BucketId { upstream: upstream.clone(), policy: self.name.clone(), class: class.name.clone(), scope }
+    }
+
+    /// What a request takes at admission, and where that is said.
+    fn tokens(&self, fields: &Fields<'_>) -> Result<(String, Tokens), Fault> {
+        let field = match &self.hold {
+            HoldRule::Tokens(tokens) => return Ok(("hold".to_owned(), *tokens)),
+            HoldRule::Body(field) => field,
+        };
+        let Field::Body(pointer) = field else { return Ok((field.to_string(), Tokens::ONE)) };
+        match fields.body().and_then(|body| body.pointer(pointer)) {
+            None | Some(serde_json::Value::Null) => Ok((field.to_string(), Tokens::ONE)),
+            Some(value) => amount(value).map(|tokens| (field.to_string(), tokens)).ok_or_else(|| {
+                Fault::new(
+                    field.to_string(),
+                    format!("must be a number: policy {} takes as many tokens", self.name),
+                )
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
