@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use axum::response::{IntoResponse, Response};
-use eclusa_core::{Clock, Store, Tokens};
+use eclusa_core::{Clock, Store, StoreError, Tokens};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde::Serialize;
@@ -24,7 +24,7 @@ use crate::life::Life;
 use crate::peers::{self, Peers};
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
-use crate::telemetry::{Metrics, Snapshot};
+use crate::telemetry::{Metrics, Snapshot, policy_levels};
 
 /// How long metrics wait for the store.
 const METRICS_WAIT: Duration = Duration::from_secs(1);
@@ -202,13 +202,17 @@ pub(super) async fn metrics(
     State(metrics): State<Arc<Metrics>>,
     State(peers): State<Arc<Peers>>,
     State(clock): State<Arc<dyn Clock>>,
+    State(rules): State<Arc<CurrentRules>>,
     caller: Caller,
 ) -> Result<Response, Problem> {
     caller.may(Right::SeeAll)?;
     caller.may_use_all_lanes()?;
     caller.may_act_for_all_tenants()?;
     // Without the store there is still what this process counts.
-    let taken = Snapshot::take(&*store, clock.now());
+    let taken = async {
+        let policies = policy_levels(&*store, &rules.get().config.upstreams).await?;
+        Ok::<_, StoreError>(Snapshot::take(&*store, clock.now()).await?.with_policies(policies))
+    };
     let snapshot = match tokio::time::timeout(METRICS_WAIT, taken).await {
         Ok(Err(error)) if !error.is_transient() => return Err(unavailable(&error)),
         Ok(Ok(snapshot)) => snapshot,

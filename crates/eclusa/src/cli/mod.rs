@@ -12,6 +12,7 @@ mod jobs;
 mod lanes;
 mod output;
 mod pages;
+mod policies;
 mod replay;
 mod schema;
 mod send;
@@ -118,6 +119,9 @@ enum Command {
     /// Look at breakers, reset them
     #[command(subcommand)]
     Breakers(breakers::Breakers),
+    /// Look at limits by scope, tell of events that give tokens back
+    #[command(subcommand)]
+    Policies(policies::Policies),
     /// Look at dead letters, replay them
     #[command(subcommand)]
     Dlq(dlq::Dlq),
@@ -148,6 +152,7 @@ fn run(arguments: Arguments) -> Result<(), Exit> {
         Command::Lanes(ask) => lanes::run(&ask, &connect()?, output),
         Command::Upstreams(ask) => upstreams::run(&ask, &connect()?, output),
         Command::Breakers(ask) => breakers::run(&ask, &connect()?, output),
+        Command::Policies(ask) => policies::run(&ask, &connect()?, output),
         Command::Dlq(ask) => dlq::run(&ask, &connect()?, output),
     }
 }

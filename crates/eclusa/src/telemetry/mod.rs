@@ -4,6 +4,7 @@ mod answers;
 mod endings;
 mod logs;
 mod metrics;
+mod policies;
 mod rates;
 mod snapshot;
 
@@ -11,5 +12,6 @@ pub(crate) use answers::Answers;
 pub(crate) use endings::{log_end, log_retry};
 pub(crate) use logs::start;
 pub(crate) use metrics::Metrics;
+pub(crate) use policies::policy_levels;
 pub(crate) use rates::{EVERY, Rates};
 pub(crate) use snapshot::Snapshot;

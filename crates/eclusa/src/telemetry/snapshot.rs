@@ -9,6 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use super::policies::PolicyLevel;
 use crate::words::counted;
 
 /// Tenants shown by name; the rest are summed up as `other`.
@@ -29,6 +30,7 @@ pub struct Snapshot {
     upstreams: Vec<UpstreamView>,
     tenants: BTreeMap<Name, Vec<TenantView>>,
     letters: BTreeMap<Name, Letters>,
+    policies: Vec<PolicyLevel>,
 }
 
 /// Dead letters of one lane, counted.
@@ -47,7 +49,21 @@ impl Snapshot {
             tenants.insert(lane.name.clone(), tenants_of(store, &lane.name).await?);
             letters.insert(lane.name.clone(), letters_of(store, &lane.name).await?);
         }
-        Ok(Self { store_answers: true, losses: 0, now, lanes, upstreams, tenants, letters })
+        Ok(Self {
+            store_answers: true,
+            losses: 0,
+            now,
+            lanes,
+            upstreams,
+            tenants,
+            letters,
+            policies: Vec::new(),
+        })
+    }
+
+    /// The same with what is known of policies.
+    pub fn with_policies(self, policies: Vec<PolicyLevel>) -> Self {
+        Self { policies, ..self }
     }
 
     /// The same with so many losses of the store.
@@ -101,12 +117,26 @@ impl Collector for Snapshot {
         counters(&mut encoder, "eclusa_store_losses", help, vec![(Vec::new(), self.losses)])?;
         self.lanes(&mut encoder)?;
         self.upstreams(&mut encoder)?;
+        self.policies(&mut encoder)?;
         self.tenants(&mut encoder)?;
         self.letters(&mut encoder)
     }
 }
 
 impl Snapshot {
+    fn policies(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        fn labels(level: &PolicyLevel) -> Vec<(&'static str, &str)> {
+            vec![("upstream", level.upstream.as_str()), ("policy", level.policy.as_str())]
+        }
+        let shared = self.policies.iter().filter_map(|level| Some((labels(level), level.tokens?)));
+        let help = "Whole tokens in the bucket that all requests under a policy share";
+        gauges(encoder, "eclusa_policy_tokens", help, shared.collect())?;
+        let used = self.policies.iter().map(|level| (labels(level), level.used)).collect();
+        gauges(encoder, "eclusa_policy_buckets", "Buckets of a policy that are not full", used)?;
+        let low = self.policies.iter().map(|level| (labels(level), level.low)).collect();
+        gauges(encoder, "eclusa_policy_low", "Buckets of a policy below its `alert_below`", low)
+    }
+
     fn lanes(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let waiting = |lane: &LaneView| lane.queued.iter().sum::<u64>() + lane.pending;
         let each = |value: &dyn Fn(&LaneView) -> u64| -> Vec<Sample<'_, u64>> {

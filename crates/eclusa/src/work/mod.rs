@@ -50,7 +50,8 @@ pub(crate) struct Loops {
 pub(crate) fn start(duty: Duty, workers: Workers, store: &Arc<AnyStore>, rates: Arc<Rates>) -> Loops {
     let Workers { decider, rules, leases, life, metrics, .. } = &workers;
     let mut loops = Loops { begin: JoinSet::new(), keep: JoinSet::new() };
-    loops.begin.spawn(sample::run(store.clone(), (rates, metrics.clone()), decider.clone(), life.clone()));
+    let counted = (rates, metrics.clone());
+    loops.begin.spawn(sample::run(store.clone(), counted, rules.clone(), decider.clone(), life.clone()));
     let lease = rules.get().config.workers.lease;
     loops.keep.spawn(heartbeat::run(store.clone(), leases.clone(), lease, decider.clone(), life.clone()));
     if duty != Duty::Api {

@@ -76,7 +76,8 @@ async fn every_metric_is_described_and_no_other() {
     let upstream = FakeUpstream::start(Answer::status(503)).await.unwrap();
     let config = format!(
         "[lanes.work]\nchain = [\"up\"]\nretry = {{ attempts = 2, base = \"1ms\" }}\ndead_letters = {{ max = 1 }}\n\
-         [lanes.fast]\nmode = \"direct\"\nchain = [\"up\"]\n[upstreams.up]\nurl = \"{}\"\nbreaker = {{ failures = 1, open_for = \"500ms\" }}\n",
+         [lanes.fast]\nmode = \"direct\"\nchain = [\"up\"]\n[upstreams.up]\nurl = \"{}\"\nbreaker = {{ failures = 1, open_for = \"500ms\" }}\n\
+         [[upstreams.up.policies]]\nname = \"ALL\"\ncapacity = 10\nrefill = \"1/s\"\n",
         upstream.url()
     );
     let program = Program::start(&config, &[]).await;

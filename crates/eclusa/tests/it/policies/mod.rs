@@ -2,8 +2,10 @@
 
 mod acquire;
 mod balances;
+mod cli;
 mod credits;
 mod direct;
+mod example;
 mod queue;
 mod usage;
 

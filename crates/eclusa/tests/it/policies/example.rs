@@ -1,0 +1,124 @@
+//! `examples/dict.toml`: every policy that the central bank publishes.
+
+use eclusa::fake::{Answer, FakeUpstream};
+use serde_json::{Value, json};
+
+use super::super::program::Program;
+use super::{PERSON, settles_to};
+
+async fn start(upstream: &FakeUpstream, category: &[(&str, &str)]) -> Program {
+    let url = upstream.url();
+    let env = [&[("DICT_URL", url.as_str())], category].concat();
+    Program::start_example("dict.toml", &env).await
+}
+
+/// Name, tokens per period, period in seconds and capacity, of those that the whole participant shares.
+fn shared(list: &Value) -> Vec<(String, u64, u64, u64)> {
+    let number = |policy: &Value, name: &str| policy[name].as_u64().unwrap();
+    let shown = |policy: &Value| {
+        let name = policy["name"].as_str().unwrap().to_owned();
+        (name, number(policy, "refillTokens"), number(policy, "refillPeriodSec"), number(policy, "capacity"))
+    };
+    list["policies"].as_array().unwrap().iter().map(shown).collect()
+}
+
+#[tokio::test]
+async fn every_published_policy_has_its_published_numbers() {
+    const FIXED: [(&str, u64, u64); 25] = [
+        ("ENTRIES_WRITE", 1_200, 36_000),
+        ("ENTRIES_UPDATE", 600, 600),
+        ("CLAIMS_READ", 600, 18_000),
+        ("CLAIMS_WRITE", 1_200, 36_000),
+        ("CLAIMS_LIST_WITH_ROLE", 40, 200),
+        ("CLAIMS_LIST_WITHOUT_ROLE", 10, 50),
+        ("SYNC_VERIFICATIONS_WRITE", 10, 50),
+        ("CIDS_FILES_READ", 10, 50),
+        ("CIDS_EVENTS_LIST", 20, 100),
+        ("CIDS_ENTRIES_READ", 1_200, 36_000),
+        ("INFRACTION_REPORTS_READ", 600, 18_000),
+        ("INFRACTION_REPORTS_WRITE", 1_200, 36_000),
+        ("INFRACTION_REPORTS_LIST_WITH_ROLE", 40, 200),
+        ("INFRACTION_REPORTS_LIST_WITHOUT_ROLE", 10, 50),
+        ("KEYS_CHECK", 70, 70),
+        ("REFUNDS_READ", 1_200, 36_000),
+        ("REFUNDS_WRITE", 2_400, 72_000),
+        ("REFUND_LIST_WITH_ROLE", 40, 200),
+        ("REFUND_LIST_WITHOUT_ROLE", 10, 50),
+        ("FRAUD_MARKERS_READ", 600, 18_000),
+        ("FRAUD_MARKERS_WRITE", 1_200, 36_000),
+        ("FRAUD_MARKERS_LIST", 600, 18_000),
+        ("PERSONS_STATISTICS_READ", 12_000, 36_000),
+        ("POLICIES_READ", 60, 200),
+        ("POLICIES_LIST", 6, 20),
+    ];
+    const CATEGORIES: [(&str, u64, u64); 3] = [("A", 25_000, 50_000), ("G", 25, 250), ("", 2, 50)];
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    for (category, refill, size) in CATEGORIES {
+        let program = start(&upstream, &[("DICT_CATEGORY", category)]).await;
+        let mut told = shared(&program.get("/v1/policies").await.json());
+        let mut expected: Vec<_> =
+            FIXED.iter().map(|(name, refill, size)| ((*name).to_owned(), *refill, 60, *size)).collect();
+        expected.push(("CIDS_FILES_WRITE".into(), 40, 86_400, 200));
+        for name in ["ENTRIES_READ_PARTICIPANT_ANTISCAN", "ENTRIES_STATISTICS_READ"] {
+            expected.push((name.into(), refill, 60, size));
+        }
+        told.sort();
+        expected.sort();
+        assert_eq!(told, expected, "category {category:?}");
+    }
+}
+
+/// A lookup falls under one user policy and that of the participant; other calls under one policy each.
+#[tokio::test]
+async fn each_call_falls_under_its_own_policies() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = start(&upstream, &[("DICT_CATEGORY", "A")]).await;
+    for (call, policy) in [
+        ("POST /claims/1/confirm", "CLAIMS_WRITE"),
+        ("POST /entries/", "ENTRIES_WRITE"),
+        ("POST /entries/a@b.c/delete", "ENTRIES_WRITE"),
+        ("GET /claims/?IsDonor=true", "CLAIMS_LIST_WITH_ROLE"),
+        ("GET /claims/?Limit=10", "CLAIMS_LIST_WITHOUT_ROLE"),
+        ("POST /cids/files/", "CIDS_FILES_WRITE"),
+        ("GET /policies/", "POLICIES_LIST"),
+        ("GET /policies/KEYS_CHECK", "POLICIES_READ"),
+    ] {
+        let (method, path) = call.split_once(' ').unwrap();
+        let (bare, query) = path.split_once('?').unwrap_or((path, ""));
+        let ask = json!({ "request": { "method": method, "path": bare, "query": query } });
+        let answer = program.post("/v1/limits/dict/acquire", &ask).await.json();
+        let capacity =
+            program.get(&format!("/v1/policies/{policy}")).await.json()["capacity"].as_i64().unwrap();
+        assert!(answer["remaining"].as_i64().unwrap() < capacity, "{call}: {answer}");
+        assert!(answer["remaining"].as_i64().unwrap() >= capacity - 3, "{call}: {answer}");
+    }
+    for (key, policy) in [
+        ("a@b.c", "ENTRIES_READ_USER_ANTISCAN"),
+        ("+5511987654321", "ENTRIES_READ_USER_ANTISCAN"),
+        ("12ABC34501DE35", "ENTRIES_READ_USER_ANTISCAN_V2"),
+        ("123e4567-e89b-12d3-a456-426655440000", "ENTRIES_READ_USER_ANTISCAN_V2"),
+    ] {
+        let payer = format!("{:011}", key.len());
+        let answer =
+            program.send("GET", &format!("/proxy/dict/entries/{key}"), &[("PI-PayerId", &payer)], "").await;
+        assert_eq!(answer.status, 200, "{key}");
+        settles_to(&program, policy, &payer, 99).await;
+    }
+}
+
+#[tokio::test]
+async fn a_balance_that_runs_low_is_logged_and_counted() {
+    let upstream = FakeUpstream::start(Answer::status(404)).await.unwrap();
+    let program = start(&upstream, &[]).await;
+    for _ in 0..5 {
+        program.send("GET", "/proxy/dict/entries/a@b.c", &[("PI-PayerId", PERSON)], "").await;
+    }
+    let line = program.logged("Balance below alert_below", &[("policy", "ENTRIES_READ_USER_ANTISCAN")]).await;
+    assert_eq!((&line["upstream"], &line["buckets"]), (&json!("dict"), &json!(1)));
+    assert!(!line.to_string().contains(PERSON));
+    let of = [("upstream", "dict"), ("policy", "ENTRIES_READ_USER_ANTISCAN")];
+    assert_eq!(program.metric("eclusa_policy_low", &of).await, 1);
+    assert_eq!(program.metric("eclusa_policy_buckets", &of).await, 1);
+    let keys = [("upstream", "dict"), ("policy", "KEYS_CHECK")];
+    assert_eq!(program.metric("eclusa_policy_tokens", &keys).await, 70);
+}
