@@ -96,6 +96,7 @@ fn client(address: &str) -> Result<HttpUpstream, Failed> {
         codes: ExtraCodes::default(),
         max_response: 1 << 20,
         tls: Tls::default(),
+        policies: Vec::new(),
     };
     Ok(HttpUpstream::new(&rules)?)
 }
