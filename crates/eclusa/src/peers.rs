@@ -110,6 +110,14 @@ impl Peers {
         }
     }
 
+    /// Whether the store cannot be asked now.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        match &*self.store {
+            AnyStore::Redis(store) => store.is_away(),
+            AnyStore::Embedded(_) => false,
+        }
+    }
+
     /// Has the store and the other processes hear of other rules.
     pub(crate) async fn configure(&self, rules: &Rules) -> Result<(), StoreError> {
         self.store.configure(&self.duty.about(rules), &rules.config.spec).await

@@ -19,7 +19,6 @@ use super::problem::{Kind, Problem};
 use super::state::Api;
 use super::submit::unavailable;
 use crate::config::StoreUrl;
-use crate::decide::Decider;
 use crate::life::Life;
 use crate::peers::{self, Peers};
 use crate::rules::CurrentRules;
@@ -59,8 +58,6 @@ pub(super) struct Whole {
     rules: Arc<CurrentRules>,
     #[from_request(via(State))]
     peers: Arc<Peers>,
-    #[from_request(via(State))]
-    decider: Arc<Decider>,
 }
 
 /// The state of everything.
@@ -166,7 +163,7 @@ pub(super) async fn health(whole: Whole, caller: Caller) -> Result<Json<Health>,
         let (tokens_available, requests_last_minute) = (view.tokens.map(tokens), view.starts_last_minute);
         (view.name.to_string(), LimiterHealth { tokens_available, requests_last_minute })
     });
-    let lost = whole.decider.store_is_lost();
+    let lost = whole.peers.is_cut_off();
     let degraded = lost || breakers.values().any(|breaker| breaker.degraded);
     Ok(Json(Health {
         status: if degraded { "degraded" } else { "ok" },

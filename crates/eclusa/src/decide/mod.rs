@@ -243,11 +243,6 @@ impl Decider {
         false
     }
 
-    /// Whether the store did not answer when it was last asked.
-    pub(crate) fn store_is_lost(&self) -> bool {
-        self.store_lost.load(Ordering::Relaxed)
-    }
-
     /// The store has answered.
     pub(crate) fn store_answers(&self) {
         if self.store_lost.swap(false, Ordering::Relaxed) {
