@@ -14,10 +14,12 @@ use eclusa_core::{Chain, JobId, Keep, LaneSpec, Name, Span, Spec, Status, Store,
 use pollster::block_on;
 use tempfile::TempDir;
 
+use crate::shared::fleet::times;
+
 /// Kills per acknowledgement; each after another number of lines.
-const KILLS: u64 = 120;
-/// So many kills hit the same directory: everything in it is read at each start.
-const KILLS_PER_DIRECTORY: u64 = 20;
+const KILLS: usize = 120;
+/// So many kills hit the same directory, all of them in the long form: everything in it is read at each start.
+const KILLS_PER_DIRECTORY: usize = 20;
 
 /// What the process said before it died.
 #[derive(Default)]
@@ -85,8 +87,9 @@ fn check(store: &EmbeddedStore, told: &Told) {
 
 fn killed_under_load(ack: Ack, word: &str) {
     let mut accepted = 0;
-    for first in (0..KILLS).step_by(usize::try_from(KILLS_PER_DIRECTORY).unwrap()) {
-        accepted += killed_in_a_directory(ack, word, first..first + KILLS_PER_DIRECTORY);
+    let each = times(KILLS_PER_DIRECTORY, KILLS);
+    for first in (0..KILLS).step_by(each) {
+        accepted += killed_in_a_directory(ack, word, first as u64..(first + each) as u64);
     }
     assert!(accepted > 1_000, "only {accepted} jobs were accepted");
 }

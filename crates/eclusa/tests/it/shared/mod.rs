@@ -4,7 +4,7 @@ mod ack;
 mod alone;
 mod away;
 mod faults;
-mod fleet;
+pub(crate) mod fleet;
 mod leaving;
 mod loss;
 mod own_gates;

@@ -38,7 +38,7 @@ const CALLS: usize = 20;
 const DECIDES: &str = "This process decides now";
 
 /// How often something is done, in the short form and in the full one.
-fn times(short: usize, full: usize) -> usize {
+pub(crate) fn times(short: usize, full: usize) -> usize {
     if std::env::var_os("ECLUSA_LONG").is_some() { full } else { short }
 }
 
