@@ -1,5 +1,5 @@
 //! Decisions of the shared limiter, asked as `RateLimiter::acquire` asks, beside a script that is as long to ask and does
-//! nothing.
+//! nothing. A lease that was given is settled, as every caller does: two questions, beside two calls of the script.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use tokio::runtime::Runtime;
 use super::server::{RedisServer, Spent};
 use crate::Failed;
 use crate::timing::now;
+use crate::workload::done;
 
 /// Those who ask at the same time, each after its own answer.
 const CALLERS: usize = 100;
@@ -55,6 +56,10 @@ pub(crate) fn measure(server: &RedisServer, leased: bool, admitted: bool) -> Res
         runtime.block_on(at_once(count, async || {
             let asked = store.admit(Admit { nonce: fastrand::u64(..), ..ask.clone() }).await?.admission;
             match asked {
+                Admission::Granted { lease, .. } if leased => {
+                    store.settle(vec![done(lease)]).await?;
+                    Ok(())
+                }
                 Admission::Granted { .. } | Admission::Denied { .. } => Ok(()),
                 other => Err(format!("{other:?}").into()),
             }
@@ -67,10 +72,12 @@ pub(crate) fn measure(server: &RedisServer, leased: bool, admitted: bool) -> Res
     let question = [0_u8; 40];
     let bare = |count| {
         runtime.block_on(at_once(count, async || {
-            let mut call = redis::cmd("EVALSHA");
-            call.arg(&script).arg(1).arg("limiter:{main}");
-            call.arg("").arg("0123456789abcdef").arg("limiter:{main}:").arg(&question);
-            let _: Vec<u8> = call.query_async(&mut connection.clone()).await?;
+            for _ in 0..if leased && admitted { 2 } else { 1 } {
+                let mut call = redis::cmd("EVALSHA");
+                call.arg(&script).arg(1).arg("limiter:{main}");
+                call.arg("").arg("0123456789abcdef").arg("limiter:{main}:").arg(&question);
+                let _: Vec<u8> = call.query_async(&mut connection.clone()).await?;
+            }
             Ok(())
         }))
     };

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use eclusa_core::gate::{CallResult, Part};
 use eclusa_core::layout::{Question, Reply};
 use eclusa_core::{
-    Absence, AbsentCall, AbsentReport, Admission, Admit, BucketOf, Clock, Engine, LaneView, LeaseId, Name,
-    Seen, SettleAnswer, Settlement, Span, Spec, Starts, Time, Tokens, UpstreamView,
+    Absence, AbsentCall, AbsentReport, Admission, Admit, Advanced, BucketOf, Clock, Engine, LaneView,
+    LeaseId, Name, Seen, SettleAnswer, Settlement, Span, Spec, Starts, Time, Tokens, UpstreamView,
 };
 
 use super::verbs::apply;
@@ -182,31 +182,34 @@ impl Fallback {
     }
 
     /// Takes note of what the owner answered.
-    pub(super) fn hear(&self, question: &Question, reply: &Reply) {
-        let mut state = self.lock();
-        let started = |lane: Option<&Name>, upstream: &Name| (lane.cloned(), upstream.clone());
-        match (question, reply) {
-            (Question::Dispatch(ask), Reply::Dispatched(told)) => {
-                for grant in &told.grants {
-                    *state.seen.started.entry(started(Some(&ask.lane), &grant.upstream)).or_default() += 1;
-                }
+    pub(super) fn hear(&self, lane: Option<&Name>, reply: &Reply) {
+        match reply {
+            Reply::Dispatched(told) => {
+                self.lock().see_started(lane, told.grants.iter().map(|grant| &grant.upstream));
             }
-            (Question::Advance(_), Reply::Advanced(eclusa_core::Advanced::To(upstream))) => {
-                *state.seen.started.entry(started(None, upstream)).or_default() += 1;
-            }
-            (Question::Admit(ask), Reply::Admitted(told)) => {
+            Reply::Advanced(Advanced::To(upstream)) => self.lock().see_started(None, [upstream]),
+            Reply::Admitted(told) => {
                 if let Admission::Granted { upstream, .. } = &told.admission {
-                    *state.seen.started.entry(started(ask.lane.as_ref(), upstream)).or_default() += 1;
+                    self.lock().see_started(lane, [upstream]);
                 }
             }
-            (_, Reply::Upstream(Some(view))) => state.see_upstream(view),
-            (_, Reply::Upstreams(views)) => views.iter().for_each(|view| state.see_upstream(view)),
+            Reply::Upstream(Some(view)) => self.lock().see_upstream(view),
+            Reply::Upstreams(views) => {
+                let mut state = self.lock();
+                views.iter().for_each(|view| state.see_upstream(view));
+            }
             _ => {}
         }
     }
 }
 
 impl State {
+    fn see_started<'a>(&mut self, lane: Option<&Name>, upstreams: impl IntoIterator<Item = &'a Name>) {
+        for upstream in upstreams {
+            *self.seen.started.entry((lane.cloned(), upstream.clone())).or_default() += 1;
+        }
+    }
+
     fn see_upstream(&mut self, view: &UpstreamView) {
         match self.seen.upstreams.iter_mut().find(|known| known.name == view.name) {
             Some(known) => known.clone_from(view),

@@ -43,12 +43,11 @@ impl Stage {
     /// Answers a question, holding it for as long as it wants to wait.
     pub(super) async fn ask_and_wait(&self, question: Question) -> Result<Told<Reply>, StoreError> {
         match question {
-            Question::Dispatch(ask) if !ask.wait.is_zero() => self
-                .dispatch_when_possible(ask)
+            Question::Dispatch(ask) if !ask.wait.is_zero() => Box::pin(self.dispatch_when_possible(ask))
                 .await
                 .map(|(told, durable)| (Reply::Dispatched(told), durable)),
             Question::Wait(ask) => {
-                self.wait_for_end(ask).await.map(|(told, durable)| (Reply::Job(told), durable))
+                Box::pin(self.wait_for_end(ask)).await.map(|(told, durable)| (Reply::Job(told), durable))
             }
             question => {
                 let (reply, durable) = self.run(|engine, now| self.withheld.apply(engine, question, now))?;

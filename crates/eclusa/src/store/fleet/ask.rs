@@ -1,11 +1,12 @@
 //! One process's way to an answer: from its own engine if it owns, from the owner if not, from its own gates if nobody can be
 //! asked.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use eclusa_core::layout::{Question, Reply};
-use eclusa_core::{Clock, LeaseId, SettleAnswer, Settlement, Span, Spec, StoreError};
+use eclusa_core::{Clock, LeaseId, Name, SettleAnswer, Settlement, Span, Spec, StoreError};
 use tokio::sync::RwLock;
 use tokio::time::timeout;
 
@@ -72,39 +73,36 @@ impl Fleet {
         stage.change(|engine, now| engine.register(registration, now)).await
     }
 
+    /// What is rare is boxed: every caller's future is as large as its largest branch.
     pub(super) async fn ask(&self, question: Question) -> Result<Reply, StoreError> {
         let Some(fallback) = &self.fallback else { return self.ask_fleet(question).await };
-        let told = match &question {
+        match question {
             Question::Extend { leases, lease } if leases.iter().any(|lease| is_local(*lease)) => {
-                return self.extend(fallback, leases.clone(), *lease).await;
+                return Box::pin(self.extend(fallback, leases, lease)).await;
             }
             Question::Settle(settlements) if settlements.iter().any(|one| is_local(one.lease)) => {
-                return self.settle(fallback, settlements.clone()).await;
+                return Box::pin(self.settle(fallback, settlements)).await;
             }
             Question::Extend { .. } | Question::Settle(_) => return self.ask_fleet(question).await,
-            gates if concerns_gates(gates) => return self.ask_gates(fallback, question).await,
-            _ => self.ask_fleet(question.clone()).await?,
-        };
-        fallback.hear(&question, &told);
-        Ok(told)
-    }
-
-    /// Asks the owner, or the gates of this process if it cannot be asked.
-    async fn ask_gates(&self, fallback: &Fallback, question: Question) -> Result<Reply, StoreError> {
-        if let Some(told) = self.decide_here(fallback, &question).await {
+            _ => {}
+        }
+        let (lane, gates) = (lane_of(&question), concerns_gates(&question).then(|| question.clone()));
+        if let Some(gates) = gates.as_ref().filter(|_| fallback.decides())
+            && let Some(told) = Box::pin(self.decide_here(fallback, gates)).await
+        {
             return Ok(told);
         }
-        match self.ask_fleet(question.clone()).await {
-            Ok(told) => {
-                fallback.hear(&question, &told);
+        match (self.ask_fleet(question).await, gates) {
+            (Ok(told), _) => {
+                fallback.hear(lane.as_ref(), &told);
                 Ok(told)
             }
-            Err(error) if error.is_transient() => {
+            (Err(error), Some(gates)) if error.is_transient() => {
                 self.shared.membership.set_alone(true);
                 fallback.begin();
-                self.decide_here(fallback, &question).await.ok_or(error)
+                Box::pin(self.decide_here(fallback, &gates)).await.ok_or(error)
             }
-            Err(error) => Err(error),
+            (Err(error), _) => Err(error),
         }
     }
 
@@ -224,9 +222,10 @@ impl Fleet {
             }
             let Route::Own(stage, owner) = self.shared.route() else {
                 let mut asked = self.shared.asking.ask(&question);
-                return self.patiently(asked.answer()).await.map_err(|error| asked.in_doubt(error));
+                let told = self.patiently(pin!(asked.answer())).await;
+                return told.map_err(|error| asked.in_doubt(error));
             };
-            match self.patiently(stage.ask(question.clone())).await {
+            match self.patiently(pin!(stage.ask(question.clone()))).await {
                 // What ran here may have reached the journal: only what can be repeated is asked again.
                 Err(StoreError::Unavailable { .. }) if self.shared.away().is_none() => {
                     if !is_repeatable(&question) {
@@ -244,9 +243,8 @@ impl Fleet {
     /// Waits for as long as anything replies.
     async fn patiently<T>(
         &self,
-        answer: impl Future<Output = Result<T, StoreError>>,
+        mut answer: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
     ) -> Result<T, StoreError> {
-        let mut answer = std::pin::pin!(answer);
         loop {
             match timeout(LOOK, &mut answer).await {
                 Ok(told) => return told,
@@ -260,12 +258,19 @@ impl Fleet {
     }
 }
 
+/// The lane whose starts a question may cause.
+fn lane_of(question: &Question) -> Option<Name> {
+    match question {
+        Question::Dispatch(ask) => Some(ask.lane.clone()),
+        Question::Admit(ask) => ask.lane.clone(),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-
+    use eclusa_core::UpstreamSpec;
     use eclusa_core::gate::{CallResult, GateSpecs};
-    use eclusa_core::{Name, UpstreamSpec};
     use eclusa_fleet::{ProcessId, TermId};
     use futures_util::poll;
     use tokio::time::{Instant, advance};
