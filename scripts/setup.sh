@@ -4,7 +4,7 @@
 #   scripts/setup.sh build   a Rust toolchain and a C compiler
 #   scripts/setup.sh test    the same, rustfmt, clippy and cargo-nextest; redis-server; python3 and node, for the documentation's
 #                            workers
-#   scripts/setup.sh bench   the same as build, and wrk; redis-server, node and npm, and BullMQ for it
+#   scripts/setup.sh bench   the same as build, wrk and nginx; redis-server, node and npm, and BullMQ for it
 #   scripts/setup.sh deny    the same as build, and cargo-deny
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -72,6 +72,7 @@ test)
 bench)
     need_build
     need_package wrk wrk
+    need_package nginx nginx-light
     need_package redis-server redis-server
     need_package node nodejs
     need_package npm npm

@@ -1,7 +1,7 @@
 //! Measures what the engine and the embedded store do, and prints it beside what was aimed at.
 //!
 //! `cargo run --release -p eclusa-bench` measures everything and writes `bench/results.json`;
-//! `… -- http` measures only the program over HTTP, `… -- redis` only the Redis store;
+//! `… -- http` measures only the program over HTTP, `… -- direct` only direct lanes, `… -- redis` only the Redis store;
 //! `… -- engine WAITING TENANTS IN_FLIGHT`, `… -- redis WAITING TENANTS IN_FLIGHT`, `… -- takeover WAITING` and
 //! `… -- write|fsync WAITING TENANTS` only run that load for a while, for a
 //! profiler to look at.
@@ -62,6 +62,10 @@ fn main() -> Result<(), Failed> {
             Ok(fs::remove_dir_all(&dir)?)
         }
         (Some("http"), []) => measure_http(&mut Report::default(), &env::temp_dir().join("eclusa-bench")),
+        (Some("direct"), []) => {
+            Report::default().direct(http::direct(&env::temp_dir().join("eclusa-bench"))?);
+            Ok(())
+        }
         (Some("redis"), [waiting, tenants, in_flight]) => {
             redis::measure_ours(Load { waiting: *waiting, tenants: *tenants, in_flight: *in_flight })
         }
@@ -70,7 +74,7 @@ fn main() -> Result<(), Failed> {
         (Some(http::BARE), []) => http::serve_bare(),
         (Some(http::UPSTREAM), []) => http::serve_upstream(),
         _ => {
-            Err("usage: eclusa-bench [http | redis | takeover WAITING | engine|redis WAITING TENANTS IN_FLIGHT | write|fsync WAITING TENANTS]"
+            Err("usage: eclusa-bench [http | direct | redis | takeover WAITING | engine|redis WAITING TENANTS IN_FLIGHT | write|fsync WAITING TENANTS]"
                 .into())
         }
     }
@@ -115,6 +119,7 @@ fn measure_http(report: &mut Report, data: &Path) -> Result<(), Failed> {
     for ack in ["fsync", "write"] {
         report.round_trip(ack, http::round_trip(&data.join(ack), ack)?);
     }
+    report.direct(http::direct(&data.join("direct"))?);
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::{fs, io};
 
 use serde::Serialize;
 
-use crate::http::Times;
+use crate::http::{Times, Ways};
 use crate::redis::RedisReport;
 use crate::workload::{Load, WAITING};
 
@@ -15,6 +15,8 @@ const AIM_GROWTH: f64 = 1.5;
 const AIM_BYTES: f64 = 300.0;
 const AIM_OF_BARE: f64 = 0.6;
 const AIM_ADDED_MS: f64 = 1.0;
+const AIM_OF_NGINX: f64 = 0.6;
+const AIM_DIRECT_ADDED_MS: f64 = 0.3;
 
 /// What was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -92,6 +94,7 @@ pub(crate) struct Report {
     memory: Vec<Memory>,
     enqueue: Vec<Enqueue>,
     round_trips: Vec<RoundTrip>,
+    direct: Option<Ways>,
     pub(crate) redis: Option<RedisReport>,
 }
 
@@ -188,6 +191,28 @@ impl Report {
             verdict(added <= AIM_ADDED_MS)
         );
         self.round_trips.push(RoundTrip { ack, through, direct });
+    }
+
+    pub(crate) fn direct(&mut self, ways: Ways) {
+        let Ways { eclusa, nginx, upstream } = ways;
+        let (share, added) = (eclusa.per_second / nginx.per_second, eclusa.p50_ms - upstream.p50_ms);
+        println!(
+            "direct lane {:.0}/s, nginx {:.0}/s, upstream {:.0}/s: {:.0}% of nginx, aim {:.0}% {}",
+            eclusa.per_second,
+            nginx.per_second,
+            upstream.per_second,
+            share * 100.0,
+            AIM_OF_NGINX * 100.0,
+            verdict(share >= AIM_OF_NGINX)
+        );
+        println!(
+            "direct lane p50 {:.3} ms, nginx {:.3}, upstream {:.3}: {added:.3} ms added, aim {AIM_DIRECT_ADDED_MS:.1} ms {}",
+            eclusa.p50_ms,
+            nginx.p50_ms,
+            upstream.p50_ms,
+            verdict(added <= AIM_DIRECT_ADDED_MS)
+        );
+        self.direct = Some(ways);
     }
 
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {

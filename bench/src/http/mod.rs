@@ -1,10 +1,14 @@
-//! The program over HTTP, beside a server that does nothing with what it gets and beside calling the upstream directly.
+//! The program over HTTP, beside a server that does nothing with what it gets, beside nginx, and beside calling the upstream directly.
 
+mod direct;
 mod enqueue;
+mod nginx;
 mod peers;
 mod program;
 mod round_trip;
+mod wrk;
 
+pub(crate) use direct::{Ways, measure as direct};
 pub(crate) use enqueue::measure as enqueue;
 pub(crate) use peers::{serve_bare, serve_upstream};
 pub(crate) use round_trip::{Times, measure as round_trip};
