@@ -212,8 +212,8 @@ impl World {
             let away = process.paused_until.max(process.cut_until).saturating_sub(now);
             Some((process.id, (process.journal.as_ref()?.chain, away)))
         });
-        let holders: Vec<(ProcessId, (usize, u64))> = holders.collect();
-        self.ctx.check.losses.regressed(before, self.server.data.audit.chain, holders);
+        let after = self.server.data.audit.chain;
+        self.ctx.check.losses.regressed((before, after), holders, &self.ctx.archive);
     }
 
     /// Any process that runs.

@@ -66,15 +66,24 @@ impl Losses {
         !self.excused.is_empty()
     }
 
-    /// Whether the server has ever gone back.
+    /// Whether the server has ever lost a state.
     pub(crate) fn any_regression(&self) -> bool {
         !self.regressions.is_empty()
     }
 
-    /// The server went back. `holders` have a state, and are away for so long from now on.
-    pub(crate) fn regressed(&mut self, before: Chain, after: Chain, holders: Vec<(ProcessId, (Chain, u64))>) {
-        let holders = holders.into_iter().collect();
-        self.regressions.push(Regression { before, after, holders });
+    /// The server went back. `holders` have a state, and are away for so long from now on. What loses nothing is not
+    /// remembered, nor is a holder who has none of what is lost: neither can decide whose loss it is.
+    pub(crate) fn regressed(
+        &mut self,
+        (before, after): (Chain, Chain),
+        holders: impl Iterator<Item = (ProcessId, (Chain, u64))>,
+        archive: &Archive,
+    ) {
+        if archive.contains(after, before) {
+            return;
+        }
+        let holders = holders.filter(|(_, (has, _))| !archive.contains(after, archive.common(*has, before)));
+        self.regressions.push(Regression { before, after, holders: holders.collect() });
     }
 
     /// A process was away: paused, cut off or without replies.

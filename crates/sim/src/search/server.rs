@@ -42,6 +42,8 @@ pub(super) struct Server {
     pub(super) branch: Branch,
     /// What it stored before its writes, oldest first.
     pub(super) past: Vec<Rc<Branch>>,
+    /// It may go back to that.
+    pub(super) goes_back: bool,
     /// The last beat. They never repeat: an owner that goes on after the server went back has another term.
     pub(super) beat: u64,
     run: RunId,
@@ -58,6 +60,7 @@ impl Server {
         Self {
             branch: Branch::default(),
             past: Vec::new(),
+            goes_back: true,
             beat: BEATS,
             run: "0".into(),
             runs: 0,
@@ -73,6 +76,9 @@ impl Server {
 
     /// The server can go back to this, to before anybody claimed anything. Beats do not tell such states apart.
     pub(super) fn keep(&mut self, mut branch: Branch) {
+        if !self.goes_back {
+            return;
+        }
         if let Some(view) = &mut branch.keys.term {
             view.beat = 0;
         }

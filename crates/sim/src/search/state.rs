@@ -115,6 +115,7 @@ impl State {
             state.apply(action, tree, bug);
         }
         state.left = bounds;
+        state.forget_past();
         state
     }
 
@@ -246,15 +247,23 @@ impl State {
             }
             Action::Back(at) => {
                 let branch = Branch::clone(&self.server.past[at]);
-                self.regress(branch, true);
+                self.regress(branch, true, tree);
             }
-            Action::Restart => self.regress(self.server.branch.clone(), true),
-            Action::RestartEmpty => self.regress(Branch::default(), true),
-            _ => self.regress(Branch::default(), false),
+            Action::Restart => self.regress(self.server.branch.clone(), true, tree),
+            Action::RestartEmpty => self.regress(Branch::default(), true, tree),
+            _ => self.regress(Branch::default(), false, tree),
         }
     }
 
-    fn regress(&mut self, branch: Branch, anew: bool) {
+    /// What the server stored before its writes does not matter once it cannot go back.
+    fn forget_past(&mut self) {
+        if self.left.regressions == 0 {
+            let server = Rc::make_mut(&mut self.server);
+            (server.goes_back, server.past) = (false, Vec::new());
+        }
+    }
+
+    fn regress(&mut self, branch: Branch, anew: bool, tree: &Tree) {
         self.left.regressions -= 1;
         let (before, after) = (self.server.branch.chain, branch.chain);
         let server = Rc::make_mut(&mut self.server);
@@ -267,8 +276,10 @@ impl State {
             server.branch = branch;
         }
         let holders = self.places.iter().flatten().filter(|process| !process.loading);
-        let holders = holders.filter_map(|process| Some((process.id, (process.chain?, 0)))).collect();
-        Rc::make_mut(&mut self.audit).losses.regressed(before, after, holders);
+        let holders = holders.filter_map(|process| Some((process.id, (process.chain?, 0))));
+        let losses = &mut Rc::make_mut(&mut self.audit).losses;
+        losses.regressed((before, after), holders, &tree.archive);
+        self.forget_past();
     }
 
     fn tick(&mut self, tree: &mut Tree, bug: Option<Bug>) {
