@@ -8,7 +8,7 @@ use crate::command::{Command, Look, Reply, Take, TakeReason, Unanswered};
 use crate::follower::{Follower, Verdict};
 use crate::handover::{Prepared, Preparing, Stopping};
 use crate::settings::Settings;
-use crate::settling::{Settling, claim};
+use crate::settling::{Settling, Subscribing};
 use crate::step::{Event, Step, Work};
 use crate::tenure::{Chunk, Journal, Tenure};
 use crate::term::{Position, ProcessId, RunId, TermId, TermView};
@@ -74,6 +74,7 @@ pub struct Ownership {
     pub(crate) handed: u64,
     pub(crate) retry_at: Time,
     pub(crate) confirm_at: Time,
+    pub(crate) subscribing: Subscribing,
     /// Set when the process stops.
     pub(crate) stopping: Option<Stopping>,
     pub(crate) events: Vec<Event>,
@@ -93,6 +94,7 @@ impl Ownership {
             handed: 0,
             retry_at: Time::default(),
             confirm_at: Time::default(),
+            subscribing: Subscribing::Works,
             stopping: None,
             events: Vec::new(),
         }
@@ -155,8 +157,8 @@ impl Ownership {
                 if now < settling.next_at {
                     return Step::Idle(settling.next_at);
                 }
-                let own = claim(&self.settings, self.tenure.as_ref());
-                Step::Send(if settling.look { Command::Look } else { Command::Claim(own) })
+                let look = settling.look;
+                Step::Send(if look { Command::Look } else { Command::Claim(self.claim()) })
             }
             State::Listening { take, .. } => Step::Send(Command::Listen(take.term)),
             State::Taking(take) => Step::Send(Command::Take(take.clone())),
@@ -175,6 +177,9 @@ impl Ownership {
     /// What the server replied to the last command.
     pub fn reply(&mut self, now: Time, reply: Result<Reply, Unanswered>) {
         let Ok(reply) = reply else { return self.unanswered(now) };
+        if reply == Reply::Listening {
+            self.subscribing = Subscribing::Works;
+        }
         match (std::mem::replace(&mut self.state, State::Stopped), reply) {
             (State::Follower(follower), Reply::Looked(look)) => self.looked(follower, &look, now),
             (State::Preparing(preparing), Reply::Looked(look)) => {
@@ -243,6 +248,8 @@ impl Ownership {
         if let Some(tenure) = &mut self.tenure {
             tenure.unanswered();
         }
+        let listened = matches!(self.state, State::Listening { .. });
+        self.subscribing = self.subscribing.unanswered(listened);
         match &mut self.state {
             State::Follower(follower) => follower.unanswered(now + RETRY),
             State::Settling(settling) => settling.restart(now + RETRY),
@@ -361,7 +368,7 @@ impl Ownership {
         if self.is_superseded(look) {
             return self.lose(now);
         }
-        let own = claim(&self.settings, self.tenure.as_ref());
+        let own = self.claim();
         let unreadable = look.term.as_ref().is_some_and(|view| view.reader > self.settings.format);
         settling.see(look, &own, now);
         if (self.tenure.is_some() || !unreadable) && settling.may_take(&self.settings, now) {

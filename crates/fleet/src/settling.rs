@@ -3,8 +3,8 @@
 use eclusa_core::Time;
 
 use crate::command::{Claim, Look};
+use crate::ownership::Ownership;
 use crate::settings::Settings;
-use crate::tenure::Tenure;
 use crate::term::{Position, RunId};
 
 /// So many looks must be answered in the time that counts: a server that hung gave nobody a chance to claim.
@@ -72,8 +72,33 @@ impl Settling {
     }
 }
 
-/// What a process claims. Without state it claims nothing, only to see that the server is not emptied again.
-pub(crate) fn claim(settings: &Settings, tenure: Option<&Tenure>) -> Claim {
-    let position = tenure.map_or_else(Position::default, |tenure| tenure.claimed);
-    Claim { process: settings.process, position }
+/// Whether it can subscribe to the questions of a term that it would take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Subscribing {
+    Works,
+    /// The last time it could not.
+    FailedOnce,
+    /// The last two times it could not, with a settling between them, in which the server answered everything else.
+    Fails,
+}
+
+impl Subscribing {
+    /// The same after a command without a reply. Other commands than `Listen` tell that the server is not there, or was not.
+    pub(crate) fn unanswered(self, listened: bool) -> Self {
+        match self {
+            _ if !listened => Subscribing::Works,
+            Subscribing::Works => Subscribing::FailedOnce,
+            _ => Subscribing::Fails,
+        }
+    }
+}
+
+impl Ownership {
+    /// What this process claims. Without state it claims nothing, only to see that the server is not emptied again. Nor does
+    /// it if it cannot subscribe: it could not take over, and the others would wait for it.
+    pub(crate) fn claim(&self) -> Claim {
+        let tenure = self.tenure.as_ref().filter(|_| self.subscribing != Subscribing::Fails);
+        let position = tenure.map_or_else(Position::default, |tenure| tenure.claimed);
+        Claim { process: self.settings.process, position }
+    }
 }

@@ -61,6 +61,8 @@ pub enum Bug {
     ClaimNeverEnds,
     /// An owner that has lost its term repeats in its next one what it answered then.
     AnswersOfLostTenureKept,
+    /// An owner that nobody can reach believes that it is alone, and goes on.
+    DeafOwnerStays,
 }
 
 impl Bug {
@@ -108,6 +110,10 @@ impl Bug {
                 cfg.faults = vec![Fault::CutOwner, Fault::Pause];
                 (cfg.processes, cfg.loss, cfg.ask_ms, cfg.fault_ms) = (3, 15, 100, 1_500);
             }
+            Bug::DeafOwnerStays => {
+                cfg.faults = vec![Fault::Deafen];
+                cfg.ask_ms = 100;
+            }
             Bug::TimeRunsBack => cfg.faults = vec![Fault::Kill, Fault::FailOver],
             Bug::NoSettling | Bug::RunIgnored => {
                 cfg.faults = vec![Fault::FailOver, Fault::RestartOld];
@@ -118,7 +124,7 @@ impl Bug {
     }
 
     /// Every bug.
-    pub const ALL: [Bug; 27] = [
+    pub const ALL: [Bug; 28] = [
         Bug::FenceOnEpochOnly,
         Bug::TermBeforeRun,
         Bug::EpochStoredPlusOne,
@@ -146,5 +152,6 @@ impl Bug {
         Bug::ConfirmOnAnotherConnection,
         Bug::ClaimNeverEnds,
         Bug::AnswersOfLostTenureKept,
+        Bug::DeafOwnerStays,
     ];
 }

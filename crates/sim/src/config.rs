@@ -23,6 +23,8 @@ pub(crate) enum Fault {
     CutOwner,
     /// A process's connections fail.
     Cut,
+    /// The owner cannot be sent anything any more, however long it runs. Its commands work.
+    Deafen,
     /// The server restarts with all it had.
     Restart,
     /// The server restarts with what was on its disk.
@@ -49,12 +51,13 @@ impl Fault {
     }
 }
 
-const FAULTS: [Fault; 13] = [
+const FAULTS: [Fault; 14] = [
     Fault::Kill,
     Fault::Stop,
     Fault::Pause,
     Fault::CutOwner,
     Fault::Cut,
+    Fault::Deafen,
     Fault::Restart,
     Fault::RestartOld,
     Fault::RestartEmpty,

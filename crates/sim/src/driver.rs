@@ -99,6 +99,12 @@ impl Process {
                 let sums = self.journal.as_ref().map(|journal| &journal.sums);
                 Ok(Reply::Tail(sums.and_then(|sums| Some((number, *sums.get(&number)?)))))
             }
+            Response::Reply(Reply::Looked(mut look))
+                if ctx.net.has(Bug::DeafOwnerStays) && self.machine.owns() =>
+            {
+                look.connected = 0;
+                Ok(Reply::Looked(look))
+            }
             Response::Reply(reply) => Ok(reply),
             Response::TryAgain | Response::Published(..) => Err(Unanswered),
         }

@@ -61,6 +61,7 @@ impl World {
                 let place = self.any_process();
                 self.cut(place);
             }
+            Fault::Deafen => self.deafen(),
             Fault::Hang => {
                 let hang = ms(self, 100..3_500);
                 self.server.hang(&mut self.ctx, hang);
@@ -164,6 +165,19 @@ impl World {
         self.ctx.check.losses.away(process.id, away);
     }
 
+    /// One process at most: somebody must be left who hears.
+    fn deafen(&mut self) {
+        if self.places.iter().flatten().any(|process| process.deaf) {
+            return;
+        }
+        let Some(process) = self.owner().and_then(|place| self.places[place].as_mut()) else { return };
+        process.deaf = true;
+        if let Some(conn) = process.messages {
+            self.server.close(&mut self.ctx, conn);
+        }
+        self.ctx.check.losses.away(process.id, AWAY_MS);
+    }
+
     fn restart(&mut self, fault: Fault) {
         if self.server.mode == Mode::Down {
             return;
@@ -206,10 +220,14 @@ impl World {
                 self.kill(place, again);
             }
         }
-        let holders = self.places.iter().flatten().filter(|process| !process.loading);
+        // Not one that reads ahead of a term that was released: it has no claim to make.
+        let holders = self.places.iter().flatten();
+        let holders = holders.filter(|process| !process.loading && process.machine.holds().is_some());
         let now = self.ctx.net.now;
         let holders = holders.filter_map(|process| {
             let away = process.paused_until.max(process.cut_until).saturating_sub(now);
+            // It could not take the term that it would need.
+            let away = if process.deaf { AWAY_MS } else { away };
             Some((process.id, (process.journal.as_ref()?.chain, away)))
         });
         let after = self.server.data.audit.chain;

@@ -87,6 +87,8 @@ pub(crate) struct Process {
     pub(crate) durable: Chain,
     /// It cannot reach the server until then.
     pub(crate) cut_until: u64,
+    /// It cannot be sent anything.
+    pub(crate) deaf: bool,
     /// A planted bug: the chunk to send instead of what it was.
     pub(crate) changed: Option<Chunk>,
     wake_at: u64,
@@ -131,6 +133,7 @@ impl Process {
             seen_journal: 0,
             durable: 0,
             cut_until: 0,
+            deaf: false,
             changed: None,
             wake_at: u64::MAX,
         };
@@ -281,7 +284,7 @@ impl Process {
     /// Connects what is not connected.
     pub(crate) fn connect(&mut self, ctx: &mut Ctx, server: &mut Server) {
         self.connect_commands(ctx, server);
-        if self.messages.is_none() && ctx.net.now >= self.cut_until {
+        if self.messages.is_none() && ctx.net.now >= self.cut_until && !self.deaf {
             let mut channels = vec![Channel::Process(self.id), Channel::Fleet];
             channels.extend(self.listening.map(Channel::Term));
             self.messages = server.connect(self.id, &channels);

@@ -44,6 +44,13 @@ impl Process {
         if !ctx.net.quiet && self.asker.pending.len() < PENDING {
             self.ask_anything(ctx);
         }
+        if self.deaf
+            && self.machine.owns()
+            && let Some(journal) = &mut self.journal
+        {
+            // An owner has work of its own, so that its beat goes on.
+            journal.engine.register(self.id, self.stamp);
+        }
         self.send_questions(ctx);
         self.step(ctx, server);
     }

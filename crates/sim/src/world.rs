@@ -18,8 +18,9 @@ use crate::worker::IDLE_MS;
 
 /// How long things break, at least and at most, in ms.
 const FAULTY_MS: std::ops::Range<u64> = 8_000..20_000;
-/// A healthy world recovers in this time, in ms.
-const RECOVERY_MS: u64 = 10_000;
+/// A healthy world recovers in this time, in ms. A server that hangs may take 3.5 s of it, and a settling three terms if
+/// the process with most state cannot subscribe.
+const RECOVERY_MS: u64 = 13_000;
 /// A question that waits for nothing but the owner ends in this time, in ms.
 const QUESTION_MS: u64 = 5_000;
 
@@ -196,6 +197,9 @@ impl World {
         let Some(place) = self.owner() else {
             return self.ctx.check.fail("I10", format_args!("nobody owns in a healthy world"));
         };
+        if self.places[place].as_ref().is_some_and(|process| process.deaf) {
+            return self.ctx.check.fail("I10", format_args!("an owner that hears nobody was not superseded"));
+        }
         self.last_kill_at = Some(self.ctx.net.now);
         self.kill(place, 500);
     }
@@ -212,7 +216,7 @@ impl World {
         let Some(owner) = owner.filter(|process| process.machine.owns()) else {
             return self.ctx.check.fail("I10", format_args!("nobody owns at the end"));
         };
-        for process in self.places.iter().flatten() {
+        for process in self.places.iter().flatten().filter(|process| !process.deaf) {
             let now = process.clock(&self.ctx);
             let old = |at: u64| now > at + QUESTION_MS;
             let stuck =

@@ -52,4 +52,5 @@ bugs! {
     confirm_on_another_connection: ConfirmOnAnotherConnection,
     claim_never_ends: ClaimNeverEnds,
     answers_of_lost_tenure_kept: AnswersOfLostTenureKept,
+    deaf_owner_stays: DeafOwnerStays,
 }

@@ -63,6 +63,36 @@ fn a_living_process_with_more_state_goes_first_however_long_it_takes() {
 }
 
 #[test]
+fn a_process_that_cannot_subscribe_does_not_keep_others_from_taking_over() {
+    let mut process = Process::owner(Ack::Write, 5);
+    process.refused_append(Refusal::Regressed);
+    let mut claims = Vec::new();
+    for _ in 0..60 {
+        match process.send() {
+            Command::Claim(claim) => {
+                claims.push((process.now, claim.position.number));
+                process.claimed(claim);
+            }
+            Command::Look => process.looked(&restarted(4)),
+            Command::Listen(_) => {
+                claims.push((process.now, u64::MAX));
+                process.lost();
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut failed = claims.iter().filter(|(_, number)| *number == u64::MAX).map(|(at, _)| *at);
+    let (first, second) = (failed.next().unwrap(), failed.next().unwrap());
+    assert!(second >= first + TERM, "it tries again at once");
+    for (at, number) in claims.iter().filter(|(_, number)| *number != u64::MAX) {
+        assert_eq!(*number, if *at <= second { 5 } else { 0 }, "at {at}, {first} {second}");
+    }
+    process.take(&restarted(4), 4);
+    assert!(process.machine.holds().is_some(), "it takes over with what it has once it can subscribe");
+    assert_eq!(process.send(), Command::Tail);
+}
+
+#[test]
 fn a_process_that_cannot_read_the_journal_does_not_take_it_after_a_restart() {
     let mut process = Process::new(Ack::Write);
     let mut look = restarted(4);

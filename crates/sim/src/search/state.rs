@@ -275,7 +275,9 @@ impl State {
         } else {
             server.branch = branch;
         }
-        let holders = self.places.iter().flatten().filter(|process| !process.loading);
+        // Not one that reads ahead of a term that was released: it has no claim to make.
+        let holders = self.places.iter().flatten();
+        let holders = holders.filter(|process| !process.loading && process.machine.holds().is_some());
         let holders = holders.filter_map(|process| Some((process.id, (process.chain?, 0))));
         let losses = &mut Rc::make_mut(&mut self.audit).losses;
         losses.regressed((before, after), holders, &tree.archive);
