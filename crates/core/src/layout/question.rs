@@ -16,7 +16,7 @@ use crate::verbs::{
 };
 use crate::views::{BucketQuery, JobQuery};
 
-/// The version of the layouts in this file. Readers refuse a newer one.
+/// The version of the layouts in this file. Readers refuse a newer one, and version 1, which no release wrote.
 const VERSION: u8 = 2;
 
 /// A verb of the [`Store`](crate::Store) with its arguments.

@@ -19,7 +19,8 @@ use crate::verbs::{
 };
 use crate::views::{BucketPage, BucketView, JobPage, LaneView, TenantView, UpstreamView, Why};
 
-/// The version of the layouts in this file and of the views. Readers refuse a newer one.
+/// The version of the layouts in this file and of the views. Readers refuse a newer one, and version 1, which no release
+/// wrote.
 const VERSION: u8 = 2;
 
 /// The answer to a [`Question`](super::Question).
@@ -73,6 +74,8 @@ pub enum Reply {
     HashKey(HashKey),
     /// To `Buckets`.
     Buckets(BucketPage),
+    /// To a question that the store cannot read, and why: it may be of a newer version.
+    Unread(String),
 }
 
 impl Reply {
@@ -112,6 +115,7 @@ layout_enum!(ReplyLayout<'a> = Reply {
     Corrected(answers: Vec<CorrectedLayout>),
     HashKey(key: u128),
     Buckets(page: BucketPageLayout<'a>),
+    Unread(cause: &'a str),
 });
 
 layout_enum!(CreditedLayout<'a> = Credited {

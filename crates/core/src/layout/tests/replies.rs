@@ -61,6 +61,7 @@ pub(super) fn all() -> Vec<(&'static str, Reply)> {
         ),
         ("reply-hash-key", Reply::HashKey(HashKey::new(u128::MAX))),
         ("reply-buckets", Reply::Buckets(BucketPage { buckets: vec![bucket_view()], next: Some(7) })),
+        ("reply-unread", Reply::Unread("version 3".into())),
         ("reply-upstream", Reply::Upstream(Some(upstream_view(BreakerState::HalfOpen)))),
         ("reply-replayed-as", Reply::Replayed(Replayed::As(id(2), ends()))),
         ("reply-replayed-unknown", Reply::Replayed(Replayed::Unknown)),

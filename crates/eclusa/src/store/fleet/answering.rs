@@ -221,7 +221,7 @@ impl State {
 }
 
 impl Asker {
-    /// The question, if it was not heard before. One that was answered is answered again.
+    /// The question, if it was not heard before. One that was answered is answered again, one that cannot be read is refused.
     fn fresh(
         &self,
         stage: &Stage,
@@ -242,6 +242,9 @@ impl Asker {
                 Ok(question) => Some((sequence, question)),
                 Err(error) => {
                     tracing::error!(%error, "A question cannot be read");
+                    let mut reply = Vec::new();
+                    Reply::Unread(error.to_string()).encode(&mut reply);
+                    stage.answer_again(process, sequence, reply.into());
                     None
                 }
             },

@@ -276,6 +276,7 @@ mod tests {
     use tokio::time::{Instant, advance};
 
     use super::super::membership::Membership;
+    use super::super::messages::{Answers, Questions};
     use super::super::shared::{OwnerView, Parts};
     use super::*;
     use crate::store::journal::redis::Keys;
@@ -336,5 +337,24 @@ mod tests {
             }
             assert_eq!(reports(&fleet), 0);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_that_the_owner_cannot_read_is_not_asked_again() {
+        let fleet = cut_off();
+        let (process, term) = (ProcessId(2), TermId(7));
+        fleet.shared.set_route(Route::Ask(OwnerView { process, epoch: 1, term }));
+        fleet.shared.asking.listen(true);
+        let mut asked = pin!(fleet.ask_fleet(Question::Lanes));
+        assert!(poll!(&mut asked).is_pending());
+        let message = fleet.shared.asking.next_message(&fleet.shared.membership, Instant::now()).unwrap();
+        let (sequence, _) = Questions::decode(&message.bytes).unwrap().items[0];
+        let mut reply = Vec::new();
+        Reply::Unread("version 3".into()).encode(&mut reply);
+        let items = vec![(sequence, serde_bytes::Bytes::new(&reply))];
+        fleet.shared.asking.answered(&Answers { window: 1_000_000, register: false, items });
+        let error = asked.await.unwrap_err();
+        assert!(!error.is_transient(), "{error}");
+        assert!(error.to_string().contains("the owner cannot read the question: version 3"), "{error}");
     }
 }

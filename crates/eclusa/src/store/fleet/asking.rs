@@ -265,8 +265,12 @@ impl Asking {
         }
         for (sequence, reply) in &answers.items {
             let Some(pending) = state.pending.remove(sequence) else { continue };
-            let told =
-                Reply::decode(reply).map_err(|error| StoreError::Stopped { cause: error.to_string().into() });
+            let told = match Reply::decode(reply) {
+                Ok(Reply::Unread(cause)) => {
+                    Err(unread(&format!("the owner cannot read the question: {cause}")))
+                }
+                told => told.map_err(|error| unread(&format!("the answer cannot be read: {error}"))),
+            };
             if let Some(Ok(unheard)) = pending.tell(told) {
                 orphans.push(unheard);
             }
@@ -349,4 +353,9 @@ impl Drop for Asked {
             }
         }
     }
+}
+
+/// The error for a question or an answer that the other process, of another version, wrote or cannot read.
+fn unread(cause: &str) -> StoreError {
+    StoreError::Stopped { cause: cause.into() }
 }

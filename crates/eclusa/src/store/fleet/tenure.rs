@@ -209,8 +209,14 @@ mod tests {
 
     /// The asker asks, always with the same sequence, who is there.
     fn asks(owner: &Owner, stage: &Stage) -> Vec<u64> {
-        let (mut question, spec) = (Vec::new(), eclusa_core::layout::encode_spec(&Spec::default()));
+        let mut question = Vec::new();
         Question::Fleet.encode(&mut question);
+        let Reply::Fleet(there) = reply_to(owner, stage, &question) else { panic!("another answer") };
+        there.iter().map(|one| one.process.0).filter(|process| *process != ASKER.0).collect()
+    }
+
+    fn reply_to(owner: &Owner, stage: &Stage, question: &[u8]) -> Reply {
+        let spec = eclusa_core::layout::encode_spec(&Spec::default());
         let registration = messages::Registration { about: "all", spec: Bytes::new(&spec) };
         let message = Questions {
             process: ASKER.0,
@@ -219,16 +225,13 @@ mod tests {
             wants: 0,
             alone: false,
             registration: Some(registration),
-            items: vec![(5, Bytes::new(&question))],
+            items: vec![(5, Bytes::new(question))],
         };
         owner.shared.answering.hear(stage, &message.encode()).unwrap();
         let group = stage.take_group().unwrap().unwrap();
         let outgoing = owner.shared.answering.address(group.answers);
         let answers = Answers::decode(&outgoing[0].message).unwrap();
-        let Reply::Fleet(there) = Reply::decode(answers.items[0].1).unwrap() else {
-            panic!("another answer")
-        };
-        there.iter().map(|one| one.process.0).filter(|process| *process != ASKER.0).collect()
+        Reply::decode(answers.items[0].1).unwrap()
     }
 
     #[test]
@@ -240,5 +243,19 @@ mod tests {
         owner.lose();
         let second = begin(&mut owner, 12);
         assert_eq!(asks(&owner, &second), [12]);
+    }
+
+    #[test]
+    fn a_question_of_another_version_is_refused_with_a_reason() {
+        let mut owner = owner();
+        let stage = begin(&mut owner, 11);
+        let mut question = Vec::new();
+        Question::Fleet.encode(&mut question);
+        question[0] += 1;
+        let Reply::Unread(cause) = reply_to(&owner, &stage, &question) else { panic!("another answer") };
+        assert!(cause.contains("written in version 3"), "{cause}");
+        question[0] = 1;
+        let Reply::Unread(cause) = reply_to(&owner, &stage, &question) else { panic!("another answer") };
+        assert!(cause.contains("version 1 of the layout is not read here"), "{cause}");
     }
 }
