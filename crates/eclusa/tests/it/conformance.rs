@@ -46,8 +46,6 @@ mod redis {
 
     /// So short that a basin nobody has used yet is taken at once.
     const TERM: Duration = Duration::from_millis(20);
-    /// So long that an owner with a short term is never thought dead, however busy the machine is.
-    const PATIENT: Duration = Duration::from_mins(1);
 
     /// Opens stores in a basin of their own.
     fn basin(spec: &Spec, clock: Arc<ManualClock>) -> impl Fn(Duration) -> RedisStore + Send + Sync + use<> {
@@ -76,8 +74,21 @@ mod redis {
     }
 
     mod asked {
-        use super::{Arc, ManualClock, PATIENT, RedisStore, Spec, TERM, basin};
+        use eclusa::store::{OwnerView, RedisSettings};
+
+        use super::{Arc, ManualClock, RedisStore, Spec, TERM, basin};
         use crate::reopened::Reopened;
+
+        /// An owner that is asked. If it was ever another, the scenario was not about asking.
+        struct Asked(RedisStore, OwnerView);
+
+        impl Drop for Asked {
+            fn drop(&mut self) {
+                if !std::thread::panicking() {
+                    assert_eq!(self.0.owner(), Some(self.1), "the process that asks has taken over");
+                }
+            }
+        }
 
         fn open(spec: &Spec, clock: Arc<ManualClock>) -> Reopened<RedisStore> {
             let open = basin(spec, clock);
@@ -85,7 +96,8 @@ mod redis {
             while !owner.owns() {
                 std::thread::yield_now();
             }
-            Reopened::once(move || open(PATIENT), owner)
+            let first = owner.owner().unwrap();
+            Reopened::once(move || open(RedisSettings::default().term), Asked(owner, first))
         }
 
         eclusa_conformance::suite!(super::open);
