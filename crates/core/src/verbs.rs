@@ -371,6 +371,9 @@ pub struct Swept {
     pub taken_up: Vec<JobId>,
     /// Dead letters that went.
     pub dead_letters: Vec<(Name, JobId, Surplus)>,
+    /// Calls with a correlation id that were forgotten before their time, because too many were remembered. No event gives
+    /// their tokens back.
+    pub debits_dropped: u64,
     /// What time it was in the store.
     pub now: Time,
     /// When to sweep again; at once if there was more than one call may do.

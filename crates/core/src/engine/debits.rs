@@ -9,7 +9,7 @@ use crate::policy::Correlation;
 use crate::time::{Span, Time};
 use crate::verbs::MAX_BATCH;
 
-/// No more are remembered; the one that would be forgotten first goes.
+/// No more are remembered; the one that would be forgotten first goes, and the next sweep tells.
 const MAX_DEBITS: usize = 1_000_000;
 
 /// What one correlation id was charged for.
@@ -29,6 +29,8 @@ pub(crate) struct Debits {
     by_id: HashMap<Correlation, Debit, foldhash::fast::FixedState>,
     expiry: BTreeSet<(Time, Correlation)>,
     unsaved: BTreeSet<Correlation>,
+    /// Those that went before their time since the last sweep.
+    dropped: u64,
 }
 
 impl Debits {
@@ -51,7 +53,13 @@ impl Debits {
             && let Some((_, first)) = self.expiry.first().copied()
         {
             self.remove(first);
+            self.dropped += 1;
         }
+    }
+
+    /// How many were dropped since the last call because there were too many: no event earns their tokens back.
+    pub(crate) fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
     }
 
     pub(crate) fn restore(&mut self, correlation: Correlation, debit: Debit) {
@@ -135,6 +143,8 @@ mod tests {
         let mut gone = Vec::new();
         debits.drain_changes(|id, debit| gone.extend(debit.is_none().then_some(id.0)));
         assert_eq!(gone, [0, 1, 2]);
+        assert_eq!(debits.take_dropped(), 3);
+        assert_eq!(debits.take_dropped(), 0, "told once");
         assert_eq!(debits.iter().map(|(id, _)| id.0).collect::<Vec<_>>(), [3, 4]);
         assert_eq!(debits.next_expiry(), Time::from_millis(2_004));
     }
@@ -153,6 +163,7 @@ mod tests {
         assert_eq!(debit.credited, ["payment".into()], "what was counted stays counted");
         debits.forget_expired(Time::from_millis(16_001));
         assert_eq!(debits.get(id), None);
+        assert_eq!(debits.take_dropped(), 0, "its time was over");
         assert_eq!(debits.next_expiry(), Time::NEVER);
     }
 }

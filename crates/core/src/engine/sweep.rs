@@ -41,6 +41,7 @@ impl Engine {
             }
         }
         self.debits.forget_expired(now);
+        swept.debits_dropped = self.debits.take_dropped();
         swept.next = swept.next.min(self.buckets.next_forgetting()).min(self.debits.next_expiry());
         if !self.owed.is_empty() {
             swept.next = now;

@@ -256,6 +256,7 @@ layout_struct!(SweptLayout<'a> = Swept {
     ended: Vec<EndedLayout<'a>>,
     taken_up: Vec<u128>,
     dead_letters: Vec<(&'a str, u128, SurplusLayout)>,
+    debits_dropped: u64,
     now: u64,
     next: u64,
 });

@@ -207,6 +207,14 @@ impl Decider {
             self.metrics.count_trimmed_letter(lane, reason);
             tracing::warn!(jobId = %job, lane = %lane, reason, "Dead letter removed");
         }
+        if swept.debits_dropped > 0 {
+            self.metrics.count_dropped_debits(swept.debits_dropped);
+            let calls = swept.debits_dropped;
+            tracing::warn!(
+                calls,
+                "Too many correlation ids: no event gives the tokens of the oldest calls back"
+            );
+        }
         Ok(swept)
     }
 

@@ -61,6 +61,7 @@ pub struct Metrics {
     success_rate: Family<Attempt, Gauge<f64, std::sync::atomic::AtomicU64>>,
     letters: Family<OfLane, Counter>,
     trimmed: Family<Trimmed, Counter>,
+    debits_dropped: Counter,
     drops: Family<Drop, Counter>,
     waits: Family<Wait, Histogram>,
     denials: Family<Denial, Counter>,
@@ -90,6 +91,7 @@ impl Default for Metrics {
             success_rate: Family::default(),
             letters: Family::default(),
             trimmed: Family::default(),
+            debits_dropped: Counter::default(),
             drops: Family::default(),
             waits: Family::new_with_constructor(histogram),
             denials: Family::default(),
@@ -155,6 +157,7 @@ impl Metrics {
             "retry_success_rate", success_rate, "Share of attempts that succeeded, by attempt";
             "dlq_entries", letters, "Dead letters written";
             "eclusa_dead_letters_removed", trimmed, "Dead letters removed, by why: their ttl, or the lane's max";
+            "eclusa_debits_dropped", debits_dropped, "Calls forgotten before an event could give their tokens back";
             "eclusa_cache_hits", cache_hits, "Requests and jobs answered from a fresh cache entry or an equal call";
             "eclusa_drops", drops, "Jobs dropped, by reason and priority";
             "eclusa_wait_seconds", waits, "How long a lane with jobs stood still, by reason";
@@ -265,6 +268,11 @@ impl Metrics {
     /// A dead letter went that was not replayed.
     pub fn count_trimmed_letter(&self, lane: &Name, reason: &str) {
         self.trimmed.get_or_create(&Trimmed { lane: lane.to_string(), reason: reason.into() }).inc();
+    }
+
+    /// Calls that could have earned tokens back were forgotten.
+    pub fn count_dropped_debits(&self, count: u64) {
+        self.debits_dropped.inc_by(count);
     }
 
     /// A gate of an upstream, or of the lane itself where there is none, held jobs of a lane back.

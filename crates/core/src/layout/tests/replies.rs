@@ -142,6 +142,7 @@ fn swept() -> Swept {
         ended: ends(),
         taken_up: vec![id(3)],
         dead_letters: letters.map(|(job, surplus)| (name("email"), job, surplus)).into(),
+        debits_dropped: 3,
         now: time(1),
         next: time(2),
     }
