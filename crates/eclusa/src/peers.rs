@@ -110,6 +110,14 @@ impl Peers {
         }
     }
 
+    /// How many callers wait for the end of a job, if this process decides.
+    pub(crate) fn waits(&self) -> u64 {
+        match &*self.store {
+            AnyStore::Redis(store) => store.waits(),
+            AnyStore::Embedded(store) => store.waits(),
+        }
+    }
+
     /// Whether the store cannot be asked now.
     pub(crate) fn is_cut_off(&self) -> bool {
         match &*self.store {

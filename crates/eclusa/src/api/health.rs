@@ -215,7 +215,7 @@ pub(super) async fn metrics(
         Ok(Ok(snapshot)) => snapshot,
         Ok(Err(_)) | Err(_) => Snapshot::default(),
     };
-    let text = metrics.encode(snapshot.with_losses(peers.losses()));
+    let text = metrics.encode(snapshot.with_counts(peers.losses(), peers.waits()));
     let text = text.map_err(|_| Problem::new(Kind::Internal, "The metrics could not be written"))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok((StatusCode::OK, [(CONTENT_TYPE, kind)], text).into_response())

@@ -68,6 +68,11 @@ impl EmbeddedStore {
         self.stage.change(|engine, now| engine.register(registration, now)).await
     }
 
+    /// How many callers wait for the end of a job.
+    pub fn waits(&self) -> u64 {
+        self.stage.wakes.waits()
+    }
+
     /// How many times it was opened.
     pub fn epoch(&self) -> u64 {
         self.stage.look(Engine::epoch)

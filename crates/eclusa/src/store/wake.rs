@@ -86,6 +86,11 @@ impl Wakes {
         });
     }
 
+    /// How many wait for a job.
+    pub(super) fn waits(&self) -> u64 {
+        lock(&self.jobs).values().map(|(waiting, _)| *waiting as u64).sum()
+    }
+
     /// Begins to wait for a job. To miss nothing, begin before looking at the job.
     pub(super) fn wait_for(&self, job: JobId) -> Waiting<'_> {
         let mut jobs = lock(&self.jobs);

@@ -25,6 +25,8 @@ pub struct Snapshot {
     store_answers: bool,
     /// How often the store lost what this process had acknowledged; known also if it cannot be asked.
     losses: u64,
+    /// How many callers wait for the end of a job, as far as this process decides.
+    waits: u64,
     now: Time,
     lanes: Vec<LaneView>,
     upstreams: Vec<UpstreamView>,
@@ -52,6 +54,7 @@ impl Snapshot {
         Ok(Self {
             store_answers: true,
             losses: 0,
+            waits: 0,
             now,
             lanes,
             upstreams,
@@ -66,9 +69,9 @@ impl Snapshot {
         Self { policies, ..self }
     }
 
-    /// The same with so many losses of the store.
-    pub fn with_losses(self, losses: u64) -> Self {
-        Self { losses, ..self }
+    /// The same with so many losses of the store, and callers who wait for the end of a job.
+    pub fn with_counts(self, losses: u64, waits: u64) -> Self {
+        Self { losses, waits, ..self }
     }
 }
 
@@ -115,6 +118,8 @@ impl Collector for Snapshot {
         gauges(&mut encoder, "eclusa_store_up", "1 while the store answers", up)?;
         let help = "How often the store was found to have lost what this process had acknowledged";
         counters(&mut encoder, "eclusa_store_losses", help, vec![(Vec::new(), self.losses)])?;
+        let waits = vec![(Vec::new(), self.waits)];
+        gauges(&mut encoder, "eclusa_waits", "Callers who wait for the end of a job", waits)?;
         self.lanes(&mut encoder)?;
         self.upstreams(&mut encoder)?;
         self.policies(&mut encoder)?;

@@ -160,6 +160,14 @@ impl RedisStore {
         matches!(self.fleet.shared.route(), Route::Own(..))
     }
 
+    /// How many callers, at all processes, wait for the end of a job; 0 where this process does not decide.
+    pub fn waits(&self) -> u64 {
+        match self.fleet.shared.route() {
+            Route::Own(stage, _) => stage.wakes.waits(),
+            Route::Nobody | Route::Ask(_) => 0,
+        }
+    }
+
     /// This process, as others see it.
     pub fn process(&self) -> ProcessId {
         self.fleet.shared.membership.process

@@ -1,7 +1,5 @@
 //! What one process begins another may end.
 
-use std::time::Duration;
-
 use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
 use serde_json::json;
 
@@ -30,13 +28,15 @@ async fn who_waits_gets_a_job_that_another_process_forgot_as_it_ended() {
     let upstream = FakeUpstream::start(Answer::status(200).body("sent").after(&gate)).await.unwrap();
     let rules = lane(&upstream.url(), "keep = { max = 0 }", "");
     let api = start_as(&redis, "api", &rules).await;
-    let _worker = start_as(&redis, "worker", &rules).await;
+    let worker = start_as(&redis, "worker", &rules).await;
     let job = api.enqueue("work", &json!({ "request": { "path": "/a" } })).await;
     let path = format!("/v1/jobs/{job}/wait?timeout=30");
     let late = async {
         upstream.wait_for(1).await;
-        // Nothing tells from outside that the wait has begun, and what ends before is forgotten.
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        // What ends before the wait has begun is forgotten. Whichever of the two decides knows of it.
+        while api.metric("eclusa_waits", &[]).await + worker.metric("eclusa_waits", &[]).await == 0 {
+            tokio::task::yield_now().await;
+        }
         gate.open();
     };
     let (waited, ()) = tokio::join!(api.get(&path), late);
