@@ -1,12 +1,14 @@
 //! Measures what the engine and the embedded store do, and prints it beside what was aimed at.
 //!
 //! `cargo run --release -p eclusa-bench` measures everything and writes `bench/results.json`;
-//! `… -- http` measures only the program over HTTP, `… -- direct` only direct lanes, `… -- redis` only the Redis store;
+//! `… -- http` measures only the program over HTTP, `… -- direct` only direct lanes,
+//! `… -- buckets` only a million buckets, `… -- redis` only the Redis store;
 //! `… -- engine WAITING TENANTS IN_FLIGHT`, `… -- redis WAITING TENANTS IN_FLIGHT`, `… -- takeover WAITING` and
 //! `… -- write|fsync WAITING TENANTS` only run that load for a while, for a
 //! profiler to look at.
 #![expect(clippy::cast_precision_loss, reason = "figures are rounded when shown")]
 
+mod buckets;
 mod disk;
 mod embedded;
 mod engine;
@@ -48,6 +50,15 @@ fn main() -> Result<(), Failed> {
             println!("{}", memory::measure_here(*tenants)?);
             Ok(())
         }
+        (Some(buckets::ARGUMENT), []) => {
+            let (bytes, left) = buckets::measure_memory_here()?;
+            println!("{bytes} {left}");
+            Ok(())
+        }
+        (Some("buckets"), []) => {
+            Report::default().buckets(buckets::measure()?);
+            Ok(())
+        }
         (Some("engine"), [waiting, tenants, in_flight]) => {
             let load = Load { waiting: *waiting, tenants: *tenants, in_flight: *in_flight };
             println!("{:.0?}", engine::measure(load)?);
@@ -74,7 +85,7 @@ fn main() -> Result<(), Failed> {
         (Some(http::BARE), []) => http::serve_bare(),
         (Some(http::UPSTREAM), []) => http::serve_upstream(),
         _ => {
-            Err("usage: eclusa-bench [http | direct | redis | takeover WAITING | engine|redis WAITING TENANTS IN_FLIGHT | write|fsync WAITING TENANTS]"
+            Err("usage: eclusa-bench [http | direct | buckets | redis | takeover WAITING | engine|redis WAITING TENANTS IN_FLIGHT | write|fsync WAITING TENANTS]"
                 .into())
         }
     }
@@ -105,6 +116,7 @@ fn measure_all() -> Result<(), Failed> {
     for tenants in TENANTS {
         report.memory(tenants, memory::measure(tenants)?);
     }
+    report.buckets(buckets::measure()?);
     measure_http(&mut report, &data)?;
     report.redis = Some(redis::measure(&data.join("redis"))?);
     report.write(&here.join("results.json"))?;

@@ -33,7 +33,7 @@ pub(crate) fn measure_here(tenants: usize) -> Result<f64, Failed> {
 }
 
 /// Bytes of this process that are in memory.
-fn resident() -> Result<usize, Failed> {
+pub(crate) fn resident() -> Result<usize, Failed> {
     const PAGE: usize = 4_096;
     let statm = fs::read_to_string("/proc/self/statm")?;
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());

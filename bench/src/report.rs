@@ -5,6 +5,7 @@ use std::{fs, io};
 
 use serde::Serialize;
 
+use crate::buckets::{Buckets, USERS};
 use crate::http::{Times, Ways};
 use crate::redis::RedisReport;
 use crate::workload::{Load, WAITING};
@@ -15,6 +16,7 @@ const AIM_GROWTH: f64 = 1.5;
 const AIM_BYTES: f64 = 300.0;
 const AIM_OF_BARE: f64 = 0.6;
 const AIM_ADDED_MS: f64 = 1.0;
+const AIM_DECISIONS: f64 = 1_000_000.0;
 const AIM_OF_NGINX: f64 = 0.6;
 const AIM_DIRECT_ADDED_MS: f64 = 0.3;
 
@@ -94,6 +96,7 @@ pub(crate) struct Report {
     memory: Vec<Memory>,
     enqueue: Vec<Enqueue>,
     round_trips: Vec<RoundTrip>,
+    buckets: Option<Buckets>,
     direct: Option<Ways>,
     pub(crate) redis: Option<RedisReport>,
 }
@@ -160,6 +163,17 @@ impl Report {
             verdict(bytes <= AIM_BYTES)
         );
         self.memory.push(Memory { tenants, bytes_per_waiting_job: bytes });
+    }
+
+    pub(crate) fn buckets(&mut self, buckets: Buckets) {
+        let Buckets { decisions_per_second, governor_per_second, bytes, left_when_full } = buckets;
+        println!(
+            "\n{USERS} buckets of users: {decisions_per_second:.0} decisions/s, aim {AIM_DECISIONS:.0} {}, governor \
+             {governor_per_second:.0}/s: {:.0}%; {bytes:.0} bytes each, {left_when_full} left when all are full",
+            verdict(decisions_per_second >= AIM_DECISIONS),
+            decisions_per_second / governor_per_second * 100.0
+        );
+        self.buckets = Some(buckets);
     }
 
     pub(crate) fn http_heading() {

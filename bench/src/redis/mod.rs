@@ -1,5 +1,6 @@
 //! The Redis store beside BullMQ, both on the same server, and its limiter beside a script that does nothing.
 
+mod buckets;
 mod bullmq;
 mod latency;
 mod limiter;
@@ -156,6 +157,8 @@ pub(crate) fn measure(dir: &Path) -> Result<RedisReport, Failed> {
         server.flush()?;
         report.pause(jobs, &takeover::under_load(&server.url(), jobs)?);
     }
+    server.flush()?;
+    report.buckets(buckets::bytes(&server)?);
     server.flush()?;
     report.latency(&latency::measure(&server)?);
     server.flush()?;

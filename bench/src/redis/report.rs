@@ -90,6 +90,7 @@ pub(crate) struct RedisReport {
     takeovers: Vec<Takeover>,
     pauses: Vec<Pauses>,
     latencies: Vec<Latency>,
+    bytes_per_bucket: f64,
     limiter: Vec<Limiter>,
 }
 
@@ -149,6 +150,7 @@ impl RedisReport {
             takeovers: Vec::new(),
             pauses: Vec::new(),
             latencies: Vec::new(),
+            bytes_per_bucket: 0.0,
             limiter: Vec::new(),
         }
     }
@@ -229,6 +231,11 @@ impl RedisReport {
             );
         }
         self.latencies.extend(latencies);
+    }
+
+    pub(super) fn buckets(&mut self, bytes: f64) {
+        println!("\n{bytes:.0} bytes of Redis memory per bucket of a user");
+        self.bytes_per_bucket = bytes;
     }
 
     pub(super) fn limiter(&mut self, leased: bool, admitted: bool, [ours, bare]: [Decisions; 2]) {
