@@ -1,5 +1,6 @@
 //! The suite on the bare engine, which is thrown away and rebuilt from its records before every verb: whatever a
-//! scenario can see survives a restart.
+//! scenario can see survives a restart. The same for an engine that was built from the first records and has followed the
+//! others one chunk after the other.
 
 #![expect(clippy::expect_used, reason = "all of this is test code")]
 
@@ -19,16 +20,25 @@ struct Rebuilt {
     spec: Spec,
     clock: Arc<ManualClock>,
     chunks: Mutex<Vec<Vec<u8>>>,
+    /// Whether it is built after every chunk.
+    follows: bool,
 }
 
 fn open(spec: &Spec, clock: Arc<ManualClock>) -> Rebuilt {
-    Rebuilt { spec: spec.clone(), clock, chunks: Mutex::default() }
+    Rebuilt { spec: spec.clone(), clock, chunks: Mutex::default(), follows: false }
 }
 
-fn rebuild(spec: &Spec, chunks: &[Vec<u8>]) -> Engine {
+fn open_following(spec: &Spec, clock: Arc<ManualClock>) -> Rebuilt {
+    Rebuilt { follows: true, ..open(spec, clock) }
+}
+
+fn rebuild(spec: &Spec, chunks: &[Vec<u8>], follows: bool) -> Engine {
     let mut restorer = Restorer::default();
     for chunk in chunks {
         restorer.apply(chunk).expect("the engine reads what it wrote");
+        if follows {
+            restorer.build().expect("the records fit together");
+        }
     }
     let epoch = restorer.next_epoch();
     let mut engine = restorer.finish(epoch).expect("the records fit together");
@@ -40,13 +50,13 @@ fn rebuild(spec: &Spec, chunks: &[Vec<u8>]) -> Engine {
 impl Rebuilt {
     fn run<T: Send>(&self, verb: impl FnOnce(&mut Engine, Time) -> T) -> impl Answer<T> {
         let mut chunks = self.chunks.lock().expect("no verb panicked");
-        let mut engine = rebuild(&self.spec, &chunks);
+        let mut engine = rebuild(&self.spec, &chunks, self.follows);
         let now = engine.now(self.clock.now());
         let answer = verb(&mut engine, now);
         let mut chunk = Engine::begin_chunk();
         engine.save_changes(&mut chunk).expect("the state can be written");
         chunks.push(chunk);
-        let again = rebuild(&self.spec, &chunks).snapshot().expect("the state can be written");
+        let again = rebuild(&self.spec, &chunks, self.follows).snapshot().expect("the state can be written");
         let state = engine.snapshot().expect("the state can be written");
         assert!(without_epoch(&again) == without_epoch(&state), "something was changed but not written");
         std::future::ready(Ok(answer))
@@ -170,3 +180,7 @@ impl Store for Rebuilt {
 }
 
 eclusa_conformance::suite!(crate::open);
+
+mod following {
+    eclusa_conformance::suite!(crate::open_following);
+}

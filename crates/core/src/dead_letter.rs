@@ -63,14 +63,24 @@ impl DeadLetters {
     /// Adds a letter. A job has one: where it was forgotten, sent again and failed again, the newer one stays.
     pub(crate) fn add(&mut self, number: u64, job: JobId, letter: DeadLetter) {
         self.remove(job);
-        self.restore(number, job, letter);
+        self.restore(number, Some((job, letter)));
         self.dirty.push(number);
     }
 
-    pub(crate) fn restore(&mut self, number: u64, job: JobId, letter: DeadLetter) {
-        self.bytes += letter.payload.len() as u64;
-        self.by_job.insert(job, number);
-        self.letters.insert(number, (job, letter));
+    /// What the journal has under `number`; `None` if it is gone.
+    pub(crate) fn restore(&mut self, number: u64, letter: Option<(JobId, DeadLetter)>) {
+        if let Some((job, old)) = self.letters.remove(&number) {
+            self.bytes -= old.payload.len() as u64;
+            // A newer letter of the same job may be there already.
+            if self.by_job.get(&job) == Some(&number) {
+                self.by_job.remove(&job);
+            }
+        }
+        if let Some((job, letter)) = letter {
+            self.bytes += letter.payload.len() as u64;
+            self.by_job.insert(job, number);
+            self.letters.insert(number, (job, letter));
+        }
     }
 
     pub(crate) fn get(&self, job: JobId) -> Option<&DeadLetter> {

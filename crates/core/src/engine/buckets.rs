@@ -3,6 +3,8 @@
 //! A line denied by its own bucket is parked there. When the bucket refills, only as many lines are woken as its
 //! balance can serve, so that a hundred thousand lines waiting for one bucket cost one look per token.
 
+mod restore;
+
 use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
@@ -115,12 +117,12 @@ impl Buckets {
             }
             return index;
         }
-        let index = self.restore(key.clone(), spec, Bucket::full(&spec, now));
+        let index = self.add(key.clone(), spec, Bucket::full(&spec, now));
         self.touch(index);
         index
     }
 
-    pub(crate) fn restore(&mut self, key: Arc<str>, spec: BucketSpec, bucket: Bucket) -> BucketIx {
+    fn add(&mut self, key: Arc<str>, spec: BucketSpec, bucket: Bucket) -> BucketIx {
         let state = ScopedBucket {
             key: key.clone(),
             spec,
@@ -213,13 +215,6 @@ impl Buckets {
         state.users += 1;
         state.bucket.hold(&state.spec, tokens, now);
         self.touch(index);
-    }
-
-    /// Holds what a lease holds that was given before, for which the balance was lowered already.
-    pub(crate) fn hold_again(&mut self, index: BucketIx, tokens: Tokens) {
-        let state = &mut self.table[index];
-        state.users += 1;
-        state.bucket.hold_again(&state.spec, tokens);
     }
 
     /// Takes what was spent elsewhere, without asking whether so much is there.

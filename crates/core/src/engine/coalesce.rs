@@ -36,21 +36,21 @@ impl Engine {
 
     /// A job began to be processed.
     pub(super) fn begin_processing(&mut self, index: JobIx) {
-        let key = self.jobs[index].cache_key().cloned();
+        let (key, seq) = (self.jobs[index].cache_key().cloned(), self.jobs[index].seq);
         let lane = self.lane_of(index);
         lane.processing += 1;
         if let Some(key) = key {
-            lane.equals.start(&key, index);
+            lane.equals.start(&key, seq, index);
         }
     }
 
     /// A job is processed no longer.
     pub(super) fn stop_processing(&mut self, index: JobIx) {
-        let key = self.jobs[index].cache_key().cloned();
+        let (key, seq) = (self.jobs[index].cache_key().cloned(), self.jobs[index].seq);
         let lane = self.lane_of(index);
         lane.processing -= 1;
         if let Some(key) = key {
-            lane.equals.stop(&key, index);
+            lane.equals.stop(&key, seq);
         }
     }
 

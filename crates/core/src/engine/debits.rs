@@ -62,9 +62,13 @@ impl Debits {
         std::mem::take(&mut self.dropped)
     }
 
-    pub(crate) fn restore(&mut self, correlation: Correlation, debit: Debit) {
-        self.expiry.insert((debit.until, correlation));
-        self.by_id.insert(correlation, debit);
+    /// What the journal has; `None` if it is forgotten.
+    pub(crate) fn restore(&mut self, correlation: Correlation, debit: Option<Debit>) {
+        self.take(correlation);
+        if let Some(debit) = debit {
+            self.expiry.insert((debit.until, correlation));
+            self.by_id.insert(correlation, debit);
+        }
     }
 
     pub(crate) fn get(&self, correlation: Correlation) -> Option<&Debit> {
@@ -80,10 +84,15 @@ impl Debits {
     }
 
     fn remove(&mut self, correlation: Correlation) {
-        if let Some(debit) = self.by_id.remove(&correlation) {
-            self.expiry.remove(&(debit.until, correlation));
+        if self.take(correlation).is_some() {
             self.unsaved.insert(correlation);
         }
+    }
+
+    fn take(&mut self, correlation: Correlation) -> Option<Debit> {
+        let debit = self.by_id.remove(&correlation)?;
+        self.expiry.remove(&(debit.until, correlation));
+        Some(debit)
     }
 
     /// Forgets some of those for which no event counts any more.

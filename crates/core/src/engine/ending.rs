@@ -174,7 +174,7 @@ impl Engine {
     }
 
     fn forget_job(&mut self, index: JobIx) {
-        let Some(job) = self.jobs.remove(index) else {
+        let Some(job) = self.remove_job(index) else {
             return;
         };
         // A job that goes as it ends is the last that was told.
@@ -182,15 +182,22 @@ impl Engine {
             ended.forgotten = Some(Box::new(self.view_job(&job)));
             self.ended.push(ended);
         }
-        if let Some(last) = job.rare.as_ref().and_then(|rare| rare.settled) {
-            self.leases.forget_settled(last.lease);
-        }
-        let result = job.rare.as_ref().and_then(|rare| rare.result.as_ref());
-        self.jobs.bytes -= result.map_or(0, |result| result.len() as u64);
         let lane = self.lane_mut(job.lane);
-        lane.tenants.let_go(job.tenant);
         let current = [0, 1, 2].map(|level: usize| lane.levels[level].turns.current);
         lane.tenants.forget_idle(&current);
+    }
+
+    /// Removes a job that neither waits nor runs, nor is among the finished ones.
+    pub(super) fn remove_job(&mut self, index: JobIx) -> Option<Job> {
+        let job = self.jobs.remove(index)?;
+        let rare = job.rare.as_deref();
+        if let Some(last) = rare.and_then(|rare| rare.settled) {
+            self.leases.forget_settled(last.lease);
+        }
+        let result = rare.and_then(|rare| rare.result.as_ref());
+        self.jobs.bytes -= result.map_or(0, |result| result.len() as u64);
+        self.lane_mut(job.lane).tenants.let_go(job.tenant);
+        Some(job)
     }
 
     /// Lets dead letters go that are past their time or over the lane's cap.

@@ -163,6 +163,11 @@ impl Job {
         }
     }
 
+    /// The number of its end; zero before.
+    pub(crate) fn end_number(&self) -> u64 {
+        if let Phase::Finished { number, .. } = self.phase { number } else { 0 }
+    }
+
     pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.phase, Phase::Pending { .. } | Phase::Queued { .. } | Phase::Coalesced)
     }

@@ -79,7 +79,8 @@ impl Leases {
     }
 
     pub(crate) fn restore(&mut self, id: LeaseId, lease: Lease) {
-        self.restored.entry(id.nonce).or_default().push(id);
+        let given = self.restored.entry(id.nonce).or_default();
+        given.insert(given.partition_point(|other| *other < id), id);
         self.add(id, lease);
     }
 
@@ -102,6 +103,13 @@ impl Leases {
     }
 
     pub(crate) fn remove(&mut self, id: LeaseId) -> Option<Lease> {
+        let lease = self.take(id)?;
+        self.note(id, &lease);
+        Some(lease)
+    }
+
+    /// Removes a lease whose end the journal knows already.
+    pub(crate) fn take(&mut self, id: LeaseId) -> Option<Lease> {
         let lease = self.by_id.remove(&id)?;
         self.expiry.remove(&(lease.expires, id));
         if let Some(given) = self.restored.get_mut(&id.nonce) {
@@ -110,7 +118,6 @@ impl Leases {
                 self.restored.remove(&id.nonce);
             }
         }
-        self.note(id, &lease);
         Some(lease)
     }
 

@@ -57,11 +57,14 @@ use self::rules::Rules;
 use crate::ended::Ended;
 use crate::gate::{GateSpecs, Gates, NotUntil, Part, PublicGates, Reason};
 use crate::ids::Name;
-use crate::lane::{Lane, LineKey};
+use crate::lane::{Lane, LineKey, Parked};
 use crate::policy::HashKey;
 use crate::spec::{LaneSpec, Spec};
-use crate::table::{JobIx, LaneIx, UpstreamIx};
+use crate::table::{BucketIx, JobIx, LaneIx, LineIx, UpstreamIx};
 use crate::time::{SteadyTime, Time};
+
+/// Pulls the job with this number out of its line.
+type Pull = fn(&mut Lane, LineIx, u64) -> Option<(BucketIx, Parked)>;
 
 #[derive(Debug)]
 struct Upstream {
@@ -256,6 +259,11 @@ impl Engine {
 
     /// Takes a job out of everything that waits; the opposite of [`Engine::wait`].
     fn stop_waiting(&mut self, index: JobIx) {
+        self.leave_wait(index, Lane::pull);
+    }
+
+    /// The same with the way in which it is pulled out of its line.
+    fn leave_wait(&mut self, index: JobIx, pull: Pull) {
         self.leave_equals(index);
         let job = &self.jobs[index];
         let (seq, waiter, phase) = (job.seq, job.waiter(index), job.phase);
@@ -265,7 +273,7 @@ impl Engine {
                 lane.due.remove(&(due, seq));
             }
             Phase::Queued { line } => {
-                if let Some((bucket, parked)) = lane.pull(line, seq) {
+                if let Some((bucket, parked)) = pull(lane, line, seq) {
                     self.buckets.unpark(bucket, &parked);
                 }
             }

@@ -1,30 +1,28 @@
 //! From records back to the engine's state.
 //!
-//! Records are applied in the order in which they were written; the newest of a thing wins. Whatever can be derived
-//! (lines, orders, counters of what is in flight) is not in the records and is built anew at the end.
+//! Records are applied in the order in which they were written; the newest of a thing wins (`changes`). Whatever can be
+//! derived (lines, orders, counters of what is in flight) is not in the records and is built from them.
+//!
+//! What was read can be put together before all is read, and is then changed in place: every thing that a later record
+//! speaks of is taken out of the engine with all that was derived from it (`detach`), and put back as it is now. A cold start
+//! is the same with nothing to take out. So a process that follows another has only the last records to do.
 
+mod changes;
+mod detach;
 mod jobs;
-
-use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use hashbrown::HashMap;
 use thiserror::Error;
 
-use self::jobs::{restore_jobs, restore_lease};
+use self::changes::Changes;
+use self::jobs::{restore_jobs, restore_leases};
 use super::Engine;
-use super::debits::Debit;
-use super::leases::Use;
-use super::record::{JobRecord, LaneRecord, LeaseRecord, Record, TenantRecord, UseRecord};
+use super::record::{Record, TenantRecord};
 use super::rules::{ProcessId, Registration};
-use crate::charge::Terms;
-use crate::dead_letter::DeadLetter;
-use crate::gate::{Bucket, BucketSpec, Gates};
-use crate::ids::{JobId, LeaseId, Name};
-use crate::job::Payload;
-use crate::lane::{Entry, KeyEntry, Tenant};
+use crate::lane::Tenant;
 use crate::layout::{LayoutError, decode_gates, decode_lane, decode_spec, read_records};
-use crate::policy::{Correlation, HashKey};
+use crate::policy::HashKey;
+use crate::spec::LaneSpec;
 use crate::table::{LaneIx, TenantIx};
 use crate::time::{SteadyTime, Time};
 
@@ -45,34 +43,12 @@ pub struct Restorer {
     epoch: u64,
     next_lease: u64,
     time: SteadyTime,
-    lanes: BTreeMap<u32, LaneRecord>,
-    upstreams: BTreeMap<u32, (Name, Gates)>,
-    tenants: BTreeMap<(u32, u64), TenantRecord>,
-    /// Boxed, because the table is moved as it grows.
-    jobs: HashMap<JobId, Box<JobRecord>, foldhash::fast::FixedState>,
-    leases: BTreeMap<LeaseId, LeaseRecord>,
-    buckets: BTreeMap<Arc<str>, (BucketSpec, Bucket)>,
-    dead: BTreeMap<(u32, u64), (JobId, Box<DeadLetter>)>,
-    keys: BTreeMap<(u32, Arc<str>), KeyEntry>,
-    cache: BTreeMap<(u32, Arc<str>), Entry>,
-    lane_rules: BTreeMap<u32, Payload>,
-    upstream_rules: BTreeMap<u32, Payload>,
-    registrations: BTreeMap<u64, RegistrationRecord>,
-    job_correlations: JobCorrelations,
-    lease_correlations: BTreeMap<LeaseId, Correlation>,
-    terms: BTreeMap<Arc<str>, Arc<Terms>>,
-    debits: BTreeMap<Correlation, Debit>,
     hash_key: Option<HashKey>,
+    /// What was read since the engine was last built.
+    changes: Changes,
+    engine: Engine,
+    tenants: TenantsByArrival,
 }
-
-#[derive(Debug)]
-struct RegistrationRecord {
-    stamp: u64,
-    about: Arc<str>,
-    spec: Payload,
-}
-
-type JobCorrelations = HashMap<JobId, Correlation, foldhash::fast::FixedState>;
 
 /// Tenants by number of their lane and arrival.
 type TenantsByArrival = HashMap<(u32, u64), TenantIx, foldhash::fast::FixedState>;
@@ -92,55 +68,8 @@ impl Restorer {
                     self.time = time;
                 }
             }
-            Record::Lane(lane) => drop(self.lanes.insert(lane.number, *lane)),
-            Record::Upstream { number, name, gates } => drop(self.upstreams.insert(number, (name, gates))),
-            Record::Tenant(tenant) => drop(self.tenants.insert((tenant.lane, tenant.arrival), tenant)),
-            Record::TenantGone { lane, arrival } => drop(self.tenants.remove(&(lane, arrival))),
-            Record::Job(job) => drop(self.jobs.insert(job.id, job)),
-            Record::JobState { id, state } => {
-                // A job that is not known was let go of and will be written anew, or is gone, further on.
-                if let Some(job) = self.jobs.get_mut(&id) {
-                    job.state = *state;
-                }
-            }
-            Record::JobGone(id) => {
-                self.job_correlations.remove(&id);
-                self.jobs.remove(&id);
-            }
-            Record::Lease(id, lease) => drop(self.leases.insert(id, lease)),
-            Record::LeaseGone(id) => {
-                self.lease_correlations.remove(&id);
-                self.leases.remove(&id);
-            }
-            Record::Bucket { key, spec, bucket } => drop(self.buckets.insert(key, (spec, bucket))),
-            Record::BucketGone(key) => drop(self.buckets.remove(&key)),
-            Record::Dead { lane, number, job, letter } => {
-                drop(self.dead.insert((lane, number), (job, letter)));
-            }
-            Record::DeadGone { lane, number } => drop(self.dead.remove(&(lane, number))),
-            Record::Key { lane, key, entry } => drop(self.keys.insert((lane, key), entry)),
-            Record::KeyGone { lane, key } => drop(self.keys.remove(&(lane, key))),
-            Record::Cache { lane, key, answer, stored_at, number } => {
-                drop(self.cache.insert((lane, key), Entry { answer, stored_at, number }));
-            }
-            Record::CacheGone { lane, key } => drop(self.cache.remove(&(lane, key))),
-            Record::LaneRules { number, rules } => drop(self.lane_rules.insert(number, rules)),
-            Record::UpstreamRules { number, rules } => drop(self.upstream_rules.insert(number, rules)),
-            Record::Registration { process, stamp, about, spec } => {
-                let record = RegistrationRecord { stamp, about, spec };
-                drop(self.registrations.insert(process, record));
-            }
-            Record::RegistrationGone(process) => drop(self.registrations.remove(&process)),
-            Record::Terms { family, terms } => drop(self.terms.insert(family, terms)),
-            Record::JobCorrelation { id, correlation } => {
-                self.job_correlations.insert(id, correlation);
-            }
-            Record::LeaseCorrelation { id, correlation } => {
-                self.lease_correlations.insert(id, correlation);
-            }
-            Record::Debit { correlation, debit } => drop(self.debits.insert(correlation, debit)),
-            Record::DebitGone(correlation) => drop(self.debits.remove(&correlation)),
             Record::HashKey(key) => self.hash_key = Some(key),
+            record => self.changes.gather(record, &self.engine),
         }
     }
 
@@ -152,111 +81,180 @@ impl Restorer {
     /// The engine that wrote the records, under the rules it had. It issues leases of `epoch`, in which none may have been
     /// issued before.
     pub fn finish(mut self, epoch: u64) -> Result<Engine, RestoreError> {
-        let mut engine = Engine::default();
+        self.build()?;
+        let mut engine = self.engine;
         engine.leases.epoch = epoch;
         engine.leases.next_number = self.next_lease;
         engine.time = self.time;
         engine.saved_ahead_ms = Some(self.time.ahead_ms());
-        self.restore_gates(&mut engine)?;
-        self.restore_rules(&mut engine)?;
-        let tenants = self.restore_tenants(&mut engine)?;
         engine.hash_key = self.hash_key;
-        for (family, terms) in self.terms {
-            engine.buckets.families_mut().restore(&family, terms);
-        }
-        for (correlation, debit) in self.debits {
-            engine.debits.restore(correlation, debit);
-        }
-        for (key, (spec, bucket)) in self.buckets {
-            engine.buckets.restore(key, spec, bucket);
-        }
-        for ((lane, number), (job, letter)) in self.dead {
-            lane_at(&mut engine, lane)?.dead.restore(number, job, *letter);
-        }
-        for ((lane, key), entry) in self.keys {
-            lane_at(&mut engine, lane)?.keys.restore(key, entry);
-        }
-        for ((lane, key), entry) in self.cache {
-            lane_at(&mut engine, lane)?.cache.restore(key, entry);
-        }
-        restore_jobs(&mut engine, self.jobs.into_values().collect(), &tenants, &self.job_correlations)?;
-        for (id, record) in self.leases {
-            let lane = record.lane.map(LaneIx);
-            let later = record.used_by == UseRecord::LaterCall;
-            let used_by = if later { Use::LaterCall(lane) } else { Use::Call(lane) };
-            let correlation = self.lease_correlations.get(&id).copied();
-            restore_lease(&mut engine, id, &record, used_by, correlation)?;
-        }
-        // What came from the records need not go there again.
-        engine.jobs.drain_changes(|_| {});
         Ok(engine)
     }
 
-    /// Nothing is made to fit: the records were written under these rules.
-    fn restore_rules(&mut self, engine: &mut Engine) -> Result<(), RestoreError> {
-        for (number, rules) in std::mem::take(&mut self.upstream_rules) {
-            let problem = || RestoreError::Inconsistent(format!("upstream number {number} is not known"));
-            let upstream = engine.upstreams.get_mut(number as usize).ok_or_else(problem)?;
-            upstream.spec = Some(decode_gates(&rules)?);
+    /// Puts together what was applied, all of which must be there: what [`Restorer::finish`] has to do is then only what is
+    /// applied later. After an error the restorer is of no use.
+    pub fn build(&mut self) -> Result<(), RestoreError> {
+        let mut changes = std::mem::replace(&mut self.changes, Changes::of_an_engine());
+        let lane_rules = decode_lanes(&mut changes)?;
+        changes.take_up_dependents(&self.engine, &lane_rules);
+        let engine = &mut self.engine;
+        engine.detach(&changes);
+        let named = (engine.lanes.len(), engine.upstreams.len());
+        restore_gates(engine, &mut changes)?;
+        let more = named != (engine.lanes.len(), engine.upstreams.len());
+        restore_rules(engine, &mut changes, lane_rules, more)?;
+        restore_tenants(engine, &mut changes, &mut self.tenants)?;
+        restore_turns(engine, &changes, &self.tenants)?;
+        restore_policies(engine, &mut changes)?;
+        for ((lane, number), letter) in changes.dead {
+            lane_at(engine, lane)?.dead.restore(number, letter.map(|(job, letter)| (job, *letter)));
         }
-        for (number, rules) in std::mem::take(&mut self.lane_rules) {
-            let rules = decode_lane(&rules)?;
-            lane_at(engine, number)?.spec = Some(rules.clone());
-            engine.set_default_chain(LaneIx(number), &rules);
+        for ((lane, key), entry) in changes.keys {
+            lane_at(engine, lane)?.keys.restore(key, entry);
         }
-        for (process, record) in std::mem::take(&mut self.registrations) {
-            let RegistrationRecord { stamp, about, spec } = record;
-            let spec = Arc::new(decode_spec(&spec)?);
-            engine.rules.restore(Registration { process: ProcessId(process), stamp, about, spec });
+        for ((lane, key), entry) in changes.cache {
+            lane_at(engine, lane)?.cache.restore(key, entry);
         }
-        engine.follow_rules(Time::default());
+        let jobs = changes.jobs.into_values().flatten().collect();
+        restore_jobs(engine, jobs, &self.tenants, &changes.job_correlations)?;
+        restore_leases(engine, changes.leases, &changes.lease_correlations)?;
+        engine.forget_what_is_not_owed();
+        // What came from the records need not go there again.
+        engine.jobs.drain_changes(|_| {});
         Ok(())
     }
+}
 
-    fn restore_gates(&mut self, engine: &mut Engine) -> Result<(), RestoreError> {
-        for (number, (name, gates)) in std::mem::take(&mut self.upstreams) {
-            let index = engine.add_upstream(&name);
-            expect(index.0 == number, || format!("upstream {name} has number {number}"))?;
-            engine.upstreams[number as usize].gates = gates;
-            engine.upstreams[number as usize].dirty = false;
-        }
-        for (number, record) in &self.lanes {
-            let index = engine.add_lane(&record.name);
-            expect(index.0 == *number, || format!("lane {} has number {number}", record.name))?;
-            let lane = engine.lane_mut(index);
-            lane.paused = record.paused;
-            lane.next_seq = record.next_seq;
-            lane.gates = record.gates.clone();
-            lane.totals = record.totals;
-            lane.tempo = record.tempo;
-            lane.dirty = false;
-        }
-        Ok(())
-    }
+fn decode_lanes(changes: &mut Changes) -> Result<Vec<(u32, LaneSpec)>, RestoreError> {
+    let rules = std::mem::take(&mut changes.lane_rules).into_iter();
+    rules.map(|(number, rules)| Ok((number, decode_lane(&rules)?))).collect()
+}
 
-    fn restore_tenants(&mut self, engine: &mut Engine) -> Result<TenantsByArrival, RestoreError> {
-        let mut found = TenantsByArrival::default();
-        for (at, record) in std::mem::take(&mut self.tenants) {
-            let mut tenant = Tenant::new(record.name, record.arrival);
-            tenant.processed = record.processed;
-            tenant.last_processed = record.last_processed;
-            for (level, (last_turn, place)) in tenant.levels.iter_mut().zip(record.levels) {
-                level.last_turn = last_turn;
-                level.place = place;
-            }
-            found.insert(at, lane_at(engine, at.0)?.tenants.add(tenant));
-        }
-        for (number, record) in &self.lanes {
-            let lane = lane_at(engine, *number)?;
-            for (level, turns) in lane.levels.iter_mut().zip(record.turns) {
-                level.turns.turn = turns.turn;
-                level.turns.in_a_row = turns.in_a_row;
-                level.turns.current =
-                    turns.current.and_then(|arrival| found.get(&(*number, arrival)).copied());
-            }
-        }
-        Ok(found)
+/// Nothing is made to fit: the records were written under these rules. `more`: lanes or upstreams were added.
+fn restore_rules(
+    engine: &mut Engine,
+    changes: &mut Changes,
+    lane_rules: Vec<(u32, LaneSpec)>,
+    more: bool,
+) -> Result<(), RestoreError> {
+    let changed = !changes.upstream_rules.is_empty() || !lane_rules.is_empty();
+    if !more && !changed && changes.registrations.is_empty() {
+        return Ok(());
     }
+    for (number, rules) in std::mem::take(&mut changes.upstream_rules) {
+        let problem = || RestoreError::Inconsistent(format!("upstream number {number} is not known"));
+        let upstream = engine.upstreams.get_mut(number as usize).ok_or_else(problem)?;
+        upstream.spec = Some(decode_gates(&rules)?);
+    }
+    for (number, rules) in lane_rules {
+        let lane = lane_at(engine, number)?;
+        if rules.fairness.is_some() {
+            lane.tenants.let_everyone_go();
+        }
+        lane.spec = Some(rules.clone());
+        engine.set_default_chain(LaneIx(number), &rules);
+    }
+    for (process, record) in std::mem::take(&mut changes.registrations) {
+        let process = ProcessId(process);
+        match record {
+            Some((stamp, about, spec)) => {
+                let spec = decode_spec(&spec)?.into();
+                engine.rules.restore(Registration { process, stamp, about, spec });
+            }
+            None => engine.rules.restore_ended(process),
+        }
+    }
+    engine.follow_rules(Time::default());
+    Ok(())
+}
+
+fn restore_gates(engine: &mut Engine, changes: &mut Changes) -> Result<(), RestoreError> {
+    for (number, (name, gates)) in std::mem::take(&mut changes.upstreams) {
+        let index = engine.add_upstream(&name);
+        expect(index.0 == number, || format!("upstream {name} has number {number}"))?;
+        engine.upstreams[number as usize].gates.restore(gates);
+        engine.upstreams[number as usize].dirty = false;
+    }
+    for (number, record) in &changes.lanes {
+        let index = engine.add_lane(&record.name);
+        expect(index.0 == *number, || format!("lane {} has number {number}", record.name))?;
+        let lane = engine.lane_mut(index);
+        lane.paused = record.paused;
+        lane.next_seq = record.next_seq;
+        lane.gates.restore(record.gates.clone());
+        lane.totals = record.totals;
+        lane.tempo = record.tempo;
+        lane.dirty = false;
+    }
+    Ok(())
+}
+
+fn restore_tenants(
+    engine: &mut Engine,
+    changes: &mut Changes,
+    known: &mut TenantsByArrival,
+) -> Result<(), RestoreError> {
+    for (at, record) in std::mem::take(&mut changes.tenants) {
+        let lane = lane_at(engine, at.0)?;
+        match (record, known.get(&at).copied()) {
+            (Some(record), Some(tenant)) => lane.restore_tenant(tenant, |state| fill_tenant(state, &record)),
+            (Some(record), None) => {
+                let mut tenant = Tenant::new(record.name.clone(), record.arrival);
+                fill_tenant(&mut tenant, &record);
+                known.insert(at, lane.tenants.add(tenant));
+            }
+            (None, Some(tenant)) => {
+                let idle = lane.restore_tenant_gone(tenant);
+                expect(idle, || format!("a tenant of lane {} is gone and has jobs", lane.name))?;
+                known.remove(&at);
+            }
+            (None, None) => {}
+        }
+    }
+    Ok(())
+}
+
+fn fill_tenant(tenant: &mut Tenant, record: &TenantRecord) {
+    tenant.processed = record.processed;
+    tenant.last_processed = record.last_processed;
+    for (level, (last_turn, place)) in tenant.levels.iter_mut().zip(record.levels) {
+        level.last_turn = last_turn;
+        level.place = place;
+    }
+}
+
+fn restore_turns(
+    engine: &mut Engine,
+    changes: &Changes,
+    known: &TenantsByArrival,
+) -> Result<(), RestoreError> {
+    for (number, record) in &changes.lanes {
+        let lane = lane_at(engine, *number)?;
+        for (level, turns) in lane.levels.iter_mut().zip(record.turns) {
+            level.turns.turn = turns.turn;
+            level.turns.in_a_row = turns.in_a_row;
+            level.turns.current = turns.current.and_then(|arrival| known.get(&(*number, arrival)).copied());
+        }
+    }
+    Ok(())
+}
+
+fn restore_policies(engine: &mut Engine, changes: &mut Changes) -> Result<(), RestoreError> {
+    for (family, terms) in std::mem::take(&mut changes.terms) {
+        engine.buckets.families_mut().restore(&family, terms);
+    }
+    for (correlation, debit) in std::mem::take(&mut changes.debits) {
+        engine.debits.restore(correlation, debit);
+    }
+    for (key, state) in std::mem::take(&mut changes.buckets) {
+        if let Some((spec, bucket)) = state {
+            engine.buckets.restore(key, spec, bucket);
+        } else {
+            let unused = engine.buckets.restore_gone(&key);
+            expect(unused, || format!("bucket {key:?} is gone and used"))?;
+        }
+    }
+    Ok(())
 }
 
 fn expect(fits: bool, problem: impl FnOnce() -> String) -> Result<(), RestoreError> {
@@ -271,6 +269,7 @@ fn lane_at(engine: &mut Engine, number: u32) -> Result<&mut crate::lane::Lane, R
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::{JobId, Name};
     use crate::layout::RECORD_VERSION;
 
     #[test]
@@ -298,7 +297,7 @@ mod tests {
         engine.save_changes(&mut chunk).unwrap();
         let mut restorer = Restorer::default();
         restorer.apply(&chunk).unwrap();
-        restorer.tenants.clear();
+        restorer.changes.tenants.clear();
         assert!(matches!(restorer.finish(1), Err(RestoreError::Inconsistent(_))));
     }
 }

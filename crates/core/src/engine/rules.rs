@@ -106,6 +106,11 @@ impl Rules {
         self.live.insert(live.registration.process, live);
     }
 
+    /// Removes a registration that the journal says has ended.
+    pub(super) fn restore_ended(&mut self, process: ProcessId) {
+        self.live.remove(&process);
+    }
+
     /// The rules of a lane that are to be followed.
     fn lane(&self, name: &Name) -> Option<&LaneSpec> {
         let naming =

@@ -15,9 +15,11 @@ use super::record::{
 };
 use super::rules::Registration;
 use super::{Engine, Upstream};
+use crate::ids::JobId;
 use crate::job::{Event, EventKind};
 use crate::lane::{Entry, Lane, Tenant};
 use crate::layout::{RECORD_VERSION, append_record, encode_gates, encode_lane, encode_spec};
+use crate::policy::Correlation;
 use crate::table::UpstreamIx;
 use crate::verbs::Settled;
 
@@ -187,6 +189,12 @@ impl Engine {
         let upstream = &self.upstreams[number];
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         Record::Upstream { number, name: upstream.name.clone(), gates: upstream.gates.clone() }
+    }
+
+    /// What the records say of a job.
+    pub(super) fn record_of(&self, id: JobId) -> Option<(JobRecord, Option<Correlation>)> {
+        let job = &self.jobs[self.jobs.find(id)?];
+        Some((self.job_record(job), job.correlation()))
     }
 
     fn job_record(&self, job: &Job) -> JobRecord {

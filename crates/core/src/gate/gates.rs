@@ -1,6 +1,7 @@
 //! The gates of one lane or upstream, asked together.
 
 mod elsewhere;
+mod restore;
 
 pub(crate) use elsewhere::Used;
 
@@ -228,14 +229,6 @@ impl Gates {
     pub fn occupied(mut self, in_flight: u32) -> Self {
         self.in_flight = in_flight;
         self
-    }
-
-    /// Takes a slot for a lease found at start-up, and its place in the window if it still holds one.
-    pub(crate) fn reenter(&mut self, pass: Pass) {
-        self.in_flight += 1;
-        if !pass.answered {
-            self.window.take();
-        }
     }
 
     /// Moves what ends with the lease.

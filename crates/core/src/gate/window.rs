@@ -102,6 +102,11 @@ impl Window {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
+    /// Has the calls under way of `old`, where only the answered ones were stored.
+    pub(super) fn restore(&mut self, old: &Window) {
+        self.in_flight = old.in_flight;
+    }
+
     /// The call was answered, or its lease ended, at `ended`: its place comes free so much later.
     pub fn answer(&mut self, spec: &WindowSpec, ended: Time, now: Time) {
         self.give_back();

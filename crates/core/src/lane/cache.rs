@@ -43,8 +43,7 @@ impl Cache {
         if size(key, &entry) > spec.max_bytes {
             return false;
         }
-        self.remove(key);
-        self.restore(key.clone(), entry);
+        self.restore(key.clone(), Some(entry));
         self.dirty.push(key.clone());
         while self.is_over(spec)
             && let Some((_, oldest)) = self.order.first_key_value()
@@ -54,18 +53,27 @@ impl Cache {
         true
     }
 
-    pub(crate) fn restore(&mut self, key: Arc<str>, entry: Entry) {
-        self.bytes += size(&key, &entry);
-        self.order.insert(entry.number, key.clone());
-        self.entries.insert(key, entry);
+    /// What the journal has under `key`; `None` if it is forgotten.
+    pub(crate) fn restore(&mut self, key: Arc<str>, entry: Option<Entry>) {
+        self.take(&key);
+        if let Some(entry) = entry {
+            self.bytes += size(&key, &entry);
+            self.order.insert(entry.number, key.clone());
+            self.entries.insert(key, entry);
+        }
     }
 
     pub(crate) fn remove(&mut self, key: &Arc<str>) {
-        if let Some(entry) = self.entries.remove(key) {
-            self.bytes -= size(key, &entry);
-            self.order.remove(&entry.number);
+        if self.take(key).is_some() {
             self.dirty.push(key.clone());
         }
+    }
+
+    fn take(&mut self, key: &Arc<str>) -> Option<Entry> {
+        let entry = self.entries.remove(key)?;
+        self.bytes -= size(key, &entry);
+        self.order.remove(&entry.number);
+        Some(entry)
     }
 
     fn is_over(&self, spec: &CacheSpec) -> bool {

@@ -26,8 +26,8 @@ impl Stand {
 /// The jobs under one key.
 #[derive(Debug, Default)]
 struct Equal {
-    /// One, unless the lane had no cache when another was started.
-    processing: Vec<JobIx>,
+    /// By number: one, unless the lane had no cache when another was started.
+    processing: BTreeMap<u64, JobIx>,
     waiting: BTreeMap<(Stand, Level, u64), JobIx>,
 }
 
@@ -51,12 +51,14 @@ impl Equals {
         });
     }
 
-    pub(crate) fn start(&mut self, key: &Arc<str>, job: JobIx) {
-        self.by_key.entry(key.clone()).or_default().processing.push(job);
+    pub(crate) fn start(&mut self, key: &Arc<str>, seq: u64, job: JobIx) {
+        self.by_key.entry(key.clone()).or_default().processing.insert(seq, job);
     }
 
-    pub(crate) fn stop(&mut self, key: &str, job: JobIx) {
-        self.change(key, |equal| equal.processing.retain(|other| *other != job));
+    pub(crate) fn stop(&mut self, key: &str, seq: u64) {
+        self.change(key, |equal| {
+            equal.processing.remove(&seq);
+        });
     }
 
     fn change(&mut self, key: &str, change: impl FnOnce(&mut Equal)) {
@@ -69,7 +71,12 @@ impl Equals {
 
     /// The job whose answer the others wait for.
     pub(crate) fn leader(&self, key: &str) -> Option<JobIx> {
-        self.by_key.get(key)?.processing.first().copied()
+        self.by_key.get(key)?.processing.values().next().copied()
+    }
+
+    /// All that wait under `key`.
+    pub(crate) fn waiting_for(&self, key: &str) -> impl Iterator<Item = JobIx> {
+        self.by_key.get(key).into_iter().flat_map(|equal| equal.waiting.values().copied())
     }
 
     /// Whether a job other than number `except` stands in a line.

@@ -21,6 +21,26 @@ impl Finished {
         self.jobs.push_back((at, job));
     }
 
+    /// Puts a job back where it was; `number_of` is the number of a job's end, by which they are in order.
+    pub(crate) fn restore(&mut self, at: Time, job: JobIx, number_of: impl Fn(JobIx) -> u64) {
+        let number = number_of(job);
+        let last = self.jobs.back().is_none_or(|(_, other)| number_of(*other) < number);
+        let place = if last { self.jobs.len() } else { self.place(number, number_of) };
+        self.jobs.insert(place, (at, job));
+    }
+
+    /// The opposite of [`Finished::restore`].
+    pub(crate) fn unrestore(&mut self, job: JobIx, number_of: impl Fn(JobIx) -> u64) {
+        let place = self.place(number_of(job), number_of);
+        if self.jobs.get(place).is_some_and(|(_, found)| *found == job) {
+            self.jobs.remove(place);
+        }
+    }
+
+    fn place(&self, number: u64, number_of: impl Fn(JobIx) -> u64) -> usize {
+        self.jobs.partition_point(|(_, other)| number_of(*other) < number)
+    }
+
     /// The oldest job that is kept no longer.
     pub(crate) fn pop_surplus(&mut self, keep: Keep, now: Time) -> Option<JobIx> {
         let (at, _) = self.jobs.front()?;
@@ -63,13 +83,17 @@ impl Keys {
     }
 
     pub(crate) fn add(&mut self, key: Arc<str>, job: JobId, fingerprint: u64, now: Time) {
-        self.restore(key.clone(), KeyEntry { job, fingerprint, expires: now + KEY_LASTS });
+        self.restore(key.clone(), Some(KeyEntry { job, fingerprint, expires: now + KEY_LASTS }));
         self.dirty.push(key);
     }
 
-    pub(crate) fn restore(&mut self, key: Arc<str>, entry: KeyEntry) {
-        self.expiry.insert((entry.expires, key.clone()));
-        self.entries.insert(key, entry);
+    /// What the journal has under `key`; `None` if it is forgotten.
+    pub(crate) fn restore(&mut self, key: Arc<str>, entry: Option<KeyEntry>) {
+        self.take(&key);
+        if let Some(entry) = entry {
+            self.expiry.insert((entry.expires, key.clone()));
+            self.entries.insert(key, entry);
+        }
     }
 
     /// The first key whose time is over.
@@ -89,10 +113,15 @@ impl Keys {
     }
 
     pub(crate) fn remove(&mut self, key: &Arc<str>) {
-        if let Some(entry) = self.entries.remove(key) {
-            self.expiry.remove(&(entry.expires, key.clone()));
+        if self.take(key).is_some() {
             self.dirty.push(key.clone());
         }
+    }
+
+    fn take(&mut self, key: &Arc<str>) -> Option<KeyEntry> {
+        let entry = self.entries.remove(key)?;
+        self.expiry.remove(&(entry.expires, key.clone()));
+        Some(entry)
     }
 
     pub(crate) fn touch(&mut self, key: &str) {

@@ -9,6 +9,7 @@ mod equals;
 mod fairness;
 mod finished;
 mod line;
+mod restore;
 mod tenant;
 
 pub(crate) use cache::{Cache, Entry};
@@ -317,9 +318,23 @@ impl Lane {
         line
     }
 
-    /// Takes a job out of its line. The line goes with its last job; if it was parked then, says where.
+    /// Takes a job out of its line. The line goes with its last job; if it was parked then, says where. With its last line
+    /// in a level a tenant loses its place there.
     #[must_use]
     pub(crate) fn pull(&mut self, line: LineIx, seq: u64) -> Option<(BucketIx, Parked)> {
+        let LineKey { tenant, level, .. } = *self.lines[line].key();
+        let parked = self.pull_in_place(line, seq);
+        let state = &mut self.tenants[tenant].levels[level as usize];
+        if state.lines == 0 {
+            state.place = None;
+            self.tenants.touch(tenant);
+        }
+        parked
+    }
+
+    /// The same where the records say which place the tenant has.
+    #[must_use]
+    pub(crate) fn pull_in_place(&mut self, line: LineIx, seq: u64) -> Option<(BucketIx, Parked)> {
         let head = self.lines[line].head();
         self.levels[self.lines[line].key().level as usize].queued -= 1;
         self.lines[line].pull(seq);
@@ -332,7 +347,7 @@ impl Lane {
         let parked = self.lines[line].parked.take();
         let LineKey { tenant, level, .. } = *self.lines[line].key();
         self.lines.remove(line);
-        self.end_line(tenant, level);
+        self.tenants[tenant].levels[level as usize].lines -= 1;
         parked.map(|parked| *parked)
     }
 
@@ -342,15 +357,6 @@ impl Lane {
         state.lines += 1;
         if state.place.is_none() {
             state.place = Some(self.levels[level as usize].turns.new_place(state.last_turn, seq));
-            self.tenants.touch(tenant);
-        }
-    }
-
-    fn end_line(&mut self, tenant: TenantIx, level: Level) {
-        let state = &mut self.tenants[tenant].levels[level as usize];
-        state.lines -= 1;
-        if state.lines == 0 {
-            state.place = None;
             self.tenants.touch(tenant);
         }
     }

@@ -121,6 +121,28 @@ impl Tenants {
         tenant
     }
 
+    /// Changes what is remembered of a tenant, as its records say.
+    pub(super) fn restore(&mut self, tenant: TenantIx, change: impl FnOnce(&mut Tenant)) {
+        let state = &mut self.table[tenant];
+        let idle = self.idle.remove(&state.idle_place()).is_some();
+        change(state);
+        if idle {
+            self.idle.insert(state.idle_place(), tenant);
+        }
+    }
+
+    /// Removes a tenant that the records say is forgotten; `false` if it has jobs.
+    pub(super) fn restore_gone(&mut self, tenant: TenantIx) -> bool {
+        if self.everyone == Some(tenant) && self.table[tenant].jobs == 1 {
+            self.let_everyone_go();
+        }
+        let idle = self.table[tenant].jobs == 0;
+        if idle {
+            self.take(tenant);
+        }
+        idle
+    }
+
     pub(crate) fn everyone(&mut self) -> TenantIx {
         if let Some(tenant) = self.everyone {
             return tenant;
@@ -168,11 +190,16 @@ impl Tenants {
     }
 
     pub(crate) fn forget(&mut self, index: TenantIx) {
-        if let Some(tenant) = self.table.remove(index) {
-            self.idle.remove(&tenant.idle_place());
-            self.by_name.remove(&*tenant.name, index);
+        if let Some(tenant) = self.take(index) {
             self.forgotten.push(tenant.arrival);
         }
+    }
+
+    fn take(&mut self, index: TenantIx) -> Option<Tenant> {
+        let tenant = self.table.remove(index)?;
+        self.idle.remove(&tenant.idle_place());
+        self.by_name.remove(&*tenant.name, index);
+        Some(tenant)
     }
 
     pub(crate) fn touch(&mut self, tenant: TenantIx) {

@@ -1,12 +1,14 @@
 //! Jobs and leases, put back where they stood.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::Engine;
 use super::super::jobs::{Job, LastSettled, Phase};
 use super::super::leases::{Lease, Use};
 use super::super::record::{JobRecord, JobState, LeaseRecord, PhaseRecord, SettledRecord, UseRecord};
-use super::{JobCorrelations, RestoreError, TenantsByArrival, expect, lane_at};
+use super::changes::JobCorrelations;
+use super::{RestoreError, TenantsByArrival, expect, lane_at};
 use crate::gate::Pass;
 use crate::ids::{JobId, LeaseId};
 use crate::job::Event;
@@ -87,7 +89,9 @@ fn restore_job(
         }
         PhaseRecord::Finished { at, number, status, dropped, served } => {
             engine.jobs[index].phase = Phase::Finished { at, number, status, dropped, served };
-            engine.lane_mut(lane).finished.push(at, index);
+            let jobs = &engine.jobs;
+            let finished = &mut engine.lanes[lane.0 as usize].finished;
+            finished.restore(at, index, |job| jobs[job].end_number());
         }
     }
     Ok(())
@@ -159,7 +163,23 @@ fn restore_holds(
     Ok(restored.into())
 }
 
-pub(super) fn restore_lease(
+/// Those that no job has.
+pub(super) fn restore_leases(
+    engine: &mut Engine,
+    leases: BTreeMap<LeaseId, Option<LeaseRecord>>,
+    correlations: &BTreeMap<LeaseId, Correlation>,
+) -> Result<(), RestoreError> {
+    for (id, record) in leases {
+        let Some(record) = record else { continue };
+        let lane = record.lane.map(LaneIx);
+        let later = record.used_by == UseRecord::LaterCall;
+        let used_by = if later { Use::LaterCall(lane) } else { Use::Call(lane) };
+        restore_lease(engine, id, &record, used_by, correlations.get(&id).copied())?;
+    }
+    Ok(())
+}
+
+fn restore_lease(
     engine: &mut Engine,
     id: LeaseId,
     record: &LeaseRecord,

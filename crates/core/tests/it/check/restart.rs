@@ -1,8 +1,12 @@
 //! A restart is invisible: an engine rebuilt from the journal has the same state and gives the same answers, also
 //! when the oldest chunks of the journal were let go. Changes are saved after every operation or after several.
 //!
+//! So are engines that were built from the beginning of the journal and then followed it, from wherever they were built on:
+//! they are the same as the rebuilt one and remain so.
+//!
 //! Which lines are parked at scoped buckets is not in the journal: after a restart they are looked at once more. So
-//! where there are such buckets only the state is compared, and all other checkers go on with the rebuilt engine.
+//! where there are such buckets only the state is compared with the engine, and all other checkers go on with one that was
+//! rebuilt or has followed.
 
 use eclusa_core::{Engine, JobId, JobView, LeaseId, Mentions, Restorer, Time};
 
@@ -13,9 +17,9 @@ use crate::rules::{SCOPED, lane_name};
 
 const META_RECORD: u8 = 0;
 
-/// An engine that was rebuilt and has done the same since.
-struct Twin {
-    engine: Engine,
+/// Engines that were rebuilt, the first from the whole journal at once, and have done the same since.
+struct Twins {
+    engines: Vec<Engine>,
     /// Leases with a higher number were issued after it was rebuilt, in another epoch.
     last_number: u64,
 }
@@ -28,43 +32,91 @@ pub(crate) struct Restarts {
     /// Of the engine.
     epoch: u64,
     chunks: Vec<Vec<u8>>,
+    /// The chunks that were let go, too.
+    history: Vec<Vec<u8>>,
+    /// So many chunks of the journal speak of everything there is.
+    whole: usize,
     last_number: u64,
-    twin: Option<Twin>,
+    twins: Option<Twins>,
 }
 
 impl Restarts {
     pub(crate) fn new(plan: &RulePlan) -> Self {
         let every = usize::try_from(plan.lanes[0].capacity % 4).unwrap() + 1;
-        let (scoped, chunks) = (plan.scoped, Vec::new());
-        Self { scoped, every, operations: 0, epoch: 0, chunks, last_number: 0, twin: None }
+        Self {
+            scoped: plan.scoped,
+            every,
+            operations: 0,
+            epoch: 0,
+            chunks: Vec::new(),
+            history: Vec::new(),
+            whole: 0,
+            last_number: 0,
+            twins: None,
+        }
     }
 
     fn save(&mut self, engine: &mut Engine) {
         let mut chunk = Engine::begin_chunk();
         engine.save_changes(&mut chunk).unwrap();
+        self.history.push(chunk.clone());
         self.chunks.push(chunk);
     }
 
-    fn rebuild(&self) -> Engine {
-        let mut restorer = Restorer::default();
-        self.chunks.iter().for_each(|chunk| restorer.apply(chunk).unwrap());
-        restorer.finish(self.epoch + 1).unwrap()
-    }
-
-    /// An engine that is the same as `engine`.
-    fn restart(&mut self, engine: &Engine) -> Verdict<Engine> {
-        let rebuilt = self.rebuild();
-        let records = |engine: &Engine| {
-            let mut records = engine.snapshot().unwrap();
-            records.retain(|record| record[0] != META_RECORD);
-            records
-        };
-        let (was, is) = (records(engine), records(&rebuilt));
-        let lost: Vec<_> = was.iter().filter(|record| !is.contains(record)).collect();
-        let new: Vec<_> = is.iter().filter(|record| !was.contains(record)).collect();
-        ensure!(lost.is_empty() && new.is_empty(), "a restart lost {lost:?} and brought {new:?}");
+    /// Engines that are the same as `engine`.
+    fn restart(&mut self, engine: &Engine) -> Verdict<Vec<Engine>> {
+        let (epoch, all) = (self.epoch + 1, self.history.len());
+        let cut = self.operations % all;
+        let mut rebuilt = vec![
+            follow(&self.chunks, epoch, |_| false),
+            follow(&self.history, epoch, |_| true),
+            follow(&self.history, epoch, |number| number == cut),
+            follow(&self.chunks, epoch, |number| number >= self.whole),
+        ];
+        same_records(&records(engine, false), &records(&rebuilt[0], false), "a restart")?;
+        let (cold, followed) = rebuilt.split_first_mut().unwrap();
+        for one in followed {
+            let (was, is) = (records(cold, true), records(one, true));
+            same_records(&was, &is, "following")?;
+            ensure!(unsaved(cold) == unsaved(one), "after following there is something to save");
+            ensure!(cold.footprint() == one.footprint(), "after following it takes another room");
+        }
         Ok(rebuilt)
     }
+}
+
+/// An engine that was built after the chunks that `builds` names, and in the end.
+pub(crate) fn follow(chunks: &[Vec<u8>], epoch: u64, builds: impl Fn(usize) -> bool) -> Engine {
+    let mut restorer = Restorer::default();
+    for (number, chunk) in (1..).zip(chunks) {
+        restorer.apply(chunk).unwrap();
+        if builds(number) {
+            restorer.build().unwrap();
+        }
+    }
+    restorer.finish(epoch).unwrap()
+}
+
+fn records(engine: &Engine, meta: bool) -> Vec<Vec<u8>> {
+    let mut records = engine.snapshot().unwrap();
+    records.retain(|record| meta || record[0] != META_RECORD);
+    records
+}
+
+fn same_records(was: &[Vec<u8>], is: &[Vec<u8>], after: &str) -> Verdict {
+    if was == is {
+        return Ok(());
+    }
+    let lost: Vec<_> = was.iter().filter(|record| !is.contains(record)).collect();
+    let new: Vec<_> = is.iter().filter(|record| !was.contains(record)).collect();
+    Err(format!("{after} lost {lost:?} and brought {new:?}"))
+}
+
+/// What would go to the journal next.
+fn unsaved(engine: &mut Engine) -> Vec<u8> {
+    let mut chunk = Engine::begin_chunk();
+    engine.save_changes(&mut chunk).unwrap();
+    chunk
 }
 
 fn ageless(lease: LeaseId) -> LeaseId {
@@ -91,19 +143,26 @@ pub(crate) fn shown(engine: &Engine, jobs: impl Iterator<Item = JobId>, now: Tim
 impl Checker for Restarts {
     fn after(&mut self, step: &Step<'_>) -> Verdict {
         self.last_number = step.ledger.issued.iter().map(|lease| lease.number).max().unwrap_or_default();
-        let Some(twin) = &mut self.twin else { return Ok(()) };
-        let (last_number, epoch) = (twin.last_number, self.epoch);
+        let Some(twins) = &mut self.twins else { return Ok(()) };
+        let (last_number, epoch) = (twins.last_number, self.epoch);
         let call = step.call.clone().with_leases(|lease| {
             let newer = lease.number > last_number && lease.epoch == epoch;
             LeaseId { epoch: lease.epoch + u64::from(newer), ..lease }
         });
-        let reply = call.make(&mut twin.engine, step.now).with_leases(ageless);
-        let expected = step.reply.clone().with_leases(ageless);
-        ensure!(reply == expected, "after a restart {reply:?} instead of {expected:?}");
         let all = || step.ledger.jobs.keys().copied();
-        let (was, is) = (shown(step.engine, all(), step.now), shown(&twin.engine, all(), step.now));
-        let differing = was.lines().zip(is.lines()).find(|(was, is)| was != is);
-        ensure!(was == is, "after a restart something else is shown: {differing:?}");
+        let mut expected = (step.reply.clone().with_leases(ageless), shown(step.engine, all(), step.now));
+        for (number, twin) in twins.engines.iter_mut().enumerate() {
+            let reply = call.clone().make(twin, step.now).with_leases(ageless);
+            let found = (reply, shown(twin, all(), step.now));
+            if number == 0 && self.scoped {
+                expected = found;
+                continue;
+            }
+            let after = if number == 0 { "a restart" } else { "following" };
+            ensure!(found.0 == expected.0, "after {after} {:?} instead of {:?}", found.0, expected.0);
+            let differing = expected.1.lines().zip(found.1.lines()).find(|(was, is)| was != is);
+            ensure!(found.1 == expected.1, "after {after} something else is shown: {differing:?}");
+        }
         Ok(())
     }
 
@@ -119,17 +178,22 @@ impl Checker for Restarts {
                 engine.refresh(&Mentions::read(&oldest).unwrap());
                 self.save(engine);
             }
+            self.whole = self.chunks.len();
         }
         if !looks {
             return Ok(());
         }
-        let rebuilt = self.restart(engine)?;
+        let mut rebuilt = self.restart(engine)?;
         if let Op::Reopen = op {
-            *engine = rebuilt;
+            *engine = rebuilt.swap_remove(self.operations % rebuilt.len());
             self.epoch += 1;
-            self.twin = None;
-        } else if !self.scoped {
-            self.twin = Some(Twin { engine: rebuilt, last_number: self.last_number });
+            self.twins = None;
+        } else {
+            // All they show takes long to compare: one that followed is enough, another each time.
+            let followed = rebuilt.swap_remove(1 + self.operations % 3);
+            rebuilt.truncate(1);
+            rebuilt.push(followed);
+            self.twins = Some(Twins { engines: rebuilt, last_number: self.last_number });
         }
         Ok(())
     }

@@ -1,0 +1,177 @@
+//! What records say of each thing, the newest only.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::super::Engine;
+use super::super::debits::Debit;
+use super::super::record::{JobRecord, LaneRecord, LeaseRecord, Record, TenantRecord};
+use crate::charge::Terms;
+use crate::dead_letter::DeadLetter;
+use crate::gate::{Bucket, BucketSpec, Gates};
+use crate::ids::{JobId, LeaseId, Name};
+use crate::job::Payload;
+use crate::lane::{Entry, KeyEntry};
+use crate::policy::Correlation;
+use crate::spec::LaneSpec;
+use crate::table::{JobIx, LaneIx};
+
+/// Things by what names them; `None` if a thing is gone.
+type Things<K, V> = BTreeMap<K, Option<V>>;
+
+/// Boxed, because the table is moved as it grows.
+type JobRecords = HashMap<JobId, Option<Box<JobRecord>>, foldhash::fast::FixedState>;
+
+pub(super) type JobCorrelations = HashMap<JobId, Correlation, foldhash::fast::FixedState>;
+
+/// Stamp, what the process says about itself, and its rules.
+type RegistrationRecord = (u64, Arc<str>, Payload);
+
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// Whether there is an engine that these change: what is gone must be taken out of it.
+    of_an_engine: bool,
+    pub(super) lanes: BTreeMap<u32, LaneRecord>,
+    pub(super) upstreams: BTreeMap<u32, (Name, Gates)>,
+    pub(super) tenants: Things<(u32, u64), TenantRecord>,
+    pub(super) jobs: JobRecords,
+    pub(super) leases: Things<LeaseId, LeaseRecord>,
+    pub(super) buckets: Things<Arc<str>, (BucketSpec, Bucket)>,
+    pub(super) dead: Things<(u32, u64), (JobId, Box<DeadLetter>)>,
+    pub(super) keys: Things<(u32, Arc<str>), KeyEntry>,
+    pub(super) cache: Things<(u32, Arc<str>), Entry>,
+    pub(super) lane_rules: BTreeMap<u32, Payload>,
+    pub(super) upstream_rules: BTreeMap<u32, Payload>,
+    pub(super) registrations: Things<u64, RegistrationRecord>,
+    pub(super) job_correlations: JobCorrelations,
+    pub(super) lease_correlations: BTreeMap<LeaseId, Correlation>,
+    pub(super) terms: BTreeMap<Arc<str>, Arc<Terms>>,
+    pub(super) debits: Things<Correlation, Debit>,
+}
+
+impl Changes {
+    pub(super) fn of_an_engine() -> Self {
+        Self { of_an_engine: true, ..Self::default() }
+    }
+
+    /// Takes note of a record, which is newer than all before and than `engine`.
+    pub(super) fn gather(&mut self, record: Record, engine: &Engine) {
+        let kept = self.of_an_engine;
+        match record {
+            Record::Lane(lane) => drop(self.lanes.insert(lane.number, *lane)),
+            Record::Upstream { number, name, gates } => drop(self.upstreams.insert(number, (name, gates))),
+            Record::Tenant(tenant) => {
+                drop(self.tenants.insert((tenant.lane, tenant.arrival), Some(tenant)));
+            }
+            Record::TenantGone { lane, arrival } => remove(&mut self.tenants, (lane, arrival), kept),
+            Record::Lease(id, lease) => drop(self.leases.insert(id, Some(lease))),
+            Record::LeaseGone(id) => {
+                self.lease_correlations.remove(&id);
+                remove(&mut self.leases, id, kept);
+            }
+            Record::Bucket { key, spec, bucket } => drop(self.buckets.insert(key, Some((spec, bucket)))),
+            Record::BucketGone(key) => remove(&mut self.buckets, key, kept),
+            Record::Dead { lane, number, job, letter } => {
+                drop(self.dead.insert((lane, number), Some((job, letter))));
+            }
+            Record::DeadGone { lane, number } => remove(&mut self.dead, (lane, number), kept),
+            Record::Key { lane, key, entry } => drop(self.keys.insert((lane, key), Some(entry))),
+            Record::KeyGone { lane, key } => remove(&mut self.keys, (lane, key), kept),
+            Record::Cache { lane, key, answer, stored_at, number } => {
+                drop(self.cache.insert((lane, key), Some(Entry { answer, stored_at, number })));
+            }
+            Record::CacheGone { lane, key } => remove(&mut self.cache, (lane, key), kept),
+            Record::LaneRules { number, rules } => drop(self.lane_rules.insert(number, rules)),
+            Record::UpstreamRules { number, rules } => drop(self.upstream_rules.insert(number, rules)),
+            Record::Registration { process, stamp, about, spec } => {
+                drop(self.registrations.insert(process, Some((stamp, about, spec))));
+            }
+            Record::RegistrationGone(process) => remove(&mut self.registrations, process, kept),
+            Record::Terms { family, terms } => drop(self.terms.insert(family, terms)),
+            Record::LeaseCorrelation { id, correlation } => {
+                self.lease_correlations.insert(id, correlation);
+            }
+            Record::Debit { correlation, debit } => drop(self.debits.insert(correlation, Some(debit))),
+            Record::DebitGone(correlation) => remove(&mut self.debits, correlation, kept),
+            record => self.gather_job(record, engine),
+        }
+    }
+
+    fn gather_job(&mut self, record: Record, engine: &Engine) {
+        match record {
+            Record::Job(job) => {
+                // What is only written anew, so that old chunks can go, stays as it is.
+                let new = || engine.record_of(job.id).is_none_or(|(known, _)| known != *job);
+                if !self.of_an_engine || self.jobs.contains_key(&job.id) || new() {
+                    self.jobs.insert(job.id, Some(job));
+                }
+            }
+            Record::JobState { id, state } => match self.jobs.get_mut(&id) {
+                Some(Some(job)) => job.state = *state,
+                // It will be written anew, or is gone, further on.
+                Some(None) => {}
+                None => {
+                    let Some((known, correlation)) = engine.record_of(id) else { return };
+                    if known.state != *state {
+                        self.jobs.insert(id, Some(Box::new(JobRecord { state: *state, ..known })));
+                        self.job_correlations.extend(correlation.map(|correlation| (id, correlation)));
+                    }
+                }
+            },
+            Record::JobGone(id) => {
+                self.job_correlations.remove(&id);
+                if self.of_an_engine {
+                    self.jobs.insert(id, None);
+                } else {
+                    self.jobs.remove(&id);
+                }
+            }
+            Record::JobCorrelation { id, correlation } => {
+                self.job_correlations.insert(id, correlation);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes up waiting jobs of `engine` that stand elsewhere though no record speaks of them: because the answer that they
+    /// may get has changed, or the rules of their lane by which they stand in lines.
+    pub(super) fn take_up_dependents(&mut self, engine: &Engine, rules: &[(u32, LaneSpec)]) {
+        for (lane, key) in self.cache.keys().cloned().collect::<Vec<_>>() {
+            let Some(state) = engine.lanes.get(lane as usize) else { continue };
+            state.equals.waiting_for(&key).for_each(|job| self.take_up(engine, job));
+        }
+        for (number, rules) in rules {
+            let old = engine.lanes.get(*number as usize).and_then(|lane| lane.spec.as_ref());
+            let same = |old: &LaneSpec| {
+                old.fairness.is_some() == rules.fairness.is_some() && old.cache == rules.cache
+            };
+            if old.is_some_and(same) {
+                continue;
+            }
+            let lane = LaneIx(*number);
+            let waiting = engine.jobs.iter().filter(|(_, job)| job.lane == lane && job.is_waiting());
+            waiting.for_each(|(job, _)| self.take_up(engine, job));
+        }
+    }
+
+    fn take_up(&mut self, engine: &Engine, job: JobIx) {
+        let id = engine.jobs[job].id;
+        if !self.jobs.contains_key(&id)
+            && let Some((record, correlation)) = engine.record_of(id)
+        {
+            self.jobs.insert(id, Some(Box::new(record)));
+            self.job_correlations.extend(correlation.map(|correlation| (id, correlation)));
+        }
+    }
+}
+
+/// `kept`: that it is gone must be remembered.
+fn remove<K: Ord, V>(things: &mut Things<K, V>, key: K, kept: bool) {
+    if kept {
+        things.insert(key, None);
+    } else {
+        things.remove(&key);
+    }
+}

@@ -1,0 +1,72 @@
+//! Things taken out of the engine as if their records had not been read, with all that was derived from them. Nobody has
+//! decided anything on it yet.
+
+use super::super::Engine;
+use super::super::jobs::Phase;
+use super::changes::Changes;
+use crate::gate::Pass;
+use crate::ids::LeaseId;
+use crate::lane::Lane;
+use crate::table::JobIx;
+
+impl Engine {
+    /// Takes out all jobs and leases that changed. What they use changes in place.
+    pub(super) fn detach(&mut self, changes: &Changes) {
+        for id in changes.jobs.keys() {
+            if let Some(job) = self.jobs.find(*id) {
+                self.detach_job(job);
+            }
+        }
+        for id in changes.leases.keys() {
+            // That of a job is in the records of the job.
+            if self.leases.get(*id).is_some_and(|lease| lease.used_by.job().is_none()) {
+                self.detach_lease(*id);
+            }
+        }
+    }
+
+    fn detach_job(&mut self, index: JobIx) {
+        let lane = self.jobs[index].lane;
+        match self.jobs[index].phase {
+            Phase::Pending { .. } | Phase::Queued { .. } | Phase::Coalesced => {
+                self.leave_wait(index, Lane::pull_in_place);
+            }
+            Phase::Processing { lease } => {
+                self.stop_processing(index);
+                self.detach_lease(lease);
+            }
+            Phase::Finished { .. } => {
+                let jobs = &self.jobs;
+                self.lanes[lane.0 as usize].finished.unrestore(index, |job| jobs[job].end_number());
+            }
+        }
+        let holds = self.jobs[index].rare.as_mut().and_then(|rare| rare.holds.take());
+        for hold in holds.iter().flat_map(|holds| holds.iter()) {
+            self.buckets.unuse(hold.bucket);
+        }
+        self.remove_job(index);
+    }
+
+    fn detach_lease(&mut self, id: LeaseId) {
+        let Some(lease) = self.leases.take(id) else { return };
+        for (bucket, tokens) in lease.holds {
+            self.buckets.unhold(bucket, tokens);
+        }
+        if let Some(lane) = lease.used_by.lane() {
+            self.lane_mut(lane).gates.unenter(Pass::default());
+        }
+        if let Some(upstream) = lease.upstream {
+            self.upstreams[upstream.0 as usize].gates.unenter(lease.pass);
+        }
+    }
+
+    /// Answers that nobody waits for any more are owed to nobody.
+    pub(super) fn forget_what_is_not_owed(&mut self) {
+        let mut owed = std::mem::take(&mut self.owed);
+        owed.retain(|(lane, number), key| {
+            let same = self.entry(*lane, key).is_some_and(|(_, entry)| entry.number == *number);
+            same && self.lane(*lane).equals.first_before(key, *number).is_some()
+        });
+        self.owed = owed;
+    }
+}

@@ -1,0 +1,28 @@
+//! Gates as the records have them, and the leases that hold something of them.
+
+use super::{Gates, Pass};
+
+impl Gates {
+    /// Takes a slot for a lease found at start-up, and its place in the window if it still holds one.
+    pub(crate) fn reenter(&mut self, pass: Pass) {
+        self.in_flight += 1;
+        if !pass.answered {
+            self.window.take();
+        }
+    }
+
+    /// The opposite of [`Gates::reenter`].
+    pub(crate) fn unenter(&mut self, pass: Pass) {
+        self.leave();
+        if !pass.answered {
+            self.window.give_back();
+        }
+    }
+
+    /// Goes on from what is stored, with the calls under way that are counted already.
+    pub(crate) fn restore(&mut self, stored: Gates) {
+        let old = std::mem::replace(self, stored);
+        self.in_flight = old.in_flight;
+        self.window.restore(&old.window);
+    }
+}
