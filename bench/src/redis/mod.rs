@@ -198,7 +198,11 @@ pub(crate) fn measure_ours(load: Load) -> Result<(), Failed> {
 pub(crate) fn measure_takeover(jobs: usize) -> Result<(), Failed> {
     let dir = env::temp_dir().join("eclusa-bench-redis");
     let server = RedisServer::start(&dir)?;
-    println!("{:.3?}", takeover::planned(&server.url(), jobs)?);
+    println!("stopped in order: {:.3?}", takeover::planned(&server.url(), jobs)?);
+    server.flush()?;
+    println!("killed: {:.3?}", takeover::killed(&server.url(), jobs)?);
+    server.flush()?;
+    println!("adding jobs while it stops in order: {:.3?}", takeover::under_load(&server.url(), jobs)?);
     drop(server);
     Ok(fs::remove_dir_all(dir)?)
 }

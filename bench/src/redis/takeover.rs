@@ -27,13 +27,14 @@ const BEFORE: Duration = Duration::from_secs(1);
 const AFTER: Duration = Duration::from_secs(2);
 
 /// How long adding a job took while the owner stopped.
+#[derive(Debug)]
 pub(crate) struct Pause {
     pub(crate) p50: Duration,
     pub(crate) p99: Duration,
     pub(crate) longest: Duration,
 }
 
-/// From the release of the owner to the first answer of the next one.
+/// From when the owner is told to stop, with all that the next one does before it is released, to the first answer of that one.
 pub(crate) fn planned(url: &str, jobs: usize) -> Result<Duration, Failed> {
     let mut owner = Lives::new(url, 1, By::Owner, PAYLOAD)?;
     owner.fill(jobs)?;

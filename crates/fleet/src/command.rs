@@ -21,10 +21,11 @@ pub enum Command {
         /// The last chunk that was read; zero for none.
         after: Position,
     },
-    /// Makes an engine of what was read, beside this thread. Not for the server; sent again until it is done.
+    /// Makes an engine of what was read, beside this thread, or has the one there is follow. Not for the server; sent again
+    /// until it is done.
     Build {
-        /// The epoch of the leases that it gives.
-        epoch: u64,
+        /// The epoch of the leases that it gives; `None` while it only follows.
+        epoch: Option<u64>,
     },
     /// Reads the last chunk of the journal.
     Tail,
@@ -116,7 +117,7 @@ pub struct Outgoing {
 pub struct Claim {
     /// Which process.
     pub process: ProcessId,
-    /// Its last acknowledged chunk; zero without state.
+    /// Its last acknowledged chunk, or the last one that a process which reads ahead has in its engine; zero without state.
     pub position: Position,
 }
 

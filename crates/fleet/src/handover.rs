@@ -1,5 +1,6 @@
-//! A planned change of owner: a process that stops names its successor and goes on deciding while that one reads the journal.
-//! So nobody waits for the journal to be read. Used only where an owner stops in order.
+//! A planned change of owner: a process that stops names its successor and goes on deciding while that one reads the journal
+//! and makes an engine of it, which then follows what the owner still appends. So nobody waits for more than the last chunks
+//! to be read. Used only where an owner stops in order.
 
 use eclusa_core::{Span, Time};
 
@@ -9,12 +10,12 @@ use crate::ownership::{Ownership, State};
 use crate::settings::Settings;
 use crate::step::Event;
 use crate::tenure::Tenure;
-use crate::term::{Position, ProcessId, RunId, TermId};
+use crate::term::{Position, ProcessId, RunId, TermId, TermView};
 
 /// How often a successor looks, and the owner at most: a short journal is read at once.
 const LOOK: Span = Span::from_millis(20);
 
-/// A journal that takes longer to read is read after the release.
+/// What takes longer to be read and put together is done after the release.
 const AT_MOST: Span = Span::from_secs(10);
 
 /// A process that stops, and who should follow it.
@@ -28,11 +29,9 @@ pub(crate) struct Stopping {
 /// How far the successor is.
 #[derive(Debug, Clone, Copy, Hash)]
 struct Named {
-    /// The last chunk when it was named: it is ready when it has read that far.
+    /// The last chunk when it was named: it is ready when its engine is that far.
     number: u64,
-    /// What it has read, as last seen.
-    read: Option<Position>,
-    /// It is waited for until then: a term from when it was last seen to get on.
+    /// It is waited for until then: a term from when it was last heard.
     until: Time,
     since: Time,
     look_at: Time,
@@ -62,27 +61,28 @@ impl Stopping {
     /// The server knows who is to follow.
     pub(crate) fn named(&mut self, number: u64, settings: &Settings, now: Time) {
         let (until, since, look_at) = (now + settings.term, now, now + Span::from_millis(1));
-        self.named = Some(Named { number, read: None, until, since, look_at, ready: false });
+        self.named = Some(Named { number, until, since, look_at, ready: false });
     }
 
     /// Takes note of how far the successor is.
     pub(crate) fn see(&mut self, look: &Look, settings: &Settings, now: Time) {
         let Some(named) = &mut self.named else { return };
         named.look_at = now + now.since(named.since).min(LOOK);
-        let read = look.claims.iter().find(|claim| Some(claim.process) == self.successor);
-        let read = read.map(|claim| claim.position);
-        if read.is_some() && read != named.read {
-            (named.read, named.until) = (read, now + settings.term);
+        let claim = look.claims.iter().find(|claim| Some(claim.process) == self.successor);
+        if claim.is_some() {
+            named.until = now + settings.term;
         }
-        named.ready = read.is_some_and(|read| read.number >= named.number);
-        if !named.ready && now >= named.until.min(named.since + AT_MOST) {
+        // One that is late has done a part of it, and nobody else any.
+        let late = now >= named.since + AT_MOST;
+        named.ready = claim.is_some_and(|claim| late || claim.position.number >= named.number);
+        if !named.ready && now >= named.until {
             // Whoever is there takes over, and reads the journal then.
             self.successor = None;
         }
     }
 }
 
-/// A successor that reads the journal ahead.
+/// A successor that reads the journal ahead, and makes an engine of it.
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct Preparing {
     follower: Follower,
@@ -91,9 +91,14 @@ pub(crate) struct Preparing {
     run: RunId,
     /// The last chunk that was read.
     at: Position,
-    /// Whether that was the last one there is.
+    /// The journal's last chunk at the last look, once something was read: up to there it is whole, whatever the owner has
+    /// cleaned away before.
+    number: Option<u64>,
+    /// Whether it was read up to there, or up to its end.
     end: bool,
-    /// When to tell how much was read.
+    /// The last chunk that is in the engine.
+    built: Position,
+    /// When to tell how far the engine is.
     claim_at: Time,
     pub(crate) look_at: Time,
 }
@@ -118,22 +123,37 @@ impl Preparing {
     /// What to send next; `Err` is when.
     pub(crate) fn next(&self, settings: &Settings, now: Time) -> Result<Command, Time> {
         if now >= self.claim_at {
-            let claim = crate::Claim { process: settings.process, position: self.at };
+            let claim = crate::Claim { process: settings.process, position: self.built };
             return Ok(Command::Claim(claim));
+        }
+        if now >= self.look_at {
+            return Ok(Command::Look);
         }
         if !self.end {
             return Ok(Command::Read { after: self.at });
         }
-        if now >= self.look_at { Ok(Command::Look) } else { Err(self.look_at) }
+        if self.built == self.at { Err(self.look_at) } else { Ok(Command::Build { epoch: None }) }
     }
 
     pub(crate) fn claimed(self, settings: &Settings, now: Time) -> Self {
         Self { claim_at: now + settings.probe(), ..self }
     }
 
-    pub(crate) fn read(self, last: Position, end: bool, now: Time) -> Self {
-        let claim_at = if end { now } else { self.claim_at };
-        Self { at: last, end, claim_at, look_at: now + LOOK, ..self }
+    pub(crate) fn read(self, last: Position, end: bool) -> Self {
+        if last == Position::default() {
+            // There is nothing to read yet, or what was read is of no use.
+            return Self { at: last, number: None, end, built: last, ..self };
+        }
+        let end = end || self.number.is_some_and(|number| last.number >= number);
+        Self { at: last, end, ..self }
+    }
+
+    fn look(&mut self, view: &TermView, now: Time) {
+        if self.at > Position::default() {
+            self.number = Some(view.number);
+        }
+        self.end = view.number <= self.at.number;
+        self.look_at = now + LOOK;
     }
 }
 
@@ -141,10 +161,30 @@ impl Ownership {
     /// This process is named as the successor of a living owner.
     pub(crate) fn prepare(&mut self, follower: Follower, look: &Look, now: Time) {
         let Some(view) = &look.term else { return };
-        let (term, run, at) = (view.term, look.run.clone(), Position::default());
         self.events.push(Event::ReadsAhead);
-        self.state =
-            State::Preparing(Preparing { follower, term, run, at, end: false, claim_at: now, look_at: now });
+        self.state = State::Preparing(Preparing {
+            follower,
+            term: view.term,
+            run: look.run.clone(),
+            at: Position::default(),
+            number: None,
+            end: false,
+            built: Position::default(),
+            claim_at: now,
+            look_at: now + LOOK,
+        });
+    }
+
+    /// Whether all that was read is in the engine.
+    pub(crate) fn built_ahead(&mut self, preparing: Preparing, built: bool, now: Time) {
+        let first = built && preparing.built == Position::default();
+        self.events.extend(first.then_some(Event::Ready));
+        let at = preparing.at;
+        self.state = State::Preparing(if built {
+            Preparing { built: at, claim_at: now, ..preparing }
+        } else {
+            preparing
+        });
     }
 
     /// What was read ahead is of no use.
@@ -158,15 +198,14 @@ impl Ownership {
     /// The owner has released its term, goes on, or something else happened.
     pub(crate) fn look_while_preparing(&mut self, mut preparing: Preparing, look: &Look, now: Time) {
         self.note_view(look);
-        let same = |view: &crate::TermView| view.term == preparing.term && look.run == preparing.run;
+        let same = |view: &TermView| view.term == preparing.term && look.run == preparing.run;
         let Some(view) = look.term.as_ref().filter(|view| same(view)) else {
             self.events.push(Event::ReadInVain);
             return self.looked(Follower::looking_at(now), look, now);
         };
         match preparing.follower.judge(look, &self.settings, false, now) {
             Verdict::Prepare => {
-                preparing.end = view.number <= preparing.at.number;
-                preparing.look_at = now + LOOK;
+                preparing.look(view, now);
                 self.state = State::Preparing(preparing);
             }
             Verdict::Take(TakeReason::Released) => {

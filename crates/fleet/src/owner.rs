@@ -49,7 +49,7 @@ impl Ownership {
         let append: Append = match &mut self.state {
             State::Loading(_) | State::Building | State::Comparing if renew => tenure.renewal(self.handed),
             State::Loading(after) => return Step::Send(Command::Read { after: *after }),
-            State::Building => return Step::Send(Command::Build { epoch: tenure.epoch }),
+            State::Building => return Step::Send(Command::Build { epoch: Some(tenure.epoch) }),
             State::Verifying | State::Releasing => tenure.renewal(self.handed),
             State::Comparing => return Step::Send(Command::Tail),
             State::Repeating(chunks) => match chunks.pop_front() {
@@ -78,7 +78,7 @@ impl Ownership {
         Step::Send(Command::Append(append))
     }
 
-    /// Everything is sent. A process that stops releases its term now, unless its successor still reads.
+    /// Everything is sent. A process that stops releases its term now, unless its successor is not ready.
     fn rest(&mut self, until: Time) -> Step {
         let Some(tenure) = &self.tenure else { return Step::Idle(until) };
         let waits_until = self.stopping.as_ref().and_then(Stopping::waits_until);

@@ -20,7 +20,7 @@ pub(crate) const RETRY: Span = Span::from_millis(100);
 #[derive(Debug, Clone, Hash)]
 pub(crate) enum State {
     Follower(Follower),
-    /// Reads the journal of an owner that stops.
+    /// Reads the journal of an owner that stops, and follows it.
     Preparing(Preparing),
     Settling(Settling),
     /// Subscribes to the questions of a term that it is about to take.
@@ -186,8 +186,9 @@ impl Ownership {
                 self.look_while_preparing(preparing, &look, now);
             }
             (State::Preparing(preparing), Reply::Read { last, end }) => {
-                self.state = State::Preparing(preparing.read(last, end, now));
+                self.state = State::Preparing(preparing.read(last, end));
             }
+            (State::Preparing(preparing), Reply::Built(built)) => self.built_ahead(preparing, built, now),
             (State::Preparing(preparing), Reply::Claimed) => {
                 self.state = State::Preparing(preparing.claimed(&self.settings, now));
             }

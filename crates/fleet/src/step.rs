@@ -50,6 +50,8 @@ pub enum Wanted {
 pub enum Event {
     /// It is to follow an owner that stops, and reads the journal ahead: prepare an empty engine.
     ReadsAhead,
+    /// It has made an engine of the journal, which follows what the owner appends: it could take over at once.
+    Ready,
     /// What was read ahead is not needed.
     ReadInVain,
     /// It has taken a term and reads the journal. Told again if it must be read anew.

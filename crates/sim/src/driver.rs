@@ -253,7 +253,8 @@ impl Process {
             Event::Superseded { missing } => {
                 ctx.check.superseded(self.durable, self.seen_journal, missing, &ctx.archive);
             }
-            Event::InDoubt | Event::ReadsAhead | Event::Released => {}
+            Event::ReadsAhead => self.built_at = None,
+            Event::InDoubt | Event::Ready | Event::Released => {}
         }
     }
 

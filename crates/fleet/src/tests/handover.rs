@@ -11,7 +11,7 @@ fn stopping(number: u64, successor: ProcessId, released: bool) -> Look {
     look
 }
 
-/// What an owner sees when its successor has read up to `number`; `None` if it has not begun.
+/// What an owner sees when its successor has an engine up to `number`; `None` if it is not heard.
 fn seen(process: &Process, number: Option<u64>) -> Look {
     let (term, epoch) = process.machine.holds().unwrap();
     let mut look = Look { listeners: 1, ..gone("a", 5, epoch) };
@@ -49,28 +49,26 @@ fn an_owner_that_stops_goes_on_until_its_successor_has_read_the_journal() {
 }
 
 #[test]
-fn an_owner_does_not_wait_for_a_successor_that_does_not_get_on() {
-    for reads in [None, Some(3)] {
+fn an_owner_waits_for_a_successor_that_is_heard_and_not_for_ever() {
+    const AT_MOST: u64 = 10_000;
+    for (claims, waits, successor) in [(None, TERM, None), (Some(3), AT_MOST, Some(OTHER))] {
         let mut owner = Process::owner(Ack::Write, 5);
         owner.machine.stop(Some(OTHER));
         owner.send();
         owner.reply(Reply::Named);
-        let named = owner.now;
+        let (named, (term, _)) = (owner.now, owner.machine.holds().unwrap());
         let released = loop {
             match owner.send() {
                 Command::Look => {
-                    let look = seen(&owner, reads);
+                    let look = seen(&owner, claims);
                     owner.reply(Reply::Looked(look));
                 }
                 Command::Append(_) => owner.stored(),
                 other => break other,
             }
         };
-        assert!(
-            matches!(released, Command::Release { successor: None, .. }),
-            "anybody may follow: {released:?}"
-        );
-        assert!((named + TERM..named + TERM + TERM / 4).contains(&owner.now), "{}", owner.now - named);
+        assert_eq!(released, Command::Release { term, successor }, "without one anybody may follow");
+        assert!((named + waits..named + waits + TERM / 4).contains(&owner.now), "{}", owner.now - named);
     }
 }
 
@@ -84,33 +82,46 @@ fn another_successor_is_named_if_the_first_one_goes() {
     assert!(matches!(owner.send(), Command::Name { successor: ProcessId(3), .. }));
 }
 
-/// A successor that has read ahead up to `number`.
+fn claim(number: u64) -> Command {
+    let epoch = u64::from(number > 0);
+    Command::Claim(Claim { process: ME, position: Position { epoch, number } })
+}
+
+const AHEAD: Command = Command::Build { epoch: None };
+
+/// A successor whose engine is at `number`, and that is about to look.
 fn prepared(number: u64) -> Process {
     let mut process = Process::new(Ack::Write);
     assert_eq!(process.send(), Command::Look);
     process.reply(Reply::Looked(stopping(number, ME, false)));
     assert!(process.machine.events().contains(&Event::ReadsAhead));
-    let claim = |number| {
-        let epoch = u64::from(number > 0);
-        Command::Claim(Claim { process: ME, position: Position { epoch, number } })
-    };
     assert_eq!(process.send(), claim(0));
     process.reply(Reply::Claimed);
-    process.read(number);
-    assert_eq!(process.send(), claim(number));
+    assert_eq!(process.send(), Command::Read { after: Position::default() });
+    process.reply(Reply::Read { last: Position { epoch: 1, number }, end: true });
+    for built in [false, true] {
+        assert_eq!(process.send(), AHEAD);
+        assert_eq!(process.machine.events(), []);
+        process.reply(Reply::Built(built));
+    }
+    assert_eq!(process.machine.events(), [Event::Ready]);
+    assert_eq!(process.send(), claim(number), "not before");
     process.reply(Reply::Claimed);
     assert_eq!(process.send(), Command::Look);
     process
 }
 
 #[test]
-fn a_successor_reads_only_the_rest_when_the_term_is_released() {
+fn a_successor_does_only_the_rest_when_the_term_is_released() {
     let mut process = prepared(5);
     process.reply(Reply::Looked(stopping(6, ME, false)));
     let (fifth, sixth) = (Position { epoch: 1, number: 5 }, Position { epoch: 1, number: 6 });
     assert_eq!(process.send(), Command::Read { after: fifth }, "it keeps up");
-    process.reply(Reply::Read { last: sixth, end: true });
-    assert!(matches!(process.send(), Command::Claim(_)));
+    process.reply(Reply::Read { last: sixth, end: false });
+    assert_eq!(process.send(), AHEAD, "that is as far as the journal was");
+    process.reply(Reply::Built(true));
+    assert!(!process.machine.events().contains(&Event::Ready), "that is told once");
+    assert_eq!(process.send(), claim(6));
     process.reply(Reply::Claimed);
     let asked = process.now;
     assert_eq!(process.send(), Command::Look);
@@ -123,12 +134,73 @@ fn a_successor_reads_only_the_rest_when_the_term_is_released() {
     assert_eq!(process.machine.events(), [Event::Loading { epoch: 9, after: sixth }]);
     assert_eq!(process.send(), Command::Read { after: sixth });
     process.reply(Reply::Read { last: Position { epoch: 1, number: 7 }, end: true });
-    assert_eq!(process.send(), Command::Build { epoch: 9 });
+    assert_eq!(process.send(), Command::Build { epoch: Some(9) });
     process.reply(Reply::Built(true));
     assert!(process.renews());
     process.stored();
     process.step();
     assert!(process.machine.owns() && process.now < asked + TERM / 4);
+}
+
+/// The owner appends faster than the end of the journal is seen, and may have cleaned it before the first page was read.
+#[test]
+fn a_successor_reads_up_to_a_chunk_it_saw_after_its_first_page() {
+    let mut process = Process::new(Ack::Write);
+    process.send();
+    process.reply(Reply::Looked(stopping(5, ME, false)));
+    process.send();
+    process.reply(Reply::Claimed);
+    let page = |number| Reply::Read { last: Position { epoch: 1, number }, end: false };
+    let read = |number| Command::Read { after: Position { epoch: u64::from(number > 0), number } };
+    for number in [0, 5] {
+        assert_eq!(process.send(), read(number));
+        process.reply(page(number + 5));
+    }
+    process.now += 20;
+    assert_eq!(process.send(), Command::Look, "also while it reads");
+    process.reply(Reply::Looked(stopping(12, ME, false)));
+    assert_eq!(process.send(), read(10));
+    process.reply(page(15));
+    assert_eq!(process.send(), AHEAD);
+    process.reply(Reply::Read { last: Position::default(), end: true });
+    process.now += 20;
+    assert_eq!(process.send(), Command::Look);
+    process.reply(Reply::Looked(stopping(16, ME, false)));
+    assert_eq!(process.send(), read(0), "what was read could not be used");
+    process.reply(page(16));
+    assert_eq!(process.send(), read(16), "it is not known whether that is whole");
+}
+
+#[test]
+fn a_successor_that_is_not_ready_goes_on_after_the_release() {
+    let mut process = Process::new(Ack::Write);
+    process.send();
+    process.reply(Reply::Looked(stopping(5, ME, false)));
+    process.send();
+    process.reply(Reply::Claimed);
+    let fifth = Position { epoch: 1, number: 5 };
+    assert_eq!(process.send(), Command::Read { after: Position::default() });
+    process.reply(Reply::Read { last: fifth, end: true });
+    let mut claims = 0;
+    while process.now < 10_000 + TERM {
+        match process.send() {
+            AHEAD => {
+                process.now += 5;
+                process.reply(Reply::Built(false));
+            }
+            Command::Look => process.reply(Reply::Looked(stopping(5, ME, false))),
+            command => {
+                assert_eq!(command, claim(0), "it has no engine yet");
+                claims += 1;
+                process.reply(Reply::Claimed);
+            }
+        }
+    }
+    assert_eq!(claims, 3, "it is heard");
+    let released = stopping(5, ME, true);
+    process.take(&released, 5);
+    assert!(process.machine.events().contains(&Event::Loading { epoch: process.now, after: fifth }));
+    assert!(matches!(process.send(), Command::Build { epoch: Some(_) }));
 }
 
 #[test]

@@ -379,7 +379,7 @@ impl State {
                 Event::Superseded { missing } => {
                     Rc::make_mut(&mut self.audit).superseded(process.durable, journal, missing, tree);
                 }
-                Event::Unheard(_) | Event::InDoubt | Event::Follows(_) | Event::Released => {}
+                Event::Unheard(_) | Event::Ready | Event::InDoubt | Event::Follows(_) | Event::Released => {}
             }
         }
     }

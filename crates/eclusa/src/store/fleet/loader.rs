@@ -1,5 +1,6 @@
 //! From the chunks of a journal to an engine, on a thread of its own: with very many jobs that takes longer than a term, which
-//! the owning thread must renew meanwhile.
+//! the owning thread must renew meanwhile. A process that reads ahead has an engine before it owns anything; a snapshot that
+//! follows takes its place whole.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -38,7 +39,11 @@ pub(super) type Page = Vec<(Position, Vec<u8>)>;
 
 enum Task {
     Apply(Page),
-    Finish { epoch: u64 },
+    /// Puts together what was applied.
+    Build,
+    Finish {
+        epoch: u64,
+    },
 }
 
 /// What became of a task; with an engine for the last one.
@@ -50,6 +55,8 @@ pub(super) struct Loader {
     done: Receiver<Done>,
     /// Tasks that are not done.
     open: usize,
+    /// Whether nothing was applied since it was last told to build.
+    building: bool,
     finishing: bool,
     engine: Option<Box<Engine>>,
     last: Option<u64>,
@@ -61,7 +68,7 @@ impl Loader {
         let ((tasks, given), (told, done)) = (channel(), channel());
         let thread = Builder::new().name("eclusa-load".into());
         thread.spawn(move || load(&given, &told))?;
-        Ok(Self { tasks, done, open: 0, finishing: false, engine: None, last: None })
+        Ok(Self { tasks, done, open: 0, building: true, finishing: false, engine: None, last: None })
     }
 
     /// Whether the next page can be given to it. Waits a little until it can.
@@ -79,13 +86,22 @@ impl Loader {
                 return Err(LoadError::Hole { after, found: *number });
             }
         }
+        self.building = false;
         self.give(Task::Apply(page))
     }
 
+    /// Whether the chunks are put together. Waits a little for it. What is applied later is done then, and only that.
+    pub(super) fn build(&mut self) -> Result<bool, LoadError> {
+        if !std::mem::replace(&mut self.building, true) {
+            self.give(Task::Build)?;
+        }
+        self.wait(0)?;
+        Ok(self.open == 0)
+    }
+
     /// Whether the engine that wrote the chunks is there, with leases of this epoch. Waits a little for it.
-    pub(super) fn build(&mut self, epoch: u64) -> Result<bool, LoadError> {
-        if !self.finishing {
-            self.finishing = true;
+    pub(super) fn finish(&mut self, epoch: u64) -> Result<bool, LoadError> {
+        if !std::mem::replace(&mut self.finishing, true) {
             self.give(Task::Finish { epoch })?;
         }
         self.wait(0)?;
@@ -126,6 +142,7 @@ fn load(tasks: &Receiver<Task>, told: &Sender<Done>) {
             Task::Apply(page) => {
                 page.iter().try_for_each(|(at, chunk)| chunks.apply(*at, chunk)).map(|()| None)
             }
+            Task::Build => chunks.restorer.build().map(|()| None).map_err(LoadError::from),
             Task::Finish { epoch } => {
                 let engine = std::mem::take(&mut chunks).restorer.finish(epoch);
                 engine.map(|engine| Some(Box::new(engine))).map_err(LoadError::from)
@@ -169,5 +186,103 @@ impl Chunks {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eclusa_core::gate::GateSpecs;
+    use eclusa_core::{Chain, JobId, LaneSpec, Name, NewJob, Spec, Time, UpstreamSpec};
+
+    use super::*;
+    use crate::store::journal::redis::encode;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn engine() -> Engine {
+        let upstream = UpstreamSpec::new(name("up"), GateSpecs::default());
+        let lane = LaneSpec::new(name("work"), Chain::new(vec![name("up")]).unwrap());
+        Engine::new(&Spec::new(vec![lane], vec![upstream]).unwrap())
+    }
+
+    fn enqueue(engine: &mut Engine, job: u128) -> Vec<u8> {
+        engine.enqueue(vec![NewJob::new(JobId(job), name("work"), "acme", *b"x")], Time::from_millis(1));
+        let mut records = Engine::begin_chunk();
+        engine.save_changes(&mut records).unwrap();
+        records
+    }
+
+    fn snapshot(engine: &Engine) -> Vec<u8> {
+        let records = engine.snapshot().unwrap().concat();
+        [Engine::begin_chunk(), records].concat()
+    }
+
+    fn chunk(number: u64, mark: Mark, records: &[u8]) -> (Position, Vec<u8>) {
+        let at = Position { epoch: 1, number };
+        (at, encode(at, mark, records).0)
+    }
+
+    /// One that has built an engine of the first of the chunks.
+    fn ahead(first: (Position, Vec<u8>)) -> Loader {
+        let mut loader = Loader::start().unwrap();
+        loader.apply(vec![first]).unwrap();
+        while !loader.build().unwrap() {}
+        assert!(loader.engine.is_none(), "it is for whoever owns");
+        loader
+    }
+
+    fn finished(mut loader: Loader) -> Engine {
+        while !loader.finish(1).unwrap() {}
+        loader.into_engine().unwrap()
+    }
+
+    fn jobs(engine: &Engine) -> Vec<u128> {
+        (1..9).filter(|id| engine.job(JobId(*id)).is_some()).collect()
+    }
+
+    #[test]
+    fn an_engine_that_was_built_ahead_has_what_is_applied_later() {
+        let mut owner = engine();
+        let mut loader = ahead(chunk(1, Mark::None, &enqueue(&mut owner, 1)));
+        loader.apply(vec![chunk(2, Mark::None, &enqueue(&mut owner, 2))]).unwrap();
+        while !loader.build().unwrap() {}
+        loader.apply(vec![chunk(3, Mark::None, &enqueue(&mut owner, 3))]).unwrap();
+        assert_eq!(jobs(&finished(loader)), [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_whole_snapshot_takes_the_place_of_what_was_built() {
+        for whole in [true, false] {
+            let mut other = engine();
+            enqueue(&mut other, 7);
+            let mut loader = ahead(chunk(1, Mark::None, &enqueue(&mut engine(), 1)));
+            loader.apply(vec![chunk(2, Mark::Begin, &snapshot(&other))]).unwrap();
+            while !loader.build().unwrap() {}
+            if whole {
+                loader.apply(vec![chunk(3, Mark::End, &Engine::begin_chunk())]).unwrap();
+                while !loader.build().unwrap() {}
+                loader.apply(vec![chunk(4, Mark::None, &enqueue(&mut other, 8))]).unwrap();
+            }
+            assert_eq!(jobs(&finished(loader)), if whole { vec![7, 8] } else { vec![1] });
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_to_the_engine_is_told() {
+        let mut loader = ahead(chunk(1, Mark::None, &enqueue(&mut engine(), 1)));
+        assert!(matches!(loader.apply(vec![chunk(3, Mark::None, &[])]), Err(LoadError::Hole { .. })));
+        let mut loader = ahead(chunk(1, Mark::None, &enqueue(&mut engine(), 1)));
+        let (at, mut bytes) = chunk(2, Mark::None, &Engine::begin_chunk());
+        bytes.push(0);
+        loader.apply(vec![(at, bytes)]).unwrap();
+        let failed = loop {
+            match loader.build() {
+                Ok(built) => assert!(!built),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(failed, LoadError::Chunk { number: 2, .. }), "{failed}");
     }
 }

@@ -228,7 +228,7 @@ impl Owner {
                 self.journal.take(&take)?
             }
             Command::Read { after } => self.read(after)?,
-            Command::Build { epoch } => match self.loader().and_then(|loader| loader.build(epoch)) {
+            Command::Build { epoch } => match self.build(epoch) {
                 Ok(built) => Reply::Built(built),
                 Err(error) => self.read_again(&error),
             },
@@ -263,6 +263,11 @@ impl Owner {
             Ok(()) => Ok(Reply::Read { last, end }),
             Err(error) => Ok(self.read_again(&error)),
         }
+    }
+
+    fn build(&mut self, epoch: Option<u64>) -> Result<bool, LoadError> {
+        let loader = self.loader()?;
+        if let Some(epoch) = epoch { loader.finish(epoch) } else { loader.build() }
     }
 
     fn loader(&mut self) -> Result<&mut Loader, LoadError> {

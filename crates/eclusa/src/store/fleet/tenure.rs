@@ -19,6 +19,7 @@ impl Owner {
         for event in self.machine.events() {
             match event {
                 Event::ReadsAhead | Event::ReadInVain => self.loading = None,
+                Event::Ready => tracing::info!("This process is ready to decide when the owner has stopped"),
                 Event::Loading { epoch, after } => {
                     self.give_up(&unavailable("the journal is read anew"));
                     self.work = Work::new(epoch, self.work.handed);

@@ -16,8 +16,16 @@ fn so_many(count: usize) -> impl Fn(&Told) -> bool {
     move |answer| answer.status == 200 && answer.json()["instances"].as_array().unwrap().len() == count
 }
 
+const DECIDES: &str = "This process decides now";
+const READY: &str = "This process is ready to decide when the owner has stopped";
+
+/// Where it logged this first.
+fn logged(program: &Program, message: &str) -> Option<usize> {
+    program.log().iter().position(|line| line["message"] == message)
+}
+
 fn owns(program: &Program) -> bool {
-    program.log().iter().any(|line| line["message"] == "This process decides now")
+    logged(program, DECIDES).is_some()
 }
 
 /// Whoever stops, the owner or another, is no instance as soon as it is gone.
@@ -57,9 +65,9 @@ async fn accepted_meanwhile(redis: &RedisServer, program: &Program, owner: &str)
     }
 }
 
-/// The successor reads the journal before the owner releases its term: nobody waits for that.
+/// The successor reads the journal, and has an engine of it, before the owner releases its term: nobody waits for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_owner_that_stops_goes_on_while_its_successor_reads_the_journal() {
+async fn an_owner_that_stops_goes_on_until_its_successor_has_an_engine() {
     let redis = RedisServer::start();
     let rules = lane("http://127.0.0.1:9", "capacity = 1000000", "");
     let owner = start(&redis, &rules).await;
@@ -75,6 +83,8 @@ async fn an_owner_that_stops_goes_on_while_its_successor_reads_the_journal() {
     let (_, (meanwhile, longest)) = tokio::join!(owner.stop(), accepted_meanwhile(&redis, &next, &id));
     println!("{meanwhile} were accepted while the journal was read; at most {longest:?} between two");
     assert!(meanwhile > 0);
+    let (ready, decides) = (logged(&next, READY), logged(&next, DECIDES));
+    assert!(ready.is_some() && ready < decides, "ready at line {ready:?}, decides at {decides:?}");
     let held = next.get("/v1/lanes/work").await.json()["queued"]["normal"].as_u64().unwrap();
     assert!(held > 40_000, "{held}");
 }
