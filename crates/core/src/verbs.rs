@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::dead_letter::Surplus;
 use crate::ended::{Ended, Fallback};
 use crate::error::SpecError;
-use crate::gate::{CallResult, NotUntil, Quota, Reason};
+use crate::gate::{CallResult, GateView, NotUntil, Quota, Reason};
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::{CallFailure, Hold, Level, Payload, Status};
 use crate::policy::Correlation;
@@ -320,6 +320,11 @@ pub enum Admission {
         /// The limit that allows the fewest such calls there, if there is any; of several that allow none the one
         /// that does so longest.
         quota: Option<Quota>,
+        /// The own gate of the lane or the upstream with the reason of the denial, if there is one.
+        gate: Option<GateView>,
+        /// Whether it may be admitted before the time that `denial` says: that is when a lease ends, and its call may end
+        /// sooner.
+        sooner: bool,
     },
     /// There is no such upstream.
     UnknownUpstream(Name),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use eclusa_core::gate::{BucketSpec, CallResult, Reason};
+use eclusa_core::gate::{BucketSpec, CallResult, QuotaOf, Reason};
 use eclusa_core::{
     Admission, BucketId, BucketQuery, BucketView, Closure, Corrected, Correction, Credit, CreditRule,
     Credited, HashKey, Hold, LeaseId, NewJob, Outcome, Report, Scope, Span, Store, Terms, Tokens, Usage,
@@ -124,7 +124,7 @@ pub async fn all_buckets_of_a_request_are_taken_or_none<S: Store>(open: Open<S>)
         panic!("the bucket of the person is empty");
     };
     assert_eq!((denial.reason, denial.at), (Reason::RateLimit, q.now() + secs(600)));
-    assert_eq!(quota.expect("there are limits").bucket, Some(user("a").0.key()));
+    assert_eq!(quota.expect("there are limits").of, QuotaOf::Bucket(user("a").0.key()));
     assert_eq!(left_of_participant(&q).await, 35, "nothing was taken");
     looks_up(&q, "b", None, 200).await;
     let drained = hold_of(&participant(), 34, terms(3));
@@ -274,18 +274,23 @@ pub async fn an_admission_tells_the_limit_that_is_nearest_to_its_end<S: Store>(o
     let Admission::Granted { quota: Some(quota), .. } = q.admit(UP, lookup("a")).await else {
         panic!("everything is full");
     };
-    assert_eq!((quota.bucket, quota.remaining), (Some(user("a").0.key()), Tokens::whole(80)));
+    assert_eq!((quota.of, quota.remaining), (QuotaOf::Bucket(user("a").0.key()), Tokens::whole(80)));
     assert_eq!((quota.limit, quota.enough_at), (Tokens::whole(100), q.now()));
     assert_eq!(quota.full_at, q.now() + secs(600), "if the call costs what it holds");
     let Admission::Granted { quota: Some(quota), .. } = q.admit(UP, Vec::new()).await else {
         panic!("eight are left");
     };
-    assert_eq!((quota.bucket, quota.reason, quota.remaining), (None, Reason::RateLimit, Tokens::whole(8)));
+    let own = QuotaOf::Upstream(name(UP));
+    assert_eq!((&quota.of, quota.reason, quota.remaining), (&own, Reason::RateLimit, Tokens::whole(8)));
     for _ in 0..8 {
         q.call(UP).await;
     }
-    let Admission::Denied { quota: Some(quota), denial, .. } = q.admit(UP, lookup("b")).await else {
+    let Admission::Denied { quota: Some(quota), denial, gate: Some(gate), sooner, .. } =
+        q.admit(UP, lookup("b")).await
+    else {
         panic!("the rate is used up");
     };
-    assert_eq!((quota.bucket, quota.remaining, quota.enough_at), (None, Tokens::ZERO, denial.at));
+    assert_eq!((quota.of, quota.remaining, quota.enough_at), (own, Tokens::ZERO, denial.at));
+    assert_eq!((gate.reason, gate.level, gate.denies_until), (Reason::RateLimit, 0, Some(denial.at)));
+    assert!(!sooner, "no call that ends gives tokens back");
 }

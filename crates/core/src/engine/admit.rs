@@ -51,10 +51,8 @@ impl Engine {
         };
         let chain = self.chain_of_call(ask, lane)?;
         if let Some(lane) = lane {
-            self.lane_lets_in(lane, now).map_err(|denial| {
-                let quota = self.quota(Some(lane), None, &[], now);
-                Admission::Denied { upstream: None, denial, quota }
-            })?;
+            self.lane_lets_in(lane, now)
+                .map_err(|denial| self.denied(ask, Some(lane), (None, denial), now))?;
         }
         let mut earliest: (Option<UpstreamIx>, _) = (None, NotUntil::new(Reason::NoWorker, Time::NEVER));
         for upstream in chain {
@@ -80,7 +78,21 @@ impl Engine {
         let own = ask.holds.iter().filter(|hold| Some(&hold.upstream) == name.as_ref());
         let held = own.filter_map(|hold| Some((self.buckets.find(&hold.bucket)?, hold.tokens)));
         let quota = self.quota(lane, upstream, &held.collect::<Vec<_>>(), now);
-        Admission::Denied { upstream: name, denial, quota }
+        let gates = match (upstream, lane) {
+            (Some(upstream), _) => self.upstream_gates(upstream, now),
+            (None, Some(lane)) => self.lane_gates(self.lane(lane), now),
+            (None, None) => Vec::new(),
+        };
+        let gate = gates.into_iter().find(|gate| gate.reason == denial.reason);
+        let sooner = match denial.reason {
+            Reason::Concurrency => true,
+            // Of a half-open one the probes are out.
+            Reason::CircuitOpen => upstream.is_some_and(|upstream| {
+                self.upstream(upstream).gates.breaker().degraded_until(now).is_none()
+            }),
+            _ => false,
+        };
+        Admission::Denied { upstream: name, denial, quota, gate, sooner }
     }
 
     fn chain_of_call(&self, ask: &Admit, lane: Option<LaneIx>) -> Result<Vec<UpstreamIx>, Admission> {

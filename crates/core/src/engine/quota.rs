@@ -1,7 +1,7 @@
 //! The limit that is nearest to its end.
 
 use super::Engine;
-use crate::gate::Quota;
+use crate::gate::{Quota, QuotaOf};
 use crate::table::{BucketIx, LaneIx, UpstreamIx};
 use crate::time::Time;
 use crate::tokens::Tokens;
@@ -17,14 +17,19 @@ impl Engine {
     ) -> Option<Quota> {
         let free_at = self.leases.next_expiry();
         let lane = lane.map(|lane| self.lane(lane));
-        let lane = lane.and_then(|lane| Some(lane.gates.quotas(&lane.spec.as_ref()?.gates, now, free_at)));
+        let lane = lane.and_then(|lane| {
+            let of = QuotaOf::Lane(lane.name.clone());
+            Some(lane.gates.quotas(&of, &lane.spec.as_ref()?.gates, now, free_at))
+        });
         let upstream = upstream.map(|upstream| self.upstream(upstream));
-        let upstream = upstream.and_then(|up| Some(up.gates.quotas(up.spec.as_ref()?, now, free_at)));
+        let upstream = upstream.and_then(|upstream| {
+            let of = QuotaOf::Upstream(upstream.name.clone());
+            Some(upstream.gates.quotas(&of, upstream.spec.as_ref()?, now, free_at))
+        });
         let own = lane.into_iter().flatten().chain(upstream.into_iter().flatten());
         let scoped = holds.iter().map(|(bucket, tokens)| {
             let state = &self.buckets[*bucket];
-            let quota = state.bucket.quota(&state.spec, *tokens, now);
-            (Quota { bucket: Some(state.key.clone()), ..quota }, *tokens)
+            (state.bucket.quota(QuotaOf::Bucket(state.key.clone()), &state.spec, *tokens, now), *tokens)
         });
         let all = own.map(|quota| (quota, Tokens::ONE)).chain(scoped);
         let tightest = all.min_by_key(|(quota, tokens)| quota.tightness(*tokens));

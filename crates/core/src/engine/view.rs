@@ -140,7 +140,6 @@ impl Engine {
     }
 
     fn view_lane(&self, lane: &Lane, now: Time) -> LaneView {
-        let slot_free_at = self.leases.next_expiry();
         LaneView {
             name: lane.name.clone(),
             paused: lane.paused,
@@ -152,11 +151,13 @@ impl Engine {
             dead_letters: lane.dead.len() as u64,
             oldest_dead_letter: lane.dead.after(0).next().map(|(_, _, letter)| letter.moved_at),
             totals: lane.totals,
-            gates: lane
-                .spec
-                .as_ref()
-                .map_or(Vec::new(), |spec| lane.gates.view(&spec.gates, now, slot_free_at)),
+            gates: self.lane_gates(lane, now),
         }
+    }
+
+    pub(super) fn lane_gates(&self, lane: &Lane, now: Time) -> Vec<GateView> {
+        let slot_free_at = self.leases.next_expiry();
+        lane.spec.as_ref().map_or(Vec::new(), |spec| lane.gates.view(&spec.gates, now, slot_free_at))
     }
 
     /// All upstreams.

@@ -22,7 +22,7 @@ pub(crate) use gates::{Answer, Used};
 pub use gates::{GateSpecs, GateView, Gates, Pass, PublicGates};
 pub use pace::{Pace, PaceSpec};
 pub use part::Part;
-pub use quota::Quota;
+pub use quota::{Quota, QuotaOf};
 pub(crate) use tally::Tally;
 pub use window::{Window, WindowSpec};
 

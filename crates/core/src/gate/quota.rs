@@ -4,14 +4,26 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::{Bucket, BucketSpec, GateSpecs, Gates, Reason};
+use crate::ids::Name;
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
+
+/// Whose limit a quota is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QuotaOf {
+    /// The own limit of this lane.
+    Lane(Name),
+    /// The own limit of this upstream.
+    Upstream(Name),
+    /// The scoped bucket with this key.
+    Bucket(Arc<str>),
+}
 
 /// What is left of one bucket or window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quota {
-    /// The key of the scoped bucket; `None` for the own limit of a lane or an upstream.
-    pub bucket: Option<Arc<str>>,
+    /// Whose it is.
+    pub of: QuotaOf,
     /// The word with which it denies: `rate_limit` for a bucket, `window` for `rpm`.
     pub reason: Reason,
     /// The most there can be.
@@ -29,6 +41,14 @@ pub struct Quota {
 }
 
 impl Quota {
+    /// The key of the scoped bucket, if it is one's.
+    pub const fn bucket(&self) -> Option<&Arc<str>> {
+        match &self.of {
+            QuotaOf::Bucket(key) => Some(key),
+            QuotaOf::Lane(_) | QuotaOf::Upstream(_) => None,
+        }
+    }
+
     /// The lowest allows the fewest calls that take `tokens` each, or none for the longest.
     pub(crate) fn tightness(&self, tokens: Tokens) -> (i64, Reverse<Time>) {
         (self.remaining.as_micro().max(0) / tokens.as_micro().max(1), Reverse(self.enough_at))
@@ -37,10 +57,10 @@ impl Quota {
 
 impl Bucket {
     /// What is left of it for calls that take `tokens` each.
-    pub(crate) fn quota(&self, spec: &BucketSpec, tokens: Tokens, now: Time) -> Quota {
+    pub(crate) fn quota(&self, of: QuotaOf, spec: &BucketSpec, tokens: Tokens, now: Time) -> Quota {
         let (micro, ms) = spec.refill();
         Quota {
-            bucket: None,
+            of,
             reason: Reason::RateLimit,
             limit: spec.capacity(),
             remaining: self.balance(spec, now),
@@ -53,22 +73,23 @@ impl Bucket {
 }
 
 impl Gates {
-    /// What is left of the own bucket and of the window.
+    /// What is left of the bucket and of the window `of` a lane or an upstream.
     pub(crate) fn quotas(
         &self,
+        of: &QuotaOf,
         spec: &GateSpecs,
         now: Time,
         slot_free_at: Time,
-    ) -> impl Iterator<Item = Quota> {
+    ) -> impl Iterator<Item = Quota> + use<> {
         let bucket = spec.bucket.as_ref().map(|rule| {
             let bucket = self.bucket.unwrap_or_else(|| Bucket::full(rule, now));
-            bucket.quota(rule, Tokens::ONE, now)
+            bucket.quota(of.clone(), rule, Tokens::ONE, now)
         });
         let window = spec.window.as_ref().map(|rule| {
             let (limit, used) = (Tokens::whole(rule.limit()), Tokens::whole(self.window.count(now)));
             let verdict = self.window.admits(rule, now, slot_free_at);
             Quota {
-                bucket: None,
+                of: of.clone(),
                 reason: Reason::Window,
                 limit,
                 remaining: limit - used,

@@ -4,13 +4,13 @@ use super::LayoutError;
 use super::convert::{Bytes, Layout, decode, encode, layout_enum, layout_struct};
 use super::shared::{BucketIdLayout, DeniedLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout};
 use super::view::{
-    DeadLetterViewLayout, EndedLayout, FallbackLayout, JobPageLayout, JobViewLayout, LaneViewLayout,
-    PlaceLayout, RegistrationViewLayout, TenantViewLayout, UpstreamViewLayout, WhyLayout,
+    DeadLetterViewLayout, EndedLayout, FallbackLayout, GateViewLayout, JobPageLayout, JobViewLayout,
+    LaneViewLayout, PlaceLayout, RegistrationViewLayout, TenantViewLayout, UpstreamViewLayout, WhyLayout,
 };
 use crate::dead_letter::{DeadLetterView, Surplus};
 use crate::engine::RegistrationView;
 use crate::error::SpecError;
-use crate::gate::{NotUntil, Quota};
+use crate::gate::{NotUntil, Quota, QuotaOf};
 use crate::job::JobView;
 use crate::policy::HashKey;
 use crate::verbs::{
@@ -141,8 +141,14 @@ layout_struct!(BucketViewLayout<'a> = BucketView {
     closed_until: Option<u64>,
 });
 
+layout_enum!(QuotaOfLayout<'a> = QuotaOf {
+    Lane(name: &'a str),
+    Upstream(name: &'a str),
+    Bucket(key: &'a str),
+});
+
 layout_struct!(QuotaLayout<'a> = Quota {
-    bucket: Option<&'a str>,
+    of: QuotaOfLayout<'a>,
     reason: ReasonLayout,
     limit: i64,
     remaining: i64,
@@ -240,7 +246,13 @@ layout_enum!(AdmissionLayout<'a> = Admission {
         lease_expires: u64,
         quota: Option<QuotaLayout<'a>>
     },
-    Denied { upstream: Option<&'a str>, denial: NotUntilLayout, quota: Option<QuotaLayout<'a>> },
+    Denied {
+        upstream: Option<&'a str>,
+        denial: NotUntilLayout,
+        quota: Option<QuotaLayout<'a>>,
+        gate: Option<GateViewLayout>,
+        sooner: bool
+    },
     UnknownUpstream(name: &'a str),
     UnknownLane,
 });

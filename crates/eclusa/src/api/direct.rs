@@ -8,8 +8,8 @@ use std::sync::{Arc, PoisonError};
 use axum::extract::{FromRequestParts, Request as HttpRequest, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use eclusa_core::gate::{CallResult, GateView};
-use eclusa_core::{Admit, Clock, Name, Store};
+use eclusa_core::gate::CallResult;
+use eclusa_core::{Admit, Clock, Name};
 use http::{Method, Version};
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
@@ -21,7 +21,7 @@ use super::auth::{Caller, Right};
 use super::extract::unread;
 use super::headers::{idempotency_key, passed_on, text};
 use super::problem::{Kind, Problem};
-use super::refusal::{not_now, not_now_under};
+use super::refusal::not_now;
 use super::state::Api;
 use super::submit::unavailable;
 use crate::config::{Field, Lane, Policy};
@@ -35,7 +35,6 @@ use crate::life::Life;
 use crate::policy::{Scopes, Subject, Takes};
 use crate::request::Request;
 use crate::rules::CurrentRules;
-use crate::store::AnyStore;
 use crate::telemetry::Metrics;
 
 /// What passing requests on needs.
@@ -44,8 +43,6 @@ use crate::telemetry::Metrics;
 pub(super) struct Direct {
     #[from_request(via(State))]
     decider: Arc<Decider>,
-    #[from_request(via(State))]
-    store: Arc<AnyStore>,
     #[from_request(via(State))]
     rules: Arc<CurrentRules>,
     #[from_request(via(State))]
@@ -186,27 +183,14 @@ impl Passing<'_> {
                 let (metrics, fault) = (metrics.clone(), Fault::default());
                 Ok(Call { leave, rules, metrics, asked, head: None, fault, _hold: hold })
             }
-            Asked::Denied { upstream, denial, quota, now } => {
-                metrics.count_denial(Some(self.lane), upstream.as_ref(), denial.reason);
-                if let Some(problem) = quota.and_then(|quota| not_now_under(&quota, denial, now)) {
-                    return Err(problem);
-                }
-                let at = upstream.unwrap_or_else(|| self.lane.clone());
-                Err(not_now(&at, denial, &self.gates(&at).await, now))
+            Asked::Denied { upstream, denied } => {
+                metrics.count_denial(Some(self.lane), upstream.as_ref(), denied.denial.reason);
+                Err(not_now(upstream.as_ref().unwrap_or(self.lane), &denied))
             }
             Asked::Unknown => {
                 Err(Problem::new(Kind::Internal, "The lane and the store do not agree on the rules"))
             }
         }
-    }
-
-    /// The gates of the upstream or the lane that said no.
-    async fn gates(&self, at: &Name) -> Vec<GateView> {
-        let upstreams = self.direct.store.upstreams().await.unwrap_or_default();
-        let lanes = self.direct.store.lanes().await.unwrap_or_default();
-        let of_upstreams = upstreams.into_iter().map(|view| (view.name, view.gates));
-        let mut all = of_upstreams.chain(lanes.into_iter().map(|view| (view.name, view.gates)));
-        all.find(|(name, _)| name == at).map(|(_, gates)| gates).unwrap_or_default()
     }
 
     /// Makes the call. With `more`, an answer that another upstream may better is a failure too.

@@ -1,62 +1,94 @@
-//! 429: which gate said no, what it allows, and when to come again.
+//! What a limit allows, in the headers `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers), and 429.
 
-use eclusa_core::gate::{GateView, NotUntil, Quota, Reason};
-use eclusa_core::{BucketId, Name, Time, Tokens};
+use eclusa_core::gate::{GateView, Quota, QuotaOf, Reason};
+use eclusa_core::{BucketId, Name, Span, Time, Tokens};
+use http::{HeaderName, HeaderValue};
 
 use super::problem::{Kind, Problem};
 use super::submit::header;
+use crate::decide::Denied;
 use crate::words::counted;
 
-/// A scoped bucket says no. Its policy is named, and not whose bucket it is.
-pub(super) fn not_now_under(quota: &Quota, denial: NotUntil, now: Time) -> Option<Problem> {
-    let bucket = BucketId::parse(quota.bucket.as_deref()?).filter(|_| quota.enough_at > now)?;
-    let seconds = seconds_until(denial.at, now);
-    let policy = &bucket.policy;
-    let whole = |tokens: Tokens| tokens.as_micro() / Tokens::ONE.as_micro();
-    let (limit, refill) = (quota.limit.as_micro(), quota.refill.as_micro().max(1));
-    // As long as an empty bucket takes to fill.
-    let period = i128::from(quota.period.as_millis());
-    let window = (i128::from(limit) * period / i128::from(refill) / 1_000).max(1);
-    let detail = format!("Policy `{policy}` of `{}` has no tokens for this now", bucket.upstream);
-    let problem = Problem::new(Kind::QuotaExceeded, detail)
-        .with("reason", denial.reason.as_str())
-        .with("violated-policies", vec![policy.to_string()])
-        .retry_after(seconds);
+/// The headers that tell what is left of a limit at `now`: until there is enough for such a call, or if there is, until all
+/// of it is there again. If the upstream said to stay away, nothing is left for that long.
+pub(super) fn left(quota: &Quota, closed: Option<Span>, now: Time) -> Vec<(HeaderName, HeaderValue)> {
+    let policy = policy_of(quota);
+    // A place in a window may be taken until the lease of its call ends, which is soon over.
+    let until = if quota.enough_at > now { quota.enough_at.min(quota.full_at) } else { quota.full_at };
+    let (remaining, seconds) = match closed {
+        Some(wait) => (0, whole_seconds(wait)),
+        None => (whole(quota.remaining).max(0), until.since(now).as_millis().div_ceil(1_000)),
+    };
     let headers = [
-        header("ratelimit", &format!("\"{policy}\";r={};t={seconds}", whole(quota.remaining).max(0))),
-        header("ratelimit-policy", &format!("\"{policy}\";q={};w={window}", whole(quota.limit))),
+        header("ratelimit", &format!("\"{policy}\";r={remaining};t={seconds}")),
+        header("ratelimit-policy", &format!("\"{policy}\";{}", allows(quota))),
     ];
-    Some(headers.into_iter().flatten().fold(problem, |problem, (name, value)| problem.header(name, value)))
+    headers.into_iter().flatten().collect()
 }
 
-/// Whole seconds, rounded up.
-fn seconds_until(at: Time, now: Time) -> u64 {
-    match at {
-        Time::NEVER => 1,
-        at => at.since(now).as_millis().div_ceil(1_000).max(1),
+/// How a limit is called: never by whose it is.
+fn policy_of(quota: &Quota) -> String {
+    match &quota.of {
+        QuotaOf::Lane(name) | QuotaOf::Upstream(name) => policy_at(name, quota.reason),
+        QuotaOf::Bucket(key) => BucketId::parse(key).map_or_else(String::new, |id| id.policy.to_string()),
     }
 }
 
-/// One of the `gates` of `at`, a lane or an upstream, says no; `now` is the store's time, as the denial's is.
-pub(super) fn not_now(at: &Name, denial: NotUntil, gates: &[GateView], now: Time) -> Problem {
-    let seconds = seconds_until(denial.at, now);
-    let policy = format!("\"{at}-{}\"", denial.reason.as_str());
-    let problem =
-        Problem::new(Kind::QuotaExceeded, format!("`{at}` takes no more now ({})", denial.reason.as_str()));
-    let problem = problem
-        .with("reason", denial.reason.as_str())
-        .with("violated-policies", vec![policy.trim_matches('"').to_owned()])
+fn policy_at(name: &Name, reason: Reason) -> String {
+    format!("{name}-{}", reason.as_str())
+}
+
+/// What a limit allows, as parameters of a policy: as many in the time that an empty one takes to fill.
+fn allows(quota: &Quota) -> String {
+    let (limit, refill) = (quota.limit.as_micro(), quota.refill.as_micro().max(1));
+    let period = i128::from(quota.period.as_millis());
+    let window = i128::from(limit) * period / i128::from(refill) / 1_000;
+    format!("q={};w={}", whole(quota.limit), window.max(1))
+}
+
+const fn whole(tokens: Tokens) -> i64 {
+    tokens.as_micro() / Tokens::ONE.as_micro()
+}
+
+/// 429: what the lane or upstream `at` says no with, what it allows, and when to come again. A policy is named, and not whose
+/// bucket it is.
+pub(super) fn not_now(at: &Name, denied: &Denied) -> Problem {
+    let Denied { denial, gate, now, .. } = denied;
+    let seconds = match denial.at {
+        Time::NEVER => 1,
+        at => whole_seconds(at.since(*now)),
+    };
+    let (quota, reason) = (denied.used_up(), denial.reason.as_str());
+    let scoped = quota.filter(|quota| quota.bucket().is_some());
+    let bucket = scoped.and_then(|quota| BucketId::parse(quota.bucket()?));
+    let (policy, detail) = match bucket {
+        Some(BucketId { upstream, policy, .. }) => {
+            let detail = format!("Policy `{policy}` of `{upstream}` has no tokens for this now");
+            (policy.to_string(), detail)
+        }
+        None => (policy_at(at, denial.reason), format!("`{at}` takes no more now ({reason})")),
+    };
+    let quota = quota.filter(|quota| scoped.is_some() || quota.reason == denial.reason);
+    let remaining = quota.map_or(0, |quota| whole(quota.remaining).max(0));
+    let allows = quota.map_or_else(|| gate_allows(gate.as_ref(), denial.reason), allows);
+    let problem = Problem::new(Kind::QuotaExceeded, detail)
+        .with("reason", reason)
+        .with("violated-policies", vec![policy.clone()])
         .retry_after(seconds);
     let headers = [
-        header("ratelimit", &format!("{policy};r=0;t={seconds}")),
-        header("ratelimit-policy", &format!("{policy};{}", quota(gates, denial.reason))),
+        header("ratelimit", &format!("\"{policy}\";r={remaining};t={seconds}")),
+        header("ratelimit-policy", &format!("\"{policy}\";{allows}")),
     ];
     headers.into_iter().flatten().fold(problem, |problem, (name, value)| problem.header(name, value))
 }
 
-/// What the gate that said no allows, as parameters of a policy; one call where it does not count calls.
-fn quota(gates: &[GateView], reason: Reason) -> String {
-    let gate = gates.iter().find(|gate| gate.reason == reason);
+/// Rounded up, and at least one.
+fn whole_seconds(wait: Span) -> u64 {
+    wait.as_millis().div_ceil(1_000).max(1)
+}
+
+/// What a gate allows that is no quota; one call where it does not count calls.
+fn gate_allows(gate: Option<&GateView>, reason: Reason) -> String {
     let limit = gate.and_then(|gate| Some(counted(gate, gate.limit?))).unwrap_or(1);
     match reason {
         Reason::Concurrency => format!("q={limit};qu=\"concurrent-requests\""),
@@ -74,40 +106,84 @@ fn quota(gates: &[GateView], reason: Reason) -> String {
 #[cfg(test)]
 mod tests {
     use axum::response::IntoResponse;
-    use eclusa_core::Span;
+    use eclusa_core::gate::NotUntil;
 
     use super::*;
 
+    fn now() -> Time {
+        Time::from_millis(1_000_000)
+    }
+
+    fn name() -> Name {
+        Name::new("up").unwrap()
+    }
+
+    fn quota(limit: u32, left: u32, refill: u32, enough: u64, full: u64) -> Quota {
+        Quota {
+            of: QuotaOf::Upstream(name()),
+            reason: Reason::RateLimit,
+            limit: Tokens::whole(limit),
+            remaining: Tokens::whole(left),
+            refill: Tokens::whole(refill),
+            period: Span::from_secs(60),
+            enough_at: now() + Span::from_millis(enough),
+            full_at: now() + Span::from_millis(full),
+        }
+    }
+
     #[test]
     fn every_gate_says_what_it_allows_and_when_to_come_again() {
-        let now = Time::from_millis(1_000_000);
-        let gate = |reason, level, limit| GateView { reason, denies_until: None, level, limit };
-        let gates = [
-            gate(Reason::Window, 3, Some(3)),
-            gate(Reason::RateLimit, 400_000, Some(20_000_000)),
-            gate(Reason::Concurrency, 5, Some(5)),
-            gate(Reason::Pace, 1_500, None),
-            gate(Reason::CircuitOpen, 5, Some(5)),
-        ];
+        let now = now();
+        let gate = |reason, level, limit| Some(GateView { reason, denies_until: None, level, limit });
+        let window = Quota { reason: Reason::Window, ..quota(3, 0, 3, 1, 60_000) };
         let rows = [
-            (Reason::Window, Some(1), 1, "q=3;w=60"),
-            (Reason::Window, Some(59_001), 60, "q=3;w=60"),
-            (Reason::RateLimit, Some(2_000), 2, "q=20"),
-            (Reason::Concurrency, None, 1, "q=5;qu=\"concurrent-requests\""),
-            (Reason::Pace, Some(1_001), 2, "q=1;w=2"),
-            (Reason::CircuitOpen, Some(30_000), 30, "q=1"),
-            (Reason::UpstreamRetryAfter, Some(0), 1, "q=1"),
+            (Reason::Window, Some(1), 1, Some(window.clone()), None, "q=3;w=60"),
+            (Reason::Window, Some(59_001), 60, Some(window), None, "q=3;w=60"),
+            (Reason::RateLimit, Some(2_000), 2, Some(quota(20, 0, 10, 2_000, 120_000)), None, "q=20;w=120"),
+            (
+                Reason::Concurrency,
+                None,
+                1,
+                Some(quota(20, 4, 10, 0, 96_000)),
+                gate(Reason::Concurrency, 5, Some(5)),
+                "q=5;qu=\"concurrent-requests\"",
+            ),
+            (Reason::Pace, Some(1_001), 2, None, gate(Reason::Pace, 1_500, None), "q=1;w=2"),
+            (Reason::CircuitOpen, Some(30_000), 30, None, gate(Reason::CircuitOpen, 5, Some(5)), "q=1"),
+            (Reason::UpstreamRetryAfter, Some(0), 1, None, None, "q=1"),
         ];
-        for (reason, wait, seconds, quota) in rows {
+        for (reason, wait, seconds, quota, gate, allows) in rows {
             let at = wait.map_or(Time::NEVER, |wait| now + Span::from_millis(wait));
             let denial = NotUntil { reason, at };
-            let response = not_now(&Name::new("up").unwrap(), denial, &gates, now).into_response();
+            let denied = Denied { denial, quota, gate, sooner: false, now };
+            let response = not_now(&name(), &denied).into_response();
             let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
             let policy = format!("\"up-{}\"", reason.as_str());
             assert_eq!(response.status(), 429);
             assert_eq!(header("retry-after"), seconds.to_string());
             assert_eq!(header("ratelimit"), format!("{policy};r=0;t={seconds}"));
-            assert_eq!(header("ratelimit-policy"), format!("{policy};{quota}"));
+            assert_eq!(header("ratelimit-policy"), format!("{policy};{allows}"));
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_told_with_when_it_is_enough_or_all_there() {
+        let of = QuotaOf::Bucket("dict/USER/PF/18d4956485ad7666b6a267f418061e86".into());
+        let scoped = Quota { of, ..quota(100, 80, 2, 0, 600_001) };
+        let debt = Quota { remaining: Tokens::from_micro(-1_500_000), ..quota(10, 0, 1, 90_000, 690_000) };
+        let lane = Quota { of: QuotaOf::Lane(name()), reason: Reason::Window, ..quota(5, 5, 5, 0, 0) };
+        let window = Quota { reason: Reason::Window, ..quota(2, 0, 2, 660_000, 60_000) };
+        let rows = [
+            (&window, None, "\"up-window\";r=0;t=60", "\"up-window\";q=2;w=60"),
+            (&scoped, None, "\"USER\";r=80;t=601", "\"USER\";q=100;w=3000"),
+            (&scoped, Some(Span::from_millis(299_001)), "\"USER\";r=0;t=300", "\"USER\";q=100;w=3000"),
+            (&debt, None, "\"up-rate_limit\";r=0;t=90", "\"up-rate_limit\";q=10;w=600"),
+            (&lane, None, "\"up-window\";r=5;t=0", "\"up-window\";q=5;w=60"),
+        ];
+        for (quota, closed, limit, policy) in rows {
+            let told = left(quota, closed, now());
+            let told: Vec<_> = told.iter().map(|(_, value)| value.to_str().unwrap()).collect();
+            assert_eq!(told, [limit, policy]);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use eclusa_core::gate::{CallResult, NotUntil, Quota};
+use eclusa_core::gate::{CallResult, GateView, NotUntil, Quota};
 use eclusa_core::{Admission, Admit, Admitted, LeaseId, Name, Report, Store, StoreError, Time, Usage};
 
 use super::{Decider, end_of_call};
@@ -15,15 +15,31 @@ pub(crate) enum Asked {
     Denied {
         /// The upstream that will admit it first; `None` if the lane denies it.
         upstream: Option<Name>,
-        /// Why and until when.
-        denial: NotUntil,
-        /// The limit that allows the fewest such calls, if there is any.
-        quota: Option<Quota>,
-        /// What time it was in the store.
-        now: Time,
+        denied: Denied,
     },
     /// The store has no such lane or upstream.
     Unknown,
+}
+
+/// A gate said no.
+pub(crate) struct Denied {
+    /// Why and until when.
+    pub(crate) denial: NotUntil,
+    /// The limit that allows the fewest such calls, if there is any.
+    pub(crate) quota: Option<Quota>,
+    /// The own gate of the lane or the upstream, if it is one of theirs.
+    pub(crate) gate: Option<GateView>,
+    /// Whether it may open before the time that `denial` says.
+    pub(crate) sooner: bool,
+    /// What time it was in the store.
+    pub(crate) now: Time,
+}
+
+impl Denied {
+    /// The limit that has not enough for such a call, if there is one.
+    pub(crate) fn used_up(&self) -> Option<&Quota> {
+        self.quota.as_ref().filter(|quota| quota.enough_at > self.now)
+    }
 }
 
 /// Leave that was given. Its lease ends when this is dropped, however that comes.
@@ -34,6 +50,8 @@ pub(crate) struct Leave {
     pub(crate) lease: LeaseId,
     /// The limit that allows the fewest more such calls, if there is any.
     pub(crate) quota: Option<Quota>,
+    /// What time it was in the store when it was given.
+    pub(crate) given: Time,
     /// How the call went; nothing if somebody else will tell.
     report: Option<Report>,
 }
@@ -82,10 +100,10 @@ impl Decider {
             Ok(match admission {
                 Admission::Granted { lease, upstream, quota, .. } => {
                     let report = Some(CallResult::NotSent.into());
-                    Asked::Granted(Leave { decider, upstream, lease, quota, report })
+                    Asked::Granted(Leave { decider, upstream, lease, quota, given: now, report })
                 }
-                Admission::Denied { upstream, denial, quota } => {
-                    Asked::Denied { upstream, denial, quota, now }
+                Admission::Denied { upstream, denial, quota, gate, sooner } => {
+                    Asked::Denied { upstream, denied: Denied { denial, quota, gate, sooner, now } }
                 }
                 Admission::UnknownUpstream(_) | Admission::UnknownLane => Asked::Unknown,
             })

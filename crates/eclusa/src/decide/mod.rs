@@ -5,7 +5,7 @@
 
 mod leave;
 
-pub(crate) use leave::{Asked, Leave};
+pub(crate) use leave::{Asked, Denied, Leave};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -92,7 +92,13 @@ impl Withheld {
         match question {
             Question::Dispatch(ask) => Reply::Dispatched(self.dispatch(engine, &ask, now)),
             Question::Admit(_) if self.withholds() => {
-                let admission = Admission::Denied { upstream: None, denial: denial(now), quota: None };
+                let admission = Admission::Denied {
+                    upstream: None,
+                    denial: denial(now),
+                    quota: None,
+                    gate: None,
+                    sooner: false,
+                };
                 Reply::Admitted(Admitted { admission, ended: Vec::new(), now })
             }
             Question::Advance(ask) if self.withholds() => {

@@ -161,7 +161,8 @@ async fn a_request_that_is_too_large_is_refused() {
 async fn what_no_gate_admits_now_is_refused_with_when_to_come_again() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let program = start(&[&upstream.url()], "rpm = 1").await;
-    assert_eq!(program.get("/proxy/fast/a").await.status, 200);
+    let answer = program.get("/proxy/fast/a").await;
+    assert_eq!((answer.status, answer.header("ratelimit-policy")), (200, "\"a-window\";q=1;w=60"));
     // Until the end of the call is told its place may be taken for as long as its lease.
     program.until("/v1/upstreams/a", |answer| answer.json()["inFlight"] == 0).await;
     let answer = program.get("/proxy/fast/a").await;

@@ -5,7 +5,7 @@ use crate::dead_letter::{DeadLetter, DeadLetterView, Surplus};
 use crate::ended::{End, Ended, Fallback, ServedBy};
 use crate::engine::{ProcessId, RegistrationView};
 use crate::error::SpecError;
-use crate::gate::{BreakerState, BreakerView, GateView, NotUntil, Quota, Reason};
+use crate::gate::{BreakerState, BreakerView, GateView, NotUntil, Quota, QuotaOf, Reason};
 use crate::ids::Name;
 use crate::job::{DropReason, Event, EventKind, Failure, FailureReason, JobView, Level, Status};
 use crate::lane::Totals;
@@ -30,7 +30,8 @@ pub(super) fn all() -> Vec<(&'static str, Reply)> {
         lease_expires: time(9),
         quota: Some(quota()),
     };
-    let denied = Admission::Denied { upstream: Some(upstream()), denial, quota: None };
+    let (quota, gate) = (Some(Quota { of: QuotaOf::Lane(name("email")), ..quota() }), gates().pop());
+    let denied = Admission::Denied { upstream: Some(upstream()), denial, quota, gate, sooner: true };
     vec![
         ("reply-enqueued", Reply::Enqueued(enqueued())),
         ("reply-dispatched", Reply::Dispatched(dispatched())),
@@ -342,7 +343,7 @@ fn registration() -> RegistrationView {
 
 fn quota() -> Quota {
     Quota {
-        bucket: Some(bucket_id().key()),
+        of: QuotaOf::Bucket(bucket_id().key()),
         reason: Reason::RateLimit,
         limit: Tokens::whole(100),
         remaining: Tokens::from_micro(-1),

@@ -13,6 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
 use super::super::problem::Problem;
+use super::super::refusal::left;
 use super::super::submit::header;
 use crate::clients::Download;
 use crate::decide::Leave;
@@ -82,6 +83,7 @@ impl Call {
 /// The upstream's answer, whose body comes as it comes.
 pub(super) fn streamed(answer: Streamed, call: Call, version: Version) -> Response {
     let upstream = header("eclusa-upstream", call.leave.upstream.as_str());
+    let limit = call.leave.quota.as_ref().map(|quota| left(quota, answer.close, call.leave.given));
     let client = call.rules.config.server.client;
     let sources = call.rules.usage_sources(&call.leave.upstream);
     let meter = UsageMeter::new(sources, &answer.headers);
@@ -95,6 +97,10 @@ pub(super) fn streamed(answer: Streamed, call: Call, version: Version) -> Respon
     // The body is sent anew, and its length with it.
     response.headers_mut().remove(HeaderName::from_static("content-length"));
     response.headers_mut().extend(upstream);
+    // They tell what the caller may do here; the upstream's own pass where nothing limits calls here.
+    for (name, value) in limit.into_iter().flatten() {
+        response.headers_mut().insert(name, value);
+    }
     response
 }
 

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use eclusa_core::gate::{NotUntil, Quota, Reason};
-use eclusa_core::{Admit, Name, Store, StoreError, Time, Tokens, UpstreamView};
+use eclusa_core::gate::{NotUntil, Reason};
+use eclusa_core::{Admit, Name, Store, Tokens};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::lease::ForeignLease;
 use super::{Acquired, Limits};
 use crate::api::problem::{Kind, Problem};
-use crate::api::refusal::{not_now, not_now_under};
+use crate::api::refusal::not_now;
 use crate::api::submit::unavailable;
-use crate::decide::{Asked, Leave};
+use crate::decide::{Asked, Denied, Leave};
 use crate::policy::Takes;
 use crate::turns::Line;
 
@@ -38,35 +38,14 @@ impl Grant {
     }
 }
 
-/// A gate said no.
-struct Denied {
-    denial: NotUntil,
-    /// The limit that allows the fewest such calls.
-    quota: Option<Quota>,
-    now: Time,
-    view: UpstreamView,
+/// How long until the gate opens.
+fn opens_in(denied: &Denied) -> Duration {
+    Duration::from_millis(denied.denial.at.since(denied.now).as_millis())
 }
 
-impl Denied {
-    fn opens_in(&self) -> Duration {
-        Duration::from_millis(self.denial.at.since(self.now).as_millis())
-    }
-
-    /// Whether only calls of the same scope are denied by it.
-    fn is_scoped(&self) -> bool {
-        self.quota.as_ref().is_some_and(|quota| quota.bucket.is_some() && quota.enough_at > self.now)
-    }
-
-    /// Whether the gate may open within `left`. While a slot or a probe is out it may come back before the time that was
-    /// named, which is that of its lease.
-    fn may_open_within(&self, left: Duration) -> bool {
-        let sooner = match self.denial.reason {
-            Reason::Concurrency => true,
-            Reason::CircuitOpen => self.view.degraded_until.is_none(),
-            _ => false,
-        };
-        sooner || self.opens_in() <= left
-    }
+/// Whether only calls of the same scope are denied by it.
+fn is_scoped(denied: &Denied) -> bool {
+    denied.used_up().is_some_and(|quota| quota.bucket().is_some())
 }
 
 /// Leave for one call to `upstream` that takes this, now or within `wait`.
@@ -89,11 +68,11 @@ pub(super) async fn grant(
             Err(denied) => denied,
         };
         let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || !denied.may_open_within(left) {
+        if left.is_zero() || !(denied.sooner || opens_in(&denied) <= left) {
             return Err(refused(limits, upstream, &denied));
         }
-        let again = denied.opens_in().clamp(BREATHER, ASK_AGAIN).min(left);
-        if denied.is_scoped() {
+        let again = opens_in(&denied).clamp(BREATHER, ASK_AGAIN).min(left);
+        if is_scoped(&denied) {
             // Others wait for other buckets: they pass.
             drop(own_turn.take());
             tokio::select! {
@@ -117,25 +96,16 @@ async fn ask(limits: &Limits, upstream: &Name, takes: &Takes) -> Result<Result<G
     let (holds, correlation) = (takes.holds.clone(), takes.correlation);
     let ask = Admit { lane: None, chain: vec![upstream.clone()], holds, correlation, lease, nonce };
     let asked = limits.decider.admit(ask).await.map_err(|error| unavailable(&error))?;
-    // Read afterwards: what is left is what the grant has left.
-    let view = view_of(limits, upstream).await.map_err(|error| unavailable(&error))?;
-    match (asked, view) {
-        (Asked::Granted(leave), view) => {
-            let scoped = leave.quota.as_ref().filter(|quota| quota.bucket.is_some());
-            let scoped = scoped.map(|quota| quota.remaining);
-            Ok(Ok(Grant { leave, remaining: scoped.or_else(|| view?.tokens) }))
+    match asked {
+        Asked::Granted(leave) => {
+            let remaining = leave.quota.as_ref().map(|quota| quota.remaining);
+            Ok(Ok(Grant { leave, remaining }))
         }
-        (Asked::Denied { denial, quota, now, .. }, Some(view)) => {
-            Ok(Err(Denied { denial, quota, now, view }))
-        }
-        (Asked::Denied { .. } | Asked::Unknown, _) => {
+        Asked::Denied { denied, .. } => Ok(Err(denied)),
+        Asked::Unknown => {
             Err(Problem::new(Kind::Internal, "The config and the store do not agree on the rules"))
         }
     }
-}
-
-async fn view_of(limits: &Limits, upstream: &Name) -> Result<Option<UpstreamView>, StoreError> {
-    Ok(limits.store.upstreams().await?.into_iter().find(|view| view.name == *upstream))
 }
 
 /// Waits until all who came before have had their turn; at the deadline it is too late.
@@ -152,20 +122,21 @@ async fn turn(
         () = tokio::time::sleep_until(deadline) => {}
     }
     let now = limits.clock.now();
-    let view = view_of(limits, upstream).await.map_err(|error| unavailable(&error))?;
-    let Some(view) = view else { return Err(Problem::new(Kind::Internal, "The upstream is not there")) };
-    let denials =
-        view.gates.iter().filter_map(|gate| Some(NotUntil { reason: gate.reason, at: gate.denies_until? }));
-    let last = denials.max_by_key(|denial| denial.at);
-    let denial = last.unwrap_or(NotUntil { reason: Reason::Behind, at: now });
-    Err(refused(limits, upstream, &Denied { denial, quota: None, now, view }))
+    let views = limits.store.upstreams().await.map_err(|error| unavailable(&error))?;
+    let Some(view) = views.into_iter().find(|view| view.name == *upstream) else {
+        return Err(Problem::new(Kind::Internal, "The upstream is not there"));
+    };
+    let last = view.gates.into_iter().filter(|gate| gate.denies_until.is_some());
+    let last = last.max_by_key(|gate| gate.denies_until);
+    let denial =
+        last.as_ref().and_then(|gate| Some(NotUntil { reason: gate.reason, at: gate.denies_until? }));
+    let denial = denial.unwrap_or(NotUntil { reason: Reason::Behind, at: now });
+    Err(refused(limits, upstream, &Denied { denial, quota: None, gate: last, sooner: false, now }))
 }
 
 fn refused(limits: &Limits, upstream: &Name, denied: &Denied) -> Problem {
-    let Denied { denial, quota, now, view } = denied;
-    limits.metrics.count_denial(None, Some(upstream), denial.reason);
-    let scoped = quota.as_ref().and_then(|quota| not_now_under(quota, *denial, *now));
-    scoped.unwrap_or_else(|| not_now(upstream, *denial, &view.gates, *now))
+    limits.metrics.count_denial(None, Some(upstream), denied.denial.reason);
+    not_now(upstream, denied)
 }
 
 fn stopping() -> Problem {

@@ -87,8 +87,7 @@ pub(super) struct Acquired {
     granted: bool,
     /// Under which the call is settled. Without that it ends by itself.
     lease_id: String,
-    /// Whole tokens that are left now, of the tightest policy that applies, else of the upstream's own bucket; `null` if
-    /// there is none.
+    /// What is left now, in whole tokens or calls, of the tightest limit that applies; `null` if there is none.
     remaining: Option<i64>,
 }
 

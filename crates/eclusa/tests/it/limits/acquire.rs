@@ -26,9 +26,11 @@ async fn leave_comes_with_a_lease_and_what_is_left() {
 }
 
 #[tokio::test]
-async fn without_a_bucket_nothing_is_said_of_what_is_left() {
+async fn without_a_limit_nothing_is_said_of_what_is_left() {
     let program = start("max_concurrent = 5").await;
     assert_eq!(acquire(&program, "up", &json!({})).await.json()["remaining"], json!(null));
+    let program = start("rpm = 3\nrate = \"10/h\"\nburst = 10").await;
+    assert_eq!(acquire(&program, "up", &json!({})).await.json()["remaining"], 2, "of the tightest");
 }
 
 /// No token comes back while the test runs.
@@ -60,7 +62,7 @@ async fn what_no_gate_admits_is_refused_with_when_to_come_again() {
         let after: u32 = answer.header("retry-after").parse().unwrap();
         assert!((3_000..=3_600).contains(&after), "{after}");
         assert_eq!(answer.header("ratelimit"), format!("\"up-rate_limit\";r=0;t={after}"));
-        assert_eq!(answer.header("ratelimit-policy"), "\"up-rate_limit\";q=2");
+        assert_eq!(answer.header("ratelimit-policy"), "\"up-rate_limit\";q=2;w=7200");
     }
     let denials = [("lane", ""), ("upstream", "up"), ("reason", "rate_limit")];
     assert_eq!(program.metric("eclusa_gate_denials_total", &denials).await, 4);

@@ -29,6 +29,22 @@ async fn a_scanner_is_stopped_after_five_misses_and_others_are_not() {
     }
 }
 
+/// What is left is told with every answer, of the policy that allows the fewest more. What the upstream says of its own
+/// limits is not passed on beside that.
+#[tokio::test]
+async fn an_answer_tells_what_is_left_here() {
+    let theirs = Answer::status(200).header("ratelimit", "\"theirs\";r=9;t=1");
+    let upstream = FakeUpstream::start(theirs.header("ratelimit-policy", "\"theirs\";q=9")).await.unwrap();
+    let program = start(&upstream.url(), DICT).await;
+    let answer = lookup(&program, PERSON, "E1").await;
+    assert_eq!(answer.header("ratelimit"), "\"USER\";r=80;t=86400", "as if it cost what it holds");
+    assert_eq!(answer.header("ratelimit-policy"), "\"USER\";q=100;w=432000");
+    let list = program.get("/proxy/fast/claims").await;
+    assert_eq!(list.header("ratelimit"), "\"LISTS\";r=19;t=14400");
+    let unlimited = program.get("/proxy/fast/other").await;
+    assert_eq!(unlimited.header("ratelimit"), "\"theirs\";r=9;t=1", "no limit of ours applies");
+}
+
 #[tokio::test]
 async fn an_answer_settles_what_was_held() {
     let answers = [200, 404, 500].map(Answer::status);
@@ -67,7 +83,9 @@ async fn a_word_to_stay_away_closes_only_the_bucket_that_it_was_said_to() {
     });
     let upstream = FakeUpstream::start(behaviour).await.unwrap();
     let program = start(&upstream.url(), DICT).await;
-    assert_eq!(lookup(&program, PERSON, "E1").await.header("retry-after"), "300");
+    let throttled = lookup(&program, PERSON, "E1").await;
+    assert_eq!(throttled.header("retry-after"), "300");
+    assert_eq!(throttled.header("ratelimit"), "\"USER\";r=0;t=300");
     let path = format!("/v1/policies/USER?scope={PERSON}");
     program.until(&path, |answer| answer.json()["closedUntil"].is_string()).await;
     let denied = lookup(&program, PERSON, "E2").await;
