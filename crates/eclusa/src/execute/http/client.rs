@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use eclusa_core::Span;
+use http::header::ACCEPT_ENCODING;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use http_body::Body;
@@ -20,6 +21,7 @@ use super::connect::Connector;
 use super::{Hints, TlsError, explain, headers, target, tls};
 use crate::config::{BaseUrl, Upstream};
 use crate::execute::{CallContext, CallEnd, Called};
+use crate::policy::sources;
 use crate::request::{Request, Response};
 
 /// Connections that are kept open without a call.
@@ -103,10 +105,13 @@ impl HttpUpstream {
             .http2_keep_alive_interval(PING_EVERY)
             .http2_keep_alive_timeout(PING_TIMEOUT)
             .build(connector);
+        // A compressed answer does not tell what was used. The upstream's own `headers` come later and win.
+        let reads_answers = !sources(&rules.policies).is_empty();
+        let plain = reads_answers.then_some((ACCEPT_ENCODING, HeaderValue::from_static("identity")));
         let inner = Inner {
             client,
             base: rules.url.clone(),
-            headers: rules.headers.clone(),
+            headers: plain.into_iter().chain(rules.headers.iter().cloned()).collect(),
             timeout: rules.timeout,
             max_response: rules.max_response,
         };

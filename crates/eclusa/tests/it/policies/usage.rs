@@ -61,6 +61,23 @@ async fn a_queue_charges_what_the_answer_says() {
     }
 }
 
+/// A compressed answer could not be read, and would cost what was held.
+#[tokio::test]
+async fn an_upstream_that_is_charged_by_its_answers_is_asked_not_to_compress_them() {
+    let upstream = FakeUpstream::start(json_answer(10)).await.unwrap();
+    let program = start(&upstream.url(), TOKENS).await;
+    let gzip = [("accept-encoding", "gzip, br")];
+    program.send("POST", "/proxy/fast/v1/chat", &gzip, "{}").await;
+    let request = json!({ "path": "/v1/chat", "headers": { "accept-encoding": "gzip" }, "body": {} });
+    let id = program.enqueue("slow", &json!({ "request": request })).await;
+    program.ended(&id).await;
+    for seen in upstream.requests() {
+        let asked: Vec<_> = seen.headers.get_all("accept-encoding").iter().collect();
+        assert_eq!(asked, ["identity"]);
+    }
+    assert_eq!(upstream.requests().len(), 2);
+}
+
 /// More than is held for a second upstream is read whole where a policy looks into it.
 #[tokio::test]
 async fn a_large_body_is_read_for_a_policy() {
