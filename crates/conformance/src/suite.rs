@@ -167,6 +167,7 @@ macro_rules! suite {
             an_event_gives_tokens_back_once_in_every_bucket,
             an_event_counts_only_for_a_while,
             a_job_earns_its_credit_too,
+            a_replayed_job_is_charged_and_earns_its_credit_as_it_would_have,
             a_balance_is_corrected_to_what_the_upstream_counts,
             buckets_are_found_by_policy_and_by_scope,
             the_upstreams_word_to_stay_away_closes_the_narrowest_bucket,

@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 
 use crate::ids::{JobId, Name};
 use crate::job::{Failure, Hold, Level, Payload};
+use crate::policy::Correlation;
 use crate::time::{Span, Time};
 
 /// A dead letter as shown.
@@ -49,10 +50,19 @@ pub struct DeadLetter {
     pub replay: Option<JobId>,
 }
 
+/// A letter and what only its replay needs.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) job: JobId,
+    pub(crate) letter: DeadLetter,
+    /// What ties a later event to it.
+    pub(crate) correlation: Option<Correlation>,
+}
+
 /// The dead letters of one lane, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct DeadLetters {
-    letters: BTreeMap<u64, (JobId, DeadLetter)>,
+    letters: BTreeMap<u64, Kept>,
     by_job: HashMap<JobId, u64, foldhash::fast::FixedState>,
     dirty: Vec<u64>,
     /// Of all payloads.
@@ -61,37 +71,41 @@ pub(crate) struct DeadLetters {
 
 impl DeadLetters {
     /// Adds a letter. A job has one: where it was forgotten, sent again and failed again, the newer one stays.
-    pub(crate) fn add(&mut self, number: u64, job: JobId, letter: DeadLetter) {
-        self.remove(job);
-        self.restore(number, Some((job, letter)));
+    pub(crate) fn add(&mut self, number: u64, kept: Kept) {
+        self.remove(kept.job);
+        self.restore(number, Some(kept));
         self.dirty.push(number);
     }
 
     /// What the journal has under `number`; `None` if it is gone.
-    pub(crate) fn restore(&mut self, number: u64, letter: Option<(JobId, DeadLetter)>) {
-        if let Some((job, old)) = self.letters.remove(&number) {
-            self.bytes -= old.payload.len() as u64;
+    pub(crate) fn restore(&mut self, number: u64, kept: Option<Kept>) {
+        if let Some(Kept { job, letter, .. }) = self.letters.remove(&number) {
+            self.bytes -= letter.payload.len() as u64;
             // A newer letter of the same job may be there already.
             if self.by_job.get(&job) == Some(&number) {
                 self.by_job.remove(&job);
             }
         }
-        if let Some((job, letter)) = letter {
-            self.bytes += letter.payload.len() as u64;
-            self.by_job.insert(job, number);
-            self.letters.insert(number, (job, letter));
+        if let Some(kept) = kept {
+            self.bytes += kept.letter.payload.len() as u64;
+            self.by_job.insert(kept.job, number);
+            self.letters.insert(number, kept);
         }
     }
 
     pub(crate) fn get(&self, job: JobId) -> Option<&DeadLetter> {
-        self.letters.get(self.by_job.get(&job)?).map(|(_, letter)| letter)
+        self.kept(job).map(|kept| &kept.letter)
+    }
+
+    pub(crate) fn kept(&self, job: JobId) -> Option<&Kept> {
+        self.letters.get(self.by_job.get(&job)?)
     }
 
     pub(crate) fn change(&mut self, job: JobId, change: impl FnOnce(&mut DeadLetter)) {
         if let Some(number) = self.by_job.get(&job)
-            && let Some((_, letter)) = self.letters.get_mut(number)
+            && let Some(kept) = self.letters.get_mut(number)
         {
-            change(letter);
+            change(&mut kept.letter);
             self.dirty.push(*number);
         }
     }
@@ -99,14 +113,14 @@ impl DeadLetters {
     pub(crate) fn remove(&mut self, job: JobId) -> Option<DeadLetter> {
         let number = self.by_job.remove(&job)?;
         self.dirty.push(number);
-        let (_, letter) = self.letters.remove(&number)?;
+        let Kept { letter, .. } = self.letters.remove(&number)?;
         self.bytes -= letter.payload.len() as u64;
         Some(letter)
     }
 
     /// The oldest letter if it is past its time or over the cap.
     pub(crate) fn surplus(&self, max: u64, now: Time) -> Option<(JobId, Surplus)> {
-        let (job, letter) = self.letters.first_key_value()?.1;
+        let Kept { job, letter, .. } = self.letters.first_key_value()?.1;
         if letter.moved_at + letter.ttl <= now {
             return Some((*job, Surplus::Expired));
         }
@@ -114,7 +128,7 @@ impl DeadLetters {
     }
 
     pub(crate) fn next_expiry(&self) -> Option<Time> {
-        self.letters.first_key_value().map(|(_, (_, letter))| letter.moved_at + letter.ttl)
+        self.letters.first_key_value().map(|(_, kept)| kept.letter.moved_at + kept.letter.ttl)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -127,7 +141,11 @@ impl DeadLetters {
 
     /// Letters after `number`, oldest first.
     pub(crate) fn after(&self, number: u64) -> impl Iterator<Item = (u64, JobId, &DeadLetter)> {
-        self.letters.range(number + 1..).map(|(number, (job, letter))| (*number, *job, letter))
+        self.kept_after(number).map(|(number, kept)| (number, kept.job, &kept.letter))
+    }
+
+    pub(crate) fn kept_after(&self, number: u64) -> impl Iterator<Item = (u64, &Kept)> {
+        self.letters.range(number + 1..).map(|(number, kept)| (*number, kept))
     }
 
     pub(crate) fn touch(&mut self, number: u64) {
@@ -141,7 +159,7 @@ impl DeadLetters {
     }
 
     /// Letters changed since the last call; those without one are gone.
-    pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(u64, Option<&(JobId, DeadLetter)>)) {
+    pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(u64, Option<&Kept>)) {
         for number in self.dirty.drain(..) {
             changed(number, self.letters.get(&number));
         }

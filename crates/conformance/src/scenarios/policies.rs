@@ -9,7 +9,7 @@ use eclusa_core::{
 };
 
 use crate::harness::{Harness, Open};
-use crate::rules::{UP, answered, bucket, charging, free, holding, job, name, rate, secs, upstream};
+use crate::rules::{UP, answered, bucket, charging, failure, free, holding, job, name, rate, secs, upstream};
 
 const KEY: HashKey = HashKey::new(7);
 const DAY: Span = secs(86_400);
@@ -196,6 +196,23 @@ pub async fn a_job_earns_its_credit_too<S: Store>(open: Open<S>) {
     q.cancel(2).await;
     q.settle(grant.lease, answered(200), Outcome::Release).await;
     assert!(matches!(q.credit(vec![payment("E2")]).await.as_slice(), [Credited::Buckets(_)]));
+}
+
+pub async fn a_replayed_job_is_charged_and_earns_its_credit_as_it_would_have<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    let asks = holding(hold_of(&user("a"), 20, terms(20)), job(1));
+    q.accept([NewJob { correlation: Some(KEY.correlation("E1")), ..asks }]).await;
+    let failed = q.next().await;
+    q.settle(failed.lease, answered(500), Outcome::Dead(failure("refused"))).await;
+    assert_eq!(left(&q, "a").await, 100);
+    assert_eq!(q.credit(vec![payment("E1")]).await, [Credited::Unknown], "it cost nothing");
+    q.replay(1, 101).await;
+    let grant = q.next().await;
+    assert_eq!(left(&q, "a").await, 80, "what it held");
+    q.settle(grant.lease, answered(200), Outcome::Done).await;
+    assert_eq!(left(&q, "a").await, 99, "by the terms of the policy");
+    let given = vec![(user("a").0, Tokens::ONE)];
+    assert_eq!(q.credit(vec![payment("E1")]).await, [Credited::Buckets(given)]);
 }
 
 pub async fn a_balance_is_corrected_to_what_the_upstream_counts<S: Store>(open: Open<S>) {

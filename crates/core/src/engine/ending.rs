@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::jobs::{Job, Phase};
-use crate::dead_letter::{DeadLetter, Surplus};
+use crate::dead_letter::{DeadLetter, Kept, Surplus};
 use crate::ended::{End, Ended};
 use crate::ids::{JobId, Name};
 use crate::job::{DropReason, Failure, FailureReason, Hold, Payload, Status};
@@ -40,7 +40,7 @@ impl Engine {
         let Some(spec) = self.lane(job.lane).spec.as_ref().and_then(|spec| spec.dead_letters) else {
             return false;
         };
-        let (id, lane) = (job.id, job.lane);
+        let (id, lane, correlation) = (job.id, job.lane, job.correlation());
         let letter = self.letter_of(job, spec.ttl, now);
         let state = self.lane_mut(lane);
         if let Some(first) = replay_of.filter(|first| state.dead.get(*first).is_some()) {
@@ -52,7 +52,7 @@ impl Engine {
         }
         let number = state.take_seq();
         state.totals.dead += 1;
-        state.dead.add(number, id, letter);
+        state.dead.add(number, Kept { job: id, letter, correlation });
         true
     }
 

@@ -116,6 +116,12 @@ pub(crate) enum Record {
     },
     DebitGone(Correlation),
     HashKey(HashKey),
+    /// Written with the dead letter, but apart from it.
+    DeadCorrelation {
+        lane: u32,
+        number: u64,
+        correlation: Correlation,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

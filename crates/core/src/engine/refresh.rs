@@ -54,7 +54,9 @@ fn mention(record: Record) -> Option<Mention> {
         Record::JobState { id, .. } => Mention::JobState(id),
         Record::Lease(id, _) | Record::LeaseCorrelation { id, .. } => Mention::Lease(id),
         Record::Bucket { key, .. } => Mention::Bucket(key),
-        Record::Dead { lane, number, .. } => Mention::DeadLetter(lane, number),
+        Record::Dead { lane, number, .. } | Record::DeadCorrelation { lane, number, .. } => {
+            Mention::DeadLetter(lane, number)
+        }
         Record::Key { lane, key, .. } => Mention::Key(lane, key),
         Record::Cache { lane, key, .. } => Mention::Cache(lane, key),
         Record::LaneRules { number, .. } => Mention::LaneRules(number),

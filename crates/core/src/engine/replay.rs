@@ -2,6 +2,7 @@
 
 use super::Engine;
 use super::jobs::Job;
+use crate::dead_letter::Kept;
 use crate::ids::{JobId, Name};
 use crate::job::{Hold, NewJob};
 use crate::time::{Span, Time};
@@ -21,7 +22,7 @@ impl Engine {
         if self.jobs.find(id).is_some_and(|job| replays(&self.jobs[job])) {
             return Replayed::As(id, Vec::new());
         }
-        let Some(found) = self.lane(index).dead.get(letter) else {
+        let Some(Kept { letter: found, correlation, .. }) = self.lane(index).dead.kept(letter) else {
             return Replayed::Unknown;
         };
         if let Some(running) = found.replay {
@@ -41,7 +42,7 @@ impl Engine {
             delay: Span::ZERO,
             chain: Some(found.chain.clone()),
             holds: found.holds.iter().map(|hold| self.hold_of_now(hold)).collect(),
-            correlation: None,
+            correlation: *correlation,
         };
         let replayed = self.enqueue_one(job, Some(letter), false, now);
         let ended = std::mem::take(&mut self.ended);

@@ -19,6 +19,7 @@ use self::jobs::{restore_jobs, restore_leases};
 use super::Engine;
 use super::record::{Record, TenantRecord};
 use super::rules::{ProcessId, Registration};
+use crate::dead_letter::Kept;
 use crate::lane::Tenant;
 use crate::layout::{LayoutError, decode_gates, decode_lane, decode_spec, read_records};
 use crate::policy::HashKey;
@@ -107,7 +108,9 @@ impl Restorer {
         restore_turns(engine, &changes, &self.tenants)?;
         restore_policies(engine, &mut changes)?;
         for ((lane, number), letter) in changes.dead {
-            lane_at(engine, lane)?.dead.restore(number, letter.map(|(job, letter)| (job, *letter)));
+            let correlation = changes.dead_correlations.get(&(lane, number)).copied();
+            let kept = letter.map(|(job, letter)| Kept { job, letter: *letter, correlation });
+            lane_at(engine, lane)?.dead.restore(number, kept);
         }
         for ((lane, key), entry) in changes.keys {
             lane_at(engine, lane)?.keys.restore(key, entry);

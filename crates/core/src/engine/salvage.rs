@@ -48,14 +48,12 @@ impl Engine {
         new.holds = holds
             .map(|hold| {
                 let bucket = &self.buckets[hold.bucket];
-                Hold::restore(
-                    self.upstream(hold.upstream).name.clone(),
-                    &bucket.key,
-                    bucket.spec,
-                    hold.tokens,
-                )
+                let upstream = self.upstream(hold.upstream).name.clone();
+                let restored = Hold::restore(upstream, &bucket.key, bucket.spec, hold.tokens);
+                Hold { terms: self.buckets.terms_of(hold.bucket).cloned(), ..restored }
             })
             .collect();
+        new.correlation = job.correlation();
         new
     }
 }
@@ -78,6 +76,7 @@ mod tests {
         let mut first = NewJob::new(JobId(1), lane.clone(), "acme", *b"one");
         first.ttl = Some(Span::from_secs(60));
         first.key = Some("order-1".into());
+        first.correlation = Some(crate::HashKey::new(1).correlation("E1"));
         let mut later = NewJob::new(JobId(2), lane.clone(), "acme", *b"two");
         later.delay = Span::from_secs(5);
         old.enqueue(vec![first, later], now);
@@ -85,6 +84,7 @@ mod tests {
             Dispatch { lane, max: 1, lease: Span::from_secs(10), nonce: 1, wait: Span::ZERO, denied: None };
         assert_eq!(old.dispatch(&ask, now).grants.len(), 1, "one runs");
         let saved = old.waiting_jobs(now + Span::from_secs(1));
+        assert_eq!(saved.iter().filter(|job| job.correlation.is_some()).count(), 1);
         for again in [true, false] {
             let told = new.enqueue(saved.clone(), now + Span::from_secs(1)).jobs;
             assert!(told.iter().all(|told| told.is_accepted() == again), "{told:?}");

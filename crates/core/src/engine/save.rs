@@ -15,6 +15,7 @@ use super::record::{
 };
 use super::rules::Registration;
 use super::{Engine, Upstream};
+use crate::dead_letter::Kept;
 use crate::ids::JobId;
 use crate::job::{Event, EventKind};
 use crate::lane::{Entry, Lane, Tenant};
@@ -154,12 +155,7 @@ impl Engine {
             records.push(Record::Lane(Box::new(lane_record(number, lane))));
             let tenants = lane.tenants.iter_from(crate::table::TenantIx(0));
             records.extend(tenants.map(|(_, tenant)| Record::Tenant(tenant_record(number, tenant))));
-            records.extend(lane.dead.after(0).map(|(at, job, letter)| Record::Dead {
-                lane: number,
-                number: at,
-                job,
-                letter: Box::new(letter.clone()),
-            }));
+            records.extend(lane.dead.kept_after(0).flat_map(|(at, kept)| dead_records(number, at, kept)));
             records.extend(lane.keys.iter().map(|(key, entry)| Record::Key {
                 lane: number,
                 key: key.clone(),
@@ -276,14 +272,9 @@ fn save_lane(number: u32, lane: &mut Lane, writer: &mut Writer<'_>) {
         let gone = || Record::TenantGone { lane: number, arrival };
         writer.write(&tenant.map_or_else(gone, |tenant| Record::Tenant(tenant_record(number, tenant))));
     });
-    lane.dead.drain_changes(|at, letter| {
-        let dead = letter.map(|(job, letter)| Record::Dead {
-            lane: number,
-            number: at,
-            job: *job,
-            letter: Box::new(letter.clone()),
-        });
-        writer.write(&dead.unwrap_or(Record::DeadGone { lane: number, number: at }));
+    lane.dead.drain_changes(|at, kept| match kept {
+        Some(kept) => dead_records(number, at, kept).for_each(|record| writer.write(&record)),
+        None => writer.write(&Record::DeadGone { lane: number, number: at }),
     });
     lane.keys.drain_changes(|key, entry| {
         let key = key.clone();
@@ -299,6 +290,12 @@ fn save_lane(number: u32, lane: &mut Lane, writer: &mut Writer<'_>) {
     if std::mem::take(&mut lane.dirty) {
         writer.write(&Record::Lane(Box::new(lane_record(number, lane))));
     }
+}
+
+fn dead_records(lane: u32, number: u64, kept: &Kept) -> impl Iterator<Item = Record> + use<> {
+    let letter = Record::Dead { lane, number, job: kept.job, letter: Box::new(kept.letter.clone()) };
+    let correlated = |correlation| Record::DeadCorrelation { lane, number, correlation };
+    std::iter::once(letter).chain(kept.correlation.map(correlated))
 }
 
 fn lane_record(number: u32, lane: &Lane) -> LaneRecord {

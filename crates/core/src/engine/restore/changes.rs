@@ -47,6 +47,7 @@ pub(super) struct Changes {
     pub(super) registrations: Things<u64, RegistrationRecord>,
     pub(super) job_correlations: JobCorrelations,
     pub(super) lease_correlations: BTreeMap<LeaseId, Correlation>,
+    pub(super) dead_correlations: BTreeMap<(u32, u64), Correlation>,
     pub(super) terms: BTreeMap<Arc<str>, Arc<Terms>>,
     pub(super) debits: Things<Correlation, Debit>,
 }
@@ -76,7 +77,13 @@ impl Changes {
             Record::Dead { lane, number, job, letter } => {
                 drop(self.dead.insert((lane, number), Some((job, letter))));
             }
-            Record::DeadGone { lane, number } => remove(&mut self.dead, (lane, number), kept),
+            Record::DeadGone { lane, number } => {
+                self.dead_correlations.remove(&(lane, number));
+                remove(&mut self.dead, (lane, number), kept);
+            }
+            Record::DeadCorrelation { lane, number, correlation } => {
+                self.dead_correlations.insert((lane, number), correlation);
+            }
             Record::Key { lane, key, entry } => drop(self.keys.insert((lane, key), Some(entry))),
             Record::KeyGone { lane, key } => remove(&mut self.keys, (lane, key), kept),
             Record::Cache { lane, key, answer, stored_at, number } => {

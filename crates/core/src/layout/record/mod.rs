@@ -76,6 +76,7 @@ layout_enum!(RecordLayout<'a> = Record {
     Debit { correlation: u128, debit: DebitLayout<'a> },
     DebitGone(correlation: u128),
     HashKey(key: u128),
+    DeadCorrelation { lane: u32, number: u64, correlation: u128 },
 });
 
 layout_struct!(DebitLayout<'a> = Debit {

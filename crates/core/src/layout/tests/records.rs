@@ -257,6 +257,10 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
         ("record-debit", Record::Debit { correlation: Correlation(7), debit: debit() }),
         ("record-debit-gone", Record::DebitGone(Correlation(7))),
         ("record-hash-key", Record::HashKey(HashKey::new(u128::MAX))),
+        (
+            "record-dead-correlation",
+            Record::DeadCorrelation { lane: 3, number: 300, correlation: Correlation(7) },
+        ),
     ];
     all.extend(jobs());
     all
