@@ -7,7 +7,7 @@ use crate::ended::ServedBy;
 use crate::error::SpecError;
 use crate::gate::BucketSpec;
 use crate::ids::{JobId, LeaseId, Name, fingerprint};
-use crate::policy::Correlation;
+use crate::policy::{Correlation, width};
 use crate::spec::Chain;
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
@@ -74,6 +74,12 @@ impl Hold {
     #[must_use]
     pub fn under(self, terms: Arc<Terms>) -> Self {
         Self { terms: Some(terms), ..self }
+    }
+
+    /// Of what a call takes at `upstream` that from the bucket which the fewest others use.
+    pub fn narrowest<'a>(holds: &'a [Hold], upstream: &Name) -> Option<&'a Hold> {
+        let own = holds.iter().filter(|hold| hold.upstream == *upstream);
+        own.min_by_key(|hold| width(&hold.bucket, hold.spec.capacity()))
     }
 
     /// What a call cost that ended so; what its bucket really gave for it.

@@ -12,6 +12,7 @@ use siphasher::sip128::{Hash128, SipHasher24};
 
 use crate::error::SpecError;
 use crate::ids::Name;
+use crate::tokens::Tokens;
 
 /// The secret under which scope values and correlation ids are hashed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -114,6 +115,11 @@ impl BucketId {
 /// The part of a key that all buckets of one policy and class share.
 pub(crate) fn family(key: &str) -> &str {
     key.rfind('/').map_or(key, |end| &key[..=end])
+}
+
+/// How many share a bucket with others: one scope's is narrower than that of all, and of two the smaller is.
+pub(crate) fn width(key: &str, capacity: Tokens) -> (bool, Tokens) {
+    (family(key) == key, capacity)
 }
 
 #[cfg(test)]

@@ -70,6 +70,8 @@ pub struct AbsentReport {
     pub result: CallResult,
     /// The upstream's word to stay away, counted from then.
     pub close: Option<Closure>,
+    /// The narrowest that the call took ([`Hold::narrowest`]): only its bucket is closed.
+    pub hold: Option<Hold>,
     /// How long ago the call began; `None` if whoever told it had no lease.
     pub began: Option<Span>,
     /// How long ago it ended.
@@ -228,7 +230,11 @@ impl Engine {
         let Some(&upstream) = self.upstream_by_name.get(&report.upstream) else { return };
         let at = now - report.ago;
         if let Some(Closure { wait, bucket }) = &report.close {
-            self.close(upstream, bucket.as_deref(), at + *wait);
+            // It may be full here, and then it is not known.
+            let narrowest = report.hold.as_ref().filter(|_| bucket.is_none());
+            let narrowest = narrowest.map(|hold| self.buckets.find_or_create(hold, now));
+            let narrowest = narrowest.map(|index| self.buckets[index].key.clone());
+            self.close(upstream, bucket.as_deref().or(narrowest.as_deref()), at + *wait);
         }
         let state = self.upstream_mut(upstream);
         if let Some(spec) = &state.spec {

@@ -11,7 +11,7 @@ use crate::ended::End;
 use crate::gate::{Answer, CallResult, NotUntil, Pass};
 use crate::ids::LeaseId;
 use crate::job::{CallFailure, EventKind, Failure, Payload, Status};
-use crate::policy::family;
+use crate::policy::width;
 use crate::table::{BucketIx, JobIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
@@ -307,10 +307,9 @@ impl Engine {
         }
     }
 
-    /// Of the buckets of a call the one that the fewest others use: one scope's before that of all, the smaller first.
+    /// Of the buckets of a call the one that the fewest others use.
     fn narrowest(&self, holds: &[(BucketIx, Tokens)]) -> Option<Arc<str>> {
         let buckets = holds.iter().map(|(bucket, _)| &self.buckets[*bucket]);
-        let width = |key: &str, capacity| (family(key) == key, capacity);
         let narrowest = buckets.min_by_key(|bucket| width(&bucket.key, bucket.spec.capacity()));
         narrowest.map(|bucket| bucket.key.clone())
     }

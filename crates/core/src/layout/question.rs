@@ -144,6 +144,7 @@ layout_struct!(AbsentReportLayout<'a> = AbsentReport {
     upstream: &'a str,
     result: CallResultLayout,
     close: Option<ClosureLayout<'a>>,
+    hold: Option<HoldLayout<'a>>,
     began: Option<u64>,
     ago: u64,
 });

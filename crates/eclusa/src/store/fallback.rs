@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use eclusa_core::gate::{CallResult, Part};
 use eclusa_core::layout::{Question, Reply};
 use eclusa_core::{
-    Absence, AbsentCall, AbsentReport, Admission, Admit, Advanced, BucketOf, Clock, Engine, LaneView,
+    Absence, AbsentCall, AbsentReport, Admission, Admit, Advanced, BucketOf, Clock, Engine, Hold, LaneView,
     LeaseId, Name, Seen, SettleAnswer, Settlement, Span, Spec, Starts, Time, Tokens, UpstreamView,
 };
 
@@ -60,6 +60,8 @@ struct Call {
 struct Reported {
     upstream: Name,
     report: eclusa_core::Report,
+    /// Whom a word to stay away is for: who uses the narrowest bucket of the call.
+    hold: Option<Hold>,
     began: Option<Time>,
     at: Time,
 }
@@ -129,6 +131,7 @@ impl Fallback {
             upstream: report.upstream.clone(),
             result: report.report.result,
             close: report.report.close.clone(),
+            hold: report.hold.clone(),
             began: report.began.map(|began| now.since(began)),
             ago: now.since(report.at),
         };
@@ -235,7 +238,7 @@ impl Alone {
             }
             (Question::Record { upstream, result }, Reply::Upstream(Some(_))) => {
                 let (upstream, report) = (upstream.clone(), (*result).into());
-                remember(&mut self.reports, Reported { upstream, report, began: None, at: now });
+                remember(&mut self.reports, Reported { upstream, report, hold: None, began: None, at: now });
             }
             (Question::Settle(settlements), Reply::Settled(told)) => self.note_ends(settlements, told, now),
             (Question::Extend { leases, lease }, Reply::Extended(alive)) => {
@@ -257,9 +260,12 @@ impl Alone {
                 continue;
             }
             let (upstream, report) = (call.upstream.clone(), settlement.report.clone());
+            let hold = Hold::narrowest(&call.ask.holds, &upstream).cloned();
+            let hold = hold.filter(|_| report.close.is_some());
             let holds = call.ask.holds.iter().filter_map(|hold| hold.settled(&report)).collect();
             let ask = Admit { holds, ..call.ask };
-            remember(&mut self.reports, Reported { upstream, report, began: Some(call.began), at: now });
+            let told = Reported { upstream, report, hold, began: Some(call.began), at: now };
+            remember(&mut self.reports, told);
             if !result.is_unsent() {
                 remember(&mut self.ended, Call { ask, ended: Some(now), ..call });
             }

@@ -63,7 +63,7 @@ fn ended(began: Span, ended: Option<Span>) -> AbsentCall {
 }
 
 fn report(result: CallResult, ago: Span) -> AbsentReport {
-    AbsentReport { upstream: name("up"), result, close: None, began: None, ago }
+    AbsentReport { upstream: name("up"), result, close: None, hold: None, began: None, ago }
 }
 
 /// Half of every limit was its own, and what it held of buckets is not known.
@@ -77,17 +77,20 @@ fn reports(reports: impl IntoIterator<Item = AbsentReport>) -> Absence {
     Absence { reports: reports.into_iter().collect(), ..calls([]) }
 }
 
-/// The lease, or who denies it until when.
-fn admit(engine: &mut Engine, now: Time) -> Result<LeaseId, (Reason, Time)> {
-    let ask = Admit {
+fn ask() -> Admit {
+    Admit {
         lane: Some(name("a")),
         chain: Vec::new(),
         holds: Vec::new(),
         correlation: None,
         lease: secs(10),
         nonce: 7,
-    };
-    match engine.admit(&ask, now).admission {
+    }
+}
+
+/// The lease, or who denies it until when.
+fn admit(engine: &mut Engine, now: Time) -> Result<LeaseId, (Reason, Time)> {
+    match engine.admit(&ask(), now).admission {
         Admission::Granted { lease, .. } => Ok(lease),
         Admission::Denied { denial, .. } => Err((denial.reason, denial.at)),
         other => panic!("{other:?}"),
@@ -276,6 +279,28 @@ fn cooldowns_and_retry_after_last_as_long_as_they_would_have() {
     let close = Some(Closure { wait: secs(60), bucket: None });
     engine.catch_up(reports([AbsentReport { close, ..report(CallResult::Unknown, secs(15)) }]), at(100));
     assert_eq!(admit(&mut engine, at(100)), Err((Reason::UpstreamRetryAfter, at(145))));
+}
+
+/// The bucket is full here, and not known: the word was said to one scope all the same.
+#[test]
+fn a_retry_after_closes_the_narrowest_bucket_of_the_call() {
+    let mut engine = Engine::new(&spec(GateSpecs::default(), GateSpecs::default()));
+    let bucket = BucketSpec::new(10, 1, secs(60)).unwrap();
+    let hold = |key| Hold::new(name("up"), key, bucket, Tokens::ONE).unwrap();
+    let holds = ["up/ALL//", "up/USER//18d4956485ad7666b6a267f418061e86"].map(hold);
+    let narrowest = Hold::narrowest(&holds, &name("up")).cloned();
+    assert_eq!(narrowest.as_ref(), Some(&holds[1]));
+    assert_eq!(Hold::narrowest(&holds, &name("other")), None);
+    let close = Some(Closure { wait: secs(60), bucket: None });
+    let told = AbsentReport { close, hold: narrowest, ..report(CallResult::Throttled, secs(15)) };
+    engine.catch_up(reports([told]), at(100));
+    assert!(admit(&mut engine, at(100)).is_ok(), "others may go on");
+    let mut closed = |holds| match engine.admit(&Admit { holds, ..ask() }, at(100)).admission {
+        Admission::Denied { denial, .. } => Some((denial.reason, denial.at)),
+        _ => None,
+    };
+    assert_eq!(closed(vec![hold("up/ALL//")]), None);
+    assert_eq!(closed(holds.to_vec()), Some((Reason::UpstreamRetryAfter, at(145))));
 }
 
 #[test]

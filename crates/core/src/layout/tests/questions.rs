@@ -198,6 +198,7 @@ fn absence() -> Absence {
         upstream: name("ses"),
         result: CallResult::Throttled,
         close,
+        hold: Some(hold()),
         began: Some(ms(3_000)),
         ago: ms(1_000),
     };

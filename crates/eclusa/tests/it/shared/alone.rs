@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eclusa::fake::{Answer, FakeUpstream};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -116,6 +116,30 @@ async fn a_breaker_that_was_open_stays_open() {
     redis.stop();
     assert_eq!(program.get("/v1/breakers/up").await.json()["degradedUntil"], open["degradedUntil"]);
     assert_eq!(program.get("/proxy/work/a").await.status, 429);
+}
+
+/// What the upstream said to one scope is not taken for all of it once Redis is back.
+#[tokio::test]
+async fn a_word_to_stay_away_stays_with_the_scope_it_was_said_to() {
+    let mut redis = RedisServer::start();
+    let behaviour = Behaviour::by(|seen| match seen.headers.get("x-user") {
+        Some(user) if user == "a" => Answer::status(429).header("retry-after", "300"),
+        _ => Answer::status(200),
+    });
+    let upstream = FakeUpstream::start(behaviour).await.unwrap();
+    let policy = "[[upstreams.up.policies]]\nname = \"USER\"\nscope = \"header:X-User\"\ncapacity = 10\n\
+                  refill = \"10/min\"\ncost = { \"429\" = 0 }";
+    let program = start(&redis, &direct(&upstream.url(), "timeout = \"500ms\"", policy)).await;
+    let send = async |user| program.send("GET", "/proxy/work/a", &[("x-user", user)], "").await.status;
+    assert_eq!(send("b").await, 200);
+    redis.stop();
+    assert_eq!(send("a").await, 429);
+    redis.start_again();
+    program.until("/readyz", |answer| answer.status == 200).await;
+    let closed = |answer: &Told| answer.json()["closedUntil"].is_string();
+    program.until("/v1/policies/USER?scope=a", closed).await;
+    assert_eq!((send("b").await, send("a").await), (200, 429));
+    assert_eq!(upstream.requests().len(), 3, "the last was not sent");
 }
 
 #[tokio::test]
