@@ -160,7 +160,15 @@ impl Policy {
     /// Without a lease: the token is spent at once.
     pub(crate) fn ask(&self, hold: &Hold) -> Admit {
         let (chain, holds) = (vec![self.upstream.clone()], vec![hold.clone()]);
-        Admit { lane: None, chain, holds, correlation: None, lease: Span::ZERO, nonce: fastrand::u64(..) }
+        Admit {
+            lane: None,
+            chain,
+            holds,
+            correlation: None,
+            lease: Span::ZERO,
+            nonce: fastrand::u64(..),
+            after: None,
+        }
     }
 
     fn decide(&self, engine: &mut Engine, hold: &Hold, time: Time) -> Result<(), Failed> {

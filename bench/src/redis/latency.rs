@@ -47,7 +47,17 @@ fn measure_by(server: &RedisServer, by: By) -> Result<Latency, Failed> {
     let acquire_us = runtime.block_on(median(async || {
         let lease = Span::from_secs(60);
         let (chain, nonce) = (vec![upstream.clone()], fastrand::u64(..));
-        store.admit(Admit { lane: None, chain, holds: Vec::new(), correlation: None, lease, nonce }).await?;
+        store
+            .admit(Admit {
+                lane: None,
+                chain,
+                holds: Vec::new(),
+                correlation: None,
+                lease,
+                nonce,
+                after: None,
+            })
+            .await?;
         Ok(())
     }))?;
     let ask = workload.ask();

@@ -50,8 +50,15 @@ pub(crate) fn measure(server: &RedisServer, leased: bool, admitted: bool) -> Res
     let store = Arc::new(RedisStore::open(&server.url(), &settings, &spec(admitted)?)?);
     let upstream = Name::new("upstream")?;
     let lease = if leased { Span::from_secs(60) } else { Span::ZERO };
-    let ask =
-        Admit { lane: None, chain: vec![upstream], holds: Vec::new(), correlation: None, lease, nonce: 1 };
+    let ask = Admit {
+        lane: None,
+        chain: vec![upstream],
+        holds: Vec::new(),
+        correlation: None,
+        lease,
+        nonce: 1,
+        after: None,
+    };
     let ours = |count| {
         runtime.block_on(at_once(count, async || {
             let asked = store.admit(Admit { nonce: fastrand::u64(..), ..ask.clone() }).await?.admission;

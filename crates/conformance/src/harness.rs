@@ -241,7 +241,7 @@ impl<S: Store> Harness<S> {
         correlation: Option<Correlation>,
     ) -> Admission {
         let (chain, nonce) = (vec![name(upstream)], self.nonce());
-        let ask = Admit { lane: None, chain, holds, correlation, lease: LEASE, nonce };
+        let ask = Admit { lane: None, chain, holds, correlation, lease: LEASE, nonce, after: None };
         self.store.admit(ask).await.expect("the store answers").admission
     }
 
@@ -259,8 +259,22 @@ impl<S: Store> Harness<S> {
             correlation: None,
             lease: LEASE,
             nonce: self.nonce(),
+            after: None,
         };
         self.store.admit(ask).await.expect("the store answers")
+    }
+
+    /// Asks to go on along `chain` from a call that ended so.
+    pub(crate) async fn go_on(
+        &self,
+        lane: &str,
+        chain: &[&str],
+        after: Option<(LeaseId, Report)>,
+    ) -> Admission {
+        let (lane, chain) = (Some(name(lane)), chain.iter().map(|upstream| name(upstream)).collect());
+        let (holds, correlation, nonce) = (Vec::new(), None, self.nonce());
+        let ask = Admit { lane, chain, holds, correlation, lease: LEASE, nonce, after };
+        self.store.admit(ask).await.expect("the store answers").admission
     }
 
     /// Asks for a call in a lane that nobody will tell of.
@@ -273,6 +287,7 @@ impl<S: Store> Harness<S> {
             correlation: None,
             lease: Span::ZERO,
             nonce: self.nonce(),
+            after: None,
         };
         self.store.admit(ask).await.expect("the store answers").admission
     }
@@ -280,8 +295,15 @@ impl<S: Store> Harness<S> {
     /// Asks whether the rate allows a call that nobody will tell of.
     pub(crate) async fn admit_rate(&self, upstream: &str) -> Admission {
         let (chain, holds) = (vec![name(upstream)], Vec::new());
-        let ask =
-            Admit { lane: None, chain, holds, correlation: None, lease: Span::ZERO, nonce: self.nonce() };
+        let ask = Admit {
+            lane: None,
+            chain,
+            holds,
+            correlation: None,
+            lease: Span::ZERO,
+            nonce: self.nonce(),
+            after: None,
+        };
         self.store.admit(ask).await.expect("the store answers").admission
     }
 

@@ -311,6 +311,7 @@ macro_rules! suite {
             a_call_may_name_its_own_chain,
             when_all_deny_the_one_that_opens_first_is_told,
             a_call_that_the_upstream_denies_takes_nothing_from_the_lane,
+            a_call_that_goes_on_along_the_chain_passes_its_lane_once,
             a_call_that_the_lane_denies_takes_nothing_from_the_upstream,
             a_call_takes_only_the_holds_of_the_upstream_it_goes_to,
             a_paused_lane_denies_calls,

@@ -284,6 +284,10 @@ pub struct Admit {
     pub lease: Span,
     /// Of this ask alone: asked again after the store was restored, it gets the lease it was given if that is still out.
     pub nonce: u64,
+    /// Goes on from the call under this lease, which ended so: what that holds at its upstream is given back, and what it
+    /// holds in the lane passes to this call, which takes nothing from the lane. Whether admitted or not, that lease is over
+    /// if it was known.
+    pub after: Option<(LeaseId, Report)>,
 }
 
 /// The answer to a wish to make a call.

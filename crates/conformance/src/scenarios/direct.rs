@@ -221,3 +221,35 @@ pub async fn a_call_that_nobody_will_tell_of_takes_tokens_and_holds_nothing<S: S
     let denial = denied(&q).await.1;
     assert_eq!((denial.reason, denial.at), (Reason::Window, q.now() + secs(60)));
 }
+
+/// For the lane a call that goes along the chain is one call: it takes no second token, place or slot there.
+pub async fn a_call_that_goes_on_along_the_chain_passes_its_lane_once<S: Store>(open: Open<S>) {
+    let spec = chain(&[("ses", rpm(9)), ("smtp", one_per(secs(60)))], |lane| {
+        lane.gates = rpm(1).with_slots("concurrency", 1).expect("more than zero");
+        lane.gates.bucket = one_per(secs(60)).bucket;
+    });
+    let q = Harness::new(open, &spec);
+    let (first, upstream) = granted(&q).await;
+    assert_eq!((upstream, denied(&q).await.0), (name("ses"), None), "the lane has had its one");
+    let failed = || Some((first, CallResult::Failed.into()));
+    let went_on = q.go_on(LANE, &["smtp"], failed()).await;
+    let Admission::Granted { lease, upstream, .. } = went_on else { panic!("{went_on:?}") };
+    assert_eq!((upstream, q.upstream("ses").await.in_flight), (name("smtp"), 0));
+    assert_eq!(q.settle(first, CallResult::Success, Outcome::Release).await, Settled::Stale);
+    assert_eq!(denied(&q).await.0, None, "its slot is still taken");
+    q.settle(lease, CallResult::NotSent, Outcome::Release).await;
+    assert_eq!(denied(&q).await.1.at, q.now() + secs(60), "the first was sent, so that its token is spent");
+    q.pass(secs(60));
+    // What was not sent at all gives the token back, also if it went on.
+    let (first, _) = granted(&q).await;
+    let unsent = Some((first, CallResult::Unreachable.into()));
+    let Admission::Granted { lease, .. } = q.go_on(LANE, &["smtp"], unsent).await else { panic!("denied") };
+    q.settle(lease, CallResult::NotSent, Outcome::Release).await;
+    let (first, _) = granted(&q).await;
+    q.settle(q.call("smtp").await, CallResult::Success, Outcome::Release).await;
+    let denied = q.go_on(LANE, &["smtp"], Some((first, CallResult::Failed.into()))).await;
+    assert!(matches!(denied, Admission::Denied { .. }), "{denied:?}");
+    let lane = q.lane().await;
+    let slots = lane.gates.iter().find(|gate| gate.reason == Reason::Concurrency).expect("it has slots");
+    assert_eq!(slots.level, 0, "a call that cannot go on is over");
+}

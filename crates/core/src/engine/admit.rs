@@ -50,21 +50,43 @@ impl Engine {
             None => None,
         };
         let chain = self.chain_of_call(ask, lane)?;
-        if let Some(lane) = lane {
+        let before = self.leave_for_next(ask, lane, now);
+        if let (Some(lane), None) = (lane, &before) {
             self.lane_lets_in(lane, now)
                 .map_err(|denial| self.denied(ask, Some(lane), (None, denial), now))?;
         }
         let mut earliest: (Option<UpstreamIx>, _) = (None, NotUntil::new(Reason::NoWorker, Time::NEVER));
         for upstream in chain {
             match self.call_admitted(ask, upstream, now) {
-                Ok(holds) => return Ok(self.begin_call(ask, lane, upstream, &holds, now)),
+                Ok(holds) => return Ok(self.begin_call(ask, (lane, before), upstream, &holds, now)),
                 Err(denial) if earliest.0.is_none() || denial.at < earliest.1.at => {
                     earliest = (Some(upstream), denial);
                 }
                 Err(_) => {}
             }
         }
+        if let (Some(before), Some((_, report))) = (before, &ask.after) {
+            self.leave_lane(&before, report.result, now);
+        }
         Err(self.denied(ask, lane, earliest, now))
+    }
+
+    /// Ends the call that this one goes on from at its upstream. What it holds in the lane is kept.
+    fn leave_for_next(&mut self, ask: &Admit, lane: Option<LaneIx>, now: Time) -> Option<Lease> {
+        let (id, report) = ask.after.as_ref()?;
+        let goes_on = |lease: &Lease| match lease.used_by {
+            Use::Call(of) | Use::LaterCall(of) => of.is_some() && of == lane,
+            Use::Job(..) | Use::Awaiting(_) => false,
+        };
+        if !self.leases.get(*id).is_some_and(goes_on) {
+            return None;
+        }
+        let mut lease = self.leases.remove(*id)?;
+        self.leave_upstream(*id, &lease, report, now);
+        if !report.result.is_unsent() {
+            lease.used_by = Use::LaterCall(lane);
+        }
+        Some(lease)
     }
 
     fn denied(
@@ -166,7 +188,7 @@ impl Engine {
     fn begin_call(
         &mut self,
         ask: &Admit,
-        lane: Option<LaneIx>,
+        (lane, before): (Option<LaneIx>, Option<Lease>),
         upstream: UpstreamIx,
         holds: &[JobHold],
         now: Time,
@@ -180,13 +202,14 @@ impl Engine {
         } else {
             self.leases.issue(ask.nonce)
         };
-        if let Some(lane) = lane {
+        if let (Some(lane), None) = (lane, &before) {
             self.take_lane(lane, id, expires, now);
         }
         let pass = self.take_gates(upstream, id, expires, now);
         let holds: Vec<_> = holds.iter().map(|hold| (hold.bucket, hold.tokens)).collect();
         let quota = self.quota(lane, Some(upstream), &holds, now);
-        let (used_by, at, correlation) = (Use::Call(lane), Some(upstream), ask.correlation);
+        let used_by = before.map_or(Use::Call(lane), |lease| lease.used_by);
+        let (at, correlation) = (Some(upstream), ask.correlation);
         let lease = Lease { used_by, upstream: at, pass, holds, correlation, expires };
         if ask.lease == Span::ZERO {
             self.leave(id, &lease, &CallResult::Unknown.into(), now);

@@ -140,6 +140,7 @@ mod tests {
             correlation: None,
             lease: LEASE,
             nonce: 7,
+            after: None,
         }
     }
 

@@ -68,6 +68,7 @@ mod tests {
             correlation: None,
             lease: Span::from_secs(10),
             nonce: 1,
+            after: None,
         };
         engine.admit(&ask, now);
     }

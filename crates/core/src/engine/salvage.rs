@@ -112,6 +112,7 @@ mod tests {
                     correlation: None,
                     lease,
                     nonce,
+                    after: None,
                 },
                 at(0),
             );

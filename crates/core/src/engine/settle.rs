@@ -260,7 +260,7 @@ impl Engine {
         self.leave_lane(lease, report.result, now);
     }
 
-    fn leave_upstream(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
+    pub(super) fn leave_upstream(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
         self.tell_gates(id, lease, report, now);
         self.settle_holds(lease, report, now);
         if let Some(upstream) = lease.upstream {
@@ -271,7 +271,7 @@ impl Engine {
 
     /// Gives back the lane's slot, and its token and its place in the window where it is certain that nothing was sent
     /// for it.
-    fn leave_lane(&mut self, lease: &Lease, result: CallResult, now: Time) {
+    pub(super) fn leave_lane(&mut self, lease: &Lease, result: CallResult, now: Time) {
         let Some(lane) = lease.used_by.lane() else { return };
         let untried = match lease.used_by {
             Use::Job(job, _) | Use::Awaiting(job) => self.jobs[job].tried == 0,

@@ -231,6 +231,7 @@ layout_struct!(AdmitLayout<'a> = Admit {
     correlation: Option<u128>,
     lease: u64,
     nonce: u64,
+    after: Option<(LeaseIdLayout, ReportLayout<'a>)>,
 });
 
 layout_struct!(JobQueryLayout<'a> = JobQuery {

@@ -82,6 +82,7 @@ impl Process {
                 correlation: None,
                 lease: LEASE,
                 nonce: 1,
+                after: None,
             };
             let Admission::Granted { lease, .. } = self.engine.admit(&ask, at(now)).admission else { break };
             self.calls.push(Call { lease, began: now, ends: now + takes });

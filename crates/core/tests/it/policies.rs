@@ -96,6 +96,7 @@ fn call(engine: &mut Engine, policies: &[&Policy], id: &str, status: u16, now: T
         correlation: Some(KEY.correlation(id)),
         lease: Span::from_secs(10),
         nonce: 0,
+        after: None,
     };
     match engine.admit(&ask, now).admission {
         Admission::Granted { lease, .. } => {
@@ -307,6 +308,7 @@ fn changed_numbers_keep_the_balance_while_holds_are_out() {
         correlation: None,
         lease: MINUTE,
         nonce: 0,
+        after: None,
     };
     let Admission::Granted { lease, .. } = engine.admit(&ask(&old), START).admission else {
         panic!("60 are left")

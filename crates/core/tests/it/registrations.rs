@@ -61,6 +61,7 @@ fn admit(engine: &mut Engine, now: Time) -> Admission {
         correlation: None,
         lease: LEASE,
         nonce: 2,
+        after: None,
     };
     engine.admit(&ask, now).admission
 }

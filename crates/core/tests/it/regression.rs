@@ -190,6 +190,7 @@ fn admit(engine: &mut Engine, holds: Vec<Hold>, now: Time) -> Admission {
         correlation: None,
         lease: Span::from_secs(100),
         nonce: 1,
+        after: None,
     };
     engine.admit(&ask, now).admission
 }

@@ -68,6 +68,7 @@ impl Kept {
             correlation: None,
             lease: LEASE,
             nonce,
+            after: None,
         };
         self.engine.admit(&ask, now).admission
     }

@@ -290,6 +290,7 @@ impl Moving {
             correlation: None,
             lease: Span::from_millis(lease_ms),
             nonce: self.nonce,
+            after: None,
         })
     }
 

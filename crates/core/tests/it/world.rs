@@ -129,6 +129,7 @@ impl World {
                     correlation: None,
                     lease: Span::from_millis(*lease_ms),
                     nonce: self.nonce,
+                    after: None,
                 };
                 self.call(&Call::Admit(ask))?;
             }

@@ -140,27 +140,20 @@ impl Passing<'_> {
     /// Tries one upstream after the other until one answers.
     async fn along(&self, chain: &[Name], body: Bytes) -> Result<Response, Problem> {
         let mut left: Vec<Name> = chain.to_vec();
-        let mut last = None;
+        let mut call = self.admit(&left, None).await?;
         loop {
-            let call = match self.admit(&left).await {
-                Ok(call) => call,
-                Err(problem) => return Err(last.unwrap_or(problem)),
-            };
             left.retain(|upstream| *upstream != call.leave.upstream);
-            match self.call(call, Full::new(body.clone()), !left.is_empty()).await {
+            let (problem, failed) = match self.call(call, Full::new(body.clone()), !left.is_empty()).await {
                 Ok(response) => return Ok(response),
-                Err(Failed { problem, again: Some(call) }) if !left.is_empty() => {
-                    // What it held may be needed by the next.
-                    call.end().await;
-                    last = Some(problem);
-                }
+                Err(Failed { problem, again: Some(failed) }) if !left.is_empty() => (problem, failed),
                 Err(Failed { problem, .. }) => return Err(problem),
-            }
+            };
+            call = self.admit(&left, Some(failed)).await.map_err(|_| problem)?;
         }
     }
 
     async fn once(&self, chain: &[Name], body: Begun) -> Result<Response, Problem> {
-        let call = self.admit(chain).await?;
+        let call = self.admit(chain, None).await?;
         let (told, max) = (call.fault.clone(), call.rules.config.server.max_body);
         let body = body.map_err(move |error| {
             *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(unread(&*error, max));
@@ -169,16 +162,22 @@ impl Passing<'_> {
         self.call(call, body, false).await.map_err(|failed| failed.problem)
     }
 
-    async fn admit(&self, chain: &[Name]) -> Result<Call, Problem> {
+    /// Leave for one of `chain`, in place of the call that `failed`, which has passed the lane.
+    async fn admit(&self, chain: &[Name], failed: Option<Call>) -> Result<Call, Problem> {
         let Direct { decider, rules, leases, metrics, .. } = self.direct;
         let rules = rules.get();
         let lasts = rules.config.workers.lease;
         let (lane, nonce) = (Some(self.lane.clone()), own_nonce());
         let (holds, correlation) = (self.takes.at(chain), self.takes.correlation);
-        let ask = Admit { lane, chain: chain.to_vec(), holds, correlation, lease: lasts.into(), nonce };
+        let (chain, lease) = (chain.to_vec(), lasts.into());
+        let after = failed.as_ref().and_then(|failed| failed.leave.told());
+        let ask = Admit { lane, chain, holds, correlation, lease, nonce, after };
         let asked = Instant::now();
         match decider.admit(ask).await.map_err(|error| unavailable(&error))? {
             Asked::Granted(leave) => {
+                if let Some(failed) = failed {
+                    failed.leave.passed_to(&leave);
+                }
                 let hold = leases.hold(leave.lease, asked + lasts);
                 let (metrics, fault) = (metrics.clone(), Fault::default());
                 Ok(Call { leave, rules, metrics, asked, head: None, fault, _hold: hold })

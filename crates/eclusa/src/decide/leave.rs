@@ -5,7 +5,7 @@ use std::sync::Arc;
 use eclusa_core::gate::{CallResult, GateView, NotUntil, Quota};
 use eclusa_core::{Admission, Admit, Admitted, LeaseId, Name, Report, Store, StoreError, Time, Usage};
 
-use super::{Decider, end_of_call};
+use super::Decider;
 
 /// What comes of asking for leave.
 pub(crate) enum Asked {
@@ -62,10 +62,16 @@ impl Leave {
         self.report = Some(report);
     }
 
-    /// Tells how the call went and returns when that is known.
-    pub(crate) async fn end(mut self) {
-        if let Some(report) = self.report.take() {
-            self.decider.settle(&self.upstream, end_of_call(self.lease, report)).await;
+    /// What there is to tell of the call, for one that goes on from it.
+    pub(crate) fn told(&self) -> Option<(LeaseId, Report)> {
+        Some((self.lease, self.report.clone()?))
+    }
+
+    /// The call under `next` goes on from it. If another engine gave that, the one that gave this is still to be told.
+    pub(crate) fn passed_to(mut self, next: &Leave) {
+        if self.lease.epoch == next.lease.epoch {
+            self.report = None;
+            self.decider.turns.ring(&self.upstream);
         }
     }
 

@@ -55,6 +55,7 @@ impl RateLimiter {
             // What is taken is a token and not a slot, so nobody comes to give it back.
             lease: Span::ZERO,
             nonce: 0,
+            after: None,
         };
         let admitted = self.state.store().await.admit(ask).await.map_err(|_| ASK_AGAIN)?;
         match admitted.admission {

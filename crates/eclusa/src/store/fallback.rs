@@ -226,8 +226,16 @@ impl Alone {
     fn note(&mut self, question: &Question, reply: &Reply, now: Time) {
         match (question, reply) {
             (Question::Admit(ask), Reply::Admitted(told)) => {
+                let granted = matches!(told.admission, Admission::Granted { .. });
+                if let Some((before, report)) = &ask.after
+                    && let Some(mut call) = self.running.remove(before)
+                {
+                    // For the lane the two are one call.
+                    call.ask.lane = call.ask.lane.filter(|_| !granted);
+                    self.note_end(call, report, now);
+                }
                 if let Admission::Granted { lease, upstream, lease_expires, .. } = &told.admission {
-                    let (ask, upstream) = (ask.clone(), upstream.clone());
+                    let (ask, upstream) = (Admit { after: None, ..ask.clone() }, upstream.clone());
                     let call = Call { ask, upstream, began: now, expires: *lease_expires, ended: None };
                     if lease.number == 0 {
                         remember(&mut self.ended, Call { ended: Some(now), ..call });
@@ -255,20 +263,25 @@ impl Alone {
     fn note_ends(&mut self, settlements: &[Settlement], told: &SettleAnswer, now: Time) {
         for (settlement, told) in settlements.iter().zip(&told.leases) {
             let Some(call) = self.running.remove(&settlement.lease) else { continue };
-            let result = settlement.report.result;
-            if *told == eclusa_core::Settled::Stale || result == CallResult::NotSent {
-                continue;
+            if *told != eclusa_core::Settled::Stale {
+                self.note_end(call, &settlement.report, now);
             }
-            let (upstream, report) = (call.upstream.clone(), settlement.report.clone());
-            let hold = Hold::narrowest(&call.ask.holds, &upstream).cloned();
-            let hold = hold.filter(|_| report.close.is_some());
-            let holds = call.ask.holds.iter().filter_map(|hold| hold.settled(&report)).collect();
-            let ask = Admit { holds, ..call.ask };
-            let told = Reported { upstream, report, hold, began: Some(call.began), at: now };
-            remember(&mut self.reports, told);
-            if !result.is_unsent() {
-                remember(&mut self.ended, Call { ask, ended: Some(now), ..call });
-            }
+        }
+    }
+
+    fn note_end(&mut self, call: Call, report: &eclusa_core::Report, now: Time) {
+        if report.result == CallResult::NotSent {
+            return;
+        }
+        let (upstream, report) = (call.upstream.clone(), report.clone());
+        let hold = Hold::narrowest(&call.ask.holds, &upstream).cloned();
+        let hold = hold.filter(|_| report.close.is_some());
+        let holds = call.ask.holds.iter().filter_map(|hold| hold.settled(&report)).collect();
+        let (sent, ask) = (!report.result.is_unsent(), Admit { holds, ..call.ask });
+        let told = Reported { upstream, report, hold, began: Some(call.began), at: now };
+        remember(&mut self.reports, told);
+        if sent {
+            remember(&mut self.ended, Call { ask, ended: Some(now), ..call });
         }
     }
 }

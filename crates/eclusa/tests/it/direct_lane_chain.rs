@@ -35,6 +35,20 @@ async fn errors_that_may_pass_are_asked_of_the_next_whatever_the_method() {
     }
 }
 
+/// The lane's own limits count requests, not the upstreams that one was sent to.
+#[tokio::test]
+async fn a_request_that_is_asked_of_the_next_passes_the_limits_of_the_lane_once() {
+    let (first, second) = (FakeUpstream::start(Answer::status(503)).await.unwrap(), well().await);
+    let limits = "rpm = 2\nrate = \"2/h\"\nburst = 2\nconcurrency = 1";
+    let program = start(&first.url(), "", &second, limits).await;
+    for _ in 0..2 {
+        assert_eq!(answered_by(&program, "POST").await, (200, "b".into()));
+        program.until("/v1/upstreams/b", |answer| answer.json()["inFlight"] == 0).await;
+    }
+    assert_eq!(answered_by(&program, "POST").await.0, 429);
+    assert_eq!((first.requests().len(), second.requests().len()), (2, 2));
+}
+
 /// Nothing was sent, so everything may be sent to another, and nothing is spent.
 #[tokio::test]
 async fn without_a_connection_the_next_is_asked_and_nothing_is_spent() {

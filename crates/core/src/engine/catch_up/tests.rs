@@ -85,6 +85,7 @@ fn ask() -> Admit {
         correlation: None,
         lease: secs(10),
         nonce: 7,
+        after: None,
     }
 }
 

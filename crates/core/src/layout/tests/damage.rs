@@ -107,7 +107,15 @@ fn holds_that_would_mint_tokens_or_divide_by_zero_are_refused() {
         let spec = BucketSpec::restore(Tokens::from_micro(capacity), refill);
         let hold = Hold::restore(name("bureau"), bucket, spec, Tokens::from_micro(tokens));
         let (chain, nonce) = (vec![name("bureau")], 1);
-        let ask = Admit { lane: None, chain, holds: vec![hold], correlation: None, lease: ms(1), nonce };
+        let ask = Admit {
+            lane: None,
+            chain,
+            holds: vec![hold],
+            correlation: None,
+            lease: ms(1),
+            nonce,
+            after: None,
+        };
         Question::decode(&Question::Admit(ask).encoded())
     };
     assert!(decode(good).is_ok());

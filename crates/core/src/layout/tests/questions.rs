@@ -35,6 +35,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
             correlation: Some(Correlation(7)),
             lease: ms(10_000),
             nonce: u64::MAX,
+            after: Some((lease(2), report(CallResult::Failed))),
         }),
         Question::Record { upstream: upstream.clone(), result: CallResult::TimedOut },
         Question::Recover(upstream.clone()),

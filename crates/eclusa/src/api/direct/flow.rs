@@ -42,13 +42,6 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Gives back what it held, and waits until that is known.
-    pub(super) async fn end(self) {
-        let patience = self.rules.config.store.timeout;
-        // A store that is away hears of it later.
-        let _ = tokio::time::timeout(patience, self.leave.end()).await;
-    }
-
     /// It ended, or its answer began to come.
     pub(super) fn told(&mut self, end: CallEnd, close: Option<Span>) -> Judged {
         let judged = self.report(&Called { close, ..end.into() });

@@ -258,11 +258,11 @@ impl Fleet {
     }
 }
 
-/// The lane whose starts a question may cause.
+/// The lane in which a call may begin by a question. One that goes on from another began in its lane before.
 fn lane_of(question: &Question) -> Option<Name> {
     match question {
         Question::Dispatch(ask) => Some(ask.lane.clone()),
-        Question::Admit(ask) => ask.lane.clone(),
+        Question::Admit(ask) if ask.after.is_none() => ask.lane.clone(),
         _ => None,
     }
 }
