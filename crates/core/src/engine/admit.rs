@@ -24,7 +24,7 @@ impl Engine {
         self.take_up_lost(MAX_BATCH, now);
         let admission = match self.admitted_before(ask, now) {
             Some(granted) => granted,
-            None => self.admit_call(ask, now).unwrap_or_else(|refusal| refusal),
+            None => self.admit_call(ask, now).unwrap_or_else(|refusal| *refusal),
         };
         Admitted { admission, ended: std::mem::take(&mut self.ended), now }
     }
@@ -44,16 +44,16 @@ impl Engine {
         self.leases.given_before(ask.nonce).find_map(granted)
     }
 
-    fn admit_call(&mut self, ask: &Admit, now: Time) -> Result<Admission, Admission> {
+    fn admit_call(&mut self, ask: &Admit, now: Time) -> Result<Admission, Box<Admission>> {
         let lane = match &ask.lane {
-            Some(name) => Some(self.configured_lane(name).ok_or(Admission::UnknownLane)?.0),
+            Some(name) => Some(self.configured_lane(name).ok_or_else(|| Box::new(Admission::UnknownLane))?.0),
             None => None,
         };
         let chain = self.chain_of_call(ask, lane)?;
         let before = self.leave_for_next(ask, lane, now);
         if let (Some(lane), None) = (lane, &before) {
             self.lane_lets_in(lane, now)
-                .map_err(|denial| self.denied(ask, Some(lane), (None, denial), now))?;
+                .map_err(|denial| Box::new(self.denied(ask, Some(lane), (None, denial), now)))?;
         }
         let mut earliest: (Option<UpstreamIx>, _) = (None, NotUntil::new(Reason::NoWorker, Time::NEVER));
         for upstream in chain {
@@ -68,7 +68,7 @@ impl Engine {
         if let (Some(before), Some((_, report))) = (before, &ask.after) {
             self.leave_lane(&before, report.result, now);
         }
-        Err(self.denied(ask, lane, earliest, now))
+        Err(Box::new(self.denied(ask, lane, earliest, now)))
     }
 
     /// Ends the call that this one goes on from at its upstream. What it holds in the lane is kept.
@@ -117,14 +117,14 @@ impl Engine {
         Admission::Denied { upstream: name, denial, quota, gate, sooner }
     }
 
-    fn chain_of_call(&self, ask: &Admit, lane: Option<LaneIx>) -> Result<Vec<UpstreamIx>, Admission> {
+    fn chain_of_call(&self, ask: &Admit, lane: Option<LaneIx>) -> Result<Vec<UpstreamIx>, Box<Admission>> {
         if let (Some(lane), []) = (lane, ask.chain.as_slice()) {
             let lane = self.lane(lane);
             return Ok(lane.chain(lane.default_chain).to_vec());
         }
         let find = |name: &Name| {
             let found = self.upstream_by_name.get(name).copied();
-            found.ok_or_else(|| Admission::UnknownUpstream(name.clone()))
+            found.ok_or_else(|| Box::new(Admission::UnknownUpstream(name.clone())))
         };
         ask.chain.iter().map(find).collect()
     }
