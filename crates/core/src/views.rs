@@ -180,6 +180,23 @@ pub struct BucketView {
     pub held: Tokens,
     /// Until when the upstream's word keeps it closed, if it does.
     pub closed_until: Option<Time>,
+    /// What calls cost in the last minute, about. The engine that decides counts it, from when it began to.
+    pub spent_last_minute: Tokens,
+}
+
+impl BucketView {
+    /// When nothing is left if as much is spent as in the last minute; `None` if it does not run out.
+    pub fn empty_in(&self) -> Option<Span> {
+        let available = i128::from(self.available.as_micro());
+        if available <= 0 {
+            return Some(Span::ZERO);
+        }
+        let (minute, period) = (60_000, i128::from(self.period.as_millis().max(1)));
+        let spent = i128::from(self.spent_last_minute.as_micro()) * period;
+        let lost = spent - i128::from(self.refill.as_micro()) * minute;
+        let ms = (lost > 0).then(|| available * minute * period / lost)?;
+        Some(Span::from_millis(u64::try_from(ms).unwrap_or(u64::MAX)))
+    }
 }
 
 /// How fair a lane is to one tenant (`TenantFairnessMetrics`).

@@ -252,7 +252,7 @@ pub async fn buckets_are_found_by_policy_and_by_scope<S: Store>(open: Open<S>) {
     assert_eq!(scopes, ["a", "b", "c"].map(|value| KEY.scope(value)).into());
     let found = views(&q, Some(KEY.scope("b"))).await;
     assert_eq!(found.len(), 1);
-    let BucketView { id, available, capacity, refill, period, held, closed_until } = found[0].clone();
+    let BucketView { id, available, capacity, refill, period, held, closed_until, .. } = found[0].clone();
     assert_eq!((id, available, capacity), (user("b").0, Tokens::whole(99), Tokens::whole(100)));
     assert_eq!(refill.as_micro() * 60_000, 2_000_000 * i64::try_from(period.as_millis()).expect("short"));
     assert_eq!((held, closed_until), (Tokens::ZERO, None));

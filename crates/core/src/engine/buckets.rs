@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 
 use super::families::{Families, FamilyIx};
 use crate::charge::Terms;
-use crate::gate::{Bucket, BucketSpec, NotUntil, Reason};
+use crate::gate::{Bucket, BucketSpec, NotUntil, Reason, Spent};
 use crate::job::Hold;
 use crate::lane::{Parked, Rank};
 use crate::policy::family;
@@ -30,6 +30,8 @@ pub(crate) struct ScopedBucket {
     family: FamilyIx,
     /// Jobs that will take from it and leases that did.
     users: u32,
+    /// What its calls cost lately.
+    spent: Spent,
     /// The lines that wait for it; few buckets have some.
     waiting: Option<Box<Waiting>>,
     forget_at: Option<Time>,
@@ -64,6 +66,11 @@ impl ScopedBucket {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What its calls cost in the last minute.
+    pub(crate) fn spent_last_minute(&self, now: Time) -> Tokens {
+        self.spent.last_minute(now)
     }
 
     fn first_waiting(&self) -> Option<&Parked> {
@@ -129,6 +136,7 @@ impl Buckets {
             bucket,
             family: self.families.find_or_create(family(&key)),
             users: 0,
+            spent: Spent::default(),
             waiting: None,
             forget_at: None,
             dirty: false,
@@ -221,6 +229,7 @@ impl Buckets {
     pub(crate) fn charge(&mut self, index: BucketIx, tokens: Tokens, now: Time) {
         let state = &mut self.table[index];
         state.bucket.spend(&state.spec, tokens, now);
+        state.spent.add(tokens, now);
         self.touch(index);
     }
 
@@ -231,6 +240,7 @@ impl Buckets {
             .first_waiting()
             .is_some_and(|line| cost < hold || state.bucket.waits_for_others(&state.spec, line.hold));
         state.bucket.settle(&state.spec, hold, cost, now);
+        state.spent.add(cost, now);
         if first_may_go {
             self.wake_at(index, now);
         }

@@ -253,5 +253,6 @@ fn view_bucket(state: &ScopedBucket, query: &BucketQuery, now: Time) -> Option<B
         period: Span::from_millis(refill_ms),
         held: bucket.held(),
         closed_until: Some(bucket.closed_until()).filter(|until| *until > now),
+        spent_last_minute: state.spent_last_minute(now),
     })
 }

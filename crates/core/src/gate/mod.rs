@@ -11,6 +11,7 @@ mod gates;
 mod pace;
 mod part;
 mod quota;
+mod spent;
 mod starts;
 mod tally;
 mod window;
@@ -23,6 +24,7 @@ pub use gates::{GateSpecs, GateView, Gates, Pass, PublicGates};
 pub use pace::{Pace, PaceSpec};
 pub use part::Part;
 pub use quota::{Quota, QuotaOf};
+pub(crate) use spent::Spent;
 pub(crate) use tally::Tally;
 pub use window::{Window, WindowSpec};
 

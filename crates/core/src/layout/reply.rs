@@ -139,6 +139,7 @@ layout_struct!(BucketViewLayout<'a> = BucketView {
     period: u64,
     held: i64,
     closed_until: Option<u64>,
+    spent_last_minute: i64,
 });
 
 layout_enum!(QuotaOfLayout<'a> = QuotaOf {

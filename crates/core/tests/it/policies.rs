@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use eclusa_core::gate::{BucketSpec, CallResult, GateSpecs, Reason};
 use eclusa_core::{
-    Admission, Admit, BucketId, CREDIT_WITHIN, Chain, Charge, Credit, CreditRule, Credited, Engine, HashKey,
-    Hold, LaneSpec, Name, Outcome, Report, Settlement, Span, Spec, Terms, Time, Tokens, UpstreamSpec,
+    Admission, Admit, BucketId, BucketQuery, BucketView, CREDIT_WITHIN, Chain, Charge, Credit, CreditRule,
+    Credited, Engine, HashKey, Hold, LaneSpec, Name, Outcome, Report, Settlement, Span, Spec, Terms, Time,
+    Tokens, UpstreamSpec,
 };
 
 const START: Time = Time::from_millis(1_700_000_000_000);
@@ -328,4 +329,33 @@ fn changed_numbers_keep_the_balance_while_holds_are_out() {
     let narrow = Policy { spec: BucketSpec::new(20, 2, MINUTE).unwrap(), ..pf().worst() };
     assert!(matches!(engine.admit(&ask(&narrow), half).admission, Admission::Granted { .. }));
     assert_eq!(narrow.left(&engine, half), Tokens::ZERO, "cut to what it can hold");
+}
+
+/// At the pace of the last minute; a bucket that gains as fast as it is spent never runs out.
+#[test]
+fn a_bucket_tells_when_it_will_be_empty() {
+    let mut engine = engine();
+    let policy = pf();
+    let view = |engine: &Engine, now| {
+        let scope = policy.bucket.scope;
+        engine.buckets(&BucketQuery { scope, max: 1, ..BucketQuery::default() }, now).buckets.remove(0)
+    };
+    let start = START + Span::from_millis(60_000 - START.as_millis() % 60_000);
+    let tokens = |view: &BucketView| (view.available.as_micro(), view.spent_last_minute.as_micro());
+    for _ in 0..2 {
+        call(&mut engine, &[&policy], "E", 404, start).unwrap();
+    }
+    let busy = view(&engine, start);
+    assert_eq!(tokens(&busy), (60_000_000, 40_000_000));
+    assert_eq!(busy.empty_in(), Some(Span::from_millis(94_736)), "60 at 40 less 2 a minute");
+    let half = view(&engine, start + Span::from_secs(90));
+    assert_eq!(tokens(&half), (63_000_000, 20_000_000));
+    assert_eq!(half.empty_in(), Some(Span::from_secs(210)));
+    let idle = view(&engine, start + Span::from_secs(120));
+    assert_eq!((tokens(&idle).1, idle.empty_in()), (0, None));
+    let later = start + Span::from_secs(120);
+    let cautious = Policy { hold: Tokens::ONE, ..pf() };
+    while call(&mut engine, &[&cautious], "E", 404, later).is_ok() {}
+    let empty = view(&engine, later);
+    assert_eq!((tokens(&empty), empty.empty_in()), ((-16_000_000, 80_000_000), Some(Span::ZERO)));
 }

@@ -63,6 +63,12 @@ pub(crate) struct BucketState {
     /// Until when the upstream said to stay away, if it did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) closed_until: Option<String>,
+    /// Tokens that its calls cost in the last minute, about; absent if nothing.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) spent_last_minute: Option<f64>,
+    /// In so many seconds nothing is left, if as much is spent as in the last minute; absent if it does not run out.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) empty_in_sec: Option<u64>,
 }
 
 /// Buckets, by page.
@@ -115,13 +121,20 @@ impl BucketState {
             scope: scope.map_or_else(|| "upstream".to_owned(), |scope| scope.to_string()),
             class: class.name.as_ref().map(Name::to_string),
             closed_until: None,
+            spent_last_minute: None,
+            empty_in_sec: None,
         }
     }
 
     /// The same with what is known of it.
     fn with(self, view: &BucketView) -> Self {
         let available_tokens = view.available.as_micro().div_euclid(Tokens::ONE.as_micro());
-        Self { available_tokens, closed_until: view.closed_until.and_then(iso), ..self }
+        let empty_in_sec = view.empty_in().map(|span| span.as_millis() / 1_000);
+        #[expect(clippy::cast_precision_loss, reason = "it is shown to a thousandth")]
+        let spent = (view.spent_last_minute.as_micro() / 1_000) as f64 / 1_000.0;
+        let spent_last_minute = (spent > 0.0).then_some(spent);
+        let closed_until = view.closed_until.and_then(iso);
+        Self { available_tokens, closed_until, spent_last_minute, empty_in_sec, ..self }
     }
 }
 

@@ -85,10 +85,13 @@ fn text(items: &[Value]) -> Result<String, Exit> {
         let refill = format!("{}/{}", state.refill_tokens, readable(state.refill_period_sec));
         let level = format!("{}/{}", state.available_tokens, state.capacity);
         let class = or_dash(state.class.as_deref());
-        vec![state.name, class, state.scope, level, refill, full_in, or_dash(state.closed_until.as_deref())]
+        let empty_in = state.empty_in_sec.map_or_else(|| "-".to_owned(), readable);
+        let closed = or_dash(state.closed_until.as_deref());
+        vec![state.name, class, state.scope, level, refill, full_in, empty_in, closed]
     };
     let rows = typed_all(items)?.into_iter().map(row).collect();
-    Ok(table(&["POLICY", "CLASS", "SCOPE", "TOKENS", "REFILL", "FULL IN", "CLOSED UNTIL"], rows))
+    let columns = ["POLICY", "CLASS", "SCOPE", "TOKENS", "REFILL", "FULL IN", "EMPTY IN", "CLOSED UNTIL"];
+    Ok(table(&columns, rows))
 }
 
 /// When all of it is there again if nothing is taken; `None` if it is full.
@@ -118,14 +121,16 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_to_empty_comes_first_with_its_time_to_full() {
+    fn the_nearest_to_empty_comes_first_with_its_times_to_full_and_to_empty() {
         let mut items =
             vec![state(50, 100, (2, 60)), state(-20, 100, (2, 60)), state(200, 200, (40, 86_400))];
+        items[0]["emptyInSec"] = 90.into();
+        items[1]["emptyInSec"] = 0.into();
         items.sort_by_key(left);
         let shown = text(&items).unwrap();
         let rows: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(rows[1][3..6], ["-20/100", "2/60s", "60m"]);
-        assert_eq!(rows[2][3..6], ["50/100", "2/60s", "25m"]);
-        assert_eq!(rows[3][3..6], ["200/200", "40/24h", "-"]);
+        assert_eq!(rows[1][3..7], ["-20/100", "2/60s", "60m", "0s"]);
+        assert_eq!(rows[2][3..7], ["50/100", "2/60s", "25m", "90s"]);
+        assert_eq!(rows[3][3..7], ["200/200", "40/24h", "-", "-"]);
     }
 }

@@ -363,5 +363,6 @@ fn bucket_view() -> BucketView {
         period: ms(60_000),
         held: Tokens::ONE,
         closed_until: Some(time(5)),
+        spent_last_minute: Tokens::from_micro(1_500_000),
     }
 }

@@ -10,6 +10,14 @@ fn named<'a>(list: &'a Value, name: &str) -> Vec<&'a Value> {
     list["policies"].as_array().unwrap().iter().filter(|policy| policy["name"] == name).collect()
 }
 
+/// What is told of a bucket that does not change with every moment.
+fn standing(mut bucket: Value) -> Value {
+    for moving in ["spentLastMinute", "emptyInSec"] {
+        bucket.as_object_mut().unwrap().remove(moving);
+    }
+    bucket
+}
+
 #[tokio::test]
 async fn balances_are_shown_by_policy_and_scope() {
     let upstream = FakeUpstream::start(Answer::status(404)).await.unwrap();
@@ -30,14 +38,15 @@ async fn balances_are_shown_by_policy_and_scope() {
     let one = program.get(&format!("/v1/policies/USER?scope={PERSON}")).await.json();
     let hash = one["scope"].as_str().unwrap().to_owned();
     assert_eq!((hash.len(), &one["class"], &one["refillTokens"]), (32, &json!("PF"), &json!(20)));
-    assert_eq!(program.get(&format!("/v1/policies/USER?scope={hash}")).await.json(), one);
+    let one = standing(one);
+    assert_eq!(standing(program.get(&format!("/v1/policies/USER?scope={hash}")).await.json()), one);
     let list = program.get("/v1/policies").await.json();
     assert_eq!(named(&list, "USER").len(), 2);
     assert_eq!(named(&list, "PSP")[0]["availableTokens"], 4_994);
     assert!(!list.to_string().contains(PERSON));
     assert_eq!(named(&program.get("/v1/policies/USER").await.json(), "USER").len(), 2);
     let of_one = program.get(&format!("/v1/policies?scope={PERSON}")).await.json();
-    assert_eq!(of_one["policies"], json!([one]));
+    assert_eq!(standing(of_one["policies"][0].clone()), one);
     for (path, status) in [
         ("/v1/policies/NONE".to_owned(), 404),
         (format!("/v1/policies/USER?scope={}", "0".repeat(32)), 404),
