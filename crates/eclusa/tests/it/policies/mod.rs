@@ -6,6 +6,7 @@ mod cli;
 mod credits;
 mod direct;
 mod example;
+mod llm;
 mod queue;
 mod usage;
 
