@@ -6,6 +6,8 @@ use eclusa_core::{
     Registration, Restorer, Settlement, Span, Spec, Status, Time, UpstreamSpec,
 };
 
+use crate::check::restart::follow;
+
 const NOW: Time = Time::from_millis(1_700_000_000_000);
 
 fn name(text: &str) -> Name {
@@ -156,4 +158,22 @@ fn with_the_cache_back_those_that_wait_get_the_answer_that_is_still_there() {
         assert_eq!(kept.dispatch(), []);
         assert_eq!(kept.engine.job(JobId(2)).unwrap().status, Status::Completed);
     });
+}
+
+/// More wait for an answer than one verb ends, and no record speaks of those that are left.
+#[test]
+fn an_engine_that_follows_owes_an_answer_to_all_that_wait_for_it() {
+    let mut kept = Kept { engine: Engine::new(&spec(true)), chunks: Vec::new(), reopens: false, asks: 0 };
+    kept.engine.enqueue((1..=250).map(job).collect(), NOW);
+    let (_, lease) = kept.dispatch()[0];
+    kept.save();
+    let ended = kept.settle(lease);
+    assert!(ended < 250, "{ended}");
+    kept.save();
+    for builds in [|_| false, |_| true] {
+        let mut engine = follow(&kept.chunks, 1, builds);
+        let ended: usize = (0..5).map(|_| engine.sweep(NOW).ended.len()).sum();
+        let left = (1..=250).filter(|id| engine.job(JobId(*id)).unwrap().status != Status::Completed);
+        assert_eq!((ended > 0, left.count()), (true, 0));
+    }
 }
