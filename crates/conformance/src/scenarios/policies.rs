@@ -218,20 +218,59 @@ pub async fn a_replayed_job_is_charged_and_earns_its_credit_as_it_would_have<S: 
 pub async fn a_balance_is_corrected_to_what_the_upstream_counts<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     let (id, spec) = user("a");
-    let theirs = |tokens| Correction { bucket: id.clone(), spec, theirs: Tokens::whole(tokens) };
-    let drift = |before, after| Corrected { before: Tokens::whole(before), after: Tokens::whole(after) };
-    assert_eq!(q.correct(theirs(40)).await, drift(100, 40), "one that was full here");
+    let whole = Tokens::whole;
+    let asked = |theirs, then| Correction {
+        bucket: id.clone(),
+        spec,
+        theirs: whole(theirs),
+        then: whole(then),
+        ago: Span::ZERO,
+    };
+    let drift =
+        |before, after, doubt| Corrected { before: whole(before), after: whole(after), doubt: whole(doubt) };
+    assert_eq!(q.correct(asked(40, 100)).await, drift(100, 40, 1), "one that was full here");
     let lease = admitted(&q, lookup("a"), None).await;
-    assert_eq!(q.correct(theirs(60)).await, drift(20, 40), "less what is held");
-    assert_eq!(q.correct(theirs(500)).await, drift(40, 80), "never above the capacity less what is held");
+    assert_eq!(q.correct(asked(60, 40)).await, drift(20, 40, 21), "less what is held");
+    assert_eq!(
+        q.correct(asked(500, 60)).await,
+        drift(40, 80, 21),
+        "never above the capacity less what is held"
+    );
     q.settle(lease, CallResult::NotSent, Outcome::Release).await;
     assert_eq!(left(&q, "a").await, 100);
-    let debt = Correction { theirs: Tokens::from_micro(-10_000_000), ..theirs(0) };
+    let debt = Tokens::from_micro(-10_000_000);
     q.accept([holding(hold_of(&user("a"), 20, terms(20)), job(1))]).await;
-    q.correct(debt).await;
+    q.correct(Correction { theirs: debt, ..asked(0, 100) }).await;
     assert_eq!(q.starts(10).await, []);
-    q.correct(theirs(20)).await;
+    q.correct(Correction { then: debt, ..asked(20, 0) }).await;
     assert_eq!(q.starts(10).await, [1], "a line that waits hears of it");
+}
+
+pub async fn what_a_round_trip_explains_is_no_drift<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    let (id, spec) = participant();
+    let correct = async |theirs, then| {
+        let (theirs, then, bucket) = (Tokens::whole(theirs), Tokens::whole(then), id.clone());
+        let corrected =
+            q.correct(Correction { bucket, spec, theirs, then, ago: Span::from_millis(300) }).await;
+        let micro = |tokens: Tokens| tokens.as_micro() / 1_000;
+        (micro(corrected.before), micro(corrected.after))
+    };
+    assert_eq!(correct(49, 50).await, (50_000, 50_000), "they count whole tokens, and refilled meanwhile");
+    assert_eq!(correct(80, 50).await, (50_000, 50_000), "more than it can hold");
+    looks_up(&q, "a", None, 404).await;
+    assert_eq!(correct(47, 50).await, (47_000, 47_000), "they had counted the call");
+    assert_eq!(correct(50, 50).await, (47_000, 47_000), "they had not");
+    assert_eq!(correct(40, 50).await, (47_000, 37_000), "the call may come on top");
+    assert_eq!(
+        correct(40, 37).await,
+        (37_000, 39_990),
+        "nothing was spent meanwhile, but for what may have come back"
+    );
+    q.pass(secs(15));
+    assert_eq!(correct(40, 40).await, (40_490, 40_490), "half a token came back");
+    q.pass(secs(30));
+    assert_eq!(correct(40, 41).await, (41_490, 40_000), "a whole one more than they count");
 }
 
 pub async fn buckets_are_found_by_policy_and_by_scope<S: Store>(open: Open<S>) {

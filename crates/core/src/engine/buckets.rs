@@ -20,7 +20,7 @@ use crate::policy::family;
 use crate::table::{BucketIx, LaneIx, Table};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
-use crate::verbs::MAX_BATCH;
+use crate::verbs::{Corrected, Correction, MAX_BATCH};
 
 #[derive(Debug)]
 pub(crate) struct ScopedBucket {
@@ -184,18 +184,22 @@ impl Buckets {
         given
     }
 
-    /// Sets what a bucket holds to what its upstream says, less what is held; gives both balances.
-    pub(crate) fn correct(&mut self, index: BucketIx, theirs: Tokens, now: Time) -> (Tokens, Tokens) {
+    /// Sets what a bucket holds to what its upstream counts.
+    pub(crate) fn correct(&mut self, index: BucketIx, correction: &Correction, now: Time) -> Corrected {
         let state = &mut self.table[index];
         let before = state.bucket.balance(&state.spec, now);
-        state.bucket.correct(&state.spec, theirs, now);
-        let (after, users, full_at) = (state.bucket.balance, state.users, state.full_at(now));
-        if users == 0 {
-            self.forget_at(index, full_at);
+        let Correction { theirs, then, ago, .. } = *correction;
+        let doubt = state.bucket.correct(&state.spec, theirs, (then, ago), now);
+        let after = state.bucket.balance(&state.spec, now);
+        let (users, full_at) = (state.users, state.full_at(now));
+        if after != before {
+            if users == 0 {
+                self.forget_at(index, full_at);
+            }
+            self.wake_first(index, now);
+            self.touch(index);
         }
-        self.wake_first(index, now);
-        self.touch(index);
-        (before, after)
+        Corrected { before, after, doubt }
     }
 
     fn wake_first(&mut self, index: BucketIx, now: Time) {

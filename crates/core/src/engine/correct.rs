@@ -1,20 +1,31 @@
 //! Balances set to what the upstream itself counts.
 
 use super::Engine;
+use crate::gate::Bucket;
 use crate::time::Time;
 use crate::verbs::{Corrected, Correction};
 
 impl Engine {
-    /// Sets each bucket to what its upstream says it holds, less what calls under way hold, and never above what it could
-    /// refill to.
+    /// Sets each bucket to what its upstream says it holds, less what calls under way hold and what was spent since it was
+    /// asked, and never above what it could refill to.
     pub fn correct(&mut self, corrections: &[Correction], now: Time) -> Vec<Corrected> {
-        let correct = |correction: &Correction| {
-            let Correction { bucket, spec, theirs } = correction;
-            let index = self.buckets.find_or_create_under(&bucket.key(), *spec, now);
-            let (before, after) = self.buckets.correct(index, *theirs, now);
-            self.stir_waiting_for(index);
-            Corrected { before, after }
-        };
-        corrections.iter().map(correct).collect()
+        corrections.iter().map(|correction| self.correct_one(correction, now)).collect()
+    }
+
+    fn correct_one(&mut self, correction: &Correction, now: Time) -> Corrected {
+        let Correction { bucket, spec, theirs, then, ago } = correction;
+        let key = bucket.key();
+        if self.buckets.find(&key).is_none() {
+            let mut full = Bucket::full(spec, now);
+            let doubt = full.correct(spec, *theirs, (*then, *ago), now);
+            let (before, after) = (spec.capacity(), full.balance(spec, now));
+            if before == after {
+                return Corrected { before, after, doubt };
+            }
+        }
+        let index = self.buckets.find_or_create_under(&key, *spec, now);
+        let corrected = self.buckets.correct(index, correction, now);
+        self.stir_waiting_for(index);
+        corrected
     }
 }

@@ -74,6 +74,13 @@ impl BucketSpec {
         Span::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
     }
 
+    /// What is gained in `time`, rounded up.
+    fn gain(&self, time: Span) -> Tokens {
+        let micro = (u128::from(time.as_millis()) * u128::from(self.refill_micro))
+            .div_ceil(u128::from(self.refill_ms));
+        Tokens::from_micro(i64::try_from(micro).unwrap_or(i64::MAX))
+    }
+
     /// `hold` if this bucket can ever give so much at once.
     pub fn check_hold(&self, hold: Tokens) -> Result<Tokens, SpecError> {
         positive("hold", hold)?;
@@ -201,11 +208,26 @@ impl Bucket {
         self.cap(spec);
     }
 
-    /// Sets what it holds to what its upstream says is there, less what is held: they may not have counted that yet.
-    pub(crate) fn correct(&mut self, spec: &BucketSpec, theirs: Tokens, now: Time) {
-        *self = self.refilled(spec, now);
-        (self.balance, self.remainder) = (theirs - self.held, 0);
-        self.cap(spec);
+    /// Sets what it holds to what its upstream said is there, less what calls under way hold and what was spent since the
+    /// upstream was asked: it may have counted neither. `then` is what was here and held when it was asked, so long ago.
+    /// A difference that the upstream's whole tokens and the refill meanwhile explain changes nothing. Returns how much of
+    /// a difference can come of calls and refills meanwhile.
+    pub(crate) fn correct(
+        &mut self,
+        spec: &BucketSpec,
+        theirs: Tokens,
+        (then, ago): (Tokens, Span),
+        now: Time,
+    ) -> Tokens {
+        let refilled = self.refilled(spec, now);
+        let (ours, gained) = (refilled.balance + self.held, spec.gain(ago));
+        let spent = ((then + gained).min(spec.capacity) - ours).max(Tokens::ZERO);
+        let least = (theirs - spent).min(spec.capacity);
+        if ours < least || ours >= theirs + Tokens::ONE + gained {
+            *self = Self { balance: least - self.held, remainder: 0, ..refilled };
+            self.cap(spec);
+        }
+        self.held + spent + gained + Tokens::ONE
     }
 
     /// Lets nothing above what it can refill to; a full bucket holds no fraction on top.

@@ -106,6 +106,8 @@ layout_struct!(CorrectionLayout<'a> = Correction {
     bucket: BucketIdLayout<'a>,
     spec: BucketSpecLayout,
     theirs: i64,
+    then: i64,
+    ago: u64,
 });
 
 layout_struct!(BucketQueryLayout<'a> = BucketQuery {

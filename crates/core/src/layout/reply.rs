@@ -124,7 +124,7 @@ layout_enum!(CreditedLayout<'a> = Credited {
     Unknown,
 });
 
-layout_struct!(CorrectedLayout = Corrected { before: i64, after: i64 });
+layout_struct!(CorrectedLayout = Corrected { before: i64, after: i64, doubt: i64 });
 
 layout_struct!(BucketPageLayout<'a> = BucketPage {
     buckets: Vec<BucketViewLayout<'a>>,

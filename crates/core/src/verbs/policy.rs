@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::gate::BucketSpec;
 use crate::policy::{BucketId, Correlation};
+use crate::time::Span;
 use crate::tokens::Tokens;
 
 /// An event that earns tokens back for the call with this correlation id.
@@ -33,16 +34,21 @@ pub struct Correction {
     pub bucket: BucketId,
     /// Its rule here.
     pub spec: BucketSpec,
-    /// What is there by the upstream's count.
+    /// What is there by the upstream's count, in whole tokens.
     pub theirs: Tokens,
+    /// What was here, and held by calls under way, when the upstream was asked.
+    pub then: Tokens,
+    /// How long ago that was.
+    pub ago: Span,
 }
 
-/// What a bucket held before it was corrected, and what it holds now: their count less the holds of calls under way,
-/// which they may not have counted. The difference is the drift.
+/// What a bucket held before it was corrected, and what it holds now. The difference is the drift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Corrected {
     /// Before.
     pub before: Tokens,
-    /// After.
+    /// After: their count less the holds of calls under way and what was spent since they were asked.
     pub after: Tokens,
+    /// How much of the difference calls and refills during the round trip may account for.
+    pub doubt: Tokens,
 }

@@ -67,6 +67,8 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
             bucket: bucket_id(),
             spec: *hold().spec(),
             theirs: Tokens::from_micro(-1_500_000),
+            then: Tokens::ONE,
+            ago: ms(30),
         }]),
         Question::HashKey(HashKey::new(u128::MAX)),
         Question::Buckets(BucketQuery {

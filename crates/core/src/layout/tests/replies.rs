@@ -58,7 +58,11 @@ pub(super) fn all() -> Vec<(&'static str, Reply)> {
         ),
         (
             "reply-corrected",
-            Reply::Corrected(vec![Corrected { before: Tokens::ONE, after: Tokens::from_micro(-1_500_000) }]),
+            Reply::Corrected(vec![Corrected {
+                before: Tokens::ONE,
+                after: Tokens::from_micro(-1_500_000),
+                doubt: Tokens::whole(2),
+            }]),
         ),
         ("reply-hash-key", Reply::HashKey(HashKey::new(u128::MAX))),
         ("reply-buckets", Reply::Buckets(BucketPage { buckets: vec![bucket_view()], next: Some(7) })),
