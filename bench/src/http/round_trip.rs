@@ -97,6 +97,7 @@ fn client(address: &str) -> Result<HttpUpstream, Failed> {
         max_response: 1 << 20,
         tls: Tls::default(),
         policies: Vec::new(),
+        reconcile: None,
     };
     Ok(HttpUpstream::new(&rules)?)
 }

@@ -11,6 +11,7 @@ mod interpolate;
 mod lanes;
 mod policies;
 mod read;
+mod reconcile;
 mod reference;
 mod schema;
 mod server;
@@ -35,6 +36,7 @@ pub use error::{ConfigError, ConfigErrors, LineColumn};
 pub use policies::{
     HoldRule, PathPattern, PathSegment, Pattern, Policy, PolicyClass, Presence, RequestMatch, ScopeSource,
 };
+pub use reconcile::{Reconcile, StatePath};
 pub use reference::reference;
 pub use schema::schema;
 pub use types::*;
@@ -103,8 +105,9 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
     });
     let lanes = t.named("lanes", "A queue with its rules.", |name, t| lanes::lane(name, t, &upstream_names));
     let seen = policies::Seen::default();
+    let shared_gates = store.shared_gates || !matches!(store.url, StoreUrl::Redis(_));
     let upstreams = t.named("upstreams", "A third party that jobs are sent to.", |name, t| {
-        upstreams::upstream(name, t, &seen)
+        upstreams::upstream(name, t, &seen, shared_gates)
     });
     let lanes = lanes.into_iter().map(|(name, (own, spec))| (name, (Arc::new(own), spec))).collect();
     let (lanes, lane_specs): (_, Vec<_>) = apart(lanes);

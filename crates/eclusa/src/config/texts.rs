@@ -8,7 +8,7 @@ use eclusa_core::{Level, Name};
 use http::uri::{PathAndQuery, Uri};
 
 use super::read::{FromText, Kind, Show, Wrong, suggest};
-use super::types::{Ack, BaseUrl, Check, LogFormat, Mode, Role, Secret, StoreUrl, WhenLost};
+use super::types::{Ack, BaseUrl, Check, LogFormat, Mode, Role, Secret, StateFormat, StoreUrl, WhenLost};
 
 /// Makes an enum readable as one of a few words.
 macro_rules! words {
@@ -58,6 +58,10 @@ words!(OnAmbiguous, "a rule", "write `\"retry\"` or `\"stop\"`", [
 ]);
 words!(Check, "a check", "write `\"cpf\"`, `\"cnpj\"` or `\"required\"`", [
     "cpf" => Check::Cpf, "cnpj" => Check::Cnpj, "required" => Check::Required,
+]);
+
+words!(StateFormat, "a format", "write `\"dict-xml\"` or `\"json\"`", [
+    "dict-xml" => StateFormat::DictXml, "json" => StateFormat::Json,
 ]);
 
 /// `what` comes with its article.

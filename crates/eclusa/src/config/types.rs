@@ -11,6 +11,7 @@ use eclusa_core::retry::{ExtraCodes, RetryPolicy};
 use eclusa_core::{Level, Name, Spec};
 
 use super::policies::Policy;
+use super::reconcile::Reconcile;
 
 /// Everything `eclusa serve` needs to know.
 #[derive(Debug, Clone)]
@@ -303,6 +304,17 @@ pub struct Upstream {
     pub tls: Tls,
     /// Limits by scope.
     pub policies: Vec<Policy>,
+    /// Where it tells its own count of them.
+    pub reconcile: Option<Reconcile>,
+}
+
+/// How an upstream writes balances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateFormat {
+    /// As the DICT does.
+    DictXml,
+    /// As Eclusa does.
+    Json,
 }
 
 /// Certificates, read and checked.

@@ -10,6 +10,7 @@ use http::{HeaderName, HeaderValue};
 use super::gates::gates;
 use super::policies::{Seen, policies};
 use super::read::{At, Entries, Table};
+use super::reconcile::reconcile;
 use super::server::{MAX_BODY, body_size};
 use super::texts::{StatusCode, UpstreamKind};
 use super::tls::tls;
@@ -31,7 +32,13 @@ const OWN_HEADERS: [&str; 9] = [
     "expect",
 ];
 
-pub(super) fn upstream(name: &Name, t: &mut Table<'_>, seen: &Seen) -> Option<(Upstream, UpstreamSpec)> {
+/// `shared_gates`: all processes on the store go by the same gates.
+pub(super) fn upstream(
+    name: &Name,
+    t: &mut Table<'_>,
+    seen: &Seen,
+    shared_gates: bool,
+) -> Option<(Upstream, UpstreamSpec)> {
     t.or("kind", UpstreamKind::Http, "What it speaks; so far only `http`.");
     let url: Option<BaseUrl> = t.need(
         "url",
@@ -49,7 +56,11 @@ pub(super) fn upstream(name: &Name, t: &mut Table<'_>, seen: &Seen) -> Option<(U
         PositiveSpan(Span::from_secs(5)),
         "How long a connection may take to be there.",
     );
-    let headers = headers(t);
+    let headers = headers(
+        t,
+        "Sent with every request in place of the caller's, such as `{ Authorization = \"Bearer ${TOKEN}\" }`. Values are never \
+         shown.",
+    );
     let breaker =
         t.table("breaker", "Opens after failures in a row and lets nothing through for a while.", breaker);
     let pace = t.table("pace", "One start per interval, which adapts to how the upstream takes it.", pace);
@@ -71,16 +82,17 @@ pub(super) fn upstream(name: &Name, t: &mut Table<'_>, seen: &Seen) -> Option<(U
         t.misplaced("tls", "is of no use with an `http://` address", "write `https://`, or remove `tls`");
     }
     let policies = policies(t, seen);
+    let reconcile = reconcile(t, &policies, shared_gates);
     let (timeout, connect_timeout) = (duration(timeout.0), duration(connect_timeout.0));
+    let url = url?;
     let upstream =
-        Upstream { url: url?, timeout, connect_timeout, headers, codes, max_response, tls, policies };
+        Upstream { url, timeout, connect_timeout, headers, codes, max_response, tls, policies, reconcile };
     (gates.breaker, gates.pace, gates.cooldown) = (breaker.flatten(), pace.flatten(), cooldown);
     Some((upstream, UpstreamSpec::new(name.clone(), gates)))
 }
 
-fn headers(t: &mut Table<'_>) -> Vec<(HeaderName, HeaderValue)> {
-    let doc = "Sent with every request in place of the caller's, such as `{ Authorization = \"Bearer ${TOKEN}\" }`. \
-               Values are never shown.";
+/// `doc` says what they are for.
+pub(super) fn headers(t: &mut Table<'_>, doc: &'static str) -> Vec<(HeaderName, HeaderValue)> {
     let entries: Option<Entries<At<Secret>>> = t.get("headers", doc);
     let mut headers: Vec<(HeaderName, HeaderValue)> = Vec::new();
     for (name, value) in entries.into_iter().flat_map(Entries::all) {

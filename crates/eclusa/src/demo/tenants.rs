@@ -76,6 +76,7 @@ fn server(address: SocketAddr, tenant: &'static str) -> Upstream {
         codes: ExtraCodes::default(),
         max_response: 1 << 20,
         policies: Vec::new(),
+        reconcile: None,
         tls: Tls::default(),
     }
 }

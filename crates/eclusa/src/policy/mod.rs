@@ -4,6 +4,7 @@
 //! whose it is (no header, no class for its value) is refused: left through, it would get around the limit.
 
 mod matching;
+mod state;
 mod usage;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use eclusa_core::{BucketId, Correlation, HashKey, Hold, Name, Scope, Store, StoreError, Tokens};
 use tokio::sync::OnceCell;
 
+pub(crate) use self::state::{Told, read_state};
 pub(crate) use self::usage::{UsageMeter, amount, read_usage, sources};
 use crate::config::{Field, HoldRule, Policy, PolicyClass, ScopeSource, Upstream};
 use crate::ids::Ids;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eclusa_core::gate::{CallResult, Reason};
-use eclusa_core::{DropReason, End, Ended, Fallback, Level, Name, ServedBy, Time};
+use eclusa_core::{DropReason, End, Ended, Fallback, Level, Name, ServedBy, Time, Tokens};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -44,6 +44,8 @@ labels! {
     Wait { lane, reason }
     Denial { lane, upstream, reason }
     Trimmed { lane, reason }
+    OfPolicy { upstream, policy }
+    Reconciled { upstream, result }
 }
 
 /// Everything that is counted.
@@ -67,6 +69,8 @@ pub struct Metrics {
     denials: Family<Denial, Counter>,
     calls: Family<OfUpstream, Histogram>,
     lives: Family<OfLane, Histogram>,
+    reconciled: Family<Reconciled, Counter>,
+    drift: Family<OfPolicy, Gauge<f64, std::sync::atomic::AtomicU64>>,
     /// What direct lanes answered.
     pub(crate) answers: Answers,
 }
@@ -97,6 +101,8 @@ impl Default for Metrics {
             denials: Family::default(),
             calls: Family::new_with_constructor(histogram),
             lives: Family::new_with_constructor(histogram),
+            reconciled: Family::default(),
+            drift: Family::default(),
             answers: Answers::default(),
         }
     }
@@ -133,6 +139,12 @@ impl Metrics {
             let _ = self.timeouts.get_or_create(&OfUpstream { upstream: upstream.clone() });
             let _ = self.penalties.get_or_create(&OfUpstream { upstream });
         }
+        for (upstream, _) in config.upstreams.iter().filter(|(_, rules)| rules.reconcile.is_some()) {
+            for result in ["compared", "failed"] {
+                let (upstream, result) = (upstream.to_string(), result.into());
+                let _ = self.reconciled.get_or_create(&Reconciled { upstream, result });
+            }
+        }
     }
 
     /// All metrics as text, those that are read off the store at this moment included.
@@ -164,6 +176,8 @@ impl Metrics {
             "eclusa_gate_denials", denials, "Dispatches that a gate held back, by reason";
             "eclusa_upstream_seconds", calls, "How long calls take";
             "eclusa_job_seconds", lives, "From intake to the end of a job";
+            "eclusa_reconciliations", reconciled, "Questions to an upstream for its own balances, by result: compared, failed";
+            "eclusa_policy_drift", drift, "Tokens by which a balance was corrected when this process last compared it";
         }
         registry.register_collector(Box::new(snapshot));
         registry.register_collector(Box::new(self.answers.snapshot()));
@@ -263,6 +277,20 @@ impl Metrics {
         #[expect(clippy::cast_precision_loss, reason = "a share needs no more precision")]
         let rate = counter.get() as f64 / attempts as f64;
         self.success_rate.get_or_create(&label).set(rate);
+    }
+
+    /// `upstream` was asked for its own balances, and they were compared or could not be.
+    pub fn count_reconciled(&self, upstream: &Name, compared: bool) {
+        let result = if compared { "compared" } else { "failed" }.into();
+        self.reconciled.get_or_create(&Reconciled { upstream: upstream.to_string(), result }).inc();
+    }
+
+    /// The balance of a policy was found to differ by so many tokens.
+    pub fn set_drift(&self, upstream: &Name, policy: &Name, drift: Tokens) {
+        let (upstream, policy) = (upstream.to_string(), policy.to_string());
+        #[expect(clippy::cast_precision_loss, reason = "a drift needs no more precision")]
+        let drift = drift.as_micro() as f64 / Tokens::ONE.as_micro() as f64;
+        self.drift.get_or_create(&OfPolicy { upstream, policy }).set(drift);
     }
 
     /// A dead letter went that was not replayed.

@@ -3,6 +3,7 @@
 mod dispatch;
 mod heartbeat;
 mod lanes;
+mod reconcile;
 mod run;
 mod sample;
 mod slots;
@@ -18,6 +19,7 @@ use crate::decide::Decider;
 use crate::leases::Leases;
 use crate::life::Life;
 use crate::peers::Duty;
+use crate::policy::Scopes;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 use crate::telemetry::{Metrics, Rates};
@@ -47,16 +49,24 @@ pub(crate) struct Loops {
 }
 
 /// Starts all loops of a process with this duty.
-pub(crate) fn start(duty: Duty, workers: Workers, store: &Arc<AnyStore>, rates: Arc<Rates>) -> Loops {
-    let Workers { decider, rules, leases, life, metrics, .. } = &workers;
+pub(crate) fn start(
+    duty: Duty,
+    workers: Workers,
+    (store, scopes): (&Arc<AnyStore>, &Arc<Scopes>),
+    rates: Arc<Rates>,
+) -> Loops {
+    let workers = Arc::new(workers);
+    let Workers { decider, rules, leases, life, metrics, .. } = &*workers;
     let mut loops = Loops { begin: JoinSet::new(), keep: JoinSet::new() };
     let counted = (rates, metrics.clone());
     loops.begin.spawn(sample::run(store.clone(), counted, rules.clone(), decider.clone(), life.clone()));
     let lease = rules.get().config.workers.lease;
     loops.keep.spawn(heartbeat::run(store.clone(), leases.clone(), lease, decider.clone(), life.clone()));
+    let (store, scopes) = (store.clone(), scopes.clone());
+    loops.begin.spawn(reconcile::run(reconcile::Parts { workers: workers.clone(), store, scopes }));
     if duty != Duty::Api {
         loops.begin.spawn(sweep::run(decider.clone(), life.clone()));
-        loops.begin.spawn(lanes::run(Arc::new(workers)));
+        loops.begin.spawn(lanes::run(workers));
     }
     loops
 }

@@ -69,16 +69,21 @@ async fn every_call_of_the_api_is_described_and_no_other() {
     assert_eq!(first_cells(&page("reference/api.md"), Some("Calls")), calls);
 }
 
-/// Metrics that need an event have one: jobs fail, wait for the breaker, are tried again, and of their two dead letters
-/// one is too many.
+/// Metrics that need an event have one: jobs fail, wait for the breaker, are tried again, of their two dead letters one is too
+/// many, and a balance is corrected.
 #[tokio::test]
 async fn every_metric_is_described_and_no_other() {
     let upstream = FakeUpstream::start(Answer::status(503)).await.unwrap();
+    let balances = r#"{"policies":[{"name":"OTHER","availableTokens":1}]}"#;
+    let told = FakeUpstream::start(Answer::status(200).body(balances)).await.unwrap();
     let config = format!(
         "[lanes.work]\nchain = [\"up\"]\nretry = {{ attempts = 2, base = \"1ms\" }}\ndead_letters = {{ max = 1 }}\n\
          [lanes.fast]\nmode = \"direct\"\nchain = [\"up\"]\n[upstreams.up]\nurl = \"{}\"\nbreaker = {{ failures = 1, open_for = \"500ms\" }}\n\
-         [[upstreams.up.policies]]\nname = \"ALL\"\ncapacity = 10\nrefill = \"1/s\"\n",
-        upstream.url()
+         [[upstreams.up.policies]]\nname = \"ALL\"\ncapacity = 10\nrefill = \"1/s\"\n\
+         [upstreams.other]\nurl = \"{}\"\nreconcile = {{ path = \"/\", every = \"1h\", format = \"json\" }}\n\
+         [[upstreams.other.policies]]\nname = \"OTHER\"\ncapacity = 10\nrefill = \"1/s\"\n",
+        upstream.url(),
+        told.url()
     );
     let program = Program::start(&config, &[]).await;
     for _ in 0..2 {
@@ -86,6 +91,7 @@ async fn every_metric_is_described_and_no_other() {
         assert_eq!(program.finished(&job).await["status"], "failed");
     }
     program.logged("Dead letter removed", &[("reason", "max")]).await;
+    program.logged("Balance differs from the upstream's count", &[("policy", "OTHER")]).await;
     program.get("/proxy/fast/a").await;
     let metrics = program.get("/metrics").await;
     let types = metrics.text().lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));

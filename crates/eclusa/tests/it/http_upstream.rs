@@ -32,6 +32,7 @@ pub(crate) fn rules(url: &str) -> Upstream {
         codes: ExtraCodes::default(),
         max_response: 1 << 20,
         policies: Vec::new(),
+        reconcile: None,
         tls: Tls::default(),
     }
 }

@@ -113,3 +113,25 @@ match = [{ query = { role = true } }, { query = { role = false }, headers = { X-
     assert_eq!(without.query, [("role".to_owned(), Presence::Absent)]);
     assert_eq!(without.headers[0].0, "x-kind");
 }
+
+#[test]
+fn where_balances_are_told_and_in_which_form() {
+    let policy = "[[upstreams.dict.policies]]\nname = \"LOOKUPS\"\ncapacity = 1\nrefill = \"1/s\"\n";
+    let reconcile = |text: &str| {
+        let file = format!("[upstreams.dict]\nurl = \"https://dict.example\"\nreconcile = {text}\n{policy}");
+        let config = read(&file, &[("ISPB", "12345678")]).unwrap_or_else(|errors| panic!("{errors}"));
+        config.upstreams[&Name::new("dict").unwrap()].reconcile.clone().unwrap()
+    };
+    let dict = reconcile(
+        r#"{ path = "/policies/", every = "1m", headers = { PI-RequestingParticipant = "${ISPB}" }, format = "dict-xml" }"#,
+    );
+    assert_eq!(dict.path, StatePath { path: "/policies/".into(), query: None });
+    assert_eq!((dict.every.as_secs(), dict.format), (60, StateFormat::DictXml));
+    assert_eq!(
+        (dict.headers[0].0.as_str(), dict.headers[0].1.to_str().ok()),
+        ("pi-requestingparticipant", Some("12345678"))
+    );
+    let json = reconcile(r#"{ path = "/v1/policies?cursor=0", format = "json" }"#);
+    assert_eq!(json.path, StatePath { path: "/v1/policies".into(), query: Some("cursor=0".into()) });
+    assert_eq!((json.every.as_secs(), json.format, json.headers), (30, StateFormat::Json, vec![]));
+}

@@ -126,7 +126,7 @@ url = "rediss://cache.internal:6380"
 prefix = "ours:"
 ack = "write"
 when_lost = "stop"
-shared_gates = false
+shared_gates = true
 timeout = "3s"
 term = "4s"
 tls = { cert_file = "client.pem", key_file = "client.key", ca_file = "client.pem" }
@@ -190,6 +190,7 @@ retryable = ["418"]
 permanent = ["503"]
 max_response = 1000
 tls = { cert_file = "client.pem", key_file = "client.key", ca_file = "client.pem" }
+reconcile = { path = "/balances", every = "1m", headers = { X-A = "b" }, format = "json" }
 [[upstreams.one.policies]]
 name = "USERS"
 match = { method = ["GET"], path = "/users/{id}", vars = { id = '^a' }, query = { q = true }, headers = { X-A = 'b' } }
@@ -303,7 +304,7 @@ fn every_key_arrives_where_it_belongs() {
     assert_eq!((config.store.prefix.as_str(), config.store.ack), ("ours:", Ack::Write));
     assert_eq!(config.store.tls.ca.as_deref(), Some(CERTIFICATE.as_bytes()));
     assert!(config.store.tls.client.is_some());
-    assert_eq!((config.store.when_lost, config.store.shared_gates), (WhenLost::Stop, false));
+    assert_eq!((config.store.when_lost, config.store.shared_gates), (WhenLost::Stop, true));
     assert_eq!([config.store.timeout, config.store.term], [3, 4].map(Duration::from_secs));
     assert_eq!((config.workers.concurrency, config.workers.lease), (3, Duration::from_secs(2)));
     assert_eq!((config.log.filter.as_str(), config.log.format), ("warn,eclusa=debug", LogFormat::Json));

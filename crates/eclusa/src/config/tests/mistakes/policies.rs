@@ -281,3 +281,102 @@ error: `upstreams.dict.policies.hold` is the dearest of `cost`, which names no n
 "#,
     );
 }
+
+#[test]
+fn balances_that_cannot_be_asked_for() {
+    said(
+        r#"
+[store]
+url = "redis://127.0.0.1"
+shared_gates = false
+[upstreams.dict]
+url = "https://dict.example"
+reconcile = { path = "../policies", every = "0s", headers = { "a b" = "c" }, format = "xml" }
+[[upstreams.dict.policies]]
+name = "READS"
+scope = "tenant"
+capacity = 1
+refill = "1/s"
+[upstreams.other]
+url = "https://other.example"
+reconcile = {}
+[[upstreams.other.policies]]
+name = "WRITES"
+capacity = 1
+refill = "1/s"
+"#,
+        r#"
+error: `upstreams.dict.reconcile` has nothing to compare: no policy has one bucket for all
+ --> eclusa.toml:6:1
+  |
+6 | reconcile = { path = "../policies", every = "0s", headers = { "a b" = "*" }, format = "xml" }
+  | ^^^^^^^^^
+  |
+  = help: add `[[upstreams.NAME.policies]]` without `scope`, or remove it
+
+error: `upstreams.dict.reconcile` needs gates that processes share (`store.shared_gates`)
+ --> eclusa.toml:6:1
+  |
+6 | reconcile = { path = "../policies", every = "0s", headers = { "a b" = "*" }, format = "xml" }
+  | ^^^^^^^^^
+  |
+  = help: remove `shared_gates = false`, or `reconcile`
+
+error: `upstreams.dict.reconcile.path` is not a path
+ --> eclusa.toml:6:22
+  |
+6 | reconcile = { path = "../policies", every = "0s", headers = { "a b" = "*" }, format = "xml" }
+  |                      ^^^^^^^^^^^^^
+  |
+  = help: write it like `/policies/`, below the upstream's address
+
+error: `upstreams.dict.reconcile.every` must be longer than zero
+ --> eclusa.toml:6:45
+  |
+6 | reconcile = { path = "../policies", every = "0s", headers = { "a b" = "*" }, format = "xml" }
+  |                                             ^^^^
+  |
+  = help: write a whole number and a unit: "500ms", "10s", "5m", "24h", "7d"
+
+error: `upstreams.dict.reconcile.headers."a b"` is not the name of a header
+ --> eclusa.toml:6:63
+  |
+6 | reconcile = { path = "../policies", every = "0s", headers = { "a b" = "*" }, format = "xml" }
+  |                                                               ^^^^^
+  |
+  = help: use letters, digits and `-`
+
+error: `upstreams.dict.reconcile.format` is not a format that exists
+ --> eclusa.toml:6:87
+  |
+6 | reconcile = { path = "../policies", every = "0s", headers = { "a b" = "*" }, format = "xml" }
+  |                                                                                       ^^^^^
+  |
+  = help: use `dict-xml`, `json`
+
+error: `upstreams.other.reconcile` needs gates that processes share (`store.shared_gates`)
+  --> eclusa.toml:14:1
+   |
+14 | reconcile = {}
+   | ^^^^^^^^^
+   |
+   = help: remove `shared_gates = false`, or `reconcile`
+
+error: `upstreams.other.reconcile.path` is missing
+  --> eclusa.toml:14:13
+   |
+14 | reconcile = {}
+   |             ^^
+   |
+   = help: add `path = "/policies/"`
+
+error: `upstreams.other.reconcile.format` is missing
+  --> eclusa.toml:14:13
+   |
+14 | reconcile = {}
+   |             ^^
+   |
+   = help: add `format = "dict-xml"`
+"#,
+    );
+}

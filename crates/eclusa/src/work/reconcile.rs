@@ -1,0 +1,291 @@
+//! Reconcile: asks upstreams for their own count of balances and corrects ours by it.
+//!
+//! The question is a call like any other: it needs leave of the upstream's gates and of the policies that it falls under.
+//! Every process of a fleet runs this loop, and one of them asks: with each question goes a bucket of one token, which
+//! nobody else sees and which refills in `every` after the answer. So corrections never overlap, and none is lost with a
+//! process.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use eclusa_core::gate::BucketSpec;
+use eclusa_core::{
+    Admit, BucketId, BucketQuery, Closure, Corrected, Correction, Hold, MAX_BATCH, Name, Span, Store,
+    StoreError, Tokens,
+};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Workers;
+use crate::config::{Policy, PolicyClass, Reconcile, ScopeSource, StateFormat};
+use crate::decide::{Asked, Leave};
+use crate::execute::{CallContext, CallEnd, Called};
+use crate::ids::own_nonce;
+use crate::intake::DEFAULT_TENANT;
+use crate::policy::{Scopes, Subject, Takes, Told, read_state};
+use crate::request::{Content, Request};
+use crate::rules::Rules;
+use crate::store::AnyStore;
+
+/// A gate that opens this soon is asked again no sooner.
+const MIN_PAUSE: Duration = Duration::from_millis(100);
+
+/// What these loops need besides what workers need.
+pub(super) struct Parts {
+    pub(super) workers: Arc<Workers>,
+    pub(super) store: Arc<AnyStore>,
+    pub(super) scopes: Arc<Scopes>,
+}
+
+/// Runs a loop for each upstream that tells its balances, as the rules have it.
+pub(super) async fn run(parts: Parts) {
+    let (mut changes, life) = (parts.workers.rules.watch(), parts.workers.life.clone());
+    let parts = Arc::new(parts);
+    loop {
+        let rules = changes.borrow_and_update().clone();
+        // A question under way ends with its loop, and its lease with it.
+        let mut loops = JoinSet::new();
+        for (name, upstream) in &rules.config.upstreams {
+            if let Some(reconcile) = &upstream.reconcile {
+                let (parts, rules) = (parts.clone(), rules.clone());
+                let (name, reconcile) = (name.clone(), reconcile.clone());
+                loops.spawn(Poll { parts, rules, name, reconcile, noted: String::new() }.again_and_again());
+            }
+        }
+        tokio::select! {
+            () = life.stopping.cancelled() => return,
+            _ = changes.changed() => {}
+            // The store failed for good.
+            Some(_) = loops.join_next() => return,
+        }
+    }
+}
+
+/// The loop of one upstream.
+struct Poll {
+    parts: Arc<Parts>,
+    rules: Arc<Rules>,
+    name: Name,
+    reconcile: Reconcile,
+    /// What was last logged of differences between its policies and ours.
+    noted: String,
+}
+
+/// A policy of the upstream as a whole, and its class.
+type Shared<'a> = (&'a Policy, &'a PolicyClass);
+
+impl Poll {
+    async fn again_and_again(mut self) {
+        loop {
+            let decider = self.parts.workers.decider.clone();
+            match self.once().await {
+                Ok(pause) => tokio::time::sleep(pause).await,
+                Err(error) if decider.wait_out_outage(&error).await => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Asks, if that may be now, and says when to try again.
+    async fn once(&mut self) -> Result<Duration, StoreError> {
+        let (every, request) = (self.reconcile.every, self.request());
+        let (upstreams, chain) = (&self.rules.config.upstreams, std::slice::from_ref(&self.name));
+        let subject = Subject::new(&request, DEFAULT_TENANT);
+        let takes = match self.parts.scopes.takes(upstreams, chain, subject).await? {
+            Ok(takes) => takes,
+            Err(faults) => {
+                let missing: Vec<String> = faults.into_iter().map(|fault| fault.field).collect();
+                self.failed(&format!("a policy needs {} of the question", missing.join(", ")));
+                return Ok(every);
+            }
+        };
+        let leave = match self.admit(&takes).await? {
+            Ok(leave) => leave,
+            Err(pause) => return Ok(pause),
+        };
+        let (then, asked) = (self.counts().await?, Instant::now());
+        match self.call(leave, request, &takes).await {
+            Ok(told) => self.compare(&told, &then, asked).await?,
+            Err(reason) => self.failed(&reason),
+        }
+        Ok(every)
+    }
+
+    fn request(&self) -> Request {
+        let accept = match self.reconcile.format {
+            StateFormat::DictXml => "application/xml",
+            StateFormat::Json => "application/json",
+        };
+        let pair = |(name, value): &(http::HeaderName, http::HeaderValue)| {
+            (name.as_str().to_owned(), value.as_bytes().to_vec())
+        };
+        let mut headers: Vec<_> = self.reconcile.headers.iter().map(pair).collect();
+        if headers.iter().all(|(name, _)| name != "accept") {
+            headers.push(("accept".to_owned(), accept.as_bytes().to_vec()));
+        }
+        let (path, query) = (self.reconcile.path.path.clone(), self.reconcile.path.query.clone());
+        Request { method: "GET".to_owned(), path, query, headers, body: Vec::new() }
+    }
+
+    /// Leave to ask, or how long to wait for it.
+    async fn admit(&self, takes: &Takes) -> Result<Result<Leave, Duration>, StoreError> {
+        let every = self.reconcile.every;
+        let mut holds = takes.at(std::slice::from_ref(&self.name));
+        holds.extend(turn(&self.name, every));
+        let ask = Admit {
+            lane: None,
+            chain: vec![self.name.clone()],
+            holds,
+            correlation: None,
+            lease: self.rules.config.workers.lease.into(),
+            nonce: own_nonce(),
+        };
+        let asked = self.parts.workers.decider.admit(ask).await?;
+        self.parts.workers.decider.store_answers();
+        Ok(match asked {
+            Asked::Granted(leave) => Ok(leave),
+            Asked::Denied { denial, now, .. } => {
+                let wait = Duration::from_millis(denial.at.since(now).as_millis());
+                Err(wait.min(every).max(MIN_PAUSE))
+            }
+            // The store hears of new rules a moment later than this loop.
+            Asked::Unknown => Err(MIN_PAUSE),
+        })
+    }
+
+    /// What is here and held, by bucket; one that is not there is full.
+    async fn counts(&self) -> Result<BTreeMap<Arc<str>, Tokens>, StoreError> {
+        let (mut counts, mut after) = (BTreeMap::new(), Some(0));
+        while let Some(place) = after {
+            let upstream = Some(self.name.clone());
+            let query = BucketQuery {
+                upstream,
+                after: place,
+                max: MAX_BATCH,
+                shared: true,
+                ..BucketQuery::default()
+            };
+            let page = self.parts.store.buckets(query).await?;
+            counts.extend(page.buckets.iter().map(|view| (view.id.key(), view.available + view.held)));
+            after = page.next;
+        }
+        Ok(counts)
+    }
+
+    /// Makes the call and settles it, so that it is itself among what was spent meanwhile.
+    async fn call(&self, mut leave: Leave, request: Request, takes: &Takes) -> Result<Vec<Told>, String> {
+        let Workers { leases, metrics, clock, .. } = &*self.parts.workers;
+        let (lasts, started) = (self.rules.config.workers.lease, Instant::now());
+        let _hold = leases.hold(leave.lease, started + lasts);
+        leave.report(self.rules.judge(&self.name, &CallEnd::Abandoned.into()).report);
+        let key = format!("{:016x}", own_nonce());
+        let context = CallContext { idempotency_key: &key, traceparent: None, clock: &**clock };
+        let called = match self.rules.upstreams.get(&self.name) {
+            Some(client) => client.call(&Content::Http(request), &context).await,
+            None => CallEnd::NotMade.into(),
+        };
+        let mut judged = self.rules.judge(&self.name, &called);
+        metrics.count_call(&self.name, &judged.judgement, judged.report.close.is_some());
+        metrics.time_call(&self.name, started.elapsed());
+        // Its word to stay away is about the policy that the question falls under, not about our turns.
+        let bucket = takes.holds.first().map(|hold| hold.bucket().into());
+        judged.report.close = judged.report.close.map(|close| Closure { bucket, ..close });
+        leave.report(judged.report);
+        leave.end().await;
+        self.read(&called).ok_or(judged.judgement.reason)?
+    }
+
+    /// `None` unless it was answered with 200.
+    fn read(&self, called: &Called) -> Option<Result<Vec<Told>, String>> {
+        let answer = called.answer.as_ref().filter(|answer| answer.status == 200)?;
+        let read = read_state(self.reconcile.format, &answer.body);
+        Some(read.map_err(|problem| format!("the answer {problem}")))
+    }
+
+    /// Corrects what differs and tells of it.
+    async fn compare(
+        &mut self,
+        told: &[Told],
+        then: &BTreeMap<Arc<str>, Tokens>,
+        asked: Instant,
+    ) -> Result<(), StoreError> {
+        let rules = self.rules.clone();
+        let policies = rules.config.upstreams.get(&self.name).map_or(&[][..], |rules| &rules.policies);
+        let shared = policies.iter().filter(|policy| policy.scope == ScopeSource::Upstream);
+        let shared: Vec<Shared<'_>> =
+            shared.filter_map(|policy| Some((policy, policy.classes.first()?))).collect();
+        self.note_differences(policies, &shared, told);
+        let both = shared.iter().filter_map(|(policy, class)| {
+            Some((*policy, *class, told.iter().find(|told| told.name == policy.name.as_str())?))
+        });
+        let both: Vec<_> = both.collect();
+        for batch in both.chunks(MAX_BATCH) {
+            let ago = Span::from(asked.elapsed());
+            let correction = |(policy, class, told): &(&Policy, &PolicyClass, &Told)| {
+                let bucket = policy.bucket(&self.name, class, None);
+                let then = then.get(&bucket.key()).copied().unwrap_or(class.bucket.capacity());
+                Correction { bucket, spec: class.bucket, theirs: told.available, then, ago }
+            };
+            let corrections: Vec<Correction> = batch.iter().map(correction).collect();
+            let buckets: Vec<BucketId> = corrections.iter().map(|one| one.bucket.clone()).collect();
+            let corrected = self.parts.store.correct(corrections).await?;
+            for (bucket, corrected) in buckets.iter().zip(corrected) {
+                self.publish(bucket, corrected);
+            }
+        }
+        self.parts.workers.metrics.count_reconciled(&self.name, true);
+        Ok(())
+    }
+
+    fn publish(&self, bucket: &BucketId, Corrected { before, after, doubt }: Corrected) {
+        let (upstream, policy, drift) = (&self.name, &bucket.policy, after - before);
+        self.parts.workers.metrics.set_drift(upstream, policy, drift);
+        if drift == Tokens::ZERO {
+            return;
+        }
+        let [ours, corrected] =
+            [before, after].map(|tokens| tokens.as_micro().div_euclid(Tokens::ONE.as_micro()));
+        if drift > doubt || Tokens::ZERO - drift > doubt {
+            let drift = corrected - ours;
+            tracing::warn!(%upstream, %policy, ours, corrected, drift, "Balance differs from the upstream's count");
+        } else {
+            tracing::debug!(%upstream, %policy, ours, corrected, "Balance corrected");
+        }
+    }
+
+    /// Policies that only one side has, or with other numbers: logged when that changes.
+    fn note_differences(&mut self, policies: &[Policy], shared: &[Shared<'_>], told: &[Told]) {
+        let of = |policy: &Policy| told.iter().find(|told| told.name == policy.name.as_str());
+        let unknown = told.iter().filter(|told| policies.iter().all(|p| p.name.as_str() != told.name));
+        let unknown: Vec<&str> = unknown.map(|told| told.name.as_str()).collect();
+        let untold = shared.iter().filter(|(policy, _)| of(policy).is_none());
+        let untold: Vec<&str> = untold.map(|(policy, _)| policy.name.as_str()).collect();
+        let other = shared.iter().filter(|(policy, class)| of(policy).is_some_and(|t| !t.agrees_with(class)));
+        let other: Vec<&str> = other.map(|(policy, _)| policy.name.as_str()).collect();
+        let [unknown, untold, other] = [unknown, untold, other].map(|names| names.join(" "));
+        let noted = format!("{unknown};{untold};{other}");
+        if noted != self.noted && noted.len() > 2 {
+            let upstream = &self.name;
+            tracing::warn!(
+                %upstream,
+                unknown_here = unknown,
+                not_told = untold,
+                other_capacity_or_refill = other,
+                "The upstream's policies differ from the config"
+            );
+        }
+        self.noted = noted;
+    }
+
+    fn failed(&self, reason: &str) {
+        self.parts.workers.metrics.count_reconciled(&self.name, false);
+        tracing::warn!(upstream = %self.name, reason, "Balances could not be compared");
+    }
+}
+
+/// What only one question at a time can hold. Its key is that of no policy's bucket.
+fn turn(upstream: &Name, every: Duration) -> Option<Hold> {
+    let spec = BucketSpec::new(1, 1, Span::from(every)).ok()?;
+    Hold::new(upstream.clone(), &format!("{upstream}/reconcile/"), spec, Tokens::ONE).ok()
+}
