@@ -9,6 +9,7 @@ mod cli_files;
 mod cli_refusals;
 mod conformance;
 mod crash;
+mod dict;
 mod direct_lane;
 mod direct_lane_chain;
 mod direct_lane_faults;

@@ -8,6 +8,7 @@ mod direct;
 mod example;
 mod llm;
 mod queue;
+mod shared;
 mod usage;
 
 use serde_json::Value;
