@@ -170,6 +170,7 @@ macro_rules! suite {
             a_replayed_job_is_charged_and_earns_its_credit_as_it_would_have,
             a_balance_is_corrected_to_what_the_upstream_counts,
             what_a_round_trip_explains_is_no_drift,
+            where_events_earn_tokens_back_a_balance_is_only_lowered,
             buckets_are_found_by_policy_and_by_scope,
             the_upstreams_word_to_stay_away_closes_the_narrowest_bucket,
             the_first_secret_is_kept,

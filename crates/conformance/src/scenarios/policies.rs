@@ -229,7 +229,8 @@ pub async fn a_balance_is_corrected_to_what_the_upstream_counts<S: Store>(open: 
     let drift =
         |before, after, doubt| Corrected { before: whole(before), after: whole(after), doubt: whole(doubt) };
     assert_eq!(q.correct(asked(40, 100)).await, drift(100, 40, 1), "one that was full here");
-    let lease = admitted(&q, lookup("a"), None).await;
+    let hold = hold_of(&user("a"), 20, charging(&[("404", 20)]));
+    let lease = admitted(&q, vec![hold.clone()], None).await;
     assert_eq!(q.correct(asked(60, 40)).await, drift(20, 40, 21), "less what is held");
     assert_eq!(
         q.correct(asked(500, 60)).await,
@@ -239,7 +240,7 @@ pub async fn a_balance_is_corrected_to_what_the_upstream_counts<S: Store>(open: 
     q.settle(lease, CallResult::NotSent, Outcome::Release).await;
     assert_eq!(left(&q, "a").await, 100);
     let debt = Tokens::from_micro(-10_000_000);
-    q.accept([holding(hold_of(&user("a"), 20, terms(20)), job(1))]).await;
+    q.accept([holding(hold, job(1))]).await;
     q.correct(Correction { theirs: debt, ..asked(0, 100) }).await;
     assert_eq!(q.starts(10).await, []);
     q.correct(Correction { then: debt, ..asked(20, 0) }).await;
@@ -258,7 +259,9 @@ pub async fn what_a_round_trip_explains_is_no_drift<S: Store>(open: Open<S>) {
     };
     assert_eq!(correct(49, 50).await, (50_000, 50_000), "they count whole tokens, and refilled meanwhile");
     assert_eq!(correct(80, 50).await, (50_000, 50_000), "more than it can hold");
-    looks_up(&q, "a", None, 404).await;
+    let call = vec![hold_of(&participant(), 3, charging(&[("404", 3)]))];
+    let lease = admitted(&q, call, None).await;
+    q.settle(lease, answered(404), Outcome::Release).await;
     assert_eq!(correct(47, 50).await, (47_000, 47_000), "they had counted the call");
     assert_eq!(correct(50, 50).await, (47_000, 47_000), "they had not");
     assert_eq!(correct(40, 50).await, (47_000, 37_000), "the call may come on top");
@@ -271,6 +274,25 @@ pub async fn what_a_round_trip_explains_is_no_drift<S: Store>(open: Open<S>) {
     assert_eq!(correct(40, 40).await, (40_490, 40_490), "half a token came back");
     q.pass(secs(30));
     assert_eq!(correct(40, 41).await, (41_490, 40_000), "a whole one more than they count");
+}
+
+/// What the upstream has more may be an event that is about to be told, and would count twice.
+pub async fn where_events_earn_tokens_back_a_balance_is_only_lowered<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(free()));
+    let (id, spec) = participant();
+    let correct = async |theirs, then| {
+        let (theirs, then, bucket) = (Tokens::whole(theirs), Tokens::whole(then), id.clone());
+        q.correct(Correction { bucket, spec, theirs, then, ago: Span::ZERO }).await.after
+    };
+    looks_up(&q, "a", Some("E1"), 404).await;
+    assert_eq!(correct(48, 47).await, Tokens::whole(47), "a payment that is told next");
+    assert!(matches!(q.credit(vec![payment("E1")]).await.as_slice(), [Credited::Buckets(_)]));
+    assert_eq!(left_of_participant(&q).await, 48);
+    let lease = admitted(&q, lookup("b"), None).await;
+    assert_eq!(correct(46, 48).await, Tokens::whole(45), "they may have counted the call under way");
+    assert_eq!(correct(40, 48).await, Tokens::whole(37), "but no more than it holds");
+    q.settle(lease, answered(200), Outcome::Release).await;
+    assert_eq!(left_of_participant(&q).await, 39);
 }
 
 pub async fn buckets_are_found_by_policy_and_by_scope<S: Store>(open: Open<S>) {

@@ -186,10 +186,11 @@ impl Buckets {
 
     /// Sets what a bucket holds to what its upstream counts.
     pub(crate) fn correct(&mut self, index: BucketIx, correction: &Correction, now: Time) -> Corrected {
+        let credited = self.terms_of(index).is_some_and(|terms| terms.credit.is_some());
         let state = &mut self.table[index];
         let before = state.bucket.balance(&state.spec, now);
         let Correction { theirs, then, ago, .. } = *correction;
-        let doubt = state.bucket.correct(&state.spec, theirs, (then, ago), now);
+        let doubt = state.bucket.correct(&state.spec, theirs, (then, ago), credited, now);
         let after = state.bucket.balance(&state.spec, now);
         let (users, full_at) = (state.users, state.full_at(now));
         if after != before {

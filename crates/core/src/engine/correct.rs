@@ -7,7 +7,7 @@ use crate::verbs::{Corrected, Correction};
 
 impl Engine {
     /// Sets each bucket to what its upstream says it holds, less what calls under way hold and what was spent since it was
-    /// asked, and never above what it could refill to.
+    /// asked, and never above what it could refill to. One that events earn tokens back for is only lowered.
     pub fn correct(&mut self, corrections: &[Correction], now: Time) -> Vec<Corrected> {
         corrections.iter().map(|correction| self.correct_one(correction, now)).collect()
     }
@@ -17,7 +17,7 @@ impl Engine {
         let key = bucket.key();
         if self.buckets.find(&key).is_none() {
             let mut full = Bucket::full(spec, now);
-            let doubt = full.correct(spec, *theirs, (*then, *ago), now);
+            let doubt = full.correct(spec, *theirs, (*then, *ago), false, now);
             let (before, after) = (spec.capacity(), full.balance(spec, now));
             if before == after {
                 return Corrected { before, after, doubt };

@@ -210,20 +210,26 @@ impl Bucket {
 
     /// Sets what it holds to what its upstream said is there, less what calls under way hold and what was spent since the
     /// upstream was asked: it may have counted neither. `then` is what was here and held when it was asked, so long ago.
-    /// A difference that the upstream's whole tokens and the refill meanwhile explain changes nothing. Returns how much of
-    /// a difference can come of calls and refills meanwhile.
+    /// A difference that the upstream's whole tokens and the refill meanwhile explain changes nothing. Where events earn
+    /// tokens back (`credited`), it is only lowered, and not because of calls under way: what the upstream has more may be
+    /// an event that is about to be told here, and would count twice. Returns how much of a difference can come of calls
+    /// and refills meanwhile.
     pub(crate) fn correct(
         &mut self,
         spec: &BucketSpec,
         theirs: Tokens,
         (then, ago): (Tokens, Span),
+        credited: bool,
         now: Time,
     ) -> Tokens {
         let refilled = self.refilled(spec, now);
         let (ours, gained) = (refilled.balance + self.held, spec.gain(ago));
         let spent = ((then + gained).min(spec.capacity) - ours).max(Tokens::ZERO);
         let least = (theirs - spent).min(spec.capacity);
-        if ours < least || ours >= theirs + Tokens::ONE + gained {
+        // Events that were told here meanwhile may not be in their count.
+        let unsure = if credited { self.held + (ours - then).max(Tokens::ZERO) } else { Tokens::ZERO };
+        let most = theirs + Tokens::ONE + gained + unsure;
+        if ours >= most || (ours < least && !credited) {
             *self = Self { balance: least - self.held, remainder: 0, ..refilled };
             self.cap(spec);
         }
