@@ -40,9 +40,9 @@ impl Authority {
     }
 }
 
-/// A door with TLS in front of a fake upstream; nobody comes in without a certificate of `clients`, if there is one.
-async fn door(
-    fake: &FakeUpstream,
+/// A door with TLS in front of a server; nobody comes in without a certificate of `clients`, if there is one.
+pub(crate) async fn door(
+    there: SocketAddr,
     authority: &Authority,
     clients: Option<&Authority>,
     alpn: &[&str],
@@ -66,7 +66,7 @@ async fn door(
     config.alpn_protocols = alpn.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let (here, there) = (listener.local_addr().unwrap(), fake.addr());
+    let here = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((outside, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
@@ -97,7 +97,7 @@ async fn the_best_http_that_both_speak_is_spoken() {
         (&[], Version::HTTP_11),
     ] {
         let fake = FakeUpstream::start(Answer::status(200).body("over TLS")).await.unwrap();
-        let to = door(&fake, &authority, None, alpn).await;
+        let to = door(fake.addr(), &authority, None, alpn).await;
         let upstream = https(to, trusting(&authority));
         for _ in 0..3 {
             let answer = answered(upstream.call(&request("POST", "/a"), &context()).await);
@@ -114,12 +114,12 @@ async fn over_http2_a_misbehaving_answer_ends_as_over_http1() {
     let authority = Authority::new();
     for answer in [Answer::reset(), Answer::truncated(), Answer::garbage()] {
         let fake = FakeUpstream::start(answer.clone()).await.unwrap();
-        let upstream = https(door(&fake, &authority, None, &["h2"]).await, trusting(&authority));
+        let upstream = https(door(fake.addr(), &authority, None, &["h2"]).await, trusting(&authority));
         let called = upstream.call(&request("GET", "/"), &context()).await;
         assert!(matches!(called.end, CallEnd::Broken(_)), "{answer:?} {called:?}");
     }
     let fake = FakeUpstream::start(Answer::endless(100 << 20)).await.unwrap();
-    let upstream = https(door(&fake, &authority, None, &["h2"]).await, trusting(&authority));
+    let upstream = https(door(fake.addr(), &authority, None, &["h2"]).await, trusting(&authority));
     let called = upstream.call(&request("GET", "/"), &context()).await;
     assert!(matches!(called.end, CallEnd::TooLarge { .. }));
 }
@@ -127,7 +127,7 @@ async fn over_http2_a_misbehaving_answer_ends_as_over_http1() {
 #[tokio::test]
 async fn an_upstream_that_nobody_vouches_for_is_sent_nothing() {
     let fake = FakeUpstream::start(Answer::status(200)).await.unwrap();
-    let to = door(&fake, &Authority::new(), None, &["h2", "http/1.1"]).await;
+    let to = door(fake.addr(), &Authority::new(), None, &["h2", "http/1.1"]).await;
     for tls in [Tls::default(), trusting(&Authority::new())] {
         let called = https(to, tls).call(&request("GET", "/"), &context()).await;
         assert!(matches!(&called.end, CallEnd::NotSent(why) if why.contains("certificate")), "{called:?}");
@@ -143,7 +143,7 @@ async fn an_upstream_that_nobody_vouches_for_is_sent_nothing() {
 async fn the_client_certificate_is_shown() {
     let (authority, clients) = (Authority::new(), Authority::new());
     let fake = FakeUpstream::start(Answer::status(200)).await.unwrap();
-    let to = door(&fake, &authority, Some(&clients), &["h2", "http/1.1"]).await;
+    let to = door(fake.addr(), &authority, Some(&clients), &["h2", "http/1.1"]).await;
     let (certificate, key) = clients.issue("eclusa");
     let client = Some((certificate.pem().into_bytes(), Secret::new(key.serialize_pem())));
     let upstream = https(to, Tls { client, ..trusting(&authority) });

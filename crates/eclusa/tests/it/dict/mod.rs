@@ -1,6 +1,7 @@
 //! The example for the DICT against a DICT that counts on its own.
 
 mod antiscan;
+mod certificates;
 mod reconcile;
 mod server;
 mod traffic;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -102,6 +103,7 @@ struct Count {
 /// A running server.
 pub(crate) struct Dict {
     count: Arc<Mutex<Count>>,
+    address: SocketAddr,
     url: String,
 }
 
@@ -126,10 +128,15 @@ impl Dict {
             random: fastrand::Rng::with_seed(seed),
         }));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/api/v2", listener.local_addr().unwrap());
+        let address = listener.local_addr().unwrap();
+        let url = format!("http://{address}/api/v2");
         let router = Router::new().fallback(answer).with_state(count.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
-        Self { count, url }
+        Self { count, address, url }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     pub(crate) fn url(&self) -> &str {

@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 
 use super::server::{CHECK, CLAIMS, Dict, LIST, PARTICIPANT, USER, USER_V2};
 use super::{compared, equal, lookup, pay, start};
-use crate::program::Program;
+use crate::program::{Answer, Program};
 use crate::redis_server::RedisServer;
 
 const SEED: u64 = 20_260_701;
@@ -144,13 +144,23 @@ async fn one_process_counts_as_the_dict_does() {
     all_equal(&programs, &dict).await;
 }
 
-/// Balances are corrected in the middle of it, and somebody else takes from them too.
+/// Comparing them in the middle of it gives no token away. It may take a few: of payments and calls that are under way while
+/// the DICT counts, nobody knows on which side they are. Somebody else had spent some before.
 #[tokio::test]
-async fn corrections_under_traffic_never_give_away_a_token() {
+async fn balances_that_are_compared_under_traffic_are_never_too_high() {
     let (redis, dict) = (RedisServer::start(), Dict::start('G', SEED).await);
-    let programs = three(&redis, &dict, "500ms").await;
     dict.spend(PARTICIPANT, 100.0);
-    compared(&programs.iter().collect::<Vec<_>>(), 2).await;
+    let programs = three(&redis, &dict, "100ms").await;
+    equal(&programs[0], &dict, PARTICIPANT, "").await;
+    let before = dict.listed().len();
     traffic(&programs, &dict).await;
-    all_equal(&programs, &dict).await;
+    assert!(dict.listed().len() > before + 1, "{before} {:?}", dict.listed());
+    let path = format!("/v1/policies/{PARTICIPANT}");
+    let near = |ours: f64, theirs: f64| ours <= theirs + 0.05 && ours > theirs - 20.0;
+    let settled = |answer: &Answer| {
+        near(answer.json()["availableTokens"].as_f64().unwrap(), dict.tokens(PARTICIPANT, "").0)
+    };
+    for program in &programs {
+        program.until(&path, settled).await;
+    }
 }
