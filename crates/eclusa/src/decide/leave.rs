@@ -5,7 +5,7 @@ use std::sync::Arc;
 use eclusa_core::gate::{CallResult, GateView, NotUntil, Quota};
 use eclusa_core::{Admission, Admit, Admitted, LeaseId, Name, Report, Store, StoreError, Time, Usage};
 
-use super::Decider;
+use super::{Decider, end_of_call};
 
 /// What comes of asking for leave.
 pub(crate) enum Asked {
@@ -60,6 +60,13 @@ impl Leave {
     /// What is told of the call unless something else is told before its end.
     pub(crate) fn report(&mut self, report: Report) {
         self.report = Some(report);
+    }
+
+    /// Tells how the call went and returns when that is known.
+    pub(crate) async fn end(mut self) {
+        if let Some(report) = self.report.take() {
+            self.decider.settle(&self.upstream, end_of_call(self.lease, report)).await;
+        }
     }
 
     /// What there is to tell of the call, for one that goes on from it.

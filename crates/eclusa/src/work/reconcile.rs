@@ -140,13 +140,14 @@ impl Poll {
             correlation: None,
             lease: self.rules.config.workers.lease.into(),
             nonce: own_nonce(),
+            after: None,
         };
         let asked = self.parts.workers.decider.admit(ask).await?;
         self.parts.workers.decider.store_answers();
         Ok(match asked {
             Asked::Granted(leave) => Ok(leave),
-            Asked::Denied { denial, now, .. } => {
-                let wait = Duration::from_millis(denial.at.since(now).as_millis());
+            Asked::Denied { denied, .. } => {
+                let wait = Duration::from_millis(denied.denial.at.since(denied.now).as_millis());
                 Err(wait.min(every).max(MIN_PAUSE))
             }
             // The store hears of new rules a moment later than this loop.
