@@ -189,3 +189,20 @@ impl Leases {
         self.expiry.iter().filter_map(|(_, id)| self.by_id.get(id).map(|lease| (*id, lease)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_given_for_one_ask_stays_in_order_however_it_is_restored() {
+        let mut leases = Leases::default();
+        for number in [2, 3, 1] {
+            let (used_by, pass, expires) = (Use::Call(None), Pass::default(), Time::from_millis(1));
+            let lease =
+                Lease { used_by, upstream: None, pass, holds: Vec::new(), correlation: None, expires };
+            leases.restore(LeaseId { epoch: 1, number, nonce: 7 }, lease);
+        }
+        assert_eq!(leases.given_before(7).map(|(id, _)| id.number).collect::<Vec<_>>(), [1, 2, 3]);
+    }
+}

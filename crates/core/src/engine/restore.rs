@@ -289,18 +289,90 @@ mod tests {
 
     #[test]
     fn a_job_without_its_tenant_is_refused() {
-        let mut chunk = Engine::begin_chunk();
-        let upstream = crate::UpstreamSpec::new(Name::new("api").unwrap(), crate::gate::GateSpecs::default());
-        let chain = crate::Chain::new(vec![upstream.name.clone()]).unwrap();
-        let lane = crate::LaneSpec::new(Name::new("work").unwrap(), chain);
-        let spec = crate::Spec::new(vec![lane], vec![upstream]).unwrap();
-        let mut engine = Engine::new(&spec);
+        let mut engine = Engine::new(&spec(|_| {}));
         let job = crate::NewJob::new(JobId(1), Name::new("work").unwrap(), "acme", *b"x");
         engine.enqueue(vec![job], crate::Time::from_millis(1));
-        engine.save_changes(&mut chunk).unwrap();
         let mut restorer = Restorer::default();
-        restorer.apply(&chunk).unwrap();
+        restorer.apply(&saved(&mut engine)).unwrap();
         restorer.changes.tenants.clear();
         assert!(matches!(restorer.finish(1), Err(RestoreError::Inconsistent(_))));
+    }
+
+    fn spec(change: impl FnOnce(&mut crate::LaneSpec)) -> crate::Spec {
+        let upstream = crate::UpstreamSpec::new(Name::new("api").unwrap(), crate::gate::GateSpecs::default());
+        let chain = crate::Chain::new(vec![upstream.name.clone()]).unwrap();
+        let mut lane = crate::LaneSpec::new(Name::new("work").unwrap(), chain);
+        change(&mut lane);
+        crate::Spec::new(vec![lane], vec![upstream]).unwrap()
+    }
+
+    fn saved(engine: &mut Engine) -> Vec<u8> {
+        let mut chunk = Engine::begin_chunk();
+        engine.save_changes(&mut chunk).unwrap();
+        chunk
+    }
+
+    #[test]
+    fn the_tenant_of_common_lines_goes_idle_with_them() {
+        for fair in [false, true] {
+            let rules = |fair: bool| {
+                spec(|lane| lane.fairness = fair.then(|| lane.fairness.clone().unwrap_or_default()))
+            };
+            let now = Time::from_millis(1);
+            let mut engine = Engine::new(&rules(fair));
+            let job = crate::NewJob::new(JobId(1), Name::new("work").unwrap(), "acme", *b"x");
+            engine.enqueue(vec![job], now);
+            let first = saved(&mut engine);
+            let spec = rules(!fair).into();
+            let process = ProcessId::EMBEDDED;
+            engine.register(Registration { process, stamp: 0, about: "".into(), spec }, now);
+            let chunks = [first, saved(&mut engine)];
+            let [cold, followed] = [false, true].map(|follows| {
+                let mut restorer = Restorer::default();
+                for chunk in &chunks {
+                    restorer.apply(chunk).unwrap();
+                    if follows {
+                        restorer.build().unwrap();
+                    }
+                }
+                let tenants = format!("{:#?}", restorer.finish(1).unwrap().lanes[0].tenants);
+                tenants.split_once("idle: ").unwrap().1.to_owned()
+            });
+            assert_eq!(cold, followed);
+        }
+    }
+
+    #[test]
+    fn nothing_is_owed_when_nobody_waits_any_more() {
+        let span = crate::Span::from_secs(60);
+        let now = Time::from_millis(1);
+        let mut engine =
+            Engine::new(&spec(|lane| lane.cache = Some(crate::CacheSpec::new(span, span).unwrap())));
+        let lane = Name::new("work").unwrap();
+        let new = |id| crate::NewJob {
+            cache_key: Some("same".into()),
+            ..crate::NewJob::new(JobId(id), lane.clone(), "acme", *b"x")
+        };
+        engine.enqueue((1..=250).map(new).collect(), now);
+        let ask = crate::Dispatch {
+            lane: lane.clone(),
+            max: 1,
+            lease: span,
+            nonce: 1,
+            wait: crate::Span::ZERO,
+            denied: None,
+        };
+        let lease = engine.dispatch(&ask, now).grants[0].lease;
+        let (report, answer) = (crate::gate::CallResult::Success.into(), Some(b"700"[..].into()));
+        let outcome = crate::Outcome::Done;
+        engine.settle(vec![crate::Settlement { lease, report, outcome, answer }], now);
+        let mut restorer = Restorer::default();
+        restorer.apply(&saved(&mut engine)).unwrap();
+        restorer.build().unwrap();
+        assert_eq!(restorer.engine.owed.len(), 1);
+        (0..3).for_each(|_| drop(engine.sweep(now)));
+        restorer.apply(&saved(&mut engine)).unwrap();
+        restorer.build().unwrap();
+        assert_eq!(restorer.engine.owed.len(), 0);
     }
 }
