@@ -24,7 +24,7 @@ mod leases;
 mod public;
 mod quota;
 pub(crate) mod record;
-mod refresh;
+pub(crate) mod refresh;
 mod replay;
 mod reset;
 mod restore;

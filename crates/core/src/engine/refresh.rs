@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use super::Engine;
-use super::record::Record;
 use super::restore::RestoreError;
 use super::rules::ProcessId;
 use crate::ids::{JobId, LeaseId};
-use crate::layout::read_records;
+use crate::layout::read_mentions;
 use crate::policy::Correlation;
 
 /// What a chunk speaks of. Found without the engine, so that nobody waits for it meanwhile.
@@ -15,7 +14,7 @@ use crate::policy::Correlation;
 pub struct Mentions(Vec<Mention>);
 
 #[derive(Debug)]
-enum Mention {
+pub(crate) enum Mention {
     Meta,
     Lane(u32),
     Upstream(u32),
@@ -38,44 +37,8 @@ enum Mention {
 impl Mentions {
     /// Reads what `chunk` speaks of, but for what it says is gone.
     pub fn read(chunk: &[u8]) -> Result<Self, RestoreError> {
-        let mut mentions = Vec::new();
-        read_records(chunk, |record| mentions.extend(mention(record)))?;
-        Ok(Self(mentions))
+        Ok(Self(read_mentions(chunk)?))
     }
-}
-
-fn mention(record: Record) -> Option<Mention> {
-    Some(match record {
-        Record::Meta { .. } => Mention::Meta,
-        Record::Lane(lane) => Mention::Lane(lane.number),
-        Record::Upstream { number, .. } => Mention::Upstream(number),
-        Record::Tenant(tenant) => Mention::Tenant(tenant.lane, tenant.name),
-        Record::Job(job) => Mention::Job(job.id),
-        Record::JobState { id, .. } => Mention::JobState(id),
-        Record::Lease(id, _) | Record::LeaseCorrelation { id, .. } => Mention::Lease(id),
-        Record::Bucket { key, .. } => Mention::Bucket(key),
-        Record::Dead { lane, number, .. } | Record::DeadCorrelation { lane, number, .. } => {
-            Mention::DeadLetter(lane, number)
-        }
-        Record::Key { lane, key, .. } => Mention::Key(lane, key),
-        Record::Cache { lane, key, .. } => Mention::Cache(lane, key),
-        Record::LaneRules { number, .. } => Mention::LaneRules(number),
-        Record::UpstreamRules { number, .. } => Mention::UpstreamRules(number),
-        Record::Registration { process, .. } => Mention::Registration(ProcessId(process)),
-        Record::JobCorrelation { id, .. } => Mention::Job(id),
-        Record::Terms { family, .. } => Mention::Terms(family),
-        Record::Debit { correlation, .. } => Mention::Debit(correlation),
-        Record::HashKey(_) => Mention::HashKey,
-        Record::TenantGone { .. }
-        | Record::JobGone(_)
-        | Record::LeaseGone(_)
-        | Record::BucketGone(_)
-        | Record::DeadGone { .. }
-        | Record::KeyGone { .. }
-        | Record::CacheGone { .. }
-        | Record::DebitGone(_)
-        | Record::RegistrationGone(_) => return None,
-    })
 }
 
 impl Engine {

@@ -20,7 +20,7 @@ mod tests;
 mod view;
 
 pub use question::Question;
-pub(crate) use record::{RECORD_VERSION, append_record, read_records};
+pub(crate) use record::{RECORD_VERSION, append_record, read_mentions, read_records};
 pub use reply::Reply;
 pub(crate) use spec::{decode_gates, decode_lane, encode_gates, encode_lane};
 pub use spec::{decode_spec, encode_spec};

@@ -1,10 +1,13 @@
 //! The layout of the journal's records.
 
 mod gates;
+mod mentions;
 
 use std::sync::Arc;
 
 use postcard::take_from_bytes;
+
+pub(crate) use self::mentions::read_mentions;
 
 use self::gates::{BucketLayout, GatesLayout, PassLayout};
 use super::LayoutError;
@@ -33,6 +36,16 @@ pub(crate) fn append_record(record: &Record, chunk: &mut Vec<u8>) -> postcard::R
 
 /// Calls `each` with every record of `chunk`.
 pub(crate) fn read_records(chunk: &[u8], mut each: impl FnMut(Record)) -> Result<(), LayoutError> {
+    each_layout(chunk, |record| {
+        each(record.into_domain()?);
+        Ok(())
+    })
+}
+
+fn each_layout<'a>(
+    chunk: &'a [u8],
+    mut each: impl FnMut(RecordLayout<'a>) -> Result<(), LayoutError>,
+) -> Result<(), LayoutError> {
     let Some((&found, mut rest)) = chunk.split_first() else {
         return Ok(());
     };
@@ -41,7 +54,7 @@ pub(crate) fn read_records(chunk: &[u8], mut each: impl FnMut(Record)) -> Result
     }
     while !rest.is_empty() {
         let (record, after): (RecordLayout<'_>, _) = take_from_bytes(rest).map_err(unreadable)?;
-        each(record.into_domain()?);
+        each(record)?;
         rest = after;
     }
     Ok(())
