@@ -56,8 +56,9 @@ fn main() -> Result<(), Failed> {
             Ok(())
         }
         (Some("buckets"), []) => {
-            Report::default().buckets(buckets::measure()?);
-            Ok(())
+            let figures = buckets::measure()?;
+            Report::default().buckets(figures);
+            keep("buckets", figures)
         }
         (Some("engine"), [waiting, tenants, in_flight]) => {
             let load = Load { waiting: *waiting, tenants: *tenants, in_flight: *in_flight };
@@ -74,13 +75,14 @@ fn main() -> Result<(), Failed> {
         }
         (Some("http"), []) => measure_http(&mut Report::default(), &env::temp_dir().join("eclusa-bench")),
         (Some("direct"), []) => {
-            Report::default().direct(http::direct(&env::temp_dir().join("eclusa-bench"))?);
-            Ok(())
+            let ways = http::direct(&env::temp_dir().join("eclusa-bench"))?;
+            Report::default().direct(ways);
+            keep("direct", ways)
         }
         (Some("redis"), [waiting, tenants, in_flight]) => {
             redis::measure_ours(Load { waiting: *waiting, tenants: *tenants, in_flight: *in_flight })
         }
-        (Some("redis"), []) => measure_redis(),
+        (Some("redis"), []) => keep("redis", redis::measure(&env::temp_dir().join("eclusa-bench-redis"))?),
         (Some("takeover"), [waiting]) => redis::measure_takeover(*waiting),
         (Some(http::BARE), []) => http::serve_bare(),
         (Some(http::UPSTREAM), []) => http::serve_upstream(),
@@ -91,12 +93,11 @@ fn main() -> Result<(), Failed> {
     }
 }
 
-/// Measures the Redis store alone and puts its figures beside those of the last whole run.
-fn measure_redis() -> Result<(), Failed> {
-    let report = redis::measure(&env::temp_dir().join("eclusa-bench-redis"))?;
+/// Puts figures that were measured alone beside those of the last whole run.
+fn keep(part: &str, figures: impl serde::Serialize) -> Result<(), Failed> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("results.json");
     let mut results: serde_json::Value = serde_json::from_slice(&fs::read(&path)?)?;
-    results["redis"] = serde_json::to_value(report)?;
+    results[part] = serde_json::to_value(figures)?;
     Ok(fs::write(path, serde_json::to_string_pretty(&results)? + "\n")?)
 }
 
