@@ -215,8 +215,14 @@ impl Buckets {
         parked.take(MAX_BATCH).map(|line| line.lane).collect()
     }
 
+    /// Looks at a bucket at `at` whether it can be forgotten. If it is looked at before anyway, that is put off then: a
+    /// bucket that is used all the time is not moved each time.
     fn forget_at(&mut self, index: BucketIx, at: Time) {
-        if let Some(old) = self.table[index].forget_at.replace(at) {
+        let state = &mut self.table[index];
+        if state.forget_at.is_some_and(|before| Time::default() < before && before <= at) {
+            return;
+        }
+        if let Some(old) = state.forget_at.replace(at) {
             self.idle.remove(&(old, index));
         }
         self.idle.insert((at, index));
