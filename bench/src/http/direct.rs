@@ -10,7 +10,7 @@ use crate::Failed;
 
 const CONNECTIONS: usize = 64;
 const SECONDS: usize = 3;
-/// Each figure is the median of so many rounds.
+/// Rounds per figure, which is their median.
 const ROUNDS: usize = 3;
 
 /// A limit that never denies: it is asked and counted all the same.

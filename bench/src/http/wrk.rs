@@ -12,7 +12,7 @@ pub(super) struct Seen {
     pub(super) p50_ms: f64,
 }
 
-/// Sends requests over so many connections for so many seconds. Fails unless all are answered with a 2xx.
+/// Loads `url` over `connections` for `seconds`. Any answer but a 2xx is an error.
 pub(super) fn load(
     url: &str,
     connections: usize,

@@ -117,6 +117,21 @@ fn pays(engine: &mut Engine, id: &str, now: Time) -> Credited {
     engine.credit(&[Credit { event: "payment".into(), correlation: KEY.correlation(id) }], now).remove(0)
 }
 
+/// Used again before it is full, a bucket is looked at too soon: that must not keep it for ever.
+#[test]
+fn a_bucket_is_forgotten_when_it_is_full_however_often_it_was_used() {
+    let (mut engine, pf) = (engine(), pf());
+    let at = |seconds| START + Span::from_secs(seconds);
+    call(&mut engine, &[&pf], "a", 200, START).unwrap();
+    call(&mut engine, &[&pf], "b", 200, at(20)).unwrap();
+    let mut kept = |seconds| {
+        engine.sweep(at(seconds));
+        engine.bucket(&pf.bucket.key(), at(seconds)).is_some()
+    };
+    assert_eq!([30, 31, 59].map(&mut kept), [true; 3], "a token comes in 30 seconds");
+    assert!(!kept(60));
+}
+
 /// Every policy with fixed numbers: name, refill per minute, size. A call costs 1, unless the answer is 500.
 const FIXED: [(&str, u32, u32); 30] = [
     ("ENTRIES_WRITE", 1_200, 36_000),
