@@ -115,7 +115,12 @@ impl Loader {
 
     fn give(&mut self, task: Task) -> Result<(), LoadError> {
         self.open += 1;
-        self.tasks.send(task).map_err(|_| LoadError::Failed)
+        if self.tasks.send(task).is_err() {
+            // The thread has ended, and said why.
+            self.wait(0)?;
+            return Err(LoadError::Failed);
+        }
+        Ok(())
     }
 
     /// Waits a little until no more than so many tasks are open.
@@ -284,5 +289,19 @@ mod tests {
             }
         };
         assert!(matches!(failed, LoadError::Chunk { number: 2, .. }), "{failed}");
+    }
+
+    #[test]
+    fn the_reason_is_told_also_to_who_finds_the_thread_gone() {
+        let mut loader = Loader::start().unwrap();
+        let (at, mut bytes) = chunk(1, Mark::None, &Engine::begin_chunk());
+        bytes.push(0);
+        loader.apply(vec![(at, bytes)]).unwrap();
+        let failed = loop {
+            if let Err(error) = loader.give(Task::Build) {
+                break error;
+            }
+        };
+        assert!(matches!(failed, LoadError::Chunk { number: 1, .. }), "{failed}");
     }
 }
