@@ -106,6 +106,7 @@ macro_rules! suite {
             a_settlement_after_exhaustion_tells_the_gates_nothing_twice,
             a_busy_upstream_is_skipped_when_going_on,
             with_the_rest_busy_a_job_waits_for_it_and_does_not_repeat_the_tried_ones,
+            no_call_starts_under_an_expired_lease,
             a_job_that_waits_for_the_rest_stands_before_younger_ones,
             with_all_busy_a_job_waits_in_place_and_spends_no_attempt,
             one_busy_chain_does_not_block_another,

@@ -133,6 +133,19 @@ pub async fn with_the_rest_busy_a_job_waits_for_it_and_does_not_repeat_the_tried
     assert_eq!(q.advance(&grant, CallResult::Failed).await, Advanced::Exhausted);
 }
 
+pub async fn no_call_starts_under_an_expired_lease<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &chain(&[("a", free()), ("b", slots(1))], |_| {}));
+    q.accept([job(1)]).await;
+    let grant = q.next().await;
+    q.pass(LEASE);
+    let Advanced::Waits(denial) = q.advance(&grant, CallResult::Failed).await else {
+        panic!("a slot of b would be held for no time at all");
+    };
+    assert_eq!((denial.reason, denial.at), (Reason::NoWorker, q.now()));
+    let grant = q.next().await;
+    assert_eq!((&grant.upstream, grant.attempt), (&name("b"), 1), "a was tried");
+}
+
 pub async fn a_job_that_waits_for_the_rest_stands_before_younger_ones<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[("a", slots(1)), ("b", slots(1))], |_| {}));
     let busy = q.call("b").await;

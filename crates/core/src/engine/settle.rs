@@ -8,7 +8,7 @@ use super::leases::{Lease, Use};
 use super::stir::Stir;
 use crate::charge::Charge;
 use crate::ended::End;
-use crate::gate::{Answer, CallResult, NotUntil, Pass};
+use crate::gate::{Answer, CallResult, NotUntil, Pass, Reason};
 use crate::ids::LeaseId;
 use crate::job::{CallFailure, EventKind, Failure, Payload, Status};
 use crate::policy::width;
@@ -202,9 +202,11 @@ impl Engine {
         if untried.is_empty() || self.jobs[job].is_expired(now) {
             return Advanced::Exhausted;
         }
-        let admitted = || self.first_admitting(&self.jobs[job], now).map_err(|(_, denial)| denial);
-        let next = denied.map_or_else(admitted, Err);
         let Some(lease) = self.leases.remove(id) else { return Advanced::Stale };
+        // A call under an expired lease would hold its slots and its place as a probe for no time at all.
+        let expired = (lease.expires <= now).then(|| NotUntil::new(Reason::NoWorker, now));
+        let admitted = || self.first_admitting(&self.jobs[job], now).map_err(|(_, denial)| denial);
+        let next = denied.or(expired).map_or_else(admitted, Err);
         match next {
             Ok(next) => {
                 self.enter_upstream(job, id, lease.used_by, next, lease.expires, now);

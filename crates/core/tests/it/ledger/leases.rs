@@ -172,6 +172,7 @@ impl Ledger {
             Advanced::Stale => return Err(format!("{id:?} is out, but was called stale")),
             Advanced::To(next) => {
                 let next = upstream_number(next);
+                ensure!(lease.expires > now, "{id:?} expired at {:?} and went on at {now:?}", lease.expires);
                 ensure!(job.untried().contains(&next), "advanced to {next} with {job:?}");
                 let held = job.held_at(next);
                 self.leases.remove(&id);
