@@ -16,12 +16,12 @@ const CUT: Duration = Duration::from_secs(1);
 /// The owner is cut off on `connections`, and the others are asked: they go on, at the latest when it has them again.
 async fn the_owner_lacks(connections: &'static str, until_another_decides: bool) {
     let fleet = Fleet::with(RedisServer::start(), 3, Setup { wired: true, ..Setup::default() }).await;
-    let mut load = Load::on(&fleet);
+    let load = Load::on(&fleet);
     for _ in 0..times(2, 20) {
         load.resumes(Instant::now(), 50).await;
         let owner = fleet.owner().await;
         let cut_off = &fleet.programs[&owner];
-        load.urls.lock().unwrap().retain(|url| *url != cut_off.url());
+        load.leave(&cut_off.url());
         fleet.wires[&owner].cut(connections);
         let cut = Instant::now();
         if until_another_decides {

@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use eclusa::fake::{Answer, FakeUpstream};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +21,10 @@ use crate::program::{PATIENCE, Program};
 
 /// One job in so many is for the upstream that gives only a few calls in all.
 const ONE_SCARCE_IN: usize = 10;
+/// How many put jobs in, each one after the other.
+const PRODUCERS: u64 = 3;
+/// One that is killed or paused does not answer: after this long another one is asked.
+const UNANSWERED: Duration = Duration::from_secs(5);
 
 /// Jobs that were acknowledged: what they call, and their ids.
 pub(super) type Accepted = BTreeMap<String, String>;
@@ -26,7 +32,7 @@ pub(super) type Accepted = BTreeMap<String, String>;
 /// See the module.
 pub(super) struct Load {
     /// Which processes are asked.
-    pub(super) urls: Arc<Mutex<Vec<String>>>,
+    urls: watch::Sender<Vec<String>>,
     accepted: Arc<Mutex<Vec<Job>>>,
     stop: CancellationToken,
     producers: JoinSet<()>,
@@ -41,15 +47,19 @@ struct Job {
 
 impl Load {
     pub(super) fn on(fleet: &Fleet) -> Self {
+        Self::at(fleet.programs.values().map(Program::url).collect())
+    }
+
+    fn at(urls: Vec<String>) -> Self {
         let mut load = Self {
-            urls: Arc::default(),
+            urls: watch::Sender::new(urls),
             accepted: Arc::default(),
             stop: CancellationToken::new(),
             producers: JoinSet::new(),
         };
-        load.follow(fleet);
-        for producer in 0..3 {
-            let (urls, accepted, stop) = (load.urls.clone(), load.accepted.clone(), load.stop.clone());
+        for producer in 0..PRODUCERS {
+            let (mut urls, accepted, stop) =
+                (load.urls.subscribe(), load.accepted.clone(), load.stop.clone());
             load.producers.spawn(async move {
                 let client = Client::builder(TokioExecutor::new()).build_http();
                 for number in 0.. {
@@ -57,15 +67,19 @@ impl Load {
                         return;
                     }
                     let url = {
-                        let urls = urls.lock().unwrap();
+                        let urls = urls.borrow();
                         urls[number % urls.len()].clone()
                     };
                     let lane = if number % ONE_SCARCE_IN == 0 { SCARCE } else { "work" };
                     let path = format!("/{lane}/{producer}/{number}");
-                    // One that is killed does not answer, one that is paused not for long.
-                    let asked = tokio::time::timeout(Duration::from_secs(5), put(&client, &url, lane, &path));
-                    match asked.await {
-                        Ok(Some(id)) => accepted.lock().unwrap().push(Job { at: Instant::now(), path, id }),
+                    let asked = tokio::select! {
+                        id = put(&client, &url, lane, &path) => id,
+                        () = tokio::time::sleep(UNANSWERED) => None,
+                        // All producers may be waiting for the one that is paused: then nobody would ask the others.
+                        _ = urls.wait_for(|urls| !urls.contains(&url)) => None,
+                    };
+                    match asked {
+                        Some(id) => accepted.lock().unwrap().push(Job { at: Instant::now(), path, id }),
                         _ => tokio::time::sleep(Duration::from_millis(10)).await,
                     }
                 }
@@ -75,8 +89,13 @@ impl Load {
     }
 
     /// The processes that are there now are asked from now on.
-    pub(super) fn follow(&mut self, fleet: &Fleet) {
-        *self.urls.lock().unwrap() = fleet.programs.values().map(Program::url).collect();
+    pub(super) fn follow(&self, fleet: &Fleet) {
+        self.urls.send_replace(fleet.programs.values().map(Program::url).collect());
+    }
+
+    /// This process is asked no more, and nobody waits for what it was asked.
+    pub(super) fn leave(&self, url: &str) {
+        self.urls.send_modify(|urls| urls.retain(|one| one != url));
     }
 
     /// How long it took from `since` until so many more jobs were accepted.
@@ -122,4 +141,17 @@ async fn put(
     }
     let told: Value = serde_json::from_slice(&answer.into_body().collect().await.ok()?.to_bytes()).unwrap();
     Some(told["jobId"].as_str().unwrap().to_owned())
+}
+
+/// Producers that are answered at the same time ask the same process next, so one that is paused can have all of them wait.
+#[tokio::test]
+async fn a_paused_process_does_not_keep_the_load_from_the_others() {
+    let paused = FakeUpstream::start(Answer::hang()).await.unwrap();
+    let accepts = Answer::status(202).body(json!({ "jobId": "1" }).to_string());
+    let other = FakeUpstream::start(accepts).await.unwrap();
+    let load = Load::at(vec![paused.url(), other.url()]);
+    paused.wait_for(PRODUCERS).await;
+    let stopped = Instant::now();
+    load.leave(&paused.url());
+    assert!(load.resumes(stopped, 3).await < UNANSWERED / 2);
 }

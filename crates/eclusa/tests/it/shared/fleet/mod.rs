@@ -168,6 +168,18 @@ impl Fleet {
         self.programs.remove(name).unwrap().kill().await;
     }
 
+    /// Waits until so many more calls are made.
+    async fn calls_go_on(&self, more: usize) {
+        let made = || self.calls.lock().unwrap().values().map(Vec::len).sum::<usize>();
+        let wanted = made() + more;
+        let go_on = async {
+            while made() < wanted {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, go_on).await.unwrap();
+    }
+
     /// Everything that was acknowledged was called or waits for a call that may be made; nothing was called twice but what a
     /// killed process was running; and no more than the limit allows.
     async fn check(&self, accepted: &Accepted) {

@@ -42,7 +42,7 @@ async fn another_takes_over_when_the_one_with_the_highest_claim_is_killed() {
     // What the server had not written when it was killed nobody has once the owner is dead too.
     let redis = RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let mut fleet = Fleet::with(redis, 3, Setup { term: SETTLING, ..Setup::default() }).await;
-    let mut load = Load::on(&fleet);
+    let load = Load::on(&fleet);
     for _ in 0..times(1, 20) {
         load.resumes(Instant::now(), 50).await;
         let owner = fleet.owner().await;
