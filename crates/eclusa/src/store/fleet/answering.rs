@@ -98,6 +98,10 @@ impl Answering {
             .iter()
             .filter_map(|(sequence, bytes)| asker.fresh(stage, process, *sequence, bytes))
             .collect();
+        // It has told what it did by itself, and what it asks now may be granted.
+        if !questions.alone {
+            stage.withheld.caught_up(process);
+        }
         stage.run_for(process, |engine, now| {
             asker.unregistered = !register(engine, &questions, now);
             if asker.unregistered {
@@ -114,9 +118,6 @@ impl Answering {
             }
             replies
         })?;
-        if !questions.alone {
-            stage.withheld.caught_up(process);
-        }
         Ok(held)
     }
 

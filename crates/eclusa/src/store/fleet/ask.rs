@@ -98,12 +98,19 @@ impl Fleet {
                 Ok(told)
             }
             (Err(error), Some(gates)) if error.is_transient() => {
-                self.shared.membership.set_alone(true);
-                fallback.begin();
+                self.go_alone(fallback).await;
                 Box::pin(self.decide_here(fallback, &gates)).await.ok_or(error)
             }
             (Err(error), _) => Err(error),
         }
+    }
+
+    /// Decides here from now on. Not while the owner hears what was decided before: the end of that would be taken for the
+    /// end of this.
+    async fn go_alone(&self, fallback: &Fallback) {
+        let _here = self.returning.read().await;
+        self.shared.membership.set_alone(true);
+        fallback.begin();
     }
 
     /// The answer of this process's own gates, if they decide.
@@ -143,11 +150,12 @@ impl Fleet {
         let told = self.ask_fleet(question).await;
         telling.may_be_counted = !matches!(told, Err(StoreError::Unavailable { .. }));
         if told.is_ok() {
-            fallback.end();
-            self.shared.membership.set_alone(false);
+            // Last of all it stops to decide here: whoever then asks the owner must not be denied because it still waits.
             if let Some(stage) = stage {
                 stage.withheld.caught_up(own);
             }
+            self.shared.membership.set_alone(false);
+            fallback.end();
         }
         told.is_ok()
     }
@@ -268,93 +276,4 @@ fn lane_of(question: &Question) -> Option<Name> {
 }
 
 #[cfg(test)]
-mod tests {
-    use eclusa_core::UpstreamSpec;
-    use eclusa_core::gate::{CallResult, GateSpecs};
-    use eclusa_fleet::{ProcessId, TermId};
-    use futures_util::poll;
-    use tokio::time::{Instant, advance};
-
-    use super::super::membership::Membership;
-    use super::super::messages::{Answers, Questions};
-    use super::super::shared::{OwnerView, Parts};
-    use super::*;
-    use crate::store::journal::redis::Keys;
-
-    const TIMEOUT: Duration = Duration::from_secs(2);
-
-    fn up() -> Name {
-        Name::new("up").unwrap()
-    }
-
-    /// A process that was cut off and heard of a failure meanwhile.
-    fn cut_off() -> Fleet {
-        let spec = Spec::new(Vec::new(), vec![UpstreamSpec::new(up(), GateSpecs::default())]).unwrap();
-        let shared = Arc::new(Shared::new(Parts {
-            keys: Keys::new("", "main", 0),
-            membership: Membership::new(ProcessId(1), Rules::new(1, "all", &spec)),
-            timeout: TIMEOUT,
-            clock: None,
-        }));
-        let fleet = Fleet::new(shared, &RedisSettings::default(), &spec);
-        let fallback = fleet.fallback.as_ref().unwrap();
-        fallback.begin();
-        fallback.ask(&Question::Record { upstream: up(), result: CallResult::Failed });
-        assert_eq!(reports(&fleet), 1);
-        fleet
-    }
-
-    fn reports(fleet: &Fleet) -> usize {
-        fleet.fallback.as_ref().unwrap().absence().map_or(0, |absence| absence.reports.len())
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_was_never_told_is_told_when_the_fleet_can_be_asked_again() {
-        let fleet = cut_off();
-        let fallback = fleet.fallback.as_ref().unwrap();
-        advance(2 * TIMEOUT).await;
-        assert!(!fleet.come_back(fallback).await, "nothing replies");
-        assert_eq!(reports(&fleet), 1);
-        fleet.shared.heard();
-        assert!(!fleet.come_back(fallback).await, "nobody is known to own");
-        assert_eq!(reports(&fleet), 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_the_owner_may_have_counted_is_not_told_again() {
-        for gives_up in [true, false] {
-            let fleet = cut_off();
-            let (process, term) = (ProcessId(2), TermId(7));
-            fleet.shared.set_route(Route::Ask(OwnerView { process, epoch: 1, term }));
-            fleet.shared.asking.listen(true);
-            {
-                let mut coming = pin!(fleet.come_back(fleet.fallback.as_ref().unwrap()));
-                assert!(poll!(&mut coming).is_pending());
-                fleet.shared.asking.next_message(&fleet.shared.membership, Instant::now()).unwrap();
-                if !gives_up {
-                    assert!(!coming.await, "there was no answer");
-                }
-            }
-            assert_eq!(reports(&fleet), 0);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_question_that_the_owner_cannot_read_is_not_asked_again() {
-        let fleet = cut_off();
-        let (process, term) = (ProcessId(2), TermId(7));
-        fleet.shared.set_route(Route::Ask(OwnerView { process, epoch: 1, term }));
-        fleet.shared.asking.listen(true);
-        let mut asked = pin!(fleet.ask_fleet(Question::Lanes));
-        assert!(poll!(&mut asked).is_pending());
-        let message = fleet.shared.asking.next_message(&fleet.shared.membership, Instant::now()).unwrap();
-        let (sequence, _) = Questions::decode(&message.bytes).unwrap().items[0];
-        let mut reply = Vec::new();
-        Reply::Unread("version 3".into()).encode(&mut reply);
-        let items = vec![(sequence, serde_bytes::Bytes::new(&reply))];
-        fleet.shared.asking.answered(&Answers { window: 1_000_000, register: false, items });
-        let error = asked.await.unwrap_err();
-        assert!(!error.is_transient(), "{error}");
-        assert!(error.to_string().contains("the owner cannot read the question: version 3"), "{error}");
-    }
-}
+mod tests;

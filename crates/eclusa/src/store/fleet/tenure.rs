@@ -153,10 +153,12 @@ impl Clock for FleetClock {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
+    use eclusa_core::gate::GateSpecs;
     use eclusa_core::layout::Reply;
-    use eclusa_core::{Registration, Spec};
+    use eclusa_core::{Admission, Admit, Name, Registration, Span, Spec, UpstreamSpec};
     use eclusa_fleet::{Ack, Ownership, ProcessId, Settings};
     use serde_bytes::Bytes;
 
@@ -244,6 +246,24 @@ mod tests {
         owner.lose();
         let second = begin(&mut owner, 12);
         assert_eq!(asks(&owner, &second), [12]);
+    }
+
+    #[test]
+    fn a_process_that_is_back_is_granted_what_it_asks_first() {
+        let mut owner = owner();
+        let stage = begin(&mut owner, 11);
+        let up = Name::new("up").unwrap();
+        let spec = Spec::new(Vec::new(), vec![UpstreamSpec::new(up.clone(), GateSpecs::default())]).unwrap();
+        let rules = Rules::new(2, "all", &spec).registration(ProcessId(11));
+        stage.run(|engine, now| engine.register(rules, now)).unwrap();
+        stage.withheld.wait_for(BTreeSet::from([ASKER]));
+        let (holds, lease) = (Vec::new(), Span::from_secs(10));
+        let ask =
+            Admit { lane: None, chain: vec![up], holds, correlation: None, lease, nonce: 7, after: None };
+        let mut question = Vec::new();
+        Question::Admit(ask).encode(&mut question);
+        let Reply::Admitted(told) = reply_to(&owner, &stage, &question) else { panic!("another answer") };
+        assert!(matches!(told.admission, Admission::Granted { .. }), "{told:?}");
     }
 
     #[test]
