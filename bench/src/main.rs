@@ -43,6 +43,11 @@ fn main() -> Result<(), Failed> {
     {
         return redis::own(url);
     }
+    if let [first, upstream] = arguments.as_slice()
+        && first == http::PROXY
+    {
+        return http::serve_proxy(upstream);
+    }
     let numbers = arguments.iter().skip(1).map(|text| text.parse()).collect::<Result<Vec<usize>, _>>()?;
     match (arguments.first().map(String::as_str), numbers.as_slice()) {
         (None, _) => measure_all(),

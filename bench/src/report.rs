@@ -208,21 +208,23 @@ impl Report {
     }
 
     pub(crate) fn direct(&mut self, ways: Ways) {
-        let Ways { eclusa, nginx, upstream } = ways;
+        let Ways { eclusa, nginx, hyper, upstream } = ways;
         let (share, added) = (eclusa.per_second / nginx.per_second, eclusa.p50_ms - upstream.p50_ms);
         println!(
-            "direct lane {:.0}/s, nginx {:.0}/s, upstream {:.0}/s: {:.0}% of nginx, aim {:.0}% {}",
+            "direct lane {:.0}/s, nginx {:.0}/s, bare hyper {:.0}/s, upstream {:.0}/s: {:.0}% of nginx, aim {:.0}% {}",
             eclusa.per_second,
             nginx.per_second,
+            hyper.per_second,
             upstream.per_second,
             share * 100.0,
             AIM_OF_NGINX * 100.0,
             verdict(share >= AIM_OF_NGINX)
         );
         println!(
-            "direct lane p50 {:.3} ms, nginx {:.3}, upstream {:.3}: {added:.3} ms added, aim {AIM_DIRECT_ADDED_MS:.1} ms {}",
+            "direct lane p50 {:.3} ms, nginx {:.3}, bare hyper {:.3}, upstream {:.3}: {added:.3} ms added, aim {AIM_DIRECT_ADDED_MS:.1} ms {}",
             eclusa.p50_ms,
             nginx.p50_ms,
+            hyper.p50_ms,
             upstream.p50_ms,
             verdict(added <= AIM_DIRECT_ADDED_MS)
         );

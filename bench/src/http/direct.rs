@@ -1,8 +1,10 @@
-//! Requests through a direct lane, beside nginx as a proxy and beside the upstream itself.
+//! Requests through a direct lane, beside nginx as a proxy, beside a proxy that is nothing but Eclusa's HTTP library, and
+//! beside the upstream itself.
 
 use std::fs;
 use std::path::Path;
 
+use super::PROXY;
 use super::nginx::Nginx;
 use super::program::Server;
 use super::wrk::{Seen, load};
@@ -40,37 +42,40 @@ pub(crate) struct Way {
     pub(crate) p50_ms: f64,
 }
 
-/// The three ways, in one run.
+/// The four ways, in one run.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub(crate) struct Ways {
     pub(crate) eclusa: Way,
     pub(crate) nginx: Way,
+    pub(crate) hyper: Way,
     pub(crate) upstream: Way,
 }
 
 pub(crate) fn measure(dir: &Path) -> Result<Ways, Failed> {
     let upstream = Nginx::upstream(&dir.join("upstream"))?;
     let nginx = Nginx::proxy(&dir.join("proxy"), &upstream.address)?;
+    let hyper = Server::peer(&[PROXY, &upstream.address])?;
     let eclusa = Server::eclusa(&dir.join("eclusa"), &CONFIG.replace("UPSTREAM", &upstream.address))?;
     let urls = [
         format!("http://{}/proxy/score/score", eclusa.address),
         format!("http://{}/score", nginx.address),
+        format!("http://{}/score", hyper.address),
         format!("http://{}/score", upstream.address),
     ];
-    let mut rounds: [Vec<[Seen; 2]>; 3] = Default::default();
+    let mut rounds: [Vec<[Seen; 2]>; 4] = Default::default();
     // Turn by turn, so that all meet the same noise.
     for _ in 0..ROUNDS {
         for (url, rounds) in urls.iter().zip(&mut rounds) {
             rounds.push([load(url, CONNECTIONS, SECONDS, None)?, load(url, 1, 1, None)?]);
         }
     }
-    let [eclusa_way, nginx_way, upstream_way] = rounds.map(|rounds| Way {
+    let [eclusa_way, nginx_way, hyper_way, upstream_way] = rounds.map(|rounds| Way {
         per_second: median(rounds.iter().map(|[many, _]| many.per_second)),
         p50_ms: median(rounds.iter().map(|[_, one]| one.p50_ms)),
     });
-    drop((eclusa, nginx, upstream));
+    drop((eclusa, nginx, hyper, upstream));
     fs::remove_dir_all(dir)?;
-    Ok(Ways { eclusa: eclusa_way, nginx: nginx_way, upstream: upstream_way })
+    Ok(Ways { eclusa: eclusa_way, nginx: nginx_way, hyper: hyper_way, upstream: upstream_way })
 }
 
 fn median(figures: impl Iterator<Item = f64>) -> f64 {

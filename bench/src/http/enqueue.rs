@@ -32,7 +32,7 @@ breaker = { failures = 1, open_for = "30d" }
 /// Requests a second: Eclusa's with this `ack`, and those of a server that does nothing.
 pub(crate) fn measure(dir: &Path, ack: &str) -> Result<[f64; 2], Failed> {
     let eclusa = Server::eclusa(dir, &CONFIG.replace("ACK", ack))?;
-    let bare = Server::peer(BARE)?;
+    let bare = Server::peer(&[BARE])?;
     let script = dir.join("post.lua");
     fs::write(&script, include_str!("post.lua"))?;
     let load = |address: &str| {

@@ -7,7 +7,13 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use eclusa::api::JobRequest;
 use eclusa::api::model::Accepted;
-use http::StatusCode;
+use http::header::{CONNECTION, HOST};
+use http::{Request, StatusCode, Uri};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
 
 use crate::Failed;
@@ -39,5 +45,32 @@ fn serve(router: Router) -> Result<(), Failed> {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
         println!("{}", listener.local_addr()?);
         Ok(axum::serve(listener, router).await?)
+    })
+}
+
+/// Passes everything on to `upstream` and does nothing else: what the HTTP library that Eclusa uses can do.
+pub(crate) fn serve_proxy(upstream: &str) -> Result<(), Failed> {
+    let upstream = upstream.to_owned();
+    tokio::runtime::Runtime::new()?.block_on(async {
+        let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+        println!("{}", listener.local_addr()?);
+        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(128).build_http();
+        loop {
+            let (stream, _) = listener.accept().await?;
+            stream.set_nodelay(true)?;
+            let (client, upstream) = (client.clone(), upstream.clone());
+            let pass_on = service_fn(move |mut request: Request<Incoming>| {
+                let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+                let uri = Uri::builder().scheme("http").authority(upstream.as_str()).path_and_query(path);
+                let client = client.clone();
+                if let Ok(uri) = uri.build() {
+                    *request.uri_mut() = uri;
+                }
+                request.headers_mut().remove(HOST);
+                request.headers_mut().remove(CONNECTION);
+                async move { client.request(request).await }
+            });
+            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), pass_on));
+        }
     })
 }

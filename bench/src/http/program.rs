@@ -15,8 +15,8 @@ pub(crate) struct Server {
 
 impl Server {
     /// This program as a peer.
-    pub(crate) fn peer(argument: &str) -> Result<Self, Failed> {
-        let mut child = Command::new(env::current_exe()?).arg(argument).stdout(Stdio::piped()).spawn()?;
+    pub(crate) fn peer(arguments: &[&str]) -> Result<Self, Failed> {
+        let mut child = Command::new(env::current_exe()?).args(arguments).stdout(Stdio::piped()).spawn()?;
         let mut address = String::new();
         BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut address)?;
         Ok(Self { child, address: address.trim().to_owned() })

@@ -45,7 +45,7 @@ pub(crate) struct Times {
 
 /// Through Eclusa with this `ack`, and directly.
 pub(crate) fn measure(dir: &Path, ack: &str) -> Result<[Times; 2], Failed> {
-    let upstream = Server::peer(UPSTREAM)?;
+    let upstream = Server::peer(&[UPSTREAM])?;
     let config = CONFIG.replace("ACK", ack).replace("UPSTREAM", &upstream.address);
     let eclusa = Server::eclusa(dir, &config)?;
     let times = tokio::runtime::Runtime::new()?.block_on(async {
