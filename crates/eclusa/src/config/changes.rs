@@ -50,6 +50,7 @@ impl Changes {
             ("server.max_body", old.server.max_body == new.server.max_body),
             ("server.max_wait", old.server.max_wait == new.server.max_wait),
             ("server.client", old.server.client == new.server.client),
+            ("server.public_url", old.server.public_url == new.server.public_url),
             ("auth.keys", old.keys == new.keys),
         ];
         let others = others.iter().filter(|(_, same)| !same).map(|(key, _)| *key).collect();

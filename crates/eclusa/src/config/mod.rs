@@ -13,6 +13,7 @@ mod policies;
 mod read;
 mod reconcile;
 mod reference;
+mod request;
 mod schema;
 mod server;
 mod template;
@@ -38,6 +39,7 @@ pub use policies::{
 };
 pub use reconcile::{Reconcile, StatePath};
 pub use reference::reference;
+pub use request::{JsonTemplate, Placeholder, RequestTemplate, TextPart, TextTemplate};
 pub use schema::schema;
 pub use types::*;
 pub use units::parse_duration;
@@ -104,10 +106,13 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
         keys
     });
     let lanes = t.named("lanes", "A queue with its rules.", |name, t| lanes::lane(name, t, &upstream_names));
-    let seen = policies::Seen::default();
-    let shared_gates = store.shared_gates || !matches!(store.url, StoreUrl::Redis(_));
+    let around = upstreams::Around {
+        seen: policies::Seen::default(),
+        shared_gates: store.shared_gates || !matches!(store.url, StoreUrl::Redis(_)),
+        public_url: server.public_url.is_some(),
+    };
     let upstreams = t.named("upstreams", "A third party that jobs are sent to.", |name, t| {
-        upstreams::upstream(name, t, &seen, shared_gates)
+        upstreams::upstream(name, t, &around)
     });
     let lanes = lanes.into_iter().map(|(name, (own, spec))| (name, (Arc::new(own), spec))).collect();
     let (lanes, lane_specs): (_, Vec<_>) = apart(lanes);

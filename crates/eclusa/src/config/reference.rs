@@ -78,6 +78,7 @@ fn type_name(kind: &Kind) -> String {
         Kind::Rate => "rate".to_owned(),
         Kind::Integer(0) => "whole number".to_owned(),
         Kind::Integer(least) => format!("whole number, at least {least}"),
+        Kind::Json => "any value".to_owned(),
         Kind::Boolean => "`true` or `false`".to_owned(),
         Kind::Fraction => "number from 0 to 1".to_owned(),
         Kind::Text(what) => bare(what),

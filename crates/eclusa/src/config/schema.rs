@@ -62,6 +62,7 @@ fn kind(kind: &Kind) -> Value {
         Kind::Integer(least) => json!({ "anyOf": [{ "type": "integer", "minimum": least }, variable()] }),
         Kind::Boolean => json!({ "anyOf": [{ "type": "boolean" }, variable()] }),
         Kind::Fraction => json!({ "anyOf": [{ "type": "number", "minimum": 0, "maximum": 1 }, variable()] }),
+        Kind::Json => json!({}),
         Kind::Text(_) => json!({ "type": "string" }),
         Kind::Words(words) => json!({ "anyOf": [{ "enum": words }, variable()] }),
         Kind::List(item) => json!({ "type": "array", "items": self::kind(item) }),

@@ -47,6 +47,11 @@ pub(super) fn server(t: &mut Table<'_>, has_keys: bool) -> Server {
              request, or to read bytes of its answer.",
             client,
         ),
+        public_url: t.get(
+            "public_url",
+            "Where others reach this server, such as `https://gw.example`: what `{webhook_url}` begins with in the `request` of an \
+             upstream.",
+        ),
     };
     // Whoever reaches the port may do everything where no key is asked for.
     if !has_keys && !server.listen.ip().to_canonical().is_loopback() {

@@ -36,7 +36,7 @@ impl fmt::Display for Field {
 }
 
 /// RFC 6901; the whole body is nobody's field.
-fn is_pointer(text: &str) -> bool {
+pub(super) fn is_pointer(text: &str) -> bool {
     let bad_escape = |(at, _): (usize, &str)| !matches!(text.as_bytes().get(at + 1), Some(b'0' | b'1'));
     text.starts_with('/') && !text.match_indices('~').any(bad_escape)
 }
@@ -55,39 +55,48 @@ impl FromText for Template {
     const HELP: &'static str = PLACEHOLDERS;
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
-        let wrong = |problem: &str| Wrong::new(problem, PLACEHOLDERS);
-        if text.is_empty() {
-            return Err(wrong("is empty"));
-        }
-        let mut parts = Vec::new();
-        let mut plain = String::new();
-        let mut rest = text;
-        while let Some(at) = rest.find(['{', '}']) {
-            plain.push_str(&rest[..at]);
-            let brace = &rest[at..=at];
-            rest = &rest[at + 1..];
-            if let Some(after) = rest.strip_prefix(brace) {
-                plain.push_str(brace);
-                rest = after;
-            } else if brace == "}" {
-                return Err(wrong("has a `}` that closes nothing"));
-            } else {
-                let (inside, after) =
-                    rest.split_once('}').ok_or_else(|| wrong("has a `{` that is not closed"))?;
-                if !plain.is_empty() {
-                    parts.push(Part::Text(std::mem::take(&mut plain)));
-                }
-                parts
-                    .push(placeholder(inside).ok_or_else(|| wrong("has a placeholder that does not exist"))?);
-                rest = after;
-            }
-        }
-        plain.push_str(rest);
-        if !plain.is_empty() {
-            parts.push(Part::Text(plain));
-        }
-        Ok(Self { parts })
+        let parts = pieces(text, Part::Text, |inside| {
+            placeholder(inside).ok_or_else(|| "has a placeholder that does not exist".to_owned())
+        });
+        parts.map(|parts| Self { parts }).map_err(|problem| Wrong::new(problem, PLACEHOLDERS))
     }
+}
+
+/// `text` in parts: what stands between braces is a placeholder, a doubled brace is a brace. `Err` says what is wrong.
+pub(super) fn pieces<P>(
+    text: &str,
+    plain_part: impl Fn(String) -> P,
+    placeholder: impl Fn(&str) -> Result<P, String>,
+) -> Result<Vec<P>, String> {
+    if text.is_empty() {
+        return Err("is empty".to_owned());
+    }
+    let mut parts = Vec::new();
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(['{', '}']) {
+        plain.push_str(&rest[..at]);
+        let brace = &rest[at..=at];
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix(brace) {
+            plain.push_str(brace);
+            rest = after;
+        } else if brace == "}" {
+            return Err("has a `}` that closes nothing".to_owned());
+        } else {
+            let (inside, after) = rest.split_once('}').ok_or("has a `{` that is not closed")?;
+            if !plain.is_empty() {
+                parts.push(plain_part(std::mem::take(&mut plain)));
+            }
+            parts.push(placeholder(inside)?);
+            rest = after;
+        }
+    }
+    plain.push_str(rest);
+    if !plain.is_empty() {
+        parts.push(plain_part(plain));
+    }
+    Ok(parts)
 }
 
 fn placeholder(inside: &str) -> Option<Part> {

@@ -12,6 +12,7 @@ use eclusa_core::{Level, Name, Spec};
 
 use super::policies::Policy;
 use super::reconcile::Reconcile;
+use super::request::RequestTemplate;
 
 /// Everything `eclusa serve` needs to know.
 #[derive(Debug, Clone)]
@@ -49,6 +50,8 @@ pub struct Server {
     pub shutdown_grace: Duration,
     /// How slow a client may be.
     pub client: ClientBounds,
+    /// Where others reach this server, for `{webhook_url}`.
+    pub public_url: Option<BaseUrl>,
 }
 
 /// How slow a client may be, while it owes bytes or has bytes to read.
@@ -296,6 +299,8 @@ pub struct Upstream {
     pub connect_timeout: Duration,
     /// Sent with every request, in place of the caller's.
     pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
+    /// How a job's `params` become a request; without it the job's own is sent.
+    pub request: Option<RequestTemplate>,
     /// Codes that this upstream means differently.
     pub codes: ExtraCodes,
     /// The largest answer.
@@ -335,4 +340,10 @@ pub struct BaseUrl {
     pub authority: http::uri::Authority,
     /// Without a `/` at the end; may be empty.
     pub prefix: String,
+}
+
+impl fmt::Display for BaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}{}", self.scheme, self.authority, self.prefix)
+    }
 }

@@ -5,12 +5,13 @@ use std::num::NonZeroU32;
 use eclusa_core::gate::{BreakerSpec, CooldownSpec, PaceSpec};
 use eclusa_core::retry::ExtraCodes;
 use eclusa_core::{Name, Span, UpstreamSpec};
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, Method};
 
 use super::gates::gates;
 use super::policies::{Seen, policies};
-use super::read::{At, Entries, Table};
+use super::read::{At, Entries, Table, Value};
 use super::reconcile::reconcile;
+use super::request::{RequestTemplate, Usable, request};
 use super::server::{MAX_BODY, body_size};
 use super::texts::{StatusCode, UpstreamKind};
 use super::tls::tls;
@@ -32,13 +33,16 @@ const OWN_HEADERS: [&str; 9] = [
     "expect",
 ];
 
-/// `shared_gates`: all processes on the store go by the same gates.
-pub(super) fn upstream(
-    name: &Name,
-    t: &mut Table<'_>,
-    seen: &Seen,
-    shared_gates: bool,
-) -> Option<(Upstream, UpstreamSpec)> {
+/// What an upstream must know of the rest of the file.
+pub(super) struct Around {
+    pub(super) seen: Seen,
+    /// All processes on the store go by the same gates.
+    pub(super) shared_gates: bool,
+    /// `server.public_url` is there.
+    pub(super) public_url: bool,
+}
+
+pub(super) fn upstream(name: &Name, t: &mut Table<'_>, around: &Around) -> Option<(Upstream, UpstreamSpec)> {
     t.or("kind", UpstreamKind::Http, "What it speaks; so far only `http`.");
     let url: Option<BaseUrl> = t.need(
         "url",
@@ -81,20 +85,57 @@ pub(super) fn upstream(
     if t.has("tls") && url.as_ref().is_some_and(|url| url.scheme == http::uri::Scheme::HTTP) {
         t.misplaced("tls", "is of no use with an `http://` address", "write `https://`, or remove `tls`");
     }
-    let policies = policies(t, seen);
-    let reconcile = reconcile(t, &policies, shared_gates);
+    let policies = policies(t, &around.seen);
+    let reconcile = reconcile(t, &policies, around.shared_gates);
+    let request = request_template(t, around);
     let (timeout, connect_timeout) = (duration(timeout.0), duration(connect_timeout.0));
     let url = url?;
-    let upstream =
-        Upstream { url, timeout, connect_timeout, headers, codes, max_response, tls, policies, reconcile };
+    let upstream = Upstream {
+        url,
+        timeout,
+        connect_timeout,
+        headers,
+        request,
+        codes,
+        max_response,
+        tls,
+        policies,
+        reconcile,
+    };
     (gates.breaker, gates.pace, gates.cooldown) = (breaker.flatten(), pace.flatten(), cooldown);
     Some((upstream, UpstreamSpec::new(name.clone(), gates)))
 }
 
+fn request_template(t: &mut Table<'_>, around: &Around) -> Option<RequestTemplate> {
+    let doc = "How a job's `params` become a request to this upstream, so that one job fits several. Texts may hold \
+               `{params./POINTER}`, `{id}`, `{job_id}`, `{tenant}` and `{webhook_url}`. Without it the job's own `request` is sent.";
+    let usable = Usable { webhook_url: around.public_url, external_id: false, key: false };
+    t.table("request", doc, |t| request(t, Method::POST, usable)).flatten()
+}
+
 /// `doc` says what they are for.
 pub(super) fn headers(t: &mut Table<'_>, doc: &'static str) -> Vec<(HeaderName, HeaderValue)> {
-    let entries: Option<Entries<At<Secret>>> = t.get("headers", doc);
-    let mut headers: Vec<(HeaderName, HeaderValue)> = Vec::new();
+    let mut headers = Vec::new();
+    for (name, secret) in header_entries::<Secret>(t, doc) {
+        match HeaderValue::from_str(secret.value.reveal()) {
+            Ok(mut value) => {
+                value.set_sensitive(true);
+                headers.push((name, value));
+            }
+            Err(_) => t.context().wrong(
+                &secret.place,
+                "cannot be sent in a header",
+                "remove line breaks and control characters",
+            ),
+        }
+    }
+    headers
+}
+
+/// The key `headers`: each name once, and none that the program writes itself.
+pub(super) fn header_entries<T: Value>(t: &mut Table<'_>, doc: &'static str) -> Vec<(HeaderName, At<T>)> {
+    let entries: Option<Entries<At<T>>> = t.get("headers", doc);
+    let mut headers: Vec<(HeaderName, At<T>)> = Vec::new();
     for (name, value) in entries.into_iter().flat_map(Entries::all) {
         let ctx = t.context();
         let Ok(header) = HeaderName::try_from(&name.value) else {
@@ -107,18 +148,7 @@ pub(super) fn headers(t: &mut Table<'_>, doc: &'static str) -> Vec<(HeaderName, 
         if headers.iter().any(|(before, _)| *before == header) {
             ctx.wrong(&name.place, "is given twice", "names of headers are the same in capitals");
         }
-        let Some(value) = value else { continue };
-        match HeaderValue::from_str(value.value.reveal()) {
-            Ok(mut value) => {
-                value.set_sensitive(true);
-                headers.push((header, value));
-            }
-            Err(_) => ctx.wrong(
-                &value.place,
-                "cannot be sent in a header",
-                "remove line breaks and control characters",
-            ),
-        }
+        headers.extend(value.map(|value| (header, value)));
     }
     headers
 }

@@ -195,6 +195,7 @@ fn in_upstreams() {
                 "3:13 `upstreams.u.headers.\"a b\"` is not the name of a header\n\
             3:26 `upstreams.u.headers.Connection` is a header that Eclusa writes itself\n\
             3:50 `upstreams.u.headers.X-A` cannot be sent in a header\n\
+            3:58 `upstreams.u.headers.x-a` is given twice\n\
             3:69 `upstreams.u.headers.X-a` is given twice",
             ),
             ("headers = 'x'", "3:11 `upstreams.u.headers` must be a table, not a string"),
@@ -233,6 +234,54 @@ fn in_upstreams() {
     );
     let plain = "[upstreams.u]\nurl = 'http://u'\ntls = {}";
     assert_eq!(problems(plain), ["3:1 `upstreams.u.tls` is of no use with an `http://` address"]);
+}
+
+#[test]
+fn in_request_templates() {
+    all(
+        of_upstream,
+        [
+            ("request = {}", "3:11 `upstreams.u.request.path` is missing"),
+            ("request = { path = 'v1' }", "3:20 `upstreams.u.request.path` must start with `/`"),
+            ("request = { path = '/a//b' }", "3:20 `upstreams.u.request.path` is not a path"),
+            ("request = { path = '/../{tenant}' }", "3:20 `upstreams.u.request.path` is not a path"),
+            (
+                "request = { path = '/{param./a}' }",
+                "3:20 `upstreams.u.request.path` has a placeholder that does not exist",
+            ),
+            (
+                "request = { path = '/{params.a}' }",
+                "3:20 `upstreams.u.request.path` has a JSON pointer that is not one: it begins with `/`",
+            ),
+            (
+                "request = { path = '/', method = 'TRACE' }",
+                "3:34 `upstreams.u.request.method` is not a method that can be sent",
+            ),
+            (
+                "request = { path = '/', method = 'post' }",
+                "3:34 `upstreams.u.request.method` is not a method",
+            ),
+            (
+                "request = { path = '/', headers = { 'a b' = 'x', Host-X = '{params./a', Z = \"a\\nb\" } }",
+                "3:37 `upstreams.u.request.headers.\"a b\"` is not the name of a header\n\
+            3:59 `upstreams.u.request.headers.Host-X` has a `{` that is not closed\n\
+            3:77 `upstreams.u.request.headers.Z` cannot be sent in a header",
+            ),
+            (
+                "request = { path = '/', body = { a = [{ b = '{x}' }], c = 1979-05-27, d = nan } }",
+                "3:45 `upstreams.u.request.body.a.b` has a placeholder that does not exist\n\
+            3:59 `upstreams.u.request.body.c` must be something that JSON has, not a date\n\
+            3:75 `upstreams.u.request.body.d` is a number that JSON does not have",
+            ),
+            (
+                "request = { path = '/{external_id}', headers = { X = '{key}' }, body = { a = 'to {webhook_url}' } }",
+                "3:20 `upstreams.u.request.path` uses `{external_id}`, which is not known before the upstream has answered\n\
+            3:54 `upstreams.u.request.headers.X` uses `{key}`, but the upstream has no `keys`\n\
+            3:78 `upstreams.u.request.body.a` uses `{webhook_url}`, but the address of this server is not known",
+            ),
+        ],
+    );
+    assert_eq!(problems("[server]\npublic_url = 'gw.example'").len(), 1);
 }
 
 #[test]

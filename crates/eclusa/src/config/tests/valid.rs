@@ -121,6 +121,7 @@ max_wait = "2m"
 max_connections = 5
 shutdown_grace = "0s"
 client = { total = "1m", min_rate = "2KB/s" }
+public_url = "https://gw.example/eclusa/"
 [store]
 url = "rediss://cache.internal:6380"
 prefix = "ours:"
@@ -178,6 +179,7 @@ kind = "http"
 url = "https://one.example"
 timeout = "3s"
 connect_timeout = "1s"
+request = { method = "PUT", path = "/p/{params./a}?t={tenant}", headers = { X-Id = "{id}" }, body = "{params./b}" }
 headers = { Authorization = "Bearer ${TOKEN}", X-Price = "$$1" }
 breaker = { failures = 7, open_for = "8s", probes = 2 }
 pace = { initial = "2s", min = "1s", max = "4s" }
@@ -300,6 +302,7 @@ fn every_key_arrives_where_it_belongs() {
         (Duration::from_mins(2), Duration::ZERO)
     );
     assert_eq!(config.server.client, ClientBounds { total: Duration::from_mins(1), min_rate: 2_000 });
+    assert_eq!(config.server.public_url.as_ref().unwrap().to_string(), "https://gw.example/eclusa");
     assert_eq!(config.store.url, StoreUrl::Redis(Secret::new("rediss://cache.internal:6380")));
     assert_eq!((config.store.prefix.as_str(), config.store.ack), ("ours:", Ack::Write));
     assert_eq!(config.store.tls.ca.as_deref(), Some(CERTIFICATE.as_bytes()));
@@ -350,6 +353,13 @@ fn every_key_of_an_upstream_arrives_where_it_belongs() {
     assert_eq!(headers, [("authorization", &b"Bearer hunter2"[..]), ("x-price", b"$1")]);
     assert_eq!(upstream.codes, ExtraCodes { retryable: vec!["418".into()], permanent: vec!["503".into()] });
     assert_eq!(upstream.max_response, 1000);
+    let request = upstream.request.as_ref().unwrap();
+    let b = TextTemplate { parts: vec![TextPart::Value(Placeholder::Params("/b".into()))] };
+    assert_eq!((&request.method, &request.body), (&http::Method::PUT, &Some(JsonTemplate::Text(b))));
+    let used: Vec<&Placeholder> =
+        request.path.placeholders().chain(request.headers[0].1.placeholders()).collect();
+    assert_eq!(used, [&Placeholder::Params("/a".into()), &Placeholder::Id]);
+    assert_eq!(request.query.as_ref().unwrap().parts[1], TextPart::Value(Placeholder::Tenant));
     assert_eq!(upstream.tls.ca.as_deref(), Some(CERTIFICATE.as_bytes()));
     let (certificate, key) = upstream.tls.client.as_ref().unwrap();
     assert_eq!((certificate.as_slice(), key.reveal()), (CERTIFICATE.as_bytes(), PRIVATE_KEY));

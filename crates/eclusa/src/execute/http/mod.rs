@@ -7,6 +7,7 @@ mod client;
 pub(crate) mod connect;
 pub mod headers;
 mod hints;
+pub mod shape;
 pub mod target;
 pub(crate) mod tls;
 

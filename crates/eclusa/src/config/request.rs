@@ -1,0 +1,349 @@
+//! `request`: how a job's `params` become a request that one upstream understands.
+//!
+//! A template that was read can be rendered: its placeholders exist and are known where it is used. What is left to
+//! find out when a job comes is whether the job has the parameters.
+
+use std::fmt;
+
+use http::{HeaderName, HeaderValue, Method};
+use serde_json::Number;
+use toml::de::DeValue;
+
+use super::read::{At, Entries, FromText, Kind, Place, Raw, Show, Table, Value, Wrong};
+use super::reconcile::StatePath;
+use super::template::{is_pointer, pieces};
+use super::upstreams::header_entries;
+
+const HELP: &str = "use `{params./POINTER}`, `{id}`, `{job_id}`, `{tenant}`, `{webhook_url}`, `{external_id}` or `{key}`; \
+                    `{{` stands for a brace";
+/// Stands for any value while only the text around it is checked.
+const SAMPLE: &str = "x";
+
+/// A request with placeholders.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RequestTemplate {
+    /// `POST` unless the config says otherwise.
+    pub method: Method,
+    /// Starts with `/`.
+    pub path: TextTemplate,
+    /// Without the `?`.
+    pub query: Option<TextTemplate>,
+    /// Sent in place of the upstream's own `headers`.
+    pub headers: Vec<(HeaderName, TextTemplate)>,
+    /// What is sent; nothing if it is not given.
+    pub body: Option<JsonTemplate>,
+}
+
+/// A text with placeholders.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TextTemplate {
+    /// In order.
+    pub parts: Vec<TextPart>,
+}
+
+/// A part of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TextPart {
+    /// As it stands.
+    Text(String),
+    /// To be replaced.
+    Value(Placeholder),
+}
+
+/// JSON with placeholders in its strings.
+#[derive(Debug, Clone, PartialEq)]
+pub enum JsonTemplate {
+    /// A number or a boolean.
+    Plain(serde_json::Value),
+    /// A string. One placeholder alone is replaced by the value itself, whatever its type.
+    Text(TextTemplate),
+    /// A list.
+    List(Vec<JsonTemplate>),
+    /// An object.
+    Object(Vec<(String, JsonTemplate)>),
+}
+
+/// What is put into a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Placeholder {
+    /// `{params./a/b}`: a value of the job's `params`.
+    Params(String),
+    /// `{job_id}`: Eclusa's id of the job.
+    JobId,
+    /// `{id}`: the id that the job came with.
+    Id,
+    /// `{tenant}`.
+    Tenant,
+    /// `{webhook_url}`: where the upstream tells how an asynchronous job ended.
+    WebhookUrl,
+    /// `{external_id}`: the upstream's own id of the job.
+    ExternalId,
+    /// `{key}`: the key of the upstream's `keys` under which the call is made.
+    Key,
+}
+
+/// Placeholders that not every template may use.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Usable {
+    /// `server.public_url` is there.
+    pub(super) webhook_url: bool,
+    /// The upstream has answered a submit before.
+    pub(super) external_id: bool,
+    /// The upstream has `keys`.
+    pub(super) key: bool,
+}
+
+/// As it is written between the braces.
+impl fmt::Display for Placeholder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Params(pointer) => write!(f, "params.{pointer}"),
+            Self::JobId => f.write_str("job_id"),
+            Self::Id => f.write_str("id"),
+            Self::Tenant => f.write_str("tenant"),
+            Self::WebhookUrl => f.write_str("webhook_url"),
+            Self::ExternalId => f.write_str("external_id"),
+            Self::Key => f.write_str("key"),
+        }
+    }
+}
+
+/// The text may hold a secret.
+impl fmt::Debug for TextTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TextTemplate({} parts)", self.parts.len())
+    }
+}
+
+impl TextTemplate {
+    /// What it is made from.
+    pub fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
+        self.parts.iter().filter_map(|part| match part {
+            TextPart::Value(placeholder) => Some(placeholder),
+            TextPart::Text(_) => None,
+        })
+    }
+
+    /// The placeholder that is all of it.
+    pub fn lone(&self) -> Option<&Placeholder> {
+        match self.parts.as_slice() {
+            [TextPart::Value(placeholder)] => Some(placeholder),
+            _ => None,
+        }
+    }
+
+    fn sample(&self) -> String {
+        let text = |part: &TextPart| match part {
+            TextPart::Text(text) => text.clone(),
+            TextPart::Value(_) => SAMPLE.to_owned(),
+        };
+        self.parts.iter().map(text).collect()
+    }
+}
+
+impl FromText for TextTemplate {
+    const WHAT: &'static str = "a template";
+    const HELP: &'static str = HELP;
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        let parts = pieces(text, TextPart::Text, |inside| placeholder(inside).map(TextPart::Value));
+        parts.map(|parts| Self { parts }).map_err(|problem| Wrong::new(problem, HELP))
+    }
+}
+
+fn placeholder(inside: &str) -> Result<Placeholder, String> {
+    match inside {
+        "job_id" => Ok(Placeholder::JobId),
+        "id" => Ok(Placeholder::Id),
+        "tenant" => Ok(Placeholder::Tenant),
+        "webhook_url" => Ok(Placeholder::WebhookUrl),
+        "external_id" => Ok(Placeholder::ExternalId),
+        "key" => Ok(Placeholder::Key),
+        other => match other.strip_prefix("params").and_then(|rest| rest.strip_prefix(['.', ':'])) {
+            Some(pointer) if is_pointer(pointer) => Ok(Placeholder::Params(pointer.to_owned())),
+            Some(_) => Err("has a JSON pointer that is not one: it begins with `/`".to_owned()),
+            None => Err("has a placeholder that does not exist".to_owned()),
+        },
+    }
+}
+
+impl FromText for Method {
+    const WHAT: &'static str = "a method";
+    const HELP: &'static str = "write it in capitals and quotes: \"POST\"";
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        let capitals = text.bytes().all(|byte| byte.is_ascii_uppercase());
+        match Self::from_bytes(text.as_bytes()) {
+            // Those two are about the connection, not about a resource.
+            Ok(Self::CONNECT | Self::TRACE) => {
+                Err(Wrong::new("is not a method that can be sent", Self::HELP))
+            }
+            Ok(method) if capitals => Ok(method),
+            _ => Err(Wrong::new("is not a method", Self::HELP)),
+        }
+    }
+}
+
+impl Show for Method {
+    fn show(&self) -> String {
+        format!("\"{self}\"")
+    }
+}
+
+/// The template of a header, which may hold a secret.
+struct HeaderTemplate(TextTemplate);
+
+impl FromText for HeaderTemplate {
+    const WHAT: &'static str = "a template";
+    const SECRET: bool = true;
+    const HELP: &'static str = HELP;
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        let template = TextTemplate::from_text(text)?;
+        if HeaderValue::from_str(&template.sample()).is_err() {
+            return Err(Wrong::new(
+                "cannot be sent in a header",
+                "remove line breaks and control characters",
+            ));
+        }
+        Ok(Self(template))
+    }
+}
+
+/// A path and perhaps a query.
+struct TargetTemplate {
+    path: TextTemplate,
+    query: Option<TextTemplate>,
+}
+
+impl FromText for TargetTemplate {
+    const WHAT: &'static str = "a path";
+    const HELP: &'static str = "write it like `/v1/models/{params./model}`, below the upstream's address";
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        let (path, query) = match text.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (text, None),
+        };
+        if !path.starts_with('/') {
+            return Err(Wrong::new("must start with `/`", Self::HELP));
+        }
+        let path = TextTemplate::from_text(path)?;
+        let query = query.map(TextTemplate::from_text).transpose()?;
+        let sample = match &query {
+            Some(query) => format!("{}?{}", path.sample(), query.sample()),
+            None => path.sample(),
+        };
+        StatePath::from_text(&sample).map_err(|wrong| Wrong::new(wrong.problem, Self::HELP))?;
+        Ok(Self { path, query })
+    }
+}
+
+/// A body, and which placeholders it uses where.
+struct Body {
+    template: JsonTemplate,
+    used: Vec<At<Placeholder>>,
+}
+
+impl Value for Body {
+    fn kind() -> Kind {
+        Kind::Json
+    }
+
+    fn read(raw: Raw<'_>) -> Option<Self> {
+        let plain = |value| Self { template: JsonTemplate::Plain(value), used: Vec::new() };
+        match raw.value() {
+            DeValue::String(_) => {
+                let At { value, place } = At::<TextTemplate>::read(raw)?;
+                let used = at(&value, &place).collect();
+                Some(Self { template: JsonTemplate::Text(value), used })
+            }
+            DeValue::Array(_) => {
+                let items = Vec::<Self>::read(raw)?;
+                let (items, used): (Vec<_>, Vec<_>) =
+                    items.into_iter().map(|item| (item.template, item.used)).unzip();
+                Some(Self { template: JsonTemplate::List(items), used: used.concat() })
+            }
+            DeValue::Table(_) => {
+                let members = Entries::<Self>::read(raw)?.right();
+                let (members, used): (Vec<_>, Vec<_>) =
+                    members.map(|(name, item)| ((name.value, item.template), item.used)).unzip();
+                Some(Self { template: JsonTemplate::Object(members), used: used.concat() })
+            }
+            DeValue::Boolean(value) => Some(plain((*value).into())),
+            DeValue::Integer(number) => {
+                let number = i128::from_str_radix(number.as_str(), number.radix()).ok();
+                let number = number.and_then(Number::from_i128);
+                if number.is_none() {
+                    raw.wrong("is too large", "write a smaller number");
+                }
+                number.map(|number| plain(number.into()))
+            }
+            DeValue::Float(number) => {
+                let number = number.as_str().parse().ok().and_then(Number::from_f64);
+                if number.is_none() {
+                    raw.wrong("is a number that JSON does not have", "write a number that ends");
+                }
+                number.map(|number| plain(number.into()))
+            }
+            DeValue::Datetime(_) => {
+                raw.mistyped("something that JSON has", "write the date in quotes");
+                None
+            }
+        }
+    }
+}
+
+fn at<'a>(template: &'a TextTemplate, place: &'a Place) -> impl Iterator<Item = At<Placeholder>> + 'a {
+    template.placeholders().map(|value| At { value: value.clone(), place: place.clone() })
+}
+
+/// Reads the keys of a table that make up a request.
+pub(super) fn request(t: &mut Table<'_>, method: Method, usable: Usable) -> Option<RequestTemplate> {
+    let method = t.or("method", method, "The method.");
+    let target: Option<At<TargetTemplate>> = t.need(
+        "path",
+        "\"/v1/NAME\"",
+        "Where it goes below the upstream's address, perhaps with a query. Values are percent-encoded.",
+    );
+    let headers: Vec<(HeaderName, At<HeaderTemplate>)> =
+        header_entries(t, "Sent in place of the upstream's own `headers`. Values are never shown.");
+    let body: Option<Body> = t.get(
+        "body",
+        "What is sent: a table becomes JSON, a string is sent as it is. `\"{params./input}\"` alone stands for the value \
+         itself, whatever its JSON type.",
+    );
+    let mut used = Vec::new();
+    if let Some(At { value: target, place }) = &target {
+        used.extend(at(&target.path, place));
+        used.extend(target.query.iter().flat_map(|query| at(query, place)));
+    }
+    used.extend(headers.iter().flat_map(|(_, header)| at(&header.value.0, &header.place)));
+    let (body, in_body) = body.map(|body| (body.template, body.used)).unzip();
+    used.extend(in_body.into_iter().flatten());
+    for placeholder in &used {
+        check(t, placeholder, usable);
+    }
+    let TargetTemplate { path, query } = target?.value;
+    let headers = headers.into_iter().map(|(name, template)| (name, template.value.0)).collect();
+    Some(RequestTemplate { method, path, query, headers, body })
+}
+
+fn check(t: &Table<'_>, placeholder: &At<Placeholder>, usable: Usable) {
+    let (problem, help) = match placeholder.value {
+        Placeholder::WebhookUrl if !usable.webhook_url => (
+            "uses `{webhook_url}`, but the address of this server is not known",
+            "add `public_url = \"https://…\"` to `[server]`",
+        ),
+        Placeholder::ExternalId if !usable.external_id => (
+            "uses `{external_id}`, which is not known before the upstream has answered",
+            "use it in `poll` and `cancel` of `async`",
+        ),
+        Placeholder::Key if !usable.key => (
+            "uses `{key}`, but the upstream has no `keys`",
+            "add `keys = [{ name = \"a\", key = \"${TOKEN}\" }]`, or write `${TOKEN}` here",
+        ),
+        _ => return,
+    };
+    t.context().wrong(&placeholder.place, problem, help);
+}
