@@ -199,7 +199,7 @@ impl Passing<'_> {
         B::Error: Into<BoxError>,
     {
         let clock = &*self.direct.clock;
-        let context = CallContext { idempotency_key: self.key, traceparent: None, clock };
+        let context = CallContext { idempotency_key: self.key, traceparent: None, headers: &[], clock };
         let rules = call.rules.clone();
         let Some(client) = rules.upstreams.get(&call.leave.upstream) else {
             return Err(Problem::new(Kind::Internal, "The upstream is not configured").into());

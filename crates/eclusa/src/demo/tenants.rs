@@ -60,7 +60,7 @@ async fn call(client: &HttpUpstream, clock: &dyn Clock, habit: &Habit, path: &st
         body: Vec::new(),
     };
     let key = format!("{}-{query}-{}", habit.tenant, clock.now().as_millis());
-    let context = CallContext { idempotency_key: &key, traceparent: None, clock };
+    let context = CallContext { idempotency_key: &key, traceparent: None, headers: &[], clock };
     // A full queue is part of the show.
     client.call(&request, &context).await;
 }

@@ -11,6 +11,7 @@ pub(crate) use judge::is_reusable;
 pub use judge::{CallEnd, Judgement};
 pub use settle::{Attempt, Called, Judged};
 
+use ::http::{HeaderName, HeaderValue};
 use bytes::Bytes;
 use eclusa_core::Clock;
 use http_body::Body;
@@ -26,6 +27,8 @@ pub struct CallContext<'a> {
     pub idempotency_key: &'a str,
     /// Sent in place of the caller's `traceparent`, if there is one.
     pub traceparent: Option<&'a str>,
+    /// Sent in place of all others of the same name: what the config makes for this one call.
+    pub headers: &'a [(HeaderName, HeaderValue)],
     /// For answers that name a moment, such as `Retry-After` with a date.
     pub clock: &'a dyn Clock,
 }

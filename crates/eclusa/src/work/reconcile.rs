@@ -181,7 +181,7 @@ impl Poll {
         let _hold = leases.hold(leave.lease, started + lasts);
         leave.report(self.rules.judge(&self.name, &CallEnd::Abandoned.into()).report);
         let key = format!("{:016x}", own_nonce());
-        let context = CallContext { idempotency_key: &key, traceparent: None, clock: &**clock };
+        let context = CallContext { idempotency_key: &key, traceparent: None, headers: &[], clock: &**clock };
         let called = match self.rules.upstreams.get(&self.name) {
             Some(client) => client.call(&Content::Http(request), &context).await,
             None => CallEnd::NotMade.into(),

@@ -72,7 +72,8 @@ impl Run {
     async fn call(&self, upstream: &Name, envelope: &Envelope) -> Called {
         let job = self.grant.job.to_string();
         let idempotency_key = envelope.key.as_deref().unwrap_or(&job);
-        let context = CallContext { idempotency_key, traceparent: None, clock: &*self.workers.clock };
+        let context =
+            CallContext { idempotency_key, traceparent: None, headers: &[], clock: &*self.workers.clock };
         let started = Instant::now();
         let called = match self.rules.upstreams.get(upstream) {
             Some(client) => client.call(&envelope.content, &context).await,

@@ -39,7 +39,7 @@ pub(crate) fn rules(url: &str) -> Upstream {
 }
 
 pub(crate) fn context() -> CallContext<'static> {
-    CallContext { idempotency_key: "job-1", traceparent: None, clock: &SystemClock }
+    CallContext { idempotency_key: "job-1", traceparent: None, headers: &[], clock: &SystemClock }
 }
 
 pub(crate) fn request(method: &str, path: &str) -> Request {

@@ -50,8 +50,8 @@ pub(super) fn pairs(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
     headers.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())).collect()
 }
 
-/// The headers of a request: the caller's, then ours, then those that the configuration gives the upstream, each in
-/// place of those before it. The caller's are checked again: a job may be older than a rule.
+/// The headers of a request: the caller's, then ours, then those that the configuration gives the upstream and this call,
+/// each in place of those before it. The caller's are checked again: a job may be older than a rule.
 pub(super) fn outgoing(
     caller: &[(String, Vec<u8>)],
     configured: &[(HeaderName, HeaderValue)],
@@ -62,7 +62,8 @@ pub(super) fn outgoing(
     if let Some(traceparent) = context.traceparent.and_then(|text| HeaderValue::from_str(text).ok()) {
         headers.insert(TRACEPARENT, traceparent);
     }
-    for (name, value) in configured.iter().filter(|(name, _)| !is_framing(name)) {
+    let configured = configured.iter().chain(context.headers);
+    for (name, value) in configured.filter(|(name, _)| !is_framing(name)) {
         headers.insert(name.clone(), value.clone());
     }
     Ok(headers)
@@ -156,7 +157,7 @@ mod tests {
     }
 
     fn context(key: &str) -> CallContext<'_> {
-        CallContext { idempotency_key: key, traceparent: None, clock: &Epoch }
+        CallContext { idempotency_key: key, traceparent: None, headers: &[], clock: &Epoch }
     }
 
     fn caller(headers: &[(&str, &str)]) -> Result<Vec<(String, Vec<u8>)>, BadHeaders> {
@@ -247,12 +248,21 @@ mod tests {
             (HOST, text("evil.example")),
             (CONTENT_LENGTH, text("3")),
         ];
-        let sent = outgoing(&stored, &configured, &context("k1")).unwrap();
-        let mut sent: Vec<_> = sent.iter().map(|(n, v)| (n.as_str(), v.to_str().unwrap())).collect();
-        sent.sort_unstable();
+        let sent = |context: &CallContext<'_>| {
+            let sent = outgoing(&stored, &configured, context).unwrap();
+            let mut sent: Vec<_> =
+                sent.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+            sent.sort_unstable();
+            sent
+        };
         assert_eq!(
-            sent,
-            [("authorization", "Bearer upstream"), ("idempotency-key", "k1"), ("x-api-key", "ours")]
+            sent(&context("k1")),
+            ["authorization: Bearer upstream", "idempotency-key: k1", "x-api-key: ours"]
+        );
+        let of_call = [(AUTHORIZATION, text("Bearer of this call")), (IDEMPOTENCY_KEY, text("k2"))];
+        assert_eq!(
+            sent(&CallContext { headers: &of_call, ..context("k1") }),
+            ["authorization: Bearer of this call", "idempotency-key: k2", "x-api-key: ours"]
         );
     }
 
