@@ -159,20 +159,22 @@ pub(super) async fn get(
 /// What was to be sent, in the form in which a job is enqueued.
 fn original_data(view: &DeadLetterView) -> Option<serde_json::Value> {
     let envelope = Envelope::from_payload(&view.letter.payload).ok()?;
-    let Content::Http(request) = envelope.content;
-    // The same rules as for answers: headers as lists, JSON as JSON.
-    let shown =
-        JobResult::from(crate::request::Response { status: 0, headers: request.headers, body: request.body });
     let params: Option<serde_json::Value> =
         envelope.params.and_then(|params| serde_json::from_str(&params).ok());
-    Some(serde_json::json!({
-        "type": envelope.kind,
-        "params": params,
-        "request": {
+    let mut data = serde_json::json!({ "type": envelope.kind, "params": params });
+    if let Content::Http(request) = envelope.content {
+        // The same rules as for answers: headers as lists, JSON as JSON.
+        let shown = JobResult::from(crate::request::Response {
+            status: 0,
+            headers: request.headers,
+            body: request.body,
+        });
+        data["request"] = serde_json::json!({
             "method": request.method, "path": request.path, "query": request.query,
             "headers": shown.headers, "body": shown.body,
-        },
-    }))
+        });
+    }
+    Some(data)
 }
 
 /// Enqueue a dead letter again

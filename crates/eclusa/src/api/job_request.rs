@@ -39,9 +39,10 @@ pub struct JobRequest {
     #[schema(value_type = Option<String>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Value>,
-    /// What to send.
-    pub request: HttpRequest,
-    /// Kept and shown with the job, not sent.
+    /// What to send. May be left out if every upstream that the job may go to makes its request from `params`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<HttpRequest>,
+    /// Shown with the job; an upstream with a `request` template in the config is sent what that makes of these.
     #[schema(value_type = Option<Value>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<Box<RawValue>>,
@@ -77,7 +78,7 @@ impl JobRequest {
         let priority = self.priority.as_deref().map(level).transpose();
         let delay = span("delay", self.delay.as_ref());
         let ttl = span("ttl", self.ttl.as_ref());
-        let request = self.request.into_request();
+        let request = self.request.map(HttpRequest::into_request).transpose();
         match (priority, delay, ttl, request) {
             (Ok(priority), Ok(delay), Ok(ttl), Ok(request)) => {
                 let (key, kind, delay) = (self.id, self.kind, delay.unwrap_or_default());

@@ -108,7 +108,7 @@ fn submission(caller: &Caller, asked: &HeaderMap, request: Request) -> Result<Su
         delay: eclusa_core::Span::ZERO,
         ttl: headers::ttl(asked)?,
         params: None,
-        request,
+        request: Some(request),
     })
 }
 

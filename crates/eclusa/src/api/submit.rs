@@ -20,7 +20,7 @@ use super::state::Api;
 use crate::config::{Lane, Mode};
 use crate::decide::Decider;
 use crate::ids::Ids;
-use crate::intake::{Fault, Submission, chain_of};
+use crate::intake::{Fault, Submission};
 use crate::life::Life;
 use crate::policy::{Scopes, Subject, Takes};
 use crate::rules::CurrentRules;
@@ -95,14 +95,14 @@ pub(super) async fn job(
             Problem::new(Kind::Stopping, "The server is stopping and takes in no more jobs").retry_after(5)
         );
     }
-    let subject = Subject::new(&submission.request, &submission.tenant);
     let config = &intake.rules.get().config;
-    let takes = intake.scopes.takes(&config.upstreams, chain_of(&submission.request, rules), subject).await;
+    let checked = submission.check(intake.ids.job(), rules, config);
+    let checked = checked.map_err(|faults| Problem::invalid(&faults))?;
+    let subject = Subject::of_job(checked.request(), &checked.shaped, checked.tenant());
+    let takes = intake.scopes.takes(&config.upstreams, &checked.chain, subject).await;
     let takes = takes.map_err(|error| unconfirmed(&error))?;
-    let job =
-        submission.into_job(intake.ids.job(), lane, rules).map_err(|faults| Problem::invalid(&faults))?;
     let Takes { holds, correlation } = takes.map_err(|faults| Problem::invalid(&faults))?;
-    Ok(NewJob { holds, correlation, ..job })
+    Ok(NewJob { holds, correlation, ..checked.into_job(lane) })
 }
 
 /// What became of a new job.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use eclusa_core::Name;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -84,13 +85,22 @@ fn probe_at(probed: Option<&[Probed]>, at: usize) -> Option<&Probed> {
     probed.and_then(|probed| probed.get(at))
 }
 
+fn words(chain: &[Name]) -> Vec<&str> {
+    chain.iter().map(Name::as_str).collect()
+}
+
 fn summary(config: &Config, probed: Option<&[Probed]>) -> Value {
     let lanes: Vec<Value> = config
         .lanes
         .iter()
         .map(|(name, lane)| {
-            let chain: Vec<&str> = lane.chain.iter().map(eclusa_core::Name::as_str).collect();
-            json!({ "name": name.as_str(), "mode": mode(lane.mode), "chain": chain })
+            let mut shown =
+                json!({ "name": name.as_str(), "mode": mode(lane.mode), "chain": words(&lane.chain) });
+            if let Some(chains) = &lane.chains {
+                let chains = chains.chains.iter().map(|(value, chain)| (value.clone(), words(chain).into()));
+                shown["chains"] = Value::Object(chains.collect());
+            }
+            shown
         })
         .collect();
     let upstreams: Vec<Value> = config
@@ -111,8 +121,14 @@ fn summary(config: &Config, probed: Option<&[Probed]>) -> Value {
 
 fn text(config: &Config, probed: Option<&[Probed]>) -> String {
     let lanes = config.lanes.iter().map(|(name, lane)| {
-        let chain: Vec<&str> = lane.chain.iter().map(eclusa_core::Name::as_str).collect();
-        vec![name.to_string(), mode(lane.mode).into(), chain.join(", ")]
+        let own = Some(&lane.chain).filter(|chain| !chain.is_empty()).map(|chain| words(chain).join(", "));
+        let others = lane.chains.iter().flat_map(|chains| &chains.chains);
+        let others = others.map(|(value, chain)| format!("{value}: {}", words(chain).join(", ")));
+        vec![
+            name.to_string(),
+            mode(lane.mode).into(),
+            own.into_iter().chain(others).collect::<Vec<_>>().join("; "),
+        ]
     });
     let upstreams = config.upstreams.iter().enumerate().map(|(at, (name, upstream))| {
         let mut row = vec![name.to_string(), address(upstream)];

@@ -167,7 +167,7 @@ fn request(ask: &Send) -> Result<JobRequest, Exit> {
         kind: ask.kind.clone(),
         delay: ask.delay.clone().map(Value::String),
         ttl: ask.ttl.clone().map(Value::String),
-        request,
+        request: Some(request),
         params: None,
     })
 }

@@ -26,10 +26,15 @@ pub(super) fn lane(name: &Name, t: &mut Table<'_>, upstreams: &[String]) -> Opti
         "`queue`: jobs are durable and wait for their turn. `direct`: the caller waits on the connection, and what \
          cannot be sent at once is refused.",
     );
-    let chain: Option<Vec<At<Name>>> =
-        t.need("chain", "[\"NAME\"]", "The upstreams that a job may use, in order.");
+    let chain: Option<Vec<At<Name>>> = t.get(
+        "chain",
+        "The upstreams that a job may use, in order. May be left out where there are `chains`.",
+    );
     let chain = chain.and_then(|names| self::chain(t, "chain", names, upstreams));
-    let chains = chains(t, upstreams);
+    if !t.has("chain") && !t.has("chains") {
+        t.wrong("chain", "is missing", "add `chain = [\"NAME\"]`");
+    }
+    let chains = chains(t, upstreams, mode);
     let capacity = capacity(t);
     let ttl: Option<PositiveSpan> =
         t.get("ttl", "How long a job may wait before it is dropped; for ever if not given.");
@@ -48,10 +53,14 @@ pub(super) fn lane(name: &Name, t: &mut Table<'_>, upstreams: &[String]) -> Opti
             t.misplaced(key, "has no meaning in a direct lane, where nothing waits", help);
         }
     }
-    let chain = chain?;
+    if t.has("chain") && chain.is_none() {
+        return None;
+    }
+    let own = chain.as_ref().map(|chain| chain.names().to_vec()).unwrap_or_default();
+    let chain = chain.or_else(|| every_chain(t, chains.as_ref()?))?;
     let lane = Lane {
         mode,
-        chain: chain.names().to_vec(),
+        chain: own,
         chains,
         types: types.into_iter().flat_map(Entries::right).map(|(name, level)| (name.value, level)).collect(),
         validate,
@@ -83,11 +92,31 @@ fn chain(t: &Table<'_>, key: &str, names: Vec<At<Name>>, upstreams: &[String]) -
     }
 }
 
-fn chains(t: &mut Table<'_>, upstreams: &[String]) -> Option<Chains> {
-    let by: Option<Field> =
-        t.get("chain_by", "Where the value is that picks one of `chains`: `body:/modelId`.");
-    let chains: Option<Entries<Vec<At<Name>>>> = t
-        .get("chains", "Other chains, by the value that `chain_by` finds; what is not listed takes `chain`.");
+/// For the engine, which wants a chain of every lane: all upstreams of `chains`. No job ever takes it.
+fn every_chain(t: &Table<'_>, chains: &Chains) -> Option<Chain> {
+    let mut all: Vec<Name> = Vec::new();
+    for name in chains.chains.values().flatten() {
+        if !all.contains(name) {
+            all.push(name.clone());
+        }
+    }
+    if all.is_empty() {
+        t.wrong("chains", "is empty", "add `VALUE = [\"NAME\"]`, or write `chain = [\"NAME\"]`");
+        return None;
+    }
+    all.truncate(Chain::MAX_LEN);
+    t.rule(Chain::new(all))
+}
+
+fn chains(t: &mut Table<'_>, upstreams: &[String], mode: Mode) -> Option<Chains> {
+    let by: Option<At<Field>> = t.get(
+        "chain_by",
+        "Where the value is that picks one of `chains`: `params:/modelId`, `body:/modelId`, `query:NAME` or `header:NAME`.",
+    );
+    let chains: Option<Entries<Vec<At<Name>>>> = t.get(
+        "chains",
+        "Chains by the value that `chain_by` finds. Other values take `chain`; without one they are refused.",
+    );
     match (t.has("chain_by"), t.has("chains")) {
         (true, false) => {
             t.misplaced("chain_by", "needs `chains` beside it", "add `chains = { VALUE = [\"NAME\"] }`");
@@ -97,12 +126,22 @@ fn chains(t: &mut Table<'_>, upstreams: &[String]) -> Option<Chains> {
         }
         _ => {}
     }
+    if let Some(At { value: Field::Params(_), place }) = &by
+        && mode == Mode::Direct
+    {
+        let help = "use `body:/…`, `query:NAME` or `header:NAME`";
+        t.context().wrong(
+            place,
+            "names a field of `params`, which requests to a direct lane do not have",
+            help,
+        );
+    }
     let mut valid = BTreeMap::new();
     for (value, names) in chains?.right() {
         let chain = chain(t, "chains", names, upstreams)?;
         valid.insert(value.value, chain.names().to_vec());
     }
-    Some(Chains { by: by?, chains: valid })
+    Some(Chains { by: by?.value, chains: valid })
 }
 
 fn capacity(t: &mut Table<'_>) -> Capacity {
@@ -116,8 +155,8 @@ fn capacity(t: &mut Table<'_>) -> Capacity {
 fn validate(t: &mut Table<'_>) -> Vec<(Field, Check)> {
     let fields: Option<Entries<Check>> = t.get(
         "validate",
-        "What a job must contain: fields such as `query.cpf`, `header.x-id` or `body./a/b`, each with a check \
-         (`cpf`, `cnpj`, `required`). Where query or body fields are named, no others are accepted.",
+        "What a job must contain: fields such as `query.cpf`, `header.x-id`, `body./a/b` or `params./a`, each with a check \
+         (`cpf`, `cnpj`, `required`). Where query, body or params fields are named, no others are accepted there.",
     );
     let mut valid = Vec::new();
     for (name, check) in fields.into_iter().flat_map(Entries::all) {
@@ -164,7 +203,7 @@ fn cache(t: &mut Table<'_>) -> Option<(Template, CacheSpec)> {
         "key",
         "\"{query.ID}\"",
         "What makes two jobs ask for the same thing: a text with `{query.NAME}`, `{header.NAME}`, `{body./POINTER}`, \
-         `{tenant}`, `{method}` or `{path}` in it.",
+         `{params./POINTER}`, `{tenant}`, `{method}` or `{path}` in it.",
     );
     let ttl: Option<PositiveSpan> = t.need("ttl", "\"60s\"", "How long an answer is as good as a new one.");
     let stale_if_error =

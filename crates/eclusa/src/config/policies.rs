@@ -220,6 +220,10 @@ fn correlation(t: &mut Table<'_>, correlated: &RefCell<Option<Field>>) -> Option
         "Where a request says what ties a later event to it, so that it can earn a credit: `header:PI-EndToEndId`.",
     );
     let field = field?;
+    if matches!(field, Field::Params(_)) {
+        let help = "use `header.NAME`, `query.NAME` or `body./POINTER` of what the upstream is sent";
+        t.wrong("correlation", "names a field of `params`, which the upstream is not sent", help);
+    }
     let mut first = correlated.borrow_mut();
     if first.get_or_insert_with(|| field.clone()) != &field {
         let help = "name the same place in all policies of this upstream";

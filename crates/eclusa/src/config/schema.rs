@@ -97,7 +97,8 @@ mod tests {
         let schema = schema();
         assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
         let lane = &schema["properties"]["lanes"]["additionalProperties"];
-        assert_eq!(lane["required"], json!(["chain"]));
+        assert_eq!(lane.get("required"), None);
+        assert_eq!(schema["properties"]["upstreams"]["additionalProperties"]["required"], json!(["url"]));
         assert_eq!(lane["additionalProperties"], false);
         assert_eq!(
             lane["properties"]["capacity"],

@@ -5,9 +5,9 @@ use std::fmt;
 use super::read::{FromText, Wrong};
 use super::types::{Field, Part, Template};
 
-const FIELDS: &str = "use `query.NAME`, `header.NAME` or `body./POINTER`";
-const PLACEHOLDERS: &str = "use `{query.NAME}`, `{header.NAME}`, `{body./POINTER}`, `{tenant}`, `{method}` or \
-                            `{path}`; `{{` stands for a brace";
+const FIELDS: &str = "use `query.NAME`, `header.NAME`, `body./POINTER` or `params./POINTER`";
+const PLACEHOLDERS: &str = "use `{query.NAME}`, `{header.NAME}`, `{body./POINTER}`, `{params./POINTER}`, `{tenant}`, \
+                            `{method}` or `{path}`; `{{` stands for a brace";
 
 impl Field {
     /// `query.cpf`, `header.x-id`, `body./a/b`; a colon does as well as the dot.
@@ -19,6 +19,7 @@ impl Field {
                 http::HeaderName::try_from(name).ok().map(|name| Self::Header(name.as_str().to_owned()))
             }
             "body" if is_pointer(name) => Some(Self::Body(name.to_owned())),
+            "params" if is_pointer(name) => Some(Self::Params(name.to_owned())),
             _ => None,
         }
     }
@@ -31,6 +32,7 @@ impl fmt::Display for Field {
             Field::Query(name) => write!(f, "query.{name}"),
             Field::Header(name) => write!(f, "header.{name}"),
             Field::Body(pointer) => write!(f, "body.{pointer}"),
+            Field::Params(pointer) => write!(f, "params.{pointer}"),
         }
     }
 }
@@ -118,10 +120,20 @@ mod tests {
         assert_eq!(field("query.cpf"), Field::Query("cpf".into()));
         assert_eq!(field("header:X-Id"), Field::Header("x-id".into()));
         assert_eq!(field("body:/modelId"), field("body./modelId"));
+        assert_eq!(field("params:/modelId"), Field::Params("/modelId".into()));
         assert_eq!(field("query.a.b"), Field::Query("a.b".into()));
-        for bad in
-            ["", "query", "query.", "header.a b", "header.", "body.a", "body./a~2", "body./a~", "cookie.a"]
-        {
+        for bad in [
+            "",
+            "query",
+            "query.",
+            "header.a b",
+            "header.",
+            "body.a",
+            "body./a~2",
+            "body./a~",
+            "params.a",
+            "cookie.a",
+        ] {
             assert_eq!(Field::parse(bad), None, "{bad}");
         }
     }

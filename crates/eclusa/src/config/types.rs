@@ -202,7 +202,7 @@ impl fmt::Debug for Secret {
 pub struct Lane {
     /// Whether jobs queue or callers wait on the connection.
     pub mode: Mode,
-    /// The upstreams in order.
+    /// The upstreams in order; none if `chains` are all there are.
     pub chain: Vec<Name>,
     /// Other chains, picked by a value of the job.
     pub chains: Option<Chains>,
@@ -240,7 +240,7 @@ pub enum Mode {
 pub struct Chains {
     /// Where the value is.
     pub by: Field,
-    /// The chain for each value; others take the lane's own.
+    /// The chain for each value; others take the lane's own, if it has one.
     pub chains: BTreeMap<String, Vec<Name>>,
 }
 
@@ -253,6 +253,8 @@ pub enum Field {
     Header(String),
     /// `body./pointer`, `body:/pointer` into JSON.
     Body(String),
+    /// `params./pointer`, `params:/pointer` into the job's `params`.
+    Params(String),
 }
 
 /// What a value must look like.

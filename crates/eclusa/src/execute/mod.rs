@@ -50,6 +50,10 @@ impl UpstreamClient {
     pub async fn call(&self, content: &Content, context: &CallContext<'_>) -> Called {
         match (self, content) {
             (Self::Http(client), Content::Http(request)) => client.call(request, context).await,
+            (Self::Http(_), Content::Templates) => {
+                CallEnd::Invalid("the job has no request, and the upstream no template that makes one".into())
+                    .into()
+            }
         }
     }
 

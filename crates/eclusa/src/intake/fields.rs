@@ -11,16 +11,21 @@ use super::Fault;
 use crate::config::{Check, Field};
 use crate::request::Request;
 
-/// A request whose fields can be looked up.
+/// A request, or a job, whose fields can be looked up.
 pub(crate) struct Fields<'a> {
-    request: &'a Request,
+    request: Option<&'a Request>,
+    params: Option<&'a Value>,
     query: OnceCell<Vec<(String, String)>>,
     body: OnceCell<Option<Value>>,
 }
 
 impl<'a> Fields<'a> {
     pub(crate) fn of(request: &'a Request) -> Self {
-        Self { request, query: OnceCell::new(), body: OnceCell::new() }
+        Self::of_job(Some(request), None)
+    }
+
+    pub(crate) fn of_job(request: Option<&'a Request>, params: Option<&'a Value>) -> Self {
+        Self { request, params, query: OnceCell::new(), body: OnceCell::new() }
     }
 
     /// The value of `field`; the first, where it is there more than once.
@@ -30,25 +35,23 @@ impl<'a> Fields<'a> {
                 self.query().iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
             }
             Field::Header(name) => {
-                let (_, value) = self.request.headers.iter().find(|(key, _)| key == name)?;
+                let (_, value) = self.request?.headers.iter().find(|(key, _)| key == name)?;
                 Some(String::from_utf8_lossy(value).into_owned())
             }
-            Field::Body(pointer) => match self.body()?.pointer(pointer)? {
-                Value::Null => None,
-                Value::String(text) => Some(text.clone()),
-                other => Some(other.to_string()),
-            },
+            Field::Body(pointer) => text(self.body()?.pointer(pointer)?),
+            Field::Params(pointer) => text(self.params?.pointer(pointer)?),
         }
     }
 
-    /// The request itself.
-    pub(crate) const fn request(&self) -> &'a Request {
+    /// The request itself, if there is one.
+    pub(crate) const fn request(&self) -> Option<&'a Request> {
         self.request
     }
 
     fn query(&self) -> &[(String, String)] {
         self.query.get_or_init(|| {
-            let query = self.request.query.iter().flat_map(|query| query.split('&'));
+            let query = self.request.and_then(|request| request.query.as_deref());
+            let query = query.into_iter().flat_map(|query| query.split('&'));
             let decoded = |pair: &str| {
                 let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
                 (decode(name), decode(value))
@@ -59,10 +62,10 @@ impl<'a> Fields<'a> {
 
     /// The body, if it is JSON.
     pub(crate) fn body(&self) -> Option<&Value> {
-        self.body.get_or_init(|| serde_json::from_slice(&self.request.body).ok()).as_ref()
+        self.body.get_or_init(|| serde_json::from_slice(&self.request?.body).ok()).as_ref()
     }
 
-    /// Adds everything that `rules` find wrong. Where they name query or body fields, no others are accepted.
+    /// Adds everything that `rules` find wrong. Where they name query, body or params fields, no others are accepted.
     pub(super) fn check(&self, rules: &[(Field, Check)], faults: &mut Vec<Fault>) {
         for (field, check) in rules {
             match self.get(field).filter(|value| !value.is_empty()) {
@@ -74,7 +77,8 @@ impl<'a> Fields<'a> {
             }
         }
         self.check_query(rules, faults);
-        self.check_body(rules, faults);
+        check_members(self.body(), Field::Body, rules, faults);
+        check_members(self.params, Field::Params, rules, faults);
     }
 
     fn check_query(&self, rules: &[(Field, Check)], faults: &mut Vec<Fault>) {
@@ -94,17 +98,28 @@ impl<'a> Fields<'a> {
             faults.push(Fault::new(Field::Query(name.clone()).to_string(), problem));
         }
     }
+}
 
-    fn check_body(&self, rules: &[(Field, Check)], faults: &mut Vec<Fault>) {
-        let allowed: BTreeSet<String> = rules.iter().filter_map(|(field, _)| in_body(field)).collect();
-        let Some(Value::Object(body)) = self.body().filter(|_| !allowed.is_empty()) else {
-            return;
-        };
-        for name in body.keys().filter(|name| !allowed.contains(*name)) {
-            let problem = format!("is not accepted here: send only {}", listed(&allowed));
-            let pointer = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
-            faults.push(Fault::new(Field::Body(pointer).to_string(), problem));
-        }
+/// Finds members of an object that are not among those that `rules` name there.
+fn check_members(
+    object: Option<&Value>,
+    place: fn(String) -> Field,
+    rules: &[(Field, Check)],
+    faults: &mut Vec<Fault>,
+) {
+    let here = |pointer: &String, field: &Field| place(pointer.clone()) == *field;
+    let named = rules.iter().filter_map(|(field, _)| match field {
+        Field::Body(pointer) | Field::Params(pointer) if here(pointer, field) => member(pointer),
+        _ => None,
+    });
+    let allowed: BTreeSet<String> = named.collect();
+    let Some(Value::Object(members)) = object.filter(|_| !allowed.is_empty()) else {
+        return;
+    };
+    for name in members.keys().filter(|name| !allowed.contains(*name)) {
+        let problem = format!("is not accepted here: send only {}", listed(&allowed));
+        let pointer = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
+        faults.push(Fault::new(place(pointer).to_string(), problem));
     }
 }
 
@@ -115,11 +130,16 @@ fn in_query(field: &Field) -> Option<&str> {
     }
 }
 
-/// The member of the body that holds the field; in pointers (RFC 6901) `~1` is a slash and `~0` a tilde.
-fn in_body(field: &Field) -> Option<String> {
-    match field {
-        Field::Body(pointer) => Some(pointer.split('/').nth(1)?.replace("~1", "/").replace("~0", "~")),
-        _ => None,
+/// The member of an object that holds what `pointer` names; in pointers (RFC 6901) `~1` is a slash and `~0` a tilde.
+fn member(pointer: &str) -> Option<String> {
+    Some(pointer.split('/').nth(1)?.replace("~1", "/").replace("~0", "~"))
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
     }
 }
 
@@ -127,6 +147,6 @@ fn decode(text: &str) -> String {
     percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
 
-fn listed(names: &BTreeSet<impl Display>) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+pub(super) fn listed<N: Display>(names: impl IntoIterator<Item = N>) -> String {
+    names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use eclusa_core::{JobId, Level, Name, NewJob, Span};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
 pub(crate) use self::fields::Fields;
-use crate::config::{Lane, Part, Template};
+use self::fields::listed;
+use crate::config::{Config, Lane, Part, Template};
+use crate::execute::http::shape::{JobValues, Unfit, for_upstream};
 use crate::request::{Content, Envelope, Request};
 
 /// The tenant of those who do not name one.
@@ -34,8 +37,8 @@ pub(crate) struct Submission {
     pub ttl: Option<Span>,
     /// `params` as JSON text.
     pub params: Option<String>,
-    /// What to send.
-    pub request: Request,
+    /// What to send; nothing if the templates of upstreams say it.
+    pub request: Option<Request>,
 }
 
 /// One thing that is wrong with a submission.
@@ -66,33 +69,47 @@ impl Submission {
         self.priority.or(by_type).unwrap_or_default()
     }
 
-    /// The job, or everything that is wrong with it.
-    pub(crate) fn into_job(self, id: JobId, lane: &Name, rules: &Lane) -> Result<NewJob, Vec<Fault>> {
-        let fields = Fields::of(&self.request);
+    /// What is right so far, or everything that is wrong with it.
+    pub(crate) fn check(self, id: JobId, rules: &Lane, config: &Config) -> Result<Checked, Vec<Fault>> {
         let mut faults = self.bad_words();
         if self.ttl.is_some_and(Span::is_zero) {
             faults.push(Fault::new("ttl", "must be greater than zero: a job that may not wait cannot start"));
         }
+        let params = self.params.as_deref().map(serde_json::from_str::<Value>).transpose();
+        let params = params.unwrap_or_else(|_| {
+            faults.push(Fault::new("params", "must not be nested more than 127 levels deep"));
+            None
+        });
+        let fields = Fields::of_job(self.request.as_ref(), params.as_ref());
         fields.check(&rules.validate, &mut faults);
+        let chain = chain_for(rules, &fields).map_err(|fault| faults.push(fault)).unwrap_or_default();
+        let (nothing, id_given) = (Value::Null, self.key.as_deref());
+        let job = JobValues {
+            params: params.as_ref().unwrap_or(&nothing),
+            job: id,
+            id: id_given,
+            tenant: &self.tenant,
+        };
+        let (has_params, has_request) = (params.is_some(), self.request.is_some());
+        let mut shaped = Vec::new();
+        if has_params || !has_request {
+            shaped = shape_all(config, chain, &job, has_request, &mut faults);
+        }
         if !faults.is_empty() {
             return Err(faults);
         }
-        let chain = chain_for(rules, &fields);
-        let cache_key =
-            rules.cache_key.as_ref().and_then(|key| render(key, &fields, &self.tenant, &self.request));
-        let (level, chain) = (self.level(rules), chain.cloned());
-        let fingerprint = fingerprint(&self.tenant, &self.request);
-        let content = Content::Http(self.request);
-        let envelope = Envelope { kind: self.kind, params: self.params, key: self.key.clone(), content };
-        let mut job = NewJob::new(id, lane.clone(), &self.tenant, envelope.to_payload());
-        job.level = level;
-        job.key = self.key.map(Arc::from);
-        job.ttl = self.ttl;
-        job.delay = self.delay;
-        job.chain = chain;
-        job.fingerprint = Some(fingerprint);
-        job.cache_key = cache_key.map(Arc::from);
-        Ok(job)
+        let request = self.request.as_ref();
+        let cache_key = rules.cache_key.as_ref().and_then(|key| render(key, &fields, &self.tenant, request));
+        let picked = rules.chain != chain;
+        Ok(Checked {
+            id,
+            chain: chain.to_vec(),
+            picked,
+            shaped,
+            cache_key,
+            level: self.level(rules),
+            submission: self,
+        })
     }
 
     fn bad_words(&self) -> Vec<Fault> {
@@ -109,32 +126,110 @@ impl Submission {
     }
 }
 
-/// The chain that a value of the request picks, if it is not the lane's own.
-fn chain_for<'a>(rules: &'a Lane, fields: &Fields<'_>) -> Option<&'a Vec<Name>> {
-    let chains = rules.chains.as_ref()?;
-    chains.chains.get(&fields.get(&chains.by)?)
+/// A submission that a lane can take.
+pub(crate) struct Checked {
+    submission: Submission,
+    id: JobId,
+    level: Level,
+    /// The upstreams that it may go to.
+    pub(crate) chain: Vec<Name>,
+    /// The chain is not the lane's own.
+    picked: bool,
+    /// What templates make of it, by upstream.
+    pub(crate) shaped: Vec<(Name, Request)>,
+    cache_key: Option<String>,
 }
 
-/// The upstreams that a request may go to.
-pub(crate) fn chain_of<'a>(request: &Request, rules: &'a Lane) -> &'a [Name] {
-    chain_for(rules, &Fields::of(request)).unwrap_or(&rules.chain)
+impl Checked {
+    /// Whose it is.
+    pub(crate) fn tenant(&self) -> &str {
+        &self.submission.tenant
+    }
+
+    /// What it sends to upstreams without a template.
+    pub(crate) const fn request(&self) -> Option<&Request> {
+        self.submission.request.as_ref()
+    }
+
+    /// The job.
+    pub(crate) fn into_job(self, lane: &Name) -> NewJob {
+        let Submission { key, tenant, kind, delay, ttl, params, request, .. } = self.submission;
+        let fingerprint = fingerprint(&tenant, params.as_deref(), request.as_ref());
+        let content = request.map_or(Content::Templates, Content::Http);
+        let envelope = Envelope { kind, params, key: key.clone(), content };
+        let mut job = NewJob::new(self.id, lane.clone(), &tenant, envelope.to_payload());
+        job.level = self.level;
+        job.key = key.map(Arc::from);
+        job.ttl = ttl;
+        job.delay = delay;
+        job.chain = self.picked.then_some(self.chain);
+        job.fingerprint = Some(fingerprint);
+        job.cache_key = self.cache_key.map(Arc::from);
+        job
+    }
+}
+
+/// The upstreams that a job or a request may go to: those that a value of it picks, else the lane's own.
+fn chain_for<'a>(rules: &'a Lane, fields: &Fields<'_>) -> Result<&'a [Name], Fault> {
+    let Some(chains) = &rules.chains else { return Ok(&rules.chain) };
+    let value = fields.get(&chains.by);
+    let fault = match value.as_ref().map(|value| chains.chains.get(value)) {
+        Some(Some(chain)) => return Ok(chain),
+        _ if !rules.chain.is_empty() => return Ok(&rules.chain),
+        Some(None) => "has a value that no chain is for",
+        None => "is missing: it picks the upstreams",
+    };
+    let known = listed(chains.chains.keys());
+    Err(Fault::new(chains.by.to_string(), format!("{fault}; send one of {known}")))
+}
+
+/// What the templates of `chain` make of a job, or why they cannot. Upstreams without one need the job's own request.
+fn shape_all(
+    config: &Config,
+    chain: &[Name],
+    job: &JobValues<'_>,
+    has_request: bool,
+    faults: &mut Vec<Fault>,
+) -> Vec<(Name, Request)> {
+    let mut shaped = Vec::new();
+    for upstream in chain {
+        match for_upstream(config, upstream, job) {
+            Some(Ok(made)) => shaped.push((upstream.clone(), made.request)),
+            Some(Err(unfit)) => faults.extend(unfit.into_iter().map(|Unfit { field, problem }| {
+                Fault::new(field, format!("{problem}, and upstream `{upstream}` needs it"))
+            })),
+            None if has_request => {}
+            None => {
+                let problem =
+                    format!("is missing: upstream `{upstream}` has no template that makes it from `params`");
+                faults.push(Fault::new("request", problem));
+            }
+        }
+    }
+    shaped
 }
 
 /// The chain for a request that makes no job, or everything that is wrong with it.
 pub(crate) fn check<'a>(request: &Request, rules: &'a Lane) -> Result<&'a [Name], Vec<Fault>> {
     let (fields, mut faults) = (Fields::of(request), Vec::new());
     fields.check(&rules.validate, &mut faults);
-    if !faults.is_empty() {
-        return Err(faults);
+    match chain_for(rules, &fields) {
+        Ok(chain) if faults.is_empty() => return Ok(chain),
+        chain => faults.extend(chain.err()),
     }
-    Ok(chain_for(rules, &fields).unwrap_or(&rules.chain))
+    Err(faults)
 }
 
 /// What the cache calls a job's answer; `None` when a field of the template is not there, or when the answer would depend
 /// on more than a key can say: on a range, on what the caller has already, or on having no body.
-fn render(template: &Template, fields: &Fields<'_>, tenant: &str, request: &Request) -> Option<String> {
+fn render(
+    template: &Template,
+    fields: &Fields<'_>,
+    tenant: &str,
+    request: Option<&Request>,
+) -> Option<String> {
     let conditional = |(name, _): &(String, Vec<u8>)| name == "range" || name.starts_with("if-");
-    if request.method == "HEAD" || request.headers.iter().any(conditional) {
+    if request.is_some_and(|request| request.method == "HEAD" || request.headers.iter().any(conditional)) {
         return None;
     }
     let mut key = String::new();
@@ -146,8 +241,8 @@ fn render(template: &Template, fields: &Fields<'_>, tenant: &str, request: &Requ
             }
             Part::Field(field) => fields.get(field)?,
             Part::Tenant => tenant.to_owned(),
-            Part::Method => request.method.clone(),
-            Part::Path => request.path.clone(),
+            Part::Method => request?.method.clone(),
+            Part::Path => request?.path.clone(),
         };
         // Side by side, values must not run into each other: `a` and `b-c` are not `a-b` and `c`.
         match template.parts.len() {
@@ -158,15 +253,21 @@ fn render(template: &Template, fields: &Fields<'_>, tenant: &str, request: &Requ
     Some(key)
 }
 
-/// Tells two requests under one idempotency key apart; a tenant must not get at another's answer with its key. Headers do
-/// not count: those of a repeated request differ.
-fn fingerprint(tenant: &str, request: &Request) -> u64 {
+/// Tells two jobs under one idempotency key apart; a tenant must not get at another's answer with its key. Headers do not
+/// count: those of a repeated request differ.
+fn fingerprint(tenant: &str, params: Option<&str>, request: Option<&Request>) -> u64 {
     let mut hash = Xxh3::new();
-    let query = request.query.as_deref().unwrap_or_default();
-    let words = [tenant, &request.method, &request.path, query].map(str::as_bytes);
-    for part in words.into_iter().chain([request.body.as_slice()]) {
+    let mut add = |part: &[u8]| {
         hash.update(&(part.len() as u64).to_le_bytes());
         hash.update(part);
+    };
+    add(tenant.as_bytes());
+    if let Some(Request { method, path, query, body, .. }) = request {
+        [method, path, query.as_deref().unwrap_or_default()].iter().for_each(|part| add(part.as_bytes()));
+        add(body);
+    }
+    if let Some(params) = params {
+        add(params.as_bytes());
     }
     hash.digest()
 }

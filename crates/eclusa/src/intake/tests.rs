@@ -7,10 +7,14 @@ use eclusa_core::{JobId, Level, Name, Span};
 use super::*;
 use crate::config::Config;
 
+const UPSTREAM: &str = "[upstreams.bureau]\nurl = \"http://bureau\"\n";
+
+fn config(text: &str) -> Config {
+    Config::parse("test.toml", text, &|_| None).unwrap()
+}
+
 fn rules(lane: &str) -> Arc<Lane> {
-    let text =
-        format!("[lanes.score]\nchain = [\"bureau\"]\n{lane}\n[upstreams.bureau]\nurl = \"http://bureau\"\n");
-    let config = Config::parse("test.toml", &text, &|_| None).unwrap();
+    let config = config(&format!("[lanes.score]\nchain = [\"bureau\"]\n{lane}\n{UPSTREAM}"));
     config.lanes.into_values().next().unwrap()
 }
 
@@ -30,12 +34,13 @@ fn submission(query: &str) -> Submission {
         delay: Span::ZERO,
         ttl: None,
         params: None,
-        request,
+        request: Some(request),
     }
 }
 
 fn job(submission: Submission, rules: &Lane) -> Result<NewJob, Vec<Fault>> {
-    submission.into_job(JobId(1), &Name::new("score").unwrap(), rules)
+    let checked = submission.check(JobId(1), rules, &config(UPSTREAM))?;
+    Ok(checked.into_job(&Name::new("score").unwrap()))
 }
 
 fn faults(query: &str, rules: &Lane) -> Vec<String> {
@@ -62,7 +67,7 @@ fn names_with_slashes_and_tildes_are_written_as_pointers_write_them() {
     let rules = rules("validate = { \"body./a~1b\" = \"required\", \"body./c~01\" = \"required\" }");
     let wrong = |body: &str| {
         let mut submission = submission("");
-        submission.request.body = body.into();
+        submission.request.as_mut().unwrap().body = body.into();
         let faults = job(submission, &rules).err().unwrap_or_default();
         faults.into_iter().map(|fault| fault.field).collect::<Vec<_>>()
     };
@@ -102,7 +107,7 @@ fn answers_that_a_key_cannot_tell_apart_are_not_cached() {
     let rules = rules("cache = { key = \"{query.cpf}\", ttl = \"60s\" }");
     let key = |change: fn(&mut Request)| {
         let mut submission = submission("cpf=1");
-        change(&mut submission.request);
+        change(submission.request.as_mut().unwrap());
         job(submission, &rules).unwrap().cache_key
     };
     assert!(key(|_| ()).is_some());
@@ -125,7 +130,7 @@ fn headers_do_not_make_a_repeated_request_another_one() {
     let rules = rules("");
     let plain = job(submission("a=1"), &rules).unwrap();
     let mut traced = submission("a=1");
-    traced.request.headers.push(("traceparent".into(), b"00-1".to_vec()));
+    traced.request.as_mut().unwrap().headers.push(("traceparent".into(), b"00-1".to_vec()));
     assert_eq!(job(traced, &rules).unwrap().fingerprint, plain.fingerprint);
     assert_ne!(job(submission("a=2"), &rules).unwrap().fingerprint, plain.fingerprint);
 }
@@ -141,4 +146,61 @@ fn words_and_times_that_cannot_be_are_named() {
     let fields: Vec<String> =
         job(bad, &rules("")).unwrap_err().into_iter().map(|fault| fault.field).collect();
     assert_eq!(fields, ["tenant", "type", "ttl"]);
+}
+
+const PROVIDERS: &str = "[lanes.score]\nchain_by = 'params:/model'\nchains = { flux = ['a', 'b'], other = ['b'] }\n\
+    [upstreams.a]\nurl = 'http://a'\nrequest = { path = '/{params./x}' }\n[upstreams.b]\nurl = 'http://b'\n";
+
+fn of_params(params: &str, request: bool) -> Result<Checked, Vec<Fault>> {
+    let config = config(PROVIDERS);
+    let mut submission = Submission { params: Some(params.into()), ..submission("") };
+    submission.request = submission.request.filter(|_| request);
+    submission.check(JobId(1), &config.lanes[&Name::new("score").unwrap()], &config)
+}
+
+#[test]
+fn a_value_of_params_picks_the_chain_and_templates_need_theirs() {
+    let chain =
+        |params| of_params(params, true).unwrap().chain.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(chain(r#"{"model": "flux", "x": 1}"#), ["a", "b"]);
+    assert_eq!(chain(r#"{"model": "other"}"#), ["b"]);
+    let faults = |params, request| {
+        let faults = of_params(params, request).err().unwrap_or_default();
+        faults.into_iter().map(|fault| format!("{} {}", fault.field, fault.problem)).collect::<Vec<_>>()
+    };
+    let known = "send one of `flux`, `other`";
+    assert_eq!(faults("{}", true), [format!("params./model is missing: it picks the upstreams; {known}")]);
+    assert_eq!(
+        faults(r#"{"model": 1}"#, true),
+        [format!("params./model has a value that no chain is for; {known}")]
+    );
+    assert_eq!(faults(r#"{"model": "flux"}"#, true), ["params./x is missing, and upstream `a` needs it"]);
+    assert_eq!(
+        faults(r#"{"model": "flux", "x": 1}"#, false),
+        ["request is missing: upstream `b` has no template that makes it from `params`"]
+    );
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    assert!(faults(&deep, true).iter().any(|fault| fault.contains("levels deep")));
+}
+
+#[test]
+fn params_that_are_named_are_the_only_ones_accepted() {
+    let rules = rules("validate = { \"params./cpf\" = \"cpf\" }");
+    let fields = |params: &str| {
+        let submission = Submission { params: Some(params.into()), ..submission("") };
+        let faults = job(submission, &rules).err().unwrap_or_default();
+        faults.into_iter().map(|fault| fault.field).collect::<Vec<_>>()
+    };
+    assert_eq!(fields(r#"{"cpf": "05227892180"}"#), [""; 0]);
+    assert_eq!(fields(r#"{"cpf": "05227892181", "more": 1}"#), ["params./cpf", "params./more"]);
+}
+
+#[test]
+fn the_same_key_with_other_params_asks_for_something_else() {
+    let of = |params: Option<&str>| {
+        let submission = Submission { params: params.map(Into::into), ..submission("") };
+        job(submission, &rules("")).unwrap().fingerprint
+    };
+    assert_ne!(of(Some("1")), of(Some("2")));
+    assert_ne!(of(Some("1")), of(None));
 }

@@ -16,7 +16,7 @@ impl Policy {
 }
 
 fn fits(wanted: &RequestMatch, fields: &Fields<'_>) -> bool {
-    let request = fields.request();
+    let Some(request) = fields.request() else { return false };
     let method = wanted.methods.is_empty() || wanted.methods.contains(&request.method);
     method
         && path_fits(wanted, &request.path)

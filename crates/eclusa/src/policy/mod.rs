@@ -40,7 +40,10 @@ impl Takes {
 /// What policies look at.
 #[derive(Clone, Copy)]
 pub(crate) struct Subject<'a> {
-    pub(crate) request: &'a Request,
+    /// What is sent to every upstream that is not among `shaped`.
+    pub(crate) request: Option<&'a Request>,
+    /// What is sent to an upstream instead.
+    pub(crate) shaped: &'a [(Name, Request)],
     pub(crate) tenant: &'a str,
     /// Whose it is, if that is told apart from the request.
     pub(crate) scope: Option<&'a str>,
@@ -51,7 +54,16 @@ pub(crate) struct Subject<'a> {
 impl<'a> Subject<'a> {
     /// A request of `tenant`.
     pub(crate) const fn new(request: &'a Request, tenant: &'a str) -> Self {
-        Self { request, tenant, scope: None, hold: None }
+        Self::of_job(Some(request), &[], tenant)
+    }
+
+    /// A job of `tenant`, of which templates make another request for some upstreams.
+    pub(crate) const fn of_job(
+        request: Option<&'a Request>,
+        shaped: &'a [(Name, Request)],
+        tenant: &'a str,
+    ) -> Self {
+        Self { request, shaped, tenant, scope: None, hold: None }
     }
 }
 
@@ -90,11 +102,14 @@ impl Scopes {
 
 /// The same where the key is known.
 fn takes(limited: &[(&Name, &[Policy])], subject: Subject<'_>, key: HashKey) -> Result<Takes, Vec<Fault>> {
-    let fields = Fields::of(subject.request);
+    let own = Fields::of_job(subject.request, None);
     let (mut takes, mut faults) = (Takes::default(), Vec::new());
     for (upstream, policies) in limited {
-        for policy in policies.iter().filter(|policy| policy.applies_to(&fields)) {
-            match hold(upstream, policy, &fields, subject, key) {
+        let shaped = subject.shaped.iter().find(|(name, _)| name == *upstream);
+        let shaped = shaped.map(|(_, request)| Fields::of(request));
+        let fields = shaped.as_ref().unwrap_or(&own);
+        for policy in policies.iter().filter(|policy| policy.applies_to(fields)) {
+            match hold(upstream, policy, fields, subject, key) {
                 Ok(hold) => takes.holds.push(hold),
                 // Two policies may miss the same field.
                 Err(fault) if faults.contains(&fault) => {}

@@ -24,7 +24,7 @@ const USUAL_BYTES: usize = 512;
 pub struct Envelope {
     /// The `type` the job came with.
     pub kind: Option<String>,
-    /// The `params` the job came with, as JSON text: shown with the job, not sent.
+    /// The `params` the job came with, as JSON text: what the templates of upstreams are rendered over.
     pub params: Option<String>,
     /// The key the job came with, which is sent on so that the upstream can tell a repeated call.
     pub key: Option<String>,
@@ -37,6 +37,8 @@ pub struct Envelope {
 pub enum Content {
     /// To upstreams that speak HTTP.
     Http(Request),
+    /// What the template of each upstream makes of `params`.
+    Templates,
 }
 
 /// An [`Envelope`] as it was before there were kinds.
@@ -179,9 +181,14 @@ mod tests {
         (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
     }
 
+    fn of_templates() -> Envelope {
+        Envelope { content: Content::Templates, ..envelope() }
+    }
+
     #[test]
     fn jobs_and_answers_are_stored_as_the_golden_files_say() {
         assert_eq!(hex(&envelope().to_payload()), include_str!("golden/envelope-2.hex").trim());
+        assert_eq!(hex(&of_templates().to_payload()), include_str!("golden/envelope-2-templates.hex").trim());
         assert_eq!(hex(&response().to_payload()), include_str!("golden/response-1.hex").trim());
     }
 
@@ -190,6 +197,8 @@ mod tests {
         for golden in [include_str!("golden/envelope-1.hex"), include_str!("golden/envelope-2.hex")] {
             assert_eq!(Envelope::from_payload(&bytes(golden)).unwrap(), envelope());
         }
+        let golden = include_str!("golden/envelope-2-templates.hex");
+        assert_eq!(Envelope::from_payload(&bytes(golden)).unwrap(), of_templates());
         let golden = include_str!("golden/response-1.hex");
         assert_eq!(Response::from_payload(&bytes(golden)).unwrap(), response());
     }

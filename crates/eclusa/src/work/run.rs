@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eclusa_core::{Advance, Advanced, Grant, Name, Outcome, Settled, Settlement};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Workers;
 use super::heartbeat::MARGIN;
 use crate::config::Lane;
+use crate::execute::http::shape::{JobValues, Shaped, for_upstream};
 use crate::execute::{Attempt, CallContext, CallEnd, Called, Judged};
-use crate::request::{Envelope, Response};
+use crate::request::{Content, Envelope, Response};
 use crate::rules::Rules;
 use crate::telemetry::log_retry;
 
@@ -53,8 +55,9 @@ impl Run {
                 return self.end(at, unreadable).await;
             }
         };
+        let params = envelope.params.as_deref().and_then(|params| serde_json::from_str(params).ok());
         loop {
-            let called = self.call(at, &envelope).await;
+            let called = self.call(at, &envelope, params.as_ref()).await;
             let judged = self.rules.judge(at, &called);
             self.workers.metrics.count_call(at, &judged.judgement, judged.report.close.is_some());
             if !self.may_go_on(&judged) {
@@ -69,18 +72,45 @@ impl Run {
         }
     }
 
-    async fn call(&self, upstream: &Name, envelope: &Envelope) -> Called {
+    async fn call(&self, upstream: &Name, envelope: &Envelope, params: Option<&Value>) -> Called {
+        let shaped = match self.shaped(upstream, envelope, params) {
+            Ok(shaped) => shaped.map(|shaped| (Content::Http(shaped.request), shaped.headers)),
+            Err(unfit) => return unfit.into(),
+        };
+        let (shaped, headers) = shaped.unzip();
+        let content = shaped.as_ref().unwrap_or(&envelope.content);
+        let headers = headers.unwrap_or_default();
         let job = self.grant.job.to_string();
         let idempotency_key = envelope.key.as_deref().unwrap_or(&job);
-        let context =
-            CallContext { idempotency_key, traceparent: None, headers: &[], clock: &*self.workers.clock };
+        let clock = &*self.workers.clock;
+        let context = CallContext { idempotency_key, traceparent: None, headers: &headers, clock };
         let started = Instant::now();
         let called = match self.rules.upstreams.get(upstream) {
-            Some(client) => client.call(&envelope.content, &context).await,
+            Some(client) => client.call(content, &context).await,
             None => CallEnd::NotSent("is no longer configured".into()).into(),
         };
         self.workers.metrics.time_call(upstream, started.elapsed());
         called
+    }
+
+    /// What the template of `upstream` makes of `params`, to be sent in place of the job's own request. That it fits was
+    /// checked at intake, by the rules of then.
+    fn shaped(
+        &self,
+        upstream: &Name,
+        envelope: &Envelope,
+        params: Option<&Value>,
+    ) -> Result<Option<Shaped>, CallEnd> {
+        if params.is_none() && envelope.content != Content::Templates {
+            return Ok(None);
+        }
+        let Grant { job, tenant, .. } = &self.grant;
+        let (params, id) = (params.unwrap_or(&Value::Null), envelope.key.as_deref());
+        let shaped = for_upstream(&self.rules.config, upstream, &JobValues { params, job: *job, id, tenant });
+        shaped.transpose().map_err(|unfit| {
+            let first = unfit.first().map(|unfit| format!("`{}` {}", unfit.field, unfit.problem));
+            CallEnd::Invalid(format!("the job does not fit the template: {}", first.unwrap_or_default()))
+        })
     }
 
     fn may_go_on(&self, judged: &Judged) -> bool {

@@ -31,4 +31,5 @@ mod score_proxy;
 mod shared;
 mod shared_limits;
 mod storing;
+mod templates;
 mod wrong_input;

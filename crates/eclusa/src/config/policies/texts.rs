@@ -106,6 +106,8 @@ impl FromText for ScopeSource {
             "upstream" => Ok(Self::Upstream),
             "tenant" => Ok(Self::Tenant),
             field => Field::parse(field)
+                // Policies look at what the upstream is sent.
+                .filter(|field| !matches!(field, Field::Params(_)))
                 .map(Self::Field)
                 .ok_or_else(|| Wrong::new("is not a scope that exists", SCOPE_HELP)),
         }

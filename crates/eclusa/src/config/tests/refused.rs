@@ -237,6 +237,31 @@ fn in_upstreams() {
 }
 
 #[test]
+fn in_chains_by_job() {
+    let lane = |line: &str| problems(&format!("[upstreams.u]\nurl = 'https://u'\n[lanes.l]\n{line}"));
+    all(
+        lane,
+        [
+            ("chain_by = 'params:/m'\nchains = { a = ['u'] }", ""),
+            ("", "3:1 `lanes.l.chain` is missing"),
+            ("chain_by = 'params:/m'\nchains = {}", "5:10 `lanes.l.chains` is empty"),
+            (
+                "chain_by = 'params:/m'\nchains = { a = ['v'] }",
+                "5:17 `lanes.l.chains.a` names an upstream that does not exist",
+            ),
+            (
+                "chain_by = 'params:m'\nchains = { a = ['u'] }",
+                "4:12 `lanes.l.chain_by` is not a field of a request",
+            ),
+            (
+                "mode = 'direct'\nchain_by = 'params:/m'\nchains = { a = ['u'] }",
+                "5:12 `lanes.l.chain_by` names a field of `params`, which requests to a direct lane do not have",
+            ),
+        ],
+    );
+}
+
+#[test]
 fn in_request_templates() {
     all(
         of_upstream,
@@ -282,6 +307,15 @@ fn in_request_templates() {
         ],
     );
     assert_eq!(problems("[server]\npublic_url = 'gw.example'").len(), 1);
+    let policy = "policies = [{ name = 'P', capacity = 1, refill = '1/s', scope = 'params:/a', correlation = 'params:/b' }]";
+    assert_eq!(
+        of_upstream(policy),
+        [
+            "3:65 `upstreams.u.policies.scope` is not a scope that exists",
+            "3:78 `upstreams.u.policies.correlation` has no meaning without `credit`",
+            "3:92 `upstreams.u.policies.correlation` names a field of `params`, which the upstream is not sent"
+        ]
+    );
 }
 
 #[test]

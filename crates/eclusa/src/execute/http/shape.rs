@@ -9,7 +9,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use super::target;
-use crate::config::{BaseUrl, JsonTemplate, Placeholder, RequestTemplate, TextPart, TextTemplate};
+use crate::config::{BaseUrl, Config, JsonTemplate, Placeholder, RequestTemplate, TextPart, TextTemplate};
 use crate::request::Request;
 
 /// All but what is unreserved in an address (RFC 3986).
@@ -34,6 +34,19 @@ pub struct Values<'a> {
     pub key: Option<&'a str>,
 }
 
+/// What a job brings to the templates of all upstreams.
+#[derive(Clone, Copy)]
+pub struct JobValues<'a> {
+    /// Its `params`; null if it has none.
+    pub params: &'a Value,
+    /// Its id.
+    pub job: JobId,
+    /// The id that it came with.
+    pub id: Option<&'a str>,
+    /// Whose it is.
+    pub tenant: &'a str,
+}
+
 /// A request that was made from a template.
 pub struct Shaped {
     /// What to send, with the headers of the template.
@@ -54,6 +67,23 @@ pub struct Unfit {
 /// Where `upstream` tells how the job ended.
 pub fn webhook_url(public_url: &BaseUrl, upstream: &Name, job: JobId) -> String {
     format!("{public_url}/v1/webhooks/{upstream}/{job}")
+}
+
+/// What the template of `upstream` makes of a job; `None` if it has none.
+pub fn for_upstream(
+    config: &Config,
+    upstream: &Name,
+    job: &JobValues<'_>,
+) -> Option<Result<Shaped, Vec<Unfit>>> {
+    let template = config.upstreams.get(upstream)?.request.as_ref()?;
+    let webhook_url = config.server.public_url.as_ref().map(|url| webhook_url(url, upstream, job.job));
+    let JobValues { params, job, id, tenant } = *job;
+    let job_id = job.to_string();
+    let webhook_url = webhook_url.as_deref();
+    Some(shape(
+        template,
+        &Values { params, job_id: &job_id, id, tenant, webhook_url, external_id: None, key: None },
+    ))
 }
 
 /// The request, or everything that the job lacks.

@@ -276,7 +276,7 @@ error: `lanes.score.cache.key` has a placeholder that does not exist
 5 | cache = { key = "{cpf}", ttl = "60s" }
   |                 ^^^^^^^
   |
-  = help: use `{query.NAME}`, `{header.NAME}`, `{body./POINTER}`, `{tenant}`, `{method}` or `{path}`; `{{` stands for a brace
+  = help: use `{query.NAME}`, `{header.NAME}`, `{body./POINTER}`, `{params./POINTER}`, `{tenant}`, `{method}` or `{path}`; `{{` stands for a brace
 "#,
     );
 }
