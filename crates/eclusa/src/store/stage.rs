@@ -42,6 +42,8 @@ pub(super) struct Stage {
 
 struct State {
     engine: Engine,
+    /// What of the group is saved already; empty, or a chunk.
+    records: Vec<u8>,
     /// For those who wait for what is not handed to the writer yet.
     group: Option<Durable>,
     /// Whether the writer has a group under way.
@@ -72,8 +74,8 @@ impl Stage {
         doorbell: Option<Arc<Doorbell>>,
         owner: Option<eclusa_core::ProcessId>,
     ) -> Self {
-        let answers = Answers::new();
-        let state = State { engine, group: None, writing: false, answers, stopped: None };
+        let (records, answers) = (Vec::new(), Answers::new());
+        let state = State { engine, records, group: None, writing: false, answers, stopped: None };
         let most = if owner.is_some() { STAGED_SHARED } else { STAGED };
         Self {
             state: Mutex::new(state),
@@ -138,6 +140,10 @@ impl Stage {
         }
         // The writer sleeps only while nobody waits, so only the first need wake it: that is a call to the system.
         let first = state.group.is_none();
+        if first && !state.writing {
+            // A group of one, most likely. What it changed is in the caches of this core and not of the writer's.
+            state.save()?;
+        }
         let durable = state.group.get_or_insert_default().clone();
         drop(state);
         if first {
@@ -197,18 +203,12 @@ impl Stage {
         if let Some(stopped) = &state.stopped {
             return Err(stopped.clone());
         }
-        let mut records = Engine::begin_chunk();
-        let empty = records.len();
-        if let Err(error) = state.engine.save_changes(&mut records) {
-            return Err(state.stop(StoreError::Stopped { cause: error.to_string().into() }));
-        }
-        if records.len() == empty {
-            records.clear();
-        }
-        if records.is_empty() && state.group.is_none() && state.answers.is_empty() {
+        state.save()?;
+        if state.records.is_empty() && state.group.is_none() && state.answers.is_empty() {
             return Ok(None);
         }
         state.writing = true;
+        let records = std::mem::take(&mut state.records);
         let durable = state.group.take().unwrap_or_default();
         Ok(Some(Group { records, durable, answers: std::mem::take(&mut state.answers) }))
     }
@@ -242,6 +242,18 @@ impl Stage {
 }
 
 impl State {
+    /// Adds what changed to the records of the group.
+    fn save(&mut self) -> Result<(), StoreError> {
+        if !self.engine.has_changes() {
+            return Ok(());
+        }
+        if self.records.is_empty() {
+            self.records = Engine::begin_chunk();
+        }
+        let saved = self.engine.save_changes(&mut self.records);
+        saved.map_err(|error| self.stop(StoreError::Stopped { cause: error.to_string().into() }))
+    }
+
     fn stop(&mut self, error: StoreError) -> StoreError {
         self.stopped.get_or_insert(error).clone()
     }
