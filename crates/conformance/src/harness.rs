@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use eclusa_core::gate::{CallResult, NotUntil, Reason};
 use eclusa_core::{
     Admission, Admit, Admitted, Advance, Advanced, BucketPage, BucketQuery, Cached, Cancelled, Clock,
-    Corrected, Correction, Correlation, Credit, Credited, DeadLetterView, Dispatch, Dispatched, End, Ended,
-    Enqueued, Grant, HashKey, Hold, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, NewJob, Outcome,
-    Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status, Store, Swept, TenantView, Time,
-    UpstreamView, Wait, Why,
+    Completed, Completion, Corrected, Correction, Correlation, Credit, Credited, DeadLetterView, Dispatch,
+    Dispatched, End, Ended, Enqueued, Grant, HashKey, Hold, JobId, JobPage, JobQuery, JobView, LaneView,
+    LeaseId, NewJob, Outcome, Poll, Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status,
+    Store, Swept, TenantView, Time, UpstreamView, Wait, Why,
 };
 
 use crate::clock::ManualClock;
@@ -216,6 +216,19 @@ impl<S: Store> Harness<S> {
 
     pub(crate) async fn extend(&self, lease: LeaseId, span: Span) -> bool {
         self.store.extend(vec![lease], span).await.expect("the store answers") == [true]
+    }
+
+    /// The upstream tells; what that did, and which jobs ended by it.
+    pub(crate) async fn complete(&self, told: Completion) -> (Completed, Vec<Ended>) {
+        let answer = self.store.complete(told).await.expect("the store answers");
+        (answer.completed, answer.ended)
+    }
+
+    /// The jobs that the upstream must be asked of, each with what it calls them.
+    pub(crate) async fn due(&self, upstream: &str, claim: Span) -> Vec<(u128, String)> {
+        let ask = Poll { upstream: name(upstream), max: 100, claim };
+        let due = self.store.poll(ask).await.expect("the store answers").due;
+        due.iter().map(|due| (due.job.0, due.external.as_deref().unwrap_or_default().to_owned())).collect()
     }
 
     pub(crate) async fn try_cancel(&self, number: u128) -> Cancelled {

@@ -353,6 +353,22 @@ macro_rules! suite {
             a_cancelled_awaiting_job_keeps_its_slot_until_the_upstream_tells,
             an_awaiting_job_does_not_expire_by_its_ttl,
         ]);
+        $crate::theme!($open, completing: [
+            a_job_is_found_by_what_its_upstream_calls_it,
+            what_the_upstream_tells_ends_an_awaiting_job,
+            what_is_told_again_or_of_another_changes_nothing,
+            one_message_counts_once_also_for_a_later_attempt,
+            what_is_told_before_the_submits_answer_counts_with_it,
+            what_was_told_of_an_older_submit_does_not_count_for_a_new_one,
+            what_was_told_counts_also_where_the_submits_answer_was_lost,
+            a_failure_goes_on_along_the_chain,
+            an_expired_job_does_not_go_on_along_the_chain,
+            a_timeout_goes_on_along_the_chain,
+            only_what_the_upstream_tells_resets_its_errors,
+            a_submit_stays_the_probe_until_the_upstream_tells,
+            a_cancelled_jobs_slot_comes_free_when_the_upstream_tells,
+            an_upstream_that_does_not_tell_is_asked_by_one_at_a_time,
+        ]);
         $crate::theme!($open, cache: [
             a_fresh_answer_is_given_at_intake_and_no_job_is_made,
             an_answer_is_fresh_until_its_time_is_over,

@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex};
 use eclusa_conformance::ManualClock;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Admit, Admitted, Advance, Advanced, Answer, BucketPage, BucketQuery, Cancelled, Clock, Corrected,
-    Correction, Credit, Credited, DeadLetterView, Dispatch, Dispatched, Engine, EnqueueAnswer, HashKey,
-    JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, ProcessId, Registration, Replayed,
-    Restorer, SettleAnswer, Settlement, Span, Spec, Store, Swept, TenantView, Time, UpstreamView, Wait, Why,
+    Admit, Admitted, Advance, Advanced, Answer, BucketPage, BucketQuery, Cancelled, Clock, CompleteAnswer,
+    Completion, Corrected, Correction, Credit, Credited, DeadLetterView, Dispatch, Dispatched, Engine,
+    EnqueueAnswer, HashKey, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Poll, Polls,
+    ProcessId, Registration, Replayed, Restorer, SettleAnswer, Settlement, Span, Spec, Store, Swept,
+    TenantView, Time, UpstreamView, Wait, Why,
 };
 
 /// Records in memory, and no engine between verbs.
@@ -88,6 +89,14 @@ impl Store for Rebuilt {
 
     fn settle(&self, settlements: Vec<Settlement>) -> impl Answer<SettleAnswer> {
         self.run(move |engine, now| engine.settle(settlements, now))
+    }
+
+    fn complete(&self, told: Completion) -> impl Answer<CompleteAnswer> {
+        self.run(move |engine, now| engine.complete(told, now))
+    }
+
+    fn poll(&self, ask: Poll) -> impl Answer<Polls> {
+        self.run(move |engine, now| engine.poll(&ask, now))
     }
 
     fn cancel(&self, job: JobId) -> impl Answer<Cancelled> {

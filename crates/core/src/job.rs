@@ -388,6 +388,8 @@ pub struct JobView {
     pub attempts: u32,
     /// The upstream it is or was at.
     pub upstream: Option<Name>,
+    /// What the upstream that it was last submitted to calls it.
+    pub external: Option<Arc<str>>,
     /// The lease it runs under.
     pub lease: Option<LeaseId>,
     /// Its last failure.

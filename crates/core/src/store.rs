@@ -12,8 +12,9 @@ use crate::job::{JobView, NewJob};
 use crate::policy::HashKey;
 use crate::time::Span;
 use crate::verbs::{
-    Admit, Admitted, Advance, Advanced, Cancelled, Corrected, Correction, Credit, Credited, Dispatch,
-    Dispatched, EnqueueAnswer, Replayed, SettleAnswer, Settlement, Swept, Wait,
+    Admit, Admitted, Advance, Advanced, Cancelled, CompleteAnswer, Completion, Corrected, Correction, Credit,
+    Credited, Dispatch, Dispatched, EnqueueAnswer, Poll, Polls, Replayed, SettleAnswer, Settlement, Swept,
+    Wait,
 };
 use crate::views::{BucketPage, BucketQuery, JobPage, JobQuery, LaneView, TenantView, UpstreamView, Why};
 
@@ -60,7 +61,7 @@ impl<T, F: Future<Output = Result<T, StoreError>> + Send> Answer<T> for F {}
 /// A verb that can end jobs lists all that it ended, in order, so that each end is told once; a settlement that is repeated
 /// tells the end of its job again, because its answer was not heard.
 ///
-/// A call whose answer was lost may have been done. Enqueue, advance, settle, extend, cancel, credit, correct, replay,
+/// A call whose answer was lost may have been done. Enqueue, advance, settle, complete, poll, extend, cancel, credit, correct, replay,
 /// discard, pause, recover and reset can be repeated without harm. So can a dispatch or an admit, with the same nonce, after the store was
 /// restored; otherwise what they handed out comes back when its lease ends.
 pub trait Store: Send + Sync {
@@ -75,6 +76,10 @@ pub trait Store: Send + Sync {
     fn extend(&self, leases: Vec<LeaseId>, lease: Span) -> impl Answer<Vec<bool>>;
     /// Ends leases.
     fn settle(&self, settlements: Vec<Settlement>) -> impl Answer<SettleAnswer>;
+    /// Ends a job that an upstream works on, because that has told.
+    fn complete(&self, told: Completion) -> impl Answer<CompleteAnswer>;
+    /// Jobs whose upstream has not told and must be asked. Each is claimed by whoever gets it.
+    fn poll(&self, ask: Poll) -> impl Answer<Polls>;
     /// Cancels a job.
     fn cancel(&self, job: JobId) -> impl Answer<Cancelled>;
     /// Asks for a call without a job.

@@ -1,5 +1,6 @@
 //! What is asked of a store and what it answers.
 
+mod awaiting;
 mod policy;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 use crate::views::Place;
 
+pub use awaiting::{CompleteAnswer, Completed, Completion, DuePoll, Poll, Polling, Polls};
 pub use policy::{Corrected, Correction, Credit, Credited};
 
 /// The most that one dispatch gives and one sweep cleans up of each kind, so that every step is short.
@@ -210,8 +212,24 @@ pub enum Outcome {
     Failed(CallFailure),
     /// It was not sent and goes back to the front of its line.
     Release,
-    /// The upstream works on it and will report within this time, from when the store hears of it.
-    Awaiting(Span),
+    /// The upstream works on it and will tell.
+    Awaiting {
+        /// Within this time, from when the store hears of it; else it failed.
+        timeout: Span,
+        /// What the upstream calls it.
+        external: Option<Arc<str>>,
+        /// Whether the job goes on along its chain if the upstream fails it, before the attempt counts as failed.
+        next: bool,
+        /// When the upstream is asked if it does not tell.
+        poll: Option<Polling>,
+    },
+}
+
+impl Outcome {
+    /// The upstream works on it and will tell within `timeout`; nothing more is known, and a failure ends the attempt.
+    pub const fn awaiting(timeout: Span) -> Self {
+        Outcome::Awaiting { timeout, external: None, next: false, poll: None }
+    }
 }
 
 /// Answers to a batch of settlements.

@@ -19,6 +19,8 @@ pub struct JobQuery {
     pub tenant: Option<Arc<str>>,
     /// In this part of their life.
     pub status: Option<Status>,
+    /// Called so by the upstream that works or worked on them.
+    pub external: Option<Arc<str>>,
     /// Go on from there: zero, or what the last page said.
     pub after: u64,
     /// How many at the most; no more than [`MAX_BATCH`](crate::MAX_BATCH) are shown.

@@ -7,7 +7,7 @@ use crate::harness::{Harness, LEASE, Open};
 use crate::rules::{UP, chain, failure, free, job, millis, rpm, secs, slots, upstream};
 
 async fn submitted<S: Store>(q: &Harness<S>, grant: &Grant) -> LeaseId {
-    match q.settle(grant.lease, CallResult::Success, Outcome::Awaiting(secs(600))).await {
+    match q.settle(grant.lease, CallResult::Success, Outcome::awaiting(secs(600))).await {
         Settled::Awaiting(lease) => lease,
         other => panic!("{other:?}"),
     }

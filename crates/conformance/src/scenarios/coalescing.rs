@@ -80,7 +80,7 @@ pub async fn a_job_that_is_awaited_keeps_its_equals_waiting<S: Store>(open: Open
     let q = Harness::new(open, &caching(free()));
     q.accept(same(1..=2)).await;
     let lease = q.next().await.lease;
-    let awaiting = q.settle(lease, CallResult::Success, Outcome::Awaiting(secs(60))).await;
+    let awaiting = q.settle(lease, CallResult::Success, Outcome::awaiting(secs(60))).await;
     let Settled::Awaiting(lease) = awaiting else { panic!("{awaiting:?}") };
     assert_eq!(q.starts(10).await, []);
     assert_eq!(ends(&q.answered(lease, "700").await.1), [(1, "completed"), (2, "coalesced")]);

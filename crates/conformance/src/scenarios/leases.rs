@@ -29,7 +29,7 @@ pub async fn a_stale_lease_changes_nothing_in_any_verb<S: Store>(open: Open<S>) 
     assert_eq!(q.retry(&old, CallResult::Failed, secs(1)).await, Settled::Stale);
     assert_eq!(q.dead(&old).await, Settled::Stale);
     assert_eq!(q.release(&old).await, Settled::Stale);
-    assert_eq!(q.settle(old.lease, CallResult::Success, Outcome::Awaiting(Span::ZERO)).await, Settled::Stale);
+    assert_eq!(q.settle(old.lease, CallResult::Success, Outcome::awaiting(Span::ZERO)).await, Settled::Stale);
     assert_eq!(q.advance(&old, CallResult::Failed).await, Advanced::Stale);
     assert!(!q.extend(old.lease, secs(60)).await);
     assert_eq!((q.job(1).await, q.upstream("ses").await), before);

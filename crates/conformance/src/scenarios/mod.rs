@@ -10,6 +10,7 @@ pub mod cancel;
 pub mod capacity;
 pub mod chain;
 pub mod coalescing;
+pub mod completing;
 pub mod dead_letters;
 pub mod direct;
 pub mod endings;

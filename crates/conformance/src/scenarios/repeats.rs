@@ -14,7 +14,7 @@ fn outcomes() -> [(Outcome, usize); 6] {
         (Outcome::Failed(failure("refused")), 1),
         (Outcome::Retry { after: secs(4), failure: failure("unavailable") }, 0),
         (Outcome::Release, 0),
-        (Outcome::Awaiting(secs(60)), 0),
+        (Outcome::awaiting(secs(60)), 0),
     ]
 }
 

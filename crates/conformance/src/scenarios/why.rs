@@ -138,7 +138,7 @@ pub async fn it_says_awaiting_webhook<S: Store>(open: Open<S>) {
     q.accept([job(1)]).await;
     let grant = q.next().await;
     assert_eq!(q.reason(1).await, None, "a worker has it");
-    q.settle(grant.lease, CallResult::Success, Outcome::Awaiting(secs(600))).await;
+    q.settle(grant.lease, CallResult::Success, Outcome::awaiting(secs(600))).await;
     let why = q.why(1).await;
     assert_eq!((why.status, why.reason), (Status::Processing, Some(Reason::AwaitingWebhook)));
     assert_eq!((why.upstream, why.will_expire), (Some(name(UP)), false));

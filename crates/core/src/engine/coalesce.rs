@@ -46,6 +46,7 @@ impl Engine {
 
     /// A job is processed no longer.
     pub(super) fn stop_processing(&mut self, index: JobIx) {
+        self.stop_polling(index);
         let (key, seq) = (self.jobs[index].cache_key().cloned(), self.jobs[index].seq);
         let lane = self.lane_of(index);
         lane.processing -= 1;

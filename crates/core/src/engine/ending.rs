@@ -97,6 +97,7 @@ impl Engine {
             holds.iter().for_each(|hold| self.buckets.remove_user(hold.bucket, now));
         }
         self.end_replay(index, status);
+        self.take_early(index);
         let state = self.lane_mut(lane);
         state.totals.count_end(&end);
         let number = state.take_seq();
@@ -189,7 +190,11 @@ impl Engine {
 
     /// Removes a job that neither waits nor runs, nor is among the finished ones.
     pub(super) fn remove_job(&mut self, index: JobIx) -> Option<Job> {
+        self.take_early(index);
         let job = self.jobs.remove(index)?;
+        if let Some(external) = job.away().and_then(|away| away.external.as_ref()) {
+            self.away.forget(external, index);
+        }
         let rare = job.rare.as_deref();
         if let Some(last) = rare.and_then(|rare| rare.settled) {
             self.leases.forget_settled(last.lease);

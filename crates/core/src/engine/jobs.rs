@@ -3,6 +3,7 @@
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
+use super::away::Away;
 use crate::ended::ServedBy;
 use crate::ids::{JobId, LeaseId};
 use crate::job::{DropReason, Event, EventKind, Failure, Level, Payload, Status};
@@ -83,6 +84,7 @@ pub(crate) struct Rare {
     pub(crate) result: Option<Payload>,
     pub(crate) timeline: Vec<Event<UpstreamIx>>,
     pub(crate) settled: Option<LastSettled>,
+    pub(crate) away: Option<Box<Away>>,
 }
 
 /// The lease a job was last settled under, so that a repeated settlement gets the same answer.
@@ -178,6 +180,10 @@ impl Job {
 
     pub(crate) fn correlation(&self) -> Option<Correlation> {
         self.rare.as_ref()?.correlation
+    }
+
+    pub(crate) fn away(&self) -> Option<&Away> {
+        self.rare.as_ref()?.away.as_deref()
     }
 
     pub(crate) fn holds(&self) -> Option<&Arc<[JobHold]>> {

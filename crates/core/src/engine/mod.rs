@@ -6,11 +6,13 @@
 
 mod admit;
 mod alone;
+pub(crate) mod away;
 mod buckets;
 mod cache;
 mod cancel;
 mod catch_up;
 mod coalesce;
+mod complete;
 mod configure;
 mod correct;
 mod credit;
@@ -21,6 +23,7 @@ mod enqueue;
 mod families;
 mod jobs;
 mod leases;
+mod poll;
 mod public;
 mod quota;
 pub(crate) mod record;
@@ -49,6 +52,7 @@ pub use rules::{ProcessId, Registration, RegistrationView, SILENCE};
 pub use save::SaveError;
 pub use stir::Stir;
 
+use self::away::AwayIndex;
 use self::buckets::Buckets;
 use self::debits::Debits;
 use self::jobs::{Job, Jobs, Phase};
@@ -88,6 +92,7 @@ pub struct Engine {
     upstreams: Vec<Upstream>,
     upstream_by_name: HashMap<Name, UpstreamIx, foldhash::fast::FixedState>,
     jobs: Jobs,
+    away: AwayIndex,
     leases: Leases,
     buckets: Buckets,
     debits: Debits,

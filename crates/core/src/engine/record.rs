@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::away::Away;
 use super::debits::Debit;
 use crate::charge::Terms;
 use crate::dead_letter::DeadLetter;
@@ -122,6 +123,12 @@ pub(crate) enum Record {
         number: u64,
         correlation: Correlation,
     },
+    /// The state of a job that was submitted to an upstream which tells later.
+    JobAway {
+        id: JobId,
+        state: Box<JobState>,
+        away: Box<Away>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -170,6 +177,8 @@ pub(crate) struct JobRecord {
     pub(crate) replay_of: Option<JobId>,
     pub(crate) payload: Payload,
     pub(crate) state: JobState,
+    /// Stored apart, as [`Record::JobAway`].
+    pub(crate) away: Option<Box<Away>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -120,9 +120,11 @@ impl Engine {
             JobChange::All(job) => {
                 writer.write(&Record::Job(Box::new(self.job_record(job))));
                 job_correlation(job).iter().for_each(|record| writer.write(record));
+                self.away_record(job).iter().for_each(|record| writer.write(record));
             }
             JobChange::State(job) => {
-                writer.write(&Record::JobState { id: job.id, state: Box::new(self.job_state(job)) });
+                let state = || Record::JobState { id: job.id, state: Box::new(self.job_state(job)) };
+                writer.write(&self.away_record(job).unwrap_or_else(state));
             }
             JobChange::Gone(id) => writer.write(&Record::JobGone(id)),
         });
@@ -165,6 +167,7 @@ impl Engine {
         }
         records.extend(self.jobs.iter().map(|(_, job)| Record::Job(Box::new(self.job_record(job)))));
         records.extend(self.jobs.iter().filter_map(|(_, job)| job_correlation(job)));
+        records.extend(self.jobs.iter().filter_map(|(_, job)| self.away_record(job)));
         let calls = || self.leases.iter().filter(|(_, lease)| lease.used_by.job().is_none());
         records.extend(calls().filter_map(|(id, lease)| lease_correlation(id, lease)));
         records.extend(calls().map(|(id, lease)| Record::Lease(id, self.lease_record(lease))));
@@ -213,7 +216,13 @@ impl Engine {
             replay_of: rare.and_then(|rare| rare.replay_of),
             payload: job.payload.clone(),
             state: self.job_state(job),
+            away: job.away().cloned().map(Box::new),
         }
+    }
+
+    fn away_record(&self, job: &Job) -> Option<Record> {
+        let away = Box::new(job.away()?.clone());
+        Some(Record::JobAway { id: job.id, state: Box::new(self.job_state(job)), away })
     }
 
     fn job_state(&self, job: &Job) -> JobState {

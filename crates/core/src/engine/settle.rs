@@ -46,8 +46,15 @@ impl Engine {
 
     fn settle_job(&mut self, job: JobIx, lease: Lease, settlement: Settlement, now: Time) -> Settled {
         let Settlement { lease: id, report, outcome, answer } = settlement;
-        if let Outcome::Awaiting(span) = outcome {
-            return Settled::Awaiting(self.await_upstream(job, id, lease, report, now + span, now));
+        if let Outcome::Awaiting { timeout, external, next, poll } = outcome {
+            let id = self.await_upstream(job, id, lease, report, now + timeout, now);
+            self.submitted(job, external, next, poll, now);
+            return self.settle_early(job, id, now).unwrap_or(Settled::Awaiting(id));
+        }
+        if !matches!(outcome, Outcome::Done | Outcome::DoneUncached)
+            && let Some(told) = self.take_early(job)
+        {
+            return self.end_awaited(job, id, &lease, told, now);
         }
         self.leave(id, &lease, &report, now);
         self.stop_processing(job);
@@ -72,7 +79,7 @@ impl Engine {
     }
 
     /// Remembers what the settlement of a job did, unless the job was forgotten as it ended.
-    fn remember_settled(&mut self, index: JobIx, lease: LeaseId, how: Settled) {
+    pub(super) fn remember_settled(&mut self, index: JobIx, lease: LeaseId, how: Settled) {
         let Some(job) = self.jobs.get_mut(index) else { return };
         if let Some(older) = job.rare().settled.replace(LastSettled { lease, how }) {
             self.leases.forget_settled(older.lease);
@@ -80,7 +87,13 @@ impl Engine {
         self.leases.remember_settled(lease, index);
     }
 
-    fn decide(&mut self, job: JobIx, outcome: Outcome, answer: Option<Payload>, now: Time) -> Settled {
+    pub(super) fn decide(
+        &mut self,
+        job: JobIx,
+        outcome: Outcome,
+        answer: Option<Payload>,
+        now: Time,
+    ) -> Settled {
         match outcome {
             Outcome::Done | Outcome::DoneUncached => {
                 if outcome == Outcome::Done {
@@ -113,7 +126,7 @@ impl Engine {
                 Settled::Ended(Status::Failed)
             }
             // Only released ones come here; awaiting ones keep running.
-            Outcome::Release | Outcome::Awaiting(_) => {
+            Outcome::Release | Outcome::Awaiting { .. } => {
                 let state = &mut self.jobs[job];
                 if state.tried == 0 {
                     state.attempts -= 1;
@@ -154,10 +167,18 @@ impl Engine {
         if report.result.is_unsent() {
             report.result = CallResult::Unknown;
         }
-        self.tell_gates(old, &lease, &report, now);
+        let id = self.leases.issue(old.nonce);
+        if report.result.is_error() {
+            self.tell_gates(old, &lease, &report, now);
+        } else {
+            // Whether the upstream is well will be known when it tells.
+            self.tell_answered(&lease, &report, now);
+            if let Some(upstream) = lease.upstream {
+                self.upstream_mut(upstream).gates.pass_on(old, id, until, now);
+            }
+        }
         self.settle_holds(&lease, &report, now);
         self.leave_lane(&lease, report.result, now);
-        let id = self.leases.issue(old.nonce);
         lease.used_by = Use::Awaiting(job);
         lease.pass = lease.pass.answered();
         lease.expires = until;
@@ -190,6 +211,10 @@ impl Engine {
         if self.upstream(current).name != upstream {
             // Asked again: the answer was lost.
             return Advanced::To(self.upstream(current).name.clone());
+        }
+        if self.jobs[job].away().is_some_and(|away| away.early.is_some()) {
+            // The upstream has told how it ended, and that counts when the lease is settled.
+            return Advanced::Exhausted;
         }
         self.leave_failed(job, id, current, &report, now);
         self.fail_attempt(job, failure, now);
@@ -232,6 +257,11 @@ impl Engine {
             lease.upstream = None;
             lease.holds.clear();
         });
+        self.mark_tried(job, failed);
+    }
+
+    /// Remembers that `upstream` failed the job in this attempt.
+    pub(super) fn mark_tried(&mut self, job: JobIx, failed: UpstreamIx) {
         let state = &self.jobs[job];
         let place = self.lane(state.lane).chain(state.chain).iter().position(|upstream| *upstream == failed);
         self.jobs[job].tried |= place.map_or(0, |place| 1 << place);
@@ -295,7 +325,8 @@ impl Engine {
         }
     }
 
-    fn tell_gates(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
+    /// Tells the gates that a call was answered, but not how.
+    fn tell_answered(&mut self, lease: &Lease, report: &Report, now: Time) {
         let Some(upstream) = lease.upstream else { return };
         if let Some(closure) = &report.close {
             let bucket = closure.bucket.clone().or_else(|| self.narrowest(&lease.holds));
@@ -304,6 +335,12 @@ impl Engine {
         let upstream = self.upstream_mut(upstream);
         let answer = answer_of(lease, report.result, now);
         upstream.gates.end_request(upstream.spec.as_ref(), lease.pass, answer, now);
+    }
+
+    fn tell_gates(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
+        self.tell_answered(lease, report, now);
+        let Some(upstream) = lease.upstream else { return };
+        let upstream = self.upstream_mut(upstream);
         if let Some(spec) = &upstream.spec {
             upstream.gates.report(spec, id, lease.pass, report.result, now);
         }

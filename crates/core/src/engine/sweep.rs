@@ -58,6 +58,13 @@ impl Engine {
             let Some(lease) = self.leases.remove(id) else {
                 break;
             };
+            if let Some((job, told)) =
+                lease.used_by.job().and_then(|job| self.take_early(job).map(|told| (job, told)))
+            {
+                let settled = self.end_awaited(job, id, &lease, told, now);
+                self.remember_settled(job, id, settled);
+                continue;
+            }
             let awaited = matches!(lease.used_by, Use::Awaiting(_));
             let result = if awaited { CallResult::TimedOut } else { CallResult::Unknown };
             self.leave(id, &lease, &Report::from(result), now);
@@ -88,7 +95,9 @@ impl Engine {
         let upstream = self.jobs[job].upstream.map(|upstream| self.upstream(upstream).name.clone());
         let failure = CallFailure { reason: FailureReason::fixed(reason), code: None, upstream };
         let failure = self.fail_attempt(job, failure, now);
-        self.die(job, failure, now);
+        if !(awaited && retries && self.goes_to_the_rest(job, now)) {
+            self.die(job, failure, now);
+        }
     }
 
     /// Moves jobs that are due into their lines, at most `max`. One that was scheduled lines up as if it came now.

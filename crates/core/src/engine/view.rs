@@ -1,5 +1,7 @@
 //! The read side.
 
+use std::sync::Arc;
+
 use super::Engine;
 use super::buckets::ScopedBucket;
 use super::jobs::{Job, Phase};
@@ -9,7 +11,7 @@ use crate::ids::{JobId, Name};
 use crate::job::{Event, EventKind, JobView, Level};
 use crate::lane::{EVERYONE, Lane};
 use crate::policy::BucketId;
-use crate::table::{TenantIx, UpstreamIx};
+use crate::table::{JobIx, TenantIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 use crate::verbs::MAX_BATCH;
@@ -28,6 +30,9 @@ impl Engine {
 
     /// Jobs that fit `query`, a page of them. However few fit, only so many are looked at.
     pub fn jobs(&self, query: &JobQuery) -> JobPage {
+        if let Some(external) = &query.external {
+            return self.jobs_called(external, query);
+        }
         let mut page = JobPage::default();
         let places = self.jobs.places();
         let mut place = query.after;
@@ -39,6 +44,21 @@ impl Engine {
             place += 1;
         }
         page.next = (place < places).then_some(place);
+        page
+    }
+
+    /// Those of `query` that an upstream calls `external`: they are looked up.
+    fn jobs_called(&self, external: &Arc<str>, query: &JobQuery) -> JobPage {
+        let mut page = JobPage::default();
+        let from = JobIx(u32::try_from(query.after).unwrap_or(u32::MAX));
+        for index in self.away.called(external, from) {
+            if page.jobs.len() >= query.max.min(MAX_BATCH) {
+                page.next = Some(u64::from(index.0));
+                break;
+            }
+            let job = &self.jobs[index];
+            page.jobs.extend(self.fits(job, query).then(|| self.view_job(job)));
+        }
         page
     }
 
@@ -110,6 +130,7 @@ impl Engine {
             due_at,
             attempts: job.attempts,
             upstream: job.upstream.map(|upstream| self.upstream(upstream).name.clone()),
+            external: job.away().and_then(|away| away.external.clone()),
             lease,
             last_failure: rare.and_then(|rare| rare.failure.clone()),
             payload: job.payload.clone(),

@@ -169,6 +169,13 @@ impl Breaker {
         }
     }
 
+    /// A probe goes on under another lease.
+    pub(crate) fn pass_on(&mut self, old: LeaseId, new: LeaseId) {
+        for probe in self.probes.iter_mut().filter(|(id, _)| *id == old) {
+            probe.0 = new;
+        }
+    }
+
     /// Counts what a call of `generation` under `lease` told.
     pub fn report(
         &mut self,

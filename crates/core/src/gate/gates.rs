@@ -236,6 +236,12 @@ impl Gates {
         self.breaker.extend(lease, lease_expires, now);
     }
 
+    /// The call under the lease `old` goes on under `new`.
+    pub(crate) fn pass_on(&mut self, old: LeaseId, new: LeaseId, lease_expires: Time, now: Time) {
+        self.breaker.pass_on(old, new);
+        self.breaker.extend(new, lease_expires, now);
+    }
+
     /// The upstream's own word: nothing before `until`.
     pub fn close(&mut self, until: Time) {
         self.closed_until = self.closed_until.max(until);

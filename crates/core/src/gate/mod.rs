@@ -149,7 +149,7 @@ pub enum CallResult {
 }
 
 impl CallResult {
-    const fn is_error(self) -> bool {
+    pub(crate) const fn is_error(self) -> bool {
         use CallResult::{Failed, Throttled, TimedOut, Unreachable};
         matches!(self, Throttled | Failed | TimedOut | Unreachable)
     }

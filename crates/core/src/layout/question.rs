@@ -12,7 +12,8 @@ use crate::job::{CallFailure, NewJob};
 use crate::policy::HashKey;
 use crate::time::Span;
 use crate::verbs::{
-    Admit, Advance, Closure, Correction, Credit, Dispatch, Outcome, Report, Settlement, Usage, Wait,
+    Admit, Advance, Closure, Completion, Correction, Credit, Dispatch, Outcome, Poll, Polling, Report,
+    Settlement, Usage, Wait,
 };
 use crate::views::{BucketQuery, JobQuery};
 
@@ -53,6 +54,8 @@ pub enum Question {
     Correct(Vec<Correction>),
     HashKey(HashKey),
     Buckets(BucketQuery),
+    Complete(Completion),
+    Poll(Poll),
 }
 
 impl Question {
@@ -98,7 +101,11 @@ layout_enum!(QuestionLayout<'a> = Question {
     Correct(corrections: Vec<CorrectionLayout<'a>>),
     HashKey(offer: u128),
     Buckets(query: BucketQueryLayout<'a>),
+    Complete(told: CompletionLayout<'a>),
+    Poll(ask: PollLayout<'a>),
 });
+
+layout_struct!(PollLayout<'a> = Poll { upstream: &'a str, max: u64, claim: u64 });
 
 layout_struct!(CreditLayout<'a> = Credit { event: &'a str, correlation: u128 });
 
@@ -223,7 +230,19 @@ layout_enum!(OutcomeLayout<'a> = Outcome {
     Dead(failure: CallFailureLayout<'a>),
     Failed(failure: CallFailureLayout<'a>),
     Release,
-    Awaiting(span: u64),
+    Awaiting { timeout: u64, external: Option<&'a str>, next: bool, poll: Option<PollingLayout> },
+});
+
+layout_struct!(PollingLayout = Polling { after: u64, every: u64 });
+
+layout_struct!(CompletionLayout<'a> = Completion {
+    job: u128,
+    upstream: &'a str,
+    external: Option<&'a str>,
+    message: Option<u64>,
+    report: ReportLayout<'a>,
+    outcome: OutcomeLayout<'a>,
+    answer: Option<Bytes<'a>>,
 });
 
 layout_struct!(AdmitLayout<'a> = Admit {
@@ -240,6 +259,7 @@ layout_struct!(JobQueryLayout<'a> = JobQuery {
     lane: Option<&'a str>,
     tenant: Option<&'a str>,
     status: Option<StatusLayout>,
+    external: Option<&'a str>,
     after: u64,
     max: u64,
 });

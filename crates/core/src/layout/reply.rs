@@ -14,8 +14,8 @@ use crate::gate::{NotUntil, Quota, QuotaOf};
 use crate::job::JobView;
 use crate::policy::HashKey;
 use crate::verbs::{
-    Admission, Admitted, Advanced, Cached, Cancelled, Corrected, Credited, Dispatched, EnqueueAnswer,
-    Enqueued, Grant, Replayed, SettleAnswer, Settled, Swept,
+    Admission, Admitted, Advanced, Cached, Cancelled, CompleteAnswer, Completed, Corrected, Credited,
+    Dispatched, DuePoll, EnqueueAnswer, Enqueued, Grant, Polls, Replayed, SettleAnswer, Settled, Swept,
 };
 use crate::views::{BucketPage, BucketView, JobPage, LaneView, TenantView, UpstreamView, Why};
 
@@ -74,6 +74,10 @@ pub enum Reply {
     HashKey(HashKey),
     /// To `Buckets`.
     Buckets(BucketPage),
+    /// To `Complete`.
+    Completed(CompleteAnswer),
+    /// To `Poll`.
+    Polls(Polls),
     /// To a question that the store cannot read, and why: it may be of a newer version.
     Unread(String),
 }
@@ -116,6 +120,33 @@ layout_enum!(ReplyLayout<'a> = Reply {
     HashKey(key: u128),
     Buckets(page: BucketPageLayout<'a>),
     Unread(cause: &'a str),
+    Completed(answer: CompleteAnswerLayout<'a>),
+    Polls(polls: PollsLayout<'a>),
+});
+
+layout_struct!(CompleteAnswerLayout<'a> = CompleteAnswer {
+    completed: CompletedLayout,
+    ended: Vec<EndedLayout<'a>>,
+});
+
+layout_enum!(
+    CompletedLayout = Completed {
+        Settled(settled: SettledLayout),
+        Kept,
+        NotAwaited(status: StatusLayout),
+        Unknown,
+    }
+);
+
+layout_struct!(PollsLayout<'a> = Polls { due: Vec<DuePollLayout<'a>>, now: u64, next: u64 });
+
+layout_struct!(DuePollLayout<'a> = DuePoll {
+    job: u128,
+    tenant: &'a str,
+    key: Option<&'a str>,
+    external: Option<&'a str>,
+    payload: Bytes<'a>,
+    attempt: u32,
 });
 
 layout_enum!(CreditedLayout<'a> = Credited {

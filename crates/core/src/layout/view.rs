@@ -58,6 +58,7 @@ layout_struct!(JobViewLayout<'a> = JobView {
     due_at: Option<u64>,
     attempts: u32,
     upstream: Option<&'a str>,
+    external: Option<&'a str>,
     lease: Option<LeaseIdLayout>,
     last_failure: Option<FailureLayout<'a>>,
     payload: Bytes<'a>,

@@ -119,7 +119,7 @@ fn an_awaited_call_gives_its_token_back_at_most_once() {
         &mut engine,
         grants[0].lease,
         CallResult::NotSent,
-        Outcome::Awaiting(Span::from_secs(60)),
+        Outcome::awaiting(Span::from_secs(60)),
         NOW,
     );
     let Settled::Awaiting(lease) = awaited else { panic!("{awaited:?}") };

@@ -122,7 +122,7 @@ fn leases_carry_the_epoch_of_the_one_who_restored() {
 #[test]
 fn a_settlement_asked_again_answers_what_it_did_and_changes_nothing() {
     let retry = Outcome::Retry { after: Span::from_secs(5), failure: failure() };
-    let wait = Outcome::Awaiting(Span::from_secs(60));
+    let wait = Outcome::awaiting(Span::from_secs(60));
     for outcome in
         [Outcome::Done, retry, Outcome::Dead(failure()), Outcome::Failed(failure()), Outcome::Release, wait]
     {
@@ -142,11 +142,11 @@ fn a_settlement_asked_again_answers_what_it_did_and_changes_nothing() {
 fn only_the_last_settlement_of_a_job_is_remembered() {
     let mut kept = Kept::new(1);
     let lease = kept.dispatch(1, 1, NOW)[0].lease;
-    let Settled::Awaiting(awaited) = kept.settle(lease, Outcome::Awaiting(LEASE)).leases[0] else {
+    let Settled::Awaiting(awaited) = kept.settle(lease, Outcome::awaiting(LEASE)).leases[0] else {
         panic!("the upstream works on it")
     };
     let done = kept.settle(awaited, Outcome::Done);
-    assert_eq!(kept.settle(lease, Outcome::Awaiting(LEASE)).leases, [Settled::Stale]);
+    assert_eq!(kept.settle(lease, Outcome::awaiting(LEASE)).leases, [Settled::Stale]);
     assert_eq!(kept.settle(awaited, Outcome::Done), done);
     assert_eq!(done.ended[0].end, End::Completed);
 }

@@ -339,7 +339,7 @@ fn to_outcome(plan: &OutcomePlan) -> Outcome {
         OutcomePlan::Dead => Outcome::Dead(failure()),
         OutcomePlan::Failed => Outcome::Failed(failure()),
         OutcomePlan::Release => Outcome::Release,
-        OutcomePlan::Awaiting(ms) => Outcome::Awaiting(Span::from_millis(*ms)),
+        OutcomePlan::Awaiting(ms) => Outcome::awaiting(Span::from_millis(*ms)),
     }
 }
 

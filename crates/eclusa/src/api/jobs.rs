@@ -239,6 +239,9 @@ pub(super) struct SearchQuery {
     tenant: Option<String>,
     /// With this status.
     status: Option<String>,
+    /// Called so by their upstream.
+    #[serde(rename = "externalId")]
+    external_id: Option<String>,
     /// Where the last page said to go on.
     cursor: Option<u64>,
 }
@@ -268,6 +271,7 @@ pub(super) async fn search(
         lane: lane.map(|(lane, _)| lane),
         tenant: query.tenant.map(Into::into),
         status,
+        external: query.external_id.map(Into::into),
         after: query.cursor.unwrap_or_default(),
         max: PAGE,
     };

@@ -43,6 +43,14 @@ macro_rules! store_by_asking {
                     ask!(self, Question::Settle(settlements), Settled)
                 }
 
+                async fn complete(&self, told: Completion) -> Result<CompleteAnswer, StoreError> {
+                    ask!(self, Question::Complete(told), Completed)
+                }
+
+                async fn poll(&self, ask: Poll) -> Result<Polls, StoreError> {
+                    ask!(self, Question::Poll(ask), Polls)
+                }
+
                 async fn cancel(&self, job: JobId) -> Result<Cancelled, StoreError> {
                     ask!(self, Question::Cancel(job), Cancelled)
                 }

@@ -40,6 +40,8 @@ pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply
         Question::Credit(credits) => Reply::Credited(engine.credit(&credits, now)),
         Question::Correct(corrections) => Reply::Corrected(engine.correct(&corrections, now)),
         Question::HashKey(offer) => Reply::HashKey(engine.hash_key(offer)),
+        Question::Complete(told) => Reply::Completed(engine.complete(told, now)),
+        Question::Poll(ask) => Reply::Polls(engine.poll(&ask, now)),
         Question::Buckets(query) => Reply::Buckets(engine.buckets(&query, now)),
         Question::Leave(process) => {
             engine.unregister(process, now);
@@ -54,6 +56,7 @@ pub(super) fn ends(reply: &Reply) -> &[Ended] {
         Reply::Enqueued(answer) => &answer.ended,
         Reply::Dispatched(answer) => &answer.ended,
         Reply::Settled(answer) => &answer.ended,
+        Reply::Completed(answer) => &answer.ended,
         Reply::Swept(answer) => &answer.ended,
         Reply::Admitted(answer) => &answer.ended,
         Reply::Cancelled(Cancelled::Yes(ended)) => std::slice::from_ref(ended),
@@ -97,6 +100,7 @@ pub(super) fn payload_bytes(question: &Question) -> usize {
         Question::Settle(settlements) => {
             settlements.iter().filter_map(|one| one.answer.as_ref()).map(|answer| answer.len()).sum()
         }
+        Question::Complete(told) => told.answer.as_ref().map_or(0, |answer| answer.len()),
         _ => 0,
     }
 }

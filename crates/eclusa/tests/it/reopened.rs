@@ -5,10 +5,10 @@ use std::sync::Mutex;
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Admit, Admitted, Advance, Advanced, Answer, BucketPage, BucketQuery, Cancelled, Corrected, Correction,
-    Credit, Credited, DeadLetterView, Dispatch, Dispatched, EnqueueAnswer, HashKey, JobId, JobPage, JobQuery,
-    JobView, LaneView, LeaseId, Name, NewJob, Replayed, SettleAnswer, Settlement, Span, Store, StoreError,
-    Swept, TenantView, UpstreamView, Wait, Why,
+    Admit, Admitted, Advance, Advanced, Answer, BucketPage, BucketQuery, Cancelled, CompleteAnswer,
+    Completion, Corrected, Correction, Credit, Credited, DeadLetterView, Dispatch, Dispatched, EnqueueAnswer,
+    HashKey, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Poll, Polls, Replayed,
+    SettleAnswer, Settlement, Span, Store, StoreError, Swept, TenantView, UpstreamView, Wait, Why,
 };
 
 /// If a restart or a takeover can be seen, a scenario on this store sees it.
@@ -68,6 +68,14 @@ impl<S: Store> Store for Reopened<S> {
 
     fn settle(&self, settlements: Vec<Settlement>) -> impl Answer<SettleAnswer> {
         self.run(async move |store| store.settle(settlements).await)
+    }
+
+    fn complete(&self, told: Completion) -> impl Answer<CompleteAnswer> {
+        self.run(async move |store| store.complete(told).await)
+    }
+
+    fn poll(&self, ask: Poll) -> impl Answer<Polls> {
+        self.run(async move |store| store.poll(ask).await)
     }
 
     fn cancel(&self, job: JobId) -> impl Answer<Cancelled> {

@@ -127,6 +127,18 @@ impl Changes {
                     }
                 }
             },
+            Record::JobAway { id, state, away } => match self.jobs.get_mut(&id) {
+                Some(Some(job)) => (job.state, job.away) = (*state, Some(away)),
+                Some(None) => {}
+                None => {
+                    let Some((known, correlation)) = engine.record_of(id) else { return };
+                    if known.state != *state || known.away.as_ref() != Some(&away) {
+                        let job = JobRecord { state: *state, away: Some(away), ..known };
+                        self.jobs.insert(id, Some(Box::new(job)));
+                        self.job_correlations.extend(correlation.map(|correlation| (id, correlation)));
+                    }
+                }
+            },
             Record::JobGone(id) => {
                 self.job_correlations.remove(&id);
                 if self.of_an_engine {

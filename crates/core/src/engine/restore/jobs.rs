@@ -66,7 +66,13 @@ fn restore_job(
         job.rare().correlation = correlation;
     }
     let settled = job.rare.as_ref().and_then(|rare| rare.settled);
+    let early_bytes = record.away.as_ref().map_or(0, |away| away.early_bytes());
+    if let Some(away) = record.away {
+        job.rare().away = Some(away);
+    }
     let index = engine.jobs.restore(job);
+    engine.jobs.bytes += early_bytes;
+    engine.restore_away(index);
     engine.jobs.bytes += result_bytes;
     if let Some(last) = settled {
         engine.leases.remember_settled(last.lease, index);
@@ -86,6 +92,7 @@ fn restore_job(
             let used_by = if awaiting { Use::Awaiting(index) } else { Use::Job(index, lane) };
             let correlation = engine.jobs[index].correlation();
             restore_lease(engine, lease, &record, used_by, correlation)?;
+            engine.start_polling(index);
         }
         PhaseRecord::Finished { at, number, status, dropped, served } => {
             engine.jobs[index].phase = Phase::Finished { at, number, status, dropped, served };

@@ -28,7 +28,7 @@ fn mention(record: RecordLayout<'_>) -> Result<Option<Mention>, LayoutError> {
         RecordLayout::Tenant(tenant) => Mention::Tenant(tenant.lane, tenant.name.into()),
         RecordLayout::Job(job) => Mention::Job(JobId(job.id)),
         RecordLayout::JobCorrelation { id, .. } => Mention::Job(JobId(id)),
-        RecordLayout::JobState { id, .. } => Mention::JobState(JobId(id)),
+        RecordLayout::JobState { id, .. } | RecordLayout::JobAway { id, .. } => Mention::JobState(JobId(id)),
         RecordLayout::Lease(id, _) | RecordLayout::LeaseCorrelation { id, .. } => lease(id)?,
         RecordLayout::Bucket { key, .. } => Mention::Bucket(key.into()),
         RecordLayout::Dead { lane, number, .. } | RecordLayout::DeadCorrelation { lane, number, .. } => {

@@ -12,8 +12,10 @@ pub(crate) use self::mentions::read_mentions;
 use self::gates::{BucketLayout, GatesLayout, PassLayout};
 use super::LayoutError;
 use super::convert::{Bytes, Layout, Many, append, layout_enum, layout_struct, unreadable};
+use super::question::CompletionLayout;
 use super::shared::{BucketSpecLayout, LeaseIdLayout, LevelLayout, StatusLayout, TermsLayout};
 use super::view::{DeadLetterLayout, DropReasonLayout, FailureLayout, ServedByLayout, TotalsLayout};
+use crate::engine::away::Away;
 use crate::engine::debits::Debit;
 use crate::engine::record::{
     JobRecord, JobState, LaneRecord, LeaseRecord, PhaseRecord, Record, SettledRecord, TenantRecord,
@@ -90,6 +92,7 @@ layout_enum!(RecordLayout<'a> = Record {
     DebitGone(correlation: u128),
     HashKey(key: u128),
     DeadCorrelation { lane: u32, number: u64, correlation: u128 },
+    JobAway { id: u128, state: Box<JobStateLayout<'a>>, away: Box<AwayLayout<'a>> },
 });
 
 layout_struct!(DebitLayout<'a> = Debit {
@@ -139,6 +142,29 @@ layout_struct!(JobLayout<'a> = JobRecord {
     replay_of: Option<u128>,
     payload: Bytes<'a>,
     state: JobStateLayout<'a>,
+    away: StoredApart,
+});
+
+/// What has a record of its own takes no bytes here.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct StoredApart;
+
+impl Layout<'_, Option<Box<Away>>> for StoredApart {
+    fn from_domain(_: &Option<Box<Away>>) -> Self {
+        Self
+    }
+
+    fn into_domain(self) -> Result<Option<Box<Away>>, LayoutError> {
+        Ok(None)
+    }
+}
+
+layout_struct!(AwayLayout<'a> = Away {
+    external: Option<&'a str>,
+    next: bool,
+    poll: Option<(u64, u64)>,
+    early: Option<Box<CompletionLayout<'a>>>,
+    heard: Vec<u64>,
 });
 
 layout_struct!(JobStateLayout<'a> = JobState {

@@ -8,7 +8,8 @@ use crate::layout::Question;
 use crate::policy::{Correlation, HashKey};
 use crate::tokens::Tokens;
 use crate::verbs::{
-    Admit, Advance, Closure, Correction, Credit, Denied, Dispatch, Outcome, Report, Settlement, Usage, Wait,
+    Admit, Advance, Closure, Completion, Correction, Credit, Denied, Dispatch, Outcome, Poll, Polling,
+    Report, Settlement, Usage, Wait,
 };
 use crate::views::{BucketQuery, JobQuery};
 
@@ -50,6 +51,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
             lane: Some(lane.clone()),
             tenant: Some("acme".into()),
             status: Some(Status::Processing),
+            external: Some("ext-1".into()),
             after: 1 << 40,
             max: 100,
         }),
@@ -79,6 +81,8 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
             max: 100,
             shared: true,
         }),
+        Question::Complete(completion()),
+        Question::Poll(Poll { upstream: name("fal"), max: 100, claim: ms(5_000) }),
     ]
     .map(named)
     .into()
@@ -117,6 +121,8 @@ fn file_name(question: &Question) -> &'static str {
         Question::Correct(_) => "question-correct",
         Question::HashKey(_) => "question-hash-key",
         Question::Buckets(_) => "question-buckets",
+        Question::Complete(_) => "question-complete",
+        Question::Poll(_) => "question-poll",
     }
 }
 
@@ -173,7 +179,7 @@ fn settlements() -> Vec<Settlement> {
         (CallResult::Rejected, Outcome::Dead(failure())),
         (CallResult::TimedOut, Outcome::Failed(failure())),
         (CallResult::NotSent, Outcome::Release),
-        (CallResult::Unknown, Outcome::Awaiting(ms(600_000))),
+        (CallResult::Unknown, awaiting()),
         (CallResult::Throttled, Outcome::Release),
         (CallResult::Unreachable, Outcome::Release),
     ];
@@ -184,6 +190,23 @@ fn settlements() -> Vec<Settlement> {
         answer: (number != 1).then(|| b"answer".as_slice().into()),
     };
     (1..).zip(ends).map(settle).collect()
+}
+
+fn awaiting() -> Outcome {
+    let poll = Some(Polling { after: ms(30_000), every: ms(10_000) });
+    Outcome::Awaiting { timeout: ms(600_000), external: Some("ext-1".into()), next: true, poll }
+}
+
+pub(super) fn completion() -> Completion {
+    Completion {
+        job: id(1),
+        upstream: name("fal"),
+        external: Some("ext-1".into()),
+        message: Some(u64::MAX),
+        report: report(CallResult::Failed),
+        outcome: Outcome::Retry { after: ms(2_000), failure: failure() },
+        answer: Some(b"{}".as_slice().into()),
+    }
 }
 
 fn absence() -> Absence {

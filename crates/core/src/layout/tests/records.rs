@@ -1,8 +1,10 @@
 //! One record of each kind, with everything in it.
 
+use super::questions::completion;
 use super::{bucket_id, hold, id, lease, ms, name, terms, time};
 use crate::dead_letter::DeadLetter;
 use crate::ended::{Fallback, ServedBy};
+use crate::engine::away::Away;
 use crate::engine::debits::Debit;
 use crate::engine::record::{
     JobRecord, JobState, LaneRecord, LeaseRecord, PhaseRecord, Record, SettledRecord, TenantRecord,
@@ -120,11 +122,23 @@ fn job(phase: PhaseRecord, settled: Option<SettledRecord>) -> Record {
         replay_of: Some(id(9)),
         payload: b"payload"[..].into(),
         state: state(phase, settled),
+        away: None,
     }))
 }
 
 fn job_state(phase: PhaseRecord, settled: SettledRecord) -> Record {
     Record::JobState { id: id(1), state: Box::new(state(phase, Some(settled))) }
+}
+
+fn job_away(phase: PhaseRecord, settled: SettledRecord) -> Record {
+    let away = Away {
+        external: Some("ext-1".into()),
+        next: true,
+        poll: Some((time(10), ms(10_000))),
+        early: Some(Box::new(completion())),
+        heard: vec![u64::MAX, 7],
+    };
+    Record::JobAway { id: id(1), state: Box::new(state(phase, Some(settled))), away: Box::new(away) }
 }
 
 fn letter() -> DeadLetter {
@@ -200,6 +214,7 @@ fn jobs() -> Vec<(&'static str, Record)> {
             "record-job-dropped",
             job_state(finished(Some(DropReason::Preempted), None), SettledRecord::Ended(Status::Dropped)),
         ),
+        ("record-job-away", job_away(running(UseRecord::Awaiting), SettledRecord::Awaiting(lease(2)))),
         ("record-job-gone", Record::JobGone(id(1))),
     ]
 }

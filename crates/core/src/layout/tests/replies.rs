@@ -14,8 +14,8 @@ use crate::policy::HashKey;
 use crate::time::Time;
 use crate::tokens::Tokens;
 use crate::verbs::{
-    Admission, Admitted, Advanced, Cached, Cancelled, Corrected, Credited, Denied, Dispatched, EnqueueAnswer,
-    Enqueued, Grant, Replayed, SettleAnswer, Settled, Swept,
+    Admission, Admitted, Advanced, Cached, Cancelled, CompleteAnswer, Completed, Corrected, Credited, Denied,
+    Dispatched, DuePoll, EnqueueAnswer, Enqueued, Grant, Polls, Replayed, SettleAnswer, Settled, Swept,
 };
 use crate::views::{BucketPage, BucketView, JobPage, LaneView, Place, TenantView, UpstreamView, Why};
 
@@ -87,6 +87,11 @@ pub(super) fn all() -> Vec<(&'static str, Reply)> {
         ("reply-dead-letter", Reply::DeadLetter(Some(letter()))),
         ("reply-dead-letters", Reply::DeadLetters(vec![(7, letter())])),
         ("reply-fleet", Reply::Fleet(vec![registration()])),
+        ("reply-completed-settled", completed(Completed::Settled(Settled::Requeued))),
+        ("reply-completed-kept", completed(Completed::Kept)),
+        ("reply-completed-not-awaited", completed(Completed::NotAwaited(Status::Failed))),
+        ("reply-completed-unknown", completed(Completed::Unknown)),
+        ("reply-polls", Reply::Polls(polls())),
     ]
 }
 
@@ -139,6 +144,22 @@ fn settled() -> SettleAnswer {
         Settled::Stale,
     ];
     SettleAnswer { leases, ended: ends() }
+}
+
+fn completed(completed: Completed) -> Reply {
+    Reply::Completed(CompleteAnswer { completed, ended: ends() })
+}
+
+fn polls() -> Polls {
+    let due = DuePoll {
+        job: id(1),
+        tenant: "acme".into(),
+        key: Some("outbox-1".into()),
+        external: Some("ext-1".into()),
+        payload: b"GET /score\0\xff".as_slice().into(),
+        attempt: 2,
+    };
+    Polls { due: vec![due], now: time(1), next: time(10_000) }
 }
 
 fn swept() -> Swept {
@@ -205,6 +226,7 @@ fn job_view() -> JobView {
         due_at: Some(time(500)),
         attempts: 2,
         upstream: Some(name("ses")),
+        external: Some("ext-1".into()),
         lease: Some(lease(1)),
         last_failure: Some(failure()),
         payload: b"GET /score\0\xff".as_slice().into(),

@@ -49,6 +49,20 @@ impl Naive {
         }
     }
 
+    /// What the upstream works on goes on under another lease, in the same generation, and as a probe if it was one. Only an
+    /// error is news: whether the upstream is well is known at the end.
+    fn goes_on(&mut self, lease: LeaseId, (heir, expires): (LeaseId, Time), result: CallResult, now: Time) {
+        let began_in = self.began_in[&lease];
+        self.began_in.insert(heir, began_in);
+        match result {
+            CallResult::Throttled | CallResult::Failed | CallResult::TimedOut | CallResult::Unreachable => {
+                self.ended(lease, result, now);
+            }
+            _ if self.probes.remove(&lease).is_some() => drop(self.probes.insert(heir, expires)),
+            _ => {}
+        }
+    }
+
     fn recorded(&mut self, result: CallResult, now: Time) {
         let open = self.open_until.is_some_and(|until| now < until);
         if !open || result == CallResult::Success {
@@ -129,11 +143,9 @@ impl Checker for Breakers {
                 }
                 Fact::Ended(end) => {
                     if let Some(naive) = self.at(end.upstream) {
-                        naive.ended(end.lease, end.result, step.now);
-                        // What the upstream works on goes on under another lease, in the same generation.
-                        if let Some(heir) = end.heir {
-                            let began_in = naive.began_in[&end.lease];
-                            naive.began_in.insert(heir, began_in);
+                        match end.heir {
+                            Some(heir) => naive.goes_on(end.lease, heir, end.result, step.now),
+                            None => naive.ended(end.lease, end.result, step.now),
                         }
                     }
                 }

@@ -6,7 +6,7 @@ use eclusa_core::{
     Settlement, Status, Time, Usage,
 };
 
-use super::{CallEnd, Fact, Held, Lease, Ledger, MAX_LOST, Start, State, Verdict, ensure, held};
+use super::{CallEnd, Fact, Heir, Held, Lease, Ledger, MAX_LOST, Start, State, Verdict, ensure, held};
 use crate::rules::{self, lane_number, upstream_number};
 
 impl Ledger {
@@ -34,7 +34,7 @@ impl Ledger {
         taken_up
     }
 
-    pub(super) fn finish_call(&mut self, id: LeaseId, lease: &Lease, report: &Report, heir: Option<LeaseId>) {
+    pub(super) fn finish_call(&mut self, id: LeaseId, lease: &Lease, report: &Report, heir: Option<Heir>) {
         let job = lease.job.and_then(|job| self.jobs.get(&job));
         // What the upstream works on was sent, whatever the report says.
         let contradiction = heir.is_some() && report.result.is_unsent();
@@ -232,7 +232,10 @@ impl Ledger {
     ) -> Verdict {
         let Settlement { lease: id, report, outcome, answer } = settlement;
         let id = *id;
-        let heir = if let Settled::Awaiting(heir) = settled { Some(heir) } else { None };
+        let heir = match (settled, outcome) {
+            (Settled::Awaiting(lease), Outcome::Awaiting { timeout, .. }) => Some((lease, now + *timeout)),
+            _ => None,
+        };
         self.finish_call(id, lease, report, heir);
         let Some(job_id) = lease.job else {
             ensure!(settled == Settled::Released, "a call without a job is {settled:?}");
@@ -241,7 +244,7 @@ impl Ledger {
         let fallback = self.falls_back(job_id, report.result, outcome, now);
         let job = self.jobs.get_mut(&job_id).unwrap();
         let expected = match outcome {
-            Outcome::Awaiting(span) => {
+            Outcome::Awaiting { timeout: span, .. } => {
                 let Settled::Awaiting(new) = settled else {
                     return Err(format!("an awaiting job is {settled:?}"));
                 };

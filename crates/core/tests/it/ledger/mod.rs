@@ -105,9 +105,11 @@ pub(crate) struct CallEnd {
     pub(crate) held: Held,
     /// Nothing went out under this lease, so the lane's token comes back too.
     pub(crate) unsent: bool,
-    /// The lease under which the upstream's work is awaited.
-    pub(crate) heir: Option<LeaseId>,
+    /// The lease under which the upstream's work is awaited, and when it ends.
+    pub(crate) heir: Option<Heir>,
 }
+
+pub(crate) type Heir = (LeaseId, Time);
 
 #[derive(Debug, Clone)]
 pub(crate) enum Fact {
