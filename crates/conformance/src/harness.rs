@@ -408,7 +408,16 @@ impl<S: Store> Harness<S> {
     }
 
     pub(crate) async fn wait(&self, number: u128, timeout: Span, coming: bool) -> Option<JobView> {
-        self.store.wait(Wait { job: id(number), timeout, coming }).await.expect("the store answers")
+        self.store
+            .wait(Wait { job: id(number), timeout, coming, seen: None })
+            .await
+            .expect("the store answers")
+    }
+
+    /// The job when more of its history can be told than these lines.
+    pub(crate) async fn follow(&self, number: u128, seen: u64, timeout: Span) -> Option<JobView> {
+        let ask = Wait { job: id(number), timeout, coming: false, seen: Some(seen) };
+        self.store.wait(ask).await.expect("the store answers")
     }
 
     pub(crate) async fn job(&self, number: u128) -> JobView {

@@ -103,6 +103,7 @@ macro_rules! suite {
             going_on_does_not_prolong_the_lease,
             when_all_were_tried_the_attempt_has_failed,
             the_failure_that_ends_a_chain_is_noted_once,
+            a_long_history_says_how_much_it_leaves_out,
             a_settlement_after_exhaustion_tells_the_gates_nothing_twice,
             a_busy_upstream_is_skipped_when_going_on,
             with_the_rest_busy_a_job_waits_for_it_and_does_not_repeat_the_tried_ones,
@@ -342,6 +343,7 @@ macro_rules! suite {
             an_upstream_shows_its_breaker,
             an_upstream_shows_what_its_bucket_holds,
             an_upstream_shows_how_many_calls_began_in_the_last_minute,
+            who_follows_a_job_is_told_what_is_new_at_once,
         ]);
         $crate::theme!($open, awaiting: [
             an_awaiting_job_has_a_fence_of_its_own,

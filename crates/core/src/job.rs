@@ -10,6 +10,7 @@ use crate::ids::{JobId, LeaseId, Name, fingerprint};
 use crate::policy::{Correlation, width};
 use crate::spec::Chain;
 use crate::time::{Span, Time};
+use crate::timeline::{Event, numbered};
 use crate::tokens::Tokens;
 use crate::verbs::Report;
 
@@ -323,40 +324,6 @@ impl FailureReason {
     }
 }
 
-/// One line of a job's history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event<U> {
-    /// When.
-    pub at: Time,
-    /// What.
-    pub kind: EventKind<U>,
-}
-
-/// What can happen to a job; `U` names an upstream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventKind<U> {
-    /// It came in.
-    Accepted,
-    /// A worker took it to this upstream.
-    Started(U),
-    /// This upstream failed it.
-    Failed(U),
-    /// It will be tried again then.
-    RetryAt(Time),
-    /// The rest of its chain was busy, so it waits for that.
-    WaitsForRest,
-    /// Its worker vanished and it went back to its line.
-    TakenUp,
-    /// Its worker gave it back unsent.
-    Released,
-    /// The upstream works on it.
-    Awaiting(U),
-    /// It got an answer that its own call did not bring.
-    Served(ServedBy),
-    /// It ended so.
-    Ended(Status),
-}
-
 /// A job as shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobView {
@@ -400,4 +367,11 @@ pub struct JobView {
     pub result: Option<Payload>,
     /// Its history.
     pub timeline: Vec<Event<Name>>,
+}
+
+impl JobView {
+    /// How many lines its history has, with those that are left out.
+    pub fn lines(&self) -> u64 {
+        numbered(&self.timeline).last().map_or(0, |(number, _)| number)
+    }
 }

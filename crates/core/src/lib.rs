@@ -19,6 +19,7 @@ mod spec;
 mod store;
 mod table;
 mod time;
+mod timeline;
 mod tokens;
 mod verbs;
 mod views;
@@ -33,8 +34,7 @@ pub use engine::{
 pub use error::SpecError;
 pub use ids::{JobId, LeaseId, Name};
 pub use job::{
-    CallFailure, DropReason, Event, EventKind, Failure, FailureReason, Hold, JobView, Level, NewJob, Payload,
-    Status,
+    CallFailure, DropReason, Failure, FailureReason, Hold, JobView, Level, NewJob, Payload, Status,
 };
 pub use lane::Totals;
 pub use policy::{BucketId, Correlation, HashKey, Scope};
@@ -43,6 +43,7 @@ pub use spec::{
 };
 pub use store::{Answer, Store, StoreError};
 pub use time::{Clock, Span, Time};
+pub use timeline::{Event, EventKind, FailureNote, numbered};
 pub use tokens::Tokens;
 pub use verbs::*;
 pub use views::*;

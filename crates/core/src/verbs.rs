@@ -354,7 +354,7 @@ pub enum Admission {
     UnknownLane,
 }
 
-/// Asks for a job when it has ended.
+/// Asks for a job when it has ended, or when more of its history can be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wait {
     /// Which job.
@@ -363,6 +363,15 @@ pub struct Wait {
     pub timeout: Span,
     /// The job may not be there yet: an unknown id is waited for too.
     pub coming: bool,
+    /// The number of the last line of its history that the asker has; a later one is told at once, the job's end or not.
+    pub seen: Option<u64>,
+}
+
+impl Wait {
+    /// Waits for the end of a job that is there.
+    pub const fn for_end(job: JobId, timeout: Span) -> Self {
+        Self { job, timeout, coming: false, seen: None }
+    }
 }
 
 /// What became of a wish to cancel.

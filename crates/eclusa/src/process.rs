@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use eclusa_core::Clock;
 
-use crate::api::{Api, Parts};
+use crate::api::{Api, Parts, Streams};
 use crate::config::{Config, StoreUrl};
 use crate::decide::Decider;
 use crate::ids::{Ids, own_nonce};
@@ -74,9 +74,22 @@ pub(crate) fn open(config: Config, duty: Duty, clock: Arc<dyn Clock>) -> Result<
     };
     let ids = Arc::new(Ids::new(clock.clone()));
     let scopes = Arc::new(Scopes::new(store.clone(), ids.clone()));
-    let rates = Arc::<Rates>::default();
-    let parts =
-        Parts { decider, store, rules, ids, scopes, leases, turns, peers, life, metrics, rates, clock };
+    let (rates, streams) = (Arc::<Rates>::default(), Arc::<Streams>::default());
+    let parts = Parts {
+        decider,
+        store,
+        rules,
+        ids,
+        scopes,
+        leases,
+        turns,
+        peers,
+        life,
+        streams,
+        metrics,
+        rates,
+        clock,
+    };
     Ok(Process { api: Api(Arc::new(parts)), workers })
 }
 

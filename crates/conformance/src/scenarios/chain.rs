@@ -1,10 +1,12 @@
 //! The upstreams of a chain, in order.
 
+use std::sync::Arc;
+
 use eclusa_core::gate::{CallResult, Reason};
-use eclusa_core::{Advanced, EventKind, Name, Settled, Status, Store};
+use eclusa_core::{Advanced, EventKind, FailureNote, Settled, Status, Store, numbered};
 
 use crate::harness::{Harness, LEASE, Open};
-use crate::rules::{bucket, chain, free, hold, holding, job, name, rpm, secs, slots, via};
+use crate::rules::{bucket, chain, failure, free, hold, holding, job, name, rpm, secs, slots, via};
 
 pub async fn a_job_goes_to_the_first_upstream_that_admits_it<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &chain(&[("a", slots(1)), ("b", slots(1)), ("c", free())], |_| {}));
@@ -82,14 +84,37 @@ pub async fn the_failure_that_ends_a_chain_is_noted_once<S: Store>(open: Open<S>
         q.pass(secs(1));
     }
     let pass = || {
-        let at = |kind: fn(Name) -> EventKind<Name>, upstream| kind(name(upstream));
-        let (started, failed) = (EventKind::Started, EventKind::Failed);
-        [at(started, "a"), at(failed, "a"), at(started, "b"), at(failed, "b")]
+        let started = |upstream| EventKind::Started(name(upstream));
+        let note = Arc::new(FailureNote::of(&failure("unavailable")));
+        let failed = |upstream| EventKind::Failed(name(upstream), Some(note.clone()));
+        [started("a"), failed("a"), started("b"), failed("b")]
     };
     let events = q.job(1).await.timeline.into_iter().map(|event| event.kind);
     let events: Vec<_> = events.filter(|event| !matches!(event, EventKind::RetryAt(_))).collect();
     let expected = [[EventKind::Accepted].as_slice(), &pass(), &pass(), &[EventKind::Ended(Status::Failed)]];
     assert_eq!(events, expected.concat());
+}
+
+pub async fn a_long_history_says_how_much_it_leaves_out<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &chain(&[("a", free()), ("b", free())], |_| {}));
+    q.accept([job(1)]).await;
+    // Each pass notes two starts, two failures and a retry.
+    for _ in 0..8 {
+        let grant = q.next().await;
+        q.advance(&grant, CallResult::Failed).await;
+        q.advance_from(grant.lease, "b", CallResult::Failed).await;
+        q.retry(&grant, CallResult::Failed, secs(1)).await;
+        q.pass(secs(1));
+    }
+    let last = q.next().await;
+    q.done(&last).await;
+    let view = q.job(1).await;
+    let shown: Vec<_> = numbered(&view.timeline).map(|(number, event)| (number, &event.kind)).collect();
+    assert_eq!(shown[..2], [(1, &EventKind::Accepted), (23, &EventKind::Omitted(22))]);
+    let rest: Vec<_> = shown[2..].iter().map(|(number, _)| *number).collect();
+    assert_eq!(rest, (24..=43).collect::<Vec<_>>());
+    assert_eq!(shown.last(), Some(&(43, &EventKind::Ended(Status::Completed))));
+    assert_eq!(view.lines(), 43);
 }
 
 pub async fn a_settlement_after_exhaustion_tells_the_gates_nothing_twice<S: Store>(open: Open<S>) {

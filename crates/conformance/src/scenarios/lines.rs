@@ -1,10 +1,10 @@
 //! The line is the FIFO unit; the lane counts what waits and what runs.
 
 use eclusa_core::gate::CallResult;
-use eclusa_core::{EventKind, Status, Store};
+use eclusa_core::{EventKind, FailureNote, Status, Store};
 
 use crate::harness::{Harness, Open};
-use crate::rules::{chain, delayed, free, high, job, low, name, of, plain, secs, slots, via};
+use crate::rules::{chain, delayed, failure, free, high, job, low, name, of, plain, secs, slots, via};
 
 pub async fn a_line_is_first_in_first_out<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
@@ -112,7 +112,7 @@ pub async fn a_job_tells_its_history<S: Store>(open: Open<S>) {
     let expected = [
         (secs(0), EventKind::Accepted),
         (secs(1), EventKind::Started(name("ses"))),
-        (secs(1), EventKind::Failed(name("ses"))),
+        (secs(1), EventKind::Failed(name("ses"), Some(FailureNote::of(&failure("unavailable")).into()))),
         (secs(1), EventKind::RetryAt(start + secs(3))),
         (secs(3), EventKind::Started(name("ses"))),
         (secs(3), EventKind::Ended(Status::Completed)),

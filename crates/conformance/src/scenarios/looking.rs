@@ -65,6 +65,20 @@ pub async fn an_unknown_job_is_not_waited_for_unless_it_is_coming<S: Store>(open
     assert_eq!(q.wait(1, Span::ZERO, true).await, None);
 }
 
+pub async fn who_follows_a_job_is_told_what_is_new_at_once<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    q.accept([job(1)]).await;
+    assert_eq!(q.follow(1, 0, secs(60)).await.expect("it was accepted").lines(), 1);
+    assert_eq!(q.follow(1, 1, Span::ZERO).await.expect("nothing is new").lines(), 1);
+    let grant = q.next().await;
+    let running = q.follow(1, 1, secs(60)).await.expect("it started");
+    assert_eq!((running.status, running.lines()), (Status::Processing, 2));
+    q.done(&grant).await;
+    let ended = q.follow(1, 99, secs(60)).await.expect("it has ended");
+    assert_eq!((ended.status, ended.lines()), (Status::Completed, 3));
+    assert_eq!(q.follow(2, 0, secs(60)).await, None);
+}
+
 pub async fn a_dead_letter_is_found_without_its_lane<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept([job(1), job(2)]).await;

@@ -3,11 +3,12 @@
 use super::Engine;
 use crate::ended::{End, Fallback, ServedBy};
 use crate::gate::{BreakerState, CallResult};
-use crate::job::{DropReason, EventKind, NewJob, Payload, Status};
+use crate::job::{DropReason, NewJob, Payload, Status};
 use crate::lane::Entry;
 use crate::spec::CacheSpec;
 use crate::table::{GroupIx, JobIx, LaneIx};
 use crate::time::Time;
+use crate::timeline::EventKind;
 use crate::verbs::{Cached, MAX_BATCH, Outcome, Report, Settled};
 
 /// How many jobs one verb looks at to find those that an old answer can end.

@@ -5,9 +5,10 @@ use super::jobs::Phase;
 use super::leases::{Lease, Use};
 use crate::gate::CallResult;
 use crate::ids::LeaseId;
-use crate::job::EventKind;
+
 use crate::table::JobIx;
 use crate::time::Time;
+use crate::timeline::EventKind;
 use crate::verbs::{CompleteAnswer, Completed, Completion, MAX_BATCH, Outcome, Settled};
 
 impl Engine {

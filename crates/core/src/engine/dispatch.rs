@@ -10,10 +10,11 @@ use super::jobs::Phase;
 use super::leases::{Lease, Use};
 use crate::gate::{NotUntil, Pass, Reason};
 use crate::ids::LeaseId;
-use crate::job::{DropReason, EventKind, Level};
+use crate::job::{DropReason, Level};
 use crate::lane::{Choice, JobHold, Parked, Rank};
 use crate::table::{JobIx, LaneIx, UpstreamIx};
 use crate::time::{Span, Time};
+use crate::timeline::EventKind;
 use crate::tokens::Tokens;
 use crate::verbs::{Denied, Dispatch, Dispatched, Grant, MAX_BATCH};
 

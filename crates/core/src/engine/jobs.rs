@@ -6,15 +6,13 @@ use std::sync::Arc;
 use super::away::Away;
 use crate::ended::ServedBy;
 use crate::ids::{JobId, LeaseId};
-use crate::job::{DropReason, Event, EventKind, Failure, Level, Payload, Status};
+use crate::job::{DropReason, Failure, Level, Payload, Status};
 use crate::lane::{JobHold, Waiter};
 use crate::policy::Correlation;
 use crate::table::{GroupIx, JobIx, Keyed, LaneIx, LineIx, Lookup, Table, TenantIx, UpstreamIx};
 use crate::time::Time;
+use crate::timeline::{self, Event, EventKind};
 use crate::verbs::Settled;
-
-/// Later lines of a job's history push out the oldest.
-const MAX_TIMELINE: usize = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -61,6 +59,8 @@ pub(crate) struct Job {
     pub(crate) payload: Payload,
     pub(crate) rare: Option<Box<Rare>>,
     unsaved: Unsaved,
+    /// Whether its next change is news to somebody.
+    followed: bool,
 }
 
 impl Keyed for Job {
@@ -137,6 +137,7 @@ impl Job {
             payload,
             rare: None,
             unsaved: Unsaved::Nothing,
+            followed: false,
         }
     }
 
@@ -195,11 +196,7 @@ impl Job {
     }
 
     pub(crate) fn note(&mut self, at: Time, kind: EventKind<UpstreamIx>) {
-        let timeline = &mut self.rare().timeline;
-        if timeline.len() == MAX_TIMELINE {
-            timeline.remove(0);
-        }
-        timeline.push(Event { at, kind });
+        timeline::push(&mut self.rare().timeline, Event { at, kind });
     }
 }
 
@@ -209,6 +206,8 @@ pub(crate) struct Jobs {
     by_id: Lookup<JobIx>,
     unsaved: Vec<JobIx>,
     gone: Vec<JobId>,
+    /// Followed jobs that changed.
+    news: Vec<JobId>,
     /// Bytes of all payloads and results.
     pub(crate) bytes: u64,
 }
@@ -254,8 +253,21 @@ impl Jobs {
         self.mark(job, Unsaved::All);
     }
 
+    /// The next change of `job` is to be told, once.
+    pub(crate) fn follow(&mut self, job: JobIx) {
+        self.table[job].followed = true;
+    }
+
+    /// Followed jobs that changed since this was last called.
+    pub(crate) fn take_news(&mut self) -> Vec<JobId> {
+        std::mem::take(&mut self.news)
+    }
+
     fn mark(&mut self, job: JobIx, unsaved: Unsaved) {
         let state = &mut self.table[job];
+        if std::mem::take(&mut state.followed) {
+            self.news.push(state.id);
+        }
         if state.unsaved == Unsaved::Nothing {
             self.unsaved.push(job);
         }

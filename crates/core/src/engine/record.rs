@@ -10,10 +10,11 @@ use crate::dead_letter::DeadLetter;
 use crate::ended::ServedBy;
 use crate::gate::{Bucket, BucketSpec, Gates, Pass};
 use crate::ids::{JobId, LeaseId, Name};
-use crate::job::{DropReason, Event, Failure, Level, Payload, Status};
+use crate::job::{DropReason, Failure, Level, Payload, Status};
 use crate::lane::{KeyEntry, Place, Tempo, Totals};
 use crate::policy::{Correlation, HashKey};
 use crate::time::{SteadyTime, Time};
+use crate::timeline::Event;
 use crate::tokens::Tokens;
 
 /// Lanes and upstreams are named by number; their numbers never change.

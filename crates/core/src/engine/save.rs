@@ -17,11 +17,11 @@ use super::rules::Registration;
 use super::{Engine, Upstream};
 use crate::dead_letter::Kept;
 use crate::ids::JobId;
-use crate::job::{Event, EventKind};
 use crate::lane::{Entry, Lane, Tenant};
 use crate::layout::{RECORD_VERSION, append_record, encode_gates, encode_lane, encode_spec};
 use crate::policy::Correlation;
 use crate::table::UpstreamIx;
+use crate::timeline::Event;
 use crate::verbs::Settled;
 
 /// A record that could not be written down.
@@ -371,22 +371,4 @@ fn settled_record(how: Settled) -> Option<SettledRecord> {
 
 fn numbered(event: &Event<UpstreamIx>) -> Event<u32> {
     Event { at: event.at, kind: event.kind.map(|upstream| upstream.0) }
-}
-
-impl<U> EventKind<U> {
-    /// The same event with upstreams named another way.
-    pub(super) fn map<V>(self, name: impl Fn(U) -> V) -> EventKind<V> {
-        match self {
-            EventKind::Accepted => EventKind::Accepted,
-            EventKind::Started(upstream) => EventKind::Started(name(upstream)),
-            EventKind::Failed(upstream) => EventKind::Failed(name(upstream)),
-            EventKind::RetryAt(at) => EventKind::RetryAt(at),
-            EventKind::WaitsForRest => EventKind::WaitsForRest,
-            EventKind::TakenUp => EventKind::TakenUp,
-            EventKind::Released => EventKind::Released,
-            EventKind::Awaiting(upstream) => EventKind::Awaiting(name(upstream)),
-            EventKind::Served(by) => EventKind::Served(by),
-            EventKind::Ended(status) => EventKind::Ended(status),
-        }
-    }
 }

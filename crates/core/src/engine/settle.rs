@@ -10,10 +10,11 @@ use crate::charge::Charge;
 use crate::ended::End;
 use crate::gate::{Answer, CallResult, NotUntil, Pass, Reason};
 use crate::ids::LeaseId;
-use crate::job::{CallFailure, EventKind, Failure, Payload, Status};
+use crate::job::{CallFailure, Failure, Payload, Status};
 use crate::policy::width;
 use crate::table::{BucketIx, JobIx, UpstreamIx};
 use crate::time::{Span, Time};
+use crate::timeline::{Event, EventKind, FailureNote};
 use crate::tokens::Tokens;
 use crate::verbs::{Advance, Advanced, MAX_BATCH, Outcome, Report, SettleAnswer, Settled, Settlement};
 
@@ -142,13 +143,14 @@ impl Engine {
     /// Notes that the upstream failed the job, once: an advance that finds nothing left has done so before the settlement.
     /// Gives the failure as it is kept.
     pub(super) fn fail_attempt(&mut self, job: JobIx, failure: CallFailure, now: Time) -> Failure {
-        let failure = failure.at(now);
         let state = &mut self.jobs[job];
-        if let Some(failed) = state.upstream.map(EventKind::Failed)
-            && state.rare().timeline.last().is_none_or(|event| event.kind != failed)
+        let noted = |upstream| move |event: &Event<UpstreamIx>| matches!(event.kind, EventKind::Failed(at, _) if at == upstream);
+        if let Some(upstream) = state.upstream
+            && !state.rare().timeline.last().is_some_and(noted(upstream))
         {
-            state.note(now, failed);
+            state.note(now, EventKind::Failed(upstream, Some(FailureNote::of(&failure).into())));
         }
+        let failure = failure.at(now);
         state.rare().failure = Some(failure.clone());
         failure
     }

@@ -1,7 +1,9 @@
-//! Which lanes may have something to start that had nothing before, so that whoever waits for that is woken.
+//! Which lanes may have something to start that had nothing before, and which followed jobs changed, so that whoever waits
+//! for that is woken.
 
 use super::Engine;
-use crate::ids::Name;
+use crate::ids::{JobId, Name};
+use crate::job::JobView;
 use crate::table::{LaneIx, UpstreamIx};
 
 /// What happened in a lane.
@@ -22,6 +24,17 @@ impl Engine {
             lane.stir.take().map(|stir| (lane.name.clone(), stir))
         };
         lanes.into_iter().filter_map(&mut take).collect()
+    }
+
+    /// A job, if it is known, whose next change is told by [`take_news`](Self::take_news).
+    pub fn follow(&mut self, id: JobId) -> Option<JobView> {
+        self.jobs.follow(self.jobs.find(id)?);
+        self.job(id)
+    }
+
+    /// The followed jobs that changed since this was last called. Each is told once: who wants more follows it again.
+    pub fn take_news(&mut self) -> Vec<JobId> {
+        self.jobs.take_news()
     }
 
     pub(super) fn stir(&mut self, lane: LaneIx, stir: Stir) {

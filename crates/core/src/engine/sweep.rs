@@ -5,10 +5,11 @@ use super::jobs::Phase;
 use super::leases::Use;
 use crate::gate::CallResult;
 use crate::ids::JobId;
-use crate::job::{CallFailure, DropReason, EventKind, FailureReason};
+use crate::job::{CallFailure, DropReason, FailureReason};
 use crate::spec::Keep;
 use crate::table::{JobIx, LaneIx};
 use crate::time::{Span, Time};
+use crate::timeline::EventKind;
 use crate::verbs::{MAX_BATCH, Report, Swept};
 
 /// A job that takes this many workers down with it is given up.

@@ -8,11 +8,12 @@ use super::jobs::{Job, Phase};
 use crate::dead_letter::DeadLetterView;
 use crate::gate::GateView;
 use crate::ids::{JobId, Name};
-use crate::job::{Event, EventKind, JobView, Level};
+use crate::job::{JobView, Level};
 use crate::lane::{EVERYONE, Lane};
 use crate::policy::BucketId;
 use crate::table::{JobIx, TenantIx, UpstreamIx};
 use crate::time::{Span, Time};
+use crate::timeline::{Event, EventKind};
 use crate::tokens::Tokens;
 use crate::verbs::MAX_BATCH;
 use crate::views::{
@@ -140,7 +141,7 @@ impl Engine {
     }
 
     fn timeline(&self, job: &Job) -> Vec<Event<Name>> {
-        let name = |upstream: UpstreamIx| self.upstream(upstream).name.clone();
+        let name = |upstream: &UpstreamIx| self.upstream(*upstream).name.clone();
         let mut timeline = vec![Event { at: job.created_at, kind: EventKind::Accepted }];
         let events = job.rare.iter().flat_map(|rare| &rare.timeline);
         timeline.extend(events.map(|event| Event { at: event.at, kind: event.kind.map(name) }));

@@ -264,4 +264,4 @@ layout_struct!(JobQueryLayout<'a> = JobQuery {
     max: u64,
 });
 
-layout_struct!(WaitLayout = Wait { job: u128, timeout: u64, coming: bool });
+layout_struct!(WaitLayout = Wait { job: u128, timeout: u64, coming: bool, seen: Option<u64> });

@@ -1,14 +1,18 @@
 //! Layouts of what a store shows: jobs and their ends, lanes, upstreams, tenants, dead letters.
 
-use super::convert::{Bytes, layout_enum, layout_struct};
+use std::sync::Arc;
+
+use super::LayoutError;
+use super::convert::{Bytes, Layout, layout_enum, layout_struct};
 use super::shared::{KeptHoldLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout};
 use crate::dead_letter::{DeadLetter, DeadLetterView};
 use crate::ended::{End, Ended, Fallback, ServedBy};
 use crate::engine::RegistrationView;
 use crate::gate::{BreakerState, BreakerView, GateView};
 use crate::ids::Name;
-use crate::job::{DropReason, Event, EventKind, Failure, JobView};
+use crate::job::{DropReason, Failure, JobView};
 use crate::lane::Totals;
+use crate::timeline::{Event, EventKind, FailureNote};
 use crate::views::{JobPage, LaneView, Place, TenantView, UpstreamView, Why};
 
 layout_struct!(EndedLayout<'a> = Ended {
@@ -71,7 +75,7 @@ layout_struct!(EventLayout<'a> = Event<Name> { at: u64, kind: EventKindLayout<'a
 layout_enum!(EventKindLayout<'a> = EventKind<Name> {
     Accepted,
     Started(upstream: &'a str),
-    Failed(upstream: &'a str),
+    Failed(upstream: &'a str, note: Option<FailureNoteLayout<'a>>),
     RetryAt(at: u64),
     WaitsForRest,
     TakenUp,
@@ -79,7 +83,20 @@ layout_enum!(EventKindLayout<'a> = EventKind<Name> {
     Awaiting(upstream: &'a str),
     Served(by: ServedByLayout),
     Ended(status: StatusLayout),
+    Omitted(lines: u32),
 });
+
+layout_struct!(FailureNoteLayout<'a> = FailureNote { code: Option<&'a str>, reason: &'a str });
+
+impl<'a> Layout<'a, Arc<FailureNote>> for FailureNoteLayout<'a> {
+    fn from_domain(note: &'a Arc<FailureNote>) -> Self {
+        Layout::<FailureNote>::from_domain(note)
+    }
+
+    fn into_domain(self) -> Result<Arc<FailureNote>, LayoutError> {
+        Layout::<FailureNote>::into_domain(self).map(Arc::new)
+    }
+}
 
 layout_struct!(JobPageLayout<'a> = JobPage { jobs: Vec<JobViewLayout<'a>>, next: Option<u64> });
 

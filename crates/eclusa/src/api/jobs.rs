@@ -119,15 +119,15 @@ async fn visible(store: &AnyStore, caller: &Caller, id: &str) -> Result<JobView,
 }
 
 /// The job, if the caller's key reaches its lane and tenant.
-fn may_see(caller: &Caller, job: JobView) -> Option<JobView> {
+pub(super) fn may_see(caller: &Caller, job: JobView) -> Option<JobView> {
     Some(job).filter(|job| caller.may_use(&job.lane).is_ok() && caller.may_be(&job.tenant).is_ok())
 }
 
-fn job_id(text: &str) -> Result<JobId, Problem> {
+pub(super) fn job_id(text: &str) -> Result<JobId, Problem> {
     text.parse().map_err(|_| Problem::new(Kind::NotFound, "That is not a job id: they look like UUIDs"))
 }
 
-fn no_such_job(id: JobId) -> Problem {
+pub(super) fn no_such_job(id: JobId) -> Problem {
     let detail =
         format!("There is no job {id}: it never was, or has ended and is no longer remembered (`keep`)");
     Problem::new(Kind::NotFound, detail)
@@ -172,7 +172,7 @@ pub(super) async fn wait(
     };
     let timeout = timeout.min(intake.rules.get().config.server.max_wait).into();
     // Begun before looking: a job that ends between the two may be forgotten.
-    let mut ended = std::pin::pin!(submit::ended(&intake, Wait { job: id, timeout, coming: false }));
+    let mut ended = std::pin::pin!(submit::ended(&intake, Wait::for_end(id, timeout)));
     let (early, seen) =
         submit::begin_then(&mut ended, visible(&intake.store, &caller, &id.to_string())).await;
     let job = match (early, seen) {

@@ -5,6 +5,7 @@ mod batch;
 mod dead_letters;
 mod direct;
 mod docs;
+mod events;
 mod extract;
 mod headers;
 mod health;
@@ -23,6 +24,7 @@ mod upstreams;
 mod why;
 
 pub use dead_letters::DeadLetterList;
+pub(crate) use events::Streams;
 pub use job_request::{HttpRequest, JobRequest};
 pub use jobs::JobList;
 pub(crate) use state::{Api, Parts};
@@ -60,6 +62,7 @@ fn calls() -> OpenApiRouter<Api> {
         .routes(routes!(jobs::get, jobs::cancel))
         .routes(routes!(jobs::wait))
         .routes(routes!(jobs::why))
+        .routes(routes!(events::follow))
         .routes(routes!(lanes::list))
         .routes(routes!(lanes::get))
         .routes(routes!(lanes::pause))

@@ -34,6 +34,8 @@ pub(super) enum Kind {
     QuotaExceeded,
     /// The lane takes no more.
     QueueFull,
+    /// No more can be followed here.
+    TooManyStreams,
     /// The store does not answer.
     StoreUnavailable,
     /// The process is stopping.
@@ -69,6 +71,9 @@ impl Kind {
             ),
             Kind::QuotaExceeded => ("quota-exceeded", StatusCode::TOO_MANY_REQUESTS, "Not now"),
             Kind::QueueFull => ("queue-full", StatusCode::SERVICE_UNAVAILABLE, "The queue is full"),
+            Kind::TooManyStreams => {
+                ("too-many-streams", StatusCode::SERVICE_UNAVAILABLE, "Too many streams are open")
+            }
             Kind::StoreUnavailable => {
                 ("store-unavailable", StatusCode::SERVICE_UNAVAILABLE, "The store does not answer")
             }
@@ -212,7 +217,7 @@ pub(super) fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [Kind; 18] = [
+    const ALL: [Kind; 19] = [
         Kind::BadRequest,
         Kind::Unauthorized,
         Kind::Forbidden,
@@ -225,6 +230,7 @@ mod tests {
         Kind::IdempotencyConflict,
         Kind::QuotaExceeded,
         Kind::QueueFull,
+        Kind::TooManyStreams,
         Kind::StoreUnavailable,
         Kind::Stopping,
         Kind::JobDropped,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::FromRef;
 use eclusa_core::Clock;
 
+use super::events::Streams;
 use crate::decide::Decider;
 use crate::ids::Ids;
 use crate::leases::Leases;
@@ -50,6 +51,8 @@ parts! {
     peers: Peers;
     /// Whether the process is stopping.
     life: Life;
+    /// Who follows jobs.
+    streams: Streams;
     /// What is counted.
     metrics: Metrics;
     /// How fast lanes move.

@@ -163,14 +163,14 @@ pub(super) async fn enqueue(
         taken(&lane, id, answer.jobs.pop())
     };
     let Some(wait) = wait else { return Ok((told(put.await)?, None)) };
-    let mut waiting = std::pin::pin!(ended(intake, Wait { job: id, timeout: wait.into(), coming: true }));
+    let mut waiting = std::pin::pin!(ended(intake, Wait { coming: true, ..Wait::for_end(id, wait.into()) }));
     // The wait begins first: a job may have ended, and be forgotten, before its acceptance is heard.
     let (early, answer) = begin_then(&mut waiting, put).await;
     let taken = told(answer)?;
     let job = match (&taken, early) {
         (Taken::Cached(_), _) => None,
         (Taken::Job(known, _), _) if *known != id => {
-            ended(intake, Wait { job: *known, timeout: wait.into(), coming: false }).await?
+            ended(intake, Wait::for_end(*known, wait.into())).await?
         }
         (Taken::Job(..), Some(job)) => job?,
         (Taken::Job(..), None) => waiting.await?,
@@ -334,7 +334,7 @@ mod tests {
     #[tokio::test]
     async fn who_waits_is_given_a_job_that_is_forgotten_as_it_ends() {
         let (intake, id) = waiting_job().await;
-        let wait = Wait { job: id, timeout: WAIT.into(), coming: false };
+        let wait = Wait::for_end(id, WAIT.into());
         let (job, _) = tokio::join!(biased; ended(&intake, wait), intake.decider.cancel(id));
         assert_eq!(job.unwrap().unwrap().status, Status::Cancelled);
         assert_eq!(ended(&intake, wait).await.unwrap(), None, "nobody tells of it any more");

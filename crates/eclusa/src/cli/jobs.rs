@@ -11,7 +11,7 @@ use super::Exit;
 use super::client::{Client, path, with_query};
 use super::output::{Format, count, fields, or_dash, readable, section, table, typed, typed_all};
 use super::pages::{Pages, SHOWN};
-use crate::api::model::{Job, JobResult, LastFailure};
+use crate::api::model::{Job, JobResult, LastFailure, TimelineEntry};
 
 /// How long the server is asked to hold one answer back; it may answer earlier.
 pub(super) const STEP: Duration = Duration::from_secs(20);
@@ -173,16 +173,41 @@ fn show(value: &Value, format: Format) -> Result<(), Exit> {
             ("expires", job.expires_at),
             ("attempts", Some(job.attempts.to_string())),
             ("upstream", job.upstream),
+            ("tried", tried(&job.timeline)),
             ("last failure", job.last_failure.as_ref().map(failure)),
         ]);
         let params = job.params.as_ref().map(|params| section("params", &readable(params)));
-        let event = |event: crate::api::model::TimelineEntry| {
+        let event = |event: TimelineEntry| {
             vec![or_dash(event.at.as_deref()), event.event, event.detail.unwrap_or_default()]
         };
         let events = table(&["AT", "EVENT", "DETAIL"], job.timeline.into_iter().map(event).collect());
         let result = job.result.as_ref().map(result).unwrap_or_default();
         Ok(known + &params.unwrap_or_default() + &section("timeline", &events) + &result)
     })
+}
+
+/// The upstreams that the job went to and how it went there: `replicate ✗ 429 → fal ✓`.
+fn tried(timeline: &[TimelineEntry]) -> Option<String> {
+    let mut calls: Vec<String> = Vec::new();
+    for entry in timeline {
+        match (entry.event.as_str(), &entry.upstream) {
+            ("started", Some(upstream)) => calls.push(upstream.clone()),
+            ("omitted", _) => calls.push("…".into()),
+            (event, _) => {
+                let how = match event {
+                    "failed" => format!(" ✗ {}", entry.code.as_deref().unwrap_or("failed")),
+                    "completed" => " ✓".into(),
+                    "taken_up" => " ✗ worker lost".into(),
+                    "released" => " (not sent)".into(),
+                    _ => continue,
+                };
+                if let Some(call) = calls.last_mut().filter(|call| !call.ends_with('…')) {
+                    call.push_str(&how);
+                }
+            }
+        }
+    }
+    (!calls.is_empty()).then(|| calls.join(" → "))
 }
 
 fn failure(failure: &LastFailure) -> String {
@@ -199,4 +224,34 @@ fn result(result: &JobResult) -> String {
         headers.flat_map(|(name, values)| values.iter().map(move |value| format!("{name}: {value}\n")));
     let headers: String = headers.collect();
     section("result", &format!("{}\n{headers}\n{}", result.status, readable(&result.body)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(event: &str, upstream: Option<&str>, code: Option<&str>) -> TimelineEntry {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        TimelineEntry {
+            at: None,
+            event: event.into(),
+            detail: None,
+            upstream: owned(upstream),
+            code: owned(code),
+        }
+    }
+
+    #[test]
+    fn the_upstreams_that_were_tried_are_one_line() {
+        let (accepted, start) = (entry("accepted", None, None), |name| entry("started", Some(name), None));
+        assert_eq!(tried(std::slice::from_ref(&accepted)), None);
+        let failed = entry("failed", Some("replicate"), Some("429"));
+        let timeline = [accepted, start("replicate"), failed, start("fal"), entry("completed", None, None)];
+        assert_eq!(tried(&timeline).as_deref(), Some("replicate ✗ 429 → fal ✓"));
+        assert_eq!(tried(&timeline[..4]).as_deref(), Some("replicate ✗ 429 → fal"));
+        let lost = [entry("omitted", None, None), entry("taken_up", None, None), start("fal")];
+        assert_eq!(tried(&lost).as_deref(), Some("… → fal"));
+        let lost = [start("fal"), entry("taken_up", None, None), start("fal"), entry("released", None, None)];
+        assert_eq!(tried(&lost).as_deref(), Some("fal ✗ worker lost → fal (not sent)"));
+    }
 }

@@ -166,6 +166,7 @@ impl Stage {
         }
         let answer = verb(&mut state.engine, now);
         self.wakes.stir(&state.engine.take_stirred());
+        self.wakes.tell_news(&state.engine.take_news());
         Ok(answer)
     }
 

@@ -1,10 +1,12 @@
-//! Questions that are held until something happens: a dispatch until a job may start, a wait until a job has ended.
+//! Questions that are held until something happens: a dispatch until a job may start, a wait until a job has ended or more of
+//! its history can be told.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use eclusa_core::layout::{Question, Reply};
 use eclusa_core::{Dispatch, Dispatched, JobView, StoreError, Time, Wait};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::stage::{Durable, Stage, settled};
 use super::verbs::{apply, ends, give_back, payload_bytes};
@@ -47,7 +49,7 @@ impl Stage {
                 .await
                 .map(|(told, durable)| (Reply::Dispatched(told), durable)),
             Question::Wait(ask) => {
-                Box::pin(self.wait_for_end(ask)).await.map(|(told, durable)| (Reply::Job(told), durable))
+                Box::pin(self.wait_for_job(ask)).await.map(|(told, durable)| (Reply::Job(told), durable))
             }
             question => {
                 let (reply, durable) = self.run(|engine, now| self.withheld.apply(engine, question, now))?;
@@ -80,22 +82,40 @@ impl Stage {
         }
     }
 
-    async fn wait_for_end(&self, ask: Wait) -> Result<Told<Option<JobView>>, StoreError> {
+    async fn wait_for_job(&self, ask: Wait) -> Result<Told<Option<JobView>>, StoreError> {
         let deadline = Instant::now() + Duration::from_millis(ask.timeout.as_millis());
         let waiting = self.wakes.wait_for(ask.job);
-        let look = || self.run(|engine, _| engine.job(ask.job));
-        let (job, durable) = look()?;
-        let known = job.as_ref().map(|job| job.status.is_final());
-        if known == Some(true) || known.is_none() && !ask.coming {
-            return Ok((job, durable));
-        }
-        match timeout_at(deadline, waiting.ended()).await {
-            Ok(Some(forgotten)) => {
-                // The end itself may not be durable yet: join what is under way.
-                let ((), durable) = self.run(|_, _| ())?;
-                Ok((Some(forgotten), durable))
+        let look = || {
+            self.run(|engine, _| match ask.seen {
+                Some(_) => engine.follow(ask.job),
+                None => engine.job(ask.job),
+            })
+        };
+        // One that was there and is gone has ended: whoever ended it is about to tell.
+        let mut coming = ask.coming;
+        loop {
+            let mut changed = pin!(waiting.changed());
+            changed.as_mut().enable();
+            let (job, durable) = look()?;
+            coming |= job.is_some();
+            let more = |job: &JobView| ask.seen.is_some_and(|seen| job.lines() > seen);
+            let over = job.as_ref().map_or(!coming, |job| job.status.is_final() || more(job));
+            if over || Instant::now() >= deadline {
+                return Ok((job, durable));
             }
-            Ok(None) | Err(_) => look(),
+            tokio::select! {
+                biased;
+                ended = waiting.ended() => return match ended {
+                    Some(forgotten) => {
+                        // The end itself may not be durable yet: join what is under way.
+                        let ((), durable) = self.run(|_, _| ())?;
+                        Ok((Some(forgotten), durable))
+                    }
+                    None => look(),
+                },
+                () = changed, if ask.seen.is_some() => {}
+                () = sleep_until(deadline) => {}
+            }
         }
     }
 }
@@ -107,7 +127,6 @@ fn until(next: Time, now: Time) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
     use std::sync::Arc;
 
     use eclusa_core::gate::GateSpecs;
@@ -118,6 +137,7 @@ mod tests {
     use crate::SystemClock;
     use crate::store::doorbell::Doorbell;
     use crate::store::stage::tell;
+    use crate::store::verbs::ends as ends_of;
 
     fn lane() -> Name {
         Name::new("work").unwrap()
@@ -125,8 +145,13 @@ mod tests {
 
     /// A stage whose writer is this test.
     fn stage() -> Stage {
+        stage_with(|_| {})
+    }
+
+    fn stage_with(edit: impl FnOnce(&mut LaneSpec)) -> Stage {
         let up = Name::new("up").unwrap();
-        let rules = LaneSpec::new(lane(), Chain::new(vec![up.clone()]).unwrap());
+        let mut rules = LaneSpec::new(lane(), Chain::new(vec![up.clone()]).unwrap());
+        edit(&mut rules);
         let spec = Spec::new(vec![rules], vec![UpstreamSpec::new(up, GateSpecs::default())]).unwrap();
         let stage =
             Stage::new(Engine::new(&spec), Arc::new(SystemClock), Some(Arc::new(Doorbell::default())), None);
@@ -187,6 +212,54 @@ mod tests {
             assert_eq!(waiting(&stage), 0, "it was granted");
         }
         assert_eq!(waiting(&stage), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_follows_a_job_is_held_until_there_is_more_to_tell() {
+        let stage = stage();
+        stage.run(|engine, now| apply(engine, enqueue(1, 1), now)).unwrap();
+        let follow = |seen| {
+            let ask = Wait { job: JobId(1), timeout: Span::from_secs(5), coming: false, seen: Some(seen) };
+            stage.ask_and_wait(Question::Wait(ask))
+        };
+        let lines = |told: Result<Told<Reply>, StoreError>| match told {
+            Ok((Reply::Job(Some(job)), _)) => job.lines(),
+            other => panic!("{:?}", other.map(|(reply, _)| reply)),
+        };
+        let began = Instant::now();
+        assert_eq!((lines(follow(1).await), began.elapsed().as_secs()), (1, 5), "nothing happened");
+
+        let (mut one, mut other) = (pin!(follow(1)), pin!(follow(1)));
+        assert!(poll!(&mut one).is_pending() && poll!(&mut other).is_pending());
+        let ask = Dispatch {
+            lane: lane(),
+            max: 1,
+            lease: Span::from_secs(10),
+            nonce: 7,
+            wait: Span::ZERO,
+            denied: None,
+        };
+        stage.run(|engine, now| apply(engine, Question::Dispatch(ask), now)).unwrap();
+        let began = Instant::now();
+        assert_eq!((lines(one.await), lines(other.await)), (2, 2));
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn a_job_that_is_forgotten_as_it_ends_is_told_to_who_follows_it() {
+        let stage = stage_with(|lane| lane.keep.max = 0);
+        stage.run(|engine, now| apply(engine, enqueue(1, 1), now)).unwrap();
+        let ask = Wait { job: JobId(1), timeout: Span::from_secs(60), coming: false, seen: Some(1) };
+        let mut follows = pin!(stage.ask_and_wait(Question::Wait(ask)));
+        let ends = Wait::for_end(JobId(1), Span::from_secs(60));
+        let mut waits = pin!(stage.ask_and_wait(Question::Wait(ends)));
+        assert!(poll!(&mut follows).is_pending() && poll!(&mut waits).is_pending());
+        let (reply, _) = stage.run(|engine, now| apply(engine, Question::Cancel(JobId(1)), now)).unwrap();
+        assert!(poll!(&mut follows).is_pending() && poll!(&mut waits).is_pending(), "nobody told of it yet");
+        stage.wakes.tell(ends_of(&reply));
+        for told in [follows.await, waits.await] {
+            assert!(matches!(told, Ok((Reply::Job(Some(job)), _)) if job.lines() == 2));
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,9 +1,10 @@
-//! Wakes those who wait for something to start or to end.
+//! Wakes those who wait for something to start, to change or to end.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use eclusa_core::{Ended, JobId, JobView, Name, Stir};
 use hashbrown::HashMap;
+use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, SetOnce};
 
 /// Those who wait.
@@ -39,7 +40,16 @@ impl Bell {
 }
 
 /// How many wait for a job, and what they are told.
-type ByJob = HashMap<JobId, (usize, Arc<SetOnce<Option<JobView>>>), foldhash::fast::FixedState>;
+type ByJob = HashMap<JobId, (usize, Arc<Told>), foldhash::fast::FixedState>;
+
+/// What those who wait for a job are told.
+#[derive(Default)]
+struct Told {
+    /// Its end, with the job if it can no longer be read.
+    ended: SetOnce<Option<JobView>>,
+    /// That it changed.
+    changed: Notify,
+}
 
 impl Wakes {
     /// The bell of a lane.
@@ -70,8 +80,19 @@ impl Wakes {
         let jobs = lock(&self.jobs);
         for ended in ended {
             if let Some((_, told)) = jobs.get(&ended.job) {
-                let _ = told.set(ended.forgotten.as_deref().cloned());
+                let _ = told.ended.set(ended.forgotten.as_deref().cloned());
             }
+        }
+    }
+
+    /// These jobs changed.
+    pub(super) fn tell_news(&self, changed: &[JobId]) {
+        if changed.is_empty() {
+            return;
+        }
+        let jobs = lock(&self.jobs);
+        for (_, told) in changed.iter().filter_map(|job| jobs.get(job)) {
+            told.changed.notify_waiters();
         }
     }
 
@@ -82,7 +103,7 @@ impl Wakes {
             bell.arrived.notify_waiters();
         });
         lock(&self.jobs).values().for_each(|(_, told)| {
-            let _ = told.set(None);
+            let _ = told.ended.set(None);
         });
     }
 
@@ -100,17 +121,22 @@ impl Wakes {
     }
 }
 
-/// One who waits for a job to end.
+/// One who waits for a job to end or to change.
 pub(super) struct Waiting<'a> {
     wakes: &'a Wakes,
     job: JobId,
-    told: Arc<SetOnce<Option<JobView>>>,
+    told: Arc<Told>,
 }
 
 impl Waiting<'_> {
     /// Returns when the job has ended, with the job if it can no longer be read.
     pub(super) async fn ended(&self) -> Option<JobView> {
-        self.told.wait().await.clone()
+        self.told.ended.wait().await.clone()
+    }
+
+    /// Returns when a followed job has changed. To miss nothing, enable it before looking at the job.
+    pub(super) fn changed(&self) -> Notified<'_> {
+        self.told.changed.notified()
     }
 }
 

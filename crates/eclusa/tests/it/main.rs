@@ -16,6 +16,7 @@ mod direct_lane_faults;
 mod direct_lane_slow;
 mod docs;
 mod fleet_health;
+mod following;
 mod guarantees;
 mod http_streams;
 mod http_tls;

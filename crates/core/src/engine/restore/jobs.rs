@@ -11,10 +11,10 @@ use super::changes::JobCorrelations;
 use super::{RestoreError, TenantsByArrival, expect, lane_at};
 use crate::gate::Pass;
 use crate::ids::{JobId, LeaseId};
-use crate::job::Event;
 use crate::lane::JobHold;
 use crate::policy::Correlation;
 use crate::table::{LaneIx, TenantIx, UpstreamIx};
+use crate::timeline::Event;
 use crate::tokens::Tokens;
 use crate::verbs::Settled;
 
@@ -123,7 +123,7 @@ fn fill(
     let timeline: Vec<_> = state
         .timeline
         .into_iter()
-        .map(|event| Event { at: event.at, kind: event.kind.map(UpstreamIx) })
+        .map(|event| Event { at: event.at, kind: event.kind.map(|number| UpstreamIx(*number)) })
         .collect();
     if key.is_some()
         || cache_key.is_some()

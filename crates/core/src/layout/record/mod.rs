@@ -2,6 +2,7 @@
 
 mod gates;
 mod mentions;
+mod timeline;
 
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use postcard::take_from_bytes;
 pub(crate) use self::mentions::read_mentions;
 
 use self::gates::{BucketLayout, GatesLayout, PassLayout};
+use self::timeline::EventLayout;
 use super::LayoutError;
 use super::convert::{Bytes, Layout, Many, append, layout_enum, layout_struct, unreadable};
 use super::question::CompletionLayout;
@@ -21,9 +23,9 @@ use crate::engine::record::{
     JobRecord, JobState, LaneRecord, LeaseRecord, PhaseRecord, Record, SettledRecord, TenantRecord,
     TurnsRecord, UseRecord,
 };
-use crate::job::{Event, EventKind};
 use crate::lane::{KeyEntry, Tempo};
 use crate::time::SteadyTime;
+use crate::timeline::Event;
 use crate::tokens::Tokens;
 
 /// The version of the records of a chunk, which is its first byte.
@@ -176,7 +178,7 @@ layout_struct!(JobStateLayout<'a> = JobState {
     upstream: Option<u32>,
     failure: Option<FailureLayout<'a>>,
     result: Option<Bytes<'a>>,
-    timeline: Many<'a, Event<u32>, EventLayout>,
+    timeline: Many<'a, Event<u32>, EventLayout<'a>>,
     settled: Option<(LeaseIdLayout, SettledLayout)>,
 });
 
@@ -200,23 +202,6 @@ layout_enum!(
         RetryAt(at: u64),
         Requeued,
         Awaiting(lease: LeaseIdLayout),
-    }
-);
-
-layout_struct!(EventLayout = Event<u32> { at: u64, kind: EventKindLayout });
-
-layout_enum!(
-    EventKindLayout = EventKind<u32> {
-        Accepted,
-        Started(upstream: u32),
-        Failed(upstream: u32),
-        RetryAt(at: u64),
-        WaitsForRest,
-        TakenUp,
-        Released,
-        Awaiting(upstream: u32),
-        Served(by: ServedByLayout),
-        Ended(status: StatusLayout),
     }
 );
 

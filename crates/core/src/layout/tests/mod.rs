@@ -22,6 +22,7 @@ use crate::job::Hold;
 use crate::policy::{BucketId, Scope};
 use crate::spec::Spec;
 use crate::time::{Span, Time};
+use crate::timeline::FailureNote;
 use crate::tokens::Tokens;
 
 /// Whatever has bytes.
@@ -101,6 +102,10 @@ fn ms(ms: u64) -> Span {
 fn hold() -> Hold {
     let spec = BucketSpec::new(20, 3, Span::from_secs(60)).unwrap();
     Hold::new(name("bureau"), "cpf:1", spec, Tokens::whole(2)).unwrap()
+}
+
+fn note() -> Arc<FailureNote> {
+    Arc::new(FailureNote { code: Some("429".into()), reason: "answered 429 Too Many Requests".into() })
 }
 
 fn terms() -> Arc<Terms> {

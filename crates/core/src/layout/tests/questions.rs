@@ -60,7 +60,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
         Question::Tenants { lane: lane.clone(), from: 7, max: 100 },
         Question::DeadLetter(id(1)),
         Question::DeadLetters { lane, after: 7, max: 100 },
-        Question::Wait(Wait { job: id(1), timeout: ms(30_000), coming: true }),
+        Question::Wait(Wait { job: id(1), timeout: ms(30_000), coming: true, seen: Some(7) }),
         Question::CatchUp(absence()),
         Question::Fleet,
         Question::Leave(ProcessId(7)),

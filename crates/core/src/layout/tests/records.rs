@@ -1,7 +1,7 @@
 //! One record of each kind, with everything in it.
 
 use super::questions::completion;
-use super::{bucket_id, hold, id, lease, ms, name, terms, time};
+use super::{bucket_id, hold, id, lease, ms, name, note, terms, time};
 use crate::dead_letter::DeadLetter;
 use crate::ended::{Fallback, ServedBy};
 use crate::engine::away::Away;
@@ -11,10 +11,11 @@ use crate::engine::record::{
     TurnsRecord, UseRecord,
 };
 use crate::gate::{Breaker, Bucket, BucketSpec, Cooldown, Gates, Pace, Pass, Tally};
-use crate::job::{DropReason, Event, EventKind, Failure, FailureReason, Level, Status};
+use crate::job::{DropReason, Failure, FailureReason, Level, Status};
 use crate::lane::{KeyEntry, Tempo, Totals};
 use crate::policy::{Correlation, HashKey};
 use crate::time::{Span, SteadyTime};
+use crate::timeline::{Event, EventKind};
 use crate::tokens::Tokens;
 
 fn bucket() -> Bucket {
@@ -84,7 +85,8 @@ fn state(phase: PhaseRecord, settled: Option<SettledRecord>) -> JobState {
     let kinds = [
         EventKind::Accepted,
         EventKind::Started(2),
-        EventKind::Failed(2),
+        EventKind::Failed(2, None),
+        EventKind::Failed(2, Some(note())),
         EventKind::RetryAt(time(9)),
         EventKind::WaitsForRest,
         EventKind::TakenUp,
@@ -92,6 +94,7 @@ fn state(phase: PhaseRecord, settled: Option<SettledRecord>) -> JobState {
         EventKind::Awaiting(1),
         EventKind::Served(ServedBy::Stale(Fallback::Timeout)),
         EventKind::Ended(Status::Failed),
+        EventKind::Omitted(31),
     ];
     JobState {
         seq: 300,

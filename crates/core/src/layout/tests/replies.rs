@@ -1,17 +1,18 @@
 //! Every reply, with every part of it filled and in every form that it can take.
 
-use super::{bucket_id, hold, id, lease, ms, name, time};
+use super::{bucket_id, hold, id, lease, ms, name, note, time};
 use crate::dead_letter::{DeadLetter, DeadLetterView, Surplus};
 use crate::ended::{End, Ended, Fallback, ServedBy};
 use crate::engine::{ProcessId, RegistrationView};
 use crate::error::SpecError;
 use crate::gate::{BreakerState, BreakerView, GateView, NotUntil, Quota, QuotaOf, Reason};
 use crate::ids::Name;
-use crate::job::{DropReason, Event, EventKind, Failure, FailureReason, JobView, Level, Status};
+use crate::job::{DropReason, Failure, FailureReason, JobView, Level, Status};
 use crate::lane::Totals;
 use crate::layout::Reply;
 use crate::policy::HashKey;
 use crate::time::Time;
+use crate::timeline::{Event, EventKind};
 use crate::tokens::Tokens;
 use crate::verbs::{
     Admission, Admitted, Advanced, Cached, Cancelled, CompleteAnswer, Completed, Corrected, Credited, Denied,
@@ -248,13 +249,15 @@ fn timeline() -> Vec<Event<Name>> {
     let kinds = [
         EventKind::Accepted,
         EventKind::Started(name("ses")),
-        EventKind::Failed(name("ses")),
+        EventKind::Failed(name("ses"), None),
+        EventKind::Failed(name("ses"), Some(note())),
         EventKind::RetryAt(time(2_000)),
         EventKind::WaitsForRest,
         EventKind::TakenUp,
         EventKind::Released,
         EventKind::Awaiting(name("smtp")),
         EventKind::Served(ServedBy::Coalesced),
+        EventKind::Omitted(31),
     ];
     let kinds = kinds.into_iter().chain(statuses.map(EventKind::Ended));
     (0..).zip(kinds).map(|(at, kind)| Event { at: time(at), kind }).collect()

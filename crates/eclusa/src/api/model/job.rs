@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eclusa_core::{EventKind, JobView, Name, Time};
+use eclusa_core::{Event, EventKind, FailureNote, JobView, Name, Status, Time, numbered};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -110,6 +110,53 @@ pub struct TimelineEntry {
     /// More about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+    /// The upstream that this was about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<String>,
+    /// The upstream's code, where it failed the job and gave one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+}
+
+/// One thing that happened to a job, as its followers are told.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct JobEvent {
+    /// What happened.
+    #[serde(flatten)]
+    pub entry: TimelineEntry,
+    /// The status of the job after that.
+    pub status: String,
+    /// The whole job, with its last event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<Box<Job>>,
+}
+
+impl JobEvent {
+    /// What is new to somebody who has seen the history up to line `seen`: the number of each line and what is told of it.
+    pub fn after(seen: u64, view: &JobView) -> Vec<(u64, Self)> {
+        let new = numbered(&view.timeline).filter(|(number, _)| *number > seen);
+        let told = |(number, event): (u64, &Event<Name>)| {
+            let job = matches!(event.kind, EventKind::Ended(_)).then(|| Box::new(Job::from(view.clone())));
+            let status = status_after(&event.kind, view).as_str().into();
+            (number, Self { entry: entry(event.at, &event.kind), status, job })
+        };
+        new.map(told).collect()
+    }
+}
+
+fn status_after(kind: &EventKind<Name>, view: &JobView) -> Status {
+    match kind {
+        EventKind::Accepted if view.status == Status::Pending && view.attempts == 0 => Status::Pending,
+        EventKind::Accepted | EventKind::WaitsForRest | EventKind::TakenUp | EventKind::Released => {
+            Status::Queued
+        }
+        EventKind::Started(_) | EventKind::Failed(..) | EventKind::Awaiting(_) | EventKind::Served(_) => {
+            Status::Processing
+        }
+        EventKind::RetryAt(_) => Status::Pending,
+        EventKind::Ended(status) => *status,
+        EventKind::Omitted(_) => view.status,
+    }
 }
 
 impl From<JobView> for Job {
@@ -139,25 +186,43 @@ impl From<JobView> for Job {
                 upstream: failure.upstream.map(|upstream| upstream.to_string()),
             }),
             result: result.map(JobResult::from),
-            timeline: view.timeline.into_iter().map(|event| entry(event.at, event.kind)).collect(),
+            timeline: view.timeline.iter().map(|event| entry(event.at, &event.kind)).collect(),
         }
     }
 }
 
-fn entry(at: Time, kind: EventKind<Name>) -> TimelineEntry {
-    let (event, detail) = match kind {
-        EventKind::Accepted => ("accepted", None),
-        EventKind::Started(upstream) => ("started", Some(upstream.to_string())),
-        EventKind::Failed(upstream) => ("failed", Some(upstream.to_string())),
-        EventKind::RetryAt(at) => ("retry_scheduled", iso(at)),
-        EventKind::WaitsForRest => ("waits_for_rest_of_chain", None),
-        EventKind::TakenUp => ("taken_up", None),
-        EventKind::Released => ("released", None),
-        EventKind::Awaiting(upstream) => ("awaiting", Some(upstream.to_string())),
-        EventKind::Served(by) => ("served", Some(served(by).to_owned())),
-        EventKind::Ended(status) => (status.as_str(), None),
+fn entry(at: Time, kind: &EventKind<Name>) -> TimelineEntry {
+    let (event, upstream, detail) = match kind {
+        EventKind::Accepted => ("accepted", None, None),
+        EventKind::Started(upstream) => ("started", Some(upstream), Some(upstream.to_string())),
+        EventKind::Failed(upstream, note) => {
+            ("failed", Some(upstream), Some(failed(upstream, note.as_deref())))
+        }
+        EventKind::RetryAt(at) => ("retry_scheduled", None, iso(*at)),
+        EventKind::WaitsForRest => ("waits_for_rest_of_chain", None, None),
+        EventKind::TakenUp => ("taken_up", None, None),
+        EventKind::Released => ("released", None, None),
+        EventKind::Awaiting(upstream) => ("awaiting", Some(upstream), Some(upstream.to_string())),
+        EventKind::Served(by) => ("served", None, Some(served(*by).to_owned())),
+        EventKind::Ended(status) => (status.as_str(), None, None),
+        EventKind::Omitted(lines) => ("omitted", None, Some(format!("{lines} earlier events"))),
     };
-    TimelineEntry { at: iso(at), event: event.into(), detail }
+    let code = match kind {
+        EventKind::Failed(_, Some(note)) => note.code.as_ref().map(ToString::to_string),
+        _ => None,
+    };
+    let upstream = upstream.map(ToString::to_string);
+    TimelineEntry { at: iso(at), event: event.into(), detail, upstream, code }
+}
+
+/// `fal: 429 Too Many Requests`, `fal: timeout, no answer within 5 s`.
+fn failed(upstream: &Name, note: Option<&FailureNote>) -> String {
+    let Some(FailureNote { code, reason }) = note else { return upstream.to_string() };
+    let said = reason.strip_prefix("answered ").unwrap_or(reason);
+    match code.as_deref().filter(|code| !said.contains(code)) {
+        Some(code) => format!("{upstream}: {code}, {said}"),
+        None => format!("{upstream}: {said}"),
+    }
 }
 
 impl From<Response> for JobResult {

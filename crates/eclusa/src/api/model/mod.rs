@@ -7,7 +7,7 @@ mod upstream;
 mod why;
 
 pub use dead_letter::DeadLetter;
-pub use job::{Accepted, Job, JobResult, LastFailure, TimelineEntry};
+pub use job::{Accepted, Job, JobEvent, JobResult, LastFailure, TimelineEntry};
 pub use lane::{Lane, LaneTotals, Levels, TenantFairnessMetrics};
 pub(crate) use upstream::breaker;
 pub use upstream::{Breaker, Upstream};
