@@ -432,8 +432,12 @@ impl<S: Store> Harness<S> {
         self.job(number).await.status
     }
 
+    pub(crate) async fn lanes(&self) -> Vec<LaneView> {
+        self.store.lanes().await.expect("the store answers")
+    }
+
     pub(crate) async fn lane(&self) -> LaneView {
-        self.store.lanes().await.expect("the store answers").remove(0)
+        self.lanes().await.remove(0)
     }
 
     pub(crate) async fn upstream(&self, upstream: &str) -> UpstreamView {

@@ -333,6 +333,14 @@ macro_rules! suite {
             the_answer_of_a_job_that_failed_is_kept,
             the_answer_of_an_attempt_that_ends_nothing_is_dropped,
         ]);
+        $crate::theme!($open, callbacks: [
+            the_end_of_a_job_is_told_by_a_job_of_its_own,
+            a_job_that_is_forgotten_as_it_ends_is_told_whole,
+            a_job_that_expires_or_is_pushed_out_is_told_too,
+            a_callback_that_fails_for_good_is_a_dead_letter,
+            callbacks_that_find_no_room_are_dropped_and_told_so,
+            who_cannot_be_called_back_is_refused,
+        ]);
         $crate::theme!($open, looking: [
             jobs_are_found_by_lane_tenant_and_status,
             jobs_come_in_pages,

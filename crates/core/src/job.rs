@@ -143,6 +143,8 @@ pub struct NewJob {
     pub holds: Vec<Hold>,
     /// What ties a later event to its call, so that it can earn a credit.
     pub correlation: Option<Correlation>,
+    /// Where its end is to be told, if anywhere.
+    pub callback: Option<Arc<str>>,
 }
 
 impl NewJob {
@@ -162,6 +164,7 @@ impl NewJob {
             chain: None,
             holds: Vec::new(),
             correlation: None,
+            callback: None,
         }
     }
 

@@ -28,8 +28,8 @@ pub use charge::{CREDIT_WITHIN, Charge, CreditRule, Terms};
 pub use dead_letter::{DeadLetter, DeadLetterView, Surplus};
 pub use ended::{End, Ended, Fallback, ServedBy};
 pub use engine::{
-    Absence, AbsentCall, AbsentReport, BucketOf, Engine, Mentions, ProcessId, Registration, RegistrationView,
-    RestoreError, Restorer, SILENCE, SaveError, Seen, Starts, Stir,
+    Absence, AbsentCall, AbsentReport, BucketOf, CALLBACKS, Callback, Engine, Mentions, ProcessId,
+    Registration, RegistrationView, RestoreError, Restorer, SILENCE, SaveError, Seen, Starts, Stir,
 };
 pub use error::SpecError;
 pub use ids::{JobId, LeaseId, Name};

@@ -22,6 +22,7 @@ pub mod request;
 mod rules;
 mod serve;
 mod server;
+mod standard_webhooks;
 pub mod store;
 mod telemetry;
 mod to_the_end;

@@ -3,25 +3,35 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use eclusa_core::Name;
 use eclusa_core::layout::encode_spec;
 use eclusa_core::retry::ExtraCodes;
+use eclusa_core::{CALLBACKS, Name};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::execute::http::TlsError;
-use crate::execute::{Called, Judged, UpstreamClient};
+use crate::execute::{CallbackClient, Called, Judged, UpstreamClient};
 use crate::policy::{read_usage, sources};
 use crate::request::Response;
 
-/// The certificates of an upstream cannot be used.
+/// Certificates cannot be used.
 #[derive(Debug, Error)]
-#[error("upstreams.{upstream}.tls: {source}")]
+#[error("{of}: {source}")]
 pub struct BadCertificates {
-    upstream: Name,
+    of: String,
     source: TlsError,
+}
+
+impl BadCertificates {
+    fn of_upstream(name: &Name, source: TlsError) -> Self {
+        Self { of: format!("upstreams.{name}.tls"), source }
+    }
+
+    fn of_callbacks(source: TlsError) -> Self {
+        Self { of: "callbacks".into(), source }
+    }
 }
 
 /// One state of the rules. Whoever needs more than one part of it takes the whole first.
@@ -30,6 +40,9 @@ pub(crate) struct Rules {
     pub(crate) config: Config,
     /// Clients to the upstreams of the config.
     pub(crate) upstreams: BTreeMap<Name, UpstreamClient>,
+    /// The client that calls back, where that is configured.
+    pub(crate) callbacks: Option<CallbackClient>,
+    callback_codes: ExtraCodes,
 }
 
 impl Rules {
@@ -37,17 +50,23 @@ impl Rules {
     pub(crate) fn new(config: Config) -> Result<Self, BadCertificates> {
         let client = |(name, rules): (&Name, _)| match UpstreamClient::new(rules) {
             Ok(client) => Ok((name.clone(), client)),
-            Err(source) => Err(BadCertificates { upstream: name.clone(), source }),
+            Err(source) => Err(BadCertificates::of_upstream(name, source)),
         };
         let upstreams = config.upstreams.iter().map(client).collect::<Result<_, _>>()?;
-        Ok(Self { config, upstreams })
+        let callbacks = config.callbacks.as_ref().map(CallbackClient::new).transpose();
+        let callbacks = callbacks.map_err(BadCertificates::of_callbacks)?;
+        Ok(Self { config, upstreams, callbacks, callback_codes: callback_codes() })
     }
 
     /// Judges a call to `upstream` by its codes; one that is gone has none. What was used is read from the answer, where
     /// that is here and policies charge by it.
     pub(crate) fn judge(&self, upstream: &Name, called: &Called) -> Judged {
         let none = ExtraCodes::default();
-        let codes = self.config.upstreams.get(upstream).map_or(&none, |rules| &rules.codes);
+        let codes = match self.config.upstreams.get(upstream) {
+            Some(rules) => &rules.codes,
+            None if upstream.as_str() == CALLBACKS => &self.callback_codes,
+            None => &none,
+        };
         let mut judged = Judged::new(upstream.clone(), called, codes);
         let sources = self.usage_sources(upstream);
         if let Some(answer) = called.answer.as_ref().filter(|_| !sources.is_empty()) {
@@ -66,6 +85,12 @@ impl Rules {
         let hash = xxhash_rust::xxh3::xxh3_64(&encode_spec(&self.config.spec));
         format!("{:08x}", hash >> 32)
     }
+}
+
+/// Whoever is called back says by a 2xx that he heard; all else is tried again, but for 410: he is gone.
+fn callback_codes() -> ExtraCodes {
+    let retryable = (300..=599).filter(|code| *code != 410).map(|code: u16| code.to_string()).collect();
+    ExtraCodes { retryable, permanent: vec!["410".into()] }
 }
 
 fn header_map(answer: &Response) -> HeaderMap {

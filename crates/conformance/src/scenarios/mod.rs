@@ -6,6 +6,7 @@ pub mod admit;
 pub mod awaiting;
 pub mod bad_input;
 pub mod cache;
+pub mod callbacks;
 pub mod cancel;
 pub mod capacity;
 pub mod chain;

@@ -109,6 +109,7 @@ impl Engine {
         };
         self.jobs[index].phase = Phase::Finished { at: now, number, status, dropped, served };
         self.jobs.touch(index);
+        self.call_back(index, now);
         self.tell_end(index, end);
         if let Some(key) = cache_key {
             self.give_way(lane, &key, None);

@@ -63,7 +63,7 @@ impl Engine {
         Enqueued::Accepted(self.place(index, now))
     }
 
-    fn refuse(&mut self, lane: LaneIx, job: NewJob, now: Time) {
+    pub(super) fn refuse(&mut self, lane: LaneIx, job: NewJob, now: Time) {
         let end = End::Dropped(DropReason::QueueFull);
         let state = self.lane_mut(lane);
         state.totals.count_end(&end);
@@ -98,6 +98,7 @@ impl Engine {
             |name| self.upstream_by_name.contains_key(name),
             |name| default().any(|upstream| self.upstream(*upstream).name == *name),
         )?;
+        self.check_callback(job)?;
         let Some(names) = &job.chain else { return Ok(state.default_chain) };
         let chain: Vec<_> =
             names.iter().filter_map(|name| self.upstream_by_name.get(name).copied()).collect();
@@ -106,7 +107,7 @@ impl Engine {
 
     /// Whether the job fits, after evicting less urgent ones if need be. A lane that holds more than its capacity, because
     /// that was lowered or jobs came back, is not emptied for it: no more goes than the job itself needs.
-    fn make_room(&mut self, lane: LaneIx, job: &NewJob, capacity: Capacity, now: Time) -> bool {
+    pub(super) fn make_room(&mut self, lane: LaneIx, job: &NewJob, capacity: Capacity, now: Time) -> bool {
         let state = self.lane(lane);
         let bytes = job.payload.len() as u64;
         let (max, max_bytes) = (capacity.jobs.max(state.waiting), capacity.bytes.max(state.waiting_bytes));
@@ -137,7 +138,7 @@ impl Engine {
         true
     }
 
-    fn accept(
+    pub(super) fn accept(
         &mut self,
         new: NewJob,
         lane: LaneIx,
@@ -157,13 +158,15 @@ impl Engine {
         let mut job = Job::new(new.id, lane, tenant, new.level, seq, (now, expires_at), chain, new.payload);
         let holds = self.resolve_holds(&new.holds, now);
         let cache_key = new.cache_key.filter(|_| self.lane(lane).cache_spec().is_some());
-        if new.key.is_some() || cache_key.is_some() || replay_of.is_some() || holds.is_some() {
+        let given = [new.key.is_some(), cache_key.is_some(), replay_of.is_some(), holds.is_some()];
+        if given.contains(&true) || new.callback.is_some() {
             let rare = job.rare();
             rare.key = new.key;
             rare.cache_key = cache_key;
             rare.replay_of = replay_of;
             rare.holds = holds;
             rare.correlation = new.correlation;
+            rare.callback = new.callback;
         }
         let index = self.jobs.insert(job);
         let due = (!new.delay.is_zero()).then(|| now + new.delay);

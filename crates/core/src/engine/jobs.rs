@@ -78,6 +78,8 @@ pub(crate) struct Rare {
     /// What it takes from scoped buckets.
     pub(crate) holds: Option<Arc<[JobHold]>>,
     pub(crate) correlation: Option<Correlation>,
+    /// Where its end is to be told.
+    pub(crate) callback: Option<Arc<str>>,
     /// The dead letter it replays.
     pub(crate) replay_of: Option<JobId>,
     pub(crate) failure: Option<Failure>,
@@ -185,6 +187,10 @@ impl Job {
 
     pub(crate) fn away(&self) -> Option<&Away> {
         self.rare.as_ref()?.away.as_deref()
+    }
+
+    pub(crate) fn callback(&self) -> Option<&Arc<str>> {
+        self.rare.as_ref()?.callback.as_ref()
     }
 
     pub(crate) fn holds(&self) -> Option<&Arc<[JobHold]>> {

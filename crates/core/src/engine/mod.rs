@@ -9,6 +9,7 @@ mod alone;
 pub(crate) mod away;
 mod buckets;
 mod cache;
+mod callback;
 mod cancel;
 mod catch_up;
 mod coalesce;
@@ -44,6 +45,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use alone::{Seen, Starts};
+pub use callback::{CALLBACKS, Callback};
 pub use catch_up::{Absence, AbsentCall, AbsentReport, BucketOf};
 use hashbrown::HashMap;
 pub use refresh::Mentions;

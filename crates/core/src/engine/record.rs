@@ -130,6 +130,11 @@ pub(crate) enum Record {
         state: Box<JobState>,
         away: Box<Away>,
     },
+    /// Written after the job.
+    JobCallback {
+        id: JobId,
+        url: Arc<str>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -180,6 +185,8 @@ pub(crate) struct JobRecord {
     pub(crate) state: JobState,
     /// Stored apart, as [`Record::JobAway`].
     pub(crate) away: Option<Box<Away>>,
+    /// Stored apart, as [`Record::JobCallback`].
+    pub(crate) callback: Option<Arc<str>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

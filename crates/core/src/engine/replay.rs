@@ -43,6 +43,8 @@ impl Engine {
             chain: Some(found.chain.clone()),
             holds: found.holds.iter().map(|hold| self.hold_of_now(hold)).collect(),
             correlation: *correlation,
+            // The job's end was told when it died.
+            callback: None,
         };
         let replayed = self.enqueue_one(job, Some(letter), false, now);
         let ended = std::mem::take(&mut self.ended);

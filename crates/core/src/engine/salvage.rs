@@ -54,6 +54,7 @@ impl Engine {
             })
             .collect();
         new.correlation = job.correlation();
+        new.callback = job.callback().cloned();
         new
     }
 }

@@ -121,6 +121,7 @@ impl Engine {
                 writer.write(&Record::Job(Box::new(self.job_record(job))));
                 job_correlation(job).iter().for_each(|record| writer.write(record));
                 self.away_record(job).iter().for_each(|record| writer.write(record));
+                job_callback(job).iter().for_each(|record| writer.write(record));
             }
             JobChange::State(job) => {
                 let state = || Record::JobState { id: job.id, state: Box::new(self.job_state(job)) };
@@ -168,6 +169,7 @@ impl Engine {
         records.extend(self.jobs.iter().map(|(_, job)| Record::Job(Box::new(self.job_record(job)))));
         records.extend(self.jobs.iter().filter_map(|(_, job)| job_correlation(job)));
         records.extend(self.jobs.iter().filter_map(|(_, job)| self.away_record(job)));
+        records.extend(self.jobs.iter().filter_map(|(_, job)| job_callback(job)));
         let calls = || self.leases.iter().filter(|(_, lease)| lease.used_by.job().is_none());
         records.extend(calls().filter_map(|(id, lease)| lease_correlation(id, lease)));
         records.extend(calls().map(|(id, lease)| Record::Lease(id, self.lease_record(lease))));
@@ -217,6 +219,7 @@ impl Engine {
             payload: job.payload.clone(),
             state: self.job_state(job),
             away: job.away().cloned().map(Box::new),
+            callback: job.callback().cloned(),
         }
     }
 
@@ -367,6 +370,10 @@ fn settled_record(how: Settled) -> Option<SettledRecord> {
         Settled::Awaiting(lease) => Some(SettledRecord::Awaiting(lease)),
         Settled::Released | Settled::Stale => None,
     }
+}
+
+fn job_callback(job: &Job) -> Option<Record> {
+    job.callback().map(|url| Record::JobCallback { id: job.id, url: url.clone() })
 }
 
 fn numbered(event: &Event<UpstreamIx>) -> Event<u32> {

@@ -9,6 +9,7 @@
 //! ECLUSA_WRITE_GOLDEN=1 cargo nextest run -p eclusa-core layout
 //! ```
 
+mod callback;
 mod convert;
 mod question;
 mod record;

@@ -172,6 +172,7 @@ layout_struct!(NewJobLayout<'a> = NewJob {
     chain: Option<Vec<&'a str>>,
     holds: Vec<HoldLayout<'a>>,
     correlation: Option<u128>,
+    callback: Option<&'a str>,
 });
 
 layout_struct!(DispatchLayout<'a> = Dispatch {

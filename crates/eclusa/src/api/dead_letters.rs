@@ -6,13 +6,13 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use axum::response::Response;
-use eclusa_core::{DeadLetterView, JobId, Name, Replayed, Store};
+use eclusa_core::{Callback, DeadLetterView, JobId, Name, Replayed, Store};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::{Caller, Right};
 use super::extract::{Path, Query};
-use super::model::{DeadLetter, JobResult};
+use super::model::{DeadLetter, Job, JobResult};
 use super::problem::{Kind, Problem};
 use super::state::Api;
 use super::submit::{self, unavailable, unconfirmed};
@@ -158,6 +158,11 @@ pub(super) async fn get(
 
 /// What was to be sent, in the form in which a job is enqueued.
 fn original_data(view: &DeadLetterView) -> Option<serde_json::Value> {
+    if let Ok(Callback { url, job }) = Callback::decode(&view.letter.payload) {
+        // What follows in the address may be a secret of whoever is called.
+        let url = url.split('?').next().unwrap_or_default();
+        return Some(serde_json::json!({ "callbackUrl": url, "job": Job::from(job) }));
+    }
     let envelope = Envelope::from_payload(&view.letter.payload).ok()?;
     let params: Option<serde_json::Value> =
         envelope.params.and_then(|params| serde_json::from_str(&params).ok());

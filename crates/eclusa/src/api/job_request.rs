@@ -46,6 +46,9 @@ pub struct JobRequest {
     #[schema(value_type = Option<Value>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<Box<RawValue>>,
+    /// Where the end of the job is told: an address on a host that `[callbacks]` allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback_url: Option<String>,
 }
 
 /// A request to an upstream.
@@ -83,7 +86,8 @@ impl JobRequest {
             (Ok(priority), Ok(delay), Ok(ttl), Ok(request)) => {
                 let (key, kind, delay) = (self.id, self.kind, delay.unwrap_or_default());
                 let params = self.params.map(|params| params.get().to_owned());
-                return Ok(Submission { key, tenant, priority, kind, delay, ttl, params, request });
+                let callback = self.callback_url;
+                return Ok(Submission { key, tenant, priority, kind, delay, ttl, params, request, callback });
             }
             (priority, delay, ttl, request) => {
                 faults.extend(priority.err());

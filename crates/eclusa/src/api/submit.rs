@@ -6,8 +6,8 @@ use std::time::Duration;
 use axum::extract::{FromRequestParts, State};
 use axum::response::{IntoResponse, Response};
 use eclusa_core::{
-    Cached, DropReason, EnqueueAnswer, Enqueued, JobId, JobView, Name, NewJob, Status, Store, StoreError,
-    Wait,
+    CALLBACKS, Cached, DropReason, EnqueueAnswer, Enqueued, JobId, JobView, Name, NewJob, Status, Store,
+    StoreError, Wait,
 };
 use http::header::LOCATION;
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -17,7 +17,7 @@ use super::auth::{Caller, Right};
 use super::model::{Accepted, iso};
 use super::problem::{Kind, Problem};
 use super::state::Api;
-use crate::config::{Lane, Mode};
+use crate::config::{Config, Lane, Mode};
 use crate::decide::Decider;
 use crate::ids::Ids;
 use crate::intake::{Fault, Submission};
@@ -90,12 +90,17 @@ pub(super) async fn job(
         let detail = format!("Lane `{lane}` is direct: it has no queue. Send the request to /proxy/{lane}/…");
         return Err(Problem::new(Kind::Conflict, detail));
     }
+    if lane.as_str() == CALLBACKS {
+        let detail = "This lane is Eclusa's own: it takes only what `callbackUrl` of other jobs asks for";
+        return Err(Problem::new(Kind::Conflict, detail));
+    }
     if intake.life.stopping.is_cancelled() {
         return Err(
             Problem::new(Kind::Stopping, "The server is stopping and takes in no more jobs").retry_after(5)
         );
     }
     let config = &intake.rules.get().config;
+    check_callback(config, submission.callback.as_deref())?;
     let checked = submission.check(intake.ids.job(), rules, config);
     let checked = checked.map_err(|faults| Problem::invalid(&faults))?;
     let subject = Subject::of_job(checked.request(), &checked.shaped, checked.tenant());
@@ -103,6 +108,16 @@ pub(super) async fn job(
     let takes = takes.map_err(|error| unconfirmed(&error))?;
     let Takes { holds, correlation } = takes.map_err(|faults| Problem::invalid(&faults))?;
     Ok(NewJob { holds, correlation, ..checked.into_job(lane) })
+}
+
+/// Only who is allowed by the config is called back.
+fn check_callback(config: &Config, url: Option<&str>) -> Result<(), Problem> {
+    let Some(url) = url else { return Ok(()) };
+    let checked = match &config.callbacks {
+        Some(callbacks) => callbacks.check(url).map(drop),
+        None => Err("cannot be called: the config has no `[callbacks]` with `hosts`".to_owned()),
+    };
+    checked.map_err(|problem| Problem::invalid(&[Fault::new("callbackUrl", problem)]))
 }
 
 /// What became of a new job.
@@ -298,7 +313,6 @@ pub(super) fn header(name: &'static str, value: &str) -> Option<(HeaderName, Hea
 mod tests {
     use super::*;
     use crate::clock::SystemClock;
-    use crate::config::Config;
     use crate::peers::Duty;
     use crate::process;
 

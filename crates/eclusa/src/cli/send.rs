@@ -61,6 +61,9 @@ pub(super) struct Send {
     /// Unique per lane: the same id again is the same job again
     #[arg(long)]
     id: Option<String>,
+    /// Where the end of the job is to be told; the server must allow the host
+    #[arg(long, value_name = "URL")]
+    callback_url: Option<String>,
     /// Wait for the result and print it; ends with 7 unless the job completes in this time
     #[arg(long, value_name = "SECONDS", value_parser = seconds())]
     wait: Option<u64>,
@@ -169,6 +172,7 @@ fn request(ask: &Send) -> Result<JobRequest, Exit> {
         ttl: ask.ttl.clone().map(Value::String),
         request: Some(request),
         params: None,
+        callback_url: ask.callback_url.clone(),
     })
 }
 

@@ -52,6 +52,7 @@ impl Changes {
             ("server.client", old.server.client == new.server.client),
             ("server.public_url", old.server.public_url == new.server.public_url),
             ("auth.keys", old.keys == new.keys),
+            ("callbacks", old.callbacks == new.callbacks),
         ];
         let others = others.iter().filter(|(_, same)| !same).map(|(key, _)| *key).collect();
         Self { lanes, upstreams, others }

@@ -3,6 +3,7 @@
 //! [`Config::load`] gives a valid configuration or everything that is wrong with the file, each thing with its place
 //! and how to mend it. Variables (`${VAR}`) are replaced inside strings only, and no error shows what they hold.
 
+mod callbacks;
 mod changes;
 mod check;
 mod error;
@@ -26,12 +27,14 @@ mod upstreams;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use eclusa_core::Spec;
 use toml::de::DeTable;
 
+pub use callbacks::{Callbacks, Host};
 pub(crate) use changes::{Changes, need_restart};
 pub use error::{ConfigError, ConfigErrors, LineColumn};
 pub use policies::{
@@ -105,6 +108,12 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
         server::keys_apart(t, &keys);
         keys
     });
+    let callbacks = t.table(
+        "callbacks",
+        "Whom the ends of jobs may be told to: `callbackUrl` of a job.",
+        callbacks::callbacks,
+    );
+    let callbacks = callbacks.flatten();
     let lanes = t.named("lanes", "A queue with its rules.", |name, t| lanes::lane(name, t, &upstream_names));
     let around = upstreams::Around {
         seen: policies::Seen::default(),
@@ -115,12 +124,18 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
         upstreams::upstream(name, t, &around)
     });
     let lanes = lanes.into_iter().map(|(name, (own, spec))| (name, (Arc::new(own), spec))).collect();
-    let (lanes, lane_specs): (_, Vec<_>) = apart(lanes);
-    let (upstreams, upstream_specs): (_, Vec<_>) = apart(upstreams);
+    let (mut lanes, mut lane_specs): (BTreeMap<_, _>, Vec<_>) = apart(lanes);
+    let (upstreams, mut upstream_specs): (_, Vec<_>) = apart(upstreams);
+    if callbacks.is_some() {
+        let (name, own, lane, upstream) = callbacks::lane()?;
+        lanes.insert(name, Arc::new(own));
+        lane_specs.push(lane);
+        upstream_specs.push(upstream);
+    }
     // Names that clash or are unknown were noted where they stand.
     let spec = Spec::new(lane_specs, upstream_specs).ok()?;
     let keys = keys.into_iter().filter_map(|read| read.key).map(Arc::new).collect();
-    Some(Config { server, store, workers, log, keys, lanes, upstreams, spec })
+    Some(Config { server, store, workers, log, keys, callbacks, lanes, upstreams, spec })
 }
 
 /// Every key there is, as the readers tell it when they are given nothing to read.

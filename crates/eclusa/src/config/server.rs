@@ -185,7 +185,7 @@ pub(super) fn key(t: &mut Table<'_>, lanes: &[String]) -> ReadKey {
     {
         unknown_name(t, lane, lanes, "a lane");
     }
-    let secret = secret(t, text, file);
+    let secret = secret(t, ("key", "key_file"), text, file);
     let lanes = only_lanes.map(|lanes| lanes.into_iter().map(|lane| lane.value).collect());
     let key = name.clone().zip(role).zip(secret);
     let key = key.map(|((name, role), secret)| Key {
@@ -209,24 +209,31 @@ pub(super) fn unknown_name(t: &Table<'_>, name: &At<Name>, known: &[String], kin
     t.context().wrong(&name.place, &format!("names {kind} that does not exist"), &help);
 }
 
-fn secret(t: &Table<'_>, text: Option<Secret>, file: Option<Vec<u8>>) -> Option<Secret> {
-    let help = "add `key = \"${VARIABLE}\"` or `key_file = \"path\"`";
-    let (key, secret) = match (t.has("key"), t.has("key_file")) {
+/// A secret that stands in the file under the first of two keys, or in a file of its own under the second.
+pub(super) fn secret(
+    t: &Table<'_>,
+    (inline, apart): (&str, &str),
+    text: Option<Secret>,
+    file: Option<Vec<u8>>,
+) -> Option<Secret> {
+    let (key, secret) = match (t.has(inline), t.has(apart)) {
         (true, true) => {
-            t.misplaced("key_file", "stands beside `key`", "keep one of them");
+            t.misplaced(apart, &format!("stands beside `{inline}`"), "keep one of them");
             return None;
         }
         (false, false) => {
-            t.wrong("key", "is missing", help);
+            let help = format!("add `{inline} = \"${{VARIABLE}}\"` or `{apart} = \"path\"`");
+            t.wrong(inline, "is missing", &help);
             return None;
         }
-        (true, false) => ("key", text?),
+        (true, false) => (inline, text?),
         (false, true) => {
             let text = String::from_utf8(file?).ok();
             if text.is_none() {
-                t.wrong("key_file", "names a file that is not text", "name the file that holds the key");
+                let help = format!("name the file that holds the {inline}");
+                t.wrong(apart, "names a file that is not text", &help);
             }
-            ("key_file", Secret::new(text?.trim()))
+            (apart, Secret::new(text?.trim()))
         }
     };
     if secret.reveal().chars().count() < SHORTEST_KEY {

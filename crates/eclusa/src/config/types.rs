@@ -10,6 +10,7 @@ use std::time::Duration;
 use eclusa_core::retry::{ExtraCodes, RetryPolicy};
 use eclusa_core::{Level, Name, Spec};
 
+use super::callbacks::Callbacks;
 use super::policies::Policy;
 use super::reconcile::Reconcile;
 use super::request::RequestTemplate;
@@ -27,6 +28,8 @@ pub struct Config {
     pub log: Log,
     /// `[[auth.keys]]`; none on loopback means that everybody may do everything.
     pub keys: Vec<Arc<Key>>,
+    /// `[callbacks]`; without it nobody is called back.
+    pub callbacks: Option<Callbacks>,
     /// `[lanes.*]`: what the program itself must know of a lane.
     pub lanes: BTreeMap<Name, Arc<Lane>>,
     /// `[upstreams.*]`: what the program itself must know of an upstream.

@@ -3,10 +3,12 @@
 //! Every kind of upstream ends its calls as [`Called`]. Nothing is followed, unpacked or sent twice here: what to do after
 //! a failure is decided by the rules of the lane.
 
+mod callback;
 pub mod http;
 mod judge;
 mod settle;
 
+pub(crate) use callback::CallbackClient;
 pub(crate) use judge::is_reusable;
 pub use judge::{CallEnd, Judgement};
 pub use settle::{Attempt, Called, Judged};

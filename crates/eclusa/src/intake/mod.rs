@@ -39,6 +39,8 @@ pub(crate) struct Submission {
     pub params: Option<String>,
     /// What to send; nothing if the templates of upstreams say it.
     pub request: Option<Request>,
+    /// Where its end is to be told.
+    pub callback: Option<String>,
 }
 
 /// One thing that is wrong with a submission.
@@ -153,7 +155,7 @@ impl Checked {
 
     /// The job.
     pub(crate) fn into_job(self, lane: &Name) -> NewJob {
-        let Submission { key, tenant, kind, delay, ttl, params, request, .. } = self.submission;
+        let Submission { key, tenant, kind, delay, ttl, params, request, callback, .. } = self.submission;
         let fingerprint = fingerprint(&tenant, params.as_deref(), request.as_ref());
         let content = request.map_or(Content::Templates, Content::Http);
         let envelope = Envelope { kind, params, key: key.clone(), content };
@@ -165,6 +167,7 @@ impl Checked {
         job.chain = self.picked.then_some(self.chain);
         job.fingerprint = Some(fingerprint);
         job.cache_key = self.cache_key.map(Arc::from);
+        job.callback = callback.map(Arc::from);
         job
     }
 }

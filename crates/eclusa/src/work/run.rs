@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use eclusa_core::{Advance, Advanced, Grant, Name, Outcome, Settled, Settlement};
+use eclusa_core::{Advance, Advanced, CALLBACKS, Callback, Grant, Name, Outcome, Settled, Settlement};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Workers;
 use super::heartbeat::MARGIN;
+use crate::api::model::Job;
 use crate::config::Lane;
 use crate::execute::http::shape::{JobValues, Shaped, for_upstream};
 use crate::execute::{Attempt, CallContext, CallEnd, Called, Judged};
@@ -27,6 +28,23 @@ pub(super) struct Run {
     pub(super) grant: Grant,
     /// When the grant was asked for.
     pub(super) asked: Instant,
+}
+
+/// What a job has its worker do.
+enum Order {
+    Request(Box<Envelope>),
+    Callback(Box<Callback>),
+}
+
+impl Order {
+    fn read(lane: &Name, payload: &[u8]) -> Result<Self, String> {
+        if lane.as_str() == CALLBACKS {
+            let callback = Callback::decode(payload).map_err(|error| format!("is {error}"))?;
+            return Ok(Self::Callback(Box::new(callback)));
+        }
+        let envelope = Envelope::from_payload(payload).map_err(|error| error.to_string())?;
+        Ok(Self::Request(Box::new(envelope)))
+    }
 }
 
 impl Run {
@@ -48,16 +66,15 @@ impl Run {
 
     /// Calls one upstream after the other; `at` is where the job is.
     async fn along_the_chain(&self, at: &mut Name) {
-        let envelope = match Envelope::from_payload(&self.grant.payload) {
-            Ok(envelope) => envelope,
+        let order = match Order::read(&self.lane, &self.grant.payload) {
+            Ok(order) => order,
             Err(error) => {
                 let unreadable = CallEnd::Invalid(format!("what is stored of the job {error}"));
                 return self.end(at, unreadable).await;
             }
         };
-        let params = envelope.params.as_deref().and_then(|params| serde_json::from_str(params).ok());
         loop {
-            let called = self.call(at, &envelope, params.as_ref()).await;
+            let called = self.call(at, &order).await;
             let judged = self.rules.judge(at, &called);
             self.workers.metrics.count_call(at, &judged.judgement, judged.report.close.is_some());
             if !self.may_go_on(&judged) {
@@ -72,8 +89,18 @@ impl Run {
         }
     }
 
-    async fn call(&self, upstream: &Name, envelope: &Envelope, params: Option<&Value>) -> Called {
-        let shaped = match self.shaped(upstream, envelope, params) {
+    async fn call(&self, upstream: &Name, order: &Order) -> Called {
+        let started = Instant::now();
+        let called = match order {
+            Order::Request(envelope) => self.request(upstream, envelope).await,
+            Order::Callback(callback) => self.call_back(callback).await,
+        };
+        self.workers.metrics.time_call(upstream, started.elapsed());
+        called
+    }
+
+    async fn request(&self, upstream: &Name, envelope: &Envelope) -> Called {
+        let shaped = match self.shaped(upstream, envelope) {
             Ok(shaped) => shaped.map(|shaped| (Content::Http(shaped.request), shaped.headers)),
             Err(unfit) => return unfit.into(),
         };
@@ -84,33 +111,35 @@ impl Run {
         let idempotency_key = envelope.key.as_deref().unwrap_or(&job);
         let clock = &*self.workers.clock;
         let context = CallContext { idempotency_key, traceparent: None, headers: &headers, clock };
-        let started = Instant::now();
-        let called = match self.rules.upstreams.get(upstream) {
+        match self.rules.upstreams.get(upstream) {
             Some(client) => client.call(content, &context).await,
             None => CallEnd::NotSent("is no longer configured".into()).into(),
-        };
-        self.workers.metrics.time_call(upstream, started.elapsed());
-        called
+        }
     }
 
     /// What the template of `upstream` makes of `params`, to be sent in place of the job's own request. That it fits was
     /// checked at intake, by the rules of then.
-    fn shaped(
-        &self,
-        upstream: &Name,
-        envelope: &Envelope,
-        params: Option<&Value>,
-    ) -> Result<Option<Shaped>, CallEnd> {
+    fn shaped(&self, upstream: &Name, envelope: &Envelope) -> Result<Option<Shaped>, CallEnd> {
+        let params: Option<Value> =
+            envelope.params.as_deref().and_then(|params| serde_json::from_str(params).ok());
         if params.is_none() && envelope.content != Content::Templates {
             return Ok(None);
         }
         let Grant { job, tenant, .. } = &self.grant;
-        let (params, id) = (params.unwrap_or(&Value::Null), envelope.key.as_deref());
+        let (params, id) = (&params.unwrap_or_default(), envelope.key.as_deref());
         let shaped = for_upstream(&self.rules.config, upstream, &JobValues { params, job: *job, id, tenant });
         shaped.transpose().map_err(|unfit| {
             let first = unfit.first().map(|unfit| format!("`{}` {}", unfit.field, unfit.problem));
             CallEnd::Invalid(format!("the job does not fit the template: {}", first.unwrap_or_default()))
         })
+    }
+
+    async fn call_back(&self, Callback { url, job }: &Callback) -> Called {
+        let body = serde_json::to_vec(&Job::from(job.clone())).unwrap_or_default();
+        match &self.rules.callbacks {
+            Some(client) => client.call(self.grant.job, url, body, &*self.workers.clock).await,
+            None => CallEnd::NotSent("callbacks are no longer configured".into()).into(),
+        }
     }
 
     fn may_go_on(&self, judged: &Judged) -> bool {

@@ -147,6 +147,11 @@ impl Changes {
                     self.jobs.remove(&id);
                 }
             }
+            Record::JobCallback { id, url } => {
+                if let Some(Some(job)) = self.jobs.get_mut(&id) {
+                    job.callback = Some(url);
+                }
+            }
             Record::JobCorrelation { id, correlation } => {
                 self.job_correlations.insert(id, correlation);
             }

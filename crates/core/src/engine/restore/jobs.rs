@@ -65,6 +65,9 @@ fn restore_job(
     if correlation.is_some() {
         job.rare().correlation = correlation;
     }
+    if record.callback.is_some() {
+        job.rare().callback = record.callback;
+    }
     let settled = job.rare.as_ref().and_then(|rare| rare.settled);
     let early_bytes = record.away.as_ref().map_or(0, |away| away.early_bytes());
     if let Some(away) = record.away {

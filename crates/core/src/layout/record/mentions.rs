@@ -27,7 +27,9 @@ fn mention(record: RecordLayout<'_>) -> Result<Option<Mention>, LayoutError> {
         RecordLayout::Upstream { number, .. } => Mention::Upstream(number),
         RecordLayout::Tenant(tenant) => Mention::Tenant(tenant.lane, tenant.name.into()),
         RecordLayout::Job(job) => Mention::Job(JobId(job.id)),
-        RecordLayout::JobCorrelation { id, .. } => Mention::Job(JobId(id)),
+        RecordLayout::JobCorrelation { id, .. } | RecordLayout::JobCallback { id, .. } => {
+            Mention::Job(JobId(id))
+        }
         RecordLayout::JobState { id, .. } | RecordLayout::JobAway { id, .. } => Mention::JobState(JobId(id)),
         RecordLayout::Lease(id, _) | RecordLayout::LeaseCorrelation { id, .. } => lease(id)?,
         RecordLayout::Bucket { key, .. } => Mention::Bucket(key.into()),

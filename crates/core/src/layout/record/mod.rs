@@ -95,6 +95,7 @@ layout_enum!(RecordLayout<'a> = Record {
     HashKey(key: u128),
     DeadCorrelation { lane: u32, number: u64, correlation: u128 },
     JobAway { id: u128, state: Box<JobStateLayout<'a>>, away: Box<AwayLayout<'a>> },
+    JobCallback { id: u128, url: &'a str },
 });
 
 layout_struct!(DebitLayout<'a> = Debit {
@@ -145,21 +146,8 @@ layout_struct!(JobLayout<'a> = JobRecord {
     payload: Bytes<'a>,
     state: JobStateLayout<'a>,
     away: StoredApart,
+    callback: StoredApart,
 });
-
-/// What has a record of its own takes no bytes here.
-#[derive(serde::Serialize, serde::Deserialize)]
-struct StoredApart;
-
-impl Layout<'_, Option<Box<Away>>> for StoredApart {
-    fn from_domain(_: &Option<Box<Away>>) -> Self {
-        Self
-    }
-
-    fn into_domain(self) -> Result<Option<Box<Away>>, LayoutError> {
-        Ok(None)
-    }
-}
 
 layout_struct!(AwayLayout<'a> = Away {
     external: Option<&'a str>,
@@ -168,6 +156,20 @@ layout_struct!(AwayLayout<'a> = Away {
     early: Option<Box<CompletionLayout<'a>>>,
     heard: Vec<u64>,
 });
+
+/// What has a record of its own takes no bytes here.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct StoredApart;
+
+impl<T> Layout<'_, Option<T>> for StoredApart {
+    fn from_domain(_: &Option<T>) -> Self {
+        Self
+    }
+
+    fn into_domain(self) -> Result<Option<T>, LayoutError> {
+        Ok(None)
+    }
+}
 
 layout_struct!(JobStateLayout<'a> = JobState {
     seq: u64,

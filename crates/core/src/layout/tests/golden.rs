@@ -69,6 +69,11 @@ fn every_kind_of_message_has_a_sample() {
 }
 
 #[test]
+fn callbacks_have_the_bytes_of_their_golden_files() {
+    check("callback", vec![("callback", replies::callback())]);
+}
+
+#[test]
 fn rules_have_the_bytes_of_their_golden_files() {
     check("spec", vec![("spec", specs::sample()), ("spec-partial", specs::partial())]);
 }

@@ -15,6 +15,7 @@ use super::{
     LayoutError, Question, RECORD_VERSION, Reply, append_record, decode_spec, encode_spec, read_records,
 };
 use crate::charge::{Charge, CreditRule, Terms};
+use crate::engine::Callback;
 use crate::engine::record::Record;
 use crate::gate::{BucketSpec, Reason};
 use crate::ids::{JobId, LeaseId, Name};
@@ -50,6 +51,15 @@ impl Message for Reply {
     }
     fn decoded(bytes: &[u8]) -> Result<Self, LayoutError> {
         Reply::decode(bytes)
+    }
+}
+
+impl Message for Callback {
+    fn encoded(&self) -> Vec<u8> {
+        self.encode().to_vec()
+    }
+    fn decoded(bytes: &[u8]) -> Result<Self, LayoutError> {
+        Callback::decode(bytes)
     }
 }
 

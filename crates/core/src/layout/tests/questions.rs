@@ -141,6 +141,7 @@ pub(super) fn full_job() -> NewJob {
         chain: Some(vec![name("ses"), name("smtp")]),
         holds: vec![hold().under(terms())],
         correlation: Some(Correlation(u128::MAX)),
+        callback: Some("https://app.example.com/done".into()),
     }
 }
 

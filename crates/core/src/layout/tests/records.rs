@@ -126,6 +126,7 @@ fn job(phase: PhaseRecord, settled: Option<SettledRecord>) -> Record {
         payload: b"payload"[..].into(),
         state: state(phase, settled),
         away: None,
+        callback: None,
     }))
 }
 
@@ -278,6 +279,10 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
         (
             "record-dead-correlation",
             Record::DeadCorrelation { lane: 3, number: 300, correlation: Correlation(7) },
+        ),
+        (
+            "record-job-callback",
+            Record::JobCallback { id: id(1), url: "https://app.example.com/done".into() },
         ),
     ];
     all.extend(jobs());

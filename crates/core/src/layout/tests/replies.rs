@@ -3,7 +3,7 @@
 use super::{bucket_id, hold, id, lease, ms, name, note, time};
 use crate::dead_letter::{DeadLetter, DeadLetterView, Surplus};
 use crate::ended::{End, Ended, Fallback, ServedBy};
-use crate::engine::{ProcessId, RegistrationView};
+use crate::engine::{Callback, ProcessId, RegistrationView};
 use crate::error::SpecError;
 use crate::gate::{BreakerState, BreakerView, GateView, NotUntil, Quota, QuotaOf, Reason};
 use crate::ids::Name;
@@ -234,6 +234,10 @@ fn job_view() -> JobView {
         result: Some(b"score".as_slice().into()),
         timeline: timeline(),
     }
+}
+
+pub(super) fn callback() -> Callback {
+    Callback { url: "https://app.example.com/done".into(), job: job_view() }
 }
 
 fn timeline() -> Vec<Event<Name>> {

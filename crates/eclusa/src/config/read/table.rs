@@ -141,6 +141,10 @@ impl<'a> Table<'a> {
             if let Err(wrong) = &valid {
                 self.ctx.wrong(&place, &wrong.problem, &wrong.help);
             }
+            if name.get_ref().starts_with('_') {
+                let problem = "begins with `_`, as only names of Eclusa's own do";
+                self.ctx.wrong(&place, problem, "take another name");
+            }
             // Read under any name, so that what is inside is checked too.
             let Ok(known) = valid.or_else(|_| Name::new("NAME")) else { continue };
             let value = Table::of(self.ctx, Some(table), raw.place).run(|table| read(&known, table)).0;

@@ -13,6 +13,9 @@ name = "app"
 role = "producer"
 key = "hunter2-hunter2-hunter2"
 lanes = ["a"]
+[callbacks]
+hosts = ["one.example", "not a host"]
+secret = "hunter2-hunter2-callback"
 [[auth.keys]]
 name = "ops"
 role = "admin"

@@ -137,6 +137,9 @@ lease = "2s"
 [log]
 level = "warn,eclusa=debug"
 format = "json"
+[callbacks]
+hosts = ["App.example.com", "10.0.0.7"]
+secret = "${APP_KEY}"
 [[auth.keys]]
 name = "app"
 role = "producer"
@@ -287,6 +290,8 @@ fn keys_in_schema_of(schema: &serde_json::Value, path: &str, paths: &mut BTreeSe
 fn the_schema_has_every_key_that_is_read_and_no_other() {
     let (mut written, mut described) = (BTreeSet::new(), BTreeSet::new());
     keys_written(&EVERYTHING.parse().unwrap(), "", &mut written);
+    // The other way to give the secret.
+    written.insert("callbacks.secret_file".into());
     keys_in_schema(&schema(), "", &mut described);
     assert_eq!(written, described);
     assert!(written.contains("lanes.*.retry.on_ambiguous") && written.contains("auth.keys.key_file"));
@@ -295,6 +300,9 @@ fn the_schema_has_every_key_that_is_read_and_no_other() {
 #[test]
 fn every_key_arrives_where_it_belongs() {
     let config = everything();
+    let hosts = [Host::Name("app.example.com".into()), Host::Address([10, 0, 0, 7].into())];
+    let callbacks = config.callbacks.unwrap();
+    assert_eq!((&*callbacks.hosts, callbacks.secret.reveal()), (&hosts[..], "hunter2-hunter2-hunter2"));
     assert_eq!(config.server.listen.to_string(), "0.0.0.0:9000");
     assert_eq!((config.server.max_body, config.server.max_connections), (512 << 10, 5));
     assert_eq!(
@@ -392,7 +400,9 @@ fn every_rule_reaches_the_engine() {
     let mut two = UpstreamSpec::new(name("two"), GateSpecs::default());
     // Without `burst` the bucket holds what `rate` says.
     two.gates.bucket = Some(BucketSpec::new(40, 40, secs(86_400)).unwrap());
-    same_rules(&everything().spec, &Spec::new(vec![images, straight, plain], vec![one, two]).unwrap());
+    let (_, _, callbacks, called) = crate::config::callbacks::lane().unwrap();
+    let rules = Spec::new(vec![images, straight, plain, callbacks], vec![one, two, called]).unwrap();
+    same_rules(&everything().spec, &rules);
 }
 
 #[test]

@@ -255,7 +255,7 @@ fn invalid(what: &str, bad: &dyn std::error::Error) -> CallEnd {
 
 /// Whether a byte of the request can have been sent: not without a connection, and not if the connection gave the
 /// request back.
-fn failed(error: &Error) -> CallEnd {
+pub(in crate::execute) fn failed(error: &Error) -> CallEnd {
     let cause = std::error::Error::source(error);
     let given_back =
         cause.and_then(|cause| cause.downcast_ref::<hyper::Error>()).is_some_and(hyper::Error::is_canceled);

@@ -12,17 +12,23 @@ use tokio::net::TcpStream;
 use tower::Service;
 
 use super::body::BoxError;
+use super::resolve::Resolver;
 
 /// Makes connections, each within `limit`.
 #[derive(Clone)]
 pub(crate) struct Connector {
-    inner: HttpsConnector<HttpConnector>,
+    inner: HttpsConnector<HttpConnector<Resolver>>,
     limit: Duration,
 }
 
 impl Connector {
     pub(crate) fn new(tls: rustls::ClientConfig, limit: Duration) -> Self {
-        let mut tcp = HttpConnector::new();
+        Self::by(Resolver::default(), tls, limit)
+    }
+
+    /// Connects only to what `resolver` finds.
+    pub(crate) fn by(resolver: Resolver, tls: rustls::ClientConfig, limit: Duration) -> Self {
+        let mut tcp = HttpConnector::new_with_resolver(resolver);
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();

@@ -3,10 +3,11 @@
 //! A call ends in exactly one [`CallEnd`](super::CallEnd), which says whether the upstream can have acted on it.
 
 mod body;
-mod client;
+pub(super) mod client;
 pub(crate) mod connect;
 pub mod headers;
 mod hints;
+pub(crate) mod resolve;
 pub mod shape;
 pub mod target;
 pub(crate) mod tls;

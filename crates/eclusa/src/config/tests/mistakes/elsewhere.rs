@@ -154,6 +154,46 @@ error: `auth.keys.key` is too short to be safe
 }
 
 #[test]
+fn callbacks_to_nobody_and_names_of_our_own() {
+    said(
+        r#"
+[callbacks]
+hosts = ["https://app.example.com/"]
+secret = "whsec_not base64 at all"
+[lanes._mine]
+chain = ["api"]
+[upstreams.api]
+url = "https://api.example.com"
+"#,
+        r#"
+error: `callbacks.hosts` is not a host
+ --> eclusa.toml:2:10
+  |
+2 | hosts = ["https://app.example.com/"]
+  |          ^^^^^^^^^^^^^^^^^^^^^^^^^^
+  |
+  = help: write it like `app.example.com` or `10.0.0.7`, without `https://`, port and path
+
+error: `callbacks.secret` cannot be sent in a header
+ --> eclusa.toml:3:10
+  |
+3 | secret = "***********************"
+  |          ^^^^^^^^^^^^^^^^^^^^^^^^^
+  |
+  = help: use letters, digits and signs of ASCII, no spaces
+
+error: `lanes._mine` begins with `_`, as only names of Eclusa's own do
+ --> eclusa.toml:4:8
+  |
+4 | [lanes._mine]
+  |        ^^^^^
+  |
+  = help: take another name
+"#,
+    );
+}
+
+#[test]
 fn a_misspelt_secret_is_not_shown() {
     said(
         r#"

@@ -1,0 +1,206 @@
+//! `[callbacks]`: whom the ends of jobs may be told to.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use eclusa_core::gate::GateSpecs;
+use eclusa_core::retry::RetryPolicy;
+use eclusa_core::{
+    CALLBACKS, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Name, Span, UpstreamSpec,
+};
+use http::Uri;
+use http::uri::Scheme;
+
+use super::read::{FromText, Table, Wrong};
+use super::server::secret;
+use super::types::{Lane, Mode, Secret};
+use crate::standard_webhooks;
+
+/// Longer addresses are refused: they are kept with every job.
+const MAX_URL: usize = 2048;
+/// Callbacks that may wait.
+const MAX_WAITING: u64 = 100_000;
+/// How often one is tried: over about eight hours.
+const ATTEMPTS: u32 = 20;
+const FIRST_WAIT: Span = Span::from_secs(1);
+const LONGEST_WAIT: Span = Span::from_secs(3600);
+const TTL: Span = Span::from_secs(24 * 3600);
+/// Delivered ones that can still be looked at.
+const KEPT: u64 = 1_000;
+
+/// Whom the ends of jobs may be told to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Callbacks {
+    /// Where they may go.
+    pub hosts: Arc<[Host]>,
+    /// What they are signed with.
+    pub secret: Secret,
+}
+
+/// A host that may be called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Host {
+    /// By name, in lower case; its addresses must be public ones, or listed.
+    Name(String),
+    /// By address, whatever it is.
+    Address(IpAddr),
+}
+
+impl FromText for Host {
+    const WHAT: &'static str = "a host";
+    const HELP: &'static str =
+        "write it like `app.example.com` or `10.0.0.7`, without `https://`, port and path";
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        if let Ok(address) = text.trim_matches(['[', ']']).parse() {
+            return Ok(Self::Address(address));
+        }
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+        let named = !text.is_empty() && text.len() <= 253 && text.bytes().all(allowed);
+        if named {
+            Ok(Self::Name(text.to_ascii_lowercase()))
+        } else {
+            Err(Wrong::new("is not a host", Self::HELP))
+        }
+    }
+}
+
+impl Callbacks {
+    /// `url` if it may be called, else what is wrong with it.
+    pub(crate) fn check(&self, url: &str) -> Result<Uri, String> {
+        let bad = || "must be an address such as \"https://app.example.com/done\"".to_owned();
+        if url.len() > MAX_URL {
+            return Err(format!("is longer than {MAX_URL} bytes"));
+        }
+        let uri: Uri = url.parse().map_err(|_| bad())?;
+        if !uri.scheme().is_some_and(|scheme| [Scheme::HTTP, Scheme::HTTPS].contains(scheme)) {
+            return Err(bad());
+        }
+        let authority = uri.authority().ok_or_else(bad)?;
+        if authority.as_str().contains('@') {
+            return Err("must not have a user: callbacks are signed instead".into());
+        }
+        if self.allows(authority.host()) {
+            return Ok(uri);
+        }
+        Err("names a host that is not allowed: add it to `hosts` of `[callbacks]`".into())
+    }
+
+    fn allows(&self, host: &str) -> bool {
+        match host.trim_matches(['[', ']']).parse() {
+            Ok(address) => self.hosts.contains(&Host::Address(address)),
+            Err(_) => self.hosts.contains(&Host::Name(host.to_ascii_lowercase())),
+        }
+    }
+}
+
+/// Reads it.
+pub(super) fn callbacks(t: &mut Table<'_>) -> Option<Callbacks> {
+    let hosts: Option<Vec<Host>> = t.need(
+        "hosts",
+        "[\"app.example.com\"]",
+        "Hosts that `callbackUrl` may name. One that is found at a private address is not called, unless the address itself is \
+         listed too.",
+    );
+    if hosts.as_ref().is_some_and(Vec::is_empty) {
+        t.wrong(
+            "hosts",
+            "is empty, so that nobody can be called back",
+            "name a host, or remove `[callbacks]`",
+        );
+    }
+    let text: Option<Secret> = t.get(
+        "secret",
+        "Signs callbacks as Standard Webhooks do: `whsec_` and base64, or any text of at least 16 characters.",
+    );
+    let file = t.file("secret_file", "A file that holds the secret, instead of `secret`.");
+    let secret = secret(t, ("secret", "secret_file"), text, file)?;
+    if standard_webhooks::key(secret.reveal()).is_none() {
+        let key = if t.has("secret") { "secret" } else { "secret_file" };
+        t.wrong(
+            key,
+            "begins with `whsec_`, but what follows is not base64",
+            "copy it whole, or leave the prefix out",
+        );
+        return None;
+    }
+    Some(Callbacks { hosts: hosts?.into(), secret })
+}
+
+/// The lane that delivers them, and its upstream: all of their hosts.
+pub(super) fn lane() -> Option<(Name, Lane, LaneSpec, UpstreamSpec)> {
+    let name = Name::new(CALLBACKS).ok()?;
+    let chain = Chain::new(vec![name.clone()]).ok()?;
+    let retry =
+        RetryPolicy::new(ATTEMPTS, FIRST_WAIT, LONGEST_WAIT, RetryPolicy::default().jitter_percent()).ok()?;
+    let own = Lane {
+        mode: Mode::Queue,
+        chain: vec![name.clone()],
+        chains: None,
+        types: BTreeMap::new(),
+        validate: Vec::new(),
+        cache_key: None,
+        retry,
+        concurrency: None,
+    };
+    let spec = LaneSpec {
+        capacity: Capacity::new(MAX_WAITING, Capacity::default().bytes()).ok()?,
+        ttl: Some(TTL),
+        fairness: Some(Fairness::default()),
+        retry,
+        dead_letters: Some(DeadLetterSpec::default()),
+        keep: Keep { max: KEPT, ..Keep::default() },
+        ..LaneSpec::new(name.clone(), chain)
+    };
+    Some((name.clone(), own, spec, UpstreamSpec::new(name, GateSpecs::default())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn callbacks(hosts: &[&str]) -> Callbacks {
+        let hosts = hosts.iter().map(|host| Host::from_text(host).unwrap()).collect();
+        Callbacks { hosts, secret: Secret::new("0123456789abcdef") }
+    }
+
+    #[test]
+    fn only_listed_hosts_may_be_called() {
+        let rules = callbacks(&["App.example.com", "10.0.0.7", "[::1]"]);
+        let good = [
+            "https://app.example.com/done?id=1",
+            "http://APP.example.com:8443",
+            "http://10.0.0.7/x",
+            "http://[::1]:9000/",
+        ];
+        for url in good {
+            assert!(rules.check(url).is_ok(), "{url}");
+        }
+        let bad = [
+            "https://example.com/",
+            "https://app.example.com.evil.example/",
+            "https://evil.app.example.com/",
+            "http://10.0.0.8/",
+            "http://127.0.0.1/",
+            "http://167772167/",
+            "http://0x0a.0.0.7/",
+            "http://[::ffff:10.0.0.7]/",
+        ];
+        for url in bad {
+            assert!(rules.check(url).unwrap_err().contains("not allowed"), "{url}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        let rules = callbacks(&["app.example.com"]);
+        for url in ["", "/done", "app.example.com", "ftp://app.example.com/", "https:///done", "https://a b/"]
+        {
+            assert!(rules.check(url).unwrap_err().contains("must be an address"), "{url}");
+        }
+        assert!(rules.check("https://me:pw@app.example.com/").unwrap_err().contains("user"));
+        let long = format!("https://app.example.com/{}", "x".repeat(MAX_URL));
+        assert!(rules.check(&long).unwrap_err().contains("longer"));
+    }
+}
