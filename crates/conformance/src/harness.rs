@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use eclusa_core::gate::{CallResult, NotUntil, Reason};
 use eclusa_core::{
-    Admission, Admit, Admitted, Advance, Advanced, BucketPage, BucketQuery, Cached, Cancelled, Clock,
-    Completed, Completion, Corrected, Correction, Correlation, Credit, Credited, DeadLetterView, Dispatch,
-    Dispatched, End, Ended, Enqueued, Grant, HashKey, Hold, JobId, JobPage, JobQuery, JobView, LaneView,
-    LeaseId, NewJob, Outcome, Poll, Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status,
-    Store, Swept, TenantView, Time, UpstreamView, Wait, Why,
+    Admission, Admit, Admitted, Advance, Advanced, BucketPage, BucketQuery, Cached, CancelAll, Cancelled,
+    Clock, Completed, Completion, Corrected, Correction, Correlation, Credit, Credited, DeadLetterView,
+    Dispatch, Dispatched, End, Ended, Enqueued, Grant, HashKey, Hold, JobCursor, JobId, JobPage, JobQuery,
+    JobView, LaneView, LeaseId, NewJob, Outcome, Poll, Replayed, Report, ServedBy, Settled, Settlement, Span,
+    Spec, Status, Store, Swept, TenantView, Time, UpstreamView, Wait, Why,
 };
 
 use crate::clock::ManualClock;
@@ -233,6 +233,17 @@ impl<S: Store> Harness<S> {
 
     pub(crate) async fn try_cancel(&self, number: u128) -> Cancelled {
         self.store.cancel(id(number)).await.expect("the store answers")
+    }
+
+    /// Cancels what fits; which jobs that were, and how many fitted.
+    pub(crate) async fn cancel_all(
+        &self,
+        query: JobQuery,
+        dry_run: bool,
+    ) -> (u64, Vec<u128>, Option<JobCursor>) {
+        let answer = self.store.cancel_all(CancelAll { query, dry_run }).await.expect("the store answers");
+        assert!(answer.ended.iter().all(|ended| ended.end == End::Cancelled));
+        (answer.matched, answer.ended.iter().map(|ended| ended.job.0).collect(), answer.next)
     }
 
     /// Cancels a job that has not ended.

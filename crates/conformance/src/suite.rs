@@ -253,6 +253,8 @@ macro_rules! suite {
             a_cancelled_call_whose_worker_is_lost_gives_its_slots_back_with_its_lease,
             a_cancelled_call_that_was_not_sent_gives_the_lanes_token_back_unless_another_was,
             cancelling_a_job_parked_at_a_bucket_leaves_the_rest_of_its_line,
+            what_fits_and_has_not_ended_is_cancelled_by_page,
+            a_dry_run_cancels_nothing,
             a_paused_lane_takes_in_but_gives_nothing_out,
             a_paused_lane_settles_expires_and_takes_up_as_ever,
             a_paused_lane_does_not_make_the_sweeper_spin,
@@ -344,6 +346,8 @@ macro_rules! suite {
         $crate::theme!($open, looking: [
             jobs_are_found_by_lane_tenant_and_status,
             jobs_come_in_pages,
+            jobs_are_found_by_their_time_the_newest_first,
+            a_job_is_found_by_the_id_its_caller_gave,
             a_wait_shows_a_job_that_ended_and_one_that_did_not_in_time,
             an_unknown_job_is_not_waited_for_unless_it_is_coming,
             a_dead_letter_is_found_without_its_lane,

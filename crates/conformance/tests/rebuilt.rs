@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 use eclusa_conformance::ManualClock;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Admit, Admitted, Advance, Advanced, Answer, BucketPage, BucketQuery, Cancelled, Clock, CompleteAnswer,
-    Completion, Corrected, Correction, Credit, Credited, DeadLetterView, Dispatch, Dispatched, Engine,
-    EnqueueAnswer, HashKey, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Poll, Polls,
-    ProcessId, Registration, Replayed, Restorer, SettleAnswer, Settlement, Span, Spec, Store, Swept,
-    TenantView, Time, UpstreamView, Wait, Why,
+    Admit, Admitted, Advance, Advanced, Answer, BucketPage, BucketQuery, CancelAll, Cancelled, CancelledAll,
+    Clock, CompleteAnswer, Completion, Corrected, Correction, Credit, Credited, DeadLetterView, Dispatch,
+    Dispatched, Engine, EnqueueAnswer, HashKey, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name,
+    NewJob, Poll, Polls, ProcessId, Registration, Replayed, Restorer, SettleAnswer, Settlement, Span, Spec,
+    Store, Swept, TenantView, Time, UpstreamView, Wait, Why,
 };
 
 /// Records in memory, and no engine between verbs.
@@ -101,6 +101,10 @@ impl Store for Rebuilt {
 
     fn cancel(&self, job: JobId) -> impl Answer<Cancelled> {
         self.run(move |engine, now| engine.cancel(job, now))
+    }
+
+    fn cancel_all(&self, ask: CancelAll) -> impl Answer<CancelledAll> {
+        self.run(move |engine, now| engine.cancel_all(&ask, now))
     }
 
     fn admit(&self, ask: Admit) -> impl Answer<Admitted> {

@@ -12,9 +12,9 @@ use crate::job::{JobView, NewJob};
 use crate::policy::HashKey;
 use crate::time::Span;
 use crate::verbs::{
-    Admit, Admitted, Advance, Advanced, Cancelled, CompleteAnswer, Completion, Corrected, Correction, Credit,
-    Credited, Dispatch, Dispatched, EnqueueAnswer, Poll, Polls, Replayed, SettleAnswer, Settlement, Swept,
-    Wait,
+    Admit, Admitted, Advance, Advanced, CancelAll, Cancelled, CancelledAll, CompleteAnswer, Completion,
+    Corrected, Correction, Credit, Credited, Dispatch, Dispatched, EnqueueAnswer, Poll, Polls, Replayed,
+    SettleAnswer, Settlement, Swept, Wait,
 };
 use crate::views::{BucketPage, BucketQuery, JobPage, JobQuery, LaneView, TenantView, UpstreamView, Why};
 
@@ -61,9 +61,9 @@ impl<T, F: Future<Output = Result<T, StoreError>> + Send> Answer<T> for F {}
 /// A verb that can end jobs lists all that it ended, in order, so that each end is told once; a settlement that is repeated
 /// tells the end of its job again, because its answer was not heard.
 ///
-/// A call whose answer was lost may have been done. Enqueue, advance, settle, complete, poll, extend, cancel, credit, correct, replay,
-/// discard, pause, recover and reset can be repeated without harm. So can a dispatch or an admit, with the same nonce, after the store was
-/// restored; otherwise what they handed out comes back when its lease ends.
+/// A call whose answer was lost may have been done. Enqueue, advance, settle, complete, poll, extend, cancel (of one or all),
+/// credit, correct, replay, discard, pause, recover and reset can be repeated without harm. So can a dispatch or an admit, with
+/// the same nonce, after the store was restored; otherwise what they handed out comes back when its lease ends.
 pub trait Store: Send + Sync {
     /// Takes in new jobs.
     fn enqueue(&self, jobs: Vec<NewJob>) -> impl Answer<EnqueueAnswer>;
@@ -82,6 +82,8 @@ pub trait Store: Send + Sync {
     fn poll(&self, ask: Poll) -> impl Answer<Polls>;
     /// Cancels a job.
     fn cancel(&self, job: JobId) -> impl Answer<Cancelled>;
+    /// Cancels jobs that fit a query and have not ended, by page, or counts them.
+    fn cancel_all(&self, ask: CancelAll) -> impl Answer<CancelledAll>;
     /// Asks for a call without a job.
     fn admit(&self, ask: Admit) -> impl Answer<Admitted>;
     /// Tells how a call without a lease went; `None` if the upstream is unknown.
@@ -113,7 +115,7 @@ pub trait Store: Send + Sync {
     /// A job when it has ended, even if its lane forgets it at once; as it is when the timeout passes; `None` if there is
     /// no such job.
     fn wait(&self, ask: Wait) -> impl Answer<Option<JobView>>;
-    /// Jobs that fit a query, by page.
+    /// Jobs that fit a query, by page, the newest first.
     fn jobs(&self, query: JobQuery) -> impl Answer<JobPage>;
     /// All lanes.
     fn lanes(&self) -> impl Answer<Vec<LaneView>>;

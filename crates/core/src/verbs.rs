@@ -14,7 +14,7 @@ use crate::job::{CallFailure, Hold, Level, Payload, Status};
 use crate::policy::Correlation;
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
-use crate::views::Place;
+use crate::views::{JobCursor, JobQuery, Place};
 
 pub use awaiting::{CompleteAnswer, Completed, Completion, DuePoll, Poll, Polling, Polls};
 pub use policy::{Corrected, Correction, Credit, Credited};
@@ -383,6 +383,26 @@ pub enum Cancelled {
     AlreadyEnded(Status),
     /// There is no such job.
     Unknown,
+}
+
+/// Asks to cancel all jobs that fit and have not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CancelAll {
+    /// Which; a page of them at a time.
+    pub query: JobQuery,
+    /// Only counts them.
+    pub dry_run: bool,
+}
+
+/// What became of a page of jobs to cancel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CancelledAll {
+    /// Jobs that fit and had not ended.
+    pub matched: u64,
+    /// Those that were cancelled, in order.
+    pub ended: Vec<Ended>,
+    /// Where to go on; `None` when all were looked at.
+    pub next: Option<JobCursor>,
 }
 
 /// What became of a wish to replay.

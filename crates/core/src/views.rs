@@ -1,9 +1,12 @@
 //! What a store shows to those who only look.
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::error::SpecError;
 use crate::gate::{BreakerView, GateSpecs, GateView, Gates, Reason};
-use crate::ids::Name;
+use crate::ids::{JobId, Name};
 use crate::job::{JobView, Status};
 use crate::lane::{SATURATED, Totals, priority};
 use crate::policy::{BucketId, Scope};
@@ -21,19 +24,55 @@ pub struct JobQuery {
     pub status: Option<Status>,
     /// Called so by the upstream that works or worked on them.
     pub external: Option<Arc<str>>,
-    /// Go on from there: zero, or what the last page said.
-    pub after: u64,
+    /// With this id: the `id` (outboxId) or `Idempotency-Key` that its caller gave, of which each lane has one at the most, or
+    /// its own.
+    pub key: Option<Arc<str>>,
+    /// That came in then or later.
+    pub since: Option<Time>,
+    /// That came in then or earlier.
+    pub until: Option<Time>,
+    /// Go on from there: what the last page said.
+    pub after: Option<JobCursor>,
     /// How many at the most; no more than [`MAX_BATCH`](crate::MAX_BATCH) are shown.
     pub max: usize,
 }
 
-/// Some jobs, in no particular order.
+/// A place in the order of jobs by age. It stays valid when the job there is gone, and over a restart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JobCursor {
+    /// When the job came in.
+    pub created_at: Time,
+    /// The job.
+    pub job: JobId,
+}
+
+impl JobCursor {
+    /// Before the newest job.
+    pub(crate) const START: JobCursor = JobCursor { created_at: Time::NEVER, job: JobId(u128::MAX) };
+}
+
+impl fmt::Display for JobCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.created_at.as_millis(), self.job)
+    }
+}
+
+impl FromStr for JobCursor {
+    type Err = SpecError;
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        let parts = text.split_once('.').and_then(|(ms, job)| Some((ms.parse().ok()?, job.parse().ok()?)));
+        let bad = || SpecError::new("cursor", format!("{text:?} is not one that a page gave"));
+        parts.map(|(ms, job)| Self { created_at: Time::from_millis(ms), job }).ok_or_else(bad)
+    }
+}
+
+/// Some jobs, the newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobPage {
     /// Those found. A page may be short, or empty, and still not be the last.
     pub jobs: Vec<JobView>,
-    /// Where to go on; `None` when all were looked at. It does not outlive a restart.
-    pub next: Option<u64>,
+    /// Where to go on; `None` when all were looked at.
+    pub next: Option<JobCursor>,
 }
 
 /// Where a job is among those that wait.

@@ -1,11 +1,12 @@
 //! Cancelling jobs, pausing lanes.
 
 use eclusa_core::gate::CallResult;
-use eclusa_core::{Advanced, Cancelled, Outcome, Settled, Status, Store};
+use eclusa_core::{Advanced, Cancelled, JobQuery, Outcome, Settled, Status, Store};
 
 use crate::harness::{Harness, LEASE, Open};
 use crate::rules::{
-    UP, chain, delayed, free, high, hold, holding, job, lane, lasting, one_per, plain, secs, slots, upstream,
+    UP, chain, delayed, free, high, hold, holding, job, lane, lasting, of, one_per, plain, secs, slots,
+    upstream,
 };
 
 pub async fn a_waiting_job_is_cancelled_and_never_starts<S: Store>(open: Open<S>) {
@@ -146,4 +147,37 @@ pub async fn a_paused_lane_does_not_make_the_sweeper_spin<S: Store>(open: Open<S
 pub async fn an_unknown_lane_cannot_be_paused<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &lane(|_| {}));
     assert!(!q.pause("nowhere", true).await);
+}
+
+pub async fn what_fits_and_has_not_ended_is_cancelled_by_page<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    q.accept((1..=4).map(|number| of("bolt", number))).await;
+    q.serve(1).await;
+    let running = q.next().await;
+    q.accept([of("acme", 5), of("bolt", 6)]).await;
+
+    let query = JobQuery { tenant: Some("bolt".into()), max: 2, ..JobQuery::default() };
+    let (matched, cancelled, next) = q.cancel_all(query.clone(), false).await;
+    assert_eq!((matched, cancelled), (2, vec![6, 4]), "the newest first");
+    let (matched, cancelled, next) = q.cancel_all(JobQuery { after: next, ..query.clone() }, false).await;
+    assert_eq!((matched, cancelled), (2, vec![3, running.job.0]), "one that runs too");
+    let (matched, cancelled, next) = q.cancel_all(JobQuery { after: next, ..query }, false).await;
+    assert_eq!((matched, cancelled, next), (0, vec![], None), "one that completed is not cancelled");
+
+    assert_eq!(q.status(1).await, Status::Completed);
+    assert_eq!(q.lane().await.totals.cancelled, 4);
+    assert_eq!(q.starts(10).await, [5]);
+    let settled = q.settle(running.lease, CallResult::Success, Outcome::Done).await;
+    assert_eq!(settled, Settled::Released, "its call no longer counts");
+}
+
+pub async fn a_dry_run_cancels_nothing<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    q.accept((1..=3).map(job)).await;
+    let query = JobQuery { status: Some(Status::Queued), max: 2, ..JobQuery::default() };
+    let (matched, cancelled, next) = q.cancel_all(query.clone(), true).await;
+    assert_eq!((matched, cancelled), (2, vec![]));
+    let last = q.cancel_all(JobQuery { after: next, ..query }, true).await;
+    assert_eq!(last, (1, vec![], None));
+    assert_eq!(q.starts(10).await, [1, 2, 3]);
 }

@@ -1,7 +1,10 @@
 //! What a store shows to those who only look.
 
 use eclusa_core::gate::{BreakerState, CallResult};
-use eclusa_core::{JobQuery, MAX_BATCH, Span, Status, Store, Tokens};
+use eclusa_core::{
+    Chain, JobCursor, JobPage, JobQuery, LaneSpec, MAX_BATCH, NewJob, Span, Spec, Status, Store, Tokens,
+    UpstreamSpec,
+};
 
 use crate::harness::{Harness, Open};
 use crate::rules::{LANE, UP, breaker, free, gates, id, job, millis, name, of, plain, rate, secs, upstream};
@@ -13,15 +16,16 @@ fn all() -> JobQuery {
 /// The numbers of the jobs that fit, page by page.
 async fn search<S: Store>(q: &Harness<S>, query: JobQuery) -> Vec<u128> {
     let mut found = Vec::new();
-    let mut after = Some(0);
-    while let Some(from) = after {
-        let page = q.jobs(JobQuery { after: from, ..query.clone() }).await;
+    let mut after = None;
+    loop {
+        let page = q.jobs(JobQuery { after, ..query.clone() }).await;
         assert!(page.jobs.len() <= query.max.min(MAX_BATCH), "more than asked for");
         found.extend(page.jobs.iter().map(|view| view.id.0));
         after = page.next;
+        if after.is_none() {
+            return found;
+        }
     }
-    found.sort_unstable();
-    found
 }
 
 pub async fn jobs_are_found_by_lane_tenant_and_status<S: Store>(open: Open<S>) {
@@ -29,23 +33,63 @@ pub async fn jobs_are_found_by_lane_tenant_and_status<S: Store>(open: Open<S>) {
     q.accept([of("acme", 1), of("bolt", 2), of("acme", 3), of("bolt", 4)]).await;
     q.serve(1).await;
     q.take(1).await;
-    assert_eq!(search(&q, all()).await, [1, 2, 3, 4]);
+    assert_eq!(search(&q, all()).await, [4, 3, 2, 1]);
     let tenant = Some("bolt".into());
-    assert_eq!(search(&q, JobQuery { tenant: tenant.clone(), ..all() }).await, [2, 4]);
+    assert_eq!(search(&q, JobQuery { tenant: tenant.clone(), ..all() }).await, [4, 2]);
     assert_eq!(search(&q, JobQuery { status: Some(Status::Completed), ..all() }).await, [1]);
-    assert_eq!(search(&q, JobQuery { tenant, status: Some(Status::Queued), ..all() }).await, [2, 4]);
-    assert_eq!(search(&q, JobQuery { lane: Some(name(LANE)), ..all() }).await, [1, 2, 3, 4]);
+    assert_eq!(search(&q, JobQuery { tenant, status: Some(Status::Queued), ..all() }).await, [4, 2]);
+    assert_eq!(search(&q, JobQuery { lane: Some(name(LANE)), ..all() }).await, [4, 3, 2, 1]);
     assert_eq!(search(&q, JobQuery { lane: Some(name("nowhere")), ..all() }).await, []);
 }
 
 pub async fn jobs_come_in_pages<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     q.accept((1..=250).map(job)).await;
-    assert_eq!(search(&q, JobQuery { max: 7, ..all() }).await, (1..=250).collect::<Vec<_>>());
+    assert_eq!(search(&q, JobQuery { max: 7, ..all() }).await, (1..=250).rev().collect::<Vec<_>>());
     assert_eq!(q.jobs(JobQuery { max: 1_000, ..all() }).await.jobs.len(), MAX_BATCH);
     let nothing = q.jobs(JobQuery { max: 0, ..all() }).await;
-    assert_eq!((nothing.jobs.len(), nothing.next), (0, Some(0)));
-    assert_eq!(q.jobs(JobQuery { after: u64::MAX, ..all() }).await.next, None);
+    assert_eq!(nothing.jobs, []);
+    assert_eq!(q.jobs(JobQuery { after: nothing.next, ..all() }).await.jobs[0].id, id(250));
+    let oldest = JobCursor { created_at: q.now(), job: id(1) };
+    assert_eq!(q.jobs(JobQuery { after: Some(oldest), ..all() }).await, JobPage::default());
+}
+
+pub async fn jobs_are_found_by_their_time_the_newest_first<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    let mut times = Vec::new();
+    for number in [3, 1, 4, 2] {
+        q.accept([job(number)]).await;
+        times.push(Some(q.now()));
+        q.pass(secs(1));
+    }
+    assert_eq!(search(&q, JobQuery { max: 1, ..all() }).await, [2, 4, 1, 3], "by time, not by id");
+    assert_eq!(search(&q, JobQuery { since: times[2], ..all() }).await, [2, 4]);
+    assert_eq!(search(&q, JobQuery { until: times[1], ..all() }).await, [1, 3]);
+    assert_eq!(search(&q, JobQuery { since: times[1], until: times[2], ..all() }).await, [4, 1]);
+    assert_eq!(search(&q, JobQuery { since: times[2], until: times[1], ..all() }).await, []);
+
+    // Scheduled jobs line up anew when they are due, and stay where they came in.
+    q.accept([NewJob { delay: secs(5), ..job(5) }, job(6)]).await;
+    q.pass(secs(5));
+    q.sweep().await;
+    assert_eq!(search(&q, JobQuery { max: 3, ..all() }).await, [6, 5, 2, 4, 1, 3]);
+}
+
+pub async fn a_job_is_found_by_the_id_its_caller_gave<S: Store>(open: Open<S>) {
+    let chain = Chain::new(vec![name(UP)]).expect("a chain that can be");
+    let lanes = ["a", "b"].map(|lane| LaneSpec::new(name(lane), chain.clone()));
+    let upstreams = vec![UpstreamSpec::new(name(UP), free())];
+    let q = Harness::new(open, &Spec::new(lanes.into(), upstreams).expect("rules that fit together"));
+    let keyed = |number, lane| NewJob { lane: name(lane), key: Some("order-7".into()), ..job(number) };
+    q.accept([keyed(1, "a"), keyed(2, "b"), NewJob { lane: name("b"), ..job(3) }]).await;
+    let query = JobQuery { key: Some("order-7".into()), ..all() };
+    assert_eq!(search(&q, query.clone()).await, [2, 1], "one of each lane");
+    assert_eq!(search(&q, JobQuery { lane: Some(name("a")), ..query.clone() }).await, [1]);
+    assert_eq!(search(&q, JobQuery { status: Some(Status::Failed), ..query.clone() }).await, []);
+    assert_eq!(search(&q, JobQuery { key: Some("order-8".into()), ..all() }).await, []);
+    let own = JobQuery { key: Some(id(3).to_string().into()), ..all() };
+    assert_eq!(search(&q, own.clone()).await, [3]);
+    assert_eq!(search(&q, JobQuery { lane: Some(name("a")), ..own }).await, []);
 }
 
 pub async fn a_wait_shows_a_job_that_ended_and_one_that_did_not_in_time<S: Store>(open: Open<S>) {

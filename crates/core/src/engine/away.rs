@@ -52,9 +52,10 @@ pub(super) struct AwayIndex {
 }
 
 impl AwayIndex {
-    /// Jobs that are called `external`, from a place of the table on.
-    pub(super) fn called(&self, external: &Arc<str>, from: JobIx) -> impl Iterator<Item = JobIx> {
-        self.called.range((external.clone(), from)..=(external.clone(), JobIx(u32::MAX))).map(|(_, job)| *job)
+    /// Jobs that are called `external`.
+    pub(super) fn called(&self, external: &Arc<str>) -> impl Iterator<Item = JobIx> {
+        let all = (external.clone(), JobIx(0))..=(external.clone(), JobIx(u32::MAX));
+        self.called.range(all).map(|(_, job)| *job)
     }
 
     pub(super) fn forget(&mut self, external: &Arc<str>, job: JobIx) {

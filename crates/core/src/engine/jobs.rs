@@ -3,6 +3,7 @@
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
+use super::ages::Ages;
 use super::away::Away;
 use crate::ended::ServedBy;
 use crate::ids::{JobId, LeaseId};
@@ -58,6 +59,8 @@ pub(crate) struct Job {
     pub(crate) upstream: Option<UpstreamIx>,
     pub(crate) payload: Payload,
     pub(crate) rare: Option<Box<Rare>>,
+    /// Its place among the jobs of its lane by age.
+    pub(super) age: u32,
     unsaved: Unsaved,
     /// Whether its next change is news to somebody.
     followed: bool,
@@ -138,6 +141,7 @@ impl Job {
             upstream: None,
             payload,
             rare: None,
+            age: 0,
             unsaved: Unsaved::Nothing,
             followed: false,
         }
@@ -210,6 +214,8 @@ impl Job {
 pub(crate) struct Jobs {
     table: Table<JobIx, Job>,
     by_id: Lookup<JobIx>,
+    /// By number of the lane.
+    by_age: Vec<Ages>,
     unsaved: Vec<JobIx>,
     gone: Vec<JobId>,
     /// Followed jobs that changed.
@@ -236,14 +242,20 @@ impl Jobs {
     /// Puts a job back that the journal knows already.
     pub(crate) fn restore(&mut self, job: Job) -> JobIx {
         self.bytes += job.payload.len() as u64;
+        let (lane, created_at) = (job.lane.0 as usize, job.created_at);
         let job = self.table.insert(job);
         self.by_id.add(&self.table, job);
+        if self.by_age.len() <= lane {
+            self.by_age.resize_with(lane + 1, Ages::default);
+        }
+        self.table[job].age = self.by_age[lane].push(job, created_at);
         job
     }
 
     pub(crate) fn remove(&mut self, index: JobIx) -> Option<Job> {
         let job = self.table.remove(index)?;
         self.by_id.remove(&job.id, index);
+        self.by_age[job.lane.0 as usize].remove(job.age, &mut self.table);
         self.bytes -= job.payload.len() as u64;
         self.gone.push(job.id);
         Some(job)
@@ -301,14 +313,20 @@ impl Jobs {
         }
     }
 
-    /// The job at a place of the table, which is an order to look through them and nothing else.
-    pub(crate) fn at(&self, place: u64) -> Option<&Job> {
-        self.table.get(JobIx(u32::try_from(place).ok()?))
+    /// Puts restored jobs in the order in which they came in.
+    pub(super) fn sort_by_age(&mut self) {
+        self.by_age.iter_mut().for_each(|ages| ages.sort(&mut self.table));
     }
 
-    /// How many places there are, empty ones counted.
-    pub(crate) fn places(&self) -> u64 {
-        self.table.places() as u64
+    /// How many places by age `lane` has for jobs that came in at `time` or before. The jobs must be sorted.
+    pub(super) fn places_until(&self, lane: LaneIx, time: Time) -> usize {
+        self.by_age.get(lane.0 as usize).map_or(0, |ages| ages.until(time, &self.table))
+    }
+
+    /// The youngest job in the first `end` places of `lane` by age, and its place.
+    pub(super) fn last_before(&self, lane: LaneIx, end: usize) -> Option<(usize, &Job)> {
+        let (place, index) = self.by_age.get(lane.0 as usize)?.last_before(end)?;
+        Some((place, &self.table[index]))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (JobIx, &Job)> {

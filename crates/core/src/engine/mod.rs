@@ -5,6 +5,7 @@
 //! tenants or leases there are. The verbs are in files of their own; this one holds what they work on.
 
 mod admit;
+mod ages;
 mod alone;
 pub(crate) mod away;
 mod buckets;
@@ -35,6 +36,7 @@ mod restore;
 mod rules;
 mod salvage;
 mod save;
+mod search;
 mod settle;
 mod stir;
 mod sweep;

@@ -1,7 +1,5 @@
 //! The read side.
 
-use std::sync::Arc;
-
 use super::Engine;
 use super::buckets::ScopedBucket;
 use super::jobs::{Job, Phase};
@@ -11,63 +9,20 @@ use crate::ids::{JobId, Name};
 use crate::job::{JobView, Level};
 use crate::lane::{EVERYONE, Lane};
 use crate::policy::BucketId;
-use crate::table::{JobIx, TenantIx, UpstreamIx};
+use crate::table::{TenantIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::timeline::{Event, EventKind};
 use crate::tokens::Tokens;
 use crate::verbs::MAX_BATCH;
-use crate::views::{
-    BucketPage, BucketQuery, BucketView, JobPage, JobQuery, LaneView, TenantView, UpstreamView,
-};
+use crate::views::{BucketPage, BucketQuery, BucketView, LaneView, TenantView, UpstreamView};
 
-/// Places of the job table that one search looks at.
+/// Places of the table of buckets that one search looks at.
 const MAX_LOOKS: u64 = 10_000;
 
 impl Engine {
     /// A job, if it is known.
     pub fn job(&self, id: JobId) -> Option<JobView> {
         self.jobs.find(id).map(|job| self.view_job(&self.jobs[job]))
-    }
-
-    /// Jobs that fit `query`, a page of them. However few fit, only so many are looked at.
-    pub fn jobs(&self, query: &JobQuery) -> JobPage {
-        if let Some(external) = &query.external {
-            return self.jobs_called(external, query);
-        }
-        let mut page = JobPage::default();
-        let places = self.jobs.places();
-        let mut place = query.after;
-        let end = places.min(query.after.saturating_add(MAX_LOOKS));
-        while place < end && page.jobs.len() < query.max.min(MAX_BATCH) {
-            if let Some(job) = self.jobs.at(place).filter(|job| self.fits(job, query)) {
-                page.jobs.push(self.view_job(job));
-            }
-            place += 1;
-        }
-        page.next = (place < places).then_some(place);
-        page
-    }
-
-    /// Those of `query` that an upstream calls `external`: they are looked up.
-    fn jobs_called(&self, external: &Arc<str>, query: &JobQuery) -> JobPage {
-        let mut page = JobPage::default();
-        let from = JobIx(u32::try_from(query.after).unwrap_or(u32::MAX));
-        for index in self.away.called(external, from) {
-            if page.jobs.len() >= query.max.min(MAX_BATCH) {
-                page.next = Some(u64::from(index.0));
-                break;
-            }
-            let job = &self.jobs[index];
-            page.jobs.extend(self.fits(job, query).then(|| self.view_job(job)));
-        }
-        page
-    }
-
-    fn fits(&self, job: &Job, query: &JobQuery) -> bool {
-        let lane = self.lane(job.lane);
-        query.lane.as_ref().is_none_or(|name| lane.name == *name)
-            && query.tenant.as_ref().is_none_or(|tenant| lane.tenants[job.tenant].name == *tenant)
-            && query.status.is_none_or(|status| job.status() == status)
     }
 
     /// Buckets that fit `query`, a page of them. However few fit, only so many are looked at; those of one scope and those

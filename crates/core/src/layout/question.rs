@@ -3,7 +3,8 @@
 use super::LayoutError;
 use super::convert::{Bytes, Layout, decode, encode, layout_enum, layout_struct};
 use super::shared::{
-    BucketIdLayout, BucketSpecLayout, DeniedLayout, HoldLayout, LeaseIdLayout, LevelLayout, StatusLayout,
+    BucketIdLayout, BucketSpecLayout, DeniedLayout, HoldLayout, JobCursorLayout, LeaseIdLayout, LevelLayout,
+    StatusLayout,
 };
 use crate::engine::{Absence, AbsentCall, AbsentReport, BucketOf, ProcessId};
 use crate::gate::CallResult;
@@ -12,8 +13,8 @@ use crate::job::{CallFailure, NewJob};
 use crate::policy::HashKey;
 use crate::time::Span;
 use crate::verbs::{
-    Admit, Advance, Closure, Completion, Correction, Credit, Dispatch, Outcome, Poll, Polling, Report,
-    Settlement, Usage, Wait,
+    Admit, Advance, CancelAll, Closure, Completion, Correction, Credit, Dispatch, Outcome, Poll, Polling,
+    Report, Settlement, Usage, Wait,
 };
 use crate::views::{BucketQuery, JobQuery};
 
@@ -56,6 +57,7 @@ pub enum Question {
     Buckets(BucketQuery),
     Complete(Completion),
     Poll(Poll),
+    CancelAll(CancelAll),
 }
 
 impl Question {
@@ -103,6 +105,7 @@ layout_enum!(QuestionLayout<'a> = Question {
     Buckets(query: BucketQueryLayout<'a>),
     Complete(told: CompletionLayout<'a>),
     Poll(ask: PollLayout<'a>),
+    CancelAll(ask: CancelAllLayout<'a>),
 });
 
 layout_struct!(PollLayout<'a> = Poll { upstream: &'a str, max: u64, claim: u64 });
@@ -261,8 +264,13 @@ layout_struct!(JobQueryLayout<'a> = JobQuery {
     tenant: Option<&'a str>,
     status: Option<StatusLayout>,
     external: Option<&'a str>,
-    after: u64,
+    key: Option<&'a str>,
+    since: Option<u64>,
+    until: Option<u64>,
+    after: Option<JobCursorLayout>,
     max: u64,
 });
+
+layout_struct!(CancelAllLayout<'a> = CancelAll { query: JobQueryLayout<'a>, dry_run: bool });
 
 layout_struct!(WaitLayout = Wait { job: u128, timeout: u64, coming: bool, seen: Option<u64> });

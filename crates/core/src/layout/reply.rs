@@ -2,7 +2,9 @@
 
 use super::LayoutError;
 use super::convert::{Bytes, Layout, decode, encode, layout_enum, layout_struct};
-use super::shared::{BucketIdLayout, DeniedLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout};
+use super::shared::{
+    BucketIdLayout, DeniedLayout, JobCursorLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout,
+};
 use super::view::{
     DeadLetterViewLayout, EndedLayout, FallbackLayout, GateViewLayout, JobPageLayout, JobViewLayout,
     LaneViewLayout, PlaceLayout, RegistrationViewLayout, TenantViewLayout, UpstreamViewLayout, WhyLayout,
@@ -14,8 +16,9 @@ use crate::gate::{NotUntil, Quota, QuotaOf};
 use crate::job::JobView;
 use crate::policy::HashKey;
 use crate::verbs::{
-    Admission, Admitted, Advanced, Cached, Cancelled, CompleteAnswer, Completed, Corrected, Credited,
-    Dispatched, DuePoll, EnqueueAnswer, Enqueued, Grant, Polls, Replayed, SettleAnswer, Settled, Swept,
+    Admission, Admitted, Advanced, Cached, Cancelled, CancelledAll, CompleteAnswer, Completed, Corrected,
+    Credited, Dispatched, DuePoll, EnqueueAnswer, Enqueued, Grant, Polls, Replayed, SettleAnswer, Settled,
+    Swept,
 };
 use crate::views::{BucketPage, BucketView, JobPage, LaneView, TenantView, UpstreamView, Why};
 
@@ -78,6 +81,8 @@ pub enum Reply {
     Completed(CompleteAnswer),
     /// To `Poll`.
     Polls(Polls),
+    /// To `CancelAll`.
+    CancelledAll(CancelledAll),
     /// To a question that the store cannot read, and why: it may be of a newer version.
     Unread(String),
 }
@@ -122,6 +127,7 @@ layout_enum!(ReplyLayout<'a> = Reply {
     Unread(cause: &'a str),
     Completed(answer: CompleteAnswerLayout<'a>),
     Polls(polls: PollsLayout<'a>),
+    CancelledAll(answer: CancelledAllLayout<'a>),
 });
 
 layout_struct!(CompleteAnswerLayout<'a> = CompleteAnswer {
@@ -257,6 +263,12 @@ layout_enum!(SettledLayout = Settled {
     Awaiting(lease: LeaseIdLayout),
     Released,
     Stale,
+});
+
+layout_struct!(CancelledAllLayout<'a> = CancelledAll {
+    matched: u64,
+    ended: Vec<EndedLayout<'a>>,
+    next: Option<JobCursorLayout>,
 });
 
 layout_enum!(CancelledLayout<'a> = Cancelled {

@@ -11,6 +11,7 @@ use crate::job::{Hold, Level, Status};
 use crate::policy::BucketId;
 use crate::tokens::Tokens;
 use crate::verbs::Denied;
+use crate::views::JobCursor;
 
 layout_enum!(LevelLayout = Level { High, Normal, Low });
 
@@ -36,6 +37,8 @@ layout_enum!(
         RulesGone,
     }
 );
+
+layout_struct!(JobCursorLayout = JobCursor { created_at: u64, job: u128 });
 
 layout_struct!(LeaseIdLayout = LeaseId { epoch: u64, number: u64, nonce: u64 });
 

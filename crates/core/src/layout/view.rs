@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use super::LayoutError;
 use super::convert::{Bytes, Layout, layout_enum, layout_struct};
-use super::shared::{KeptHoldLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout};
+use super::shared::{
+    JobCursorLayout, KeptHoldLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout,
+};
 use crate::dead_letter::{DeadLetter, DeadLetterView};
 use crate::ended::{End, Ended, Fallback, ServedBy};
 use crate::engine::RegistrationView;
@@ -98,7 +100,7 @@ impl<'a> Layout<'a, Arc<FailureNote>> for FailureNoteLayout<'a> {
     }
 }
 
-layout_struct!(JobPageLayout<'a> = JobPage { jobs: Vec<JobViewLayout<'a>>, next: Option<u64> });
+layout_struct!(JobPageLayout<'a> = JobPage { jobs: Vec<JobViewLayout<'a>>, next: Option<JobCursorLayout> });
 
 layout_struct!(PlaceLayout = Place { status: StatusLayout, position: u64, eta: Option<u64>, expires_at: u64 });
 

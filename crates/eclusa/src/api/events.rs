@@ -15,8 +15,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::auth::{Caller, Right};
-use super::extract::Path;
-use super::jobs::{job_id, may_see, no_such_job};
+use super::extract::{Path, Query};
+use super::find::{OfLane, by_given_id, may_see, no_such_job};
 use super::model::JobEvent;
 use super::problem::{Kind, Problem};
 use super::submit::unavailable;
@@ -39,6 +39,15 @@ const LATE: Duration = Duration::from_secs(2);
 /// How many streams may still be opened.
 pub(crate) struct Streams(Arc<Semaphore>);
 
+impl Streams {
+    fn open(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        self.0.clone().try_acquire_owned().map_err(|_| {
+            let detail = format!("{MAX_STREAMS} streams are open here; ask again, or use /v1/jobs/ID/wait");
+            Problem::new(Kind::TooManyStreams, detail).retry_after(5)
+        })
+    }
+}
+
 impl Default for Streams {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(MAX_STREAMS)))
@@ -52,7 +61,8 @@ impl Default for Streams {
 /// sends `Last-Event-ID` gets what came after that.
 #[utoipa::path(get, path = "/v1/jobs/{id}/events", tag = "jobs",
     params(
-        ("id" = String, Path, description = "The job"),
+        ("id" = String, Path, description = "The job: its own id, or the one that its caller gave"),
+        OfLane,
         ("Last-Event-ID" = Option<u64>, Header, description = "The id of the last event that was received"),
     ),
     responses((status = 200, body = JobEvent, content_type = "text/event-stream"),
@@ -64,18 +74,27 @@ pub(super) async fn follow(
     State(life): State<Arc<Life>>,
     caller: Caller,
     Path(id): Path<String>,
+    Query(of): Query<OfLane>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     caller.may(Right::SeeJob)?;
-    let id = job_id(&id)?;
     let seen = last_event_id(&headers)?;
-    let Ok(permit) = streams.0.clone().try_acquire_owned() else {
-        let detail = format!("{MAX_STREAMS} streams are open here; ask again, or use /v1/jobs/{id}/wait");
-        return Err(Problem::new(Kind::TooManyStreams, detail).retry_after(5));
+    let lane = of.lane.as_deref();
+    let begin = async |job: JobId| -> Result<Option<(Follower, JobView)>, Problem> {
+        let permit = streams.open()?;
+        let mut follower = Follower::new(store.clone(), life.clone(), job, seen, permit);
+        let now = follower.look(Duration::ZERO).await.map_err(|error| unavailable(&error))?;
+        Ok(now.and_then(|job| may_see(&caller, job, lane)).map(|now| (follower, now)))
     };
-    let mut follower = Follower::new(store, life, id, seen, permit);
-    let now = follower.look(Duration::ZERO).await.map_err(|error| unavailable(&error))?;
-    let Some(now) = now.and_then(|job| may_see(&caller, job)) else { return Err(no_such_job(id)) };
+    let own = match id.parse() {
+        Ok(own) => begin(own).await?,
+        Err(_) => None,
+    };
+    let begun = match own {
+        Some(begun) => Some(begun),
+        None => begin(by_given_id(&store, &caller, &id, lane).await?.id).await?,
+    };
+    let (mut follower, now) = begun.ok_or_else(no_such_job)?;
     let begun = follower.tell(&now);
     if begun.is_empty() && follower.over {
         // Browsers that follow come back after every end but this one.

@@ -6,13 +6,14 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use eclusa_core::{Cached, Cancelled, Fallback, JobId, JobQuery, JobView, Name, Status, Store, Wait};
+use eclusa_core::{Cached, Cancelled, Fallback, JobView, Name, Store, Wait};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::{Caller, Right};
 use super::extract::{Body, Path, Query};
+use super::find::{OfLane, by_given_id, by_own_id, may_see, no_such_job, visible};
 use super::headers;
 use super::job_request::JobRequest;
 use super::model::{Accepted, Job, JobResult, WhyAnswer};
@@ -21,11 +22,7 @@ use super::submit::{self, Intake, Taken, unavailable};
 use crate::decide::Decider;
 use crate::intake::Fault;
 use crate::request;
-use crate::rules::CurrentRules;
 use crate::store::AnyStore;
-
-/// How many jobs a page of a search shows.
-const PAGE: usize = 50;
 
 /// An answer from the cache; no job was needed.
 #[derive(Debug, Serialize, ToSchema)]
@@ -110,38 +107,17 @@ fn whole(job: JobView) -> Response {
     Json(Job::from(job)).into_response()
 }
 
-/// The job with this id, if the caller may see it.
-async fn visible(store: &AnyStore, caller: &Caller, id: &str) -> Result<JobView, Problem> {
-    caller.may(Right::SeeJob)?;
-    let id = job_id(id)?;
-    let job = store.job(id).await.map_err(|error| unavailable(&error))?;
-    job.and_then(|job| may_see(caller, job)).ok_or_else(|| no_such_job(id))
-}
-
-/// The job, if the caller's key reaches its lane and tenant.
-pub(super) fn may_see(caller: &Caller, job: JobView) -> Option<JobView> {
-    Some(job).filter(|job| caller.may_use(&job.lane).is_ok() && caller.may_be(&job.tenant).is_ok())
-}
-
-pub(super) fn job_id(text: &str) -> Result<JobId, Problem> {
-    text.parse().map_err(|_| Problem::new(Kind::NotFound, "That is not a job id: they look like UUIDs"))
-}
-
-pub(super) fn no_such_job(id: JobId) -> Problem {
-    let detail =
-        format!("There is no job {id}: it never was, or has ended and is no longer remembered (`keep`)");
-    Problem::new(Kind::NotFound, detail)
-}
-
 /// A job with its history and result
-#[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "The job")),
-    responses((status = 200, body = Job)))]
+#[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs",
+    params(("id" = String, Path, description = "The job: its own id, or the one that its caller gave"), OfLane),
+    responses((status = 200, body = Job), (status = 409, description = "Several lanes have a job with this id")))]
 pub(super) async fn get(
     State(store): State<Arc<AnyStore>>,
     caller: Caller,
     Path(id): Path<String>,
+    Query(of): Query<OfLane>,
 ) -> Result<Json<Job>, Problem> {
-    visible(&store, &caller, &id).await.map(|job| Json(job.into()))
+    visible(&store, &caller, &id, of.lane.as_deref()).await.map(|job| Json(job.into()))
 }
 
 /// How long to wait.
@@ -151,6 +127,8 @@ pub(super) struct WaitQuery {
     /// Seconds; as much as the server allows, if it allows less.
     #[param(default = 10)]
     timeout: Option<f64>,
+    /// The lane of the job, where others have one with the same id.
+    lane: Option<String>,
 }
 
 /// Wait until a job has ended
@@ -165,131 +143,83 @@ pub(super) async fn wait(
     Query(query): Query<WaitQuery>,
 ) -> Result<Json<Job>, Problem> {
     caller.may(Right::SeeJob)?;
-    let id = job_id(&id)?;
     let seconds = query.timeout.unwrap_or(10.0);
     let Ok(timeout) = Duration::try_from_secs_f64(seconds) else {
         return Err(Problem::invalid(&[Fault::new("timeout", "must be a number of seconds, zero or more")]));
     };
     let timeout = timeout.min(intake.rules.get().config.server.max_wait).into();
+    let lane = query.lane.as_deref();
+    if let Ok(job) = id.parse()
+        && let Some(job) = end_of(&intake, &caller, Wait::for_end(job, timeout), lane).await?
+    {
+        return Ok(Json(job.into()));
+    }
+    let job = by_given_id(&intake.store, &caller, &id, lane).await?.id;
+    let ended = end_of(&intake, &caller, Wait::for_end(job, timeout), lane).await?;
+    ended.map(|job| Json(job.into())).ok_or_else(no_such_job)
+}
+
+/// The job once it has ended, or as it is when the time is over, if the caller may see it.
+async fn end_of(
+    intake: &Intake,
+    caller: &Caller,
+    ask: Wait,
+    lane: Option<&str>,
+) -> Result<Option<JobView>, Problem> {
+    let id = ask.job;
     // Begun before looking: a job that ends between the two may be forgotten.
-    let mut ended = std::pin::pin!(submit::ended(&intake, Wait::for_end(id, timeout)));
-    let (early, seen) =
-        submit::begin_then(&mut ended, visible(&intake.store, &caller, &id.to_string())).await;
-    let job = match (early, seen) {
+    let mut ended = std::pin::pin!(submit::ended(intake, ask));
+    let (early, seen) = submit::begin_then(&mut ended, by_own_id(&intake.store, caller, id, lane)).await;
+    match (early, seen) {
         // It ended before it was looked at, and may be forgotten: it is shown as it ended.
-        (Some(Ok(Some(job))), _) => may_see(&caller, job),
-        (Some(job), seen) => seen.and(job)?,
-        (None, seen) => {
-            seen?;
-            ended.await?
-        }
-    };
-    job.map(|job| Json(job.into())).ok_or_else(|| no_such_job(id))
+        (Some(Ok(Some(job))), _) => Ok(may_see(caller, job, lane)),
+        (Some(job), seen) => seen.and(job),
+        (None, Ok(Some(_))) => ended.await,
+        (None, seen) => seen,
+    }
 }
 
 /// Why a job waits, and until when
 #[utoipa::path(get, path = "/v1/jobs/{id}/why", tag = "jobs",
-    params(("id" = String, Path, description = "The job")), responses((status = 200, body = WhyAnswer)))]
+    params(("id" = String, Path, description = "The job"), OfLane), responses((status = 200, body = WhyAnswer)))]
 pub(super) async fn why(
     State(store): State<Arc<AnyStore>>,
     caller: Caller,
     Path(id): Path<String>,
+    Query(of): Query<OfLane>,
 ) -> Result<Json<WhyAnswer>, Problem> {
-    let id = visible(&store, &caller, &id).await?.id;
+    let id = visible(&store, &caller, &id, of.lane.as_deref()).await?.id;
     let why = store.why(id).await.map_err(|error| unavailable(&error))?;
-    why.map(|why| Json(why.into())).ok_or_else(|| no_such_job(id))
+    why.map(|why| Json(why.into())).ok_or_else(no_such_job)
 }
 
 /// Cancel a job
 ///
 /// A call that is under way is not cut off, but what it brings no longer counts.
-#[utoipa::path(delete, path = "/v1/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "The job")),
+#[utoipa::path(delete, path = "/v1/jobs/{id}", tag = "jobs",
+    params(("id" = String, Path, description = "The job"), OfLane),
     responses((status = 200, body = Job), (status = 409, description = "It had ended before")))]
 pub(super) async fn cancel(
     State(store): State<Arc<AnyStore>>,
     State(decider): State<Arc<Decider>>,
     caller: Caller,
     Path(id): Path<String>,
+    Query(of): Query<OfLane>,
 ) -> Result<Json<Job>, Problem> {
     caller.may(Right::Operate)?;
-    let id = visible(&store, &caller, &id).await?.id;
+    let id = visible(&store, &caller, &id, of.lane.as_deref()).await?.id;
     match decider.cancel(id).await.map_err(|error| unavailable(&error))? {
         Cancelled::Yes(ended) => {
             if let Some(job) = ended.forgotten {
                 return Ok(Json((*job).into()));
             }
         }
-        Cancelled::Unknown => return Err(no_such_job(id)),
+        Cancelled::Unknown => return Err(no_such_job()),
         Cancelled::AlreadyEnded(status) => {
             let detail = format!("The job has ended before: it is {}", status.as_str());
             return Err(Problem::new(Kind::Conflict, detail).with("jobStatus", status.as_str()));
         }
     }
     let job = store.job(id).await.map_err(|error| unavailable(&error))?;
-    job.map(|job| Json(job.into())).ok_or_else(|| no_such_job(id))
-}
-
-/// Which jobs to show.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-pub(super) struct SearchQuery {
-    /// Of this lane.
-    lane: Option<String>,
-    /// Of this tenant.
-    tenant: Option<String>,
-    /// With this status.
-    status: Option<String>,
-    /// Called so by their upstream.
-    #[serde(rename = "externalId")]
-    external_id: Option<String>,
-    /// Where the last page said to go on.
-    cursor: Option<u64>,
-}
-
-/// Some jobs.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub struct JobList {
-    /// In no particular order. A page may be short and still not be the last.
-    pub jobs: Vec<Job>,
-    /// Where to go on; absent on the last page.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<u64>,
-}
-
-/// Search jobs
-#[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(SearchQuery), responses((status = 200, body = JobList)))]
-pub(super) async fn search(
-    State(store): State<Arc<AnyStore>>,
-    State(rules): State<Arc<CurrentRules>>,
-    caller: Caller,
-    Query(query): Query<SearchQuery>,
-) -> Result<Json<JobList>, Problem> {
-    caller.may(Right::SeeAll)?;
-    let lane = query.lane.as_deref().map(|lane| submit::lane(&rules, &caller, lane)).transpose()?;
-    let status = query.status.as_deref().map(status).transpose()?;
-    let ask = JobQuery {
-        lane: lane.map(|(lane, _)| lane),
-        tenant: query.tenant.map(Into::into),
-        status,
-        external: query.external_id.map(Into::into),
-        after: query.cursor.unwrap_or_default(),
-        max: PAGE,
-    };
-    let page = store.jobs(ask).await.map_err(|error| unavailable(&error))?;
-    let seen =
-        |job: &eclusa_core::JobView| caller.may_use(&job.lane).is_ok() && caller.may_be(&job.tenant).is_ok();
-    // A list does not show what was asked and answered: that may be personal.
-    let short = |job| Job { params: None, result: None, ..Job::from(job) };
-    let jobs = page.jobs.into_iter().filter(seen).map(short).collect();
-    Ok(Json(JobList { jobs, cursor: page.next }))
-}
-
-fn status(text: &str) -> Result<Status, Problem> {
-    use Status::{Cancelled, Completed, Dropped, Failed, Pending, Processing, Queued};
-    let all = [Pending, Queued, Processing, Completed, Failed, Dropped, Cancelled];
-    let found = all.into_iter().find(|status| status.as_str() == text);
-    found.ok_or_else(|| {
-        let words: Vec<&str> = all.iter().map(|status| status.as_str()).collect();
-        Problem::invalid(&[Fault::new("status", format!("must be one of {}", words.join(", ")))])
-    })
+    job.map(|job| Json(job.into())).ok_or_else(no_such_job)
 }

@@ -7,6 +7,7 @@ mod direct;
 mod docs;
 mod events;
 mod extract;
+mod find;
 mod headers;
 mod health;
 mod job_request;
@@ -18,6 +19,7 @@ pub(crate) mod policies;
 mod problem;
 mod proxy;
 mod refusal;
+mod search;
 mod state;
 mod submit;
 mod upstreams;
@@ -26,7 +28,7 @@ mod why;
 pub use dead_letters::DeadLetterList;
 pub(crate) use events::Streams;
 pub use job_request::{HttpRequest, JobRequest};
-pub use jobs::JobList;
+pub use search::{CancelledJobs, JobList};
 pub(crate) use state::{Api, Parts};
 
 use std::convert::Infallible;
@@ -58,7 +60,7 @@ fn calls() -> OpenApiRouter<Api> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(jobs::enqueue))
         .routes(routes!(batch::enqueue))
-        .routes(routes!(jobs::search))
+        .routes(routes!(search::search, search::cancel))
         .routes(routes!(jobs::get, jobs::cancel))
         .routes(routes!(jobs::wait))
         .routes(routes!(jobs::why))

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Exit;
+use super::cancel::{self, Cancel};
 use super::client::{Client, path, with_query};
 use super::output::{Format, count, fields, or_dash, readable, section, table, typed, typed_all};
 use super::pages::{Pages, SHOWN};
@@ -24,45 +25,84 @@ const ENDS: [&str; 4] = ["completed", "failed", "dropped", "cancelled"];
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Jobs {
-    /// List jobs
-    Ls(Filter),
-    /// Show a job with its history and result
-    Get {
-        /// The job
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        id: String,
+    /// List jobs, the newest first
+    Ls {
+        #[command(flatten)]
+        filter: Filter,
+        /// How many to show at most
+        #[arg(long, value_name = "N", default_value_t = SHOWN)]
+        limit: usize,
     },
+    /// Show a job with its history and result
+    Get(One),
     /// Wait until a job has ended; ends with 7 unless it completed
     Wait {
-        /// The job
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        id: String,
+        #[command(flatten)]
+        job: One,
         /// How long to wait
         #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = seconds())]
         timeout: u64,
     },
-    /// Cancel a job; what a call under way brings no longer counts
-    Cancel {
-        /// The job
-        #[arg(value_parser = NonEmptyStringValueParser::new())]
-        id: String,
-    },
+    /// Cancel a job, or all that fit; what a call under way brings no longer counts
+    Cancel(Cancel),
+}
+
+/// A job by its own id, or by the one that its caller gave.
+#[derive(Debug, Args)]
+pub(super) struct One {
+    /// The job: its own id, or the one that its caller gave
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    id: String,
+    /// Its lane, where others have a job with the same id
+    #[arg(long)]
+    lane: Option<String>,
+}
+
+impl One {
+    fn path(&self) -> String {
+        with_query(&path(&["v1", "jobs", &self.id]), &[("lane", self.lane.as_deref())])
+    }
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Filter {
     /// Only of this lane
     #[arg(long)]
-    lane: Option<String>,
+    pub(super) lane: Option<String>,
     /// Only of this tenant
     #[arg(long)]
     tenant: Option<String>,
     /// Only with this status
     #[arg(long, value_parser = PossibleValuesParser::new(STATUSES))]
     status: Option<String>,
-    /// How many to show at most
-    #[arg(long, value_name = "N", default_value_t = SHOWN)]
-    limit: usize,
+    /// Only with this id, that its caller gave or its own
+    #[arg(long = "id", value_name = "ID")]
+    key: Option<String>,
+    /// Only what came in then or later: a moment, or how long ago (10m)
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Only what came in then or earlier: a moment, or how long ago (10m)
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+}
+
+impl Filter {
+    /// As parameters of a query.
+    pub(super) fn parameters(&self) -> [(&'static str, Option<&str>); 6] {
+        [
+            ("lane", self.lane.as_deref()),
+            ("tenant", self.tenant.as_deref()),
+            ("status", self.status.as_deref()),
+            ("id", self.key.as_deref()),
+            ("since", self.since.as_deref()),
+            ("until", self.until.as_deref()),
+        ]
+    }
+
+    /// Whether it leaves anything out besides by lane.
+    pub(super) fn narrows_beyond_lane(&self) -> bool {
+        self.parameters()[1..].iter().any(|(_, value)| value.is_some())
+    }
 }
 
 /// A wait of up to a year: more is a mistake.
@@ -73,25 +113,20 @@ pub(super) fn seconds() -> clap::builder::RangedU64ValueParser {
 /// Runs a command on jobs.
 pub(super) fn run(ask: &Jobs, client: &Client, format: Format) -> Result<(), Exit> {
     match ask {
-        Jobs::Ls(filter) => list(filter, client, format),
-        Jobs::Get { id } => show(&client.get(&path(&["v1", "jobs", id]))?, format),
-        Jobs::Wait { id, timeout } => {
+        Jobs::Ls { filter, limit } => list(filter, *limit, client, format),
+        Jobs::Get(job) => show(&client.get(&job.path())?, format),
+        Jobs::Wait { job, timeout } => {
             let timeout = Duration::from_secs(*timeout);
-            let job = wait(client, id, timeout)?;
+            let job = wait(client, (&job.id, job.lane.as_deref()), timeout)?;
             show(&job, format)?;
             completed(&typed(&job)?, timeout)
         }
-        Jobs::Cancel { id } => show(&client.delete(&path(&["v1", "jobs", id]))?, format),
+        Jobs::Cancel(ask) => cancel::run(ask, client, format),
     }
 }
 
-fn list(filter: &Filter, client: &Client, format: Format) -> Result<(), Exit> {
-    let ask = [
-        ("lane", filter.lane.as_deref()),
-        ("tenant", filter.tenant.as_deref()),
-        ("status", filter.status.as_deref()),
-    ];
-    let pages = Pages::read(client, "/v1/jobs", &ask, "jobs", filter.limit)?;
+fn list(filter: &Filter, limit: usize, client: &Client, format: Format) -> Result<(), Exit> {
+    let pages = Pages::read(client, "/v1/jobs", &filter.parameters(), "jobs", limit)?;
     format.many(&pages.whole("jobs"), &pages.items, || {
         let row = |job: Job| {
             let failure = or_dash(job.last_failure.as_ref().map(|failure| failure.reason.as_str()));
@@ -118,13 +153,18 @@ fn list(filter: &Filter, client: &Client, format: Format) -> Result<(), Exit> {
 }
 
 /// The job when it has ended, or as it is after `timeout`.
-pub(super) fn wait(client: &Client, id: &str, timeout: Duration) -> Result<Value, Exit> {
+pub(super) fn wait(
+    client: &Client,
+    (id, lane): (&str, Option<&str>),
+    timeout: Duration,
+) -> Result<Value, Exit> {
     let deadline = Instant::now() + timeout;
     let path = path(&["v1", "jobs", id, "wait"]);
     loop {
         let step = deadline.saturating_duration_since(Instant::now()).min(STEP);
         let seconds = step.as_secs_f64().to_string();
-        let job = client.get_patiently(&with_query(&path, &[("timeout", Some(&seconds))]), step)?;
+        let job =
+            client.get_patiently(&with_query(&path, &[("timeout", Some(&seconds)), ("lane", lane)]), step)?;
         let ended = job.get("status").and_then(Value::as_str).is_some_and(|status| ENDS.contains(&status));
         let left = deadline.saturating_duration_since(Instant::now());
         if ended || left.is_zero() {
@@ -156,7 +196,7 @@ pub(super) fn completed(job: &Job, waited: Duration) -> Result<(), Exit> {
 }
 
 /// A job with everything that is known about it.
-fn show(value: &Value, format: Format) -> Result<(), Exit> {
+pub(super) fn show(value: &Value, format: Format) -> Result<(), Exit> {
     format.one(value, || {
         let job: Job = typed(value)?;
         let key = (job.id != job.job_id).then_some(job.id);

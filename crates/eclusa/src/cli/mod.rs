@@ -1,9 +1,11 @@
 //! The command line: what each command prints goes to standard output, everything else to standard error.
 
 mod breakers;
+mod cancel;
 mod check;
 mod client;
 mod completions;
+mod confirm;
 mod demo;
 mod dlq;
 mod exit;

@@ -1,7 +1,5 @@
 //! `eclusa dlq replay`: one letter, some, or all that fit.
 
-use std::io::{self, BufRead, IsTerminal, Write};
-
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use indicatif::ProgressBar;
@@ -9,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::Exit;
 use super::client::{Client, path};
+use super::confirm::confirm;
 use super::dlq::{Filter, list};
 use super::exit::note;
 use super::output::{Format, count, table, typed, typed_all};
@@ -65,7 +64,7 @@ pub(super) fn run(ask: &Replay, client: &Client, format: Format) -> Result<(), E
         ask.ids.clone()
     };
     if ask.all && !ids.is_empty() && !ask.yes {
-        confirm(ids.len())?;
+        confirm(&format!("Replay {}?", count(ids.len(), "dead letter")), "nothing was replayed")?;
     }
     if let ([id], false) = (ids.as_slice(), ask.all) {
         // With one letter its own error is the command's.
@@ -100,24 +99,6 @@ fn named(ask: &Replay, client: &Client) -> Result<Pages, Exit> {
         }
     }
     Ok(pages)
-}
-
-fn confirm(letters: usize) -> Result<(), Exit> {
-    let question = format!("Replay {}?", count(letters, "dead letter"));
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(Exit::Usage(format!(
-            "{question} There is no terminal to ask on\nhelp: give --yes, or --dry-run"
-        )));
-    }
-    let _ = write!(io::stderr().lock(), "{question} [y/N] ");
-    if says_yes(io::stdin().lock()) { Ok(()) } else { Err(Exit::Error("nothing was replayed".into())) }
-}
-
-/// Only a clear yes is one.
-fn says_yes(mut answer: impl BufRead) -> bool {
-    let mut line = String::new();
-    let read = answer.read_line(&mut line);
-    read.is_ok() && matches!(line.trim().to_lowercase().as_str(), "y" | "yes")
 }
 
 fn replay(client: &Client, id: &str) -> Result<Accepted, Exit> {
@@ -175,19 +156,6 @@ fn end(outcome: Outcome, asked: usize) -> Result<(), Exit> {
         None => {
             let (failed, all) = (outcome.failed.len(), count(asked, "dead letter"));
             Err(Exit::Error(format!("{failed} of {all} could not be replayed")))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_clear_yes_is_one() {
-        for (answer, yes) in [("y\n", true), (" YES \n", true), ("\n", false), ("", false), ("yeah\n", false)]
-        {
-            assert_eq!(says_yes(answer.as_bytes()), yes, "{answer:?}");
         }
     }
 }

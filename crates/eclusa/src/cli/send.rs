@@ -105,7 +105,7 @@ pub(super) fn run(ask: &Send, client: &Client, format: Format) -> Result<(), Exi
         taken
     } else {
         let accepted: Accepted = typed(&taken)?;
-        wait(client, &accepted.job_id, timeout.saturating_sub(began.elapsed()))?
+        wait(client, (&accepted.job_id, None), timeout.saturating_sub(began.elapsed()))?
     };
     waited(&value, timeout, format)
 }

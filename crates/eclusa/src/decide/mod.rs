@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Advance, Advanced, Cancelled, Clock, Dispatch, Dispatched, Ended, EnqueueAnswer, Enqueued, JobId,
-    LeaseId, Name, NewJob, Outcome, Replayed, Report, Settled, Settlement, Store, StoreError, Surplus, Swept,
-    UpstreamView,
+    Advance, Advanced, CancelAll, Cancelled, CancelledAll, Clock, Dispatch, Dispatched, Ended, EnqueueAnswer,
+    Enqueued, JobId, LeaseId, Name, NewJob, Outcome, Replayed, Report, Settled, Settlement, Store,
+    StoreError, Surplus, Swept, UpstreamView,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -84,6 +84,17 @@ impl Decider {
             if let Cancelled::Yes(ended) = &cancelled {
                 decider.note(std::slice::from_ref(&**ended));
             }
+            Ok(cancelled)
+        };
+        self.life.to_the_end(cancel).await
+    }
+
+    /// Cancels a page of the jobs that fit.
+    pub(crate) async fn cancel_all(self: &Arc<Self>, ask: CancelAll) -> Result<CancelledAll, StoreError> {
+        let decider = self.clone();
+        let cancel = async move {
+            let cancelled = decider.store.cancel_all(ask).await?;
+            decider.note(&cancelled.ended);
             Ok(cancelled)
         };
         self.life.to_the_end(cancel).await

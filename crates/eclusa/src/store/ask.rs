@@ -55,6 +55,10 @@ macro_rules! store_by_asking {
                     ask!(self, Question::Cancel(job), Cancelled)
                 }
 
+                async fn cancel_all(&self, ask: CancelAll) -> Result<CancelledAll, StoreError> {
+                    ask!(self, Question::CancelAll(ask), CancelledAll)
+                }
+
                 async fn admit(&self, ask: Admit) -> Result<Admitted, StoreError> {
                     ask!(self, Question::Admit(ask), Admitted)
                 }

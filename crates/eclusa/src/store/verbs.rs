@@ -13,6 +13,7 @@ pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply
         Question::Extend { leases, lease } => Reply::Extended(engine.extend(&leases, lease, now)),
         Question::Settle(settlements) => Reply::Settled(engine.settle(settlements, now)),
         Question::Cancel(job) => Reply::Cancelled(engine.cancel(job, now)),
+        Question::CancelAll(ask) => Reply::CancelledAll(engine.cancel_all(&ask, now)),
         Question::Admit(ask) => Reply::Admitted(engine.admit(&ask, now)),
         Question::Record { upstream, result } => Reply::Upstream(engine.record(&upstream, result, now)),
         Question::Recover(upstream) => Reply::Upstream(engine.recover(&upstream, now)),
@@ -60,6 +61,7 @@ pub(super) fn ends(reply: &Reply) -> &[Ended] {
         Reply::Swept(answer) => &answer.ended,
         Reply::Admitted(answer) => &answer.ended,
         Reply::Cancelled(Cancelled::Yes(ended)) => std::slice::from_ref(ended),
+        Reply::CancelledAll(answer) => &answer.ended,
         Reply::Replayed(Replayed::As(_, ended)) => ended,
         _ => &[],
     }

@@ -16,7 +16,7 @@ async fn what_is_not_there_ends_with_3() {
     for (arguments, detail) in [
         (vec!["send", "nope"], "There is no lane `nope`; the config has mail, score"),
         (vec!["lanes", "pause", "nope"], "There is no lane `nope`; the config has mail, score"),
-        (vec!["jobs", "get", "../lanes"], "That is not a job id: they look like UUIDs"),
+        (vec!["jobs", "get", "../lanes"], "There is no job"),
         (vec!["jobs", "wait", id], "There is no job"),
         (vec!["jobs", "cancel", id], "There is no job"),
         (vec!["why", id], "There is no job"),

@@ -16,6 +16,7 @@ mod direct_lane_chain;
 mod direct_lane_faults;
 mod direct_lane_slow;
 mod docs;
+mod finding;
 mod fleet_health;
 mod following;
 mod guarantees;

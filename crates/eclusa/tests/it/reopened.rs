@@ -5,10 +5,11 @@ use std::sync::Mutex;
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Admit, Admitted, Advance, Advanced, Answer, BucketPage, BucketQuery, Cancelled, CompleteAnswer,
-    Completion, Corrected, Correction, Credit, Credited, DeadLetterView, Dispatch, Dispatched, EnqueueAnswer,
-    HashKey, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Poll, Polls, Replayed,
-    SettleAnswer, Settlement, Span, Store, StoreError, Swept, TenantView, UpstreamView, Wait, Why,
+    Admit, Admitted, Advance, Advanced, Answer, BucketPage, BucketQuery, CancelAll, Cancelled, CancelledAll,
+    CompleteAnswer, Completion, Corrected, Correction, Credit, Credited, DeadLetterView, Dispatch,
+    Dispatched, EnqueueAnswer, HashKey, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob,
+    Poll, Polls, Replayed, SettleAnswer, Settlement, Span, Store, StoreError, Swept, TenantView,
+    UpstreamView, Wait, Why,
 };
 
 /// If a restart or a takeover can be seen, a scenario on this store sees it.
@@ -80,6 +81,10 @@ impl<S: Store> Store for Reopened<S> {
 
     fn cancel(&self, job: JobId) -> impl Answer<Cancelled> {
         self.run(async move |store| store.cancel(job).await)
+    }
+
+    fn cancel_all(&self, ask: CancelAll) -> impl Answer<CancelledAll> {
+        self.run(async move |store| store.cancel_all(ask).await)
     }
 
     fn admit(&self, ask: Admit) -> impl Answer<Admitted> {

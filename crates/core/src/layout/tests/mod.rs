@@ -25,6 +25,7 @@ use crate::spec::Spec;
 use crate::time::{Span, Time};
 use crate::timeline::FailureNote;
 use crate::tokens::Tokens;
+use crate::views::JobCursor;
 
 /// Whatever has bytes.
 trait Message: Debug + Clone + PartialEq + Sized {
@@ -99,6 +100,10 @@ fn id(number: u128) -> JobId {
 
 fn lease(number: u64) -> LeaseId {
     LeaseId { epoch: 1_700_000_000_000, number, nonce: 0xfeed_0000_0000_0000 + number }
+}
+
+fn cursor() -> JobCursor {
+    JobCursor { created_at: time(7), job: id(7) }
 }
 
 fn time(ms: u64) -> Time {

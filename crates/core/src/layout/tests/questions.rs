@@ -1,15 +1,16 @@
 //! Every question, with every part of it filled.
 
-use super::{bucket_id, hold, id, lease, ms, name, terms};
+use super::{bucket_id, cursor, hold, id, lease, ms, name, terms};
 use crate::engine::{Absence, AbsentCall, AbsentReport, BucketOf, ProcessId};
 use crate::gate::{CallResult, Part, Reason};
 use crate::job::{CallFailure, FailureReason, Level, NewJob, Status};
 use crate::layout::Question;
 use crate::policy::{Correlation, HashKey};
+use crate::time::Time;
 use crate::tokens::Tokens;
 use crate::verbs::{
-    Admit, Advance, Closure, Completion, Correction, Credit, Denied, Dispatch, Outcome, Poll, Polling,
-    Report, Settlement, Usage, Wait,
+    Admit, Advance, CancelAll, Closure, Completion, Correction, Credit, Denied, Dispatch, Outcome, Poll,
+    Polling, Report, Settlement, Usage, Wait,
 };
 use crate::views::{BucketQuery, JobQuery};
 
@@ -52,7 +53,10 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
             tenant: Some("acme".into()),
             status: Some(Status::Processing),
             external: Some("ext-1".into()),
-            after: 1 << 40,
+            key: Some("outbox-7".into()),
+            since: Some(Time::from_millis(1 << 40)),
+            until: Some(Time::from_millis(2 << 40)),
+            after: Some(cursor()),
             max: 100,
         }),
         Question::Lanes,
@@ -83,6 +87,10 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
         }),
         Question::Complete(completion()),
         Question::Poll(Poll { upstream: name("fal"), max: 100, claim: ms(5_000) }),
+        Question::CancelAll(CancelAll {
+            query: JobQuery { lane: Some(name("email")), max: 100, ..JobQuery::default() },
+            dry_run: true,
+        }),
     ]
     .map(named)
     .into()
@@ -123,6 +131,7 @@ fn file_name(question: &Question) -> &'static str {
         Question::Buckets(_) => "question-buckets",
         Question::Complete(_) => "question-complete",
         Question::Poll(_) => "question-poll",
+        Question::CancelAll(_) => "question-cancel-all",
     }
 }
 

@@ -1,6 +1,6 @@
 //! Every reply, with every part of it filled and in every form that it can take.
 
-use super::{bucket_id, hold, id, lease, ms, name, note, time};
+use super::{bucket_id, cursor, hold, id, lease, ms, name, note, time};
 use crate::dead_letter::{DeadLetter, DeadLetterView, Surplus};
 use crate::ended::{End, Ended, Fallback, ServedBy};
 use crate::engine::{Callback, ProcessId, RegistrationView};
@@ -15,8 +15,9 @@ use crate::time::Time;
 use crate::timeline::{Event, EventKind};
 use crate::tokens::Tokens;
 use crate::verbs::{
-    Admission, Admitted, Advanced, Cached, Cancelled, CompleteAnswer, Completed, Corrected, Credited, Denied,
-    Dispatched, DuePoll, EnqueueAnswer, Enqueued, Grant, Polls, Replayed, SettleAnswer, Settled, Swept,
+    Admission, Admitted, Advanced, Cached, Cancelled, CancelledAll, CompleteAnswer, Completed, Corrected,
+    Credited, Denied, Dispatched, DuePoll, EnqueueAnswer, Enqueued, Grant, Polls, Replayed, SettleAnswer,
+    Settled, Swept,
 };
 use crate::views::{BucketPage, BucketView, JobPage, LaneView, Place, TenantView, UpstreamView, Why};
 
@@ -45,6 +46,14 @@ pub(super) fn all() -> Vec<(&'static str, Reply)> {
         ("reply-cancelled-yes", Reply::Cancelled(Cancelled::Yes(Box::new(ended(End::Cancelled))))),
         ("reply-cancelled-ended", Reply::Cancelled(Cancelled::AlreadyEnded(Status::Dropped))),
         ("reply-cancelled-unknown", Reply::Cancelled(Cancelled::Unknown)),
+        (
+            "reply-cancelled-all",
+            Reply::CancelledAll(CancelledAll {
+                matched: 2,
+                ended: vec![ended(End::Cancelled)],
+                next: Some(cursor()),
+            }),
+        ),
         ("reply-admitted-granted", admitted(granted)),
         ("reply-admitted-denied", admitted(denied)),
         ("reply-admitted-upstream", admitted(Admission::UnknownUpstream(upstream()))),
@@ -78,7 +87,7 @@ pub(super) fn all() -> Vec<(&'static str, Reply)> {
         ("reply-why", Reply::Why(Some(why()))),
         ("reply-job", Reply::Job(Some(job_view()))),
         ("reply-job-none", Reply::Job(None)),
-        ("reply-jobs", Reply::Jobs(JobPage { jobs: vec![job_view()], next: Some(u64::MAX) })),
+        ("reply-jobs", Reply::Jobs(JobPage { jobs: vec![job_view()], next: Some(cursor()) })),
         ("reply-lanes", Reply::Lanes(vec![lane_view()])),
         (
             "reply-upstreams",

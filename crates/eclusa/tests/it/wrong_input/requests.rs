@@ -239,10 +239,10 @@ async fn a_wrong_query_is_told_what_and_where_and_how_to_mend_it() {
     let (program, _upstream) = start_well().await;
     let job = program.enqueue("work", &json!({ "request": {} })).await;
     let wait = format!("/v1/jobs/{job}/wait?timeout=soon");
-    let known = "is not known here; there is `lane`, `tenant`, `status`, `cursor`";
+    let known = "is not known here; there is `lane`, `tenant`, `status`, `id`, `since`, `until`, `cursor`";
     for (path, field, problem) in [
         ("/v1/jobs?max=12", "max", known),
-        ("/v1/jobs?cursor=abc", "cursor", "must be a whole number, zero or more"),
+        ("/v1/jobs?cursor=abc", "cursor", "is not one that a page gave"),
         ("/v1/jobs?lane=work&lane=work", "lane", "is there more than once"),
         ("/v1/lanes/work/tenants?cursor=-1", "cursor", "must be a whole number, zero or more"),
         ("/v1/dead-letters/stats?by=day", "by", "must be `code` (default), `tenant` or `lane`"),
@@ -251,8 +251,8 @@ async fn a_wrong_query_is_told_what_and_where_and_how_to_mend_it() {
         let told = assert_problem(&program.get(path).await, 422, "invalid");
         assert_eq!(told["errors"], json!([{ "field": field, "problem": problem }]), "{path}");
     }
-    let both = assert_problem(&program.get("/v1/jobs?max=1&cursor=x").await, 422, "invalid");
-    assert_eq!(both["detail"], format!("max: {known}; cursor: must be a whole number, zero or more"));
+    let both = assert_problem(&program.get("/v1/jobs?max=1&lane=a&lane=b").await, 422, "invalid");
+    assert_eq!(both["detail"], format!("max: {known}; lane: is there more than once"));
 }
 
 #[tokio::test]

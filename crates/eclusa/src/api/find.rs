@@ -1,0 +1,82 @@
+//! One job, by its own id or by the one that its caller gave.
+
+use eclusa_core::{JobId, JobQuery, JobView, MAX_BATCH, Name, Store};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::auth::{Caller, Right};
+use super::problem::{Kind, Problem};
+use super::submit::unavailable;
+use crate::store::AnyStore;
+
+/// Which of several jobs with one id.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OfLane {
+    /// The lane of the job, where others have one with the same id.
+    pub(super) lane: Option<String>,
+}
+
+/// The job with this id, if the caller may see it.
+pub(super) async fn visible(
+    store: &AnyStore,
+    caller: &Caller,
+    id: &str,
+    lane: Option<&str>,
+) -> Result<JobView, Problem> {
+    caller.may(Right::SeeJob)?;
+    if let Ok(own) = id.parse()
+        && let Some(job) = by_own_id(store, caller, own, lane).await?
+    {
+        return Ok(job);
+    }
+    by_given_id(store, caller, id, lane).await
+}
+
+/// The job that Eclusa gave this id.
+pub(super) async fn by_own_id(
+    store: &AnyStore,
+    caller: &Caller,
+    id: JobId,
+    lane: Option<&str>,
+) -> Result<Option<JobView>, Problem> {
+    let job = store.job(id).await.map_err(|error| unavailable(&error))?;
+    Ok(job.and_then(|job| may_see(caller, job, lane)))
+}
+
+/// The job whose caller gave it this id, which another lane may have too.
+pub(super) async fn by_given_id(
+    store: &AnyStore,
+    caller: &Caller,
+    id: &str,
+    lane: Option<&str>,
+) -> Result<JobView, Problem> {
+    let name = lane.map(Name::new).transpose().map_err(|_| no_such_job())?;
+    let query = JobQuery { lane: name, key: Some(id.into()), max: MAX_BATCH, ..JobQuery::default() };
+    let page = store.jobs(query).await.map_err(|error| unavailable(&error))?;
+    let mut found: Vec<JobView> =
+        page.jobs.into_iter().filter_map(|job| may_see(caller, job, lane)).collect();
+    match (found.pop(), found.as_slice()) {
+        (Some(job), []) => Ok(job),
+        (None, _) => Err(no_such_job()),
+        (Some(job), others) => {
+            let mut lanes: Vec<&str> = others.iter().chain([&job]).map(|job| job.lane.as_str()).collect();
+            lanes.sort_unstable();
+            let detail =
+                format!("Jobs of several lanes have this id; add `?lane=` with one of {}", lanes.join(", "));
+            Err(Problem::new(Kind::Conflict, detail))
+        }
+    }
+}
+
+/// The job, if the caller's key reaches its lane and tenant, and it is of `lane`.
+pub(super) fn may_see(caller: &Caller, job: JobView, lane: Option<&str>) -> Option<JobView> {
+    let wanted = lane.is_none_or(|lane| job.lane.as_str() == lane);
+    Some(job).filter(|job| wanted && caller.may_use(&job.lane).is_ok() && caller.may_be(&job.tenant).is_ok())
+}
+
+pub(super) fn no_such_job() -> Problem {
+    let detail =
+        "There is no job with this id: it never was, or has ended and is no longer remembered (`keep`)";
+    Problem::new(Kind::NotFound, detail)
+}

@@ -1,0 +1,240 @@
+//! `/v1/jobs`: jobs that fit a filter, listed or cancelled.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{FromRequestParts, State};
+use eclusa_core::{CancelAll, Clock, JobCursor, JobQuery, JobView, MAX_BATCH, Status, Store, Time};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::auth::{Caller, Right};
+use super::extract::Query;
+use super::find::may_see;
+use super::model::Job;
+use super::problem::Problem;
+use super::state::Api;
+use super::submit::{self, unavailable};
+use crate::config::parse_duration;
+use crate::decide::Decider;
+use crate::intake::Fault;
+use crate::rules::CurrentRules;
+use crate::store::AnyStore;
+
+/// How many jobs a page of a search shows.
+const PAGE: usize = 50;
+/// Pages of jobs that one call cancels.
+const CANCELLED_PAGES: usize = 10;
+
+/// What a search needs.
+#[derive(FromRequestParts)]
+#[from_request(state(Api))]
+pub(super) struct Search {
+    #[from_request(via(State))]
+    store: Arc<AnyStore>,
+    #[from_request(via(State))]
+    rules: Arc<CurrentRules>,
+    #[from_request(via(State))]
+    clock: Arc<dyn Clock>,
+}
+
+/// Which jobs to show.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[into_params(rename_all = "camelCase")]
+pub(super) struct SearchQuery {
+    /// Of this lane.
+    lane: Option<String>,
+    /// Of this tenant.
+    tenant: Option<String>,
+    /// With this status.
+    status: Option<String>,
+    /// With this id: the one that the caller gave, or the job's own.
+    id: Option<String>,
+    /// Called so by their upstream.
+    external_id: Option<String>,
+    /// That came in then or later: a moment as ISO 8601, or how long ago, such as `10m`.
+    since: Option<String>,
+    /// That came in then or earlier: a moment as ISO 8601, or how long ago, such as `10m`.
+    until: Option<String>,
+    /// Where the last page said to go on.
+    cursor: Option<String>,
+}
+
+/// Which jobs to cancel.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[into_params(rename_all = "camelCase")]
+pub(super) struct CancelQuery {
+    /// Of this lane.
+    lane: Option<String>,
+    /// Of this tenant.
+    tenant: Option<String>,
+    /// With this status.
+    status: Option<String>,
+    /// With this id: the one that the caller gave, or the job's own.
+    id: Option<String>,
+    /// Called so by their upstream.
+    external_id: Option<String>,
+    /// That came in then or later: a moment as ISO 8601, or how long ago, such as `10m`.
+    since: Option<String>,
+    /// That came in then or earlier: a moment as ISO 8601, or how long ago, such as `10m`.
+    until: Option<String>,
+    /// Where the last call said to go on.
+    cursor: Option<String>,
+    /// `true`: only counts.
+    dry_run: Option<bool>,
+}
+
+/// Some jobs.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct JobList {
+    /// The newest first. A page may be short and still not be the last.
+    pub jobs: Vec<Job>,
+    /// Where to go on; absent on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+/// What became of jobs to cancel.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CancelledJobs {
+    /// Jobs that fitted and had not ended.
+    pub matched: u64,
+    /// Those that were cancelled.
+    pub cancelled: u64,
+    /// Whether they were only counted.
+    pub dry_run: bool,
+    /// Where to go on; absent when all were looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+impl Search {
+    /// What the store is asked, with all that is wrong with it.
+    fn query(&self, caller: &Caller, query: SearchQuery, max: usize) -> Result<JobQuery, Problem> {
+        let lane = query.lane.as_deref().map(|lane| submit::lane(&self.rules, caller, lane)).transpose()?;
+        let mut faults = Vec::new();
+        let ask = JobQuery {
+            lane: lane.map(|(lane, _)| lane),
+            tenant: query.tenant.map(Into::into),
+            status: read("status", query.status, status, &mut faults),
+            key: query.id.map(Into::into),
+            external: query.external_id.map(Into::into),
+            since: read("since", query.since, |text| self.moment(text), &mut faults),
+            until: read("until", query.until, |text| self.moment(text), &mut faults),
+            after: read("cursor", query.cursor, cursor, &mut faults),
+            max,
+        };
+        if faults.is_empty() { Ok(ask) } else { Err(Problem::invalid(&faults)) }
+    }
+
+    /// A moment, or how long ago it was.
+    fn moment(&self, text: &str) -> Result<Time, String> {
+        if let Ok(ago) = parse_duration(text) {
+            return Ok(self.clock.now() - ago);
+        }
+        let moment = text.parse::<jiff::Timestamp>().ok();
+        let millis = moment.and_then(|moment| u64::try_from(moment.as_millisecond()).ok());
+        let wrong = "must be a moment such as 2026-11-17T12:00:00Z (`+` is written %2B), or how long ago, such as 10m";
+        millis.map(Time::from_millis).ok_or_else(|| wrong.into())
+    }
+}
+
+fn read<T>(
+    field: &str,
+    text: Option<String>,
+    read: impl FnOnce(&str) -> Result<T, String>,
+    faults: &mut Vec<Fault>,
+) -> Option<T> {
+    let wrong = |problem: String| faults.push(Fault::new(field, problem));
+    text.and_then(|text| read(&text).map_err(wrong).ok())
+}
+
+fn cursor(text: &str) -> Result<JobCursor, String> {
+    text.parse().map_err(|_| "is not one that a page gave".into())
+}
+
+fn status(text: &str) -> Result<Status, String> {
+    use Status::{Cancelled, Completed, Dropped, Failed, Pending, Processing, Queued};
+    let all = [Pending, Queued, Processing, Completed, Failed, Dropped, Cancelled];
+    let found = all.into_iter().find(|status| status.as_str() == text);
+    found.ok_or_else(|| {
+        let words: Vec<&str> = all.iter().map(|status| status.as_str()).collect();
+        format!("must be one of {}", words.join(", "))
+    })
+}
+
+/// Search jobs, the newest first
+#[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(SearchQuery), responses((status = 200, body = JobList)))]
+pub(super) async fn search(
+    search: Search,
+    caller: Caller,
+    Query(query): Query<SearchQuery>,
+) -> Result<Json<JobList>, Problem> {
+    caller.may(Right::SeeAll)?;
+    let ask = search.query(&caller, query, PAGE)?;
+    let page = search.store.jobs(ask).await.map_err(|error| unavailable(&error))?;
+    // A list does not show what was asked and answered: that may be personal.
+    let short = |job: JobView| Job { params: None, result: None, ..Job::from(job) };
+    let jobs = page.jobs.into_iter().filter_map(|job| may_see(&caller, job, None)).map(short).collect();
+    Ok(Json(JobList { jobs, cursor: page.next.map(|next| next.to_string()) }))
+}
+
+/// Cancel all jobs that fit
+///
+/// Needs at least one filter. One call cancels up to 1000 jobs; where it says `cursor`, call again with it.
+#[utoipa::path(delete, path = "/v1/jobs", tag = "jobs", params(CancelQuery),
+    responses((status = 200, body = CancelledJobs)))]
+pub(super) async fn cancel(
+    search: Search,
+    State(decider): State<Arc<Decider>>,
+    caller: Caller,
+    Query(query): Query<CancelQuery>,
+) -> Result<Json<CancelledJobs>, Problem> {
+    caller.may(Right::Operate)?;
+    let CancelQuery { lane, tenant, status, id, external_id, since, until, cursor, dry_run } = query;
+    let dry_run = dry_run.unwrap_or_default();
+    let query = SearchQuery { lane, tenant, status, id, external_id, since, until, cursor };
+    let mut query = search.query(&caller, query, MAX_BATCH)?;
+    may_cancel(&caller, &query)?;
+    let mut told = CancelledJobs { matched: 0, cancelled: 0, dry_run, cursor: None };
+    for _ in 0..CANCELLED_PAGES {
+        let page = decider.cancel_all(CancelAll { query: query.clone(), dry_run }).await;
+        let page = page.map_err(|error| unavailable(&error))?;
+        told.matched += page.matched;
+        told.cancelled += page.ended.len() as u64;
+        told.cursor = page.next.map(|next| next.to_string());
+        query.after = page.next;
+        if page.next.is_none() {
+            break;
+        }
+    }
+    if told.cancelled > 0 {
+        tracing::info!(jobs = told.cancelled, "Jobs cancelled by a filter");
+    }
+    Ok(Json(told))
+}
+
+/// `Ok` if the filter is one, and reaches nothing that the caller may not touch.
+fn may_cancel(caller: &Caller, query: &JobQuery) -> Result<(), Problem> {
+    let JobQuery { lane, tenant, status, key, external, since, until, after: _, max: _ } = query;
+    let named = key.is_some() || external.is_some();
+    let narrowed = lane.is_some() || tenant.is_some() || status.is_some() || named;
+    if !narrowed && since.is_none() && until.is_none() {
+        let problem = "is needed, or another of `tenant`, `status`, `id`, `externalId`, `since`, `until`: else every job would fit";
+        return Err(Problem::invalid(&[Fault::new("lane", problem)]));
+    }
+    if let Some(status) = status.filter(|status| status.is_final()) {
+        let problem = format!("is `{}`: those jobs have ended", status.as_str());
+        return Err(Problem::invalid(&[Fault::new("status", problem)]));
+    }
+    if lane.is_none() {
+        caller.may_use_all_lanes()?;
+    }
+    match tenant {
+        Some(tenant) => caller.may_be(tenant),
+        None => caller.may_act_for_all_tenants(),
+    }
+}

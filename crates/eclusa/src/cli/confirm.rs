@@ -1,0 +1,36 @@
+//! Asking before much is changed.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use super::Exit;
+
+/// `Ok` if somebody at the terminal says yes; else the command ends, for `nothing` was done.
+pub(super) fn confirm(question: &str, nothing: &str) -> Result<(), Exit> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(Exit::Usage(format!(
+            "{question} There is no terminal to ask on\nhelp: give --yes, or --dry-run"
+        )));
+    }
+    let _ = write!(io::stderr().lock(), "{question} [y/N] ");
+    if says_yes(io::stdin().lock()) { Ok(()) } else { Err(Exit::Error(nothing.into())) }
+}
+
+/// Only a clear yes is one.
+fn says_yes(mut answer: impl BufRead) -> bool {
+    let mut line = String::new();
+    let read = answer.read_line(&mut line);
+    read.is_ok() && matches!(line.trim().to_lowercase().as_str(), "y" | "yes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_clear_yes_is_one() {
+        for (answer, yes) in [("y\n", true), (" YES \n", true), ("\n", false), ("", false), ("yeah\n", false)]
+        {
+            assert_eq!(says_yes(answer.as_bytes()), yes, "{answer:?}");
+        }
+    }
+}
