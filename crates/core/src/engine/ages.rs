@@ -84,8 +84,7 @@ impl Ages {
             // Holes belong to the job before them.
             match self.at_or_before(middle, low) {
                 Some((at, index)) if jobs[index].created_at > time => high = at,
-                Some(_) => low = middle + 1,
-                None => low = middle + 1,
+                _ => low = middle + 1,
             }
         }
         low

@@ -52,6 +52,11 @@ impl Caller {
         if allowed { Ok(()) } else { Err(problem()) }
     }
 
+    /// Whether nothing is hidden from the caller but secrets.
+    pub(super) fn is_admin(&self) -> bool {
+        self.0.as_ref().is_none_or(|key| key.role == Role::Admin)
+    }
+
     /// `Ok` if the caller may use this lane.
     pub(super) fn may_use(&self, lane: &Name) -> Result<(), Problem> {
         let bound = self.0.as_ref().and_then(|key| Some((key, key.lanes.as_ref()?)));

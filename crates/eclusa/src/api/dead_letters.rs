@@ -12,13 +12,15 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::auth::{Caller, Right};
 use super::extract::{Path, Query};
-use super::model::{DeadLetter, Job, JobResult};
+use super::find::masks;
+use super::model::{DeadLetter, Job, shown};
 use super::problem::{Kind, Problem};
 use super::state::Api;
 use super::submit::{self, unavailable, unconfirmed};
+use crate::config::Field;
 use crate::decide::Decider;
 use crate::ids::Ids;
-use crate::request::{Content, Envelope};
+use crate::request::Envelope;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 
@@ -152,34 +154,23 @@ pub(super) async fn get(
 ) -> Result<Json<DeadLetter>, Problem> {
     caller.may(Right::SeeAll)?;
     let view = letters.one(&caller, &id).await?;
-    let data = original_data(&view);
+    let masks = masks(&letters.rules, &caller, &view.lane);
+    let data = original_data(&view, masks.as_deref());
     Ok(Json(DeadLetter { original_data: data, ..view.into() }))
 }
 
-/// What was to be sent, in the form in which a job is enqueued.
-fn original_data(view: &DeadLetterView) -> Option<serde_json::Value> {
+/// What was to be sent, in the form in which a job is enqueued, but for what `masks` hide; nothing if that is not known.
+fn original_data(view: &DeadLetterView, masks: Option<&[Field]>) -> Option<serde_json::Value> {
     if let Ok(Callback { url, job }) = Callback::decode(&view.letter.payload) {
-        // What follows in the address may be a secret of whoever is called.
+        // What follows in the address may be a secret of whoever is called, and the lane of the job masks its params.
         let url = url.split('?').next().unwrap_or_default();
-        return Some(serde_json::json!({ "callbackUrl": url, "job": Job::from(job) }));
+        let job = Job { params: None, ..Job::from(job) };
+        return Some(serde_json::json!({ "callbackUrl": url, "job": job }));
     }
     let envelope = Envelope::from_payload(&view.letter.payload).ok()?;
-    let params: Option<serde_json::Value> =
-        envelope.params.and_then(|params| serde_json::from_str(&params).ok());
-    let mut data = serde_json::json!({ "type": envelope.kind, "params": params });
-    if let Content::Http(request) = envelope.content {
-        // The same rules as for answers: headers as lists, JSON as JSON.
-        let shown = JobResult::from(crate::request::Response {
-            status: 0,
-            headers: request.headers,
-            body: request.body,
-        });
-        data["request"] = serde_json::json!({
-            "method": request.method, "path": request.path, "query": request.query,
-            "headers": shown.headers, "body": shown.body,
-        });
-    }
-    Some(data)
+    let kind = envelope.kind.clone();
+    let (request, params) = shown(envelope, masks?);
+    Some(serde_json::json!({ "type": kind, "params": params, "request": request }))
 }
 
 /// Enqueue a dead letter again

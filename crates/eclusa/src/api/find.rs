@@ -5,8 +5,11 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::auth::{Caller, Right};
+use super::model::Job;
 use super::problem::{Kind, Problem};
 use super::submit::unavailable;
+use crate::config::Field;
+use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 
 /// Which of several jobs with one id.
@@ -73,6 +76,22 @@ pub(super) async fn by_given_id(
 pub(super) fn may_see(caller: &Caller, job: JobView, lane: Option<&str>) -> Option<JobView> {
     let wanted = lane.is_none_or(|lane| job.lane.as_str() == lane);
     Some(job).filter(|job| wanted && caller.may_use(&job.lane).is_ok() && caller.may_be(&job.tenant).is_ok())
+}
+
+/// The job as the caller may see it. What a lane that is gone from the config masked is not known any more.
+pub(super) fn shown(rules: &CurrentRules, caller: &Caller, job: JobView) -> Job {
+    match masks(rules, caller, &job.lane) {
+        Some(masks) => Job::with_request(job, &masks),
+        None => Job { params: None, ..Job::from(job) },
+    }
+}
+
+/// What the caller is not shown of jobs of a lane; `None` if that is not known.
+pub(super) fn masks(rules: &CurrentRules, caller: &Caller, lane: &Name) -> Option<Vec<Field>> {
+    if caller.is_admin() {
+        return Some(Vec::new());
+    }
+    rules.get().config.lanes.get(lane).map(|lane| lane.mask.clone())
 }
 
 pub(super) fn no_such_job() -> Problem {

@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::auth::{Caller, Right};
 use super::extract::{Body, Path, Query};
-use super::find::{OfLane, by_given_id, by_own_id, may_see, no_such_job, visible};
+use super::find::{OfLane, by_given_id, by_own_id, may_see, no_such_job, shown, visible};
 use super::headers;
 use super::job_request::JobRequest;
 use super::model::{Accepted, Job, JobResult, WhyAnswer};
@@ -22,6 +22,7 @@ use super::submit::{self, Intake, Taken, unavailable};
 use crate::decide::Decider;
 use crate::intake::Fault;
 use crate::request;
+use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 
 /// An answer from the cache; no job was needed.
@@ -92,7 +93,10 @@ pub(super) async fn enqueue(
     let (taken, ended) = Box::pin(submit::enqueue(&intake, job, wait)).await?;
     Ok(match taken {
         Taken::Job(id, accepted) => match wait {
-            Some(wait) => submit::answered(&intake.store, (id, accepted), (wait, ended), whole).await?,
+            Some(wait) => {
+                let whole = |job| Json(shown(&intake.rules, &caller, job)).into_response();
+                submit::answered(&intake.store, (id, accepted), (wait, ended), whole).await?
+            }
             None => submit::accepted(&intake.store, id, accepted).await?,
         },
         Taken::Cached(cached) => {
@@ -103,21 +107,19 @@ pub(super) async fn enqueue(
     })
 }
 
-fn whole(job: JobView) -> Response {
-    Json(Job::from(job)).into_response()
-}
-
 /// A job with its history and result
 #[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs",
     params(("id" = String, Path, description = "The job: its own id, or the one that its caller gave"), OfLane),
     responses((status = 200, body = Job), (status = 409, description = "Several lanes have a job with this id")))]
 pub(super) async fn get(
     State(store): State<Arc<AnyStore>>,
+    State(rules): State<Arc<CurrentRules>>,
     caller: Caller,
     Path(id): Path<String>,
     Query(of): Query<OfLane>,
 ) -> Result<Json<Job>, Problem> {
-    visible(&store, &caller, &id, of.lane.as_deref()).await.map(|job| Json(job.into()))
+    let job = visible(&store, &caller, &id, of.lane.as_deref()).await?;
+    Ok(Json(shown(&rules, &caller, job)))
 }
 
 /// How long to wait.
@@ -152,11 +154,11 @@ pub(super) async fn wait(
     if let Ok(job) = id.parse()
         && let Some(job) = end_of(&intake, &caller, Wait::for_end(job, timeout), lane).await?
     {
-        return Ok(Json(job.into()));
+        return Ok(Json(shown(&intake.rules, &caller, job)));
     }
     let job = by_given_id(&intake.store, &caller, &id, lane).await?.id;
     let ended = end_of(&intake, &caller, Wait::for_end(job, timeout), lane).await?;
-    ended.map(|job| Json(job.into())).ok_or_else(no_such_job)
+    ended.map(|job| Json(shown(&intake.rules, &caller, job))).ok_or_else(no_such_job)
 }
 
 /// The job once it has ended, or as it is when the time is over, if the caller may see it.
@@ -201,6 +203,7 @@ pub(super) async fn why(
     responses((status = 200, body = Job), (status = 409, description = "It had ended before")))]
 pub(super) async fn cancel(
     State(store): State<Arc<AnyStore>>,
+    State(rules): State<Arc<CurrentRules>>,
     State(decider): State<Arc<Decider>>,
     caller: Caller,
     Path(id): Path<String>,
@@ -211,7 +214,7 @@ pub(super) async fn cancel(
     match decider.cancel(id).await.map_err(|error| unavailable(&error))? {
         Cancelled::Yes(ended) => {
             if let Some(job) = ended.forgotten {
-                return Ok(Json((*job).into()));
+                return Ok(Json(shown(&rules, &caller, *job)));
             }
         }
         Cancelled::Unknown => return Err(no_such_job()),
@@ -221,5 +224,5 @@ pub(super) async fn cancel(
         }
     }
     let job = store.job(id).await.map_err(|error| unavailable(&error))?;
-    job.map(|job| Json(job.into())).ok_or_else(no_such_job)
+    job.map(|job| Json(shown(&rules, &caller, job))).ok_or_else(no_such_job)
 }

@@ -13,8 +13,8 @@ use super::types::{Chains, Check, Field, Lane, Mode, Template};
 use super::units::{Percent, PositiveSpan, Size};
 
 /// Keys that speak of waiting, which nothing does in a direct lane.
-const QUEUE_ONLY: [&str; 9] =
-    ["capacity", "max_bytes", "ttl", "types", "retry", "cache", "fairness", "dead_letters", "keep"];
+const QUEUE_ONLY: [&str; 10] =
+    ["capacity", "max_bytes", "ttl", "types", "mask", "retry", "cache", "fairness", "dead_letters", "keep"];
 
 const MAX_CACHED: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 const MAX_CACHED_BYTES: Size = Size(64 << 20);
@@ -40,6 +40,11 @@ pub(super) fn lane(name: &Name, t: &mut Table<'_>, upstreams: &[String]) -> Opti
         t.get("ttl", "How long a job may wait before it is dropped; for ever if not given.");
     let types: Option<Entries<Level>> = t.get("types", "The priority of a job by its `type`.");
     let validate = validate(t);
+    let mask: Option<Vec<Field>> = t.get(
+        "mask",
+        "Fields of a job that only admins are shown: `query.cpf`, `header.x-id`, `body./email`, `params./email`. Others \
+         see `***`. A body that is not JSON is masked whole. Headers that hold secrets are always masked.",
+    );
     let retry = t.section("retry", "When a failed job is tried again.", retry);
     let cache = t.table("cache", "Which answers are used again.", cache).flatten();
     let (cache_key, cache) = cache.unzip();
@@ -64,6 +69,7 @@ pub(super) fn lane(name: &Name, t: &mut Table<'_>, upstreams: &[String]) -> Opti
         chains,
         types: types.into_iter().flat_map(Entries::right).map(|(name, level)| (name.value, level)).collect(),
         validate,
+        mask: mask.unwrap_or_default(),
         cache_key,
         retry,
         concurrency: gates.slots(),

@@ -213,6 +213,8 @@ pub struct Lane {
     pub types: BTreeMap<String, Level>,
     /// What a job must contain; where fields are named, no others are accepted.
     pub validate: Vec<(Field, Check)>,
+    /// What only admins are shown of a job.
+    pub mask: Vec<Field>,
     /// What makes two jobs ask for the same thing, so that one answer serves both.
     pub cache_key: Option<Template>,
     /// When to try again.

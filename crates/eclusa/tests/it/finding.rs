@@ -151,3 +151,61 @@ async fn a_key_for_some_tenants_cancels_only_theirs() {
         assert_eq!(delete(query).await, status, "{query}");
     }
 }
+
+#[tokio::test]
+async fn a_job_shows_its_request_but_no_secrets_and_masked_fields_only_to_admins() {
+    let upstream = FakeUpstream::start(Answer::status(400)).await.unwrap();
+    let keys = [("boss", "admin"), ("ops", "operator"), ("shop", "producer")].map(|(name, role)| {
+        format!("[[auth.keys]]\nname = \"{name}\"\nrole = \"{role}\"\nkey = \"{name}-0123456789abcdef\"\n")
+    });
+    let config = format!(
+        "[store]\nurl = \"memory:\"\n[lanes.a]\nchain = [\"api\"]\n\
+         mask = [\"body./email\", \"query.cpf\", \"header.x-id\", \"params./name\"]\n\
+         [upstreams.api]\nurl = \"{}\"\nheaders = {{ X-Upstream = \"own\" }}\n{}",
+        upstream.url(),
+        keys.concat()
+    );
+    let program = Program::start(&config, &[]).await;
+    let ask = async |key: &str, method: &str, path: &str, body: &str| {
+        let bearer = format!("Bearer {key}-0123456789abcdef");
+        let headers = [("authorization", bearer.as_str()), ("prefer", "wait=30")];
+        program.send(method, path, &headers, body).await.json()
+    };
+    let job = json!({
+        "id": "order-7",
+        "params": { "name": "Ana", "size": 1 },
+        "request": {
+            "path": "/run",
+            "query": { "cpf": "1", "page": "2" },
+            "headers": { "X-Id": "7", "X-Api-Key": "k", "X-Trace": "t" },
+            "body": { "email": "a@b.c", "age": 7 },
+        },
+    });
+    let told = ask("shop", "POST", "/v1/lanes/a/jobs", &job.to_string()).await;
+    assert_eq!(told["status"], "failed", "{told}");
+    let request = |id: &str, cpf: &str, email: &str| {
+        json!({
+            "method": "POST", "path": "/run", "query": format!("cpf={cpf}&page=2"),
+            "headers": { "content-type": ["application/json"], "x-api-key": ["***"], "x-id": [id], "x-trace": ["t"] },
+            "body": { "email": email, "age": 7 },
+        })
+    };
+    let (open, masked) = (request("7", "1", "a@b.c"), request("***", "%2A%2A%2A", "***"));
+    let id = told["jobId"].as_str().unwrap().to_owned();
+    for (key, request, name) in [("boss", &open, "Ana"), ("ops", &masked, "***"), ("shop", &masked, "***")] {
+        for path in [format!("/v1/jobs/{id}"), "/v1/jobs/order-7/wait".into()] {
+            let seen = ask(key, "GET", &path, "").await;
+            assert_eq!((&seen["request"], &seen["params"]["name"]), (request, &json!(name)), "{key} {path}");
+            assert_eq!(seen["params"]["size"], 1);
+        }
+        if key != "shop" {
+            let letter = ask(key, "GET", &format!("/v1/dead-letters/{id}"), "").await;
+            assert_eq!(letter["originalData"]["request"], *request, "{key}");
+            assert_eq!(letter["originalData"]["params"]["name"], name);
+            let list = ask(key, "GET", "/v1/jobs", "").await;
+            assert!(list["jobs"][0].get("request").is_none() && list["jobs"][0].get("params").is_none());
+        }
+    }
+    assert_eq!(told["request"], masked, "also to who waits for the job it enqueues");
+    assert_eq!(upstream.requests()[0].headers["x-api-key"], "k", "it is sent as it came");
+}

@@ -8,6 +8,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::iso;
+use super::shown::{ShownRequest, shown};
+use crate::config::Field;
 use crate::request::{Envelope, Response};
 use crate::words::served;
 
@@ -52,6 +54,10 @@ pub struct Job {
     /// The params it came with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<Value>,
+    /// What it sends; only in the view of a single job, for it may be personal. Secrets are masked, and so are the fields
+    /// that the lane masks, to all but admins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<ShownRequest>,
     /// `pending`, `queued`, `processing`, `completed`, `failed`, `dropped` or `cancelled`.
     pub status: String,
     /// Why it was dropped, or what it was answered from if not from its own call.
@@ -136,12 +142,17 @@ impl JobEvent {
     pub fn after(seen: u64, view: &JobView) -> Vec<(u64, Self)> {
         let new = numbered(&view.timeline).filter(|(number, _)| *number > seen);
         let told = |(number, event): (u64, &Event<Name>)| {
-            let job = matches!(event.kind, EventKind::Ended(_)).then(|| Box::new(Job::from(view.clone())));
+            let job = matches!(event.kind, EventKind::Ended(_)).then(|| whole(view));
             let status = status_after(&event.kind, view).as_str().into();
             (number, Self { entry: entry(event.at, &event.kind), status, job })
         };
         new.map(told).collect()
     }
+}
+
+/// Without its params, of which the lane may mask some.
+fn whole(view: &JobView) -> Box<Job> {
+    Box::new(Job { params: None, ..Job::from(view.clone()) })
 }
 
 fn status_after(kind: &EventKind<Name>, view: &JobView) -> Status {
@@ -173,6 +184,7 @@ impl From<JobView> for Job {
             priority: view.level.as_str().into(),
             kind,
             params: params.and_then(|params| serde_json::from_str(&params).ok()),
+            request: None,
             status: view.status.as_str().into(),
             reason: dropped.or_else(|| view.served.map(|by| served(by).to_owned())),
             created_at: iso(view.created_at),
@@ -188,6 +200,15 @@ impl From<JobView> for Job {
             result: result.map(JobResult::from),
             timeline: view.timeline.iter().map(|event| entry(event.at, &event.kind)).collect(),
         }
+    }
+}
+
+impl Job {
+    /// The job with what it sends, but for what `masks` hide.
+    pub(crate) fn with_request(view: JobView, masks: &[Field]) -> Self {
+        let shown = Envelope::from_payload(&view.payload).ok().map(|envelope| shown(envelope, masks));
+        let (request, params) = shown.unwrap_or_default();
+        Self { request, params, ..Self::from(view) }
     }
 }
 
@@ -231,9 +252,13 @@ impl From<Response> for JobResult {
         for (name, value) in response.headers {
             headers.entry(name).or_default().push(String::from_utf8_lossy(&value).into_owned());
         }
-        let body = serde_json::from_slice(&response.body).unwrap_or_else(|_| plain(response.body));
-        Self { status: response.status, headers, body }
+        Self { status: response.status, headers, body: body(response.body) }
     }
+}
+
+/// JSON where it is JSON, else text, else base64.
+pub(super) fn body(bytes: Vec<u8>) -> Value {
+    serde_json::from_slice(&bytes).unwrap_or_else(|_| plain(bytes))
 }
 
 fn plain(body: Vec<u8>) -> Value {

@@ -3,12 +3,15 @@
 mod dead_letter;
 mod job;
 mod lane;
+mod shown;
 mod upstream;
 mod why;
 
 pub use dead_letter::DeadLetter;
 pub use job::{Accepted, Job, JobEvent, JobResult, LastFailure, TimelineEntry};
 pub use lane::{Lane, LaneTotals, Levels, TenantFairnessMetrics};
+pub use shown::ShownRequest;
+pub(crate) use shown::shown;
 pub(crate) use upstream::breaker;
 pub use upstream::{Breaker, Upstream};
 pub use why::{Gate, WhyAnswer};

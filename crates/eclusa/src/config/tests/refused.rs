@@ -114,6 +114,12 @@ fn in_lanes() {
         [
             ("ttl = '0s'", "5:7 `lanes.l.ttl` must be longer than zero"),
             ("ttl = '-1s'", "5:7 `lanes.l.ttl` is not a duration"),
+            ("mask = ['params.email']", "5:9 `lanes.l.mask` is not a field of a request"),
+            ("mask = ['query.cpf', 'cookie.a']", "5:22 `lanes.l.mask` is not a field of a request"),
+            (
+                "mode = 'direct'\nmask = ['query.cpf']",
+                "6:1 `lanes.l.mask` has no meaning in a direct lane, where nothing waits",
+            ),
             ("max_bytes = -5", "5:13 `lanes.l.max_bytes` must be greater than zero"),
             ("rpm = 5000000000", "5:7 `lanes.l.rpm` is too large"),
             ("rate = '0/s'", "5:8 `lanes.l.rate` must be greater than zero"),

@@ -161,6 +161,7 @@ max_bytes = 2_000
 ttl = "1m"
 types = { update = "high", bulk = "low" }
 validate = { "query.cpf" = "cpf", "header.X-Org" = "cnpj", "body./a" = "required" }
+mask = ["header.X-Org", "params:/email"]
 retry = { attempts = 2, base = "2s", cap = "3s", jitter = 0.5, on_ambiguous = "stop" }
 cache = { key = "{tenant}-{body./a}", ttl = "1s", stale_if_error = "2s", max = 3, max_bytes = "4KiB" }
 fairness = { batch = 2, weights = { "gold-*" = 3 } }
@@ -338,6 +339,7 @@ fn every_key_of_a_lane_arrives_where_it_belongs() {
     assert_eq!(chains.by, Field::Body("/modelId".into()));
     assert_eq!(chains.chains["flux.pro"], [name("two"), name("one")]);
     assert_eq!((lane.types["update"], lane.types["bulk"]), (Level::High, Level::Low));
+    assert_eq!(lane.mask, [Field::Header("x-org".into()), Field::Params("/email".into())]);
     let fields: Vec<_> = lane.validate.iter().map(|(field, _)| field.clone()).collect();
     let expected = [Field::Query("cpf".into()), Field::Header("x-org".into()), Field::Body("/a".into())];
     assert_eq!(fields, expected);

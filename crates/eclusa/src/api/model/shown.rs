@@ -1,0 +1,172 @@
+//! What a job sends, as it is shown: without secrets, and without the fields that the lane masks.
+
+use std::collections::BTreeMap;
+
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::job::body;
+use crate::config::Field;
+use crate::request::{Content, Envelope, Request};
+
+/// Stands for what is not shown.
+const MASK: &str = "***";
+/// Headers that let their holder in, whoever looks.
+const SECRET_HEADERS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
+/// Parts of the names of such headers: `x-api-key`, `x-auth-token`, `x-client-secret`.
+const SECRET_WORDS: [&str; 6] = ["key", "token", "secret", "password", "auth", "signature"];
+/// These name a part of a call, and let nobody in.
+const PUBLIC_HEADERS: [&str; 1] = ["idempotency-key"];
+
+/// What a job sends.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct ShownRequest {
+    /// The method.
+    pub method: String,
+    /// The path, below the upstream's address.
+    pub path: String,
+    /// The query, as it is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
+    /// Headers; of those that are there more than once, all values. Secrets are masked.
+    pub headers: BTreeMap<String, Vec<String>>,
+    /// JSON where it is JSON, else text; bytes that are not text as `{"base64": …}`.
+    pub body: Value,
+}
+
+/// Takes out of an envelope what may be shown of it.
+pub(crate) fn shown(envelope: Envelope, masks: &[Field]) -> (Option<ShownRequest>, Option<Value>) {
+    let mut params: Option<Value> = envelope.params.and_then(|params| serde_json::from_str(&params).ok());
+    let mut shown = match envelope.content {
+        Content::Http(request) => Some(ShownRequest::from(request)),
+        // Each upstream is sent what its template makes of `params`.
+        Content::Templates => None,
+    };
+    for masked in masks {
+        match (masked, &mut shown) {
+            (Field::Params(pointer), _) => mask_at(params.as_mut(), pointer),
+            (Field::Body(pointer), Some(shown)) => shown.mask_body(pointer),
+            (Field::Header(name), Some(shown)) => shown.mask_header(name),
+            (Field::Query(name), Some(shown)) => {
+                shown.query = shown.query.take().map(|query| without_value(&query, name));
+            }
+            (Field::Body(_) | Field::Header(_) | Field::Query(_), None) => {}
+        }
+    }
+    (shown, params)
+}
+
+impl From<Request> for ShownRequest {
+    fn from(request: Request) -> Self {
+        let mut headers: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (name, value) in request.headers {
+            let value =
+                if is_secret(&name) { MASK.into() } else { String::from_utf8_lossy(&value).into_owned() };
+            headers.entry(name).or_default().push(value);
+        }
+        let Request { method, path, query, body: bytes, .. } = request;
+        Self { method, path, query, headers, body: body(bytes) }
+    }
+}
+
+impl ShownRequest {
+    /// A body that is not JSON has no fields, so none of it can be told apart from what is to be masked.
+    fn mask_body(&mut self, pointer: &str) {
+        match &self.body {
+            Value::Object(_) | Value::Array(_) => mask_at(Some(&mut self.body), pointer),
+            Value::Null => {}
+            Value::String(text) if text.is_empty() => {}
+            _ => self.body = MASK.into(),
+        }
+    }
+
+    fn mask_header(&mut self, name: &str) {
+        if let Some(values) = self.headers.get_mut(name) {
+            values.fill(MASK.into());
+        }
+    }
+}
+
+fn mask_at(value: Option<&mut Value>, pointer: &str) {
+    if let Some(found) = value.and_then(|value| value.pointer_mut(pointer)) {
+        *found = MASK.into();
+    }
+}
+
+/// The query with each value of `name` masked.
+fn without_value(query: &str, name: &str) -> String {
+    let decode = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
+    let pair = |pair: &str| {
+        let key = pair.split('=').next().unwrap_or(pair);
+        let masked = || format!("{key}={}", utf8_percent_encode(MASK, NON_ALPHANUMERIC));
+        if decode(key) == name { masked() } else { pair.to_owned() }
+    };
+    query.split('&').map(pair).collect::<Vec<_>>().join("&")
+}
+
+fn is_secret(header: &str) -> bool {
+    let secret = || SECRET_HEADERS.contains(&header) || SECRET_WORDS.iter().any(|word| header.contains(word));
+    !PUBLIC_HEADERS.contains(&header) && secret()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn envelope(body: &str) -> Envelope {
+        let headers = [
+            ("authorization", "Bearer x"),
+            ("x-api-key", "k"),
+            ("x-amz-security-token", "t"),
+            ("idempotency-key", "order-1"),
+            ("x-id", "7"),
+        ];
+        let request = Request {
+            method: "POST".into(),
+            path: "/run".into(),
+            query: Some("cpf=1&a%20b=2&cpf=3".into()),
+            headers: headers.map(|(name, value)| (name.to_owned(), value.as_bytes().to_vec())).into(),
+            body: body.as_bytes().to_vec(),
+        };
+        let params = Some(r#"{"email":"a@b.c","size":1}"#.to_owned());
+        Envelope { kind: None, params, key: None, content: Content::Http(request) }
+    }
+
+    fn masks(request: &[&str]) -> Vec<Masked> {
+        request.iter().map(|field| Masked::Request(Field::parse(field).unwrap())).collect()
+    }
+
+    #[test]
+    fn secrets_are_masked_whoever_looks() {
+        let (request, params) = shown(envelope("{}"), &[]);
+        let masked = |name: &str| request.headers[name] == [MASK];
+        assert!(masked("authorization") && masked("x-api-key") && masked("x-amz-security-token"));
+        assert!(!masked("idempotency-key") && !masked("x-id"));
+        assert_eq!(request.query.as_deref(), Some("cpf=1&a%20b=2&cpf=3"));
+        assert_eq!(params, Some(json!({ "email": "a@b.c", "size": 1 })));
+    }
+
+    #[test]
+    fn fields_are_masked_wherever_they_are() {
+        let mut all = masks(&["query.cpf", "query.a b", "header.X-Id", "body./user/email", "body./no"]);
+        all.push(Field::Params("/email".into()));
+        let body = r#"{"user":{"email":"a@b.c","age":7}}"#;
+        let (request, params) = shown(envelope(body), &all);
+        assert_eq!(request.query.as_deref(), Some("cpf=%2A%2A%2A&a%20b=%2A%2A%2A&cpf=%2A%2A%2A"));
+        assert_eq!(request.headers["x-id"], [MASK]);
+        assert_eq!(request.body, json!({ "user": { "email": MASK, "age": 7 } }));
+        assert_eq!(params, Some(json!({ "email": MASK, "size": 1 })));
+    }
+
+    #[test]
+    fn a_body_without_fields_is_masked_whole() {
+        let mask = masks(&["body./email"]);
+        for (body, seen) in [("email=a@b.c", MASK), ("", ""), ("\u{1}", MASK)] {
+            assert_eq!(shown(envelope(body), &mask).0.body, json!(seen), "{body:?}");
+        }
+    }
+}
