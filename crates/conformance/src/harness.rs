@@ -7,9 +7,9 @@ use eclusa_core::gate::{CallResult, NotUntil, Reason};
 use eclusa_core::{
     Admission, Admit, Admitted, Advance, Advanced, BucketPage, BucketQuery, Cached, CancelAll, Cancelled,
     Clock, Completed, Completion, Corrected, Correction, Correlation, Credit, Credited, DeadLetterView,
-    Dispatch, Dispatched, End, Ended, Enqueued, Grant, HashKey, Hold, JobCursor, JobId, JobPage, JobQuery,
-    JobView, LaneView, LeaseId, NewJob, Outcome, Poll, Replayed, Report, ServedBy, Settled, Settlement, Span,
-    Spec, Status, Store, Swept, TenantView, Time, UpstreamView, Wait, Why,
+    Dispatch, Dispatched, End, Ended, Enqueued, Fire, Fired, Grant, HashKey, Hold, JobCursor, JobId, JobPage,
+    JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Outcome, Poll, Replayed, Report, ServedBy, Settled,
+    Settlement, Span, Spec, Status, Store, Swept, TenantView, Time, UpstreamView, Wait, Why,
 };
 
 use crate::clock::ManualClock;
@@ -233,6 +233,20 @@ impl<S: Store> Harness<S> {
 
     pub(crate) async fn try_cancel(&self, number: u128) -> Cancelled {
         self.store.cancel(id(number)).await.expect("the store answers")
+    }
+
+    /// Asks for moment `moment` of the schedule `nightly`, with job `number` or none.
+    pub(crate) async fn fire(&self, moment: Time, number: Option<u128>) -> Fired {
+        let job = number.map(|number| {
+            let key = Some(format!("schedule:nightly:{}", moment.as_millis()).into());
+            Box::new(NewJob { key, ..crate::rules::job(number) })
+        });
+        let ask = Fire { schedule: name("nightly"), moment, job };
+        self.store.fire(ask).await.expect("the store answers")
+    }
+
+    pub(crate) async fn schedules(&self) -> Vec<(Name, Time)> {
+        self.store.schedules().await.expect("the store answers")
     }
 
     /// Cancels what fits; which jobs that were, and how many fitted.

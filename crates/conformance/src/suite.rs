@@ -343,6 +343,12 @@ macro_rules! suite {
             callbacks_that_find_no_room_are_dropped_and_told_so,
             who_cannot_be_called_back_is_refused,
         ]);
+        $crate::theme!($open, moments: [
+            a_moment_is_done_once_whoever_asks_first,
+            a_moment_that_is_to_come_is_not_done_early,
+            a_moment_can_be_passed_over_without_a_job,
+            a_moment_whose_job_is_refused_is_not_done,
+        ]);
         $crate::theme!($open, looking: [
             jobs_are_found_by_lane_tenant_and_status,
             jobs_come_in_pages,

@@ -11,9 +11,9 @@ use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admit, Admitted, Advance, Advanced, Answer, BucketPage, BucketQuery, CancelAll, Cancelled, CancelledAll,
     Clock, CompleteAnswer, Completion, Corrected, Correction, Credit, Credited, DeadLetterView, Dispatch,
-    Dispatched, Engine, EnqueueAnswer, HashKey, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name,
-    NewJob, Poll, Polls, ProcessId, Registration, Replayed, Restorer, SettleAnswer, Settlement, Span, Spec,
-    Store, Swept, TenantView, Time, UpstreamView, Wait, Why,
+    Dispatched, Engine, EnqueueAnswer, Fire, Fired, HashKey, JobId, JobPage, JobQuery, JobView, LaneView,
+    LeaseId, Name, NewJob, Poll, Polls, ProcessId, Registration, Replayed, Restorer, SettleAnswer,
+    Settlement, Span, Spec, Store, Swept, TenantView, Time, UpstreamView, Wait, Why,
 };
 
 /// Records in memory, and no engine between verbs.
@@ -105,6 +105,14 @@ impl Store for Rebuilt {
 
     fn cancel_all(&self, ask: CancelAll) -> impl Answer<CancelledAll> {
         self.run(move |engine, now| engine.cancel_all(&ask, now))
+    }
+
+    fn fire(&self, ask: Fire) -> impl Answer<Fired> {
+        self.run(move |engine, now| engine.fire(ask, now))
+    }
+
+    fn schedules(&self) -> impl Answer<Vec<(Name, Time)>> {
+        self.run(|engine, _| engine.schedules())
     }
 
     fn admit(&self, ask: Admit) -> impl Answer<Admitted> {

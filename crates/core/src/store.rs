@@ -10,11 +10,11 @@ use crate::gate::CallResult;
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::{JobView, NewJob};
 use crate::policy::HashKey;
-use crate::time::Span;
+use crate::time::{Span, Time};
 use crate::verbs::{
     Admit, Admitted, Advance, Advanced, CancelAll, Cancelled, CancelledAll, CompleteAnswer, Completion,
-    Corrected, Correction, Credit, Credited, Dispatch, Dispatched, EnqueueAnswer, Poll, Polls, Replayed,
-    SettleAnswer, Settlement, Swept, Wait,
+    Corrected, Correction, Credit, Credited, Dispatch, Dispatched, EnqueueAnswer, Fire, Fired, Poll, Polls,
+    Replayed, SettleAnswer, Settlement, Swept, Wait,
 };
 use crate::views::{BucketPage, BucketQuery, JobPage, JobQuery, LaneView, TenantView, UpstreamView, Why};
 
@@ -62,7 +62,7 @@ impl<T, F: Future<Output = Result<T, StoreError>> + Send> Answer<T> for F {}
 /// tells the end of its job again, because its answer was not heard.
 ///
 /// A call whose answer was lost may have been done. Enqueue, advance, settle, complete, poll, extend, cancel (of one or all),
-/// credit, correct, replay, discard, pause, recover and reset can be repeated without harm. So can a dispatch or an admit, with
+/// fire, credit, correct, replay, discard, pause, recover and reset can be repeated without harm. So can a dispatch or an admit, with
 /// the same nonce, after the store was restored; otherwise what they handed out comes back when its lease ends.
 pub trait Store: Send + Sync {
     /// Takes in new jobs.
@@ -99,6 +99,8 @@ pub trait Store: Send + Sync {
     fn correct(&self, corrections: Vec<Correction>) -> impl Answer<Vec<Corrected>>;
     /// The secret under which scope values and correlation ids are hashed: the first that was offered.
     fn hash_key(&self, offer: HashKey) -> impl Answer<HashKey>;
+    /// Enqueues the job of a moment of a schedule, once.
+    fn fire(&self, ask: Fire) -> impl Answer<Fired>;
     /// Enqueues a dead letter again, as job `id`.
     fn replay(&self, lane: Name, letter: JobId, id: JobId) -> impl Answer<Replayed>;
     /// Lets a dead letter go.
@@ -123,6 +125,8 @@ pub trait Store: Send + Sync {
     fn buckets(&self, query: BucketQuery) -> impl Answer<BucketPage>;
     /// All upstreams.
     fn upstreams(&self) -> impl Answer<Vec<UpstreamView>>;
+    /// The last moment of each schedule that was done.
+    fn schedules(&self) -> impl Answer<Vec<(Name, Time)>>;
     /// Tenants of a lane, at most `max` from a place on, each with its place.
     fn tenants(&self, lane: Name, from: u32, max: usize) -> impl Answer<Vec<(u32, TenantView)>>;
     /// A dead letter, of whatever lane.

@@ -10,7 +10,7 @@ use crate::ended::{Ended, Fallback};
 use crate::error::SpecError;
 use crate::gate::{CallResult, GateView, NotUntil, Quota, Reason};
 use crate::ids::{JobId, LeaseId, Name};
-use crate::job::{CallFailure, Hold, Level, Payload, Status};
+use crate::job::{CallFailure, Hold, Level, NewJob, Payload, Status};
 use crate::policy::Correlation;
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
@@ -403,6 +403,28 @@ pub struct CancelledAll {
     pub ended: Vec<Ended>,
     /// Where to go on; `None` when all were looked at.
     pub next: Option<JobCursor>,
+}
+
+/// Asks for the job of one moment of a schedule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fire {
+    /// The schedule.
+    pub schedule: Name,
+    /// Later than all its moments that were done.
+    pub moment: Time,
+    /// What to enqueue; nothing, where the moment is only to count as done.
+    pub job: Option<Box<NewJob>>,
+}
+
+/// What became of a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fired {
+    /// Its job was handed to its lane. If that refused it, the moment is not done and may be asked for again.
+    Asked(EnqueueAnswer),
+    /// It was done before, or passed over: this is the last that was done.
+    Before(Time),
+    /// It comes only in this time, by the clock of the store.
+    TooSoon(Span),
 }
 
 /// What became of a wish to replay.

@@ -57,8 +57,8 @@ pub async fn serve(
     let listening = listener.local_addr().map_err(failed)?;
     let grace = config.server.shutdown_grace;
     let Process { api, workers } = process::open(config, duty, clock)?;
-    let Parts { store, scopes, rules, peers, life, metrics, rates, .. } = &*api.0;
-    let mut loops = work::start(duty, workers, (store, scopes), rates.clone());
+    let Parts { store, scopes, ids, rules, peers, life, metrics, rates, .. } = &*api.0;
+    let mut loops = work::start(duty, workers, (store, scopes, ids.clone()), rates.clone());
     let router = api::router(&api, duty);
     let serving = server::serve(listener, router, rules.clone(), life.stopping.clone(), grace + LAST_WORDS);
     let serving = tokio::spawn(serving);

@@ -22,6 +22,7 @@ pub mod idempotency;
 pub mod leases;
 pub mod lines;
 pub mod looking;
+pub mod moments;
 pub mod policies;
 pub mod priority;
 pub mod repeats;

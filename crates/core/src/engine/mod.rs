@@ -36,6 +36,7 @@ mod restore;
 mod rules;
 mod salvage;
 mod save;
+mod schedule;
 mod search;
 mod settle;
 mod stir;
@@ -62,6 +63,7 @@ use self::debits::Debits;
 use self::jobs::{Job, Jobs, Phase};
 use self::leases::Leases;
 use self::rules::Rules;
+use self::schedule::Schedules;
 use crate::ended::Ended;
 use crate::gate::{GateSpecs, Gates, NotUntil, Part, PublicGates, Reason};
 use crate::ids::Name;
@@ -100,6 +102,7 @@ pub struct Engine {
     leases: Leases,
     buckets: Buckets,
     debits: Debits,
+    schedules: Schedules,
     /// What falls to this engine of every scoped bucket, if not all; see `alone.rs`.
     part: Option<Part>,
     hash_key: Option<HashKey>,

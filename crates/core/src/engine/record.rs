@@ -135,6 +135,11 @@ pub(crate) enum Record {
         id: JobId,
         url: Arc<str>,
     },
+    /// The last moment of a schedule that was done.
+    Schedule {
+        name: Name,
+        last: Time,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Engine;
 use super::restore::RestoreError;
 use super::rules::ProcessId;
-use crate::ids::{JobId, LeaseId};
+use crate::ids::{JobId, LeaseId, Name};
 use crate::layout::read_mentions;
 use crate::policy::Correlation;
 
@@ -32,6 +32,7 @@ pub(crate) enum Mention {
     Terms(Arc<str>),
     Debit(Correlation),
     HashKey,
+    Schedule(Name),
 }
 
 impl Mentions {
@@ -87,6 +88,7 @@ impl Engine {
             Mention::Terms(family) => self.buckets.families_mut().touch(family),
             Mention::Debit(correlation) => self.debits.touch(*correlation),
             Mention::HashKey => self.hash_key_unsaved = true,
+            Mention::Schedule(name) => self.schedules.touch(name),
         }
     }
 }

@@ -107,6 +107,9 @@ impl Restorer {
         restore_tenants(engine, &mut changes, &mut self.tenants)?;
         restore_turns(engine, &changes, &self.tenants)?;
         restore_policies(engine, &mut changes)?;
+        for (name, last) in changes.schedules {
+            engine.schedules.restore(name, last);
+        }
         for ((lane, number), letter) in changes.dead {
             let correlation = changes.dead_correlations.get(&(lane, number)).copied();
             let kept = letter.map(|(job, letter)| Kept { job, letter: *letter, correlation });

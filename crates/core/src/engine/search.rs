@@ -225,7 +225,7 @@ mod tests {
         let mut random = 1_u64;
         for step in 0..3_000_u64 {
             random = crate::ids::mix(&[random]);
-            let (now, lane) = (step / 3, if random % 5 == 0 { "a" } else { "b" });
+            let (now, lane) = (step / 3, if random.is_multiple_of(5) { "a" } else { "b" });
             let id = u128::from(random);
             add(&mut engine, id, lane, now);
             known.push((now, id, lane));

@@ -13,8 +13,8 @@ use crate::job::{CallFailure, NewJob};
 use crate::policy::HashKey;
 use crate::time::Span;
 use crate::verbs::{
-    Admit, Advance, CancelAll, Closure, Completion, Correction, Credit, Dispatch, Outcome, Poll, Polling,
-    Report, Settlement, Usage, Wait,
+    Admit, Advance, CancelAll, Closure, Completion, Correction, Credit, Dispatch, Fire, Outcome, Poll,
+    Polling, Report, Settlement, Usage, Wait,
 };
 use crate::views::{BucketQuery, JobQuery};
 
@@ -58,6 +58,8 @@ pub enum Question {
     Complete(Completion),
     Poll(Poll),
     CancelAll(CancelAll),
+    Fire(Fire),
+    Schedules,
 }
 
 impl Question {
@@ -106,9 +108,12 @@ layout_enum!(QuestionLayout<'a> = Question {
     Complete(told: CompletionLayout<'a>),
     Poll(ask: PollLayout<'a>),
     CancelAll(ask: CancelAllLayout<'a>),
+    Fire(ask: FireLayout<'a>),
+    Schedules,
 });
 
 layout_struct!(PollLayout<'a> = Poll { upstream: &'a str, max: u64, claim: u64 });
+layout_struct!(FireLayout<'a> = Fire { schedule: &'a str, moment: u64, job: Option<Box<NewJobLayout<'a>>> });
 
 layout_struct!(CreditLayout<'a> = Credit { event: &'a str, correlation: u128 });
 

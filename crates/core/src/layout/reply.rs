@@ -13,12 +13,14 @@ use crate::dead_letter::{DeadLetterView, Surplus};
 use crate::engine::RegistrationView;
 use crate::error::SpecError;
 use crate::gate::{NotUntil, Quota, QuotaOf};
+use crate::ids::Name;
 use crate::job::JobView;
 use crate::policy::HashKey;
+use crate::time::Time;
 use crate::verbs::{
     Admission, Admitted, Advanced, Cached, Cancelled, CancelledAll, CompleteAnswer, Completed, Corrected,
-    Credited, Dispatched, DuePoll, EnqueueAnswer, Enqueued, Grant, Polls, Replayed, SettleAnswer, Settled,
-    Swept,
+    Credited, Dispatched, DuePoll, EnqueueAnswer, Enqueued, Fired, Grant, Polls, Replayed, SettleAnswer,
+    Settled, Swept,
 };
 use crate::views::{BucketPage, BucketView, JobPage, LaneView, TenantView, UpstreamView, Why};
 
@@ -83,6 +85,10 @@ pub enum Reply {
     Polls(Polls),
     /// To `CancelAll`.
     CancelledAll(CancelledAll),
+    /// To `Fire`.
+    Fired(Fired),
+    /// To `Schedules`.
+    Schedules(Vec<(Name, Time)>),
     /// To a question that the store cannot read, and why: it may be of a newer version.
     Unread(String),
 }
@@ -128,6 +134,14 @@ layout_enum!(ReplyLayout<'a> = Reply {
     Completed(answer: CompleteAnswerLayout<'a>),
     Polls(polls: PollsLayout<'a>),
     CancelledAll(answer: CancelledAllLayout<'a>),
+    Fired(answer: FiredLayout<'a>),
+    Schedules(last: Vec<(&'a str, u64)>),
+});
+
+layout_enum!(FiredLayout<'a> = Fired {
+    Asked(answer: EnqueueAnswerLayout<'a>),
+    Before(last: u64),
+    TooSoon(span: u64),
 });
 
 layout_struct!(CompleteAnswerLayout<'a> = CompleteAnswer {

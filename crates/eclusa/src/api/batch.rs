@@ -128,7 +128,7 @@ async fn job(
 ) -> Result<NewJob, Problem> {
     let ask: JobRequest = serde_json::from_str(ask.get())
         .map_err(|error| Problem::invalid(&[Fault::new("body", error.to_string())]))?;
-    let submission = ask.into_submission(caller).map_err(|faults| Problem::invalid(&faults))?;
+    let submission = ask.into_submission(caller.own_tenant()).map_err(|faults| Problem::invalid(&faults))?;
     submit::job(intake, caller, lane, submission).await
 }
 

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use eclusa_core::{Level, Span};
+use eclusa_core::{JobId, Level, Name, Span};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::auth::Caller;
-use crate::config::parse_duration;
+use crate::config::{Lane, parse_duration};
 use crate::execute::http::{headers, target};
 use crate::intake::{DEFAULT_TENANT, Fault, Submission};
 use crate::request::Request;
@@ -74,10 +73,26 @@ pub struct HttpRequest {
 }
 
 impl JobRequest {
-    /// What it asks for, or everything that cannot be.
-    pub(super) fn into_submission(self, caller: &Caller) -> Result<Submission, Vec<Fault>> {
+    /// What a job that is written as JSON asks for; `Err` says all that is wrong with it.
+    pub(crate) fn read(job: &Value) -> Result<Submission, String> {
+        // A part that is kept as it is written can only be read from text.
+        let request: Self = serde_json::from_str(&job.to_string()).map_err(|error| error.to_string())?;
+        request.into_submission(None).map_err(|faults| in_words(&faults))
+    }
+
+    /// `Ok` if a lane takes a job that is written as JSON, with an id that is given later.
+    pub(crate) fn check(job: &Value, lane: &Name, rules: &Lane) -> Result<(), String> {
+        let submission = Self::read(job)?;
+        if submission.key.is_some() {
+            return Err("id: is given by the schedule".into());
+        }
+        submission.into_job(JobId(0), lane, rules).map(drop).map_err(|faults| in_words(&faults))
+    }
+
+    /// What it asks for, or everything that cannot be. A job that names no tenant is `own_tenant`'s.
+    pub(super) fn into_submission(self, own_tenant: Option<&str>) -> Result<Submission, Vec<Fault>> {
         let mut faults = Vec::new();
-        let tenant = self.tenant.as_deref().or(caller.own_tenant()).unwrap_or(DEFAULT_TENANT).to_owned();
+        let tenant = self.tenant.as_deref().or(own_tenant).unwrap_or(DEFAULT_TENANT).to_owned();
         let priority = self.priority.as_deref().map(level).transpose();
         let delay = span("delay", self.delay.as_ref());
         let ttl = span("ttl", self.ttl.as_ref());
@@ -98,6 +113,11 @@ impl JobRequest {
         }
         Err(faults)
     }
+}
+
+fn in_words(faults: &[Fault]) -> String {
+    let words = faults.iter().map(|fault| format!("{}: {}", fault.field, fault.problem));
+    words.collect::<Vec<_>>().join("; ")
 }
 
 /// The priority that `text` names.

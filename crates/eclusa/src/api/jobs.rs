@@ -86,7 +86,7 @@ pub(super) async fn enqueue(
         }
         ask.id = Some(key);
     }
-    let submission = ask.into_submission(&caller).map_err(|faults| Problem::invalid(&faults))?;
+    let submission = ask.into_submission(caller.own_tenant()).map_err(|faults| Problem::invalid(&faults))?;
     let job = submit::job(&intake, &caller, (&lane, &rules), submission).await?;
     let wait = headers::prefer_wait(&headers)?;
     let wait = wait.map(|wait| wait.min(intake.rules.get().config.server.max_wait));

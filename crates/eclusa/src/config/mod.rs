@@ -9,12 +9,14 @@ mod check;
 mod error;
 mod gates;
 mod interpolate;
+mod json;
 mod lanes;
 mod policies;
 mod read;
 mod reconcile;
 mod reference;
 mod request;
+mod schedules;
 mod schema;
 mod server;
 mod template;
@@ -43,6 +45,7 @@ pub use policies::{
 pub use reconcile::{Reconcile, StatePath};
 pub use reference::reference;
 pub use request::{JsonTemplate, Placeholder, RequestTemplate, TextPart, TextTemplate};
+pub use schedules::Schedule;
 pub use schema::schema;
 pub use types::*;
 pub use units::parse_duration;
@@ -123,6 +126,9 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
     let upstreams = t.named("upstreams", "A third party that jobs are sent to.", |name, t| {
         upstreams::upstream(name, t, &around)
     });
+    let schedules = t.named("schedules", "A job that is enqueued again and again.", |_, t| {
+        schedules::schedule(t, &lanes, &lane_names)
+    });
     let lanes = lanes.into_iter().map(|(name, (own, spec))| (name, (Arc::new(own), spec))).collect();
     let (mut lanes, mut lane_specs): (BTreeMap<_, _>, Vec<_>) = apart(lanes);
     let (upstreams, mut upstream_specs): (_, Vec<_>) = apart(upstreams);
@@ -135,7 +141,8 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
     // Names that clash or are unknown were noted where they stand.
     let spec = Spec::new(lane_specs, upstream_specs).ok()?;
     let keys = keys.into_iter().filter_map(|read| read.key).map(Arc::new).collect();
-    Some(Config { server, store, workers, log, keys, callbacks, lanes, upstreams, spec })
+    let schedules = schedules.into_iter().collect();
+    Some(Config { server, store, workers, log, keys, callbacks, lanes, upstreams, schedules, spec })
 }
 
 /// Every key there is, as the readers tell it when they are given nothing to read.

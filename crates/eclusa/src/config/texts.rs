@@ -8,7 +8,9 @@ use eclusa_core::{Level, Name};
 use http::uri::{PathAndQuery, Uri};
 
 use super::read::{FromText, Kind, Show, Wrong, suggest};
-use super::types::{Ack, BaseUrl, Check, LogFormat, Mode, Role, Secret, StateFormat, StoreUrl, WhenLost};
+use super::types::{
+    Ack, BaseUrl, Check, LogFormat, Missed, Mode, Role, Secret, StateFormat, StoreUrl, WhenLost,
+};
 
 /// Makes an enum readable as one of a few words.
 macro_rules! words {
@@ -40,6 +42,9 @@ macro_rules! words {
 }
 
 words!(Mode, "a mode", "write `\"queue\"` or `\"direct\"`", ["queue" => Mode::Queue, "direct" => Mode::Direct]);
+words!(Missed, "a rule", "write `\"skip\"`, `\"once\"` or `\"all\"`", [
+    "skip" => Missed::Skip, "once" => Missed::Once, "all" => Missed::All,
+]);
 words!(LogFormat, "a format", "write `\"auto\"`, `\"json\"` or `\"text\"`", [
     "auto" => LogFormat::Auto, "json" => LogFormat::Json, "text" => LogFormat::Text,
 ]);

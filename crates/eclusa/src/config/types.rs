@@ -14,6 +14,7 @@ use super::callbacks::Callbacks;
 use super::policies::Policy;
 use super::reconcile::Reconcile;
 use super::request::RequestTemplate;
+use super::schedules::Schedule;
 
 /// Everything `eclusa serve` needs to know.
 #[derive(Debug, Clone)]
@@ -34,6 +35,8 @@ pub struct Config {
     pub lanes: BTreeMap<Name, Arc<Lane>>,
     /// `[upstreams.*]`: what the program itself must know of an upstream.
     pub upstreams: BTreeMap<Name, Upstream>,
+    /// `[schedules.*]`.
+    pub schedules: BTreeMap<Name, Arc<Schedule>>,
     /// The rules for the engine, of the same lanes and upstreams.
     pub spec: Spec,
 }
@@ -229,6 +232,17 @@ impl Lane {
         let others = self.chains.iter().flat_map(|chains| chains.chains.values().flatten());
         self.chain.iter().chain(others)
     }
+}
+
+/// What to do about moments of a schedule at which no process was there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missed {
+    /// Nothing.
+    Skip,
+    /// One job for all of them.
+    Once,
+    /// A job for each.
+    All,
 }
 
 /// Whether jobs queue.

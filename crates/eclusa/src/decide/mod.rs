@@ -14,8 +14,8 @@ use std::time::Duration;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Advance, Advanced, CancelAll, Cancelled, CancelledAll, Clock, Dispatch, Dispatched, Ended, EnqueueAnswer,
-    Enqueued, JobId, LeaseId, Name, NewJob, Outcome, Replayed, Report, Settled, Settlement, Store,
-    StoreError, Surplus, Swept, UpstreamView,
+    Enqueued, Fire, Fired, JobId, LeaseId, Name, NewJob, Outcome, Replayed, Report, Settled, Settlement,
+    Store, StoreError, Surplus, Swept, UpstreamView,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -98,6 +98,23 @@ impl Decider {
             Ok(cancelled)
         };
         self.life.to_the_end(cancel).await
+    }
+
+    /// Enqueues the job of a moment of a schedule, unless that was done.
+    pub(crate) async fn fire(self: &Arc<Self>, ask: Fire) -> Result<Fired, StoreError> {
+        let decider = self.clone();
+        let fire = async move {
+            let lane = ask.job.as_ref().map(|job| job.lane.clone());
+            let fired = decider.store.fire(ask).await?;
+            if let Fired::Asked(answer) = &fired {
+                decider.note(&answer.ended);
+                if let (Some(lane), [Enqueued::Cached(cached)]) = (&lane, answer.jobs.as_slice()) {
+                    decider.metrics.count_cached(lane, cached.stale);
+                }
+            }
+            Ok(fired)
+        };
+        self.life.to_the_end(fire).await
     }
 
     /// Enqueues a dead letter again, as job `id`.

@@ -59,6 +59,14 @@ macro_rules! store_by_asking {
                     ask!(self, Question::CancelAll(ask), CancelledAll)
                 }
 
+                async fn fire(&self, ask: Fire) -> Result<Fired, StoreError> {
+                    ask!(self, Question::Fire(ask), Fired)
+                }
+
+                async fn schedules(&self) -> Result<Vec<(Name, Time)>, StoreError> {
+                    ask!(self, Question::Schedules, Schedules)
+                }
+
                 async fn admit(&self, ask: Admit) -> Result<Admitted, StoreError> {
                     ask!(self, Question::Admit(ask), Admitted)
                 }

@@ -2,7 +2,7 @@
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::layout::{Question, Reply};
-use eclusa_core::{Admission, Cancelled, Ended, Engine, Outcome, Replayed, Report, Settlement, Time};
+use eclusa_core::{Admission, Cancelled, Ended, Engine, Fired, Outcome, Replayed, Report, Settlement, Time};
 
 /// Asks the engine. Waiting is not its business: a question that may wait is answered as things are.
 pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply {
@@ -14,6 +14,8 @@ pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply
         Question::Settle(settlements) => Reply::Settled(engine.settle(settlements, now)),
         Question::Cancel(job) => Reply::Cancelled(engine.cancel(job, now)),
         Question::CancelAll(ask) => Reply::CancelledAll(engine.cancel_all(&ask, now)),
+        Question::Fire(ask) => Reply::Fired(engine.fire(ask, now)),
+        Question::Schedules => Reply::Schedules(engine.schedules()),
         Question::Admit(ask) => Reply::Admitted(engine.admit(&ask, now)),
         Question::Record { upstream, result } => Reply::Upstream(engine.record(&upstream, result, now)),
         Question::Recover(upstream) => Reply::Upstream(engine.recover(&upstream, now)),
@@ -62,6 +64,7 @@ pub(super) fn ends(reply: &Reply) -> &[Ended] {
         Reply::Admitted(answer) => &answer.ended,
         Reply::Cancelled(Cancelled::Yes(ended)) => std::slice::from_ref(ended),
         Reply::CancelledAll(answer) => &answer.ended,
+        Reply::Fired(Fired::Asked(answer)) => &answer.ended,
         Reply::Replayed(Replayed::As(_, ended)) => ended,
         _ => &[],
     }
@@ -99,6 +102,7 @@ pub(super) fn give_back(reply: &Reply) -> Option<Question> {
 pub(super) fn payload_bytes(question: &Question) -> usize {
     match question {
         Question::Enqueue(jobs) => jobs.iter().map(|job| job.payload.len()).sum(),
+        Question::Fire(ask) => ask.job.as_ref().map_or(0, |job| job.payload.len()),
         Question::Settle(settlements) => {
             settlements.iter().filter_map(|one| one.answer.as_ref()).map(|answer| answer.len()).sum()
         }

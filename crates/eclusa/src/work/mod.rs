@@ -6,6 +6,7 @@ mod lanes;
 mod reconcile;
 mod run;
 mod sample;
+mod schedule;
 mod slots;
 mod sweep;
 
@@ -16,6 +17,7 @@ use eclusa_core::{Clock, Time};
 use tokio::task::JoinSet;
 
 use crate::decide::Decider;
+use crate::ids::Ids;
 use crate::leases::Leases;
 use crate::life::Life;
 use crate::peers::Duty;
@@ -52,7 +54,7 @@ pub(crate) struct Loops {
 pub(crate) fn start(
     duty: Duty,
     workers: Workers,
-    (store, scopes): (&Arc<AnyStore>, &Arc<Scopes>),
+    (store, scopes, ids): (&Arc<AnyStore>, &Arc<Scopes>, Arc<Ids>),
     rates: Arc<Rates>,
 ) -> Loops {
     let workers = Arc::new(workers);
@@ -63,6 +65,9 @@ pub(crate) fn start(
     let lease = rules.get().config.workers.lease;
     loops.keep.spawn(heartbeat::run(store.clone(), leases.clone(), lease, decider.clone(), life.clone()));
     let (store, scopes) = (store.clone(), scopes.clone());
+    let timetable =
+        schedule::Parts { workers: workers.clone(), store: store.clone(), scopes: scopes.clone(), ids };
+    loops.begin.spawn(schedule::run(timetable));
     loops.begin.spawn(reconcile::run(reconcile::Parts { workers: workers.clone(), store, scopes }));
     if duty != Duty::Api {
         loops.begin.spawn(sweep::run(decider.clone(), life.clone()));

@@ -30,6 +30,7 @@ mod program;
 mod redis_server;
 mod reload;
 mod reopened;
+mod schedules;
 mod score_proxy;
 mod shared;
 mod shared_limits;

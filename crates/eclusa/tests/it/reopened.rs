@@ -7,9 +7,9 @@ use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admit, Admitted, Advance, Advanced, Answer, BucketPage, BucketQuery, CancelAll, Cancelled, CancelledAll,
     CompleteAnswer, Completion, Corrected, Correction, Credit, Credited, DeadLetterView, Dispatch,
-    Dispatched, EnqueueAnswer, HashKey, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob,
-    Poll, Polls, Replayed, SettleAnswer, Settlement, Span, Store, StoreError, Swept, TenantView,
-    UpstreamView, Wait, Why,
+    Dispatched, EnqueueAnswer, Fire, Fired, HashKey, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId,
+    Name, NewJob, Poll, Polls, Replayed, SettleAnswer, Settlement, Span, Store, StoreError, Swept,
+    TenantView, Time, UpstreamView, Wait, Why,
 };
 
 /// If a restart or a takeover can be seen, a scenario on this store sees it.
@@ -85,6 +85,14 @@ impl<S: Store> Store for Reopened<S> {
 
     fn cancel_all(&self, ask: CancelAll) -> impl Answer<CancelledAll> {
         self.run(async move |store| store.cancel_all(ask).await)
+    }
+
+    fn fire(&self, ask: Fire) -> impl Answer<Fired> {
+        self.run(async move |store| store.fire(ask).await)
+    }
+
+    fn schedules(&self) -> impl Answer<Vec<(Name, Time)>> {
+        self.run(async move |store| store.schedules().await)
     }
 
     fn admit(&self, ask: Admit) -> impl Answer<Admitted> {

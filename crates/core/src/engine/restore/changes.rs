@@ -17,6 +17,7 @@ use crate::lane::{Entry, KeyEntry};
 use crate::policy::Correlation;
 use crate::spec::LaneSpec;
 use crate::table::{JobIx, LaneIx};
+use crate::time::Time;
 
 /// Things by what names them; `None` if a thing is gone.
 type Things<K, V> = BTreeMap<K, Option<V>>;
@@ -50,6 +51,7 @@ pub(super) struct Changes {
     pub(super) dead_correlations: BTreeMap<(u32, u64), Correlation>,
     pub(super) terms: BTreeMap<Arc<str>, Arc<Terms>>,
     pub(super) debits: Things<Correlation, Debit>,
+    pub(super) schedules: BTreeMap<Name, Time>,
 }
 
 impl Changes {
@@ -102,6 +104,7 @@ impl Changes {
             }
             Record::Debit { correlation, debit } => drop(self.debits.insert(correlation, Some(debit))),
             Record::DebitGone(correlation) => remove(&mut self.debits, correlation, kept),
+            Record::Schedule { name, last } => drop(self.schedules.insert(name, last)),
             record => self.gather_job(record, engine),
         }
     }

@@ -3,7 +3,7 @@
 use super::{RecordLayout, each_layout};
 use crate::engine::ProcessId;
 use crate::engine::refresh::Mention;
-use crate::ids::{JobId, LeaseId};
+use crate::ids::{JobId, LeaseId, Name};
 use crate::layout::LayoutError;
 use crate::layout::convert::Layout;
 use crate::layout::shared::LeaseIdLayout;
@@ -44,6 +44,7 @@ fn mention(record: RecordLayout<'_>) -> Result<Option<Mention>, LayoutError> {
         RecordLayout::Terms { family, .. } => Mention::Terms(family.into()),
         RecordLayout::Debit { correlation, .. } => Mention::Debit(Correlation(correlation)),
         RecordLayout::HashKey(_) => Mention::HashKey,
+        RecordLayout::Schedule { name, .. } => Mention::Schedule(Layout::<Name>::into_domain(name)?),
         RecordLayout::TenantGone { .. }
         | RecordLayout::JobGone(_)
         | RecordLayout::LeaseGone(_)

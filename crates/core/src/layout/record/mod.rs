@@ -96,6 +96,7 @@ layout_enum!(RecordLayout<'a> = Record {
     DeadCorrelation { lane: u32, number: u64, correlation: u128 },
     JobAway { id: u128, state: Box<JobStateLayout<'a>>, away: Box<AwayLayout<'a>> },
     JobCallback { id: u128, url: &'a str },
+    Schedule { name: &'a str, last: u64 },
 });
 
 layout_struct!(DebitLayout<'a> = Debit {

@@ -9,8 +9,8 @@ use crate::policy::{Correlation, HashKey};
 use crate::time::Time;
 use crate::tokens::Tokens;
 use crate::verbs::{
-    Admit, Advance, CancelAll, Closure, Completion, Correction, Credit, Denied, Dispatch, Outcome, Poll,
-    Polling, Report, Settlement, Usage, Wait,
+    Admit, Advance, CancelAll, Closure, Completion, Correction, Credit, Denied, Dispatch, Fire, Outcome,
+    Poll, Polling, Report, Settlement, Usage, Wait,
 };
 use crate::views::{BucketQuery, JobQuery};
 
@@ -91,6 +91,12 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
             query: JobQuery { lane: Some(name("email")), max: 100, ..JobQuery::default() },
             dry_run: true,
         }),
+        Question::Fire(Fire {
+            schedule: name("nightly"),
+            moment: Time::from_millis(1 << 40),
+            job: Some(Box::new(full_job())),
+        }),
+        Question::Schedules,
     ]
     .map(named)
     .into()
@@ -132,6 +138,8 @@ fn file_name(question: &Question) -> &'static str {
         Question::Complete(_) => "question-complete",
         Question::Poll(_) => "question-poll",
         Question::CancelAll(_) => "question-cancel-all",
+        Question::Fire(_) => "question-fire",
+        Question::Schedules => "question-schedules",
     }
 }
 

@@ -284,6 +284,7 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
             "record-job-callback",
             Record::JobCallback { id: id(1), url: "https://app.example.com/done".into() },
         ),
+        ("record-schedule", Record::Schedule { name: name("nightly"), last: time(7) }),
     ];
     all.extend(jobs());
     all

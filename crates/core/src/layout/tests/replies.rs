@@ -16,8 +16,8 @@ use crate::timeline::{Event, EventKind};
 use crate::tokens::Tokens;
 use crate::verbs::{
     Admission, Admitted, Advanced, Cached, Cancelled, CancelledAll, CompleteAnswer, Completed, Corrected,
-    Credited, Denied, Dispatched, DuePoll, EnqueueAnswer, Enqueued, Grant, Polls, Replayed, SettleAnswer,
-    Settled, Swept,
+    Credited, Denied, Dispatched, DuePoll, EnqueueAnswer, Enqueued, Fired, Grant, Polls, Replayed,
+    SettleAnswer, Settled, Swept,
 };
 use crate::views::{BucketPage, BucketView, JobPage, LaneView, Place, TenantView, UpstreamView, Why};
 
@@ -54,6 +54,10 @@ pub(super) fn all() -> Vec<(&'static str, Reply)> {
                 next: Some(cursor()),
             }),
         ),
+        ("reply-fired", Reply::Fired(Fired::Asked(enqueued()))),
+        ("reply-fired-before", Reply::Fired(Fired::Before(time(7)))),
+        ("reply-fired-too-soon", Reply::Fired(Fired::TooSoon(ms(7)))),
+        ("reply-schedules", Reply::Schedules(vec![(name("nightly"), time(7))])),
         ("reply-admitted-granted", admitted(granted)),
         ("reply-admitted-denied", admitted(denied)),
         ("reply-admitted-upstream", admitted(Admission::UnknownUpstream(upstream()))),

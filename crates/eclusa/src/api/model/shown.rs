@@ -136,8 +136,8 @@ mod tests {
         Envelope { kind: None, params, key: None, content: Content::Http(request) }
     }
 
-    fn masks(request: &[&str]) -> Vec<Masked> {
-        request.iter().map(|field| Masked::Request(Field::parse(field).unwrap())).collect()
+    fn masks(request: &[&str]) -> Vec<Field> {
+        request.iter().map(|field| Field::parse(field).unwrap()).collect()
     }
 
     #[test]

@@ -354,3 +354,50 @@ fn files_are_looked_for_beside_the_configuration_and_read() {
          3:39 `upstreams.u.tls.ca_file` names a file without certificates in PEM"
     );
 }
+
+/// One schedule of a lane, whose `query.cpf` is needed.
+fn of_schedule(line: &str) -> Vec<String> {
+    let lanes = "[lanes.l]\nchain = ['u']\nvalidate = { 'query.cpf' = 'required' }\n[lanes.d]\nmode = 'direct'\nchain = ['u']";
+    problems(&format!("[upstreams.u]\nurl = 'https://u'\n{lanes}\n[schedules.s]\n{line}"))
+}
+
+#[test]
+fn in_schedules() {
+    let right = "job = { request = { query = { cpf = '1' } } }";
+    assert_eq!(of_schedule(&format!("cron = '0 3 * * *'\nlane = 'l'\n{right}")).join("\n"), "");
+    for (line, expected) in [
+        ("cron = 'daily'\nlane = 'l'", "10:8 `schedules.s.cron` is not a cron expression: "),
+        ("cron = '0 0 30 2 *'\nlane = 'l'", "10:8 `schedules.s.cron` has no moment that ever comes"),
+        (
+            "cron = '0 3 * * *'\ntz = 'Brazil'\nlane = 'l'",
+            "11:6 `schedules.s.tz` is not a time zone that exists",
+        ),
+        ("cron = '0 3 * * *'\nlane = 'x'", "11:8 `schedules.s.lane` names a lane that does not exist"),
+        ("cron = '0 3 * * *'\nlane = 'd'", "11:8 `schedules.s.lane` names a direct lane, which has no queue"),
+        (
+            "cron = '0 3 * * *'\nlane = 'l'\nmissed = 'never'",
+            "12:10 `schedules.s.missed` is not a rule that exists",
+        ),
+    ] {
+        let found = of_schedule(&format!("{line}\n{right}")).join("\n");
+        assert!(found.starts_with(expected) && found.lines().count() == 1, "{line}: {found}");
+    }
+    for (job, expected) in [
+        ("{ request = {} }", "12:7 `schedules.s.job` would be refused: query.cpf: is missing"),
+        (
+            "{ request = { query = { cpf = '1' } }, id = 'x' }",
+            "would be refused: id: is given by the schedule",
+        ),
+        (
+            "{ request = { query = { cpf = '1' } }, priority = 'now' }",
+            "would be refused: priority: must be one of",
+        ),
+        ("{ reqest = {} }", "would be refused: unknown field `reqest`"),
+        ("{ request = { query = { cpf = 1979-05-27 } } }", "must be something that JSON has, not a date"),
+    ] {
+        let found = of_schedule(&format!("cron = '0 3 * * *'\nlane = 'l'\njob = {job}")).join("\n");
+        assert!(found.contains(expected) && found.lines().count() == 1, "{job}: {found}");
+    }
+    let missing = of_schedule("").join("\n");
+    assert_eq!(missing.lines().count(), 3, "{missing}");
+}

@@ -216,6 +216,12 @@ refill = "40/day"
 [upstreams.two]
 url = "http://two"
 rate = "40/day"
+[schedules.nightly]
+cron = "0 3 * * *"
+tz = "America/Sao_Paulo"
+lane = "plain"
+job = { params = { a = [1, 2.5, true, "${TOKEN}"] }, request = { path = "/run" } }
+missed = "all"
 "#;
 
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
@@ -239,10 +245,10 @@ fn everything() -> Config {
 
 /// The paths of all keys in a file, without the names that the user chose.
 fn keys_written(table: &toml::Table, path: &str, paths: &mut BTreeSet<String>) {
-    const FREE: [&str; 9] =
-        ["chains", "types", "validate", "headers", "weights", "vars", "query", "cost", "credit"];
+    const FREE: [&str; 10] =
+        ["chains", "types", "validate", "headers", "weights", "vars", "query", "cost", "credit", "job"];
     for (key, value) in table {
-        let chosen = matches!(path, "lanes" | "upstreams");
+        let chosen = matches!(path, "lanes" | "upstreams" | "schedules");
         let path = if chosen {
             format!("{path}.*")
         } else {
@@ -340,6 +346,9 @@ fn every_key_of_a_lane_arrives_where_it_belongs() {
     assert_eq!(chains.chains["flux.pro"], [name("two"), name("one")]);
     assert_eq!((lane.types["update"], lane.types["bulk"]), (Level::High, Level::Low));
     assert_eq!(lane.mask, [Field::Header("x-org".into()), Field::Params("/email".into())]);
+    let schedule = &config.schedules[&name("nightly")];
+    assert_eq!((&schedule.lane, schedule.missed), (&name("plain"), Missed::All));
+    assert_eq!(schedule.job["params"]["a"], serde_json::json!([1, 2.5, true, "hunter2"]));
     let fields: Vec<_> = lane.validate.iter().map(|(field, _)| field.clone()).collect();
     let expected = [Field::Query("cpf".into()), Field::Header("x-org".into()), Field::Body("/a".into())];
     assert_eq!(fields, expected);

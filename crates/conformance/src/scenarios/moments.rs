@@ -1,0 +1,59 @@
+//! Schedules: each moment once, over the whole fleet.
+
+use eclusa_core::{EnqueueAnswer, Enqueued, Fired, Store};
+
+use crate::harness::{Harness, Open};
+use crate::rules::{lane, name, plain, secs};
+
+fn refused(fired: Fired) -> bool {
+    matches!(fired, Fired::Asked(answer) if matches!(answer.jobs[..], [Enqueued::QueueFull]))
+}
+
+fn accepted(fired: Fired) -> bool {
+    matches!(fired, Fired::Asked(answer) if matches!(answer.jobs[..], [Enqueued::Accepted(_)]))
+}
+
+pub async fn a_moment_is_done_once_whoever_asks_first<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    assert_eq!(q.schedules().await, []);
+    let first = q.now();
+    assert!(accepted(q.fire(first, Some(1)).await));
+    // Another process makes another id for the same moment.
+    assert_eq!(q.fire(first, Some(2)).await, Fired::Before(first));
+    assert_eq!(q.schedules().await, [(name("nightly"), first)]);
+
+    q.pass(secs(60));
+    let second = first + secs(60);
+    assert!(accepted(q.fire(second, Some(3)).await));
+    assert_eq!(q.fire(first + secs(30), Some(4)).await, Fired::Before(second), "one that was passed over");
+    assert_eq!(q.starts(10).await, [1, 3]);
+}
+
+pub async fn a_moment_that_is_to_come_is_not_done_early<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    let moment = q.now() + secs(5);
+    assert_eq!(q.fire(moment, Some(1)).await, Fired::TooSoon(secs(5)));
+    q.pass(secs(5));
+    assert!(accepted(q.fire(moment, Some(1)).await));
+}
+
+pub async fn a_moment_can_be_passed_over_without_a_job<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    let moment = q.now();
+    assert_eq!(q.fire(moment, None).await, Fired::Asked(EnqueueAnswer::default()));
+    assert_eq!(q.fire(moment, Some(1)).await, Fired::Before(moment));
+    assert_eq!(q.starts(10).await, []);
+}
+
+pub async fn a_moment_whose_job_is_refused_is_not_done<S: Store>(open: Open<S>) {
+    let full = eclusa_core::Capacity::new(1, 1 << 20).expect("room for one");
+    let q = Harness::new(open, &lane(|lane| lane.capacity = full));
+    let first = q.now();
+    assert!(accepted(q.fire(first, Some(1)).await));
+    q.pass(secs(60));
+    let second = q.now();
+    assert!(refused(q.fire(second, Some(2)).await));
+    assert_eq!(q.schedules().await, [(name("nightly"), first)]);
+    assert_eq!(q.starts(1).await, [1]);
+    assert!(accepted(q.fire(second, Some(2)).await));
+}

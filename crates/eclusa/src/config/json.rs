@@ -1,0 +1,58 @@
+//! Values that are passed on as they are.
+
+use serde_json::{Map, Number, Value as Any};
+use toml::de::DeValue;
+
+use super::read::{Entries, Kind, Raw, Value};
+
+/// Anything that JSON has, with variables replaced in its strings.
+pub(super) struct Json(pub(super) Any);
+
+impl Value for Json {
+    fn kind() -> Kind {
+        Kind::Json
+    }
+
+    fn read(raw: Raw<'_>) -> Option<Self> {
+        let value = match raw.value() {
+            DeValue::String(_) => raw.text().ok()??.text.into(),
+            DeValue::Boolean(value) => (*value).into(),
+            // A part that is wrong was noted; without it the rest would be something else.
+            DeValue::Array(items) => {
+                let read = Vec::<Self>::read(raw)?;
+                if read.len() < items.len() {
+                    return None;
+                }
+                read.into_iter().map(|item| item.0).collect()
+            }
+            DeValue::Table(_) => {
+                let members = Entries::<Self>::read(raw)?.all();
+                Any::Object(
+                    members
+                        .map(|(name, value)| Some((name.value, value?.0)))
+                        .collect::<Option<Map<_, _>>>()?,
+                )
+            }
+            DeValue::Integer(number) => {
+                let number = i128::from_str_radix(number.as_str(), number.radix()).ok();
+                number_or_wrong(&raw, number.and_then(Number::from_i128))?
+            }
+            DeValue::Float(number) => {
+                let number = number.as_str().parse().ok();
+                number_or_wrong(&raw, number.and_then(Number::from_f64))?
+            }
+            DeValue::Datetime(_) => {
+                raw.mistyped("something that JSON has", "write the date in quotes");
+                return None;
+            }
+        };
+        Some(Self(value))
+    }
+}
+
+fn number_or_wrong(raw: &Raw<'_>, number: Option<Number>) -> Option<Any> {
+    if number.is_none() {
+        raw.wrong("is a number that JSON does not have", "write a smaller number");
+    }
+    number.map(Into::into)
+}

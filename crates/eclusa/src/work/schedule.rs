@@ -1,0 +1,291 @@
+//! Schedule: enqueues the jobs of `[schedules]` when their moments come.
+//!
+//! Every process of a fleet runs this loop. The store does each moment for whoever asks first, and keeps the last one, from which
+//! the next process to start learns what was missed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eclusa_core::{Enqueued, Fire, Fired, Name, NewJob, Span, Store, StoreError, Time};
+use tokio::task::JoinSet;
+
+use super::{POLL, Workers};
+use crate::api::JobRequest;
+use crate::config::{Missed, Schedule};
+use crate::ids::Ids;
+use crate::intake::chain_of;
+use crate::policy::{Scopes, Subject, Takes};
+use crate::rules::Rules;
+use crate::store::AnyStore;
+use crate::words::iso;
+
+/// A moment that is later than this was missed.
+const LATE: Span = Span::from_secs(60);
+/// Missed moments that are made up for at most.
+const MAX_MISSED: usize = 100;
+/// How long to wait before a job is offered again that its lane refused.
+const REFUSED: Duration = Duration::from_secs(10);
+
+/// What these loops need besides what workers need.
+pub(super) struct Parts {
+    pub(super) workers: Arc<Workers>,
+    pub(super) store: Arc<AnyStore>,
+    pub(super) scopes: Arc<Scopes>,
+    pub(super) ids: Arc<Ids>,
+}
+
+/// Runs a loop for each schedule of the rules in force.
+pub(super) async fn run(parts: Parts) {
+    let (mut changes, life) = (parts.workers.rules.watch(), parts.workers.life.clone());
+    let parts = Arc::new(parts);
+    loop {
+        let rules = changes.borrow_and_update().clone();
+        let mut loops = JoinSet::new();
+        for (name, schedule) in &rules.config.schedules {
+            let (parts, rules) = (parts.clone(), rules.clone());
+            let (name, schedule) = (name.clone(), schedule.clone());
+            loops.spawn(Timetable { parts, rules, name, schedule, told: false }.again_and_again());
+        }
+        tokio::select! {
+            () = life.stopping.cancelled() => return,
+            _ = changes.changed() => {}
+            // The store failed for good.
+            Some(_) = loops.join_next() => return,
+        }
+    }
+}
+
+/// What is next.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    /// Nothing before that.
+    Wait(Time),
+    /// The job of this moment.
+    Job(Time),
+    /// Nothing for all moments until this one.
+    Pass(Time),
+}
+
+/// What is next at `now` for a schedule whose last moment done is `last`; `None` if it has no more moments.
+fn next(schedule: &Schedule, last: Time, now: Time) -> Option<Next> {
+    let first = schedule.after(last)?;
+    if first > now {
+        return Some(Next::Wait(first));
+    }
+    if first + LATE >= now {
+        return Some(Next::Job(first));
+    }
+    Some(match schedule.missed {
+        Missed::Skip => Next::Pass(schedule.until(now - LATE).unwrap_or(first)),
+        Missed::Once => Next::Job(schedule.until(now).unwrap_or(first)),
+        Missed::All => match too_old(schedule, now).filter(|passed| *passed >= first) {
+            Some(passed) => Next::Pass(passed),
+            None => Next::Job(first),
+        },
+    })
+}
+
+/// The last moment that is not made up for any more.
+fn too_old(schedule: &Schedule, now: Time) -> Option<Time> {
+    let before = |time: Time| schedule.until(time - Span::from_millis(1));
+    (0..MAX_MISSED).try_fold(schedule.until(now)?, |moment, _| before(moment))
+}
+
+/// The loop of one schedule.
+struct Timetable {
+    parts: Arc<Parts>,
+    rules: Arc<Rules>,
+    name: Name,
+    schedule: Arc<Schedule>,
+    /// Whether it was logged that a job is refused.
+    told: bool,
+}
+
+impl Timetable {
+    async fn again_and_again(mut self) {
+        let (decider, clock) = (self.parts.workers.decider.clone(), self.parts.workers.clock.clone());
+        let mut last = None;
+        loop {
+            let step = match last {
+                None => self.begin(clock.now()).await,
+                Some(time) => self.step(time, clock.now()).await,
+            };
+            match step {
+                Ok(done) => last = Some(done),
+                Err(error) if decider.wait_out_outage(&error).await => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// The last moment done; a new schedule begins now.
+    async fn begin(&self, now: Time) -> Result<Time, StoreError> {
+        let known = self.parts.store.schedules().await?;
+        let last = match known.into_iter().find(|(name, _)| *name == self.name) {
+            Some((_, last)) => last,
+            None => {
+                let ask = Fire { schedule: self.name.clone(), moment: now, job: None };
+                self.parts.workers.decider.fire(ask).await?;
+                now
+            }
+        };
+        let next = self.schedule.after(last.max(now)).and_then(iso);
+        tracing::info!(schedule = %self.name, lane = %self.schedule.lane, next, "Schedule begins");
+        Ok(last)
+    }
+
+    /// Does what is next; says which moment was the last done.
+    async fn step(&mut self, last: Time, now: Time) -> Result<Time, StoreError> {
+        let (moment, job) = match next(&self.schedule, last, now) {
+            None => {
+                tokio::time::sleep(POLL).await;
+                return Ok(last);
+            }
+            Some(Next::Wait(moment)) => {
+                tokio::time::sleep(Duration::from_millis(moment.since(now).as_millis()).min(POLL)).await;
+                return Ok(last);
+            }
+            Some(Next::Pass(moment)) => {
+                tracing::warn!(schedule = %self.name, until = iso(moment), "Moments of a schedule were missed");
+                (moment, None)
+            }
+            Some(Next::Job(moment)) => match self.job(moment).await? {
+                Some(job) => (moment, Some(Box::new(job))),
+                None => {
+                    self.refused(moment).await;
+                    return Ok(last);
+                }
+            },
+        };
+        let id = job.as_ref().map(|job| job.id);
+        let fire = Fire { schedule: self.name.clone(), moment, job };
+        Ok(match self.parts.workers.decider.fire(fire).await? {
+            Fired::Before(done) => done,
+            Fired::TooSoon(span) => {
+                tokio::time::sleep(Duration::from_millis(span.as_millis()).min(POLL)).await;
+                last
+            }
+            Fired::Asked(answer) => match (answer.jobs.first(), id) {
+                (Some(Enqueued::QueueFull | Enqueued::UnknownLane | Enqueued::Invalid(_)), _) => {
+                    self.refused(moment).await;
+                    last
+                }
+                (told, id) => {
+                    if let (Some(_), Some(id)) = (told, id) {
+                        tracing::info!(schedule = %self.name, jobId = %id, moment = iso(moment), "Scheduled job enqueued");
+                    }
+                    self.told = false;
+                    moment
+                }
+            },
+        })
+    }
+
+    async fn refused(&mut self, moment: Time) {
+        if !std::mem::replace(&mut self.told, true) {
+            let (schedule, lane) = (&self.name, &self.schedule.lane);
+            tracing::warn!(%schedule, %lane, moment = iso(moment), "Scheduled job refused; trying until it is taken");
+        }
+        tokio::time::sleep(REFUSED).await;
+    }
+
+    /// The job of a moment, whose key is the same in every process; `None` if the lane or a policy would refuse it.
+    async fn job(&self, moment: Time) -> Result<Option<NewJob>, StoreError> {
+        let lane = &self.schedule.lane;
+        let Some(rules) = self.rules.config.lanes.get(lane) else { return Ok(None) };
+        let Ok(mut submission) = JobRequest::read(&self.schedule.job) else { return Ok(None) };
+        submission.key = Some(format!("schedule:{}:{}", self.name, iso(moment).unwrap_or_default()));
+        let subject = Subject::new(&submission.request, &submission.tenant);
+        let chain = chain_of(&submission.request, rules);
+        let takes = self.parts.scopes.takes(&self.rules.config.upstreams, chain, subject).await?;
+        let (Ok(job), Ok(takes)) = (submission.into_job(self.parts.ids.job(), lane, rules), takes) else {
+            return Ok(None);
+        };
+        let Takes { holds, correlation } = takes;
+        Ok(Some(NewJob { holds, correlation, ..job }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    fn schedule(cron: &str, tz: &str, missed: &str) -> Arc<Schedule> {
+        let text = format!(
+            "[lanes.a]\nchain = [\"up\"]\n[upstreams.up]\nurl = \"http://127.0.0.1:1\"\n\
+             [schedules.s]\ncron = \"{cron}\"\ntz = \"{tz}\"\nlane = \"a\"\njob = {{ request = {{}} }}\nmissed = \"{missed}\"\n"
+        );
+        let config = Config::parse("test.toml", &text, &|_| None).unwrap_or_else(|errors| panic!("{errors}"));
+        config.schedules.into_values().next().unwrap()
+    }
+
+    fn at(text: &str) -> Time {
+        Time::from_millis(u64::try_from(text.parse::<jiff::Timestamp>().unwrap().as_millisecond()).unwrap())
+    }
+
+    fn moments(schedule: &Schedule, from: &str, count: usize) -> Vec<String> {
+        let mut time = at(from);
+        let mut next = || {
+            time = schedule.after(time).unwrap();
+            iso(time).unwrap().replace(".000Z", "Z")
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn moments_are_those_of_the_time_zone() {
+        let night = schedule("0 3 * * *", "America/Sao_Paulo", "skip");
+        let found = moments(&night, "2026-11-17T05:59:59Z", 2);
+        assert_eq!(found, ["2026-11-17T06:00:00Z", "2026-11-18T06:00:00Z"]);
+    }
+
+    #[test]
+    fn a_clock_put_forward_or_back_neither_skips_nor_doubles_a_moment_of_the_day() {
+        let early = schedule("30 2 * * *", "America/New_York", "skip");
+        let found = moments(&early, "2026-03-07T12:00:00Z", 2);
+        assert_eq!(
+            found,
+            ["2026-03-08T07:00:00Z", "2026-03-09T06:30:00Z"],
+            "02:30 did not exist: right after"
+        );
+        let night = schedule("30 1 * * *", "America/New_York", "skip");
+        let found = moments(&night, "2026-11-01T04:00:00Z", 2);
+        assert_eq!(found, ["2026-11-01T05:30:00Z", "2026-11-02T06:30:00Z"], "01:30 came twice: once");
+        let hourly = schedule("0 * * * *", "America/New_York", "skip");
+        let found = moments(&hourly, "2026-11-01T04:30:00Z", 3);
+        assert_eq!(found, ["2026-11-01T05:00:00Z", "2026-11-01T06:00:00Z", "2026-11-01T07:00:00Z"]);
+    }
+
+    #[test]
+    fn what_comes_next_depends_on_what_was_missed() {
+        let last = at("2026-11-14T03:00:00Z");
+        let day = |day: u64| at(&format!("2026-11-{day}T03:00:00Z"));
+        for (now, skip, once, all) in [
+            ("2026-11-15T02:59:59Z", Next::Wait(day(15)), Next::Wait(day(15)), Next::Wait(day(15))),
+            ("2026-11-15T03:00:00Z", Next::Job(day(15)), Next::Job(day(15)), Next::Job(day(15))),
+            ("2026-11-15T03:01:00Z", Next::Job(day(15)), Next::Job(day(15)), Next::Job(day(15))),
+            ("2026-11-15T03:01:01Z", Next::Pass(day(15)), Next::Job(day(15)), Next::Job(day(15))),
+            ("2026-11-17T02:00:00Z", Next::Pass(day(16)), Next::Job(day(16)), Next::Job(day(15))),
+            // The one of today is not missed yet.
+            ("2026-11-17T03:00:30Z", Next::Pass(day(16)), Next::Job(day(17)), Next::Job(day(15))),
+        ] {
+            for (missed, wanted) in [("skip", skip), ("once", once), ("all", all)] {
+                assert_eq!(
+                    next(&schedule("0 3 * * *", "UTC", missed), last, at(now)),
+                    Some(wanted),
+                    "{missed} {now}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn not_more_than_so_many_missed_moments_are_made_up_for() {
+        let minutes = schedule("* * * * *", "UTC", "all");
+        let now = at("2026-11-17T12:00:30Z");
+        let passed = Time::from_millis(at("2026-11-17T12:00:00Z").as_millis() - 100 * 60_000);
+        assert_eq!(next(&minutes, at("2026-11-01T00:00:00Z"), now), Some(Next::Pass(passed)));
+        assert_eq!(next(&minutes, passed, now), Some(Next::Job(passed + LATE)));
+    }
+}
