@@ -7,9 +7,10 @@ use eclusa_core::gate::{CallResult, NotUntil, Reason};
 use eclusa_core::{
     Admission, Admit, Admitted, Advance, Advanced, BucketPage, BucketQuery, Cached, CancelAll, Cancelled,
     Clock, Completed, Completion, Corrected, Correction, Correlation, Credit, Credited, DeadLetterView,
-    Dispatch, Dispatched, End, Ended, Enqueued, Fire, Fired, Grant, HashKey, Hold, JobCursor, JobId, JobPage,
-    JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Outcome, Poll, Replayed, Report, ServedBy, Settled,
-    Settlement, Span, Spec, Status, Store, Swept, TenantView, Time, UpstreamView, Wait, Why,
+    Dispatch, Dispatched, End, Ended, EnqueueAnswer, Enqueued, Fire, Fired, Grant, HashKey, Hold, JobCursor,
+    JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Outcome, Poll, Replayed, Report,
+    ServedBy, Settled, Settlement, Span, Spec, Status, Store, Swept, TenantView, Time, UpstreamView, Wait,
+    Why,
 };
 
 use crate::clock::ManualClock;
@@ -67,6 +68,10 @@ impl<S: Store> Harness<S> {
         assert_eq!((place.status, place.position, place.eta), (why.status, why.position, why.eta));
         let job = self.store.job(job).await.expect("the store answers").expect("the job is known");
         assert_eq!(place.expires_at, job.expires_at);
+    }
+
+    pub(crate) async fn enqueue(&self, jobs: Vec<NewJob>) -> EnqueueAnswer {
+        self.store.enqueue(jobs).await.expect("the store answers")
     }
 
     pub(crate) async fn put_all(&self, jobs: impl IntoIterator<Item = NewJob>) -> Vec<Enqueued> {

@@ -349,6 +349,16 @@ macro_rules! suite {
             a_moment_can_be_passed_over_without_a_job,
             a_moment_whose_job_is_refused_is_not_done,
         ]);
+        $crate::theme!($open, in_time: [
+            a_job_that_cannot_start_before_it_expires_is_refused,
+            what_is_urgent_is_in_time_where_the_rest_is_not,
+            the_refusal_is_told_as_an_end,
+            nothing_is_evicted_for_a_job_that_is_refused,
+            an_open_breaker_is_waited_for_only_within_the_ttl,
+            another_upstream_of_the_chain_makes_it_in_time,
+            a_job_that_is_held_back_beyond_its_ttl_is_refused,
+            slots_come_free_as_fast_as_they_did,
+        ]);
         $crate::theme!($open, looking: [
             jobs_are_found_by_lane_tenant_and_status,
             jobs_come_in_pages,

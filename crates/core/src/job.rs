@@ -258,6 +258,8 @@ pub enum DropReason {
     Preempted,
     /// The lane was full and nothing below it could go.
     QueueFull,
+    /// It could not have started before it expires.
+    NotInTime,
 }
 
 impl DropReason {
@@ -267,6 +269,7 @@ impl DropReason {
             DropReason::TtlExpired => "ttl_expired",
             DropReason::Preempted => "preempted",
             DropReason::QueueFull => "queue_full",
+            DropReason::NotInTime => "not_in_time",
         }
     }
 }

@@ -143,6 +143,8 @@ pub struct LaneSpec {
     pub keep: Keep,
     /// Which answers are given again; `None` is none.
     pub cache: Option<CacheSpec>,
+    /// Whether jobs are refused that cannot start before they expire.
+    pub in_time: bool,
 }
 
 impl LaneSpec {
@@ -159,6 +161,7 @@ impl LaneSpec {
             dead_letters: Some(DeadLetterSpec::default()),
             keep: Keep::default(),
             cache: None,
+            in_time: false,
         }
     }
 }

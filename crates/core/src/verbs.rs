@@ -48,6 +48,13 @@ pub enum Enqueued {
     UnknownLane,
     /// Something about it cannot be.
     Invalid(SpecError),
+    /// It would start only then, which is after it expires.
+    NotInTime {
+        /// When it would start.
+        eta: Time,
+        /// How much too late that is: after so long the same job might be in time.
+        late: Span,
+    },
 }
 
 impl Enqueued {

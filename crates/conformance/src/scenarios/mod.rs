@@ -19,6 +19,7 @@ pub mod fairness;
 pub mod gates;
 pub mod health;
 pub mod idempotency;
+pub mod in_time;
 pub mod leases;
 pub mod lines;
 pub mod looking;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Engine;
 use crate::error::SpecError;
 use crate::ids::{JobId, Name};
-use crate::job::{JobView, NewJob};
+use crate::job::{DropReason, JobView, NewJob};
 use crate::table::JobIx;
 use crate::time::Time;
 
@@ -54,7 +54,7 @@ impl Engine {
         let (chain, spec) = (state.default_chain, state.spec.as_ref());
         let (capacity, ttl) = spec.map(|spec| (spec.capacity, spec.ttl)).unwrap_or_default();
         if !self.make_room(at, &new, capacity, now) {
-            return self.refuse(at, new, now);
+            return self.refuse(at, new, DropReason::QueueFull, now);
         }
         self.accept(new, at, chain, None, now, ttl.map_or(Time::NEVER, |ttl| now + ttl));
     }

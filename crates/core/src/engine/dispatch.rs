@@ -111,9 +111,20 @@ impl Engine {
                 round.wake(now);
             }
             self.fill(round, ask, grants);
+            self.keep_tempo(round);
         }
         round.wake(self.next_event(lane));
         round.wake(self.buckets.next_wake().unwrap_or(Time::NEVER));
+    }
+
+    /// Measures only while jobs wait for slots and workers.
+    fn keep_tempo(&mut self, round: &Round) {
+        let gated = round.denied.as_ref().is_some_and(|denied| denied.reason != Reason::Concurrency);
+        let lane = self.lane_mut(round.lane);
+        let idle = lane.levels.iter().all(|level| level.queued == 0);
+        if (gated || idle) && lane.tempo.rest() {
+            lane.dirty = true;
+        }
     }
 
     fn deny(&self, round: &mut Round, upstream: Option<UpstreamIx>, denial: NotUntil) {

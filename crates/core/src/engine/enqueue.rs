@@ -44,6 +44,8 @@ impl Engine {
             return Enqueued::UnknownLane;
         };
         let (capacity, ttl) = (spec.capacity, job.ttl.or(spec.ttl));
+        // Somebody wants a replay whatever it takes.
+        let in_time = spec.in_time && replay_of.is_none();
         let chain = match self.resolve(lane, &job) {
             Ok(chain) => chain,
             Err(problem) => return Enqueued::Invalid(problem),
@@ -54,17 +56,22 @@ impl Engine {
         if may_be_cached && let Some(cached) = self.answer_at_intake(lane, chain, &job, now) {
             return Enqueued::Cached(cached);
         }
+        let expires_at = ttl.map_or(Time::NEVER, |ttl| now + ttl);
+        let forecast = in_time.then(|| self.forecast(lane, chain, &job, now)).flatten();
+        if let Some(eta) = forecast.filter(|eta| *eta > expires_at) {
+            self.refuse(lane, job, DropReason::NotInTime, now);
+            return Enqueued::NotInTime { eta, late: eta.since(expires_at) };
+        }
         if !self.make_room(lane, &job, capacity, now) {
-            self.refuse(lane, job, now);
+            self.refuse(lane, job, DropReason::QueueFull, now);
             return Enqueued::QueueFull;
         }
-        let expires_at = ttl.map_or(Time::NEVER, |ttl| now + ttl);
         let index = self.accept(job, lane, chain, replay_of, now, expires_at);
         Enqueued::Accepted(self.place(index, now))
     }
 
-    pub(super) fn refuse(&mut self, lane: LaneIx, job: NewJob, now: Time) {
-        let end = End::Dropped(DropReason::QueueFull);
+    pub(super) fn refuse(&mut self, lane: LaneIx, job: NewJob, reason: DropReason, now: Time) {
+        let end = End::Dropped(reason);
         let state = self.lane_mut(lane);
         state.totals.count_end(&end);
         state.dirty = true;

@@ -22,6 +22,7 @@ pub(crate) mod debits;
 mod dispatch;
 mod ending;
 mod enqueue;
+mod eta;
 mod families;
 mod jobs;
 mod leases;

@@ -55,7 +55,10 @@ impl Engine {
             }
             Enqueued::Existing(_) | Enqueued::Conflict(_) => Replayed::IdTaken,
             Enqueued::QueueFull => Replayed::QueueFull,
-            Enqueued::UnknownLane | Enqueued::Invalid(_) | Enqueued::Cached(_) => Replayed::Unknown,
+            Enqueued::UnknownLane
+            | Enqueued::Invalid(_)
+            | Enqueued::Cached(_)
+            | Enqueued::NotInTime { .. } => Replayed::Unknown,
         }
     }
 

@@ -5,17 +5,15 @@ use super::jobs::{Job, Phase};
 use super::leases::Use;
 use crate::gate::{NotUntil, Reason};
 use crate::ids::JobId;
-use crate::job::Level;
-use crate::lane::LineKey;
 use crate::table::{JobIx, UpstreamIx};
-use crate::time::{Span, Time};
+use crate::time::Time;
 use crate::views::{Place, Why};
 
 /// What stands in a job's way, and where.
-struct Obstacle {
-    reason: Reason,
-    until: Time,
-    upstream: Option<UpstreamIx>,
+pub(super) struct Obstacle {
+    pub(super) reason: Reason,
+    pub(super) until: Time,
+    pub(super) upstream: Option<UpstreamIx>,
 }
 
 impl Engine {
@@ -103,44 +101,5 @@ impl Engine {
                 plain(if position > 0 { Reason::Behind } else { Reason::NoWorker }, now)
             }
         }
-    }
-
-    /// About how many jobs go first: all of higher levels, those before it in its line, and what other tenants get in
-    /// the turns until then. A formula, not a scan.
-    fn position(&self, job: &Job) -> u64 {
-        let Phase::Queued { line } = job.phase else {
-            return 0;
-        };
-        let lane = self.lane(job.lane);
-        let LineKey { level, group, .. } = *lane.lines[line].key();
-        let above: u64 = Level::ALL
-            .iter()
-            .filter(|above| **above < level)
-            .map(|above| lane.levels[*above as usize].queued)
-            .sum();
-        let own = lane.lines[line].ahead_of(job.seq);
-        let others = lane.levels[level as usize].queued.saturating_sub(lane.lines[line].len() as u64);
-        let Some(fairness) = lane.spec.as_ref().and_then(|spec| spec.fairness.as_ref()) else {
-            return above + own;
-        };
-        let tenant = &lane.tenants[lane.lines[line].key().tenant];
-        let turns = own / u64::from(fairness.quota(&tenant.name)) + 1;
-        let neighbours = lane.levels[level as usize].turns.ready_in(group).saturating_sub(1);
-        above + own + others.min(turns * neighbours * u64::from(fairness.batch()))
-    }
-
-    fn eta(&self, job: &Job, obstacle: &Obstacle, position: u64, now: Time) -> Option<Time> {
-        if obstacle.until == Time::NEVER {
-            return None;
-        }
-        let lane = self.lane(job.lane);
-        let upstream = obstacle.upstream.or_else(|| self.untried(job).first().copied());
-        let allowed = upstream.map_or(0, |upstream| {
-            let upstream = self.upstream(upstream);
-            upstream.spec.as_ref().map_or(0, |spec| upstream.gates.interval_us(spec))
-        });
-        let interval_us = allowed.max(lane.tempo.interval_us());
-        let wait = Span::from_millis(interval_us.saturating_mul(position) / 1_000);
-        Some(obstacle.until.max(now) + wait)
     }
 }

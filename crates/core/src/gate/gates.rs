@@ -295,18 +295,6 @@ impl Gates {
         self.in_flight
     }
 
-    /// The least time between two starts that pace, window and bucket allow in the long run, in microseconds.
-    pub fn interval_us(&self, spec: &GateSpecs) -> u64 {
-        let pace = self
-            .pace
-            .filter(|_| spec.pace.is_some())
-            .map_or(0, |pace| pace.interval().as_millis().saturating_mul(1_000));
-        let window = spec.window.map_or(0, |rule| 60_000_000 / u64::from(rule.limit()));
-        let bucket =
-            spec.bucket.map_or(0, |rule| rule.time_to_gain(Tokens::ONE).as_millis().saturating_mul(1_000));
-        pace.max(window).max(bucket)
-    }
-
     /// Fits the state to changed rules. What a bucket gained until `now` it gained under the old ones. A gate without a
     /// rule keeps its state: the process that names it may only be restarting, and nothing may be spent twice.
     pub(crate) fn fit(&mut self, old: &GateSpecs, new: &GateSpecs, now: Time) {

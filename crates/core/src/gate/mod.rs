@@ -7,6 +7,7 @@
 mod breaker;
 mod bucket;
 mod cooldown;
+mod forecast;
 mod gates;
 mod pace;
 mod part;

@@ -36,6 +36,11 @@ impl WindowSpec {
         self.limit
     }
 
+    /// Over how long.
+    pub(super) const fn span(&self) -> Span {
+        self.span
+    }
+
     /// A part of it, if anything falls to that.
     pub(super) fn part(self, part: Part) -> Option<Self> {
         let limit = part.of(self.limit);

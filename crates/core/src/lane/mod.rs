@@ -90,12 +90,12 @@ impl Totals {
             End::Cancelled => self.cancelled += 1,
             End::Dropped(DropReason::Preempted) => self.preempted += 1,
             End::Dropped(DropReason::TtlExpired) => self.expired += 1,
-            End::Dropped(DropReason::QueueFull) => self.refused += 1,
+            End::Dropped(DropReason::QueueFull | DropReason::NotInTime) => self.refused += 1,
         }
     }
 }
 
-/// How fast the lane moves, for estimates.
+/// How fast jobs start while some wait and nothing but slots and workers holds them back, for estimates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tempo {
     pub(crate) last_grant: Time,
@@ -106,9 +106,16 @@ impl Tempo {
     pub(crate) fn granted(&mut self, now: Time) {
         if self.last_grant > Time::default() {
             let sample = now.since(self.last_grant).as_millis().min(60_000) * 1_000;
-            self.interval_us = (self.interval_us * 15 + sample) / 16;
+            self.interval_us =
+                if self.interval_us == 0 { sample } else { (self.interval_us * 15 + sample) / 16 };
         }
         self.last_grant = now;
+    }
+
+    /// What comes until the next grant says nothing about slots and workers: nothing waits, or a gate says when. Says whether
+    /// that is new.
+    pub(crate) fn rest(&mut self) -> bool {
+        std::mem::take(&mut self.last_grant) > Time::default()
     }
 
     pub(crate) const fn interval_us(&self) -> u64 {

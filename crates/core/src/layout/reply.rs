@@ -223,6 +223,7 @@ layout_enum!(EnqueuedLayout<'a> = Enqueued {
     QueueFull,
     UnknownLane,
     Invalid(error: SpecErrorLayout<'a>),
+    NotInTime { eta: u64, late: u64 },
 });
 
 layout_struct!(CachedLayout<'a> = Cached {

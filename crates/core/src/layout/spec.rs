@@ -12,9 +12,11 @@ use crate::spec::{CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, La
 use crate::time::Span;
 
 /// The version in which all rules of a process are written.
-const SPEC_VERSION: u8 = 2;
-/// The version in which the rules of one lane or upstream are written.
+const SPEC_VERSION: u8 = 3;
+/// The version in which the rules of one upstream are written.
 const VERSION: u8 = 1;
+/// The same for a lane; version 1 lacked `in_time`, which comes last.
+const LANE_VERSION: u8 = 2;
 
 /// Spans are milliseconds, tokens are millionths.
 #[derive(Serialize, Deserialize)]
@@ -22,6 +24,8 @@ struct SpecLayout {
     lanes: Vec<LaneLayout>,
     upstreams: Vec<UpstreamLayout>,
     partial: bool,
+    /// Lanes with `in_time`.
+    in_time: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -106,6 +110,7 @@ pub fn encode_spec(spec: &Spec) -> Vec<u8> {
         lanes: spec.lanes.iter().map(LaneLayout::from).collect(),
         upstreams: spec.upstreams.iter().map(UpstreamLayout::from).collect(),
         partial: spec.partial,
+        in_time: spec.lanes.iter().filter(|lane| lane.in_time).map(|lane| lane.name.to_string()).collect(),
     };
     encoded(SPEC_VERSION, &layout)
 }
@@ -113,11 +118,17 @@ pub fn encode_spec(spec: &Spec) -> Vec<u8> {
 /// The rules that `bytes` hold.
 pub fn decode_spec(bytes: &[u8]) -> Result<Spec, LayoutError> {
     let layout: SpecLayout = match bytes {
-        // Version 1 lacked `partial`, which comes last.
-        [1, rest @ ..] => decode(SPEC_VERSION, &[&[SPEC_VERSION], rest, &[u8::from(false)]].concat())?,
+        // Version 1 lacked `partial` and version 2 the list, which come last.
+        [1, rest @ ..] => decode(SPEC_VERSION, &[&[SPEC_VERSION], rest, &[u8::from(false), 0]].concat())?,
+        [2, rest @ ..] => decode(SPEC_VERSION, &[&[SPEC_VERSION], rest, &[0]].concat())?,
         _ => decode(SPEC_VERSION, bytes)?,
     };
-    let lanes = layout.lanes.into_iter().map(lane).collect::<Result<_, _>>()?;
+    let in_time = |lane: &LaneLayout| layout.in_time.contains(&lane.name);
+    let lanes = layout.lanes.into_iter().map(|layout| {
+        let in_time = in_time(&layout);
+        lane((layout, in_time))
+    });
+    let lanes = lanes.collect::<Result<_, _>>()?;
     let upstream = |layout: UpstreamLayout| {
         Ok::<_, LayoutError>(UpstreamSpec::new(Name::new(&layout.name)?, gates(layout.gates)?))
     };
@@ -129,11 +140,14 @@ pub fn decode_spec(bytes: &[u8]) -> Result<Spec, LayoutError> {
 
 /// The bytes of the rules of one lane.
 pub(crate) fn encode_lane(spec: &LaneSpec) -> Vec<u8> {
-    encoded(VERSION, &LaneLayout::from(spec))
+    encoded(LANE_VERSION, &(LaneLayout::from(spec), spec.in_time))
 }
 
 pub(crate) fn decode_lane(bytes: &[u8]) -> Result<LaneSpec, LayoutError> {
-    lane(decode(VERSION, bytes)?)
+    match bytes {
+        [1, rest @ ..] => lane(decode(LANE_VERSION, &[&[LANE_VERSION], rest, &[u8::from(false)]].concat())?),
+        _ => lane(decode(LANE_VERSION, bytes)?),
+    }
 }
 
 /// The bytes of the rules of one upstream.
@@ -215,7 +229,7 @@ impl From<&GateSpecs> for GatesLayout {
     }
 }
 
-fn lane(layout: LaneLayout) -> Result<LaneSpec, LayoutError> {
+fn lane((layout, in_time): (LaneLayout, bool)) -> Result<LaneSpec, LayoutError> {
     let chain = layout.chain.iter().map(|name| Name::new(name)).collect::<Result<_, _>>()?;
     let ms = Span::from_millis;
     let fairness = |rule: FairnessLayout| Fairness::new(rule.batch, rule.weights);
@@ -234,6 +248,7 @@ fn lane(layout: LaneLayout) -> Result<LaneSpec, LayoutError> {
         dead_letters: layout.dead_letters.map(dead_letters).transpose()?,
         keep: Keep { span: ms(layout.keep_for), max: layout.keep_max },
         cache: layout.cache.map(cache).transpose()?,
+        in_time,
     })
 }
 

@@ -40,7 +40,7 @@ layout_enum!(ServedByLayout = ServedBy { Cache, Coalesced, Stale(fallback: Fallb
 
 layout_enum!(FallbackLayout = Fallback { CircuitOpen, Timeout, Error });
 
-layout_enum!(DropReasonLayout = DropReason { TtlExpired, Preempted, QueueFull });
+layout_enum!(DropReasonLayout = DropReason { TtlExpired, Preempted, QueueFull, NotInTime });
 
 layout_struct!(FailureLayout<'a> = Failure {
     reason: &'a str,

@@ -11,6 +11,7 @@
 mod absence;
 mod calls;
 mod check;
+mod eta;
 mod ledger;
 mod plan;
 mod policies;

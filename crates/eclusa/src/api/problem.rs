@@ -34,6 +34,8 @@ pub(super) enum Kind {
     QuotaExceeded,
     /// The lane takes no more.
     QueueFull,
+    /// It could not start before it expires.
+    NotInTime,
     /// No more can be followed here.
     TooManyStreams,
     /// The store does not answer.
@@ -71,6 +73,9 @@ impl Kind {
             ),
             Kind::QuotaExceeded => ("quota-exceeded", StatusCode::TOO_MANY_REQUESTS, "Not now"),
             Kind::QueueFull => ("queue-full", StatusCode::SERVICE_UNAVAILABLE, "The queue is full"),
+            Kind::NotInTime => {
+                ("not-in-time", StatusCode::SERVICE_UNAVAILABLE, "It cannot start before it expires")
+            }
             Kind::TooManyStreams => {
                 ("too-many-streams", StatusCode::SERVICE_UNAVAILABLE, "Too many streams are open")
             }
@@ -217,7 +222,7 @@ pub(super) fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [Kind; 19] = [
+    const ALL: [Kind; 20] = [
         Kind::BadRequest,
         Kind::Unauthorized,
         Kind::Forbidden,
@@ -230,6 +235,7 @@ mod tests {
         Kind::IdempotencyConflict,
         Kind::QuotaExceeded,
         Kind::QueueFull,
+        Kind::NotInTime,
         Kind::TooManyStreams,
         Kind::StoreUnavailable,
         Kind::Stopping,

@@ -155,6 +155,15 @@ pub(super) fn taken(lane: &Name, id: JobId, enqueued: Option<Enqueued>) -> Resul
             let detail = format!("Lane `{lane}` is full and nothing less urgent could make room");
             Err(Problem::new(Kind::QueueFull, detail).with("lane", lane.as_str()).retry_after(1))
         }
+        Enqueued::NotInTime { eta, late } => {
+            let quoted = iso(eta).unwrap_or_default();
+            let detail = format!(
+                "At the present pace it would start at {quoted}, after it expires; send it later, or with a longer `ttl`"
+            );
+            let problem =
+                Problem::new(Kind::NotInTime, detail).with("lane", lane.as_str()).with("eta", quoted);
+            Err(problem.retry_after(late.as_millis().div_ceil(1_000).max(1)))
+        }
         Enqueued::UnknownLane => Err(Problem::new(Kind::NotFound, format!("There is no lane `{lane}`"))),
         Enqueued::Invalid(error) => Err(Problem::invalid(&[Fault::new(error.field, error.problem)])),
     }

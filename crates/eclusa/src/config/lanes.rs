@@ -9,12 +9,23 @@ use eclusa_core::{CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, La
 use super::gates::gates;
 use super::read::{At, Entries, FromText, Table};
 use super::server::unknown_name;
-use super::types::{Chains, Check, Field, Lane, Mode, Template};
+use super::types::{Admit, Chains, Check, Field, Lane, Mode, Template};
 use super::units::{Percent, PositiveSpan, Size};
 
 /// Keys that speak of waiting, which nothing does in a direct lane.
-const QUEUE_ONLY: [&str; 10] =
-    ["capacity", "max_bytes", "ttl", "types", "mask", "retry", "cache", "fairness", "dead_letters", "keep"];
+const QUEUE_ONLY: [&str; 11] = [
+    "admit",
+    "capacity",
+    "max_bytes",
+    "ttl",
+    "types",
+    "mask",
+    "retry",
+    "cache",
+    "fairness",
+    "dead_letters",
+    "keep",
+];
 
 const MAX_CACHED: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 const MAX_CACHED_BYTES: Size = Size(64 << 20);
@@ -38,6 +49,11 @@ pub(super) fn lane(name: &Name, t: &mut Table<'_>, upstreams: &[String]) -> Opti
     let capacity = capacity(t);
     let ttl: Option<PositiveSpan> =
         t.get("ttl", "How long a job may wait before it is dropped; for ever if not given.");
+    let admit = t.or(
+        "admit",
+        Admit::All,
+        "`in_time` refuses a job at intake that could not start before it expires at the present pace; `all` lets it wait.",
+    );
     let types: Option<Entries<Level>> = t.get("types", "The priority of a job by its `type`.");
     let validate = validate(t);
     let mask: Option<Vec<Field>> = t.get(
@@ -76,7 +92,11 @@ pub(super) fn lane(name: &Name, t: &mut Table<'_>, upstreams: &[String]) -> Opti
     };
     let ttl = ttl.map(|ttl| ttl.0);
     let spec = LaneSpec::new(name.clone(), chain);
-    Some((lane, LaneSpec { capacity, ttl, fairness, gates, retry, cache, dead_letters, keep, ..spec }))
+    let in_time = admit == Admit::InTime;
+    Some((
+        lane,
+        LaneSpec { in_time, capacity, ttl, fairness, gates, retry, cache, dead_letters, keep, ..spec },
+    ))
 }
 
 fn chain(t: &Table<'_>, key: &str, names: Vec<At<Name>>, upstreams: &[String]) -> Option<Chain> {

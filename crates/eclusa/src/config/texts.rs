@@ -9,7 +9,7 @@ use http::uri::{PathAndQuery, Uri};
 
 use super::read::{FromText, Kind, Show, Wrong, suggest};
 use super::types::{
-    Ack, BaseUrl, Check, LogFormat, Missed, Mode, Role, Secret, StateFormat, StoreUrl, WhenLost,
+    Ack, Admit, BaseUrl, Check, LogFormat, Missed, Mode, Role, Secret, StateFormat, StoreUrl, WhenLost,
 };
 
 /// Makes an enum readable as one of a few words.
@@ -45,6 +45,7 @@ words!(Mode, "a mode", "write `\"queue\"` or `\"direct\"`", ["queue" => Mode::Qu
 words!(Missed, "a rule", "write `\"skip\"`, `\"once\"` or `\"all\"`", [
     "skip" => Missed::Skip, "once" => Missed::Once, "all" => Missed::All,
 ]);
+words!(Admit, "a rule", "write `\"all\"` or `\"in_time\"`", ["all" => Admit::All, "in_time" => Admit::InTime]);
 words!(LogFormat, "a format", "write `\"auto\"`, `\"json\"` or `\"text\"`", [
     "auto" => LogFormat::Auto, "json" => LogFormat::Json, "text" => LogFormat::Text,
 ]);

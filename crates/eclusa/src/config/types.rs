@@ -245,6 +245,15 @@ pub enum Missed {
     All,
 }
 
+/// Which jobs a lane takes in, if there is room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admit {
+    /// All.
+    All,
+    /// Those that can start before they expire.
+    InTime,
+}
+
 /// Whether jobs queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {

@@ -4,6 +4,7 @@
 //! woken when one may have become possible. A verb is done to its end, whoever stops waiting for its answer.
 
 mod leave;
+mod quotes;
 
 pub(crate) use leave::{Asked, Denied, Leave};
 
@@ -14,11 +15,12 @@ use std::time::Duration;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Advance, Advanced, CancelAll, Cancelled, CancelledAll, Clock, Dispatch, Dispatched, Ended, EnqueueAnswer,
-    Enqueued, Fire, Fired, JobId, LeaseId, Name, NewJob, Outcome, Replayed, Report, Settled, Settlement,
-    Store, StoreError, Surplus, Swept, UpstreamView,
+    Enqueued, Fire, Fired, JobId, LeaseId, Name, NewJob, Outcome, Place, Replayed, Report, Settled,
+    Settlement, Store, StoreError, Surplus, Swept, UpstreamView,
 };
 use tokio::time::{Instant, timeout_at};
 
+use self::quotes::Quotes;
 use crate::life::Life;
 use crate::store::AnyStore;
 use crate::telemetry::{Metrics, log_end};
@@ -36,6 +38,8 @@ pub(crate) struct Decider {
     /// Who may ask for a call next.
     turns: Arc<Turns>,
     life: Arc<Life>,
+    /// When jobs were told that they will start.
+    quotes: Quotes,
     /// Whether the store did not answer when it was last asked.
     store_lost: AtomicBool,
 }
@@ -48,7 +52,8 @@ impl Decider {
         turns: Arc<Turns>,
         life: Arc<Life>,
     ) -> Self {
-        Self { store, clock, metrics, turns, life, store_lost: AtomicBool::new(false) }
+        let (quotes, store_lost) = (Quotes::default(), AtomicBool::new(false));
+        Self { store, clock, metrics, turns, life, quotes, store_lost }
     }
 
     /// Hands jobs to the store and says what became of each and where it is, read in the same breath. At `until` it is not
@@ -60,15 +65,17 @@ impl Decider {
     ) -> Result<EnqueueAnswer, StoreError> {
         let decider = self.clone();
         let put = async move {
-            let lanes: Vec<Name> = jobs.iter().map(|job| job.lane.clone()).collect();
+            let lanes: Vec<(JobId, Name)> = jobs.iter().map(|job| (job.id, job.lane.clone())).collect();
             // What the store has not begun is withdrawn with its future: late callers leave nothing behind that adds up.
             let answer = timeout_at(until, decider.store.enqueue(jobs)).await;
             let late = "it did not come to this within `server.max_wait`";
             let answer = answer.unwrap_or_else(|_| Err(StoreError::Unconfirmed { cause: late.into() }))?;
             decider.note(&answer.ended);
-            for (lane, enqueued) in lanes.iter().zip(&answer.jobs) {
-                if let Enqueued::Cached(cached) = enqueued {
-                    decider.metrics.count_cached(lane, cached.stale);
+            for ((job, lane), enqueued) in lanes.iter().zip(&answer.jobs) {
+                match enqueued {
+                    Enqueued::Cached(cached) => decider.metrics.count_cached(lane, cached.stale),
+                    Enqueued::Accepted(Place { eta: Some(eta), .. }) => decider.quotes.quoted(*job, *eta),
+                    _ => {}
                 }
             }
             Ok(answer)
@@ -137,7 +144,15 @@ impl Decider {
 
     /// Jobs of a lane that may start. What was granted to one who stopped waiting is given back by the store.
     pub(crate) async fn dispatch(&self, ask: Dispatch) -> Result<Dispatched, StoreError> {
+        let lane = ask.lane.clone();
         let answer = self.store.dispatch(ask).await?;
+        for (grant, eta) in
+            answer.grants.iter().filter_map(|grant| Some((grant, self.quotes.take(grant.job)?)))
+        {
+            if grant.attempt == 1 {
+                self.metrics.compare_eta(&lane, eta, answer.now);
+            }
+        }
         self.note(&answer.ended);
         self.note_taken_up(&answer.taken_up);
         Ok(answer)

@@ -42,6 +42,7 @@ labels! {
     Attempt { lane, attempt }
     Drop { lane, reason, priority }
     Wait { lane, reason }
+    EtaError { lane, side }
     Denial { lane, upstream, reason }
     Trimmed { lane, reason }
     OfPolicy { upstream, policy }
@@ -66,6 +67,7 @@ pub struct Metrics {
     debits_dropped: Counter,
     drops: Family<Drop, Counter>,
     waits: Family<Wait, Histogram>,
+    eta_errors: Family<EtaError, Histogram>,
     denials: Family<Denial, Counter>,
     calls: Family<OfUpstream, Histogram>,
     lives: Family<OfLane, Histogram>,
@@ -98,6 +100,7 @@ impl Default for Metrics {
             debits_dropped: Counter::default(),
             drops: Family::default(),
             waits: Family::new_with_constructor(histogram),
+            eta_errors: Family::new_with_constructor(histogram),
             denials: Family::default(),
             calls: Family::new_with_constructor(histogram),
             lives: Family::new_with_constructor(histogram),
@@ -119,7 +122,9 @@ impl Metrics {
                 let label = FallbackOf { lane: lane.clone(), motivo: why.as_str().into() };
                 let _ = self.fallbacks.get_or_create(&label);
             }
-            for reason in [DropReason::TtlExpired, DropReason::Preempted, DropReason::QueueFull] {
+            let reasons =
+                [DropReason::TtlExpired, DropReason::Preempted, DropReason::QueueFull, DropReason::NotInTime];
+            for reason in reasons {
                 for level in Level::ALL {
                     let (reason, priority) = (reason.as_str().into(), level.as_str().into());
                     let _ = self.drops.get_or_create(&Drop { lane: lane.clone(), reason, priority });
@@ -172,6 +177,7 @@ impl Metrics {
             "eclusa_debits_dropped", debits_dropped, "Calls forgotten before an event could give their tokens back";
             "eclusa_cache_hits", cache_hits, "Requests and jobs answered from a fresh cache entry or an equal call";
             "eclusa_drops", drops, "Jobs dropped, by reason and priority";
+            "eclusa_eta_error_seconds", eta_errors, "How far from the start that was quoted at intake jobs started";
             "eclusa_wait_seconds", waits, "How long a lane with jobs stood still, by reason";
             "eclusa_gate_denials", denials, "Dispatches that a gate held back, by reason";
             "eclusa_upstream_seconds", calls, "How long calls take";
@@ -308,6 +314,14 @@ impl Metrics {
         let [lane, upstream] = [lane, upstream].map(|name| name.map(ToString::to_string).unwrap_or_default());
         let reason = reason.as_str().into();
         self.denials.get_or_create(&Denial { lane, upstream, reason }).inc();
+    }
+
+    /// A job that was told to start at `eta` started at `now`.
+    pub fn compare_eta(&self, lane: &Name, eta: Time, now: Time) {
+        let side = if now > eta { "late" } else { "early" };
+        let off = Duration::from_millis(now.as_millis().abs_diff(eta.as_millis()));
+        let of = EtaError { lane: lane.to_string(), side: side.into() };
+        self.eta_errors.get_or_create(&of).observe(off.as_secs_f64());
     }
 
     /// A lane with jobs stood still for this long.

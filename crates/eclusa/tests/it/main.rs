@@ -23,6 +23,7 @@ mod guarantees;
 mod http_streams;
 mod http_tls;
 mod http_upstream;
+mod in_time;
 mod keeping_nothing;
 mod limits;
 mod policies;

@@ -82,7 +82,7 @@ fn a_newer_version_is_refused_for_good() {
     assert_eq!(Err(error.clone()), newer);
     assert!(!error.is_transient());
     assert_eq!(Record::decoded(&[3, 11, 0]).unwrap_err(), error);
-    assert_eq!(decode_spec(&[3]).unwrap_err(), LayoutError::NewerVersion { found: 3, known: 2 });
+    assert_eq!(decode_spec(&[4]).unwrap_err(), LayoutError::NewerVersion { found: 4, known: 3 });
     assert!(error.to_string().contains("version 3"), "{error}");
     assert!(is_unreadable(&Question::decode(&[0, 13])), "there is no version before the first");
 }

@@ -121,6 +121,7 @@ fn enqueued() -> EnqueueAnswer {
         Enqueued::QueueFull,
         Enqueued::UnknownLane,
         Enqueued::Invalid(SpecError::new("ttl", "must be greater than zero")),
+        Enqueued::NotInTime { eta: time(9_000), late: ms(4_000) },
     ];
     EnqueueAnswer { jobs, ended: ends() }
 }
@@ -199,6 +200,7 @@ fn ends() -> Vec<Ended> {
         End::Dropped(DropReason::TtlExpired),
         End::Dropped(DropReason::Preempted),
         End::Dropped(DropReason::QueueFull),
+        End::Dropped(DropReason::NotInTime),
         End::Cancelled,
     ]
     .map(ended)

@@ -2,7 +2,7 @@
 
 use super::name;
 use crate::gate::{BreakerSpec, BucketSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
-use crate::layout::{decode_spec, encode_spec};
+use crate::layout::{decode_lane, decode_spec, encode_lane, encode_spec};
 use crate::retry::{OnAmbiguous, RetryPolicy};
 use crate::spec::{CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Spec, UpstreamSpec};
 use crate::time::Span;
@@ -15,13 +15,30 @@ pub(super) fn partial() -> Spec {
 
 #[test]
 fn rules_of_version_1_are_those_of_a_whole_config() {
-    let mut bytes = encode_spec(&sample());
+    let sample = whole(false);
+    let mut bytes = encode_spec(&sample);
+    (bytes[0], _) = (2, bytes.pop());
+    assert_eq!(decode_spec(&bytes), Ok(sample.clone()));
     (bytes[0], _) = (1, bytes.pop());
-    assert_eq!(decode_spec(&bytes), Ok(sample()));
+    assert_eq!(decode_spec(&bytes), Ok(sample));
+}
+
+#[test]
+fn rules_of_a_lane_of_version_1_refuse_nothing() {
+    let lane = whole(false).lanes[0].clone();
+    let mut bytes = encode_lane(&lane);
+    (bytes[0], _) = (1, bytes.pop());
+    assert_eq!(decode_lane(&bytes), Ok(lane));
+    let lane = sample().lanes[0].clone();
+    assert_eq!(decode_lane(&encode_lane(&lane)), Ok(lane));
 }
 
 /// Rules in which everything is set, and a lane and an upstream in which nothing is.
 pub(super) fn sample() -> Spec {
+    whole(true)
+}
+
+fn whole(in_time: bool) -> Spec {
     let secs = Span::from_secs;
     let mut gates = GateSpecs::default();
     gates.breaker = Some(BreakerSpec::new(5, secs(30), 2).unwrap());
@@ -39,6 +56,7 @@ pub(super) fn sample() -> Spec {
     full.dead_letters = Some(DeadLetterSpec::new(secs(3_600), 500).unwrap());
     full.keep = Keep { span: secs(60), max: 0 };
     full.cache = Some(CacheSpec::new(secs(60), secs(600)).unwrap().bounded(50, 9_999).unwrap());
+    full.in_time = in_time;
     let mut bare = LaneSpec::new(name("bare"), Chain::new(vec![name("a")]).unwrap());
     (bare.fairness, bare.dead_letters) = (None, None);
     let upstreams =

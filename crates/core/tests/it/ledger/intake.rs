@@ -66,7 +66,7 @@ impl Ledger {
             }
             Enqueued::Cached(cached) => self.at_intake[lane][usize::from(cached.stale.is_some())] += 1,
             Enqueued::Existing(_) | Enqueued::Conflict(_) => {}
-            Enqueued::UnknownLane | Enqueued::Invalid(_) => {
+            Enqueued::UnknownLane | Enqueued::Invalid(_) | Enqueued::NotInTime { .. } => {
                 return Err(format!("a valid job was refused: {answer:?}"));
             }
         }

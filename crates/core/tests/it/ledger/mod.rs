@@ -371,7 +371,7 @@ pub(crate) fn word(end: &End) -> &'static str {
         End::Failed { .. } => "failed",
         End::Dropped(DropReason::TtlExpired) => "expired",
         End::Dropped(DropReason::Preempted) => "preempted",
-        End::Dropped(DropReason::QueueFull) => "refused",
+        End::Dropped(DropReason::QueueFull | DropReason::NotInTime) => "refused",
         End::Cancelled => "cancelled",
     }
 }

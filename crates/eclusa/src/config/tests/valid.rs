@@ -152,6 +152,7 @@ name = "ops"
 role = "admin"
 key_file = "ops.key"
 [lanes.images]
+admit = "in_time"
 mode = "queue"
 chain = ["one"]
 chain_by = "body:/modelId"
@@ -398,6 +399,7 @@ fn every_rule_reaches_the_engine() {
     images.cache = Some(CacheSpec::new(secs(1), secs(2)).unwrap().bounded(3, 4096).unwrap());
     images.dead_letters = Some(DeadLetterSpec::new(secs(86_400), 9).unwrap());
     images.keep = Keep { span: secs(300), max: 0 };
+    images.in_time = true;
     let mut plain = LaneSpec::new(name("plain"), Chain::new(vec![name("two")]).unwrap());
     (plain.fairness, plain.dead_letters) = (None, None);
     let straight = LaneSpec::new(name("straight"), Chain::new(vec![name("two")]).unwrap());
