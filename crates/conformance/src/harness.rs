@@ -210,12 +210,16 @@ impl<S: Store> Harness<S> {
 
     /// The upstream of the grant failed so; is there another?
     pub(crate) async fn advance(&self, grant: &Grant, result: CallResult) -> Advanced {
-        self.advance_from(grant.lease, grant.upstream.as_str(), result).await
+        self.advance_at(grant.lease, grant.upstream.clone(), result).await
     }
 
     pub(crate) async fn advance_from(&self, lease: LeaseId, upstream: &str, result: CallResult) -> Advanced {
+        self.advance_at(lease, name(upstream), result).await
+    }
+
+    async fn advance_at(&self, lease: LeaseId, upstream: Name, result: CallResult) -> Advanced {
         let failure = failure("unavailable");
-        let ask = Advance { lease, upstream: name(upstream), report: result.into(), failure };
+        let ask = Advance { lease, upstream, report: result.into(), failure };
         self.store.advance(ask).await.expect("the store answers")
     }
 
@@ -472,7 +476,7 @@ impl<S: Store> Harness<S> {
 
     pub(crate) async fn upstream(&self, upstream: &str) -> UpstreamView {
         let all = self.store.upstreams().await.expect("the store answers");
-        all.into_iter().find(|view| view.name == name(upstream)).expect("the upstream is known")
+        all.into_iter().find(|view| view.name.as_str() == upstream).expect("the upstream is known")
     }
 
     pub(crate) async fn tenants(&self) -> Vec<TenantView> {

@@ -118,6 +118,18 @@ macro_rules! suite {
             holds_are_taken_only_at_the_upstream_they_belong_to,
             a_line_at_an_empty_bucket_goes_elsewhere_though_older_lines_wait_there,
         ]);
+        $crate::theme!($open, keys: [
+            the_key_with_the_fewest_calls_is_taken_and_of_equals_the_first,
+            a_job_knows_the_upstream_and_not_the_key,
+            going_on_to_an_upstream_with_keys_names_one,
+            the_upstreams_own_gates_count_the_calls_of_all_keys,
+            a_throttled_key_rests_alone,
+            a_retry_after_closes_the_key_it_was_said_to,
+            when_all_keys_deny_the_earliest_is_told,
+            a_breaker_counts_what_all_keys_tell,
+            an_awaited_job_keeps_the_slot_of_its_key,
+            a_lost_call_frees_its_key_when_its_lease_ends,
+        ]);
         $crate::theme!($open, gates: [
             a_dispatch_says_which_gate_held_the_lane_back,
             a_dispatch_that_the_lanes_own_gate_held_back_names_no_upstream,

@@ -6,6 +6,9 @@ use std::sync::Arc;
 
 use crate::error::SpecError;
 
+/// Stands between an upstream and its key.
+const KEY_SIGN: char = '/';
+
 /// The name of a lane or an upstream: part of metrics, keys and paths, so its letters are few.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<str>);
@@ -26,6 +29,32 @@ impl Name {
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The name under which the engine knows `key` of the upstream with this name: `replicate/a`. Nobody can give a lane or
+    /// an upstream such a name.
+    #[must_use]
+    pub fn with_key(&self, key: &Name) -> Self {
+        Name(format!("{}{KEY_SIGN}{}", self.0, key.0).into())
+    }
+
+    /// The key that it names, if it names one.
+    pub fn key(&self) -> Option<&str> {
+        self.0.split_once(KEY_SIGN).map(|(_, key)| key)
+    }
+
+    /// The upstream whose key it names, else itself.
+    #[must_use]
+    pub fn without_key(&self) -> Self {
+        self.0.split_once(KEY_SIGN).map_or_else(|| self.clone(), |(upstream, _)| Name(upstream.into()))
+    }
+
+    /// A name that was stored or sent: it may be that of a key.
+    pub(crate) fn read(text: &str) -> Result<Self, SpecError> {
+        match text.split_once(KEY_SIGN) {
+            Some((upstream, key)) => Ok(Self::new(upstream)?.with_key(&Self::new(key)?)),
+            None => Self::new(text),
+        }
     }
 }
 
@@ -152,8 +181,20 @@ mod tests {
         for bad in ["", "1-2", "1-2-3-4", "10000000000000000-1-1", "g-1-1"] {
             assert!(bad.parse::<LeaseId>().is_err(), "{bad}");
         }
-        for bad in ["", "a b", "a:b", "ção", &"x".repeat(65)] {
+        for bad in ["", "a b", "a:b", "a/b", "ção", &"x".repeat(65)] {
             assert!(Name::new(bad).is_err(), "{bad}");
         }
+        for bad in ["/", "a/", "/b", "a/b/c"] {
+            assert!(Name::read(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn keys_are_named_after_their_upstream() {
+        let (upstream, key) = (Name::new("replicate").unwrap(), Name::new("a").unwrap());
+        let both = upstream.with_key(&key);
+        assert_eq!((both.as_str(), both.key()), ("replicate/a", Some("a")));
+        assert_eq!((both.without_key(), upstream.without_key()), (upstream.clone(), upstream.clone()));
+        assert_eq!((Name::read("replicate/a"), upstream.key()), (Ok(both), None));
     }
 }

@@ -365,6 +365,8 @@ pub struct JobView {
     pub external: Option<Arc<str>>,
     /// The lease it runs under.
     pub lease: Option<LeaseId>,
+    /// Where that lease is: at `upstream`, or at the key of it with which the call is made ([`Name::key`]).
+    pub at: Option<Name>,
     /// Its last failure.
     pub last_failure: Option<Failure>,
     /// What was to be sent.

@@ -10,9 +10,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use thiserror::Error;
 use tokio::sync::watch;
 
-use crate::config::Config;
+use crate::config::{Config, UpstreamKey};
 use crate::execute::http::TlsError;
-use crate::execute::{CallbackClient, Called, Judged, UpstreamClient};
+use crate::execute::{CallEnd, CallbackClient, Called, Judged, UpstreamClient};
 use crate::policy::{read_usage, sources};
 use crate::request::Response;
 
@@ -73,6 +73,24 @@ impl Rules {
             judged.report.usage = read_usage(sources, &header_map(answer), &answer.body);
         }
         judged
+    }
+
+    /// The key of `upstream` that a call was granted, if its calls are made with keys. Other rules than these may have been
+    /// in force where that was decided: then the call cannot be made here.
+    pub(crate) fn key(
+        &self,
+        upstream: &Name,
+        granted: Option<&str>,
+    ) -> Result<Option<&UpstreamKey>, CallEnd> {
+        let Some(rules) = self.config.upstreams.get(upstream) else { return Ok(None) };
+        match granted {
+            None if rules.keys.is_empty() => Ok(None),
+            None => Err(CallEnd::NotSent("has keys here, and none was granted".into())),
+            Some(name) => match rules.key(name) {
+                None => Err(CallEnd::NotSent(format!("its key `{name}` is not configured here"))),
+                key => Ok(key),
+            },
+        }
     }
 
     /// Where answers of `upstream` say what was used, for policies that charge by it.

@@ -20,6 +20,7 @@ pub mod gates;
 pub mod health;
 pub mod idempotency;
 pub mod in_time;
+pub mod keys;
 pub mod leases;
 pub mod lines;
 pub mod looking;

@@ -35,7 +35,8 @@ impl Engine {
         }
         let granted = |(id, lease): (LeaseId, &Lease)| match (lease.used_by, lease.upstream) {
             (Use::Call(_), Some(upstream)) => {
-                let quota = self.quota(lease.used_by.lane(), Some(upstream), &lease.holds, now);
+                let root = self.without_key(upstream);
+                let quota = self.quota(lease.used_by.lane(), Some(root), &lease.holds, now);
                 let upstream = self.upstream(upstream).name.clone();
                 Some(Admission::Granted { lease: id, upstream, lease_expires: lease.expires, quota })
             }
@@ -101,7 +102,9 @@ impl Engine {
         let held = own.filter_map(|hold| Some((self.buckets.find(&hold.bucket)?, hold.tokens)));
         let quota = self.quota(lane, upstream, &held.collect::<Vec<_>>(), now);
         let gates = match (upstream, lane) {
-            (Some(upstream), _) => self.upstream_gates(upstream, now),
+            (Some(upstream), _) => {
+                self.gates_with_keys(upstream, now).into_iter().flat_map(|(_, gates)| gates).collect()
+            }
             (None, Some(lane)) => self.lane_gates(self.lane(lane), now),
             (None, None) => Vec::new(),
         };
@@ -179,7 +182,8 @@ impl Engine {
                 }
                 let mut rate = spec.clone();
                 rate.breaker = None;
-                state.gates.admits(&rate, now, self.leases.next_expiry())
+                state.gates.admits(&rate, now, self.leases.next_expiry())?;
+                self.free_key(upstream, now).map(|_| ())
             }
             _ => self.upstream_admits(upstream, now),
         }
@@ -205,18 +209,18 @@ impl Engine {
         if let (Some(lane), None) = (lane, &before) {
             self.take_lane(lane, id, expires, now);
         }
-        let pass = self.take_gates(upstream, id, expires, now);
+        let (at, pass) = self.take_gates(upstream, id, expires, now);
         let holds: Vec<_> = holds.iter().map(|hold| (hold.bucket, hold.tokens)).collect();
         let quota = self.quota(lane, Some(upstream), &holds, now);
         let used_by = before.map_or(Use::Call(lane), |lease| lease.used_by);
-        let (at, correlation) = (Some(upstream), ask.correlation);
-        let lease = Lease { used_by, upstream: at, pass, holds, correlation, expires };
+        let correlation = ask.correlation;
+        let lease = Lease { used_by, upstream: Some(at), pass, holds, correlation, expires };
         if ask.lease == Span::ZERO {
             self.leave(id, &lease, &CallResult::Unknown.into(), now);
         } else {
             self.leases.insert(id, lease);
         }
-        let upstream = self.upstream(upstream).name.clone();
+        let upstream = self.upstream(at).name.clone();
         Admission::Granted { lease: id, upstream, lease_expires: expires, quota }
     }
 }

@@ -53,13 +53,17 @@ impl Engine {
         engine.part = Some(seen.part);
         for view in &seen.upstreams {
             let Some(&upstream) = engine.upstream_by_name.get(&view.name) else { continue };
-            let started = seen.started(|(_, name)| *name == view.name);
+            let started = seen.started(|(_, name)| *name == view.name || name.without_key() == view.name);
             let state = engine.upstream_mut(upstream);
             let Some(rule) = &state.spec else { continue };
             let used = used(rule, seen.part, &view.gates, started, now + lease);
             state.gates = Gates::of_part(rule, &view.gates, &used, now);
             for _ in 0..used.in_flight {
-                engine.upstream_mut(upstream).gates.reenter(Pass::default());
+                // One at a key holds a slot of the upstream too. Those of the upstream itself are seen as well: for as long as
+                // they last they count twice, which errs on the safe side.
+                for index in engine.gates_at(upstream) {
+                    engine.upstream_mut(index).gates.reenter(Pass::default());
+                }
                 engine.lease_elsewhere(Use::Call(None), Some(upstream), used.ended);
             }
         }
@@ -245,5 +249,23 @@ mod tests {
         let mut part = Engine::alone(&rules, &Seen::default(), 3, LEASE, at(0));
         let lease = admitted(&mut part, at(0)).unwrap();
         assert_eq!(lease.epoch, 3);
+    }
+
+    /// Each process has its part of every key, and all of them together admit no more than the keys do.
+    #[test]
+    fn keys_are_divided_too() {
+        let keys = |rules: GateSpecs| {
+            let plain = spec(GateSpecs::default(), GateSpecs::default());
+            let key = |key: &str| UpstreamSpec::new(name("up").with_key(&name(key)), rules.clone());
+            Spec::new(plain.lanes, [plain.upstreams, vec![key("a"), key("b")]].concat()).unwrap()
+        };
+        for rules in [keys(slots(10)), keys(rate(10, 5))] {
+            let mut whole = Engine::new(&rules);
+            assert!((0..7).all(|_| admitted(&mut whole, at(0)).is_ok()));
+            let parts = (0..3).map(|number| seen(&whole, number, 3, at(0), 0));
+            let admits = |seen| count(&mut Engine::alone(&rules, &seen, 1, LEASE, at(0)), at(0));
+            let first: usize = parts.map(admits).sum();
+            assert!((7..=13).contains(&first), "{first} of 13: {rules:?}");
+        }
     }
 }

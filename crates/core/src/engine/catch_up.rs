@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::Engine;
 use super::leases::{Lease, Use};
-use crate::gate::{Bucket, BucketSpec, CallResult, Part};
+use crate::gate::{Bucket, BucketSpec, CallResult, Part, Pass};
 use crate::ids::{LeaseId, Name};
 use crate::job::Hold;
 use crate::policy::Correlation;
@@ -162,7 +162,7 @@ impl Engine {
     }
 
     fn catch_up_call(&mut self, call: &AbsentCall, spent: &mut Spent, now: Time) {
-        let Some(&upstream) = self.upstream_by_name.get(&call.upstream) else { return };
+        let Some(upstream) = self.known_at(&call.upstream) else { return };
         if call.lease.is_some_and(|(id, _)| self.leases.get(id).is_some()) {
             return;
         }
@@ -178,13 +178,16 @@ impl Engine {
                 missing.spend(Tokens::ONE, began);
             }
         }
-        let state = self.upstream_mut(upstream);
-        let pass = state.gates.catch_up(state.spec.as_ref(), began, ended, now);
-        if let Some(missing) = spent.upstreams.get_mut(&upstream) {
-            missing.spend(Tokens::ONE, began);
+        let mut pass = Pass::default();
+        for index in self.gates_at(upstream) {
+            let state = self.upstream_mut(index);
+            pass = state.gates.catch_up(state.spec.as_ref(), began, ended, now);
+            if let Some(missing) = spent.upstreams.get_mut(&index) {
+                missing.spend(Tokens::ONE, began);
+            }
         }
-        let mut holds = Vec::new();
-        for hold in call.holds.iter().filter(|hold| hold.upstream == call.upstream) {
+        let (mut holds, name) = (Vec::new(), call.upstream.without_key());
+        for hold in call.holds.iter().filter(|hold| hold.upstream == name) {
             let bucket = self.buckets.find_or_create(hold, now);
             let empty = || Missing::new(hold.spec, Tokens::ZERO, spent.since);
             spent.scoped.entry(bucket).or_insert_with(empty).spend(hold.tokens, began);
@@ -227,7 +230,7 @@ impl Engine {
     }
 
     fn catch_up_report(&mut self, report: &AbsentReport, now: Time) {
-        let Some(&upstream) = self.upstream_by_name.get(&report.upstream) else { return };
+        let Some(upstream) = self.known_at(&report.upstream) else { return };
         let at = now - report.ago;
         if let Some(Closure { wait, bucket }) = &report.close {
             // It may be full here, and then it is not known.
@@ -236,11 +239,20 @@ impl Engine {
             let narrowest = narrowest.map(|index| self.buckets[index].key.clone());
             self.close(upstream, bucket.as_deref().or(narrowest.as_deref()), at + *wait);
         }
-        let state = self.upstream_mut(upstream);
-        if let Some(spec) = &state.spec {
-            let began = report.began.map_or(at, |ago| now - ago);
-            state.gates.record_late(spec, report.result, began, at);
+        let began = report.began.map_or(at, |ago| now - ago);
+        for index in self.gates_at(upstream) {
+            let state = self.upstream_mut(index);
+            if let Some(spec) = &state.spec {
+                state.gates.record_late(spec, report.result, began, at);
+            }
         }
+    }
+
+    /// The upstream, or key of one, with this name; the upstream where its key is not known.
+    fn known_at(&self, name: &Name) -> Option<UpstreamIx> {
+        let known =
+            self.upstream_by_name.get(name).or_else(|| self.upstream_by_name.get(&name.without_key()));
+        known.copied()
     }
 }
 

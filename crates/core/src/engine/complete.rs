@@ -59,7 +59,7 @@ impl Engine {
     /// Whether it is told of what the upstream does under this lease, and for the first time.
     fn is_news(&self, job: JobIx, id: LeaseId, told: &Completion) -> bool {
         let at = self.leases.get(id).and_then(|lease| lease.upstream);
-        if at.is_none_or(|upstream| self.upstream(upstream).name != told.upstream) {
+        if at.is_none_or(|at| self.upstream(self.without_key(at)).name != told.upstream) {
             return false;
         }
         let Some(away) = self.jobs[job].away() else { return true };
@@ -77,7 +77,8 @@ impl Engine {
         let Some(Settled::Awaiting(id)) = last.map(|last| last.how) else { return };
         let Some(lease) = self.leases.get(id) else { return };
         let cancelled = matches!(lease.used_by, Use::Call(_) | Use::LaterCall(_));
-        let here = lease.upstream.is_some_and(|upstream| self.upstream(upstream).name == told.upstream);
+        let here = |at| self.upstream(self.without_key(at)).name == told.upstream;
+        let here = lease.upstream.is_some_and(here);
         if cancelled
             && here
             && let Some(lease) = self.leases.remove(id)

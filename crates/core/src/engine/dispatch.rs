@@ -202,12 +202,13 @@ impl Engine {
         spec.map_or(Ok(()), |spec| lane.gates.admits(spec, now, self.leases.next_expiry()))
     }
 
-    pub(super) fn upstream_admits(&self, upstream: UpstreamIx, now: Time) -> Result<(), NotUntil> {
-        let upstream = self.upstream(upstream);
+    pub(super) fn upstream_admits(&self, index: UpstreamIx, now: Time) -> Result<(), NotUntil> {
+        let upstream = self.upstream(index);
         let Some(spec) = upstream.spec.as_ref().filter(|_| !upstream.gone) else {
             return Err(NotUntil::new(Reason::RulesGone, Time::NEVER));
         };
-        upstream.gates.admits(spec, now, self.leases.next_expiry())
+        upstream.gates.admits(spec, now, self.leases.next_expiry())?;
+        self.free_key(index, now).map(|_| ())
     }
 
     /// The one of `holds` at `upstream` whose bucket denies it longest, to one that comes when it is the turn of `rank`.
@@ -299,13 +300,13 @@ impl Engine {
         let lease = self.leases.issue(ask.nonce);
         self.serve(lane, level, choice, index, now);
         self.take_lane(lane, lease, expires, now);
-        self.enter_upstream(index, lease, Use::Job(index, lane), upstream, expires, now);
+        let at = self.enter_upstream(index, lease, Use::Job(index, lane), upstream, expires, now);
         let job = &mut self.jobs[index];
         job.phase = Phase::Processing { lease };
         if job.tried == 0 {
             job.attempts += 1;
         }
-        self.grant(index, lease, upstream, expires)
+        self.grant(index, lease, at, expires)
     }
 
     fn grant(&self, index: JobIx, lease: LeaseId, upstream: UpstreamIx, lease_expires: Time) -> Grant {
@@ -337,7 +338,8 @@ impl Engine {
         self.begin_processing(index);
     }
 
-    /// Takes what a call of `index` to `upstream` takes, and writes the lease down.
+    /// Takes what a call of `index` to `upstream` takes, and writes the lease down. Says where it is: at a key, if the
+    /// upstream has keys.
     pub(super) fn enter_upstream(
         &mut self,
         index: JobIx,
@@ -346,7 +348,7 @@ impl Engine {
         upstream: UpstreamIx,
         expires: Time,
         now: Time,
-    ) {
+    ) -> UpstreamIx {
         let job_holds = self.jobs[index].holds();
         let own =
             job_holds.into_iter().flat_map(|holds| holds.iter()).filter(|hold| hold.upstream == upstream);
@@ -354,14 +356,14 @@ impl Engine {
         for (bucket, tokens) in &holds {
             self.buckets.hold(*bucket, *tokens, now);
         }
-        let pass = self.take_gates(upstream, lease, expires, now);
+        let (at, pass) = self.take_gates(upstream, lease, expires, now);
         let correlation = self.jobs[index].correlation();
-        let (at, held) = (Some(upstream), holds);
-        self.leases.insert(lease, Lease { used_by, upstream: at, pass, holds: held, correlation, expires });
+        self.leases.insert(lease, Lease { used_by, upstream: Some(at), pass, holds, correlation, expires });
         let job = &mut self.jobs[index];
         job.upstream = Some(upstream);
         job.note(now, EventKind::Started(upstream));
         self.jobs.touch(index);
+        at
     }
 
     /// Takes what a call takes from the gates of its lane.
@@ -373,17 +375,23 @@ impl Engine {
         }
     }
 
+    /// Takes what a call takes from the gates of an upstream, and of one of its keys. Says where that is.
     pub(super) fn take_gates(
         &mut self,
         upstream: UpstreamIx,
         lease: LeaseId,
         expires: Time,
         now: Time,
-    ) -> Pass {
-        let upstream = self.upstream_mut(upstream);
-        match &upstream.spec {
-            Some(spec) => upstream.gates.take(spec, lease, expires, now),
-            None => Pass::default(),
+    ) -> (UpstreamIx, Pass) {
+        let at = self.free_key(upstream, now).ok().flatten().unwrap_or(upstream);
+        let mut pass = Pass::default();
+        // The upstream comes last: of the two it is the one with a breaker.
+        for index in self.gates_at(at) {
+            let state = self.upstream_mut(index);
+            if let Some(spec) = &state.spec {
+                pass = state.gates.take(spec, lease, expires, now);
+            }
         }
+        (at, pass)
     }
 }

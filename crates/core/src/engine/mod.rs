@@ -25,6 +25,7 @@ mod enqueue;
 mod eta;
 mod families;
 mod jobs;
+mod keys;
 mod leases;
 mod poll;
 mod public;
@@ -80,6 +81,10 @@ type Pull = fn(&mut Lane, LineIx, u64) -> Option<(BucketIx, Parked)>;
 #[derive(Debug)]
 struct Upstream {
     name: Name,
+    /// The upstream whose key it is: a call there takes from the gates of both.
+    key_of: Option<UpstreamIx>,
+    /// Its keys, in the order in which they came to be known.
+    keys: Vec<UpstreamIx>,
     /// Its last rules; `None` until a registration names it.
     spec: Option<GateSpecs>,
     /// Whether no registration names it: jobs that need it wait.
@@ -152,11 +157,17 @@ impl Engine {
     }
 
     fn add_upstream(&mut self, name: &Name) -> UpstreamIx {
+        let key_of = name.key().map(|_| self.add_upstream(&name.without_key()));
         let next = UpstreamIx(u32::try_from(self.upstreams.len()).unwrap_or(u32::MAX));
         let found = *self.upstream_by_name.entry(name.clone()).or_insert(next);
         if found == next {
+            if let Some(upstream) = key_of {
+                self.upstreams[upstream.0 as usize].keys.push(found);
+            }
             self.upstreams.push(Upstream {
                 name: name.clone(),
+                key_of,
+                keys: Vec::new(),
                 spec: None,
                 gone: true,
                 gates: Gates::default(),

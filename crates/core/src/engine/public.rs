@@ -15,6 +15,9 @@ impl Engine {
         for index in self.public_changes.drain(..) {
             let upstream = &mut self.upstreams[index.0 as usize];
             upstream.public_dirty = false;
+            if upstream.key_of.is_some() {
+                continue;
+            }
             let public = upstream.gates.public(upstream.spec.as_ref(), now);
             if std::mem::replace(&mut upstream.public, public) != public {
                 changes.push((upstream.name.clone(), public));

@@ -29,10 +29,12 @@ impl Engine {
         self.upstream_view(upstream, now)
     }
 
-    /// Closes an upstream's breaker, ends its cooldown and forgets its word to stay away.
+    /// Closes an upstream's breaker, ends its cooldown and that of its keys, and forgets its word to stay away.
     pub fn reset(&mut self, upstream: &Name, now: Time) -> Option<UpstreamView> {
         let index = *self.upstream_by_name.get(upstream)?;
-        self.upstream_mut(index).gates.reset(now);
+        for at in [index].into_iter().chain(self.upstream(index).keys.clone()) {
+            self.upstream_mut(at).gates.reset(now);
+        }
         self.stir_users(index);
         self.upstream_view(upstream, now)
     }

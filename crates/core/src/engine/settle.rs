@@ -175,8 +175,8 @@ impl Engine {
         } else {
             // Whether the upstream is well will be known when it tells.
             self.tell_answered(&lease, &report, now);
-            if let Some(upstream) = lease.upstream {
-                self.upstream_mut(upstream).gates.pass_on(old, id, until, now);
+            for index in lease.upstream.into_iter().flat_map(|at| self.gates_at(at)) {
+                self.upstream_mut(index).gates.pass_on(old, id, until, now);
             }
         }
         self.settle_holds(&lease, &report, now);
@@ -210,7 +210,7 @@ impl Engine {
         let Some(lease) = self.leases.get(id) else { return Advanced::Stale };
         let Use::Job(job, _) = lease.used_by else { return Advanced::Stale };
         let Some(current) = lease.upstream else { return Advanced::Exhausted };
-        if self.upstream(current).name != upstream {
+        if self.upstream(self.without_key(current)).name != upstream.without_key() {
             // Asked again: the answer was lost.
             return Advanced::To(self.upstream(current).name.clone());
         }
@@ -236,8 +236,8 @@ impl Engine {
         let next = denied.or(expired).map_or_else(admitted, Err);
         match next {
             Ok(next) => {
-                self.enter_upstream(job, id, lease.used_by, next, lease.expires, now);
-                Advanced::To(self.upstream(next).name.clone())
+                let at = self.enter_upstream(job, id, lease.used_by, next, lease.expires, now);
+                Advanced::To(self.upstream(at).name.clone())
             }
             Err(denial) => {
                 self.leave_lane(&lease, CallResult::Success, now);
@@ -264,7 +264,7 @@ impl Engine {
 
     /// Remembers that `upstream` failed the job in this attempt.
     pub(super) fn mark_tried(&mut self, job: JobIx, failed: UpstreamIx) {
-        let state = &self.jobs[job];
+        let (state, failed) = (&self.jobs[job], self.without_key(failed));
         let place = self.lane(state.lane).chain(state.chain).iter().position(|upstream| *upstream == failed);
         self.jobs[job].tried |= place.map_or(0, |place| 1 << place);
     }
@@ -279,8 +279,10 @@ impl Engine {
             return false;
         };
         let (job, upstream) = (lease.used_by.job(), lease.upstream);
-        if let Some(upstream) = upstream {
-            self.upstream_mut(upstream).gates.extend(id, expires, now);
+        if let Some(at) = upstream {
+            for index in self.gates_at(at) {
+                self.upstream_mut(index).gates.extend(id, expires, now);
+            }
         }
         if let Some(job) = job {
             self.jobs.touch(job);
@@ -297,9 +299,11 @@ impl Engine {
     pub(super) fn leave_upstream(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
         self.tell_gates(id, lease, report, now);
         self.settle_holds(lease, report, now);
-        if let Some(upstream) = lease.upstream {
-            self.upstream_mut(upstream).gates.leave();
-            self.stir_users(upstream);
+        if let Some(at) = lease.upstream {
+            for index in self.gates_at(at) {
+                self.upstream_mut(index).gates.leave();
+            }
+            self.stir_users(self.without_key(at));
         }
     }
 
@@ -329,22 +333,26 @@ impl Engine {
 
     /// Tells the gates that a call was answered, but not how.
     fn tell_answered(&mut self, lease: &Lease, report: &Report, now: Time) {
-        let Some(upstream) = lease.upstream else { return };
+        let Some(at) = lease.upstream else { return };
         if let Some(closure) = &report.close {
             let bucket = closure.bucket.clone().or_else(|| self.narrowest(&lease.holds));
-            self.close(upstream, bucket.as_deref(), now + closure.wait);
+            self.close(at, bucket.as_deref(), now + closure.wait);
         }
-        let upstream = self.upstream_mut(upstream);
         let answer = answer_of(lease, report.result, now);
-        upstream.gates.end_request(upstream.spec.as_ref(), lease.pass, answer, now);
+        for index in self.gates_at(at) {
+            let state = self.upstream_mut(index);
+            state.gates.end_request(state.spec.as_ref(), lease.pass, answer, now);
+        }
     }
 
     fn tell_gates(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
         self.tell_answered(lease, report, now);
-        let Some(upstream) = lease.upstream else { return };
-        let upstream = self.upstream_mut(upstream);
-        if let Some(spec) = &upstream.spec {
-            upstream.gates.report(spec, id, lease.pass, report.result, now);
+        let Some(at) = lease.upstream else { return };
+        for index in self.gates_at(at) {
+            let state = self.upstream_mut(index);
+            if let Some(spec) = &state.spec {
+                state.gates.report(spec, id, lease.pass, report.result, now);
+            }
         }
     }
 
@@ -355,7 +363,7 @@ impl Engine {
         narrowest.map(|bucket| bucket.key.clone())
     }
 
-    /// The upstream's word to stay away from one of its buckets, or from all of it.
+    /// The upstream's word to stay away from one of its buckets, or from all of it, or of the key that the call was made with.
     pub(super) fn close(&mut self, upstream: UpstreamIx, bucket: Option<&str>, until: Time) {
         match bucket.and_then(|key| self.buckets.find(key)) {
             Some(bucket) => {

@@ -67,6 +67,7 @@ impl Engine {
         let rare = job.rare.as_deref();
         let due_at = if let Phase::Pending { due } = job.phase { Some(due) } else { None };
         let lease = if let Phase::Processing { lease } = job.phase { Some(lease) } else { None };
+        let at = lease.and_then(|lease| self.leases.get(lease)?.upstream);
         let (dropped, served) = match job.phase {
             Phase::Finished { dropped, served, .. } => (dropped, served),
             _ => (None, None),
@@ -88,6 +89,7 @@ impl Engine {
             upstream: job.upstream.map(|upstream| self.upstream(upstream).name.clone()),
             external: job.away().and_then(|away| away.external.clone()),
             lease,
+            at: at.map(|at| self.upstream(at).name.clone()),
             last_failure: rare.and_then(|rare| rare.failure.clone()),
             payload: job.payload.clone(),
             result: rare.and_then(|rare| rare.result.clone()),

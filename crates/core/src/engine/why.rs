@@ -31,7 +31,7 @@ impl Engine {
             position,
             eta,
             will_expire: job.is_waiting() && eta.is_some_and(|eta| eta > expires_at),
-            gates: chain.map(|upstream| (name(*upstream), self.upstream_gates(*upstream, now))).collect(),
+            gates: chain.flat_map(|upstream| self.gates_with_keys(*upstream, now)).collect(),
         })
     }
 
@@ -85,7 +85,7 @@ impl Engine {
                 Some(Obstacle {
                     reason: Reason::AwaitingWebhook,
                     until: awaited.expires,
-                    upstream: awaited.upstream,
+                    upstream: awaited.upstream.map(|at| self.without_key(at)),
                 })
             }
             _ if self.lane(job.lane).paused => plain(Reason::Paused, Time::NEVER),

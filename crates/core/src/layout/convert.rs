@@ -153,7 +153,7 @@ layout_as! {
     Part => (u32, u32): |part| (part.number(), part.count()), |part| {
         Part::new(part.0, part.1).ok_or_else(|| unreadable("there is no such part"))
     };
-    Name => &'a str: |name| name.as_str(), |name| Name::new(name).map_err(unreadable);
+    Name => &'a str: |name| name.as_str(), |name| Name::read(name).map_err(unreadable);
     Arc<str> => &'a str: |text| text, |text| Ok(text.into());
     String => &'a str: |text| text, |text| Ok(text.to_owned());
     FailureReason => &'a str: |reason| reason.as_str(), |text| FailureReason::new(text).map_err(unreadable);

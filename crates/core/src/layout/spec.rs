@@ -130,7 +130,7 @@ pub fn decode_spec(bytes: &[u8]) -> Result<Spec, LayoutError> {
     });
     let lanes = lanes.collect::<Result<_, _>>()?;
     let upstream = |layout: UpstreamLayout| {
-        Ok::<_, LayoutError>(UpstreamSpec::new(Name::new(&layout.name)?, gates(layout.gates)?))
+        Ok::<_, LayoutError>(UpstreamSpec::new(Name::read(&layout.name)?, gates(layout.gates)?))
     };
     let upstreams = layout.upstreams.into_iter().map(upstream).collect::<Result<_, _>>()?;
     let first = |mut errors: Vec<crate::SpecError>| errors.swap_remove(0);

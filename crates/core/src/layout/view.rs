@@ -70,6 +70,7 @@ layout_struct!(JobViewLayout<'a> = JobView {
     payload: Bytes<'a>,
     result: Option<Bytes<'a>>,
     timeline: Vec<EventLayout<'a>>,
+    at: Option<&'a str>,
 });
 
 layout_struct!(EventLayout<'a> = Event<Name> { at: u64, kind: EventKindLayout<'a> });

@@ -199,8 +199,15 @@ impl Passing<'_> {
         B::Error: Into<BoxError>,
     {
         let clock = &*self.direct.clock;
-        let context = CallContext { idempotency_key: self.key, traceparent: None, headers: &[], clock };
         let rules = call.rules.clone();
+        let headers = match rules.key(&call.leave.upstream, call.leave.key.as_deref()) {
+            Ok(key) => key.map_or(&[][..], |key| &key.headers),
+            Err(end) => {
+                let judged = call.told(end, None);
+                return Err(Failed { problem: failed(&judged.judgement), again: Some(call) });
+            }
+        };
+        let context = CallContext { idempotency_key: self.key, traceparent: None, headers, clock };
         let Some(client) = rules.upstreams.get(&call.leave.upstream) else {
             return Err(Problem::new(Kind::Internal, "The upstream is not configured").into());
         };

@@ -150,7 +150,9 @@ pub(super) async fn health(whole: Whole, caller: Caller) -> Result<Json<Health>,
     caller.may(Right::SeeAll)?;
     let mut upstreams = whole.store.upstreams().await.map_err(|error| unavailable(&error))?;
     let rules = whole.rules.get();
-    upstreams.retain(|view| caller.may_reach(&rules.config, view.name.as_str()).is_ok());
+    upstreams.retain(|view| {
+        view.name.key().is_none() && caller.may_reach(&rules.config, view.name.as_str()).is_ok()
+    });
     let breakers: BTreeMap<String, BreakerHealth> = upstreams
         .iter()
         .filter_map(breaker)

@@ -9,7 +9,7 @@ use eclusa_core::{Name, Store, StoreError, UpstreamView};
 
 use super::auth::{Caller, Right};
 use super::extract::Path;
-use super::model::{Breaker, Upstream, breaker};
+use super::model::{self, Breaker, Upstream, breaker};
 use super::problem::{Kind, Problem};
 use super::state::Api;
 use super::submit::unavailable;
@@ -35,7 +35,7 @@ impl Upstreams {
         caller.may(Right::SeeAll)?;
         let mut views = self.store.upstreams().await.map_err(|error| unavailable(&error))?;
         let rules = self.rules.get();
-        views.retain(|view| caller.may_reach(&rules.config, view.name.as_str()).is_ok());
+        views.retain(|view| caller.may_reach(&rules.config, view.name.without_key().as_str()).is_ok());
         Ok(views)
     }
 
@@ -44,6 +44,12 @@ impl Upstreams {
         caller.may_reach(&self.rules.get().config, name)?;
         let view = self.views(caller).await?.into_iter().find(|view| view.name.as_str() == name);
         view.ok_or_else(|| unknown(&self.rules, name))
+    }
+
+    /// As they are shown: keys with their upstream, and only those that the config has.
+    fn with_keys(&self, views: &[UpstreamView]) -> Vec<Upstream> {
+        let rules = self.rules.get();
+        model::upstreams(views, |name| rules.config.spec.upstream(name).is_some())
     }
 
     fn shown(
@@ -73,7 +79,8 @@ fn breaker_of(view: &UpstreamView) -> Result<Json<Breaker>, Problem> {
 /// All upstreams with every gate's state
 #[utoipa::path(get, path = "/v1/upstreams", tag = "upstreams", responses((status = 200, body = Vec<Upstream>)))]
 pub(super) async fn list(upstreams: Upstreams, caller: Caller) -> Result<Json<Vec<Upstream>>, Problem> {
-    Ok(Json(upstreams.views(&caller).await?.into_iter().map(Upstream::from).collect()))
+    let views = upstreams.views(&caller).await?;
+    Ok(Json(upstreams.with_keys(&views)))
 }
 
 /// One upstream
@@ -84,7 +91,9 @@ pub(super) async fn get(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Upstream>, Problem> {
-    upstreams.view(&caller, &name).await.map(|view| Json(view.into()))
+    let views = upstreams.views(&caller).await?;
+    let found = upstreams.with_keys(&views).into_iter().find(|upstream| upstream.name == name);
+    found.map(Json).ok_or_else(|| unknown(&upstreams.rules, &name))
 }
 
 /// All breakers

@@ -19,13 +19,21 @@ pub(super) fn run(ask: &Upstreams, client: &Client, format: Format) -> Result<()
     let upstreams = client.get("/v1/upstreams")?;
     let items = upstreams.as_array().cloned().unwrap_or_default();
     format.many(&upstreams, &items, || {
-        let row = |upstream: Upstream| {
-            let numbers = [u64::from(upstream.in_flight), upstream.requests_last_minute];
-            let gates = upstream.gates.iter().map(gate).collect::<Vec<_>>().join("; ");
-            let [in_flight, last_minute] = numbers.map(|number| number.to_string());
-            vec![upstream.name, in_flight, last_minute, gates]
+        let row = |name: String, in_flight: u32, last_minute: u64, gates: &[Gate]| {
+            let gates = gates.iter().map(gate).collect::<Vec<_>>().join("; ");
+            vec![name, in_flight.to_string(), last_minute.to_string(), gates]
         };
-        let rows = typed_all(&items)?.into_iter().map(row).collect();
+        let rows = typed_all(&items)?.into_iter().flat_map(|upstream: Upstream| {
+            let Upstream { name, in_flight, requests_last_minute, gates, keys } = upstream;
+            let keys: Vec<_> = keys
+                .into_iter()
+                .map(|key| {
+                    row(format!("{name}/{}", key.name), key.in_flight, key.requests_last_minute, &key.gates)
+                })
+                .collect();
+            [row(name, in_flight, requests_last_minute, &gates)].into_iter().chain(keys)
+        });
+        let rows = rows.collect();
         Ok(table(&["UPSTREAM", "IN FLIGHT", "LAST MINUTE", "GATES"], rows))
     })
 }

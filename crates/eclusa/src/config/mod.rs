@@ -10,6 +10,7 @@ mod error;
 mod gates;
 mod interpolate;
 mod json;
+mod keys;
 mod lanes;
 mod policies;
 mod read;
@@ -131,7 +132,8 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
     });
     let lanes = lanes.into_iter().map(|(name, (own, spec))| (name, (Arc::new(own), spec))).collect();
     let (mut lanes, mut lane_specs): (BTreeMap<_, _>, Vec<_>) = apart(lanes);
-    let (upstreams, mut upstream_specs): (_, Vec<_>) = apart(upstreams);
+    let (upstreams, upstream_specs): (_, Vec<Vec<_>>) = apart(upstreams);
+    let mut upstream_specs = upstream_specs.concat();
     if callbacks.is_some() {
         let (name, own, lane, upstream) = callbacks::lane()?;
         lanes.insert(name, Arc::new(own));

@@ -115,7 +115,31 @@ impl fmt::Debug for TextTemplate {
     }
 }
 
+impl RequestTemplate {
+    /// Whether it holds `{key}`.
+    pub(super) fn uses_key(&self) -> bool {
+        let headers = self.headers.iter().map(|(_, template)| template);
+        let mut texts = [&self.path].into_iter().chain(&self.query).chain(headers);
+        texts.any(TextTemplate::uses_key) || self.body.as_ref().is_some_and(JsonTemplate::uses_key)
+    }
+}
+
+impl JsonTemplate {
+    fn uses_key(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Text(text) => text.uses_key(),
+            Self::List(items) => items.iter().any(Self::uses_key),
+            Self::Object(members) => members.iter().any(|(_, item)| item.uses_key()),
+        }
+    }
+}
+
 impl TextTemplate {
+    fn uses_key(&self) -> bool {
+        self.placeholders().any(|placeholder| *placeholder == Placeholder::Key)
+    }
+
     /// What it is made from.
     pub fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
         self.parts.iter().filter_map(|part| match part {

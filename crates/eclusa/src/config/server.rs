@@ -209,33 +209,42 @@ pub(super) fn unknown_name(t: &Table<'_>, name: &At<Name>, known: &[String], kin
     t.context().wrong(&name.place, &format!("names {kind} that does not exist"), &help);
 }
 
-/// A secret that stands in the file under the first of two keys, or in a file of its own under the second.
-pub(super) fn secret(
+/// A text that stands in the file under the first of two keys, or in a file of its own under the second; and which it was.
+pub(super) fn secret_text<'k>(
     t: &Table<'_>,
-    (inline, apart): (&str, &str),
+    (inline, apart): (&'k str, &'k str),
     text: Option<Secret>,
     file: Option<Vec<u8>>,
-) -> Option<Secret> {
-    let (key, secret) = match (t.has(inline), t.has(apart)) {
-        (true, true) => {
-            t.misplaced(apart, &format!("stands beside `{inline}`"), "keep one of them");
-            return None;
-        }
+) -> Option<(&'k str, Secret)> {
+    match (t.has(inline), t.has(apart)) {
+        (true, true) => t.misplaced(apart, &format!("stands beside `{inline}`"), "keep one of them"),
         (false, false) => {
             let help = format!("add `{inline} = \"${{VARIABLE}}\"` or `{apart} = \"path\"`");
             t.wrong(inline, "is missing", &help);
-            return None;
         }
-        (true, false) => (inline, text?),
+        (true, false) => return text.map(|text| (inline, text)),
         (false, true) => {
-            let text = String::from_utf8(file?).ok();
-            if text.is_none() {
-                let help = format!("name the file that holds the {inline}");
-                t.wrong(apart, "names a file that is not text", &help);
+            if let Ok(text) = String::from_utf8(file?) {
+                return Some((apart, Secret::new(text.trim())));
             }
-            (apart, Secret::new(text?.trim()))
+            t.wrong(
+                apart,
+                "names a file that is not text",
+                &format!("name the file that holds the {inline}"),
+            );
         }
-    };
+    }
+    None
+}
+
+/// The same for what must be hard to guess.
+pub(super) fn secret(
+    t: &Table<'_>,
+    keys: (&str, &str),
+    text: Option<Secret>,
+    file: Option<Vec<u8>>,
+) -> Option<Secret> {
+    let (key, secret) = secret_text(t, keys, text, file)?;
     if secret.reveal().chars().count() < SHORTEST_KEY {
         t.wrong(
             key,

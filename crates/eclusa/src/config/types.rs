@@ -329,6 +329,8 @@ pub struct Upstream {
     pub connect_timeout: Duration,
     /// Sent with every request, in place of the caller's.
     pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
+    /// Accounts at it; each call is made with one of them, if there are any.
+    pub keys: Vec<UpstreamKey>,
     /// How a job's `params` become a request; without it the job's own is sent.
     pub request: Option<RequestTemplate>,
     /// Codes that this upstream means differently.
@@ -341,6 +343,24 @@ pub struct Upstream {
     pub policies: Vec<Policy>,
     /// Where it tells its own count of them.
     pub reconcile: Option<Reconcile>,
+}
+
+impl Upstream {
+    /// The key with this name.
+    pub fn key(&self, name: &str) -> Option<&UpstreamKey> {
+        self.keys.iter().find(|key| key.name.as_str() == name)
+    }
+}
+
+/// One of several accounts at an upstream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UpstreamKey {
+    /// What it is called where its state is shown.
+    pub name: Name,
+    /// Its text.
+    pub secret: Secret,
+    /// The headers of the upstream that hold it.
+    pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
 }
 
 /// How an upstream writes balances.

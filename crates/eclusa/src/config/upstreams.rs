@@ -8,6 +8,7 @@ use eclusa_core::{Name, Span, UpstreamSpec};
 use http::{HeaderName, HeaderValue, Method};
 
 use super::gates::gates;
+use super::keys::{headers as keyed_headers, keys, specs};
 use super::policies::{Seen, policies};
 use super::read::{At, Entries, Table, Value};
 use super::reconcile::reconcile;
@@ -42,7 +43,11 @@ pub(super) struct Around {
     pub(super) public_url: bool,
 }
 
-pub(super) fn upstream(name: &Name, t: &mut Table<'_>, around: &Around) -> Option<(Upstream, UpstreamSpec)> {
+pub(super) fn upstream(
+    name: &Name,
+    t: &mut Table<'_>,
+    around: &Around,
+) -> Option<(Upstream, Vec<UpstreamSpec>)> {
     t.or("kind", UpstreamKind::Http, "What it speaks; so far only `http`.");
     let url: Option<BaseUrl> = t.need(
         "url",
@@ -60,22 +65,21 @@ pub(super) fn upstream(name: &Name, t: &mut Table<'_>, around: &Around) -> Optio
         PositiveSpan(Span::from_secs(5)),
         "How long a connection may take to be there.",
     );
-    let headers = headers(
+    let keys = keys(t);
+    let headers = keyed_headers(
         t,
         "Sent with every request in place of the caller's, such as `{ Authorization = \"Bearer ${TOKEN}\" }`. Values are never \
          shown.",
+        &keys,
     );
     let breaker =
         t.table("breaker", "Opens after failures in a row and lets nothing through for a while.", breaker);
     let pace = t.table("pace", "One start per interval, which adapts to how the upstream takes it.", pace);
-    let cooldown: Option<Vec<PositiveSpan>> = t.get(
-        "cooldown",
-        "Rests after the first, second, … error in a row; the last serves for all that follow.",
+    let cooldown = cooldown(
+        t,
+        "Rests after the first, second, … error in a row; the last serves for all that follow. Errors are forgotten by a success, \
+         and after ten minutes.",
     );
-    let cooldown = cooldown.and_then(|ladder| {
-        let ladder: Vec<Span> = ladder.into_iter().map(|rest| rest.0).collect();
-        t.rule(CooldownSpec::new(&ladder))
-    });
     let mut gates = gates(t, "max_concurrent", "Calls at the same time, over all workers.");
     let codes = codes(t);
     let max_response = body_size(t, "max_response", Size(MAX_BODY), "The largest answer; at most 8128KiB.");
@@ -88,13 +92,23 @@ pub(super) fn upstream(name: &Name, t: &mut Table<'_>, around: &Around) -> Optio
     let policies = policies(t, &around.seen);
     let reconcile = reconcile(t, &policies, around.shared_gates);
     let request = request_template(t, around);
+    let unread = t.has("request") && request.is_none();
+    let used = headers.hold_key || request.as_ref().is_some_and(RequestTemplate::uses_key);
+    if !keys.is_empty() && !unread && !used {
+        t.misplaced(
+            "keys",
+            "are used nowhere",
+            "write `{key}` where they belong, such as `headers = { Authorization = \"Bearer {key}\" }`",
+        );
+    }
     let (timeout, connect_timeout) = (duration(timeout.0), duration(connect_timeout.0));
     let url = url?;
     let upstream = Upstream {
         url,
         timeout,
         connect_timeout,
-        headers,
+        headers: headers.shared,
+        keys: headers.keys,
         request,
         codes,
         max_response,
@@ -103,13 +117,19 @@ pub(super) fn upstream(name: &Name, t: &mut Table<'_>, around: &Around) -> Optio
         reconcile,
     };
     (gates.breaker, gates.pace, gates.cooldown) = (breaker.flatten(), pace.flatten(), cooldown);
-    Some((upstream, UpstreamSpec::new(name.clone(), gates)))
+    Some((upstream, specs(name, gates, keys)))
+}
+
+pub(super) fn cooldown(t: &mut Table<'_>, doc: &'static str) -> Option<CooldownSpec> {
+    let ladder: Option<Vec<PositiveSpan>> = t.get("cooldown", doc);
+    let ladder: Vec<Span> = ladder?.into_iter().map(|rest| rest.0).collect();
+    t.rule(CooldownSpec::new(&ladder))
 }
 
 fn request_template(t: &mut Table<'_>, around: &Around) -> Option<RequestTemplate> {
     let doc = "How a job's `params` become a request to this upstream, so that one job fits several. Texts may hold \
-               `{params./POINTER}`, `{id}`, `{job_id}`, `{tenant}` and `{webhook_url}`. Without it the job's own `request` is sent.";
-    let usable = Usable { webhook_url: around.public_url, external_id: false, key: false };
+               `{params./POINTER}`, `{id}`, `{job_id}`, `{tenant}`, `{webhook_url}` and `{key}`. Without it the job's own `request` is sent.";
+    let usable = Usable { webhook_url: around.public_url, external_id: false, key: t.has("keys") };
     t.table("request", doc, |t| request(t, Method::POST, usable)).flatten()
 }
 

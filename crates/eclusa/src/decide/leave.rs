@@ -47,6 +47,8 @@ pub(crate) struct Leave {
     decider: Arc<Decider>,
     /// Where the call may be made.
     pub(crate) upstream: Name,
+    /// With which key of the upstream, by its name.
+    pub(crate) key: Option<String>,
     pub(crate) lease: LeaseId,
     /// The limit that allows the fewest more such calls, if there is any.
     pub(crate) quota: Option<Quota>,
@@ -113,7 +115,8 @@ impl Decider {
             Ok(match admission {
                 Admission::Granted { lease, upstream, quota, .. } => {
                     let report = Some(CallResult::NotSent.into());
-                    Asked::Granted(Leave { decider, upstream, lease, quota, given: now, report })
+                    let (upstream, key) = (upstream.without_key(), upstream.key().map(ToOwned::to_owned));
+                    Asked::Granted(Leave { decider, upstream, key, lease, quota, given: now, report })
                 }
                 Admission::Denied { upstream, denial, quota, gate, sooner } => {
                     Asked::Denied { upstream, denied: Denied { denial, quota, gate, sooner, now } }

@@ -73,6 +73,7 @@ fn server(address: SocketAddr, tenant: &'static str) -> Upstream {
         timeout: Duration::from_secs(10),
         connect_timeout: Duration::from_secs(5),
         headers: vec![(HeaderName::from_static("eclusa-tenant"), HeaderValue::from_static(tenant))],
+        keys: Vec::new(),
         request: None,
         codes: ExtraCodes::default(),
         max_response: 1 << 20,

@@ -50,6 +50,9 @@ pub struct Attempt {
     pub number: u32,
     /// Of the jitter.
     pub seed: u64,
+    /// It was made with one of several keys. What the upstream says of staying away is said to that key, and the job may go on
+    /// with another.
+    pub keyed: bool,
 }
 
 impl Judged {
@@ -75,7 +78,8 @@ impl Judged {
         let Judgement { result, verdict, ambiguous, reusable, .. } = self.judgement;
         match (verdict, result) {
             (Some(verdict), _) => {
-                let retry_after = self.report.close.as_ref().map(|close| close.wait);
+                let close = self.report.close.as_ref().filter(|_| !attempt.keyed);
+                let retry_after = close.map(|close| close.wait);
                 let failed = FailedCall { verdict, ambiguous, retry_after };
                 match retry.next_attempt(attempt.seed, &failed, attempt.job, attempt.number) {
                     Some(after) => Outcome::Retry { after, failure: self.failure() },

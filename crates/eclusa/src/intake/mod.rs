@@ -196,7 +196,9 @@ fn shape_all(
 ) -> Vec<(Name, Request)> {
     let mut shaped = Vec::new();
     for upstream in chain {
-        match for_upstream(config, upstream, job) {
+        // Which key it will be is not known yet, and makes no difference to whether the job fits.
+        let key = config.upstreams.get(upstream).and_then(|rules| rules.keys.first());
+        match for_upstream(config, upstream, job, key) {
             Some(Ok(made)) => shaped.push((upstream.clone(), made.request)),
             Some(Err(unfit)) => faults.extend(unfit.into_iter().map(|Unfit { field, problem }| {
                 Fault::new(field, format!("{problem}, and upstream `{upstream}` needs it"))

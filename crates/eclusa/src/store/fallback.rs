@@ -274,7 +274,7 @@ impl Alone {
             return;
         }
         let (upstream, report) = (call.upstream.clone(), report.clone());
-        let hold = Hold::narrowest(&call.ask.holds, &upstream).cloned();
+        let hold = Hold::narrowest(&call.ask.holds, &upstream.without_key()).cloned();
         let hold = hold.filter(|_| report.close.is_some());
         let holds = call.ask.holds.iter().filter_map(|hold| hold.settled(&report)).collect();
         let (sent, ask) = (!report.result.is_unsent(), Admit { holds, ..call.ask });

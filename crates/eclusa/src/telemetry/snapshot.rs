@@ -45,7 +45,8 @@ struct Letters {
 impl Snapshot {
     /// Reads it.
     pub async fn take(store: &impl Store, now: Time) -> Result<Self, StoreError> {
-        let (lanes, upstreams) = (store.lanes().await?, store.upstreams().await?);
+        let (lanes, mut upstreams) = (store.lanes().await?, store.upstreams().await?);
+        upstreams.retain(|view| view.name.key().is_none());
         let (mut tenants, mut letters) = (BTreeMap::new(), BTreeMap::new());
         for lane in &lanes {
             tenants.insert(lane.name.clone(), tenants_of(store, &lane.name).await?);

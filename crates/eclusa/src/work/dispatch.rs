@@ -117,7 +117,11 @@ impl Asking {
     /// Other lanes took all slots meanwhile: the jobs go back to the front of their lines.
     fn give_back(&self, granted: Granted) {
         for grant in granted.grants {
-            self.workers.decider.end_call(grant.upstream, grant.lease, CallResult::NotSent.into());
+            self.workers.decider.end_call(
+                grant.upstream.without_key(),
+                grant.lease,
+                CallResult::NotSent.into(),
+            );
         }
     }
 }

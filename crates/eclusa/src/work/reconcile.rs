@@ -181,10 +181,16 @@ impl Poll {
         let _hold = leases.hold(leave.lease, started + lasts);
         leave.report(self.rules.judge(&self.name, &CallEnd::Abandoned.into()).report);
         let key = format!("{:016x}", own_nonce());
-        let context = CallContext { idempotency_key: &key, traceparent: None, headers: &[], clock: &**clock };
-        let called = match self.rules.upstreams.get(&self.name) {
-            Some(client) => client.call(&Content::Http(request), &context).await,
-            None => CallEnd::NotMade.into(),
+        let granted = self.rules.key(&self.name, leave.key.as_deref());
+        let called = match (self.rules.upstreams.get(&self.name), granted) {
+            (Some(client), Ok(granted)) => {
+                let headers = granted.map_or(&[][..], |granted| &granted.headers);
+                let context =
+                    CallContext { idempotency_key: &key, traceparent: None, headers, clock: &**clock };
+                client.call(&Content::Http(request), &context).await
+            }
+            (Some(_), Err(end)) => end.into(),
+            (None, _) => CallEnd::NotMade.into(),
         };
         let mut judged = self.rules.judge(&self.name, &called);
         metrics.count_call(&self.name, &judged.judgement, judged.report.close.is_some());

@@ -11,6 +11,7 @@ use super::Workers;
 use super::heartbeat::MARGIN;
 use crate::api::model::Job;
 use crate::config::Lane;
+use crate::config::{Lane, UpstreamKey};
 use crate::execute::http::shape::{JobValues, Shaped, for_upstream};
 use crate::execute::{Attempt, CallContext, CallEnd, Called, Judged};
 use crate::request::{Content, Envelope, Response};
@@ -64,7 +65,7 @@ impl Run {
         }
     }
 
-    /// Calls one upstream after the other; `at` is where the job is.
+    /// Calls one upstream after the other; `at` is where the job is, at a key of an upstream that has keys.
     async fn along_the_chain(&self, at: &mut Name) {
         let order = match Order::read(&self.lane, &self.grant.payload) {
             Ok(order) => order,
@@ -75,8 +76,9 @@ impl Run {
         };
         loop {
             let called = self.call(at, &order).await;
-            let judged = self.rules.judge(at, &called);
-            self.workers.metrics.count_call(at, &judged.judgement, judged.report.close.is_some());
+            let judged = self.rules.judge(&at.without_key(), &called);
+            let Judged { upstream, judgement, report } = &judged;
+            self.workers.metrics.count_call(upstream, judgement, report.close.is_some());
             if !self.may_go_on(&judged) {
                 return self.settle(judged, called.answer).await;
             }
@@ -89,24 +91,32 @@ impl Run {
         }
     }
 
-    async fn call(&self, upstream: &Name, order: &Order) -> Called {
+    async fn call(&self, at: &Name, order: &Order) -> Called {
         let started = Instant::now();
         let called = match order {
-            Order::Request(envelope) => self.request(upstream, envelope).await,
+            Order::Request(envelope) => self.request(at, envelope).await,
             Order::Callback(callback) => self.call_back(callback).await,
         };
-        self.workers.metrics.time_call(upstream, started.elapsed());
+        self.workers.metrics.time_call(&at.without_key(), started.elapsed());
         called
     }
 
-    async fn request(&self, upstream: &Name, envelope: &Envelope) -> Called {
-        let shaped = match self.shaped(upstream, envelope) {
-            Ok(shaped) => shaped.map(|shaped| (Content::Http(shaped.request), shaped.headers)),
-            Err(unfit) => return unfit.into(),
+    async fn request(&self, at: &Name, envelope: &Envelope) -> Called {
+        let upstream = &at.without_key();
+        let prepared = self.rules.key(upstream, at.key()).and_then(|key| {
+            let shaped = self.shaped(upstream, key, envelope)?;
+            let own = key.map_or(Vec::new(), |key| key.headers.clone());
+            Ok((shaped, own))
+        });
+        let (shaped, mut headers) = match prepared {
+            Ok(prepared) => prepared,
+            Err(end) => return end.into(),
         };
-        let (shaped, headers) = shaped.unzip();
+        let shaped = shaped.map(|shaped| {
+            headers.extend(shaped.headers);
+            Content::Http(shaped.request)
+        });
         let content = shaped.as_ref().unwrap_or(&envelope.content);
-        let headers = headers.unwrap_or_default();
         let job = self.grant.job.to_string();
         let idempotency_key = envelope.key.as_deref().unwrap_or(&job);
         let clock = &*self.workers.clock;
@@ -119,7 +129,12 @@ impl Run {
 
     /// What the template of `upstream` makes of `params`, to be sent in place of the job's own request. That it fits was
     /// checked at intake, by the rules of then.
-    fn shaped(&self, upstream: &Name, envelope: &Envelope) -> Result<Option<Shaped>, CallEnd> {
+    fn shaped(
+        &self,
+        upstream: &Name,
+        key: Option<&UpstreamKey>,
+        envelope: &Envelope,
+    ) -> Result<Option<Shaped>, CallEnd> {
         let params: Option<Value> =
             envelope.params.as_deref().and_then(|params| serde_json::from_str(params).ok());
         if params.is_none() && envelope.content != Content::Templates {
@@ -127,7 +142,8 @@ impl Run {
         }
         let Grant { job, tenant, .. } = &self.grant;
         let (params, id) = (&params.unwrap_or_default(), envelope.key.as_deref());
-        let shaped = for_upstream(&self.rules.config, upstream, &JobValues { params, job: *job, id, tenant });
+        let values = JobValues { params, job: *job, id, tenant };
+        let shaped = for_upstream(&self.rules.config, upstream, &values, key);
         shaped.transpose().map_err(|unfit| {
             let first = unfit.first().map(|unfit| format!("`{}` {}", unfit.field, unfit.problem));
             CallEnd::Invalid(format!("the job does not fit the template: {}", first.unwrap_or_default()))
@@ -159,14 +175,16 @@ impl Run {
 
     /// Ends the attempt without a call to the end.
     async fn end(&self, upstream: &Name, end: CallEnd) {
-        self.settle(self.rules.judge(upstream, &end.into()), None).await;
+        self.settle(self.rules.judge(&upstream.without_key(), &end.into()), None).await;
     }
 
     /// Ends the attempt with the call that was its last.
     async fn settle(&self, judged: Judged, answer: Option<Response>) {
         let Grant { job, attempt: number, .. } = self.grant;
-        let outcome =
-            judged.outcome(&self.lane_rules.retry, Attempt { job, number, seed: self.workers.seed });
+        let keyed =
+            self.rules.config.upstreams.get(&judged.upstream).is_some_and(|rules| !rules.keys.is_empty());
+        let attempt = Attempt { job, number, seed: self.workers.seed, keyed };
+        let outcome = judged.outcome(&self.lane_rules.retry, attempt);
         let retry = match &outcome {
             Outcome::Retry { after, .. } => Some(Duration::from_millis(after.as_millis())),
             _ => None,

@@ -29,6 +29,7 @@ pub(crate) fn rules(url: &str) -> Upstream {
         timeout: PATIENT,
         connect_timeout: PATIENT,
         headers: Vec::new(),
+        keys: Vec::new(),
         request: None,
         codes: ExtraCodes::default(),
         max_response: 1 << 20,

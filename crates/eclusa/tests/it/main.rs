@@ -25,6 +25,7 @@ mod http_tls;
 mod http_upstream;
 mod in_time;
 mod keeping_nothing;
+mod key_pools;
 mod limits;
 mod policies;
 mod program;

@@ -328,3 +328,25 @@ fn what_is_not_known_is_skipped() {
     assert!(admit(&mut engine, at(10)).is_ok(), "the lane's slot is free");
     assert_eq!(engine.upstream_view(&name("up"), at(10)).unwrap().in_flight, 2);
 }
+
+/// What was done with a key counts there and at its upstream; one that is not known here counts at the upstream alone.
+#[test]
+fn calls_with_a_key_are_counted_at_the_key_and_at_its_upstream() {
+    let plain = spec(GateSpecs::default(), slots(9));
+    let key = UpstreamSpec::new(name("up").with_key(&name("k")), slots(3));
+    let mut engine = Engine::new(&Spec::new(plain.lanes, [plain.upstreams, vec![key]].concat()).unwrap());
+    let with = |key: &str, call: AbsentCall| AbsentCall { upstream: name("up").with_key(&name(key)), ..call };
+    let done = [with("k", running(1, secs(1), secs(9))), with("gone", running(2, secs(1), secs(9)))];
+    engine.catch_up(calls(done), at(20));
+    let in_flight = |engine: &Engine, name: &Name| engine.upstream_view(name, at(20)).unwrap().in_flight;
+    let key = name("up").with_key(&name("k"));
+    assert_eq!((in_flight(&engine, &name("up")), in_flight(&engine, &key)), (2, 1));
+    let told = AbsentReport { upstream: key.clone(), ..report(CallResult::Throttled, secs(1)) };
+    let close = Some(Closure { wait: secs(60), bucket: None });
+    let absence = Absence { reports: vec![AbsentReport { close, ..told }], ..calls([]) };
+    engine.catch_up(absence, at(20));
+    let shut = |engine: &Engine, name: &Name| {
+        engine.upstream_view(name, at(20)).unwrap().gates.iter().any(|gate| gate.denies_until.is_some())
+    };
+    assert!(shut(&engine, &key) && !shut(&engine, &name("up")));
+}

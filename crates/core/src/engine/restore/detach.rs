@@ -56,7 +56,9 @@ impl Engine {
             self.lane_mut(lane).gates.unenter(Pass::default());
         }
         if let Some(upstream) = lease.upstream {
-            self.upstreams[upstream.0 as usize].gates.unenter(lease.pass);
+            for index in self.gates_at(upstream) {
+                self.upstreams[index.0 as usize].gates.unenter(lease.pass);
+            }
         }
     }
 

@@ -208,7 +208,9 @@ fn restore_lease(
     }
     let upstream = record.upstream.map(UpstreamIx);
     if let Some(upstream) = upstream {
-        engine.upstreams[upstream.0 as usize].gates.reenter(record.pass);
+        for index in engine.gates_at(upstream) {
+            engine.upstreams[index.0 as usize].gates.reenter(record.pass);
+        }
     }
     let LeaseRecord { pass, expires, .. } = *record;
     engine.leases.restore(id, Lease { used_by, upstream, pass, holds, correlation, expires });

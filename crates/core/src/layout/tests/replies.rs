@@ -244,6 +244,7 @@ fn job_view() -> JobView {
         upstream: Some(name("ses")),
         external: Some("ext-1".into()),
         lease: Some(lease(1)),
+        at: Some(name("ses").with_key(&name("a"))),
         last_failure: Some(failure()),
         payload: b"GET /score\0\xff".as_slice().into(),
         result: Some(b"score".as_slice().into()),

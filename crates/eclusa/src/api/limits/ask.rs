@@ -32,9 +32,10 @@ impl Grant {
     pub(super) fn accept(self) -> Acquired {
         let lease_id =
             ForeignLease { upstream: self.leave.upstream.clone(), id: self.leave.lease }.to_string();
+        let key = self.leave.key.clone();
         self.leave.hand_over();
         let whole = |tokens: Tokens| tokens.as_micro().div_euclid(Tokens::ONE.as_micro());
-        Acquired { granted: true, lease_id, remaining: self.remaining.map(whole) }
+        Acquired { granted: true, lease_id, key, remaining: self.remaining.map(whole) }
     }
 }
 

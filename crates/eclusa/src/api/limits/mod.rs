@@ -87,6 +87,9 @@ pub(super) struct Acquired {
     granted: bool,
     /// Under which the call is settled. Without that it ends by itself.
     lease_id: String,
+    /// The key of the upstream with which to make the call, by its name, where the upstream has `keys`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
     /// What is left now, in whole tokens or calls, of the tightest limit that applies; `null` if there is none.
     remaining: Option<i64>,
 }

@@ -12,8 +12,8 @@ pub use job::{Accepted, Job, JobEvent, JobResult, LastFailure, TimelineEntry};
 pub use lane::{Lane, LaneTotals, Levels, TenantFairnessMetrics};
 pub use shown::ShownRequest;
 pub(crate) use shown::shown;
-pub(crate) use upstream::breaker;
-pub use upstream::{Breaker, Upstream};
+pub use upstream::{Breaker, Upstream, UpstreamKey};
+pub(crate) use upstream::{breaker, upstreams};
 pub use why::{Gate, WhyAnswer};
 
 pub use crate::words::{LaneRates, iso};

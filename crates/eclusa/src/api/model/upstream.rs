@@ -1,7 +1,7 @@
 //! Upstreams and their breakers.
 
-use eclusa_core::UpstreamView;
 use eclusa_core::gate::BreakerState;
+use eclusa_core::{Name, UpstreamView};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -20,17 +20,47 @@ pub struct Upstream {
     pub requests_last_minute: u64,
     /// Every gate's state.
     pub gates: Vec<Gate>,
+    /// Its keys, where it has several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<UpstreamKey>,
 }
 
-impl From<UpstreamView> for Upstream {
-    fn from(view: UpstreamView) -> Self {
-        Self {
-            name: view.name.to_string(),
-            in_flight: view.in_flight,
-            requests_last_minute: view.starts_last_minute,
-            gates: view.gates.iter().map(|view| gate(None, view)).collect(),
-        }
-    }
+/// One of several accounts at an upstream.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UpstreamKey {
+    /// What the config calls it.
+    pub name: String,
+    /// Calls under way with it.
+    pub in_flight: u32,
+    /// About how many calls were started with it in the last minute.
+    pub requests_last_minute: u64,
+    /// The state of its own gates; those of the upstream apply as well.
+    pub gates: Vec<Gate>,
+}
+
+/// Upstreams, each with its keys. Of those in the store that the config no longer has, `in_force` says so.
+pub(crate) fn upstreams(views: &[UpstreamView], in_force: impl Fn(&Name) -> bool) -> Vec<Upstream> {
+    let key = |view: &UpstreamView| UpstreamKey {
+        name: view.name.key().unwrap_or_default().to_owned(),
+        in_flight: view.in_flight,
+        requests_last_minute: view.starts_last_minute,
+        gates: view.gates.iter().map(|view| gate(None, view)).collect(),
+    };
+    let keys_of = |upstream: &Name| {
+        let keys =
+            views.iter().filter(|view| view.name.key().is_some() && view.name.without_key() == *upstream);
+        keys.filter(|view| in_force(&view.name)).map(key).collect()
+    };
+    let plain = views.iter().filter(|view| view.name.key().is_none());
+    let upstream = |view: &UpstreamView| Upstream {
+        name: view.name.to_string(),
+        in_flight: view.in_flight,
+        requests_last_minute: view.starts_last_minute,
+        gates: view.gates.iter().map(|view| gate(None, view)).collect(),
+        keys: keys_of(&view.name),
+    };
+    plain.map(upstream).collect()
 }
 
 /// A breaker.

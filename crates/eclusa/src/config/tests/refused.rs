@@ -268,6 +268,49 @@ fn in_chains_by_job() {
 }
 
 #[test]
+fn in_keys_of_upstreams() {
+    let with = "headers = { Authorization = 'Bearer {key}' }\nkeys = ";
+    let keys = |line: &str| of_upstream(&format!("{with}{line}"));
+    assert_eq!(keys("[{ name = 'a', key = 'x' }, { name = 'b', key = '${KEY}', rpm = 3 }]"), [""; 0]);
+    for (line, expected) in [
+        ("[{ key = 'x' }]", "4:9 `upstreams.u.keys.name` is missing"),
+        ("[{ name = 'a b', key = 'x' }]", "4:18 `upstreams.u.keys.name` is not a name"),
+        ("[{ name = 'a' }]", "4:9 `upstreams.u.keys.key` is missing"),
+        ("[{ name = 'a', key = '' }]", "4:29 `upstreams.u.keys.key` is empty"),
+        (
+            "[{ name = 'a', key = \"x\\ny\" }]",
+            "3:29 `upstreams.u.headers.Authorization` cannot be sent in a header",
+        ),
+        (
+            "[{ name = 'a', key = 'x', key_file = 'y' }]",
+            "4:34 `upstreams.u.keys.key_file` stands beside `key`\n4:45 `upstreams.u.keys.key_file` names a file that cannot be read: No such file or directory (os error 2)",
+        ),
+        (
+            "[{ name = 'a', key = 'x' }, { name = 'a', key = 'y', rpm = 0 }]",
+            "4:45 `upstreams.u.keys.name` is the name of another key too\n4:67 `upstreams.u.keys.rpm` must be greater than zero",
+        ),
+    ] {
+        assert_eq!(keys(line).join("\n"), expected, "{line}");
+    }
+    all(
+        of_upstream,
+        [
+            ("keys = []\nheaders = { X = '{key}' }", "3:8 `upstreams.u.keys` are none"),
+            ("keys = [{ name = 'a', key = 'x' }]", "3:1 `upstreams.u.keys` are used nowhere"),
+            ("keys = [{ name = 'a', key = 'x' }]\nrequest = { path = '/', body = { k = ['{key}'] } }", ""),
+            (
+                "headers = { Authorization = 'Bearer {key}' }",
+                "3:29 `upstreams.u.headers.Authorization` uses `{key}`, but the upstream has no `keys`",
+            ),
+            (
+                "keys = [{ name = 'a', key = 'x' }]\nheaders = { X = '{key}-{tenant}' }",
+                "4:17 `upstreams.u.headers.X` may hold no placeholder but `{key}`",
+            ),
+        ],
+    );
+}
+
+#[test]
 fn in_request_templates() {
     all(
         of_upstream,

@@ -215,6 +215,9 @@ name = "ALL"
 capacity = "${CAPACITY:-10}"
 refill = "40/day"
 [upstreams.two]
+keys = [{ name = "a", key = "${TOKEN}", max_concurrent = 2, rpm = 30, cooldown = ["5s"] }, { name = "b", key_file = "ops.key", rate = "1/s", burst = 2 }]
+cooldown = ["3s"]
+headers = { Authorization = "Bearer {key}", X-Plain = "{a}" }
 url = "http://two"
 rate = "40/day"
 [schedules.nightly]
@@ -371,6 +374,10 @@ fn every_key_of_an_upstream_arrives_where_it_belongs() {
     let headers: Vec<_> =
         upstream.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
     assert_eq!(headers, [("authorization", &b"Bearer hunter2"[..]), ("x-price", b"$1")]);
+    let two = &config.upstreams[&name("two")];
+    assert_eq!((two.headers.len(), two.keys.len()), (1, 2), "what holds no key is sent as it is");
+    assert_eq!(two.key("a").unwrap().headers[0].1.as_bytes(), b"Bearer hunter2");
+    assert_eq!(two.key("b").unwrap().headers[0].1.as_bytes(), b"Bearer 0123456789abcdef");
     assert_eq!(upstream.codes, ExtraCodes { retryable: vec!["418".into()], permanent: vec!["503".into()] });
     assert_eq!(upstream.max_response, 1000);
     let request = upstream.request.as_ref().unwrap();
@@ -416,6 +423,15 @@ fn every_rule_reaches_the_engine() {
     let (_, _, callbacks, called) = crate::config::callbacks::lane().unwrap();
     let rules = Spec::new(vec![images, straight, plain, callbacks], vec![one, two, called]).unwrap();
     same_rules(&everything().spec, &rules);
+    // Keys rest one by one: the upstream's ladder is that of those which have none.
+    let ladder = |rest| Some(CooldownSpec::new(&[secs(rest)]).unwrap());
+    let mut a = GateSpecs::default().with_slots("max_concurrent", 2).unwrap();
+    (a.window, a.cooldown) = (Some(WindowSpec::per_minute(30).unwrap()), ladder(5));
+    let mut b = GateSpecs::default();
+    (b.bucket, b.cooldown) = (Some(BucketSpec::new(2, 1, secs(1)).unwrap()), ladder(3));
+    let key = |key, gates| UpstreamSpec::new(name("two").with_key(&name(key)), gates);
+    let upstreams = vec![one, two, key("a", a), key("b", b)];
+    same_rules(&everything().spec, &Spec::new(vec![images, straight, plain], upstreams).unwrap());
 }
 
 #[test]

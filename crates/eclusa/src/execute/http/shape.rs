@@ -9,7 +9,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use super::target;
-use crate::config::{BaseUrl, Config, JsonTemplate, Placeholder, RequestTemplate, TextPart, TextTemplate};
+use crate::config::{
+    BaseUrl, Config, JsonTemplate, Placeholder, RequestTemplate, TextPart, TextTemplate, UpstreamKey,
+};
 use crate::request::Request;
 
 /// All but what is unreserved in an address (RFC 3986).
@@ -74,15 +76,16 @@ pub fn for_upstream(
     config: &Config,
     upstream: &Name,
     job: &JobValues<'_>,
+    key: Option<&UpstreamKey>,
 ) -> Option<Result<Shaped, Vec<Unfit>>> {
     let template = config.upstreams.get(upstream)?.request.as_ref()?;
     let webhook_url = config.server.public_url.as_ref().map(|url| webhook_url(url, upstream, job.job));
     let JobValues { params, job, id, tenant } = *job;
     let job_id = job.to_string();
-    let webhook_url = webhook_url.as_deref();
+    let (webhook_url, key) = (webhook_url.as_deref(), key.map(|key| key.secret.reveal()));
     Some(shape(
         template,
-        &Values { params, job_id: &job_id, id, tenant, webhook_url, external_id: None, key: None },
+        &Values { params, job_id: &job_id, id, tenant, webhook_url, external_id: None, key },
     ))
 }
 

@@ -38,7 +38,7 @@ fn judged(end: CallEnd, close: Option<u64>, codes: &ExtraCodes) -> Judged {
 }
 
 fn fate(judged: &Judged, on_ambiguous: OnAmbiguous, number: u32) -> Fate {
-    let attempt = Attempt { job: JobId(7), number, seed: 1 };
+    let attempt = Attempt { job: JobId(7), number, seed: 1, keyed: false };
     match judged.outcome(&policy(on_ambiguous), attempt) {
         Outcome::Done => Done,
         Outcome::DoneUncached => DoneUncached,
@@ -177,4 +177,16 @@ fn a_failure_says_why_where_and_with_which_code() {
     let large = failure(CallEnd::TooLarge { status: 200, max: 10 });
     assert_eq!(large, told("answered 200 OK, with more than 10 bytes", "response_too_large"));
     assert_eq!(failure(CallEnd::Broken(String::new())).0, "failed without a reason");
+}
+
+/// What the upstream says of staying away is then said to the key, whose gate keeps it.
+#[test]
+fn with_several_keys_a_job_does_not_wait_for_the_one_that_was_throttled() {
+    let throttled = judged(CallEnd::Answered(429), Some(30), &ExtraCodes::default());
+    let attempt = |keyed| Attempt { job: JobId(7), number: 1, seed: 1, keyed };
+    let wait = |keyed| match throttled.outcome(&policy(OnAmbiguous::Retry), attempt(keyed)) {
+        Outcome::Retry { after, .. } => after.as_millis(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((wait(false), wait(true)), (30_000, 1_000));
 }
