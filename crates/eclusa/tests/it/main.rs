@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod callbacks;
+mod chains;
 mod cleaning;
 mod cli;
 mod cli_dead_letters;

@@ -89,6 +89,28 @@ async fn an_answer_streams_and_costs_what_its_last_event_says() {
     assert_eq!((next.status, next.header("eclusa-upstream")), (200, "second"));
 }
 
+/// Until the first byte of an answer the request can go elsewhere; then it streams from there, and is charged there.
+#[tokio::test]
+async fn a_stream_comes_from_the_second_where_the_first_fails_and_is_charged_there() {
+    let first = provider(Answer::status(503)).await;
+    let (second, goes_on, _sees) = streaming().await;
+    let program = start(&first.url(), &second, &[("SECOND_TPM", "600")]).await;
+    let mut caller = TcpStream::connect(program.url().trim_start_matches("http://")).await.unwrap();
+    let body = "{\"max_tokens\":300,\"stream\":true}";
+    let request =
+        format!("POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    caller.write_all(request.as_bytes()).await.unwrap();
+    let begun = read_until(&mut caller, "Good").await;
+    assert!(begun.starts_with("HTTP/1.1 200 OK") && begun.contains("eclusa-upstream: second"), "{begun}");
+    assert!(begun.contains("text/event-stream") && !begun.contains("DONE"), "{begun}");
+    goes_on.send(()).unwrap();
+    read_until(&mut caller, "[DONE]").await;
+    let spent = |answer: &program::Answer| answer.json()["spentLastMinute"].as_f64() > Some(480.0);
+    program.until("/v1/policies/SECOND_TOKENS", spent).await;
+    let of_first = program.get("/v1/policies/FIRST_TOKENS").await.json();
+    assert_eq!(of_first["spentLastMinute"], json!(null));
+}
+
 #[tokio::test]
 async fn what_the_first_fails_at_goes_to_the_second_and_costs_nothing_there() {
     let (first, second) = (provider(Answer::status(503)).await, provider(used(70)).await);

@@ -4,6 +4,7 @@ mod ack;
 mod alone;
 mod away;
 mod faults;
+mod fifo;
 pub(crate) mod fleet;
 mod leaving;
 mod loss;
