@@ -234,8 +234,9 @@ impl<S: Store> Harness<S> {
     }
 
     /// The jobs that the upstream must be asked of, each with what it calls them.
-    pub(crate) async fn due(&self, upstream: &str, claim: Span) -> Vec<(u128, String)> {
-        let ask = Poll { upstream: name(upstream), max: 100, claim };
+    pub(crate) async fn due(&self, upstream: &str, claim: Span, asked: &[u128]) -> Vec<(u128, String)> {
+        let asked = asked.iter().copied().map(id).collect();
+        let ask = Poll { upstream: name(upstream), max: 100, claim, asked };
         let due = self.store.poll(ask).await.expect("the store answers").due;
         due.iter().map(|due| (due.job.0, due.external.as_deref().unwrap_or_default().to_owned())).collect()
     }

@@ -1,6 +1,7 @@
 //! Eclusa: what stands around the rules of [`eclusa_core`].
 
 pub mod api;
+mod awaited;
 pub mod cli;
 mod clients;
 mod clock;
@@ -27,6 +28,7 @@ pub mod store;
 mod telemetry;
 mod to_the_end;
 mod turns;
+mod verify;
 mod words;
 mod work;
 

@@ -131,7 +131,7 @@ pub async fn an_awaited_job_keeps_the_slot_of_its_key<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &keyed(free(), &[("a", slots(1)), ("b", slots(1))]));
     q.accept((1..=3).map(job)).await;
     let grants = q.take(2).await;
-    let lease = match q.settle(grants[0].lease, CallResult::Success, Outcome::Awaiting(secs(600))).await {
+    let lease = match q.settle(grants[0].lease, CallResult::Success, Outcome::awaiting(secs(600))).await {
         Settled::Awaiting(lease) => lease,
         other => panic!("{other:?}"),
     };

@@ -88,20 +88,26 @@ impl Engine {
         by_tempo.max(by_lane).max(self.chain_start(upstreams, ahead, now))
     }
 
-    /// When the upstreams of a chain let the next call but `ahead` start: the one that is fastest alone, or all that share
-    /// them evenly.
+    /// When the upstreams of a chain let the next call but `ahead` start.
     fn chain_start(&self, upstreams: &[UpstreamIx], ahead: u64, now: Time) -> Time {
-        let starts = |ahead: u64| {
-            let known =
-                upstreams.iter().map(|upstream| self.upstream(*upstream)).filter(|upstream| !upstream.gone);
-            known.filter_map(move |upstream| {
-                upstream.spec.as_ref().map(|spec| upstream.gates.nth_start(spec, ahead, now))
-            })
-        };
-        let share = ahead / (upstreams.len().max(1) as u64);
-        let (alone, shared) = (starts(ahead).min().unwrap_or(now), starts(share).max().unwrap_or(now));
-        alone.min(shared)
+        let in_force = |at: &UpstreamIx| !self.upstream(*at).gone && self.upstream(*at).spec.is_some();
+        let known: Vec<_> = upstreams.iter().copied().filter(in_force).collect();
+        side_by_side(&known, ahead, now, |upstream, ahead| self.nth_start(upstream, ahead, now))
     }
+}
+
+/// When the next call but `ahead` starts at one of several: at the one that is fastest alone, or at all that share the calls
+/// evenly.
+pub(super) fn side_by_side(
+    all: &[UpstreamIx],
+    ahead: u64,
+    now: Time,
+    start: impl Fn(UpstreamIx, u64) -> Time,
+) -> Time {
+    let share = ahead / (all.len().max(1) as u64);
+    let alone = all.iter().map(|at| start(*at, ahead)).min().unwrap_or(now);
+    let shared = all.iter().map(|at| start(*at, share)).max().unwrap_or(now);
+    alone.min(shared)
 }
 
 /// How many go before a job that has `own` before it in a line of `len`.

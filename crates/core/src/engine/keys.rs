@@ -4,6 +4,7 @@
 //! those of one key, and its lease is at the key. Jobs know only the upstream.
 
 use super::Engine;
+use super::eta::side_by_side;
 use crate::gate::{GateView, NotUntil};
 use crate::ids::Name;
 use crate::table::UpstreamIx;
@@ -46,24 +47,17 @@ impl Engine {
         all.map(|at| (self.upstream(at).name.clone(), self.upstream_gates(at, now))).collect()
     }
 
-    /// The least time between two starts that the gates of an upstream allow in the long run, in microseconds. Its keys
-    /// are used side by side.
-    pub(super) fn interval_us(&self, upstream: UpstreamIx) -> u64 {
-        let of = |at: UpstreamIx| {
+    /// When an upstream lets the next call but `ahead` start. Its keys are used side by side.
+    pub(super) fn nth_start(&self, upstream: UpstreamIx, ahead: u64, now: Time) -> Time {
+        let start = |at: UpstreamIx, ahead: u64| {
             let state = self.upstream(at);
-            state.spec.as_ref().map_or(0, |spec| state.gates.interval_us(spec))
+            state.spec.as_ref().map_or(now, |spec| state.gates.nth_start(spec, ahead, now))
         };
-        let per_hour = self.keys_in_force(upstream).map(|key| match of(key) {
-            0 => None,
-            interval => Some(HOUR_US / interval),
-        });
-        let together = per_hour.sum::<Option<u64>>().filter(|starts| *starts > 0);
-        of(upstream).max(together.map_or(0, |starts| HOUR_US / starts))
+        let keys: Vec<_> = self.keys_in_force(upstream).collect();
+        start(upstream, ahead).max(side_by_side(&keys, ahead, now, start))
     }
 
     pub(super) fn keys_in_force(&self, upstream: UpstreamIx) -> impl Iterator<Item = UpstreamIx> {
         self.upstream(upstream).keys.iter().copied().filter(|key| !self.upstream(*key).gone)
     }
 }
-
-const HOUR_US: u64 = 3_600_000_000;

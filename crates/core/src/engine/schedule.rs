@@ -78,6 +78,8 @@ impl Engine {
 const fn is_taken(told: &Enqueued) -> bool {
     match told {
         Enqueued::Accepted(_) | Enqueued::Existing(_) | Enqueued::Conflict(_) | Enqueued::Cached(_) => true,
-        Enqueued::QueueFull | Enqueued::UnknownLane | Enqueued::Invalid(_) => false,
+        Enqueued::QueueFull | Enqueued::UnknownLane | Enqueued::Invalid(_) | Enqueued::NotInTime { .. } => {
+            false
+        }
     }
 }

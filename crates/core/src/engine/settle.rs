@@ -175,8 +175,10 @@ impl Engine {
         } else {
             // Whether the upstream is well will be known when it tells.
             self.tell_answered(&lease, &report, now);
-            for index in lease.upstream.into_iter().flat_map(|at| self.gates_at(at)) {
-                self.upstream_mut(index).gates.pass_on(old, id, until, now);
+            if let Some(at) = lease.upstream {
+                for index in self.gates_at(at) {
+                    self.upstream_mut(index).gates.pass_on(old, id, until, now);
+                }
             }
         }
         self.settle_holds(&lease, &report, now);

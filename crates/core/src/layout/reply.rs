@@ -162,6 +162,7 @@ layout_struct!(PollsLayout<'a> = Polls { due: Vec<DuePollLayout<'a>>, now: u64, 
 
 layout_struct!(DuePollLayout<'a> = DuePoll {
     job: u128,
+    at: Option<&'a str>,
     tenant: &'a str,
     key: Option<&'a str>,
     external: Option<&'a str>,

@@ -66,8 +66,10 @@ pub struct Poll {
     pub upstream: Name,
     /// How many at the most; no more than [`MAX_BATCH`](crate::MAX_BATCH) are given.
     pub max: usize,
-    /// Nobody else is given the same ones for this long, nor before they are due again.
+    /// Nobody else is given the same ones for this long, or until they are said to be asked.
     pub claim: Span,
+    /// Jobs that whoever asks was given before and has asked the upstream for: they are due again later.
+    pub asked: Vec<JobId>,
 }
 
 /// Jobs whose upstream must be asked now.
@@ -86,6 +88,8 @@ pub struct Polls {
 pub struct DuePoll {
     /// Which job.
     pub job: JobId,
+    /// The upstream, or the key of it with which the job was submitted.
+    pub at: Option<Name>,
     /// Whose.
     pub tenant: Arc<str>,
     /// `id` (outboxId) or `Idempotency-Key`.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eclusa_core::{JobId, Level, Name, Span};
+use eclusa_core::{JobId, Level, Span};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::config::{Lane, parse_duration};
+use crate::execute::http::shape::Targets;
 use crate::execute::http::{headers, target};
 use crate::intake::{DEFAULT_TENANT, Fault, Submission};
 use crate::request::Request;
@@ -81,12 +82,12 @@ impl JobRequest {
     }
 
     /// `Ok` if a lane takes a job that is written as JSON, with an id that is given later.
-    pub(crate) fn check(job: &Value, lane: &Name, rules: &Lane) -> Result<(), String> {
+    pub(crate) fn check(job: &Value, rules: &Lane, targets: Targets<'_>) -> Result<(), String> {
         let submission = Self::read(job)?;
         if submission.key.is_some() {
             return Err("id: is given by the schedule".into());
         }
-        submission.into_job(JobId(0), lane, rules).map(drop).map_err(|faults| in_words(&faults))
+        submission.check(JobId(0), rules, targets).map(drop).map_err(|faults| in_words(&faults))
     }
 
     /// What it asks for, or everything that cannot be. A job that names no tenant is `own_tenant`'s.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use axum::response::{IntoResponse, Response};
-use eclusa_core::{Cached, Cancelled, Fallback, JobView, Name, Store, Wait};
+use eclusa_core::{Cached, Cancelled, Clock, Fallback, JobView, Name, Store, Wait};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -18,9 +18,12 @@ use super::headers;
 use super::job_request::JobRequest;
 use super::model::{Accepted, Job, JobResult, WhyAnswer};
 use super::problem::{Kind, Problem};
+use super::state::Api;
 use super::submit::{self, Intake, Taken, unavailable};
+use crate::awaited::{Asking, recall};
 use crate::decide::Decider;
 use crate::intake::Fault;
+use crate::life::Life;
 use crate::request;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
@@ -195,9 +198,32 @@ pub(super) async fn why(
     why.map(|why| Json(why.into())).ok_or_else(no_such_job)
 }
 
+/// What telling an upstream takes.
+#[derive(Clone)]
+pub(super) struct Canceller {
+    rules: Arc<CurrentRules>,
+    clock: Arc<dyn Clock>,
+    life: Arc<Life>,
+}
+
+impl FromRef<Api> for Canceller {
+    fn from_ref(api: &Api) -> Self {
+        Self { rules: FromRef::from_ref(api), clock: FromRef::from_ref(api), life: FromRef::from_ref(api) }
+    }
+}
+
+impl Canceller {
+    /// An upstream that worked on the job hears that it was cancelled, where it can be told.
+    pub(super) fn recall(&self, decider: &Arc<Decider>, job: &JobView) {
+        let asking = Asking { rules: self.rules.get(), clock: self.clock.clone() };
+        recall(asking, decider, &self.life, job);
+    }
+}
+
 /// Cancel a job
 ///
-/// A call that is under way is not cut off, but what it brings no longer counts.
+/// A call that is under way is not cut off, but what it brings no longer counts. An upstream that works on it (`async`) is
+/// told, where it has a `cancel`.
 #[utoipa::path(delete, path = "/v1/jobs/{id}", tag = "jobs",
     params(("id" = String, Path, description = "The job"), OfLane),
     responses((status = 200, body = Job), (status = 409, description = "It had ended before")))]
@@ -205,14 +231,17 @@ pub(super) async fn cancel(
     State(store): State<Arc<AnyStore>>,
     State(rules): State<Arc<CurrentRules>>,
     State(decider): State<Arc<Decider>>,
+    State(canceller): State<Canceller>,
     caller: Caller,
     Path(id): Path<String>,
     Query(of): Query<OfLane>,
 ) -> Result<Json<Job>, Problem> {
     caller.may(Right::Operate)?;
-    let id = visible(&store, &caller, &id, of.lane.as_deref()).await?.id;
+    let running = visible(&store, &caller, &id, of.lane.as_deref()).await?;
+    let id = running.id;
     match decider.cancel(id).await.map_err(|error| unavailable(&error))? {
         Cancelled::Yes(ended) => {
+            canceller.recall(&decider, &running);
             if let Some(job) = ended.forgotten {
                 return Ok(Json(shown(&rules, &caller, *job)));
             }

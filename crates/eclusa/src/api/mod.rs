@@ -23,6 +23,7 @@ mod search;
 mod state;
 mod submit;
 mod upstreams;
+mod webhooks;
 mod why;
 
 pub use dead_letters::DeadLetterList;
@@ -98,8 +99,11 @@ pub(crate) fn router(api: &Api, duty: Duty) -> Router {
         return health_of_a_worker(api);
     }
     let (calls, mut document) = calls().split_for_parts();
-    let (open, open_api) =
-        OpenApiRouter::new().routes(routes!(health::livez)).routes(routes!(health::readyz)).split_for_parts();
+    let (open, open_api) = OpenApiRouter::new()
+        .routes(routes!(health::livez))
+        .routes(routes!(health::readyz))
+        .routes(routes!(webhooks::receive))
+        .split_for_parts();
     document.merge(open_api);
     document.merge(proxy::describe());
     calls

@@ -101,7 +101,7 @@ pub(super) async fn job(
     }
     let config = &intake.rules.get().config;
     check_callback(config, submission.callback.as_deref())?;
-    let checked = submission.check(intake.ids.job(), rules, config);
+    let checked = submission.check(intake.ids.job(), rules, config.into());
     let checked = checked.map_err(|faults| Problem::invalid(&faults))?;
     let subject = Subject::of_job(checked.request(), &checked.shaped, checked.tenant());
     let takes = intake.scopes.takes(&config.upstreams, &checked.chain, subject).await;

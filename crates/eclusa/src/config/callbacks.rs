@@ -140,6 +140,7 @@ pub(super) fn lane() -> Option<(Name, Lane, LaneSpec, UpstreamSpec)> {
         chains: None,
         types: BTreeMap::new(),
         validate: Vec::new(),
+        mask: Vec::new(),
         cache_key: None,
         retry,
         concurrency: None,

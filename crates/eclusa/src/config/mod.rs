@@ -3,6 +3,7 @@
 //! [`Config::load`] gives a valid configuration or everything that is wrong with the file, each thing with its place
 //! and how to mend it. Variables (`${VAR}`) are replaced inside strings only, and no error shows what they hold.
 
+mod awaited;
 mod callbacks;
 mod changes;
 mod check;
@@ -37,6 +38,7 @@ use std::sync::Arc;
 use eclusa_core::Spec;
 use toml::de::DeTable;
 
+pub use awaited::{Async, Encoding, OnFailure, Poll, Signature, Signed, SignedPart, States, Verify, Webhook};
 pub use callbacks::{Callbacks, Host};
 pub(crate) use changes::{Changes, need_restart};
 pub use error::{ConfigError, ConfigErrors, LineColumn};
@@ -52,6 +54,8 @@ pub use types::*;
 pub use units::parse_duration;
 
 use read::{Context, KeyDoc, Table};
+
+use crate::execute::http::shape::Targets;
 
 /// What `eclusa init` writes: short, commented, and valid as it stands.
 pub const INIT: &str = include_str!("init.toml");
@@ -127,13 +131,14 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
     let upstreams = t.named("upstreams", "A third party that jobs are sent to.", |name, t| {
         upstreams::upstream(name, t, &around)
     });
-    let schedules = t.named("schedules", "A job that is enqueued again and again.", |_, t| {
-        schedules::schedule(t, &lanes, &lane_names)
-    });
     let lanes = lanes.into_iter().map(|(name, (own, spec))| (name, (Arc::new(own), spec))).collect();
     let (mut lanes, mut lane_specs): (BTreeMap<_, _>, Vec<_>) = apart(lanes);
     let (upstreams, upstream_specs): (_, Vec<Vec<_>>) = apart(upstreams);
     let mut upstream_specs = upstream_specs.concat();
+    let targets = Targets { upstreams: &upstreams, public_url: server.public_url.as_ref() };
+    let schedules = t.named("schedules", "A job that is enqueued again and again.", |_, t| {
+        schedules::schedule(t, &lanes, &lane_names, targets)
+    });
     if callbacks.is_some() {
         let (name, own, lane, upstream) = callbacks::lane()?;
         lanes.insert(name, Arc::new(own));

@@ -1,11 +1,12 @@
 //! `[schedules.NAME]`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use croner::Cron;
 use croner::parser::{CronParser, Year};
-use eclusa_core::{LaneSpec, Name, Time};
+use eclusa_core::{Name, Time};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -14,6 +15,7 @@ use super::read::{At, FromText, Show, Table, Wrong};
 use super::server::unknown_name;
 use super::types::{Lane, Missed, Mode};
 use crate::api::JobRequest;
+use crate::execute::http::shape::Targets;
 
 const CRON: &str =
     "write minute, hour, day, month and weekday: \"0 3 * * *\"; with seconds in front if need be";
@@ -97,8 +99,9 @@ impl Show for Zone {
 
 pub(super) fn schedule(
     t: &mut Table<'_>,
-    lanes: &[(Name, (Lane, LaneSpec))],
+    lanes: &BTreeMap<Name, Arc<Lane>>,
     names: &[String],
+    targets: Targets<'_>,
 ) -> Option<Arc<Schedule>> {
     let cron: Option<Cron> = t.need(
         "cron",
@@ -118,7 +121,8 @@ pub(super) fn schedule(
         "What to do about moments at which no process was there: `skip` them, make up for all of them `once`, or for `all`, the \
          last hundred at most.",
     );
-    let job = job.filter(|job| lane.as_ref().is_none_or(|lane| is_taken(t, lane, job, lanes, names)));
+    let job =
+        job.filter(|job| lane.as_ref().is_none_or(|lane| is_taken(t, lane, job, (lanes, names), targets)));
     let schedule = Schedule { cron: cron?, zone, lane: lane?.value, job: job?.value.0, missed };
     if schedule.after(SAMPLE).is_none() {
         t.wrong("cron", "has no moment that ever comes", CRON);
@@ -132,21 +136,21 @@ fn is_taken(
     t: &Table<'_>,
     lane: &At<Name>,
     job: &At<Json>,
-    lanes: &[(Name, (Lane, LaneSpec))],
-    names: &[String],
+    (lanes, names): (&BTreeMap<Name, Arc<Lane>>, &[String]),
+    targets: Targets<'_>,
 ) -> bool {
     if !names.iter().any(|known| known == lane.value.as_str()) {
         unknown_name(t, lane, names, "a lane");
         return false;
     }
     // One that could not be read was noted where it stands.
-    let Some((name, (rules, _))) = lanes.iter().find(|(name, _)| *name == lane.value) else { return false };
+    let Some(rules) = lanes.get(&lane.value) else { return false };
     if rules.mode == Mode::Direct {
         let help = "name a lane with `mode = \"queue\"`";
         t.context().wrong(&lane.place, "names a direct lane, which has no queue", help);
         return false;
     }
-    match JobRequest::check(&job.value.0, name, rules) {
+    match JobRequest::check(&job.value.0, rules, targets) {
         Ok(()) => true,
         Err(problem) => {
             t.context().wrong(&job.place, &format!("would be refused: {problem}"), "write it as for the API");

@@ -60,7 +60,6 @@ fn kind(kind: &Kind) -> Value {
         Kind::Size => json!({ "$ref": "#/$defs/size" }),
         Kind::Rate => json!({ "$ref": "#/$defs/rate" }),
         Kind::Integer(least) => json!({ "anyOf": [{ "type": "integer", "minimum": least }, variable()] }),
-        Kind::Json => json!({}),
         Kind::Boolean => json!({ "anyOf": [{ "type": "boolean" }, variable()] }),
         Kind::Fraction => json!({ "anyOf": [{ "type": "number", "minimum": 0, "maximum": 1 }, variable()] }),
         Kind::Json => json!({}),

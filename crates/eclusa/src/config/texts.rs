@@ -7,6 +7,7 @@ use eclusa_core::retry::OnAmbiguous;
 use eclusa_core::{Level, Name};
 use http::uri::{PathAndQuery, Uri};
 
+use super::awaited::{Encoding, OnFailure, VerifyKind};
 use super::read::{FromText, Kind, Show, Wrong, suggest};
 use super::types::{
     Ack, Admit, BaseUrl, Check, LogFormat, Missed, Mode, Role, Secret, StateFormat, StoreUrl, WhenLost,
@@ -68,6 +69,13 @@ words!(Check, "a check", "write `\"cpf\"`, `\"cnpj\"` or `\"required\"`", [
 
 words!(StateFormat, "a format", "write `\"dict-xml\"` or `\"json\"`", [
     "dict-xml" => StateFormat::DictXml, "json" => StateFormat::Json,
+]);
+
+words!(OnFailure, "a way to go on", "write `\"next\"` or `\"fail\"`", ["next" => OnFailure::Next, "fail" => OnFailure::Fail]);
+words!(Encoding, "an encoding", "write `\"hex\"` or `\"base64\"`", ["hex" => Encoding::Hex, "base64" => Encoding::Base64]);
+words!(VerifyKind, "a way to verify", "write `\"standard-webhooks\"`, `\"hmac-sha256\"`, `\"ed25519\"` or `\"token\"`", [
+    "standard-webhooks" => VerifyKind::StandardWebhooks, "hmac-sha256" => VerifyKind::HmacSha256,
+    "ed25519" => VerifyKind::Ed25519, "token" => VerifyKind::Token,
 ]);
 
 /// `what` comes with its article.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use eclusa_core::retry::{ExtraCodes, RetryPolicy};
 use eclusa_core::{Level, Name, Spec};
 
+use super::awaited::Async;
 use super::callbacks::Callbacks;
 use super::policies::Policy;
 use super::reconcile::Reconcile;
@@ -333,6 +334,8 @@ pub struct Upstream {
     pub keys: Vec<UpstreamKey>,
     /// How a job's `params` become a request; without it the job's own is sent.
     pub request: Option<RequestTemplate>,
+    /// `async`: it takes jobs in and tells later how they went.
+    pub callback: Option<Async>,
     /// Codes that this upstream means differently.
     pub codes: ExtraCodes,
     /// The largest answer.

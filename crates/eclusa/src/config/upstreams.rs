@@ -7,6 +7,7 @@ use eclusa_core::retry::ExtraCodes;
 use eclusa_core::{Name, Span, UpstreamSpec};
 use http::{HeaderName, HeaderValue, Method};
 
+use super::awaited::awaited;
 use super::gates::gates;
 use super::keys::{headers as keyed_headers, keys, specs};
 use super::policies::{Seen, policies};
@@ -101,6 +102,7 @@ pub(super) fn upstream(
             "write `{key}` where they belong, such as `headers = { Authorization = \"Bearer {key}\" }`",
         );
     }
+    let callback = awaited(t, around.public_url);
     let (timeout, connect_timeout) = (duration(timeout.0), duration(connect_timeout.0));
     let url = url?;
     let upstream = Upstream {
@@ -110,6 +112,7 @@ pub(super) fn upstream(
         headers: headers.shared,
         keys: headers.keys,
         request,
+        callback,
         codes,
         max_response,
         tls,

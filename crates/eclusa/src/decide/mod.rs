@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Advance, Advanced, CancelAll, Cancelled, CancelledAll, Clock, Dispatch, Dispatched, Ended, EnqueueAnswer,
-    Enqueued, Fire, Fired, JobId, LeaseId, Name, NewJob, Outcome, Place, Replayed, Report, Settled,
-    Settlement, Store, StoreError, Surplus, Swept, UpstreamView,
+    Advance, Advanced, CancelAll, Cancelled, CancelledAll, Clock, CompleteAnswer, Completed, Completion,
+    Dispatch, Dispatched, Ended, EnqueueAnswer, Enqueued, Fire, Fired, JobId, LeaseId, Name, NewJob, Outcome,
+    Place, Replayed, Report, Settled, Settlement, Store, StoreError, Surplus, Swept, UpstreamView,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -122,6 +122,20 @@ impl Decider {
             Ok(fired)
         };
         self.life.to_the_end(fire).await
+    }
+
+    /// Ends a job that its upstream worked on, because that has told.
+    pub(crate) async fn complete(self: &Arc<Self>, told: Completion) -> Result<Completed, StoreError> {
+        let decider = self.clone();
+        let complete = async move {
+            let (job, upstream) = (told.job, told.upstream.clone());
+            let CompleteAnswer { completed, ended } = decider.store.complete(told).await?;
+            decider.note(&ended);
+            decider.turns.ring(&upstream);
+            tracing::info!(jobId = %job, %upstream, did = ?completed, "The upstream told how a job went");
+            Ok(completed)
+        };
+        self.life.to_the_end(complete).await
     }
 
     /// Enqueues a dead letter again, as job `id`.

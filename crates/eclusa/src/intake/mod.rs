@@ -11,8 +11,8 @@ use xxhash_rust::xxh3::Xxh3;
 
 pub(crate) use self::fields::Fields;
 use self::fields::listed;
-use crate::config::{Config, Lane, Part, Template};
-use crate::execute::http::shape::{JobValues, Unfit, for_upstream};
+use crate::config::{Lane, Part, Template};
+use crate::execute::http::shape::{JobValues, Targets, Unfit, for_upstream};
 use crate::request::{Content, Envelope, Request};
 
 /// The tenant of those who do not name one.
@@ -72,7 +72,7 @@ impl Submission {
     }
 
     /// What is right so far, or everything that is wrong with it.
-    pub(crate) fn check(self, id: JobId, rules: &Lane, config: &Config) -> Result<Checked, Vec<Fault>> {
+    pub(crate) fn check(self, id: JobId, rules: &Lane, targets: Targets<'_>) -> Result<Checked, Vec<Fault>> {
         let mut faults = self.bad_words();
         if self.ttl.is_some_and(Span::is_zero) {
             faults.push(Fault::new("ttl", "must be greater than zero: a job that may not wait cannot start"));
@@ -95,7 +95,7 @@ impl Submission {
         let (has_params, has_request) = (params.is_some(), self.request.is_some());
         let mut shaped = Vec::new();
         if has_params || !has_request {
-            shaped = shape_all(config, chain, &job, has_request, &mut faults);
+            shaped = shape_all(targets, chain, &job, has_request, &mut faults);
         }
         if !faults.is_empty() {
             return Err(faults);
@@ -188,7 +188,7 @@ fn chain_for<'a>(rules: &'a Lane, fields: &Fields<'_>) -> Result<&'a [Name], Fau
 
 /// What the templates of `chain` make of a job, or why they cannot. Upstreams without one need the job's own request.
 fn shape_all(
-    config: &Config,
+    targets: Targets<'_>,
     chain: &[Name],
     job: &JobValues<'_>,
     has_request: bool,
@@ -197,8 +197,8 @@ fn shape_all(
     let mut shaped = Vec::new();
     for upstream in chain {
         // Which key it will be is not known yet, and makes no difference to whether the job fits.
-        let key = config.upstreams.get(upstream).and_then(|rules| rules.keys.first());
-        match for_upstream(config, upstream, job, key) {
+        let key = targets.upstreams.get(upstream).and_then(|rules| rules.keys.first());
+        match for_upstream(targets, upstream, job, key) {
             Some(Ok(made)) => shaped.push((upstream.clone(), made.request)),
             Some(Err(unfit)) => faults.extend(unfit.into_iter().map(|Unfit { field, problem }| {
                 Fault::new(field, format!("{problem}, and upstream `{upstream}` needs it"))

@@ -40,7 +40,7 @@ fn submission(query: &str) -> Submission {
 }
 
 fn job(submission: Submission, rules: &Lane) -> Result<NewJob, Vec<Fault>> {
-    let checked = submission.check(JobId(1), rules, &config(UPSTREAM))?;
+    let checked = submission.check(JobId(1), rules, (&config(UPSTREAM)).into())?;
     Ok(checked.into_job(&Name::new("score").unwrap()))
 }
 
@@ -156,7 +156,7 @@ fn of_params(params: &str, request: bool) -> Result<Checked, Vec<Fault>> {
     let config = config(PROVIDERS);
     let mut submission = Submission { params: Some(params.into()), ..submission("") };
     submission.request = submission.request.filter(|_| request);
-    submission.check(JobId(1), &config.lanes[&Name::new("score").unwrap()], &config)
+    submission.check(JobId(1), &config.lanes[&Name::new("score").unwrap()], (&config).into())
 }
 
 #[test]

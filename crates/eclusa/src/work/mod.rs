@@ -3,6 +3,7 @@
 mod dispatch;
 mod heartbeat;
 mod lanes;
+mod poll;
 mod reconcile;
 mod run;
 mod sample;
@@ -68,9 +69,11 @@ pub(crate) fn start(
     let timetable =
         schedule::Parts { workers: workers.clone(), store: store.clone(), scopes: scopes.clone(), ids };
     loops.begin.spawn(schedule::run(timetable));
-    loops.begin.spawn(reconcile::run(reconcile::Parts { workers: workers.clone(), store, scopes }));
+    let parts = reconcile::Parts { workers: workers.clone(), store: store.clone(), scopes };
+    loops.begin.spawn(reconcile::run(parts));
     if duty != Duty::Api {
         loops.begin.spawn(sweep::run(decider.clone(), life.clone()));
+        loops.begin.spawn(poll::run(workers.clone(), store));
         loops.begin.spawn(lanes::run(workers));
     }
     loops

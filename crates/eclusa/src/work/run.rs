@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use super::Workers;
 use super::heartbeat::MARGIN;
 use crate::api::model::Job;
-use crate::config::Lane;
-use crate::config::{Lane, UpstreamKey};
+use crate::awaited::{Asking, Submitted, external_id, submit_failed};
+use crate::config::{Async, Lane, OnFailure, UpstreamKey};
 use crate::execute::http::shape::{JobValues, Shaped, for_upstream};
 use crate::execute::{Attempt, CallContext, CallEnd, Called, Judged};
 use crate::request::{Content, Envelope, Response};
@@ -76,15 +76,19 @@ impl Run {
         };
         loop {
             let called = self.call(at, &order).await;
-            let judged = self.rules.judge(&at.without_key(), &called);
-            let Judged { upstream, judgement, report } = &judged;
-            self.workers.metrics.count_call(upstream, judgement, report.close.is_some());
+            let upstream = at.without_key();
+            let mut judged = self.rules.judge(&upstream, &called);
+            if let Some(callback) = self.callback(&upstream) {
+                submit_failed(callback, &called, &mut judged);
+            }
+            let Judged { judgement, report, .. } = &judged;
+            self.workers.metrics.count_call(&upstream, judgement, report.close.is_some());
             if !self.may_go_on(&judged) {
-                return self.settle(judged, called.answer).await;
+                return self.settle(at, judged, called.answer).await;
             }
             match self.advance(&judged).await {
                 Some(Advanced::To(next)) => *at = next,
-                Some(Advanced::Exhausted) => return self.settle(judged, called.answer).await,
+                Some(Advanced::Exhausted) => return self.settle(at, judged, called.answer).await,
                 Some(Advanced::Stale) => return self.give_back(judged),
                 Some(Advanced::Waits(_)) | None => return,
             }
@@ -143,7 +147,7 @@ impl Run {
         let Grant { job, tenant, .. } = &self.grant;
         let (params, id) = (&params.unwrap_or_default(), envelope.key.as_deref());
         let values = JobValues { params, job: *job, id, tenant };
-        let shaped = for_upstream(&self.rules.config, upstream, &values, key);
+        let shaped = for_upstream((&self.rules.config).into(), upstream, &values, key);
         shaped.transpose().map_err(|unfit| {
             let first = unfit.first().map(|unfit| format!("`{}` {}", unfit.field, unfit.problem));
             CallEnd::Invalid(format!("the job does not fit the template: {}", first.unwrap_or_default()))
@@ -175,27 +179,57 @@ impl Run {
 
     /// Ends the attempt without a call to the end.
     async fn end(&self, upstream: &Name, end: CallEnd) {
-        self.settle(self.rules.judge(&upstream.without_key(), &end.into()), None).await;
+        self.settle(upstream, self.rules.judge(&upstream.without_key(), &end.into()), None).await;
     }
 
     /// Ends the attempt with the call that was its last.
-    async fn settle(&self, judged: Judged, answer: Option<Response>) {
+    async fn settle(&self, at: &Name, judged: Judged, answer: Option<Response>) {
         let Grant { job, attempt: number, .. } = self.grant;
         let keyed =
             self.rules.config.upstreams.get(&judged.upstream).is_some_and(|rules| !rules.keys.is_empty());
         let attempt = Attempt { job, number, seed: self.workers.seed, keyed };
-        let outcome = judged.outcome(&self.lane_rules.retry, attempt);
+        let outcome = match self.awaiting(&judged, answer.as_ref()) {
+            Some(awaiting) => awaiting,
+            None => judged.outcome(&self.lane_rules.retry, attempt),
+        };
         let retry = match &outcome {
             Outcome::Retry { after, .. } => Some(Duration::from_millis(after.as_millis())),
             _ => None,
         };
-        let answer = answer.as_ref().map(Response::to_payload);
+        let external = match &outcome {
+            Outcome::Awaiting { external, .. } => external.clone(),
+            _ => None,
+        };
+        let answer = answer.as_ref().filter(|_| external.is_none()).map(Response::to_payload);
         let settlement = Settlement { lease: self.grant.lease, report: judged.report, outcome, answer };
         let settled = self.workers.decider.settle(&judged.upstream, settlement).await;
+        if let (Some(Settled::Released), Some(external)) = (settled, external) {
+            self.recall(at.clone(), external).await;
+        }
         if let (Some(Settled::RetryAt(_)), Some(delay)) = (settled, retry) {
             self.workers.metrics.count_retry(&self.lane, number + 1, delay);
             log_retry(&self.grant, &self.lane, self.lane_rules.retry.attempts(), &judged.judgement, delay);
         }
+    }
+
+    /// How an upstream that has taken the job in will tell of it.
+    fn awaiting(&self, judged: &Judged, answer: Option<&Response>) -> Option<Outcome> {
+        let callback = self.callback(&judged.upstream)?;
+        let external = external_id(callback, &answer.filter(|_| judged.judgement.verdict.is_none())?.body)?;
+        let next = callback.on_failure == OnFailure::Next;
+        let poll = callback.poll.as_ref().map(|poll| poll.times);
+        Some(Outcome::Awaiting { timeout: callback.timeout, external: Some(external.into()), next, poll })
+    }
+
+    fn callback(&self, upstream: &Name) -> Option<&Async> {
+        self.rules.config.upstreams.get(upstream)?.callback.as_ref()
+    }
+
+    /// The job was cancelled while it was submitted: the upstream hears of it.
+    async fn recall(&self, at: Name, external: Arc<str>) {
+        let asking = Asking { rules: self.rules.clone(), clock: self.workers.clock.clone() };
+        let Grant { job, tenant, payload, .. } = self.grant.clone();
+        asking.cancel(&Submitted { job, at, tenant, external: Some(external), payload }).await;
     }
 
     /// The job was cancelled while it ran, so it goes no further; its lease still holds slots, and the gates must hear of

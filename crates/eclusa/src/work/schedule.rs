@@ -13,7 +13,6 @@ use super::{POLL, Workers};
 use crate::api::JobRequest;
 use crate::config::{Missed, Schedule};
 use crate::ids::Ids;
-use crate::intake::chain_of;
 use crate::policy::{Scopes, Subject, Takes};
 use crate::rules::Rules;
 use crate::store::AnyStore;
@@ -195,14 +194,14 @@ impl Timetable {
         let Some(rules) = self.rules.config.lanes.get(lane) else { return Ok(None) };
         let Ok(mut submission) = JobRequest::read(&self.schedule.job) else { return Ok(None) };
         submission.key = Some(format!("schedule:{}:{}", self.name, iso(moment).unwrap_or_default()));
-        let subject = Subject::new(&submission.request, &submission.tenant);
-        let chain = chain_of(&submission.request, rules);
-        let takes = self.parts.scopes.takes(&self.rules.config.upstreams, chain, subject).await?;
-        let (Ok(job), Ok(takes)) = (submission.into_job(self.parts.ids.job(), lane, rules), takes) else {
+        let config = &self.rules.config;
+        let Ok(checked) = submission.check(self.parts.ids.job(), rules, config.into()) else {
             return Ok(None);
         };
-        let Takes { holds, correlation } = takes;
-        Ok(Some(NewJob { holds, correlation, ..job }))
+        let subject = Subject::of_job(checked.request(), &checked.shaped, checked.tenant());
+        let takes = self.parts.scopes.takes(&config.upstreams, &checked.chain, subject).await?;
+        let Ok(Takes { holds, correlation }) = takes else { return Ok(None) };
+        Ok(Some(NewJob { holds, correlation, ..checked.into_job(lane) }))
     }
 }
 

@@ -39,4 +39,5 @@ mod shared;
 mod shared_limits;
 mod storing;
 mod templates;
+mod webhooks;
 mod wrong_input;

@@ -86,7 +86,6 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
             shared: true,
         }),
         Question::Complete(completion()),
-        Question::Poll(Poll { upstream: name("fal"), max: 100, claim: ms(5_000) }),
         Question::CancelAll(CancelAll {
             query: JobQuery { lane: Some(name("email")), max: 100, ..JobQuery::default() },
             dry_run: true,
@@ -97,6 +96,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
             job: Some(Box::new(full_job())),
         }),
         Question::Schedules,
+        Question::Poll(Poll { upstream: name("fal"), max: 100, claim: ms(5_000), asked: vec![id(1)] }),
     ]
     .map(named)
     .into()

@@ -168,6 +168,7 @@ fn completed(completed: Completed) -> Reply {
 fn polls() -> Polls {
     let due = DuePoll {
         job: id(1),
+        at: Some(name("fal")),
         tenant: "acme".into(),
         key: Some("outbox-1".into()),
         external: Some("ext-1".into()),

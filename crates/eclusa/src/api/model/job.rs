@@ -72,6 +72,9 @@ pub struct Job {
     /// The upstream it is or was at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
+    /// What the upstream calls it, where it works on it and tells later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_id: Option<String>,
     /// Its last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<LastFailure>,
@@ -191,6 +194,7 @@ impl From<JobView> for Job {
             expires_at: iso(view.expires_at),
             attempts: view.attempts,
             upstream: view.upstream.map(|upstream| upstream.to_string()),
+            external_id: view.external.as_deref().map(str::to_owned),
             last_failure: view.last_failure.map(|failure| LastFailure {
                 reason: failure.reason.as_str().into(),
                 code: failure.code.map(|code| code.to_string()),

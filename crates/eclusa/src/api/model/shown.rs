@@ -143,6 +143,7 @@ mod tests {
     #[test]
     fn secrets_are_masked_whoever_looks() {
         let (request, params) = shown(envelope("{}"), &[]);
+        let request = request.unwrap();
         let masked = |name: &str| request.headers[name] == [MASK];
         assert!(masked("authorization") && masked("x-api-key") && masked("x-amz-security-token"));
         assert!(!masked("idempotency-key") && !masked("x-id"));
@@ -156,6 +157,7 @@ mod tests {
         all.push(Field::Params("/email".into()));
         let body = r#"{"user":{"email":"a@b.c","age":7}}"#;
         let (request, params) = shown(envelope(body), &all);
+        let request = request.unwrap();
         assert_eq!(request.query.as_deref(), Some("cpf=%2A%2A%2A&a%20b=%2A%2A%2A&cpf=%2A%2A%2A"));
         assert_eq!(request.headers["x-id"], [MASK]);
         assert_eq!(request.body, json!({ "user": { "email": MASK, "age": 7 } }));
@@ -166,7 +168,7 @@ mod tests {
     fn a_body_without_fields_is_masked_whole() {
         let mask = masks(&["body./email"]);
         for (body, seen) in [("email=a@b.c", MASK), ("", ""), ("\u{1}", MASK)] {
-            assert_eq!(shown(envelope(body), &mask).0.body, json!(seen), "{body:?}");
+            assert_eq!(shown(envelope(body), &mask).0.unwrap().body, json!(seen), "{body:?}");
         }
     }
 }

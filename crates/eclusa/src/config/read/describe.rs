@@ -46,8 +46,6 @@ pub(in super::super) enum Kind {
     Tables(Vec<KeyDoc>),
     /// A table with these keys, or a list of such.
     OneOrMore(Vec<KeyDoc>),
-    /// Anything that JSON has.
-    Json,
     /// One or the other.
     Either(Box<Kind>, Box<Kind>),
 }

@@ -444,3 +444,66 @@ fn in_schedules() {
     let missing = of_schedule("").join("\n");
     assert_eq!(missing.lines().count(), 3, "{missing}");
 }
+
+/// One line with an `async`, without the places.
+fn of_callback(line: &str) -> Vec<String> {
+    let problem = |problem: String| problem.split_once(" `upstreams.u.async.").unwrap().1.to_owned();
+    of_upstream(line).into_iter().map(|text| format!("`{}", problem(text))).collect()
+}
+
+#[test]
+fn in_upstreams_that_call_back() {
+    all(
+        of_callback,
+        [
+            (
+                "async = {}",
+                "`id` is missing\n\
+                 `webhook` is missing, and so is `poll`: nobody would tell how a job went",
+            ),
+            (
+                "async = { id = '/id', on_failure = 'retry', webhook = { verify = 'hmac' } }",
+                "`id` is not a place in the body of an answer\n\
+                 `on_failure` is not a way to go on that exists\n\
+                 `webhook.verify` is not a way to verify that exists",
+            ),
+            (
+                "async = { id = 'body:/id', webhook = { verify = 'standard-webhooks', secret = 'whsec_not base64 at all', header = 'X' } }",
+                "`webhook.secret` is not a secret of Standard Webhooks\n\
+                 `webhook.header` is for `hmac-sha256` and `ed25519`",
+            ),
+            (
+                "async = { id = 'body:/id', webhook = { verify = 'hmac-sha256', secret = 'short', signed = '{header.x}' } }",
+                "`webhook.header` is missing\n\
+                 `webhook.secret` is too short to be safe\n\
+                 `webhook.signed` leaves out the body, which anybody could then replace",
+            ),
+            (
+                "async = { id = 'body:/id', webhook = { verify = 'ed25519', public_key = 'ab', header = 'X', secret = '${KEY}' } }",
+                "`webhook.public_key` is not a key of 32 bytes\n\
+                 `webhook.secret` is of no use with `ed25519`, which needs `public_key`",
+            ),
+            (
+                "async = { id = 'body:/id', webhook = { verify = 'token', secret = '${KEY}', success = ['x'] } }",
+                "`webhook.success` is of no use without `status`",
+            ),
+            (
+                "async = { id = 'body:/id', poll = { path = '/p/{external_id}' } }",
+                "`poll.status` is missing: what the answer means is not known",
+            ),
+            (
+                "async = { id = 'body:/id', poll = { path = '/p', status = '/s', success = ['a'], failure = ['a'] } }",
+                "`poll.failure` has `a`, which `success` has too",
+            ),
+            (
+                "async = { id = 'body:/id', poll = { path = '/p', status = 's' } }",
+                "`poll.success` is missing or empty\n\
+                 `poll.status` is not a JSON pointer",
+            ),
+            (
+                "async = { id = 'body:/id', cancel = { path = '/{webhook_url}' }, webhook = { verify = 'token', secret = '${KEY}' } }",
+                "`cancel.path` uses `{webhook_url}`, but the address of this server is not known",
+            ),
+        ],
+    );
+}

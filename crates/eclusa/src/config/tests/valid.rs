@@ -186,6 +186,7 @@ timeout = "3s"
 connect_timeout = "1s"
 request = { method = "PUT", path = "/p/{params./a}?t={tenant}", headers = { X-Id = "{id}" }, body = "{params./b}" }
 headers = { Authorization = "Bearer ${TOKEN}", X-Price = "$$1" }
+async = { id = "body:/id", timeout = "10m", on_failure = "next", poll = { method = "POST", path = "/p/{external_id}", headers = { X-A = "{job_id}" }, body = "?", after = "30s", every = "10s", status = "/s", success = ["a"], failure = ["b"] }, cancel = { method = "DELETE", path = "/p/{external_id}", headers = { X-A = "b" }, body = "!" }, webhook = { verify = "hmac-sha256", header = "X-Signature", encoding = "base64", signed = "{header.x-id}.{body}", secret_file = "ops.key", status = "/s", success = ["a"], failure = ["b"] } }
 breaker = { failures = 7, open_for = "8s", probes = 2 }
 pace = { initial = "2s", min = "1s", max = "4s" }
 cooldown = ["1s", "2s"]
@@ -226,6 +227,12 @@ tz = "America/Sao_Paulo"
 lane = "plain"
 job = { params = { a = [1, 2.5, true, "${TOKEN}"] }, request = { path = "/run" } }
 missed = "all"
+[upstreams.three]
+url = "http://three"
+async = { id = "body:/id", webhook = { verify = "token", secret = "${APP_KEY}" } }
+[upstreams.four]
+url = "http://four"
+async = { id = "body:/id", webhook = { verify = "ed25519", public_key = "1111111111111111111111111111111111111111111111111111111111111111", header = "X-Signature" } }
 "#;
 
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
@@ -421,8 +428,6 @@ fn every_rule_reaches_the_engine() {
     // Without `burst` the bucket holds what `rate` says.
     two.gates.bucket = Some(BucketSpec::new(40, 40, secs(86_400)).unwrap());
     let (_, _, callbacks, called) = crate::config::callbacks::lane().unwrap();
-    let rules = Spec::new(vec![images, straight, plain, callbacks], vec![one, two, called]).unwrap();
-    same_rules(&everything().spec, &rules);
     // Keys rest one by one: the upstream's ladder is that of those which have none.
     let ladder = |rest| Some(CooldownSpec::new(&[secs(rest)]).unwrap());
     let mut a = GateSpecs::default().with_slots("max_concurrent", 2).unwrap();
@@ -430,8 +435,9 @@ fn every_rule_reaches_the_engine() {
     let mut b = GateSpecs::default();
     (b.bucket, b.cooldown) = (Some(BucketSpec::new(2, 1, secs(1)).unwrap()), ladder(3));
     let key = |key, gates| UpstreamSpec::new(name("two").with_key(&name(key)), gates);
-    let upstreams = vec![one, two, key("a", a), key("b", b)];
-    same_rules(&everything().spec, &Spec::new(vec![images, straight, plain], upstreams).unwrap());
+    let plainly = |text| UpstreamSpec::new(name(text), GateSpecs::default());
+    let upstreams = vec![one, two, key("a", a), key("b", b), plainly("three"), plainly("four"), called];
+    same_rules(&everything().spec, &Spec::new(vec![images, straight, plain, callbacks], upstreams).unwrap());
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //! Where a value stands decides what it may be: in JSON alone anything, in a text only what has one obvious form. Nothing
 //! said here repeats a value: it may be personal or secret.
 
+use std::collections::BTreeMap;
+
 use eclusa_core::{JobId, Name};
 use http::{HeaderName, HeaderValue};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -10,9 +12,11 @@ use serde_json::Value;
 
 use super::target;
 use crate::config::{
-    BaseUrl, Config, JsonTemplate, Placeholder, RequestTemplate, TextPart, TextTemplate, UpstreamKey,
+    BaseUrl, Config, JsonTemplate, Placeholder, RequestTemplate, TextPart, TextTemplate, Upstream,
+    UpstreamKey, Verify,
 };
 use crate::request::Request;
+use crate::verify::token;
 
 /// All but what is unreserved in an address (RFC 3986).
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -66,20 +70,42 @@ pub struct Unfit {
     pub problem: &'static str,
 }
 
+/// Upstreams, and where they tell how jobs ended.
+#[derive(Clone, Copy)]
+pub struct Targets<'a> {
+    /// All there are.
+    pub upstreams: &'a BTreeMap<Name, Upstream>,
+    /// `server.public_url`.
+    pub public_url: Option<&'a BaseUrl>,
+}
+
+impl<'a> From<&'a Config> for Targets<'a> {
+    fn from(config: &'a Config) -> Self {
+        Self { upstreams: &config.upstreams, public_url: config.server.public_url.as_ref() }
+    }
+}
+
 /// Where `upstream` tells how the job ended.
-pub fn webhook_url(public_url: &BaseUrl, upstream: &Name, job: JobId) -> String {
-    format!("{public_url}/v1/webhooks/{upstream}/{job}")
+pub fn webhook_url(public_url: &BaseUrl, upstream: &Name, verify: Option<&Verify>, job: JobId) -> String {
+    let url = format!("{public_url}/v1/webhooks/{upstream}/{job}");
+    match verify {
+        Some(Verify::Token(key)) => format!("{url}?token={}", token(key, upstream, job)),
+        _ => url,
+    }
 }
 
 /// What the template of `upstream` makes of a job; `None` if it has none.
 pub fn for_upstream(
-    config: &Config,
+    targets: Targets<'_>,
     upstream: &Name,
     job: &JobValues<'_>,
     key: Option<&UpstreamKey>,
 ) -> Option<Result<Shaped, Vec<Unfit>>> {
-    let template = config.upstreams.get(upstream)?.request.as_ref()?;
-    let webhook_url = config.server.public_url.as_ref().map(|url| webhook_url(url, upstream, job.job));
+    let rules = targets.upstreams.get(upstream)?;
+    let template = rules.request.as_ref()?;
+    let webhook = rules.callback.as_ref().and_then(|callback| callback.webhook.as_ref());
+    let verify = webhook.map(|webhook| &webhook.verify);
+    let webhook_url = targets.public_url.map(|url| webhook_url(url, upstream, verify, job.job));
     let JobValues { params, job, id, tenant } = *job;
     let job_id = job.to_string();
     let (webhook_url, key) = (webhook_url.as_deref(), key.map(|key| key.secret.reveal()));

@@ -17,7 +17,7 @@ use crate::program::Program;
 use crate::redis_server::RedisServer;
 
 /// A process on `redis` with these lanes and upstreams, once it is ready.
-async fn start(redis: &RedisServer, rules: &str) -> Program {
+pub(crate) async fn start(redis: &RedisServer, rules: &str) -> Program {
     start_as(redis, "all", rules).await
 }
 

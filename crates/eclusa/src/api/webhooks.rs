@@ -1,0 +1,150 @@
+//! Webhooks: an upstream tells how a job went that it worked on. They need no key, but must be true.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{FromRef, State};
+use eclusa_core::{Clock, Completed, JobId, JobView, Name, Settled, Status, Store};
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::extract::{Body, Path, Query};
+use super::problem::{Kind, Problem};
+use super::state::Api;
+use super::submit::unavailable;
+use crate::awaited::{Told, completion, told};
+use crate::config::{Async, Webhook};
+use crate::decide::Decider;
+use crate::ids::own_nonce;
+use crate::request::Response;
+use crate::rules::{CurrentRules, Rules};
+use crate::store::AnyStore;
+use crate::verify::{Incoming, verify};
+
+/// What hearing of a job takes.
+#[derive(Clone)]
+pub(super) struct Hearing {
+    store: Arc<AnyStore>,
+    decider: Arc<Decider>,
+    rules: Arc<CurrentRules>,
+    clock: Arc<dyn Clock>,
+}
+
+impl FromRef<Api> for Hearing {
+    fn from_ref(api: &Api) -> Self {
+        let (store, decider) = (FromRef::from_ref(api), FromRef::from_ref(api));
+        Self { store, decider, rules: FromRef::from_ref(api), clock: FromRef::from_ref(api) }
+    }
+}
+
+/// What `verify = "token"` puts into the address.
+#[derive(Debug, Deserialize, IntoParams)]
+pub(super) struct WebhookQuery {
+    /// Where the upstream's `verify` is `token`: as it stands in `{webhook_url}`.
+    token: Option<String>,
+}
+
+/// What a webhook did.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Heard {
+    /// The job.
+    job_id: String,
+    /// Whether the webhook counts. Not if it was told before, the job has ended or moved on, or it says that the upstream
+    /// still works.
+    changed: bool,
+    /// The job's status after it.
+    status: &'static str,
+}
+
+/// Completion of a job by its upstream
+///
+/// Needs no key: it must be signed, or bring the token, as the upstream's `async.webhook` says. Repeating it does no harm.
+#[utoipa::path(post, path = "/v1/webhooks/{upstream}/{jobId}", tag = "webhooks",
+    params(("upstream" = String, Path, description = "Who tells"), ("jobId" = String, Path, description = "Of which job"),
+        WebhookQuery),
+    request_body(content = serde_json::Value, description = "Becomes the `result.body` of the job"),
+    responses((status = 200, body = Heard), (status = 401, description = "Forged, or too old"),
+        (status = 404, description = "No such job, or the upstream sends no webhooks"),
+        (status = 413, description = "The body is too large")))]
+pub(super) async fn receive(
+    State(Hearing { store, decider, rules, clock }): State<Hearing>,
+    Path((upstream, job)): Path<(String, String)>,
+    Query(query): Query<WebhookQuery>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Heard>, Problem> {
+    let rules = rules.get();
+    let (upstream, callback, webhook) = receiver(&rules, &upstream)?;
+    let job: JobId = job.parse().map_err(|_| no_such_job())?;
+    let incoming =
+        Incoming { upstream, job, headers: &headers, body: &body.0, token: query.token.as_deref() };
+    let message = verify(&webhook.verify, &incoming, clock.now()).map_err(|untrue| {
+        tracing::warn!(jobId = %job, %upstream, reason = untrue.problem(), "Webhook refused");
+        Problem::new(Kind::Unauthorized, untrue.problem())
+    })?;
+    let view = store.job(job).await.map_err(|error| unavailable(&error))?.ok_or_else(no_such_job)?;
+    let told = told(webhook.states.as_ref(), &body.0);
+    let noted =
+        |status: Status, changed| Json(Heard { job_id: job.to_string(), changed, status: status.as_str() });
+    if told == Told::GoesOn {
+        tracing::debug!(jobId = %job, %upstream, "Webhook noted: the upstream goes on");
+        return Ok(noted(view.status, false));
+    }
+    let content = (told, answer(&headers, &body.0));
+    let Some(mut completion) = finished(&rules, upstream, callback, &view, content) else {
+        return Ok(noted(view.status, false));
+    };
+    completion.message = message;
+    match decider.complete(completion).await.map_err(|error| unavailable(&error))? {
+        Completed::Settled(settled) => Ok(noted(status_after(settled), true)),
+        Completed::Kept => Ok(noted(Status::Processing, true)),
+        Completed::NotAwaited(status) => Ok(noted(status, false)),
+        Completed::Unknown => Err(no_such_job()),
+    }
+}
+
+/// The upstream whose webhooks are received, and its rules.
+fn receiver<'a>(rules: &'a Rules, name: &str) -> Result<(&'a Name, &'a Async, &'a Webhook), Problem> {
+    let found = rules.config.upstreams.iter().find(|(known, _)| known.as_str() == name);
+    let receiver = found.and_then(|(name, upstream)| {
+        let callback = upstream.callback.as_ref()?;
+        Some((name, callback, callback.webhook.as_ref()?))
+    });
+    receiver.ok_or_else(|| Problem::new(Kind::NotFound, "No upstream of this name sends webhooks"))
+}
+
+/// The completion that a webhook tells of, by the rules of the job's lane.
+fn finished(
+    rules: &Rules,
+    upstream: &Name,
+    callback: &Async,
+    job: &JobView,
+    content: (Told, Response),
+) -> Option<eclusa_core::Completion> {
+    let lane = rules.config.lanes.get(&job.lane);
+    let retry = lane.map_or_else(Default::default, |lane| lane.retry);
+    completion(upstream, callback, content, (job.id, job.attempts), &retry, own_nonce())
+}
+
+/// What the job's result will be.
+fn answer(headers: &HeaderMap, body: &[u8]) -> Response {
+    let kind = headers.get(CONTENT_TYPE).map(|kind| ("content-type".to_owned(), kind.as_bytes().to_vec()));
+    Response { status: 200, headers: kind.into_iter().collect(), body: body.to_vec() }
+}
+
+const fn status_after(settled: Settled) -> Status {
+    match settled {
+        Settled::Ended(status) => status,
+        Settled::RetryAt(_) => Status::Pending,
+        Settled::Requeued => Status::Queued,
+        Settled::Awaiting(_) | Settled::Released | Settled::Stale => Status::Processing,
+    }
+}
+
+fn no_such_job() -> Problem {
+    let detail = "There is no such job: it never was, or has ended and is no longer remembered (`keep`)";
+    Problem::new(Kind::NotFound, detail)
+}

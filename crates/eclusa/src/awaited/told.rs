@@ -1,0 +1,122 @@
+//! What an upstream says: its own id of a job, and later how the job went.
+
+use eclusa_core::gate::CallResult;
+use eclusa_core::retry::{FailedCall, RetryPolicy, Verdict};
+use eclusa_core::{CallFailure, Completion, FailureReason, JobId, Name, Outcome, Report};
+use serde_json::Value;
+
+use crate::config::{Async, States};
+use crate::execute::{Called, Judged};
+use crate::request::Response;
+
+/// The longest external id. Longer ones are no ids.
+const MAX_ID: usize = 512;
+
+/// What an upstream told of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// It succeeded.
+    Success,
+    /// It failed, in this word of the config.
+    Failure(String),
+    /// It goes on.
+    GoesOn,
+}
+
+/// What a body says by these rules; without rules every body tells of success.
+pub(crate) fn told(states: Option<&States>, body: &[u8]) -> Told {
+    let Some(States { status, success, failure }) = states else { return Told::Success };
+    let Some(word) = word_at(body, status) else { return Told::GoesOn };
+    if success.contains(&word) {
+        Told::Success
+    } else if failure.contains(&word) {
+        Told::Failure(word)
+    } else {
+        Told::GoesOn
+    }
+}
+
+/// What the upstream calls a job, if the body says so.
+pub(crate) fn external_id(rules: &Async, body: &[u8]) -> Option<String> {
+    word_at(body, &rules.id).filter(|id| !id.is_empty() && id.len() <= MAX_ID)
+}
+
+/// A string, number or boolean of a JSON body, as a word.
+fn word_at(body: &[u8], pointer: &str) -> Option<String> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    match body.pointer(pointer)? {
+        Value::String(text) => Some(text.clone()),
+        value @ (Value::Number(_) | Value::Bool(_)) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// A submit whose answer does not name the job has failed: nobody could tell what becomes of it. It may have been taken in.
+pub(crate) fn submit_failed(rules: &Async, called: &Called, judged: &mut Judged) {
+    let unnamed = called.answer.as_ref().is_none_or(|answer| external_id(rules, &answer.body).is_none());
+    if judged.judgement.verdict.is_none() && judged.report.result == CallResult::Success && unnamed {
+        judged.judgement.result = CallResult::Failed;
+        judged.judgement.verdict = Some(Verdict::Retryable);
+        judged.judgement.ambiguous = true;
+        judged.judgement.reason =
+            format!("{}, but has no id of the job at `body:{}`", judged.judgement.reason, rules.id);
+        judged.judgement.code = Some("no_external_id".to_owned());
+        judged.report.result = CallResult::Failed;
+    }
+}
+
+/// What is told to the store of a job that `upstream` has ended; `None` while it goes on.
+pub(crate) fn completion(
+    upstream: &Name,
+    rules: &Async,
+    (told, answer): (Told, Response),
+    (job, attempt): (JobId, u32),
+    retry: &RetryPolicy,
+    seed: u64,
+) -> Option<Completion> {
+    let (result, outcome) = match told {
+        Told::GoesOn => return None,
+        Told::Success => (CallResult::Success, Outcome::Done),
+        Told::Failure(word) => {
+            let reason = FailureReason::new(&format!("the upstream reported `{word}`"));
+            let reason = reason.unwrap_or_else(|_| FailureReason::fixed("the upstream reported a failure"));
+            let failure = CallFailure { reason, code: Some(word.into()), upstream: Some(upstream.clone()) };
+            let failed = FailedCall { verdict: Verdict::Retryable, ambiguous: false, retry_after: None };
+            let outcome = match retry.next_attempt(seed, &failed, job, attempt) {
+                Some(after) => Outcome::Retry { after, failure },
+                None => Outcome::Dead(failure),
+            };
+            (CallResult::Failed, outcome)
+        }
+    };
+    Some(Completion {
+        job,
+        upstream: upstream.clone(),
+        external: external_id(rules, &answer.body).map(Into::into),
+        message: None,
+        report: Report::from(result),
+        outcome,
+        answer: Some(answer.to_payload()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_decide_and_everything_else_goes_on() {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let states =
+            States { status: "/a/s".into(), success: words(&["ok", "true", "3"]), failure: words(&["bad"]) };
+        let says = |body: &str| told(Some(&states), body.as_bytes());
+        for success in [r#"{"a":{"s":"ok"}}"#, r#"{"a":{"s":true}}"#, r#"{"a":{"s":3}}"#] {
+            assert_eq!(says(success), Told::Success, "{success}");
+        }
+        assert_eq!(says(r#"{"a":{"s":"bad"}}"#), Told::Failure("bad".into()));
+        for other in [r#"{"a":{"s":"starting"}}"#, r#"{"a":{"s":null}}"#, r#"{"s":"ok"}"#, "ok", ""] {
+            assert_eq!(says(other), Told::GoesOn, "{other}");
+        }
+        assert_eq!(told(None, b"anything"), Told::Success);
+    }
+}

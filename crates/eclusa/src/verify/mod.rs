@@ -1,0 +1,122 @@
+//! Whether a webhook comes from the upstream, and is not an old one that somebody kept.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use eclusa_core::{JobId, Name, Span, Time};
+use http::HeaderMap;
+use ring::{hmac, signature};
+use subtle::ConstantTimeEq;
+
+use crate::config::{Signature, SignedPart, Verify};
+
+/// How far the timestamp of a webhook may be from now.
+const TOLERANCE: Span = Span::from_secs(300);
+
+/// A webhook as it came.
+pub(crate) struct Incoming<'a> {
+    pub(crate) upstream: &'a Name,
+    pub(crate) job: JobId,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) body: &'a [u8],
+    /// `token` of the query.
+    pub(crate) token: Option<&'a str>,
+}
+
+/// Why a webhook is not believed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Untrue {
+    /// What must be there to check it is not.
+    Missing(String),
+    /// It was made too long ago, or in the future.
+    NotNow,
+    /// Its signature, or its token, is not right.
+    Forged,
+}
+
+impl Untrue {
+    /// What to tell whoever sent it.
+    pub(crate) fn problem(&self) -> String {
+        match self {
+            Self::Missing(what) => format!("The webhook has no {what}"),
+            Self::NotNow => "The webhook's timestamp is more than 5 minutes from now".to_owned(),
+            Self::Forged => "The webhook's signature or token is not right".to_owned(),
+        }
+    }
+}
+
+/// The word in the address of a webhook of `job`.
+pub(crate) fn token(key: &[u8], upstream: &Name, job: JobId) -> String {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), format!("{upstream}/{job}").as_bytes());
+    URL_SAFE_NO_PAD.encode(tag)
+}
+
+/// Believes a webhook; gives a hash of its own id, if it has one.
+pub(crate) fn verify(rule: &Verify, webhook: &Incoming<'_>, now: Time) -> Result<Option<u64>, Untrue> {
+    match rule {
+        Verify::StandardWebhooks(key) => standard(key, webhook, now).map(Some),
+        Verify::HmacSha256 { key, signature } => {
+            let (told, signed) = signed(signature, webhook)?;
+            let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+            hmac::verify(&key, &signed, &told).map(|()| None).map_err(|_| Untrue::Forged)
+        }
+        Verify::Ed25519 { public_key, signature } => {
+            let (told, signed) = signed(signature, webhook)?;
+            let key = signature::UnparsedPublicKey::new(&signature::ED25519, public_key);
+            key.verify(&signed, &told).map(|()| None).map_err(|_| Untrue::Forged)
+        }
+        Verify::Token(key) => {
+            let told = webhook.token.ok_or_else(|| Untrue::Missing("`token` in its address".to_owned()))?;
+            let right = token(key, webhook.upstream, webhook.job);
+            let same: bool = right.as_bytes().ct_eq(told.as_bytes()).into();
+            if same { Ok(None) } else { Err(Untrue::Forged) }
+        }
+    }
+}
+
+/// Standard Webhooks: `webhook-id`, `webhook-timestamp` and the body, signed; several signatures while keys change.
+fn standard(key: &[u8], webhook: &Incoming<'_>, now: Time) -> Result<u64, Untrue> {
+    let id = header(webhook, "webhook-id")?;
+    let timestamp = header(webhook, "webhook-timestamp")?;
+    let signatures = header(webhook, "webhook-signature")?;
+    let seconds: u64 = timestamp.parse().map_err(|_| Untrue::NotNow)?;
+    let made = Time::from_millis(seconds.saturating_mul(1_000));
+    if now.since(made) > TOLERANCE || made.since(now) > TOLERANCE {
+        return Err(Untrue::NotNow);
+    }
+    let signed = [id.as_bytes(), b".", timestamp.as_bytes(), b".", webhook.body].concat();
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+    let versions = signatures.split(' ').filter_map(|signature| signature.strip_prefix("v1,"));
+    let mut told = versions.filter_map(|signature| STANDARD.decode(signature).ok());
+    if told.any(|told| hmac::verify(&key, &signed, &told).is_ok()) {
+        Ok(xxhash_rust::xxh3::xxh3_64(id.as_bytes()))
+    } else {
+        Err(Untrue::Forged)
+    }
+}
+
+/// The signature that a webhook brings, and what it must be of.
+fn signed(rule: &Signature, webhook: &Incoming<'_>) -> Result<(Vec<u8>, Vec<u8>), Untrue> {
+    let told = header(webhook, rule.header.as_str())?;
+    // Some say in the same header how it was made.
+    let told = told.strip_prefix("sha256=").unwrap_or(told);
+    let told = rule.encoding.decode(told).ok_or(Untrue::Forged)?;
+    let mut signed = Vec::with_capacity(webhook.body.len());
+    for part in &rule.signed.0 {
+        match part {
+            SignedPart::Text(text) => signed.extend_from_slice(text.as_bytes()),
+            SignedPart::Header(name) => signed.extend_from_slice(header(webhook, name.as_str())?.as_bytes()),
+            SignedPart::Body => signed.extend_from_slice(webhook.body),
+        }
+    }
+    Ok((told, signed))
+}
+
+/// A header that is there once.
+fn header<'a>(webhook: &Incoming<'a>, name: &str) -> Result<&'a str, Untrue> {
+    let mut values = webhook.headers.get_all(name).iter();
+    let value = values.next().and_then(|value| value.to_str().ok()).filter(|_| values.next().is_none());
+    value.ok_or_else(|| Untrue::Missing(format!("header `{name}`, or more than one")))
+}
+
+#[cfg(test)]
+mod tests;

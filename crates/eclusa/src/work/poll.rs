@@ -1,0 +1,131 @@
+//! Poll: asks upstreams for jobs that they work on and have not told of.
+//!
+//! Every process of a fleet runs this loop; the store hands each job that is due to one of them, for as long as the call may
+//! take. A call that fails is made again when the job is due again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use eclusa_core::{DuePoll, JobId, Name, Span, Store, StoreError};
+use tokio::task::JoinSet;
+
+use super::Workers;
+use crate::awaited::{Asking, Submitted, completion, told};
+use crate::config::{Async, Poll as PollRules};
+use crate::rules::Rules;
+use crate::store::AnyStore;
+
+/// Jobs that one process asks an upstream for at the same time.
+const MAX_AT_ONCE: usize = 16;
+/// However soon a job is due, the store is asked again no sooner.
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+/// However late, no later: another process may end, and its jobs be due.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// How much longer than its call a job is kept from others.
+const MARGIN: Duration = Duration::from_secs(5);
+
+/// Runs a loop for each upstream that can be asked, as the rules have it.
+pub(super) async fn run(workers: Arc<Workers>, store: Arc<AnyStore>) {
+    let (mut changes, life) = (workers.rules.watch(), workers.life.clone());
+    loop {
+        let rules = changes.borrow_and_update().clone();
+        // A question under way ends with its loop; the job is due again later.
+        let mut loops = JoinSet::new();
+        for (upstream, found) in &rules.config.upstreams {
+            let Some(callback) = &found.callback else { continue };
+            let Some(poll) = &callback.poll else { continue };
+            let claim = (found.timeout + found.connect_timeout + MARGIN).into();
+            let asking = Asking { rules: rules.clone(), clock: workers.clock.clone() };
+            let (upstream, callback, poll) = (upstream.clone(), callback.clone(), poll.clone());
+            let (workers, store, rules) = (workers.clone(), store.clone(), rules.clone());
+            let asked = Asked { workers, store, rules, asking, upstream, callback, poll, claim };
+            loops.spawn(Arc::new(asked).again_and_again());
+        }
+        tokio::select! {
+            () = life.stopping.cancelled() => return,
+            _ = changes.changed() => {}
+            // The store failed for good.
+            Some(_) = loops.join_next() => return,
+        }
+    }
+}
+
+/// The loop of one upstream.
+struct Asked {
+    workers: Arc<Workers>,
+    store: Arc<AnyStore>,
+    rules: Arc<Rules>,
+    asking: Asking,
+    upstream: Name,
+    callback: Async,
+    poll: PollRules,
+    claim: Span,
+}
+
+impl Asked {
+    async fn again_and_again(self: Arc<Self>) {
+        let (mut calls, mut asked) = (JoinSet::new(), Vec::new());
+        loop {
+            let pause = match self.begin(&mut calls, &mut asked).await {
+                Ok(pause) => pause,
+                Err(error) if self.workers.decider.wait_out_outage(&error).await => continue,
+                Err(_) => return,
+            };
+            self.workers.decider.store_answers();
+            tokio::select! {
+                Some(ended) = calls.join_next() => asked.extend(ended.ok()),
+                () = tokio::time::sleep(pause), if calls.len() < MAX_AT_ONCE => {}
+            }
+        }
+    }
+
+    /// Begins to ask for jobs that are due, and says when to look again.
+    async fn begin(
+        self: &Arc<Self>,
+        calls: &mut JoinSet<JobId>,
+        asked: &mut Vec<JobId>,
+    ) -> Result<Duration, StoreError> {
+        let max = MAX_AT_ONCE - calls.len();
+        let (upstream, claim) = (self.upstream.clone(), self.claim);
+        let polls = self.store.poll(eclusa_core::Poll { upstream, max, claim, asked: asked.clone() }).await?;
+        asked.clear();
+        for due in polls.due {
+            let poll = self.clone();
+            calls.spawn(async move {
+                let job = due.job;
+                if let Err(error) = poll.ask_for(due).await {
+                    tracing::warn!(jobId = %job, %error, "What the upstream said of a job could not be stored");
+                }
+                job
+            });
+        }
+        // A job that is taken in later is due no sooner than after this long.
+        let longest = Duration::from_millis(self.poll.times.after.as_millis()).min(MAX_PAUSE);
+        let next = Duration::from_millis(polls.next.since(polls.now).as_millis());
+        Ok(next.min(longest).max(MIN_PAUSE))
+    }
+
+    async fn ask_for(&self, due: DuePoll) -> Result<(), StoreError> {
+        let DuePoll { job, at, tenant, external, payload, attempt, .. } = due;
+        let at = at.unwrap_or_else(|| self.upstream.clone());
+        let submitted = Submitted { job, at, tenant, external: external.clone(), payload };
+        let called = self.asking.call(&self.poll.request, &submitted).await;
+        let judged = self.rules.judge(&self.upstream, &called).judgement;
+        let Some(answer) = called.answer.filter(|answer| (200..300).contains(&answer.status)) else {
+            let (upstream, reason) = (&self.upstream, judged.reason);
+            tracing::warn!(jobId = %job, %upstream, reason, "The upstream did not say how the job goes");
+            return Ok(());
+        };
+        let told = told(Some(&self.poll.states), &answer.body);
+        let Some(view) = self.store.job(job).await? else { return Ok(()) };
+        let lane = self.rules.config.lanes.get(&view.lane);
+        let retry = lane.map_or_else(Default::default, |lane| lane.retry);
+        let (told, at) = ((told, answer), (job, attempt));
+        let seed = self.workers.seed;
+        let completion = completion(&self.upstream, &self.callback, told, at, &retry, seed);
+        let Some(mut completion) = completion else { return Ok(()) };
+        // What was asked for is what is told of, whatever the body calls it.
+        completion.external = external;
+        self.workers.decider.complete(completion).await.map(drop)
+    }
+}

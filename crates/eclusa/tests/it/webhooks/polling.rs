@@ -1,0 +1,71 @@
+//! Providers that are asked.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use eclusa::fake::{Answer, Behaviour, FakeUpstream};
+use serde_json::json;
+
+use super::job;
+use crate::program::Program;
+
+/// Takes jobs in, and says twice that it works before it has done them.
+async fn asked(last: &'static str) -> FakeUpstream {
+    let polls = Arc::new(AtomicUsize::new(0));
+    let behaviour = Behaviour::by(move |seen| {
+        if seen.method == http::Method::POST {
+            return Answer::status(200).body(r#"{"name":"op-1"}"#);
+        }
+        match polls.fetch_add(1, Ordering::Relaxed) {
+            0 => Answer::status(500),
+            1 => Answer::status(200).body(r#"{"done":false}"#),
+            _ => Answer::status(200).body(last),
+        }
+    });
+    FakeUpstream::start(behaviour).await.unwrap()
+}
+
+fn config(upstream: &FakeUpstream) -> String {
+    format!(
+        r#"
+[lanes.generate]
+chain = ["google"]
+retry = {{ attempts = 1 }}
+[upstreams.google]
+url = "{}"
+headers = {{ X-Key = "of-all" }}
+request = {{ path = "/v1/generate", body = {{ prompt = "{{params./input/prompt}}" }} }}
+async = {{ id = "body:/name", poll = {{ path = "/v1/operations/{{external_id}}?p={{params./input/prompt}}", after = "50ms", every = "50ms", status = "/done", success = ["true"], failure = ["failed"] }} }}
+[store]
+url = "memory:"
+"#,
+        upstream.url()
+    )
+}
+
+#[tokio::test]
+async fn a_provider_that_does_not_tell_is_asked_until_it_has_done() {
+    let upstream = asked(r#"{"done":true,"response":{"image":1}}"#).await;
+    let program = Program::start(&config(&upstream), &[]).await;
+    let id = program.enqueue("generate", &job()).await;
+    let ended = program.ended(&id).await;
+    let body = json!({ "done": true, "response": { "image": 1 } });
+    assert_eq!((&ended["status"], &ended["result"]["body"]), (&json!("completed"), &body));
+    let seen = upstream.requests();
+    assert_eq!(seen.len(), 4, "one submit, three questions: {seen:?}");
+    let last = &seen[3];
+    assert_eq!(
+        (last.method.as_str(), last.path.as_str(), last.query.as_deref()),
+        ("GET", "/v1/operations/op-1", Some("p=a%20lock"))
+    );
+    assert_eq!(last.headers["x-key"], "of-all");
+}
+
+#[tokio::test]
+async fn a_poll_may_tell_of_a_failure() {
+    let upstream = asked(r#"{"done":"failed"}"#).await;
+    let program = Program::start(&config(&upstream), &[]).await;
+    let id = program.enqueue("generate", &job()).await;
+    let ended = program.ended(&id).await;
+    assert_eq!((&ended["status"], &ended["lastFailure"]["code"]), (&json!("failed"), &json!("failed")));
+}

@@ -1,0 +1,66 @@
+//! Nothing is lost when every process ends between a submit and its webhook.
+
+use eclusa::fake::{Answer, FakeUpstream, Gate};
+use serde_json::json;
+
+use super::{config, heard, job, provider, server, taken_in, tell};
+use crate::program::Program;
+use crate::redis_server::RedisServer;
+
+#[tokio::test]
+async fn a_webhook_after_a_kill_counts_on_the_embedded_store() {
+    let (replicate, fal) = tokio::join!(provider(), provider());
+    let config = server(&config(&replicate, &fal, "", "max_concurrent = 1", ""));
+    let program = Program::start(&config, &[]).await;
+    let id = program.enqueue("generate", &job()).await;
+    taken_in(&program, &id).await;
+    let dir = program.kill().await;
+    let program = Program::start_in(dir, &config, &[]).await;
+    assert_eq!(taken_in(&program, &id).await["externalId"], json!("ext-1"));
+    assert_eq!(program.gate("replicate", "concurrency").await["level"], json!(1), "its slot is held");
+    let done = json!({ "id": "ext-1", "status": "succeeded" });
+    assert_eq!(tell(&program, "replicate", &id, &done).await, heard(&id, "completed", true));
+    assert_eq!(replicate.requests().len(), 1, "it was submitted once");
+}
+
+/// What was told before the submit's answer is kept on disk, and counts although the worker is gone.
+#[tokio::test]
+async fn an_early_webhook_outlives_the_worker_that_submits() {
+    let gate = Gate::default();
+    let answer = Answer::status(201).body(json!({ "id": "ext-1" }).to_string()).after(&gate);
+    let (replicate, fal) = (FakeUpstream::start(answer).await.unwrap(), provider().await);
+    let config = format!("[workers]\nlease = \"1s\"\n{}", server(&config(&replicate, &fal, "", "", "")));
+    let program = Program::start(&config, &[]).await;
+    let id = program.enqueue("generate", &job()).await;
+    replicate.wait_for(1).await;
+    let done = json!({ "id": "ext-1", "status": "succeeded" });
+    assert_eq!(tell(&program, "replicate", &id, &done).await, heard(&id, "processing", true));
+    let dir = program.kill().await;
+    let program = Program::start_in(dir, &config, &[]).await;
+    let ended = program.ended(&id).await;
+    assert_eq!((&ended["status"], &ended["result"]["body"]), (&json!("completed"), &done));
+    assert_eq!(replicate.requests().len(), 1, "it was submitted once");
+}
+
+#[tokio::test]
+async fn a_webhook_after_all_processes_were_killed_counts_on_redis() {
+    let redis = RedisServer::start();
+    let (replicate, fal) = tokio::join!(provider(), provider());
+    let rules = config(&replicate, &fal, "", "max_concurrent = 1", "").replace("request = {", "#").replace(
+        "async = {",
+        "request = { path = \"/v1/predictions\", body = { input = \"{params./input}\" } }\nasync = {",
+    );
+    let (first, second) =
+        tokio::join!(crate::shared::start(&redis, &rules), crate::shared::start(&redis, &rules));
+    let id = first.enqueue("generate", &job()).await;
+    taken_in(&second, &id).await;
+    tokio::join!(first.kill(), second.kill());
+    let (third, fourth) =
+        tokio::join!(crate::shared::start(&redis, &rules), crate::shared::start(&redis, &rules));
+    assert_eq!(taken_in(&fourth, &id).await["externalId"], json!("ext-1"));
+    let done = json!({ "id": "ext-1", "status": "succeeded" });
+    assert_eq!(tell(&fourth, "replicate", &id, &done).await, heard(&id, "completed", true));
+    assert_eq!(third.ended(&id).await["result"]["body"], done);
+    assert_eq!(tell(&third, "replicate", &id, &done).await, heard(&id, "completed", false));
+    assert_eq!(replicate.requests().len(), 1, "it was submitted once");
+}
