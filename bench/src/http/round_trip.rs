@@ -69,7 +69,7 @@ pub(crate) fn measure(dir: &Path, ack: &str) -> Result<[Times; 2], Failed> {
 }
 
 async fn trip(client: &HttpUpstream, request: &Request, key: &str) -> Result<Duration, Failed> {
-    let context = CallContext { idempotency_key: key, traceparent: None, clock: &SystemClock };
+    let context = CallContext { idempotency_key: key, traceparent: None, headers: &[], clock: &SystemClock };
     let started = now();
     match client.call(request, &context).await.end {
         CallEnd::Answered(200) => Ok(now() - started),
@@ -93,6 +93,8 @@ fn client(address: &str) -> Result<HttpUpstream, Failed> {
         timeout: Duration::from_secs(10),
         connect_timeout: Duration::from_secs(5),
         headers: vec![(HeaderName::from_static("prefer"), HeaderValue::from_static("wait=5"))],
+        keys: Vec::new(),
+        request: None,
         codes: ExtraCodes::default(),
         max_response: 1 << 20,
         tls: Tls::default(),
