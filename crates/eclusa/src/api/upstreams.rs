@@ -92,6 +92,7 @@ pub(super) async fn get(
     Path(name): Path<String>,
 ) -> Result<Json<Upstream>, Problem> {
     let views = upstreams.views(&caller).await?;
+    caller.may_reach(&upstreams.rules.get().config, &name)?;
     let found = upstreams.with_keys(&views).into_iter().find(|upstream| upstream.name == name);
     found.map(Json).ok_or_else(|| unknown(&upstreams.rules, &name))
 }
