@@ -156,14 +156,20 @@ impl Ledger {
         Ok(())
     }
 
-    /// What was told to be served got the answer that is kept.
-    pub(super) fn answers_are_right(&self, ended: &[Ended], engine: &Engine) -> Verdict {
+    /// What was told to be served got the answer that is kept. One whose end is told again, because its settlement was
+    /// repeated, still has that of the first time: a newer one may be kept by now.
+    pub(super) fn answers_are_right(&mut self, ended: &[Ended], engine: &Engine) -> Verdict {
         for Ended { job: id, end, .. } in ended {
             let (End::Served(by), Some(view)) = (end, engine.job(*id)) else { continue };
             let key = view.cache_key.as_deref().unwrap_or_default();
             let kept = self.kept(rules::lane_number(&view.lane), key).map(|kept| &kept.answer);
-            let right = view.served == Some(*by) && (kept.is_none() || view.result.as_ref() == kept);
+            let right = view.served == Some(*by)
+                && match self.served_with.get(id) {
+                    Some(before) => view.result == *before,
+                    None => kept.is_none() || view.result.as_ref() == kept,
+                };
             ensure!(right, "{id:?} was served {by:?}, but is shown as {view:?}");
+            self.served_with.insert(*id, view.result);
         }
         Ok(())
     }

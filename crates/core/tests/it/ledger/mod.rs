@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Closure, DropReason, End, Engine, Hold, JobId, LeaseId, Level, Replayed, ServedBy, Settled, Status, Time,
+    Closure, DropReason, End, Engine, Hold, JobId, LeaseId, Level, Payload, Replayed, ServedBy, Settled,
+    Status, Time,
 };
 
 use self::answers::Kept;
@@ -152,6 +153,8 @@ pub(crate) struct Ledger {
     facts: Vec<Fact>,
     /// What the last settlement of each job did, under which lease, and the word for its end.
     last_settled: BTreeMap<JobId, (LeaseId, Settled, Option<&'static str>)>,
+    /// What jobs were served with, when that was first told.
+    served_with: BTreeMap<JobId, Option<Payload>>,
     /// Jobs that ended by the call, and how.
     pub(crate) told: Vec<(JobId, &'static str)>,
 }
@@ -184,6 +187,7 @@ impl Ledger {
             next_seq: 0,
             facts: Vec::new(),
             last_settled: BTreeMap::new(),
+            served_with: BTreeMap::new(),
             told: Vec::new(),
         }
     }
