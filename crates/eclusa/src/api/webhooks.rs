@@ -98,7 +98,8 @@ pub(super) async fn receive(
         return Ok(noted(view.status, false));
     };
     completion.message = message;
-    match decider.complete(completion).await.map_err(|error| unavailable(&error))? {
+    let at = (view.lane, view.attempts);
+    match decider.complete(at, completion).await.map_err(|error| unavailable(&error))? {
         Completed::Settled(settled) => Ok(noted(status_after(settled), true)),
         Completed::Kept => Ok(noted(Status::Processing, true)),
         Completed::NotAwaited(status) => Ok(noted(status, false)),

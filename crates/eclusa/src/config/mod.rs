@@ -127,6 +127,11 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
         seen: policies::Seen::default(),
         shared_gates: store.shared_gates || !matches!(store.url, StoreUrl::Redis(_)),
         public_url: server.public_url.is_some(),
+        direct: lanes
+            .iter()
+            .filter(|(_, (lane, _))| lane.mode == Mode::Direct)
+            .flat_map(|(_, (lane, _))| lane.upstreams().cloned())
+            .collect(),
     };
     let upstreams = t.named("upstreams", "A third party that jobs are sent to.", |name, t| {
         upstreams::upstream(name, t, &around)

@@ -42,6 +42,8 @@ pub(super) struct Around {
     pub(super) shared_gates: bool,
     /// `server.public_url` is there.
     pub(super) public_url: bool,
+    /// Upstreams of direct lanes.
+    pub(super) direct: Vec<Name>,
 }
 
 pub(super) fn upstream(
@@ -103,6 +105,10 @@ pub(super) fn upstream(
         );
     }
     let callback = awaited(t, around.public_url);
+    if t.has("async") && around.direct.contains(name) {
+        let help = "use it in lanes with a queue only, or remove `async`";
+        t.misplaced("async", "has no meaning in a direct lane, where the caller waits for the answer", help);
+    }
     let (timeout, connect_timeout) = (duration(timeout.0), duration(connect_timeout.0));
     let url = url?;
     let upstream = Upstream {

@@ -124,13 +124,24 @@ impl Decider {
         self.life.to_the_end(fire).await
     }
 
-    /// Ends a job that its upstream worked on, because that has told.
-    pub(crate) async fn complete(self: &Arc<Self>, told: Completion) -> Result<Completed, StoreError> {
+    /// Ends a job of `lane` that its upstream worked on in this attempt, because that has told.
+    pub(crate) async fn complete(
+        self: &Arc<Self>,
+        (lane, attempt): (Name, u32),
+        told: Completion,
+    ) -> Result<Completed, StoreError> {
         let decider = self.clone();
         let complete = async move {
             let (job, upstream) = (told.job, told.upstream.clone());
+            let retry = match told.outcome {
+                Outcome::Retry { after, .. } => Some(Duration::from_millis(after.as_millis())),
+                _ => None,
+            };
             let CompleteAnswer { completed, ended } = decider.store.complete(told).await?;
             decider.note(&ended);
+            if let (Completed::Settled(Settled::RetryAt(_)), Some(delay)) = (completed, retry) {
+                decider.metrics.count_retry(&lane, attempt + 1, delay);
+            }
             decider.turns.ring(&upstream);
             tracing::info!(jobId = %job, %upstream, did = ?completed, "The upstream told how a job went");
             Ok(completed)

@@ -126,6 +126,6 @@ impl Asked {
         let Some(mut completion) = completion else { return Ok(()) };
         // What was asked for is what is told of, whatever the body calls it.
         completion.external = external;
-        self.workers.decider.complete(completion).await.map(drop)
+        self.workers.decider.complete((view.lane, attempt), completion).await.map(drop)
     }
 }

@@ -504,6 +504,13 @@ fn in_upstreams_that_call_back() {
                 "async = { id = 'body:/id', cancel = { path = '/{webhook_url}' }, webhook = { verify = 'token', secret = '${KEY}' } }",
                 "`cancel.path` uses `{webhook_url}`, but the address of this server is not known",
             ),
+            ("async = { id = 'body:/id', poll = { path = '/p', status = '/s', success = ['a'] } }", ""),
         ],
+    );
+    let direct = "async = { id = 'body:/id', webhook = { verify = 'token', secret = '${KEY}' } }\n\
+                  [lanes.l]\nmode = 'direct'\nchain = ['u']";
+    assert_eq!(
+        of_upstream(direct),
+        ["3:1 `upstreams.u.async` has no meaning in a direct lane, where the caller waits for the answer"]
     );
 }

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::job;
 use crate::program::Program;
+use crate::redis_server::RedisServer;
 
 /// Takes jobs in, and says twice that it works before it has done them.
 async fn asked(last: &'static str) -> FakeUpstream {
@@ -36,17 +37,19 @@ url = "{}"
 headers = {{ X-Key = "of-all" }}
 request = {{ path = "/v1/generate", body = {{ prompt = "{{params./input/prompt}}" }} }}
 async = {{ id = "body:/name", poll = {{ path = "/v1/operations/{{external_id}}?p={{params./input/prompt}}", after = "50ms", every = "50ms", status = "/done", success = ["true"], failure = ["failed"] }} }}
-[store]
-url = "memory:"
 "#,
         upstream.url()
     )
 }
 
+async fn start(upstream: &FakeUpstream) -> Program {
+    Program::start(&format!("{}\n[store]\nurl = \"memory:\"\n", config(upstream)), &[]).await
+}
+
 #[tokio::test]
 async fn a_provider_that_does_not_tell_is_asked_until_it_has_done() {
     let upstream = asked(r#"{"done":true,"response":{"image":1}}"#).await;
-    let program = Program::start(&config(&upstream), &[]).await;
+    let program = start(&upstream).await;
     let id = program.enqueue("generate", &job()).await;
     let ended = program.ended(&id).await;
     let body = json!({ "done": true, "response": { "image": 1 } });
@@ -64,8 +67,35 @@ async fn a_provider_that_does_not_tell_is_asked_until_it_has_done() {
 #[tokio::test]
 async fn a_poll_may_tell_of_a_failure() {
     let upstream = asked(r#"{"done":"failed"}"#).await;
-    let program = Program::start(&config(&upstream), &[]).await;
+    let program = start(&upstream).await;
     let id = program.enqueue("generate", &job()).await;
     let ended = program.ended(&id).await;
     assert_eq!((&ended["status"], &ended["lastFailure"]["code"]), (&json!("failed"), &json!("failed")));
+}
+
+/// A failure is tried again by the lane's rule, which is counted.
+#[tokio::test]
+async fn a_failure_that_is_polled_is_tried_again_by_the_lanes_rule() {
+    let upstream = asked(r#"{"done":"failed"}"#).await;
+    let config = config(&upstream).replace("attempts = 1", "attempts = 2, base = \"1ms\"");
+    let program = Program::start(&config, &[]).await;
+    let id = program.enqueue("generate", &job()).await;
+    let ended = program.ended(&id).await;
+    assert_eq!((&ended["status"], &ended["attempts"]), (&json!("failed"), &json!(2)));
+    assert_eq!(program.metric("retry_attempts_total", &[("lane", "generate"), ("attempt", "2")]).await, 1);
+}
+
+#[tokio::test]
+async fn of_several_processes_one_asks_at_a_time() {
+    let redis = RedisServer::start();
+    let upstream = asked(r#"{"done":true}"#).await;
+    let rules = config(&upstream).replace("every = \"50ms\"", "every = \"300ms\"");
+    let (first, _second) =
+        tokio::join!(crate::shared::start(&redis, &rules), crate::shared::start(&redis, &rules));
+    let id = first.enqueue("generate", &job()).await;
+    assert_eq!(first.ended(&id).await["status"], json!("completed"));
+    let polls: Vec<u64> = upstream.requests()[1..].iter().map(|seen| seen.at.as_millis()).collect();
+    assert_eq!(polls.len(), 3);
+    // What the two clocks show may differ by a millisecond.
+    assert!(polls.windows(2).all(|pair| pair[1] >= pair[0] + 299), "{polls:?}");
 }
