@@ -383,7 +383,7 @@ fn outcome_of(plan: &OutcomePlan) -> Outcome {
         OutcomePlan::Dead => Outcome::Dead(failure()),
         OutcomePlan::Failed => Outcome::Failed(failure()),
         OutcomePlan::Release => Outcome::Release,
-        OutcomePlan::Awaiting(ms) => Outcome::awaiting(Span::from_millis(*ms)),
+        OutcomePlan::Awaiting(ms) => crate::world::awaiting(*ms),
     }
 }
 

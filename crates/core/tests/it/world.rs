@@ -5,7 +5,7 @@ use std::sync::Arc;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admit, Advance, CallFailure, Closure, Dispatch, Engine, FailureReason, JobId, LeaseId, Level, NewJob,
-    Outcome, Payload, Report, Settlement, Span, Spec, Time, Tokens, Usage,
+    Outcome, Payload, Polling, Report, Settlement, Span, Spec, Time, Tokens, Usage,
 };
 
 use crate::calls::{Call, Reply};
@@ -339,8 +339,16 @@ fn to_outcome(plan: &OutcomePlan) -> Outcome {
         OutcomePlan::Dead => Outcome::Dead(failure()),
         OutcomePlan::Failed => Outcome::Failed(failure()),
         OutcomePlan::Release => Outcome::Release,
-        OutcomePlan::Awaiting(ms) => Outcome::awaiting(Span::from_millis(*ms)),
+        OutcomePlan::Awaiting(ms) => awaiting(*ms),
     }
+}
+
+/// With every mix of what may be known of a job that is waited for.
+pub(crate) fn awaiting(ms: u64) -> Outcome {
+    let poll = (!ms.is_multiple_of(3))
+        .then(|| Polling { after: Span::from_millis(ms / 4), every: Span::from_millis(ms / 8) });
+    let external = ms.is_multiple_of(2).then(|| format!("ext-{}", ms % 5).into());
+    Outcome::Awaiting { timeout: Span::from_millis(ms), external, next: false, poll }
 }
 
 fn pick<T: Copy>(among: &[T], number: u16) -> Option<T> {
