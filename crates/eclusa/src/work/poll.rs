@@ -10,7 +10,7 @@ use eclusa_core::{DuePoll, JobId, Name, Span, Store, StoreError};
 use tokio::task::JoinSet;
 
 use super::Workers;
-use crate::awaited::{Asking, Submitted, completion, told};
+use crate::awaited::{Asking, Submitted, Told, completion, told};
 use crate::config::{Async, Poll as PollRules};
 use crate::rules::Rules;
 use crate::store::AnyStore;
@@ -117,6 +117,9 @@ impl Asked {
             return Ok(());
         };
         let told = told(Some(&self.poll.states), &answer.body);
+        if told == Told::GoesOn {
+            return Ok(());
+        }
         let Some(view) = self.store.job(job).await? else { return Ok(()) };
         let lane = self.rules.config.lanes.get(&view.lane);
         let retry = lane.map_or_else(Default::default, |lane| lane.retry);
