@@ -56,7 +56,7 @@ pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply
 /// The jobs that ended by a verb.
 pub(super) fn ends(reply: &Reply) -> &[Ended] {
     match reply {
-        Reply::Enqueued(answer) => &answer.ended,
+        Reply::Enqueued(answer) | Reply::Fired(Fired::Asked(answer)) => &answer.ended,
         Reply::Dispatched(answer) => &answer.ended,
         Reply::Settled(answer) => &answer.ended,
         Reply::Completed(answer) => &answer.ended,
@@ -64,7 +64,6 @@ pub(super) fn ends(reply: &Reply) -> &[Ended] {
         Reply::Admitted(answer) => &answer.ended,
         Reply::Cancelled(Cancelled::Yes(ended)) => std::slice::from_ref(ended),
         Reply::CancelledAll(answer) => &answer.ended,
-        Reply::Fired(Fired::Asked(answer)) => &answer.ended,
         Reply::Replayed(Replayed::As(_, ended)) => ended,
         _ => &[],
     }

@@ -120,14 +120,12 @@ impl Timetable {
     /// The last moment done; a new schedule begins now.
     async fn begin(&self, now: Time) -> Result<Time, StoreError> {
         let known = self.parts.store.schedules().await?;
-        let last = match known.into_iter().find(|(name, _)| *name == self.name) {
-            Some((_, last)) => last,
-            None => {
-                let ask = Fire { schedule: self.name.clone(), moment: now, job: None };
-                self.parts.workers.decider.fire(ask).await?;
-                now
-            }
-        };
+        let known = known.into_iter().find(|(name, _)| *name == self.name);
+        let last = known.map_or(now, |(_, last)| last);
+        if last == now {
+            let ask = Fire { schedule: self.name.clone(), moment: now, job: None };
+            self.parts.workers.decider.fire(ask).await?;
+        }
         let next = self.schedule.after(last.max(now)).and_then(iso);
         tracing::info!(schedule = %self.name, lane = %self.schedule.lane, next, "Schedule begins");
         Ok(last)
@@ -148,13 +146,13 @@ impl Timetable {
                 tracing::warn!(schedule = %self.name, until = iso(moment), "Moments of a schedule were missed");
                 (moment, None)
             }
-            Some(Next::Job(moment)) => match self.job(moment).await? {
-                Some(job) => (moment, Some(Box::new(job))),
-                None => {
+            Some(Next::Job(moment)) => {
+                let Some(job) = self.job(moment).await? else {
                     self.refused(moment).await;
                     return Ok(last);
-                }
-            },
+                };
+                (moment, Some(Box::new(job)))
+            }
         };
         let id = job.as_ref().map(|job| job.id);
         let fire = Fire { schedule: self.name.clone(), moment, job };
