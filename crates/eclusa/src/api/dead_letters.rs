@@ -170,7 +170,11 @@ fn original_data(view: &DeadLetterView, masks: Option<&[Field]>) -> Option<serde
     let envelope = Envelope::from_payload(&view.letter.payload).ok()?;
     let kind = envelope.kind.clone();
     let (request, params) = shown(envelope, masks?);
-    Some(serde_json::json!({ "type": kind, "params": params, "request": request }))
+    let mut data = serde_json::json!({ "type": kind, "params": params });
+    if let Some(request) = request {
+        data["request"] = serde_json::json!(request);
+    }
+    Some(data)
 }
 
 /// Enqueue a dead letter again

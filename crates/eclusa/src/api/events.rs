@@ -57,7 +57,7 @@ impl Default for Streams {
 /// Follow a job
 ///
 /// Server-sent events, one for each line of the job's timeline: `id` is the number of the line, `event` its name, `data` the
-/// line as JSON with the status after it; the last event has the whole job, and the stream ends after it. A client that
+/// line as JSON with the status after it; the last event has the job without request and params, and the stream ends after it. A client that
 /// sends `Last-Event-ID` gets what came after that.
 #[utoipa::path(get, path = "/v1/jobs/{id}/events", tag = "jobs",
     params(

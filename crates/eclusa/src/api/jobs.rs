@@ -155,12 +155,12 @@ pub(super) async fn wait(
     let timeout = timeout.min(intake.rules.get().config.server.max_wait).into();
     let lane = query.lane.as_deref();
     if let Ok(job) = id.parse()
-        && let Some(job) = end_of(&intake, &caller, Wait::for_end(job, timeout), lane).await?
+        && let Some(job) = Box::pin(end_of(&intake, &caller, Wait::for_end(job, timeout), lane)).await?
     {
         return Ok(Json(shown(&intake.rules, &caller, job)));
     }
     let job = by_given_id(&intake.store, &caller, &id, lane).await?.id;
-    let ended = end_of(&intake, &caller, Wait::for_end(job, timeout), lane).await?;
+    let ended = Box::pin(end_of(&intake, &caller, Wait::for_end(job, timeout), lane)).await?;
     ended.map(|job| Json(shown(&intake.rules, &caller, job))).ok_or_else(no_such_job)
 }
 

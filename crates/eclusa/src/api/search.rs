@@ -11,6 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::auth::{Caller, Right};
 use super::extract::Query;
 use super::find::may_see;
+use super::jobs::Canceller;
 use super::model::Job;
 use super::problem::Problem;
 use super::state::Api;
@@ -130,6 +131,21 @@ impl Search {
         if faults.is_empty() { Ok(ask) } else { Err(Problem::invalid(&faults)) }
     }
 
+    /// Those of the jobs to cancel that upstreams may work on, which then hear of it.
+    async fn running(&self, query: &JobQuery) -> Result<Vec<JobView>, Problem> {
+        let status = query.status.unwrap_or(Status::Processing);
+        let upstreams = &self.rules.get().config.upstreams;
+        let told = upstreams
+            .values()
+            .any(|rules| rules.callback.as_ref().is_some_and(|rules| rules.cancel.is_some()));
+        if !told || status != Status::Processing {
+            return Ok(Vec::new());
+        }
+        let ask = JobQuery { status: Some(status), ..query.clone() };
+        let page = self.store.jobs(ask).await.map_err(|error| unavailable(&error))?;
+        Ok(page.jobs)
+    }
+
     /// A moment, or how long ago it was.
     fn moment(&self, text: &str) -> Result<Time, String> {
         if let Ok(ago) = parse_duration(text) {
@@ -184,12 +200,14 @@ pub(super) async fn search(
 
 /// Cancel all jobs that fit
 ///
-/// Needs at least one filter. One call cancels up to 1000 jobs; where it says `cursor`, call again with it.
+/// Needs at least one filter. One call cancels up to 1000 jobs; where it says `cursor`, call again with it. Upstreams that work
+/// on a job (`async`) are told, where they have a `cancel`.
 #[utoipa::path(delete, path = "/v1/jobs", tag = "jobs", params(CancelQuery),
     responses((status = 200, body = CancelledJobs)))]
 pub(super) async fn cancel(
     search: Search,
     State(decider): State<Arc<Decider>>,
+    State(canceller): State<Canceller>,
     caller: Caller,
     Query(query): Query<CancelQuery>,
 ) -> Result<Json<CancelledJobs>, Problem> {
@@ -201,8 +219,12 @@ pub(super) async fn cancel(
     may_cancel(&caller, &query)?;
     let mut told = CancelledJobs { matched: 0, cancelled: 0, dry_run, cursor: None };
     for _ in 0..CANCELLED_PAGES {
+        let running = if dry_run { Vec::new() } else { search.running(&query).await? };
         let page = decider.cancel_all(CancelAll { query: query.clone(), dry_run }).await;
         let page = page.map_err(|error| unavailable(&error))?;
+        for job in running.iter().filter(|job| page.ended.iter().any(|ended| ended.job == job.id)) {
+            canceller.recall(&decider, job);
+        }
         told.matched += page.matched;
         told.cancelled += page.ended.len() as u64;
         told.cursor = page.next.map(|next| next.to_string());

@@ -100,7 +100,7 @@ impl Stage {
             coming |= job.is_some();
             let more = |job: &JobView| ask.seen.is_some_and(|seen| job.lines() > seen);
             let over = job.as_ref().map_or(!coming, |job| job.status.is_final() || more(job));
-            if over || Instant::now() >= deadline {
+            if over {
                 return Ok((job, durable));
             }
             tokio::select! {
@@ -114,7 +114,8 @@ impl Stage {
                     None => look(),
                 },
                 () = changed, if ask.seen.is_some() => {}
-                () = sleep_until(deadline) => {}
+                // What is coming may have come meanwhile, however short the time was.
+                () = sleep_until(deadline) => return look(),
             }
         }
     }

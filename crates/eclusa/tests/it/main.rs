@@ -20,6 +20,7 @@ mod docs;
 mod finding;
 mod fleet_health;
 mod following;
+mod generation;
 mod guarantees;
 mod http_streams;
 mod http_tls;

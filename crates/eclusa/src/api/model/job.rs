@@ -212,7 +212,7 @@ impl Job {
     pub(crate) fn with_request(view: JobView, masks: &[Field]) -> Self {
         let shown = Envelope::from_payload(&view.payload).ok().map(|envelope| shown(envelope, masks));
         let (request, params) = shown.unwrap_or_default();
-        Self { request, params, ..Self::from(view) }
+        Self { params, request, ..Self::from(view) }
     }
 }
 

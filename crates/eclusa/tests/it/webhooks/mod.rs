@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::program::{Answer as Told, Program};
 
-const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+pub(crate) const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 /// A provider that takes every job in and calls them `ext-1`, `ext-2`, …
 async fn provider() -> FakeUpstream {
@@ -61,7 +61,7 @@ fn now() -> i64 {
 }
 
 /// Signed now, as Standard Webhooks have it.
-fn signed(id: &str, body: &str) -> [(&'static str, String); 4] {
+pub(crate) fn signed(id: &str, body: &str) -> [(&'static str, String); 4] {
     signed_at(id, body, now())
 }
 

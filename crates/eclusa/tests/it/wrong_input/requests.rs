@@ -239,7 +239,8 @@ async fn a_wrong_query_is_told_what_and_where_and_how_to_mend_it() {
     let (program, _upstream) = start_well().await;
     let job = program.enqueue("work", &json!({ "request": {} })).await;
     let wait = format!("/v1/jobs/{job}/wait?timeout=soon");
-    let known = "is not known here; there is `lane`, `tenant`, `status`, `id`, `since`, `until`, `cursor`";
+    let known = "is not known here; there is `lane`, `tenant`, `status`, `id`, `externalId`, `since`, `until`, \
+                 `cursor`";
     for (path, field, problem) in [
         ("/v1/jobs?max=12", "max", known),
         ("/v1/jobs?cursor=abc", "cursor", "is not one that a page gave"),
