@@ -360,6 +360,7 @@ macro_rules! suite {
             a_moment_that_is_to_come_is_not_done_early,
             a_moment_can_be_passed_over_without_a_job,
             a_moment_whose_job_is_refused_is_not_done,
+            a_moment_whose_job_would_be_late_is_not_done,
         ]);
         $crate::theme!($open, in_time: [
             a_job_that_cannot_start_before_it_expires_is_refused,

@@ -62,6 +62,19 @@ impl Enqueued {
     pub const fn is_accepted(&self) -> bool {
         matches!(self, Enqueued::Accepted(_))
     }
+
+    /// Whether there is a job under its id or key, new or known, or none is needed; otherwise the lane refused it.
+    pub const fn is_there(&self) -> bool {
+        match self {
+            Enqueued::Accepted(_) | Enqueued::Existing(_) | Enqueued::Conflict(_) | Enqueued::Cached(_) => {
+                true
+            }
+            Enqueued::QueueFull
+            | Enqueued::UnknownLane
+            | Enqueued::Invalid(_)
+            | Enqueued::NotInTime { .. } => false,
+        }
+    }
 }
 
 /// An answer that was there already.

@@ -3,7 +3,7 @@
 use eclusa_core::{EnqueueAnswer, Enqueued, Fired, Store};
 
 use crate::harness::{Harness, Open};
-use crate::rules::{lane, name, plain, secs};
+use crate::rules::{chain, job, lane, name, plain, rate, secs};
 
 fn refused(fired: Fired) -> bool {
     matches!(fired, Fired::Asked(answer) if matches!(answer.jobs[..], [Enqueued::QueueFull]))
@@ -43,6 +43,20 @@ pub async fn a_moment_can_be_passed_over_without_a_job<S: Store>(open: Open<S>) 
     assert_eq!(q.fire(moment, None).await, Fired::Asked(EnqueueAnswer::default()));
     assert_eq!(q.fire(moment, Some(1)).await, Fired::Before(moment));
     assert_eq!(q.starts(10).await, []);
+}
+
+pub async fn a_moment_whose_job_would_be_late_is_not_done<S: Store>(open: Open<S>) {
+    let q = Harness::new(
+        open,
+        &chain(&[("a", rate(1, 1))], |lane| {
+            lane.in_time = true;
+            lane.ttl = Some(secs(1));
+        }),
+    );
+    q.accept([job(1), job(2)]).await;
+    let Fired::Asked(answer) = q.fire(q.now(), Some(3)).await else { panic!("it was not done before") };
+    assert!(matches!(answer.jobs[..], [Enqueued::NotInTime { .. }]) && !answer.jobs[0].is_there());
+    assert_eq!(q.schedules().await, []);
 }
 
 pub async fn a_moment_whose_job_is_refused_is_not_done<S: Store>(open: Open<S>) {

@@ -61,7 +61,7 @@ impl Engine {
             return Fired::TooSoon(moment.since(now));
         }
         let answer = job.map(|job| self.enqueue(vec![*job], now)).unwrap_or_default();
-        if answer.jobs.iter().all(is_taken) {
+        if answer.jobs.iter().all(Enqueued::is_there) {
             self.schedules.done(schedule, moment);
         }
         Fired::Asked(answer)
@@ -70,16 +70,5 @@ impl Engine {
     /// The last moment of each schedule that was done.
     pub fn schedules(&self) -> Vec<(Name, Time)> {
         self.schedules.last.iter().map(|(name, last)| (name.clone(), *last)).collect()
-    }
-}
-
-/// A job that is there, or needs not to be. Another payload under the moment's own key is another process's for the same
-/// moment.
-const fn is_taken(told: &Enqueued) -> bool {
-    match told {
-        Enqueued::Accepted(_) | Enqueued::Existing(_) | Enqueued::Conflict(_) | Enqueued::Cached(_) => true,
-        Enqueued::QueueFull | Enqueued::UnknownLane | Enqueued::Invalid(_) | Enqueued::NotInTime { .. } => {
-            false
-        }
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use eclusa_core::{Enqueued, Fire, Fired, Name, NewJob, Span, Store, StoreError, Time};
+use eclusa_core::{Fire, Fired, Name, NewJob, Span, Store, StoreError, Time};
 use tokio::task::JoinSet;
 
 use super::{POLL, Workers};
@@ -163,7 +163,7 @@ impl Timetable {
                 last
             }
             Fired::Asked(answer) => match (answer.jobs.first(), id) {
-                (Some(Enqueued::QueueFull | Enqueued::UnknownLane | Enqueued::Invalid(_)), _) => {
+                (Some(told), _) if !told.is_there() => {
                     self.refused(moment).await;
                     last
                 }
