@@ -95,7 +95,7 @@ fn client(address: &str) -> Result<HttpUpstream, Failed> {
         headers: vec![(HeaderName::from_static("prefer"), HeaderValue::from_static("wait=5"))],
         keys: Vec::new(),
         request: None,
-        callback: None,
+        awaited: None,
         codes: ExtraCodes::default(),
         max_response: 1 << 20,
         tls: Tls::default(),

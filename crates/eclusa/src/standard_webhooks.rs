@@ -23,14 +23,14 @@ pub(crate) fn key(secret: &str) -> Option<hmac::Key> {
     Some(hmac::Key::new(hmac::HMAC_SHA256, &bytes))
 }
 
-/// What is signed of a message.
-pub(crate) fn signed(id: &str, timestamp: u64, body: &[u8]) -> Vec<u8> {
-    [format!("{id}.{timestamp}.").as_bytes(), body].concat()
+/// What is signed of a message; `timestamp` as it is sent.
+pub(crate) fn signed(id: &str, timestamp: &str, body: &[u8]) -> Vec<u8> {
+    [id.as_bytes(), b".", timestamp.as_bytes(), b".", body].concat()
 }
 
 /// The value of [`SIGNATURE`] for a message.
 pub(crate) fn sign(key: &hmac::Key, id: &str, timestamp: u64, body: &[u8]) -> String {
-    let signature = hmac::sign(key, &signed(id, timestamp, body));
+    let signature = hmac::sign(key, &signed(id, &timestamp.to_string(), body));
     format!("v1,{}", BASE64_STANDARD.encode(signature))
 }
 

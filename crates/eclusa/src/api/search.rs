@@ -137,7 +137,7 @@ impl Search {
         let upstreams = &self.rules.get().config.upstreams;
         let told = upstreams
             .values()
-            .any(|rules| rules.callback.as_ref().is_some_and(|rules| rules.cancel.is_some()));
+            .any(|rules| rules.awaited.as_ref().is_some_and(|rules| rules.cancel.is_some()));
         if !told || status != Status::Processing {
             return Ok(Vec::new());
         }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::extract::{Body, Path, Query};
+use super::find::no_such_job;
 use super::problem::{Kind, Problem};
 use super::state::Api;
 use super::submit::unavailable;
@@ -77,7 +78,7 @@ pub(super) async fn receive(
     body: Body,
 ) -> Result<Json<Heard>, Problem> {
     let rules = rules.get();
-    let (upstream, callback, webhook) = receiver(&rules, &upstream)?;
+    let (upstream, awaited, webhook) = receiver(&rules, &upstream)?;
     let job: JobId = job.parse().map_err(|_| no_such_job())?;
     let incoming =
         Incoming { upstream, job, headers: &headers, body: &body.0, token: query.token.as_deref() };
@@ -94,7 +95,7 @@ pub(super) async fn receive(
         return Ok(noted(view.status, false));
     }
     let content = (told, answer(&headers, &body.0));
-    let Some(mut completion) = finished(&rules, upstream, callback, &view, content) else {
+    let Some(mut completion) = finished(&rules, upstream, awaited, &view, content) else {
         return Ok(noted(view.status, false));
     };
     completion.message = message;
@@ -111,8 +112,8 @@ pub(super) async fn receive(
 fn receiver<'a>(rules: &'a Rules, name: &str) -> Result<(&'a Name, &'a Async, &'a Webhook), Problem> {
     let found = rules.config.upstreams.iter().find(|(known, _)| known.as_str() == name);
     let receiver = found.and_then(|(name, upstream)| {
-        let callback = upstream.callback.as_ref()?;
-        Some((name, callback, callback.webhook.as_ref()?))
+        let awaited = upstream.awaited.as_ref()?;
+        Some((name, awaited, awaited.webhook.as_ref()?))
     });
     receiver.ok_or_else(|| Problem::new(Kind::NotFound, "No upstream of this name sends webhooks"))
 }
@@ -121,13 +122,13 @@ fn receiver<'a>(rules: &'a Rules, name: &str) -> Result<(&'a Name, &'a Async, &'
 fn finished(
     rules: &Rules,
     upstream: &Name,
-    callback: &Async,
+    awaited: &Async,
     job: &JobView,
     content: (Told, Response),
 ) -> Option<eclusa_core::Completion> {
     let lane = rules.config.lanes.get(&job.lane);
     let retry = lane.map_or_else(Default::default, |lane| lane.retry);
-    completion(upstream, callback, content, (job.id, job.attempts), &retry, own_nonce())
+    completion(upstream, awaited, content, (job.id, job.attempts), &retry, own_nonce())
 }
 
 /// What the job's result will be.
@@ -143,9 +144,4 @@ const fn status_after(settled: Settled) -> Status {
         Settled::Requeued => Status::Queued,
         Settled::Awaiting(_) | Settled::Released | Settled::Stale => Status::Processing,
     }
-}
-
-fn no_such_job() -> Problem {
-    let detail = "There is no such job: it never was, or has ended and is no longer remembered (`keep`)";
-    Problem::new(Kind::NotFound, detail)
 }

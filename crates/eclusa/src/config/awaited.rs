@@ -7,6 +7,7 @@ use http::{HeaderName, Method};
 
 use super::read::{FromText, Table, Wrong};
 use super::request::{RequestTemplate, Usable, request};
+use super::server::secret_text;
 use super::template::{is_pointer, pieces};
 use super::types::Secret;
 use super::units::PositiveSpan;
@@ -366,18 +367,8 @@ fn ed25519(t: &Table<'_>, public_key: Option<String>, signature: Option<Signatur
 
 /// The common key.
 fn key(t: &Table<'_>, kind: VerifyKind, text: Option<Secret>, file: Option<Vec<u8>>) -> Option<Vec<u8>> {
-    let (place, text) = match (t.has("secret"), t.has("secret_file")) {
-        (true, true) => {
-            t.misplaced("secret_file", "stands beside `secret`", "keep one of them");
-            return None;
-        }
-        (false, false) => {
-            t.wrong("secret", "is missing", "add `secret = \"${VARIABLE}\"` or `secret_file = \"path\"`");
-            return None;
-        }
-        (true, false) => ("secret", text?.reveal().as_bytes().to_vec()),
-        (false, true) => ("secret_file", file?.trim_ascii().to_vec()),
-    };
+    let (place, secret) = secret_text(t, ("secret", "secret_file"), text, file)?;
+    let text = secret.reveal().as_bytes().to_vec();
     if text.len() < 16 {
         t.wrong(place, "is too short to be safe", "use the secret as it was issued: at least 16 characters");
         return None;

@@ -16,7 +16,6 @@ impl Value for Json {
     fn read(raw: Raw<'_>) -> Option<Self> {
         let value = match raw.value() {
             DeValue::String(_) => raw.text().ok()??.text.into(),
-            DeValue::Boolean(value) => (*value).into(),
             // A part that is wrong was noted; without it the rest would be something else.
             DeValue::Array(items) => {
                 let read = Vec::<Self>::read(raw)?;
@@ -33,24 +32,26 @@ impl Value for Json {
                         .collect::<Option<Map<_, _>>>()?,
                 )
             }
-            DeValue::Integer(number) => {
-                let number = i128::from_str_radix(number.as_str(), number.radix()).ok();
-                number_or_wrong(&raw, number.and_then(Number::from_i128))?
-            }
-            DeValue::Float(number) => {
-                let number = number.as_str().parse().ok();
-                number_or_wrong(&raw, number.and_then(Number::from_f64))?
-            }
-            DeValue::Datetime(_) => {
-                raw.mistyped("something that JSON has", "write the date in quotes");
-                return None;
-            }
+            _ => plain(&raw)?,
         };
         Some(Self(value))
     }
 }
 
-fn number_or_wrong(raw: &Raw<'_>, number: Option<Number>) -> Option<Any> {
+/// A number or a boolean; what is neither is wrong, and noted.
+pub(super) fn plain(raw: &Raw<'_>) -> Option<Any> {
+    let number = match raw.value() {
+        DeValue::Boolean(value) => return Some((*value).into()),
+        DeValue::Integer(number) => {
+            let number = i128::from_str_radix(number.as_str(), number.radix()).ok();
+            number.and_then(Number::from_i128)
+        }
+        DeValue::Float(number) => number.as_str().parse().ok().and_then(Number::from_f64),
+        _ => {
+            raw.mistyped("something that JSON has", "write the date in quotes");
+            return None;
+        }
+    };
     if number.is_none() {
         raw.wrong("is a number that JSON does not have", "write a smaller number");
     }

@@ -6,9 +6,9 @@
 use std::fmt;
 
 use http::{HeaderName, HeaderValue, Method};
-use serde_json::Number;
 use toml::de::DeValue;
 
+use super::json::plain;
 use super::read::{At, Entries, FromText, Kind, Place, Raw, Show, Table, Value, Wrong};
 use super::reconcile::StatePath;
 use super::template::{is_pointer, pieces};
@@ -275,7 +275,6 @@ impl Value for Body {
     }
 
     fn read(raw: Raw<'_>) -> Option<Self> {
-        let plain = |value| Self { template: JsonTemplate::Plain(value), used: Vec::new() };
         match raw.value() {
             DeValue::String(_) => {
                 let At { value, place } = At::<TextTemplate>::read(raw)?;
@@ -294,26 +293,7 @@ impl Value for Body {
                     members.map(|(name, item)| ((name.value, item.template), item.used)).unzip();
                 Some(Self { template: JsonTemplate::Object(members), used: used.concat() })
             }
-            DeValue::Boolean(value) => Some(plain((*value).into())),
-            DeValue::Integer(number) => {
-                let number = i128::from_str_radix(number.as_str(), number.radix()).ok();
-                let number = number.and_then(Number::from_i128);
-                if number.is_none() {
-                    raw.wrong("is too large", "write a smaller number");
-                }
-                number.map(|number| plain(number.into()))
-            }
-            DeValue::Float(number) => {
-                let number = number.as_str().parse().ok().and_then(Number::from_f64);
-                if number.is_none() {
-                    raw.wrong("is a number that JSON does not have", "write a number that ends");
-                }
-                number.map(|number| plain(number.into()))
-            }
-            DeValue::Datetime(_) => {
-                raw.mistyped("something that JSON has", "write the date in quotes");
-                None
-            }
+            _ => plain(&raw).map(|value| Self { template: JsonTemplate::Plain(value), used: Vec::new() }),
         }
     }
 }

@@ -335,7 +335,7 @@ pub struct Upstream {
     /// How a job's `params` become a request; without it the job's own is sent.
     pub request: Option<RequestTemplate>,
     /// `async`: it takes jobs in and tells later how they went.
-    pub callback: Option<Async>,
+    pub awaited: Option<Async>,
     /// Codes that this upstream means differently.
     pub codes: ExtraCodes,
     /// The largest answer.

@@ -95,16 +95,10 @@ pub(super) fn upstream(
     let policies = policies(t, &around.seen);
     let reconcile = reconcile(t, &policies, around.shared_gates);
     let request = request_template(t, around);
-    let unread = t.has("request") && request.is_none();
-    let used = headers.hold_key || request.as_ref().is_some_and(RequestTemplate::uses_key);
-    if !keys.is_empty() && !unread && !used {
-        t.misplaced(
-            "keys",
-            "are used nowhere",
-            "write `{key}` where they belong, such as `headers = { Authorization = \"Bearer {key}\" }`",
-        );
+    if !keys.is_empty() && !headers.hold_key {
+        keys_are_used(t, request.as_ref());
     }
-    let callback = awaited(t, around.public_url);
+    let awaited = awaited(t, around.public_url);
     if t.has("async") && around.direct.contains(name) {
         let help = "use it in lanes with a queue only, or remove `async`";
         t.misplaced("async", "has no meaning in a direct lane, where the caller waits for the answer", help);
@@ -118,7 +112,7 @@ pub(super) fn upstream(
         headers: headers.shared,
         keys: headers.keys,
         request,
-        callback,
+        awaited,
         codes,
         max_response,
         tls,
@@ -127,6 +121,17 @@ pub(super) fn upstream(
     };
     (gates.breaker, gates.pace, gates.cooldown) = (breaker.flatten(), pace.flatten(), cooldown);
     Some((upstream, specs(name, gates, keys)))
+}
+
+/// `headers` do not send the keys, so the template must. One that could not be read was noted.
+fn keys_are_used(t: &Table<'_>, request: Option<&RequestTemplate>) {
+    if !request.map_or(t.has("request"), RequestTemplate::uses_key) {
+        t.misplaced(
+            "keys",
+            "are used nowhere",
+            "write `{key}` where they belong, such as `headers = { Authorization = \"Bearer {key}\" }`",
+        );
+    }
 }
 
 pub(super) fn cooldown(t: &mut Table<'_>, doc: &'static str) -> Option<CooldownSpec> {

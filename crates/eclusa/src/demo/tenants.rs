@@ -75,7 +75,7 @@ fn server(address: SocketAddr, tenant: &'static str) -> Upstream {
         headers: vec![(HeaderName::from_static("eclusa-tenant"), HeaderValue::from_static(tenant))],
         keys: Vec::new(),
         request: None,
-        callback: None,
+        awaited: None,
         codes: ExtraCodes::default(),
         max_response: 1 << 20,
         policies: Vec::new(),

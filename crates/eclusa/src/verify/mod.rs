@@ -8,6 +8,7 @@ use ring::{hmac, signature};
 use subtle::ConstantTimeEq;
 
 use crate::config::{Signature, SignedPart, Verify};
+use crate::standard_webhooks as webhooks;
 
 /// How far the timestamp of a webhook may be from now.
 const TOLERANCE: Span = Span::from_secs(300);
@@ -75,15 +76,15 @@ pub(crate) fn verify(rule: &Verify, webhook: &Incoming<'_>, now: Time) -> Result
 
 /// Standard Webhooks: `webhook-id`, `webhook-timestamp` and the body, signed; several signatures while keys change.
 fn standard(key: &[u8], webhook: &Incoming<'_>, now: Time) -> Result<u64, Untrue> {
-    let id = header(webhook, "webhook-id")?;
-    let timestamp = header(webhook, "webhook-timestamp")?;
-    let signatures = header(webhook, "webhook-signature")?;
+    let id = header(webhook, webhooks::ID)?;
+    let timestamp = header(webhook, webhooks::TIMESTAMP)?;
+    let signatures = header(webhook, webhooks::SIGNATURE)?;
     let seconds: u64 = timestamp.parse().map_err(|_| Untrue::NotNow)?;
     let made = Time::from_millis(seconds.saturating_mul(1_000));
     if now.since(made) > TOLERANCE || made.since(now) > TOLERANCE {
         return Err(Untrue::NotNow);
     }
-    let signed = [id.as_bytes(), b".", timestamp.as_bytes(), b".", webhook.body].concat();
+    let signed = webhooks::signed(id, timestamp, webhook.body);
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);
     let versions = signatures.split(' ').filter_map(|signature| signature.strip_prefix("v1,"));
     let mut told = versions.filter_map(|signature| STANDARD.decode(signature).ok());

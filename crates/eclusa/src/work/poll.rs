@@ -32,13 +32,13 @@ pub(super) async fn run(workers: Arc<Workers>, store: Arc<AnyStore>) {
         // A question under way ends with its loop; the job is due again later.
         let mut loops = JoinSet::new();
         for (upstream, found) in &rules.config.upstreams {
-            let Some(callback) = &found.callback else { continue };
-            let Some(poll) = &callback.poll else { continue };
+            let Some(awaited) = &found.awaited else { continue };
+            let Some(poll) = &awaited.poll else { continue };
             let claim = (found.timeout + found.connect_timeout + MARGIN).into();
             let asking = Asking { rules: rules.clone(), clock: workers.clock.clone() };
-            let (upstream, callback, poll) = (upstream.clone(), callback.clone(), poll.clone());
+            let (upstream, awaited, poll) = (upstream.clone(), awaited.clone(), poll.clone());
             let (workers, store, rules) = (workers.clone(), store.clone(), rules.clone());
-            let asked = Asked { workers, store, rules, asking, upstream, callback, poll, claim };
+            let asked = Asked { workers, store, rules, asking, upstream, awaited, poll, claim };
             loops.spawn(Arc::new(asked).again_and_again());
         }
         tokio::select! {
@@ -57,7 +57,7 @@ struct Asked {
     rules: Arc<Rules>,
     asking: Asking,
     upstream: Name,
-    callback: Async,
+    awaited: Async,
     poll: PollRules,
     claim: Span,
 }
@@ -125,7 +125,7 @@ impl Asked {
         let retry = lane.map_or_else(Default::default, |lane| lane.retry);
         let (told, at) = ((told, answer), (job, attempt));
         let seed = self.workers.seed;
-        let completion = completion(&self.upstream, &self.callback, told, at, &retry, seed);
+        let completion = completion(&self.upstream, &self.awaited, told, at, &retry, seed);
         let Some(mut completion) = completion else { return Ok(()) };
         // What was asked for is what is told of, whatever the body calls it.
         completion.external = external;

@@ -78,8 +78,8 @@ impl Run {
             let called = self.call(at, &order).await;
             let upstream = at.without_key();
             let mut judged = self.rules.judge(&upstream, &called);
-            if let Some(callback) = self.callback(&upstream) {
-                submit_failed(callback, &called, &mut judged);
+            if let Some(awaited) = self.awaited(&upstream) {
+                submit_failed(awaited, &called, &mut judged);
             }
             let Judged { judgement, report, .. } = &judged;
             self.workers.metrics.count_call(&upstream, judgement, report.close.is_some());
@@ -214,15 +214,15 @@ impl Run {
 
     /// How an upstream that has taken the job in will tell of it.
     fn awaiting(&self, judged: &Judged, answer: Option<&Response>) -> Option<Outcome> {
-        let callback = self.callback(&judged.upstream)?;
-        let external = external_id(callback, &answer.filter(|_| judged.judgement.verdict.is_none())?.body)?;
-        let next = callback.on_failure == OnFailure::Next;
-        let poll = callback.poll.as_ref().map(|poll| poll.times);
-        Some(Outcome::Awaiting { timeout: callback.timeout, external: Some(external.into()), next, poll })
+        let awaited = self.awaited(&judged.upstream)?;
+        let external = external_id(awaited, &answer.filter(|_| judged.judgement.verdict.is_none())?.body)?;
+        let next = awaited.on_failure == OnFailure::Next;
+        let poll = awaited.poll.as_ref().map(|poll| poll.times);
+        Some(Outcome::Awaiting { timeout: awaited.timeout, external: Some(external.into()), next, poll })
     }
 
-    fn callback(&self, upstream: &Name) -> Option<&Async> {
-        self.rules.config.upstreams.get(upstream)?.callback.as_ref()
+    fn awaited(&self, upstream: &Name) -> Option<&Async> {
+        self.rules.config.upstreams.get(upstream)?.awaited.as_ref()
     }
 
     /// The job was cancelled while it was submitted: the upstream hears of it.

@@ -31,7 +31,7 @@ pub(crate) fn rules(url: &str) -> Upstream {
         headers: Vec::new(),
         keys: Vec::new(),
         request: None,
-        callback: None,
+        awaited: None,
         codes: ExtraCodes::default(),
         max_response: 1 << 20,
         policies: Vec::new(),

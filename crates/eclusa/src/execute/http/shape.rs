@@ -103,7 +103,7 @@ pub fn for_upstream(
 ) -> Option<Result<Shaped, Vec<Unfit>>> {
     let rules = targets.upstreams.get(upstream)?;
     let template = rules.request.as_ref()?;
-    let webhook = rules.callback.as_ref().and_then(|callback| callback.webhook.as_ref());
+    let webhook = rules.awaited.as_ref().and_then(|awaited| awaited.webhook.as_ref());
     let verify = webhook.map(|webhook| &webhook.verify);
     let webhook_url = targets.public_url.map(|url| webhook_url(url, upstream, verify, job.job));
     let JobValues { params, job, id, tenant } = *job;
