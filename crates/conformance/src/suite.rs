@@ -405,6 +405,7 @@ macro_rules! suite {
             what_was_told_of_an_older_submit_does_not_count_for_a_new_one,
             what_was_told_counts_also_where_the_submits_answer_was_lost,
             a_failure_goes_on_along_the_chain,
+            a_failure_told_to_nobody_but_the_store_goes_on_along_the_chain,
             an_expired_job_does_not_go_on_along_the_chain,
             a_timeout_goes_on_along_the_chain,
             only_what_the_upstream_tells_resets_its_errors,

@@ -33,6 +33,7 @@ fn success(number: u128) -> Completion {
         message: None,
         report: CallResult::Success.into(),
         outcome: Outcome::Done,
+        next: false,
         answer: Some(b"image".as_slice().into()),
     }
 }
@@ -41,6 +42,11 @@ fn success(number: u128) -> Completion {
 fn failed(number: u128) -> Completion {
     let outcome = Outcome::Dead(failure("no GPU"));
     Completion { report: CallResult::Failed.into(), outcome, answer: None, ..success(number) }
+}
+
+/// The same, and the job goes on along its chain.
+fn failed_for_next(number: u128) -> Completion {
+    Completion { next: true, ..failed(number) }
 }
 
 fn called(external: &str, told: Completion) -> Completion {
@@ -176,15 +182,26 @@ pub async fn a_failure_goes_on_along_the_chain<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &two());
     q.accept([job(1)]).await;
     submitted(&q, &q.next().await, "ext-1", true).await;
-    let (completed, ended) = q.complete(failed(1)).await;
+    let (completed, ended) = q.complete(failed_for_next(1)).await;
     assert_eq!((completed, ended), (Completed::Settled(Settled::Requeued), Vec::new()));
     let grant = q.next().await;
     assert_eq!((grant.upstream.as_str(), grant.attempt), (NEXT, 1), "no attempt is spent");
     submitted(&q, &grant, "ext-2", true).await;
-    let told = Completion { upstream: name(NEXT), ..failed(1) };
+    let told = Completion { upstream: name(NEXT), ..failed_for_next(1) };
     let (completed, ended) = q.complete(told).await;
     assert_eq!(completed, Completed::Settled(Settled::Ended(Status::Failed)), "all were tried");
     assert_eq!(ends(&ended), [(1, "dead")]);
+}
+
+pub async fn a_failure_told_to_nobody_but_the_store_goes_on_along_the_chain<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &two());
+    q.accept([job(1)]).await;
+    let _vanishes = q.next().await;
+    assert_eq!(q.complete(failed_for_next(1)).await.0, Completed::Kept);
+    q.pass(LEASE);
+    assert_eq!(q.sweep().await.ended, []);
+    let grant = q.next().await;
+    assert_eq!((grant.upstream.as_str(), grant.attempt), (NEXT, 1));
 }
 
 pub async fn an_expired_job_does_not_go_on_along_the_chain<S: Store>(open: Open<S>) {
@@ -192,7 +209,7 @@ pub async fn an_expired_job_does_not_go_on_along_the_chain<S: Store>(open: Open<
     q.accept([lasting(secs(5), job(1))]).await;
     submitted(&q, &q.next().await, "ext-1", true).await;
     q.pass(secs(6));
-    assert_eq!(q.complete(failed(1)).await.0, Completed::Settled(Settled::Ended(Status::Failed)));
+    assert_eq!(q.complete(failed_for_next(1)).await.0, Completed::Settled(Settled::Ended(Status::Failed)));
 }
 
 pub async fn a_timeout_goes_on_along_the_chain<S: Store>(open: Open<S>) {

@@ -18,7 +18,7 @@ const MAX_HEARD: usize = 8;
 pub(crate) struct Away {
     /// What the upstream calls it.
     pub(crate) external: Option<Arc<str>>,
-    /// Whether it goes on along its chain if the upstream fails it.
+    /// Whether it goes on along its chain if the upstream does not tell in time.
     pub(crate) next: bool,
     /// When the upstream is asked next and how often after that, while it is waited for.
     pub(crate) poll: Option<(Time, Span)>,

@@ -108,12 +108,12 @@ impl Engine {
         told: Completion,
         now: Time,
     ) -> Settled {
-        let Completion { report, outcome, answer, .. } = told;
+        let Completion { report, outcome, next, answer, .. } = told;
         self.leave(id, lease, &report, now);
         self.stop_processing(job);
         if let Outcome::Retry { failure, .. } | Outcome::Dead(failure) | Outcome::Failed(failure) = &outcome {
             self.fail_attempt(job, failure.clone(), now);
-            if self.goes_to_the_rest(job, now) {
+            if next && self.goes_to_the_rest(job, now) {
                 return Settled::Requeued;
             }
         }
@@ -123,13 +123,10 @@ impl Engine {
         }
     }
 
-    /// Puts a job that its upstream failed back into its line, for those of its chain that are left, where it is to go on;
-    /// says whether it did.
+    /// Puts a job that its upstream failed back into its line, for those of its chain that are left; says whether there are
+    /// any.
     pub(super) fn goes_to_the_rest(&mut self, job: JobIx, now: Time) -> bool {
-        let state = &self.jobs[job];
-        let Some(failed) = state.upstream.filter(|_| state.away().is_some_and(|away| away.next)) else {
-            return false;
-        };
+        let Some(failed) = self.jobs[job].upstream else { return false };
         self.mark_tried(job, failed);
         if self.untried(&self.jobs[job]).is_empty() || self.jobs[job].is_expired(now) {
             return false;

@@ -96,7 +96,8 @@ impl Engine {
         let upstream = self.jobs[job].upstream.map(|upstream| self.upstream(upstream).name.clone());
         let failure = CallFailure { reason: FailureReason::fixed(reason), code: None, upstream };
         let failure = self.fail_attempt(job, failure, now);
-        if !(awaited && retries && self.goes_to_the_rest(job, now)) {
+        let next = awaited && retries && self.jobs[job].away().is_some_and(|away| away.next);
+        if !(next && self.goes_to_the_rest(job, now)) {
             self.die(job, failure, now);
         }
     }

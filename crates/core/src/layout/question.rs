@@ -251,6 +251,7 @@ layout_struct!(CompletionLayout<'a> = Completion {
     message: Option<u64>,
     report: ReportLayout<'a>,
     outcome: OutcomeLayout<'a>,
+    next: bool,
     answer: Option<Bytes<'a>>,
 });
 

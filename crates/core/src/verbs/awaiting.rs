@@ -33,6 +33,9 @@ pub struct Completion {
     /// What becomes of the job: how it succeeded, or how it failed. [`Outcome::Release`] and [`Outcome::Awaiting`] are
     /// neither and change nothing.
     pub outcome: Outcome,
+    /// Whether a failure sends the job on along its chain, if some of it is left, without spending an attempt. It is told here
+    /// because the submit that would have said so may never be settled.
+    pub next: bool,
     /// What the upstream brought; kept with the job if this ends it.
     pub answer: Option<Payload>,
 }

@@ -5,7 +5,7 @@ use eclusa_core::retry::{FailedCall, RetryPolicy, Verdict};
 use eclusa_core::{CallFailure, Completion, FailureReason, JobId, Name, Outcome, Report};
 use serde_json::Value;
 
-use crate::config::{Async, States};
+use crate::config::{Async, OnFailure, States};
 use crate::execute::{Called, Judged};
 use crate::request::Response;
 
@@ -96,6 +96,7 @@ pub(crate) fn completion(
         message: None,
         report: Report::from(result),
         outcome,
+        next: rules.on_failure == OnFailure::Next,
         answer: Some(answer.to_payload()),
     })
 }

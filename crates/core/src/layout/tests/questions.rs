@@ -223,6 +223,7 @@ pub(super) fn completion() -> Completion {
         message: Some(u64::MAX),
         report: report(CallResult::Failed),
         outcome: Outcome::Retry { after: ms(2_000), failure: failure() },
+        next: true,
         answer: Some(b"{}".as_slice().into()),
     }
 }
