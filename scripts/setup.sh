@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh build   a Rust toolchain and a C compiler
 #   scripts/setup.sh test    the same, rustfmt, clippy and cargo-nextest; redis-server; python3 and node, for the documentation's
-#                            workers
+#                            workers; promtool, for the Prometheus rules
 #   scripts/setup.sh bench   the same as build, wrk and nginx; redis-server, node and npm, and BullMQ for it
 #   scripts/setup.sh deny    the same as build, and cargo-deny
 set -euo pipefail
@@ -68,6 +68,7 @@ test)
     need_package redis-server redis-server
     need_package python3 python3
     need_package node nodejs
+    need_package promtool prometheus
     ;;
 bench)
     need_build
