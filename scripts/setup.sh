@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh build   a Rust toolchain and a C compiler
 #   scripts/setup.sh test    the same, rustfmt, clippy and cargo-nextest; redis-server; python3 and node, for the documentation's
-#                            workers; aiosmtpd, a mail server
+#                            workers; aiosmtpd, a mail server; promtool, for the Prometheus rules
 #   scripts/setup.sh bench   the same as build, wrk and nginx; redis-server, node and npm, and BullMQ for it
 #   scripts/setup.sh deny    the same as build, and cargo-deny
 set -euo pipefail
@@ -79,6 +79,7 @@ test)
     python3 -m pip --version >/dev/null 2>&1 || need_package pip3 python3-pip
     need_python_packages crates/eclusa/tests/it/mail
     need_package node nodejs
+    need_package promtool prometheus
     ;;
 bench)
     need_build

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use eclusa_core::gate::{CallResult, NotUntil, Reason};
 use eclusa_core::{
-    Admission, Admit, Admitted, Advance, Advanced, BucketPage, BucketQuery, Cached, CancelAll, Cancelled,
-    Clock, Completed, Completion, Corrected, Correction, Correlation, Credit, Credited, DeadLetterView,
-    Dispatch, Dispatched, End, Ended, EnqueueAnswer, Enqueued, Fire, Fired, Grant, HashKey, Hold, JobCursor,
-    JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Outcome, Poll, Replayed, Report,
-    ServedBy, Settled, Settlement, Span, Spec, Status, Store, Swept, TenantView, Time, UpstreamView, Wait,
-    Why,
+    Admission, Admit, Admitted, Advance, Advanced, AlertChanges, AlertsView, BucketPage, BucketQuery, Cached,
+    CancelAll, Cancelled, Clock, Completed, Completion, Corrected, Correction, Correlation, Credit, Credited,
+    DeadLetterView, Dispatch, Dispatched, End, Ended, EnqueueAnswer, Enqueued, Fire, Fired, Grant, HashKey,
+    Hold, JobCursor, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Outcome, Poll,
+    Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status, Store, Swept, TenantView, Time,
+    UpstreamView, Wait, Watch, Why,
 };
 
 use crate::clock::ManualClock;
@@ -257,6 +257,14 @@ impl<S: Store> Harness<S> {
         });
         let ask = Fire { schedule: name("nightly"), moment, job };
         self.store.fire(ask).await.expect("the store answers")
+    }
+
+    pub(crate) async fn watch(&self, ask: Watch) -> AlertChanges {
+        self.store.watch(ask).await.expect("the store answers")
+    }
+
+    pub(crate) async fn alerts(&self) -> AlertsView {
+        self.store.alerts().await.expect("the store answers")
     }
 
     pub(crate) async fn schedules(&self) -> Vec<(Name, Time)> {

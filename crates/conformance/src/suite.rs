@@ -362,6 +362,19 @@ macro_rules! suite {
             callbacks_that_find_no_room_are_dropped_and_told_so,
             who_cannot_be_called_back_is_refused,
         ]);
+        $crate::theme!($open, alerts: [
+            an_alert_fires_once_and_resolves_once,
+            a_condition_that_comes_and_goes_changes_nothing,
+            a_tenant_is_notified_of_nothing_but_its_own,
+            a_share_of_dead_letters_is_one_of_the_last_time,
+            a_job_that_waits_in_its_line_for_too_long_is_an_alert,
+            a_breaker_that_opens_is_an_alert_at_once,
+            refused_connections_are_an_alert_for_five_minutes,
+            whoever_finds_that_data_was_lost_raises_the_alert,
+            what_the_evaluating_process_saw_counts_as_well,
+            without_a_lane_for_notices_alerts_are_only_shown,
+            only_the_last_alerts_that_resolved_are_kept,
+        ]);
         $crate::theme!($open, moments: [
             a_moment_is_done_once_whoever_asks_first,
             a_moment_that_is_to_come_is_not_done_early,

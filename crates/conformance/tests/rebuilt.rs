@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex};
 use eclusa_conformance::ManualClock;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Admit, Admitted, Advance, Advanced, Answer, BucketPage, BucketQuery, CancelAll, Cancelled, CancelledAll,
-    Clock, CompleteAnswer, Completion, Corrected, Correction, Credit, Credited, DeadLetterView, Dispatch,
-    Dispatched, Engine, EnqueueAnswer, Fire, Fired, HashKey, JobId, JobPage, JobQuery, JobView, LaneView,
-    LeaseId, Name, NewJob, Poll, Polls, ProcessId, Registration, Replayed, Restorer, SettleAnswer,
-    Settlement, Span, Spec, Store, Swept, TenantView, Time, UpstreamView, Wait, Why,
+    Admit, Admitted, Advance, Advanced, AlertChanges, AlertsView, Answer, BucketPage, BucketQuery, CancelAll,
+    Cancelled, CancelledAll, Clock, CompleteAnswer, Completion, Corrected, Correction, Credit, Credited,
+    DeadLetterView, Dispatch, Dispatched, Engine, EnqueueAnswer, Fire, Fired, HashKey, JobId, JobPage,
+    JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Poll, Polls, ProcessId, Registration, Replayed,
+    Restorer, SettleAnswer, Settlement, Span, Spec, Store, Swept, TenantView, Time, UpstreamView, Wait,
+    Watch, Why,
 };
 
 /// Records in memory, and no engine between verbs.
@@ -109,6 +110,14 @@ impl Store for Rebuilt {
 
     fn fire(&self, ask: Fire) -> impl Answer<Fired> {
         self.run(move |engine, now| engine.fire(ask, now))
+    }
+
+    fn watch(&self, ask: Watch) -> impl Answer<AlertChanges> {
+        self.run(move |engine, now| engine.watch(ask, now))
+    }
+
+    fn alerts(&self) -> impl Answer<AlertsView> {
+        self.run(|engine, _| engine.alerts())
     }
 
     fn schedules(&self) -> impl Answer<Vec<(Name, Time)>> {

@@ -67,6 +67,7 @@ pub(crate) struct DeadLetters {
     dirty: Vec<u64>,
     /// Of all payloads.
     bytes: u64,
+    by_tenant: BTreeMap<Arc<str>, u64>,
 }
 
 impl DeadLetters {
@@ -80,7 +81,7 @@ impl DeadLetters {
     /// What the journal has under `number`; `None` if it is gone.
     pub(crate) fn restore(&mut self, number: u64, kept: Option<Kept>) {
         if let Some(Kept { job, letter, .. }) = self.letters.remove(&number) {
-            self.bytes -= letter.payload.len() as u64;
+            self.uncount(&letter);
             // A newer letter of the same job may be there already.
             if self.by_job.get(&job) == Some(&number) {
                 self.by_job.remove(&job);
@@ -88,6 +89,7 @@ impl DeadLetters {
         }
         if let Some(kept) = kept {
             self.bytes += kept.letter.payload.len() as u64;
+            *self.by_tenant.entry(kept.letter.tenant.clone()).or_default() += 1;
             self.by_job.insert(kept.job, number);
             self.letters.insert(number, kept);
         }
@@ -116,8 +118,23 @@ impl DeadLetters {
         let number = self.by_job.remove(&job)?;
         self.dirty.push(number);
         let Kept { letter, .. } = self.letters.remove(&number)?;
-        self.bytes -= letter.payload.len() as u64;
+        self.uncount(&letter);
         Some(letter)
+    }
+
+    fn uncount(&mut self, letter: &DeadLetter) {
+        self.bytes -= letter.payload.len() as u64;
+        if let Some(count) = self.by_tenant.get_mut(&letter.tenant) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_tenant.remove(&letter.tenant);
+            }
+        }
+    }
+
+    /// How many each tenant has that has some.
+    pub(crate) fn by_tenant(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
+        self.by_tenant.iter().map(|(tenant, count)| (tenant, *count))
     }
 
     /// The oldest letter if it is past its time or over the cap.

@@ -3,6 +3,7 @@
 //! Nothing here does I/O, reads a clock or draws a random number: `now` is an argument and jitter is a hash. The
 //! [`Engine`] decides; a [`Store`] makes its decisions durable and shares them.
 
+mod alert;
 mod charge;
 mod dead_letter;
 mod ended;
@@ -24,6 +25,10 @@ mod tokens;
 mod verbs;
 mod views;
 
+pub use alert::{
+    Addressee, Alert, AlertChanges, AlertKey, AlertLimits, AlertRule, AlertsView, Condition, DeadLetterRate,
+    Evaluation, Notice, Severity, Watch,
+};
 pub use charge::{CREDIT_WITHIN, Charge, CreditRule, Terms};
 pub use dead_letter::{DeadLetter, DeadLetterView, Surplus};
 pub use ended::{End, Ended, Fallback, ServedBy};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use crate::alert::{AlertChanges, AlertsView, Watch};
 use crate::dead_letter::DeadLetterView;
 use crate::gate::CallResult;
 use crate::ids::{JobId, LeaseId, Name};
@@ -62,7 +63,7 @@ impl<T, F: Future<Output = Result<T, StoreError>> + Send> Answer<T> for F {}
 /// tells the end of its job again, because its answer was not heard.
 ///
 /// A call whose answer was lost may have been done. Enqueue, advance, settle, complete, poll, extend, cancel (of one or all),
-/// fire, credit, correct, replay, discard, pause, recover and reset can be repeated without harm. So can a dispatch or an admit, with
+/// fire, watch, credit, correct, replay, discard, pause, recover and reset can be repeated without harm. So can a dispatch or an admit, with
 /// the same nonce, after the store was restored; otherwise what they handed out comes back when its lease ends.
 pub trait Store: Send + Sync {
     /// Takes in new jobs.
@@ -101,6 +102,8 @@ pub trait Store: Send + Sync {
     fn hash_key(&self, offer: HashKey) -> impl Answer<HashKey>;
     /// Enqueues the job of a moment of a schedule, once.
     fn fire(&self, ask: Fire) -> impl Answer<Fired>;
+    /// Looks which alerts fire and which are over, and enqueues notifications of both.
+    fn watch(&self, ask: Watch) -> impl Answer<AlertChanges>;
     /// Enqueues a dead letter again, as job `id`.
     fn replay(&self, lane: Name, letter: JobId, id: JobId) -> impl Answer<Replayed>;
     /// Lets a dead letter go.
@@ -127,6 +130,8 @@ pub trait Store: Send + Sync {
     fn upstreams(&self) -> impl Answer<Vec<UpstreamView>>;
     /// The last moment of each schedule that was done.
     fn schedules(&self) -> impl Answer<Vec<(Name, Time)>>;
+    /// The alerts that fire, and those that resolved last.
+    fn alerts(&self) -> impl Answer<AlertsView>;
     /// Tenants of a lane, at most `max` from a place on, each with its place.
     fn tenants(&self, lane: Name, from: u32, max: usize) -> impl Answer<Vec<(u32, TenantView)>>;
     /// A dead letter, of whatever lane.

@@ -7,6 +7,9 @@ use eclusa_core::{RegistrationView, StoreError, Time};
 use crate::rules::Rules;
 use crate::store::AnyStore;
 
+/// What programs with limits of their own say about themselves.
+const LIBRARY: &str = "library";
+
 /// What a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum Duty {
@@ -110,6 +113,24 @@ impl Peers {
         }
     }
 
+    /// Whether this process decides.
+    pub(crate) fn owns(&self) -> bool {
+        match &*self.store {
+            AnyStore::Redis(store) => store.owns(),
+            AnyStore::Embedded(_) => true,
+        }
+    }
+
+    /// Whether this process looks which alerts fire.
+    pub(crate) fn evaluates_alerts(&self) -> bool {
+        match &*self.store {
+            AnyStore::Redis(store) => store
+                .owner()
+                .is_some_and(|owner| evaluates(store.process().0, owner.process.0, &store.instances())),
+            AnyStore::Embedded(_) => true,
+        }
+    }
+
     /// How many callers wait for the end of a job, if this process decides.
     pub(crate) fn waits(&self) -> u64 {
         match &*self.store {
@@ -140,6 +161,37 @@ impl Instance {
     }
 }
 
+/// The process that decides evaluates alerts or, where that is a program that only uses the library and has no rules for them, the
+/// gateway with the lowest id. If two think so for a moment, each alert still fires once.
+fn evaluates(own: u64, owner: u64, instances: &[RegistrationView]) -> bool {
+    let library = |one: &&RegistrationView| one.about.starts_with(LIBRARY);
+    if !instances.iter().filter(library).any(|one| one.process.0 == owner) {
+        return own == owner;
+    }
+    instances.iter().filter(|one| !library(one)).map(|one| one.process.0).min() == Some(own)
+}
+
 fn id(process: u64) -> String {
     format!("{process:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_process_evaluates_alerts() {
+        let process = |id, about: &str| RegistrationView {
+            process: eclusa_core::ProcessId(id),
+            stamp: 1,
+            about: about.into(),
+            heard: None,
+            differs: 0,
+        };
+        let fleet = [process(3, "all 7f"), process(2, "worker 7f"), process(1, "library")];
+        let who = |owner| [1, 2, 3].map(|own| evaluates(own, owner, &fleet));
+        assert_eq!(who(3), [false, false, true]);
+        assert_eq!(who(1), [false, true, false], "the library knows no alerts");
+        assert!(evaluates(7, 7, &[]), "nobody else is known yet");
+    }
 }

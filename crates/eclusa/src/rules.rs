@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::config::{Config, UpstreamKey};
 use crate::execute::http::TlsError;
-use crate::execute::{CallEnd, CallbackClient, Called, Judged, UpstreamClient};
+use crate::execute::{AlertClient, CallEnd, CallbackClient, Called, Judged, UpstreamClient};
 use crate::policy::{read_usage, sources};
 use crate::request::Response;
 
@@ -29,6 +29,10 @@ impl BadCertificates {
         Self { of: format!("upstreams.{name}.tls"), source }
     }
 
+    fn of_alerts(source: TlsError) -> Self {
+        Self { of: "alerts".into(), source }
+    }
+
     fn of_callbacks(source: TlsError) -> Self {
         Self { of: "callbacks".into(), source }
     }
@@ -42,6 +46,8 @@ pub(crate) struct Rules {
     pub(crate) upstreams: BTreeMap<Name, UpstreamClient>,
     /// The client that calls back, where that is configured.
     pub(crate) callbacks: Option<CallbackClient>,
+    /// The client that notifies of alerts.
+    pub(crate) alerts: AlertClient,
     callback_codes: ExtraCodes,
 }
 
@@ -55,7 +61,8 @@ impl Rules {
         let upstreams = config.upstreams.iter().map(client).collect::<Result<_, _>>()?;
         let callbacks = config.callbacks.as_ref().map(CallbackClient::new).transpose();
         let callbacks = callbacks.map_err(BadCertificates::of_callbacks)?;
-        Ok(Self { config, upstreams, callbacks, callback_codes: callback_codes() })
+        let alerts = AlertClient::new(&config.alerts).map_err(BadCertificates::of_alerts)?;
+        Ok(Self { config, upstreams, callbacks, alerts, callback_codes: callback_codes() })
     }
 
     /// Judges a call to `upstream` by its codes; one that is gone has none. What was used is read from the answer, where

@@ -3,6 +3,7 @@
 #![allow(missing_docs, reason = "a scenario's name is its documentation")]
 
 pub mod admit;
+pub mod alerts;
 pub mod awaiting;
 pub mod bad_input;
 pub mod cache;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Engine;
 use crate::error::SpecError;
 use crate::ids::{JobId, Name};
-use crate::job::{DropReason, JobView, NewJob};
+use crate::job::{DropReason, JobView, NewJob, Payload};
 use crate::table::JobIx;
 use crate::time::Time;
 
@@ -42,14 +42,19 @@ impl Engine {
     pub(super) fn call_back(&mut self, index: JobIx, now: Time) {
         let ended = &self.jobs[index];
         let Some(url) = ended.callback().cloned() else { return };
-        let Some(lane) = Name::new(CALLBACKS).ok() else { return };
-        let Some(at) = self.lane_by_name.get(&lane).copied() else { return };
         let mut job = self.view_job(ended);
         if job.payload.len() + job.result.as_ref().map_or(0, |result| result.len()) > MAX_TOLD {
             (job.payload, job.result) = ([].into(), None);
         }
         let (id, tenant) = (JobId(ended.id.0 ^ CALLBACK_OF), job.tenant.clone());
-        let new = NewJob::new(id, lane, &tenant, Callback { url, job }.encode());
+        self.deliver(id, &tenant, Callback { url, job }.encode(), now);
+    }
+
+    /// Enqueues a job of the lane [`CALLBACKS`], if there ever was one.
+    pub(super) fn deliver(&mut self, id: JobId, tenant: &str, payload: Payload, now: Time) {
+        let Some(lane) = Name::new(CALLBACKS).ok() else { return };
+        let Some(at) = self.lane_by_name.get(&lane).copied() else { return };
+        let new = NewJob::new(id, lane, tenant, payload);
         let state = self.lane(at);
         let (chain, spec) = (state.default_chain, state.spec.as_ref());
         let (capacity, ttl) = spec.map(|spec| (spec.capacity, spec.ttl)).unwrap_or_default();

@@ -6,6 +6,7 @@
 
 mod admit;
 mod ages;
+pub(crate) mod alerts;
 mod alone;
 pub(crate) mod away;
 mod buckets;
@@ -59,6 +60,7 @@ pub use rules::{ProcessId, Registration, RegistrationView, SILENCE};
 pub use save::SaveError;
 pub use stir::Stir;
 
+use self::alerts::Alerts;
 use self::away::AwayIndex;
 use self::buckets::Buckets;
 use self::debits::Debits;
@@ -109,6 +111,7 @@ pub struct Engine {
     buckets: Buckets,
     debits: Debits,
     schedules: Schedules,
+    alerts: Alerts,
     /// What falls to this engine of every scoped bucket, if not all; see `alone.rs`.
     part: Option<Part>,
     hash_key: Option<HashKey>,

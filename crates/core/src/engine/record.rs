@@ -3,8 +3,11 @@
 
 use std::sync::Arc;
 
+use super::alerts::history::History;
+use super::alerts::{AlertMeters, AlertState};
 use super::away::Away;
 use super::debits::Debit;
+use crate::alert::{Alert, AlertKey};
 use crate::charge::Terms;
 use crate::dead_letter::DeadLetter;
 use crate::ended::ServedBy;
@@ -139,6 +142,19 @@ pub(crate) enum Record {
     Schedule {
         name: Name,
         last: Time,
+    },
+    /// A condition that holds, or an alert that fires.
+    Alert {
+        key: Box<AlertKey>,
+        state: AlertState,
+    },
+    AlertGone(Box<AlertKey>),
+    /// The alerts that resolved last.
+    AlertsResolved(Vec<Alert>),
+    AlertMeters(AlertMeters),
+    AlertHistory {
+        lane: u32,
+        history: History,
     },
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Engine;
 use super::restore::RestoreError;
 use super::rules::ProcessId;
+use crate::alert::AlertKey;
 use crate::ids::{JobId, LeaseId, Name};
 use crate::layout::read_mentions;
 use crate::policy::Correlation;
@@ -33,6 +34,10 @@ pub(crate) enum Mention {
     Debit(Correlation),
     HashKey,
     Schedule(Name),
+    Alert(Box<AlertKey>),
+    AlertsResolved,
+    AlertMeters,
+    AlertHistory(u32),
 }
 
 impl Mentions {
@@ -89,6 +94,10 @@ impl Engine {
             Mention::Debit(correlation) => self.debits.touch(*correlation),
             Mention::HashKey => self.hash_key_unsaved = true,
             Mention::Schedule(name) => self.schedules.touch(name),
+            Mention::Alert(key) => self.alerts.touch(key),
+            Mention::AlertsResolved => self.alerts.touch_resolved(),
+            Mention::AlertMeters => self.alerts.touch_meters(),
+            Mention::AlertHistory(lane) => self.alerts.touch_history(*lane),
         }
     }
 }

@@ -107,6 +107,7 @@ impl Restorer {
         restore_tenants(engine, &mut changes, &mut self.tenants)?;
         restore_turns(engine, &changes, &self.tenants)?;
         restore_policies(engine, &mut changes)?;
+        restore_alerts(engine, &mut changes);
         for (name, last) in changes.schedules {
             engine.schedules.restore(name, last);
         }
@@ -261,6 +262,22 @@ fn restore_policies(engine: &mut Engine, changes: &mut Changes) -> Result<(), Re
         }
     }
     Ok(())
+}
+
+fn restore_alerts(engine: &mut Engine, changes: &mut Changes) {
+    let (alerts, read) = (&mut engine.alerts, std::mem::take(&mut changes.alerts));
+    for (key, state) in read.watched {
+        alerts.restore(key, state);
+    }
+    for (lane, history) in read.histories {
+        alerts.restore_history(lane, history);
+    }
+    if let Some(resolved) = read.resolved {
+        alerts.restore_resolved(resolved);
+    }
+    if let Some(meters) = read.meters {
+        alerts.restore_meters(meters);
+    }
 }
 
 fn expect(fits: bool, problem: impl FnOnce() -> String) -> Result<(), RestoreError> {

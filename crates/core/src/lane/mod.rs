@@ -153,6 +153,8 @@ pub(crate) struct Lane {
     pub(crate) levels: [LevelState; 3],
     pub(crate) tenants: Tenants,
     pub(crate) lines: Lines,
+    /// The lowest number of each line.
+    heads: BTreeSet<u64>,
     groups: Vec<Box<[UpstreamIx]>>,
     /// Of jobs that do not name their upstreams.
     pub(crate) default_chain: GroupIx,
@@ -187,6 +189,7 @@ impl Lane {
             levels: Default::default(),
             tenants: Tenants::default(),
             lines: Lines::default(),
+            heads: BTreeSet::new(),
             groups: Vec::new(),
             default_chain: GroupIx(0),
             group_by_chain: HashMap::with_hasher(foldhash::fast::FixedState::default()),
@@ -320,6 +323,10 @@ impl Lane {
         }
         self.lines[line].push(seq, job);
         if head.is_none_or(|head| seq < head) {
+            self.heads.insert(seq);
+            if let Some(head) = head {
+                self.heads.remove(&head);
+            }
             self.move_head(line, head);
         }
         line
@@ -346,6 +353,8 @@ impl Lane {
         self.levels[self.lines[line].key().level as usize].queued -= 1;
         self.lines[line].pull(seq);
         if head == Some(seq) {
+            self.heads.remove(&seq);
+            self.heads.extend(self.lines[line].head());
             self.move_head(line, head);
         }
         if self.lines[line].head().is_some() {
@@ -356,6 +365,11 @@ impl Lane {
         self.lines.remove(line);
         self.tenants[tenant].levels[level as usize].lines -= 1;
         parked.map(|parked| *parked)
+    }
+
+    /// The lowest number in a line: that of the job that lined up first.
+    pub(crate) fn oldest_in_line(&self) -> Option<u64> {
+        self.heads.first().copied()
     }
 
     /// A tenant without lines in a level gets its place there with its first.

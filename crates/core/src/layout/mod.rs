@@ -9,6 +9,7 @@
 //! ECLUSA_WRITE_GOLDEN=1 cargo nextest run -p eclusa-core layout
 //! ```
 
+mod alert;
 mod callback;
 mod convert;
 mod question;
@@ -20,6 +21,7 @@ mod spec;
 mod tests;
 mod view;
 
+pub use alert::Delivery;
 pub use question::Question;
 pub(crate) use record::{RECORD_VERSION, append_record, read_mentions, read_records};
 pub use reply::Reply;

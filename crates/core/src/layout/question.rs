@@ -1,11 +1,13 @@
 //! What a process asks of the store elsewhere.
 
 use super::LayoutError;
+use super::alert::ConditionLayout;
 use super::convert::{Bytes, Layout, decode, encode, layout_enum, layout_struct};
 use super::shared::{
     BucketIdLayout, BucketSpecLayout, DeniedLayout, HoldLayout, JobCursorLayout, LeaseIdLayout, LevelLayout,
     StatusLayout,
 };
+use crate::alert::{AlertLimits, DeadLetterRate, Evaluation, Watch};
 use crate::engine::{Absence, AbsentCall, AbsentReport, BucketOf, ProcessId};
 use crate::gate::CallResult;
 use crate::ids::{JobId, LeaseId, Name};
@@ -60,6 +62,8 @@ pub enum Question {
     CancelAll(CancelAll),
     Fire(Fire),
     Schedules,
+    Watch(Watch),
+    Alerts,
 }
 
 impl Question {
@@ -110,7 +114,35 @@ layout_enum!(QuestionLayout<'a> = Question {
     CancelAll(ask: CancelAllLayout<'a>),
     Fire(ask: FireLayout<'a>),
     Schedules,
+    Watch(ask: WatchLayout<'a>),
+    Alerts,
 });
+
+layout_struct!(WatchLayout<'a> = Watch { lost_data: bool, evaluation: Option<EvaluationLayout<'a>> });
+
+layout_struct!(EvaluationLayout<'a> = Evaluation {
+    limits: AlertLimitsLayout,
+    seen: Vec<ConditionLayout<'a>>,
+    rejected_connections: Option<u64>,
+    operators: bool,
+    tenants: Vec<&'a str>,
+});
+
+layout_struct!(
+    AlertLimitsLayout = AlertLimits {
+        dead_letters: Option<u64>,
+        tenant_dead_letters: Option<u64>,
+        dead_letter_rate: Option<DeadLetterRateLayout>,
+        oldest_wait: Option<u64>,
+        breaker_open: bool,
+        redis_rejected_connections: bool,
+        store_lost_data: bool,
+        hold: u64,
+        clear: u64,
+    }
+);
+
+layout_struct!(DeadLetterRateLayout = DeadLetterRate { share_micros: u64, over: u64, min: u64 });
 
 layout_struct!(FireLayout<'a> = Fire { schedule: &'a str, moment: u64, job: Option<Box<NewJobLayout<'a>>> });
 layout_struct!(PollLayout<'a> = Poll { upstream: &'a str, max: u64, claim: u64, asked: Vec<u128> });

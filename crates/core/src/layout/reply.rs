@@ -1,6 +1,7 @@
 //! What a store answers to those who asked from elsewhere.
 
 use super::LayoutError;
+use super::alert::AlertLayout;
 use super::convert::{Bytes, Layout, decode, encode, layout_enum, layout_struct};
 use super::shared::{
     BucketIdLayout, DeniedLayout, JobCursorLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout,
@@ -9,6 +10,7 @@ use super::view::{
     DeadLetterViewLayout, EndedLayout, FallbackLayout, GateViewLayout, JobPageLayout, JobViewLayout,
     LaneViewLayout, PlaceLayout, RegistrationViewLayout, TenantViewLayout, UpstreamViewLayout, WhyLayout,
 };
+use crate::alert::{AlertChanges, AlertsView};
 use crate::dead_letter::{DeadLetterView, Surplus};
 use crate::engine::RegistrationView;
 use crate::error::SpecError;
@@ -89,6 +91,10 @@ pub enum Reply {
     Fired(Fired),
     /// To `Schedules`.
     Schedules(Vec<(Name, Time)>),
+    /// To `Watch`.
+    Watched(AlertChanges),
+    /// To `Alerts`.
+    Alerts(AlertsView),
     /// To a question that the store cannot read, and why: it may be of a newer version.
     Unread(String),
 }
@@ -136,6 +142,19 @@ layout_enum!(ReplyLayout<'a> = Reply {
     CancelledAll(answer: CancelledAllLayout<'a>),
     Fired(answer: FiredLayout<'a>),
     Schedules(last: Vec<(&'a str, u64)>),
+    Watched(changes: AlertChangesLayout<'a>),
+    Alerts(view: AlertsViewLayout<'a>),
+});
+
+layout_struct!(AlertChangesLayout<'a> = AlertChanges {
+    fired: Vec<AlertLayout<'a>>,
+    resolved: Vec<AlertLayout<'a>>,
+    ended: Vec<EndedLayout<'a>>,
+});
+
+layout_struct!(AlertsViewLayout<'a> = AlertsView {
+    firing: Vec<AlertLayout<'a>>,
+    recent: Vec<AlertLayout<'a>>,
 });
 
 layout_enum!(FiredLayout<'a> = Fired {

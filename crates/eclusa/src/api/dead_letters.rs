@@ -6,14 +6,14 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use axum::response::Response;
-use eclusa_core::{Callback, DeadLetterView, JobId, Name, Replayed, Store};
+use eclusa_core::{Callback, DeadLetterView, JobId, Name, Notice, Replayed, Store};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::{Caller, Right};
 use super::extract::{Path, Query};
 use super::find::masks;
-use super::model::{DeadLetter, Job, Shown, shown};
+use super::model::{Alert, DeadLetter, Job, Shown, shown};
 use super::problem::{Kind, Problem};
 use super::state::Api;
 use super::submit::{self, unavailable, unconfirmed};
@@ -166,6 +166,9 @@ fn original_data(view: &DeadLetterView, masks: Option<&[Field]>) -> Option<serde
         let url = url.split('?').next().unwrap_or_default();
         let job = Job { params: None, ..Job::from(job) };
         return Some(serde_json::json!({ "callbackUrl": url, "job": job }));
+    }
+    if let Ok(notice) = Notice::decode(&view.letter.payload) {
+        return Some(serde_json::json!({ "alert": Alert::from(&notice.alert) }));
     }
     let envelope = Envelope::from_payload(&view.letter.payload).ok()?;
     let kind = envelope.kind.clone();

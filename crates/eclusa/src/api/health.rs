@@ -210,7 +210,9 @@ pub(super) async fn metrics(
     // Without the store there is still what this process counts.
     let taken = async {
         let policies = policy_levels(&*store, &rules.get().config.upstreams).await?;
-        Ok::<_, StoreError>(Snapshot::take(&*store, clock.now()).await?.with_policies(policies))
+        let alerts = if peers.owns() { store.alerts().await?.firing } else { Vec::new() };
+        let taken = Snapshot::take(&*store, clock.now()).await?;
+        Ok::<_, StoreError>(taken.with_policies(policies).with_alerts(alerts))
     };
     let snapshot = match tokio::time::timeout(METRICS_WAIT, taken).await {
         Ok(Err(error)) if !error.is_transient() => return Err(unavailable(&error)),

@@ -1,5 +1,6 @@
 //! The HTTP API.
 
+mod alerts;
 mod auth;
 mod batch;
 mod dead_letters;
@@ -91,6 +92,7 @@ fn calls() -> OpenApiRouter<Api> {
         .routes(routes!(dead_letters::stats))
         .routes(routes!(dead_letters::get))
         .routes(routes!(dead_letters::replay))
+        .routes(routes!(alerts::list))
         .routes(routes!(health::health))
         .routes(routes!(health::metrics))
 }

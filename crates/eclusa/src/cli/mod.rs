@@ -1,5 +1,6 @@
 //! The command line: what each command prints goes to standard output, everything else to standard error.
 
+mod alerts;
 mod breakers;
 mod cancel;
 mod check;
@@ -124,6 +125,8 @@ enum Command {
     /// Look at limits by scope, tell of events that give tokens back
     #[command(subcommand)]
     Policies(policies::Policies),
+    /// Print the alerts that fire, and those that resolved last
+    Alerts,
     /// Look at dead letters, replay them
     #[command(subcommand)]
     Dlq(dlq::Dlq),
@@ -155,6 +158,7 @@ fn run(arguments: Arguments) -> Result<(), Exit> {
         Command::Upstreams(ask) => upstreams::run(&ask, &connect()?, output),
         Command::Breakers(ask) => breakers::run(&ask, &connect()?, output),
         Command::Policies(ask) => policies::run(&ask, &connect()?, output),
+        Command::Alerts => alerts::run(&connect()?, output),
         Command::Dlq(ask) => dlq::run(&ask, &connect()?, output),
     }
 }

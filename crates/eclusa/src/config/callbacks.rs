@@ -110,10 +110,14 @@ pub(super) fn callbacks(t: &mut Table<'_>) -> Option<Callbacks> {
             "name a host, or remove `[callbacks]`",
         );
     }
-    let text: Option<Secret> = t.get(
-        "secret",
-        "Signs callbacks as Standard Webhooks do: `whsec_` and base64, or any text of at least 16 characters.",
-    );
+    let doc = "Signs callbacks as Standard Webhooks do: `whsec_` and base64, or any text of at least 16 characters.";
+    let secret = signing_secret(t, doc);
+    Some(Callbacks { hosts: hosts?.into(), secret: secret? })
+}
+
+/// `secret` or `secret_file`: what webhooks are signed with.
+pub(super) fn signing_secret(t: &mut Table<'_>, doc: &'static str) -> Option<Secret> {
+    let text: Option<Secret> = t.get("secret", doc);
     let file = t.file("secret_file", "A file that holds the secret, instead of `secret`.");
     let secret = secret(t, ("secret", "secret_file"), text, file)?;
     if standard_webhooks::key(secret.reveal()).is_none() {
@@ -125,7 +129,7 @@ pub(super) fn callbacks(t: &mut Table<'_>) -> Option<Callbacks> {
         );
         return None;
     }
-    Some(Callbacks { hosts: hosts?.into(), secret })
+    Some(secret)
 }
 
 /// The lane that delivers them, and its upstream: all of their hosts.

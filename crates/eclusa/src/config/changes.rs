@@ -53,6 +53,7 @@ impl Changes {
             ("server.public_url", old.server.public_url == new.server.public_url),
             ("auth.keys", old.keys == new.keys),
             ("callbacks", old.callbacks == new.callbacks),
+            ("alerts", old.alerts == new.alerts),
             ("schedules", old.schedules == new.schedules),
         ];
         let others = others.iter().filter(|(_, same)| !same).map(|(key, _)| *key).collect();

@@ -3,6 +3,7 @@
 //! [`Config::load`] gives a valid configuration or everything that is wrong with the file, each thing with its place
 //! and how to mend it. Variables (`${VAR}`) are replaced inside strings only, and no error shows what they hold.
 
+mod alerts;
 mod awaited;
 mod callbacks;
 mod changes;
@@ -39,6 +40,7 @@ use std::sync::Arc;
 use eclusa_core::Spec;
 use toml::de::DeTable;
 
+pub use alerts::{AlertWebhook, Alerts, WebhookUrl};
 pub use awaited::{Async, Encoding, OnFailure, Poll, Signature, Signed, SignedPart, States, Verify, Webhook};
 pub use callbacks::{Callbacks, Host};
 pub(crate) use changes::{Changes, need_restart};
@@ -123,6 +125,11 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
         callbacks::callbacks,
     );
     let callbacks = callbacks.flatten();
+    let alerts = t.section(
+        "alerts",
+        "When somebody must hear of the state: `GET /v1/alerts`, `eclusa alerts`, and a webhook.",
+        alerts::alerts,
+    );
     let uses = mail::Uses::default();
     let lanes =
         t.named("lanes", "A queue with its rules.", |name, t| lanes::lane(name, t, &upstream_names, &uses));
@@ -148,7 +155,7 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
     let schedules = t.named("schedules", "A job that is enqueued again and again.", |_, t| {
         schedules::schedule(t, &lanes, &lane_names, targets)
     });
-    if callbacks.is_some() {
+    if callbacks.is_some() || alerts.notifies() {
         let (name, own, lane, upstream) = callbacks::lane()?;
         lanes.insert(name, Arc::new(own));
         lane_specs.push(lane);
@@ -158,7 +165,7 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
     let spec = Spec::new(lane_specs, upstream_specs).ok()?;
     let keys = keys.into_iter().filter_map(|read| read.key).map(Arc::new).collect();
     let schedules = schedules.into_iter().collect();
-    Some(Config { server, store, workers, log, keys, callbacks, lanes, upstreams, schedules, spec })
+    Some(Config { server, store, workers, log, keys, callbacks, alerts, lanes, upstreams, schedules, spec })
 }
 
 /// Every key there is, as the readers tell it when they are given nothing to read.

@@ -123,8 +123,10 @@ fn policy(t: &mut Table<'_>, seen: &Seen, correlated: &RefCell<Option<Field>>) -
     let credit = credit.map(events);
     let within =
         t.or("credit_within", PositiveSpan(CREDIT_WITHIN), "How long after its call an event counts.").0;
-    let alert_below: Option<Percent> =
-        t.get("alert_below", "Below this part of the capacity a balance is logged and counted as low.");
+    let alert_below: Option<Percent> = t.get(
+        "alert_below",
+        "Below this part of the capacity a balance is counted as low, and the alert `policy_low` fires.",
+    );
     let common = Common { charge: charge.unwrap_or_default(), credit, within };
     let classes = classes(t, &scope, &common)?;
     credit_needs_correlation(t, &classes, correlation.is_some());

@@ -68,6 +68,11 @@ fn add_row(page: &mut String, outer: &str, key: &KeyDoc) {
     if let Kind::Table(keys) | Kind::Switch(keys) | Kind::Tables(keys) | Kind::OneOrMore(keys) = &key.kind {
         keys.iter().for_each(|inner| add_row(page, &format!("{outer}{}.", key.name), inner));
     }
+    if let Kind::Map(value) = &key.kind
+        && let Kind::Table(keys) = &**value
+    {
+        keys.iter().for_each(|inner| add_row(page, &format!("{outer}{}.NAME.", key.name), inner));
+    }
 }
 
 fn type_name(kind: &Kind) -> String {
@@ -80,6 +85,7 @@ fn type_name(kind: &Kind) -> String {
         Kind::Integer(least) => format!("whole number, at least {least}"),
         Kind::Json => "any value".to_owned(),
         Kind::Boolean => "`true` or `false`".to_owned(),
+        Kind::Off => "`false`".to_owned(),
         Kind::Fraction => "number from 0 to 1".to_owned(),
         Kind::Text(what) => bare(what),
         Kind::Words(words) => words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", "),

@@ -61,6 +61,7 @@ fn kind(kind: &Kind) -> Value {
         Kind::Rate => json!({ "$ref": "#/$defs/rate" }),
         Kind::Integer(least) => json!({ "anyOf": [{ "type": "integer", "minimum": least }, variable()] }),
         Kind::Boolean => json!({ "anyOf": [{ "type": "boolean" }, variable()] }),
+        Kind::Off => json!({ "const": false }),
         Kind::Fraction => json!({ "anyOf": [{ "type": "number", "minimum": 0, "maximum": 1 }, variable()] }),
         Kind::Json => json!({}),
         Kind::Text(_) => json!({ "type": "string" }),
@@ -131,6 +132,11 @@ mod tests {
                 | Kind::OneOrMore(keys) = &key.kind
                 {
                     assert!(!keys.is_empty(), "{}", key.name);
+                    check(keys);
+                }
+                if let Kind::Map(value) = &key.kind
+                    && let Kind::Table(keys) = &**value
+                {
                     check(keys);
                 }
             }

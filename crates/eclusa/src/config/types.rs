@@ -10,6 +10,7 @@ use std::time::Duration;
 use eclusa_core::retry::{ExtraCodes, RetryPolicy};
 use eclusa_core::{Level, Name, Spec};
 
+use super::alerts::Alerts;
 use super::awaited::Async;
 use super::callbacks::Callbacks;
 use super::policies::Policy;
@@ -32,6 +33,8 @@ pub struct Config {
     pub keys: Vec<Arc<Key>>,
     /// `[callbacks]`; without it nobody is called back.
     pub callbacks: Option<Callbacks>,
+    /// `[alerts]`.
+    pub alerts: Alerts,
     /// `[lanes.*]`: what the program itself must know of a lane.
     pub lanes: BTreeMap<Name, Arc<Lane>>,
     /// `[upstreams.*]`: what the program itself must know of an upstream.

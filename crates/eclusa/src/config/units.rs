@@ -218,28 +218,57 @@ impl Value for Percent {
     }
 
     fn read(raw: Raw<'_>) -> Option<Self> {
-        let number: Option<f64> = match raw.value() {
-            DeValue::Float(number) => number.as_str().parse().ok(),
-            DeValue::Integer(number) => number.as_str().parse().ok(),
-            _ => match raw.text().ok()? {
-                Some(done) if done.whole => done.text.trim().parse().ok(),
-                _ => {
-                    raw.mistyped("a number", "write it without quotes, such as `0.25`");
-                    return None;
-                }
-            },
-        };
-        let percent =
-            number.filter(|number| (0.0..=1.0).contains(number)).map(|number| (number * 100.0).round());
-        if percent.is_none() {
-            raw.wrong("must lie between 0 and 1", "`0.25` is plus or minus a quarter");
-        }
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "it lies between 0 and 100"
-        )]
-        percent.map(|percent| Self(percent as u8))
+        let micros = fraction(&raw, "`0.25` is plus or minus a quarter")?;
+        u8::try_from((micros + 5_000) / 10_000).ok().map(Self)
+    }
+}
+
+/// A number from 0 to 1, in millionths.
+fn fraction(raw: &Raw<'_>, help: &str) -> Option<u64> {
+    let number: Option<f64> = match raw.value() {
+        DeValue::Float(number) => number.as_str().parse().ok(),
+        DeValue::Integer(number) => number.as_str().parse().ok(),
+        _ => match raw.text().ok()? {
+            Some(done) if done.whole => done.text.trim().parse().ok(),
+            _ => {
+                raw.mistyped("a number", "write it without quotes, such as `0.25`");
+                return None;
+            }
+        },
+    };
+    let micros = number.filter(|number| (0.0..=1.0).contains(number)).map(|number| (number * 1e6).round());
+    if micros.is_none() {
+        raw.wrong("must lie between 0 and 1", help);
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it lies between 0 and a million"
+    )]
+    micros.map(|micros| micros as u64)
+}
+
+/// A share, in millionths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fraction {
+    pub(super) micros: u64,
+}
+
+impl Value for Fraction {
+    fn kind() -> Kind {
+        Kind::Fraction
+    }
+
+    fn read(raw: Raw<'_>) -> Option<Self> {
+        fraction(&raw, "`0.02` is two in a hundred").map(|micros| Self { micros })
+    }
+}
+
+impl Show for Fraction {
+    fn show(&self) -> String {
+        #[expect(clippy::cast_precision_loss, reason = "it lies between 0 and a million")]
+        let share = self.micros as f64 / 1e6;
+        share.to_string()
     }
 }
 

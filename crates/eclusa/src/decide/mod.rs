@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Advance, Advanced, CancelAll, Cancelled, CancelledAll, Clock, CompleteAnswer, Completed, Completion,
-    Dispatch, Dispatched, Ended, EnqueueAnswer, Enqueued, Fire, Fired, JobId, LeaseId, Name, NewJob, Outcome,
-    Place, Replayed, Report, Settled, Settlement, Store, StoreError, Surplus, Swept, UpstreamView,
+    Advance, Advanced, AlertChanges, CancelAll, Cancelled, CancelledAll, Clock, CompleteAnswer, Completed,
+    Completion, Dispatch, Dispatched, Ended, EnqueueAnswer, Enqueued, Fire, Fired, JobId, LeaseId, Name,
+    NewJob, Outcome, Place, Replayed, Report, Settled, Settlement, Store, StoreError, Surplus, Swept,
+    UpstreamView, Watch,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -122,6 +123,17 @@ impl Decider {
             Ok(fired)
         };
         self.life.to_the_end(fire).await
+    }
+
+    /// Looks which alerts fire.
+    pub(crate) async fn watch(self: &Arc<Self>, ask: Watch) -> Result<AlertChanges, StoreError> {
+        let decider = self.clone();
+        let watch = async move {
+            let changes = decider.store.watch(ask).await?;
+            decider.note(&changes.ended);
+            Ok(changes)
+        };
+        self.life.to_the_end(watch).await
     }
 
     /// Ends a job of `lane` that its upstream worked on in this attempt, because that has told.

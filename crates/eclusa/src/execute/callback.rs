@@ -1,12 +1,14 @@
-//! Telling the end of a job to whoever asked for that.
+//! Signed messages to others: the ends of jobs and alerts.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use eclusa_core::{Clock, JobId};
+use eclusa_core::{Addressee, Clock, JobId};
 use http::header::{CONTENT_TYPE, USER_AGENT};
-use http::{HeaderValue, Request};
+use http::{HeaderValue, Request, Uri};
 use http_body_util::Full;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -18,7 +20,7 @@ use super::http::connect::Connector;
 use super::http::resolve::Resolver;
 use super::http::{TlsError, tls};
 use super::{CallEnd, Called};
-use crate::config::{Callbacks, Host, Tls};
+use crate::config::{AlertWebhook, Alerts, Callbacks, Host, Secret, Tls};
 use crate::standard_webhooks as webhooks;
 
 /// How long a connection and a whole call may take.
@@ -28,9 +30,9 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_IDLE: usize = 8;
 const IDLE_FOR: Duration = Duration::from_secs(15);
 
-/// Calls back. Nothing is called that the rules do not allow, whenever the job came in, and redirects are not followed.
+/// Calls back. Nothing is called that the rules do not allow, whenever the job came in.
 pub(crate) struct CallbackClient {
-    client: Client<Connector, Full<Bytes>>,
+    poster: Poster,
     rules: Callbacks,
     key: hmac::Key,
 }
@@ -43,28 +45,78 @@ impl CallbackClient {
             Host::Name(_) => None,
         };
         let listed: Vec<IpAddr> = rules.hosts.iter().filter_map(address).collect();
+        let poster = Poster::by(Resolver::public(listed.into()))?;
+        Ok(Self { poster, rules: rules.clone(), key: signing_key(&rules.secret) })
+    }
+
+    /// Posts `body`, which is JSON, as the message `id`. Only the status of the answer counts.
+    pub(crate) async fn call(&self, id: JobId, url: &str, body: Vec<u8>, clock: &dyn Clock) -> Called {
+        match self.rules.check(url) {
+            Ok(uri) => self.poster.post((id, uri), &self.key, body, clock).await,
+            Err(problem) => CallEnd::Invalid(format!("the callback address {problem}")).into(),
+        }
+    }
+}
+
+/// Notifies those that `[alerts]` names: the config is trusted, so their addresses may be private ones.
+pub(crate) struct AlertClient {
+    poster: Poster,
+    operators: Option<(Uri, hmac::Key)>,
+    tenants: BTreeMap<Arc<str>, (Uri, hmac::Key)>,
+}
+
+impl AlertClient {
+    /// A client by these rules.
+    pub(crate) fn new(rules: &Alerts) -> Result<Self, TlsError> {
+        let target = |webhook: &AlertWebhook| (webhook.url.0.clone(), signing_key(&webhook.secret));
+        let tenants = rules.tenants.iter().map(|(tenant, webhook)| (tenant.clone(), target(webhook)));
+        Ok(Self {
+            poster: Poster::by(Resolver::default())?,
+            operators: rules.webhook.as_ref().map(target),
+            tenants: tenants.collect(),
+        })
+    }
+
+    /// Posts `body`, which is JSON, as the message `id`. Only the status of the answer counts.
+    pub(crate) async fn call(&self, id: JobId, to: &Addressee, body: Vec<u8>, clock: &dyn Clock) -> Called {
+        let target = match to {
+            Addressee::Operators => self.operators.as_ref(),
+            Addressee::Tenant(tenant) => self.tenants.get(tenant),
+        };
+        match target {
+            Some((uri, key)) => self.poster.post((id, uri.clone()), key, body, clock).await,
+            None => CallEnd::NotSent("`[alerts]` does not name this webhook any more".into()).into(),
+        }
+    }
+}
+
+/// Posts signed messages. Redirects are not followed.
+struct Poster {
+    client: Client<Connector, Full<Bytes>>,
+}
+
+impl Poster {
+    fn by(resolver: Resolver) -> Result<Self, TlsError> {
         let tls = tls::client_config(&Tls::default())?;
-        let connector = Connector::by(Resolver::public(listed.into()), tls, CONNECT_TIMEOUT);
+        let connector = Connector::by(resolver, tls, CONNECT_TIMEOUT);
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_FOR)
             .pool_max_idle_per_host(MAX_IDLE)
             .build(connector);
-        // The config has checked that there is a key.
-        let key = webhooks::key(rules.secret.reveal());
-        let key = key.unwrap_or_else(|| hmac::Key::new(hmac::HMAC_SHA256, rules.secret.reveal().as_bytes()));
-        Ok(Self { client, rules: rules.clone(), key })
+        Ok(Self { client })
     }
 
-    /// Posts `body`, which is JSON, as the message `id`. Only the status of the answer counts.
-    pub(crate) async fn call(&self, id: JobId, url: &str, body: Vec<u8>, clock: &dyn Clock) -> Called {
-        let uri = match self.rules.check(url) {
-            Ok(uri) => uri,
-            Err(problem) => return CallEnd::Invalid(format!("the callback address {problem}")).into(),
-        };
+    async fn post(
+        &self,
+        (id, uri): (JobId, Uri),
+        key: &hmac::Key,
+        body: Vec<u8>,
+        clock: &dyn Clock,
+    ) -> Called {
         let (id, now) = (id.to_string(), clock.now().as_millis() / 1000);
-        let signature = webhooks::sign(&self.key, &id, now, &body);
+        let signature = webhooks::sign(key, &id, now, &body);
         let request = Request::post(uri)
             .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
             .header(USER_AGENT, HeaderValue::from_static("eclusa"))
@@ -74,7 +126,7 @@ impl CallbackClient {
             .body(Full::from(body));
         let request = match request {
             Ok(request) => request,
-            Err(error) => return CallEnd::Invalid(format!("the callback cannot be sent: {error}")).into(),
+            Err(error) => return CallEnd::Invalid(format!("the message cannot be sent: {error}")).into(),
         };
         match timeout(TIMEOUT, self.client.request(request)).await {
             Ok(Ok(answer)) => CallEnd::Answered(answer.status().as_u16()),
@@ -83,4 +135,10 @@ impl CallbackClient {
         }
         .into()
     }
+}
+
+/// The config has checked that there is a key.
+fn signing_key(secret: &Secret) -> hmac::Key {
+    let key = webhooks::key(secret.reveal());
+    key.unwrap_or_else(|| hmac::Key::new(hmac::HMAC_SHA256, secret.reveal().as_bytes()))
 }

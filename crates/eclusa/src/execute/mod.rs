@@ -9,7 +9,7 @@ mod judge;
 pub mod mail;
 mod settle;
 
-pub(crate) use callback::CallbackClient;
+pub(crate) use callback::{AlertClient, CallbackClient};
 pub(crate) use judge::is_reusable;
 pub use judge::{CallEnd, Judgement};
 pub use settle::{Attempt, Called, Judged};

@@ -4,7 +4,7 @@ use eclusa_core::layout::{Question, Reply};
 use eclusa_core::{Spec, StoreError};
 
 use super::ask::store_by_asking;
-use super::{EmbeddedStore, RedisStore};
+use super::{EmbeddedStore, RedisStore, ServerFacts};
 
 /// One of the stores.
 pub enum AnyStore {
@@ -20,6 +20,14 @@ impl AnyStore {
         match self {
             AnyStore::Embedded(store) => store.configure(spec).await,
             AnyStore::Redis(store) => store.configure(about, spec).await,
+        }
+    }
+
+    /// How the server is that the state is kept on; `None` where there is none, or it does not tell now.
+    pub(crate) async fn server_facts(&self) -> Option<ServerFacts> {
+        match self {
+            AnyStore::Embedded(_) => None,
+            AnyStore::Redis(store) => store.server_facts().await,
         }
     }
 

@@ -63,6 +63,14 @@ macro_rules! store_by_asking {
                     ask!(self, Question::Fire(ask), Fired)
                 }
 
+                async fn watch(&self, ask: Watch) -> Result<AlertChanges, StoreError> {
+                    ask!(self, Question::Watch(ask), Watched)
+                }
+
+                async fn alerts(&self) -> Result<AlertsView, StoreError> {
+                    ask!(self, Question::Alerts, Alerts)
+                }
+
                 async fn schedules(&self) -> Result<Vec<(Name, Time)>, StoreError> {
                     ask!(self, Question::Schedules, Schedules)
                 }

@@ -25,3 +25,4 @@ pub use any::AnyStore;
 pub use embedded::{EmbeddedStore, OpenError};
 pub use fleet::{OwnerView, RedisError, RedisSettings, RedisStore};
 pub use journal::JournalError;
+pub(crate) use journal::redis::ServerFacts;

@@ -15,6 +15,8 @@ pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply
         Question::Cancel(job) => Reply::Cancelled(engine.cancel(job, now)),
         Question::CancelAll(ask) => Reply::CancelledAll(engine.cancel_all(&ask, now)),
         Question::Fire(ask) => Reply::Fired(engine.fire(ask, now)),
+        Question::Watch(ask) => Reply::Watched(engine.watch(ask, now)),
+        Question::Alerts => Reply::Alerts(engine.alerts()),
         Question::Schedules => Reply::Schedules(engine.schedules()),
         Question::Admit(ask) => Reply::Admitted(engine.admit(&ask, now)),
         Question::Record { upstream, result } => Reply::Upstream(engine.record(&upstream, result, now)),
@@ -57,6 +59,7 @@ pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply
 pub(super) fn ends(reply: &Reply) -> &[Ended] {
     match reply {
         Reply::Enqueued(answer) | Reply::Fired(Fired::Asked(answer)) => &answer.ended,
+        Reply::Watched(changes) => &changes.ended,
         Reply::Dispatched(answer) => &answer.ended,
         Reply::Settled(answer) => &answer.ended,
         Reply::Completed(answer) => &answer.ended,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use eclusa_core::retry::Verdict;
 use eclusa_core::{End, Ended, Grant, Name};
 
+use crate::api::model::Alert;
 use crate::execute::Judgement;
 
 /// How a job ended.
@@ -54,4 +55,37 @@ pub(crate) fn log_retry(
         isRetryable = judgement.verdict == Some(Verdict::Retryable),
         "Job failed, scheduling retry"
     );
+}
+
+/// An alert fires or is over.
+pub(crate) fn log_alert(alert: &eclusa_core::Alert) {
+    let Alert { name, severity, lane, upstream, policy, tenant, value, threshold, text, .. } =
+        Alert::from(alert);
+    let (lane, upstream, policy) = (lane.as_deref(), upstream.as_deref(), policy.as_deref());
+    let tenant = tenant.as_deref();
+    if alert.resolved.is_some() {
+        tracing::info!(
+            alert = name,
+            severity,
+            lane,
+            upstream,
+            policy,
+            companyId = tenant,
+            value,
+            threshold,
+            "Alert resolved: {text}"
+        );
+    } else {
+        tracing::warn!(
+            alert = name,
+            severity,
+            lane,
+            upstream,
+            policy,
+            companyId = tenant,
+            value,
+            threshold,
+            "Alert fires: {text}"
+        );
+    }
 }

@@ -88,6 +88,10 @@ impl Visit for Fields {
         self.0.insert(field.name().into(), value.into());
     }
 
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.0.insert(field.name().into(), value.into());
+    }
+
     fn record_bool(&mut self, field: &Field, value: bool) {
         self.0.insert(field.name().into(), value.into());
     }

@@ -9,7 +9,7 @@ mod rates;
 mod snapshot;
 
 pub(crate) use answers::Answers;
-pub(crate) use endings::{log_end, log_retry};
+pub(crate) use endings::{log_alert, log_end, log_retry};
 pub(crate) use logs::start;
 pub(crate) use metrics::Metrics;
 pub(crate) use policies::policy_levels;

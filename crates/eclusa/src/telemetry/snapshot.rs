@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use eclusa_core::gate::BreakerState;
-use eclusa_core::{LaneView, Name, Store, StoreError, TenantView, Time, UpstreamView};
+use eclusa_core::{Alert, LaneView, Name, Store, StoreError, TenantView, Time, UpstreamView};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -33,6 +33,8 @@ pub struct Snapshot {
     tenants: BTreeMap<Name, Vec<TenantView>>,
     letters: BTreeMap<Name, Letters>,
     policies: Vec<PolicyLevel>,
+    /// Those that fire, where this process decides.
+    alerts: Vec<Alert>,
 }
 
 /// Dead letters of one lane, counted.
@@ -62,12 +64,18 @@ impl Snapshot {
             tenants,
             letters,
             policies: Vec::new(),
+            alerts: Vec::new(),
         })
     }
 
     /// The same with what is known of policies.
     pub fn with_policies(self, policies: Vec<PolicyLevel>) -> Self {
         Self { policies, ..self }
+    }
+
+    /// The same with the alerts that fire.
+    pub fn with_alerts(self, alerts: Vec<Alert>) -> Self {
+        Self { alerts, ..self }
     }
 
     /// The same with so many losses of the store, and callers who wait for the end of a job.
@@ -124,6 +132,7 @@ impl Collector for Snapshot {
         self.lanes(&mut encoder)?;
         self.upstreams(&mut encoder)?;
         self.policies(&mut encoder)?;
+        self.alerts(&mut encoder)?;
         self.tenants(&mut encoder)?;
         self.letters(&mut encoder)
     }
@@ -141,6 +150,31 @@ impl Snapshot {
         gauges(encoder, "eclusa_policy_buckets", "Buckets of a policy that are not full", used)?;
         let low = self.policies.iter().map(|level| (labels(level), level.low)).collect();
         gauges(encoder, "eclusa_policy_low", "Buckets of a policy below its `alert_below`", low)
+    }
+
+    fn alerts(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let labels = |alert: &Alert| {
+            let key = &alert.condition.key;
+            let all = [
+                ("alert", Some(key.rule.as_str())),
+                ("severity", Some(key.severity.as_str())),
+                ("lane", key.lane.as_ref().map(Name::as_str)),
+                ("upstream", key.upstream.as_ref().map(Name::as_str)),
+                ("policy", key.policy.as_ref().map(Name::as_str)),
+                ("companyId", key.tenant.as_deref()),
+            ];
+            all.into_iter().filter_map(|(label, value)| Some((label, value?.to_owned()))).collect::<Vec<_>>()
+        };
+        let labelled: Vec<_> = self.alerts.iter().map(labels).collect();
+        let firing = labelled
+            .iter()
+            .map(|labels| (labels.iter().map(|(label, value)| (*label, value.as_str())).collect(), 1_u64));
+        gauges(
+            encoder,
+            "eclusa_alert_firing",
+            "1 while an alert fires; told by the process that decides",
+            firing.collect(),
+        )
     }
 
     fn lanes(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {

@@ -1,5 +1,6 @@
 //! The loops that move jobs along: one per file, each named by what it does.
 
+mod alerts;
 mod dispatch;
 mod heartbeat;
 mod lanes;
@@ -21,7 +22,7 @@ use crate::decide::Decider;
 use crate::ids::Ids;
 use crate::leases::Leases;
 use crate::life::Life;
-use crate::peers::Duty;
+use crate::peers::{Duty, Peers};
 use crate::policy::Scopes;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
@@ -56,19 +57,21 @@ pub(crate) fn start(
     duty: Duty,
     workers: Workers,
     (store, scopes, ids): (&Arc<AnyStore>, &Arc<Scopes>, Arc<Ids>),
-    rates: Arc<Rates>,
+    (rates, peers): (Arc<Rates>, Arc<Peers>),
 ) -> Loops {
     let workers = Arc::new(workers);
     let Workers { decider, rules, leases, life, metrics, .. } = &*workers;
     let mut loops = Loops { begin: JoinSet::new(), keep: JoinSet::new() };
     let counted = (rates, metrics.clone());
-    loops.begin.spawn(sample::run(store.clone(), counted, rules.clone(), decider.clone(), life.clone()));
+    loops.begin.spawn(sample::run(store.clone(), counted, decider.clone(), life.clone()));
     let lease = rules.get().config.workers.lease;
     loops.keep.spawn(heartbeat::run(store.clone(), leases.clone(), lease, decider.clone(), life.clone()));
     let (store, scopes) = (store.clone(), scopes.clone());
     let timetable =
         schedule::Parts { workers: workers.clone(), store: store.clone(), scopes: scopes.clone(), ids };
     loops.begin.spawn(schedule::run(timetable));
+    let watching = alerts::Parts { workers: workers.clone(), store: store.clone(), peers };
+    loops.begin.spawn(alerts::run(watching));
     let parts = reconcile::Parts { workers: workers.clone(), store: store.clone(), scopes };
     loops.begin.spawn(reconcile::run(parts));
     if duty != Duty::Api {

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use eclusa_core::layout::Delivery;
 use eclusa_core::{
-    Advance, Advanced, CALLBACKS, Callback, Grant, JobId, Name, Outcome, Payload, Settled, Settlement,
+    Advance, Advanced, CALLBACKS, Callback, Grant, JobId, Name, Notice, Outcome, Payload, Settled, Settlement,
 };
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Workers;
 use super::heartbeat::MARGIN;
-use crate::api::model::Job;
+use crate::api::model::{AlertMessage, Job};
 use crate::awaited::{Asking, Submitted, external_id, submit_failed};
 use crate::config::{Async, Lane, OnFailure, UpstreamKey};
 use crate::execute::http::shape::{JobValues, Shaped, for_upstream};
@@ -36,14 +37,13 @@ pub(super) struct Run {
 /// What a job has its worker do.
 enum Order {
     Request(Box<Envelope>),
-    Callback(Box<Callback>),
+    Deliver(Delivery),
 }
 
 impl Order {
     fn read(lane: &Name, job: JobId, payload: &[u8]) -> Result<Self, String> {
         if lane.as_str() == CALLBACKS {
-            let callback = Callback::decode(payload).map_err(|error| format!("is {error}"))?;
-            return Ok(Self::Callback(Box::new(callback)));
+            return Delivery::decode(payload).map(Self::Deliver).map_err(|error| format!("is {error}"));
         }
         let mut envelope = Envelope::from_payload(payload).map_err(|error| error.to_string())?;
         if let Content::Mail(mail) = &mut envelope.content {
@@ -112,7 +112,8 @@ impl Run {
         let started = Instant::now();
         let called = match order {
             Order::Request(envelope) => self.request(at, envelope).await,
-            Order::Callback(callback) => self.call_back(callback).await,
+            Order::Deliver(Delivery::Callback(callback)) => self.call_back(callback).await,
+            Order::Deliver(Delivery::Notice(notice)) => self.notify(notice).await,
         };
         self.workers.metrics.time_call(&at.without_key(), started.elapsed());
         called
@@ -175,6 +176,11 @@ impl Run {
             Some(client) => client.call(self.grant.job, url, body, &*self.workers.clock).await,
             None => CallEnd::NotSent("callbacks are no longer configured".into()).into(),
         }
+    }
+
+    async fn notify(&self, Notice { to, alert }: &Notice) -> Called {
+        let body = serde_json::to_vec(&AlertMessage::from(alert)).unwrap_or_default();
+        self.rules.alerts.call(self.grant.job, to, body, &*self.workers.clock).await
     }
 
     fn may_go_on(&self, judged: &Judged) -> bool {

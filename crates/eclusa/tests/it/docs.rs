@@ -93,6 +93,7 @@ async fn every_metric_is_described_and_no_other() {
     program.logged("Dead letter removed", &[("reason", "max")]).await;
     program.logged("Balance differs from the upstream's count", &[("policy", "OTHER")]).await;
     program.get("/proxy/fast/a").await;
+    program.logged("Alert fires", &[("alert", "breaker_open")]).await;
     let metrics = program.get("/metrics").await;
     let types = metrics.text().lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let names: BTreeSet<String> = types

@@ -5,11 +5,11 @@ use std::sync::Mutex;
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Admit, Admitted, Advance, Advanced, Answer, BucketPage, BucketQuery, CancelAll, Cancelled, CancelledAll,
-    CompleteAnswer, Completion, Corrected, Correction, Credit, Credited, DeadLetterView, Dispatch,
-    Dispatched, EnqueueAnswer, Fire, Fired, HashKey, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId,
-    Name, NewJob, Poll, Polls, Replayed, SettleAnswer, Settlement, Span, Store, StoreError, Swept,
-    TenantView, Time, UpstreamView, Wait, Why,
+    Admit, Admitted, Advance, Advanced, AlertChanges, AlertsView, Answer, BucketPage, BucketQuery, CancelAll,
+    Cancelled, CancelledAll, CompleteAnswer, Completion, Corrected, Correction, Credit, Credited,
+    DeadLetterView, Dispatch, Dispatched, EnqueueAnswer, Fire, Fired, HashKey, JobId, JobPage, JobQuery,
+    JobView, LaneView, LeaseId, Name, NewJob, Poll, Polls, Replayed, SettleAnswer, Settlement, Span, Store,
+    StoreError, Swept, TenantView, Time, UpstreamView, Wait, Watch, Why,
 };
 
 /// If a restart or a takeover can be seen, a scenario on this store sees it.
@@ -89,6 +89,14 @@ impl<S: Store> Store for Reopened<S> {
 
     fn fire(&self, ask: Fire) -> impl Answer<Fired> {
         self.run(async move |store| store.fire(ask).await)
+    }
+
+    fn watch(&self, ask: Watch) -> impl Answer<AlertChanges> {
+        self.run(async move |store| store.watch(ask).await)
+    }
+
+    fn alerts(&self) -> impl Answer<AlertsView> {
+        self.run(async move |store| store.alerts().await)
     }
 
     fn schedules(&self) -> impl Answer<Vec<(Name, Time)>> {

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::super::Engine;
+use super::super::alerts::history::History;
+use super::super::alerts::{AlertMeters, AlertState};
 use super::super::debits::Debit;
 use super::super::record::{JobRecord, LaneRecord, LeaseRecord, Record, TenantRecord};
+use crate::alert::{Alert, AlertKey};
 use crate::charge::Terms;
 use crate::dead_letter::DeadLetter;
 use crate::gate::{Bucket, BucketSpec, Gates};
@@ -52,6 +55,15 @@ pub(super) struct Changes {
     pub(super) terms: BTreeMap<Arc<str>, Arc<Terms>>,
     pub(super) debits: Things<Correlation, Debit>,
     pub(super) schedules: BTreeMap<Name, Time>,
+    pub(super) alerts: AlertChangesRead,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct AlertChangesRead {
+    pub(super) watched: Things<AlertKey, AlertState>,
+    pub(super) histories: BTreeMap<u32, History>,
+    pub(super) resolved: Option<Vec<Alert>>,
+    pub(super) meters: Option<AlertMeters>,
 }
 
 impl Changes {
@@ -105,6 +117,11 @@ impl Changes {
             Record::Debit { correlation, debit } => drop(self.debits.insert(correlation, Some(debit))),
             Record::DebitGone(correlation) => remove(&mut self.debits, correlation, kept),
             Record::Schedule { name, last } => drop(self.schedules.insert(name, last)),
+            Record::Alert { key, state } => drop(self.alerts.watched.insert(*key, Some(state))),
+            Record::AlertGone(key) => remove(&mut self.alerts.watched, *key, kept),
+            Record::AlertHistory { lane, history } => drop(self.alerts.histories.insert(lane, history)),
+            Record::AlertsResolved(resolved) => self.alerts.resolved = Some(resolved),
+            Record::AlertMeters(meters) => self.alerts.meters = Some(meters),
             record => self.gather_job(record, engine),
         }
     }

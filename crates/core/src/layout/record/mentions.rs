@@ -45,7 +45,12 @@ fn mention(record: RecordLayout<'_>) -> Result<Option<Mention>, LayoutError> {
         RecordLayout::Debit { correlation, .. } => Mention::Debit(Correlation(correlation)),
         RecordLayout::HashKey(_) => Mention::HashKey,
         RecordLayout::Schedule { name, .. } => Mention::Schedule(Layout::<Name>::into_domain(name)?),
-        RecordLayout::TenantGone { .. }
+        RecordLayout::Alert { key, .. } => Mention::Alert(key.into_domain()?),
+        RecordLayout::AlertsResolved(_) => Mention::AlertsResolved,
+        RecordLayout::AlertMeters(_) => Mention::AlertMeters,
+        RecordLayout::AlertHistory { lane, .. } => Mention::AlertHistory(lane),
+        RecordLayout::AlertGone(_)
+        | RecordLayout::TenantGone { .. }
         | RecordLayout::JobGone(_)
         | RecordLayout::LeaseGone(_)
         | RecordLayout::BucketGone(_)

@@ -13,10 +13,13 @@ pub(crate) use self::mentions::read_mentions;
 use self::gates::{BucketLayout, GatesLayout, PassLayout};
 use self::timeline::EventLayout;
 use super::LayoutError;
+use super::alert::{AlertKeyLayout, AlertLayout};
 use super::convert::{Bytes, Layout, Many, append, layout_enum, layout_struct, unreadable};
 use super::question::CompletionLayout;
 use super::shared::{BucketSpecLayout, LeaseIdLayout, LevelLayout, StatusLayout, TermsLayout};
 use super::view::{DeadLetterLayout, DropReasonLayout, FailureLayout, ServedByLayout, TotalsLayout};
+use crate::engine::alerts::history::{EndsAt, History, LinedUp};
+use crate::engine::alerts::{AlertMeters, AlertState};
 use crate::engine::away::Away;
 use crate::engine::debits::Debit;
 use crate::engine::record::{
@@ -97,6 +100,11 @@ layout_enum!(RecordLayout<'a> = Record {
     JobAway { id: u128, state: Box<JobStateLayout<'a>>, away: Box<AwayLayout<'a>> },
     JobCallback { id: u128, url: &'a str },
     Schedule { name: &'a str, last: u64 },
+    Alert { key: Box<AlertKeyLayout<'a>>, state: AlertStateLayout },
+    AlertGone(key: Box<AlertKeyLayout<'a>>),
+    AlertsResolved(alerts: Vec<AlertLayout<'a>>),
+    AlertMeters(meters: AlertMetersLayout),
+    AlertHistory { lane: u32, history: HistoryLayout },
 });
 
 layout_struct!(DebitLayout<'a> = Debit {
@@ -105,6 +113,29 @@ layout_struct!(DebitLayout<'a> = Debit {
     buckets: Vec<&'a str>,
     credited: Vec<&'a str>,
 });
+
+layout_struct!(
+    AlertStateLayout = AlertState {
+        value_micros: u64,
+        threshold_micros: u64,
+        since: u64,
+        firing: bool,
+        over_since: Option<u64>,
+    }
+);
+
+layout_struct!(
+    AlertMetersLayout = AlertMeters {
+        rejected: Option<u64>,
+        rejected_at: Option<u64>,
+        newly_rejected: u64,
+        lost_at: Option<u64>,
+    }
+);
+
+layout_struct!(HistoryLayout = History { ends: Vec<EndsAtLayout>, marks: Vec<LinedUpLayout> });
+layout_struct!(EndsAtLayout = EndsAt { at: u64, ended: u64, dead: u64 });
+layout_struct!(LinedUpLayout = LinedUp { at: u64, next_seq: u64 });
 
 layout_struct!(TimeLayout = SteadyTime { last: u64, ahead_ms: i64 });
 

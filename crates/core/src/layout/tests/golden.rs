@@ -5,6 +5,8 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::alert::{Addressee, Notice};
+
 use super::{Message, questions, records, replies, specs};
 
 /// Set to write the files instead of comparing them.
@@ -64,13 +66,21 @@ fn every_kind_of_message_has_a_sample() {
     fn kinds<M: Message>(samples: &[(&str, M)]) -> BTreeSet<u8> {
         samples.iter().map(|(_, sample)| sample.encoded()[1]).collect()
     }
-    assert_eq!(kinds(&questions::all()), (0..35).collect());
-    assert_eq!(kinds(&replies::all()), (0..30).collect());
+    assert_eq!(kinds(&questions::all()), (0..37).collect());
+    assert_eq!(kinds(&replies::all()), (0..32).collect());
 }
 
 #[test]
 fn callbacks_have_the_bytes_of_their_golden_files() {
     check("callback", vec![("callback", replies::callback())]);
+}
+
+#[test]
+fn notices_have_the_bytes_of_their_golden_files() {
+    let alert = super::alert(None);
+    let to = Addressee::Tenant("acme".into());
+    let operators = Notice { to: Addressee::Operators, alert: alert.clone() };
+    check("notice", vec![("notice-operators", operators), ("notice-tenant", Notice { to, alert })]);
 }
 
 #[test]

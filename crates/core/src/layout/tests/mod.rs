@@ -14,6 +14,7 @@ use super::shared::ReasonLayout;
 use super::{
     LayoutError, Question, RECORD_VERSION, Reply, append_record, decode_spec, encode_spec, read_records,
 };
+use crate::alert::{Alert, AlertKey, AlertRule, Condition, Notice, Severity};
 use crate::charge::{Charge, CreditRule, Terms};
 use crate::engine::Callback;
 use crate::engine::record::Record;
@@ -64,6 +65,15 @@ impl Message for Callback {
     }
 }
 
+impl Message for Notice {
+    fn encoded(&self) -> Vec<u8> {
+        self.encode().to_vec()
+    }
+    fn decoded(bytes: &[u8]) -> Result<Self, LayoutError> {
+        Notice::decode(bytes)
+    }
+}
+
 impl Message for Spec {
     fn encoded(&self) -> Vec<u8> {
         encode_spec(self)
@@ -104,6 +114,22 @@ fn lease(number: u64) -> LeaseId {
 
 fn cursor() -> JobCursor {
     JobCursor { created_at: time(7), job: id(7) }
+}
+
+fn alert_key() -> AlertKey {
+    AlertKey {
+        rule: AlertRule::TenantDeadLetters,
+        severity: Severity::Warning,
+        lane: Some(name("email")),
+        upstream: Some(name("ses")),
+        policy: Some(name("READ")),
+        tenant: Some("acme".into()),
+    }
+}
+
+fn alert(resolved: Option<Time>) -> Alert {
+    let condition = Condition { key: alert_key(), value_micros: 51_000_000, threshold_micros: 50_000_000 };
+    Alert { condition, since: time(7), resolved }
 }
 
 fn time(ms: u64) -> Time {

@@ -1,6 +1,7 @@
 //! Every question, with every part of it filled.
 
-use super::{bucket_id, cursor, hold, id, lease, ms, name, terms};
+use super::{alert, bucket_id, cursor, hold, id, lease, ms, name, terms};
+use crate::alert::{AlertLimits, DeadLetterRate, Evaluation, Watch};
 use crate::engine::{Absence, AbsentCall, AbsentReport, BucketOf, ProcessId};
 use crate::gate::{CallResult, Part, Reason};
 use crate::job::{CallFailure, FailureReason, Level, NewJob, Status};
@@ -97,10 +98,34 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
             job: Some(Box::new(full_job())),
         }),
         Question::Schedules,
+        Question::Watch(watch()),
+        Question::Alerts,
         Question::Poll(Poll { upstream: name("fal"), max: 100, claim: ms(5_000), asked: vec![id(1)] }),
     ]
     .map(named)
     .into()
+}
+
+fn watch() -> Watch {
+    let limits = AlertLimits {
+        dead_letters: Some(100),
+        tenant_dead_letters: Some(50),
+        dead_letter_rate: Some(DeadLetterRate { share_micros: 20_000, over: ms(3_600_000), min: 50 }),
+        oldest_wait: Some(ms(300_000)),
+        breaker_open: true,
+        redis_rejected_connections: true,
+        store_lost_data: false,
+        hold: ms(10_000),
+        clear: ms(30_000),
+    };
+    let evaluation = Evaluation {
+        limits,
+        seen: vec![alert(None).condition],
+        rejected_connections: Some(7),
+        operators: true,
+        tenants: vec!["acme".into()],
+    };
+    Watch { lost_data: true, evaluation: Some(evaluation) }
 }
 
 /// Does not compile until a new question has a name, and then it needs a sample above.
@@ -141,6 +166,8 @@ fn file_name(question: &Question) -> &'static str {
         Question::CancelAll(_) => "question-cancel-all",
         Question::Fire(_) => "question-fire",
         Question::Schedules => "question-schedules",
+        Question::Watch(_) => "question-watch",
+        Question::Alerts => "question-alerts",
     }
 }
 

@@ -1,9 +1,11 @@
 //! One record of each kind, with everything in it.
 
 use super::questions::completion;
-use super::{bucket_id, hold, id, lease, ms, name, note, terms, time};
+use super::{alert, alert_key, bucket_id, hold, id, lease, ms, name, note, terms, time};
 use crate::dead_letter::DeadLetter;
 use crate::ended::{Fallback, ServedBy};
+use crate::engine::alerts::history::{EndsAt, History, LinedUp};
+use crate::engine::alerts::{AlertMeters, AlertState};
 use crate::engine::away::Away;
 use crate::engine::debits::Debit;
 use crate::engine::record::{
@@ -284,8 +286,40 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
             "record-job-callback",
             Record::JobCallback { id: id(1), url: "https://app.example.com/done".into() },
         ),
+        ("record-alert", Record::Alert { key: Box::new(alert_key()), state: alert_state() }),
+        ("record-alert-gone", Record::AlertGone(Box::new(alert_key()))),
+        ("record-alerts-resolved", Record::AlertsResolved(vec![alert(Some(time(9)))])),
+        (
+            "record-alert-meters",
+            Record::AlertMeters(AlertMeters {
+                rejected: Some(7),
+                rejected_at: Some(time(7)),
+                newly_rejected: 2,
+                lost_at: Some(time(9)),
+            }),
+        ),
+        (
+            "record-alert-history",
+            Record::AlertHistory {
+                lane: 3,
+                history: History {
+                    ends: vec![EndsAt { at: time(7), ended: 300, dead: 7 }],
+                    marks: vec![LinedUp { at: time(9), next_seq: 300 }],
+                },
+            },
+        ),
         ("record-schedule", Record::Schedule { name: name("nightly"), last: time(7) }),
     ];
     all.extend(jobs());
     all
+}
+
+fn alert_state() -> AlertState {
+    AlertState {
+        value_micros: 51_000_000,
+        threshold_micros: 50_000_000,
+        since: time(7),
+        firing: true,
+        over_since: Some(time(9)),
+    }
 }

@@ -1,6 +1,7 @@
 //! Every reply, with every part of it filled and in every form that it can take.
 
-use super::{bucket_id, cursor, hold, id, lease, ms, name, note, time};
+use super::{alert, bucket_id, cursor, hold, id, lease, ms, name, note, time};
+use crate::alert::{AlertChanges, AlertsView};
 use crate::dead_letter::{DeadLetter, DeadLetterView, Surplus};
 use crate::ended::{End, Ended, Fallback, ServedBy};
 use crate::engine::{Callback, ProcessId, RegistrationView};
@@ -57,6 +58,18 @@ pub(super) fn all() -> Vec<(&'static str, Reply)> {
         ("reply-fired", Reply::Fired(Fired::Asked(enqueued()))),
         ("reply-fired-before", Reply::Fired(Fired::Before(time(7)))),
         ("reply-fired-too-soon", Reply::Fired(Fired::TooSoon(ms(7)))),
+        (
+            "reply-watched",
+            Reply::Watched(AlertChanges {
+                fired: vec![alert(None)],
+                resolved: vec![alert(Some(time(9)))],
+                ended: vec![ended(End::Cancelled)],
+            }),
+        ),
+        (
+            "reply-alerts",
+            Reply::Alerts(AlertsView { firing: vec![alert(None)], recent: vec![alert(Some(time(9)))] }),
+        ),
         ("reply-schedules", Reply::Schedules(vec![(name("nightly"), time(7))])),
         ("reply-admitted-granted", admitted(granted)),
         ("reply-admitted-denied", admitted(denied)),

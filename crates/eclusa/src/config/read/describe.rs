@@ -26,6 +26,8 @@ pub(in super::super) enum Kind {
     Fraction,
     /// `true` or `false`.
     Boolean,
+    /// `false`, beside something else.
+    Off,
     /// Anything that JSON has.
     Json,
     /// A string; what it is, with its article.

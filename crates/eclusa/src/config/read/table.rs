@@ -154,6 +154,28 @@ impl<'a> Table<'a> {
         values
     }
 
+    /// A table of tables, each under any key. Tables whose reader gave up are left out.
+    pub(in super::super) fn keyed<T>(
+        &mut self,
+        key: &'static str,
+        doc: &'static str,
+        read: impl Fn(&mut Table<'a>) -> Option<T>,
+    ) -> Vec<(String, T)> {
+        let mut values = Vec::new();
+        let docs = if self.ctx.describing { self.child(key, None, &read).1 } else { Vec::new() };
+        let path = join(&self.place.path, key);
+        for (name, raw) in
+            self.raw(key).and_then(|raw| raw.table()).into_iter().flat_map(|table| entries(table))
+        {
+            let raw = Raw::new(self.ctx, raw, join(&path, name.get_ref()));
+            let Some(table) = raw.table() else { continue };
+            let value = Table::of(self.ctx, Some(table), raw.place).run(&read).0;
+            values.extend(value.map(|value| (name.get_ref().to_string(), value)));
+        }
+        self.describe(key, Kind::Map(Box::new(Kind::Table(docs))), None, false, doc);
+        values
+    }
+
     /// A list of tables.
     pub(in super::super) fn tables<T>(
         &mut self,

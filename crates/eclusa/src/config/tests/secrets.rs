@@ -16,6 +16,9 @@ lanes = ["a"]
 [callbacks]
 hosts = ["one.example", "not a host"]
 secret = "hunter2-hunter2-callback"
+[alerts.webhook]
+url = "ftp://ops.example/hunter2"
+secret = "hunter2-hunter2-alerts"
 [[auth.keys]]
 name = "ops"
 role = "admin"

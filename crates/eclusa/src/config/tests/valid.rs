@@ -7,8 +7,8 @@ use std::time::Duration;
 use eclusa_core::gate::{BreakerSpec, BucketSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
 use eclusa_core::retry::{ExtraCodes, OnAmbiguous, RetryPolicy};
 use eclusa_core::{
-    CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Level, Name, Span, Spec,
-    UpstreamSpec,
+    AlertLimits, CacheSpec, Capacity, Chain, DeadLetterRate, DeadLetterSpec, Fairness, Keep, LaneSpec, Level,
+    Name, Span, Spec, UpstreamSpec,
 };
 
 use super::read;
@@ -141,6 +141,21 @@ format = "json"
 [callbacks]
 hosts = ["App.example.com", "10.0.0.7"]
 secret = "${APP_KEY}"
+[alerts]
+dead_letters = 7
+dead_letter_rate = { share = 0.005, over = "30m", min = 9 }
+tenant_dead_letters = false
+redis_memory = [0.5, 0.75]
+oldest_wait = "1h"
+breaker_open = false
+redis_rejected_connections = false
+redis_aof_off = false
+redis_eviction = false
+store_lost_data = false
+for = "0s"
+keep_firing_for = "1m"
+webhook = { url = "https://ops.example/hook?t=1", secret = "${APP_KEY}" }
+tenants = { "a c:me" = { url = "http://10.0.0.8/hook", secret_file = "ops.key" } }
 [[auth.keys]]
 name = "app"
 role = "producer"
@@ -270,7 +285,7 @@ fn keys_written(table: &toml::Table, path: &str, paths: &mut BTreeSet<String>) {
     const FREE: [&str; 10] =
         ["chains", "types", "validate", "headers", "weights", "vars", "query", "cost", "credit", "job"];
     for (key, value) in table {
-        let chosen = matches!(path, "lanes" | "upstreams" | "schedules");
+        let chosen = matches!(path, "lanes" | "upstreams" | "schedules" | "alerts.tenants");
         let path = if chosen {
             format!("{path}.*")
         } else {
@@ -320,10 +335,61 @@ fn the_schema_has_every_key_that_is_read_and_no_other() {
     let (mut written, mut described) = (BTreeSet::new(), BTreeSet::new());
     keys_written(&EVERYTHING.parse().unwrap(), "", &mut written);
     // The other way to give the secret.
-    written.insert("callbacks.secret_file".into());
+    for key in ["callbacks.secret_file", "alerts.webhook.secret_file", "alerts.tenants.*.secret"] {
+        written.insert(key.into());
+    }
     keys_in_schema(&schema(), "", &mut described);
     assert_eq!(written, described);
     assert!(written.contains("lanes.*.retry.on_ambiguous") && written.contains("auth.keys.key_file"));
+}
+
+#[test]
+fn every_key_of_alerts_arrives_where_it_belongs() {
+    let alerts = everything().alerts;
+    let rate = DeadLetterRate { share_micros: 5_000, over: Span::from_secs(1_800), min: 9 };
+    let limits = AlertLimits {
+        dead_letters: Some(7),
+        tenant_dead_letters: None,
+        dead_letter_rate: Some(rate),
+        oldest_wait: Some(Span::from_secs(3_600)),
+        breaker_open: false,
+        redis_rejected_connections: false,
+        store_lost_data: false,
+        hold: Span::ZERO,
+        clear: Span::from_secs(60),
+    };
+    assert_eq!((alerts.limits, alerts.redis_memory), (limits, Some([500_000, 750_000])));
+    assert!(!alerts.redis_aof_off && !alerts.redis_eviction);
+    let webhook = alerts.webhook.unwrap();
+    assert_eq!(webhook.url.0.to_string(), "https://ops.example/hook?t=1");
+    assert_eq!(webhook.secret.reveal(), "hunter2-hunter2-hunter2");
+    assert_eq!(alerts.tenants["a c:me"].url.0.host(), Some("10.0.0.8"));
+
+    let alerts = read("", &[]).unwrap().alerts;
+    assert_eq!((alerts.limits.dead_letters, alerts.limits.tenant_dead_letters), (Some(100), Some(50)));
+    let rate = DeadLetterRate { share_micros: 20_000, over: Span::from_secs(3_600), min: 50 };
+    assert_eq!(
+        (alerts.limits.dead_letter_rate, alerts.limits.oldest_wait),
+        (Some(rate), Some(Span::from_secs(300)))
+    );
+    assert_eq!(alerts.redis_memory, Some([800_000, 900_000]));
+    assert!(alerts.webhook.is_none() && alerts.tenants.is_empty() && alerts.redis_aof_off);
+    let alerts = read("[alerts]\ndead_letter_rate = false\nredis_memory = false\noldest_wait = false", &[])
+        .unwrap()
+        .alerts;
+    assert_eq!(
+        (alerts.limits.dead_letter_rate, alerts.limits.oldest_wait, alerts.redis_memory),
+        (None, None, None)
+    );
+}
+
+/// The webhook alone is enough for the lane that delivers it.
+#[test]
+fn a_webhook_of_alerts_needs_no_callbacks() {
+    let text = "[alerts.webhook]\nurl = 'http://127.0.0.1:9/'\nsecret = '0123456789abcdef'\n";
+    let config = read(text, &[]).unwrap();
+    assert!(config.callbacks.is_none() && config.spec.lane(&name("_callbacks")).is_some());
+    assert!(read("", &[]).unwrap().spec.lane(&name("_callbacks")).is_none());
 }
 
 #[test]

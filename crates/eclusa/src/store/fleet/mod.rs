@@ -42,7 +42,7 @@ use self::shared::{Parts, Route, Shared};
 use self::subscriber::Listen;
 use super::Ack;
 use super::ask::store_by_asking;
-use super::journal::redis::{Keys, Promise, RedisJournal, Server, VERSION};
+use super::journal::redis::{Inspector, Keys, Promise, RedisJournal, Server, ServerFacts, VERSION};
 use crate::config::{Tls, WhenLost};
 
 /// The only basin.
@@ -110,6 +110,8 @@ impl Default for RedisSettings {
 /// A store on a Redis or Valkey server, shared by all processes that name it.
 pub struct RedisStore {
     fleet: Arc<Fleet>,
+    /// Asks the server how it is.
+    inspector: Inspector,
     owner: Option<JoinHandle<()>>,
     subscriber: Option<JoinHandle<()>>,
 }
@@ -138,13 +140,19 @@ impl RedisStore {
         let owner = Owner::new(Ownership::new(protocol(process, settings)), journal, shared.clone(), wishes);
         let owner = Builder::new().name("eclusa-owner".into()).spawn(move || owner.run());
         let owner = owner.map_err(RedisError::Thread)?;
+        let inspector = Inspector::new(client.clone(), settings.timeout);
         let fleet = Arc::new(Fleet::new(shared, settings, spec));
         let subscriber = Builder::new().name("eclusa-fleet".into());
         let subscriber = subscriber.spawn({
             let fleet = fleet.clone();
             move || exchange_messages(&fleet, &client, wished)
         });
-        Ok(Self { fleet, owner: Some(owner), subscriber: Some(subscriber.map_err(RedisError::Thread)?) })
+        Ok(Self {
+            fleet,
+            inspector,
+            owner: Some(owner),
+            subscriber: Some(subscriber.map_err(RedisError::Thread)?),
+        })
     }
 
     /// Who decides, if that is known.
@@ -186,6 +194,11 @@ impl RedisStore {
     /// Whether nothing has replied for so long that callers are refused.
     pub fn is_away(&self) -> bool {
         self.fleet.shared.away().is_some()
+    }
+
+    /// How the server is; `None` if it does not tell now.
+    pub(crate) async fn server_facts(&self) -> Option<ServerFacts> {
+        self.inspector.look().await
     }
 
     /// Goes by other rules from now on. Nothing that waits or runs is lost.

@@ -143,8 +143,9 @@ async fn a_balance_that_runs_low_is_logged_and_counted() {
     for _ in 0..5 {
         program.send("GET", "/proxy/dict/entries/a@b.c", &[("PI-PayerId", PERSON)], "").await;
     }
-    let line = program.logged("Balance below alert_below", &[("policy", "ENTRIES_READ_USER_ANTISCAN")]).await;
-    assert_eq!((&line["upstream"], &line["buckets"]), (&json!("dict"), &json!(1)));
+    let about = [("alert", "policy_low"), ("policy", "ENTRIES_READ_USER_ANTISCAN")];
+    let line = program.logged("Alert fires", &about).await;
+    assert_eq!((&line["upstream"], &line["value"]), (&json!("dict"), &json!(1.0)));
     assert!(!line.to_string().contains(PERSON));
     let of = [("upstream", "dict"), ("policy", "ENTRIES_READ_USER_ANTISCAN")];
     assert_eq!(program.metric("eclusa_policy_low", &of).await, 1);

@@ -75,4 +75,6 @@ async fn an_owner_whose_acknowledged_data_is_gone_says_so() {
     assert_eq!(owner.get("/v1/health").await.json()["store"]["losses"], 1);
     other.until(&format!("/v1/jobs/{job}"), |answer| answer.status == 200).await;
     assert_eq!(other.metric("eclusa_store_losses_total", &[]).await, 0, "it lost nothing");
+    // The process that found it out does not evaluate alerts, but tells the one that does.
+    other.until("/v1/alerts", |answer| answer.text().contains("store_lost_data")).await;
 }

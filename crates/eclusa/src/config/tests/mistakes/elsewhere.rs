@@ -174,6 +174,69 @@ error: `lanes._mine` begins with `_`, as only names of Eclusa's own do
 }
 
 #[test]
+fn alerts_with_wrong_thresholds_and_addresses() {
+    said(
+        r#"
+[alerts]
+dead_letters = true
+redis_memory = [0.9, 0.8]
+dead_letter_rate = { share = 2 }
+oldest_wait = "0s"
+tenants = { acme = { url = "acme.example/hook" } }
+"#,
+        r#"
+error: `alerts.dead_letters` must be a whole number, not a boolean
+ --> eclusa.toml:2:16
+  |
+2 | dead_letters = true
+  |                ^^^^
+  |
+  = help: write it without quotes, unit or fraction
+
+error: `alerts.redis_memory` must be two shares, the lower one first
+ --> eclusa.toml:3:16
+  |
+3 | redis_memory = [0.9, 0.8]
+  |                ^^^^^^^^^^
+  |
+  = help: write two shares, such as `[0.8, 0.9]`, or `false`
+
+error: `alerts.dead_letter_rate.share` must lie between 0 and 1
+ --> eclusa.toml:4:30
+  |
+4 | dead_letter_rate = { share = 2 }
+  |                              ^
+  |
+  = help: `0.02` is two in a hundred
+
+error: `alerts.oldest_wait` must be longer than zero
+ --> eclusa.toml:5:15
+  |
+5 | oldest_wait = "0s"
+  |               ^^^^
+  |
+  = help: write a whole number and a unit: "500ms", "10s", "5m", "24h", "7d"
+
+error: `alerts.tenants.acme.secret` is missing
+ --> eclusa.toml:6:20
+  |
+6 | tenants = { acme = { url = "*****************" } }
+  |                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  |
+  = help: add `secret = "${VARIABLE}"` or `secret_file = "path"`
+
+error: `alerts.tenants.acme.url` is not an address
+ --> eclusa.toml:6:28
+  |
+6 | tenants = { acme = { url = "*****************" } }
+  |                            ^^^^^^^^^^^^^^^^^^^
+  |
+  = help: write it like "https://ops.example.com/hook"
+"#,
+    );
+}
+
+#[test]
 fn a_misspelt_secret_is_not_shown() {
     said(
         r#"

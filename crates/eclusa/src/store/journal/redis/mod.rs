@@ -2,6 +2,7 @@
 
 mod chunk;
 mod connection;
+mod inspect;
 mod keys;
 mod server;
 
@@ -17,6 +18,8 @@ use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, Script, Value};
 pub(in crate::store) use self::chunk::{ChunkError, Mark, VERSION, decode, encode};
 use self::connection::Open;
 pub(in crate::store) use self::connection::Server;
+pub(in crate::store) use self::inspect::Inspector;
+pub(crate) use self::inspect::ServerFacts;
 pub(in crate::store) use self::keys::Keys;
 pub(in crate::store) use self::server::Promise;
 

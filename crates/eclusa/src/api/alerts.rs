@@ -1,0 +1,59 @@
+//! `/v1/alerts`.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use eclusa_core::{AlertKey, Store};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::auth::{Caller, Right};
+use super::model::Alert;
+use super::problem::Problem;
+use super::submit::unavailable;
+use crate::config::Config;
+use crate::rules::CurrentRules;
+use crate::store::AnyStore;
+
+/// Alerts.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct AlertList {
+    /// Those that fire.
+    alerts: Vec<Alert>,
+    /// The last hundred that resolved, the newest first.
+    recent: Vec<Alert>,
+}
+
+/// The alerts that fire, and those that resolved last
+///
+/// A key bounded to some lanes is shown alerts about these and their upstreams; one bounded to some tenants, only those about
+/// these tenants.
+#[utoipa::path(get, path = "/v1/alerts", tag = "alerts", responses((status = 200, body = AlertList)))]
+pub(super) async fn list(
+    State(store): State<Arc<AnyStore>>,
+    State(rules): State<Arc<CurrentRules>>,
+    caller: Caller,
+) -> Result<Json<AlertList>, Problem> {
+    caller.may(Right::SeeAll)?;
+    let view = store.alerts().await.map_err(|error| unavailable(&error))?;
+    let rules = rules.get();
+    let shown = |alerts: &[eclusa_core::Alert]| {
+        let own = alerts.iter().filter(|alert| may_see(&caller, &rules.config, &alert.condition.key));
+        own.map(Alert::from).collect()
+    };
+    Ok(Json(AlertList { alerts: shown(&view.firing), recent: shown(&view.recent) }))
+}
+
+fn may_see(caller: &Caller, config: &Config, key: &AlertKey) -> bool {
+    let tenant = match &key.tenant {
+        Some(tenant) => caller.may_be(tenant),
+        None => caller.may_act_for_all_tenants(),
+    };
+    let place = match (&key.lane, &key.upstream) {
+        (Some(lane), _) => caller.may_use(lane),
+        (None, Some(upstream)) => caller.may_reach(config, upstream.as_str()),
+        (None, None) => caller.may_use_all_lanes(),
+    };
+    tenant.is_ok() && place.is_ok()
+}

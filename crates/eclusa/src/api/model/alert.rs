@@ -1,0 +1,132 @@
+//! Alerts, as the API and webhooks show them.
+
+use eclusa_core::{AlertKey, AlertRule, Condition};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::iso;
+
+/// An alert.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Alert {
+    /// The rule: `dead_letters`, `dead_letter_rate`, `tenant_dead_letters`, `oldest_wait`, `breaker_open`, `policy_low`,
+    /// `redis_memory`, `redis_rejected_connections`, `redis_aof_off`, `redis_eviction` or `store_lost_data`.
+    pub name: String,
+    /// `warning` or `critical`.
+    pub severity: String,
+    /// The lane, where the rule is about lanes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lane: Option<String>,
+    /// The upstream, where the rule is about upstreams.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<String>,
+    /// The policy of the upstream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// The tenant, where the rule is about tenants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// What was last measured: a count, a share of 1, or seconds.
+    pub value: f64,
+    /// What is allowed, in the same unit.
+    pub threshold: f64,
+    /// Since when the condition holds.
+    pub since: Option<String>,
+    /// When it was over; absent while the alert fires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolved_at: Option<String>,
+    /// The same in a sentence.
+    pub text: String,
+}
+
+/// What is posted when an alert fires and when it is over, in the form that Standard Webhooks propose.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct AlertMessage {
+    /// `alert.firing` or `alert.resolved`.
+    pub r#type: &'static str,
+    /// When that was.
+    pub timestamp: Option<String>,
+    /// The alert.
+    pub data: Alert,
+}
+
+impl From<&eclusa_core::Alert> for AlertMessage {
+    fn from(alert: &eclusa_core::Alert) -> Self {
+        let (kind, at) = match alert.resolved {
+            None => ("alert.firing", alert.since),
+            Some(at) => ("alert.resolved", at),
+        };
+        Self { r#type: kind, timestamp: iso(at), data: alert.into() }
+    }
+}
+
+impl From<&eclusa_core::Alert> for Alert {
+    fn from(alert: &eclusa_core::Alert) -> Self {
+        let Condition { key, value_micros, threshold_micros } = &alert.condition;
+        let [lane, upstream, policy] =
+            [&key.lane, &key.upstream, &key.policy].map(|name| name.as_ref().map(ToString::to_string));
+        let (value, threshold) = (units(*value_micros), units(*threshold_micros));
+        Self {
+            name: key.rule.as_str().to_owned(),
+            severity: key.severity.as_str().to_owned(),
+            lane,
+            upstream,
+            policy,
+            tenant: key.tenant.as_deref().map(ToOwned::to_owned),
+            value,
+            threshold,
+            since: iso(alert.since),
+            resolved_at: alert.resolved.and_then(iso),
+            text: text(key, value, threshold),
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "what is shown needs no more precision")]
+fn units(micros: u64) -> f64 {
+    micros as f64 / 1e6
+}
+
+/// What holds, in a sentence.
+fn text(key: &AlertKey, value: f64, threshold: f64) -> String {
+    let lane = key.lane.as_ref().map_or("", |lane| lane.as_str());
+    let upstream = key.upstream.as_ref().map_or("", |upstream| upstream.as_str());
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    match key.rule {
+        AlertRule::DeadLetters => format!("Lane `{lane}` has {value} dead letters; {threshold} are allowed."),
+        AlertRule::DeadLetterRate => {
+            let (share, most) = (percent(value), percent(threshold));
+            format!("{share} of the jobs of lane `{lane}` became dead letters; {most} are allowed.")
+        }
+        AlertRule::TenantDeadLetters => {
+            let tenant = key.tenant.as_deref().unwrap_or_default();
+            format!("Tenant `{tenant}` has {value} dead letters in lane `{lane}`; {threshold} are allowed.")
+        }
+        AlertRule::OldestWait => {
+            format!("A job of lane `{lane}` has waited for {value:.0} s; {threshold:.0} s are allowed.")
+        }
+        AlertRule::BreakerOpen => format!("The breaker of upstream `{upstream}` is open."),
+        AlertRule::PolicyLow => {
+            let (policy, part) =
+                (key.policy.as_ref().map_or("", |policy| policy.as_str()), percent(threshold));
+            format!("{value} balances under policy `{policy}` of upstream `{upstream}` are below {part}.")
+        }
+        AlertRule::RedisMemory => {
+            format!("Redis uses {} of its memory; {} are allowed.", percent(value), percent(threshold))
+        }
+        AlertRule::RedisRejectedConnections => {
+            format!("Redis refused {value} connections within five minutes: `maxclients` is reached.")
+        }
+        AlertRule::RedisAofOff => {
+            "Redis keeps no append-only file: what it holds is lost when it ends. Set `appendonly yes`."
+                .into()
+        }
+        AlertRule::RedisEviction => {
+            "Redis removes jobs when its memory is full. Set `maxmemory-policy noeviction`.".into()
+        }
+        AlertRule::StoreLostData => {
+            "Redis lost data that it had acknowledged. What the processes still had was written again.".into()
+        }
+    }
+}
