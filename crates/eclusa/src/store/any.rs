@@ -1,7 +1,7 @@
 //! The store that the config names.
 
 use eclusa_core::layout::{Question, Reply};
-use eclusa_core::{Spec, StoreError};
+use eclusa_core::{SettleAnswer, Settlement, Spec, StoreError};
 
 use super::ask::store_by_asking;
 use super::{EmbeddedStore, RedisStore};
@@ -20,6 +20,15 @@ impl AnyStore {
         match self {
             AnyStore::Embedded(store) => store.configure(spec).await,
             AnyStore::Redis(store) => store.configure(about, spec).await,
+        }
+    }
+
+    /// Ends a lease at once, for one who does not wait until that is durable; `None` if it can only be asked for.
+    pub(crate) fn settle_now(&self, settlement: &Settlement) -> Option<SettleAnswer> {
+        let AnyStore::Embedded(store) = self else { return None };
+        match store.ask_now(Question::Settle(vec![settlement.clone()])) {
+            Ok(Reply::Settled(answer)) => Some(answer),
+            _ => None,
         }
     }
 
