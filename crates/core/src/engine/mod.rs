@@ -264,10 +264,11 @@ impl Engine {
         let holds = job.holds().cloned();
         let tenant = job.tenant;
         let state = self.lane_mut(lane);
+        let stir = if state.has_jobs_in_line() { Stir::Arrived } else { Stir::Changed };
         let tenant = state.turn_of(tenant);
         let place = state.push(LineKey { level, group, tenant, holds }, seq, index);
         self.jobs[index].phase = Phase::Queued { line: place };
-        self.stir(lane, Stir::Arrived);
+        self.stir(lane, stir);
     }
 
     /// Counts a job among the waiting ones and puts it into its line, or holds it back until `due`.

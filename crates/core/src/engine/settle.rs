@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::Engine;
 use super::jobs::{LastSettled, Phase};
 use super::leases::{Lease, Use};
-use super::stir::Stir;
 use crate::charge::Charge;
 use crate::ended::End;
 use crate::gate::{Answer, CallResult, NotUntil, Pass, Reason};
@@ -331,7 +330,7 @@ impl Engine {
             Use::Call(_) => true,
             Use::LaterCall(_) => false,
         };
-        self.stir(lane, Stir::Changed);
+        self.came_free(lane);
         let answer = match answer_of(lease, result, now) {
             Answer::NotSent if !untried => Answer::At(now),
             answer => answer,

@@ -11,7 +11,7 @@ use crate::table::{LaneIx, UpstreamIx};
 pub enum Stir {
     /// A job came into a line. That is nothing new to a lane whose only upstream holds it back.
     Arrived,
-    /// A slot or a gate came free, or the lane was resumed.
+    /// A slot or a gate came free, the lane was resumed, or its first job came.
     Changed,
 }
 
@@ -45,11 +45,18 @@ impl Engine {
         }
     }
 
+    /// Something came free in `lane`; that is nothing to a lane without jobs in line, and the first that comes is told anyway.
+    pub(super) fn came_free(&mut self, lane: LaneIx) {
+        if self.lane(lane).has_jobs_in_line() {
+            self.stir(lane, Stir::Changed);
+        }
+    }
+
     /// Something came free at `upstream`.
     pub(super) fn stir_users(&mut self, upstream: UpstreamIx) {
         for lane in (0..self.lanes.len()).map(|lane| LaneIx(u32::try_from(lane).unwrap_or(u32::MAX))) {
             if self.lane(lane).uses(upstream) {
-                self.stir(lane, Stir::Changed);
+                self.came_free(lane);
             }
         }
     }

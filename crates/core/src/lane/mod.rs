@@ -312,6 +312,11 @@ impl Lane {
         self.dead.surplus(spec.map_or(u64::MAX, |spec| spec.max), now)
     }
 
+    /// Whether any job stands in a line, be it a line that cannot go on.
+    pub(crate) fn has_jobs_in_line(&self) -> bool {
+        self.levels.iter().any(|level| level.queued + level.aside > 0)
+    }
+
     /// Puts a job into its line.
     pub(crate) fn push(&mut self, key: LineKey, seq: u64, job: JobIx) -> LineIx {
         self.levels[key.level as usize].queued += 1;

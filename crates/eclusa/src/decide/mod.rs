@@ -230,8 +230,14 @@ impl Decider {
 
     /// Ends a lease whose call has no job, or whose job goes back to its line, where nobody waits for what comes of it.
     pub(crate) fn end_call(self: &Arc<Self>, upstream: Name, lease: LeaseId, report: Report) {
+        let settlement = end_of_call(lease, report);
+        if let Some(answer) = self.store.settle_now(&settlement) {
+            self.note(&answer.ended);
+            self.turns.ring(&upstream);
+            return;
+        }
         let decider = self.clone();
-        let settle = async move { decider.settle(&upstream, end_of_call(lease, report)).await };
+        let settle = async move { decider.settle(&upstream, settlement).await };
         self.life.running.spawn(settle);
     }
 

@@ -1,7 +1,7 @@
 //! The store that the config names.
 
 use eclusa_core::layout::{Question, Reply};
-use eclusa_core::{Spec, StoreError};
+use eclusa_core::{SettleAnswer, Settlement, Spec, StoreError};
 
 use super::ask::store_by_asking;
 use super::{EmbeddedStore, RedisStore, ServerFacts};
@@ -28,6 +28,15 @@ impl AnyStore {
         match self {
             AnyStore::Embedded(_) => None,
             AnyStore::Redis(store) => store.server_facts().await,
+        }
+    }
+
+    /// Ends a lease at once, for one who does not wait until that is durable; `None` if it can only be asked for.
+    pub(crate) fn settle_now(&self, settlement: &Settlement) -> Option<SettleAnswer> {
+        let AnyStore::Embedded(store) = self else { return None };
+        match store.ask_now(Question::Settle(vec![settlement.clone()])) {
+            Ok(Reply::Settled(answer)) => Some(answer),
+            _ => None,
         }
     }
 

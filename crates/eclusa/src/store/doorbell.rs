@@ -1,13 +1,21 @@
 //! Wakes the one thread that takes groups to the journal.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
+
+/// How long the thread naps while it is asked to come soon.
+const NAP: Duration = Duration::from_millis(5);
 
 /// Rung by many, heard by one.
 #[derive(Debug, Default)]
 pub(super) struct Doorbell {
     rung: Mutex<bool>,
     heard: Condvar,
+    /// Somebody wants the thread to come soon.
+    soon: AtomicBool,
+    /// The thread comes within a [`NAP`] by itself.
+    napping: AtomicBool,
 }
 
 impl Doorbell {
@@ -19,8 +27,23 @@ impl Doorbell {
         }
     }
 
+    /// Has the thread come within a [`NAP`] or two. Many who want that cost one wake-up in all.
+    pub(super) fn ring_soon(&self) {
+        if !self.soon.swap(true, Ordering::SeqCst) && !self.napping.load(Ordering::SeqCst) {
+            self.ring();
+        }
+    }
+
     /// Sleeps until somebody rings, or `at_most` has passed.
     pub(super) fn sleep(&self, at_most: Duration) {
+        // In this order: who finds the thread napping relies on it to look whether it is wanted.
+        self.napping.store(true, Ordering::SeqCst);
+        let at_most = if self.soon.swap(false, Ordering::SeqCst) {
+            NAP
+        } else {
+            self.napping.store(false, Ordering::SeqCst);
+            if self.soon.load(Ordering::SeqCst) { NAP } else { at_most }
+        };
         let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.heard.wait_timeout_while(rung, at_most, |rung| !*rung);
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;

@@ -13,7 +13,7 @@ use super::doorbell::Doorbell;
 use super::journal::JournalError;
 use super::journal::file::Journal;
 use super::stage::Stage;
-use super::writer::Writer;
+use super::writer::{Desk, Writer};
 
 /// Why an embedded store could not be opened.
 #[derive(Debug, Error)]
@@ -57,8 +57,13 @@ impl EmbeddedStore {
         let now = engine.now(clock.now());
         engine.register(registration(spec), now);
         let doorbell = Arc::new(Doorbell::default());
-        let stage = Arc::new(Stage::new(engine, clock, Some(doorbell.clone()), None));
-        let writer = Writer::start(stage.clone(), journal, doorbell).map_err(OpenError::Thread)?;
+        let desk = Arc::new(Desk::new(journal));
+        let mut stage = Stage::new(engine, clock, Some(doorbell.clone()), None);
+        if ack == Ack::Write {
+            stage = stage.at(desk.clone());
+        }
+        let stage = Arc::new(stage);
+        let writer = Writer::start(stage.clone(), desk, doorbell).map_err(OpenError::Thread)?;
         Ok(Self { stage, writer: Some(writer) })
     }
 
@@ -85,6 +90,10 @@ impl EmbeddedStore {
 
     pub(super) async fn ask(&self, question: Question) -> Result<Reply, StoreError> {
         self.stage.ask(question).await
+    }
+
+    pub(super) fn ask_now(&self, question: Question) -> Result<Reply, StoreError> {
+        self.stage.ask_now(question)
     }
 }
 

@@ -11,11 +11,13 @@ use eclusa_core::layout::Reply;
 use eclusa_core::{Clock, Engine, Mentions, Name, StoreError, Time};
 use eclusa_fleet::ProcessId;
 use tokio::sync::{Semaphore, SemaphorePermit, SetOnce};
+use tokio::task::yield_now;
 
 use super::doorbell::Doorbell;
 use super::verbs::ends;
 use super::wake::Wakes;
 use super::withheld::Withheld;
+use super::writer::Desk;
 
 /// Bytes of payload that may be staged for a journal on disk.
 const STAGED: u32 = 16 << 20;
@@ -25,12 +27,36 @@ const STAGED_SHARED: u32 = 1 << 20;
 /// Tells all who wait for a group when it is durable, or that it will never be.
 pub(super) type Durable = Arc<SetOnce<Result<(), StoreError>>>;
 
+/// A place in a group that is not durable yet. Whoever began the group sees to it that it is written: by waiting for it
+/// ([`Stage::durable`]), or, when this is dropped before, by waking the writer.
+pub(super) struct Ticket {
+    group: Durable,
+    /// For who began the group and has not written it.
+    wake: Option<Arc<Doorbell>>,
+}
+
+impl Ticket {
+    fn wake_writer(&mut self) {
+        if let Some(doorbell) = self.wake.take() {
+            doorbell.ring();
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.wake_writer();
+    }
+}
+
 /// See the module.
 pub(super) struct Stage {
     state: Mutex<State>,
     clock: Arc<dyn Clock>,
     /// Absent where nothing is journaled.
     doorbell: Option<Arc<Doorbell>>,
+    /// Where a caller may write its group itself, which spares waking the writer and being woken by it.
+    desk: Option<Arc<Desk>>,
     /// On a shared journal: the process that owns it. Answers must be fenced then, so they wait for the journal even if
     /// nothing was changed.
     owner: Option<eclusa_core::ProcessId>,
@@ -81,11 +107,17 @@ impl Stage {
             state: Mutex::new(state),
             clock,
             doorbell,
+            desk: None,
             owner,
             wakes: Wakes::default(),
             room: Semaphore::new(most as usize),
             withheld: Withheld::default(),
         }
+    }
+
+    /// The same where callers write their groups at a desk.
+    pub(super) fn at(self, desk: Arc<Desk>) -> Self {
+        Self { desk: Some(desk), ..self }
     }
 
     /// A verb that panicked left the engine in an unknown state; going on would make that durable.
@@ -119,16 +151,16 @@ impl Stage {
         &self,
         change: impl FnOnce(&mut Engine, Time) -> T + Send,
     ) -> Result<T, StoreError> {
-        let (answer, durable) = self.run(change)?;
-        settled(durable).await?;
+        let (answer, ticket) = self.run(change)?;
+        self.durable(ticket).await?;
         Ok(answer)
     }
 
-    /// Runs something on the engine. The answer may be told once the second part says so, or at once if there is none.
+    /// Runs something on the engine. The answer may be told once its group is durable, or at once if it has none.
     pub(super) fn run<T>(
         &self,
         verb: impl FnOnce(&mut Engine, Time) -> T,
-    ) -> Result<(T, Option<Durable>), StoreError> {
+    ) -> Result<(T, Option<Ticket>), StoreError> {
         let mut state = self.lock();
         let answer = self.run_locked(&mut state, verb)?;
         let Some(doorbell) = &self.doorbell else {
@@ -138,18 +170,47 @@ impl Stage {
         if self.owner.is_none() && !state.writing && state.group.is_none() && !state.engine.has_changes() {
             return Ok((answer, None));
         }
-        // The writer sleeps only while nobody waits, so only the first need wake it: that is a call to the system.
         let first = state.group.is_none();
-        if first && !state.writing {
+        if first && !state.writing && self.desk.is_none() {
             // A group of one, most likely. What it changed is in the caches of this core and not of the writer's.
             state.save()?;
         }
-        let durable = state.group.get_or_insert_default().clone();
+        let group = state.group.get_or_insert_default().clone();
         drop(state);
-        if first {
-            doorbell.ring();
+        let mut ticket = Ticket { group, wake: first.then(|| doorbell.clone()) };
+        if self.desk.is_none() {
+            // The writer sleeps only while nobody waits, so only the first need wake it: that is a call to the system.
+            ticket.wake_writer();
         }
-        Ok((answer, Some(durable)))
+        Ok((answer, Some(ticket)))
+    }
+
+    /// Runs a verb for whose answer nobody waits: what it changes is durable soon.
+    pub(super) fn post<T>(&self, verb: impl FnOnce(&mut Engine, Time) -> T) -> Result<T, StoreError> {
+        let mut state = self.lock();
+        let answer = self.run_locked(&mut state, verb)?;
+        match &self.doorbell {
+            Some(doorbell) => doorbell.ring_soon(),
+            None => state.engine.forget_changes(),
+        }
+        Ok(answer)
+    }
+
+    /// Returns when a group is durable.
+    pub(super) async fn durable(&self, ticket: Option<Ticket>) -> Result<(), StoreError> {
+        let Some(mut ticket) = ticket else { return Ok(()) };
+        if ticket.wake.is_some()
+            && let Some(desk) = &self.desk
+        {
+            // Callers that are ready too join the group.
+            yield_now().await;
+            if desk.write_now(self) {
+                ticket.wake = None;
+            } else {
+                ticket.wake_writer();
+            }
+        }
+        ticket.group.wait().await.clone()
     }
 
     fn run_locked<T>(
@@ -257,14 +318,6 @@ impl State {
 
     fn stop(&mut self, error: StoreError) -> StoreError {
         self.stopped.get_or_insert(error).clone()
-    }
-}
-
-/// Returns when a group is durable.
-pub(super) async fn settled(durable: Option<Durable>) -> Result<(), StoreError> {
-    match durable {
-        Some(durable) => durable.wait().await.clone(),
-        None => Ok(()),
     }
 }
 

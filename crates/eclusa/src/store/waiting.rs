@@ -8,14 +8,14 @@ use eclusa_core::layout::{Question, Reply};
 use eclusa_core::{Dispatch, Dispatched, JobView, StoreError, Time, Wait};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::stage::{Durable, Stage, settled};
+use super::stage::{Stage, Ticket};
 use super::verbs::{apply, ends, give_back, payload_bytes};
 
 /// However quiet it is, a dispatch that waits looks again after this long: the safety net under all wake-ups.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A reply that may be told once it is durable.
-pub(super) type Told<T> = (T, Option<Durable>);
+pub(super) type Told<T> = (T, Option<Ticket>);
 
 /// A reply on its way to its caller: if the caller goes away meanwhile, what it grants is given back.
 struct Undelivered<'a> {
@@ -36,10 +36,17 @@ impl Stage {
     /// Answers a question when the answer is durable.
     pub(super) async fn ask(&self, question: Question) -> Result<Reply, StoreError> {
         let _room = self.room_for(payload_bytes(&question)).await;
-        let (reply, durable) = self.ask_and_wait(question).await?;
+        let (reply, ticket) = self.ask_and_wait(question).await?;
         let mut undelivered = Undelivered { stage: self, reply: Some(reply) };
-        settled(durable).await?;
+        self.durable(ticket).await?;
         undelivered.reply.take().ok_or_else(|| StoreError::Unavailable { cause: "it was taken back".into() })
+    }
+
+    /// Answers a question at once, for one who does not wait until the answer is durable.
+    pub(super) fn ask_now(&self, question: Question) -> Result<Reply, StoreError> {
+        let reply = self.post(|engine, now| self.withheld.apply(engine, question, now))?;
+        self.wakes.tell(ends(&reply));
+        Ok(reply)
     }
 
     /// Answers a question, holding it for as long as it wants to wait.

@@ -1,9 +1,13 @@
-//! The one thread that takes groups of changes to a journal on disk.
+//! Taking groups of changes to a journal on disk: by a thread of its own, or by the caller that began the group.
+//!
+//! Where a group is acknowledged once it is written, writing it takes less than waking another thread and being woken by it,
+//! so callers do it themselves. All that may last is left to the thread: fsyncs, new segments, and groups that come while
+//! somebody else writes.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -13,13 +17,67 @@ use super::cleaning::{Bound, Cleaning};
 use super::doorbell::Doorbell;
 use super::journal::JournalError;
 use super::journal::file::Journal;
-use super::stage::{Stage, tell};
+use super::stage::{Group, Stage, tell};
 
 /// How often written chunks are taken to the disk when that is not done at once.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
+const PANICKED: &str = "the journal's writer failed unexpectedly; see the log";
+
 /// How much longer than the data that lives the journal may be: disk is cheap.
 const BOUND: Bound = Bound { per_mille: 4_000, extra_bytes: 64 << 20, looked_per_byte: 2 };
+
+/// Where groups are written, by one at a time.
+pub(super) struct Desk(Mutex<Work>);
+
+struct Work {
+    journal: Journal,
+    cleaning: Cleaning,
+}
+
+impl Desk {
+    pub(super) fn new(journal: Journal) -> Self {
+        Self(Mutex::new(Work { journal, cleaning: Cleaning::default() }))
+    }
+
+    /// Writes what is staged if that can be done at once; says whether it was.
+    pub(super) fn write_now(&self, stage: &Stage) -> bool {
+        let Ok(mut work) = self.0.try_lock() else { return false };
+        if work.journal.is_segment_full() {
+            return false;
+        }
+        if let Err(error) = work.write_group(stage) {
+            stage.stop(error);
+        }
+        true
+    }
+}
+
+impl Work {
+    /// Takes what is staged to the journal; says whether there was anything.
+    fn write_group(&mut self, stage: &Stage) -> Result<bool, StoreError> {
+        let cleaned = clean(stage, &self.journal, &mut self.cleaning);
+        let keep_from = cleaned.map_err(|error| stopped(&error.to_string()))?;
+        let Some(group) = stage.take_group()? else { return Ok(false) };
+        let appended = catch_unwind(AssertUnwindSafe(|| self.append(&group, keep_from)));
+        let appended = appended.unwrap_or_else(|_| Err(stopped(PANICKED)));
+        match &appended {
+            Ok(()) => stage.written(),
+            // Before anybody else can look: what the engine holds now will not be there after a restart.
+            Err(error) => stage.stop(error.clone()),
+        }
+        tell(&group.durable, appended.clone());
+        appended.map(|()| true)
+    }
+
+    fn append(&mut self, group: &Group, keep_from: u64) -> Result<(), StoreError> {
+        if group.records.is_empty() {
+            return Ok(());
+        }
+        self.cleaning.earn(group.records.len());
+        self.journal.append(&group.records, keep_from).map(drop).map_err(|error| stopped(&error.to_string()))
+    }
+}
 
 /// The thread that writes.
 pub(super) struct Writer {
@@ -29,22 +87,14 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(
-        stage: Arc<Stage>,
-        mut journal: Journal,
-        doorbell: Arc<Doorbell>,
-    ) -> io::Result<Self> {
+    pub(super) fn start(stage: Arc<Stage>, desk: Arc<Desk>, doorbell: Arc<Doorbell>) -> io::Result<Self> {
         let closing = Arc::new(AtomicBool::new(false));
         let (bell, closes) = (doorbell.clone(), closing.clone());
         let work = move || {
-            let written =
-                catch_unwind(AssertUnwindSafe(|| write_groups(&stage, &mut journal, &bell, &closes)));
-            let failed = match written {
-                Ok(Ok(())) => return,
-                Ok(Err(error)) => error,
-                Err(_) => stopped("the journal's writer failed unexpectedly; see the log"),
-            };
-            stage.stop(failed);
+            let written = catch_unwind(AssertUnwindSafe(|| write_groups(&stage, &desk, &bell, &closes)));
+            if let Err(error) = written.unwrap_or_else(|_| Err(stopped(PANICKED))) {
+                stage.stop(error);
+            }
         };
         let thread = thread::Builder::new().name("eclusa-journal".into()).spawn(work)?;
         Ok(Self { thread, doorbell, closing })
@@ -61,37 +111,21 @@ impl Writer {
 /// Takes groups to the journal until the store is closed.
 fn write_groups(
     stage: &Stage,
-    journal: &mut Journal,
+    desk: &Desk,
     doorbell: &Doorbell,
     closing: &AtomicBool,
 ) -> Result<(), StoreError> {
     let mut synced = monotonic_now();
-    let mut cleaning = Cleaning::default();
     loop {
         let closing = closing.load(Ordering::Acquire);
-        let keep_from = clean(stage, journal, &mut cleaning).map_err(|error| stopped(&error.to_string()))?;
-        let group = stage.take_group()?;
-        let idle = group.is_none();
-        let mut written = Ok(());
-        if let Some(group) = &group
-            && !group.records.is_empty()
-        {
-            cleaning.earn(group.records.len());
-            written = journal.append(&group.records, keep_from).map(drop);
-        }
+        // Work that panicked is not gone on with: the journal verifies itself when it is opened again.
+        let mut work = desk.0.lock().map_err(|_| stopped(PANICKED))?;
+        let idle = !work.write_group(stage)?;
         if closing || monotonic_now() - synced >= SYNC_EVERY {
-            written = written.and_then(|()| journal.sync());
+            work.journal.sync().map_err(|error| stopped(&error.to_string()))?;
             synced = monotonic_now();
         }
-        if let Err(error) = written {
-            // Before anybody else can look: what the engine holds now will not be there after a restart.
-            let error = stopped(&error.to_string());
-            stage.stop(error.clone());
-            group.iter().for_each(|group| tell(&group.durable, Err(error.clone())));
-            return Err(error);
-        }
-        stage.written();
-        group.iter().for_each(|group| tell(&group.durable, Ok(())));
+        drop(work);
         if closing && idle {
             return Ok(());
         }

@@ -151,6 +151,11 @@ impl Journal {
         self.active.len + self.sealed.iter().map(|segment| segment.len).sum::<u64>()
     }
 
+    /// Whether a chunk may begin a new segment, which lasts: the full one is fsynced.
+    pub(in crate::store) fn is_segment_full(&self) -> bool {
+        self.active.len > SEGMENT_BYTES - SEGMENT_BYTES / 32
+    }
+
     /// Fsyncs all that was appended and promises it. The owner calls this each second with
     /// [`Ack::Write`], and at shutdown.
     pub(in crate::store) fn sync(&mut self) -> Result<(), JournalError> {
