@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::error::SpecError;
+use crate::time::Time;
 
 /// Stands between an upstream and its key.
 const KEY_SIGN: char = '/';
@@ -151,6 +152,18 @@ pub(crate) fn mix(values: &[u64]) -> u64 {
         x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         x ^ (x >> 31)
     })
+}
+
+/// An id that follows from others: nobody who does not know those can guess it. It looks like one that was made at `at`.
+pub(crate) fn derived_id(at: Time, from: &[JobId], salt: u64) -> JobId {
+    const VERSION: u128 = 0x7 << 76;
+    const VARIANT: u128 = 0b10 << 62;
+    let mut values: Vec<u64> = from.iter().flat_map(|id| id.halves()).collect();
+    values.push(salt);
+    let high = mix(&values);
+    values.push(high);
+    let random = (u128::from(high & 0xfff) << 64) | (u128::from(mix(&values)) & ((1 << 62) - 1));
+    JobId((u128::from(at.as_millis()) << 80) | VERSION | VARIANT | random)
 }
 
 /// A stable fingerprint of bytes (FNV-1a), to tell a repeated payload from another one.

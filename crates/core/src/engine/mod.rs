@@ -9,6 +9,7 @@ mod ages;
 mod alone;
 pub(crate) mod away;
 mod buckets;
+pub(crate) mod bulk;
 mod cache;
 mod callback;
 mod cancel;
@@ -27,10 +28,12 @@ mod families;
 mod jobs;
 mod keys;
 mod leases;
+mod letters;
 mod poll;
 mod public;
 mod quota;
 pub(crate) mod record;
+mod redrive;
 pub(crate) mod refresh;
 mod replay;
 mod reset;
@@ -61,6 +64,7 @@ pub use stir::Stir;
 
 use self::away::AwayIndex;
 use self::buckets::Buckets;
+use self::bulk::Bulks;
 use self::debits::Debits;
 use self::jobs::{Job, Jobs, Phase};
 use self::leases::Leases;
@@ -109,6 +113,7 @@ pub struct Engine {
     buckets: Buckets,
     debits: Debits,
     schedules: Schedules,
+    bulks: Bulks,
     /// What falls to this engine of every scoped bucket, if not all; see `alone.rs`.
     part: Option<Part>,
     hash_key: Option<HashKey>,

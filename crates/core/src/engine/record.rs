@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use super::away::Away;
+use super::bulk::Bulk;
 use super::debits::Debit;
 use crate::charge::Terms;
-use crate::dead_letter::DeadLetter;
+use crate::dead_letter::{DeadLetter, Way};
 use crate::ended::ServedBy;
 use crate::gate::{Bucket, BucketSpec, Gates, Pass};
 use crate::ids::{JobId, LeaseId, Name};
@@ -140,6 +141,19 @@ pub(crate) enum Record {
         name: Name,
         last: Time,
     },
+    /// A replay of many dead letters.
+    Bulk(Box<Bulk>),
+    BulkGone(JobId),
+    /// How a chain of a lane stands to letters that are sent again by themselves.
+    RedriveWay {
+        lane: u32,
+        chain: Vec<Name>,
+        way: Way,
+    },
+    RedriveWayGone {
+        lane: u32,
+        chain: Vec<Name>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -192,6 +206,7 @@ pub(crate) struct JobRecord {
     pub(crate) away: Option<Box<Away>>,
     /// Stored apart, as [`Record::JobCallback`].
     pub(crate) callback: Option<Arc<str>>,
+    pub(crate) waited_until: Option<Time>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

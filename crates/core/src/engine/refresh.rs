@@ -33,6 +33,8 @@ pub(crate) enum Mention {
     Debit(Correlation),
     HashKey,
     Schedule(Name),
+    Bulk(JobId),
+    RedriveWay(u32, Vec<Name>),
 }
 
 impl Mentions {
@@ -89,6 +91,8 @@ impl Engine {
             Mention::Debit(correlation) => self.debits.touch(*correlation),
             Mention::HashKey => self.hash_key_unsaved = true,
             Mention::Schedule(name) => self.schedules.touch(name),
+            Mention::Bulk(id) => self.bulks.touch(*id),
+            Mention::RedriveWay(lane, chain) => self.lanes[*lane as usize].dead.touch_way(chain),
         }
     }
 }

@@ -11,6 +11,7 @@
 
 mod callback;
 mod convert;
+mod letters;
 mod question;
 mod record;
 mod reply;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::super::Engine;
+use super::super::bulk::Bulk;
 use super::super::debits::Debit;
 use super::super::record::{JobRecord, LaneRecord, LeaseRecord, Record, TenantRecord};
 use crate::charge::Terms;
-use crate::dead_letter::DeadLetter;
+use crate::dead_letter::{DeadLetter, Way};
 use crate::gate::{Bucket, BucketSpec, Gates};
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::Payload;
@@ -52,6 +53,8 @@ pub(super) struct Changes {
     pub(super) terms: BTreeMap<Arc<str>, Arc<Terms>>,
     pub(super) debits: Things<Correlation, Debit>,
     pub(super) schedules: BTreeMap<Name, Time>,
+    pub(super) bulks: Things<JobId, Bulk>,
+    pub(super) ways: Things<(u32, Vec<Name>), Way>,
 }
 
 impl Changes {
@@ -105,6 +108,10 @@ impl Changes {
             Record::Debit { correlation, debit } => drop(self.debits.insert(correlation, Some(debit))),
             Record::DebitGone(correlation) => remove(&mut self.debits, correlation, kept),
             Record::Schedule { name, last } => drop(self.schedules.insert(name, last)),
+            Record::Bulk(bulk) => drop(self.bulks.insert(bulk.id, Some(*bulk))),
+            Record::BulkGone(id) => remove(&mut self.bulks, id, kept),
+            Record::RedriveWay { lane, chain, way } => drop(self.ways.insert((lane, chain), Some(way))),
+            Record::RedriveWayGone { lane, chain } => remove(&mut self.ways, (lane, chain), kept),
             record => self.gather_job(record, engine),
         }
     }

@@ -45,6 +45,10 @@ fn mention(record: RecordLayout<'_>) -> Result<Option<Mention>, LayoutError> {
         RecordLayout::Debit { correlation, .. } => Mention::Debit(Correlation(correlation)),
         RecordLayout::HashKey(_) => Mention::HashKey,
         RecordLayout::Schedule { name, .. } => Mention::Schedule(Layout::<Name>::into_domain(name)?),
+        RecordLayout::Bulk(bulk) => Mention::Bulk(JobId(bulk.id)),
+        RecordLayout::RedriveWay { lane, chain, .. } => {
+            Mention::RedriveWay(lane, Layout::<Vec<Name>>::into_domain(chain)?)
+        }
         RecordLayout::TenantGone { .. }
         | RecordLayout::JobGone(_)
         | RecordLayout::LeaseGone(_)
@@ -53,6 +57,8 @@ fn mention(record: RecordLayout<'_>) -> Result<Option<Mention>, LayoutError> {
         | RecordLayout::KeyGone { .. }
         | RecordLayout::CacheGone { .. }
         | RecordLayout::DebitGone(_)
+        | RecordLayout::BulkGone(_)
+        | RecordLayout::RedriveWayGone { .. }
         | RecordLayout::RegistrationGone(_) => return Ok(None),
     }))
 }

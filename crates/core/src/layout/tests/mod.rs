@@ -25,6 +25,7 @@ use crate::spec::Spec;
 use crate::time::{Span, Time};
 use crate::timeline::FailureNote;
 use crate::tokens::Tokens;
+use crate::verbs::{LetterCursor, LetterFilter};
 use crate::views::JobCursor;
 
 /// Whatever has bytes.
@@ -104,6 +105,21 @@ fn lease(number: u64) -> LeaseId {
 
 fn cursor() -> JobCursor {
     JobCursor { created_at: time(7), job: id(7) }
+}
+
+fn letter_cursor() -> LetterCursor {
+    LetterCursor { lane: name("email"), number: 302 }
+}
+
+fn filter() -> LetterFilter {
+    LetterFilter {
+        lanes: Some(vec![name("email"), name("sms")]),
+        tenant: Some("acme".into()),
+        tenants: Some(vec!["a*".into()]),
+        code: Some("5xx".into()),
+        since: Some(time(3)),
+        until: Some(time(9)),
+    }
 }
 
 fn time(ms: u64) -> Time {

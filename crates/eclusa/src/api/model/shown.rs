@@ -12,7 +12,7 @@ use crate::config::Field;
 use crate::request::{Content, Envelope, Request};
 
 /// Stands for what is not shown.
-const MASK: &str = "***";
+pub(crate) const MASK: &str = "***";
 /// Headers that let their holder in, whoever looks.
 const SECRET_HEADERS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
 /// Parts of the names of such headers: `x-api-key`, `x-auth-token`, `x-client-secret`.
@@ -36,14 +36,21 @@ pub struct ShownRequest {
     pub body: Value,
 }
 
-/// Takes out of an envelope what may be shown of it.
-pub(crate) fn shown(envelope: Envelope, masks: &[Field]) -> (Option<ShownRequest>, Option<Value>) {
-    let mut params: Option<Value> = envelope.params.and_then(|params| serde_json::from_str(&params).ok());
-    let mut shown = match envelope.content {
+/// What a job sends in the form in which it is shown, with everything that nobody is shown.
+pub(crate) fn unmasked(envelope: Envelope) -> (Option<ShownRequest>, Option<Value>) {
+    let params: Option<Value> = envelope.params.and_then(|params| serde_json::from_str(&params).ok());
+    let request = match envelope.content {
         Content::Http(request) => Some(ShownRequest::from(request)),
         // Each upstream is sent what its template makes of `params`.
         Content::Templates => None,
     };
+    (request, params)
+}
+
+/// Takes out of an envelope what may be shown of it.
+pub(crate) fn shown(envelope: Envelope, masks: &[Field]) -> (Option<ShownRequest>, Option<Value>) {
+    let (mut shown, mut params) = unmasked(envelope);
+    shown.iter_mut().for_each(ShownRequest::mask_secrets);
     for masked in masks {
         match (masked, &mut shown) {
             (Field::Params(pointer), _) => mask_at(params.as_mut(), pointer),
@@ -62,9 +69,7 @@ impl From<Request> for ShownRequest {
     fn from(request: Request) -> Self {
         let mut headers: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (name, value) in request.headers {
-            let value =
-                if is_secret(&name) { MASK.into() } else { String::from_utf8_lossy(&value).into_owned() };
-            headers.entry(name).or_default().push(value);
+            headers.entry(name).or_default().push(String::from_utf8_lossy(&value).into_owned());
         }
         let Request { method, path, query, body: bytes, .. } = request;
         Self { method, path, query, headers, body: body(bytes) }
@@ -72,6 +77,12 @@ impl From<Request> for ShownRequest {
 }
 
 impl ShownRequest {
+    fn mask_secrets(&mut self) {
+        for (_, values) in self.headers.iter_mut().filter(|(name, _)| is_secret(name)) {
+            values.fill(MASK.into());
+        }
+    }
+
     /// A body that is not JSON has no fields, so none of it can be told apart from what is to be masked.
     fn mask_body(&mut self, pointer: &str) {
         match &self.body {
