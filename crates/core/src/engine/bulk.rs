@@ -289,8 +289,11 @@ impl Engine {
                 return now;
             }
             *looks -= 1;
-            if found.replay.is_none() && bulk.filter.fits(found) {
-                if place.running >= self.replay_window(lane) || !self.has_room(lane, found.payload.len()) {
+            let bytes = found.payload.len();
+            if found.replay.is_none() && bulk.filter.fits(found) && !self.can_ever_hold(lane, bytes) {
+                bulk.failed += 1;
+            } else if found.replay.is_none() && bulk.filter.fits(found) {
+                if place.running >= self.replay_window(lane) || !self.has_room(lane, bytes) {
                     return now + LOOK_AGAIN;
                 }
                 let (name, job) = (self.lane(lane).name.clone(), bulk.job_of(letter));
@@ -322,6 +325,13 @@ impl Engine {
         spec.is_some_and(|spec| {
             state.waiting < spec.capacity.jobs && state.waiting_bytes + bytes as u64 <= spec.capacity.bytes
         })
+    }
+
+    /// Whether a job of this size would fit a lane in which nothing waits. Without rules nobody knows yet.
+    pub(super) fn can_ever_hold(&self, lane: LaneIx, bytes: usize) -> bool {
+        let state = self.lane(lane);
+        let spec = state.spec.as_ref().filter(|_| !state.gone);
+        spec.is_none_or(|spec| bytes as u64 <= spec.capacity.bytes)
     }
 
     /// The replay of `letter` by `job` ended so.

@@ -15,8 +15,8 @@ use crate::table::LaneIx;
 use crate::time::{Span, Time};
 use crate::verbs::{MAX_BATCH, Replay, Replayed, ReplayedLetter};
 
-/// When to look again whether a breaker has closed.
-const BREAKER_LOOK: Span = Span::from_secs(1);
+/// When to look again whether a breaker has closed, or a canary has come back.
+const CANARY_LOOK: Span = Span::from_secs(1);
 
 impl Engine {
     /// Sends dead letters of a lane again that are due; says when to do so again.
@@ -51,13 +51,20 @@ impl Engine {
             if way.held_until > now {
                 return way.held_until.max(due);
             }
-            let most = if way.proven { self.replay_window(lane) } else { 1 };
             let bytes = self.lane(lane).dead.get(letter).map_or(0, |letter| letter.payload.len());
-            if way.running >= most || !self.has_room(lane, bytes) {
+            if !self.can_ever_hold(lane, bytes) {
+                // It must not hold up the others for ever: its turns are over.
+                self.lane_mut(lane).dead.begin_redrive(letter);
+                continue;
+            }
+            if !way.proven && way.running > 0 {
+                return now + CANARY_LOOK;
+            }
+            if way.running >= self.replay_window(lane) || !self.has_room(lane, bytes) {
                 return now + LOOK_AGAIN;
             }
             if !self.some_breaker_lets(chain, now) {
-                return now + BREAKER_LOOK;
+                return now + CANARY_LOOK;
             }
             replayed.extend(self.redrive_one(lane, letter, now));
         }

@@ -145,7 +145,7 @@ async fn letters_are_purged_by_id_and_by_filter_but_only_after_a_yes() {
     assert_eq!(ran, json!({ "matched": 1, "purged": 1, "dryRun": false }));
     let left = scene.run(&["dlq", "ls", "-o", "jsonl"]).await.ok();
     assert!(left.lines().count() == 1 && left.contains(&ids[2]), "{left}");
-    scene.program.logged("Dead letters purged", &[("letters", "1"), ("key", "local")]).await;
+    scene.program.logged("Dead letters purged", &[("letters", "1"), ("by", "local")]).await;
     scene.program.logged("Dead letter purged", &[("jobId", &ids[0])]).await;
 }
 

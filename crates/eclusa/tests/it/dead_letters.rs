@@ -217,7 +217,7 @@ async fn a_bulk_replay_survives_the_kill_of_its_process() {
     let begun = program.post("/v1/dead-letters/replay", &json!({ "filter": { "code": "400" } })).await;
     assert_eq!(begun.status, 202, "{}", begun.text());
     let id = begun.json()["replayId"].as_str().unwrap().to_owned();
-    flaky.upstream.wait_for(before + LETTERS / 3).await;
+    flaky.upstream.wait_for((before + LETTERS / 3) as u64).await;
     let dir = program.kill().await;
     let program = Program::start_in(dir, &config, &[]).await;
     let sent = replayed_all(&flaky, before, &program, &id, LETTERS).await;
@@ -240,7 +240,7 @@ async fn a_bulk_replay_goes_on_at_the_next_owner() {
     let begun = other.post("/v1/dead-letters/replay", &json!({})).await;
     assert_eq!(begun.status, 202, "{}", begun.text());
     let id = begun.json()["replayId"].as_str().unwrap().to_owned();
-    flaky.upstream.wait_for(before + LETTERS / 3).await;
+    flaky.upstream.wait_for((before + LETTERS / 3) as u64).await;
     drop(owner.kill().await);
     let sent = replayed_all(&flaky, before, &other, &id, LETTERS).await;
     assert!(sent.values().all(|times| *times <= 2));

@@ -124,8 +124,8 @@ pub(in super::super) async fn begin(
         return Err(Problem::new(Kind::Internal, "The store answered nothing"));
     };
     let replay = BulkReplay::from(view);
-    let (id, total, filter) = (&replay.replay_id, replay.total, &replay.filter);
-    tracing::info!(replayId = %id, letters = total, ?filter, by = caller.name(), "Replay of dead letters begun");
+    let (id, total, filter) = (&replay.replay_id, replay.total, replay.filter.to_string());
+    tracing::info!(replayId = %id, letters = total, filter, by = caller.name(), "Replay of dead letters begun");
     let location = HeaderValue::try_from(format!("/v1/dead-letters/replays/{id}"));
     let mut response = (StatusCode::ACCEPTED, Json(replay)).into_response();
     response.headers_mut().extend(location.ok().map(|location| (LOCATION, location)));

@@ -1,5 +1,6 @@
 //! Which dead letters a call is about.
 
+use std::fmt;
 use std::sync::Arc;
 
 use eclusa_core::{LetterFilter, Name, Time};
@@ -111,6 +112,13 @@ impl FilterBody {
             since: filter.since.and_then(iso),
             until: filter.until.and_then(iso),
         }
+    }
+}
+
+/// As JSON, for the log.
+impl fmt::Display for FilterBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).unwrap_or_default())
     }
 }
 

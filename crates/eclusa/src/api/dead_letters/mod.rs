@@ -267,7 +267,7 @@ pub(super) async fn discard(
     let view = letters.one(&caller, &id).await?;
     let gone = decider.discard(view.lane.clone(), view.job).await.map_err(|error| unconfirmed(&error))?;
     if gone {
-        tracing::info!(jobId = %view.job, lane = %view.lane, key = caller.name(), "Dead letter purged");
+        tracing::info!(jobId = %view.job, lane = %view.lane, by = caller.name(), "Dead letter purged");
     }
     Ok(Json(view.into()))
 }
@@ -305,7 +305,8 @@ pub(super) async fn purge(
         }
     }
     if purged > 0 {
-        tracing::info!(letters = purged, filter = ?FilterBody::shown(&ask.filter), key = caller.name(), "Dead letters purged");
+        let filter = FilterBody::shown(&ask.filter).to_string();
+        tracing::info!(letters = purged, filter, by = caller.name(), "Dead letters purged");
     }
     let cursor = ask.after.map(|next| next.to_string());
     Ok(Json(PurgedLetters { matched: purged, purged, dry_run, cursor }))
