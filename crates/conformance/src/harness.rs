@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use eclusa_core::gate::{CallResult, NotUntil, Reason};
 use eclusa_core::{
-    Admission, Admit, Admitted, Advance, Advanced, AlertChanges, AlertsView, BucketPage, BucketQuery, Cached,
-    CancelAll, Cancelled, Clock, Completed, Completion, Corrected, Correction, Correlation, Credit, Credited,
-    DeadLetterView, Dispatch, Dispatched, End, Ended, EnqueueAnswer, Enqueued, Fire, Fired, Grant, HashKey,
-    Hold, JobCursor, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Outcome, Poll,
-    Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status, Store, Swept, TenantView, Time,
-    UpstreamView, Wait, Watch, Why,
+    Admission, Admit, Admitted, Advance, Advanced, AlertChanges, AlertsView, BucketPage, BucketQuery,
+    BulkAnswer, BulkAsk, Cached, CancelAll, Cancelled, Clock, Completed, Completion, Corrected, Correction,
+    Correlation, CountLetters, Credit, Credited, DeadLetterView, DiscardedLetters, Dispatch, Dispatched, End,
+    Ended, EnqueueAnswer, Enqueued, Fire, Fired, Grant, HashKey, Hold, JobCursor, JobId, JobPage, JobQuery,
+    JobView, LaneView, LeaseId, LetterCounts, LetterFilter, LetterPage, LetterQuery, Name, NewJob, Outcome,
+    Poll, Replay, Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status, Store, Swept,
+    TenantView, Time, UpstreamView, Wait, Watch, Why,
 };
 
 use crate::clock::ManualClock;
@@ -422,7 +423,8 @@ impl<S: Store> Harness<S> {
     }
 
     pub(crate) async fn replay_in(&self, lane: &str, letter: u128, as_job: u128) -> Replayed {
-        self.store.replay(name(lane), id(letter), id(as_job)).await.expect("the store answers")
+        let ask = Replay { lane: name(lane), letter: id(letter), id: id(as_job), edit: None };
+        self.store.replay(ask).await.expect("the store answers")
     }
 
     pub(crate) async fn discard(&self, letter: u128) -> bool {
@@ -502,8 +504,30 @@ impl<S: Store> Harness<S> {
         all.into_iter().find(|view| &*view.tenant == tenant).expect("the tenant is known")
     }
 
-    pub(crate) async fn letters_after(&self, cursor: u64, max: usize) -> Vec<(u64, DeadLetterView)> {
-        self.store.dead_letters(name(LANE), cursor, max).await.expect("the store answers")
+    /// The letters of the lane.
+    pub(crate) async fn all_letters(&self) -> Vec<DeadLetterView> {
+        let filter = LetterFilter { lanes: Some(vec![name(LANE)]), ..LetterFilter::default() };
+        self.letter_page(LetterQuery { filter, after: None, max: 100 }).await.letters
+    }
+
+    pub(crate) async fn letter_page(&self, query: LetterQuery) -> LetterPage {
+        self.store.dead_letters(query).await.expect("the store answers")
+    }
+
+    pub(crate) async fn count_letters(&self, ask: CountLetters) -> LetterCounts {
+        self.store.count_letters(ask).await.expect("the store answers")
+    }
+
+    pub(crate) async fn discard_all(&self, query: LetterQuery) -> DiscardedLetters {
+        self.store.discard_all(query).await.expect("the store answers")
+    }
+
+    pub(crate) async fn bulk(&self, ask: BulkAsk) -> BulkAnswer {
+        self.store.bulk(ask).await.expect("the store answers")
+    }
+
+    pub(crate) async fn replay_fully(&self, ask: Replay) -> Replayed {
+        self.store.replay(ask).await.expect("the store answers")
     }
 
     pub(crate) async fn letter(&self, number: u128) -> Option<DeadLetterView> {
@@ -511,7 +535,7 @@ impl<S: Store> Harness<S> {
     }
 
     pub(crate) async fn letters(&self) -> Vec<u128> {
-        self.letters_after(0, 100).await.into_iter().map(|(_, letter)| letter.job.0).collect()
+        self.all_letters().await.into_iter().map(|letter| letter.job.0).collect()
     }
 }
 

@@ -245,6 +245,34 @@ macro_rules! suite {
             a_letter_outlives_the_memory_of_its_job,
             a_replay_does_not_bring_back_the_old_rule_of_a_bucket,
         ]);
+        $crate::theme!($open, letters: [
+            letters_are_found_by_lane_tenant_code_and_age,
+            letters_are_counted_by_code_tenant_and_lane,
+            letters_that_fit_are_discarded_by_page,
+            an_edited_replay_sends_something_else_and_the_letter_becomes_that,
+            a_replay_waits_as_long_as_its_letter_is_kept,
+            the_end_of_a_replay_is_told_as_that_of_the_first_job,
+            a_refusal_that_was_waited_for_is_an_answer_where_the_lane_says_so,
+        ]);
+        $crate::theme!($open, bulk: [
+            all_letters_that_fit_are_sent_again_once,
+            a_bulk_replay_evicts_nothing_and_goes_on_when_there_is_room,
+            a_bulk_replay_is_paced_by_the_gates_of_the_lane,
+            a_stopped_bulk_replay_starts_no_more,
+            a_letter_that_is_replayed_already_is_left_out,
+            a_replay_that_ends_otherwise_counts_as_failed_and_keeps_its_letter,
+            twenty_bulk_replays_are_remembered_and_none_that_runs_is_forgotten,
+        ]);
+        $crate::theme!($open, redrive: [
+            one_letter_goes_first_and_the_others_follow_its_success,
+            when_the_first_fails_again_all_wait_again_and_another_goes_first,
+            one_that_fails_among_those_that_follow_holds_the_rest,
+            a_letter_is_sent_again_so_often_and_no_more,
+            only_letters_with_these_codes_go,
+            letters_wait_while_the_breaker_is_open,
+            each_chain_has_a_canary_of_its_own,
+            a_replay_by_hand_does_not_count_as_a_redrive,
+        ]);
         $crate::theme!($open, idempotency: [
             the_same_id_is_the_same_job,
             the_same_key_and_payload_give_the_first_job_back,

@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex};
 use eclusa_conformance::ManualClock;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Admit, Admitted, Advance, Advanced, AlertChanges, AlertsView, Answer, BucketPage, BucketQuery, CancelAll,
-    Cancelled, CancelledAll, Clock, CompleteAnswer, Completion, Corrected, Correction, Credit, Credited,
-    DeadLetterView, Dispatch, Dispatched, Engine, EnqueueAnswer, Fire, Fired, HashKey, JobId, JobPage,
-    JobQuery, JobView, LaneView, LeaseId, Name, NewJob, Poll, Polls, ProcessId, Registration, Replayed,
-    Restorer, SettleAnswer, Settlement, Span, Spec, Store, Swept, TenantView, Time, UpstreamView, Wait,
-    Watch, Why,
+    Admit, Admitted, Advance, Advanced, AlertChanges, AlertsView, Answer, BucketPage, BucketQuery,
+    BulkAnswer, BulkAsk, CancelAll, Cancelled, CancelledAll, Clock, CompleteAnswer, Completion, Corrected,
+    Correction, CountLetters, Credit, Credited, DeadLetterView, DiscardedLetters, Dispatch, Dispatched,
+    Engine, EnqueueAnswer, Fire, Fired, HashKey, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId,
+    LetterCounts, LetterPage, LetterQuery, Name, NewJob, Poll, Polls, ProcessId, Registration, Replay,
+    Replayed, Restorer, SettleAnswer, Settlement, Span, Spec, Store, Swept, TenantView, Time, UpstreamView,
+    Wait, Watch, Why,
 };
 
 /// Records in memory, and no engine between verbs.
@@ -156,8 +157,20 @@ impl Store for Rebuilt {
         self.run(move |engine, now| engine.buckets(&query, now))
     }
 
-    fn replay(&self, lane: Name, letter: JobId, id: JobId) -> impl Answer<Replayed> {
-        self.run(move |engine, now| engine.replay(&lane, letter, id, now))
+    fn replay(&self, ask: Replay) -> impl Answer<Replayed> {
+        self.run(move |engine, now| engine.replay(ask, now))
+    }
+
+    fn bulk(&self, ask: BulkAsk) -> impl Answer<BulkAnswer> {
+        self.run(move |engine, now| engine.bulk(ask, now))
+    }
+
+    fn discard_all(&self, query: LetterQuery) -> impl Answer<DiscardedLetters> {
+        self.run(move |engine, _| engine.discard_all(&query))
+    }
+
+    fn count_letters(&self, ask: CountLetters) -> impl Answer<LetterCounts> {
+        self.run(move |engine, _| engine.count_letters(&ask))
     }
 
     fn discard(&self, lane: Name, letter: JobId) -> impl Answer<bool> {
@@ -204,8 +217,8 @@ impl Store for Rebuilt {
         self.run(move |engine, _| engine.dead_letter(letter))
     }
 
-    fn dead_letters(&self, lane: Name, after: u64, max: usize) -> impl Answer<Vec<(u64, DeadLetterView)>> {
-        self.run(move |engine, _| engine.dead_letters(&lane, after, max))
+    fn dead_letters(&self, query: LetterQuery) -> impl Answer<LetterPage> {
+        self.run(move |engine, _| engine.dead_letters(&query))
     }
 }
 

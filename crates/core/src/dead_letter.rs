@@ -1,5 +1,7 @@
 //! Dead letters: jobs that failed for good, kept with their reason.
 
+mod redrive;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -8,7 +10,11 @@ use hashbrown::HashMap;
 use crate::ids::{JobId, Name};
 use crate::job::{Failure, Hold, Level, Payload};
 use crate::policy::Correlation;
+use crate::spec::RedriveSpec;
 use crate::time::{Span, Time};
+
+use self::redrive::Redrives;
+pub(crate) use self::redrive::{WaveView, Way};
 
 /// A dead letter as shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +25,8 @@ pub struct DeadLetterView {
     pub lane: Name,
     /// The letter itself.
     pub letter: DeadLetter,
+    /// When it is sent again by itself, at the earliest; `None` if it is not.
+    pub next_redrive: Option<Time>,
 }
 
 /// What is kept of a job that failed for good.
@@ -48,6 +56,10 @@ pub struct DeadLetter {
     pub ttl: Span,
     /// The job that replays it now, if one does.
     pub replay: Option<JobId>,
+    /// Where the end of the job was told, and that of a replay is.
+    pub callback: Option<Arc<str>>,
+    /// How often it was sent again by itself.
+    pub redrives: u32,
 }
 
 /// A letter and what only its replay needs.
@@ -68,6 +80,7 @@ pub(crate) struct DeadLetters {
     /// Of all payloads.
     bytes: u64,
     by_tenant: BTreeMap<Arc<str>, u64>,
+    redrives: Redrives,
 }
 
 impl DeadLetters {
@@ -80,19 +93,30 @@ impl DeadLetters {
 
     /// What the journal has under `number`; `None` if it is gone.
     pub(crate) fn restore(&mut self, number: u64, kept: Option<Kept>) {
-        if let Some(Kept { job, letter, .. }) = self.letters.remove(&number) {
-            self.uncount(&letter);
+        if let Some(old) = self.take(number) {
             // A newer letter of the same job may be there already.
-            if self.by_job.get(&job) == Some(&number) {
-                self.by_job.remove(&job);
+            if self.by_job.get(&old.job) == Some(&number) {
+                self.by_job.remove(&old.job);
             }
         }
         if let Some(kept) = kept {
-            self.bytes += kept.letter.payload.len() as u64;
-            *self.by_tenant.entry(kept.letter.tenant.clone()).or_default() += 1;
             self.by_job.insert(kept.job, number);
-            self.letters.insert(number, kept);
+            self.put(number, kept);
         }
+    }
+
+    fn take(&mut self, number: u64) -> Option<Kept> {
+        let kept = self.letters.remove(&number)?;
+        self.uncount(&kept.letter);
+        self.redrives.leave(number, &kept);
+        Some(kept)
+    }
+
+    fn put(&mut self, number: u64, kept: Kept) {
+        self.bytes += kept.letter.payload.len() as u64;
+        *self.by_tenant.entry(kept.letter.tenant.clone()).or_default() += 1;
+        self.redrives.enter(number, &kept);
+        self.letters.insert(number, kept);
     }
 
     pub(crate) fn get(&self, job: JobId) -> Option<&DeadLetter> {
@@ -104,22 +128,69 @@ impl DeadLetters {
     }
 
     pub(crate) fn change(&mut self, job: JobId, change: impl FnOnce(&mut DeadLetter)) {
-        if let Some(number) = self.by_job.get(&job)
-            && let Some(kept) = self.letters.get_mut(number)
-        {
-            self.bytes -= kept.letter.payload.len() as u64;
-            change(&mut kept.letter);
-            self.bytes += kept.letter.payload.len() as u64;
-            self.dirty.push(*number);
-        }
+        self.change_kept(job, |kept| change(&mut kept.letter));
+    }
+
+    /// Changes a letter with what only its replay needs.
+    pub(crate) fn change_kept<T>(&mut self, job: JobId, change: impl FnOnce(&mut Kept) -> T) -> Option<T> {
+        let number = *self.by_job.get(&job)?;
+        let mut kept = self.take(number)?;
+        let answer = change(&mut kept);
+        self.put(number, kept);
+        self.dirty.push(number);
+        Some(answer)
     }
 
     pub(crate) fn remove(&mut self, job: JobId) -> Option<DeadLetter> {
         let number = self.by_job.remove(&job)?;
         self.dirty.push(number);
-        let Kept { letter, .. } = self.letters.remove(&number)?;
-        self.uncount(&letter);
-        Some(letter)
+        self.take(number).map(|kept| kept.letter)
+    }
+
+    /// Has letters sent again by this rule.
+    pub(crate) fn follow_redrive(&mut self, rule: Option<RedriveSpec>) {
+        let letters = self.letters.iter().map(|(number, kept)| (*number, kept));
+        self.redrives.follow(rule, letters);
+    }
+
+    /// The chains of letters that are to be sent again, and of those that are held.
+    pub(crate) fn redrive_chains(&self) -> Vec<Vec<Name>> {
+        self.redrives.chains()
+    }
+
+    pub(crate) fn wave(&self, chain: &[Name]) -> WaveView {
+        self.redrives.wave(chain, |number| self.letters.get(&number).map(|kept| kept.job))
+    }
+
+    pub(crate) fn way(&self, chain: &[Name]) -> Way {
+        self.redrives.way(chain)
+    }
+
+    pub(crate) fn set_way(&mut self, chain: &[Name], change: impl FnOnce(&mut Way), now: Time) {
+        self.redrives.set_way(chain, change, now);
+    }
+
+    pub(crate) fn restore_way(&mut self, chain: Vec<Name>, way: Option<Way>) {
+        self.redrives.restore(chain, way);
+    }
+
+    pub(crate) fn touch_way(&mut self, chain: &[Name]) {
+        self.redrives.touch(chain);
+    }
+
+    pub(crate) fn ways(&self) -> impl Iterator<Item = (&Vec<Name>, &Way)> {
+        self.redrives.ways()
+    }
+
+    /// Counts another redrive of a letter; says which job it is.
+    pub(crate) fn begin_redrive(&mut self, letter: JobId) -> Option<JobId> {
+        self.change_kept(letter, redrive::begin)
+    }
+
+    /// The chain of a letter whose redrive is `job`.
+    pub(crate) fn redriven_by(&self, letter: JobId, job: JobId) -> Option<Vec<Name>> {
+        let kept = self.kept(letter).filter(|kept| redrive::is_redriven_by(kept, job))?;
+        Some(kept.letter.chain.clone())
     }
 
     fn uncount(&mut self, letter: &DeadLetter) {
@@ -174,7 +245,7 @@ impl DeadLetters {
     }
 
     pub(crate) fn has_changes(&self) -> bool {
-        !self.dirty.is_empty()
+        !self.dirty.is_empty() || self.redrives.has_changes()
     }
 
     /// Letters changed since the last call; those without one are gone.
@@ -182,6 +253,11 @@ impl DeadLetters {
         for number in self.dirty.drain(..) {
             changed(number, self.letters.get(&number));
         }
+    }
+
+    /// Chains that stand otherwise since the last call; those without anything stand as at the beginning.
+    pub(crate) fn drain_way_changes(&mut self, changed: impl FnMut(Vec<Name>, Option<Way>)) {
+        self.redrives.drain_changes(changed);
     }
 }
 

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::error::SpecError;
+use crate::time::Time;
 
 /// Stands between an upstream and its key.
 const KEY_SIGN: char = '/';
@@ -153,6 +154,18 @@ pub(crate) fn mix(values: &[u64]) -> u64 {
     })
 }
 
+/// An id that follows from others: nobody who does not know those can guess it. It looks like one that was made at `at`.
+pub(crate) fn derived_id(at: Time, from: &[JobId], salt: u64) -> JobId {
+    const VERSION: u128 = 0x7 << 76;
+    const VARIANT: u128 = 0b10 << 62;
+    let half = |which: u64| {
+        let ids = from.iter().flat_map(|id| id.halves());
+        mix(&[which, salt].into_iter().chain(ids).collect::<Vec<_>>())
+    };
+    let random = (u128::from(half(1) & 0xfff) << 64) | (u128::from(half(2)) & ((1 << 62) - 1));
+    JobId((u128::from(at.as_millis()) << 80) | VERSION | VARIANT | random)
+}
+
 /// A stable fingerprint of bytes (FNV-1a), to tell a repeated payload from another one.
 pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
     bytes
@@ -163,6 +176,16 @@ pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn derived_ids_are_far_apart() {
+        let ids = |salt| {
+            (0..1_000).map(move |letter| derived_id(Time::from_millis(1), &[JobId(9), JobId(letter)], salt))
+        };
+        let low: std::collections::BTreeSet<u64> = ids(0).chain(ids(1)).map(|id| id.halves()[1]).collect();
+        assert_eq!(low.len(), 2_000);
+        assert!(ids(0).all(|id| id.to_string().starts_with("00000000-0001-7")), "{:?}", ids(0).next());
+    }
 
     #[test]
     fn ids_survive_being_written_and_read() {

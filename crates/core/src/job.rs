@@ -145,6 +145,8 @@ pub struct NewJob {
     pub correlation: Option<Correlation>,
     /// Where its end is to be told, if anywhere.
     pub callback: Option<Arc<str>>,
+    /// How long its caller waits for its end, if that matters to the lane.
+    pub waited: Option<Span>,
 }
 
 impl NewJob {
@@ -165,6 +167,7 @@ impl NewJob {
             holds: Vec::new(),
             correlation: None,
             callback: None,
+            waited: None,
         }
     }
 

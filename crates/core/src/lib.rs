@@ -44,7 +44,8 @@ pub use job::{
 pub use lane::Totals;
 pub use policy::{BucketId, Correlation, HashKey, Scope};
 pub use spec::{
-    CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Spec, UpstreamSpec, matches,
+    CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, RedriveSpec, Spec, UpstreamSpec,
+    matches,
 };
 pub use store::{Answer, Store, StoreError};
 pub use time::{Clock, Span, Time};

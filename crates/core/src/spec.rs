@@ -1,12 +1,15 @@
 //! The rules of lanes and upstreams: valid by construction, so that nothing checks them again.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use crate::dead_letter::DeadLetter;
 use crate::error::{SpecError, positive};
 use crate::gate::{GateSpecs, Part};
 use crate::ids::Name;
 use crate::retry::RetryPolicy;
 use crate::time::{Span, Time};
+use crate::verbs::fits_code;
 
 /// The rules of lanes and upstreams that one process knows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -255,24 +258,45 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     (0..=rest.len()).filter(|n| rest.is_char_boundary(*n)).any(|n| matches(after, &rest[n..]))
 }
 
-/// Which dead letters are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Which dead letters are kept, and which are sent again by themselves.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetterSpec {
     pub(crate) ttl: Span,
     pub(crate) max: u64,
+    /// Whether a refusal (4xx) that its caller waited for leaves a letter.
+    pub(crate) answers: bool,
+    pub(crate) redrive: Option<RedriveSpec>,
 }
 
 impl Default for DeadLetterSpec {
     /// Ten thousand for seven days.
     fn default() -> Self {
-        Self { ttl: Span::from_secs(7 * 86_400), max: 10_000 }
+        Self { ttl: Span::from_secs(7 * 86_400), max: 10_000, answers: true, redrive: None }
     }
 }
 
 impl DeadLetterSpec {
     /// At most `max` for at most `ttl`.
     pub fn new(ttl: Span, max: u64) -> Result<Self, SpecError> {
-        Ok(Self { ttl: positive("dead_letters.ttl", ttl)?, max: positive("dead_letters.max", max)? })
+        let (ttl, max) = (positive("dead_letters.ttl", ttl)?, positive("dead_letters.max", max)?);
+        Ok(Self { ttl, max, ..Self::default() })
+    }
+
+    /// The same where a refusal (4xx) that its caller waited for leaves a letter, or does not.
+    #[must_use]
+    pub fn with_answers(self, answers: bool) -> Self {
+        Self { answers, ..self }
+    }
+
+    /// The same with letters that are sent again by themselves.
+    #[must_use]
+    pub fn with_redrive(self, redrive: Option<RedriveSpec>) -> Self {
+        Self { redrive, ..self }
+    }
+
+    /// Whether a refusal that its caller waited for leaves a letter.
+    pub const fn answers(&self) -> bool {
+        self.answers
     }
 
     /// How long.
@@ -283,6 +307,47 @@ impl DeadLetterSpec {
     /// How many.
     pub const fn max(&self) -> u64 {
         self.max
+    }
+}
+
+/// Which dead letters are sent again by themselves, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedriveSpec {
+    after: Span,
+    times: u32,
+    codes: Vec<Arc<str>>,
+}
+
+impl RedriveSpec {
+    /// Those whose last failure has one of `codes` (a code, a class such as `5xx`, or `none`), `after` that failure, each at
+    /// most so many `times`.
+    pub fn new(after: Span, times: u32, codes: Vec<Arc<str>>) -> Result<Self, SpecError> {
+        if codes.is_empty() {
+            let problem = "is empty: name the codes that may be cured by time, such as \"421\" or \"5xx\"";
+            return Err(SpecError::new("dead_letters.redrive.codes", problem));
+        }
+        let after = positive("dead_letters.redrive.after", after)?;
+        Ok(Self { after, times: positive("dead_letters.redrive.times", times)?, codes })
+    }
+
+    pub(crate) const fn after(&self) -> Span {
+        self.after
+    }
+
+    pub(crate) const fn times(&self) -> u32 {
+        self.times
+    }
+
+    pub(crate) fn codes(&self) -> &[Arc<str>] {
+        &self.codes
+    }
+
+    /// When a letter is due, unless it is being replayed, or is not to be sent again.
+    pub(crate) fn due(&self, letter: &DeadLetter) -> Option<Time> {
+        let code = letter.last_failure.code.as_deref();
+        let meant = self.codes.iter().any(|pattern| fits_code(pattern, code));
+        (meant && letter.replay.is_none() && letter.redrives < self.times)
+            .then(|| letter.last_failure.at + self.after)
     }
 }
 

@@ -13,9 +13,10 @@ use crate::job::{JobView, NewJob};
 use crate::policy::HashKey;
 use crate::time::{Span, Time};
 use crate::verbs::{
-    Admit, Admitted, Advance, Advanced, CancelAll, Cancelled, CancelledAll, CompleteAnswer, Completion,
-    Corrected, Correction, Credit, Credited, Dispatch, Dispatched, EnqueueAnswer, Fire, Fired, Poll, Polls,
-    Replayed, SettleAnswer, Settlement, Swept, Wait,
+    Admit, Admitted, Advance, Advanced, BulkAnswer, BulkAsk, CancelAll, Cancelled, CancelledAll,
+    CompleteAnswer, Completion, Corrected, Correction, CountLetters, Credit, Credited, DiscardedLetters,
+    Dispatch, Dispatched, EnqueueAnswer, Fire, Fired, LetterCounts, LetterPage, LetterQuery, Poll, Polls,
+    Replay, Replayed, SettleAnswer, Settlement, Swept, Wait,
 };
 use crate::views::{BucketPage, BucketQuery, JobPage, JobQuery, LaneView, TenantView, UpstreamView, Why};
 
@@ -63,7 +64,8 @@ impl<T, F: Future<Output = Result<T, StoreError>> + Send> Answer<T> for F {}
 /// tells the end of its job again, because its answer was not heard.
 ///
 /// A call whose answer was lost may have been done. Enqueue, advance, settle, complete, poll, extend, cancel (of one or all),
-/// fire, watch, credit, correct, replay, discard, pause, recover and reset can be repeated without harm. So can a dispatch or an admit, with
+/// fire, watch, credit, correct, replay (of one or many), discard (of one or all), pause, recover and reset can be repeated
+/// without harm. So can a dispatch or an admit, with
 /// the same nonce, after the store was restored; otherwise what they handed out comes back when its lease ends.
 pub trait Store: Send + Sync {
     /// Takes in new jobs.
@@ -104,10 +106,14 @@ pub trait Store: Send + Sync {
     fn fire(&self, ask: Fire) -> impl Answer<Fired>;
     /// Looks which alerts fire and which are over, and enqueues notifications of both.
     fn watch(&self, ask: Watch) -> impl Answer<AlertChanges>;
-    /// Enqueues a dead letter again, as job `id`.
-    fn replay(&self, lane: Name, letter: JobId, id: JobId) -> impl Answer<Replayed>;
+    /// Enqueues a dead letter again.
+    fn replay(&self, ask: Replay) -> impl Answer<Replayed>;
+    /// Begins, shows or stops replays of many dead letters; [`sweep`](Store::sweep) enqueues them.
+    fn bulk(&self, ask: BulkAsk) -> impl Answer<BulkAnswer>;
     /// Lets a dead letter go.
     fn discard(&self, lane: Name, letter: JobId) -> impl Answer<bool>;
+    /// Lets dead letters go that fit a query, by page.
+    fn discard_all(&self, query: LetterQuery) -> impl Answer<DiscardedLetters>;
     /// Pauses or resumes a lane; `false` if it is unknown.
     fn pause(&self, lane: Name, paused: bool) -> impl Answer<bool>;
     /// Does what time does by itself.
@@ -136,6 +142,8 @@ pub trait Store: Send + Sync {
     fn tenants(&self, lane: Name, from: u32, max: usize) -> impl Answer<Vec<(u32, TenantView)>>;
     /// A dead letter, of whatever lane.
     fn dead_letter(&self, letter: JobId) -> impl Answer<Option<DeadLetterView>>;
-    /// Dead letters of a lane, at most `max` after a cursor, each with its own.
-    fn dead_letters(&self, lane: Name, after: u64, max: usize) -> impl Answer<Vec<(u64, DeadLetterView)>>;
+    /// Dead letters that fit a query, by page: by lane, in each the oldest first.
+    fn dead_letters(&self, query: LetterQuery) -> impl Answer<LetterPage>;
+    /// How many dead letters fit, as far as one step looks.
+    fn count_letters(&self, ask: CountLetters) -> impl Answer<LetterCounts>;
 }

@@ -1,7 +1,9 @@
 //! What is asked of a store and what it answers.
 
 mod awaiting;
+mod letters;
 mod policy;
+mod replays;
 
 use std::sync::Arc;
 
@@ -17,7 +19,13 @@ use crate::tokens::Tokens;
 use crate::views::{JobCursor, JobQuery, Place};
 
 pub use awaiting::{CompleteAnswer, Completed, Completion, DuePoll, Poll, Polling, Polls};
+pub use letters::{
+    CountLetters, DiscardedLetters, LetterBy, LetterCounts, LetterCursor, LetterFilter, LetterPage,
+    LetterQuery,
+};
+pub(crate) use letters::{NO_CODE, fits_code};
 pub use policy::{Corrected, Correction, Credit, Credited};
+pub use replays::{BulkAnswer, BulkAsk, BulkStatus, BulkView, Replay, Replayed, ReplayedLetter};
 
 /// The most that one dispatch gives and one sweep cleans up of each kind, so that every step is short.
 pub const MAX_BATCH: usize = 100;
@@ -451,19 +459,6 @@ pub enum Fired {
     TooSoon(Span),
 }
 
-/// What became of a wish to replay.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Replayed {
-    /// This job does it now, and these had to make room for it.
-    As(JobId, Vec<Ended>),
-    /// There is no such dead letter.
-    Unknown,
-    /// The lane is full.
-    QueueFull,
-    /// The id that was to be the replay's is another job's.
-    IdTaken,
-}
-
 /// What a sweep cleaned up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Swept {
@@ -473,6 +468,8 @@ pub struct Swept {
     pub taken_up: Vec<JobId>,
     /// Dead letters that went.
     pub dead_letters: Vec<(Name, JobId, Surplus)>,
+    /// Dead letters that were enqueued again: by bulk replays, or by themselves.
+    pub replayed: Vec<ReplayedLetter>,
     /// Calls with a correlation id that were forgotten before their time, because too many were remembered. No event gives
     /// their tokens back.
     pub debits_dropped: u64,

@@ -13,6 +13,7 @@ pub mod fake;
 mod ids;
 mod intake;
 mod leases;
+mod letters;
 mod life;
 pub mod limits;
 mod peers;

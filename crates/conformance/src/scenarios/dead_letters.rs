@@ -1,7 +1,10 @@
 //! Jobs that failed for good.
 
 use eclusa_core::gate::CallResult;
-use eclusa_core::{DeadLetterSpec, Grant, Level, NewJob, Replayed, Settled, Spec, Status, Store, Surplus};
+use eclusa_core::{
+    DeadLetterSpec, Grant, LetterFilter, LetterQuery, Level, NewJob, Replayed, Settled, Spec, Status, Store,
+    Surplus,
+};
 
 use crate::harness::{Harness, Open};
 use crate::rules::{
@@ -30,7 +33,7 @@ pub async fn a_dead_letter_keeps_what_is_needed_to_understand_and_repeat<S: Stor
     q.pass(secs(1));
     let grant = q.next().await;
     q.dead(&grant).await;
-    let (_, view) = q.letters_after(0, 10).await.remove(0);
+    let view = q.all_letters().await.remove(0);
     assert_eq!((view.job, view.lane), (id(1), name("mail")));
     let letter = view.letter;
     assert_eq!(
@@ -79,18 +82,19 @@ pub async fn the_oldest_letters_over_the_cap_go_and_are_counted<S: Store>(open: 
 pub async fn letters_are_listed_oldest_first_and_by_page<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     bury(&q, 1..=5).await;
-    let page = q.letters_after(0, 2).await;
-    assert_eq!(page.iter().map(|(_, letter)| letter.job.0).collect::<Vec<_>>(), [1, 2]);
-    let cursor = page[1].0;
-    let rest = q.letters_after(cursor, 10).await;
-    assert_eq!(rest.iter().map(|(_, letter)| letter.job.0).collect::<Vec<_>>(), [3, 4, 5]);
+    let filter = LetterFilter::default();
+    let page = q.letter_page(LetterQuery { filter: filter.clone(), after: None, max: 2 }).await;
+    assert_eq!(page.letters.iter().map(|letter| letter.job.0).collect::<Vec<_>>(), [1, 2]);
+    let rest = q.letter_page(LetterQuery { filter, after: page.next, max: 10 }).await;
+    assert_eq!(rest.letters.iter().map(|letter| letter.job.0).collect::<Vec<_>>(), [3, 4, 5]);
+    assert_eq!(rest.next, None);
 }
 
 pub async fn a_letter_stays_until_its_replay_succeeds<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     bury(&q, [1]).await;
     assert_eq!(q.replay(1, 101).await, Replayed::As(id(101), vec![]));
-    assert_eq!(q.letters_after(0, 1).await[0].1.letter.replay, Some(id(101)));
+    assert_eq!(q.all_letters().await[0].letter.replay, Some(id(101)));
     let grant = q.next().await;
     assert_eq!((grant.job, &*grant.payload, grant.attempt), (id(101), &b"1"[..], 1));
     assert_eq!(q.letters().await, [1]);
@@ -105,7 +109,7 @@ pub async fn a_replay_that_fails_leaves_one_letter_which_knows<S: Store>(open: O
     let grant = q.next().await;
     q.dead(&grant).await;
     assert_eq!(q.letters().await, [1]);
-    let letter = q.letters_after(0, 1).await.remove(0).1.letter;
+    let letter = q.all_letters().await.remove(0).letter;
     assert_eq!((letter.replay, letter.failed_attempts, letter.last_failure.at), (None, 2, q.now()));
     assert_eq!(q.replay(1, 102).await, Replayed::As(id(102), vec![]), "it can be replayed again");
 }
@@ -124,7 +128,7 @@ pub async fn a_cancelled_replay_leaves_the_letter<S: Store>(open: Open<S>) {
     bury(&q, [1]).await;
     q.replay(1, 101).await;
     q.cancel(101).await;
-    assert_eq!(q.letters_after(0, 1).await[0].1.letter.replay, None);
+    assert_eq!(q.all_letters().await[0].letter.replay, None);
 }
 
 pub async fn a_replay_needs_room_in_the_lane<S: Store>(open: Open<S>) {

@@ -7,7 +7,7 @@ use crate::ended::{End, Ended};
 use crate::ids::{JobId, Name};
 use crate::job::{DropReason, Failure, FailureReason, Hold, Payload, Status};
 use crate::lane::JobHold;
-use crate::spec::Keep;
+use crate::spec::{DeadLetterSpec, Keep};
 use crate::table::{JobIx, LaneIx};
 use crate::time::{Span, Time};
 use crate::verbs::MAX_BATCH;
@@ -37,16 +37,19 @@ impl Engine {
     fn bury(&mut self, index: JobIx, now: Time) -> bool {
         let job = &self.jobs[index];
         let replay_of = job.rare.as_ref().and_then(|rare| rare.replay_of);
-        let Some(spec) = self.lane(job.lane).spec.as_ref().and_then(|spec| spec.dead_letters) else {
-            return false;
-        };
+        let spec = self.lane(job.lane).spec.as_ref().and_then(|spec| spec.dead_letters.as_ref());
+        let Some(ttl) = spec.map(DeadLetterSpec::ttl) else { return false };
         let (id, lane, correlation) = (job.id, job.lane, job.correlation());
-        let letter = self.letter_of(job, spec.ttl, now);
+        let letter = self.letter_of(job, ttl, now);
         let state = self.lane_mut(lane);
         if let Some(first) = replay_of.filter(|first| state.dead.get(*first).is_some()) {
-            state.dead.change(first, |old| {
-                old.failed_attempts += letter.failed_attempts;
-                old.last_failure = letter.last_failure;
+            // What failed may have been edited: the letter is what was sent last.
+            state.dead.change_kept(first, |old| {
+                let (before, kept) = (&mut old.letter, letter);
+                before.failed_attempts += kept.failed_attempts;
+                before.last_failure = kept.last_failure;
+                (before.payload, before.chain, before.holds) = (kept.payload, kept.chain, kept.holds);
+                old.correlation = correlation;
             });
             return false;
         }
@@ -76,6 +79,8 @@ impl Engine {
             moved_at: now,
             ttl,
             replay: None,
+            callback: job.callback().cloned(),
+            redrives: 0,
         }
     }
 
@@ -96,7 +101,7 @@ impl Engine {
         if let Some(holds) = self.jobs[index].rare.as_mut().and_then(|rare| rare.holds.take()) {
             holds.iter().for_each(|hold| self.buckets.remove_user(hold.bucket, now));
         }
-        self.end_replay(index, status);
+        self.end_replay(index, status, now);
         self.take_early(index);
         let state = self.lane_mut(lane);
         state.totals.count_end(&end);
@@ -151,12 +156,15 @@ impl Engine {
         self.tell_end(index, end);
     }
 
-    fn end_replay(&mut self, index: JobIx, status: Status) {
+    fn end_replay(&mut self, index: JobIx, status: Status, now: Time) {
         let job = &self.jobs[index];
         let Some(first) = job.rare.as_ref().and_then(|rare| rare.replay_of) else {
             return;
         };
-        let lane = self.lane_of(index);
+        let (id, lane) = (job.id, job.lane);
+        self.note_redrive_end(lane, first, id, status, now);
+        self.note_bulk_end(lane, first, id, status, now);
+        let lane = self.lane_mut(lane);
         if status == Status::Completed {
             lane.dead.remove(first);
         } else {

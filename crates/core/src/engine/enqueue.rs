@@ -166,7 +166,7 @@ impl Engine {
         let holds = self.resolve_holds(&new.holds, now);
         let cache_key = new.cache_key.filter(|_| self.lane(lane).cache_spec().is_some());
         let given = [new.key.is_some(), cache_key.is_some(), replay_of.is_some(), holds.is_some()];
-        if given.contains(&true) || new.callback.is_some() {
+        if given.contains(&true) || new.callback.is_some() || new.waited.is_some() {
             let rare = job.rare();
             rare.key = new.key;
             rare.cache_key = cache_key;
@@ -174,6 +174,7 @@ impl Engine {
             rare.holds = holds;
             rare.correlation = new.correlation;
             rare.callback = new.callback;
+            rare.waited_until = new.waited.map(|wait| now + wait);
         }
         let index = self.jobs.insert(job);
         let due = (!new.delay.is_zero()).then(|| now + new.delay);

@@ -83,6 +83,8 @@ pub(crate) struct Rare {
     pub(crate) correlation: Option<Correlation>,
     /// Where its end is to be told.
     pub(crate) callback: Option<Arc<str>>,
+    /// Until when its caller waits for its end.
+    pub(crate) waited_until: Option<Time>,
     /// The dead letter it replays.
     pub(crate) replay_of: Option<JobId>,
     pub(crate) failure: Option<Failure>,

@@ -10,6 +10,7 @@ pub(crate) mod alerts;
 mod alone;
 pub(crate) mod away;
 mod buckets;
+pub(crate) mod bulk;
 mod cache;
 mod callback;
 mod cancel;
@@ -28,10 +29,12 @@ mod families;
 mod jobs;
 mod keys;
 mod leases;
+mod letters;
 mod poll;
 mod public;
 mod quota;
 pub(crate) mod record;
+mod redrive;
 pub(crate) mod refresh;
 mod replay;
 mod reset;
@@ -63,6 +66,7 @@ pub use stir::Stir;
 use self::alerts::Alerts;
 use self::away::AwayIndex;
 use self::buckets::Buckets;
+use self::bulk::Bulks;
 use self::debits::Debits;
 use self::jobs::{Job, Jobs, Phase};
 use self::leases::Leases;
@@ -112,6 +116,7 @@ pub struct Engine {
     debits: Debits,
     schedules: Schedules,
     alerts: Alerts,
+    bulks: Bulks,
     /// What falls to this engine of every scoped bucket, if not all; see `alone.rs`.
     part: Option<Part>,
     hash_key: Option<HashKey>,

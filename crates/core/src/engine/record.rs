@@ -6,10 +6,11 @@ use std::sync::Arc;
 use super::alerts::history::History;
 use super::alerts::{AlertMeters, AlertState};
 use super::away::Away;
+use super::bulk::Bulk;
 use super::debits::Debit;
 use crate::alert::{Alert, AlertKey};
 use crate::charge::Terms;
-use crate::dead_letter::DeadLetter;
+use crate::dead_letter::{DeadLetter, Way};
 use crate::ended::ServedBy;
 use crate::gate::{Bucket, BucketSpec, Gates, Pass};
 use crate::ids::{JobId, LeaseId, Name};
@@ -156,6 +157,19 @@ pub(crate) enum Record {
         lane: u32,
         history: History,
     },
+    /// A replay of many dead letters.
+    Bulk(Box<Bulk>),
+    BulkGone(JobId),
+    /// How a chain of a lane stands to letters that are sent again by themselves.
+    RedriveWay {
+        lane: u32,
+        chain: Vec<Name>,
+        way: Way,
+    },
+    RedriveWayGone {
+        lane: u32,
+        chain: Vec<Name>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -208,6 +222,7 @@ pub(crate) struct JobRecord {
     pub(crate) away: Option<Box<Away>>,
     /// Stored apart, as [`Record::JobCallback`].
     pub(crate) callback: Option<Arc<str>>,
+    pub(crate) waited_until: Option<Time>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

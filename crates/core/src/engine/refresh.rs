@@ -38,6 +38,8 @@ pub(crate) enum Mention {
     AlertsResolved,
     AlertMeters,
     AlertHistory(u32),
+    Bulk(JobId),
+    RedriveWay(u32, Vec<Name>),
 }
 
 impl Mentions {
@@ -98,6 +100,8 @@ impl Engine {
             Mention::AlertsResolved => self.alerts.touch_resolved(),
             Mention::AlertMeters => self.alerts.touch_meters(),
             Mention::AlertHistory(lane) => self.alerts.touch_history(*lane),
+            Mention::Bulk(id) => self.bulks.touch(*id),
+            Mention::RedriveWay(lane, chain) => self.lanes[*lane as usize].dead.touch_way(chain),
         }
     }
 }

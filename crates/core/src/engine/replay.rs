@@ -5,14 +5,27 @@ use super::jobs::Job;
 use crate::dead_letter::Kept;
 use crate::ids::{JobId, Name};
 use crate::job::{Hold, NewJob};
+use crate::table::LaneIx;
 use crate::time::{Span, Time};
-use crate::verbs::{Enqueued, Replayed};
+use crate::verbs::{Enqueued, Replay, Replayed};
 
 impl Engine {
-    /// Enqueues a dead letter again, as job `id`. The letter stays until that job succeeds; while it is under way
-    /// another replay gives the same job back, and so does one repeated with the same `id` after that job has ended.
-    pub fn replay(&mut self, lane: &Name, letter: JobId, id: JobId, now: Time) -> Replayed {
-        let Some(index) = self.lane_by_name.get(lane).copied() else {
+    /// Enqueues a dead letter again. The letter stays until that job succeeds; while it is under way another replay gives
+    /// the same job back, and so does one repeated with the same `id` after that job has ended.
+    pub fn replay(&mut self, ask: Replay, now: Time) -> Replayed {
+        match self.replay_one(ask, now) {
+            Replayed::As(id, _) => Replayed::As(id, std::mem::take(&mut self.ended)),
+            refused => {
+                self.ended.clear();
+                refused
+            }
+        }
+    }
+
+    /// The same as a part of another verb, which tells what ended.
+    pub(super) fn replay_one(&mut self, ask: Replay, now: Time) -> Replayed {
+        let Replay { lane, letter, id, edit } = ask;
+        let Some(index) = self.lane_by_name.get(&lane).copied() else {
             return Replayed::Unknown;
         };
         let replays = |job: &Job| {
@@ -22,43 +35,60 @@ impl Engine {
         if self.jobs.find(id).is_some_and(|job| replays(&self.jobs[job])) {
             return Replayed::As(id, Vec::new());
         }
-        let Some(Kept { letter: found, correlation, .. }) = self.lane(index).dead.kept(letter) else {
+        let Some(kept) = self.lane(index).dead.kept(letter) else {
             return Replayed::Unknown;
         };
-        if let Some(running) = found.replay {
+        if let Some(running) = kept.letter.replay {
             return Replayed::As(running, Vec::new());
         }
-        let job = NewJob {
-            id,
-            lane: lane.clone(),
-            tenant: found.tenant.clone(),
-            level: found.level,
-            payload: found.payload.clone(),
-            key: None,
-            fingerprint: None,
-            // Somebody wants it sent again, whatever was answered to others.
-            cache_key: None,
-            ttl: None,
-            delay: Span::ZERO,
-            chain: Some(found.chain.clone()),
-            holds: found.holds.iter().map(|hold| self.hold_of_now(hold)).collect(),
-            correlation: *correlation,
-            // The job's end was told when it died.
-            callback: None,
-        };
-        let replayed = self.enqueue_one(job, Some(letter), false, now);
-        let ended = std::mem::take(&mut self.ended);
-        match replayed {
+        let key = kept.letter.key.clone();
+        let job = self.job_of_letter((&lane, index), kept, id, edit, now);
+        match self.enqueue_one(job, Some(letter), false, now) {
             Enqueued::Accepted(_) => {
+                if let Some(job) = self.jobs.find(id) {
+                    self.jobs[job].rare().key = key;
+                }
                 self.lane_mut(index).dead.change(letter, |letter| letter.replay = Some(id));
-                Replayed::As(id, ended)
+                Replayed::As(id, Vec::new())
             }
             Enqueued::Existing(_) | Enqueued::Conflict(_) => Replayed::IdTaken,
             Enqueued::QueueFull => Replayed::QueueFull,
-            Enqueued::UnknownLane
-            | Enqueued::Invalid(_)
-            | Enqueued::Cached(_)
-            | Enqueued::NotInTime { .. } => Replayed::Unknown,
+            Enqueued::Invalid(problem) => Replayed::Invalid(problem),
+            Enqueued::UnknownLane | Enqueued::Cached(_) | Enqueued::NotInTime { .. } => Replayed::Unknown,
+        }
+    }
+
+    fn job_of_letter(
+        &self,
+        (lane, index): (&Name, LaneIx),
+        kept: &Kept,
+        id: JobId,
+        edit: Option<Box<NewJob>>,
+        now: Time,
+    ) -> NewJob {
+        let Kept { letter, correlation, .. } = kept;
+        let (payload, chain, holds, correlation) = match edit {
+            Some(edit) => (edit.payload, edit.chain, edit.holds, edit.correlation),
+            None => {
+                let holds = letter.holds.iter().map(|hold| self.hold_of_now(hold)).collect();
+                (letter.payload.clone(), Some(letter.chain.clone()), holds, *correlation)
+            }
+        };
+        // Nobody waits for it on a connection, so it may wait for its turn as long as the letter is kept.
+        let kept_for = (letter.moved_at + letter.ttl).since(now);
+        let lane_ttl = self.lane(index).spec.as_ref().and_then(|spec| spec.ttl);
+        let told = Name::new(super::CALLBACKS).is_ok_and(|lane| self.configured_lane(&lane).is_some());
+        NewJob {
+            tenant: letter.tenant.clone(),
+            level: letter.level,
+            ttl: lane_ttl.map(|ttl| ttl.max(kept_for)),
+            delay: Span::ZERO,
+            chain,
+            holds,
+            correlation,
+            callback: letter.callback.clone().filter(|_| told),
+            // Its key stays the first job's, and it is sent again whatever was answered to others.
+            ..NewJob::new(id, lane.clone(), &letter.tenant, payload)
         }
     }
 

@@ -111,6 +111,12 @@ impl Restorer {
         for (name, last) in changes.schedules {
             engine.schedules.restore(name, last);
         }
+        for (id, bulk) in changes.bulks {
+            engine.bulks.restore(id, bulk);
+        }
+        for ((lane, chain), way) in changes.ways {
+            lane_at(engine, lane)?.dead.restore_way(chain, way);
+        }
         for ((lane, number), letter) in changes.dead {
             let correlation = changes.dead_correlations.get(&(lane, number)).copied();
             let kept = letter.map(|(job, letter)| Kept { job, letter: *letter, correlation });

@@ -36,7 +36,9 @@ impl Engine {
         let mut new =
             NewJob::new(job.id, lane.name.clone(), &lane.tenants[job.tenant].name, job.payload.clone());
         new.level = job.level;
-        new.key = job.rare.as_deref().and_then(|rare| rare.key.clone());
+        // The key of what a replay repeats is the first job's.
+        let rare = job.rare.as_deref().filter(|rare| rare.replay_of.is_none());
+        new.key = rare.and_then(|rare| rare.key.clone());
         new.cache_key = job.cache_key().cloned();
         new.ttl = (job.expires_at < Time::NEVER).then(|| job.expires_at.since(now).max(Span::from_millis(1)));
         if let Phase::Pending { due } = job.phase {

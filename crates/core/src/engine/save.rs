@@ -15,8 +15,8 @@ use super::record::{
 };
 use super::rules::Registration;
 use super::{Engine, Upstream};
-use crate::dead_letter::Kept;
-use crate::ids::JobId;
+use crate::dead_letter::{Kept, Way};
+use crate::ids::{JobId, Name};
 use crate::lane::{Entry, Lane, Tenant};
 use crate::layout::{RECORD_VERSION, append_record, encode_gates, encode_lane, encode_spec};
 use crate::policy::Correlation;
@@ -60,6 +60,7 @@ impl Engine {
             || self.hash_key_unsaved
             || self.schedules.has_changes()
             || self.alerts.has_changes()
+            || self.bulks.has_changes()
             || self.upstreams.iter().any(|upstream| upstream.dirty)
             || self.lanes.iter().any(Lane::has_changes)
     }
@@ -82,6 +83,7 @@ impl Engine {
         self.save_policies(&mut writer);
         self.schedules.drain_changes().iter().for_each(|record| writer.write(record));
         self.alerts.drain_changes().iter().for_each(|record| writer.write(record));
+        self.bulks.drain_changes().iter().for_each(|record| writer.write(record));
         for (number, lane) in (0..).zip(&mut self.lanes) {
             save_lane(number, lane, &mut writer);
         }
@@ -98,11 +100,13 @@ impl Engine {
         self.forget_policy_changes();
         self.schedules.drain_changes();
         self.alerts.drain_changes();
+        self.bulks.drain_changes();
         self.jobs.drain_changes(|_| {});
         self.leases.drain_changes(|_, _| {});
         for lane in &mut self.lanes {
             lane.tenants.drain_changes(|_, _| {});
             lane.dead.drain_changes(|_, _| {});
+            lane.dead.drain_way_changes(|_, _| {});
             lane.keys.drain_changes(|_, _| {});
             lane.cache.drain_changes(|_, _| {});
         }
@@ -162,11 +166,14 @@ impl Engine {
         records.extend(self.policy_records());
         records.extend(self.schedules.records());
         records.extend(self.alerts.records());
+        records.extend(self.bulks.records());
         for (number, lane) in (0..).zip(&self.lanes) {
             records.push(Record::Lane(Box::new(lane_record(number, lane))));
             let tenants = lane.tenants.iter_from(crate::table::TenantIx(0));
             records.extend(tenants.map(|(_, tenant)| Record::Tenant(tenant_record(number, tenant))));
             records.extend(lane.dead.kept_after(0).flat_map(|(at, kept)| dead_records(number, at, kept)));
+            let ways = lane.dead.ways();
+            records.extend(ways.map(|(chain, way)| way_record(number, chain.clone(), Some(*way))));
             records.extend(lane.keys.iter().map(|(key, entry)| Record::Key {
                 lane: number,
                 key: key.clone(),
@@ -228,6 +235,7 @@ impl Engine {
             state: self.job_state(job),
             away: job.away().cloned().map(Box::new),
             callback: job.callback().cloned(),
+            waited_until: rare.and_then(|rare| rare.waited_until),
         }
     }
 
@@ -296,6 +304,7 @@ fn save_lane(number: u32, lane: &mut Lane, writer: &mut Writer<'_>) {
         Some(kept) => dead_records(number, at, kept).for_each(|record| writer.write(&record)),
         None => writer.write(&Record::DeadGone { lane: number, number: at }),
     });
+    lane.dead.drain_way_changes(|chain, way| writer.write(&way_record(number, chain, way)));
     lane.keys.drain_changes(|key, entry| {
         let key = key.clone();
         writer.write(&match entry {
@@ -316,6 +325,13 @@ fn dead_records(lane: u32, number: u64, kept: &Kept) -> impl Iterator<Item = Rec
     let letter = Record::Dead { lane, number, job: kept.job, letter: Box::new(kept.letter.clone()) };
     let correlated = |correlation| Record::DeadCorrelation { lane, number, correlation };
     std::iter::once(letter).chain(kept.correlation.map(correlated))
+}
+
+fn way_record(lane: u32, chain: Vec<Name>, way: Option<Way>) -> Record {
+    match way {
+        Some(way) => Record::RedriveWay { lane, chain, way },
+        None => Record::RedriveWayGone { lane, chain },
+    }
 }
 
 fn lane_record(number: u32, lane: &Lane) -> LaneRecord {

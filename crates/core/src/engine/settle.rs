@@ -57,11 +57,31 @@ impl Engine {
         {
             return self.end_awaited(job, id, &lease, told, now);
         }
+        let outcome = self.or_answer(job, &report, outcome, now);
         self.leave(id, &lease, &report, now);
         self.stop_processing(job);
         match self.fall_back(job, &report, &outcome, now) {
             Some(settled) => settled,
             None => self.decide(job, outcome, answer, now),
+        }
+    }
+
+    /// A refusal (4xx) that the caller waits for is its answer, where the lane says so: it leaves no dead letter.
+    fn or_answer(&self, job: JobIx, report: &Report, outcome: Outcome, now: Time) -> Outcome {
+        let (state, refused) = (&self.jobs[job], report.status.is_some_and(|status| status / 100 == 4));
+        let rare = state.rare.as_ref().filter(|rare| rare.replay_of.is_none());
+        let waited = rare.and_then(|rare| rare.waited_until).is_some_and(|until| now <= until);
+        let rules = self.lane(state.lane).spec.as_ref().and_then(|spec| spec.dead_letters.as_ref());
+        match outcome {
+            Outcome::Dead(failure)
+                if waited
+                    && refused
+                    && report.result == CallResult::Rejected
+                    && rules.is_some_and(|rules| !rules.answers()) =>
+            {
+                Outcome::Failed(failure)
+            }
+            outcome => outcome,
         }
     }
 

@@ -32,10 +32,12 @@ impl Engine {
             }
             self.trim_finished(lane, now);
             self.trim_dead(lane, now, &mut swept.dead_letters);
+            swept.next = swept.next.min(self.redrive(lane, &mut swept.replayed, now));
             self.forget_keys(lane, now);
             self.forget_answers(lane, now);
             swept.next = swept.next.min(self.next_event(lane)).min(self.next_forgetting(lane, now));
         }
+        swept.next = swept.next.min(self.step_bulks(&mut swept.replayed, now));
         for _ in 0..MAX_BATCH {
             if self.buckets.forget_idle(now).is_none() {
                 break;

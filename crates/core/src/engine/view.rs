@@ -180,19 +180,7 @@ impl Engine {
     /// A dead letter of a lane.
     pub fn dead_letter_view(&self, lane: &Name, job: JobId) -> Option<DeadLetterView> {
         let state = self.lane(*self.lane_by_name.get(lane)?);
-        let letter = state.dead.get(job)?.clone();
-        Some(DeadLetterView { job, lane: lane.clone(), letter })
-    }
-
-    /// Dead letters of a lane, oldest first, at most `max` after the one with cursor `after`; each with its cursor.
-    pub fn dead_letters(&self, lane: &Name, after: u64, max: usize) -> Vec<(u64, DeadLetterView)> {
-        let Some(state) = self.lane_by_name.get(lane).map(|index| self.lane(*index)) else {
-            return Vec::new();
-        };
-        let view = |(number, job, letter): (u64, JobId, &crate::DeadLetter)| {
-            (number, DeadLetterView { job, lane: lane.clone(), letter: letter.clone() })
-        };
-        state.dead.after(after).take(max).map(view).collect()
+        state.dead.get(job).map(|letter| Self::view_letter(state, job, letter))
     }
 }
 

@@ -308,7 +308,7 @@ impl Lane {
 
     /// The oldest dead letter if it is kept no longer.
     pub(crate) fn surplus_letter(&self, now: Time) -> Option<(JobId, Surplus)> {
-        let spec = self.spec.as_ref().and_then(|spec| spec.dead_letters);
+        let spec = self.spec.as_ref().and_then(|spec| spec.dead_letters.as_ref());
         self.dead.surplus(spec.map_or(u64::MAX, |spec| spec.max), now)
     }
 

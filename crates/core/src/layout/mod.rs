@@ -12,6 +12,7 @@
 mod alert;
 mod callback;
 mod convert;
+mod letters;
 mod question;
 mod record;
 mod reply;

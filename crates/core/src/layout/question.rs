@@ -3,6 +3,7 @@
 use super::LayoutError;
 use super::alert::ConditionLayout;
 use super::convert::{Bytes, Layout, decode, encode, layout_enum, layout_struct};
+use super::letters::{BulkAskLayout, CountLettersLayout, LetterQueryLayout, ReplayLayout};
 use super::shared::{
     BucketIdLayout, BucketSpecLayout, DeniedLayout, HoldLayout, JobCursorLayout, LeaseIdLayout, LevelLayout,
     StatusLayout,
@@ -15,8 +16,8 @@ use crate::job::{CallFailure, NewJob};
 use crate::policy::HashKey;
 use crate::time::Span;
 use crate::verbs::{
-    Admit, Advance, CancelAll, Closure, Completion, Correction, Credit, Dispatch, Fire, Outcome, Poll,
-    Polling, Report, Settlement, Usage, Wait,
+    Admit, Advance, BulkAsk, CancelAll, Closure, Completion, Correction, CountLetters, Credit, Dispatch,
+    Fire, LetterQuery, Outcome, Poll, Polling, Replay, Report, Settlement, Usage, Wait,
 };
 use crate::views::{BucketQuery, JobQuery};
 
@@ -37,7 +38,7 @@ pub enum Question {
     Record { upstream: Name, result: CallResult },
     Recover(Name),
     Reset(Name),
-    Replay { lane: Name, letter: JobId, id: JobId },
+    Replay(Replay),
     Discard { lane: Name, letter: JobId },
     Pause { lane: Name, paused: bool },
     Sweep,
@@ -48,7 +49,7 @@ pub enum Question {
     Upstreams,
     Tenants { lane: Name, from: u32, max: usize },
     DeadLetter(JobId),
-    DeadLetters { lane: Name, after: u64, max: usize },
+    DeadLetters(LetterQuery),
     Wait(Wait),
     CatchUp(Absence),
     Fleet,
@@ -64,6 +65,9 @@ pub enum Question {
     Schedules,
     Watch(Watch),
     Alerts,
+    CountLetters(CountLetters),
+    DiscardAll(LetterQuery),
+    Bulk(BulkAsk),
 }
 
 impl Question {
@@ -89,7 +93,7 @@ layout_enum!(QuestionLayout<'a> = Question {
     Record { upstream: &'a str, result: CallResultLayout },
     Recover(upstream: &'a str),
     Reset(upstream: &'a str),
-    Replay { lane: &'a str, letter: u128, id: u128 },
+    Replay(ask: ReplayLayout<'a>),
     Discard { lane: &'a str, letter: u128 },
     Pause { lane: &'a str, paused: bool },
     Sweep,
@@ -100,7 +104,7 @@ layout_enum!(QuestionLayout<'a> = Question {
     Upstreams,
     Tenants { lane: &'a str, from: u32, max: u64 },
     DeadLetter(letter: u128),
-    DeadLetters { lane: &'a str, after: u64, max: u64 },
+    DeadLetters(query: LetterQueryLayout<'a>),
     Wait(ask: WaitLayout),
     CatchUp(absence: AbsenceLayout<'a>),
     Fleet,
@@ -116,6 +120,9 @@ layout_enum!(QuestionLayout<'a> = Question {
     Schedules,
     Watch(ask: WatchLayout<'a>),
     Alerts,
+    CountLetters(ask: CountLettersLayout<'a>),
+    DiscardAll(query: LetterQueryLayout<'a>),
+    Bulk(ask: BulkAskLayout<'a>),
 });
 
 layout_struct!(WatchLayout<'a> = Watch { lost_data: bool, evaluation: Option<EvaluationLayout<'a>> });
@@ -213,6 +220,7 @@ layout_struct!(NewJobLayout<'a> = NewJob {
     holds: Vec<HoldLayout<'a>>,
     correlation: Option<u128>,
     callback: Option<&'a str>,
+    waited: Option<u64>,
 });
 
 layout_struct!(DispatchLayout<'a> = Dispatch {

@@ -3,6 +3,10 @@
 use super::LayoutError;
 use super::alert::AlertLayout;
 use super::convert::{Bytes, Layout, decode, encode, layout_enum, layout_struct};
+use super::letters::{
+    BulkAnswerLayout, DiscardedLettersLayout, LetterCountsLayout, LetterPageLayout, ReplayedLayout,
+    ReplayedLetterLayout,
+};
 use super::shared::{
     BucketIdLayout, DeniedLayout, JobCursorLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout,
 };
@@ -20,9 +24,9 @@ use crate::job::JobView;
 use crate::policy::HashKey;
 use crate::time::Time;
 use crate::verbs::{
-    Admission, Admitted, Advanced, Cached, Cancelled, CancelledAll, CompleteAnswer, Completed, Corrected,
-    Credited, Dispatched, DuePoll, EnqueueAnswer, Enqueued, Fired, Grant, Polls, Replayed, SettleAnswer,
-    Settled, Swept,
+    Admission, Admitted, Advanced, BulkAnswer, Cached, Cancelled, CancelledAll, CompleteAnswer, Completed,
+    Corrected, Credited, DiscardedLetters, Dispatched, DuePoll, EnqueueAnswer, Enqueued, Fired, Grant,
+    LetterCounts, LetterPage, Polls, Replayed, SettleAnswer, Settled, Swept,
 };
 use crate::views::{BucketPage, BucketView, JobPage, LaneView, TenantView, UpstreamView, Why};
 
@@ -70,7 +74,7 @@ pub enum Reply {
     /// To `DeadLetter`.
     DeadLetter(Option<DeadLetterView>),
     /// To `DeadLetters`.
-    DeadLetters(Vec<(u64, DeadLetterView)>),
+    DeadLetters(LetterPage),
     /// To `Fleet`.
     Fleet(Vec<RegistrationView>),
     /// To `Credit`.
@@ -95,6 +99,12 @@ pub enum Reply {
     Watched(AlertChanges),
     /// To `Alerts`.
     Alerts(AlertsView),
+    /// To `CountLetters`.
+    LetterCounts(LetterCounts),
+    /// To `DiscardAll`.
+    Discarded(DiscardedLetters),
+    /// To `Bulk`.
+    Bulk(BulkAnswer),
     /// To a question that the store cannot read, and why: it may be of a newer version.
     Unread(String),
 }
@@ -130,7 +140,7 @@ layout_enum!(ReplyLayout<'a> = Reply {
     Upstreams(views: Vec<UpstreamViewLayout<'a>>),
     Tenants(views: Vec<(u32, TenantViewLayout<'a>)>),
     DeadLetter(view: Option<DeadLetterViewLayout<'a>>),
-    DeadLetters(views: Vec<(u64, DeadLetterViewLayout<'a>)>),
+    DeadLetters(page: LetterPageLayout<'a>),
     Fleet(registrations: Vec<RegistrationViewLayout<'a>>),
     Credited(answers: Vec<CreditedLayout<'a>>),
     Corrected(answers: Vec<CorrectedLayout>),
@@ -144,6 +154,9 @@ layout_enum!(ReplyLayout<'a> = Reply {
     Schedules(last: Vec<(&'a str, u64)>),
     Watched(changes: AlertChangesLayout<'a>),
     Alerts(view: AlertsViewLayout<'a>),
+    LetterCounts(counts: LetterCountsLayout<'a>),
+    Discarded(answer: DiscardedLettersLayout<'a>),
+    Bulk(answer: BulkAnswerLayout<'a>),
 });
 
 layout_struct!(AlertChangesLayout<'a> = AlertChanges {
@@ -336,17 +349,11 @@ layout_enum!(AdmissionLayout<'a> = Admission {
     UnknownLane,
 });
 
-layout_enum!(ReplayedLayout<'a> = Replayed {
-    As(job: u128, ended: Vec<EndedLayout<'a>>),
-    Unknown,
-    QueueFull,
-    IdTaken,
-});
-
 layout_struct!(SweptLayout<'a> = Swept {
     ended: Vec<EndedLayout<'a>>,
     taken_up: Vec<u128>,
     dead_letters: Vec<(&'a str, u128, SurplusLayout)>,
+    replayed: Vec<ReplayedLetterLayout<'a>>,
     debits_dropped: u64,
     now: u64,
     next: u64,

@@ -5,10 +5,13 @@ use serde::{Deserialize, Serialize};
 use super::LayoutError;
 use super::convert::{Layout, decode, encode};
 use super::shared::BucketSpecLayout;
+use crate::error::SpecError;
 use crate::gate::{BreakerSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
 use crate::ids::Name;
 use crate::retry::{OnAmbiguous, RetryPolicy};
-use crate::spec::{CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Spec, UpstreamSpec};
+use crate::spec::{
+    CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, RedriveSpec, Spec, UpstreamSpec,
+};
 use crate::time::Span;
 
 /// The version in which all rules of a process are written.
@@ -69,6 +72,15 @@ struct RetryLayout {
 struct DeadLettersLayout {
     ttl: u64,
     max: u64,
+    answers: bool,
+    redrive: Option<RedriveLayout>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RedriveLayout {
+    after: u64,
+    times: u32,
+    codes: Vec<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -185,9 +197,16 @@ impl From<&LaneSpec> for LaneLayout {
                 jitter_percent: lane.retry.jitter_percent(),
                 stops_when_ambiguous: !lane.retry.retries_ambiguous(),
             },
-            dead_letters: lane
-                .dead_letters
-                .map(|rule| DeadLettersLayout { ttl: rule.ttl().as_millis(), max: rule.max() }),
+            dead_letters: lane.dead_letters.as_ref().map(|rule| DeadLettersLayout {
+                ttl: rule.ttl().as_millis(),
+                max: rule.max(),
+                answers: rule.answers(),
+                redrive: rule.redrive.as_ref().map(|redrive| RedriveLayout {
+                    after: redrive.after().as_millis(),
+                    times: redrive.times(),
+                    codes: redrive.codes().iter().map(ToString::to_string).collect(),
+                }),
+            }),
             keep_for: lane.keep.span.as_millis(),
             keep_max: lane.keep.max,
             cache: lane.cache.map(|rule| CacheLayout {
@@ -233,7 +252,13 @@ fn lane((layout, in_time): (LaneLayout, bool)) -> Result<LaneSpec, LayoutError> 
     let chain = layout.chain.iter().map(|name| Name::new(name)).collect::<Result<_, _>>()?;
     let ms = Span::from_millis;
     let fairness = |rule: FairnessLayout| Fairness::new(rule.batch, rule.weights);
-    let dead_letters = |rule: DeadLettersLayout| DeadLetterSpec::new(ms(rule.ttl), rule.max);
+    let redrive = |rule: RedriveLayout| {
+        RedriveSpec::new(ms(rule.after), rule.times, rule.codes.into_iter().map(Into::into).collect())
+    };
+    let dead_letters = |rule: DeadLettersLayout| {
+        let kept = DeadLetterSpec::new(ms(rule.ttl), rule.max)?.with_answers(rule.answers);
+        Ok::<_, SpecError>(kept.with_redrive(rule.redrive.map(redrive).transpose()?))
+    };
     let cache = |rule: CacheLayout| {
         CacheSpec::new(ms(rule.ttl), ms(rule.stale_if_error))?.bounded(rule.max, rule.max_bytes)
     };

@@ -185,6 +185,7 @@ layout_struct!(DeadLetterViewLayout<'a> = DeadLetterView {
     job: u128,
     lane: &'a str,
     letter: DeadLetterLayout<'a>,
+    next_redrive: Option<u64>,
 });
 
 layout_struct!(DeadLetterLayout<'a> = DeadLetter {
@@ -200,6 +201,8 @@ layout_struct!(DeadLetterLayout<'a> = DeadLetter {
     moved_at: u64,
     ttl: u64,
     replay: Option<u128>,
+    callback: Option<&'a str>,
+    redrives: u32,
 });
 
 layout_struct!(RegistrationViewLayout<'a> = RegistrationView {

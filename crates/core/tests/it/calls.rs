@@ -3,8 +3,8 @@
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admission, Admit, Admitted, Advance, Advanced, Cancelled, Dispatch, Dispatched, Ended, Engine,
-    EnqueueAnswer, JobId, LeaseId, Name, NewJob, Replayed, SettleAnswer, Settled, Settlement, Span, Swept,
-    Time, UpstreamView,
+    EnqueueAnswer, JobId, LeaseId, Name, NewJob, Replay, Replayed, SettleAnswer, Settled, Settlement, Span,
+    Swept, Time, UpstreamView,
 };
 
 #[derive(Debug, Clone)]
@@ -56,7 +56,9 @@ impl Call {
             Call::Record(upstream, result) => Reply::Record(engine.record(&upstream, result, now)),
             Call::Recover(upstream) => Reply::Recover(engine.recover(&upstream, now)),
             Call::Reset(upstream) => Reply::Reset(engine.reset(&upstream, now)),
-            Call::Replay(lane, letter, id) => Reply::Replay(engine.replay(&lane, letter, id, now)),
+            Call::Replay(lane, letter, id) => {
+                Reply::Replay(engine.replay(Replay { lane, letter, id, edit: None }, now))
+            }
             Call::Discard(lane, letter) => Reply::Discard(engine.discard(&lane, letter)),
             Call::Pause(lane, paused) => Reply::Pause(engine.pause(&lane, paused)),
             Call::Sweep => Reply::Sweep(engine.sweep(now)),

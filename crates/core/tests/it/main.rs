@@ -18,6 +18,7 @@ mod policies;
 mod registrations;
 mod regression;
 mod repeats;
+mod replays;
 mod rules;
 mod rules_changed;
 mod rules_moving;

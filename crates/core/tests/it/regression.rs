@@ -178,7 +178,7 @@ fn a_job_that_failed_sent_again_and_failed_again_has_one_dead_letter() {
         let lease = start(&mut engine, NOW).lease;
         settle(&mut engine, lease, CallResult::Failed, Outcome::Dead(failure()), NOW);
     }
-    assert_eq!(engine.dead_letters(&name("email"), 0, 10).len(), 1);
+    assert_eq!(crate::rules::letters(&engine, &name("email")).len(), 1);
     let swept = engine.sweep(after(8 * 86_400));
     assert_eq!((swept.dead_letters.len(), swept.next), (1, Time::NEVER));
 }

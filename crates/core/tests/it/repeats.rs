@@ -4,8 +4,8 @@
 use eclusa_core::gate::{CallResult, GateSpecs};
 use eclusa_core::{
     Admission, Admit, CallFailure, Chain, Dispatch, End, Engine, FailureReason, Grant, JobId, Keep, LaneSpec,
-    LeaseId, Name, NewJob, Outcome, Replayed, Restorer, SettleAnswer, Settled, Settlement, Span, Spec,
-    Status, Time, UpstreamSpec,
+    LeaseId, Name, NewJob, Outcome, Replay, Replayed, Restorer, SettleAnswer, Settled, Settlement, Span,
+    Spec, Status, Time, UpstreamSpec,
 };
 
 const NOW: Time = Time::from_millis(1_700_000_000_000);
@@ -168,14 +168,14 @@ fn a_replay_asked_again_is_the_same_job_whatever_became_of_it() {
         let mut kept = Kept::new(1);
         let lease = kept.dispatch(1, 1, NOW)[0].lease;
         kept.settle(lease, Outcome::Dead(failure()));
-        let replay = |kept: &mut Kept| kept.engine.replay(&name("a"), JobId(1), JobId(2), NOW);
-        assert_eq!(replay(&mut kept), Replayed::As(JobId(2), vec![]));
+        let again = |kept: &mut Kept| kept.engine.replay(replay(), NOW);
+        assert_eq!(again(&mut kept), Replayed::As(JobId(2), vec![]));
         kept.take_over();
-        assert_eq!(replay(&mut kept), Replayed::As(JobId(2), vec![]));
+        assert_eq!(again(&mut kept), Replayed::As(JobId(2), vec![]));
         let lease = kept.dispatch(2, 1, NOW)[0].lease;
         kept.settle(lease, outcome);
         kept.take_over();
-        assert_eq!(replay(&mut kept), Replayed::As(JobId(2), vec![]));
+        assert_eq!(again(&mut kept), Replayed::As(JobId(2), vec![]));
         assert_eq!(kept.dispatch(3, 1, NOW), []);
     }
 }
@@ -185,7 +185,7 @@ fn a_replay_under_the_id_of_another_job_is_refused() {
     let mut kept = Kept::new(2);
     let lease = kept.dispatch(1, 1, NOW)[0].lease;
     kept.settle(lease, Outcome::Dead(failure()));
-    assert_eq!(kept.engine.replay(&name("a"), JobId(1), JobId(2), NOW), Replayed::IdTaken);
+    assert_eq!(kept.engine.replay(replay(), NOW), Replayed::IdTaken);
 }
 
 #[test]
@@ -213,4 +213,8 @@ fn every_chunk_carries_the_time_and_another_clock_goes_on_from_there() {
     assert_eq!(kept.engine.now(NOW + Span::from_secs(3_601)), now + Span::from_secs(1));
     kept.engine.start_at(NOW + Span::from_secs(7_200), now + Span::from_secs(9));
     assert_eq!(kept.engine.now(NOW + Span::from_secs(7_200)), now + Span::from_secs(9));
+}
+
+fn replay() -> Replay {
+    Replay { lane: name("a"), letter: JobId(1), id: JobId(2), edit: None }
 }

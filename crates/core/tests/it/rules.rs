@@ -3,8 +3,8 @@
 use eclusa_core::gate::{BreakerSpec, BucketSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
 use eclusa_core::retry::{OnAmbiguous, RetryPolicy};
 use eclusa_core::{
-    CacheSpec, Capacity, Chain, Charge, DeadLetterSpec, Fairness, Hold, Keep, LaneSpec, Name, Span, Spec,
-    Terms, Tokens, UpstreamSpec,
+    CacheSpec, Capacity, Chain, Charge, DeadLetterSpec, DeadLetterView, Engine, Fairness, Hold, Keep,
+    LaneSpec, LetterFilter, LetterQuery, Name, Span, Spec, Terms, Tokens, UpstreamSpec,
 };
 
 use crate::plan::{BucketPlan, GatePlan, LanePlan, RulePlan};
@@ -22,6 +22,12 @@ pub(crate) fn chain(number: u8) -> &'static [usize] {
 
 pub(crate) fn lane_name(lane: usize) -> Name {
     Name::new(["email", "score"][lane]).unwrap()
+}
+
+/// The first hundred dead letters of a lane.
+pub(crate) fn letters(engine: &Engine, lane: &Name) -> Vec<DeadLetterView> {
+    let filter = LetterFilter { lanes: Some(vec![lane.clone()]), ..LetterFilter::default() };
+    engine.dead_letters(&LetterQuery { filter, after: None, max: 100 }).letters
 }
 
 /// The fourth is known to nobody.

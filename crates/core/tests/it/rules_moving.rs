@@ -256,8 +256,8 @@ impl Moving {
             Op::Reset(upstream) => Call::Reset(upstream_name(usize::from(*upstream))),
             Op::Replay(lane, letter) => {
                 let lane = lane_name(usize::from(*lane));
-                let letters = self.engine.dead_letters(&lane, 0, 100);
-                let letters: Vec<_> = letters.into_iter().map(|(_, view)| view.job).collect();
+                let letters = crate::rules::letters(&self.engine, &lane);
+                let letters: Vec<_> = letters.into_iter().map(|view| view.job).collect();
                 let id = self.new_id();
                 Call::Replay(lane, pick(&letters, *letter).unwrap_or(JobId(0)), id)
             }

@@ -249,8 +249,8 @@ impl World {
 
     fn letter(&self, lane: u8, letter: u16) -> (eclusa_core::Name, JobId) {
         let lane = lane_name(usize::from(lane));
-        let letters: Vec<_> =
-            self.engine.dead_letters(&lane, 0, 100).into_iter().map(|(_, view)| view.job).collect();
+        let letters = crate::rules::letters(&self.engine, &lane);
+        let letters: Vec<_> = letters.into_iter().map(|view| view.job).collect();
         (lane, pick(&letters, letter).unwrap_or(JobId(0)))
     }
 

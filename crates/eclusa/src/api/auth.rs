@@ -87,6 +87,22 @@ impl Caller {
         }
     }
 
+    /// The lanes that the caller is bound to, if it is.
+    pub(super) fn lanes(&self) -> Option<Vec<Name>> {
+        self.0.as_ref()?.lanes.clone()
+    }
+
+    /// Patterns of the tenants that the caller is bound to, if it is.
+    pub(super) fn tenants(&self) -> Option<Vec<Arc<str>>> {
+        let tenants = self.0.as_ref()?.tenants.as_ref()?;
+        Some(tenants.iter().map(|tenant| tenant.as_str().into()).collect())
+    }
+
+    /// Who it is, for the log.
+    pub(super) fn name(&self) -> &str {
+        self.0.as_ref().map_or("local", |key| &key.name)
+    }
+
     /// `Ok` if the caller's jobs may be this urgent.
     pub(super) fn may_be_as_urgent_as(&self, level: Level) -> Result<(), Problem> {
         match &self.0 {

@@ -28,7 +28,7 @@ mod upstreams;
 mod webhooks;
 mod why;
 
-pub use dead_letters::DeadLetterList;
+pub use dead_letters::{BulkList, BulkReplay, BulkRequest, DeadLetterList, FilterBody, PurgedLetters};
 pub(crate) use events::Streams;
 pub use job_request::{HttpRequest, JobRequest};
 pub use message::{Message, MessageAttachment, OneOrMany};
@@ -88,9 +88,13 @@ fn calls() -> OpenApiRouter<Api> {
         .routes(routes!(policies::list))
         .routes(routes!(policies::credit))
         .routes(routes!(policies::get))
-        .routes(routes!(dead_letters::list))
+        .routes(routes!(dead_letters::list, dead_letters::purge))
         .routes(routes!(dead_letters::stats))
-        .routes(routes!(dead_letters::get))
+        .routes(routes!(dead_letters::export))
+        .routes(routes!(dead_letters::begin))
+        .routes(routes!(dead_letters::show_all))
+        .routes(routes!(dead_letters::show, dead_letters::stop))
+        .routes(routes!(dead_letters::get, dead_letters::discard))
         .routes(routes!(dead_letters::replay))
         .routes(routes!(alerts::list))
         .routes(routes!(health::health))

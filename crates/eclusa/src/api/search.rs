@@ -116,15 +116,15 @@ impl Search {
     /// What the store is asked, with all that is wrong with it.
     fn query(&self, caller: &Caller, query: SearchQuery, max: usize) -> Result<JobQuery, Problem> {
         let lane = query.lane.as_deref().map(|lane| submit::lane(&self.rules, caller, lane)).transpose()?;
-        let mut faults = Vec::new();
+        let (now, mut faults) = (self.clock.now(), Vec::new());
         let ask = JobQuery {
             lane: lane.map(|(lane, _)| lane),
             tenant: query.tenant.map(Into::into),
             status: read("status", query.status, status, &mut faults),
             key: query.id.map(Into::into),
             external: query.external_id.map(Into::into),
-            since: read("since", query.since, |text| self.moment(text), &mut faults),
-            until: read("until", query.until, |text| self.moment(text), &mut faults),
+            since: read("since", query.since, |text| moment(now, text), &mut faults),
+            until: read("until", query.until, |text| moment(now, text), &mut faults),
             after: read("cursor", query.cursor, cursor, &mut faults),
             max,
         };
@@ -144,20 +144,21 @@ impl Search {
         let page = self.store.jobs(ask).await.map_err(|error| unavailable(&error))?;
         Ok(page.jobs)
     }
-
-    /// A moment, or how long ago it was.
-    fn moment(&self, text: &str) -> Result<Time, String> {
-        if let Ok(ago) = parse_duration(text) {
-            return Ok(self.clock.now() - ago);
-        }
-        let moment = text.parse::<jiff::Timestamp>().ok();
-        let millis = moment.and_then(|moment| u64::try_from(moment.as_millisecond()).ok());
-        let wrong = "must be a moment such as 2026-11-17T12:00:00Z (`+` is written %2B), or how long ago, such as 10m";
-        millis.map(Time::from_millis).ok_or_else(|| wrong.into())
-    }
 }
 
-fn read<T>(
+/// A moment, or how long before `now` it was.
+pub(super) fn moment(now: Time, text: &str) -> Result<Time, String> {
+    if let Ok(ago) = parse_duration(text) {
+        return Ok(now - ago);
+    }
+    let moment = text.parse::<jiff::Timestamp>().ok();
+    let millis = moment.and_then(|moment| u64::try_from(moment.as_millisecond()).ok());
+    let wrong =
+        "must be a moment such as 2026-11-17T12:00:00Z (`+` is written %2B), or how long ago, such as 10m";
+    millis.map(Time::from_millis).ok_or_else(|| wrong.into())
+}
+
+pub(super) fn read<T>(
     field: &str,
     text: Option<String>,
     read: impl FnOnce(&str) -> Result<T, String>,

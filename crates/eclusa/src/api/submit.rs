@@ -180,6 +180,7 @@ pub(super) async fn enqueue(
     job: NewJob,
     wait: Option<Duration>,
 ) -> Result<(Taken, Option<JobView>), Problem> {
+    let job = NewJob { waited: wait.filter(|_| answers_matter(intake, &job)).map(Into::into), ..job };
     let (id, lane) = (job.id, job.lane.clone());
     let put = intake.decider.enqueue(vec![job], stored_by(&intake.rules));
     let told = |answer: Result<EnqueueAnswer, StoreError>| {
@@ -200,6 +201,13 @@ pub(super) async fn enqueue(
         (Taken::Job(..), None) => waiting.await?,
     };
     Ok((taken, job))
+}
+
+/// Whether the lane of a job tells refusals that were waited for from others.
+fn answers_matter(intake: &Intake, job: &NewJob) -> bool {
+    let rules = intake.rules.get();
+    let lane = rules.config.spec.lane(&job.lane);
+    lane.and_then(|lane| lane.dead_letters.as_ref()).is_some_and(|rule| !rule.answers())
 }
 
 /// 202 for a job that waits, with where to look for it; 200 for one that was there before and has ended.

@@ -13,6 +13,7 @@ use hyper_util::rt::TokioExecutor;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 
 use super::Exit;
 use crate::config::{BaseUrl, Tls};
@@ -134,6 +135,33 @@ impl Client {
     /// `DELETE`.
     pub(super) fn delete(&self, path: &str) -> Result<Value, Exit> {
         self.ask(&Method::DELETE, path, None, ANSWER)
+    }
+
+    /// `GET` of what may be long: each piece is handed on as it comes.
+    pub(super) fn stream(
+        &self,
+        path: &str,
+        mut take: impl FnMut(&[u8]) -> Result<(), Exit>,
+    ) -> Result<(), Exit> {
+        let request = self.request(&Method::GET, path, None)?;
+        let late = || self.unreachable(&format!("nothing came for {ANSWER:?}"));
+        let broken = |error: hyper::Error| self.unreachable(&format!("the answer broke off: {error}"));
+        self.runtime.block_on(async {
+            let answer = timeout(ANSWER, self.http.request(request)).await.map_err(|_| late())?;
+            let (head, mut body) =
+                answer.map_err(|error| self.unreachable(&root_cause(&error)))?.into_parts();
+            if !head.status.is_success() {
+                let body = Limited::new(body, MAX_ANSWER).collect().await;
+                let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+                return Err(self.refused(head.status, &head.headers, &body));
+            }
+            while let Some(frame) = timeout(ANSWER, body.frame()).await.map_err(|_| late())? {
+                if let Ok(piece) = frame.map_err(broken)?.into_data() {
+                    take(&piece)?;
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Waits.

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use super::Exit;
 use super::client::{Client, path, with_query};
-use super::output::{Format, fields, or_dash, readable, section, table, typed, typed_all};
+use super::output::{Format, fields, or_dash, readable, section, table, typed, typed_all, write_bytes};
 use super::pages::{Pages, SHOWN};
+use super::purge::{self, Purge};
 use super::replay::{self, Replay};
 use crate::api::model::DeadLetter;
 
@@ -29,36 +30,75 @@ pub(super) enum Dlq {
     },
     /// Enqueue dead letters again; each goes when its replay succeeds
     Replay(Replay),
-    /// Count dead letters
+    /// Discard dead letters
+    Purge(Purge),
+    /// Write dead letters with what was to be sent, one JSON object a line
+    Export {
+        #[command(flatten)]
+        filter: Filter,
+    },
+    /// Count dead letters, the largest groups first
     Stats {
         /// What to count by
         #[arg(long, default_value = "code", value_parser = PossibleValuesParser::new(["code", "tenant", "lane"]))]
         by: String,
+        /// How many groups to show; the rest are summed up
+        #[arg(long, value_name = "N")]
+        limit: Option<usize>,
+        #[command(flatten)]
+        filter: Filter,
     },
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(super) struct Filter {
     /// Only of this lane
     #[arg(long)]
-    pub(super) lane: Option<String>,
+    lane: Option<String>,
     /// Only of this tenant
     #[arg(long)]
-    pub(super) tenant: Option<String>,
-    /// Only with this code of the last failure
+    tenant: Option<String>,
+    /// Only with this code of the last failure, or of this class (5xx); `none` for letters without one
     #[arg(long)]
-    pub(super) code: Option<String>,
+    code: Option<String>,
+    /// Only what was given up then or later: a moment, or how long ago (10m)
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Only what was given up then or earlier: a moment, or how long ago (10m)
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Only what was given up longer ago than this (7d)
+    #[arg(long, value_name = "AGE", conflicts_with = "until")]
+    older_than: Option<String>,
 }
 
 impl Filter {
     /// Up to `limit` letters that fit.
     pub(super) fn read(&self, client: &Client, limit: usize) -> Result<Pages, Exit> {
-        let ask = [
+        Pages::read(client, "/v1/dead-letters", &self.parameters(), "deadLetters", limit)
+    }
+
+    /// As parameters of a query.
+    pub(super) fn parameters(&self) -> [(&'static str, Option<&str>); 5] {
+        [
             ("lane", self.lane.as_deref()),
             ("tenant", self.tenant.as_deref()),
             ("code", self.code.as_deref()),
-        ];
-        Pages::read(client, "/v1/dead-letters", &ask, "deadLetters", limit)
+            ("since", self.since.as_deref()),
+            ("until", self.until.as_deref().or(self.older_than.as_deref())),
+        ]
+    }
+
+    /// As the part of a body.
+    pub(super) fn body(&self) -> Value {
+        let given =
+            self.parameters().into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
+        Value::Object(given.collect())
+    }
+
+    /// Whether it narrows anything.
+    pub(super) fn narrows(&self) -> bool {
+        self.parameters().iter().any(|(_, value)| value.is_some())
     }
 }
 
@@ -73,7 +113,11 @@ pub(super) fn run(ask: &Dlq, client: &Client, format: Format) -> Result<(), Exit
         }
         Dlq::Get { id } => show(&client.get(&path(&["v1", "dead-letters", id]))?, format),
         Dlq::Replay(replay) => replay::run(replay, client, format),
-        Dlq::Stats { by } => stats(by, client, format),
+        Dlq::Purge(purge) => purge::run(purge, client, format),
+        Dlq::Export { filter } => {
+            client.stream(&with_query("/v1/dead-letters/export", &filter.parameters()), write_bytes)
+        }
+        Dlq::Stats { by, limit, filter } => stats(by, *limit, filter, client, format),
     }
 }
 
@@ -109,14 +153,25 @@ fn show(value: &Value, format: Format) -> Result<(), Exit> {
             ("failed", letter.last_failure_timestamp),
             ("given up", letter.moved_to_dlq_at),
             ("replayed by", letter.replayed_by),
+            ("redrives", (letter.redrives > 0).then(|| letter.redrives.to_string())),
+            ("next redrive", letter.next_redrive_at),
         ]);
         let data = letter.original_data.as_ref().map(|data| section("original data", &readable(data)));
         Ok(known + &data.unwrap_or_default())
     })
 }
 
-fn stats(by: &str, client: &Client, format: Format) -> Result<(), Exit> {
-    let stats = client.get(&with_query("/v1/dead-letters/stats", &[("by", Some(by))]))?;
+fn stats(
+    by: &str,
+    limit: Option<usize>,
+    filter: &Filter,
+    client: &Client,
+    format: Format,
+) -> Result<(), Exit> {
+    let limit = limit.map(|limit| limit.to_string());
+    let mut parameters = filter.parameters().to_vec();
+    parameters.extend([("by", Some(by)), ("limit", limit.as_deref())]);
+    let stats = client.get(&with_query("/v1/dead-letters/stats", &parameters))?;
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let counts = stats.get("counts").and_then(Value::as_object);
     let mut counts: Vec<(&str, u64)> =
@@ -126,6 +181,10 @@ fn stats(by: &str, client: &Client, format: Format) -> Result<(), Exit> {
     format.many(&stats, &items, || {
         let mut rows: Vec<Vec<String>> =
             counts.iter().map(|(name, count)| vec![(*name).to_owned(), count.to_string()]).collect();
+        let other = number(&stats["other"]);
+        if other > 0 {
+            rows.push(vec!["other".into(), other.to_string()]);
+        }
         rows.push(vec!["total".into(), number(&stats["total"]).to_string()]);
         Ok(table(&[&by.to_uppercase(), "COUNT"], rows))
     })

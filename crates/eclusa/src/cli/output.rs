@@ -43,8 +43,13 @@ impl Format {
 
 /// Writes to standard output. The `print!` family would panic when nobody reads.
 pub(super) fn write(text: &str) -> Result<(), Exit> {
+    write_bytes(text.as_bytes())
+}
+
+/// The same for what came from the server and is not looked at.
+pub(super) fn write_bytes(bytes: &[u8]) -> Result<(), Exit> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => Exit::NobodyReads,
         _ => Exit::Error(format!("cannot write to standard output: {error}")),
     })

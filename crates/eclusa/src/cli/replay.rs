@@ -3,41 +3,48 @@
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use indicatif::ProgressBar;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Exit;
 use super::client::{Client, path};
-use super::confirm::confirm;
-use super::dlq::{Filter, list};
+use super::dlq::Filter;
 use super::exit::note;
-use super::output::{Format, count, table, typed, typed_all};
-use super::pages::Pages;
-use crate::api::model::{Accepted, DeadLetter};
+use super::output::{Format, count, table, typed};
+use super::replay_all;
+use crate::api::model::Accepted;
 
 #[derive(Debug, Args)]
-#[command(group(clap::ArgGroup::new("which").required(true).args(["ids", "all"])))]
+#[command(group(clap::ArgGroup::new("which").required(true).args(["ids", "all", "resume", "stop"])))]
 pub(super) struct Replay {
     /// The jobs that failed
     #[arg(value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     ids: Vec<String>,
-    /// All dead letters, or all that fit --lane, --tenant and --code
+    /// All dead letters, or all that fit the filter; the server does it, and goes on if this command is interrupted
     #[arg(long)]
-    all: bool,
-    /// With --all: only of this lane
-    #[arg(long, conflicts_with = "ids")]
-    lane: Option<String>,
-    /// With --all: only of this tenant
-    #[arg(long, conflicts_with = "ids")]
-    tenant: Option<String>,
-    /// With --all: only with this code of the last failure
-    #[arg(long, conflicts_with = "ids")]
-    code: Option<String>,
-    /// Only show what would be replayed
+    pub(super) all: bool,
+    /// Follow a replay of many letters that was begun before
+    #[arg(long, value_name = "REPLAY")]
+    pub(super) resume: Option<String>,
+    /// Stop a replay of many letters
+    #[arg(long, value_name = "REPLAY")]
+    pub(super) stop: Option<String>,
+    #[command(flatten)]
+    pub(super) filter: Filter,
+    /// With one letter: send this instead, by JSON pointer into its original data (/request/path=/x); JSON, or text
+    #[arg(long, value_name = "POINTER=VALUE", conflicts_with_all = ["all", "resume", "stop"])]
+    set: Vec<String>,
+    /// With one letter: a JSON merge patch over its original data
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["all", "resume", "stop", "set"])]
+    patch: Option<String>,
+    /// Only count what would be replayed
     #[arg(long)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
+    /// With --all: do not wait for the end
+    #[arg(long)]
+    pub(super) detach: bool,
     /// Do not ask
     #[arg(long, short)]
-    yes: bool,
+    pub(super) yes: bool,
 }
 
 /// What became of the letters.
@@ -51,68 +58,79 @@ struct Outcome {
 
 /// Replays what was asked for.
 pub(super) fn run(ask: &Replay, client: &Client, format: Format) -> Result<(), Exit> {
-    let letters = if ask.all { waiting(ask, client)? } else { named(ask, client)? };
-    if ask.dry_run {
-        list(&letters, format)?;
-        note(&format!("Would replay {}", count(letters.items.len(), "dead letter")));
-        return Ok(());
+    if ask.ids.is_empty() {
+        return replay_all::run(ask, client, format);
     }
-    let ids = if ask.all {
-        let letters: Vec<DeadLetter> = typed_all(&letters.items)?;
-        letters.into_iter().map(|letter| letter.job_id).collect()
-    } else {
-        ask.ids.clone()
-    };
-    if ask.all && !ids.is_empty() && !ask.yes {
-        confirm(&format!("Replay {}?", count(ids.len(), "dead letter")), "nothing was replayed")?;
+    if ask.filter.narrows() {
+        return Err(Exit::Usage("letters and a filter\nhelp: a filter goes with --all".into()));
     }
-    if let ([id], false) = (ids.as_slice(), ask.all) {
-        // With one letter its own error is the command's.
-        let accepted = replay(client, id)?;
-        return tell(&Outcome { replayed: vec![(id.clone(), accepted)], ..Outcome::default() }, format);
-    }
-    let outcome = replay_all(client, &ids);
-    tell(&outcome, format)?;
-    end(outcome, ids.len())
-}
-
-/// All letters that fit and are not being replayed already. They are read before the first is replayed: those that
-/// fail again come back at the end of the list.
-fn waiting(ask: &Replay, client: &Client) -> Result<Pages, Exit> {
-    let filter = Filter { lane: ask.lane.clone(), tenant: ask.tenant.clone(), code: ask.code.clone() };
-    let mut pages = filter.read(client, usize::MAX)?;
-    let found = pages.items.len();
-    pages.items.retain(|letter| letter.get("replayedBy").is_none_or(Value::is_null));
-    let running = found - pages.items.len();
-    if running > 0 {
-        note(&format!("Left out {} being replayed already", count(running, "dead letter")));
-    }
-    Ok(pages)
-}
-
-/// The letters that were named; they are looked at only to be shown.
-fn named(ask: &Replay, client: &Client) -> Result<Pages, Exit> {
-    let mut pages = Pages::default();
+    let patch = patch(ask)?;
     if ask.dry_run {
         for id in &ask.ids {
-            pages.items.push(client.get(&path(&["v1", "dead-letters", id]))?);
+            client.get(&path(&["v1", "dead-letters", id]))?;
+        }
+        note(&format!("Would replay {}", count(ask.ids.len(), "dead letter")));
+        return Ok(());
+    }
+    match ask.ids.as_slice() {
+        [id] => {
+            // With one letter its own error is the command's.
+            let accepted = replay(client, id, patch.as_ref())?;
+            tell(&Outcome { replayed: vec![(id.clone(), accepted)], ..Outcome::default() }, format)
+        }
+        _ if patch.is_some() => {
+            Err(Exit::Usage("--set and --patch edit one letter\nhelp: give one id".into()))
+        }
+        ids => {
+            let outcome = replay_each(client, ids);
+            tell(&outcome, format)?;
+            end(outcome, ids.len())
         }
     }
-    Ok(pages)
 }
 
-fn replay(client: &Client, id: &str) -> Result<Accepted, Exit> {
-    typed(&client.post(&path(&["v1", "dead-letters", id, "replay"]), None)?)
+fn replay(client: &Client, id: &str, patch: Option<&Value>) -> Result<Accepted, Exit> {
+    typed(&client.post(&path(&["v1", "dead-letters", id, "replay"]), patch)?)
+}
+
+/// The merge patch that is asked for.
+fn patch(ask: &Replay) -> Result<Option<Value>, Exit> {
+    if let Some(text) = &ask.patch {
+        let patch = serde_json::from_str(text);
+        return patch.map(Some).map_err(|error| Exit::Usage(format!("--patch is not JSON: {error}")));
+    }
+    let mut patch = Value::Object(Map::new());
+    for set in &ask.set {
+        let (pointer, value) =
+            set.split_once('=').filter(|(pointer, _)| pointer.starts_with('/')).ok_or_else(|| {
+                Exit::Usage(format!("--set {set:?} is not POINTER=VALUE, such as /request/path=/x"))
+            })?;
+        let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+        put(&mut patch, pointer, value);
+    }
+    Ok((!ask.set.is_empty()).then_some(patch))
+}
+
+/// Puts `value` at a JSON pointer; objects are made where there are none.
+fn put(patch: &mut Value, pointer: &str, value: Value) {
+    let mut place = patch;
+    for part in pointer.split('/').skip(1) {
+        if !place.is_object() {
+            *place = json!({});
+        }
+        place = &mut place[part.replace("~1", "/").replace("~0", "~")];
+    }
+    *place = value;
 }
 
 /// Replays one by one. A letter that cannot be replayed does not hold up the others, but a server that is gone, or a
 /// key that may not do this, does.
-fn replay_all(client: &Client, ids: &[String]) -> Outcome {
+fn replay_each(client: &Client, ids: &[String]) -> Outcome {
     let mut outcome = Outcome::default();
     // On anything but a terminal it draws nothing.
     let bar = ProgressBar::new(ids.len() as u64);
     for id in ids {
-        match replay(client, id) {
+        match replay(client, id, None) {
             Ok(accepted) => outcome.replayed.push((id.clone(), accepted)),
             Err(exit @ (Exit::Unreachable(_) | Exit::Auth(_))) => {
                 outcome.stopped = Some(exit);
@@ -157,5 +175,19 @@ fn end(outcome: Outcome, asked: usize) -> Result<(), Exit> {
             let (failed, all) = (outcome.failed.len(), count(asked, "dead letter"));
             Err(Exit::Error(format!("{failed} of {all} could not be replayed")))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_put_where_their_pointer_says() {
+        let mut patch = json!({});
+        put(&mut patch, "/request/path", json!("/x"));
+        put(&mut patch, "/request/body/a~1b", json!(7));
+        put(&mut patch, "/type", Value::Null);
+        assert_eq!(patch, json!({ "request": { "path": "/x", "body": { "a/b": 7 } }, "type": null }));
     }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
 
 use eclusa_core::retry::{OnAmbiguous, RetryPolicy};
-use eclusa_core::{CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Level, Name, Span};
+use eclusa_core::{
+    CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Level, Name, RedriveSpec, Span,
+};
 
 use super::gates::gates;
 use super::mail::{LaneUse, Uses};
@@ -30,6 +32,9 @@ const QUEUE_ONLY: [&str; 11] = [
 
 const MAX_CACHED: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 const MAX_CACHED_BYTES: Size = Size(64 << 20);
+/// How long after their last failure letters are sent again by themselves, and how often.
+const REDRIVE_AFTER: Span = Span::from_secs(600);
+const REDRIVE_TIMES: NonZeroU32 = NonZeroU32::new(3).unwrap();
 
 pub(super) fn lane(
     name: &Name,
@@ -271,8 +276,31 @@ fn dead_letters(t: &mut Table<'_>) -> Option<DeadLetterSpec> {
         let ttl = t.or("ttl", PositiveSpan(default.ttl()), "How long.").0;
         let max = NonZeroU64::new(default.max()).unwrap_or(NonZeroU64::MIN);
         let max = t.or("max", max, "How many of a lane.");
-        t.rule(DeadLetterSpec::new(ttl, max.get())).unwrap_or(default)
+        let answers = t.or(
+            "answers",
+            default.answers(),
+            "Whether a refusal (4xx) that the caller waited for (`Prefer: wait`) leaves a letter; `false`: it is an answer.",
+        );
+        let redrive = t.table("redrive", "Which letters are sent again by themselves.", redrive).flatten();
+        let kept = t.rule(DeadLetterSpec::new(ttl, max.get())).unwrap_or(default);
+        kept.with_answers(answers).with_redrive(redrive)
     })
+}
+
+fn redrive(t: &mut Table<'_>) -> Option<RedriveSpec> {
+    let after = t.or(
+        "after",
+        PositiveSpan(REDRIVE_AFTER),
+        "How long after the last failure, and after a canary failed.",
+    );
+    let times = t.or("times", REDRIVE_TIMES, "How often at most, for each letter.");
+    let codes: Option<Vec<String>> = t.need(
+        "codes",
+        "[\"421\", \"5xx\"]",
+        "Codes of the last failure that time may cure; `5xx` is a class of them, `none` a failure without a code.",
+    );
+    let codes = codes?.into_iter().map(Into::into).collect();
+    t.rule(RedriveSpec::new(after.0, times.get(), codes))
 }
 
 fn keep(t: &mut Table<'_>) -> Keep {

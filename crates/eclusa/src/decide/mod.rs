@@ -15,9 +15,9 @@ use std::time::Duration;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Advance, Advanced, AlertChanges, CancelAll, Cancelled, CancelledAll, Clock, CompleteAnswer, Completed,
-    Completion, Dispatch, Dispatched, Ended, EnqueueAnswer, Enqueued, Fire, Fired, JobId, LeaseId, Name,
-    NewJob, Outcome, Place, Replayed, Report, Settled, Settlement, Store, StoreError, Surplus, Swept,
-    UpstreamView, Watch,
+    Completion, DiscardedLetters, Dispatch, Dispatched, Ended, EnqueueAnswer, Enqueued, Fire, Fired, JobId,
+    LeaseId, LetterQuery, Name, NewJob, Outcome, Place, Replay, Replayed, ReplayedLetter, Report, Settled,
+    Settlement, Store, StoreError, Surplus, Swept, UpstreamView, Watch,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -29,6 +29,8 @@ use crate::turns::Turns;
 
 /// How long to wait before asking a store again that did not answer.
 const STORE_PAUSE: Duration = Duration::from_millis(250);
+/// Why a dead letter goes that somebody discarded.
+const PURGED: &str = "purged";
 
 /// See the module.
 pub(crate) struct Decider {
@@ -161,22 +163,46 @@ impl Decider {
         self.life.to_the_end(complete).await
     }
 
-    /// Enqueues a dead letter again, as job `id`.
-    pub(crate) async fn replay(
-        self: &Arc<Self>,
-        lane: Name,
-        letter: JobId,
-        id: JobId,
-    ) -> Result<Replayed, StoreError> {
+    /// Enqueues a dead letter again.
+    pub(crate) async fn replay(self: &Arc<Self>, ask: Replay) -> Result<Replayed, StoreError> {
         let decider = self.clone();
         let replay = async move {
-            let replayed = decider.store.replay(lane, letter, id).await?;
+            let replayed = decider.store.replay(ask).await?;
             if let Replayed::As(_, ended) = &replayed {
                 decider.note(ended);
             }
             Ok(replayed)
         };
         self.life.to_the_end(replay).await
+    }
+
+    /// Lets a dead letter go; says whether there was one.
+    pub(crate) async fn discard(self: &Arc<Self>, lane: Name, letter: JobId) -> Result<bool, StoreError> {
+        let decider = self.clone();
+        let discard = async move {
+            let gone = decider.store.discard(lane.clone(), letter).await?;
+            if gone {
+                decider.metrics.count_trimmed_letter(&lane, PURGED);
+            }
+            Ok(gone)
+        };
+        self.life.to_the_end(discard).await
+    }
+
+    /// Lets a page of the dead letters that fit go.
+    pub(crate) async fn discard_all(
+        self: &Arc<Self>,
+        query: LetterQuery,
+    ) -> Result<DiscardedLetters, StoreError> {
+        let decider = self.clone();
+        let discard = async move {
+            let discarded = decider.store.discard_all(query).await?;
+            for (lane, _) in &discarded.gone {
+                decider.metrics.count_trimmed_letter(lane, PURGED);
+            }
+            Ok(discarded)
+        };
+        self.life.to_the_end(discard).await
     }
 
     /// Jobs of a lane that may start. What was granted to one who stopped waiting is given back by the store.
@@ -292,6 +318,10 @@ impl Decider {
             };
             self.metrics.count_trimmed_letter(lane, reason);
             tracing::warn!(jobId = %job, lane = %lane, reason, "Dead letter removed");
+        }
+        for ReplayedLetter { lane, letter, job, bulk } in &swept.replayed {
+            let by = bulk.map_or_else(|| "redrive".to_owned(), |bulk| bulk.to_string());
+            tracing::info!(jobId = %job, replayOf = %letter, lane = %lane, by, "Dead letter replayed");
         }
         if swept.debits_dropped > 0 {
             self.metrics.count_dropped_debits(swept.debits_dropped);

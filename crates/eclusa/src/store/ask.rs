@@ -107,8 +107,20 @@ macro_rules! store_by_asking {
                     ask!(self, Question::HashKey(offer), HashKey)
                 }
 
-                async fn replay(&self, lane: Name, letter: JobId, id: JobId) -> Result<Replayed, StoreError> {
-                    ask!(self, Question::Replay { lane, letter, id }, Replayed)
+                async fn replay(&self, ask: Replay) -> Result<Replayed, StoreError> {
+                    ask!(self, Question::Replay(ask), Replayed)
+                }
+
+                async fn bulk(&self, ask: BulkAsk) -> Result<BulkAnswer, StoreError> {
+                    ask!(self, Question::Bulk(ask), Bulk)
+                }
+
+                async fn discard_all(&self, query: LetterQuery) -> Result<DiscardedLetters, StoreError> {
+                    ask!(self, Question::DiscardAll(query), Discarded)
+                }
+
+                async fn count_letters(&self, ask: CountLetters) -> Result<LetterCounts, StoreError> {
+                    ask!(self, Question::CountLetters(ask), LetterCounts)
                 }
 
                 async fn discard(&self, lane: Name, letter: JobId) -> Result<bool, StoreError> {
@@ -164,13 +176,8 @@ macro_rules! store_by_asking {
                     ask!(self, Question::DeadLetter(letter), DeadLetter)
                 }
 
-                async fn dead_letters(
-                    &self,
-                    lane: Name,
-                    after: u64,
-                    max: usize,
-                ) -> Result<Vec<(u64, DeadLetterView)>, StoreError> {
-                    ask!(self, Question::DeadLetters { lane, after, max }, DeadLetters)
+                async fn dead_letters(&self, query: LetterQuery) -> Result<LetterPage, StoreError> {
+                    ask!(self, Question::DeadLetters(query), DeadLetters)
                 }
             }
         };

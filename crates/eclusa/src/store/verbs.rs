@@ -22,7 +22,10 @@ pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply
         Question::Record { upstream, result } => Reply::Upstream(engine.record(&upstream, result, now)),
         Question::Recover(upstream) => Reply::Upstream(engine.recover(&upstream, now)),
         Question::Reset(upstream) => Reply::Upstream(engine.reset(&upstream, now)),
-        Question::Replay { lane, letter, id } => Reply::Replayed(engine.replay(&lane, letter, id, now)),
+        Question::Replay(ask) => Reply::Replayed(engine.replay(ask, now)),
+        Question::Bulk(ask) => Reply::Bulk(engine.bulk(ask, now)),
+        Question::DiscardAll(query) => Reply::Discarded(engine.discard_all(&query)),
+        Question::CountLetters(ask) => Reply::LetterCounts(engine.count_letters(&ask)),
         Question::Discard { lane, letter } => Reply::Done(engine.discard(&lane, letter)),
         Question::Pause { lane, paused } => Reply::Done(engine.pause(&lane, paused)),
         Question::Sweep => Reply::Swept(engine.sweep(now)),
@@ -34,9 +37,7 @@ pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply
         Question::Upstreams => Reply::Upstreams(engine.upstreams(now)),
         Question::Tenants { lane, from, max } => Reply::Tenants(engine.tenants(&lane, from, max)),
         Question::DeadLetter(letter) => Reply::DeadLetter(engine.dead_letter(letter)),
-        Question::DeadLetters { lane, after, max } => {
-            Reply::DeadLetters(engine.dead_letters(&lane, after, max))
-        }
+        Question::DeadLetters(query) => Reply::DeadLetters(engine.dead_letters(&query)),
         Question::CatchUp(absence) => {
             engine.catch_up(absence, now);
             Reply::Done(true)
@@ -106,6 +107,7 @@ pub(super) fn payload_bytes(question: &Question) -> usize {
     match question {
         Question::Enqueue(jobs) => jobs.iter().map(|job| job.payload.len()).sum(),
         Question::Fire(ask) => ask.job.as_ref().map_or(0, |job| job.payload.len()),
+        Question::Replay(ask) => ask.edit.as_ref().map_or(0, |job| job.payload.len()),
         Question::Settle(settlements) => {
             settlements.iter().filter_map(|one| one.answer.as_ref()).map(|answer| answer.len()).sum()
         }

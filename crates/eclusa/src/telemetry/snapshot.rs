@@ -3,18 +3,21 @@
 use std::collections::BTreeMap;
 
 use eclusa_core::gate::BreakerState;
-use eclusa_core::{Alert, LaneView, Name, Store, StoreError, TenantView, Time, UpstreamView};
+use eclusa_core::{
+    Alert, LaneView, LetterBy, LetterFilter, Name, Store, StoreError, TenantView, Time, UpstreamView,
+};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::policies::PolicyLevel;
+use crate::letters::count_letters;
 use crate::words::counted;
 
 /// Tenants shown by name; the rest are summed up as `other`.
 const TOP_TENANTS: usize = 200;
-/// Tenants and dead letters of a lane that are looked at for one answer.
+/// Tenants of a lane that are looked at for one answer.
 const MAX_LOOKED_AT: usize = 10_000;
 /// How many are read at a time, so that nobody waits long for the store.
 const STEP: usize = 1_000;
@@ -101,21 +104,9 @@ async fn tenants_of(store: &impl Store, lane: &Name) -> Result<Vec<TenantView>, 
 }
 
 async fn letters_of(store: &impl Store, lane: &Name) -> Result<Letters, StoreError> {
-    let (mut letters, mut after, mut seen) = (Letters::default(), 0, 0);
-    while seen < MAX_LOOKED_AT {
-        let page = store.dead_letters(lane.clone(), after, STEP).await?;
-        seen += page.len();
-        for (place, view) in &page {
-            after = *place;
-            let code = view.letter.last_failure.code.as_deref().unwrap_or("none");
-            *letters.by_code.entry(code.to_owned()).or_default() += 1;
-            *letters.by_tenant.entry(view.letter.tenant.to_string()).or_default() += 1;
-        }
-        if page.len() < STEP {
-            break;
-        }
-    }
-    Ok(letters)
+    let filter = LetterFilter { lanes: Some(vec![lane.clone()]), ..LetterFilter::default() };
+    let by_code = count_letters(store, filter.clone(), LetterBy::Code).await?;
+    Ok(Letters { by_code, by_tenant: count_letters(store, filter, LetterBy::Tenant).await? })
 }
 
 /// One value with its labels.

@@ -1,9 +1,8 @@
 //! `eclusa dlq`: looking at what failed for good, and sending it again.
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream};
 use serde_json::{Value, json};
 
-use crate::cli::{Scene, run_at};
+use crate::cli::Scene;
 
 /// Two dead letters of `acme` and one of `other`.
 async fn with_letters() -> (Scene, Vec<String>) {
@@ -47,10 +46,12 @@ async fn a_dead_letter_is_shown_with_what_was_to_be_sent() {
 async fn dead_letters_are_counted() {
     let (scene, _) = with_letters().await;
     assert_eq!(scene.run(&["dlq", "stats"]).await.ok(), "CODE   COUNT\n500        3\ntotal      3\n");
+    let one = scene.run(&["dlq", "stats", "--by", "tenant", "--limit", "1"]).await.ok();
+    assert_eq!(one, "TENANT  COUNT\nacme        2\nother       1\ntotal       3\n");
     let by_tenant = scene.run(&["dlq", "stats", "--by", "tenant", "-o", "jsonl"]).await.ok();
     assert_eq!(by_tenant, "{\"count\":2,\"tenant\":\"acme\"}\n{\"count\":1,\"tenant\":\"other\"}\n");
     let by_lane = scene.run(&["dlq", "stats", "--by", "lane", "-o", "json"]).await.json();
-    assert_eq!(by_lane, json!({ "total": 3, "counts": { "mail": 3 } }));
+    assert_eq!(by_lane, json!({ "total": 3, "counts": { "mail": 3 }, "other": 0 }));
 }
 
 #[tokio::test]
@@ -75,8 +76,24 @@ async fn some_letters_are_replayed_and_the_others_told() {
 }
 
 #[tokio::test]
-async fn all_that_fit_are_replayed_but_only_after_a_yes() {
+async fn a_letter_is_edited_as_it_is_replayed() {
     let (scene, ids) = with_letters().await;
+    let set = ["--set", "/request/path=/mended", "--set", "/request/body/n=2"];
+    let ran = scene.run(&[&["dlq", "replay", &ids[0], "-o", "json"], &set[..]].concat()).await.json();
+    let job = ran["replayed"][0]["jobId"].as_str().unwrap();
+    assert_eq!(scene.program.ended(job).await["status"], "completed");
+    let sent = scene.upstream.requests().pop().unwrap();
+    assert_eq!((sent.path.as_str(), &sent.body[..]), ("/mended", &b"{\"n\":2}"[..]));
+    assert_eq!(scene.run(&["dlq", "get", &ids[0]]).await.code, 3, "it is gone");
+    let patch = r#"{"request": {"path": "../up"}}"#;
+    let err = scene.run(&["dlq", "replay", &ids[1], "--patch", patch]).await.failed(1);
+    assert!(err.contains("request.path"), "{err}");
+    assert_eq!(scene.run(&["dlq", "get", &ids[1]]).await.code, 0, "it stays");
+}
+
+#[tokio::test]
+async fn all_that_fit_are_replayed_but_only_after_a_yes() {
+    let (scene, _) = with_letters().await;
     let all = ["dlq", "replay", "--all", "--tenant", "acme"];
     let with = async |more: &[&str]| scene.run(&[&all, more].concat()).await;
     let err = with(&[]).await.failed(2);
@@ -84,69 +101,61 @@ async fn all_that_fit_are_replayed_but_only_after_a_yes() {
         "error: Replay 2 dead letters? There is no terminal to ask on\nhelp: give --yes, or --dry-run\n";
     assert_eq!(err, told);
     let dry = with(&["--dry-run"]).await;
-    assert_eq!(dry.err, "Would replay 2 dead letters\n");
-    assert_eq!(dry.ok().lines().count(), 3);
+    assert_eq!((dry.err.as_str(), dry.out.as_str()), ("Would replay 2 dead letters\n", "matched  2\n"));
     assert_eq!(scene.upstream.requests().len(), 3);
-    let ran = with(&["--yes", "-o", "jsonl"]).await;
-    assert_eq!(ran.err, "Replayed 2 dead letters\n");
-    let lines: Vec<Value> = ran.ok().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!((&lines[0]["deadLetter"], &lines[1]["deadLetter"]), (&json!(ids[0]), &json!(ids[1])));
-    scene.upstream.wait_for(5).await;
-    assert_eq!(scene.run(&["dlq", "replay", "--all", "--code", "404"]).await.ok(), "");
+    let ran = with(&["--yes", "-o", "json"]).await;
+    assert!(ran.err.ends_with("error: 2 of 2 dead letters failed again and are still there\n"), "{ran:?}");
+    assert_eq!((ran.code, scene.upstream.requests().len()), (1, 5));
+    let told: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((&told["status"], &told["total"], &told["failed"]), (&json!("done"), &json!(2), &json!(2)));
+    let id = told["replayId"].as_str().unwrap();
+    let seen = scene.run(&["dlq", "replay", "--resume", id]).await;
+    assert!(seen.code == 1 && seen.out.contains("status     done\n"), "{seen:?}");
+    let none = scene.run(&["dlq", "replay", "--all", "--code", "404"]).await;
+    assert_eq!((none.code, none.out.as_str(), none.err.as_str()), (0, "", "No dead letters\n"));
 }
 
 #[tokio::test]
-async fn letters_that_are_being_replayed_are_left_out() {
+async fn a_replay_of_many_goes_on_without_its_command_and_can_be_stopped() {
     let (scene, ids) = with_letters().await;
     scene.run(&["lanes", "pause", "mail"]).await.ok();
     scene.run(&["dlq", "replay", &ids[2]]).await.ok();
-    let ran = scene.run(&["dlq", "replay", "--all", "-y"]).await;
-    assert_eq!(ran.err, "Left out 1 dead letter being replayed already\nReplayed 2 dead letters\n");
-}
-
-fn letter(id: &str) -> Value {
-    json!({
-        "jobId": id, "outboxId": id, "companyId": "acme", "failedAttempts": 1, "lastFailureReason": "x",
-        "lastFailureTimestamp": null, "enqueuedAt": null, "movedToDLQAt": null, "ttl": 1, "lane": "mail",
-    })
-}
-
-/// A server with letters `a` and `b` on two pages, which answers to the replay of `a` as given.
-async fn server(first_replay: Answer) -> FakeUpstream {
-    let json = |status, body: Value| Answer::status(status).body(body.to_string());
-    let behaviour = Behaviour::by(move |seen| match (seen.path.as_str(), seen.query.as_deref()) {
-        ("/v1/dead-letters", None) => json(200, json!({ "deadLetters": [letter("a")], "cursor": "mail:1" })),
-        ("/v1/dead-letters", Some("cursor=mail%3A1")) => json(200, json!({ "deadLetters": [letter("b")] })),
-        ("/v1/dead-letters/a/replay", None) => first_replay.clone(),
-        ("/v1/dead-letters/b/replay", None) => {
-            json(202, json!({ "jobId": "c", "status": "queued", "lane": "mail" }))
-        }
-        _ => Answer::status(400),
-    });
-    FakeUpstream::start(behaviour).await.unwrap()
+    let begun = scene.run(&["dlq", "replay", "--all", "-y", "--detach", "-o", "json"]).await.json();
+    assert_eq!(
+        (&begun["total"], &begun["status"]),
+        (&json!(2), &json!("running")),
+        "one is replayed already"
+    );
+    let id = begun["replayId"].as_str().unwrap();
+    let path = format!("/v1/dead-letters/replays/{id}");
+    scene.program.until(&path, |answer| answer.json()["running"] == 2).await;
+    let stopped = scene.run(&["dlq", "replay", "--stop", id]).await.ok();
+    assert!(stopped.contains("status     stopped\n") && stopped.contains("running    2\n"), "{stopped}");
 }
 
 #[tokio::test]
-async fn a_letter_that_cannot_be_replayed_does_not_hold_up_the_others() {
-    let full = json!({ "title": "The queue is full", "detail": "Lane `mail` is full" });
-    let answer = Answer::status(503).header("retry-after", "1").body(full.to_string());
-    let server = server(answer).await;
-    let ran = run_at(&server.url(), &["dlq", "replay", "--all", "--yes", "-o", "json"]).await;
-    assert_eq!(ran.code, 1);
-    let told: Value = serde_json::from_str(&ran.out).unwrap();
-    assert_eq!(told["replayed"], json!([{ "deadLetter": "b", "jobId": "c", "lane": "mail" }]));
-    assert_eq!(told["failed"][0]["deadLetter"], "a");
-    assert!(ran.err.starts_with("a was not replayed: The queue is full: Lane `mail` is full\n"), "{ran:?}");
+async fn letters_are_purged_by_id_and_by_filter_but_only_after_a_yes() {
+    let (scene, ids) = with_letters().await;
+    let err = scene.run(&["dlq", "purge", "--older-than", "0s"]).await.failed(2);
+    assert!(err.starts_with("error: Discard 3 dead letters for good? There is no terminal"), "{err}");
+    let old = scene.run(&["dlq", "purge", "--older-than", "30d", "--dry-run"]).await.ok();
+    assert_eq!(old, "matched  0\npurged   0\n");
+    assert_eq!(scene.run(&["dlq", "purge", &ids[0], "--yes"]).await.ok(), "matched  1\npurged   1\n");
+    let ran = scene.run(&["dlq", "purge", "--tenant", "acme", "-y", "-o", "json"]).await.json();
+    assert_eq!(ran, json!({ "matched": 1, "purged": 1, "dryRun": false }));
+    let left = scene.run(&["dlq", "ls", "-o", "jsonl"]).await.ok();
+    assert!(left.lines().count() == 1 && left.contains(&ids[2]), "{left}");
+    scene.program.logged("Dead letters purged", &[("letters", "1"), ("by", "local")]).await;
+    scene.program.logged("Dead letter purged", &[("jobId", &ids[0])]).await;
 }
 
 #[tokio::test]
-async fn a_key_that_may_not_replay_or_a_server_that_is_gone_stops_it() {
-    let forbidden = Answer::status(403).body(json!({ "title": "This key may not do that" }).to_string());
-    for (answer, code) in [(forbidden, 4), (Answer::reset(), 5)] {
-        let server = server(answer).await;
-        let ran = run_at(&server.url(), &["dlq", "replay", "--all", "--yes"]).await;
-        assert_eq!((ran.code, ran.out.as_str()), (code, ""), "{ran:?}");
-        assert!(ran.err.starts_with("Replayed 0 dead letters\n2 dead letters not tried\nerror: "), "{ran:?}");
-        assert!(server.requests().iter().all(|seen| seen.path != "/v1/dead-letters/b/replay"));
-    }
+async fn letters_are_exported_with_what_was_to_be_sent() {
+    let (scene, ids) = with_letters().await;
+    let out = scene.run(&["dlq", "export", "--tenant", "acme"]).await.ok();
+    let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.iter().map(|line| &line["jobId"]).collect::<Vec<_>>(), [&ids[0], &ids[1]]);
+    assert_eq!(lines[1]["originalData"]["request"]["path"], "/broken/2");
+    assert_eq!(scene.run(&["dlq", "export", "--code", "404"]).await.ok(), "");
+    assert_eq!(scene.run(&["dlq", "export", "--lane", "nowhere"]).await.code, 3);
 }

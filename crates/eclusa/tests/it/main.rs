@@ -12,6 +12,7 @@ mod cli_files;
 mod cli_refusals;
 mod conformance;
 mod crash;
+mod dead_letters;
 mod dict;
 mod direct_lane;
 mod direct_lane_chain;

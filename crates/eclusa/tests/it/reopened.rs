@@ -5,11 +5,12 @@ use std::sync::Mutex;
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Admit, Admitted, Advance, Advanced, AlertChanges, AlertsView, Answer, BucketPage, BucketQuery, CancelAll,
-    Cancelled, CancelledAll, CompleteAnswer, Completion, Corrected, Correction, Credit, Credited,
-    DeadLetterView, Dispatch, Dispatched, EnqueueAnswer, Fire, Fired, HashKey, JobId, JobPage, JobQuery,
-    JobView, LaneView, LeaseId, Name, NewJob, Poll, Polls, Replayed, SettleAnswer, Settlement, Span, Store,
-    StoreError, Swept, TenantView, Time, UpstreamView, Wait, Watch, Why,
+    Admit, Admitted, Advance, Advanced, AlertChanges, AlertsView, Answer, BucketPage, BucketQuery,
+    BulkAnswer, BulkAsk, CancelAll, Cancelled, CancelledAll, CompleteAnswer, Completion, Corrected,
+    Correction, CountLetters, Credit, Credited, DeadLetterView, DiscardedLetters, Dispatch, Dispatched,
+    EnqueueAnswer, Fire, Fired, HashKey, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, LetterCounts,
+    LetterPage, LetterQuery, Name, NewJob, Poll, Polls, Replay, Replayed, SettleAnswer, Settlement, Span,
+    Store, StoreError, Swept, TenantView, Time, UpstreamView, Wait, Watch, Why,
 };
 
 /// If a restart or a takeover can be seen, a scenario on this store sees it.
@@ -135,8 +136,20 @@ impl<S: Store> Store for Reopened<S> {
         self.run(async move |store| store.buckets(query).await)
     }
 
-    fn replay(&self, lane: Name, letter: JobId, id: JobId) -> impl Answer<Replayed> {
-        self.run(async move |store| store.replay(lane, letter, id).await)
+    fn replay(&self, ask: Replay) -> impl Answer<Replayed> {
+        self.run(async move |store| store.replay(ask).await)
+    }
+
+    fn bulk(&self, ask: BulkAsk) -> impl Answer<BulkAnswer> {
+        self.run(async move |store| store.bulk(ask).await)
+    }
+
+    fn discard_all(&self, query: LetterQuery) -> impl Answer<DiscardedLetters> {
+        self.run(async move |store| store.discard_all(query).await)
+    }
+
+    fn count_letters(&self, ask: CountLetters) -> impl Answer<LetterCounts> {
+        self.run(async move |store| store.count_letters(ask).await)
     }
 
     fn discard(&self, lane: Name, letter: JobId) -> impl Answer<bool> {
@@ -183,7 +196,7 @@ impl<S: Store> Store for Reopened<S> {
         self.run(async move |store| store.dead_letter(letter).await)
     }
 
-    fn dead_letters(&self, lane: Name, after: u64, max: usize) -> impl Answer<Vec<(u64, DeadLetterView)>> {
-        self.run(async move |store| store.dead_letters(lane, after, max).await)
+    fn dead_letters(&self, query: LetterQuery) -> impl Answer<LetterPage> {
+        self.run(async move |store| store.dead_letters(query).await)
     }
 }

@@ -8,11 +8,12 @@ use hashbrown::HashMap;
 use super::super::Engine;
 use super::super::alerts::history::History;
 use super::super::alerts::{AlertMeters, AlertState};
+use super::super::bulk::Bulk;
 use super::super::debits::Debit;
 use super::super::record::{JobRecord, LaneRecord, LeaseRecord, Record, TenantRecord};
 use crate::alert::{Alert, AlertKey};
 use crate::charge::Terms;
-use crate::dead_letter::DeadLetter;
+use crate::dead_letter::{DeadLetter, Way};
 use crate::gate::{Bucket, BucketSpec, Gates};
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::Payload;
@@ -55,6 +56,8 @@ pub(super) struct Changes {
     pub(super) terms: BTreeMap<Arc<str>, Arc<Terms>>,
     pub(super) debits: Things<Correlation, Debit>,
     pub(super) schedules: BTreeMap<Name, Time>,
+    pub(super) bulks: Things<JobId, Bulk>,
+    pub(super) ways: Things<(u32, Vec<Name>), Way>,
     pub(super) alerts: AlertChangesRead,
 }
 
@@ -122,6 +125,10 @@ impl Changes {
             Record::AlertHistory { lane, history } => drop(self.alerts.histories.insert(lane, history)),
             Record::AlertsResolved(resolved) => self.alerts.resolved = Some(resolved),
             Record::AlertMeters(meters) => self.alerts.meters = Some(meters),
+            Record::Bulk(bulk) => drop(self.bulks.insert(bulk.id, Some(*bulk))),
+            Record::BulkGone(id) => remove(&mut self.bulks, id, kept),
+            Record::RedriveWay { lane, chain, way } => drop(self.ways.insert((lane, chain), Some(way))),
+            Record::RedriveWayGone { lane, chain } => remove(&mut self.ways, (lane, chain), kept),
             record => self.gather_job(record, engine),
         }
     }

@@ -65,6 +65,9 @@ fn restore_job(
     if correlation.is_some() {
         job.rare().correlation = correlation;
     }
+    if record.waited_until.is_some() {
+        job.rare().waited_until = record.waited_until;
+    }
     if record.callback.is_some() {
         job.rare().callback = record.callback;
     }

@@ -49,6 +49,10 @@ fn mention(record: RecordLayout<'_>) -> Result<Option<Mention>, LayoutError> {
         RecordLayout::AlertsResolved(_) => Mention::AlertsResolved,
         RecordLayout::AlertMeters(_) => Mention::AlertMeters,
         RecordLayout::AlertHistory { lane, .. } => Mention::AlertHistory(lane),
+        RecordLayout::Bulk(bulk) => Mention::Bulk(JobId(bulk.id)),
+        RecordLayout::RedriveWay { lane, chain, .. } => {
+            Mention::RedriveWay(lane, Layout::<Vec<Name>>::into_domain(chain)?)
+        }
         RecordLayout::AlertGone(_)
         | RecordLayout::TenantGone { .. }
         | RecordLayout::JobGone(_)
@@ -58,6 +62,8 @@ fn mention(record: RecordLayout<'_>) -> Result<Option<Mention>, LayoutError> {
         | RecordLayout::KeyGone { .. }
         | RecordLayout::CacheGone { .. }
         | RecordLayout::DebitGone(_)
+        | RecordLayout::BulkGone(_)
+        | RecordLayout::RedriveWayGone { .. }
         | RecordLayout::RegistrationGone(_) => return Ok(None),
     }))
 }

@@ -15,12 +15,15 @@ use self::timeline::EventLayout;
 use super::LayoutError;
 use super::alert::{AlertKeyLayout, AlertLayout};
 use super::convert::{Bytes, Layout, Many, append, layout_enum, layout_struct, unreadable};
+use super::letters::LetterFilterLayout;
 use super::question::CompletionLayout;
 use super::shared::{BucketSpecLayout, LeaseIdLayout, LevelLayout, StatusLayout, TermsLayout};
 use super::view::{DeadLetterLayout, DropReasonLayout, FailureLayout, ServedByLayout, TotalsLayout};
+use crate::dead_letter::Way;
 use crate::engine::alerts::history::{EndsAt, History, LinedUp};
 use crate::engine::alerts::{AlertMeters, AlertState};
 use crate::engine::away::Away;
+use crate::engine::bulk::{Bulk, BulkLane};
 use crate::engine::debits::Debit;
 use crate::engine::record::{
     JobRecord, JobState, LaneRecord, LeaseRecord, PhaseRecord, Record, SettledRecord, TenantRecord,
@@ -105,6 +108,10 @@ layout_enum!(RecordLayout<'a> = Record {
     AlertsResolved(alerts: Vec<AlertLayout<'a>>),
     AlertMeters(meters: AlertMetersLayout),
     AlertHistory { lane: u32, history: HistoryLayout },
+    Bulk(bulk: Box<BulkLayout<'a>>),
+    BulkGone(id: u128),
+    RedriveWay { lane: u32, chain: Vec<&'a str>, way: WayLayout },
+    RedriveWayGone { lane: u32, chain: Vec<&'a str> },
 });
 
 layout_struct!(DebitLayout<'a> = Debit {
@@ -179,7 +186,24 @@ layout_struct!(JobLayout<'a> = JobRecord {
     state: JobStateLayout<'a>,
     away: StoredApart,
     callback: StoredApart,
+    waited_until: Option<u64>,
 });
+
+layout_struct!(BulkLayout<'a> = Bulk {
+    id: u128,
+    filter: LetterFilterLayout<'a>,
+    began: u64,
+    ended: Option<u64>,
+    stopped: bool,
+    total: u64,
+    replayed: u64,
+    failed: u64,
+    lanes: Vec<BulkLaneLayout>,
+});
+
+layout_struct!(BulkLaneLayout = BulkLane { lane: u32, counted: u64, at: u64, end: u64, running: u64 });
+
+layout_struct!(WayLayout = Way { held_until: u64, proven: bool });
 
 layout_struct!(AwayLayout<'a> = Away {
     external: Option<&'a str>,

@@ -26,6 +26,7 @@ use crate::spec::Spec;
 use crate::time::{Span, Time};
 use crate::timeline::FailureNote;
 use crate::tokens::Tokens;
+use crate::verbs::{LetterCursor, LetterFilter};
 use crate::views::JobCursor;
 
 /// Whatever has bytes.
@@ -130,6 +131,21 @@ fn alert_key() -> AlertKey {
 fn alert(resolved: Option<Time>) -> Alert {
     let condition = Condition { key: alert_key(), value_micros: 51_000_000, threshold_micros: 50_000_000 };
     Alert { condition, since: time(7), resolved }
+}
+
+fn letter_cursor() -> LetterCursor {
+    LetterCursor { lane: name("email"), number: 302 }
+}
+
+fn filter() -> LetterFilter {
+    LetterFilter {
+        lanes: Some(vec![name("email"), name("sms")]),
+        tenant: Some("acme".into()),
+        tenants: Some(vec!["a*".into()]),
+        code: Some("5xx".into()),
+        since: Some(time(3)),
+        until: Some(time(9)),
+    }
 }
 
 fn time(ms: u64) -> Time {

@@ -1,17 +1,19 @@
 //! Every question, with every part of it filled.
 
-use super::{alert, bucket_id, cursor, hold, id, lease, ms, name, terms};
+use super::{alert, bucket_id, cursor, filter, hold, id, lease, letter_cursor, ms, name, terms};
 use crate::alert::{AlertLimits, DeadLetterRate, Evaluation, Watch};
 use crate::engine::{Absence, AbsentCall, AbsentReport, BucketOf, ProcessId};
 use crate::gate::{CallResult, Part, Reason};
+use crate::ids::Name;
 use crate::job::{CallFailure, FailureReason, Level, NewJob, Status};
 use crate::layout::Question;
 use crate::policy::{Correlation, HashKey};
 use crate::time::Time;
 use crate::tokens::Tokens;
 use crate::verbs::{
-    Admit, Advance, CancelAll, Closure, Completion, Correction, Credit, Denied, Dispatch, Fire, Outcome,
-    Poll, Polling, Report, Settlement, Usage, Wait,
+    Admit, Advance, BulkAsk, CancelAll, Closure, Completion, Correction, CountLetters, Credit, Denied,
+    Dispatch, Fire, LetterBy, LetterFilter, LetterQuery, Outcome, Poll, Polling, Replay, Report, Settlement,
+    Usage, Wait,
 };
 use crate::views::{BucketQuery, JobQuery};
 
@@ -44,7 +46,12 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
         Question::Record { upstream: upstream.clone(), result: CallResult::TimedOut },
         Question::Recover(upstream.clone()),
         Question::Reset(upstream),
-        Question::Replay { lane: lane.clone(), letter: id(1), id: id(2) },
+        Question::Replay(Replay {
+            lane: lane.clone(),
+            letter: id(1),
+            id: id(2),
+            edit: Some(Box::new(full_job())),
+        }),
         Question::Discard { lane: lane.clone(), letter: id(1) },
         Question::Pause { lane: lane.clone(), paused: true },
         Question::Sweep,
@@ -65,7 +72,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
         Question::Upstreams,
         Question::Tenants { lane: lane.clone(), from: 7, max: 100 },
         Question::DeadLetter(id(1)),
-        Question::DeadLetters { lane, after: 7, max: 100 },
+        Question::DeadLetters(letter_query(lane)),
         Question::Wait(Wait { job: id(1), timeout: ms(30_000), coming: true, seen: Some(7) }),
         Question::CatchUp(absence()),
         Question::Fleet,
@@ -100,6 +107,13 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
         Question::Schedules,
         Question::Watch(watch()),
         Question::Alerts,
+        Question::CountLetters(CountLetters {
+            filter: filter(),
+            by: LetterBy::Tenant,
+            after: Some(letter_cursor()),
+        }),
+        Question::DiscardAll(LetterQuery { max: 100, ..LetterQuery::default() }),
+        Question::Bulk(BulkAsk::Begin { id: id(1), filter: filter() }),
         Question::Poll(Poll { upstream: name("fal"), max: 100, claim: ms(5_000), asked: vec![id(1)] }),
     ]
     .map(named)
@@ -141,7 +155,7 @@ fn file_name(question: &Question) -> &'static str {
         Question::Record { .. } => "question-record",
         Question::Recover(_) => "question-recover",
         Question::Reset(_) => "question-reset",
-        Question::Replay { .. } => "question-replay",
+        Question::Replay(_) => "question-replay",
         Question::Discard { .. } => "question-discard",
         Question::Pause { .. } => "question-pause",
         Question::Sweep => "question-sweep",
@@ -152,7 +166,7 @@ fn file_name(question: &Question) -> &'static str {
         Question::Upstreams => "question-upstreams",
         Question::Tenants { .. } => "question-tenants",
         Question::DeadLetter(_) => "question-dead-letter",
-        Question::DeadLetters { .. } => "question-dead-letters",
+        Question::DeadLetters(_) => "question-dead-letters",
         Question::Wait(_) => "question-wait",
         Question::CatchUp(_) => "question-catch-up",
         Question::Fleet => "question-fleet",
@@ -164,11 +178,19 @@ fn file_name(question: &Question) -> &'static str {
         Question::Complete(_) => "question-complete",
         Question::Poll(_) => "question-poll",
         Question::CancelAll(_) => "question-cancel-all",
+        Question::CountLetters(_) => "question-count-letters",
+        Question::DiscardAll(_) => "question-discard-all",
+        Question::Bulk(_) => "question-bulk",
         Question::Fire(_) => "question-fire",
         Question::Schedules => "question-schedules",
         Question::Watch(_) => "question-watch",
         Question::Alerts => "question-alerts",
     }
+}
+
+fn letter_query(lane: Name) -> LetterQuery {
+    let filter = LetterFilter { lanes: Some(vec![lane]), ..LetterFilter::default() };
+    LetterQuery { filter, after: Some(letter_cursor()), max: 100 }
 }
 
 pub(super) fn full_job() -> NewJob {
@@ -187,6 +209,7 @@ pub(super) fn full_job() -> NewJob {
         holds: vec![hold().under(terms())],
         correlation: Some(Correlation(u128::MAX)),
         callback: Some("https://app.example.com/done".into()),
+        waited: Some(ms(10_000)),
     }
 }
 

@@ -1,12 +1,13 @@
 //! One record of each kind, with everything in it.
 
 use super::questions::completion;
-use super::{alert, alert_key, bucket_id, hold, id, lease, ms, name, note, terms, time};
-use crate::dead_letter::DeadLetter;
+use super::{alert, alert_key, bucket_id, filter, hold, id, lease, ms, name, note, terms, time};
+use crate::dead_letter::{DeadLetter, Way};
 use crate::ended::{Fallback, ServedBy};
 use crate::engine::alerts::history::{EndsAt, History, LinedUp};
 use crate::engine::alerts::{AlertMeters, AlertState};
 use crate::engine::away::Away;
+use crate::engine::bulk::{Bulk, BulkLane};
 use crate::engine::debits::Debit;
 use crate::engine::record::{
     JobRecord, JobState, LaneRecord, LeaseRecord, PhaseRecord, Record, SettledRecord, TenantRecord,
@@ -129,6 +130,7 @@ fn job(phase: PhaseRecord, settled: Option<SettledRecord>) -> Record {
         state: state(phase, settled),
         away: None,
         callback: None,
+        waited_until: Some(time(10_000)),
     }))
 }
 
@@ -161,6 +163,22 @@ fn letter() -> DeadLetter {
         moved_at: time(11),
         ttl: ms(604_800_000),
         replay: Some(id(2)),
+        callback: Some("https://app.example.com/done".into()),
+        redrives: 2,
+    }
+}
+
+fn bulk() -> Bulk {
+    Bulk {
+        id: id(9),
+        filter: filter(),
+        began: time(1),
+        ended: Some(time(2)),
+        stopped: true,
+        total: 2_000,
+        replayed: 700,
+        failed: 3,
+        lanes: vec![BulkLane { lane: 1, counted: 400, at: 300, end: 400, running: 100 }],
     }
 }
 
@@ -309,6 +327,17 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
             },
         ),
         ("record-schedule", Record::Schedule { name: name("nightly"), last: time(7) }),
+        ("record-bulk", Record::Bulk(Box::new(bulk()))),
+        ("record-bulk-gone", Record::BulkGone(id(9))),
+        (
+            "record-redrive-way",
+            Record::RedriveWay {
+                lane: 1,
+                chain: vec![name("ses"), name("smtp")],
+                way: Way { held_until: time(600_000), proven: true },
+            },
+        ),
+        ("record-redrive-way-gone", Record::RedriveWayGone { lane: 1, chain: vec![name("ses")] }),
     ];
     all.extend(jobs());
     all

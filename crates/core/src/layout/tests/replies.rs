@@ -1,6 +1,6 @@
 //! Every reply, with every part of it filled and in every form that it can take.
 
-use super::{alert, bucket_id, cursor, hold, id, lease, ms, name, note, time};
+use super::{alert, bucket_id, cursor, filter, hold, id, lease, letter_cursor, ms, name, note, time};
 use crate::alert::{AlertChanges, AlertsView};
 use crate::dead_letter::{DeadLetter, DeadLetterView, Surplus};
 use crate::ended::{End, Ended, Fallback, ServedBy};
@@ -16,8 +16,9 @@ use crate::time::Time;
 use crate::timeline::{Event, EventKind};
 use crate::tokens::Tokens;
 use crate::verbs::{
-    Admission, Admitted, Advanced, Cached, Cancelled, CancelledAll, CompleteAnswer, Completed, Corrected,
-    Credited, Denied, Dispatched, DuePoll, EnqueueAnswer, Enqueued, Fired, Grant, Polls, Replayed,
+    Admission, Admitted, Advanced, BulkAnswer, BulkStatus, BulkView, Cached, Cancelled, CancelledAll,
+    CompleteAnswer, Completed, Corrected, Credited, Denied, DiscardedLetters, Dispatched, DuePoll,
+    EnqueueAnswer, Enqueued, Fired, Grant, LetterCounts, LetterPage, Polls, Replayed, ReplayedLetter,
     SettleAnswer, Settled, Swept,
 };
 use crate::views::{BucketPage, BucketView, JobPage, LaneView, Place, TenantView, UpstreamView, Why};
@@ -99,6 +100,7 @@ pub(super) fn all() -> Vec<(&'static str, Reply)> {
         ("reply-replayed-unknown", Reply::Replayed(Replayed::Unknown)),
         ("reply-replayed-full", Reply::Replayed(Replayed::QueueFull)),
         ("reply-replayed-taken", Reply::Replayed(Replayed::IdTaken)),
+        ("reply-replayed-invalid", Reply::Replayed(Replayed::Invalid(SpecError::new("chain", "is empty")))),
         ("reply-done", Reply::Done(true)),
         ("reply-swept", Reply::Swept(swept())),
         ("reply-why", Reply::Why(Some(why()))),
@@ -112,7 +114,26 @@ pub(super) fn all() -> Vec<(&'static str, Reply)> {
         ),
         ("reply-tenants", Reply::Tenants(vec![(7, tenant_view())])),
         ("reply-dead-letter", Reply::DeadLetter(Some(letter()))),
-        ("reply-dead-letters", Reply::DeadLetters(vec![(7, letter())])),
+        (
+            "reply-dead-letters",
+            Reply::DeadLetters(LetterPage { letters: vec![letter()], next: Some(letter_cursor()) }),
+        ),
+        (
+            "reply-letter-counts",
+            Reply::LetterCounts(LetterCounts {
+                counts: vec![("550".into(), 3)],
+                next: Some(letter_cursor()),
+            }),
+        ),
+        (
+            "reply-discarded",
+            Reply::Discarded(DiscardedLetters {
+                gone: vec![(name("email"), id(1))],
+                next: Some(letter_cursor()),
+            }),
+        ),
+        ("reply-bulk", Reply::Bulk(BulkAnswer::Replays(bulks()))),
+        ("reply-bulk-too-many", Reply::Bulk(BulkAnswer::TooMany)),
         ("reply-fleet", Reply::Fleet(vec![registration()])),
         ("reply-completed-settled", completed(Completed::Settled(Settled::Requeued))),
         ("reply-completed-kept", completed(Completed::Kept)),
@@ -197,6 +218,9 @@ fn swept() -> Swept {
         ended: ends(),
         taken_up: vec![id(3)],
         dead_letters: letters.map(|(job, surplus)| (name("email"), job, surplus)).into(),
+        replayed: [None, Some(id(9))]
+            .map(|bulk| ReplayedLetter { lane: name("email"), letter: id(1), job: id(2), bulk })
+            .into(),
         debits_dropped: 3,
         now: time(1),
         next: time(2),
@@ -390,8 +414,27 @@ fn letter() -> DeadLetterView {
         moved_at: time(9),
         ttl: ms(604_800_000),
         replay: Some(id(2)),
+        callback: Some("https://app.example.com/done".into()),
+        redrives: 2,
     };
-    DeadLetterView { job: id(1), lane: name("email"), letter }
+    DeadLetterView { job: id(1), lane: name("email"), letter, next_redrive: Some(time(10)) }
+}
+
+fn bulks() -> Vec<BulkView> {
+    use BulkStatus::{Counting, Done, Running, Stopped};
+    let view = |status| BulkView {
+        id: id(9),
+        filter: filter(),
+        status,
+        total: 2_000,
+        replayed: 700,
+        failed: 3,
+        running: 100,
+        remaining: 1_197,
+        began: time(1),
+        ended: Some(time(2)),
+    };
+    [Counting, Running, Done, Stopped].map(view).into()
 }
 
 fn registration() -> RegistrationView {

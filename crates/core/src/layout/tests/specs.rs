@@ -4,7 +4,9 @@ use super::name;
 use crate::gate::{BreakerSpec, BucketSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
 use crate::layout::{decode_lane, decode_spec, encode_lane, encode_spec};
 use crate::retry::{OnAmbiguous, RetryPolicy};
-use crate::spec::{CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Spec, UpstreamSpec};
+use crate::spec::{
+    CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, RedriveSpec, Spec, UpstreamSpec,
+};
 use crate::time::Span;
 
 /// The gates that a program names for one upstream.
@@ -53,7 +55,9 @@ fn whole(in_time: bool) -> Spec {
     full.fairness = Some(Fairness::new(4, vec![("gold-*".into(), 3), ("*".into(), 2)]).unwrap());
     full.gates = gates.clone();
     full.retry = RetryPolicy::new(6, secs(2), secs(90), 20).unwrap().on_ambiguous(OnAmbiguous::Stop);
-    full.dead_letters = Some(DeadLetterSpec::new(secs(3_600), 500).unwrap());
+    let redrive = RedriveSpec::new(secs(600), 3, vec!["421".into(), "5xx".into()]).unwrap();
+    let kept = DeadLetterSpec::new(secs(3_600), 500).unwrap();
+    full.dead_letters = Some(kept.with_answers(false).with_redrive(Some(redrive)));
     full.keep = Keep { span: secs(60), max: 0 };
     full.cache = Some(CacheSpec::new(secs(60), secs(600)).unwrap().bounded(50, 9_999).unwrap());
     full.in_time = in_time;

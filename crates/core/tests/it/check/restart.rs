@@ -131,7 +131,7 @@ pub(crate) fn shown(engine: &Engine, jobs: impl Iterator<Item = JobId>, now: Tim
         let mut tenants: Vec<_> =
             engine.tenants(&lane_name(lane), 0, 100).into_iter().map(|(_, t)| t).collect();
         tenants.sort_unstable_by(|a, b| a.tenant.cmp(&b.tenant));
-        (tenants, engine.dead_letters(&lane_name(lane), 0, 100))
+        (tenants, crate::rules::letters(engine, &lane_name(lane)))
     };
     let full = |capacity: u32| i64::from(capacity) * 1_000_000;
     let left = |key: &str| engine.bucket(key, now).map(eclusa_core::Tokens::as_micro);

@@ -17,7 +17,7 @@ pub struct DeadLetter {
     pub outbox_id: String,
     /// Whose it was.
     pub company_id: String,
-    /// What was to be sent; only in the view of a single letter, for it may be personal.
+    /// What was to be sent; only in the view of a single letter and in the export, for it may be personal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original_data: Option<Value>,
     /// Attempts made.
@@ -44,11 +44,17 @@ pub struct DeadLetter {
     /// The job that replays it now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed_by: Option<String>,
+    /// How often it was sent again by itself.
+    #[serde(default)]
+    pub redrives: u32,
+    /// When it is sent again by itself, at the earliest; absent if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_redrive_at: Option<String>,
 }
 
 impl From<DeadLetterView> for DeadLetter {
     fn from(view: DeadLetterView) -> Self {
-        let (job, letter) = (view.job.to_string(), view.letter);
+        let (job, letter, next) = (view.job.to_string(), view.letter, view.next_redrive);
         let failure = letter.last_failure;
         Self {
             outbox_id: letter.key.map_or_else(|| job.clone(), |key| key.to_string()),
@@ -65,6 +71,8 @@ impl From<DeadLetterView> for DeadLetter {
             lane: view.lane.to_string(),
             upstream: failure.upstream.map(|upstream| upstream.to_string()),
             replayed_by: letter.replay.map(|job| job.to_string()),
+            redrives: letter.redrives,
+            next_redrive_at: next.and_then(iso),
         }
     }
 }

@@ -13,7 +13,7 @@ pub use dead_letter::DeadLetter;
 pub use job::{Accepted, Job, JobEvent, JobResult, LastFailure, TimelineEntry};
 pub use lane::{Lane, LaneTotals, Levels, TenantFairnessMetrics};
 pub use shown::ShownRequest;
-pub(crate) use shown::{Shown, shown};
+pub(crate) use shown::{MASK, Shown, shown, unmasked};
 pub use upstream::{Breaker, Upstream, UpstreamKey};
 pub(crate) use upstream::{breaker, upstreams};
 pub use why::{Gate, WhyAnswer};

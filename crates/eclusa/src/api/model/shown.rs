@@ -13,7 +13,7 @@ use crate::config::Field;
 use crate::request::{Content, Envelope, Request};
 
 /// Stands for what is not shown.
-const MASK: &str = "***";
+pub(crate) const MASK: &str = "***";
 /// Headers that let their holder in, whoever looks.
 const SECRET_HEADERS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
 /// Parts of the names of such headers: `x-api-key`, `x-auth-token`, `x-client-secret`.
@@ -37,7 +37,7 @@ pub struct ShownRequest {
     pub body: Value,
 }
 
-/// What may be shown of what a job sends.
+/// What a job sends, as it is shown.
 #[derive(Default)]
 pub(crate) struct Shown {
     /// The request, unless each upstream is sent what its template makes of `params`.
@@ -48,15 +48,22 @@ pub(crate) struct Shown {
     pub(crate) params: Option<Value>,
 }
 
-/// Takes out of an envelope what may be shown of it. Fields of the body are those of the message, where there is one.
-pub(crate) fn shown(envelope: Envelope, masks: &[Field]) -> Shown {
+/// What a job sends, with everything that nobody is shown.
+pub(crate) fn unmasked(envelope: Envelope) -> Shown {
     let params = envelope.params.and_then(|params| serde_json::from_str(&params).ok());
-    let mut shown = Shown { params, ..Shown::default() };
+    let mut whole = Shown { params, ..Shown::default() };
     match envelope.content {
-        Content::Http(request) => shown.request = Some(ShownRequest::from(request)),
-        Content::Mail(mail) => shown.message = serde_json::to_value(Message::from(&*mail)).ok(),
+        Content::Http(request) => whole.request = Some(ShownRequest::from(request)),
+        Content::Mail(mail) => whole.message = serde_json::to_value(Message::from(&*mail)).ok(),
         Content::Templates => {}
     }
+    whole
+}
+
+/// Takes out of an envelope what may be shown of it. Fields of the body are those of the message, where there is one.
+pub(crate) fn shown(envelope: Envelope, masks: &[Field]) -> Shown {
+    let mut shown = unmasked(envelope);
+    shown.request.iter_mut().for_each(ShownRequest::mask_secrets);
     for masked in masks {
         match (masked, &mut shown.request) {
             (Field::Params(pointer), _) => mask_at(shown.params.as_mut(), pointer),
@@ -76,9 +83,7 @@ impl From<Request> for ShownRequest {
     fn from(request: Request) -> Self {
         let mut headers: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (name, value) in request.headers {
-            let value =
-                if is_secret(&name) { MASK.into() } else { String::from_utf8_lossy(&value).into_owned() };
-            headers.entry(name).or_default().push(value);
+            headers.entry(name).or_default().push(String::from_utf8_lossy(&value).into_owned());
         }
         let Request { method, path, query, body: bytes, .. } = request;
         Self { method, path, query, headers, body: body(bytes) }
@@ -86,6 +91,12 @@ impl From<Request> for ShownRequest {
 }
 
 impl ShownRequest {
+    fn mask_secrets(&mut self) {
+        for (_, values) in self.headers.iter_mut().filter(|(name, _)| is_secret(name)) {
+            values.fill(MASK.into());
+        }
+    }
+
     /// A body that is not JSON has no fields, so none of it can be told apart from what is to be masked.
     fn mask_body(&mut self, pointer: &str) {
         match &self.body {

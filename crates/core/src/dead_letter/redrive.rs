@@ -1,0 +1,157 @@
+//! Which dead letters of a lane are to be sent again by themselves, and when.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Kept;
+use crate::ids::{JobId, Name, derived_id};
+use crate::spec::RedriveSpec;
+use crate::time::Time;
+
+/// How a chain stands. Letters that may use the same upstreams wait for the same canary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Way {
+    /// Nothing goes before, because something failed again.
+    pub(crate) held_until: Time,
+    /// A canary has succeeded: the others follow.
+    pub(crate) proven: bool,
+}
+
+/// The letters of one chain; worked out from the letters.
+#[derive(Debug, Default)]
+struct Wave {
+    due: BTreeSet<(Time, u64)>,
+    running: u64,
+}
+
+/// The same with how the chain stands.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaveView {
+    /// The letter that is due first, and when.
+    pub(crate) first: Option<(Time, JobId)>,
+    pub(crate) running: u64,
+    pub(crate) held_until: Time,
+    pub(crate) proven: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Redrives {
+    /// What `waves` was worked out by.
+    rule: Option<RedriveSpec>,
+    waves: BTreeMap<Vec<Name>, Wave>,
+    /// Those that are held or proven.
+    ways: BTreeMap<Vec<Name>, Way>,
+    unsaved: BTreeSet<Vec<Name>>,
+}
+
+/// The job that sends a letter again for the `redrives`th time.
+fn job_of(kept: &Kept) -> JobId {
+    derived_id(kept.letter.moved_at, &[kept.job], u64::from(kept.letter.redrives))
+}
+
+/// Whether `job` is the redrive of a letter that is under way.
+pub(super) fn is_redriven_by(kept: &Kept, job: JobId) -> bool {
+    kept.letter.redrives > 0 && kept.letter.replay == Some(job) && job == job_of(kept)
+}
+
+/// The job of the next redrive of a letter, which counts from now on.
+pub(super) fn begin(kept: &mut Kept) -> JobId {
+    kept.letter.redrives += 1;
+    job_of(kept)
+}
+
+impl Redrives {
+    /// Works everything out anew if the rule has changed.
+    pub(super) fn follow<'a>(
+        &mut self,
+        rule: Option<RedriveSpec>,
+        letters: impl Iterator<Item = (u64, &'a Kept)>,
+    ) {
+        if self.rule == rule {
+            return;
+        }
+        (self.rule, self.waves) = (rule, BTreeMap::new());
+        letters.for_each(|(number, kept)| self.enter(number, kept));
+    }
+
+    pub(super) fn enter(&mut self, number: u64, kept: &Kept) {
+        let Some(rule) = &self.rule else { return };
+        let due = rule.due(&kept.letter);
+        let running = kept.letter.replay.is_some_and(|job| is_redriven_by(kept, job));
+        if due.is_none() && !running {
+            return;
+        }
+        let wave = self.waves.entry(kept.letter.chain.clone()).or_default();
+        wave.due.extend(due.map(|due| (due, number)));
+        wave.running += u64::from(running);
+    }
+
+    /// The opposite of [`Redrives::enter`], with the letter as it was then.
+    pub(super) fn leave(&mut self, number: u64, kept: &Kept) {
+        let Some(rule) = &self.rule else { return };
+        let Some(wave) = self.waves.get_mut(&kept.letter.chain) else { return };
+        if let Some(due) = rule.due(&kept.letter) {
+            wave.due.remove(&(due, number));
+        } else if kept.letter.replay.is_some_and(|job| is_redriven_by(kept, job)) {
+            wave.running -= 1;
+        }
+        if wave.due.is_empty() && wave.running == 0 {
+            self.waves.remove(&kept.letter.chain);
+        }
+    }
+
+    pub(super) fn chains(&self) -> Vec<Vec<Name>> {
+        let all: BTreeSet<&Vec<Name>> = self.waves.keys().chain(self.ways.keys()).collect();
+        all.into_iter().cloned().collect()
+    }
+
+    pub(super) fn way(&self, chain: &[Name]) -> Way {
+        self.ways.get(chain).copied().unwrap_or_default()
+    }
+
+    pub(super) fn wave(&self, chain: &[Name], job: impl FnOnce(u64) -> Option<JobId>) -> WaveView {
+        let (wave, Way { held_until, proven }) = (self.waves.get(chain), self.way(chain));
+        let first = wave.and_then(|wave| wave.due.first().copied());
+        let first = first.and_then(|(due, number)| Some((due, job(number)?)));
+        WaveView { first, running: wave.map_or(0, |wave| wave.running), held_until, proven }
+    }
+
+    /// Changes how a chain stands; what says nothing any more is forgotten.
+    pub(super) fn set_way(&mut self, chain: &[Name], change: impl FnOnce(&mut Way), now: Time) {
+        let before = self.ways.get(chain).copied();
+        let mut way = before.unwrap_or_default();
+        change(&mut way);
+        let after = (way.proven || way.held_until > now).then_some(way);
+        if before != after {
+            self.restore(chain.to_vec(), after);
+            self.unsaved.insert(chain.to_vec());
+        }
+    }
+
+    pub(super) fn restore(&mut self, chain: Vec<Name>, way: Option<Way>) {
+        match way {
+            Some(way) => drop(self.ways.insert(chain, way)),
+            None => drop(self.ways.remove(&chain)),
+        }
+    }
+
+    pub(super) fn touch(&mut self, chain: &[Name]) {
+        if self.ways.contains_key(chain) {
+            self.unsaved.insert(chain.to_vec());
+        }
+    }
+
+    pub(super) fn has_changes(&self) -> bool {
+        !self.unsaved.is_empty()
+    }
+
+    pub(super) fn drain_changes(&mut self, mut changed: impl FnMut(Vec<Name>, Option<Way>)) {
+        for chain in std::mem::take(&mut self.unsaved) {
+            let way = self.ways.get(&chain).copied();
+            changed(chain, way);
+        }
+    }
+
+    pub(super) fn ways(&self) -> impl Iterator<Item = (&Vec<Name>, &Way)> {
+        self.ways.iter()
+    }
+}

@@ -1,0 +1,112 @@
+//! Dead letters that fit a filter: listed, counted or discarded, in steps that are bounded however many there are.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::Engine;
+use crate::dead_letter::{DeadLetter, DeadLetterView};
+use crate::ids::JobId;
+use crate::lane::Lane;
+use crate::verbs::{
+    CountLetters, DiscardedLetters, LetterBy, LetterCounts, LetterCursor, LetterFilter, LetterPage,
+    LetterQuery, MAX_BATCH, NO_CODE,
+};
+
+/// Letters that one step looks at.
+pub(super) const MAX_LOOKS: usize = 10_000;
+/// Payloads of one page, in bytes. The letter that goes beyond is the last of its page.
+const MAX_BYTES: usize = 4 << 20;
+
+impl Engine {
+    /// Dead letters that fit, a page of them: by lane, in each the oldest first.
+    pub fn dead_letters(&self, query: &LetterQuery) -> LetterPage {
+        let (mut letters, mut bytes) = (Vec::new(), 0);
+        let next = self.each_letter(query, |lane, job, letter| {
+            bytes += letter.payload.len();
+            letters.push(Self::view_letter(lane, job, letter));
+            bytes < MAX_BYTES
+        });
+        LetterPage { letters, next }
+    }
+
+    /// How many dead letters fit, as far as one step looks.
+    pub fn count_letters(&self, ask: &CountLetters) -> LetterCounts {
+        let mut counts: BTreeMap<Arc<str>, u64> = BTreeMap::new();
+        let none: Arc<str> = NO_CODE.into();
+        let next = self.walk_letters(&ask.filter, ask.after.as_ref(), |lane, _, letter| {
+            let key = match ask.by {
+                LetterBy::Code => letter.last_failure.code.clone().unwrap_or_else(|| none.clone()),
+                LetterBy::Tenant => letter.tenant.clone(),
+                LetterBy::Lane => lane.name.as_str().into(),
+            };
+            *counts.entry(key).or_default() += 1;
+            ControlFlow::Continue(())
+        });
+        LetterCounts { counts: counts.into_iter().collect(), next }
+    }
+
+    /// Lets a page of the dead letters that fit go.
+    pub fn discard_all(&mut self, query: &LetterQuery) -> DiscardedLetters {
+        let mut gone = Vec::new();
+        let next = self.each_letter(query, |lane, job, _| {
+            gone.push((lane.name.clone(), job));
+            true
+        });
+        for (lane, job) in &gone {
+            self.discard(lane, *job);
+        }
+        DiscardedLetters { gone, next }
+    }
+
+    pub(super) fn view_letter(lane: &Lane, job: JobId, letter: &DeadLetter) -> DeadLetterView {
+        let next_redrive = Self::next_redrive(lane, letter);
+        DeadLetterView { job, lane: lane.name.clone(), letter: letter.clone(), next_redrive }
+    }
+
+    /// Calls `each` with as many letters as the query asks for, until it says no.
+    fn each_letter(
+        &self,
+        query: &LetterQuery,
+        mut each: impl FnMut(&Lane, JobId, &DeadLetter) -> bool,
+    ) -> Option<LetterCursor> {
+        let mut left = query.max.clamp(1, MAX_BATCH);
+        self.walk_letters(&query.filter, query.after.as_ref(), |lane, job, letter| {
+            left -= 1;
+            if each(lane, job, letter) && left > 0 {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })
+    }
+
+    /// Calls `each` with the letters that fit after a place, as far as one step looks; says where to go on.
+    fn walk_letters(
+        &self,
+        filter: &LetterFilter,
+        after: Option<&LetterCursor>,
+        mut each: impl FnMut(&Lane, JobId, &DeadLetter) -> ControlFlow<()>,
+    ) -> Option<LetterCursor> {
+        let begun = |lane: &&Lane| after.is_none_or(|after| lane.name >= after.lane);
+        let mut lanes: Vec<&Lane> = self.lanes.iter().filter(|lane| filter.has_lane(&lane.name)).collect();
+        lanes.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        let mut looks = 0;
+        for lane in lanes.into_iter().filter(begun) {
+            let start = after.filter(|after| after.lane == lane.name).map_or(0, |after| after.number);
+            for (number, job, letter) in lane.dead.after(start) {
+                // They are in the order in which they were written.
+                if filter.until.is_some_and(|until| letter.moved_at > until) {
+                    break;
+                }
+                looks += 1;
+                let flow =
+                    if filter.fits(letter) { each(lane, job, letter) } else { ControlFlow::Continue(()) };
+                if flow.is_break() || looks == MAX_LOOKS {
+                    return Some(LetterCursor { lane: lane.name.clone(), number });
+                }
+            }
+        }
+        None
+    }
+}

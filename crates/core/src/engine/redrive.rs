@@ -1,0 +1,123 @@
+//! Redrive: dead letters that are sent again by themselves after a while.
+//!
+//! Letters of a lane that go the same way (one chain) wait together. When the first is due and no breaker of the chain
+//! stands in the way, it goes alone, as a canary. If it succeeds the others follow, some at a time; if one fails, all wait
+//! again. What waits and what is under way follows from the letters; only how a chain stands is a record of its own.
+
+use super::Engine;
+use super::bulk::LOOK_AGAIN;
+use crate::dead_letter::DeadLetter;
+use crate::gate::BreakerState;
+use crate::ids::{JobId, Name};
+use crate::job::Status;
+use crate::lane::Lane;
+use crate::table::LaneIx;
+use crate::time::{Span, Time};
+use crate::verbs::{MAX_BATCH, Replay, Replayed, ReplayedLetter};
+
+/// When to look again whether a breaker has closed, or a canary has come back.
+const CANARY_LOOK: Span = Span::from_secs(1);
+
+impl Engine {
+    /// Sends dead letters of a lane again that are due; says when to do so again.
+    pub(super) fn redrive(&mut self, lane: LaneIx, replayed: &mut Vec<ReplayedLetter>, now: Time) -> Time {
+        let state = self.lane_mut(lane);
+        let rule = state.spec.as_ref().and_then(|spec| spec.dead_letters.as_ref()?.redrive.clone());
+        state.dead.follow_redrive(rule);
+        if state.gone {
+            return Time::NEVER;
+        }
+        let chains = state.dead.redrive_chains();
+        let next = chains.iter().map(|chain| self.redrive_chain(lane, chain, replayed, now));
+        next.min().unwrap_or(Time::NEVER)
+    }
+
+    fn redrive_chain(
+        &mut self,
+        lane: LaneIx,
+        chain: &[Name],
+        replayed: &mut Vec<ReplayedLetter>,
+        now: Time,
+    ) -> Time {
+        for _ in 0..MAX_BATCH {
+            let way = self.lane(lane).dead.wave(chain);
+            let Some((due, letter)) = way.first.filter(|(due, _)| *due <= now) else {
+                if way.running == 0 {
+                    // The wave is over; the next one begins with a canary of its own.
+                    self.lane_mut(lane).dead.set_way(chain, |way| way.proven = false, now);
+                }
+                return way.first.map_or(Time::NEVER, |(due, _)| due.max(way.held_until));
+            };
+            if way.held_until > now {
+                return way.held_until.max(due);
+            }
+            let bytes = self.lane(lane).dead.get(letter).map_or(0, |letter| letter.payload.len());
+            if !self.can_ever_hold(lane, bytes) {
+                // It must not hold up the others for ever: its turns are over.
+                self.lane_mut(lane).dead.begin_redrive(letter);
+                continue;
+            }
+            if !way.proven && way.running > 0 {
+                return now + CANARY_LOOK;
+            }
+            if way.running >= self.replay_window(lane) || !self.has_room(lane, bytes) {
+                return now + LOOK_AGAIN;
+            }
+            if !self.some_breaker_lets(chain, now) {
+                return now + CANARY_LOOK;
+            }
+            replayed.extend(self.redrive_one(lane, letter, now));
+        }
+        now
+    }
+
+    fn redrive_one(&mut self, lane: LaneIx, letter: JobId, now: Time) -> Option<ReplayedLetter> {
+        let state = self.lane_mut(lane);
+        let job = state.dead.begin_redrive(letter)?;
+        let name = state.name.clone();
+        match self.replay_one(Replay { lane: name.clone(), letter, id: job, edit: None }, now) {
+            Replayed::As(job, _) => Some(ReplayedLetter { lane: name, letter, job, bulk: None }),
+            Replayed::Unknown | Replayed::QueueFull | Replayed::IdTaken | Replayed::Invalid(_) => None,
+        }
+    }
+
+    /// When a letter is sent again by itself, at the earliest.
+    pub(super) fn next_redrive(lane: &Lane, letter: &DeadLetter) -> Option<Time> {
+        let rule = lane.spec.as_ref().and_then(|spec| spec.dead_letters.as_ref()?.redrive.as_ref())?;
+        rule.due(letter).map(|due| due.max(lane.dead.way(&letter.chain).held_until))
+    }
+
+    /// Whether an upstream of the chain has no open breaker. One that is half open needs a call to close, and the canary
+    /// may be it.
+    fn some_breaker_lets(&self, chain: &[Name], now: Time) -> bool {
+        chain.iter().filter_map(|name| self.upstream_by_name.get(name)).any(|index| {
+            let upstream = self.upstream(*index);
+            let breaker = upstream.spec.as_ref().filter(|_| !upstream.gone);
+            breaker.is_some_and(|spec| {
+                let view = upstream.gates.breaker_view(spec, now);
+                view.is_none_or(|view| view.state != BreakerState::Open)
+            })
+        })
+    }
+
+    /// The replay of `letter` by `job` is about to end so. To be called while the letter still knows of it.
+    pub(super) fn note_redrive_end(
+        &mut self,
+        lane: LaneIx,
+        letter: JobId,
+        job: JobId,
+        status: Status,
+        now: Time,
+    ) {
+        let state = self.lane_mut(lane);
+        let Some(chain) = state.dead.redriven_by(letter, job) else { return };
+        let rule = state.spec.as_ref().and_then(|spec| spec.dead_letters.as_ref()?.redrive.as_ref());
+        let after = rule.map_or(Span::ZERO, |rule| rule.after());
+        let dead = &mut state.dead;
+        if status == Status::Completed {
+            dead.set_way(&chain, |way| way.proven = true, now);
+        } else {
+            dead.set_way(&chain, |way| (way.proven, way.held_until) = (false, now + after), now);
+        }
+    }
+}

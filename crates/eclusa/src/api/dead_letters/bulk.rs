@@ -1,0 +1,193 @@
+//! Many dead letters, sent again as their lanes have room.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use eclusa_core::{BulkAnswer, BulkAsk, BulkView, JobId, LetterBy, Store};
+use http::header::LOCATION;
+use http::{HeaderValue, StatusCode};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::super::auth::{Caller, Right};
+use super::super::extract::{Body, Path};
+use super::super::problem::{Kind, Problem};
+use super::super::submit::{unavailable, unconfirmed};
+use super::DeadLetters;
+use super::filter::{FilterBody, reaches};
+use crate::ids::Ids;
+use crate::words::iso;
+
+/// Which letters to replay.
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct BulkRequest {
+    /// Those that fit; all of them if nothing is said.
+    #[serde(default)]
+    pub filter: FilterBody,
+    /// Only count them.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// The replay of many dead letters.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BulkReplay {
+    /// Its identity.
+    pub replay_id: String,
+    /// `counting`, `running`, `done` or `stopped`.
+    pub status: String,
+    /// Letters that fitted when it began; while `counting`, those found so far.
+    pub total: u64,
+    /// Letters that were sent with success, and are gone.
+    pub replayed: u64,
+    /// Letters that failed again, and are still there.
+    pub failed: u64,
+    /// Letters that wait in their lane or are being sent.
+    pub running: u64,
+    /// Letters that are still to be enqueued.
+    pub remaining: u64,
+    /// When it began.
+    pub started_at: Option<String>,
+    /// When it was done or stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<String>,
+    /// Which letters.
+    pub filter: FilterBody,
+}
+
+impl From<BulkView> for BulkReplay {
+    fn from(view: BulkView) -> Self {
+        Self {
+            replay_id: view.id.to_string(),
+            status: view.status.as_str().into(),
+            total: view.total,
+            replayed: view.replayed,
+            failed: view.failed,
+            running: view.running,
+            remaining: view.remaining,
+            started_at: iso(view.began),
+            ended_at: view.ended.and_then(iso),
+            filter: FilterBody::shown(&view.filter),
+        }
+    }
+}
+
+/// Replays of many dead letters.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub struct BulkList {
+    /// The newest first. The last twenty are remembered.
+    pub replays: Vec<BulkReplay>,
+}
+
+/// How many letters would be replayed.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in super::super) struct Counted {
+    /// Letters that fit.
+    matched: u64,
+    /// `true`.
+    dry_run: bool,
+}
+
+/// Replay all dead letters that fit
+///
+/// The letters that are there now are enqueued again as their lanes have room, by whichever process decides, also after a
+/// crash. See `/v1/dead-letters/replays/{id}`.
+#[utoipa::path(post, path = "/v1/dead-letters/replay", tag = "dead letters", request_body = BulkRequest,
+    responses((status = 202, body = BulkReplay), (status = 200, body = Counted, description = "With `dryRun`")))]
+pub(in super::super) async fn begin(
+    letters: DeadLetters,
+    State(ids): State<Arc<Ids>>,
+    caller: Caller,
+    body: Body,
+) -> Result<Response, Problem> {
+    caller.may(Right::Operate)?;
+    let BulkRequest { filter, dry_run } =
+        if body.0.is_empty() { BulkRequest::default() } else { body.json()? };
+    let filter = filter.read(&letters.rules, &caller, letters.now())?;
+    if dry_run {
+        let matched = letters.count(filter, LetterBy::Lane).await?.values().sum();
+        return Ok(Json(Counted { matched, dry_run }).into_response());
+    }
+    let ask = BulkAsk::Begin { id: ids.job(), filter };
+    let answer = letters.store.bulk(ask).await.map_err(|error| unconfirmed(&error))?;
+    let BulkAnswer::Replays(mut begun) = answer else {
+        let detail =
+            "Twenty replays are under way: stop one (`DELETE /v1/dead-letters/replays/{id}`), or wait";
+        return Err(Problem::new(Kind::Conflict, detail));
+    };
+    let Some(view) = begun.pop() else {
+        return Err(Problem::new(Kind::Internal, "The store answered nothing"));
+    };
+    let replay = BulkReplay::from(view);
+    let (id, total, filter) = (&replay.replay_id, replay.total, replay.filter.to_string());
+    tracing::info!(replayId = %id, letters = total, filter, by = caller.name(), "Replay of dead letters begun");
+    let location = HeaderValue::try_from(format!("/v1/dead-letters/replays/{id}"));
+    let mut response = (StatusCode::ACCEPTED, Json(replay)).into_response();
+    response.headers_mut().extend(location.ok().map(|location| (LOCATION, location)));
+    Ok(response)
+}
+
+/// Replays of many dead letters, the newest first
+#[utoipa::path(get, path = "/v1/dead-letters/replays", tag = "dead letters",
+    responses((status = 200, body = BulkList)))]
+pub(in super::super) async fn show_all(
+    letters: DeadLetters,
+    caller: Caller,
+) -> Result<Json<BulkList>, Problem> {
+    caller.may(Right::SeeAll)?;
+    let views = ask(&letters, &caller, BulkAsk::List).await?;
+    Ok(Json(BulkList { replays: views.into_iter().map(BulkReplay::from).collect() }))
+}
+
+/// How far a replay of many dead letters is
+#[utoipa::path(get, path = "/v1/dead-letters/replays/{id}", tag = "dead letters",
+    params(("id" = String, Path, description = "The replay")), responses((status = 200, body = BulkReplay)))]
+pub(in super::super) async fn show(
+    letters: DeadLetters,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<BulkReplay>, Problem> {
+    caller.may(Right::SeeAll)?;
+    let view = ask(&letters, &caller, BulkAsk::Show(parse(&id)?)).await?.pop();
+    view.map(|view| Json(view.into())).ok_or_else(missing)
+}
+
+/// Stop a replay of many dead letters
+///
+/// No more letters are enqueued. Those that are in their lanes go on; cancel their jobs to stop them too.
+#[utoipa::path(delete, path = "/v1/dead-letters/replays/{id}", tag = "dead letters",
+    params(("id" = String, Path, description = "The replay")), responses((status = 200, body = BulkReplay)))]
+pub(in super::super) async fn stop(
+    letters: DeadLetters,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<BulkReplay>, Problem> {
+    caller.may(Right::Operate)?;
+    let id = parse(&id)?;
+    if ask(&letters, &caller, BulkAsk::Show(id)).await?.is_empty() {
+        return Err(missing());
+    }
+    let view = ask(&letters, &caller, BulkAsk::Stop(id)).await?.pop().ok_or_else(missing)?;
+    tracing::info!(replayId = %id, by = caller.name(), "Replay of dead letters stopped");
+    Ok(Json(view.into()))
+}
+
+/// The replays asked for, as far as the caller may reach their letters.
+async fn ask(letters: &DeadLetters, caller: &Caller, ask: BulkAsk) -> Result<Vec<BulkView>, Problem> {
+    let answer = letters.store.bulk(ask).await.map_err(|error| unavailable(&error))?;
+    let BulkAnswer::Replays(views) = answer else { return Ok(Vec::new()) };
+    Ok(views.into_iter().filter(|view| reaches(caller, &view.filter)).collect())
+}
+
+fn parse(id: &str) -> Result<JobId, Problem> {
+    id.parse().map_err(|_| missing())
+}
+
+fn missing() -> Problem {
+    Problem::new(Kind::NotFound, "There is no such replay: it never was, or is remembered no longer")
+}

@@ -1,0 +1,79 @@
+//! One dead letter, sent again.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use eclusa_core::{DeadLetterView, NewJob, Replay, Replayed};
+use serde_json::Value;
+
+use super::super::auth::{Caller, Right};
+use super::super::extract::{Body, Path};
+use super::super::problem::{Kind, Problem};
+use super::super::submit::{self, Intake, unconfirmed};
+use super::DeadLetters;
+use super::edit::edited;
+use crate::decide::Decider;
+use crate::intake::Fault;
+
+/// Enqueue a dead letter again
+///
+/// It goes when the replay succeeds. A body is a merge patch (RFC 7396) over `originalData`: what it holds is sent instead,
+/// checked like any new job. Values that are masked need not be repeated.
+#[utoipa::path(post, path = "/v1/dead-letters/{id}/replay", tag = "dead letters",
+    params(("id" = String, Path, description = "The job that failed")),
+    request_body(content = Option<Value>, content_type = "application/merge-patch+json"),
+    responses((status = 202, body = super::super::model::Accepted),
+        (status = 422, description = "The edited job cannot be; the letter stays as it is")))]
+pub(in super::super) async fn replay(
+    State(decider): State<Arc<Decider>>,
+    intake: Intake,
+    letters: DeadLetters,
+    caller: Caller,
+    Path(id): Path<String>,
+    body: Body,
+) -> Result<Response, Problem> {
+    caller.may(Right::Operate)?;
+    let view = letters.one(&caller, &id).await?;
+    let edit = if body.0.is_empty() { None } else { edit(&letters, &intake, &caller, &view, &body).await? };
+    let was_edited = edit.is_some();
+    let (letter, lane) = (view.job, view.lane.clone());
+    let ask = Replay { lane, letter, id: intake.ids.job(), edit: edit.map(Box::new) };
+    match decider.replay(ask).await.map_err(|error| unconfirmed(&error))? {
+        Replayed::As(job, _) => {
+            let (lane, key) = (&view.lane, caller.name());
+            tracing::info!(jobId = %job, replayOf = %letter, %lane, edited = was_edited, by = key, "Dead letter replayed");
+            submit::accepted(&letters.store, job, None).await
+        }
+        Replayed::QueueFull => {
+            let detail = format!("Lane `{}` is full: try again when jobs have left it", view.lane);
+            Err(Problem::new(Kind::QueueFull, detail).retry_after(1))
+        }
+        Replayed::Invalid(error) => Err(Problem::invalid(&[Fault::new(error.field, error.problem)])),
+        Replayed::Unknown | Replayed::IdTaken => {
+            Err(Problem::new(Kind::NotFound, "The dead letter went while it was asked for"))
+        }
+    }
+}
+
+/// The job that is sent instead of what the letter holds.
+async fn edit(
+    letters: &DeadLetters,
+    intake: &Intake,
+    caller: &Caller,
+    view: &DeadLetterView,
+    body: &Body,
+) -> Result<Option<NewJob>, Problem> {
+    let patch: Value = body.json()?;
+    if patch.is_null() || patch.as_object().is_some_and(serde_json::Map::is_empty) {
+        return Ok(None);
+    }
+    if view.letter.replay.is_some() {
+        let detail = "It is being replayed: wait for that, or cancel the job that does it (`replayedBy`)";
+        return Err(Problem::new(Kind::Conflict, detail));
+    }
+    let (lane, rules) = submit::lane(&letters.rules, caller, view.lane.as_str())?;
+    let masks = letters.masks(caller, view).unwrap_or_default();
+    let submission = edited(view, patch, &masks)?;
+    submit::job(intake, caller, (&lane, &rules), submission).await.map(Some)
+}

@@ -1,0 +1,93 @@
+//! `eclusa dlq purge`: letters that nobody needs any more.
+
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use indicatif::ProgressBar;
+use serde_json::json;
+
+use super::Exit;
+use super::client::{Client, path, with_query};
+use super::confirm::confirm;
+use super::dlq::Filter;
+use super::exit::note;
+use super::output::{Format, count, fields, typed};
+use crate::api::PurgedLetters;
+
+#[derive(Debug, Args)]
+pub(super) struct Purge {
+    /// The jobs that failed. Without them, all letters that fit the filter
+    #[arg(value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
+    ids: Vec<String>,
+    #[command(flatten)]
+    filter: Filter,
+    /// Only count what would be discarded
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+}
+
+/// Discards letters.
+pub(super) fn run(ask: &Purge, client: &Client, format: Format) -> Result<(), Exit> {
+    if ask.ids.is_empty() == !ask.filter.narrows() {
+        let told = "purge takes letters or a filter\nhelp: give ids, or a filter such as --older-than 30d";
+        return Err(Exit::Usage(told.into()));
+    }
+    let matched =
+        if ask.ids.is_empty() { page(ask, client, None, true)?.matched } else { ask.ids.len() as u64 };
+    if ask.dry_run {
+        return tell(matched, 0, true, format);
+    }
+    if matched > 0 && !ask.yes {
+        let letters = count(usize::try_from(matched).unwrap_or(usize::MAX), "dead letter");
+        confirm(&format!("Discard {letters} for good?"), "nothing was discarded")?;
+    }
+    if ask.ids.is_empty() {
+        let purged = all(ask, client, matched)?;
+        return tell(matched.max(purged), purged, false, format);
+    }
+    for id in &ask.ids {
+        client.delete(&path(&["v1", "dead-letters", id]))?;
+    }
+    tell(matched, matched, false, format)
+}
+
+/// Discards all that fit, page by page.
+fn all(ask: &Purge, client: &Client, matched: u64) -> Result<u64, Exit> {
+    // On anything but a terminal it draws nothing.
+    let bar = ProgressBar::new(matched);
+    let (mut purged, mut cursor) = (0, None);
+    let ended = loop {
+        let answer = match page(ask, client, cursor.as_deref(), false) {
+            Ok(answer) => answer,
+            Err(error) => {
+                note(&format!("Discarded {purged} before this"));
+                break Err(error);
+            }
+        };
+        purged += answer.purged;
+        bar.set_position(purged);
+        // A place that does not move on would be asked for without end.
+        if answer.cursor.is_none() || answer.cursor == cursor {
+            break Ok(purged);
+        }
+        cursor = answer.cursor;
+    };
+    bar.finish_and_clear();
+    ended
+}
+
+fn page(ask: &Purge, client: &Client, cursor: Option<&str>, dry_run: bool) -> Result<PurgedLetters, Exit> {
+    let mut parameters = ask.filter.parameters().to_vec();
+    parameters.push(("cursor", cursor));
+    parameters.push(("dryRun", Some(if dry_run { "true" } else { "false" })));
+    typed(&client.delete(&with_query("/v1/dead-letters", &parameters))?)
+}
+
+fn tell(matched: u64, purged: u64, dry_run: bool, format: Format) -> Result<(), Exit> {
+    let told = json!({ "matched": matched, "purged": purged, "dryRun": dry_run });
+    format.one(&told, || {
+        Ok(fields(&[("matched", Some(matched.to_string())), ("purged", Some(purged.to_string()))]))
+    })
+}

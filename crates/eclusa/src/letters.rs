@@ -1,0 +1,25 @@
+//! Dead letters counted, however many steps that takes.
+
+use std::collections::BTreeMap;
+
+use eclusa_core::{CountLetters, LetterBy, LetterFilter, Store, StoreError};
+
+/// How many dead letters fit, by what is asked for.
+pub(crate) async fn count_letters(
+    store: &impl Store,
+    filter: LetterFilter,
+    by: LetterBy,
+) -> Result<BTreeMap<String, u64>, StoreError> {
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    let mut ask = CountLetters { filter, by, after: None };
+    loop {
+        let step = store.count_letters(ask.clone()).await?;
+        for (key, count) in step.counts {
+            *sums.entry(key.to_string()).or_default() += count;
+        }
+        if step.next.is_none() {
+            return Ok(sums);
+        }
+        ask.after = step.next;
+    }
+}
