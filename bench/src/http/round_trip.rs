@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use eclusa::SystemClock;
-use eclusa::config::{BaseUrl, Tls, Upstream};
+use eclusa::config::{BaseUrl, HttpRules, Tls, Upstream, UpstreamKind};
 use eclusa::execute::http::HttpUpstream;
 use eclusa::execute::{CallContext, CallEnd};
 use eclusa::request::Request;
@@ -88,19 +88,23 @@ fn request(path: &str) -> Request {
 }
 
 fn client(address: &str) -> Result<HttpUpstream, Failed> {
-    let rules = Upstream {
+    let rules = HttpRules {
         url: BaseUrl { scheme: http::uri::Scheme::HTTP, authority: address.parse()?, prefix: String::new() },
-        timeout: Duration::from_secs(10),
-        connect_timeout: Duration::from_secs(5),
         headers: vec![(HeaderName::from_static("prefer"), HeaderValue::from_static("wait=5"))],
         keys: Vec::new(),
         request: None,
         awaited: None,
-        codes: ExtraCodes::default(),
         max_response: 1 << 20,
-        tls: Tls::default(),
         policies: Vec::new(),
         reconcile: None,
     };
-    Ok(HttpUpstream::new(&rules)?)
+    let upstream = Upstream {
+        timeout: Duration::from_secs(10),
+        connect_timeout: Duration::from_secs(5),
+        codes: ExtraCodes::default(),
+        tls: Tls::default(),
+        kind: UpstreamKind::Http(Box::new(rules)),
+    };
+    let rules = upstream.http().ok_or("the upstream speaks HTTP")?;
+    Ok(HttpUpstream::new(&upstream, rules)?)
 }

@@ -142,7 +142,7 @@ impl<S: Store> Harness<S> {
         report: impl Into<Report>,
         outcome: Outcome,
     ) -> Settled {
-        let settlement = Settlement { lease, report: report.into(), outcome, answer: None };
+        let settlement = Settlement { lease, report: report.into(), outcome, answer: None, left: None };
         self.settle_fully(settlement).await.0
     }
 
@@ -156,7 +156,7 @@ impl<S: Store> Harness<S> {
     /// The call under `lease` succeeded with this answer.
     pub(crate) async fn answered(&self, lease: LeaseId, answer: &str) -> (Settled, Vec<Ended>) {
         let (report, answer) = (CallResult::Success.into(), Some(answer.as_bytes().into()));
-        self.settle_fully(Settlement { lease, report, outcome: Outcome::Done, answer }).await
+        self.settle_fully(Settlement { lease, report, outcome: Outcome::Done, answer, left: None }).await
     }
 
     /// Enqueues a job, runs it and has it answered.
@@ -173,7 +173,7 @@ impl<S: Store> Harness<S> {
         result: CallResult,
     ) -> (Settled, Vec<(u128, &'static str)>) {
         let (report, outcome) = (result.into(), Outcome::Dead(failure("unavailable")));
-        let settlement = Settlement { lease: grant.lease, report, outcome, answer: None };
+        let settlement = Settlement { lease: grant.lease, report, outcome, answer: None, left: None };
         let (settled, ended) = self.settle_fully(settlement).await;
         (settled, ends(&ended))
     }
@@ -219,7 +219,11 @@ impl<S: Store> Harness<S> {
 
     async fn advance_at(&self, lease: LeaseId, upstream: Name, result: CallResult) -> Advanced {
         let failure = failure("unavailable");
-        let ask = Advance { lease, upstream, report: result.into(), failure };
+        self.advance_fully(Advance { lease, upstream, report: result.into(), failure, left: None }).await
+    }
+
+    /// Advances with all that can be said.
+    pub(crate) async fn advance_fully(&self, ask: Advance) -> Advanced {
         self.store.advance(ask).await.expect("the store answers")
     }
 

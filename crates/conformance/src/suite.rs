@@ -335,6 +335,13 @@ macro_rules! suite {
             a_paused_lane_denies_calls,
             a_call_in_an_unknown_lane_is_told_so,
         ]);
+        $crate::theme!($open, left: [
+            a_retry_sends_what_is_left,
+            a_job_that_moves_on_is_what_is_left_also_after_a_takeover,
+            a_dead_letter_is_what_is_left_and_so_is_its_replay,
+            a_replay_that_does_a_part_leaves_the_rest_in_its_letter,
+            what_is_left_under_a_stale_lease_changes_nothing,
+        ]);
         $crate::theme!($open, endings: [
             an_end_says_whose_job_it_was_and_how_it_went,
             a_settlement_lists_the_jobs_it_ends_and_no_others,

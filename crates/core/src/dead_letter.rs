@@ -105,7 +105,9 @@ impl DeadLetters {
         if let Some(number) = self.by_job.get(&job)
             && let Some(kept) = self.letters.get_mut(number)
         {
+            self.bytes -= kept.letter.payload.len() as u64;
             change(&mut kept.letter);
+            self.bytes += kept.letter.payload.len() as u64;
             self.dirty.push(*number);
         }
     }

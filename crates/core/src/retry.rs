@@ -132,8 +132,13 @@ pub enum Verdict {
 pub enum Ending<'a> {
     /// An HTTP status.
     Http(u16),
-    /// An SMTP reply code.
-    Smtp(u16),
+    /// An SMTP reply.
+    Smtp {
+        /// Its code.
+        code: u16,
+        /// Its enhanced code (RFC 3463), such as `4.7.0`, if it has one.
+        enhanced: Option<&'a str>,
+    },
     /// An error of SES.
     Ses {
         /// The HTTP status that it came with.
@@ -153,20 +158,24 @@ pub enum Ending<'a> {
 pub fn classify(ending: Ending<'_>, extra: &ExtraCodes) -> (CallResult, Option<Verdict>) {
     use CallResult::{Failed, Rejected, Success, Throttled, TimedOut, Unreachable};
     let by_list = match ending {
-        Ending::Http(code) | Ending::Smtp(code) => extra.verdict(&code.to_string()),
+        Ending::Http(code) => extra.verdict(&code.to_string()),
+        // The enhanced code says more, so it goes before the other.
+        Ending::Smtp { code, enhanced } => {
+            enhanced.and_then(|code| extra.verdict(code)).or_else(|| extra.verdict(&code.to_string()))
+        }
         Ending::Ses { name, .. } => extra.verdict_of_ses(name),
         Ending::Timeout | Ending::Unreachable | Ending::Connection => None,
     };
     let (result, verdict) = match ending {
-        Ending::Http(200..=399) | Ending::Smtp(200..=399) => (Success, None),
+        Ending::Http(200..=399) | Ending::Smtp { code: 200..=399, .. } => (Success, None),
         Ending::Http(408) | Ending::Timeout => (TimedOut, Some(Verdict::Retryable)),
         Ending::Unreachable => (Unreachable, Some(Verdict::Retryable)),
-        Ending::Http(429) | Ending::Smtp(454) => (Throttled, Some(Verdict::Retryable)),
+        Ending::Http(429) | Ending::Smtp { code: 421 | 454, .. } => (Throttled, Some(Verdict::Retryable)),
         Ending::Ses { status, name } => classify_ses(status, ses_name(name)),
-        Ending::Http(425 | 500 | 502..) | Ending::Smtp(400..=499) | Ending::Connection => {
+        Ending::Http(425 | 500 | 502..) | Ending::Smtp { code: 400..=499, .. } | Ending::Connection => {
             (Failed, Some(Verdict::Retryable))
         }
-        Ending::Http(_) | Ending::Smtp(_) => (Rejected, Some(Verdict::Permanent)),
+        Ending::Http(_) | Ending::Smtp { .. } => (Rejected, Some(Verdict::Permanent)),
     };
     match by_list {
         Some(Verdict::Retryable) if matches!(result, Success | Rejected) => {
@@ -289,11 +298,17 @@ mod tests {
         for code in [400, 401, 403, 404, 422, 501] {
             assert_eq!(verdict(Ending::Http(code)), Some(Permanent), "{code}");
         }
+        let smtp = |code| Ending::Smtp { code, enhanced: None };
         for code in [421, 450, 451, 452, 454] {
-            assert_eq!(verdict(Ending::Smtp(code)), Some(Retryable), "{code}");
+            assert_eq!(verdict(smtp(code)), Some(Retryable), "{code}");
         }
         for code in [500, 550, 554] {
-            assert_eq!(verdict(Ending::Smtp(code)), Some(Permanent), "{code}");
+            assert_eq!(verdict(smtp(code)), Some(Permanent), "{code}");
+        }
+        for (code, result) in
+            [(421, CallResult::Throttled), (454, CallResult::Throttled), (450, CallResult::Failed)]
+        {
+            assert_eq!(classify(smtp(code), &none).0, result, "{code}");
         }
         assert_eq!(verdict(Ending::Http(204)), None);
         assert_eq!(classify(Ending::Http(404), &none).0, CallResult::Rejected);
@@ -355,6 +370,11 @@ mod tests {
         let extra = ExtraCodes { retryable: vec!["409".into()], permanent: vec!["503".into()] };
         assert_eq!(classify(Ending::Http(409), &extra), (CallResult::Failed, Some(Verdict::Retryable)));
         assert_eq!(classify(Ending::Http(503), &extra), (CallResult::Rejected, Some(Verdict::Permanent)));
+        let extra = ExtraCodes { retryable: vec!["550".into()], permanent: vec!["5.1.1".into()] };
+        let verdict = |enhanced| classify(Ending::Smtp { code: 550, enhanced }, &extra).1;
+        assert_eq!(verdict(None), Some(Verdict::Retryable));
+        assert_eq!(verdict(Some("5.7.1")), Some(Verdict::Retryable));
+        assert_eq!(verdict(Some("5.1.1")), Some(Verdict::Permanent));
     }
 
     #[test]

@@ -210,6 +210,8 @@ pub struct Settlement {
     pub outcome: Outcome,
     /// What the upstream answered; kept with the job if this ends it, however it ends.
     pub answer: Option<Payload>,
+    /// What is left to send after a call that did a part; it replaces the job's payload.
+    pub left: Option<Payload>,
 }
 
 /// What becomes of a job after its call.
@@ -290,6 +292,8 @@ pub struct Advance {
     pub report: Report,
     /// Why it failed.
     pub failure: CallFailure,
+    /// What is left to send after a call that did a part; it replaces the job's payload.
+    pub left: Option<Payload>,
 }
 
 /// How a job goes on.

@@ -84,7 +84,7 @@ impl Rules {
     ) -> Result<Option<&UpstreamKey>, CallEnd> {
         let Some(rules) = self.config.upstreams.get(upstream) else { return Ok(None) };
         match granted {
-            None if rules.keys.is_empty() => Ok(None),
+            None if rules.keys().is_empty() => Ok(None),
             None => Err(CallEnd::NotSent("has keys here, and none was granted".into())),
             Some(name) => match rules.key(name) {
                 None => Err(CallEnd::NotSent(format!("its key `{name}` is not configured here"))),
@@ -95,7 +95,7 @@ impl Rules {
 
     /// Where answers of `upstream` say what was used, for policies that charge by it.
     pub(crate) fn usage_sources(&self, upstream: &Name) -> Vec<Arc<str>> {
-        self.config.upstreams.get(upstream).map_or(Vec::new(), |rules| sources(&rules.policies))
+        self.config.upstreams.get(upstream).map_or(Vec::new(), |rules| sources(rules.policies()))
     }
 
     /// The same word for the same lanes, upstreams and limits.

@@ -22,6 +22,7 @@ pub mod idempotency;
 pub mod in_time;
 pub mod keys;
 pub mod leases;
+pub mod left;
 pub mod lines;
 pub mod looking;
 pub mod moments;

@@ -230,7 +230,7 @@ mod tests {
         engine.enqueue(vec![job(1)], NOW);
         let (lease, answer) = (dispatch(&mut engine, 1)[0], Some(vec![b'x'; MAX_CACHED - 1].into()));
         let report = CallResult::Success.into();
-        engine.settle(vec![Settlement { lease, report, outcome: Outcome::Done, answer }], NOW);
+        engine.settle(vec![Settlement { lease, report, outcome: Outcome::Done, answer, left: None }], NOW);
 
         let told = engine.enqueue(vec![job(2), job(3), job(4)], NOW).jobs;
         assert!(matches!(told[..], [Enqueued::Cached(_), Enqueued::Cached(_), Enqueued::Accepted(_)]));

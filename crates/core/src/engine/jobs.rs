@@ -261,6 +261,14 @@ impl Jobs {
         Some(job)
     }
 
+    /// Another payload for a job that runs: lines count the bytes of those that wait.
+    pub(crate) fn replace_payload(&mut self, job: JobIx, payload: Payload) {
+        let state = &mut self.table[job];
+        self.bytes = self.bytes - state.payload.len() as u64 + payload.len() as u64;
+        state.payload = payload;
+        self.touch_all(job);
+    }
+
     /// The state of `job` changed.
     pub(crate) fn touch(&mut self, job: JobIx) {
         self.mark(job, Unsaved::State);

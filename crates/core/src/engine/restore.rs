@@ -368,7 +368,7 @@ mod tests {
         let lease = engine.dispatch(&ask, now).grants[0].lease;
         let (report, answer) = (crate::gate::CallResult::Success.into(), Some(b"700"[..].into()));
         let outcome = crate::Outcome::Done;
-        engine.settle(vec![crate::Settlement { lease, report, outcome, answer }], now);
+        engine.settle(vec![crate::Settlement { lease, report, outcome, answer, left: None }], now);
         let mut restorer = Restorer::default();
         restorer.apply(&saved(&mut engine)).unwrap();
         restorer.build().unwrap();

@@ -46,7 +46,8 @@ impl Engine {
     }
 
     fn settle_job(&mut self, job: JobIx, lease: Lease, settlement: Settlement, now: Time) -> Settled {
-        let Settlement { lease: id, report, outcome, answer } = settlement;
+        let Settlement { lease: id, report, outcome, answer, left } = settlement;
+        self.replace_payload(job, left);
         if let Outcome::Awaiting { timeout, external, next, poll } = outcome {
             let id = self.await_upstream(job, id, lease, report, now + timeout, now);
             self.submitted(job, external, next, poll, now);
@@ -208,7 +209,7 @@ impl Engine {
     }
 
     fn advance_unless(&mut self, denied: Option<NotUntil>, ask: Advance, now: Time) -> Advanced {
-        let Advance { lease: id, upstream, report, failure } = ask;
+        let Advance { lease: id, upstream, report, failure, left } = ask;
         let Some(lease) = self.leases.get(id) else { return Advanced::Stale };
         let Use::Job(job, _) = lease.used_by else { return Advanced::Stale };
         let Some(current) = lease.upstream else { return Advanced::Exhausted };
@@ -220,6 +221,7 @@ impl Engine {
             // The upstream has told how it ended, and that counts when the lease is settled.
             return Advanced::Exhausted;
         }
+        self.replace_payload(job, left);
         self.leave_failed(job, id, current, &report, now);
         self.fail_attempt(job, failure, now);
         self.jobs.touch(job);
@@ -249,6 +251,17 @@ impl Engine {
                 self.give_way_after(job);
                 Advanced::Waits(denial)
             }
+        }
+    }
+
+    /// A call did a part of a running job: from now on the job, and the dead letter it replays, are what is left.
+    fn replace_payload(&mut self, job: JobIx, left: Option<Payload>) {
+        let Some(left) = left else { return };
+        self.jobs.replace_payload(job, left.clone());
+        let state = &self.jobs[job];
+        let (lane, replay_of) = (state.lane, state.rare.as_ref().and_then(|rare| rare.replay_of));
+        if let Some(letter) = replay_of {
+            self.lane_mut(lane).dead.change(letter, |letter| letter.payload = left);
         }
     }
 

@@ -197,6 +197,7 @@ layout_struct!(AdvanceLayout<'a> = Advance {
     upstream: &'a str,
     report: ReportLayout<'a>,
     failure: CallFailureLayout<'a>,
+    left: Option<Bytes<'a>>,
 });
 
 layout_struct!(ReportLayout<'a> = Report {
@@ -230,6 +231,7 @@ layout_struct!(SettlementLayout<'a> = Settlement {
     report: ReportLayout<'a>,
     outcome: OutcomeLayout<'a>,
     answer: Option<Bytes<'a>>,
+    left: Option<Bytes<'a>>,
 });
 
 layout_enum!(OutcomeLayout<'a> = Outcome {

@@ -66,7 +66,8 @@ impl Process {
         self.calls[self.settled..].sort_by_key(|call| call.ends);
         while let Some(call) = self.calls.get(self.settled).filter(|call| call.ends <= now) {
             let (lease, report) = (call.lease, CallResult::Success.into());
-            let settlement = Settlement { lease, report, outcome: Outcome::Release, answer: None };
+            let settlement =
+                Settlement { lease, report, outcome: Outcome::Release, answer: None, left: None };
             self.engine.settle(vec![settlement], at(call.ends.max(from)));
             self.settled += 1;
         }

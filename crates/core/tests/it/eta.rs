@@ -45,7 +45,10 @@ fn errors(load: &Load) -> Vec<i64> {
             } else {
                 (CallResult::Success, Outcome::Done)
             };
-            engine.settle(vec![Settlement { lease, report: result.into(), outcome, answer: None }], now);
+            engine.settle(
+                vec![Settlement { lease, report: result.into(), outcome, answer: None, left: None }],
+                now,
+            );
         }
         for _ in 0..(load.come)(ms) {
             number += 1;

@@ -245,6 +245,7 @@ impl Moving {
                     report: Report::from(report.result),
                     outcome: outcome_of(outcome),
                     answer: Some(b"700"[..].into()),
+                    left: None,
                 };
                 Call::Settle(plans.iter().map(settle).collect())
             }
@@ -299,7 +300,13 @@ impl Moving {
         let at =
             self.jobs.iter().filter_map(|job| self.engine.job(*job)).find(|job| job.lease == Some(lease));
         let upstream = at.and_then(|job| job.upstream).unwrap_or_else(|| upstream_name(0));
-        Call::Advance(Advance { lease, upstream, report: report.result.into(), failure: failure() })
+        Call::Advance(Advance {
+            lease,
+            upstream,
+            report: report.result.into(),
+            failure: failure(),
+            left: None,
+        })
     }
 
     fn lease(&self, plan: &LeasePick) -> LeaseId {
@@ -357,6 +364,7 @@ impl Moving {
                 report: Report::from(CallResult::Success),
                 outcome: Outcome::Done,
                 answer: None,
+                left: None,
             };
             let settlements: Vec<_> = self.leases.iter().map(done).collect();
             let idle = settlements.is_empty();

@@ -91,7 +91,7 @@ impl World {
                 let upstream =
                     self.ledger.leases.get(&lease).and_then(|lease| lease.upstream).unwrap_or_default();
                 let upstream = rules::upstream_name(upstream);
-                let ask = Advance { lease, upstream, report, failure: failure() };
+                let ask = Advance { lease, upstream, report, failure: failure(), left: None };
                 self.call(&Call::Advance(ask))?;
             }
             Op::Extend(picks, ms) => {
@@ -103,7 +103,7 @@ impl World {
                     let lease = self.lease(pick);
                     let report = self.report(lease, report);
                     let answer = self.answer(outcome);
-                    Settlement { lease, report, outcome: to_outcome(outcome), answer }
+                    Settlement { lease, report, outcome: to_outcome(outcome), answer, left: None }
                 };
                 let settlements = plans.iter().map(settle).collect();
                 self.call(&Call::Settle(settlements))?;
@@ -284,6 +284,7 @@ impl World {
             report: Report::from(CallResult::Success),
             outcome: Outcome::Done,
             answer: lease.number.is_multiple_of(2).then(|| lease.number.to_be_bytes()[..].into()),
+            left: None,
         };
         let settlements: Vec<_> = of_jobs.map(|(id, _)| settle(*id)).collect();
         let some = !settlements.is_empty();

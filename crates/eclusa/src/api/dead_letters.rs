@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::auth::{Caller, Right};
 use super::extract::{Path, Query};
 use super::find::masks;
-use super::model::{DeadLetter, Job, shown};
+use super::model::{DeadLetter, Job, Shown, shown};
 use super::problem::{Kind, Problem};
 use super::state::Api;
 use super::submit::{self, unavailable, unconfirmed};
@@ -169,10 +169,13 @@ fn original_data(view: &DeadLetterView, masks: Option<&[Field]>) -> Option<serde
     }
     let envelope = Envelope::from_payload(&view.letter.payload).ok()?;
     let kind = envelope.kind.clone();
-    let (request, params) = shown(envelope, masks?);
+    let Shown { request, message, params } = shown(envelope, masks?);
     let mut data = serde_json::json!({ "type": kind, "params": params });
     if let Some(request) = request {
         data["request"] = serde_json::json!(request);
+    }
+    if let Some(message) = message {
+        data["message"] = message;
     }
     Some(data)
 }

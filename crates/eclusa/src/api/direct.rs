@@ -24,7 +24,7 @@ use super::problem::{Kind, Problem};
 use super::refusal::not_now;
 use super::state::Api;
 use super::submit::unavailable;
-use crate::config::{Field, Lane, Policy};
+use crate::config::{Field, Lane, Policy, Upstream};
 use crate::decide::{Asked, Decider};
 use crate::execute::http::{BoxError, Head};
 use crate::execute::{CallContext, CallEnd, Judgement};
@@ -104,7 +104,7 @@ impl Direct {
         let current = self.rules.get();
         let upstreams = &current.config.upstreams;
         let mut policies =
-            rules.upstreams().filter_map(|name| upstreams.get(name)).flat_map(|rules| &rules.policies);
+            rules.upstreams().filter_map(|name| upstreams.get(name)).flat_map(Upstream::policies);
         let server = &current.config.server;
         let keep = if policies.any(Policy::reads_bodies) { server.max_body } else { HELD };
         let held = hold(&parts.headers, body, server, keep).await?;

@@ -9,6 +9,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::message::Message;
 use crate::config::{Lane, parse_duration};
 use crate::execute::http::shape::Targets;
 use crate::execute::http::{headers, target};
@@ -42,6 +43,9 @@ pub struct JobRequest {
     /// What to send. May be left out if every upstream that the job may go to makes its request from `params`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<HttpRequest>,
+    /// The message to send, in a lane whose upstreams take mail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Message>,
     /// Shown with the job; an upstream with a `request` template in the config is sent what that makes of these.
     #[schema(value_type = Option<Value>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,18 +102,31 @@ impl JobRequest {
         let delay = span("delay", self.delay.as_ref());
         let ttl = span("ttl", self.ttl.as_ref());
         let request = self.request.map(HttpRequest::into_request).transpose();
-        match (priority, delay, ttl, request) {
-            (Ok(priority), Ok(delay), Ok(ttl), Ok(request)) => {
+        let message = self.message.map(Message::into_mail).transpose();
+        match (priority, delay, ttl, request, message) {
+            (Ok(priority), Ok(delay), Ok(ttl), Ok(request), Ok(message)) => {
                 let (key, kind, delay) = (self.id, self.kind, delay.unwrap_or_default());
                 let params = self.params.map(|params| params.get().to_owned());
                 let callback = self.callback_url;
-                return Ok(Submission { key, tenant, priority, kind, delay, ttl, params, request, callback });
+                return Ok(Submission {
+                    key,
+                    tenant,
+                    priority,
+                    kind,
+                    delay,
+                    ttl,
+                    params,
+                    request,
+                    message,
+                    callback,
+                });
             }
-            (priority, delay, ttl, request) => {
+            (priority, delay, ttl, request, message) => {
                 faults.extend(priority.err());
                 faults.extend(delay.err());
                 faults.extend(ttl.err());
                 faults.extend(request.err().into_iter().flatten());
+                faults.extend(message.err().into_iter().flatten());
             }
         }
         Err(faults)

@@ -14,6 +14,7 @@ mod job_request;
 mod jobs;
 mod lanes;
 mod limits;
+mod message;
 pub mod model;
 pub(crate) mod policies;
 mod problem;
@@ -29,6 +30,7 @@ mod why;
 pub use dead_letters::DeadLetterList;
 pub(crate) use events::Streams;
 pub use job_request::{HttpRequest, JobRequest};
+pub use message::{Message, MessageAttachment, OneOrMany};
 pub use search::{CancelledJobs, JobList};
 pub(crate) use state::{Api, Parts};
 

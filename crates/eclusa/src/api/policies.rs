@@ -21,7 +21,7 @@ use super::problem::{Kind, Problem};
 use super::state::Api;
 use super::submit::unavailable;
 use super::wants_xml;
-use crate::config::{Policy, PolicyClass, ScopeSource};
+use crate::config::{Policy, PolicyClass, ScopeSource, Upstream};
 use crate::policy::Scopes;
 use crate::rules::{CurrentRules, Rules};
 use crate::store::AnyStore;
@@ -141,7 +141,7 @@ impl BucketState {
 /// The bucket that `view` shows, if the rules still have its policy and class.
 fn known(rules: &Rules, view: &BucketView) -> Option<BucketState> {
     let (upstream, config) = rules.config.upstreams.get_key_value(&view.id.upstream)?;
-    let policy = config.policies.iter().find(|policy| policy.name == view.id.policy)?;
+    let policy = config.policies().iter().find(|policy| policy.name == view.id.policy)?;
     let class = policy.classes.iter().find(|class| class.name == view.id.class)?;
     Some(BucketState::new((upstream, policy), class, view.id.scope).with(view))
 }
@@ -151,7 +151,8 @@ impl Policies {
     fn owned<'a>(caller: &Caller, rules: &'a Rules) -> Vec<Owned<'a>> {
         let upstreams = rules.config.upstreams.iter();
         let seen = upstreams.filter(|(name, _)| caller.may_reach(&rules.config, name.as_str()).is_ok());
-        seen.flat_map(|(name, upstream)| upstream.policies.iter().map(move |policy| (name, policy))).collect()
+        seen.flat_map(|(name, upstream)| upstream.policies().iter().map(move |policy| (name, policy)))
+            .collect()
     }
 
     async fn page(&self, query: BucketQuery) -> Result<BucketPage, Problem> {
@@ -315,7 +316,7 @@ impl Policies {
 
 /// The class that the config picks for the whole upstream, as the DICT has one for a participant.
 fn category(rules: &Rules) -> Option<String> {
-    let policies = rules.config.upstreams.values().flat_map(|upstream| &upstream.policies);
+    let policies = rules.config.upstreams.values().flat_map(Upstream::policies);
     let mut shared = policies.filter(|policy| policy.scope == ScopeSource::Upstream);
     shared.find_map(|policy| policy.classes.first()?.name.as_ref().map(Name::to_string))
 }

@@ -109,6 +109,7 @@ fn submission(caller: &Caller, asked: &HeaderMap, request: Request) -> Result<Su
         ttl: headers::ttl(asked)?,
         params: None,
         request: Some(request),
+        message: None,
         callback: None,
     })
 }

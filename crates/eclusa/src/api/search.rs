@@ -135,9 +135,8 @@ impl Search {
     async fn running(&self, query: &JobQuery) -> Result<Vec<JobView>, Problem> {
         let status = query.status.unwrap_or(Status::Processing);
         let upstreams = &self.rules.get().config.upstreams;
-        let told = upstreams
-            .values()
-            .any(|rules| rules.awaited.as_ref().is_some_and(|rules| rules.cancel.is_some()));
+        let told =
+            upstreams.values().any(|rules| rules.awaited().is_some_and(|rules| rules.cancel.is_some()));
         if !told || status != Status::Processing {
             return Ok(Vec::new());
         }

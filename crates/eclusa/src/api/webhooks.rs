@@ -112,7 +112,7 @@ pub(super) async fn receive(
 fn receiver<'a>(rules: &'a Rules, name: &str) -> Result<(&'a Name, &'a Async, &'a Webhook), Problem> {
     let found = rules.config.upstreams.iter().find(|(known, _)| known.as_str() == name);
     let receiver = found.and_then(|(name, upstream)| {
-        let awaited = upstream.awaited.as_ref()?;
+        let awaited = upstream.awaited()?;
         Some((name, awaited, awaited.webhook.as_ref()?))
     });
     receiver.ok_or_else(|| Problem::new(Kind::NotFound, "No upstream of this name sends webhooks"))

@@ -77,7 +77,7 @@ impl Asking {
     pub(crate) async fn cancel(&self, job: &Submitted) -> bool {
         let upstream = &job.at.without_key();
         let rules = self.rules.config.upstreams.get(upstream);
-        let Some(template) = rules.and_then(|rules| rules.awaited.as_ref()?.cancel.as_ref()) else {
+        let Some(template) = rules.and_then(|rules| rules.awaited()?.cancel.as_ref()) else {
             return false;
         };
         let called = self.call(template, job).await;

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::output::{Format, count, section, table};
 use super::{Exit, client, serve};
-use crate::config::{Config, Mode, Upstream};
+use crate::config::{Config, Mode, Upstream, UpstreamKind};
 
 #[derive(Debug, Args)]
 pub(super) struct Check {
@@ -57,11 +57,16 @@ fn probe(config: &Config) -> Result<Vec<Probed>, Exit> {
 }
 
 async fn connect(upstream: Upstream) -> Probed {
-    let authority = &upstream.url.authority;
-    let usual = if upstream.url.scheme == http::uri::Scheme::HTTPS { 443 } else { 80 };
-    let port = authority.port_u16().unwrap_or(usual);
-    // IPv6 addresses stand in brackets in an URL, and nowhere else.
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let (host, port) = match &upstream.kind {
+        UpstreamKind::Http(rules) => {
+            let authority = &rules.url.authority;
+            let usual = if rules.url.scheme == http::uri::Scheme::HTTPS { 443 } else { 80 };
+            // IPv6 addresses stand in brackets in an URL, and nowhere else.
+            let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+            (host, authority.port_u16().unwrap_or(usual))
+        }
+        UpstreamKind::Smtp(rules) => (rules.url.host.as_str(), rules.url.port),
+    };
     match timeout(upstream.connect_timeout, TcpStream::connect((host, port))).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(error.to_string()),
@@ -78,7 +83,10 @@ fn mode(mode: Mode) -> &'static str {
 
 /// Without its path, which may hold a token.
 fn address(upstream: &Upstream) -> String {
-    format!("{}://{}", upstream.url.scheme, upstream.url.authority)
+    match &upstream.kind {
+        UpstreamKind::Http(rules) => format!("{}://{}", rules.url.scheme, rules.url.authority),
+        UpstreamKind::Smtp(rules) => rules.url.to_string(),
+    }
 }
 
 fn probe_at(probed: Option<&[Probed]>, at: usize) -> Option<&Probed> {

@@ -43,6 +43,9 @@ pub(super) struct Send {
     /// The body: text, `@FILE`, or `-` for standard input
     #[arg(long, short = 'd', value_name = "TEXT|@FILE|-", allow_hyphen_values = true)]
     body: Option<String>,
+    /// A message in JSON, in place of a request: text, `@FILE`, or `-` for standard input
+    #[arg(long, value_name = "TEXT|@FILE|-", conflicts_with_all = ["path", "method", "query", "header", "body"])]
+    message: Option<String>,
     /// Whose job it is
     #[arg(long)]
     tenant: Option<String>,
@@ -141,6 +144,9 @@ fn told(accepted: &Accepted) -> String {
 
 /// The job to enqueue.
 fn request(ask: &Send) -> Result<JobRequest, Exit> {
+    let message = ask.message.as_deref().map(read_body).transpose()?;
+    let message = message.map(|text| serde_json::from_str(&text)).transpose();
+    let message = message.map_err(|error| Exit::Usage(format!("--message is not a message: {error}")))?;
     let body = ask.body.as_deref().map(read_body).transpose()?;
     let mut headers = BTreeMap::new();
     for (name, value) in &ask.header {
@@ -170,7 +176,8 @@ fn request(ask: &Send) -> Result<JobRequest, Exit> {
         kind: ask.kind.clone(),
         delay: ask.delay.clone().map(Value::String),
         ttl: ask.ttl.clone().map(Value::String),
-        request: Some(request),
+        request: message.is_none().then_some(request),
+        message,
         params: None,
         callback_url: ask.callback_url.clone(),
     })

@@ -7,6 +7,7 @@ use eclusa_core::retry::{OnAmbiguous, RetryPolicy};
 use eclusa_core::{CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Level, Name, Span};
 
 use super::gates::gates;
+use super::mail::{LaneUse, Uses};
 use super::read::{At, Entries, FromText, Table};
 use super::server::unknown_name;
 use super::types::{Admit, Chains, Check, Field, Lane, Mode, Template};
@@ -30,7 +31,12 @@ const QUEUE_ONLY: [&str; 11] = [
 const MAX_CACHED: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 const MAX_CACHED_BYTES: Size = Size(64 << 20);
 
-pub(super) fn lane(name: &Name, t: &mut Table<'_>, upstreams: &[String]) -> Option<(Lane, LaneSpec)> {
+pub(super) fn lane(
+    name: &Name,
+    t: &mut Table<'_>,
+    upstreams: &[String],
+    uses: &Uses,
+) -> Option<(Lane, LaneSpec)> {
     let mode = t.or(
         "mode",
         Mode::Queue,
@@ -41,11 +47,12 @@ pub(super) fn lane(name: &Name, t: &mut Table<'_>, upstreams: &[String]) -> Opti
         "chain",
         "The upstreams that a job may use, in order. May be left out where there are `chains`.",
     );
+    let mut used = chain.clone().unwrap_or_default();
     let chain = chain.and_then(|names| self::chain(t, "chain", names, upstreams));
     if !t.has("chain") && !t.has("chains") {
         t.wrong("chain", "is missing", "add `chain = [\"NAME\"]`");
     }
-    let chains = chains(t, upstreams, mode);
+    let chains = chains(t, upstreams, mode, &mut used);
     let capacity = capacity(t);
     let ttl: Option<PositiveSpan> =
         t.get("ttl", "How long a job may wait before it is dropped; for ever if not given.");
@@ -64,6 +71,7 @@ pub(super) fn lane(name: &Name, t: &mut Table<'_>, upstreams: &[String]) -> Opti
     let retry = t.section("retry", "When a failed job is tried again.", retry);
     let cache = t.table("cache", "Which answers are used again.", cache).flatten();
     let (cache_key, cache) = cache.unzip();
+    uses.note(LaneUse { mode, upstreams: used, cache: t.place_of("cache") });
     let fairness = fairness(t);
     let dead_letters = dead_letters(t);
     let keep = t.section("keep", "Which finished jobs are kept with their results.", keep);
@@ -134,7 +142,8 @@ fn every_chain(t: &Table<'_>, chains: &Chains) -> Option<Chain> {
     t.rule(Chain::new(all))
 }
 
-fn chains(t: &mut Table<'_>, upstreams: &[String], mode: Mode) -> Option<Chains> {
+/// All upstreams that they name are added to `used`.
+fn chains(t: &mut Table<'_>, upstreams: &[String], mode: Mode, used: &mut Vec<At<Name>>) -> Option<Chains> {
     let by: Option<At<Field>> = t.get(
         "chain_by",
         "Where the value is that picks one of `chains`: `params:/modelId`, `body:/modelId`, `query:NAME` or `header:NAME`.",
@@ -164,6 +173,7 @@ fn chains(t: &mut Table<'_>, upstreams: &[String], mode: Mode) -> Option<Chains>
     }
     let mut valid = BTreeMap::new();
     for (value, names) in chains?.right() {
+        used.extend(names.iter().cloned());
         let chain = chain(t, "chains", names, upstreams)?;
         valid.insert(value.value, chain.names().to_vec());
     }

@@ -13,6 +13,7 @@ mod interpolate;
 mod json;
 mod keys;
 mod lanes;
+mod mail;
 mod policies;
 mod read;
 mod reconcile;
@@ -122,7 +123,9 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
         callbacks::callbacks,
     );
     let callbacks = callbacks.flatten();
-    let lanes = t.named("lanes", "A queue with its rules.", |name, t| lanes::lane(name, t, &upstream_names));
+    let uses = mail::Uses::default();
+    let lanes =
+        t.named("lanes", "A queue with its rules.", |name, t| lanes::lane(name, t, &upstream_names, &uses));
     let around = upstreams::Around {
         seen: policies::Seen::default(),
         shared_gates: store.shared_gates || !matches!(store.url, StoreUrl::Redis(_)),
@@ -139,6 +142,7 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
     let lanes = lanes.into_iter().map(|(name, (own, spec))| (name, (Arc::new(own), spec))).collect();
     let (mut lanes, mut lane_specs): (BTreeMap<_, _>, Vec<_>) = apart(lanes);
     let (upstreams, upstream_specs): (_, Vec<Vec<_>>) = apart(upstreams);
+    uses.check(t.context(), &upstreams);
     let mut upstream_specs = upstream_specs.concat();
     let targets = Targets { upstreams: &upstreams, public_url: server.public_url.as_ref() };
     let schedules = t.named("schedules", "A job that is enqueued again and again.", |_, t| {

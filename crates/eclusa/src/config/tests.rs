@@ -1,5 +1,6 @@
 //! Whole files: what they mean, and what is said about the wrong ones.
 
+mod mail;
 mod mistakes;
 mod policies;
 mod refused;

@@ -8,9 +8,10 @@ use eclusa_core::{Level, Name};
 use http::uri::{PathAndQuery, Uri};
 
 use super::awaited::{Encoding, OnFailure, VerifyKind};
-use super::read::{FromText, Kind, Show, Wrong, suggest};
+use super::read::{self, FromText, Show, Wrong, suggest};
 use super::types::{
-    Ack, Admit, BaseUrl, Check, LogFormat, Missed, Mode, Role, Secret, StateFormat, StoreUrl, WhenLost,
+    Ack, Admit, BaseUrl, Check, LogFormat, Missed, Mode, Role, Secret, SmtpUrl, StartTls, StateFormat,
+    StoreUrl, WhenLost,
 };
 
 /// Makes an enum readable as one of a few words.
@@ -20,8 +21,8 @@ macro_rules! words {
             const WHAT: &'static str = $what;
             const HELP: &'static str = $help;
 
-            fn kind() -> Kind {
-                Kind::Words(vec![$($word),+])
+            fn kind() -> read::Kind {
+                read::Kind::Words(vec![$($word),+])
             }
 
             fn from_text(text: &str) -> Result<Self, Wrong> {
@@ -196,34 +197,67 @@ impl Show for StoreUrl {
     }
 }
 
-/// What an upstream speaks.
+/// `kind`: what an upstream speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum UpstreamKind {
+pub(super) enum Kind {
     Http,
+    Smtp,
 }
 
-impl FromText for UpstreamKind {
-    const WHAT: &'static str = "a kind of upstream";
-    const HELP: &'static str = "write `\"http\"`, or leave it out";
-
-    fn kind() -> Kind {
-        Kind::Words(vec!["http"])
-    }
-
-    fn from_text(text: &str) -> Result<Self, Wrong> {
-        match text {
-            "http" => Ok(Self::Http),
-            "smtp" | "ses" => {
-                Err(Wrong::new("is not yet possible: this version speaks only `http`", Self::HELP))
-            }
-            other => Err(unknown_word(other, Self::WHAT, &["http"])),
+impl Kind {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Smtp => "smtp",
         }
     }
 }
 
-impl Show for UpstreamKind {
-    fn show(&self) -> String {
-        "\"http\"".to_owned()
+words!(Kind, "a kind of upstream", "write `\"http\"` or `\"smtp\"`", ["http" => Kind::Http, "smtp" => Kind::Smtp]);
+words!(StartTls, "a rule", "write `\"auto\"`, `\"required\"` or `\"off\"`", [
+    "auto" => StartTls::Auto, "required" => StartTls::Required, "off" => StartTls::Off,
+]);
+
+/// An address of an upstream, by its scheme.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum UpstreamUrl {
+    Http(BaseUrl),
+    Smtp(SmtpUrl),
+}
+
+impl FromText for UpstreamUrl {
+    const WHAT: &'static str = "an address";
+    const HELP: &'static str = BaseUrl::HELP;
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        match text.split_once("://") {
+            Some(("smtp" | "smtps", _)) => smtp_url(text).map(Self::Smtp),
+            _ => BaseUrl::from_text(text).map(Self::Http),
+        }
+    }
+}
+
+fn smtp_url(text: &str) -> Result<SmtpUrl, Wrong> {
+    if text.contains('@') {
+        let help = "write `auth = { user = \"…\", password = \"${VARIABLE}\" }` beside it";
+        return Err(Wrong { hide: true, ..Wrong::new("must not contain a user or a password", help) });
+    }
+    let wrong = |problem: &str| Wrong::new(problem, "write it like \"smtp://mail.example.com:587\"");
+    let uri: Uri = text.parse().map_err(|_| wrong("is not an address"))?;
+    if !matches!(uri.path(), "" | "/") || uri.query().is_some() || text.contains('#') {
+        return Err(wrong("must end after the host and the port"));
+    }
+    let implicit_tls = uri.scheme_str() == Some("smtps");
+    let host = uri.host().unwrap_or_default();
+    let named_port = uri.authority().map_or("", |authority| &authority.as_str()[host.len()..]);
+    let port = match (named_port, uri.port_u16()) {
+        ("", _) => Some(if implicit_tls { 465 } else { 25 }),
+        (_, port) => port.filter(|port| *port > 0),
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    match port {
+        Some(port) if !host.is_empty() => Ok(SmtpUrl { implicit_tls, host, port }),
+        _ => Err(wrong("has no host, or a port that is not one")),
     }
 }
 
@@ -262,20 +296,43 @@ impl FromText for BaseUrl {
     }
 }
 
-/// A status that an upstream means differently.
+/// A code that an upstream means differently; what it may be depends on the kind.
 #[derive(Debug)]
-pub(super) struct StatusCode(pub(super) String);
+pub(super) struct Code(pub(super) String);
 
-impl FromText for StatusCode {
+impl FromText for Code {
     const WHAT: &'static str = "a status";
-    const HELP: &'static str = "write an HTTP status in quotes: \"418\"";
+    const HELP: &'static str = "write it in quotes: \"418\"";
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
-        match text.parse::<u16>() {
-            Ok(100..=599) if text.len() == 3 => Ok(Self(text.to_owned())),
-            _ => Err(Wrong::new("is not an HTTP status", Self::HELP)),
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl Code {
+    /// Whether an upstream of this kind can answer with it.
+    pub(super) fn check(&self, kind: Kind) -> Result<(), Wrong> {
+        let number = |min: u16, max: u16| {
+            self.0.len() == 3 && self.0.parse().is_ok_and(|code: u16| (min..=max).contains(&code))
+        };
+        match kind {
+            Kind::Http if !number(100, 599) => {
+                Err(Wrong::new("is not an HTTP status", "write an HTTP status in quotes: \"418\""))
+            }
+            Kind::Smtp if !number(200, 599) && !is_enhanced(&self.0) => {
+                let help = "write a code or an enhanced code in quotes: \"450\" or \"4.7.0\"";
+                Err(Wrong::new("is not an SMTP code", help))
+            }
+            Kind::Http | Kind::Smtp => Ok(()),
         }
     }
+}
+
+/// Whether `text` is an enhanced code (RFC 3463), such as `4.7.0`.
+fn is_enhanced(text: &str) -> bool {
+    let digits = |part: &str| (1..=3).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+    let parts: Vec<&str> = text.split('.').collect();
+    matches!(parts.as_slice(), ["2" | "4" | "5", subject, detail] if digits(subject) && digits(detail))
 }
 
 /// `info`, or what `RUST_LOG` would take.

@@ -322,12 +322,72 @@ pub enum Part {
 /// What the program must know of an upstream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Upstream {
-    /// Where requests go: scheme, host, port and a path prefix.
-    pub url: BaseUrl,
     /// From the first byte sent to the last received.
     pub timeout: Duration,
     /// Until a connection is there.
     pub connect_timeout: Duration,
+    /// Codes that this upstream means differently.
+    pub codes: ExtraCodes,
+    /// Certificates, where the usual ones do not do.
+    pub tls: Tls,
+    /// What only upstreams of its kind have.
+    pub kind: UpstreamKind,
+}
+
+/// What an upstream speaks, with the rules that only such upstreams have.
+#[derive(Debug, Clone, PartialEq)]
+pub enum UpstreamKind {
+    /// HTTP.
+    Http(Box<HttpRules>),
+    /// Mail, by SMTP.
+    Smtp(Box<SmtpRules>),
+}
+
+impl Upstream {
+    /// Whether it takes messages, and not requests.
+    pub const fn is_mail(&self) -> bool {
+        !matches!(self.kind, UpstreamKind::Http(_))
+    }
+
+    /// The rules of one that speaks HTTP.
+    pub const fn http(&self) -> Option<&HttpRules> {
+        match &self.kind {
+            UpstreamKind::Http(rules) => Some(rules),
+            UpstreamKind::Smtp(_) => None,
+        }
+    }
+
+    /// Accounts at it; each call is made with one of them, if there are any.
+    pub fn keys(&self) -> &[UpstreamKey] {
+        self.http().map_or(&[], |rules| &rules.keys)
+    }
+
+    /// The key with this name.
+    pub fn key(&self, name: &str) -> Option<&UpstreamKey> {
+        self.keys().iter().find(|key| key.name.as_str() == name)
+    }
+
+    /// Limits by scope.
+    pub fn policies(&self) -> &[Policy] {
+        self.http().map_or(&[], |rules| &rules.policies)
+    }
+
+    /// `async`: it takes jobs in and tells later how they went.
+    pub fn awaited(&self) -> Option<&Async> {
+        self.http()?.awaited.as_ref()
+    }
+
+    /// Where it tells its own count of its policies.
+    pub fn reconcile(&self) -> Option<&Reconcile> {
+        self.http()?.reconcile.as_ref()
+    }
+}
+
+/// What only an upstream that speaks HTTP has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HttpRules {
+    /// Where requests go: scheme, host, port and a path prefix.
+    pub url: BaseUrl,
     /// Sent with every request, in place of the caller's.
     pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
     /// Accounts at it; each call is made with one of them, if there are any.
@@ -336,23 +396,72 @@ pub struct Upstream {
     pub request: Option<RequestTemplate>,
     /// `async`: it takes jobs in and tells later how they went.
     pub awaited: Option<Async>,
-    /// Codes that this upstream means differently.
-    pub codes: ExtraCodes,
     /// The largest answer.
     pub max_response: usize,
-    /// Certificates, where the usual ones do not do.
-    pub tls: Tls,
     /// Limits by scope.
     pub policies: Vec<Policy>,
     /// Where it tells its own count of them.
     pub reconcile: Option<Reconcile>,
 }
 
-impl Upstream {
-    /// The key with this name.
-    pub fn key(&self, name: &str) -> Option<&UpstreamKey> {
-        self.keys.iter().find(|key| key.name.as_str() == name)
+/// What only an upstream that speaks SMTP has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SmtpRules {
+    /// Where it is.
+    pub url: SmtpUrl,
+    /// Who sends.
+    pub auth: Option<SmtpAuth>,
+    /// Whether the connection is encrypted once it is there.
+    pub starttls: StartTls,
+    /// Connections of this process at the same time.
+    pub max_connections: usize,
+}
+
+/// A checked `smtp://` or `smtps://` address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SmtpUrl {
+    /// `smtps`: encrypted from the first byte on.
+    pub implicit_tls: bool,
+    /// A name or an IP address, without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl SmtpUrl {
+    /// Whether it names this machine.
+    pub fn is_loopback(&self) -> bool {
+        let ip = self.host.parse::<std::net::IpAddr>();
+        ip.map_or(self.host == "localhost", |ip| ip.is_loopback())
     }
+}
+
+impl fmt::Display for SmtpUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.implicit_tls { "smtps" } else { "smtp" };
+        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
+        write!(f, "{scheme}://{open}{}{close}:{}", self.host, self.port)
+    }
+}
+
+/// Who sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SmtpAuth {
+    /// `auth.user`.
+    pub user: String,
+    /// `auth.password`, or what is in `auth.password_file`.
+    pub password: Secret,
+}
+
+/// Whether a connection that begins in the clear goes on encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartTls {
+    /// If the server offers it.
+    Auto,
+    /// Or nothing is sent.
+    Required,
+    /// Never.
+    Off,
 }
 
 /// One of several accounts at an upstream.

@@ -10,14 +10,15 @@ use http::{HeaderName, HeaderValue, Method};
 use super::awaited::awaited;
 use super::gates::gates;
 use super::keys::{headers as keyed_headers, keys, specs};
+use super::mail::{not_for, smtp, smtp_keys};
 use super::policies::{Seen, policies};
 use super::read::{At, Entries, Table, Value};
 use super::reconcile::reconcile;
 use super::request::{RequestTemplate, Usable, request};
 use super::server::{MAX_BODY, body_size};
-use super::texts::{StatusCode, UpstreamKind};
+use super::texts::{Code, Kind, UpstreamUrl};
 use super::tls::tls;
-use super::types::{BaseUrl, Secret, Upstream};
+use super::types::{HttpRules, Secret, Upstream, UpstreamKind};
 use super::units::{PositiveSpan, Size, duration};
 
 const DEFAULT_FAILURES: NonZeroU32 = NonZeroU32::new(5).unwrap();
@@ -35,6 +36,9 @@ const OWN_HEADERS: [&str; 9] = [
     "expect",
 ];
 
+/// Keys that only upstreams with HTTP have.
+const HTTP_KEYS: [&str; 7] = ["headers", "keys", "request", "async", "policies", "reconcile", "max_response"];
+
 /// What an upstream must know of the rest of the file.
 pub(super) struct Around {
     pub(super) seen: Seen,
@@ -51,11 +55,15 @@ pub(super) fn upstream(
     t: &mut Table<'_>,
     around: &Around,
 ) -> Option<(Upstream, Vec<UpstreamSpec>)> {
-    t.or("kind", UpstreamKind::Http, "What it speaks; so far only `http`.");
-    let url: Option<BaseUrl> = t.need(
+    let kind = t.or("kind", Kind::Http, "What it speaks: requests go to `http`, messages to `smtp`.");
+    let url: Option<UpstreamUrl> = t.need(
         "url",
-        "\"https://api.example.com\"",
-        "Where requests go: `http://` or `https://`, host, port and the beginning of the path.",
+        match kind {
+            Kind::Http => "\"https://api.example.com\"",
+            Kind::Smtp => "\"smtp://mail.example.com:587\"",
+        },
+        "Where calls go: `http://` or `https://`, host, port and the beginning of the path; for `smtp` `smtp://` (port 25 if \
+         none is named) or `smtps://` (465), host and port.",
     );
     let timeout = t.or(
         "timeout",
@@ -84,14 +92,11 @@ pub(super) fn upstream(
          and after ten minutes.",
     );
     let mut gates = gates(t, "max_concurrent", "Calls at the same time, over all workers.");
-    let codes = codes(t);
+    let codes = codes(t, kind);
     let max_response = body_size(t, "max_response", Size(MAX_BODY), "The largest answer; at most 8128KiB.");
     let tls = t.section("tls", "Certificates, where the usual ones do not do.", |t| {
         tls(t, "Trusted besides the public ones: a PEM file with certificates.")
     });
-    if t.has("tls") && url.as_ref().is_some_and(|url| url.scheme == http::uri::Scheme::HTTP) {
-        t.misplaced("tls", "is of no use with an `http://` address", "write `https://`, or remove `tls`");
-    }
     let policies = policies(t, &around.seen);
     let reconcile = reconcile(t, &policies, around.shared_gates);
     let request = request_template(t, around);
@@ -103,24 +108,51 @@ pub(super) fn upstream(
         let help = "use it in lanes with a queue only, or remove `async`";
         t.misplaced("async", "has no meaning in a direct lane, where the caller waits for the answer", help);
     }
-    let (timeout, connect_timeout) = (duration(timeout.0), duration(connect_timeout.0));
-    let url = url?;
-    let upstream = Upstream {
-        url,
-        timeout,
-        connect_timeout,
-        headers: headers.shared,
-        keys: headers.keys,
-        request,
-        awaited,
-        codes,
-        max_response,
-        tls,
-        policies,
-        reconcile,
+    let smtp_keys = smtp_keys(t, kind);
+    let kind = match (kind, url) {
+        (Kind::Http, Some(UpstreamUrl::Http(url))) => {
+            if t.has("tls") && url.scheme == http::uri::Scheme::HTTP {
+                t.misplaced(
+                    "tls",
+                    "is of no use with an `http://` address",
+                    "write `https://`, or remove `tls`",
+                );
+            }
+            let (headers, keys) = (headers.shared, headers.keys);
+            let rules = HttpRules { url, headers, keys, request, awaited, max_response, policies, reconcile };
+            Some(UpstreamKind::Http(Box::new(rules)))
+        }
+        (Kind::Smtp, Some(UpstreamUrl::Smtp(url))) => {
+            Some(UpstreamKind::Smtp(Box::new(smtp(t, url, smtp_keys))))
+        }
+        (kind, url) => {
+            if url.is_some() {
+                wrong_address(t, kind);
+            }
+            None
+        }
     };
+    if matches!(kind, Some(UpstreamKind::Smtp(_))) {
+        not_for(t, &HTTP_KEYS, Kind::Smtp);
+    }
+    let (timeout, connect_timeout) = (duration(timeout.0), duration(connect_timeout.0));
+    let upstream = Upstream { timeout, connect_timeout, codes, tls, kind: kind? };
     (gates.breaker, gates.pace, gates.cooldown) = (breaker.flatten(), pace.flatten(), cooldown);
     Some((upstream, specs(name, gates, keys)))
+}
+
+/// Notes that `url` is of another kind than the upstream.
+fn wrong_address(t: &Table<'_>, kind: Kind) {
+    match kind {
+        Kind::Http => {
+            let help = "write it like \"https://api.example.com/v1\", or `kind = \"smtp\"` beside it";
+            t.wrong("url", "is not an `http://` or `https://` address", help);
+        }
+        Kind::Smtp => {
+            let help = "write it like \"smtp://mail.example.com:587\"";
+            t.wrong("url", "is not an `smtp://` or `smtps://` address", help);
+        }
+    }
 }
 
 /// `headers` do not send the keys, so the template must. One that could not be read was noted.
@@ -215,12 +247,19 @@ fn pace(t: &mut Table<'_>) -> Option<PaceSpec> {
     t.rule(PaceSpec::new(initial, min, max))
 }
 
-fn codes(t: &mut Table<'_>) -> ExtraCodes {
-    let retryable: Option<Vec<At<StatusCode>>> =
-        t.get("retryable", "Statuses to try again, besides the usual ones.");
-    let permanent: Option<Vec<At<StatusCode>>> =
+fn codes(t: &mut Table<'_>, kind: Kind) -> ExtraCodes {
+    let retryable: Option<Vec<At<Code>>> = t.get(
+        "retryable",
+        "Statuses to try again, besides the usual ones; for `smtp` codes, also enhanced ones (`5.7.1`).",
+    );
+    let permanent: Option<Vec<At<Code>>> =
         t.get("permanent", "Statuses not to try again, although they usually are.");
     let (retryable, permanent) = (retryable.unwrap_or_default(), permanent.unwrap_or_default());
+    for code in retryable.iter().chain(&permanent) {
+        if let Err(wrong) = code.value.check(kind) {
+            t.context().wrong(&code.place, &wrong.problem, &wrong.help);
+        }
+    }
     for code in permanent.iter().filter(|code| retryable.iter().any(|other| other.value.0 == code.value.0)) {
         t.context().wrong(
             &code.place,
@@ -228,6 +267,6 @@ fn codes(t: &mut Table<'_>) -> ExtraCodes {
             "keep it in one of the lists",
         );
     }
-    let plain = |codes: Vec<At<StatusCode>>| codes.into_iter().map(|code| code.value.0).collect();
+    let plain = |codes: Vec<At<Code>>| codes.into_iter().map(|code| code.value.0).collect();
     ExtraCodes { retryable: plain(retryable), permanent: plain(permanent) }
 }

@@ -330,5 +330,5 @@ impl Decider {
 
 /// Gives a lease back: no job ends by it.
 const fn end_of_call(lease: LeaseId, report: Report) -> Settlement {
-    Settlement { lease, report, outcome: Outcome::Release, answer: None }
+    Settlement { lease, report, outcome: Outcome::Release, answer: None, left: None }
 }

@@ -9,7 +9,7 @@ use eclusa_core::retry::ExtraCodes;
 use http::{HeaderName, HeaderValue};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{BaseUrl, Tls, Upstream};
+use crate::config::{BaseUrl, HttpRules, Tls, Upstream, UpstreamKind};
 use crate::execute::CallContext;
 use crate::execute::http::HttpUpstream;
 use crate::request::Request;
@@ -33,7 +33,9 @@ const PEOPLE: u64 = 400;
 /// Begins to send to `address` until `stopped`.
 pub(super) fn start(address: SocketAddr, clock: &Arc<dyn Clock>, stopped: &CancellationToken) {
     for habit in &HABITS {
-        let Ok(client) = HttpUpstream::new(&server(address, habit.tenant)) else { return };
+        let server = server(address, habit.tenant);
+        let client = server.http().map(|rules| HttpUpstream::new(&server, rules));
+        let Some(Ok(client)) = client else { return };
         tokio::spawn(stopped.clone().run_until_cancelled_owned(send(client, clock.clone(), habit)));
     }
 }
@@ -68,18 +70,21 @@ async fn call(client: &HttpUpstream, clock: &dyn Clock, habit: &Habit, path: &st
 /// Eclusa itself, as something that a tenant sends to.
 fn server(address: SocketAddr, tenant: &'static str) -> Upstream {
     let authority = address.to_string().parse().unwrap_or(http::uri::Authority::from_static("127.0.0.1"));
-    Upstream {
+    let rules = HttpRules {
         url: BaseUrl { scheme: http::uri::Scheme::HTTP, authority, prefix: String::new() },
-        timeout: Duration::from_secs(10),
-        connect_timeout: Duration::from_secs(5),
         headers: vec![(HeaderName::from_static("eclusa-tenant"), HeaderValue::from_static(tenant))],
         keys: Vec::new(),
         request: None,
         awaited: None,
-        codes: ExtraCodes::default(),
         max_response: 1 << 20,
         policies: Vec::new(),
         reconcile: None,
+    };
+    Upstream {
+        timeout: Duration::from_secs(10),
+        connect_timeout: Duration::from_secs(5),
+        codes: ExtraCodes::default(),
         tls: Tls::default(),
+        kind: UpstreamKind::Http(Box::new(rules)),
     }
 }

@@ -28,6 +28,29 @@ pub enum CallEnd {
     Broken(String),
     /// Sent, or perhaps sent, but nobody was there to hear the answer.
     Abandoned,
+    /// With an SMTP reply, whatever it is.
+    Replied {
+        /// Its code.
+        code: u16,
+        /// Its enhanced code, such as `4.7.0`.
+        enhanced: Option<String>,
+        /// What it says, in words that hold no address.
+        text: String,
+    },
+    /// The call went well, but this recipient, and perhaps others, were refused for good.
+    RecipientRefused {
+        /// The upstream's code.
+        code: String,
+        /// The upstream's words, without addresses.
+        reason: String,
+    },
+    /// The other side was silent or went away before anything could have come of it.
+    CutShort {
+        /// It was silent.
+        timed_out: bool,
+        /// While what.
+        why: String,
+    },
 }
 
 impl CallEnd {
@@ -115,6 +138,22 @@ impl CallEnd {
             CallEnd::TimedOut(why) => Judgement::without_answer(Ending::Timeout, codes, true, why, "timeout"),
             CallEnd::Broken(why) => {
                 Judgement::without_answer(Ending::Connection, codes, true, why, "connection_broken")
+            }
+            CallEnd::Replied { code, enhanced, text } => {
+                let ending = Ending::Smtp { code: *code, enhanced: enhanced.as_deref() };
+                let judged = Judgement::without_answer(ending, codes, false, text, &code.to_string());
+                Judgement { reusable: judged.verdict.is_none(), ..judged }
+            }
+            CallEnd::RecipientRefused { code, reason } => Judgement {
+                verdict: Some(Verdict::Permanent),
+                code: Some(code.clone()),
+                ..Judgement::not_failed(CallResult::Rejected, reason)
+            },
+            CallEnd::CutShort { timed_out: true, why } => {
+                Judgement::without_answer(Ending::Timeout, codes, false, why, "timeout")
+            }
+            CallEnd::CutShort { timed_out: false, why } => {
+                Judgement::without_answer(Ending::Connection, codes, false, why, "connection_broken")
             }
         }
     }

@@ -6,6 +6,7 @@
 mod callback;
 pub mod http;
 mod judge;
+pub mod mail;
 mod settle;
 
 pub(crate) use callback::CallbackClient;
@@ -19,7 +20,8 @@ use eclusa_core::Clock;
 use http_body::Body;
 
 use self::http::{BoxError, Head, HttpUpstream, Streamed, TlsError};
-use crate::config::Upstream;
+use self::mail::SmtpUpstream;
+use crate::config::{Upstream, UpstreamKind};
 use crate::request::Content;
 
 /// What is known about a call besides what is sent.
@@ -40,20 +42,33 @@ pub struct CallContext<'a> {
 pub enum UpstreamClient {
     /// It speaks HTTP.
     Http(HttpUpstream),
+    /// It takes mail by SMTP.
+    Smtp(SmtpUpstream),
 }
 
 impl UpstreamClient {
     /// A client by the upstream's rules. It connects when it is first used.
-    pub fn new(rules: &Upstream) -> Result<Self, TlsError> {
-        HttpUpstream::new(rules).map(Self::Http)
+    pub fn new(upstream: &Upstream) -> Result<Self, TlsError> {
+        match &upstream.kind {
+            UpstreamKind::Http(rules) => HttpUpstream::new(upstream, rules).map(Self::Http),
+            UpstreamKind::Smtp(rules) => SmtpUpstream::new(upstream, rules).map(Self::Smtp),
+        }
     }
 
     /// Makes one call and reads the whole answer.
     pub async fn call(&self, content: &Content, context: &CallContext<'_>) -> Called {
         match (self, content) {
             (Self::Http(client), Content::Http(request)) => client.call(request, context).await,
+            (Self::Smtp(client), Content::Mail(mail)) => client.send(mail, context.clock.now()).await,
             (Self::Http(_), Content::Templates) => {
                 CallEnd::Invalid("the job has no request, and the upstream no template that makes one".into())
+                    .into()
+            }
+            (Self::Http(_), Content::Mail(_)) => {
+                CallEnd::Invalid("the job is a message, and the upstream speaks HTTP".into()).into()
+            }
+            (Self::Smtp(_), Content::Http(_) | Content::Templates) => {
+                CallEnd::Invalid("the job is not a message, and the upstream takes nothing else".into())
                     .into()
             }
         }
@@ -72,6 +87,7 @@ impl UpstreamClient {
     {
         match self {
             Self::Http(client) => client.stream(head, body, context).await,
+            Self::Smtp(_) => Err(CallEnd::Invalid("the upstream takes messages, not requests".into())),
         }
     }
 }

@@ -9,7 +9,7 @@ use eclusa_core::retry::{ExtraCodes, FailedCall, RetryPolicy, Verdict};
 use eclusa_core::{CallFailure, Closure, FailureReason, JobId, Name, Outcome, Report, Span, Usage};
 
 use super::judge::{CallEnd, Judgement};
-use crate::request::Response;
+use crate::request::{Mail, Response};
 
 /// A call that ended, as whoever made it saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,11 +22,13 @@ pub struct Called {
     pub answer: Option<Response>,
     /// What the answer says was used, where that was read on its way.
     pub usage: Usage,
+    /// What is left to send of a message, in place of what was to be sent.
+    pub left: Option<Box<Mail>>,
 }
 
 impl From<CallEnd> for Called {
     fn from(end: CallEnd) -> Self {
-        Self { end, close: None, answer: None, usage: Usage::Unknown }
+        Self { end, close: None, answer: None, usage: Usage::Unknown, left: None }
     }
 }
 

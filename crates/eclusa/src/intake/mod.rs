@@ -1,6 +1,7 @@
 //! Intake: from what a caller sent to a job that a lane can take, or to everything that is wrong with it.
 
 mod fields;
+pub(crate) mod mail_address;
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ pub(crate) use self::fields::Fields;
 use self::fields::listed;
 use crate::config::{Lane, Part, Template};
 use crate::execute::http::shape::{JobValues, Targets, Unfit, for_upstream};
-use crate::request::{Content, Envelope, Request};
+use crate::request::{Content, Envelope, Mail, Request};
 
 /// The tenant of those who do not name one.
 pub(crate) const DEFAULT_TENANT: &str = "default";
@@ -39,6 +40,8 @@ pub(crate) struct Submission {
     pub params: Option<String>,
     /// What to send; nothing if the templates of upstreams say it.
     pub request: Option<Request>,
+    /// The message to send, to upstreams that take mail; its `Message-ID` is made with the job.
+    pub message: Option<Mail>,
     /// Where its end is to be told.
     pub callback: Option<String>,
 }
@@ -94,7 +97,9 @@ impl Submission {
         };
         let (has_params, has_request) = (params.is_some(), self.request.is_some());
         let mut shaped = Vec::new();
-        if has_params || !has_request {
+        let mail = targets.take_mail(chain);
+        faults.extend(self.wrong_content(mail));
+        if !mail && (has_params || !has_request) {
             shaped = shape_all(targets, chain, &job, has_request, &mut faults);
         }
         if !faults.is_empty() {
@@ -112,6 +117,22 @@ impl Submission {
             level: self.level(rules),
             submission: self,
         })
+    }
+
+    /// What it sends must be what its upstreams take.
+    fn wrong_content(&self, mail: bool) -> Option<Fault> {
+        let fault = |field: &str, problem: &str| Some(Fault::new(field, problem));
+        match (mail, &self.request, &self.message) {
+            (_, Some(_), Some(_)) => fault("message", "stands beside `request`: send one of them"),
+            (true, Some(_), None) => {
+                fault("request", "cannot be sent by this lane, which sends mail: send `message`")
+            }
+            (true, None, None) => fault("message", "is missing: this lane sends mail"),
+            (false, None, Some(_)) => {
+                fault("message", "cannot be sent by this lane, which makes requests: send `request`")
+            }
+            (true, None, Some(_)) | (false, _, None) => None,
+        }
     }
 
     fn bad_words(&self) -> Vec<Fault> {
@@ -155,9 +176,14 @@ impl Checked {
 
     /// The job.
     pub(crate) fn into_job(self, lane: &Name) -> NewJob {
-        let Submission { key, tenant, kind, delay, ttl, params, request, callback, .. } = self.submission;
-        let fingerprint = fingerprint(&tenant, params.as_deref(), request.as_ref());
-        let content = request.map_or(Content::Templates, Content::Http);
+        let Submission { key, tenant, kind, delay, ttl, params, request, message, callback, .. } =
+            self.submission;
+        let fingerprint = fingerprint(&tenant, params.as_deref(), request.as_ref(), message.as_ref());
+        let content = match (request, message) {
+            (Some(request), _) => Content::Http(request),
+            (None, Some(mail)) => Content::Mail(Box::new(mail.with_id(self.id))),
+            (None, None) => Content::Templates,
+        };
         let envelope = Envelope { kind, params, key: key.clone(), content };
         let mut job = NewJob::new(self.id, lane.clone(), &tenant, envelope.to_payload());
         job.level = self.level;
@@ -197,7 +223,7 @@ fn shape_all(
     let mut shaped = Vec::new();
     for upstream in chain {
         // Which key it will be is not known yet, and makes no difference to whether the job fits.
-        let key = targets.upstreams.get(upstream).and_then(|rules| rules.keys.first());
+        let key = targets.upstreams.get(upstream).and_then(|rules| rules.keys().first());
         match for_upstream(targets, upstream, job, key) {
             Some(Ok(made)) => shaped.push((upstream.clone(), made.request)),
             Some(Err(unfit)) => faults.extend(unfit.into_iter().map(|Unfit { field, problem }| {
@@ -260,7 +286,7 @@ fn render(
 
 /// Tells two jobs under one idempotency key apart; a tenant must not get at another's answer with its key. Headers do not
 /// count: those of a repeated request differ.
-fn fingerprint(tenant: &str, params: Option<&str>, request: Option<&Request>) -> u64 {
+fn fingerprint(tenant: &str, params: Option<&str>, request: Option<&Request>, mail: Option<&Mail>) -> u64 {
     let mut hash = Xxh3::new();
     let mut add = |part: &[u8]| {
         hash.update(&(part.len() as u64).to_le_bytes());
@@ -273,6 +299,10 @@ fn fingerprint(tenant: &str, params: Option<&str>, request: Option<&Request>) ->
     }
     if let Some(params) = params {
         add(params.as_bytes());
+    }
+    if let Some(mail) = mail {
+        // Writing into a vector cannot fail, and a message holds nothing that postcard refuses.
+        add(&postcard::to_extend(mail, Vec::new()).unwrap_or_default());
     }
     hash.digest()
 }

@@ -35,6 +35,7 @@ fn submission(query: &str) -> Submission {
         ttl: None,
         params: None,
         request: Some(request),
+        message: None,
         callback: None,
     }
 }

@@ -91,7 +91,7 @@ impl Scopes {
         chain: &[Name],
         subject: Subject<'_>,
     ) -> Result<Result<Takes, Vec<Fault>>, StoreError> {
-        let limited = chain.iter().filter_map(|name| Some((name, upstreams.get(name)?.policies.as_slice())));
+        let limited = chain.iter().filter_map(|name| Some((name, upstreams.get(name)?.policies())));
         let limited: Vec<_> = limited.filter(|(_, policies)| !policies.is_empty()).collect();
         if limited.is_empty() {
             return Ok(Ok(Takes::default()));

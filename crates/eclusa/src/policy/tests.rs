@@ -68,7 +68,7 @@ fn request(method: &str, target: &str, headers: &[(&str, &str)], body: &str) -> 
 fn taken(chain: &[&str], subject: Subject<'_>) -> Result<Takes, Vec<Fault>> {
     let upstreams = upstreams();
     let chain: Vec<Name> = chain.iter().map(|name| Name::new(name).unwrap()).collect();
-    let limited: Vec<_> = chain.iter().map(|name| (name, &upstreams[name].policies[..])).collect();
+    let limited: Vec<_> = chain.iter().map(|name| (name, upstreams[name].policies())).collect();
     takes(&limited, subject, KEY)
 }
 

@@ -3,12 +3,16 @@
 //! The engine sees bytes. These types are what the bytes mean, written with a version in front so that a job that was
 //! accepted by an older Eclusa is still understood by a newer one.
 
+mod mail;
+
 use std::fmt;
 use std::sync::Arc;
 
 use eclusa_core::Payload;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
+
+pub use mail::{Attachment, Mail, Mailbox, Progress, Refusal};
 
 /// The version of the layout of jobs, and the one before, in which everything was an HTTP request.
 const ENVELOPE: u8 = 2;
@@ -39,6 +43,8 @@ pub enum Content {
     Http(Request),
     /// What the template of each upstream makes of `params`.
     Templates,
+    /// To upstreams that take messages.
+    Mail(Box<Mail>),
 }
 
 /// An [`Envelope`] as it was before there were kinds.
@@ -181,6 +187,38 @@ mod tests {
         (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
     }
 
+    fn of_mail() -> Envelope {
+        let mailbox = |address: &str| Mailbox { name: Some("Zé".into()), address: address.into() };
+        let mail = Mail {
+            message_id: "1@example.com".into(),
+            from: mailbox("from@example.com"),
+            to: vec![mailbox("to@example.com")],
+            cc: vec![mailbox("cc@example.com")],
+            bcc: vec![Mailbox { name: None, address: "bcc@example.com".into() }],
+            reply_to: vec![mailbox("reply@example.com")],
+            subject: "Olá".into(),
+            text: Some("text".into()),
+            html: Some("<p>".into()),
+            headers: vec![("X-Id".into(), "7".into())],
+            attachments: vec![Attachment {
+                filename: "a.pdf".into(),
+                content_type: "application/pdf".into(),
+                content: vec![0, 255],
+                content_id: Some("logo".into()),
+            }],
+            progress: Progress {
+                accepted: vec!["to@example.com".into()],
+                job: u128::MAX,
+                refused: vec![Refusal {
+                    address: "cc@example.com".into(),
+                    code: "550".into(),
+                    reason: "no".into(),
+                }],
+            },
+        };
+        Envelope { content: Content::Mail(Box::new(mail)), ..envelope() }
+    }
+
     fn of_templates() -> Envelope {
         Envelope { content: Content::Templates, ..envelope() }
     }
@@ -189,6 +227,7 @@ mod tests {
     fn jobs_and_answers_are_stored_as_the_golden_files_say() {
         assert_eq!(hex(&envelope().to_payload()), include_str!("golden/envelope-2.hex").trim());
         assert_eq!(hex(&of_templates().to_payload()), include_str!("golden/envelope-2-templates.hex").trim());
+        assert_eq!(hex(&of_mail().to_payload()), include_str!("golden/envelope-2-mail.hex").trim());
         assert_eq!(hex(&response().to_payload()), include_str!("golden/response-1.hex").trim());
     }
 
@@ -199,6 +238,8 @@ mod tests {
         }
         let golden = include_str!("golden/envelope-2-templates.hex");
         assert_eq!(Envelope::from_payload(&bytes(golden)).unwrap(), of_templates());
+        let golden = include_str!("golden/envelope-2-mail.hex");
+        assert_eq!(Envelope::from_payload(&bytes(golden)).unwrap(), of_mail());
         let golden = include_str!("golden/response-1.hex");
         assert_eq!(Response::from_payload(&bytes(golden)).unwrap(), response());
     }

@@ -82,6 +82,7 @@ pub(super) fn give_back(reply: &Reply) -> Option<Question> {
         report: Report::from(CallResult::NotSent),
         outcome: Outcome::Release,
         answer: None,
+        left: None,
     };
     match reply {
         Reply::Dispatched(told) if !told.grants.is_empty() => {

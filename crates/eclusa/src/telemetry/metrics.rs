@@ -144,7 +144,7 @@ impl Metrics {
             let _ = self.timeouts.get_or_create(&OfUpstream { upstream: upstream.clone() });
             let _ = self.penalties.get_or_create(&OfUpstream { upstream });
         }
-        for (upstream, _) in config.upstreams.iter().filter(|(_, rules)| rules.reconcile.is_some()) {
+        for (upstream, _) in config.upstreams.iter().filter(|(_, rules)| rules.reconcile().is_some()) {
             for result in ["compared", "failed"] {
                 let (upstream, result) = (upstream.to_string(), result.into());
                 let _ = self.reconciled.get_or_create(&Reconciled { upstream, result });

@@ -56,7 +56,7 @@ pub(crate) async fn policy_levels(
     upstreams: &BTreeMap<Name, Upstream>,
 ) -> Result<Vec<PolicyLevel>, StoreError> {
     let policies =
-        upstreams.iter().flat_map(|(name, upstream)| upstream.policies.iter().map(move |p| (name, p)));
+        upstreams.iter().flat_map(|(name, upstream)| upstream.policies().iter().map(move |p| (name, p)));
     let policies: Vec<_> = policies.collect();
     let mut levels: Vec<_> = policies.iter().map(|(name, policy)| PolicyLevel::new(name, policy)).collect();
     for shared in [true, false] {

@@ -32,7 +32,7 @@ pub(super) async fn run(workers: Arc<Workers>, store: Arc<AnyStore>) {
         // A question under way ends with its loop; the job is due again later.
         let mut loops = JoinSet::new();
         for (upstream, found) in &rules.config.upstreams {
-            let Some(awaited) = &found.awaited else { continue };
+            let Some(awaited) = found.awaited() else { continue };
             let Some(poll) = &awaited.poll else { continue };
             let claim = (found.timeout + found.connect_timeout + MARGIN).into();
             let asking = Asking { rules: rules.clone(), clock: workers.clock.clone() };

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Workers;
-use crate::config::{Policy, PolicyClass, Reconcile, ScopeSource, StateFormat};
+use crate::config::{Policy, PolicyClass, Reconcile, ScopeSource, StateFormat, Upstream};
 use crate::decide::{Asked, Leave};
 use crate::execute::{CallContext, CallEnd, Called};
 use crate::ids::own_nonce;
@@ -47,7 +47,7 @@ pub(super) async fn run(parts: Parts) {
         // A question under way ends with its loop, and its lease with it.
         let mut loops = JoinSet::new();
         for (name, upstream) in &rules.config.upstreams {
-            if let Some(reconcile) = &upstream.reconcile {
+            if let Some(reconcile) = upstream.reconcile() {
                 let (parts, rules) = (parts.clone(), rules.clone());
                 let (name, reconcile) = (name.clone(), reconcile.clone());
                 loops.spawn(Poll { parts, rules, name, reconcile, noted: String::new() }.again_and_again());
@@ -218,7 +218,7 @@ impl Poll {
         asked: Instant,
     ) -> Result<(), StoreError> {
         let rules = self.rules.clone();
-        let policies = rules.config.upstreams.get(&self.name).map_or(&[][..], |rules| &rules.policies);
+        let policies = rules.config.upstreams.get(&self.name).map_or(&[][..], Upstream::policies);
         let shared = policies.iter().filter(|policy| policy.scope == ScopeSource::Upstream);
         let shared: Vec<Shared<'_>> =
             shared.filter_map(|policy| Some((policy, policy.classes.first()?))).collect();

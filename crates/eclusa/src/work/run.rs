@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use eclusa_core::{Advance, Advanced, CALLBACKS, Callback, Grant, Name, Outcome, Settled, Settlement};
+use eclusa_core::{
+    Advance, Advanced, CALLBACKS, Callback, Grant, JobId, Name, Outcome, Payload, Settled, Settlement,
+};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -14,7 +16,7 @@ use crate::awaited::{Asking, Submitted, external_id, submit_failed};
 use crate::config::{Async, Lane, OnFailure, UpstreamKey};
 use crate::execute::http::shape::{JobValues, Shaped, for_upstream};
 use crate::execute::{Attempt, CallContext, CallEnd, Called, Judged};
-use crate::request::{Content, Envelope, Response};
+use crate::request::{Content, Envelope, Mail, Response};
 use crate::rules::Rules;
 use crate::telemetry::log_retry;
 
@@ -38,13 +40,23 @@ enum Order {
 }
 
 impl Order {
-    fn read(lane: &Name, payload: &[u8]) -> Result<Self, String> {
+    fn read(lane: &Name, job: JobId, payload: &[u8]) -> Result<Self, String> {
         if lane.as_str() == CALLBACKS {
             let callback = Callback::decode(payload).map_err(|error| format!("is {error}"))?;
             return Ok(Self::Callback(Box::new(callback)));
         }
-        let envelope = Envelope::from_payload(payload).map_err(|error| error.to_string())?;
+        let mut envelope = Envelope::from_payload(payload).map_err(|error| error.to_string())?;
+        if let Content::Mail(mail) = &mut envelope.content {
+            mail.resume(job);
+        }
         Ok(Self::Request(Box::new(envelope)))
+    }
+
+    /// A call did a part: from now on this is what is to be sent, and what the store keeps of the job.
+    fn replace(&mut self, left: Option<Box<Mail>>) -> Option<Payload> {
+        let (Self::Request(envelope), Some(left)) = (self, left) else { return None };
+        envelope.content = Content::Mail(left);
+        Some(envelope.to_payload())
     }
 }
 
@@ -67,7 +79,7 @@ impl Run {
 
     /// Calls one upstream after the other; `at` is where the job is, at a key of an upstream that has keys.
     async fn along_the_chain(&self, at: &mut Name) {
-        let order = match Order::read(&self.lane, &self.grant.payload) {
+        let mut order = match Order::read(&self.lane, self.grant.job, &self.grant.payload) {
             Ok(order) => order,
             Err(error) => {
                 let unreadable = CallEnd::Invalid(format!("what is stored of the job {error}"));
@@ -75,7 +87,8 @@ impl Run {
             }
         };
         loop {
-            let called = self.call(at, &order).await;
+            let mut called = self.call(at, &order).await;
+            let left = order.replace(called.left.take());
             let upstream = at.without_key();
             let mut judged = self.rules.judge(&upstream, &called);
             if let Some(awaited) = self.awaited(&upstream) {
@@ -84,11 +97,11 @@ impl Run {
             let Judged { judgement, report, .. } = &judged;
             self.workers.metrics.count_call(&upstream, judgement, report.close.is_some());
             if !self.may_go_on(&judged) {
-                return self.settle(at, judged, called.answer).await;
+                return self.settle(at, judged, called.answer, left).await;
             }
-            match self.advance(&judged).await {
+            match self.advance(&judged, left.clone()).await {
                 Some(Advanced::To(next)) => *at = next,
-                Some(Advanced::Exhausted) => return self.settle(at, judged, called.answer).await,
+                Some(Advanced::Exhausted) => return self.settle(at, judged, called.answer, left).await,
                 Some(Advanced::Stale) => return self.give_back(judged),
                 Some(Advanced::Waits(_)) | None => return,
             }
@@ -141,7 +154,9 @@ impl Run {
     ) -> Result<Option<Shaped>, CallEnd> {
         let params: Option<Value> =
             envelope.params.as_deref().and_then(|params| serde_json::from_str(params).ok());
-        if params.is_none() && envelope.content != Content::Templates {
+        if matches!(envelope.content, Content::Mail(_))
+            || params.is_none() && envelope.content != Content::Templates
+        {
             return Ok(None);
         }
         let Grant { job, tenant, .. } = &self.grant;
@@ -167,26 +182,27 @@ impl Run {
         !single && judged.may_go_on(self.lane_rules.retry.retries_ambiguous())
     }
 
-    async fn advance(&self, judged: &Judged) -> Option<Advanced> {
+    async fn advance(&self, judged: &Judged, left: Option<Payload>) -> Option<Advanced> {
         let ask = Advance {
             lease: self.grant.lease,
             upstream: judged.upstream.clone(),
             report: judged.report.clone(),
             failure: judged.failure(),
+            left,
         };
         self.workers.decider.advance(ask).await
     }
 
     /// Ends the attempt without a call to the end.
     async fn end(&self, upstream: &Name, end: CallEnd) {
-        self.settle(upstream, self.rules.judge(&upstream.without_key(), &end.into()), None).await;
+        self.settle(upstream, self.rules.judge(&upstream.without_key(), &end.into()), None, None).await;
     }
 
-    /// Ends the attempt with the call that was its last.
-    async fn settle(&self, at: &Name, judged: Judged, answer: Option<Response>) {
+    /// Ends the attempt with the call that was its last; `left` is what it left to send, if it did a part.
+    async fn settle(&self, at: &Name, judged: Judged, answer: Option<Response>, left: Option<Payload>) {
         let Grant { job, attempt: number, .. } = self.grant;
         let keyed =
-            self.rules.config.upstreams.get(&judged.upstream).is_some_and(|rules| !rules.keys.is_empty());
+            self.rules.config.upstreams.get(&judged.upstream).is_some_and(|rules| !rules.keys().is_empty());
         let attempt = Attempt { job, number, seed: self.workers.seed, keyed };
         let outcome = match self.awaiting(&judged, answer.as_ref()) {
             Some(awaiting) => awaiting,
@@ -201,7 +217,7 @@ impl Run {
             _ => None,
         };
         let answer = answer.as_ref().filter(|_| external.is_none()).map(Response::to_payload);
-        let settlement = Settlement { lease: self.grant.lease, report: judged.report, outcome, answer };
+        let settlement = Settlement { lease: self.grant.lease, report: judged.report, outcome, answer, left };
         let settled = self.workers.decider.settle(&judged.upstream, settlement).await;
         if let (Some(Settled::Released), Some(external)) = (settled, external) {
             self.recall(at.clone(), external).await;
@@ -222,7 +238,7 @@ impl Run {
     }
 
     fn awaited(&self, upstream: &Name) -> Option<&Async> {
-        self.rules.config.upstreams.get(upstream)?.awaited.as_ref()
+        self.rules.config.upstreams.get(upstream)?.awaited()
     }
 
     /// The job was cancelled while it was submitted: the upstream hears of it.

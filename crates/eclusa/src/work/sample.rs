@@ -6,6 +6,7 @@ use std::sync::Arc;
 use eclusa_core::{Name, Store};
 use tokio::time::Instant;
 
+use crate::config::Upstream;
 use crate::decide::Decider;
 use crate::life::Life;
 use crate::rules::CurrentRules;
@@ -44,7 +45,7 @@ struct LowBalances(BTreeSet<Name>);
 impl LowBalances {
     async fn look(&mut self, store: &AnyStore, rules: &CurrentRules) {
         let rules = rules.get();
-        let mut policies = rules.config.upstreams.values().flat_map(|upstream| &upstream.policies);
+        let mut policies = rules.config.upstreams.values().flat_map(Upstream::policies);
         if policies.all(|policy| policy.alert_below.is_none()) {
             return;
         }

@@ -55,6 +55,7 @@ fn churn(store: &EmbeddedStore, round: u128) {
         report: CallResult::Success.into(),
         outcome: Outcome::Done,
         answer: None,
+        left: None,
     };
     let mut left = usize::try_from(BATCH).unwrap();
     // One dispatch gives no more than a few MiB.
@@ -118,8 +119,13 @@ fn cleaning_does_not_feed_on_what_it_writes_itself() {
         };
         let grants = block_on(store.dispatch(ask)).unwrap().grants;
         let outcome = || Outcome::Dead(failure.clone());
-        let dead =
-            |lease| Settlement { lease, report: CallResult::Failed.into(), outcome: outcome(), answer: None };
+        let dead = |lease| Settlement {
+            lease,
+            report: CallResult::Failed.into(),
+            outcome: outcome(),
+            answer: None,
+            left: None,
+        };
         block_on(store.settle(grants.iter().map(|grant| dead(grant.lease)).collect())).unwrap();
     }
     let before = written();

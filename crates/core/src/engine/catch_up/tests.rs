@@ -99,7 +99,8 @@ fn admit(engine: &mut Engine, now: Time) -> Result<LeaseId, (Reason, Time)> {
 }
 
 fn settle(engine: &mut Engine, lease: LeaseId, result: CallResult, now: Time) -> Settled {
-    let settlement = Settlement { lease, report: result.into(), outcome: Outcome::Release, answer: None };
+    let settlement =
+        Settlement { lease, report: result.into(), outcome: Outcome::Release, answer: None, left: None };
     engine.settle(vec![settlement], now).leases[0]
 }
 

@@ -26,6 +26,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
             upstream: upstream.clone(),
             report: report(CallResult::Throttled),
             failure: failure(),
+            left: Some(b"left".as_slice().into()),
         }),
         Question::Extend { leases: vec![lease(1), lease(2)], lease: ms(10_000) },
         Question::Settle(settlements()),
@@ -206,6 +207,7 @@ fn settlements() -> Vec<Settlement> {
         report: if number == 1 { result.into() } else { report(result) },
         outcome,
         answer: (number != 1).then(|| b"answer".as_slice().into()),
+        left: (number == 3).then(|| b"left".as_slice().into()),
     };
     (1..).zip(ends).map(settle).collect()
 }

@@ -230,7 +230,7 @@ impl Ledger {
         settled: Settled,
         now: Time,
     ) -> Verdict {
-        let Settlement { lease: id, report, outcome, answer } = settlement;
+        let Settlement { lease: id, report, outcome, answer, left: _ } = settlement;
         let id = *id;
         let heir = match (settled, outcome) {
             (Settled::Awaiting(lease), Outcome::Awaiting { timeout, .. }) => Some((lease, now + *timeout)),

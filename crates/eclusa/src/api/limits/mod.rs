@@ -22,7 +22,7 @@ use super::problem::Problem;
 use super::state::Api;
 use super::submit::unavailable;
 use super::upstreams::callable;
-use crate::config::ScopeSource;
+use crate::config::{ScopeSource, Upstream};
 use crate::decide::Decider;
 use crate::ids::Ids;
 use crate::intake::{DEFAULT_TENANT, Fault};
@@ -125,7 +125,7 @@ impl Limits {
             amount(hold).ok_or_else(|| invalid(vec![Fault::new("hold", "must be a number of tokens")]))
         });
         let upstreams = &self.rules.get().config.upstreams;
-        let policies = upstreams.get(upstream).into_iter().flat_map(|rules| &rules.policies);
+        let policies = upstreams.get(upstream).into_iter().flat_map(Upstream::policies);
         let by_tenant = policies.into_iter().any(|policy| policy.scope == ScopeSource::Tenant);
         if let Some(scope) = asked.scope.as_deref().filter(|_| by_tenant) {
             caller.may_be(scope)?;

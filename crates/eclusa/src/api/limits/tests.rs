@@ -85,7 +85,7 @@ impl World {
     async fn settled_elsewhere(&self, lease: LeaseId) {
         sleep(Duration::from_millis(300)).await;
         let (report, outcome) = (CallResult::Success.into(), Outcome::Release);
-        let settlement = Settlement { lease, report, outcome, answer: None };
+        let settlement = Settlement { lease, report, outcome, answer: None, left: None };
         self.api.0.store.settle(vec![settlement]).await.unwrap();
     }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::iso;
-use super::shown::{ShownRequest, shown};
+use super::shown::{Shown, ShownRequest, shown};
 use crate::config::Field;
 use crate::request::{Envelope, Response};
 use crate::words::served;
@@ -58,6 +58,9 @@ pub struct Job {
     /// that the lane masks, to all but admins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<ShownRequest>,
+    /// The message it sends, shown like `request`: without the contents of files, and without recipients that have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Value>,
     /// `pending`, `queued`, `processing`, `completed`, `failed`, `dropped` or `cancelled`.
     pub status: String,
     /// Why it was dropped, or what it was answered from if not from its own call.
@@ -188,6 +191,7 @@ impl From<JobView> for Job {
             kind,
             params: params.and_then(|params| serde_json::from_str(&params).ok()),
             request: None,
+            message: None,
             status: view.status.as_str().into(),
             reason: dropped.or_else(|| view.served.map(|by| served(by).to_owned())),
             created_at: iso(view.created_at),
@@ -211,8 +215,12 @@ impl Job {
     /// The job with what it sends, but for what `masks` hide.
     pub(crate) fn with_request(view: JobView, masks: &[Field]) -> Self {
         let shown = Envelope::from_payload(&view.payload).ok().map(|envelope| shown(envelope, masks));
-        let (request, params) = shown.unwrap_or_default();
-        Self { params, request, ..Self::from(view) }
+        let Shown { request, mut message, params } = shown.unwrap_or_default();
+        let files = message.as_mut().and_then(|message| message["attachments"].as_array_mut());
+        for file in files.into_iter().flatten().filter_map(Value::as_object_mut) {
+            file.remove("content");
+        }
+        Self { params, request, message, ..Self::from(view) }
     }
 }
 

@@ -11,7 +11,7 @@ pub use dead_letter::DeadLetter;
 pub use job::{Accepted, Job, JobEvent, JobResult, LastFailure, TimelineEntry};
 pub use lane::{Lane, LaneTotals, Levels, TenantFairnessMetrics};
 pub use shown::ShownRequest;
-pub(crate) use shown::shown;
+pub(crate) use shown::{Shown, shown};
 pub use upstream::{Breaker, Upstream, UpstreamKey};
 pub(crate) use upstream::{breaker, upstreams};
 pub use why::{Gate, WhyAnswer};

@@ -8,6 +8,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::job::body;
+use crate::api::message::Message;
 use crate::config::Field;
 use crate::request::{Content, Envelope, Request};
 
@@ -36,26 +37,39 @@ pub struct ShownRequest {
     pub body: Value,
 }
 
-/// Takes out of an envelope what may be shown of it.
-pub(crate) fn shown(envelope: Envelope, masks: &[Field]) -> (Option<ShownRequest>, Option<Value>) {
-    let mut params: Option<Value> = envelope.params.and_then(|params| serde_json::from_str(&params).ok());
-    let mut shown = match envelope.content {
-        Content::Http(request) => Some(ShownRequest::from(request)),
-        // Each upstream is sent what its template makes of `params`.
-        Content::Templates => None,
-    };
+/// What may be shown of what a job sends.
+#[derive(Default)]
+pub(crate) struct Shown {
+    /// The request, unless each upstream is sent what its template makes of `params`.
+    pub(crate) request: Option<ShownRequest>,
+    /// The message, in a lane that sends mail.
+    pub(crate) message: Option<Value>,
+    /// `params`.
+    pub(crate) params: Option<Value>,
+}
+
+/// Takes out of an envelope what may be shown of it. Fields of the body are those of the message, where there is one.
+pub(crate) fn shown(envelope: Envelope, masks: &[Field]) -> Shown {
+    let params = envelope.params.and_then(|params| serde_json::from_str(&params).ok());
+    let mut shown = Shown { params, ..Shown::default() };
+    match envelope.content {
+        Content::Http(request) => shown.request = Some(ShownRequest::from(request)),
+        Content::Mail(mail) => shown.message = serde_json::to_value(Message::from(&*mail)).ok(),
+        Content::Templates => {}
+    }
     for masked in masks {
-        match (masked, &mut shown) {
-            (Field::Params(pointer), _) => mask_at(params.as_mut(), pointer),
-            (Field::Body(pointer), Some(shown)) => shown.mask_body(pointer),
-            (Field::Header(name), Some(shown)) => shown.mask_header(name),
-            (Field::Query(name), Some(shown)) => {
-                shown.query = shown.query.take().map(|query| without_value(&query, name));
+        match (masked, &mut shown.request) {
+            (Field::Params(pointer), _) => mask_at(shown.params.as_mut(), pointer),
+            (Field::Body(pointer), Some(request)) => request.mask_body(pointer),
+            (Field::Body(pointer), None) => mask_at(shown.message.as_mut(), pointer),
+            (Field::Header(name), Some(request)) => request.mask_header(name),
+            (Field::Query(name), Some(request)) => {
+                request.query = request.query.take().map(|query| without_value(&query, name));
             }
-            (Field::Body(_) | Field::Header(_) | Field::Query(_), None) => {}
+            (Field::Header(_) | Field::Query(_), None) => {}
         }
     }
-    (shown, params)
+    shown
 }
 
 impl From<Request> for ShownRequest {
@@ -142,7 +156,7 @@ mod tests {
 
     #[test]
     fn secrets_are_masked_whoever_looks() {
-        let (request, params) = shown(envelope("{}"), &[]);
+        let Shown { request, params, .. } = shown(envelope("{}"), &[]);
         let request = request.unwrap();
         let masked = |name: &str| request.headers[name] == [MASK];
         assert!(masked("authorization") && masked("x-api-key") && masked("x-amz-security-token"));
@@ -156,7 +170,7 @@ mod tests {
         let mut all = masks(&["query.cpf", "query.a b", "header.X-Id", "body./user/email", "body./no"]);
         all.push(Field::Params("/email".into()));
         let body = r#"{"user":{"email":"a@b.c","age":7}}"#;
-        let (request, params) = shown(envelope(body), &all);
+        let Shown { request, params, .. } = shown(envelope(body), &all);
         let request = request.unwrap();
         assert_eq!(request.query.as_deref(), Some("cpf=%2A%2A%2A&a%20b=%2A%2A%2A&cpf=%2A%2A%2A"));
         assert_eq!(request.headers["x-id"], [MASK]);
@@ -168,7 +182,7 @@ mod tests {
     fn a_body_without_fields_is_masked_whole() {
         let mask = masks(&["body./email"]);
         for (body, seen) in [("email=a@b.c", MASK), ("", ""), ("\u{1}", MASK)] {
-            assert_eq!(shown(envelope(body), &mask).0.unwrap().body, json!(seen), "{body:?}");
+            assert_eq!(shown(envelope(body), &mask).request.unwrap().body, json!(seen), "{body:?}");
         }
     }
 }

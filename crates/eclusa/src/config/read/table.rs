@@ -225,10 +225,16 @@ impl<'a> Table<'a> {
 
     /// Notes that a key should not be there.
     pub(in super::super) fn misplaced(&self, key: &str, problem: &str, help: &str) {
-        let entry = self.entries.and_then(|entries| entries.get_key_value(key));
-        let span = entry.map_or(self.place.span.clone(), |(key, _)| key.span());
-        let place = Place { span, path: join(&self.place.path, key), variables: BTreeSet::new() };
+        let path = join(&self.place.path, key);
+        let place = self.place_of(key).unwrap_or_else(|| Place { path, ..self.place.clone() });
         self.ctx.wrong(&place, problem, help);
+    }
+
+    /// Where a key stands, if it is there.
+    pub(in super::super) fn place_of(&self, key: &str) -> Option<Place> {
+        let (name, _) = self.entries?.get_key_value(key)?;
+        let path = join(&self.place.path, key);
+        Some(Place { span: name.span(), path, variables: BTreeSet::new() })
     }
 
     /// The value of a rule, or a note at the key that the rule complains about.

@@ -9,7 +9,7 @@ use crate::config::*;
 fn policies(text: &str, variables: &[(&str, &str)]) -> Vec<Policy> {
     let file = format!("[upstreams.dict]\nurl = \"https://dict.example\"\n{text}");
     let config = read(&file, variables).unwrap_or_else(|errors| panic!("{errors}"));
-    config.upstreams[&Name::new("dict").unwrap()].policies.clone()
+    config.upstreams[&Name::new("dict").unwrap()].policies().to_vec()
 }
 
 fn bucket(capacity: u32, refill: u32, secs: u64) -> BucketSpec {
@@ -120,7 +120,7 @@ fn where_balances_are_told_and_in_which_form() {
     let reconcile = |text: &str| {
         let file = format!("[upstreams.dict]\nurl = \"https://dict.example\"\nreconcile = {text}\n{policy}");
         let config = read(&file, &[("ISPB", "12345678")]).unwrap_or_else(|errors| panic!("{errors}"));
-        config.upstreams[&Name::new("dict").unwrap()].reconcile.clone().unwrap()
+        config.upstreams[&Name::new("dict").unwrap()].reconcile().cloned().unwrap()
     };
     let dict = reconcile(
         r#"{ path = "/policies/", every = "1m", headers = { PI-RequestingParticipant = "${ISPB}" }, format = "dict-xml" }"#,

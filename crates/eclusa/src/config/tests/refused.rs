@@ -194,7 +194,14 @@ fn in_upstreams() {
     all(
         of_upstream,
         [
-            ("kind = 'ses'", "3:8 `upstreams.u.kind` is not yet possible: this version speaks only `http`"),
+            ("kind = 'imap'", "3:8 `upstreams.u.kind` is not a kind of upstream that exists"),
+            ("kind = 'smtp'", "2:7 `upstreams.u.url` is not an `smtp://` or `smtps://` address"),
+            (
+                "auth = { user = 'u', password = 'p' }\nstarttls = 'off'\nmax_connections = 1",
+                "3:1 `upstreams.u.auth` has no meaning for an upstream of kind `http`\n\
+            4:1 `upstreams.u.starttls` has no meaning for an upstream of kind `http`\n\
+            5:1 `upstreams.u.max_connections` has no meaning for an upstream of kind `http`",
+            ),
             ("timeout = '0s'", "3:11 `upstreams.u.timeout` must be longer than zero"),
             (
                 "headers = { 'a b' = 'x', Connection = 'x', X-A = \"a\\nb\", x-a = '1', X-a = '2' }",

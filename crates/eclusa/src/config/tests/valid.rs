@@ -37,7 +37,8 @@ fn the_score_proxy_has_the_values_of_its_source() {
     assert_eq!(lane.retry.attempts(), 1);
     assert_eq!(lane.cache_key.as_ref().unwrap().parts, [Part::Field(Field::Query("cpf".into()))]);
     let upstream = &config.upstreams[&name("bureau")];
-    assert_eq!((upstream.url.authority.as_str(), upstream.url.prefix.as_str()), ("bureau.example", "/v2"));
+    let url = &upstream.http().unwrap().url;
+    assert_eq!((url.authority.as_str(), url.prefix.as_str()), ("bureau.example", "/v2"));
     assert_eq!(upstream.timeout, Duration::from_secs(5));
 
     let mut gates = GateSpecs::default();
@@ -80,7 +81,7 @@ fn the_score_proxy_takes_every_variable_of_its_source() {
 #[test]
 fn what_init_writes_is_valid_without_any_variable() {
     let config = read(INIT, &[]).unwrap();
-    assert_eq!(config.upstreams[&name("api")].url.authority, "api.example.com");
+    assert_eq!(config.upstreams[&name("api")].http().unwrap().url.authority, "api.example.com");
 }
 
 #[test]
@@ -221,6 +222,16 @@ cooldown = ["3s"]
 headers = { Authorization = "Bearer {key}", X-Plain = "{a}" }
 url = "http://two"
 rate = "40/day"
+[upstreams.mail]
+kind = "smtp"
+url = "smtp://mail.example.com:587"
+auth = { user = "u", password = "${TOKEN}" }
+starttls = "required"
+max_connections = 3
+[upstreams.post]
+kind = "smtp"
+url = "smtps://mail.example.com"
+auth = { user = "u", password_file = "ops.key" }
 [schedules.nightly]
 cron = "0 3 * * *"
 tz = "America/Sao_Paulo"
@@ -373,21 +384,26 @@ fn every_key_of_a_lane_arrives_where_it_belongs() {
 fn every_key_of_an_upstream_arrives_where_it_belongs() {
     let config = everything();
     let upstream = &config.upstreams[&name("one")];
-    assert_eq!(upstream.url.scheme, http::uri::Scheme::HTTPS);
+    let rules = upstream.http().unwrap();
+    assert_eq!(rules.url.scheme, http::uri::Scheme::HTTPS);
     assert_eq!(
         (upstream.timeout, upstream.connect_timeout),
         (Duration::from_secs(3), Duration::from_secs(1))
     );
     let headers: Vec<_> =
-        upstream.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        rules.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
     assert_eq!(headers, [("authorization", &b"Bearer hunter2"[..]), ("x-price", b"$1")]);
     let two = &config.upstreams[&name("two")];
-    assert_eq!((two.headers.len(), two.keys.len()), (1, 2), "what holds no key is sent as it is");
+    assert_eq!(
+        (two.http().unwrap().headers.len(), two.keys().len()),
+        (1, 2),
+        "what holds no key is sent as it is"
+    );
     assert_eq!(two.key("a").unwrap().headers[0].1.as_bytes(), b"Bearer hunter2");
     assert_eq!(two.key("b").unwrap().headers[0].1.as_bytes(), b"Bearer 0123456789abcdef");
     assert_eq!(upstream.codes, ExtraCodes { retryable: vec!["418".into()], permanent: vec!["503".into()] });
-    assert_eq!(upstream.max_response, 1000);
-    let request = upstream.request.as_ref().unwrap();
+    assert_eq!(rules.max_response, 1000);
+    let request = rules.request.as_ref().unwrap();
     let b = TextTemplate { parts: vec![TextPart::Value(Placeholder::Params("/b".into()))] };
     assert_eq!((&request.method, &request.body), (&http::Method::PUT, &Some(JsonTemplate::Text(b))));
     let used: Vec<&Placeholder> =

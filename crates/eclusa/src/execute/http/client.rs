@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::body::{AnswerBody, BoxError, Noted, Progress, SentBody, collect};
 use super::connect::Connector;
 use super::{Hints, TlsError, explain, headers, target, tls};
-use crate::config::{BaseUrl, Upstream};
+use crate::config::{BaseUrl, HttpRules, Upstream};
 use crate::execute::{CallContext, CallEnd, Called};
 use crate::policy::sources;
 use crate::request::{Request, Response};
@@ -90,8 +90,8 @@ struct Answer {
 
 impl HttpUpstream {
     /// A client by the upstream's rules. It connects when it is first used.
-    pub fn new(rules: &Upstream) -> Result<Self, TlsError> {
-        let connector = Connector::new(tls::client_config(&rules.tls)?, rules.connect_timeout);
+    pub fn new(upstream: &Upstream, rules: &HttpRules) -> Result<Self, TlsError> {
+        let connector = Connector::new(tls::client_config(&upstream.tls)?, upstream.connect_timeout);
         // A request that found its pooled connection closed before a byte of it was sent goes out again on another
         // connection by itself: nothing can have happened.
         let client = Client::builder(TokioExecutor::new())
@@ -112,7 +112,7 @@ impl HttpUpstream {
             client,
             base: rules.url.clone(),
             headers: plain.into_iter().chain(rules.headers.iter().cloned()).collect(),
-            timeout: rules.timeout,
+            timeout: upstream.timeout,
             max_response: rules.max_response,
         };
         Ok(Self { inner: Arc::new(inner) })

@@ -24,7 +24,7 @@ use std::fmt::Write;
 const MAX_REASON: usize = 300;
 
 /// `what`, and the causes of `error` behind it.
-fn explain(what: &str, error: &(dyn Error + 'static)) -> String {
+pub(in crate::execute) fn explain(what: &str, error: &(dyn Error + 'static)) -> String {
     let mut text = what.to_owned();
     let mut last = String::new();
     let mut next = Some(error);

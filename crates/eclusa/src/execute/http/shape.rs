@@ -85,6 +85,13 @@ impl<'a> From<&'a Config> for Targets<'a> {
     }
 }
 
+impl Targets<'_> {
+    /// Whether the upstreams of `chain` take messages; they are of one sort.
+    pub fn take_mail(&self, chain: &[Name]) -> bool {
+        chain.first().and_then(|name| self.upstreams.get(name)).is_some_and(Upstream::is_mail)
+    }
+}
+
 /// Where `upstream` tells how the job ended.
 pub fn webhook_url(public_url: &BaseUrl, upstream: &Name, verify: Option<&Verify>, job: JobId) -> String {
     let url = format!("{public_url}/v1/webhooks/{upstream}/{job}");
@@ -101,7 +108,7 @@ pub fn for_upstream(
     job: &JobValues<'_>,
     key: Option<&UpstreamKey>,
 ) -> Option<Result<Shaped, Vec<Unfit>>> {
-    let rules = targets.upstreams.get(upstream)?;
+    let rules = targets.upstreams.get(upstream)?.http()?;
     let template = rules.request.as_ref()?;
     let webhook = rules.awaited.as_ref().and_then(|awaited| awaited.webhook.as_ref());
     let verify = webhook.map(|webhook| &webhook.verify);
@@ -305,7 +312,7 @@ mod tests {
             "[server]\npublic_url = 'https://gw'\n[upstreams.u]\nurl = 'https://u'\nrequest = {request}"
         );
         let config = Config::parse("test.toml", &text, &|_| None).unwrap();
-        config.upstreams.into_values().next().unwrap().request.unwrap()
+        config.upstreams.into_values().next().unwrap().http().unwrap().request.clone().unwrap()
     }
 
     fn shaped(request: &str, params: &Value) -> Result<Shaped, Vec<Unfit>> {

@@ -86,26 +86,6 @@ error: `store.url` is a way to Redis that this version does not know
 }
 
 #[test]
-fn a_kind_of_upstream_that_is_not_there_yet() {
-    said(
-        r#"
-[upstreams.mail]
-kind = "smtp"
-url = "https://mail.example.com"
-"#,
-        r#"
-error: `upstreams.mail.kind` is not yet possible: this version speaks only `http`
- --> eclusa.toml:2:8
-  |
-2 | kind = "smtp"
-  |        ^^^^^^
-  |
-  = help: write `"http"`, or leave it out
-"#,
-    );
-}
-
-#[test]
 fn an_open_door() {
     said(
         r#"
@@ -318,7 +298,7 @@ error: unknown key `foo` in `upstreams.api`
 6 | foo = 1
   | ^^^
   |
-  = help: known here are `kind`, `url`, `timeout`, `connect_timeout`, `keys`, `headers`, `breaker`, `pace`, `cooldown`, `rpm`, `rate`, `burst`, `max_concurrent`, `retryable`, `permanent`, `max_response`, `tls`, `policies`, `reconcile`, `request`, `async`
+  = help: known here are `kind`, `url`, `timeout`, `connect_timeout`, `keys`, `headers`, `breaker`, `pace`, `cooldown`, `rpm`, `rate`, `burst`, `max_concurrent`, `retryable`, `permanent`, `max_response`, `tls`, `policies`, `reconcile`, `request`, `async`, `auth`, `starttls`, `max_connections`
 
 error: `server.max_body` is more than a job can carry
  --> eclusa.toml:8:12

@@ -1,0 +1,89 @@
+use super::*;
+use crate::request::{Mailbox, Progress};
+
+fn mail(recipients: &[&str]) -> Mail {
+    let mailbox = |address: &&str| Mailbox { name: None, address: (*address).into() };
+    Mail {
+        message_id: "1@x".into(),
+        from: mailbox(&"f@x"),
+        to: recipients.iter().map(mailbox).collect(),
+        cc: vec![],
+        bcc: vec![],
+        reply_to: vec![],
+        subject: String::new(),
+        text: Some(String::new()),
+        html: None,
+        headers: vec![],
+        attachments: vec![],
+        progress: Progress::default(),
+    }
+}
+
+fn ok() -> CallEnd {
+    CallEnd::Replied { code: 250, enhanced: None, text: "ok".into() }
+}
+
+fn busy() -> CallEnd {
+    CallEnd::Replied { code: 450, enhanced: None, text: "busy".into() }
+}
+
+fn refused(verdict: Verdict) -> Fate {
+    let code = if verdict == Verdict::Permanent { "550" } else { "450" };
+    Fate::Refused { code: code.into(), reason: "no".into(), verdict }
+}
+
+fn called(mail: &Mail, fates: &[(&str, Fate)], end: CallEnd, went_well: bool) -> Called {
+    let fates = fates.iter().map(|(address, fate)| ((*address).to_owned(), fate.clone())).collect();
+    Delivery { fates, upstream_id: None }.into_called(mail, end, went_well)
+}
+
+fn states(called: &Called) -> Vec<String> {
+    let body: Value = serde_json::from_slice(&called.answer.as_ref().unwrap().body).unwrap();
+    let recipients = body["recipients"].as_array().unwrap().iter();
+    recipients.map(|of| of["status"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn all_accepted_is_a_success_and_leaves_nothing() {
+    let called = called(&mail(&["a", "b"]), &[("a", Fate::Accepted), ("b", Fate::Accepted)], ok(), true);
+    assert_eq!((called.end.clone(), called.left.is_none()), (ok(), true));
+    assert_eq!(called.answer.as_ref().unwrap().status, 250);
+    assert_eq!(states(&called), ["accepted", "accepted"]);
+}
+
+#[test]
+fn those_refused_for_now_are_left_and_those_refused_for_good_are_not() {
+    let all = [("a", Fate::Accepted), ("b", refused(Verdict::Retryable)), ("c", refused(Verdict::Permanent))];
+    let first = called(&mail(&["a", "b", "c"]), &all, busy(), false);
+    assert_eq!(
+        (&first.end, states(&first)),
+        (&busy(), vec!["accepted".into(), "deferred".into(), "refused".into()])
+    );
+    let left = first.left.unwrap();
+    assert_eq!(left.left(), ["b"]);
+    // The last one is accepted now, but the job has failed for one.
+    let last = called(&left, &[("b", Fate::Accepted)], ok(), true);
+    let refused = CallEnd::RecipientRefused { code: "550".into(), reason: "no (1 of 3 recipients)".into() };
+    assert_eq!(
+        (&last.end, states(&last)),
+        (&refused, vec!["accepted".into(), "accepted".into(), "refused".into()])
+    );
+    let mut letter = *last.left.unwrap();
+    assert_eq!(letter.left(), [""; 0]);
+    // Sent again as another job, it goes to that one.
+    letter.resume(eclusa_core::JobId(2));
+    assert_eq!(letter.left(), ["c"]);
+}
+
+#[test]
+fn a_call_that_broke_off_keeps_what_was_said_before() {
+    let broken = CallEnd::CutShort { timed_out: false, why: "lost".into() };
+    let called = called(&mail(&["a", "b"]), &[("a", refused(Verdict::Permanent))], broken.clone(), false);
+    assert_eq!((called.end, called.left.unwrap().left()), (broken, vec!["b".to_owned()]));
+}
+
+#[test]
+fn a_call_that_did_nothing_leaves_the_message_as_it_is() {
+    let called = called(&mail(&["a"]), &[], busy(), false);
+    assert_eq!((called.left.is_none(), called.answer.is_none()), (true, true));
+}

@@ -1,0 +1,107 @@
+//! A message as the bytes that are sent (RFC 5322, MIME).
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use eclusa_core::Time;
+use lettre::message::header::{ContentType, HeaderName, HeaderValue};
+use lettre::message::{Attachment as File, Body, Mailbox as Named, Message, MultiPart, SinglePart};
+use lettre::{Address, message::MessageBuilder};
+
+use crate::request::{Attachment, Mail, Mailbox};
+
+/// The message as it is sent at `now`: all lines end in CRLF and are ASCII. Bcc is in no header. `Err` says what cannot be
+/// sent, without repeating it.
+pub fn to_mime(mail: &Mail, now: Time) -> Result<Vec<u8>, String> {
+    let mut builder = Message::builder()
+        .message_id(Some(format!("<{}>", mail.message_id)))
+        .date(UNIX_EPOCH + Duration::from_millis(now.as_millis()))
+        .from(named(&mail.from)?)
+        .subject(mail.subject.as_str());
+    for mailbox in &mail.to {
+        builder = builder.to(named(mailbox)?);
+    }
+    for mailbox in &mail.cc {
+        builder = builder.cc(named(mailbox)?);
+    }
+    for mailbox in &mail.reply_to {
+        builder = builder.reply_to(named(mailbox)?);
+    }
+    for (name, value) in &mail.headers {
+        let name = HeaderName::new_from_ascii(name.clone()).map_err(|_| "a header has no valid name")?;
+        builder = builder.raw_header(HeaderValue::new(name, value.clone()));
+    }
+    // What is in the headers does not say who gets it: the recipients are named to the upstream one by one.
+    let sender = address(&mail.from.address)?;
+    let envelope = lettre::address::Envelope::new(Some(sender.clone()), vec![sender]);
+    let message = with_body(builder.envelope(envelope.map_err(|error| error.to_string())?), mail)?;
+    Ok(message.formatted())
+}
+
+fn address(text: &str) -> Result<Address, String> {
+    text.parse().map_err(|_| "an address is not one".to_owned())
+}
+
+fn named(mailbox: &Mailbox) -> Result<Named, String> {
+    Ok(Named::new(mailbox.name.clone(), address(&mailbox.address)?))
+}
+
+/// Text and HTML are alternatives; files that the HTML refers to go with the HTML, the others with the whole.
+fn with_body(builder: MessageBuilder, mail: &Mail) -> Result<Message, String> {
+    let (inline, beside): (Vec<_>, Vec<_>) =
+        mail.attachments.iter().partition(|file| file.content_id.is_some());
+    let text = mail.text.clone().map(SinglePart::plain);
+    let html = mail.html.clone().map(SinglePart::html);
+    let related = match (html, inline.is_empty()) {
+        (Some(html), true) => Some(Part::Single(html)),
+        (Some(html), false) => {
+            let related = MultiPart::related().singlepart(html);
+            Some(Part::Multi(with_files(related, &inline)?))
+        }
+        (None, _) => None,
+    };
+    let body = match (text, related) {
+        (Some(text), None) => Part::Single(text),
+        (None, Some(html)) => html,
+        (Some(text), Some(Part::Single(html))) => {
+            Part::Multi(MultiPart::alternative().singlepart(text).singlepart(html))
+        }
+        (Some(text), Some(Part::Multi(html))) => {
+            Part::Multi(MultiPart::alternative().singlepart(text).multipart(html))
+        }
+        (None, None) => return Err("the message has no body".into()),
+    };
+    // Without HTML nothing refers to a file, and it is one like the others.
+    let beside = if mail.html.is_none() { mail.attachments.iter().collect() } else { beside };
+    let built = match (body, beside.is_empty()) {
+        (Part::Single(body), true) => builder.singlepart(body),
+        (Part::Multi(body), true) => builder.multipart(body),
+        (Part::Single(body), false) => {
+            builder.multipart(with_files(MultiPart::mixed().singlepart(body), &beside)?)
+        }
+        (Part::Multi(body), false) => {
+            builder.multipart(with_files(MultiPart::mixed().multipart(body), &beside)?)
+        }
+    };
+    built.map_err(|error| format!("the message cannot be written: {error}"))
+}
+
+enum Part {
+    Single(SinglePart),
+    Multi(MultiPart),
+}
+
+fn with_files(mut parts: MultiPart, files: &[&Attachment]) -> Result<MultiPart, String> {
+    for file in files {
+        let kind = ContentType::parse(&file.content_type).map_err(|_| "a file has no valid media type")?;
+        let name = file.filename.clone();
+        let made = match &file.content_id {
+            Some(id) => File::new_inline_with_name(id.clone(), name),
+            None => File::new(name),
+        };
+        parts = parts.singlepart(made.body(Body::new(file.content.clone()), kind));
+    }
+    Ok(parts)
+}
+
+#[cfg(test)]
+mod tests;

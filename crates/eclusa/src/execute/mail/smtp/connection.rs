@@ -1,0 +1,180 @@
+//! One connection to an SMTP server: greeting, encryption, authentication, commands.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::reply::Reply;
+use crate::config::{SmtpAuth, SmtpRules, StartTls};
+use crate::execute::CallEnd;
+use crate::execute::http::explain;
+
+/// What a connection is made by.
+pub(super) struct Server {
+    pub(super) rules: SmtpRules,
+    pub(super) tls: Arc<ClientConfig>,
+    pub(super) connect_timeout: Duration,
+}
+
+trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// A connection over which messages can be sent.
+pub(super) struct Connection {
+    io: BufReader<Box<dyn Io>>,
+    /// What the server can do, as it said after its greeting.
+    offers: Vec<String>,
+    /// How this side calls itself: its address, for it may have no name that others know.
+    own_name: String,
+    encrypted: bool,
+    loopback: bool,
+}
+
+impl Connection {
+    /// Connects, encrypts and authenticates by the rules. Nothing of a message was sent if that fails.
+    pub(super) async fn open(server: &Server) -> Result<Self, CallEnd> {
+        let limit = server.connect_timeout;
+        let mut connection = match timeout(limit, Self::reach(server)).await {
+            Ok(connected) => connected?,
+            Err(_) => return Err(CallEnd::NotSent(format!("no connection within {limit:?}"))),
+        };
+        let greeting = connection.read().await.map_err(|error| lost("greeting", &error))?;
+        expect(&greeting)?;
+        connection.hello().await?;
+        let offered = connection.offers("STARTTLS");
+        match server.rules.starttls {
+            _ if connection.encrypted => {}
+            StartTls::Auto | StartTls::Required if offered => {
+                connection = connection.start_tls(server).await?
+            }
+            StartTls::Required => {
+                return Err(CallEnd::Invalid("the server offers no STARTTLS, which is required".into()));
+            }
+            StartTls::Auto | StartTls::Off => {}
+        }
+        if let Some(auth) = &server.rules.auth {
+            connection.authenticate(auth).await?;
+        }
+        Ok(connection)
+    }
+
+    async fn reach(server: &Server) -> Result<Self, CallEnd> {
+        let url = &server.rules.url;
+        let connected = TcpStream::connect((url.host.as_str(), url.port)).await;
+        let tcp = connected.map_err(|error| CallEnd::NotSent(explain("could not connect", &error)))?;
+        let _ = tcp.set_nodelay(true);
+        let loopback = tcp.peer_addr().is_ok_and(|peer| peer.ip().is_loopback());
+        let own_name = match tcp.local_addr().map(|own| own.ip()) {
+            Ok(std::net::IpAddr::V6(ip)) => format!("[IPv6:{ip}]"),
+            Ok(ip) => format!("[{ip}]"),
+            Err(_) => "[127.0.0.1]".into(),
+        };
+        let plain: Box<dyn Io> = Box::new(tcp);
+        let encrypted = url.implicit_tls;
+        let io = if encrypted { encrypt(server, plain).await? } else { plain };
+        Ok(Self { io: BufReader::new(io), offers: Vec::new(), own_name, encrypted, loopback })
+    }
+
+    async fn hello(&mut self) -> Result<(), CallEnd> {
+        let hello = format!("EHLO {}", self.own_name);
+        let reply = self.command(&hello).await.map_err(|error| lost("EHLO", &error))?;
+        expect(&reply)?;
+        self.offers = reply.lines.into_iter().skip(1).map(|line| line.to_ascii_uppercase()).collect();
+        Ok(())
+    }
+
+    async fn start_tls(mut self, server: &Server) -> Result<Self, CallEnd> {
+        let reply = self.command("STARTTLS").await.map_err(|error| lost("STARTTLS", &error))?;
+        expect(&reply)?;
+        if !self.io.buffer().is_empty() {
+            // Somebody on the way wants it to count as said by the server under encryption.
+            return Err(CallEnd::NotSent("the server went on in the clear after STARTTLS".into()));
+        }
+        let io = encrypt(server, self.io.into_inner()).await?;
+        let mut encrypted = Self { io: BufReader::new(io), encrypted: true, ..self };
+        // What was offered in the clear does not count.
+        encrypted.hello().await?;
+        Ok(encrypted)
+    }
+
+    /// Names the sender's account. The password is sent only where nobody can read it on the way.
+    async fn authenticate(&mut self, auth: &SmtpAuth) -> Result<(), CallEnd> {
+        if !self.encrypted && !self.loopback {
+            let why = "the server offers no encryption, and the password is sent over TLS only";
+            return Err(CallEnd::Invalid(why.into()));
+        }
+        let (user, password) = (auth.user.as_str(), auth.password.reveal());
+        let plain = STANDARD.encode(format!("\0{user}\0{password}"));
+        let steps = if self.offers_auth("PLAIN") {
+            vec![format!("AUTH PLAIN {plain}"), plain]
+        } else if self.offers_auth("LOGIN") {
+            vec!["AUTH LOGIN".into(), STANDARD.encode(user), STANDARD.encode(password)]
+        } else {
+            return Err(CallEnd::Invalid("the server offers neither AUTH PLAIN nor AUTH LOGIN".into()));
+        };
+        for step in steps {
+            let reply = self.command(&step).await.map_err(|error| lost("AUTH", &error))?;
+            expect(&reply)?;
+            // 334 asks for the next step.
+            if reply.code != 334 {
+                return Ok(());
+            }
+        }
+        Err(CallEnd::Invalid("the server asks for more than a user and a password".into()))
+    }
+
+    /// Whether the server offers an extension.
+    pub(super) fn offers(&self, name: &str) -> bool {
+        self.offers.iter().any(|line| line.split([' ', '=']).next() == Some(name))
+    }
+
+    fn offers_auth(&self, mechanism: &str) -> bool {
+        let named = |line: &String| {
+            let mut words = line.split([' ', '=']);
+            words.next() == Some("AUTH") && words.any(|word| word == mechanism)
+        };
+        self.offers.iter().any(named)
+    }
+
+    /// Sends one line and reads its reply.
+    pub(super) async fn command(&mut self, line: &str) -> io::Result<Reply> {
+        self.write(format!("{line}\r\n").as_bytes()).await?;
+        self.read().await
+    }
+
+    pub(super) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.io.write_all(bytes).await?;
+        self.io.flush().await
+    }
+
+    pub(super) async fn read(&mut self) -> io::Result<Reply> {
+        Reply::read(&mut self.io).await
+    }
+}
+
+async fn encrypt(server: &Server, plain: Box<dyn Io>) -> Result<Box<dyn Io>, CallEnd> {
+    let unusable = |_| CallEnd::Invalid("the server's name cannot be in a certificate".into());
+    let name = ServerName::try_from(server.rules.url.host.clone()).map_err(unusable)?;
+    let handshake = TlsConnector::from(server.tls.clone()).connect(name, plain).await;
+    let tls = handshake.map_err(|error| CallEnd::NotSent(explain("no TLS with the server", &error)))?;
+    Ok(Box::new(tls))
+}
+
+/// The end of a call whose connection cannot be used because of this reply.
+fn expect(reply: &Reply) -> Result<(), CallEnd> {
+    if reply.is_positive() { Ok(()) } else { Err(reply.end()) }
+}
+
+/// The connection went away at this step, before the message.
+pub(super) fn lost(step: &str, error: &io::Error) -> CallEnd {
+    CallEnd::CutShort { timed_out: false, why: explain(&format!("lost at {step}"), error) }
+}
