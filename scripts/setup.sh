@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh build   a Rust toolchain and a C compiler
 #   scripts/setup.sh test    the same, rustfmt, clippy and cargo-nextest; redis-server; python3 and node, for the documentation's
-#                            workers
+#                            workers; aiosmtpd, a mail server
 #   scripts/setup.sh bench   the same as build, wrk and nginx; redis-server, node and npm, and BullMQ for it
 #   scripts/setup.sh deny    the same as build, and cargo-deny
 set -euo pipefail
@@ -52,6 +52,15 @@ need_node_modules() {
     npm install --prefix "$1" --no-package-lock --omit=optional --ignore-scripts --no-audit --no-fund >&2 || fail "the packages of $1 could not be installed"
 }
 
+# need_python_packages DIR: what its requirements.txt names, in a directory of its own beside it.
+need_python_packages() {
+    [[ "$1/python/.installed" -nt "$1/requirements.txt" ]] && return
+    say "installing the Python packages of $1"
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --target "$1/python" --upgrade \
+        -r "$1/requirements.txt" >&2 || fail "the Python packages of $1 could not be installed (Debian package python3-pip)"
+    touch "$1/python/.installed"
+}
+
 need_build() {
     command -v cargo >/dev/null || fail "cargo is missing: install Rust from https://rustup.rs and run this again"
     cargo --version >/dev/null || fail "cargo does not run: the toolchain named in rust-toolchain.toml could not be had"
@@ -67,6 +76,8 @@ test)
     need_cargo_tool nextest
     need_package redis-server redis-server
     need_package python3 python3
+    python3 -m pip --version >/dev/null 2>&1 || need_package pip3 python3-pip
+    need_python_packages crates/eclusa/tests/it/mail
     need_package node nodejs
     ;;
 bench)

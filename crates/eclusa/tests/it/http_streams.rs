@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use eclusa::config::Upstream;
 use eclusa::execute::CallEnd;
-use eclusa::execute::http::{BodyError, Head, HttpUpstream, Streamed};
+use eclusa::execute::http::{BodyError, Head, Streamed};
 use eclusa::fake::{Answer, FakeUpstream, Gate};
 use futures_util::stream;
 use http_body::{Body, Frame};
@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use crate::http_upstream::{context, free_port, rules};
+use crate::http_upstream::{client, context, free_port, rules, rules_with};
 
 const SHORT: Duration = Duration::from_millis(250);
 const POST: Head<'static> = Head { method: "POST", path: "/up", query: None, headers: &[] };
@@ -24,7 +24,7 @@ async fn stream<B>(rules: &Upstream, body: B) -> Result<Streamed, CallEnd>
 where
     B: Body<Data = Bytes, Error = Infallible> + Send + Unpin + 'static,
 {
-    HttpUpstream::new(rules).unwrap().stream(POST, body, &context()).await
+    client(rules).stream(POST, body, &context()).await
 }
 
 /// `count` parts, each `every` after the one before it.
@@ -39,7 +39,7 @@ fn slow(count: usize, every: Duration) -> impl Body<Data = Bytes, Error = Infall
 #[tokio::test]
 async fn bodies_pass_in_both_directions_without_a_bound_on_their_size() {
     let fake = FakeUpstream::start(Answer::endless(20 << 20).header("X-Id", "7")).await.unwrap();
-    let rules = Upstream { max_response: 10, ..rules(&fake.url()) };
+    let rules = rules_with(&fake.url(), |rules| rules.max_response = 10);
     let streamed = stream(&rules, Full::from("hello")).await.unwrap();
     assert_eq!((streamed.status.as_u16(), &streamed.headers["x-id"]), (200, &"7".parse().unwrap()));
     let body = streamed.body.collect().await.unwrap().to_bytes();
@@ -142,7 +142,7 @@ async fn without_a_connection_nothing_was_sent() {
 async fn an_answer_given_up_frees_its_connection() {
     let gate = Gate::default();
     let fake = FakeUpstream::start(Answer::status(200).after(&gate)).await.unwrap();
-    let upstream = HttpUpstream::new(&rules(&fake.url())).unwrap();
+    let upstream = client(&rules(&fake.url()));
     let context = context();
     tokio::select! {
         _ = upstream.stream(POST, Full::from("hello"), &context) => panic!("the gate is shut"),

@@ -15,7 +15,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use crate::http_upstream::{answered, context, request, rules};
+use crate::http_upstream::{answered, client, context, request, rules};
 
 /// An authority that exists for one test.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -81,7 +81,7 @@ pub(crate) async fn door(
 }
 
 fn https(to: SocketAddr, tls: Tls) -> HttpUpstream {
-    HttpUpstream::new(&Upstream { tls, ..rules(&format!("https://{to}")) }).unwrap()
+    client(&Upstream { tls, ..rules(&format!("https://{to}")) })
 }
 
 fn trusting(authority: &Authority) -> Tls {
@@ -134,7 +134,7 @@ async fn an_upstream_that_nobody_vouches_for_is_sent_nothing() {
     }
     // The certificate is for the address, not for the name.
     let named = rules(&format!("https://localhost:{}", to.port()));
-    let called = HttpUpstream::new(&named).unwrap().call(&request("GET", "/"), &context()).await;
+    let called = client(&named).call(&request("GET", "/"), &context()).await;
     assert!(matches!(called.end, CallEnd::NotSent(_)), "{called:?}");
     assert!(fake.requests().is_empty());
 }

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use eclusa::SystemClock;
-use eclusa::config::{BaseUrl, Tls, Upstream};
+use eclusa::config::{BaseUrl, HttpRules, Tls, Upstream, UpstreamKind};
 use eclusa::execute::http::HttpUpstream;
 use eclusa::execute::{CallContext, CallEnd, Called};
 use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
@@ -20,24 +20,40 @@ const SHORT: Duration = Duration::from_millis(250);
 
 pub(crate) fn rules(url: &str) -> Upstream {
     let url: http::Uri = url.parse().unwrap();
-    Upstream {
+    let rules = HttpRules {
         url: BaseUrl {
             scheme: url.scheme().unwrap().clone(),
             authority: url.authority().unwrap().clone(),
             prefix: url.path().trim_end_matches('/').to_owned(),
         },
-        timeout: PATIENT,
-        connect_timeout: PATIENT,
         headers: Vec::new(),
         keys: Vec::new(),
         request: None,
         awaited: None,
-        codes: ExtraCodes::default(),
         max_response: 1 << 20,
         policies: Vec::new(),
         reconcile: None,
+    };
+    Upstream {
+        timeout: PATIENT,
+        connect_timeout: PATIENT,
+        codes: ExtraCodes::default(),
         tls: Tls::default(),
+        kind: UpstreamKind::Http(Box::new(rules)),
     }
+}
+
+/// The same with other rules that only HTTP has.
+pub(crate) fn rules_with(url: &str, change: impl FnOnce(&mut HttpRules)) -> Upstream {
+    let mut upstream = rules(url);
+    if let UpstreamKind::Http(rules) = &mut upstream.kind {
+        change(rules);
+    }
+    upstream
+}
+
+pub(crate) fn client(upstream: &Upstream) -> HttpUpstream {
+    HttpUpstream::new(upstream, upstream.http().unwrap()).unwrap()
 }
 
 pub(crate) fn context() -> CallContext<'static> {
@@ -55,7 +71,7 @@ pub(crate) fn answered(called: Called) -> Response {
 }
 
 async fn call(rules: &Upstream) -> Called {
-    HttpUpstream::new(rules).unwrap().call(&request("GET", "/"), &context()).await
+    client(rules).call(&request("GET", "/"), &context()).await
 }
 
 /// One call to an upstream that answers so.
@@ -78,7 +94,7 @@ async fn a_request_goes_out_as_it_is_and_its_answer_comes_back_whole() {
     let answer =
         Answer::status(201).header("X-Id", "7").header("Set-Cookie", "a=1").header("Set-Cookie", "b=2");
     let fake = FakeUpstream::start(answer.header("Keep-Alive", "timeout=5").body("created")).await.unwrap();
-    let upstream = HttpUpstream::new(&rules(&format!("{}/api/v2/", fake.url()))).unwrap();
+    let upstream = client(&rules(&format!("{}/api/v2/", fake.url())));
     let sent = Request {
         method: "POST".into(),
         path: "/entries/%2B55".into(),
@@ -104,8 +120,8 @@ async fn a_request_goes_out_as_it_is_and_its_answer_comes_back_whole() {
 async fn headers_are_ours_or_pass() {
     let fake = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let configured = (http::header::AUTHORIZATION, http::HeaderValue::from_static("Bearer upstream"));
-    let rules = Upstream { headers: vec![configured], ..rules(&fake.url()) };
-    let upstream = HttpUpstream::new(&rules).unwrap();
+    let rules = rules_with(&fake.url(), |rules| rules.headers = vec![configured]);
+    let upstream = client(&rules);
     let mut sent = request("GET", "/");
     for (name, value) in [
         ("host", "evil.example"),
@@ -167,7 +183,7 @@ async fn a_body_is_not_unpacked() {
 #[tokio::test]
 async fn an_empty_post_says_that_it_is_empty() {
     let fake = FakeUpstream::start(Answer::status(204)).await.unwrap();
-    let upstream = HttpUpstream::new(&rules(&fake.url())).unwrap();
+    let upstream = client(&rules(&fake.url()));
     for method in ["POST", "GET", "HEAD"] {
         answered(upstream.call(&request(method, "/"), &context()).await);
     }
@@ -179,7 +195,7 @@ async fn an_empty_post_says_that_it_is_empty() {
 #[tokio::test]
 async fn what_cannot_be_sent_is_no_fault_of_the_upstream() {
     let fake = FakeUpstream::start(Answer::status(200)).await.unwrap();
-    let upstream = HttpUpstream::new(&rules(&fake.url())).unwrap();
+    let upstream = client(&rules(&fake.url()));
     let mut bad_header = request("GET", "/");
     bad_header.headers.push(("x".into(), b"secret\r\nb: c".to_vec()));
     for request in [request("CONNECT", "/"), request("GET", "/a/%2e%2e/b"), bad_header] {
@@ -239,7 +255,7 @@ async fn an_error_is_one_without_its_body_too() {
 async fn an_answer_without_end_is_not_read() {
     let script = [Answer::endless(100 << 20), Answer::status(200).body(vec![0; (1 << 20) + 1])];
     let fake = FakeUpstream::start(Behaviour::script(script)).await.unwrap();
-    let upstream = HttpUpstream::new(&rules(&fake.url())).unwrap();
+    let upstream = client(&rules(&fake.url()));
     for _ in 0..2 {
         let called = upstream.call(&request("GET", "/"), &context()).await;
         // Its body would be a long message.
@@ -276,7 +292,7 @@ async fn without_a_connection_nothing_was_sent() {
 #[tokio::test]
 async fn connections_are_used_again() {
     let fake = FakeUpstream::start(Answer::status(200)).await.unwrap();
-    let upstream = HttpUpstream::new(&rules(&fake.url())).unwrap();
+    let upstream = client(&rules(&fake.url()));
     for _ in 0..3 {
         answered(upstream.clone().call(&request("GET", "/"), &context()).await);
     }
@@ -286,7 +302,7 @@ async fn connections_are_used_again() {
 #[tokio::test]
 async fn a_pooled_connection_that_the_server_closed_fails_nothing() {
     let fake = FakeUpstream::start(Answer::status(200)).await.unwrap();
-    let upstream = HttpUpstream::new(&rules(&fake.url())).unwrap();
+    let upstream = client(&rules(&fake.url()));
     for count in 1..=20 {
         answered(upstream.call(&request("POST", "/"), &context()).await);
         fake.close_connections().await;
@@ -299,7 +315,7 @@ async fn a_pooled_connection_that_the_server_closed_fails_nothing() {
 async fn calls_run_side_by_side() {
     let gate = Gate::default();
     let fake = FakeUpstream::start(Answer::status(200).after(&gate)).await.unwrap();
-    let upstream = HttpUpstream::new(&rules(&fake.url())).unwrap();
+    let upstream = client(&rules(&fake.url()));
     let calls: Vec<_> = (0..50)
         .map(|_| {
             let upstream = upstream.clone();

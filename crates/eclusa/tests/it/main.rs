@@ -29,6 +29,7 @@ mod in_time;
 mod keeping_nothing;
 mod key_pools;
 mod limits;
+mod mail;
 mod policies;
 mod program;
 mod redis_server;

@@ -71,7 +71,7 @@ fn what_an_smtp_server_cannot_have_is_told_with_its_place() {
         ),
         (
             "url = 'smtp://m'\n[[upstreams.m.policies]]\nname = 'P'\ncapacity = 1\nrefill = '1/s'",
-            "4:17 `upstreams.m.policies` has no meaning for an upstream of kind `smtp`",
+            "4:15 `upstreams.m.policies` has no meaning for an upstream of kind `smtp`",
         ),
     ] {
         assert_eq!(problems(text), expected, "{text}");

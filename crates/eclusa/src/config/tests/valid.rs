@@ -452,7 +452,17 @@ fn every_rule_reaches_the_engine() {
     (b.bucket, b.cooldown) = (Some(BucketSpec::new(2, 1, secs(1)).unwrap()), ladder(3));
     let key = |key, gates| UpstreamSpec::new(name("two").with_key(&name(key)), gates);
     let plainly = |text| UpstreamSpec::new(name(text), GateSpecs::default());
-    let upstreams = vec![one, two, key("a", a), key("b", b), plainly("three"), plainly("four"), called];
+    let upstreams = vec![
+        one,
+        two,
+        key("a", a),
+        key("b", b),
+        plainly("mail"),
+        plainly("post"),
+        plainly("three"),
+        plainly("four"),
+        called,
+    ];
     same_rules(&everything().spec, &Spec::new(vec![images, straight, plain, callbacks], upstreams).unwrap());
 }
 

@@ -1,0 +1,140 @@
+//! Several recipients: what a server says of one does not touch the others.
+
+use serde_json::{Value, json};
+
+use super::{SmtpServer, fates, lane, letter, message, sent, start};
+
+fn told(fates: &[(&str, &str)]) -> Vec<(String, String)> {
+    fates.iter().map(|(address, fate)| ((*address).to_owned(), (*fate).to_owned())).collect()
+}
+
+#[tokio::test]
+async fn only_those_refused_for_now_are_tried_again() {
+    let server = SmtpServer::start().await;
+    let program = start(&lane(&server.url(), "", "")).await;
+    server.script(json!({ "rcpt b@example.com": ["450 4.2.1 busy", "451 4.3.0 later"] })).await;
+    let job = sent(&program, &["a@example.com", "b@example.com"]).await;
+    assert_eq!((&job["status"], &job["attempts"]), (&"completed".into(), &3.into()), "{job}");
+    assert_eq!(server.accepted(), [["a@example.com"], ["b@example.com"]]);
+    assert_eq!(fates(&job), told(&[("a@example.com", "accepted"), ("b@example.com", "accepted")]));
+    // Both times it is the same message, with all recipients in its header.
+    let ids: Vec<String> = server
+        .events("accepted")
+        .iter()
+        .map(|event| {
+            let text = event["text"].as_str().unwrap();
+            assert!(text.contains("To: a@example.com, b@example.com"), "{text}");
+            text.lines().find(|line| line.starts_with("Message-ID")).unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(ids[0], ids[1]);
+}
+
+#[tokio::test]
+async fn a_job_with_a_recipient_refused_for_good_fails_with_a_letter_for_only_that_one() {
+    let server = SmtpServer::start().await;
+    let program = start(&lane(&server.url(), "", "")).await;
+    let gone = "550 5.1.1 <b@example.com> no such user";
+    server.script(json!({ "rcpt b@example.com": [gone], "rcpt c@example.com": ["450 4.2.1 busy"] })).await;
+    let job = sent(&program, &["a@example.com", "b@example.com", "c@example.com"]).await;
+    assert_eq!((&job["status"], &job["attempts"]), (&"failed".into(), &2.into()), "{job}");
+    assert_eq!(server.accepted(), [["a@example.com"], ["c@example.com"]]);
+    let all = [("a@example.com", "accepted"), ("b@example.com", "refused"), ("c@example.com", "accepted")];
+    assert_eq!(fates(&job), told(&all));
+    let dead = letter(&program, &job).await;
+    assert_eq!(
+        (&dead["lastFailureCode"], &dead["originalData"]["message"]["to"]),
+        (&"550".into(), &json!(["b@example.com"]))
+    );
+    // The address is personal: it is not in the reason.
+    assert_eq!(dead["lastFailureReason"], "SMTP 550 5.1.1: *** no such user (1 of 3 recipients)");
+    // Replayed, it goes to that one only, and then the letter is gone.
+    let id = job["id"].as_str().unwrap();
+    let replay = program.post(&format!("/v1/dead-letters/{id}/replay"), &Value::Null).await;
+    assert_eq!(replay.status, 202, "{}", replay.text());
+    let job = program.finished(replay.json()["jobId"].as_str().unwrap()).await;
+    assert_eq!((&job["status"], server.accepted().len()), (&"completed".into(), 3), "{job}");
+    assert_eq!(server.accepted()[2], ["b@example.com"]);
+    assert_eq!(program.get(&format!("/v1/dead-letters/{id}")).await.status, 404);
+}
+
+#[tokio::test]
+async fn those_that_are_left_when_the_attempts_are_over_are_in_the_letter_too() {
+    let server = SmtpServer::start().await;
+    let retry = "retry = { attempts = 2, base = \"20ms\", cap = \"20ms\" }";
+    let program = start(&lane(&server.url(), retry, "")).await;
+    server
+        .script(json!({ "rcpt b@example.com": ["550 no"], "rcpt c@example.com": ["450 busy", "..."] }))
+        .await;
+    let job = sent(&program, &["a@example.com", "b@example.com", "c@example.com"]).await;
+    let dead = letter(&program, &job).await;
+    assert_eq!(dead["originalData"]["message"]["to"], json!(["b@example.com", "c@example.com"]));
+    assert_eq!((&dead["lastFailureCode"], &dead["failedAttempts"]), (&"450".into(), &2.into()));
+    let all = [("a@example.com", "accepted"), ("b@example.com", "refused"), ("c@example.com", "deferred")];
+    assert_eq!(fates(&job), told(&all));
+}
+
+#[tokio::test]
+async fn the_next_upstream_gets_the_recipients_that_the_first_refused_for_now() {
+    let (first, second) = (SmtpServer::start().await, SmtpServer::start().await);
+    let rules = format!(
+        "[lanes.mail]\nchain = [\"one\", \"two\"]\n[upstreams.one]\nkind = \"smtp\"\nurl = \"{}\"\n[upstreams.two]\nkind = \"smtp\"\nurl = \"{}\"\n",
+        first.url(),
+        second.url()
+    );
+    let program = start(&rules).await;
+    first
+        .script(
+            json!({ "rcpt b@example.com": ["421 4.7.0 closing"], "rcpt c@example.com": ["452 full", "..."] }),
+        )
+        .await;
+    // A server that is closing says nothing of those after.
+    let job = sent(&program, &["b@example.com", "c@example.com"]).await;
+    assert_eq!(
+        (&job["status"], &job["attempts"], &job["upstream"]),
+        (&"completed".into(), &1.into(), &"two".into())
+    );
+    assert_eq!(
+        (first.accepted().len(), second.accepted()),
+        (0, vec![vec!["b@example.com".to_owned(), "c@example.com".into()]])
+    );
+    let job = sent(&program, &["a@example.com", "c@example.com"]).await;
+    assert_eq!(job["status"], "completed");
+    assert_eq!((first.accepted(), second.accepted().len()), (vec![vec!["a@example.com".to_owned()]], 2));
+    assert_eq!(second.accepted()[1], ["c@example.com"]);
+}
+
+#[tokio::test]
+async fn an_upstream_may_mean_codes_differently_also_enhanced_ones() {
+    let server = SmtpServer::start().await;
+    let codes = "retryable = [\"5.7.1\"]\npermanent = [\"450\"]";
+    let program = start(&lane(&server.url(), "", codes)).await;
+    server
+        .script(
+            json!({ "rcpt a@example.com": ["550 5.7.1 greylisted"], "rcpt b@example.com": ["450 4.1.1 no"] }),
+        )
+        .await;
+    let job = sent(&program, &["a@example.com"]).await;
+    assert_eq!((&job["status"], &job["attempts"]), (&"completed".into(), &2.into()), "{job}");
+    let job = sent(&program, &["b@example.com"]).await;
+    assert_eq!((&job["status"], &job["attempts"]), (&"failed".into(), &1.into()), "{job}");
+}
+
+#[tokio::test]
+async fn refused_recipients_are_no_failure_of_the_server() {
+    let server = SmtpServer::start().await;
+    let rules = "breaker = { failures = 2, open_for = \"1m\" }\nmax_connections = 1";
+    let program = start(&lane(&server.url(), "", rules)).await;
+    server.script(json!({ "rcpt b@example.com": ["550 no", "..."], "data": ["554 no", "554 no"] })).await;
+    for _ in 0..3 {
+        assert_eq!(sent(&program, &["b@example.com"]).await["status"], "failed");
+    }
+    // Refused as a whole, after all recipients were taken.
+    let job = sent(&program, &["a@example.com"]).await;
+    assert_eq!((&job["status"], &job["lastFailure"]["code"]), (&"failed".into(), &"554".into()), "{job}");
+    let breaker = program.get("/v1/breakers/smtp").await.json();
+    assert_eq!((&breaker["state"], &breaker["failures"]), (&"closed".into(), &0.into()), "{breaker}");
+    let waits = program.enqueue("mail", &message(&["c@example.com"])).await;
+    program.finished(&waits).await;
+    assert_eq!(server.events("connect").len(), 1, "a connection is used again after a refusal");
+}
