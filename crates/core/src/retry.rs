@@ -195,9 +195,8 @@ fn ses_name(name: &str) -> &str {
 fn classify_ses(status: u16, name: &str) -> (CallResult, Option<Verdict>) {
     let result = match name {
         "Throttling" | "TooManyRequests" | "LimitExceeded" => CallResult::Throttled,
-        "ServiceUnavailable" | "SendingPaused" => CallResult::Failed,
-        // The next attempt is signed anew, with credentials that may have been renewed.
-        "ExpiredToken" | "RequestExpired" => CallResult::Failed,
+        // After the last two, the next attempt is signed anew, with credentials that may have been renewed.
+        "ServiceUnavailable" | "SendingPaused" | "ExpiredToken" | "RequestExpired" => CallResult::Failed,
         "RequestTimeout" => CallResult::TimedOut,
         _ => return classify(Ending::Http(status), &ExtraCodes::default()),
     };

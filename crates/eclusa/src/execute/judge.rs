@@ -37,6 +37,15 @@ pub enum CallEnd {
         /// What it says, in words that hold no address.
         text: String,
     },
+    /// With an error of SES.
+    Ses {
+        /// The HTTP status that it came with.
+        status: u16,
+        /// Its name, such as `MessageRejected`.
+        name: String,
+        /// What is used up is the quota of the day.
+        daily_quota: bool,
+    },
     /// The call went well, but this recipient, and perhaps others, were refused for good.
     RecipientRefused {
         /// The upstream's code.
@@ -149,6 +158,11 @@ impl CallEnd {
                 code: Some(code.clone()),
                 ..Judgement::not_failed(CallResult::Rejected, reason)
             },
+            CallEnd::Ses { status, name, daily_quota } => {
+                let used_up = if *daily_quota { ": the daily quota is used up" } else { "" };
+                let reason = format!("answered {status} {name}{used_up}");
+                Judgement::without_answer(Ending::Ses { status: *status, name }, codes, false, &reason, name)
+            }
             CallEnd::CutShort { timed_out: true, why } => {
                 Judgement::without_answer(Ending::Timeout, codes, false, why, "timeout")
             }

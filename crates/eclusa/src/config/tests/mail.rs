@@ -11,7 +11,7 @@ fn upstream(text: &str) -> Upstream {
 fn smtp(text: &str) -> SmtpRules {
     match upstream(text).kind {
         UpstreamKind::Smtp(rules) => *rules,
-        UpstreamKind::Http(_) => panic!("it takes mail"),
+        UpstreamKind::Http(_) | UpstreamKind::Ses(_) => panic!("it takes mail"),
     }
 }
 
