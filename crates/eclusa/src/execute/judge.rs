@@ -46,12 +46,14 @@ pub enum CallEnd {
         /// What is used up is the quota of the day.
         daily_quota: bool,
     },
-    /// The call went well, but this recipient, and perhaps others, were refused for good.
+    /// The upstream is well, but it refused a recipient, and perhaps others.
     RecipientRefused {
         /// The upstream's code.
         code: String,
         /// The upstream's words, without addresses.
         reason: String,
+        /// Whether trying again may help.
+        verdict: Verdict,
     },
     /// The other side was silent or went away before anything could have come of it.
     CutShort {
@@ -153,8 +155,8 @@ impl CallEnd {
                 let judged = Judgement::without_answer(ending, codes, false, text, &code.to_string());
                 Judgement { reusable: judged.verdict.is_none(), ..judged }
             }
-            CallEnd::RecipientRefused { code, reason } => Judgement {
-                verdict: Some(Verdict::Permanent),
+            CallEnd::RecipientRefused { code, reason, verdict } => Judgement {
+                verdict: Some(*verdict),
                 code: Some(code.clone()),
                 ..Judgement::not_failed(CallResult::Rejected, reason)
             },

@@ -116,3 +116,19 @@ fn the_password_may_be_in_a_file() {
     };
     assert_eq!(rules.auth.as_ref().unwrap().password.reveal(), "geheim");
 }
+
+#[test]
+fn a_schedule_may_send_a_message() {
+    let job = |message: &str| {
+        problems_of(&format!(
+            "[lanes.l]\nchain = ['m']\n[upstreams.m]\nkind = 'smtp'\nurl = 'smtp://m'\n\
+             [schedules.s]\ncron = '0 3 * * *'\nlane = 'l'\njob = {{ message = {message} }}\n"
+        ))
+    };
+    assert_eq!(job("{ from = 'a@example.com', to = 'b@example.com', text = 'x' }"), "");
+    let problem = job("{ from = 'a@example.com', to = 'b', text = 'x' }");
+    assert!(
+        problem.starts_with("9:7 `schedules.s.job` would be refused: message.to: must be an address"),
+        "{problem}"
+    );
+}

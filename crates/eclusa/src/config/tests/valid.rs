@@ -470,6 +470,8 @@ fn every_rule_reaches_the_engine() {
         key("b", b),
         plainly("mail"),
         plainly("post"),
+        plainly("ses"),
+        plainly("role"),
         plainly("three"),
         plainly("four"),
         called,
