@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p eclusa-bench` measures everything and writes `bench/results.json`;
 //! `… -- http` measures only the program over HTTP, `… -- direct` only direct lanes,
-//! `… -- buckets` only a million buckets, `… -- redis` only the Redis store;
+//! `… -- buckets` only a million buckets, `… -- email` only the mail lane, `… -- redis` only the Redis store;
 //! `… -- engine WAITING TENANTS IN_FLIGHT`, `… -- redis WAITING TENANTS IN_FLIGHT`, `… -- takeover WAITING` and
 //! `… -- write|fsync WAITING TENANTS` only run that load for a while, for a
 //! profiler to look at.
@@ -10,6 +10,7 @@
 
 mod buckets;
 mod disk;
+mod email;
 mod embedded;
 mod engine;
 mod http;
@@ -84,6 +85,7 @@ fn main() -> Result<(), Failed> {
             Report::default().direct(ways);
             keep("direct", ways)
         }
+        (Some("email"), []) => keep("email", email::measure(&env::temp_dir().join("eclusa-bench-email"))?),
         (Some("redis"), [waiting, tenants, in_flight]) => {
             redis::measure_ours(Load { waiting: *waiting, tenants: *tenants, in_flight: *in_flight })
         }
@@ -92,7 +94,7 @@ fn main() -> Result<(), Failed> {
         (Some(http::BARE), []) => http::serve_bare(),
         (Some(http::UPSTREAM), []) => http::serve_upstream(),
         _ => {
-            Err("usage: eclusa-bench [http | direct | buckets | redis | takeover WAITING | engine|redis WAITING TENANTS IN_FLIGHT | write|fsync WAITING TENANTS]"
+            Err("usage: eclusa-bench [http | direct | buckets | email | redis | takeover WAITING | engine|redis WAITING TENANTS IN_FLIGHT | write|fsync WAITING TENANTS]"
                 .into())
         }
     }
@@ -124,6 +126,7 @@ fn measure_all() -> Result<(), Failed> {
     }
     report.buckets(buckets::measure()?);
     measure_http(&mut report, &data)?;
+    report.email = Some(email::measure(&data.join("email"))?);
     report.redis = Some(redis::measure(&data.join("redis"))?);
     report.write(&here.join("results.json"))?;
     Ok(())

@@ -6,6 +6,7 @@ use std::{fs, io};
 use serde::Serialize;
 
 use crate::buckets::{Buckets, USERS};
+use crate::email::Email;
 use crate::http::{Times, Ways};
 use crate::redis::RedisReport;
 use crate::workload::{Load, WAITING};
@@ -98,6 +99,7 @@ pub(crate) struct Report {
     round_trips: Vec<RoundTrip>,
     buckets: Option<Buckets>,
     direct: Option<Ways>,
+    pub(crate) email: Option<Email>,
     pub(crate) redis: Option<RedisReport>,
 }
 

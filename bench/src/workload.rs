@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use eclusa_core::gate::{CallResult, GateSpecs};
 use eclusa_core::{
-    Capacity, Chain, Dispatch, JobId, LaneSpec, LeaseId, Name, NewJob, Outcome, Settlement, Span, Spec,
-    SpecError, UpstreamSpec,
+    CallFailure, Capacity, Chain, Dispatch, FailureReason, JobId, LaneSpec, LeaseId, Name, NewJob, Outcome,
+    Settlement, Span, Spec, SpecError, UpstreamSpec,
 };
 
 use crate::Failed;
@@ -105,4 +105,11 @@ pub(crate) fn tenants(count: usize) -> Arc<[Arc<str>]> {
 /// The job under `lease` succeeded.
 pub(crate) fn done(lease: LeaseId) -> Settlement {
     Settlement { lease, report: CallResult::Success.into(), outcome: Outcome::Done, answer: None, left: None }
+}
+
+/// The job under `lease` failed for good.
+pub(crate) fn dead(lease: LeaseId) -> Settlement {
+    let (reason, code) = (FailureReason::fixed("550 5.1.1 no such mailbox"), Some("550".into()));
+    let failure = CallFailure { reason, code, upstream: None };
+    Settlement { outcome: Outcome::Dead(failure), report: CallResult::Rejected.into(), ..done(lease) }
 }

@@ -11,7 +11,8 @@ mod wrk;
 pub(crate) use direct::{Ways, measure as direct};
 pub(crate) use enqueue::measure as enqueue;
 pub(crate) use peers::{serve_bare, serve_proxy, serve_upstream};
-pub(crate) use round_trip::{Times, measure as round_trip};
+pub(crate) use program::Server;
+pub(crate) use round_trip::{Times, client, measure as round_trip, trip};
 
 /// The arguments with which this program serves as a peer.
 pub(crate) const BARE: &str = "serve-bare";

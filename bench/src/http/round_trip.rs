@@ -68,11 +68,12 @@ pub(crate) fn measure(dir: &Path, ack: &str) -> Result<[Times; 2], Failed> {
     Ok(times)
 }
 
-async fn trip(client: &HttpUpstream, request: &Request, key: &str) -> Result<Duration, Failed> {
+/// One call that succeeds; says how long it took.
+pub(crate) async fn trip(client: &HttpUpstream, request: &Request, key: &str) -> Result<Duration, Failed> {
     let context = CallContext { idempotency_key: key, traceparent: None, headers: &[], clock: &SystemClock };
     let started = now();
     match client.call(request, &context).await.end {
-        CallEnd::Answered(200) => Ok(now() - started),
+        CallEnd::Answered(200..=299) => Ok(now() - started),
         end => Err(format!("{end:?}").into()),
     }
 }
@@ -87,7 +88,8 @@ fn request(path: &str) -> Request {
     Request { method: "GET".into(), path: path.into(), query: None, headers: Vec::new(), body: Vec::new() }
 }
 
-fn client(address: &str) -> Result<HttpUpstream, Failed> {
+/// A client that waits for answers.
+pub(crate) fn client(address: &str) -> Result<HttpUpstream, Failed> {
     let rules = HttpRules {
         url: BaseUrl { scheme: http::uri::Scheme::HTTP, authority: address.parse()?, prefix: String::new() },
         headers: vec![(HeaderName::from_static("prefer"), HeaderValue::from_static("wait=5"))],

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::{Adds, By, CONCURRENCY, Queue};
 use crate::Failed;
 use crate::timing::now;
-use crate::workload::{GROUP, Workload, done, spec, tenants};
+use crate::workload::{GROUP, Workload, dead, done, spec, tenants};
 
 /// How long a question may be held when nothing can start.
 const HELD: Span = Span::from_secs(1);
@@ -50,6 +50,24 @@ impl Lives {
         let store = RedisStore::open(url, &RedisSettings::default(), &spec()?)?;
         let workload = Workload::new(tenants(tenant_count), 0)?.with_payload(payload);
         Ok(Self { runtime: Runtime::new()?, stores: vec![Arc::new(store)], workload, _owner: None })
+    }
+
+    /// So many jobs fail for good and leave dead letters.
+    pub(crate) fn bury(&mut self, jobs: usize) -> Result<(), Failed> {
+        let mut left = jobs;
+        while left > 0 {
+            self.fill(GROUP.min(left))?;
+            let ask = Dispatch { max: GROUP.min(left), ..self.workload.ask() };
+            let store = &self.stores[0];
+            let grants = self.runtime.block_on(store.dispatch(ask))?.grants;
+            let settlements: Vec<_> = grants.iter().map(|grant| dead(grant.lease)).collect();
+            let settled = self.runtime.block_on(store.settle(settlements))?.leases;
+            if settled.iter().any(|settled| *settled != Settled::Ended(Status::Failed)) {
+                return Err(format!("not settled: {settled:?}").into());
+            }
+            left -= settled.len();
+        }
+        Ok(())
     }
 }
 

@@ -14,13 +14,14 @@ use std::path::Path;
 use std::time::Duration;
 use std::{env, fs};
 
+pub(crate) use lives::Lives;
 pub(crate) use report::RedisReport;
+pub(crate) use server::RedisServer;
 pub(crate) use takeover::{ARGUMENT as OWN, own};
 
 use self::bullmq::BullMq;
-use self::lives::Lives;
 use self::report::{Figures, Memory};
-use self::server::{RedisServer, Spent};
+use self::server::Spent;
 use crate::Failed;
 use crate::workload::{Load, PAYLOAD};
 
@@ -115,7 +116,7 @@ struct Round {
 }
 
 /// One who can be measured.
-trait Queue {
+pub(crate) trait Queue {
     fn fill(&mut self, jobs: usize) -> Result<(), Failed>;
     fn hold(&mut self, jobs: usize) -> Result<(), Failed>;
     fn run(&mut self, jobs: usize, adds: Adds) -> Result<Duration, Failed>;

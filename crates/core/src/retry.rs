@@ -139,8 +139,13 @@ pub enum Ending<'a> {
         /// Its enhanced code (RFC 3463), such as `4.7.0`, if it has one.
         enhanced: Option<&'a str>,
     },
-    /// An error code of SES; success is `Http(200)`.
-    Ses(&'a str),
+    /// An error of SES.
+    Ses {
+        /// The HTTP status that it came with.
+        status: u16,
+        /// Its name, such as `MessageRejected`.
+        name: &'a str,
+    },
     /// No answer in time.
     Timeout,
     /// There was no connection: nothing was sent.
@@ -158,7 +163,7 @@ pub fn classify(ending: Ending<'_>, extra: &ExtraCodes) -> (CallResult, Option<V
         Ending::Smtp { code, enhanced } => {
             enhanced.and_then(|code| extra.verdict(code)).or_else(|| extra.verdict(&code.to_string()))
         }
-        Ending::Ses(code) => extra.verdict(code),
+        Ending::Ses { name, .. } => extra.verdict_of_ses(name),
         Ending::Timeout | Ending::Unreachable | Ending::Connection => None,
     };
     let (result, verdict) = match ending {
@@ -166,12 +171,11 @@ pub fn classify(ending: Ending<'_>, extra: &ExtraCodes) -> (CallResult, Option<V
         Ending::Http(408) | Ending::Timeout => (TimedOut, Some(Verdict::Retryable)),
         Ending::Unreachable => (Unreachable, Some(Verdict::Retryable)),
         Ending::Http(429) | Ending::Smtp { code: 421 | 454, .. } => (Throttled, Some(Verdict::Retryable)),
-        Ending::Ses(code) if code.starts_with("Throttling") => (Throttled, Some(Verdict::Retryable)),
-        Ending::Ses(code) if code.starts_with("ServiceUnavailable") => (Failed, Some(Verdict::Retryable)),
+        Ending::Ses { status, name } => classify_ses(status, ses_name(name)),
         Ending::Http(425 | 500 | 502..) | Ending::Smtp { code: 400..=499, .. } | Ending::Connection => {
             (Failed, Some(Verdict::Retryable))
         }
-        Ending::Http(_) | Ending::Smtp { .. } | Ending::Ses(_) => (Rejected, Some(Verdict::Permanent)),
+        Ending::Http(_) | Ending::Smtp { .. } => (Rejected, Some(Verdict::Permanent)),
     };
     match by_list {
         Some(Verdict::Retryable) if matches!(result, Success | Rejected) => {
@@ -180,6 +184,23 @@ pub fn classify(ending: Ending<'_>, extra: &ExtraCodes) -> (CallResult, Option<V
         Some(Verdict::Permanent) => (Rejected, Some(Verdict::Permanent)),
         _ => (result, verdict),
     }
+}
+
+/// The name of an SES error as both of its APIs have it: version 2 writes `ThrottlingException` for `Throttling`.
+fn ses_name(name: &str) -> &str {
+    name.strip_suffix("Exception").unwrap_or(name)
+}
+
+/// Most names say no more than their status does. SES answers 400 to some that time, or another region, cures.
+fn classify_ses(status: u16, name: &str) -> (CallResult, Option<Verdict>) {
+    let result = match name {
+        "Throttling" | "TooManyRequests" | "LimitExceeded" => CallResult::Throttled,
+        // After the last two, the next attempt is signed anew, with credentials that may have been renewed.
+        "ServiceUnavailable" | "SendingPaused" | "ExpiredToken" | "RequestExpired" => CallResult::Failed,
+        "RequestTimeout" => CallResult::TimedOut,
+        _ => return classify(Ending::Http(status), &ExtraCodes::default()),
+    };
+    (result, Some(Verdict::Retryable))
 }
 
 /// Codes that one upstream means differently.
@@ -197,6 +218,14 @@ impl ExtraCodes {
             return Some(Verdict::Permanent);
         }
         self.retryable.iter().any(|listed| listed == code).then_some(Verdict::Retryable)
+    }
+
+    fn verdict_of_ses(&self, name: &str) -> Option<Verdict> {
+        let is = |listed: &String| ses_name(listed) == ses_name(name);
+        if self.permanent.iter().any(is) {
+            return Some(Verdict::Permanent);
+        }
+        self.retryable.iter().any(is).then_some(Verdict::Retryable)
     }
 }
 
@@ -280,18 +309,59 @@ mod tests {
         {
             assert_eq!(classify(smtp(code), &none).0, result, "{code}");
         }
-        for code in ["Throttling", "ThrottlingException", "ServiceUnavailable"] {
-            assert_eq!(verdict(Ending::Ses(code)), Some(Retryable), "{code}");
-        }
-        for code in ["MessageRejected", "MailFromDomainNotVerified"] {
-            assert_eq!(verdict(Ending::Ses(code)), Some(Permanent), "{code}");
-        }
         assert_eq!(verdict(Ending::Http(204)), None);
         assert_eq!(classify(Ending::Http(404), &none).0, CallResult::Rejected);
         assert_eq!(classify(Ending::Http(429), &none).0, CallResult::Throttled);
         assert_eq!(classify(Ending::Timeout, &none), (CallResult::TimedOut, Some(Retryable)));
         assert_eq!(classify(Ending::Unreachable, &none), (CallResult::Unreachable, Some(Retryable)));
         assert_eq!(classify(Ending::Connection, &none), (CallResult::Failed, Some(Retryable)));
+    }
+
+    fn ses(status: u16, name: &str) -> (CallResult, Option<Verdict>) {
+        classify(Ending::Ses { status, name }, &ExtraCodes::default())
+    }
+
+    #[test]
+    fn errors_of_ses_are_classified_by_name_in_both_spellings() {
+        use CallResult::{Failed, Rejected, Throttled, TimedOut};
+        for name in
+            ["Throttling", "ThrottlingException", "TooManyRequestsException", "LimitExceededException"]
+        {
+            assert_eq!(ses(400, name), (Throttled, Some(Verdict::Retryable)), "{name}");
+        }
+        for name in
+            ["ServiceUnavailable", "ServiceUnavailableException", "SendingPausedException", "ExpiredToken"]
+        {
+            assert_eq!(ses(400, name), (Failed, Some(Verdict::Retryable)), "{name}");
+        }
+        assert_eq!(ses(400, "RequestTimeout"), (TimedOut, Some(Verdict::Retryable)));
+        for name in [
+            "MessageRejected",
+            "MailFromDomainNotVerified",
+            "MailFromDomainNotVerifiedException",
+            "AccountSuspendedException",
+            "BadRequestException",
+        ] {
+            assert_eq!(ses(400, name), (Rejected, Some(Verdict::Permanent)), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_ses_that_nobody_knows_is_what_its_status_says() {
+        assert_eq!(ses(500, "InternalFailure"), (CallResult::Failed, Some(Verdict::Retryable)));
+        assert_eq!(ses(429, "Odd"), (CallResult::Throttled, Some(Verdict::Retryable)));
+        assert_eq!(ses(403, "AccessDeniedException"), (CallResult::Rejected, Some(Verdict::Permanent)));
+    }
+
+    #[test]
+    fn lists_name_errors_of_ses_in_either_spelling() {
+        let extra = ExtraCodes {
+            retryable: vec!["AccountSuspended".into()],
+            permanent: vec!["SendingPausedException".into()],
+        };
+        let verdict = |name| classify(Ending::Ses { status: 400, name }, &extra).1;
+        assert_eq!(verdict("AccountSuspendedException"), Some(Verdict::Retryable));
+        assert_eq!(verdict("SendingPaused"), Some(Verdict::Permanent));
     }
 
     #[test]

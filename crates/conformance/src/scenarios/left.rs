@@ -6,8 +6,8 @@ use eclusa_core::{Advance, Advanced, Grant, Outcome, Payload, Settled, Settlemen
 use crate::harness::{Harness, LEASE, Open};
 use crate::rules::{UP, chain, failure, free, id, job, name, plain, secs};
 
-fn left() -> Option<Payload> {
-    Some(b"the rest"[..].into())
+fn left() -> Payload {
+    b"the rest"[..].into()
 }
 
 async fn payload_of_letter<S: Store>(q: &Harness<S>) -> Option<Payload> {
@@ -17,7 +17,9 @@ async fn payload_of_letter<S: Store>(q: &Harness<S>) -> Option<Payload> {
 /// The call did a part, and the job ends or goes on so.
 async fn partly<S: Store>(q: &Harness<S>, grant: &Grant, outcome: Outcome) -> Settled {
     let report = CallResult::Failed.into();
-    q.settle_fully(Settlement { lease: grant.lease, report, outcome, answer: None, left: left() }).await.0
+    q.settle_fully(Settlement { lease: grant.lease, report, outcome, answer: None, left: Some(left()) })
+        .await
+        .0
 }
 
 pub async fn a_retry_sends_what_is_left<S: Store>(open: Open<S>) {
@@ -27,11 +29,11 @@ pub async fn a_retry_sends_what_is_left<S: Store>(open: Open<S>) {
     assert!(matches!(partly(&q, &q.next().await, again()).await, Settled::RetryAt(_)));
     q.pass(secs(1));
     let grant = q.next().await;
-    assert_eq!((Some(&grant.payload), grant.attempt), (left().as_ref(), 2));
+    assert_eq!((&grant.payload, grant.attempt), (&left(), 2));
     // Said once, it holds until something else is said.
     assert!(matches!(q.settle(grant.lease, CallResult::Failed, again()).await, Settled::RetryAt(_)));
     q.pass(secs(1));
-    assert_eq!(Some(q.next().await.payload), left());
+    assert_eq!(q.next().await.payload, left());
 }
 
 pub async fn a_job_that_moves_on_is_what_is_left_also_after_a_takeover<S: Store>(open: Open<S>) {
@@ -39,10 +41,10 @@ pub async fn a_job_that_moves_on_is_what_is_left_also_after_a_takeover<S: Store>
     q.accept([job(1)]).await;
     let Grant { lease, upstream, .. } = q.next().await;
     let report = CallResult::Failed.into();
-    let ask = Advance { lease, upstream, report, failure: failure("busy"), left: left() };
+    let ask = Advance { lease, upstream, report, failure: failure("busy"), left: Some(left()) };
     assert_eq!(q.advance_fully(ask).await, Advanced::To(name("second")));
     q.pass(LEASE);
-    assert_eq!(Some(q.next().await.payload), left());
+    assert_eq!(q.next().await.payload, left());
 }
 
 pub async fn a_dead_letter_is_what_is_left_and_so_is_its_replay<S: Store>(open: Open<S>) {
@@ -50,10 +52,10 @@ pub async fn a_dead_letter_is_what_is_left_and_so_is_its_replay<S: Store>(open: 
     q.accept([job(1)]).await;
     let dead = Outcome::Dead(failure("refused"));
     assert_eq!(partly(&q, &q.next().await, dead).await, Settled::Ended(Status::Failed));
-    assert_eq!(payload_of_letter(&q).await, left());
+    assert_eq!(payload_of_letter(&q).await, Some(left()));
     q.replay(1, 2).await;
     let grant = q.next().await;
-    assert_eq!((Some(&grant.payload), grant.job, &grant.upstream), (left().as_ref(), id(2), &name(UP)));
+    assert_eq!((&grant.payload, grant.job, &grant.upstream), (&left(), id(2), &name(UP)));
 }
 
 pub async fn a_replay_that_does_a_part_leaves_the_rest_in_its_letter<S: Store>(open: Open<S>) {
@@ -63,7 +65,7 @@ pub async fn a_replay_that_does_a_part_leaves_the_rest_in_its_letter<S: Store>(o
     q.replay(1, 2).await;
     partly(&q, &q.next().await, Outcome::Dead(failure("refused"))).await;
     assert_eq!(q.letters().await, [1]);
-    assert_eq!(payload_of_letter(&q).await, left());
+    assert_eq!(payload_of_letter(&q).await, Some(left()));
 }
 
 pub async fn what_is_left_under_a_stale_lease_changes_nothing<S: Store>(open: Open<S>) {
@@ -74,5 +76,5 @@ pub async fn what_is_left_under_a_stale_lease_changes_nothing<S: Store>(open: Op
     let grant = q.next().await;
     assert_eq!(partly(&q, &stale, Outcome::Release).await, Settled::Stale);
     assert_eq!(q.job(1).await.payload, grant.payload);
-    assert_ne!(Some(grant.payload), left());
+    assert_ne!(grant.payload, left());
 }

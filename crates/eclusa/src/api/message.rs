@@ -17,8 +17,8 @@ const MAX_RECIPIENTS: usize = 50;
 const MAX_PARTS: usize = 50;
 /// Bytes of texts and files together. Encoded for sending, they are a third more.
 pub(crate) const MAX_MESSAGE: usize = 6 << 20;
-/// Bytes of a subject, or of the value of a header: one line of a message.
-const MAX_LINE: usize = 998;
+/// Bytes of a subject, or of the value of a header: with its name it is at most one line of a message, which has 998.
+const MAX_LINE: usize = 900;
 /// Headers that are made from other fields, or by those who pass the message on.
 const OWN_HEADERS: [&str; 14] = [
     "from",

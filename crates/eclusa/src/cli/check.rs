@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::output::{Format, count, section, table};
 use super::{Exit, client, serve};
-use crate::config::{Config, Mode, Upstream, UpstreamKind};
+use crate::config::{BaseUrl, Config, Mode, Upstream, UpstreamKind};
 
 #[derive(Debug, Args)]
 pub(super) struct Check {
@@ -58,13 +58,8 @@ fn probe(config: &Config) -> Result<Vec<Probed>, Exit> {
 
 async fn connect(upstream: Upstream) -> Probed {
     let (host, port) = match &upstream.kind {
-        UpstreamKind::Http(rules) => {
-            let authority = &rules.url.authority;
-            let usual = if rules.url.scheme == http::uri::Scheme::HTTPS { 443 } else { 80 };
-            // IPv6 addresses stand in brackets in an URL, and nowhere else.
-            let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-            (host, authority.port_u16().unwrap_or(usual))
-        }
+        UpstreamKind::Http(rules) => http_target(&rules.url),
+        UpstreamKind::Ses(rules) => http_target(&rules.url),
         UpstreamKind::Smtp(rules) => (rules.url.host.as_str(), rules.url.port),
     };
     match timeout(upstream.connect_timeout, TcpStream::connect((host, port))).await {
@@ -72,6 +67,13 @@ async fn connect(upstream: Upstream) -> Probed {
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no connection within {:?}", upstream.connect_timeout)),
     }
+}
+
+fn http_target(url: &BaseUrl) -> (&str, u16) {
+    let usual = if url.scheme == http::uri::Scheme::HTTPS { 443 } else { 80 };
+    // IPv6 addresses stand in brackets in an URL, and nowhere else.
+    let host = url.authority.host().trim_start_matches('[').trim_end_matches(']');
+    (host, url.authority.port_u16().unwrap_or(usual))
 }
 
 fn mode(mode: Mode) -> &'static str {
@@ -84,9 +86,14 @@ fn mode(mode: Mode) -> &'static str {
 /// Without its path, which may hold a token.
 fn address(upstream: &Upstream) -> String {
     match &upstream.kind {
-        UpstreamKind::Http(rules) => format!("{}://{}", rules.url.scheme, rules.url.authority),
+        UpstreamKind::Http(rules) => without_path(&rules.url),
+        UpstreamKind::Ses(rules) => without_path(&rules.url),
         UpstreamKind::Smtp(rules) => rules.url.to_string(),
     }
+}
+
+fn without_path(url: &BaseUrl) -> String {
+    format!("{}://{}", url.scheme, url.authority)
 }
 
 fn probe_at(probed: Option<&[Probed]>, at: usize) -> Option<&Probed> {

@@ -23,6 +23,7 @@ mod request;
 mod schedules;
 mod schema;
 mod server;
+mod ses;
 mod template;
 mod texts;
 mod tls;
@@ -53,6 +54,7 @@ pub use reference::reference;
 pub use request::{JsonTemplate, Placeholder, RequestTemplate, TextPart, TextTemplate};
 pub use schedules::Schedule;
 pub use schema::schema;
+pub use ses::{ContainerToken, CredentialSource, MetadataSource, SesRules};
 pub use types::*;
 pub use units::parse_duration;
 

@@ -5,6 +5,7 @@ mod mistakes;
 mod policies;
 mod refused;
 mod secrets;
+mod ses;
 mod valid;
 
 use super::{Config, ConfigErrors};

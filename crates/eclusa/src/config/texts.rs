@@ -9,10 +9,14 @@ use http::uri::{PathAndQuery, Uri};
 
 use super::awaited::{Encoding, OnFailure, VerifyKind};
 use super::read::{self, FromText, Show, Wrong, suggest};
+use super::ses::Provision;
 use super::types::{
     Ack, Admit, BaseUrl, Check, LogFormat, Missed, Mode, Role, Secret, SmtpUrl, StartTls, StateFormat,
     StoreUrl, WhenLost,
 };
+
+/// The longest name of a region; it becomes part of a host.
+const MAX_REGION: usize = 30;
 
 /// Makes an enum readable as one of a few words.
 macro_rules! words {
@@ -202,6 +206,7 @@ impl Show for StoreUrl {
 pub(super) enum Kind {
     Http,
     Smtp,
+    Ses,
 }
 
 impl Kind {
@@ -209,11 +214,17 @@ impl Kind {
         match self {
             Self::Http => "http",
             Self::Smtp => "smtp",
+            Self::Ses => "ses",
         }
     }
 }
 
-words!(Kind, "a kind of upstream", "write `\"http\"` or `\"smtp\"`", ["http" => Kind::Http, "smtp" => Kind::Smtp]);
+words!(Kind, "a kind of upstream", "write `\"http\"`, `\"smtp\"` or `\"ses\"`", [
+    "http" => Kind::Http, "smtp" => Kind::Smtp, "ses" => Kind::Ses,
+]);
+words!(Provision, "a place", "write `\"environment\"` or `\"instance\"`", [
+    "environment" => Provision::Environment, "instance" => Provision::Instance,
+]);
 words!(StartTls, "a rule", "write `\"auto\"`, `\"required\"` or `\"off\"`", [
     "auto" => StartTls::Auto, "required" => StartTls::Required, "off" => StartTls::Off,
 ]);
@@ -323,7 +334,11 @@ impl Code {
                 let help = "write a code or an enhanced code in quotes: \"450\" or \"4.7.0\"";
                 Err(Wrong::new("is not an SMTP code", help))
             }
-            Kind::Http | Kind::Smtp => Ok(()),
+            Kind::Ses if !number(100, 599) && !is_ses_name(&self.0) => {
+                let help = "write the name of an error, such as \"MessageRejected\"";
+                Err(Wrong::new("is not an error of SES", help))
+            }
+            Kind::Http | Kind::Smtp | Kind::Ses => Ok(()),
         }
     }
 }
@@ -333,6 +348,31 @@ fn is_enhanced(text: &str) -> bool {
     let digits = |part: &str| (1..=3).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
     let parts: Vec<&str> = text.split('.').collect();
     matches!(parts.as_slice(), ["2" | "4" | "5", subject, detail] if digits(subject) && digits(detail))
+}
+
+/// Whether `text` could be the name of an error of SES.
+fn is_ses_name(text: &str) -> bool {
+    text.starts_with(|char: char| char.is_ascii_uppercase())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+/// A region of AWS.
+#[derive(Debug)]
+pub(super) struct Region(pub(super) String);
+
+impl FromText for Region {
+    const WHAT: &'static str = "a region";
+    const HELP: &'static str = "write it like \"us-east-1\"";
+
+    fn from_text(text: &str) -> Result<Self, Wrong> {
+        let part = |part: &str| {
+            !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+        };
+        if text.len() <= MAX_REGION && text.contains('-') && text.split('-').all(part) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(Wrong::new("is not a region of AWS", Self::HELP))
+    }
 }
 
 /// `info`, or what `RUST_LOG` would take.

@@ -17,6 +17,7 @@ use super::policies::Policy;
 use super::reconcile::Reconcile;
 use super::request::RequestTemplate;
 use super::schedules::Schedule;
+use super::ses::SesRules;
 
 /// Everything `eclusa serve` needs to know.
 #[derive(Debug, Clone)]
@@ -344,6 +345,8 @@ pub enum UpstreamKind {
     Http(Box<HttpRules>),
     /// Mail, by SMTP.
     Smtp(Box<SmtpRules>),
+    /// Mail, by the API of Amazon SES.
+    Ses(Box<SesRules>),
 }
 
 impl Upstream {
@@ -356,7 +359,7 @@ impl Upstream {
     pub const fn http(&self) -> Option<&HttpRules> {
         match &self.kind {
             UpstreamKind::Http(rules) => Some(rules),
-            UpstreamKind::Smtp(_) => None,
+            UpstreamKind::Smtp(_) | UpstreamKind::Ses(_) => None,
         }
     }
 
@@ -405,6 +408,14 @@ pub struct HttpRules {
     pub policies: Vec<Policy>,
     /// Where it tells its own count of them.
     pub reconcile: Option<Reconcile>,
+}
+
+impl HttpRules {
+    /// Of an address that is called as it is, for answers of at most so many bytes.
+    pub(crate) fn plain(url: BaseUrl, max_response: usize) -> Self {
+        let (headers, keys, policies) = (Vec::new(), Vec::new(), Vec::new());
+        Self { url, headers, keys, request: None, awaited: None, max_response, policies, reconcile: None }
+    }
 }
 
 /// What only an upstream that speaks SMTP has.
@@ -505,6 +516,16 @@ pub struct BaseUrl {
     pub authority: http::uri::Authority,
     /// Without a `/` at the end; may be empty.
     pub prefix: String,
+}
+
+impl BaseUrl {
+    /// What a client sends as `Host`: without a port that the scheme has anyway.
+    pub fn host_header(&self) -> String {
+        match (self.scheme.as_str(), self.authority.port_u16()) {
+            ("https", Some(443)) | ("http", Some(80)) => self.authority.host().to_owned(),
+            _ => self.authority.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for BaseUrl {

@@ -16,9 +16,10 @@ use super::read::{At, Entries, Table, Value};
 use super::reconcile::reconcile;
 use super::request::{RequestTemplate, Usable, request};
 use super::server::{MAX_BODY, body_size};
+use super::ses::{SES_KEYS, ses, ses_keys};
 use super::texts::{Code, Kind, UpstreamUrl};
 use super::tls::tls;
-use super::types::{HttpRules, Secret, Upstream, UpstreamKind};
+use super::types::{BaseUrl, HttpRules, Secret, Upstream, UpstreamKind};
 use super::units::{PositiveSpan, Size, duration};
 
 const DEFAULT_FAILURES: NonZeroU32 = NonZeroU32::new(5).unwrap();
@@ -55,16 +56,18 @@ pub(super) fn upstream(
     t: &mut Table<'_>,
     around: &Around,
 ) -> Option<(Upstream, Vec<UpstreamSpec>)> {
-    let kind = t.or("kind", Kind::Http, "What it speaks: requests go to `http`, messages to `smtp`.");
-    let url: Option<UpstreamUrl> = t.need(
-        "url",
-        match kind {
-            Kind::Http => "\"https://api.example.com\"",
-            Kind::Smtp => "\"smtp://mail.example.com:587\"",
-        },
-        "Where calls go: `http://` or `https://`, host, port and the beginning of the path; for `smtp` `smtp://` (port 25 if \
-         none is named) or `smtps://` (465), host and port.",
+    let kind = t.or(
+        "kind",
+        Kind::Http,
+        "What it speaks: requests go to `http`, messages to `smtp` and `ses` (Amazon SES).",
     );
+    let doc = "Where calls go: `http://` or `https://`, host, port and the beginning of the path; for `smtp` `smtp://` (port 25 if \
+               none is named) or `smtps://` (465), host and port. For `ses` the endpoint of its region unless it is given.";
+    let url: Option<UpstreamUrl> = match kind {
+        Kind::Http => t.need("url", "\"https://api.example.com\"", doc),
+        Kind::Smtp => t.need("url", "\"smtp://mail.example.com:587\"", doc),
+        Kind::Ses => t.get("url", doc),
+    };
     let timeout = t.or(
         "timeout",
         PositiveSpan(Span::from_secs(30)),
@@ -109,21 +112,24 @@ pub(super) fn upstream(
         t.misplaced("async", "has no meaning in a direct lane, where the caller waits for the answer", help);
     }
     let smtp_keys = smtp_keys(t, kind);
+    let ses_keys = ses_keys(t);
+    if kind != Kind::Ses {
+        not_for(t, &SES_KEYS, kind);
+    }
     let kind = match (kind, url) {
         (Kind::Http, Some(UpstreamUrl::Http(url))) => {
-            if t.has("tls") && url.scheme == http::uri::Scheme::HTTP {
-                t.misplaced(
-                    "tls",
-                    "is of no use with an `http://` address",
-                    "write `https://`, or remove `tls`",
-                );
-            }
+            no_tls_with_http(t, &url);
             let (headers, keys) = (headers.shared, headers.keys);
             let rules = HttpRules { url, headers, keys, request, awaited, max_response, policies, reconcile };
             Some(UpstreamKind::Http(Box::new(rules)))
         }
         (Kind::Smtp, Some(UpstreamUrl::Smtp(url))) => {
             Some(UpstreamKind::Smtp(Box::new(smtp(t, url, smtp_keys))))
+        }
+        (Kind::Ses, None) if !t.has("url") => ses(t, None, ses_keys).map(Box::new).map(UpstreamKind::Ses),
+        (Kind::Ses, Some(UpstreamUrl::Http(url))) => {
+            no_tls_with_http(t, &url);
+            ses(t, Some(url), ses_keys).map(Box::new).map(UpstreamKind::Ses)
         }
         (kind, url) => {
             if url.is_some() {
@@ -132,8 +138,10 @@ pub(super) fn upstream(
             None
         }
     };
-    if matches!(kind, Some(UpstreamKind::Smtp(_))) {
-        not_for(t, &HTTP_KEYS, Kind::Smtp);
+    match kind {
+        Some(UpstreamKind::Smtp(_)) => not_for(t, &HTTP_KEYS, Kind::Smtp),
+        Some(UpstreamKind::Ses(_)) => not_for(t, &HTTP_KEYS, Kind::Ses),
+        Some(UpstreamKind::Http(_)) | None => {}
     }
     let (timeout, connect_timeout) = (duration(timeout.0), duration(connect_timeout.0));
     let upstream = Upstream { timeout, connect_timeout, codes, tls, kind: kind? };
@@ -141,11 +149,21 @@ pub(super) fn upstream(
     Some((upstream, specs(name, gates, keys)))
 }
 
+fn no_tls_with_http(t: &Table<'_>, url: &BaseUrl) {
+    if t.has("tls") && url.scheme == http::uri::Scheme::HTTP {
+        t.misplaced("tls", "is of no use with an `http://` address", "write `https://`, or remove `tls`");
+    }
+}
+
 /// Notes that `url` is of another kind than the upstream.
 fn wrong_address(t: &Table<'_>, kind: Kind) {
     match kind {
         Kind::Http => {
             let help = "write it like \"https://api.example.com/v1\", or `kind = \"smtp\"` beside it";
+            t.wrong("url", "is not an `http://` or `https://` address", help);
+        }
+        Kind::Ses => {
+            let help = "write it like \"https://email.us-east-1.amazonaws.com\", or remove it";
             t.wrong("url", "is not an `http://` or `https://` address", help);
         }
         Kind::Smtp => {
@@ -250,7 +268,7 @@ fn pace(t: &mut Table<'_>) -> Option<PaceSpec> {
 fn codes(t: &mut Table<'_>, kind: Kind) -> ExtraCodes {
     let retryable: Option<Vec<At<Code>>> = t.get(
         "retryable",
-        "Statuses to try again, besides the usual ones; for `smtp` codes, also enhanced ones (`5.7.1`).",
+        "Statuses to try again, besides the usual ones; for `smtp` codes, also enhanced ones (`5.7.1`), for `ses` names of errors.",
     );
     let permanent: Option<Vec<At<Code>>> =
         t.get("permanent", "Statuses not to try again, although they usually are.");

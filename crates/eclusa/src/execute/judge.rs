@@ -37,12 +37,23 @@ pub enum CallEnd {
         /// What it says, in words that hold no address.
         text: String,
     },
-    /// The call went well, but this recipient, and perhaps others, were refused for good.
+    /// With an error of SES.
+    Ses {
+        /// The HTTP status that it came with.
+        status: u16,
+        /// Its name, such as `MessageRejected`.
+        name: String,
+        /// What is used up is the quota of the day.
+        daily_quota: bool,
+    },
+    /// The upstream is well, but it refused a recipient, and perhaps others.
     RecipientRefused {
         /// The upstream's code.
         code: String,
         /// The upstream's words, without addresses.
         reason: String,
+        /// Whether trying again may help.
+        verdict: Verdict,
     },
     /// The other side was silent or went away before anything could have come of it.
     CutShort {
@@ -144,11 +155,16 @@ impl CallEnd {
                 let judged = Judgement::without_answer(ending, codes, false, text, &code.to_string());
                 Judgement { reusable: judged.verdict.is_none(), ..judged }
             }
-            CallEnd::RecipientRefused { code, reason } => Judgement {
-                verdict: Some(Verdict::Permanent),
+            CallEnd::RecipientRefused { code, reason, verdict } => Judgement {
+                verdict: Some(*verdict),
                 code: Some(code.clone()),
                 ..Judgement::not_failed(CallResult::Rejected, reason)
             },
+            CallEnd::Ses { status, name, daily_quota } => {
+                let used_up = if *daily_quota { ": the daily quota is used up" } else { "" };
+                let reason = format!("answered {status} {name}{used_up}");
+                Judgement::without_answer(Ending::Ses { status: *status, name }, codes, false, &reason, name)
+            }
             CallEnd::CutShort { timed_out: true, why } => {
                 Judgement::without_answer(Ending::Timeout, codes, false, why, "timeout")
             }

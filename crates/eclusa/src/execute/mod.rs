@@ -7,6 +7,7 @@ mod callback;
 pub mod http;
 mod judge;
 pub mod mail;
+pub mod ses;
 mod settle;
 
 pub(crate) use callback::{AlertClient, CallbackClient};
@@ -21,6 +22,7 @@ use http_body::Body;
 
 use self::http::{BoxError, Head, HttpUpstream, Streamed, TlsError};
 use self::mail::SmtpUpstream;
+use self::ses::SesUpstream;
 use crate::config::{Upstream, UpstreamKind};
 use crate::request::Content;
 
@@ -44,6 +46,8 @@ pub enum UpstreamClient {
     Http(HttpUpstream),
     /// It takes mail by SMTP.
     Smtp(SmtpUpstream),
+    /// It takes mail by the API of SES.
+    Ses(SesUpstream),
 }
 
 impl UpstreamClient {
@@ -52,6 +56,7 @@ impl UpstreamClient {
         match &upstream.kind {
             UpstreamKind::Http(rules) => HttpUpstream::new(upstream, rules).map(Self::Http),
             UpstreamKind::Smtp(rules) => SmtpUpstream::new(upstream, rules).map(Self::Smtp),
+            UpstreamKind::Ses(rules) => SesUpstream::new(upstream, rules).map(Self::Ses),
         }
     }
 
@@ -60,6 +65,7 @@ impl UpstreamClient {
         match (self, content) {
             (Self::Http(client), Content::Http(request)) => client.call(request, context).await,
             (Self::Smtp(client), Content::Mail(mail)) => client.send(mail, context.clock.now()).await,
+            (Self::Ses(client), Content::Mail(mail)) => client.send(mail, context).await,
             (Self::Http(_), Content::Templates) => {
                 CallEnd::Invalid("the job has no request, and the upstream no template that makes one".into())
                     .into()
@@ -67,7 +73,7 @@ impl UpstreamClient {
             (Self::Http(_), Content::Mail(_)) => {
                 CallEnd::Invalid("the job is a message, and the upstream speaks HTTP".into()).into()
             }
-            (Self::Smtp(_), Content::Http(_) | Content::Templates) => {
+            (Self::Smtp(_) | Self::Ses(_), Content::Http(_) | Content::Templates) => {
                 CallEnd::Invalid("the job is not a message, and the upstream takes nothing else".into())
                     .into()
             }
@@ -87,7 +93,9 @@ impl UpstreamClient {
     {
         match self {
             Self::Http(client) => client.stream(head, body, context).await,
-            Self::Smtp(_) => Err(CallEnd::Invalid("the upstream takes messages, not requests".into())),
+            Self::Smtp(_) | Self::Ses(_) => {
+                Err(CallEnd::Invalid("the upstream takes messages, not requests".into()))
+            }
         }
     }
 }

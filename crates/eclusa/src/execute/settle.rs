@@ -63,7 +63,9 @@ impl Judged {
         let judgement = called.end.judge(codes);
         let close = called.close.map(|wait| Closure { wait, bucket: None });
         let status = match called.end {
-            CallEnd::Answered(status) | CallEnd::TooLarge { status, .. } => Some(status),
+            CallEnd::Answered(status) | CallEnd::TooLarge { status, .. } | CallEnd::Ses { status, .. } => {
+                Some(status)
+            }
             _ => None,
         };
         let report = Report { result: judgement.result, status, usage: called.usage.clone(), close };

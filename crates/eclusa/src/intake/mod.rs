@@ -99,7 +99,7 @@ impl Submission {
         let mut shaped = Vec::new();
         let mail = targets.take_mail(chain);
         faults.extend(self.wrong_content(mail));
-        if !mail && (has_params || !has_request) {
+        if !mail && self.message.is_none() && (has_params || !has_request) {
             shaped = shape_all(targets, chain, &job, has_request, &mut faults);
         }
         if !faults.is_empty() {

@@ -10,8 +10,13 @@ use eclusa_core::gate::Reason;
 use super::program::Program;
 
 /// What the examples of the documentation take from the environment.
-const ENV: [(&str, &str); 2] =
-    [("SHOP_KEY", "shop-0123456789abcdef"), ("GRAFANA_KEY", "graf-0123456789abcdef")];
+const ENV: [(&str, &str); 5] = [
+    ("SHOP_KEY", "shop-0123456789abcdef"),
+    ("GRAFANA_KEY", "graf-0123456789abcdef"),
+    ("SMTP_PASSWORD", "smtp-0123456789abcdef"),
+    ("AWS_ACCESS_KEY_ID", "AKIDDOCS"),
+    ("AWS_SECRET_ACCESS_KEY", "docs"),
+];
 
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")

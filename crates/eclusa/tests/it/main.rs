@@ -39,6 +39,7 @@ mod reload;
 mod reopened;
 mod schedules;
 mod score_proxy;
+mod ses;
 mod shared;
 mod shared_limits;
 mod storing;

@@ -216,7 +216,7 @@ impl Job {
     pub(crate) fn with_request(view: JobView, masks: &[Field]) -> Self {
         let shown = Envelope::from_payload(&view.payload).ok().map(|envelope| shown(envelope, masks));
         let Shown { request, mut message, params } = shown.unwrap_or_default();
-        let files = message.as_mut().and_then(|message| message["attachments"].as_array_mut());
+        let files = message.as_mut().and_then(|message| message.get_mut("attachments")?.as_array_mut());
         for file in files.into_iter().flatten().filter_map(Value::as_object_mut) {
             file.remove("content");
         }

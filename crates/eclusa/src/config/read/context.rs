@@ -76,13 +76,16 @@ impl<'a> Context<'a> {
         (self.mistakes.into_inner(), self.secrets.into_inner())
     }
 
+    /// Where a file is that is named in this one.
+    pub(in super::super) fn path(&self, path: &At<FilePath>) -> PathBuf {
+        self.dir.join(&path.value.0)
+    }
+
     /// The bytes of a file named in this one, relative to its folder.
     pub(in super::super) fn file(&self, path: &At<FilePath>) -> Option<Vec<u8>> {
         let read = || {
             let mut bytes = Vec::new();
-            std::fs::File::open(self.dir.join(&path.value.0))?
-                .take(MAX_FILE_BYTES + 1)
-                .read_to_end(&mut bytes)?;
+            std::fs::File::open(self.path(path))?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
             Ok::<_, std::io::Error>(bytes)
         };
         match read() {

@@ -238,6 +238,11 @@ impl<'a> Table<'a> {
         list.is_some_and(|list| !list.is_empty())
     }
 
+    /// Notes that something is missing that no key names.
+    pub(in super::super) fn lacks(&self, problem: &str, help: &str) {
+        self.ctx.wrong(&self.place, problem, help);
+    }
+
     /// Notes that the value of a key is wrong, or missing.
     pub(in super::super) fn wrong(&self, key: &str, problem: &str, help: &str) {
         let missing = Place { path: join(&self.place.path, key), ..self.place.clone() };

@@ -11,7 +11,7 @@ fn upstream(text: &str) -> Upstream {
 fn smtp(text: &str) -> SmtpRules {
     match upstream(text).kind {
         UpstreamKind::Smtp(rules) => *rules,
-        UpstreamKind::Http(_) => panic!("it takes mail"),
+        UpstreamKind::Http(_) | UpstreamKind::Ses(_) => panic!("it takes mail"),
     }
 }
 
@@ -115,4 +115,20 @@ fn the_password_may_be_in_a_file() {
         panic!("it takes mail")
     };
     assert_eq!(rules.auth.as_ref().unwrap().password.reveal(), "geheim");
+}
+
+#[test]
+fn a_schedule_may_send_a_message() {
+    let job = |message: &str| {
+        problems_of(&format!(
+            "[lanes.l]\nchain = ['m']\n[upstreams.m]\nkind = 'smtp'\nurl = 'smtp://m'\n\
+             [schedules.s]\ncron = '0 3 * * *'\nlane = 'l'\njob = {{ message = {message} }}\n"
+        ))
+    };
+    assert_eq!(job("{ from = 'a@example.com', to = 'b@example.com', text = 'x' }"), "");
+    let problem = job("{ from = 'a@example.com', to = 'b', text = 'x' }");
+    assert!(
+        problem.starts_with("9:7 `schedules.s.job` would be refused: message.to: must be an address"),
+        "{problem}"
+    );
 }

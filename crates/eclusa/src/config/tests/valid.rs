@@ -247,6 +247,16 @@ max_connections = 3
 kind = "smtp"
 url = "smtps://mail.example.com"
 auth = { user = "u", password_file = "ops.key" }
+[upstreams.ses]
+kind = "ses"
+region = "sa-east-1"
+credentials_file = "aws.ini"
+profile = "mail"
+configuration_set = "tracking"
+[upstreams.role]
+kind = "ses"
+region = "us-east-1"
+credentials = "instance"
 [schedules.nightly]
 cron = "0 3 * * *"
 tz = "America/Sao_Paulo"
@@ -271,6 +281,7 @@ fn everything() -> Config {
     write("ops.key", "0123456789abcdef\n");
     write("client.pem", CERTIFICATE);
     write("client.key", PRIVATE_KEY);
+    write("aws.ini", "[mail]\naws_access_key_id = AKID\naws_secret_access_key = hunter2\n");
     write("eclusa.toml", EVERYTHING);
     let env = |name: &str| match name {
         "APP_KEY" => Some("hunter2-hunter2-hunter2".to_owned()),
@@ -525,6 +536,8 @@ fn every_rule_reaches_the_engine() {
         key("b", b),
         plainly("mail"),
         plainly("post"),
+        plainly("ses"),
+        plainly("role"),
         plainly("three"),
         plainly("four"),
         called,

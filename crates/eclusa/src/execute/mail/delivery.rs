@@ -51,17 +51,28 @@ impl Delivery {
             [first, others @ ..] if went_well && left.left().is_empty() => CallEnd::RecipientRefused {
                 code: first.code.clone(),
                 reason: counted(&first.reason, 1 + others.len(), mail.recipients().len()),
+                verdict: Verdict::Permanent,
             },
             _ => end,
         };
         let done = went_well && left.left().is_empty() && left.progress.refused.is_empty();
-        let answer = (!self.fates.is_empty() || done).then(|| self.answer(&left, &end));
+        let answer = self.answer(&left, &end);
         let changed = !done && left.progress != mail.progress;
         Called { answer, left: changed.then(|| Box::new(left)), ..end.into() }
     }
 
-    /// What is kept with the job: what became of each recipient, over all attempts.
-    fn answer(&self, mail: &Mail, end: &CallEnd) -> Response {
+    /// What is kept with the job: what became of each recipient, over all attempts. Nothing if the upstream said nothing.
+    fn answer(&self, mail: &Mail, end: &CallEnd) -> Option<Response> {
+        let said = self.fates.iter().find_map(|(_, fate)| match fate {
+            Fate::Refused { code, .. } => code.parse().ok(),
+            Fate::Accepted => None,
+        });
+        let status = match end {
+            CallEnd::Answered(status) | CallEnd::Replied { code: status, .. } => Some(*status),
+            CallEnd::RecipientRefused { code, .. } => code.parse().ok(),
+            _ => None,
+        };
+        let status = status.or(said)?;
         let recipient = |address: &str| -> Value {
             let refused = mail.progress.refused.iter().find(|known| known.address == address);
             let fate = self.fates.iter().find(|(known, _)| known == address);
@@ -85,13 +96,8 @@ impl Delivery {
         if let Some(id) = &self.upstream_id {
             body["upstreamId"] = id.as_str().into();
         }
-        let status = match end {
-            CallEnd::Answered(status) | CallEnd::Replied { code: status, .. } => Some(*status),
-            CallEnd::RecipientRefused { code, .. } => code.parse().ok(),
-            _ => None,
-        };
         let headers = vec![("content-type".to_owned(), b"application/json".to_vec())];
-        Response { status: status.unwrap_or(0), headers, body: body.to_string().into_bytes() }
+        Some(Response { status, headers, body: body.to_string().into_bytes() })
     }
 }
 

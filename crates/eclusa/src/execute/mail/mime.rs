@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use eclusa_core::Time;
-use lettre::message::header::{ContentType, HeaderName, HeaderValue};
+use lettre::message::header::{ContentTransferEncoding, ContentType, HeaderName, HeaderValue};
 use lettre::message::{Attachment as File, Body, Mailbox as Named, Message, MultiPart, SinglePart};
 use lettre::{Address, message::MessageBuilder};
 
@@ -49,8 +49,8 @@ fn named(mailbox: &Mailbox) -> Result<Named, String> {
 fn with_body(builder: MessageBuilder, mail: &Mail) -> Result<Message, String> {
     let (inline, beside): (Vec<_>, Vec<_>) =
         mail.attachments.iter().partition(|file| file.content_id.is_some());
-    let text = mail.text.clone().map(SinglePart::plain);
-    let html = mail.html.clone().map(SinglePart::html);
+    let text = mail.text.as_deref().map(lines).map(SinglePart::plain);
+    let html = mail.html.as_deref().map(lines).map(SinglePart::html);
     let related = match (html, inline.is_empty()) {
         (Some(html), true) => Some(Part::Single(html)),
         (Some(html), false) => {
@@ -85,6 +85,11 @@ fn with_body(builder: MessageBuilder, mail: &Mail) -> Result<Message, String> {
     built.map_err(|error| format!("the message cannot be written: {error}"))
 }
 
+/// With one sort of line breaks: to some servers, a line break that is not CRLF may end a message.
+fn lines(text: &str) -> String {
+    text.replace("\r\n", "\n").replace(['\r', '\n'], "\r\n")
+}
+
 enum Part {
     Single(SinglePart),
     Multi(MultiPart),
@@ -98,7 +103,10 @@ fn with_files(mut parts: MultiPart, files: &[&Attachment]) -> Result<MultiPart, 
             Some(id) => File::new_inline_with_name(id.clone(), name),
             None => File::new(name),
         };
-        parts = parts.singlepart(made.body(Body::new(file.content.clone()), kind));
+        // In base64 no line break of a file is touched on the way.
+        let body = Body::new_with_encoding(file.content.clone(), ContentTransferEncoding::Base64);
+        let body = body.map_err(|_| "a file cannot be encoded")?;
+        parts = parts.singlepart(made.body(body, kind));
     }
     Ok(parts)
 }

@@ -1,6 +1,8 @@
 //! Servers that are busy, silent, or go away in the middle.
 
 use serde_json::json;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
 
 use super::{SmtpServer, lane, letter, sent, start};
 
@@ -81,4 +83,26 @@ async fn a_server_that_is_not_there_is_tried_again() {
     let job = sent(&program, &["a@example.com"]).await;
     assert_eq!((&job["status"], &job["attempts"]), (&"failed".into(), &2.into()), "{job}");
     assert_eq!(job["lastFailure"]["code"], "connect_failed");
+}
+
+/// Somebody on the way adds replies behind that to STARTTLS, to be taken for the server's own under encryption.
+#[tokio::test]
+async fn what_comes_in_the_clear_after_starttls_is_not_believed() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("smtp://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut stream = BufReader::new(stream);
+        stream.write_all(b"220 test\r\n").await.unwrap();
+        let mut line = String::new();
+        stream.read_line(&mut line).await.unwrap();
+        stream.write_all(b"250-test\r\n250 STARTTLS\r\n").await.unwrap();
+        stream.read_line(&mut line).await.unwrap();
+        stream.write_all(b"220 go\r\n250-evil\r\n250 AUTH PLAIN\r\n").await.unwrap();
+        // Until the other side has heard enough.
+        let _ = stream.read_line(&mut line).await;
+    });
+    let program = start(&lane(&url, "retry = { attempts = 1 }", "")).await;
+    let job = sent(&program, &["a@example.com"]).await;
+    assert_eq!(job["lastFailure"]["reason"], "the server went on in the clear after STARTTLS", "{job}");
 }

@@ -125,10 +125,13 @@ async fn refused_recipients_are_no_failure_of_the_server() {
     let server = SmtpServer::start().await;
     let rules = "breaker = { failures = 2, open_for = \"1m\" }\nmax_connections = 1";
     let program = start(&lane(&server.url(), "", rules)).await;
-    server.script(json!({ "rcpt b@example.com": ["550 no", "..."], "data": ["554 no", "554 no"] })).await;
+    let busy = vec!["450 4.2.1 busy"; 3];
+    server.script(json!({ "rcpt b@example.com": ["550 no", "..."], "rcpt d@example.com": busy })).await;
     for _ in 0..3 {
         assert_eq!(sent(&program, &["b@example.com"]).await["status"], "failed");
     }
+    assert_eq!(sent(&program, &["d@example.com", "b@example.com"]).await["attempts"], 4);
+    server.script(json!({ "data": ["554 no"] })).await;
     // Refused as a whole, after all recipients were taken.
     let job = sent(&program, &["a@example.com"]).await;
     assert_eq!((&job["status"], &job["lastFailure"]["code"]), (&"failed".into(), &"554".into()), "{job}");

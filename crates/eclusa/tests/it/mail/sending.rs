@@ -43,6 +43,7 @@ async fn a_message_arrives_whole_and_the_job_says_who_has_it() {
         "{text}"
     );
     assert!(!text.contains("secret@example.com"), "{text}");
+    assert_eq!(program.get(&format!("/v1/jobs/{id}")).await.json()["message"]["subject"], "Promoção");
     // Shown without the contents of files.
     let shown = program.get(&format!("/v1/jobs/{id}")).await.json();
     assert_eq!(

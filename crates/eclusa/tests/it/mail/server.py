@@ -82,7 +82,7 @@ def authenticate(server, session, envelope, mechanism, data):
     tell("auth", mechanism=mechanism, ok=known)
     if known:
         session.user = data.login.decode()
-    return AuthResult(success=known)
+    return AuthResult(success=known, handled=False)
 
 
 def protocol(tls):

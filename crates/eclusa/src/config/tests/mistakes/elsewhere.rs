@@ -361,7 +361,7 @@ error: unknown key `foo` in `upstreams.api`
 6 | foo = 1
   | ^^^
   |
-  = help: known here are `kind`, `url`, `timeout`, `connect_timeout`, `keys`, `headers`, `breaker`, `pace`, `cooldown`, `rpm`, `rate`, `burst`, `max_concurrent`, `retryable`, `permanent`, `max_response`, `tls`, `policies`, `reconcile`, `request`, `async`, `auth`, `starttls`, `max_connections`
+  = help: known here are `kind`, `url`, `timeout`, `connect_timeout`, `keys`, `headers`, `breaker`, `pace`, `cooldown`, `rpm`, `rate`, `burst`, `max_concurrent`, `retryable`, `permanent`, `max_response`, `tls`, `policies`, `reconcile`, `request`, `async`, `auth`, `starttls`, `max_connections`, `region`, `credentials`, `credentials_file`, `profile`, `configuration_set`
 
 error: `server.max_body` is more than a job can carry
  --> eclusa.toml:8:12

@@ -63,7 +63,11 @@ fn those_refused_for_now_are_left_and_those_refused_for_good_are_not() {
     assert_eq!(left.left(), ["b"]);
     // The last one is accepted now, but the job has failed for one.
     let last = called(&left, &[("b", Fate::Accepted)], ok(), true);
-    let refused = CallEnd::RecipientRefused { code: "550".into(), reason: "no (1 of 3 recipients)".into() };
+    let refused = CallEnd::RecipientRefused {
+        code: "550".into(),
+        reason: "no (1 of 3 recipients)".into(),
+        verdict: Verdict::Permanent,
+    };
     assert_eq!(
         (&last.end, states(&last)),
         (&refused, vec!["accepted".into(), "accepted".into(), "refused".into()])
@@ -85,5 +89,5 @@ fn a_call_that_broke_off_keeps_what_was_said_before() {
 #[test]
 fn a_call_that_did_nothing_leaves_the_message_as_it_is() {
     let called = called(&mail(&["a"]), &[], busy(), false);
-    assert_eq!((called.left.is_none(), called.answer.is_none()), (true, true));
+    assert!(called.left.is_none());
 }

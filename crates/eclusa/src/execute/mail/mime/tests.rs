@@ -59,6 +59,15 @@ fn headers_say_what_the_message_says_and_never_bcc() {
 }
 
 #[test]
+fn no_line_break_but_crlf_is_left_in_a_body() {
+    for text in ["a\n.\nb", "a\r.\rb", "a\r\n.\r\nb\n\r.\r\n"] {
+        let text = written(&Mail { text: Some(text.into()), html: Some(text.into()), ..mail() });
+        let plain = text.replace("\r\n", "");
+        assert!(!plain.contains(['\r', '\n']), "{text:?}");
+    }
+}
+
+#[test]
 fn only_bcc_is_enough() {
     let text = written(&Mail { to: vec![], ..mail() });
     assert!(!text.contains("To: ana") && !text.contains("secret"));

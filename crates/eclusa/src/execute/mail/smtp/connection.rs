@@ -54,7 +54,7 @@ impl Connection {
         match server.rules.starttls {
             _ if connection.encrypted => {}
             StartTls::Auto | StartTls::Required if offered => {
-                connection = connection.start_tls(server).await?
+                connection = connection.start_tls(server).await?;
             }
             StartTls::Required => {
                 return Err(CallEnd::Invalid("the server offers no STARTTLS, which is required".into()));
@@ -177,4 +177,30 @@ fn expect(reply: &Reply) -> Result<(), CallEnd> {
 /// The connection went away at this step, before the message.
 pub(super) fn lost(step: &str, error: &io::Error) -> CallEnd {
     CallEnd::CutShort { timed_out: false, why: explain(&format!("lost at {step}"), error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+    use crate::config::Secret;
+
+    /// A password on the way to another machine, in the clear.
+    #[tokio::test]
+    async fn a_password_is_never_sent_in_the_clear_to_another_machine() {
+        let (own, mut other) = tokio::io::duplex(1_024);
+        let io: Box<dyn Io> = Box::new(own);
+        let offers = vec!["AUTH PLAIN LOGIN".to_owned()];
+        let own_name = "[192.0.2.1]".to_owned();
+        let mut connection =
+            Connection { io: BufReader::new(io), offers, own_name, encrypted: false, loopback: false };
+        let auth = SmtpAuth { user: "u".into(), password: Secret::new("p") };
+        let refused = connection.authenticate(&auth).await;
+        assert!(matches!(&refused, Err(CallEnd::Invalid(why)) if why.contains("TLS only")), "{refused:?}");
+        drop(connection);
+        let mut sent = Vec::new();
+        other.read_to_end(&mut sent).await.unwrap();
+        assert!(sent.is_empty());
+    }
 }

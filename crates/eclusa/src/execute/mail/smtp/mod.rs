@@ -22,6 +22,9 @@ use crate::execute::http::{TlsError, explain, tls};
 use crate::execute::{CallEnd, Called};
 use crate::request::Mail;
 
+/// Replies that are about a mailbox, not about the server (RFC 5321, 4.2.3).
+const MAILBOX_CODES: [&str; 5] = ["450", "550", "551", "552", "553"];
+
 /// A client of one SMTP server. Clones share their connections.
 #[derive(Clone)]
 pub struct SmtpUpstream {
@@ -130,10 +133,8 @@ impl Inner {
     /// Sends the message over `connection`, which is kept if it can be used again.
     async fn exchange(&self, mut connection: Connection, exchange: &mut Exchange<'_>) -> Result<(), Stop> {
         let from = &exchange.mail.from.address;
-        let size = match connection.offers("SIZE") {
-            true => format!(" SIZE={}", exchange.body.len()),
-            false => String::new(),
-        };
+        let size = connection.offers("SIZE").then(|| format!(" SIZE={}", exchange.body.len()));
+        let size = size.unwrap_or_default();
         let reply = connection.command(&format!("MAIL FROM:<{from}>{size}")).await;
         let reply = reply.map_err(|error| Stop::Stale(lost("MAIL", &error)))?;
         if reply.is_closing() {
@@ -186,8 +187,11 @@ impl Inner {
         exchange: &mut Exchange<'_>,
     ) -> Result<Reply, CallEnd> {
         let reply = connection.command("DATA").await.map_err(|error| lost("DATA", &error))?;
-        if !reply.is_positive() {
-            return Ok(reply);
+        match reply.code {
+            354 => {}
+            400.. => return Ok(reply),
+            // Sent now, the message would count as commands.
+            _ => return Err(CallEnd::CutShort { timed_out: false, why: reply.text() }),
         }
         // Without its end, no server may take the message on.
         connection.write(&exchange.body).await.map_err(|error| lost("the message", &error))?;
@@ -235,21 +239,28 @@ impl Exchange<'_> {
     }
 
     fn into_called(self, ended: Result<(), CallEnd>) -> Called {
-        let all = self.mail.recipients().len();
-        let deferred =
-            |fate: &&(String, Fate)| matches!(&fate.1, Fate::Refused { verdict: Verdict::Retryable, .. });
         let (end, went_well) = match (ended, &self.deferred) {
             (Err(end), _) => (end, false),
             (Ok(()), None) => (Reply { code: 250, lines: vec!["accepted".into()] }.end(), true),
-            (Ok(()), Some(reply)) => {
-                let these = self.delivery.fates.iter().filter(deferred).count();
-                let CallEnd::Replied { code, enhanced, text } = reply.end() else {
-                    return reply.end().into();
-                };
-                (CallEnd::Replied { code, enhanced, text: counted(&text, these, all) }, false)
-            }
+            (Ok(()), Some(reply)) => (self.deferral(reply), false),
         };
         self.delivery.into_called(self.mail, end, went_well)
+    }
+
+    /// The end of a call that recipients are left after. If the server says of all of them that it is their mailbox, the
+    /// server itself is well.
+    fn deferral(&self, reply: &Reply) -> CallEnd {
+        let deferred = self.delivery.fates.iter().filter_map(|(_, fate)| match fate {
+            Fate::Refused { code, verdict: Verdict::Retryable, .. } => Some(code.as_str()),
+            _ => None,
+        });
+        let of_mailbox = deferred.clone().all(|code| MAILBOX_CODES.contains(&code));
+        let reason = counted(&reply.text(), deferred.count(), self.mail.recipients().len());
+        let (code, verdict) = (reply.code, Verdict::Retryable);
+        if of_mailbox {
+            return CallEnd::RecipientRefused { code: code.to_string(), reason, verdict };
+        }
+        CallEnd::Replied { code, enhanced: reply.enhanced().map(ToOwned::to_owned), text: reason }
     }
 }
 

@@ -1,0 +1,73 @@
+//! The figures that the source of the mail lane gives for itself, beside ours.
+
+mod capacity;
+mod latency;
+
+use std::path::Path;
+
+use crate::Failed;
+use crate::engine;
+use crate::report::verdict;
+use crate::workload::Load;
+
+/// What the source says of its own system.
+const SOURCE_P50_MS: f64 = 50.0;
+const SOURCE_P95_MS: f64 = 250.0;
+const SOURCE_JOBS: f64 = 250_000.0;
+const SOURCE_LETTERS: f64 = 170_000.0;
+const SOURCE_FAIRNESS_US: f64 = 5_000.0;
+
+/// Tenants whose turns are compared.
+const TENANTS: [usize; 2] = [1, 1_000];
+/// Mails that wait meanwhile.
+const WAITING: usize = 10_000;
+
+/// All of them.
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct Email {
+    /// From intake until a server in the shape of SES has the mail, without a retry.
+    latency: latency::Times,
+    /// Mails of 2 KB that wait, and dead letters of 3 KB, in 512 MB of Redis.
+    capacity: capacity::Capacity,
+    fairness: Vec<Turns>,
+}
+
+/// What one job costs where so many tenants take turns.
+#[derive(Debug, serde::Serialize)]
+struct Turns {
+    tenants: usize,
+    us_per_job: f64,
+}
+
+/// Measures everything and prints it.
+pub(crate) fn measure(dir: &Path) -> Result<Email, Failed> {
+    println!("Mail, beside what the source says of itself\n");
+    let latency = latency::measure(dir)?;
+    println!(
+        "intake to accepted by SES p50 {:.2} ms ({SOURCE_P50_MS:.0}) {}, p95 {:.2} ms ({SOURCE_P95_MS:.0}) {}",
+        latency.p50_ms,
+        verdict(latency.p50_ms <= SOURCE_P50_MS),
+        latency.p95_ms,
+        verdict(latency.p95_ms <= SOURCE_P95_MS)
+    );
+    let capacity = capacity::measure(dir)?;
+    println!(
+        "in 512 MB of Redis {:.0} waiting mails of 2 KB ({SOURCE_JOBS:.0}) {}, {:.0} dead letters of 3 KB ({SOURCE_LETTERS:.0}) {}",
+        capacity.jobs,
+        verdict(capacity.jobs >= SOURCE_JOBS),
+        capacity.letters,
+        verdict(capacity.letters >= SOURCE_LETTERS)
+    );
+    let mut fairness = Vec::new();
+    for tenants in TENANTS {
+        // Fairness is a part of the whole cost, which is therefore a bound on it.
+        let [cycles, _] = engine::measure(Load { waiting: WAITING, tenants, in_flight: 10 })?;
+        let us_per_job = 1e6 / cycles;
+        println!(
+            "life of a job in the engine, {tenants} tenants: {us_per_job:.2} µs (fairness alone {SOURCE_FAIRNESS_US:.0} µs) {}",
+            verdict(us_per_job <= SOURCE_FAIRNESS_US)
+        );
+        fairness.push(Turns { tenants, us_per_job });
+    }
+    Ok(Email { latency, capacity, fairness })
+}

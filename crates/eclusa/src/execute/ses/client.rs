@@ -1,0 +1,219 @@
+//! Calls of `SendEmail`, version 2.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use eclusa_core::Time;
+use http::header::CONTENT_TYPE;
+use serde::Serialize;
+
+use super::answer::{DAILY_QUOTA_WAIT, SesError};
+use super::credentials::{Credentials, Provider};
+use super::sign::{Scope, Unsigned, sign};
+use crate::config::{HttpRules, SesRules, Upstream};
+use crate::execute::http::{HttpUpstream, TlsError};
+use crate::execute::mail::{Delivery, Fate, to_mime};
+use crate::execute::{CallContext, CallEnd, Called};
+use crate::request::{Mail, Request, Response};
+
+const PATH: &str = "/v2/email/outbound-emails";
+const SERVICE: &str = "ses";
+const JSON: &str = "application/json";
+/// An answer holds a message id, or an error.
+const MAX_ANSWER: usize = 64 * 1024;
+/// AWS takes signatures whose moment is five minutes off. A clock that is less wrong than this is believed.
+const MAX_SKEW_MS: i64 = 60_000;
+
+/// Sends mail by the API of Amazon SES. Clones share their connections and credentials.
+#[derive(Clone)]
+pub struct SesUpstream {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    http: HttpUpstream,
+    rules: SesRules,
+    /// As it is sent.
+    host: String,
+    credentials: Provider,
+    /// How far the clock of AWS is ahead of ours, if that is much.
+    skew_ms: AtomicI64,
+}
+
+/// What is sent to SES.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct SendEmail<'a> {
+    from_email_address: &'a str,
+    destination: Destination<'a>,
+    content: Content,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    configuration_set_name: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Destination<'a> {
+    to_addresses: &'a [String],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Content {
+    raw: Raw,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Raw {
+    data: String,
+}
+
+impl SesUpstream {
+    /// A client by the upstream's rules. It connects when it is first used.
+    pub(crate) fn new(upstream: &Upstream, rules: &SesRules) -> Result<Self, TlsError> {
+        let (host, mut url) = (rules.url.host_header(), rules.url.clone());
+        // What is signed must be what is sent, by HTTP/2 too.
+        if let Ok(authority) = host.parse() {
+            url.authority = authority;
+        }
+        let http = HttpUpstream::new(upstream, &HttpRules::plain(url, MAX_ANSWER))?;
+        let credentials = Provider::new(&rules.credentials)?;
+        let (rules, skew_ms) = (rules.clone(), AtomicI64::new(0));
+        Ok(Self { inner: Arc::new(Inner { http, rules, host, credentials, skew_ms }) })
+    }
+
+    /// Sends a message to the recipients that are left: to all of them, or to none.
+    pub async fn send(&self, mail: &Mail, context: &CallContext<'_>) -> Called {
+        let to = mail.left();
+        if to.is_empty() {
+            return Delivery::default().into_called(mail, CallEnd::Answered(200), true);
+        }
+        let body = match self.body(mail, &to, context) {
+            Ok(body) => body,
+            Err(why) => return CallEnd::Invalid(why).into(),
+        };
+        let called = self.call(&body, context).await;
+        let (close, answered) = (called.close, called.answer.as_ref());
+        let (delivery, end, went_well) = match (called.end, answered.and_then(message_id)) {
+            (CallEnd::Answered(status @ 200..=299), Some(id)) => {
+                let fates = to.into_iter().map(|address| (address, Fate::Accepted)).collect();
+                (Delivery { fates, upstream_id: Some(id) }, CallEnd::Answered(status), true)
+            }
+            // Whoever answers so is not SES, and has no message.
+            (CallEnd::Answered(status @ 200..=399), _) => {
+                let why = format!("answered {status} without a message id: is `url` the endpoint of SES?");
+                (Delivery::default(), CallEnd::Broken(why), false)
+            }
+            (end, _) => (Delivery::default(), named(end, answered), false),
+        };
+        let daily_quota = matches!(end, CallEnd::Ses { daily_quota: true, .. }).then_some(DAILY_QUOTA_WAIT);
+        Called { close: close.or(daily_quota), ..delivery.into_called(mail, end, went_well) }
+    }
+
+    fn body(&self, mail: &Mail, to: &[String], context: &CallContext<'_>) -> Result<Vec<u8>, String> {
+        let mime = to_mime(mail, context.clock.now())?;
+        let message = SendEmail {
+            from_email_address: &mail.from.address,
+            destination: Destination { to_addresses: to },
+            content: Content { raw: Raw { data: BASE64_STANDARD.encode(mime) } },
+            configuration_set_name: self.inner.rules.configuration_set.as_deref(),
+        };
+        serde_json::to_vec(&message).map_err(|error| error.to_string())
+    }
+
+    async fn call(&self, body: &[u8], context: &CallContext<'_>) -> Called {
+        let credentials = match self.inner.credentials.get(context).await {
+            Ok(credentials) => credentials,
+            Err(problem) => return CallEnd::NotSent(problem).into(),
+        };
+        let called = self.signed_call(body, &credentials, context).await;
+        match self.after_refusal(&called, credentials, context).await {
+            Some(credentials) => self.signed_call(body, &credentials, context).await,
+            None => called,
+        }
+    }
+
+    /// What to sign with again, if the signature was refused and there is reason to believe that another would not be. Nothing
+    /// was sent by then, so this is no second attempt.
+    async fn after_refusal(
+        &self,
+        called: &Called,
+        used: Arc<Credentials>,
+        context: &CallContext<'_>,
+    ) -> Option<Arc<Credentials>> {
+        let answer = called.answer.as_ref().filter(|answer| (400..500).contains(&answer.status))?;
+        if !SesError::read(answer).is_about_signature() {
+            return None;
+        }
+        if self.learn_skew(answer, context) {
+            return Some(used);
+        }
+        self.inner.credentials.refused(&used).await;
+        self.inner.credentials.get(context).await.ok().filter(|newer| *newer != used)
+    }
+
+    async fn signed_call(&self, body: &[u8], credentials: &Credentials, context: &CallContext<'_>) -> Called {
+        let Inner { http, rules, host, skew_ms, .. } = &*self.inner;
+        let path = format!("{}{PATH}", rules.url.prefix);
+        let unsigned = Unsigned { method: "POST", host, path: &path, headers: &[(CONTENT_TYPE, JSON)], body };
+        let now = context.clock.now().as_millis();
+        let now = Time::from_millis(now.saturating_add_signed(skew_ms.load(Ordering::Relaxed)));
+        let scope = Scope { region: &rules.region, service: SERVICE };
+        let Some(headers) = sign(&unsigned, scope, credentials, now) else {
+            return CallEnd::NotSent("the credentials cannot be sent in a header".into()).into();
+        };
+        let request = Request {
+            method: "POST".into(),
+            path: PATH.into(),
+            query: None,
+            headers: vec![(CONTENT_TYPE.as_str().into(), JSON.into())],
+            body: body.to_vec(),
+        };
+        http.call(&request, &CallContext { headers: &headers, ..*context }).await
+    }
+
+    /// Whether the answer shows that our clock is wrong, which is then known.
+    fn learn_skew(&self, answer: &Response, context: &CallContext<'_>) -> bool {
+        let date = answer.headers.iter().find(|(name, _)| name == "date");
+        let date = date.and_then(|(_, value)| std::str::from_utf8(value).ok());
+        let theirs = date.and_then(|text| httpdate::parse_http_date(text).ok());
+        let theirs = theirs.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+        let Some(theirs) = theirs.and_then(|at| i64::try_from(at.as_millis()).ok()) else { return false };
+        let ours = i64::try_from(context.clock.now().as_millis()).unwrap_or(i64::MAX);
+        let skew = theirs.saturating_sub(ours);
+        let known = self.inner.skew_ms.load(Ordering::Relaxed);
+        if skew.saturating_sub(known).abs() < MAX_SKEW_MS {
+            return false;
+        }
+        self.inner.skew_ms.store(skew, Ordering::Relaxed);
+        tracing::warn!(skewMs = skew, "The clock differs from that of AWS, requests are signed by theirs");
+        true
+    }
+}
+
+/// What SES calls the message.
+fn message_id(answer: &Response) -> Option<String> {
+    let body: serde_json::Value = serde_json::from_slice(&answer.body).ok()?;
+    Some(body["MessageId"].as_str()?.to_owned())
+}
+
+/// How the call ended, with the name of the error if it is one of SES. What SES says of a message may name people: nothing
+/// else is kept of the answer.
+fn named(end: CallEnd, answer: Option<&Response>) -> CallEnd {
+    match (&end, answer.map(SesError::read)) {
+        (CallEnd::Answered(status), Some(SesError { name: Some(name), daily_quota })) => {
+            CallEnd::Ses { status: *status, name, daily_quota }
+        }
+        _ => end,
+    }
+}
+
+impl std::fmt::Debug for SesUpstream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The rules hold credentials.
+        f.debug_struct("SesUpstream").field("region", &self.inner.rules.region).finish_non_exhaustive()
+    }
+}

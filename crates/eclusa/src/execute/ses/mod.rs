@@ -1,0 +1,14 @@
+//! Calls to Amazon SES, by version 2 of its API.
+//!
+//! SES takes a message for all its recipients or for none. An error has a name, which becomes the failure's code.
+
+mod answer;
+mod client;
+mod credentials;
+mod ini;
+mod metadata;
+mod sign;
+
+pub use client::SesUpstream;
+pub use credentials::Credentials;
+pub(crate) use ini::credentials_of_profile;
