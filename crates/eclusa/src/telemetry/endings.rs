@@ -62,7 +62,7 @@ pub(crate) fn log_alert(alert: &eclusa_core::Alert) {
     let Alert { name, severity, lane, upstream, policy, tenant, value, threshold, text, .. } =
         Alert::from(alert);
     let (lane, upstream, policy) = (lane.as_deref(), upstream.as_deref(), policy.as_deref());
-    let tenant = tenant.as_deref();
+    let (tenant, what) = (tenant.as_deref(), text.trim_start_matches("Resolved: "));
     if alert.resolved.is_some() {
         tracing::info!(
             alert = name,
@@ -73,7 +73,7 @@ pub(crate) fn log_alert(alert: &eclusa_core::Alert) {
             companyId = tenant,
             value,
             threshold,
-            "Alert resolved: {text}"
+            "Alert resolved: {what}"
         );
     } else {
         tracing::warn!(
@@ -85,7 +85,7 @@ pub(crate) fn log_alert(alert: &eclusa_core::Alert) {
             companyId = tenant,
             value,
             threshold,
-            "Alert fires: {text}"
+            "Alert fires: {what}"
         );
     }
 }

@@ -27,10 +27,8 @@ pub(super) async fn run(Parts { workers, store, peers }: Parts) {
         let losses = peers.losses();
         let evaluates = peers.evaluates_alerts();
         if evaluates || losses > reported {
-            let evaluation = match evaluates {
-                true => Some(evaluation(&workers.rules.get().config, &store).await),
-                false => None,
-            };
+            let evaluation =
+                if evaluates { Some(evaluation(&workers.rules.get().config, &store).await) } else { None };
             match workers.decider.watch(Watch { lost_data: losses > reported, evaluation }).await {
                 Ok(changes) => {
                     log(&changes);

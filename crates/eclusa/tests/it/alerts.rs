@@ -106,7 +106,7 @@ async fn an_alert_is_shown_counted_logged_and_posted_and_so_is_its_end() {
         (&data["value"], &data["threshold"], &data["lane"]),
         (&json!(2.0), &json!(1.0), &json!("work"))
     );
-    assert_eq!(data["text"], "Tenant `acme` has 2 dead letters in lane `work`; 1 are allowed.");
+    assert_eq!(data["text"], "Tenant `acme` has 2 dead letters in lane `work`; the limit is 1.");
     let hook = &operators.requests()[0];
     assert_eq!((hook.method.as_str(), hook.path.as_str()), ("POST", "/hook"));
 
@@ -128,6 +128,7 @@ async fn an_alert_is_shown_counted_logged_and_posted_and_so_is_its_end() {
     acme.wait_for(2).await;
     let over = told(&acme.requests()[1], ACME);
     assert_eq!((&over["type"], &over["data"]["tenant"]), (&json!("alert.resolved"), &json!("acme")));
+    assert!(over["data"]["text"].as_str().unwrap().starts_with("Resolved: Tenant `acme`"), "{over}");
     assert_ne!(header(&acme.requests()[0], "webhook-id"), header(&acme.requests()[1], "webhook-id"));
     let recent = nothing_fires(&program).await["recent"].as_array().unwrap().len();
     assert_eq!(recent, 2);

@@ -36,7 +36,7 @@ pub struct Alert {
     /// When it was over; absent while the alert fires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved_at: Option<String>,
-    /// The same in a sentence.
+    /// The same in a sentence; it begins with `Resolved:` once the alert is over.
     pub text: String,
 }
 
@@ -78,7 +78,10 @@ impl From<&eclusa_core::Alert> for Alert {
             threshold,
             since: iso(alert.since),
             resolved_at: alert.resolved.and_then(iso),
-            text: text(key, value, threshold),
+            text: match alert.resolved {
+                Some(_) => format!("Resolved: {}", text(key, value, threshold)),
+                None => text(key, value, threshold),
+            },
         }
     }
 }
@@ -94,17 +97,19 @@ fn text(key: &AlertKey, value: f64, threshold: f64) -> String {
     let upstream = key.upstream.as_ref().map_or("", |upstream| upstream.as_str());
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     match key.rule {
-        AlertRule::DeadLetters => format!("Lane `{lane}` has {value} dead letters; {threshold} are allowed."),
+        AlertRule::DeadLetters => {
+            format!("Lane `{lane}` has {value} dead letters; the limit is {threshold}.")
+        }
         AlertRule::DeadLetterRate => {
             let (share, most) = (percent(value), percent(threshold));
-            format!("{share} of the jobs of lane `{lane}` became dead letters; {most} are allowed.")
+            format!("{share} of the jobs of lane `{lane}` became dead letters; the limit is {most}.")
         }
         AlertRule::TenantDeadLetters => {
             let tenant = key.tenant.as_deref().unwrap_or_default();
-            format!("Tenant `{tenant}` has {value} dead letters in lane `{lane}`; {threshold} are allowed.")
+            format!("Tenant `{tenant}` has {value} dead letters in lane `{lane}`; the limit is {threshold}.")
         }
         AlertRule::OldestWait => {
-            format!("A job of lane `{lane}` has waited for {value:.0} s; {threshold:.0} s are allowed.")
+            format!("A job of lane `{lane}` has waited for {value:.0} s; the limit is {threshold:.0} s.")
         }
         AlertRule::BreakerOpen => format!("The breaker of upstream `{upstream}` is open."),
         AlertRule::PolicyLow => {
@@ -113,7 +118,7 @@ fn text(key: &AlertKey, value: f64, threshold: f64) -> String {
             format!("{value} balances under policy `{policy}` of upstream `{upstream}` are below {part}.")
         }
         AlertRule::RedisMemory => {
-            format!("Redis uses {} of its memory; {} are allowed.", percent(value), percent(threshold))
+            format!("Redis uses {} of its memory; the limit is {}.", percent(value), percent(threshold))
         }
         AlertRule::RedisRejectedConnections => {
             format!("Redis refused {value} connections within five minutes: `maxclients` is reached.")
