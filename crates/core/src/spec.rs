@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::error::{SpecError, positive};
 use crate::gate::{GateSpecs, Part};
 use crate::ids::Name;
+use crate::pattern::Patterns;
 use crate::retry::RetryPolicy;
 use crate::time::{Span, Time};
 
@@ -201,13 +202,12 @@ impl Capacity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fairness {
     batch: u32,
-    /// Most specific first.
-    weights: Vec<(String, u32)>,
+    weights: Patterns<u32>,
 }
 
 impl Default for Fairness {
     fn default() -> Self {
-        Self { batch: 3, weights: Vec::new() }
+        Self { batch: 3, weights: Patterns::default() }
     }
 }
 
@@ -218,19 +218,17 @@ impl Fairness {
         for (pattern, weight) in &weights {
             positive(&format!("fairness.weights.{pattern:?}"), *weight)?;
         }
-        let mut weights = weights;
-        weights.sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then(a.cmp(b)));
-        Ok(Self { batch, weights })
+        Ok(Self { batch, weights: weights.into_iter().collect() })
     }
 
     /// How many jobs in a row `tenant` may have while others wait.
     pub fn quota(&self, tenant: &str) -> u32 {
-        let weight = self
-            .weights
-            .iter()
-            .find(|(pattern, _)| matches(pattern, tenant))
-            .map_or(1, |(_, weight)| *weight);
-        self.batch.saturating_mul(weight)
+        self.batch.saturating_mul(self.weight(tenant))
+    }
+
+    /// The weight of `tenant`.
+    pub fn weight(&self, tenant: &str) -> u32 {
+        self.weights.find(tenant).copied().unwrap_or(1)
     }
 
     /// How many jobs in a row a tenant of weight one may have.
@@ -238,21 +236,9 @@ impl Fairness {
         self.batch
     }
 
-    /// Patterns and their weights, the most specific first.
-    pub(crate) fn weights(&self) -> &[(String, u32)] {
+    pub(crate) const fn weights(&self) -> &Patterns<u32> {
         &self.weights
     }
-}
-
-/// Whether `text` fits `pattern`, in which `*` stands for anything.
-pub fn matches(pattern: &str, text: &str) -> bool {
-    let Some((before, after)) = pattern.split_once('*') else {
-        return pattern == text;
-    };
-    let Some(rest) = text.strip_prefix(before) else {
-        return false;
-    };
-    (0..=rest.len()).filter(|n| rest.is_char_boundary(*n)).any(|n| matches(after, &rest[n..]))
 }
 
 /// Which dead letters are kept.

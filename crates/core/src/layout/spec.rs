@@ -175,7 +175,11 @@ impl From<&LaneSpec> for LaneLayout {
             ttl: lane.ttl.map(Span::as_millis),
             fairness: lane.fairness.as_ref().map(|fairness| FairnessLayout {
                 batch: fairness.batch(),
-                weights: fairness.weights().to_vec(),
+                weights: fairness
+                    .weights()
+                    .iter()
+                    .map(|(pattern, weight)| (pattern.to_owned(), *weight))
+                    .collect(),
             }),
             gates: GatesLayout::from(&lane.gates),
             retry: RetryLayout {

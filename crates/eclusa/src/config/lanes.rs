@@ -246,8 +246,10 @@ fn fairness(t: &mut Table<'_>) -> Option<Fairness> {
         let default = Fairness::default();
         let batch = NonZeroU32::new(default.batch()).unwrap_or(NonZeroU32::MIN);
         let batch = t.or("batch", batch, "Jobs in a row that a tenant may have while another waits.");
-        let weights: Option<Entries<NonZeroU32>> =
-            t.get("weights", "Tenants that may have more of them, by pattern: `{ \"gold-*\" = 3 }`.");
+        let weights: Option<Entries<NonZeroU32>> = t.get(
+            "weights",
+            "Tenants that may have more of them, by pattern: `{ \"gold-*\" = 3 }`. The most specific pattern counts.",
+        );
         let weights = weights.into_iter().flat_map(Entries::right);
         let weights = weights.map(|(pattern, weight)| (pattern.value, weight.get())).collect();
         t.rule(Fairness::new(batch.get(), weights)).unwrap_or(default)
