@@ -40,7 +40,9 @@ pub use job::{
 pub use lane::Totals;
 pub use pattern::{Patterns, matches};
 pub use policy::{BucketId, Correlation, HashKey, Scope};
-pub use spec::{CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Spec, UpstreamSpec};
+pub use spec::{
+    CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Spec, TenantLimits, UpstreamSpec,
+};
 pub use store::{Answer, Store, StoreError};
 pub use time::{Clock, Span, Time};
 pub use timeline::{Event, EventKind, FailureNote, numbered};

@@ -1,9 +1,10 @@
 //! The rules of lanes and upstreams: valid by construction, so that nothing checks them again.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 
 use crate::error::{SpecError, positive};
-use crate::gate::{GateSpecs, Part};
+use crate::gate::{BucketSpec, GateSpecs, Part};
 use crate::ids::Name;
 use crate::pattern::Patterns;
 use crate::retry::RetryPolicy;
@@ -136,6 +137,8 @@ pub struct LaneSpec {
     pub fairness: Option<Fairness>,
     /// `rpm`, `rate`, `concurrency` of the lane itself.
     pub gates: GateSpecs,
+    /// What each tenant may have of the lane.
+    pub tenant_limits: TenantLimits,
     /// When to try again.
     pub retry: RetryPolicy,
     /// Which failed jobs are kept; `None` keeps none.
@@ -158,6 +161,7 @@ impl LaneSpec {
             ttl: None,
             fairness: Some(Fairness::default()),
             gates: GateSpecs::default(),
+            tenant_limits: TenantLimits::default(),
             retry: RetryPolicy::default(),
             dead_letters: Some(DeadLetterSpec::default()),
             keep: Keep::default(),
@@ -238,6 +242,22 @@ impl Fairness {
 
     pub(crate) const fn weights(&self) -> &Patterns<u32> {
         &self.weights
+    }
+}
+
+/// Limits that each tenant of a lane has for itself, by pattern of its name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TenantLimits {
+    /// `tenant_rate`.
+    pub rate: Patterns<BucketSpec>,
+    /// `tenant_concurrency`.
+    pub concurrency: Patterns<NonZeroU32>,
+}
+
+impl TenantLimits {
+    /// Whether no tenant has a limit.
+    pub fn is_empty(&self) -> bool {
+        self.rate.is_empty() && self.concurrency.is_empty()
     }
 }
 

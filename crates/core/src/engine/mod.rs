@@ -9,6 +9,7 @@ mod ages;
 mod alone;
 pub(crate) mod away;
 mod buckets;
+mod budget;
 mod cache;
 mod callback;
 mod cancel;
@@ -27,6 +28,7 @@ mod families;
 mod jobs;
 mod keys;
 mod leases;
+mod park;
 mod poll;
 mod public;
 mod quota;
@@ -43,6 +45,7 @@ mod search;
 mod settle;
 mod stir;
 mod sweep;
+pub(crate) mod tenant_limits;
 mod view;
 mod why;
 
@@ -261,8 +264,8 @@ impl Engine {
         let holds = job.holds().cloned();
         let tenant = job.tenant;
         let state = self.lane_mut(lane);
-        let tenant = state.turn_of(tenant);
-        let place = state.push(LineKey { level, group, tenant, holds }, seq, index);
+        let (tenant, limited) = (state.turn_of(tenant), state.limited(tenant));
+        let place = state.push(LineKey { level, group, tenant, limited, holds }, seq, index);
         self.jobs[index].phase = Phase::Queued { line: place };
         self.stir(lane, Stir::Arrived);
     }
@@ -296,6 +299,7 @@ impl Engine {
             Phase::Pending { due } => {
                 lane.due.remove(&(due, seq));
             }
+            Phase::HeldBack { round, .. } => lane.held_back.remove((waiter.level, round, seq)),
             Phase::Queued { line } => {
                 if let Some((bucket, parked)) = pull(lane, line, seq) {
                     self.buckets.unpark(bucket, &parked);

@@ -21,6 +21,7 @@ mod repeats;
 mod rules;
 mod rules_changed;
 mod rules_moving;
+mod tenant_limits;
 mod world;
 
 use proptest::prelude::*;

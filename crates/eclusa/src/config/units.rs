@@ -186,6 +186,14 @@ impl FromText for Rate {
     }
 }
 
+impl Show for Rate {
+    fn show(&self) -> String {
+        let unit =
+            RATES.iter().find(|(_, secs)| Span::from_secs(*secs) == self.per).map_or("s", |(unit, _)| unit);
+        format!("\"{}/{unit}\"", self.count)
+    }
+}
+
 /// Bytes per second, not zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ByteRate(pub(super) u64);
@@ -232,7 +240,7 @@ impl Value for Percent {
         let percent =
             number.filter(|number| (0.0..=1.0).contains(number)).map(|number| (number * 100.0).round());
         if percent.is_none() {
-            raw.wrong("must lie between 0 and 1", "`0.25` is plus or minus a quarter");
+            raw.wrong("must lie between 0 and 1", "`0.25` is a quarter");
         }
         #[expect(
             clippy::cast_possible_truncation,

@@ -24,8 +24,11 @@ impl Checker for Priority {
             }
             let upstream = upstream_number(&grant.upstream);
             for (id, other) in still_in_line(step, lane) {
-                let passed_over =
-                    other.level < job.level && other.holds.is_empty() && other.untried().contains(&upstream);
+                let limited = step.engine.why(id, step.now).is_some_and(|why| why.of_tenant.is_some());
+                let passed_over = other.level < job.level
+                    && other.holds.is_empty()
+                    && other.untried().contains(&upstream)
+                    && !limited;
                 ensure!(!passed_over, "{grant:?} went before {id:?}: {other:?}");
             }
         }
