@@ -180,3 +180,42 @@ async fn a_retry_is_logged_with_the_fields_of_the_sources_and_no_others() {
     let at = line["timestamp"].as_str().unwrap();
     assert!(at.len() == 24 && at.ends_with('Z'), "{at}");
 }
+
+#[tokio::test]
+async fn the_metrics_name_the_first_two_hundred_tenants_and_count_the_rest_together() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = Program::start(&config(&upstream, ""), &[]).await;
+    let twice = |tenant: String| std::iter::repeat_n(tenant, 2);
+    let tenants = (0..200).map(|n| format!("big-{n}")).flat_map(twice);
+    let tenants = tenants.chain((0..5).map(|n| format!("small-{n}")));
+    let jobs: Value = tenants
+        .map(|tenant| json!({ "tenant": tenant, "request": { "path": "/a" } }))
+        .collect::<Vec<_>>()
+        .into();
+    assert_eq!(program.post("/v1/lanes/mail/jobs/batch", &jobs).await.status, 200);
+    program.until("/v1/lanes/mail", |answer| answer.json()["totals"]["completed"] == 405).await;
+    let shown = |page: &str, metric: &str| {
+        let lines =
+            page.lines().filter(|line| line.starts_with(&format!("{metric}{{")) && line.contains("\"mail\""));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let jobs_of_rest = |page: &str| {
+        let all = shown(page, "tenant_jobs_processed");
+        all.iter().any(|line| line.contains("companyId=\"other\"") && line.ends_with(" 5"))
+    };
+    let page = program.until("/metrics", |answer| jobs_of_rest(answer.text())).await;
+    let metrics = [
+        "tenant_jobs_processed",
+        "tenant_current_priority",
+        "tenant_consecutive_batch",
+        "tenant_rounds_without_processing",
+    ];
+    for metric in metrics {
+        let lines = shown(page.text(), metric);
+        assert_eq!(lines.len(), 201, "{metric}");
+        assert!(
+            lines.iter().any(|line| line.contains("\"other\""))
+                && !lines.iter().any(|line| line.contains("small-"))
+        );
+    }
+}
