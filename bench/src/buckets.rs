@@ -162,6 +162,7 @@ impl Policy {
         let (chain, holds) = (vec![self.upstream.clone()], vec![hold.clone()]);
         Admit {
             lane: None,
+            tenant: None,
             chain,
             holds,
             correlation: None,

@@ -50,6 +50,7 @@ fn measure_by(server: &RedisServer, by: By) -> Result<Latency, Failed> {
         store
             .admit(Admit {
                 lane: None,
+                tenant: None,
                 chain,
                 holds: Vec::new(),
                 correlation: None,

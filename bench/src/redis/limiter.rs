@@ -52,6 +52,7 @@ pub(crate) fn measure(server: &RedisServer, leased: bool, admitted: bool) -> Res
     let lease = if leased { Span::from_secs(60) } else { Span::ZERO };
     let ask = Admit {
         lane: None,
+        tenant: None,
         chain: vec![upstream],
         holds: Vec::new(),
         correlation: None,

@@ -147,6 +147,18 @@ impl<S: Store> Harness<S> {
         self.settle_fully(settlement).await.0
     }
 
+    /// Ends many calls at once, all with this result.
+    pub(crate) async fn settle_all(
+        &self,
+        result: CallResult,
+        leases: impl IntoIterator<Item = (LeaseId, Outcome)>,
+    ) -> Vec<Settled> {
+        let settlement =
+            |(lease, outcome)| Settlement { lease, report: result.into(), outcome, answer: None };
+        let settlements = leases.into_iter().map(settlement).collect();
+        self.store.settle(settlements).await.expect("the store answers").leases
+    }
+
     /// Settles with all that can be said; tells what it did and which jobs ended by it.
     pub(crate) async fn settle_fully(&self, settlement: Settlement) -> (Settled, Vec<Ended>) {
         let answer = self.store.settle(vec![settlement]).await.expect("the store answers");
@@ -302,7 +314,8 @@ impl<S: Store> Harness<S> {
         correlation: Option<Correlation>,
     ) -> Admission {
         let (chain, nonce) = (vec![name(upstream)], self.nonce());
-        let ask = Admit { lane: None, chain, holds, correlation, lease: LEASE, nonce, after: None };
+        let ask =
+            Admit { lane: None, tenant: None, chain, holds, correlation, lease: LEASE, nonce, after: None };
         self.store.admit(ask).await.expect("the store answers").admission
     }
 
@@ -315,6 +328,7 @@ impl<S: Store> Harness<S> {
         let chain = chain.iter().map(|upstream| name(upstream)).collect();
         let ask = Admit {
             lane: lane.map(name),
+            tenant: None,
             chain,
             holds,
             correlation: None,
@@ -323,6 +337,14 @@ impl<S: Store> Harness<S> {
             after: None,
         };
         self.store.admit(ask).await.expect("the store answers")
+    }
+
+    /// Asks for a call of `tenant` in a lane.
+    pub(crate) async fn admit_for(&self, lane: &str, tenant: &str) -> Admission {
+        let (lane, tenant) = (Some(name(lane)), Some(tenant.into()));
+        let (chain, holds, nonce) = (Vec::new(), Vec::new(), self.nonce());
+        let ask = Admit { lane, tenant, chain, holds, correlation: None, lease: LEASE, nonce, after: None };
+        self.store.admit(ask).await.expect("the store answers").admission
     }
 
     /// Asks to go on along `chain` from a call that ended so.
@@ -334,7 +356,7 @@ impl<S: Store> Harness<S> {
     ) -> Admission {
         let (lane, chain) = (Some(name(lane)), chain.iter().map(|upstream| name(upstream)).collect());
         let (holds, correlation, nonce) = (Vec::new(), None, self.nonce());
-        let ask = Admit { lane, chain, holds, correlation, lease: LEASE, nonce, after };
+        let ask = Admit { lane, tenant: None, chain, holds, correlation, lease: LEASE, nonce, after };
         self.store.admit(ask).await.expect("the store answers").admission
     }
 
@@ -343,6 +365,7 @@ impl<S: Store> Harness<S> {
         let (chain, holds) = (Vec::new(), Vec::new());
         let ask = Admit {
             lane: Some(name(lane)),
+            tenant: None,
             chain,
             holds,
             correlation: None,
@@ -358,6 +381,7 @@ impl<S: Store> Harness<S> {
         let (chain, holds) = (vec![name(upstream)], Vec::new());
         let ask = Admit {
             lane: None,
+            tenant: None,
             chain,
             holds,
             correlation: None,

@@ -39,6 +39,7 @@ macro_rules! suite {
         $crate::theme!($open, ttl: [
             a_job_may_start_until_its_last_moment_and_not_after_it,
             an_expired_job_is_dropped_and_the_next_is_taken,
+            a_job_with_a_day_to_live_starts_until_the_day_is_over,
             the_lane_sets_the_ttl_unless_the_job_does,
             a_job_without_a_ttl_waits_for_ever,
             the_sweeper_drops_expired_jobs_that_nobody_reaches_and_frees_their_room,
@@ -69,6 +70,35 @@ macro_rules! suite {
             after_three_rounds_without_service_the_priority_is_two,
             a_tenant_that_was_never_served_counts_four_rounds,
             the_view_counts_jobs_in_a_row_and_in_all,
+        ]);
+        $crate::theme!($open, flood: [
+            no_small_tenant_waits_longer_than_one_turn_of_the_others,
+            with_weights_the_bound_is_each_tenants_own,
+            retries_that_return_are_within_the_bound,
+            a_blocked_tenant_holds_nobody_up_and_is_served_within_the_bound_later,
+        ]);
+        $crate::theme!($open, tenant_limits: [
+            a_tenant_at_its_rate_is_passed_by_others,
+            why_names_the_tenant_and_the_time,
+            the_most_specific_pattern_sets_the_limit,
+            a_tenant_that_waited_at_its_limit_keeps_its_place,
+            running_calls_of_a_tenant_are_bounded,
+            a_slot_comes_back_however_the_call_ends,
+            a_job_keeps_its_slot_along_the_chain,
+            a_call_that_was_never_sent_gives_its_token_back,
+            without_fairness_others_still_pass,
+            of_one_tenant_the_urgent_go_first,
+            a_job_that_waits_at_a_limit_expires_as_any,
+            many_tenants_at_their_limit_hide_nobody,
+            direct_calls_fall_under_the_limits_of_their_tenant,
+        ]);
+        $crate::theme!($open, retry_budget: [
+            retries_beyond_the_budget_wait_and_first_attempts_pass,
+            a_share_of_the_first_attempts_may_be_retried_at_once,
+            what_is_used_of_the_budget_comes_back_with_time_alone,
+            a_retry_that_waits_for_the_budget_is_no_dead_letter,
+            a_tenant_whose_jobs_fail_does_not_use_up_the_budget_of_others,
+            a_job_whose_worker_vanished_is_taken_up_whatever_is_left,
         ]);
         $crate::theme!($open, leases: [
             a_dispatch_says_which_jobs_it_took_up,

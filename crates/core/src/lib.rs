@@ -14,6 +14,7 @@ mod ids;
 mod job;
 mod lane;
 pub mod layout;
+mod pattern;
 mod policy;
 pub mod retry;
 mod spec;
@@ -42,10 +43,11 @@ pub use job::{
     CallFailure, DropReason, Failure, FailureReason, Hold, JobView, Level, NewJob, Payload, Status,
 };
 pub use lane::Totals;
+pub use pattern::{Patterns, matches};
 pub use policy::{BucketId, Correlation, HashKey, Scope};
 pub use spec::{
-    CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, RedriveSpec, Spec, UpstreamSpec,
-    matches,
+    CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, RedriveSpec, Spec, TenantLimits,
+    UpstreamSpec,
 };
 pub use store::{Answer, Store, StoreError};
 pub use time::{Clock, Span, Time};

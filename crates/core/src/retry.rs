@@ -1,7 +1,7 @@
 //! What a failed call means and when to try again.
 
 use crate::error::{SpecError, positive};
-use crate::gate::CallResult;
+use crate::gate::{BucketSpec, CallResult};
 use crate::ids::{JobId, mix};
 use crate::time::Span;
 
@@ -13,6 +13,34 @@ pub struct RetryPolicy {
     cap: Span,
     jitter_percent: u8,
     on_ambiguous: OnAmbiguous,
+    budget: Option<RetryBudget>,
+}
+
+/// How many retries of a lane may start: `min` always, and beyond that a share of its first attempts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryBudget {
+    share_percent: u8,
+    min: BucketSpec,
+}
+
+impl RetryBudget {
+    /// Retries may always take from a bucket as `min`; beyond that they may be `share_percent` of the first attempts.
+    pub fn new(share_percent: u8, min: BucketSpec) -> Result<Self, SpecError> {
+        if share_percent > 100 {
+            return Err(SpecError::new("retry.budget.share", "must lie between 0 and 1"));
+        }
+        Ok(Self { share_percent, min })
+    }
+
+    /// The share of first attempts.
+    pub const fn share_percent(&self) -> u8 {
+        self.share_percent
+    }
+
+    /// What is always allowed.
+    pub const fn min(&self) -> BucketSpec {
+        self.min
+    }
 }
 
 /// What to do with a request that was sent but not answered: it may have had its effect.
@@ -33,6 +61,7 @@ impl Default for RetryPolicy {
             cap: Span::from_secs(60),
             jitter_percent: 25,
             on_ambiguous: OnAmbiguous::Retry,
+            budget: None,
         }
     }
 }
@@ -56,6 +85,18 @@ impl RetryPolicy {
     pub fn on_ambiguous(mut self, rule: OnAmbiguous) -> Self {
         self.on_ambiguous = rule;
         self
+    }
+
+    /// The same with a budget.
+    #[must_use]
+    pub fn with_budget(mut self, budget: Option<RetryBudget>) -> Self {
+        self.budget = budget;
+        self
+    }
+
+    /// What bounds the retries of all jobs together, if anything.
+    pub const fn budget(&self) -> Option<RetryBudget> {
+        self.budget
     }
 
     /// How many attempts a job has in all.

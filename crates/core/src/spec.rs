@@ -1,12 +1,14 @@
 //! The rules of lanes and upstreams: valid by construction, so that nothing checks them again.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::dead_letter::DeadLetter;
 use crate::error::{SpecError, positive};
-use crate::gate::{GateSpecs, Part};
+use crate::gate::{BucketSpec, GateSpecs, Part};
 use crate::ids::Name;
+use crate::pattern::Patterns;
 use crate::retry::RetryPolicy;
 use crate::time::{Span, Time};
 use crate::verbs::fits_code;
@@ -138,6 +140,8 @@ pub struct LaneSpec {
     pub fairness: Option<Fairness>,
     /// `rpm`, `rate`, `concurrency` of the lane itself.
     pub gates: GateSpecs,
+    /// What each tenant may have of the lane.
+    pub tenant_limits: TenantLimits,
     /// When to try again.
     pub retry: RetryPolicy,
     /// Which failed jobs are kept; `None` keeps none.
@@ -160,6 +164,7 @@ impl LaneSpec {
             ttl: None,
             fairness: Some(Fairness::default()),
             gates: GateSpecs::default(),
+            tenant_limits: TenantLimits::default(),
             retry: RetryPolicy::default(),
             dead_letters: Some(DeadLetterSpec::default()),
             keep: Keep::default(),
@@ -204,13 +209,12 @@ impl Capacity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fairness {
     batch: u32,
-    /// Most specific first.
-    weights: Vec<(String, u32)>,
+    weights: Patterns<u32>,
 }
 
 impl Default for Fairness {
     fn default() -> Self {
-        Self { batch: 3, weights: Vec::new() }
+        Self { batch: 3, weights: Patterns::default() }
     }
 }
 
@@ -221,19 +225,17 @@ impl Fairness {
         for (pattern, weight) in &weights {
             positive(&format!("fairness.weights.{pattern:?}"), *weight)?;
         }
-        let mut weights = weights;
-        weights.sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then(a.cmp(b)));
-        Ok(Self { batch, weights })
+        Ok(Self { batch, weights: weights.into_iter().collect() })
     }
 
     /// How many jobs in a row `tenant` may have while others wait.
     pub fn quota(&self, tenant: &str) -> u32 {
-        let weight = self
-            .weights
-            .iter()
-            .find(|(pattern, _)| matches(pattern, tenant))
-            .map_or(1, |(_, weight)| *weight);
-        self.batch.saturating_mul(weight)
+        self.batch.saturating_mul(self.weight(tenant))
+    }
+
+    /// The weight of `tenant`.
+    pub fn weight(&self, tenant: &str) -> u32 {
+        self.weights.find(tenant).copied().unwrap_or(1)
     }
 
     /// How many jobs in a row a tenant of weight one may have.
@@ -241,21 +243,25 @@ impl Fairness {
         self.batch
     }
 
-    /// Patterns and their weights, the most specific first.
-    pub(crate) fn weights(&self) -> &[(String, u32)] {
+    pub(crate) const fn weights(&self) -> &Patterns<u32> {
         &self.weights
     }
 }
 
-/// Whether `text` fits `pattern`, in which `*` stands for anything.
-pub fn matches(pattern: &str, text: &str) -> bool {
-    let Some((before, after)) = pattern.split_once('*') else {
-        return pattern == text;
-    };
-    let Some(rest) = text.strip_prefix(before) else {
-        return false;
-    };
-    (0..=rest.len()).filter(|n| rest.is_char_boundary(*n)).any(|n| matches(after, &rest[n..]))
+/// Limits that each tenant of a lane has for itself, by pattern of its name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TenantLimits {
+    /// `tenant_rate`.
+    pub rate: Patterns<BucketSpec>,
+    /// `tenant_concurrency`.
+    pub concurrency: Patterns<NonZeroU32>,
+}
+
+impl TenantLimits {
+    /// Whether no tenant has a limit.
+    pub fn is_empty(&self) -> bool {
+        self.rate.is_empty() && self.concurrency.is_empty()
+    }
 }
 
 /// Which dead letters are kept, and which are sent again by themselves.

@@ -322,6 +322,8 @@ pub enum Advanced {
 pub struct Admit {
     /// Under the gates of this lane too.
     pub lane: Option<Name>,
+    /// Whose limits in that lane it falls under, if anybody's.
+    pub tenant: Option<Arc<str>>,
     /// At the first of these upstreams that admits it; empty with a lane means the lane's own chain.
     pub chain: Vec<Name>,
     /// Tokens from scoped buckets, taken at the upstream they belong to.

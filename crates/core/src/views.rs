@@ -97,6 +97,8 @@ pub struct Why {
     pub reason: Option<Reason>,
     /// At which upstream.
     pub upstream: Option<Name>,
+    /// The tenant, where it waits for a limit of its tenant.
+    pub of_tenant: Option<Arc<str>>,
     /// About how many jobs go before it.
     pub position: u64,
     /// When it will start, as far as can be told.
@@ -255,25 +257,28 @@ pub struct TenantView {
     pub total_processed: u64,
     /// Jobs of it started in a row.
     pub consecutive_batch: u32,
+    /// Jobs of it that wait, retries and scheduled ones included.
+    pub waiting: u64,
+    /// Jobs of it that a worker or an upstream has.
+    pub processing: u64,
+    /// How many batches it may have in a row while others wait.
+    pub weight: u32,
 }
 
 impl TenantView {
-    /// A tenant that has waited for `rounds` turns, or was never served.
-    pub fn of(
-        tenant: Arc<str>,
-        rounds: Option<i64>,
-        last_processed: Option<Time>,
-        total_processed: u64,
-        consecutive_batch: u32,
-    ) -> Self {
+    /// A tenant of weight one without jobs that has waited for `rounds` turns, or was never served.
+    pub fn of(tenant: Arc<str>, rounds: Option<i64>) -> Self {
         let rounds = rounds.unwrap_or(SATURATED);
         Self {
             tenant,
-            last_processed,
+            last_processed: None,
             rounds_without_processing: rounds,
             current_priority: priority(rounds),
-            total_processed,
-            consecutive_batch,
+            total_processed: 0,
+            consecutive_batch: 0,
+            waiting: 0,
+            processing: 0,
+            weight: 1,
         }
     }
 }

@@ -1,10 +1,12 @@
 //! No start after `expiresAt`.
 
 use eclusa_core::gate::CallResult;
-use eclusa_core::{Advanced, DropReason, Status, Store};
+use eclusa_core::{Advanced, DropReason, Outcome, Settled, Status, Store};
 
 use crate::harness::{Harness, Open, ends};
-use crate::rules::{capacity, chain, delayed, free, high, job, lane, lasting, low, millis, plain, secs};
+use crate::rules::{
+    LANE, capacity, chain, delayed, failure, free, high, job, lane, lasting, low, millis, plain, secs,
+};
 
 pub async fn a_job_may_start_until_its_last_moment_and_not_after_it<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
@@ -25,6 +27,26 @@ pub async fn an_expired_job_is_dropped_and_the_next_is_taken<S: Store>(open: Ope
     q.pass(secs(2));
     assert_eq!(q.starts(1).await, [3]);
     assert_eq!(q.lane().await.totals.expired, 2);
+}
+
+pub async fn a_job_with_a_day_to_live_starts_until_the_day_is_over<S: Store>(open: Open<S>) {
+    let day = secs(24 * 3_600);
+    let q = Harness::new(open, &lane(|lane| lane.ttl = Some(day)));
+    q.pause(LANE, true).await;
+    q.accept([job(1)]).await;
+    q.pass(millis(1));
+    q.accept([job(2)]).await;
+    let begun = q.now();
+    q.pass(millis(24 * 3_600 * 1_000 - 2));
+    q.pause(LANE, false).await;
+    let grant = q.next().await;
+    assert_eq!((grant.job.0, grant.expires_at), (1, begun + millis(24 * 3_600 * 1_000 - 1)));
+    let late = Outcome::Retry { after: secs(1), failure: failure("unavailable") };
+    assert_eq!(q.settle(grant.lease, CallResult::Failed, late).await, Settled::Ended(Status::Failed));
+    assert_eq!(q.letters().await, [1], "no retry fits into what is left of the day");
+    q.pass(millis(3));
+    let swept = q.sweep().await;
+    assert_eq!(ends(&swept.ended), [(2, "ttl_expired")]);
 }
 
 pub async fn the_lane_sets_the_ttl_unless_the_job_does<S: Store>(open: Open<S>) {

@@ -2,6 +2,7 @@
 
 use super::Engine;
 use super::leases::{Lease, Use};
+use super::tenant_limits::TenantHold;
 use crate::gate::{CallResult, NotUntil, Reason};
 use crate::ids::{LeaseId, Name};
 use crate::job::{Hold, Level};
@@ -14,7 +15,7 @@ use crate::verbs::{Admission, Admit, Admitted, MAX_BATCH};
 const FIRST: Rank = (Level::High, 0);
 
 /// When a process without a share of a limit may ask again: the others may be back.
-const ASK_AGAIN: Span = Span::from_secs(1);
+pub(super) const ASK_AGAIN: Span = Span::from_secs(1);
 
 impl Engine {
     /// Takes from all gates of the lane, all gates of the first upstream that admits the call and all of its buckets, or
@@ -36,7 +37,7 @@ impl Engine {
         let granted = |(id, lease): (LeaseId, &Lease)| match (lease.used_by, lease.upstream) {
             (Use::Call(_), Some(upstream)) => {
                 let root = self.without_key(upstream);
-                let quota = self.quota(lease.used_by.lane(), Some(root), &lease.holds, now);
+                let quota = self.quota((lease.used_by.lane(), lease.tenant), Some(root), &lease.holds, now);
                 let upstream = self.upstream(upstream).name.clone();
                 Some(Admission::Granted { lease: id, upstream, lease_expires: lease.expires, quota })
             }
@@ -53,7 +54,7 @@ impl Engine {
         let chain = self.chain_of_call(ask, lane)?;
         let before = self.leave_for_next(ask, lane, now);
         if let (Some(lane), None) = (lane, &before) {
-            self.lane_lets_in(lane, now)
+            self.lane_lets_in(ask, lane, now)
                 .map_err(|denial| Box::new(self.denied(ask, Some(lane), (None, denial), now)))?;
         }
         let mut earliest: (Option<UpstreamIx>, _) = (None, NotUntil::new(Reason::NoWorker, Time::NEVER));
@@ -100,10 +101,15 @@ impl Engine {
         let name = upstream.map(|upstream| self.upstream(upstream).name.clone());
         let own = ask.holds.iter().filter(|hold| Some(&hold.upstream) == name.as_ref());
         let held = own.filter_map(|hold| Some((self.buckets.find(&hold.bucket)?, hold.tokens)));
-        let quota = self.quota(lane, upstream, &held.collect::<Vec<_>>(), now);
+        let tenant = lane.zip(ask.tenant.as_deref());
+        let of_tenant = tenant.map(|(lane, tenant)| self.tenant_hold(lane, tenant)).unwrap_or_default();
+        let quota = self.quota((lane, of_tenant), upstream, &held.collect::<Vec<_>>(), now);
         let gates = match (upstream, lane) {
             (Some(upstream), _) => {
                 self.gates_with_keys(upstream, now).into_iter().flat_map(|(_, gates)| gates).collect()
+            }
+            (None, Some(lane)) if self.lane_admits(lane, now).is_ok() => {
+                tenant.into_iter().flat_map(|(lane, tenant)| self.tenant_gates(lane, tenant, now)).collect()
             }
             (None, Some(lane)) => self.lane_gates(self.lane(lane), now),
             (None, None) => Vec::new(),
@@ -132,11 +138,13 @@ impl Engine {
         ask.chain.iter().map(find).collect()
     }
 
-    fn lane_lets_in(&self, lane: LaneIx, now: Time) -> Result<(), NotUntil> {
+    fn lane_lets_in(&self, ask: &Admit, lane: LaneIx, now: Time) -> Result<(), NotUntil> {
         if self.lane(lane).paused {
             return Err(NotUntil::new(Reason::Paused, Time::NEVER));
         }
-        self.lane_admits(lane, now)
+        self.lane_admits(lane, now)?;
+        let denial = ask.tenant.as_ref().and_then(|tenant| self.tenant_denial(lane, tenant, FIRST, now));
+        denial.map_or(Ok(()), |(_, denial)| Err(denial))
     }
 
     /// What the call takes from scoped buckets at `upstream`, if everything there admits it.
@@ -206,15 +214,21 @@ impl Engine {
         } else {
             self.leases.issue(ask.nonce)
         };
-        if let (Some(lane), None) = (lane, &before) {
-            self.take_lane(lane, id, expires, now);
-        }
+        let tenant = match (lane, &before) {
+            (_, Some(before)) => before.tenant,
+            (Some(lane), None) => {
+                self.take_lane(lane, id, expires, now);
+                let tenant = ask.tenant.as_ref();
+                tenant.map(|tenant| self.take_tenant(lane, tenant, now)).unwrap_or_default()
+            }
+            (None, None) => TenantHold::default(),
+        };
         let (at, pass) = self.take_gates(upstream, id, expires, now);
         let holds: Vec<_> = holds.iter().map(|hold| (hold.bucket, hold.tokens)).collect();
-        let quota = self.quota(lane, Some(upstream), &holds, now);
+        let quota = self.quota((lane, tenant), Some(upstream), &holds, now);
         let used_by = before.map_or(Use::Call(lane), |lease| lease.used_by);
         let correlation = ask.correlation;
-        let lease = Lease { used_by, upstream: Some(at), pass, holds, correlation, expires };
+        let lease = Lease { used_by, upstream: Some(at), pass, holds, tenant, correlation, expires };
         if ask.lease == Span::ZERO {
             self.leave(id, &lease, &CallResult::Unknown.into(), now);
         } else {

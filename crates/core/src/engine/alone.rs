@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::Engine;
 use super::leases::{Lease, Use};
+use super::tenant_limits::TenantHold;
 use crate::gate::{GateSpecs, GateView, Gates, Part, Pass, Reason, Used};
 use crate::ids::Name;
 use crate::spec::Spec;
@@ -85,8 +86,9 @@ impl Engine {
 
     fn lease_elsewhere(&mut self, used_by: Use, upstream: Option<UpstreamIx>, expires: Time) {
         let id = self.leases.issue(0);
-        let (pass, holds) = (Pass::default(), Vec::new());
-        self.leases.insert(id, Lease { used_by, upstream, pass, holds, correlation: None, expires });
+        let (pass, holds, tenant) = (Pass::default(), Vec::new(), TenantHold::default());
+        let correlation = None;
+        self.leases.insert(id, Lease { used_by, upstream, pass, holds, tenant, correlation, expires });
     }
 }
 
@@ -105,7 +107,8 @@ mod tests {
     use super::*;
     use crate::gate::{BreakerSpec, BucketSpec, CallResult, WindowSpec};
     use crate::job::Hold;
-    use crate::spec::{Chain, LaneSpec, UpstreamSpec};
+    use crate::pattern::Patterns;
+    use crate::spec::{Chain, LaneSpec, TenantLimits, UpstreamSpec};
     use crate::tokens::Tokens;
     use crate::verbs::{Admission, Admit};
 
@@ -139,6 +142,7 @@ mod tests {
     fn ask() -> Admit {
         Admit {
             lane: Some(name("a")),
+            tenant: None,
             chain: Vec::new(),
             holds: Vec::new(),
             correlation: None,
@@ -206,6 +210,32 @@ mod tests {
                 (0..99).take_while(|_| granted(engine.admit(&ask, at(0)).admission)).count()
             });
             assert_eq!(counts, expected);
+        }
+    }
+
+    #[test]
+    fn limits_of_tenants_are_divided_too() {
+        for (limit, expected) in [(20, [7, 7, 6]), (2, [1, 1, 0])] {
+            let rate = BucketSpec::new(limit, 10, Span::from_secs(1)).unwrap();
+            let by_rate = TenantLimits { rate: Patterns::of_all(rate), ..TenantLimits::default() };
+            let slots = Patterns::of_all(limit.try_into().unwrap());
+            let by_slots = TenantLimits { concurrency: slots, ..TenantLimits::default() };
+            for limits in [by_rate, by_slots] {
+                let mut rules = spec(GateSpecs::default(), GateSpecs::default());
+                rules.lanes[0].tenant_limits = limits;
+                let counts = [0, 1, 2].map(|number| {
+                    let part = Seen { part: Part::new(number, 3).unwrap(), ..Seen::default() };
+                    let mut engine = Engine::alone(&rules, &part, 1, LEASE, at(0));
+                    let ask = |tenant: &str| Admit { tenant: Some(tenant.into()), ..ask() };
+                    let mut granted = |tenant| {
+                        matches!(engine.admit(&ask(tenant), at(0)).admission, Admission::Granted { .. })
+                    };
+                    let count = (0..99).take_while(|_| granted("acme")).count();
+                    assert_eq!(granted("bolt"), count > 0, "its own share");
+                    count
+                });
+                assert_eq!(counts, expected);
+            }
         }
     }
 

@@ -13,7 +13,7 @@ use hashbrown::HashMap;
 
 use super::families::{Families, FamilyIx};
 use crate::charge::Terms;
-use crate::gate::{Bucket, BucketSpec, NotUntil, Reason, Spent};
+use crate::gate::{Bucket, BucketSpec, HELD_BY_OTHERS, NotUntil, Reason, Spent};
 use crate::job::Hold;
 use crate::lane::{Parked, Rank};
 use crate::policy::family;
@@ -296,7 +296,9 @@ impl Buckets {
             woken.push(next);
         }
         let gain = |next: &Parked| {
-            let wait = spec.time_to_gain(next.hold).max(Span::from_millis(1));
+            let others = bucket.waits_for_others(spec, next.hold);
+            let least = if others { HELD_BY_OTHERS } else { Span::from_millis(1) };
+            let wait = spec.time_to_gain(next.hold).max(least);
             if next.hold <= left { closed_until.max(now) } else { closed_until.max(now + wait) }
         };
         let gained_at = waiting.parked.first().map(gain);
@@ -344,6 +346,15 @@ impl Buckets {
         }
     }
 
+    /// Puts all lines that wait for a bucket back into the running, which the caller does with them.
+    pub(crate) fn unpark_all(&mut self, index: BucketIx) -> BTreeSet<Parked> {
+        let Some(waiting) = self.table[index].waiting.take() else { return BTreeSet::new() };
+        if let Some(at) = waiting.wakes_at {
+            self.wakes.remove(&(at, index));
+        }
+        waiting.parked
+    }
+
     /// Looks at one bucket that was idle: full and unused, it is forgotten. `None` when there is none to look at.
     pub(crate) fn forget_idle(&mut self, now: Time) -> Option<()> {
         let (_, index) = self.idle.first().filter(|(at, _)| *at <= now).copied()?;
@@ -351,6 +362,10 @@ impl Buckets {
         let state = &mut self.table[index];
         state.forget_at = None;
         if state.users > 0 {
+            return Some(());
+        }
+        if state.waiting.is_some() {
+            self.forget_at(index, now + HELD_BY_OTHERS);
             return Some(());
         }
         if !state.bucket.is_untouched(&state.spec, now) {

@@ -18,7 +18,9 @@ impl Engine {
         };
         match self.jobs[index].phase {
             Phase::Finished { status, .. } => return Cancelled::AlreadyEnded(status),
-            Phase::Pending { .. } | Phase::Queued { .. } | Phase::Coalesced => self.stop_waiting(index),
+            Phase::Pending { .. } | Phase::HeldBack { .. } | Phase::Queued { .. } | Phase::Coalesced => {
+                self.stop_waiting(index);
+            }
             Phase::Processing { lease } => {
                 let later = self.jobs[index].tried != 0;
                 self.leases.change(lease, |lease| {

@@ -6,9 +6,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Engine;
 use super::leases::{Lease, Use};
+use super::tenant_limits::TenantHold;
 use crate::gate::{Bucket, BucketSpec, CallResult, Part, Pass};
 use crate::ids::{LeaseId, Name};
 use crate::job::Hold;
@@ -47,6 +49,8 @@ pub enum BucketOf {
 pub struct AbsentCall {
     /// The lane it came through, if any.
     pub lane: Option<Name>,
+    /// Whose limits in that lane it fell under, if anybody's.
+    pub tenant: Option<Arc<str>>,
     /// The upstream it went to.
     pub upstream: Name,
     /// What it took from scoped buckets; what it cost, if it has ended.
@@ -193,14 +197,36 @@ impl Engine {
             spent.scoped.entry(bucket).or_insert_with(empty).spend(hold.tokens, began);
             holds.push((bucket, hold.tokens));
         }
+        let tenant = self.catch_up_tenant(lane, call, spent, now);
         if let Some((id, lasts)) = call.lease {
             spent.held.extend(&holds);
             let (used_by, correlation) = (Use::Call(lane), call.correlation);
             let (upstream, expires) = (Some(upstream), now + lasts);
-            self.leases.insert(id, Lease { used_by, upstream, pass, holds, correlation, expires });
+            self.leases.insert(id, Lease { used_by, upstream, pass, holds, tenant, correlation, expires });
         } else if let Some(correlation) = call.correlation {
             self.note_debit(correlation, holds.iter().map(|(bucket, _)| *bucket), now);
         }
+    }
+
+    /// Counts a call under the limits of its tenant. Says what it has of them if it still runs.
+    fn catch_up_tenant(
+        &mut self,
+        lane: Option<LaneIx>,
+        call: &AbsentCall,
+        spent: &mut Spent,
+        now: Time,
+    ) -> TenantHold {
+        let Some((lane, tenant)) = lane.zip(call.tenant.as_ref()) else { return TenantHold::default() };
+        let hold = self.tenant_buckets(lane, tenant, now);
+        if let Some(rate) = hold.rate {
+            let empty = || Missing::new(self.buckets[rate].spec, Tokens::ZERO, spent.since);
+            spent.scoped.entry(rate).or_insert_with(empty).spend(Tokens::ONE, now - call.began);
+        }
+        if call.lease.is_some() {
+            spent.held.extend(hold.slot.map(|slot| (slot, Tokens::ONE)));
+            hold.rate.into_iter().for_each(|rate| self.buckets.add_user(rate));
+        }
+        hold
     }
 
     /// Takes from the buckets what is missing in them.

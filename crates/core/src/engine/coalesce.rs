@@ -37,8 +37,10 @@ impl Engine {
     /// A job began to be processed.
     pub(super) fn begin_processing(&mut self, index: JobIx) {
         let (key, seq) = (self.jobs[index].cache_key().cloned(), self.jobs[index].seq);
+        let tenant = self.jobs[index].tenant;
         let lane = self.lane_of(index);
         lane.processing += 1;
+        lane.tenants[tenant].processing += 1;
         if let Some(key) = key {
             lane.equals.start(&key, seq, index);
         }
@@ -48,8 +50,10 @@ impl Engine {
     pub(super) fn stop_processing(&mut self, index: JobIx) {
         self.stop_polling(index);
         let (key, seq) = (self.jobs[index].cache_key().cloned(), self.jobs[index].seq);
+        let tenant = self.jobs[index].tenant;
         let lane = self.lane_of(index);
         lane.processing -= 1;
+        lane.tenants[tenant].processing -= 1;
         if let Some(key) = key {
             lane.equals.stop(&key, seq);
         }
@@ -138,6 +142,7 @@ impl super::jobs::Job {
         match self.phase {
             Phase::Queued { .. } => Some(Stand::Line),
             Phase::Coalesced => Some(Stand::Aside),
+            Phase::HeldBack { .. } => Some(Stand::Backoff),
             Phase::Pending { .. } if self.attempts > 0 => Some(Stand::Backoff),
             Phase::Pending { .. } | Phase::Processing { .. } | Phase::Finished { .. } => None,
         }

@@ -38,7 +38,18 @@ impl Engine {
         };
         state.gates.fit(&old.gates, &rule.gates, now);
         state.dirty = true;
-        if old.fairness.is_some() == rule.fairness.is_some() {
+        if let (Some(budget), Some(old), Some(new)) =
+            (&mut state.budget, old.retry.budget(), rule.retry.budget())
+        {
+            budget.fit(&old, &new, now);
+        }
+        if old.tenant_limits != rule.tenant_limits {
+            self.fit_tenants(lane, rule, now);
+        }
+        let same_lines = old.fairness.is_some() == rule.fairness.is_some()
+            && old.tenant_limits.is_empty() == rule.tenant_limits.is_empty();
+        let state = self.lane_mut(lane);
+        if same_lines {
             state.spec = Some(rule.clone());
         } else {
             self.change_turns(lane, rule);
@@ -55,8 +66,8 @@ impl Engine {
         lane.default_chain = lane.group(&chain);
     }
 
-    /// Puts all jobs that wait in `lane` where they stand under `rule`, which turns fairness on or off: lines are per
-    /// tenant with it and common without.
+    /// Puts all jobs that wait in `lane` where they stand under `rule`, which turns fairness or limits per tenant on or
+    /// off: lines are per tenant with them and common without.
     fn change_turns(&mut self, lane: LaneIx, rule: &LaneSpec) {
         let waiting = self.jobs.iter().filter(|(_, job)| job.lane == lane && job.is_waiting());
         let mut waiting: Vec<(u64, JobIx)> = waiting.map(|(index, job)| (job.seq, index)).collect();

@@ -3,23 +3,24 @@
 //! Levels are served in order. Within a level the right tenant's oldest line is offered to the first upstream of its
 //! chain whose gates admit it. A group of lines that no upstream admits is passed over whole; a gate of an upstream
 //! asks the same of every job, so lower levels are denied there as well and cannot starve it. A line denied only by
-//! its own scoped bucket is parked there, and others pass it; but lines that come after it take nothing from there.
+//! its own scoped bucket, or by a limit of its tenant, is parked there, and others pass it; but lines that come after it take nothing from there.
 
 use super::Engine;
 use super::jobs::Phase;
 use super::leases::{Lease, Use};
+use super::tenant_limits::TenantHold;
 use crate::gate::{NotUntil, Pass, Reason};
 use crate::ids::LeaseId;
 use crate::job::{DropReason, Level};
-use crate::lane::{Choice, JobHold, Parked, Rank};
-use crate::table::{JobIx, LaneIx, UpstreamIx};
+use crate::lane::{Choice, JobHold, Rank};
+use crate::table::{BucketIx, JobIx, LaneIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::timeline::EventKind;
 use crate::tokens::Tokens;
 use crate::verbs::{Denied, Dispatch, Dispatched, Grant, MAX_BATCH};
 
 /// How many lines one dispatch looks at before it says "ask again at once".
-const MAX_LOOKS: usize = 4 * MAX_BATCH;
+pub(super) const MAX_LOOKS: usize = 4 * MAX_BATCH;
 
 /// A dispatch stops granting once the payloads reach this size, so that its answer fits into one message.
 const MAX_GRANTED_BYTES: usize = 4 << 20;
@@ -55,6 +56,8 @@ enum Offer {
     GroupWaits(Option<UpstreamIx>, NotUntil),
     /// Only the line's own bucket denies it.
     LineWaits(JobHold, Time),
+    /// A limit of the line's tenant denies it.
+    TenantWaits(BucketIx, NotUntil),
 }
 
 impl Engine {
@@ -113,7 +116,7 @@ impl Engine {
             self.fill(round, ask, grants);
             self.keep_tempo(round);
         }
-        round.wake(self.next_event(lane));
+        round.wake(self.next_event(lane, now));
         round.wake(self.buckets.next_wake().unwrap_or(Time::NEVER));
     }
 
@@ -160,8 +163,13 @@ impl Engine {
                         blocked[choice.group.0 as usize] = true;
                         self.deny(round, upstream, denial);
                     }
+                    Offer::TenantWaits(bucket, denial) => {
+                        self.park(round.lane, choice, (bucket, Tokens::ONE), denial.at, None);
+                        self.deny(round, None, denial);
+                    }
                     Offer::LineWaits(hold, until) => {
-                        self.park(round.lane, choice, hold, until);
+                        let look_at = (self.lane(round.lane).chain(choice.group).len() > 1).then_some(until);
+                        self.park(round.lane, choice, (hold.bucket, hold.tokens), until, look_at);
                         self.deny(round, Some(hold.upstream), NotUntil::new(Reason::RateLimit, until));
                     }
                 }
@@ -169,7 +177,8 @@ impl Engine {
         }
     }
 
-    /// Starts the head of a line, unless it came too late, is answered already or will be by an equal one.
+    /// Starts the head of a line, unless it came too late, is answered already or will be by an equal one, or is a retry
+    /// beyond the budget.
     fn take_head(
         &mut self,
         round: &mut Round,
@@ -184,6 +193,9 @@ impl Engine {
             round.serves -= 1;
         } else if self.leader_of(job).is_some() {
             self.set_aside(job);
+        } else if let Some(opens) = self.over_budget(job, round.now) {
+            self.hold_back(job, round.now);
+            round.wake(opens);
         } else {
             return Some(self.start(job, choice, upstream, ask, round.now));
         }
@@ -234,6 +246,12 @@ impl Engine {
         let chain = lane.chain(choice.group);
         let line = &lane.lines[choice.line];
         let (holds, rank) = (line.key().holds.as_deref().unwrap_or_default(), line.rank());
+        if let Some(limited) = line.key().limited
+            && let Some((Some(bucket), denial)) =
+                self.tenant_denial(round.lane, &lane.tenants[limited].name, rank, round.now)
+        {
+            return Offer::TenantWaits(bucket, denial);
+        }
         let (mut at, mut earliest) = (None, NotUntil::new(Reason::NoWorker, Time::NEVER));
         let mut scoped: Option<(JobHold, NotUntil)> = None;
         for upstream in chain {
@@ -257,33 +275,6 @@ impl Engine {
         Offer::LineWaits(hold, until)
     }
 
-    fn park(&mut self, lane: LaneIx, choice: Choice, hold: JobHold, until: Time) {
-        let ticket = match self.lane(lane).lines[choice.line].ticket {
-            Some(ticket) => ticket,
-            None => self.buckets.draw_ticket(),
-        };
-        let state = self.lane_mut(lane);
-        state.lines[choice.line].ticket = Some(ticket);
-        let look_at = (state.chain(choice.group).len() > 1).then_some(until);
-        let rank = state.lines[choice.line].rank();
-        let parked = Parked { rank, lane, line: choice.line, hold: hold.tokens, look_at };
-        state.park(choice.line, hold.bucket, parked);
-        self.buckets.park(hold.bucket, parked, until);
-    }
-
-    /// Puts lines back into the running whose bucket has refilled.
-    fn wake_parked(&mut self, now: Time) {
-        let mut looks = 0;
-        while looks < MAX_LOOKS
-            && let Some(woken) = self.buckets.wake(now)
-        {
-            looks += woken.len().max(1);
-            for parked in woken {
-                self.lane_mut(parked.lane).unpark(parked.line);
-            }
-        }
-    }
-
     /// Starts a job: takes from every gate at once and hands out the lease.
     fn start(
         &mut self,
@@ -300,7 +291,10 @@ impl Engine {
         let lease = self.leases.issue(ask.nonce);
         self.serve(lane, level, choice, index, now);
         self.take_lane(lane, lease, expires, now);
-        let at = self.enter_upstream(index, lease, Use::Job(index, lane), upstream, expires, now);
+        let tenant = self.lane(lane).tenants[self.jobs[index].tenant].name.clone();
+        let holder = (Use::Job(index, lane), self.take_tenant(lane, &tenant, now));
+        self.count_attempt(index, now);
+        let at = self.enter_upstream(index, lease, holder, upstream, expires, now);
         let job = &mut self.jobs[index];
         job.phase = Phase::Processing { lease };
         if job.tried == 0 {
@@ -344,7 +338,7 @@ impl Engine {
         &mut self,
         index: JobIx,
         lease: LeaseId,
-        used_by: Use,
+        (used_by, tenant): (Use, TenantHold),
         upstream: UpstreamIx,
         expires: Time,
         now: Time,
@@ -358,7 +352,8 @@ impl Engine {
         }
         let (at, pass) = self.take_gates(upstream, lease, expires, now);
         let correlation = self.jobs[index].correlation();
-        self.leases.insert(lease, Lease { used_by, upstream: Some(at), pass, holds, correlation, expires });
+        let held = Lease { used_by, upstream: Some(at), pass, holds, tenant, correlation, expires };
+        self.leases.insert(lease, held);
         let job = &mut self.jobs[index];
         job.upstream = Some(upstream);
         job.note(now, EventKind::Started(upstream));

@@ -40,7 +40,13 @@ impl Engine {
             return None;
         }
         let denial = NotUntil::new(obstacle.reason, obstacle.until);
-        Some(self.estimate(job.lane, &self.untried(job), denial, position, now))
+        let at = self.estimate(job.lane, &self.untried(job), denial, position, now);
+        let lane = self.lane(job.lane);
+        let own = match job.phase {
+            Phase::Queued { line } => lane.lines[line].ahead_of(job.seq),
+            _ => 0,
+        };
+        Some(at.max(self.tenant_start(job.lane, &lane.tenants[job.tenant].name, own, now)))
     }
 
     /// When a job would start that came now, if that can be told.
@@ -56,7 +62,9 @@ impl Engine {
         }
         let denial = NotUntil::new(denial.reason, denial.at.max(now + job.delay));
         let position = self.position_of_new(lane, chain, job);
-        Some(self.estimate(lane, upstreams, denial, position, now))
+        let own = state.tenants.find(&job.tenant).map_or(0, |tenant| state.tenants[tenant].waiting);
+        let by_tenant = self.tenant_start(lane, &job.tenant, own, now);
+        Some(self.estimate(lane, upstreams, denial, position, now).max(by_tenant))
     }
 
     /// Why a new job could not start at `upstream` now, even if nobody went before it.

@@ -20,6 +20,11 @@ pub(crate) enum Phase {
     Pending {
         due: Time,
     },
+    /// A retry beyond the budget of its lane.
+    HeldBack {
+        since: Time,
+        round: u64,
+    },
     Queued {
         line: LineIx,
     },
@@ -167,7 +172,7 @@ impl Job {
 
     pub(crate) fn status(&self) -> Status {
         match self.phase {
-            Phase::Pending { .. } => Status::Pending,
+            Phase::Pending { .. } | Phase::HeldBack { .. } => Status::Pending,
             Phase::Queued { .. } | Phase::Coalesced => Status::Queued,
             Phase::Processing { .. } => Status::Processing,
             Phase::Finished { status, .. } => status,
@@ -180,7 +185,10 @@ impl Job {
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
-        matches!(self.phase, Phase::Pending { .. } | Phase::Queued { .. } | Phase::Coalesced)
+        matches!(
+            self.phase,
+            Phase::Pending { .. } | Phase::HeldBack { .. } | Phase::Queued { .. } | Phase::Coalesced
+        )
     }
 
     pub(crate) fn cache_key(&self) -> Option<&Arc<str>> {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use hashbrown::HashMap;
 
+use super::tenant_limits::TenantHold;
 use crate::gate::Pass;
 use crate::ids::LeaseId;
 use crate::policy::Correlation;
@@ -49,6 +50,8 @@ pub(crate) struct Lease {
     pub(crate) upstream: Option<UpstreamIx>,
     pub(crate) pass: Pass,
     pub(crate) holds: Vec<(BucketIx, Tokens)>,
+    /// What it has of its tenant's limits, for as long as it is in the lane.
+    pub(crate) tenant: TenantHold,
     pub(crate) correlation: Option<Correlation>,
     pub(crate) expires: Time,
 }
@@ -199,8 +202,9 @@ mod tests {
         let mut leases = Leases::default();
         for number in [2, 3, 1] {
             let (used_by, pass, expires) = (Use::Call(None), Pass::default(), Time::from_millis(1));
+            let (tenant, correlation) = (TenantHold::default(), None);
             let lease =
-                Lease { used_by, upstream: None, pass, holds: Vec::new(), correlation: None, expires };
+                Lease { used_by, upstream: None, pass, holds: Vec::new(), tenant, correlation, expires };
             leases.restore(LeaseId { epoch: 1, number, nonce: 7 }, lease);
         }
         assert_eq!(leases.given_before(7).map(|(id, _)| id.number).collect::<Vec<_>>(), [1, 2, 3]);

@@ -10,6 +10,7 @@ pub(crate) mod alerts;
 mod alone;
 pub(crate) mod away;
 mod buckets;
+mod budget;
 pub(crate) mod bulk;
 mod cache;
 mod callback;
@@ -30,6 +31,7 @@ mod jobs;
 mod keys;
 mod leases;
 mod letters;
+mod park;
 mod poll;
 mod public;
 mod quota;
@@ -47,6 +49,7 @@ mod search;
 mod settle;
 mod stir;
 mod sweep;
+pub(crate) mod tenant_limits;
 mod view;
 mod why;
 
@@ -270,8 +273,8 @@ impl Engine {
         let tenant = job.tenant;
         let state = self.lane_mut(lane);
         let stir = if state.has_jobs_in_line() { Stir::Arrived } else { Stir::Changed };
-        let tenant = state.turn_of(tenant);
-        let place = state.push(LineKey { level, group, tenant, holds }, seq, index);
+        let (tenant, limited) = (state.turn_of(tenant), state.limited(tenant));
+        let place = state.push(LineKey { level, group, tenant, limited, holds }, seq, index);
         self.jobs[index].phase = Phase::Queued { line: place };
         self.stir(lane, stir);
     }
@@ -305,6 +308,7 @@ impl Engine {
             Phase::Pending { due } => {
                 lane.due.remove(&(due, seq));
             }
+            Phase::HeldBack { round, .. } => lane.held_back.remove((waiter.level, round, seq)),
             Phase::Queued { line } => {
                 if let Some((bucket, parked)) = pull(lane, line, seq) {
                     self.buckets.unpark(bucket, &parked);

@@ -66,6 +66,7 @@ mod tests {
         let chain = vec![name(upstream)];
         let ask = Admit {
             lane: None,
+            tenant: None,
             chain,
             holds: Vec::new(),
             correlation: None,

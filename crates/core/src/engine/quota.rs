@@ -1,6 +1,7 @@
 //! The limit that is nearest to its end.
 
 use super::Engine;
+use super::tenant_limits::TenantHold;
 use crate::gate::{Quota, QuotaOf};
 use crate::table::{BucketIx, LaneIx, UpstreamIx};
 use crate::time::Time;
@@ -10,13 +11,14 @@ impl Engine {
     /// Of all buckets and windows that a call falls under, the one that allows the fewest more of them.
     pub(super) fn quota(
         &self,
-        lane: Option<LaneIx>,
+        (lane, tenant): (Option<LaneIx>, TenantHold),
         upstream: Option<UpstreamIx>,
         holds: &[(BucketIx, Tokens)],
         now: Time,
     ) -> Option<Quota> {
         let free_at = self.leases.next_expiry();
         let lane = lane.map(|lane| self.lane(lane));
+        let lane_name = lane.map(|lane| lane.name.clone());
         let lane = lane.and_then(|lane| {
             let of = QuotaOf::Lane(lane.name.clone());
             Some(lane.gates.quotas(&of, &lane.spec.as_ref()?.gates, now, free_at))
@@ -26,7 +28,12 @@ impl Engine {
             let of = QuotaOf::Upstream(upstream.name.clone());
             Some(upstream.gates.quotas(&of, upstream.spec.as_ref()?, now, free_at))
         });
-        let own = lane.into_iter().flatten().chain(upstream.into_iter().flatten());
+        let of_tenant = tenant.rate.zip(lane_name).map(|(rate, lane)| {
+            let state = &self.buckets[rate];
+            state.bucket.quota(QuotaOf::Tenant(lane), &state.spec, Tokens::ONE, now)
+        });
+        let own =
+            of_tenant.into_iter().chain(lane.into_iter().flatten()).chain(upstream.into_iter().flatten());
         let scoped = holds.iter().map(|(bucket, tokens)| {
             let state = &self.buckets[*bucket];
             (state.bucket.quota(QuotaOf::Bucket(state.key.clone()), &state.spec, *tokens, now), *tokens)

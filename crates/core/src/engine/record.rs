@@ -15,7 +15,7 @@ use crate::ended::ServedBy;
 use crate::gate::{Bucket, BucketSpec, Gates, Pass};
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::{DropReason, Failure, Level, Payload, Status};
-use crate::lane::{KeyEntry, Place, Tempo, Totals};
+use crate::lane::{Budget, KeyEntry, Place, Tempo, Totals};
 use crate::policy::{Correlation, HashKey};
 use crate::time::{SteadyTime, Time};
 use crate::timeline::Event;
@@ -182,6 +182,7 @@ pub(crate) struct LaneRecord {
     pub(crate) gates: Gates,
     pub(crate) totals: Totals,
     pub(crate) tempo: Tempo,
+    pub(crate) budget: Option<Box<Budget>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -266,6 +267,9 @@ pub(crate) struct LeaseRecord {
     pub(crate) pass: Pass,
     pub(crate) holds: Vec<(Arc<str>, Tokens)>,
     pub(crate) expires: Time,
+    /// The bucket of its tenant's rate that it took from, and that of its slots.
+    pub(crate) tenant_rate: Option<Arc<str>>,
+    pub(crate) tenant_slot: Option<Arc<str>>,
 }
 
 /// Which job it is for is said by the record it stands in.

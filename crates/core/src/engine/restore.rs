@@ -197,6 +197,7 @@ fn restore_gates(engine: &mut Engine, changes: &mut Changes) -> Result<(), Resto
         lane.gates.restore(record.gates.clone());
         lane.totals = record.totals;
         lane.tempo = record.tempo;
+        lane.budget.clone_from(&record.budget);
         lane.dirty = false;
     }
     Ok(())

@@ -110,6 +110,7 @@ mod tests {
             engine.admit(
                 &Admit {
                     lane: None,
+                    tenant: None,
                     chain: vec![up.clone()],
                     holds: Vec::new(),
                     correlation: None,

@@ -247,7 +247,7 @@ impl Engine {
     fn job_state(&self, job: &Job) -> JobState {
         let rare = job.rare.as_deref();
         let phase = match job.phase {
-            Phase::Pending { due } => PhaseRecord::Pending { due },
+            Phase::Pending { due } | Phase::HeldBack { since: due, .. } => PhaseRecord::Pending { due },
             Phase::Queued { .. } => PhaseRecord::Queued,
             Phase::Coalesced => PhaseRecord::Coalesced,
             Phase::Processing { lease } => match self.leases.get(lease) {
@@ -291,6 +291,8 @@ impl Engine {
                 .map(|(bucket, hold)| (self.buckets[*bucket].key.clone(), *hold))
                 .collect(),
             expires: lease.expires,
+            tenant_rate: lease.tenant.rate.map(|bucket| self.buckets[bucket].key.clone()),
+            tenant_slot: lease.tenant.slot.map(|bucket| self.buckets[bucket].key.clone()),
         }
     }
 }
@@ -348,6 +350,7 @@ fn lane_record(number: u32, lane: &Lane) -> LaneRecord {
         gates: lane.gates.clone(),
         totals: lane.totals,
         tempo: lane.tempo,
+        budget: lane.budget.clone(),
     }
 }
 

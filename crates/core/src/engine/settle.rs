@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Engine;
 use super::jobs::{LastSettled, Phase};
 use super::leases::{Lease, Use};
+use super::tenant_limits::TenantHold;
 use crate::charge::Charge;
 use crate::ended::End;
 use crate::gate::{Answer, CallResult, NotUntil, Pass, Reason};
@@ -207,6 +208,7 @@ impl Engine {
         lease.pass = lease.pass.answered();
         lease.expires = until;
         lease.holds.clear();
+        lease.tenant = TenantHold::default();
         self.leases.insert(id, lease);
         let state = &mut self.jobs[job];
         state.phase = Phase::Processing { lease: id };
@@ -259,7 +261,8 @@ impl Engine {
         let next = denied.or(expired).map_or_else(admitted, Err);
         match next {
             Ok(next) => {
-                let at = self.enter_upstream(job, id, lease.used_by, next, lease.expires, now);
+                let holder = (lease.used_by, lease.tenant);
+                let at = self.enter_upstream(job, id, holder, next, lease.expires, now);
                 Advanced::To(self.upstream(at).name.clone())
             }
             Err(denial) => {
@@ -341,7 +344,7 @@ impl Engine {
         }
     }
 
-    /// Gives back the lane's slot, and its token and its place in the window where it is certain that nothing was sent
+    /// Gives back the slots of lane and tenant, and the lane's token and its place in the window where it is certain that nothing was sent
     /// for it.
     pub(super) fn leave_lane(&mut self, lease: &Lease, result: CallResult, now: Time) {
         let Some(lane) = lease.used_by.lane() else { return };
@@ -355,6 +358,7 @@ impl Engine {
             Answer::NotSent if !untried => Answer::At(now),
             answer => answer,
         };
+        self.leave_tenant(lease.tenant, answer == Answer::NotSent, now);
         let lane = self.lane_mut(lane);
         let rules = lane.spec.as_ref().map(|spec| &spec.gates);
         lane.gates.leave();

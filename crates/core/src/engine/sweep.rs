@@ -35,7 +35,7 @@ impl Engine {
             swept.next = swept.next.min(self.redrive(lane, &mut swept.replayed, now));
             self.forget_keys(lane, now);
             self.forget_answers(lane, now);
-            swept.next = swept.next.min(self.next_event(lane)).min(self.next_forgetting(lane, now));
+            swept.next = swept.next.min(self.next_event(lane, now)).min(self.next_forgetting(lane, now));
         }
         swept.next = swept.next.min(self.step_bulks(&mut swept.replayed, now));
         for _ in 0..MAX_BATCH {
@@ -104,12 +104,13 @@ impl Engine {
         }
     }
 
-    /// Moves jobs that are due into their lines, at most `max`. One that was scheduled lines up as if it came now.
+    /// Moves jobs that are due into their lines, at most `max`, and then retries that the budget has room for. One that was
+    /// scheduled lines up as if it came now.
     pub(super) fn release_due(&mut self, lane: LaneIx, max: usize, now: Time) {
         for _ in 0..max {
             let first = self.lane(lane).due.first_key_value().map(|((due, _), job)| (*due, *job));
             let Some((_, job)) = first.filter(|(due, _)| *due <= now) else {
-                return;
+                break;
             };
             self.stop_waiting(job);
             if self.jobs[job].attempts == 0 {
@@ -117,6 +118,7 @@ impl Engine {
             }
             self.wait(job, None);
         }
+        self.release_held(lane, max, now);
     }
 
     /// Drops expired jobs, at most `max`.
@@ -149,12 +151,13 @@ impl Engine {
     }
 
     /// When something in `lane` happens by itself.
-    pub(super) fn next_event(&self, lane: LaneIx) -> Time {
+    pub(super) fn next_event(&self, lane: LaneIx, now: Time) -> Time {
+        let budget = self.lane(lane).held_back.waits().then(|| self.budget_opens(lane, now));
         let lane = self.lane(lane);
         let due = lane.due.first_key_value().map(|((due, _), _)| *due);
         // A job may still start at the very moment it expires.
         let expiry = lane.expiry.first_key_value().map(|((at, _), _)| *at + Span::from_millis(1));
-        let events = [due, expiry, Some(self.leases.next_expiry())];
+        let events = [due, expiry, budget, Some(self.leases.next_expiry())];
         events.into_iter().flatten().min().unwrap_or(Time::NEVER)
     }
 

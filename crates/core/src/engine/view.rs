@@ -65,7 +65,10 @@ impl Engine {
     pub(super) fn view_job(&self, job: &Job) -> JobView {
         let lane = self.lane(job.lane);
         let rare = job.rare.as_deref();
-        let due_at = if let Phase::Pending { due } = job.phase { Some(due) } else { None };
+        let due_at = match job.phase {
+            Phase::Pending { due } | Phase::HeldBack { since: due, .. } => Some(due),
+            _ => None,
+        };
         let lease = if let Phase::Processing { lease } = job.phase { Some(lease) } else { None };
         let at = lease.and_then(|lease| self.leases.get(lease)?.upstream);
         let (dropped, served) = match job.phase {
@@ -123,7 +126,7 @@ impl Engine {
             name: lane.name.clone(),
             paused: lane.paused,
             queued: [0, 1, 2].map(|level: usize| lane.levels[level].queued + lane.levels[level].aside),
-            pending: lane.due.len() as u64,
+            pending: (lane.due.len() + lane.held_back.len()) as u64,
             processing: lane.processing,
             waiting_bytes: lane.waiting_bytes,
             finished: lane.finished.len() as u64,
@@ -196,13 +199,16 @@ fn view_tenant(lane: &Lane, index: TenantIx) -> TenantView {
         .iter()
         .filter(|level| level.turns.current == Some(index))
         .map(|level| level.turns.in_a_row);
-    TenantView::of(
-        tenant.name.clone(),
-        Level::ALL.iter().filter_map(rounds).min(),
-        tenant.last_processed,
-        tenant.processed,
-        in_a_row.max().unwrap_or_default(),
-    )
+    let fairness = lane.spec.as_ref().and_then(|spec| spec.fairness.as_ref());
+    TenantView {
+        last_processed: tenant.last_processed,
+        total_processed: tenant.processed,
+        consecutive_batch: in_a_row.max().unwrap_or_default(),
+        waiting: tenant.waiting,
+        processing: tenant.processing,
+        weight: fairness.map_or(1, |fairness| fairness.weight(&tenant.name)),
+        ..TenantView::of(tenant.name.clone(), Level::ALL.iter().filter_map(rounds).min())
+    }
 }
 
 /// A bucket as shown, if it fits.

@@ -14,6 +14,8 @@ pub(super) struct Obstacle {
     pub(super) reason: Reason,
     pub(super) until: Time,
     pub(super) upstream: Option<UpstreamIx>,
+    /// Whether it is a limit of the job's tenant.
+    pub(super) of_tenant: bool,
 }
 
 impl Engine {
@@ -23,10 +25,12 @@ impl Engine {
         let job = &self.jobs[index];
         let (Place { status, position, eta, expires_at }, obstacle) = self.place_of(index, now);
         let chain = self.lane(job.lane).chain(job.chain).iter();
+        let tenant = self.lane(job.lane).tenants[job.tenant].name.clone();
         let name = |upstream: UpstreamIx| self.upstream(upstream).name.clone();
         Some(Why {
             status,
             reason: obstacle.as_ref().map(|obstacle| obstacle.reason),
+            of_tenant: obstacle.as_ref().filter(|obstacle| obstacle.of_tenant).map(|_| tenant),
             upstream: obstacle.and_then(|obstacle| obstacle.upstream).or(job.upstream).map(name),
             position,
             eta,
@@ -60,7 +64,8 @@ impl Engine {
         let lane_is_gone = self.lane(job.lane).gone;
         let stuck = lane_is_gone || untried.iter().all(|upstream| self.upstream(*upstream).gone);
         let upstream = untried.first().copied().filter(|_| !lane_is_gone);
-        stuck.then_some(Obstacle { reason: Reason::RulesGone, until: Time::NEVER, upstream })
+        let reason = Reason::RulesGone;
+        stuck.then_some(Obstacle { reason, until: Time::NEVER, upstream, of_tenant: false })
     }
 
     /// That an equal job is under way, whose answer this one will get too.
@@ -68,15 +73,28 @@ impl Engine {
         let leader = match self.jobs[index].phase {
             Phase::Queued { .. } => Some(self.leader_of(index)?),
             Phase::Coalesced => self.leader_of(index),
-            Phase::Pending { .. } | Phase::Processing { .. } | Phase::Finished { .. } => return None,
+            Phase::Pending { .. }
+            | Phase::HeldBack { .. }
+            | Phase::Processing { .. }
+            | Phase::Finished { .. } => return None,
         };
         let upstream = leader.and_then(|leader| self.jobs[leader].upstream);
-        Some(Obstacle { reason: Reason::Coalesced, until: Time::NEVER, upstream })
+        let reason = Reason::Coalesced;
+        Some(Obstacle { reason, until: Time::NEVER, upstream, of_tenant: false })
+    }
+
+    /// The limit of its own tenant that denies a job in a line.
+    fn own_limit(&self, job: &Job, now: Time) -> Option<NotUntil> {
+        let Phase::Queued { line } = job.phase else { return None };
+        let lane = self.lane(job.lane);
+        let (limited, rank) = (lane.lines[line].key().limited?, lane.lines[line].rank());
+        let denial = self.tenant_denial(job.lane, &lane.tenants[limited].name, rank, now);
+        denial.map(|(_, denial)| denial)
     }
 
     /// The first thing on the list that holds the job back.
     fn obstacle(&self, job: &Job, position: u64, now: Time) -> Option<Obstacle> {
-        let plain = |reason, until| Some(Obstacle { reason, until, upstream: None });
+        let plain = |reason, until| Some(Obstacle { reason, until, upstream: None, of_tenant: false });
         match job.phase {
             Phase::Finished { .. } | Phase::Coalesced => None,
             Phase::Processing { lease } => {
@@ -86,17 +104,25 @@ impl Engine {
                     reason: Reason::AwaitingWebhook,
                     until: awaited.expires,
                     upstream: awaited.upstream.map(|at| self.without_key(at)),
+                    of_tenant: false,
                 })
             }
             _ if self.lane(job.lane).paused => plain(Reason::Paused, Time::NEVER),
-            Phase::Pending { due } if job.attempts > 0 => plain(Reason::RetryBackoff, due),
+            Phase::HeldBack { .. } => plain(Reason::RetryBackoff, self.budget_opens(job.lane, now)),
+            Phase::Pending { due } if job.attempts > 0 => {
+                let until = if due > now { due } else { self.budget_opens(job.lane, now) };
+                plain(Reason::RetryBackoff, until)
+            }
             Phase::Pending { due } => plain(Reason::Scheduled, due),
             Phase::Queued { .. } => {
                 if let Err(NotUntil { reason, at }) = self.lane_admits(job.lane, now) {
                     return plain(reason, at);
                 }
+                if let Some(NotUntil { reason, at }) = self.own_limit(job, now) {
+                    return Some(Obstacle { reason, until: at, upstream: None, of_tenant: true });
+                }
                 if let Err((upstream, NotUntil { reason, at })) = self.first_admitting(job, now) {
-                    return Some(Obstacle { reason, until: at, upstream });
+                    return Some(Obstacle { reason, until: at, upstream, of_tenant: false });
                 }
                 plain(if position > 0 { Reason::Behind } else { Reason::NoWorker }, now)
             }

@@ -6,13 +6,15 @@
 //! (millionths) and the refill keeps its remainder, so no fraction is lost or minted, however often the bucket is
 //! looked at.
 
+use std::num::NonZeroU32;
+
 use super::{NotUntil, Part, Reason};
 use crate::error::{SpecError, positive};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 
 /// A hold that only fits when others are settled may be tried again after this long: their calls are under way.
-const HELD_BY_OTHERS: Span = Span::from_secs(1);
+pub(crate) const HELD_BY_OTHERS: Span = Span::from_secs(1);
 
 /// Capacity and refill of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,6 +39,12 @@ impl BucketSpec {
             refill_micro: micro / divisor,
             refill_ms: per.as_millis() / divisor,
         })
+    }
+
+    /// A bucket of which nothing is ever spent: it has what is not held of `slots`, which it gains at once.
+    pub(crate) fn slots(slots: NonZeroU32) -> Self {
+        let micro = u64::from(slots.get()) * 1_000_000;
+        Self { capacity: Tokens::whole(slots.get()), refill_micro: micro, refill_ms: 1 }
     }
 
     /// What the bucket holds when full.

@@ -18,6 +18,7 @@ mod tally;
 mod window;
 
 pub use breaker::{Breaker, BreakerSpec, BreakerState, BreakerView, HEALTHY_AFTER};
+pub(crate) use bucket::HELD_BY_OTHERS;
 pub use bucket::{Bucket, BucketSpec};
 pub use cooldown::{Cooldown, CooldownSpec};
 pub(crate) use gates::{Answer, Used};

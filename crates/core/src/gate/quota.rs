@@ -17,6 +17,8 @@ pub enum QuotaOf {
     Upstream(Name),
     /// The scoped bucket with this key.
     Bucket(Arc<str>),
+    /// A limit that the caller's tenant has for itself in this lane.
+    Tenant(Name),
 }
 
 /// What is left of one bucket or window.
@@ -45,7 +47,7 @@ impl Quota {
     pub const fn bucket(&self) -> Option<&Arc<str>> {
         match &self.of {
             QuotaOf::Bucket(key) => Some(key),
-            QuotaOf::Lane(_) | QuotaOf::Upstream(_) => None,
+            QuotaOf::Lane(_) | QuotaOf::Upstream(_) | QuotaOf::Tenant(_) => None,
         }
     }
 

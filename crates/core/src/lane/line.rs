@@ -22,7 +22,10 @@ pub(crate) struct JobHold {
 pub(crate) struct LineKey {
     pub(crate) level: Level,
     pub(crate) group: GroupIx,
+    /// Whose turn they take.
     pub(crate) tenant: TenantIx,
+    /// Whose own limits they fall under.
+    pub(crate) limited: Option<TenantIx>,
     pub(crate) holds: Option<Arc<[JobHold]>>,
 }
 
@@ -152,7 +155,8 @@ mod tests {
 
     #[test]
     fn the_place_in_a_line_is_exact_at_its_ends_and_never_beyond() {
-        let key = LineKey { level: Level::Normal, group: GroupIx(0), tenant: TenantIx(0), holds: None };
+        let (level, group, tenant) = (Level::Normal, GroupIx(0), TenantIx(0));
+        let key = LineKey { level, group, tenant, limited: None, holds: None };
         let mut line = Line { key, jobs: BTreeMap::new(), ticket: None, parked: None };
         assert_eq!(line.ahead_of(5), 0);
         for seq in [10, 11, 12, 500, 1_000] {

@@ -4,6 +4,7 @@
 //! Lines that need the same upstreams form a *group*; all lines of a group are let through or denied together by
 //! the upstreams' gates, so a blocked upstream costs one look per group and not one per tenant or job.
 
+mod budget;
 mod cache;
 mod equals;
 mod fairness;
@@ -12,6 +13,7 @@ mod line;
 mod restore;
 mod tenant;
 
+pub(crate) use budget::{Budget, HeldBack};
 pub(crate) use cache::{Cache, Entry};
 pub(crate) use equals::{Equals, Stand};
 pub(crate) use fairness::{Choice, Place, SATURATED, Turns, priority};
@@ -163,6 +165,10 @@ pub(crate) struct Lane {
     pub(crate) expiry: BTreeMap<(Time, u64), JobIx>,
     /// Pending jobs by when they are due.
     pub(crate) due: BTreeMap<(Time, u64), JobIx>,
+    /// What is used of the retry budget; `None` is nothing.
+    pub(crate) budget: Option<Box<Budget>>,
+    /// Retries that wait for it.
+    pub(crate) held_back: HeldBack,
     pub(crate) waiting: u64,
     pub(crate) waiting_bytes: u64,
     pub(crate) processing: u64,
@@ -195,6 +201,8 @@ impl Lane {
             group_by_chain: HashMap::with_hasher(foldhash::fast::FixedState::default()),
             expiry: BTreeMap::new(),
             due: BTreeMap::new(),
+            budget: None,
+            held_back: HeldBack::default(),
             waiting: 0,
             waiting_bytes: 0,
             processing: 0,
@@ -257,10 +265,16 @@ impl Lane {
         if fair { tenant } else { self.tenants.everyone() }
     }
 
+    /// The tenant whose own limits a job of `tenant` falls under, where the lane has such: jobs of others pass it.
+    pub(crate) fn limited(&self, tenant: TenantIx) -> Option<TenantIx> {
+        self.spec.as_ref().filter(|spec| !spec.tenant_limits.is_empty()).map(|_| tenant)
+    }
+
     /// Counts a job among those that wait.
     pub(crate) fn enter(&mut self, waiter: &Waiter) {
         self.waiting += 1;
         self.waiting_bytes += waiter.bytes;
+        self.tenants[waiter.tenant].waiting += 1;
         if waiter.expires_at < Time::NEVER {
             self.expiry.insert((waiter.expires_at, waiter.seq), waiter.job);
         }
@@ -281,6 +295,7 @@ impl Lane {
     pub(crate) fn exit(&mut self, waiter: &Waiter) {
         self.waiting -= 1;
         self.waiting_bytes -= waiter.bytes;
+        self.tenants[waiter.tenant].waiting -= 1;
         if waiter.expires_at < Time::NEVER {
             self.expiry.remove(&(waiter.expires_at, waiter.seq));
         }
@@ -357,6 +372,7 @@ impl Lane {
         let head = self.lines[line].head();
         self.levels[self.lines[line].key().level as usize].queued -= 1;
         self.lines[line].pull(seq);
+        self.held_back.left_line(seq);
         if head == Some(seq) {
             self.heads.remove(&seq);
             self.heads.extend(self.lines[line].head());

@@ -22,6 +22,10 @@ pub(crate) struct Tenant {
     pub(crate) levels: [TenantLevel; 3],
     pub(crate) processed: u64,
     pub(crate) last_processed: Option<Time>,
+    /// Jobs of it that wait.
+    pub(crate) waiting: u64,
+    /// Jobs of it that a worker or an upstream has.
+    pub(crate) processing: u64,
     /// Jobs of it that exist, in any state.
     jobs: u64,
     dirty: bool,
@@ -35,6 +39,8 @@ impl Tenant {
             levels: Default::default(),
             processed: 0,
             last_processed: None,
+            waiting: 0,
+            processing: 0,
             jobs: 0,
             dirty: false,
         }
@@ -58,6 +64,8 @@ pub(crate) struct TenantLevel {
     pub(crate) last_turn: Option<i64>,
     /// Its place while it has lines.
     pub(crate) place: Option<Place>,
+    /// The round in which a retry of it was last held back.
+    pub(crate) held_round: u64,
     /// Lines it has, parked ones too.
     pub(super) lines: u32,
     /// Waiting jobs that were never tried, by number.

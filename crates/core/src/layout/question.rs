@@ -188,6 +188,7 @@ type PartLayout = (u32, u32);
 
 layout_struct!(AbsentCallLayout<'a> = AbsentCall {
     lane: Option<&'a str>,
+    tenant: Option<&'a str>,
     upstream: &'a str,
     holds: Vec<HoldLayout<'a>>,
     correlation: Option<u128>,
@@ -299,6 +300,7 @@ layout_struct!(CompletionLayout<'a> = Completion {
 
 layout_struct!(AdmitLayout<'a> = Admit {
     lane: Option<&'a str>,
+    tenant: Option<&'a str>,
     chain: Vec<&'a str>,
     holds: Vec<HoldLayout<'a>>,
     correlation: Option<u128>,

@@ -230,6 +230,7 @@ layout_enum!(QuotaOfLayout<'a> = QuotaOf {
     Lane(name: &'a str),
     Upstream(name: &'a str),
     Bucket(key: &'a str),
+    Tenant(lane: &'a str),
 });
 
 layout_struct!(QuotaLayout<'a> = Quota {

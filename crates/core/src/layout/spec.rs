@@ -1,5 +1,7 @@
 //! The layout of rules.
 
+use std::num::NonZeroU32;
+
 use serde::{Deserialize, Serialize};
 
 use super::LayoutError;
@@ -8,9 +10,11 @@ use super::shared::BucketSpecLayout;
 use crate::error::SpecError;
 use crate::gate::{BreakerSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
 use crate::ids::Name;
-use crate::retry::{OnAmbiguous, RetryPolicy};
+use crate::pattern::Patterns;
+use crate::retry::{OnAmbiguous, RetryBudget, RetryPolicy};
 use crate::spec::{
-    CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, RedriveSpec, Spec, UpstreamSpec,
+    CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, RedriveSpec, Spec, TenantLimits,
+    UpstreamSpec,
 };
 use crate::time::Span;
 
@@ -45,6 +49,8 @@ struct LaneLayout {
     keep_for: u64,
     keep_max: u64,
     cache: Option<CacheLayout>,
+    tenant_rate: Vec<(String, BucketSpecLayout)>,
+    tenant_concurrency: Vec<(String, NonZeroU32)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -66,6 +72,8 @@ struct RetryLayout {
     cap: u64,
     jitter_percent: u8,
     stops_when_ambiguous: bool,
+    /// Share in percent, and what is always allowed.
+    budget: Option<(u8, BucketSpecLayout)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -171,6 +179,10 @@ pub(crate) fn decode_gates(bytes: &[u8]) -> Result<GateSpecs, LayoutError> {
     gates(decode(VERSION, bytes)?)
 }
 
+fn patterns<T, L>(patterns: &Patterns<T>, layout: impl Fn(&T) -> L) -> Vec<(String, L)> {
+    patterns.iter().map(|(pattern, value)| (pattern.to_owned(), layout(value))).collect()
+}
+
 fn encoded(version: u8, layout: &impl Serialize) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode(version, layout, &mut bytes);
@@ -187,7 +199,7 @@ impl From<&LaneSpec> for LaneLayout {
             ttl: lane.ttl.map(Span::as_millis),
             fairness: lane.fairness.as_ref().map(|fairness| FairnessLayout {
                 batch: fairness.batch(),
-                weights: fairness.weights().to_vec(),
+                weights: patterns(fairness.weights(), |weight| *weight),
             }),
             gates: GatesLayout::from(&lane.gates),
             retry: RetryLayout {
@@ -196,6 +208,10 @@ impl From<&LaneSpec> for LaneLayout {
                 cap: lane.retry.cap().as_millis(),
                 jitter_percent: lane.retry.jitter_percent(),
                 stops_when_ambiguous: !lane.retry.retries_ambiguous(),
+                budget: lane
+                    .retry
+                    .budget()
+                    .map(|budget| (budget.share_percent(), Layout::from_domain(&budget.min()))),
             },
             dead_letters: lane.dead_letters.as_ref().map(|rule| DeadLettersLayout {
                 ttl: rule.ttl().as_millis(),
@@ -215,6 +231,8 @@ impl From<&LaneSpec> for LaneLayout {
                 max: rule.max,
                 max_bytes: rule.max_bytes,
             }),
+            tenant_rate: patterns(&lane.tenant_limits.rate, |rule| Layout::from_domain(rule)),
+            tenant_concurrency: patterns(&lane.tenant_limits.concurrency, |slots| *slots),
         }
     }
 }
@@ -262,6 +280,8 @@ fn lane((layout, in_time): (LaneLayout, bool)) -> Result<LaneSpec, LayoutError> 
     let cache = |rule: CacheLayout| {
         CacheSpec::new(ms(rule.ttl), ms(rule.stale_if_error))?.bounded(rule.max, rule.max_bytes)
     };
+    let rate = |(pattern, rule): (String, BucketSpecLayout)| Ok((pattern, rule.into_domain()?));
+    let rate = layout.tenant_rate.into_iter().map(rate).collect::<Result<_, LayoutError>>()?;
     Ok(LaneSpec {
         name: Name::new(&layout.name)?,
         chain: Chain::new(chain)?,
@@ -269,18 +289,24 @@ fn lane((layout, in_time): (LaneLayout, bool)) -> Result<LaneSpec, LayoutError> 
         ttl: layout.ttl.map(ms),
         fairness: layout.fairness.map(fairness).transpose()?,
         gates: gates(layout.gates)?,
-        retry: retry(&layout.retry)?,
+        retry: retry(layout.retry)?,
         dead_letters: layout.dead_letters.map(dead_letters).transpose()?,
         keep: Keep { span: ms(layout.keep_for), max: layout.keep_max },
         cache: layout.cache.map(cache).transpose()?,
+        tenant_limits: TenantLimits { rate, concurrency: layout.tenant_concurrency.into_iter().collect() },
         in_time,
     })
 }
 
-fn retry(layout: &RetryLayout) -> Result<RetryPolicy, LayoutError> {
+fn retry(layout: RetryLayout) -> Result<RetryPolicy, LayoutError> {
     let (base, cap) = (Span::from_millis(layout.base), Span::from_millis(layout.cap));
     let ambiguous = if layout.stops_when_ambiguous { OnAmbiguous::Stop } else { OnAmbiguous::Retry };
-    Ok(RetryPolicy::new(layout.attempts, base, cap, layout.jitter_percent)?.on_ambiguous(ambiguous))
+    let budget = |(share, min): (u8, BucketSpecLayout)| {
+        Ok::<_, LayoutError>(RetryBudget::new(share, min.into_domain()?)?)
+    };
+    let budget = layout.budget.map(budget).transpose()?;
+    let policy = RetryPolicy::new(layout.attempts, base, cap, layout.jitter_percent)?;
+    Ok(policy.on_ambiguous(ambiguous).with_budget(budget))
 }
 
 fn gates(layout: GatesLayout) -> Result<GateSpecs, LayoutError> {

@@ -109,6 +109,7 @@ layout_struct!(WhyLayout<'a> = Why {
     status: StatusLayout,
     reason: Option<ReasonLayout>,
     upstream: Option<&'a str>,
+    of_tenant: Option<&'a str>,
     position: u64,
     eta: Option<u64>,
     will_expire: bool,
@@ -179,6 +180,9 @@ layout_struct!(TenantViewLayout<'a> = TenantView {
     current_priority: i64,
     total_processed: u64,
     consecutive_batch: u32,
+    waiting: u64,
+    processing: u64,
+    weight: u32,
 });
 
 layout_struct!(DeadLetterViewLayout<'a> = DeadLetterView {

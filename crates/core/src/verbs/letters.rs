@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::dead_letter::{DeadLetter, DeadLetterView};
 use crate::error::SpecError;
 use crate::ids::{JobId, Name};
-use crate::spec::matches;
+use crate::pattern::matches;
 use crate::time::Time;
 
 /// Which dead letters; what is absent does not narrow.

@@ -78,6 +78,7 @@ impl Process {
         for _ in 0..count {
             let ask = Admit {
                 lane: Some(name("lane")),
+                tenant: None,
                 chain: vec![],
                 holds: vec![],
                 correlation: None,
@@ -95,6 +96,7 @@ fn absence(part: Part, left: &[(BucketOf, Tokens)], calls: &[Call], lost: u64, n
     let ago = |ms: u64| Span::from_millis(now - ms);
     let call = |call: &Call| AbsentCall {
         lane: Some(name("lane")),
+        tenant: None,
         upstream: name("up"),
         holds: Vec::new(),
         correlation: None,

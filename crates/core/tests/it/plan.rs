@@ -21,6 +21,9 @@ pub(crate) struct GatePlan {
     pub(crate) breaker: Option<(u32, u64, u32)>,
     pub(crate) cooldown: bool,
     pub(crate) pace: bool,
+    /// Of a lane: what each tenant may have for itself.
+    pub(crate) tenant_bucket: Option<BucketPlan>,
+    pub(crate) tenant_slots: Option<u32>,
 }
 
 #[derive(Debug, Clone)]
@@ -43,6 +46,15 @@ pub(crate) struct RulePlan {
     pub(crate) lanes: Vec<LanePlan>,
     /// Whether jobs take from scoped buckets.
     pub(crate) scoped: bool,
+}
+
+impl RulePlan {
+    /// Whether lines may be parked at buckets: which ones are is not in the journal.
+    pub(crate) fn parks(&self) -> bool {
+        let limited =
+            |lane: &LanePlan| lane.gates.tenant_bucket.is_some() || lane.gates.tenant_slots.is_some();
+        self.scoped || self.lanes.iter().any(limited)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -145,13 +157,22 @@ fn upstream() -> impl Strategy<Value = GatePlan> {
             breaker,
             cooldown: slow == Some(true),
             pace: slow == Some(false),
+            ..GatePlan::default()
         },
     )
 }
 
 fn lane_gates() -> impl Strategy<Value = GatePlan> {
-    (weighted(0.3, 2..6u32), weighted(0.3, bucket()), weighted(0.3, 1..5u32))
-        .prop_map(|(window, bucket, slots)| GatePlan { window, bucket, slots, ..GatePlan::default() })
+    let own = (weighted(0.3, 2..6u32), weighted(0.3, bucket()), weighted(0.3, 1..5u32));
+    let tenants = (weighted(0.3, bucket()), weighted(0.3, 1..3u32));
+    (own, tenants).prop_map(|((window, bucket, slots), (tenant_bucket, tenant_slots))| GatePlan {
+        window,
+        bucket,
+        slots,
+        tenant_bucket,
+        tenant_slots,
+        ..GatePlan::default()
+    })
 }
 
 fn lane(gates: impl Strategy<Value = GatePlan>) -> impl Strategy<Value = LanePlan> {

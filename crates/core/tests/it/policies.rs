@@ -92,6 +92,7 @@ fn psp(capacity: u32, refill: u32) -> Policy {
 fn call(engine: &mut Engine, policies: &[&Policy], id: &str, status: u16, now: Time) -> Result<(), Time> {
     let ask = Admit {
         lane: None,
+        tenant: None,
         chain: vec![name("dict")],
         holds: policies.iter().map(|policy| policy.hold()).collect(),
         correlation: Some(KEY.correlation(id)),
@@ -322,6 +323,7 @@ fn changed_numbers_keep_the_balance_while_holds_are_out() {
     }
     let ask = |policy: &Policy| Admit {
         lane: None,
+        tenant: None,
         chain: vec![name("dict")],
         holds: vec![policy.hold()],
         correlation: None,

@@ -56,6 +56,7 @@ fn starts(engine: &mut Engine, lane: &str, now: Time) -> Vec<u128> {
 fn admit(engine: &mut Engine, now: Time) -> Admission {
     let ask = Admit {
         lane: None,
+        tenant: None,
         chain: vec![name("up")],
         holds: Vec::new(),
         correlation: None,

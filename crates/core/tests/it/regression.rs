@@ -186,6 +186,7 @@ fn a_job_that_failed_sent_again_and_failed_again_has_one_dead_letter() {
 fn admit(engine: &mut Engine, holds: Vec<Hold>, now: Time) -> Admission {
     let ask = Admit {
         lane: None,
+        tenant: None,
         chain: vec![name("ses")],
         holds,
         correlation: None,

@@ -63,6 +63,7 @@ impl Kept {
     fn admit(&mut self, nonce: u64, now: Time) -> Admission {
         let ask = Admit {
             lane: None,
+            tenant: None,
             chain: vec![name("up")],
             holds: Vec::new(),
             correlation: None,

@@ -90,7 +90,8 @@ impl World {
             true => (CallResult::Success, Outcome::Done),
             false => (CallResult::Failed, Outcome::Dead(failure)),
         };
-        let settlement = Settlement { lease: grant.lease, report: result.into(), outcome, answer: None, left: None };
+        let settlement =
+            Settlement { lease: grant.lease, report: result.into(), outcome, answer: None, left: None };
         self.engine.settle(vec![settlement], self.now);
         self.step();
     }

@@ -1,10 +1,12 @@
 //! The rules of a [`RulePlan`] as the engine takes them, and the names of things.
 
+use std::num::NonZeroU32;
+
 use eclusa_core::gate::{BreakerSpec, BucketSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
 use eclusa_core::retry::{OnAmbiguous, RetryPolicy};
 use eclusa_core::{
     CacheSpec, Capacity, Chain, Charge, DeadLetterSpec, DeadLetterView, Engine, Fairness, Hold, Keep,
-    LaneSpec, LetterFilter, LetterQuery, Name, Span, Spec, Terms, Tokens, UpstreamSpec,
+    LaneSpec, LetterFilter, LetterQuery, Name, Patterns, Span, Spec, Terms, Tokens, UpstreamSpec,
 };
 
 use crate::plan::{BucketPlan, GatePlan, LanePlan, RulePlan};
@@ -81,6 +83,10 @@ fn lane(number: usize, plan: &LanePlan) -> LaneSpec {
     if plan.stops_when_ambiguous {
         lane.retry = RetryPolicy::default().on_ambiguous(OnAmbiguous::Stop);
     }
+    let rate = plan.gates.tenant_bucket.map(|rate| Patterns::of_all(bucket_spec(rate)));
+    lane.tenant_limits.rate = rate.unwrap_or_default();
+    let slots = plan.gates.tenant_slots.and_then(NonZeroU32::new);
+    lane.tenant_limits.concurrency = slots.map(Patterns::of_all).unwrap_or_default();
     lane.dead_letters =
         plan.dead_letters.map(|max| DeadLetterSpec::new(Span::from_secs(3_600), max).unwrap());
     lane.cache = plan.cache.map(|(ttl, stale, max)| {

@@ -77,6 +77,7 @@ struct Moving {
     jobs: Vec<JobId>,
     leases: Vec<LeaseId>,
     scoped: bool,
+    parks: bool,
 }
 
 impl Moving {
@@ -92,6 +93,7 @@ impl Moving {
             jobs: Vec::new(),
             leases: Vec::new(),
             scoped: plans[0].scoped,
+            parks: plans.iter().any(RulePlan::parks),
         }
     }
 
@@ -175,7 +177,7 @@ impl Moving {
         let lost: Vec<_> = was.iter().filter(|record| !is.contains(record)).collect();
         let new: Vec<_> = is.iter().filter(|record| !was.contains(record)).collect();
         ensure!(lost.is_empty() && new.is_empty(), "lost {lost:?}, brought {new:?}");
-        if self.scoped {
+        if self.parks {
             return Ok(());
         }
         let all = || self.jobs.iter().copied();
@@ -193,7 +195,7 @@ impl Moving {
         self.same(&restored).map_err(|problem| format!("changed in place: {problem}"))?;
         self.restored().map_err(|problem| format!("restored after the change: {problem}"))?;
         // Parked lines are looked at once more after a restart, so their order differs for a while.
-        self.twin = Some(restored).filter(|_| !self.scoped);
+        self.twin = Some(restored).filter(|_| !self.parks);
         Ok(())
     }
 
@@ -286,6 +288,7 @@ impl Moving {
         self.nonce += 1;
         Call::Admit(Admit {
             lane: lane.map(|lane| lane_name(usize::from(lane))),
+            tenant: None,
             chain: upstream.map(|upstream| upstream_name(usize::from(upstream))).into_iter().collect(),
             holds: Vec::new(),
             correlation: None,

@@ -121,6 +121,7 @@ impl World {
                 self.nonce += 1;
                 let ask = Admit {
                     lane: lane.map(|lane| lane_name(usize::from(lane))),
+                    tenant: None,
                     chain: at.map(upstream_name).into_iter().collect(),
                     holds: hold
                         .map(|((bucket, halves), at)| rules::hold(at, bucket, halves))

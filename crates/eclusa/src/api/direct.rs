@@ -63,6 +63,7 @@ pub(super) struct Direct {
 struct Passing<'a> {
     direct: &'a Direct,
     lane: &'a Name,
+    tenant: &'a str,
     head: Head<'a>,
     key: &'a str,
     version: Version,
@@ -122,7 +123,8 @@ impl Direct {
             self.scopes.takes(upstreams, chain, subject).await.map_err(|error| unavailable(&error))?;
         let takes = takes.map_err(|faults| Problem::invalid(&faults))?;
         let (head, version) = (Head::from(&request), parts.version);
-        let passing = Passing { direct: self, lane, head, key: &key, version, takes };
+        let tenant = tenant.unwrap_or(DEFAULT_TENANT);
+        let passing = Passing { direct: self, lane, tenant, head, key: &key, version, takes };
         match held {
             Held::Whole(body) => passing.along(chain, body).await,
             Held::Begun(body) => passing.once(chain, body).await,
@@ -167,11 +169,11 @@ impl Passing<'_> {
         let Direct { decider, rules, leases, metrics, .. } = self.direct;
         let rules = rules.get();
         let lasts = rules.config.workers.lease;
-        let (lane, nonce) = (Some(self.lane.clone()), own_nonce());
+        let (lane, tenant, nonce) = (Some(self.lane.clone()), Some(self.tenant.into()), own_nonce());
         let (holds, correlation) = (self.takes.at(chain), self.takes.correlation);
         let (chain, lease) = (chain.to_vec(), lasts.into());
         let after = failed.as_ref().and_then(|failed| failed.leave.told());
-        let ask = Admit { lane, chain, holds, correlation, lease, nonce, after };
+        let ask = Admit { lane, tenant, chain, holds, correlation, lease, nonce, after };
         let asked = Instant::now();
         match decider.admit(ask).await.map_err(|error| unavailable(&error))? {
             Asked::Granted(leave) => {

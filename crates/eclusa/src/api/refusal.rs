@@ -30,6 +30,7 @@ pub(super) fn left(quota: &Quota, closed: Option<Span>, now: Time) -> Vec<(Heade
 fn policy_of(quota: &Quota) -> String {
     match &quota.of {
         QuotaOf::Lane(name) | QuotaOf::Upstream(name) => policy_at(name, quota.reason),
+        QuotaOf::Tenant(name) => format!("{name}-tenant-{}", quota.reason.as_str()),
         QuotaOf::Bucket(key) => BucketId::parse(key).map_or_else(String::new, |id| id.policy.to_string()),
     }
 }

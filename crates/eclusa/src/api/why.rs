@@ -14,15 +14,16 @@ pub(super) fn sentence(why: &Why) -> String {
         };
     };
     let at = why.upstream.as_ref().map_or_else(|| "the lane".to_owned(), |upstream| format!("`{upstream}`"));
+    let whose = why.of_tenant.as_ref().map_or(at.clone(), |tenant| format!("tenant `{tenant}`"));
     let cause = match reason {
         Reason::Paused => "The lane is paused; `eclusa lanes resume` lets it on".to_owned(),
         Reason::Scheduled => "It was asked to start later".to_owned(),
         Reason::RetryBackoff => "Its last attempt failed; it waits for the next".to_owned(),
         Reason::Behind => "Other jobs are before it".to_owned(),
         Reason::Pace => format!("{at} takes one start per interval"),
-        Reason::RateLimit => format!("The token bucket of {at} holds too little"),
+        Reason::RateLimit => format!("The token bucket of {whose} holds too little"),
         Reason::Window => format!("{at} has had all the starts it may have in a minute"),
-        Reason::Concurrency => format!("All slots of {at} are taken"),
+        Reason::Concurrency => format!("All slots of {whose} are taken"),
         Reason::Cooldown => format!("{at} cools down after errors"),
         Reason::CircuitOpen => format!("The breaker of {at} is open, or its probe is out"),
         Reason::UpstreamRetryAfter => format!("{at} itself said to wait"),

@@ -1,5 +1,7 @@
 //! `eclusa lanes`.
 
+use std::cmp::Reverse;
+
 use clap::Subcommand;
 use clap::builder::NonEmptyStringValueParser;
 use serde_json::Value;
@@ -7,12 +9,22 @@ use serde_json::Value;
 use super::Exit;
 use super::client::{Client, path};
 use super::output::{Format, table, typed_all};
-use crate::api::model::Lane;
+use super::pages::{Pages, SHOWN};
+use crate::api::model::{Lane, TenantFairnessMetrics};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Lanes {
     /// List lanes with what waits in them
     Ls,
+    /// List the tenants of a lane and how fair it is to each
+    Tenants {
+        /// The lane
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        lane: String,
+        /// Only so many, those with the most waiting jobs first
+        #[arg(long, default_value_t = SHOWN)]
+        limit: usize,
+    },
     /// Stop starting jobs of a lane; jobs are still taken in
     Pause {
         /// The lane
@@ -35,10 +47,42 @@ pub(super) fn run(ask: &Lanes, client: &Client, format: Format) -> Result<(), Ex
             let items = lanes.as_array().cloned().unwrap_or_default();
             return format.many(&lanes, &items, || text(&items));
         }
+        Lanes::Tenants { lane, limit } => return tenants(client, lane, *limit, format),
         Lanes::Pause { lane } => client.post(&path(&["v1", "lanes", lane, "pause"]), None)?,
         Lanes::Resume { lane } => client.post(&path(&["v1", "lanes", lane, "resume"]), None)?,
     };
     format.one(&lane, || text(std::slice::from_ref(&lane)))
+}
+
+/// All pages are read, because those that wait most may be on any.
+fn tenants(client: &Client, lane: &str, limit: usize, format: Format) -> Result<(), Exit> {
+    let address = path(&["v1", "lanes", lane, "tenants"]);
+    let mut pages = Pages::read(client, &address, &[], "tenants", usize::MAX)?;
+    let most = |tenant: &Value| (tenant["queued"].as_u64(), tenant["totalProcessed"].as_u64());
+    pages.items.sort_by_key(|tenant| Reverse(most(tenant)));
+    pages.keep(limit);
+    format.many(&pages.whole("tenants"), &pages.items, || tenants_text(&pages.items))?;
+    pages.note_rest("tenants");
+    Ok(())
+}
+
+fn tenants_text(tenants: &[Value]) -> Result<String, Exit> {
+    let row = |tenant: TenantFairnessMetrics| {
+        let last = tenant.last_processed_at.unwrap_or_else(|| "-".into());
+        let numbers = [
+            tenant.queued,
+            tenant.processing,
+            tenant.total_processed,
+            tenant.consecutive_batch_count.into(),
+            tenant.weight.into(),
+        ];
+        let fairness = [tenant.rounds_without_processing, tenant.current_priority];
+        let columns = [tenant.company_id].into_iter().chain(numbers.map(|number| number.to_string()));
+        columns.chain(fairness.map(|number| number.to_string())).chain([last]).collect()
+    };
+    let head =
+        ["TENANT", "QUEUED", "PROCESSING", "PROCESSED", "IN A ROW", "WEIGHT", "ROUNDS", "PRIORITY", "LAST"];
+    Ok(table(&head, typed_all(tenants)?.into_iter().map(row).collect()))
 }
 
 fn text(lanes: &[Value]) -> Result<String, Exit> {

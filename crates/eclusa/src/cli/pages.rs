@@ -46,6 +46,12 @@ impl Pages {
         }
     }
 
+    /// Drops all but the first `limit`.
+    pub(super) fn keep(&mut self, limit: usize) {
+        self.more |= self.items.len() > limit;
+        self.items.truncate(limit);
+    }
+
     /// The whole list in the form in which the server gives a page.
     pub(super) fn whole(&self, member: &str) -> Value {
         json!({ member: self.items })

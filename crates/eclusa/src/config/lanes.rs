@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
 
-use eclusa_core::retry::{OnAmbiguous, RetryPolicy};
+use eclusa_core::gate::BucketSpec;
+use eclusa_core::retry::{OnAmbiguous, RetryBudget, RetryPolicy};
 use eclusa_core::{
     CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Level, Name, RedriveSpec, Span,
+    TenantLimits,
 };
 
 use super::gates::gates;
 use super::mail::{LaneUse, Uses};
-use super::read::{At, Entries, FromText, Table};
+use super::read::{At, ByPattern, Entries, FromText, Table};
 use super::server::unknown_name;
 use super::types::{Admit, Chains, Check, Field, Lane, Mode, Template};
-use super::units::{Percent, PositiveSpan, Size};
+use super::units::{Percent, PositiveSpan, Rate, Size};
 
 /// Keys that speak of waiting, which nothing does in a direct lane.
 const QUEUE_ONLY: [&str; 11] = [
@@ -81,6 +83,7 @@ pub(super) fn lane(
     let dead_letters = dead_letters(t);
     let keep = t.section("keep", "Which finished jobs are kept with their results.", keep);
     let gates = gates(t, "concurrency", "Jobs of this lane that run at the same time.");
+    let tenant_limits = tenant_limits(t);
     if mode == Mode::Direct {
         for key in QUEUE_ONLY.into_iter().filter(|key| t.has(key)) {
             let help = "remove it, or write `mode = \"queue\"`";
@@ -108,7 +111,19 @@ pub(super) fn lane(
     let in_time = admit == Admit::InTime;
     Some((
         lane,
-        LaneSpec { in_time, capacity, ttl, fairness, gates, retry, cache, dead_letters, keep, ..spec },
+        LaneSpec {
+            in_time,
+            capacity,
+            ttl,
+            fairness,
+            gates,
+            tenant_limits,
+            retry,
+            cache,
+            dead_letters,
+            keep,
+            ..spec
+        },
     ))
 }
 
@@ -226,6 +241,12 @@ fn retry(t: &mut Table<'_>) -> RetryPolicy {
         OnAmbiguous::default(),
         "What to do when a request was sent and no answer came: `retry`, or `stop` where doing it twice is worse.",
     );
+    let budget = t.table(
+        "budget",
+        "Bounds the retries of all jobs of the lane together, so that they do not multiply the load of an upstream that fails. One \
+         beyond it waits, spends no attempt, and first attempts pass it.",
+        budget,
+    );
     if cap < base {
         let (key, problem) = if t.has("cap") {
             ("cap", "must not be below `base`")
@@ -236,7 +257,36 @@ fn retry(t: &mut Table<'_>) -> RetryPolicy {
         return default;
     }
     let policy = RetryPolicy::new(attempts.get(), base, cap, jitter.0);
-    t.rule(policy).unwrap_or_default().on_ambiguous(on_ambiguous)
+    t.rule(policy).unwrap_or_default().on_ambiguous(on_ambiguous).with_budget(budget.flatten())
+}
+
+fn budget(t: &mut Table<'_>) -> Option<RetryBudget> {
+    let share = t.or(
+        "share",
+        Percent(20),
+        "Retries beyond `min`, as a share of the first attempts of the last ten seconds, from 0 to 1 in steps of 0.01.",
+    );
+    let min = t.or("min", Rate { count: 10, per: Span::from_secs(1) }, "Retries that may always start.");
+    let min = t.rule(BucketSpec::new(min.count, min.count, min.per))?;
+    t.rule(RetryBudget::new(share.0, min))
+}
+
+fn tenant_limits(t: &mut Table<'_>) -> TenantLimits {
+    let rate: Option<ByPattern<Rate>> = t.get(
+        "tenant_rate",
+        "How fast each tenant's calls may start: a bucket for every tenant, as `rate` is for the lane. One rate for all, or rates \
+         by pattern of the tenant's name: `{ \"acme\" = \"10/min\", \"*\" = \"100/min\" }`, of which the most specific counts. Others pass a \
+         tenant that is at its limit.",
+    );
+    let concurrency: Option<ByPattern<NonZeroU32>> = t.get(
+        "tenant_concurrency",
+        "Calls of each tenant that run at the same time: one number for all, or numbers by pattern as in `tenant_rate`.",
+    );
+    let bucket = |rate: &Rate| t.rule(BucketSpec::new(rate.count, rate.count, rate.per));
+    TenantLimits {
+        rate: rate.map(|rates| rates.map(bucket)).unwrap_or_default(),
+        concurrency: concurrency.map(|limits| limits.map(|slots| Some(*slots))).unwrap_or_default(),
+    }
 }
 
 fn cache(t: &mut Table<'_>) -> Option<(Template, CacheSpec)> {
@@ -261,8 +311,10 @@ fn fairness(t: &mut Table<'_>) -> Option<Fairness> {
         let default = Fairness::default();
         let batch = NonZeroU32::new(default.batch()).unwrap_or(NonZeroU32::MIN);
         let batch = t.or("batch", batch, "Jobs in a row that a tenant may have while another waits.");
-        let weights: Option<Entries<NonZeroU32>> =
-            t.get("weights", "Tenants that may have more of them, by pattern: `{ \"gold-*\" = 3 }`.");
+        let weights: Option<Entries<NonZeroU32>> = t.get(
+            "weights",
+            "Tenants that may have more of them, by pattern: `{ \"gold-*\" = 3 }`. The most specific pattern counts.",
+        );
         let weights = weights.into_iter().flat_map(Entries::right);
         let weights = weights.map(|(pattern, weight)| (pattern.value, weight.get())).collect();
         t.rule(Fairness::new(batch.get(), weights)).unwrap_or(default)

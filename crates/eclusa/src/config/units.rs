@@ -186,6 +186,14 @@ impl FromText for Rate {
     }
 }
 
+impl Show for Rate {
+    fn show(&self) -> String {
+        let unit =
+            RATES.iter().find(|(_, secs)| Span::from_secs(*secs) == self.per).map_or("s", |(unit, _)| unit);
+        format!("\"{}/{unit}\"", self.count)
+    }
+}
+
 /// Bytes per second, not zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ByteRate(pub(super) u64);
@@ -218,7 +226,7 @@ impl Value for Percent {
     }
 
     fn read(raw: Raw<'_>) -> Option<Self> {
-        let micros = fraction(&raw, "`0.25` is plus or minus a quarter")?;
+        let micros = fraction(&raw, "`0.25` is a quarter")?;
         u8::try_from((micros + 5_000) / 10_000).ok().map(Self)
     }
 }

@@ -49,6 +49,7 @@ impl RateLimiter {
     async fn take(&self) -> Result<(), Duration> {
         let ask = Admit {
             lane: None,
+            tenant: None,
             chain: vec![self.state.name.clone()],
             holds: Vec::new(),
             correlation: None,

@@ -290,6 +290,7 @@ impl Call {
     fn told(&self, lease: Option<LeaseId>, now: Time) -> AbsentCall {
         AbsentCall {
             lane: self.ask.lane.clone(),
+            tenant: self.ask.tenant.clone(),
             upstream: self.upstream.clone(),
             holds: self.ask.holds.clone(),
             correlation: self.ask.correlation,

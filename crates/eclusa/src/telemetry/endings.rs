@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eclusa_core::retry::Verdict;
-use eclusa_core::{End, Ended, Grant, Name};
+use eclusa_core::{End, Ended, Grant};
 
 use crate::api::model::Alert;
 use crate::execute::Judgement;
@@ -35,17 +35,10 @@ pub(crate) fn log_end(ended: &Ended) {
     }
 }
 
-/// A job failed and will be tried again.
-pub(crate) fn log_retry(
-    grant: &Grant,
-    lane: &Name,
-    max_attempts: u32,
-    judgement: &Judgement,
-    delay: Duration,
-) {
+/// A job failed and will be tried again. The fields are those of the sources, and no others.
+pub(crate) fn log_retry(grant: &Grant, max_attempts: u32, judgement: &Judgement, delay: Duration) {
     tracing::warn!(
         jobId = %grant.job,
-        lane = %lane,
         companyId = %grant.tenant,
         attempt = grant.attempt,
         maxAttempts = max_attempts,

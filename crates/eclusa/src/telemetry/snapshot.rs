@@ -234,34 +234,25 @@ impl Snapshot {
     }
 
     fn tenants(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let top = || {
-            self.tenants
-                .iter()
-                .flat_map(|(lane, all)| all.iter().take(TOP_TENANTS).map(move |one| (lane, one)))
+        // The tenants with the most jobs by name; the rest together, as `combine` says.
+        let each = |value: fn(&TenantView) -> i64, combine: fn(i64, i64) -> i64| -> Vec<Sample<'_, i64>> {
+            let lanes = self.tenants.iter().flat_map(|(lane, all)| {
+                let sample =
+                    move |tenant, value| (vec![("lane", lane.as_str()), ("companyId", tenant)], value);
+                let top = all.iter().take(TOP_TENANTS).map(move |one| sample(&*one.tenant, value(one)));
+                let rest = all.iter().skip(TOP_TENANTS).map(value).reduce(combine);
+                top.chain(rest.map(move |rest| sample("other", rest)))
+            });
+            lanes.collect()
         };
-        let each = |value: &dyn Fn(&TenantView) -> i64| -> Vec<Sample<'_, i64>> {
-            top()
-                .map(|(lane, one)| (vec![("lane", lane.as_str()), ("companyId", &*one.tenant)], value(one)))
-                .collect()
-        };
-        let count = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        let mut processed = each(&|tenant| count(tenant.total_processed));
-        for (lane, all) in &self.tenants {
-            let rest: u64 = all.iter().skip(TOP_TENANTS).map(|tenant| tenant.total_processed).sum();
-            if rest > 0 {
-                processed.push((vec![("lane", lane.as_str()), ("companyId", "other")], count(rest)));
-            }
-        }
+        let processed =
+            each(|tenant| i64::try_from(tenant.total_processed).unwrap_or(i64::MAX), i64::saturating_add);
         gauges(encoder, "tenant_jobs_processed", "Jobs of a tenant started so far", processed)?;
-        gauges(
-            encoder,
-            "tenant_current_priority",
-            "1 is the most urgent",
-            each(&|tenant| tenant.current_priority),
-        )?;
-        let batch = each(&|tenant| i64::from(tenant.consecutive_batch));
+        let priority = each(|tenant| tenant.current_priority, i64::min);
+        gauges(encoder, "tenant_current_priority", "1 is the most urgent", priority)?;
+        let batch = each(|tenant| i64::from(tenant.consecutive_batch), i64::max);
         gauges(encoder, "tenant_consecutive_batch", "Jobs of a tenant started in a row", batch)?;
-        let rounds = each(&|tenant| tenant.rounds_without_processing);
+        let rounds = each(|tenant| tenant.rounds_without_processing, i64::max);
         gauges(encoder, "tenant_rounds_without_processing", "Turns of others since a tenant's own", rounds)
     }
 

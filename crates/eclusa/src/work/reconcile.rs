@@ -135,6 +135,7 @@ impl Poll {
         holds.extend(turn(&self.name, every));
         let ask = Admit {
             lane: None,
+            tenant: None,
             chain: vec![self.name.clone()],
             holds,
             correlation: None,

@@ -230,7 +230,7 @@ impl Run {
         }
         if let (Some(Settled::RetryAt(_)), Some(delay)) = (settled, retry) {
             self.workers.metrics.count_retry(&self.lane, number + 1, delay);
-            log_retry(&self.grant, &self.lane, self.lane_rules.retry.attempts(), &judged.judgement, delay);
+            log_retry(&self.grant, self.lane_rules.retry.attempts(), &judged.judgement, delay);
         }
     }
 

@@ -44,5 +44,6 @@ mod shared;
 mod shared_limits;
 mod storing;
 mod templates;
+mod tenants;
 mod webhooks;
 mod wrong_input;

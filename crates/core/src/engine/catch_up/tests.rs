@@ -3,6 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::charge::{Charge, CreditRule, Terms};
 use crate::gate::{BreakerSpec, CooldownSpec, GateSpecs, PaceSpec, Reason, WindowSpec};
+use crate::pattern::Patterns;
 use crate::policy::HashKey;
 use crate::spec::{Chain, LaneSpec, Spec, UpstreamSpec};
 use crate::verbs::{Admission, Admit, Credit, Credited, Outcome, Settled, Settlement};
@@ -59,7 +60,16 @@ fn running(number: u64, began: Span, lasts: Span) -> AbsentCall {
 
 fn ended(began: Span, ended: Option<Span>) -> AbsentCall {
     let (lane, upstream) = (Some(name("a")), name("up"));
-    AbsentCall { lane, upstream, holds: Vec::new(), correlation: None, began, lease: None, ended }
+    AbsentCall {
+        lane,
+        tenant: None,
+        upstream,
+        holds: Vec::new(),
+        correlation: None,
+        began,
+        lease: None,
+        ended,
+    }
 }
 
 fn report(result: CallResult, ago: Span) -> AbsentReport {
@@ -80,6 +90,7 @@ fn reports(reports: impl IntoIterator<Item = AbsentReport>) -> Absence {
 fn ask() -> Admit {
     Admit {
         lane: Some(name("a")),
+        tenant: None,
         chain: Vec::new(),
         holds: Vec::new(),
         correlation: None,
@@ -187,6 +198,30 @@ fn what_its_own_part_of_the_bucket_gained_is_not_missing() {
         engine.catch_up(Absence { part, ..calls([ended(secs(50), None), ended(secs(20), None)]) }, at(100));
         assert_eq!(admit(&mut engine, at(100)), Err((Reason::RateLimit, at(102))));
     }
+}
+
+#[test]
+fn calls_count_under_the_limits_of_their_tenant() {
+    let mut rules = spec(GateSpecs::default(), GateSpecs::default());
+    rules.lanes[0].tenant_limits.rate = Patterns::of_all(BucketSpec::new(3, 1, secs(100)).unwrap());
+    rules.lanes[0].tenant_limits.concurrency = Patterns::of_all(2.try_into().unwrap());
+    let mut engine = Engine::new(&rules);
+    let of = |tenant: &str, call| AbsentCall { tenant: Some(tenant.into()), ..call };
+    let told = [of("a", running(1, secs(2), secs(20))), of("a", running(2, secs(1), secs(20)))];
+    engine.catch_up(calls(told), at(100));
+    let admit = |engine: &mut Engine, tenant: &str| match engine
+        .admit(&Admit { tenant: Some(tenant.into()), ..ask() }, at(100))
+        .admission
+    {
+        Admission::Denied { denial, .. } => Some(denial.reason),
+        _ => None,
+    };
+    assert_eq!(admit(&mut engine, "a"), Some(Reason::Concurrency));
+    assert_eq!(admit(&mut engine, "b"), None);
+    settle(&mut engine, lease(1), CallResult::Success, at(100));
+    assert_eq!(admit(&mut engine, "a"), None);
+    settle(&mut engine, lease(2), CallResult::Success, at(100));
+    assert_eq!(admit(&mut engine, "a"), Some(Reason::RateLimit), "two were spent meanwhile");
 }
 
 #[test]

@@ -196,7 +196,9 @@ impl Changes {
         for (number, rules) in rules {
             let old = engine.lanes.get(*number as usize).and_then(|lane| lane.spec.as_ref());
             let same = |old: &LaneSpec| {
-                old.fairness.is_some() == rules.fairness.is_some() && old.cache == rules.cache
+                old.fairness.is_some() == rules.fairness.is_some()
+                    && old.tenant_limits.is_empty() == rules.tenant_limits.is_empty()
+                    && old.cache == rules.cache
             };
             if old.is_some_and(same) {
                 continue;

@@ -8,6 +8,7 @@ use crate::gate::Pass;
 use crate::ids::LeaseId;
 use crate::lane::Lane;
 use crate::table::JobIx;
+use crate::tokens::Tokens;
 
 impl Engine {
     /// Takes out all jobs and leases that changed. What they use changes in place.
@@ -28,7 +29,7 @@ impl Engine {
     fn detach_job(&mut self, index: JobIx) {
         let lane = self.jobs[index].lane;
         match self.jobs[index].phase {
-            Phase::Pending { .. } | Phase::Queued { .. } | Phase::Coalesced => {
+            Phase::Pending { .. } | Phase::HeldBack { .. } | Phase::Queued { .. } | Phase::Coalesced => {
                 self.leave_wait(index, Lane::pull_in_place);
             }
             Phase::Processing { lease } => {
@@ -51,6 +52,12 @@ impl Engine {
         let Some(lease) = self.leases.take(id) else { return };
         for (bucket, tokens) in lease.holds {
             self.buckets.unhold(bucket, tokens);
+        }
+        if let Some(rate) = lease.tenant.rate {
+            self.buckets.unuse(rate);
+        }
+        if let Some(slot) = lease.tenant.slot {
+            self.buckets.unhold(slot, Tokens::ONE);
         }
         if let Some(lane) = lease.used_by.lane() {
             self.lane_mut(lane).gates.unenter(Pass::default());

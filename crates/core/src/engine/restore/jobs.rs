@@ -7,6 +7,7 @@ use super::super::Engine;
 use super::super::jobs::{Job, LastSettled, Phase};
 use super::super::leases::{Lease, Use};
 use super::super::record::{JobRecord, JobState, LeaseRecord, PhaseRecord, SettledRecord, UseRecord};
+use super::super::tenant_limits::TenantHold;
 use super::changes::JobCorrelations;
 use super::{RestoreError, TenantsByArrival, expect, lane_at};
 use crate::gate::Pass;
@@ -206,6 +207,19 @@ fn restore_lease(
         engine.buckets.hold_again(bucket, *tokens);
         holds.push((bucket, *tokens));
     }
+    let mut find = |key: &Arc<str>| {
+        let problem = || RestoreError::Inconsistent(format!("bucket {key:?} of lease {id} is not known"));
+        engine.buckets.find(key).ok_or_else(problem)
+    };
+    let rate = record.tenant_rate.as_ref().map(&mut find).transpose()?;
+    let slot = record.tenant_slot.as_ref().map(find).transpose()?;
+    if let Some(rate) = rate {
+        engine.buckets.add_user(rate);
+    }
+    if let Some(slot) = slot {
+        engine.buckets.hold_again(slot, Tokens::ONE);
+    }
+    let tenant = TenantHold { rate, slot };
     if let Some(lane) = used_by.lane() {
         lane_at(engine, lane.0)?.gates.reenter(Pass::default());
     }
@@ -216,6 +230,6 @@ fn restore_lease(
         }
     }
     let LeaseRecord { pass, expires, .. } = *record;
-    engine.leases.restore(id, Lease { used_by, upstream, pass, holds, correlation, expires });
+    engine.leases.restore(id, Lease { used_by, upstream, pass, holds, tenant, correlation, expires });
     Ok(())
 }

@@ -29,7 +29,7 @@ use crate::engine::record::{
     JobRecord, JobState, LaneRecord, LeaseRecord, PhaseRecord, Record, SettledRecord, TenantRecord,
     TurnsRecord, UseRecord,
 };
-use crate::lane::{KeyEntry, Tempo};
+use crate::lane::{Budget, KeyEntry, Tempo};
 use crate::time::SteadyTime;
 use crate::timeline::Event;
 use crate::tokens::Tokens;
@@ -155,9 +155,17 @@ layout_struct!(LaneLayout<'a> = LaneRecord {
     gates: GatesLayout<'a>,
     totals: TotalsLayout,
     tempo: TempoLayout,
+    budget: Option<Box<BudgetLayout>>,
 });
 
 layout_struct!(TurnsLayout = TurnsRecord { turn: i64, current: Option<u64>, in_a_row: u32 });
+
+layout_struct!(BudgetLayout = Budget {
+    min: Option<BucketLayout>,
+    began: u64,
+    firsts: (u64, u64),
+    retries: (u64, u64),
+});
 
 layout_struct!(TempoLayout = Tempo { last_grant: u64, interval_us: u64 });
 
@@ -270,6 +278,8 @@ layout_struct!(LeaseLayout<'a> = LeaseRecord {
     pass: PassLayout,
     holds: Many<'a, (Arc<str>, Tokens), (&'a str, i64)>,
     expires: u64,
+    tenant_rate: Option<&'a str>,
+    tenant_slot: Option<&'a str>,
 });
 
 layout_enum!(UseLayout = UseRecord { Job, Awaiting, Call, LaterCall });

@@ -109,6 +109,7 @@ fn holds_that_would_mint_tokens_or_divide_by_zero_are_refused() {
         let (chain, nonce) = (vec![name("bureau")], 1);
         let ask = Admit {
             lane: None,
+            tenant: None,
             chain,
             holds: vec![hold],
             correlation: None,

@@ -36,6 +36,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
         Question::Cancel(id(1)),
         Question::Admit(Admit {
             lane: Some(lane.clone()),
+            tenant: Some("acme".into()),
             chain: vec![upstream.clone(), name("smtp")],
             holds: vec![hold(), hold().under(terms())],
             correlation: Some(Correlation(7)),
@@ -283,6 +284,7 @@ pub(super) fn completion() -> Completion {
 fn absence() -> Absence {
     let call = AbsentCall {
         lane: Some(name("email")),
+        tenant: Some("acme".into()),
         upstream: name("ses"),
         holds: vec![hold()],
         correlation: Some(Correlation(7)),

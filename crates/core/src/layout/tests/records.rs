@@ -15,7 +15,7 @@ use crate::engine::record::{
 };
 use crate::gate::{Breaker, Bucket, BucketSpec, Cooldown, Gates, Pace, Pass, Tally};
 use crate::job::{DropReason, Failure, FailureReason, Level, Status};
-use crate::lane::{KeyEntry, Tempo, Totals};
+use crate::lane::{Budget, KeyEntry, Tempo, Totals};
 use crate::policy::{Correlation, HashKey};
 use crate::time::{Span, SteadyTime};
 use crate::timeline::{Event, EventKind};
@@ -81,6 +81,8 @@ fn lease_record(used_by: UseRecord) -> LeaseRecord {
         pass: Pass { generation: 9, answered: true },
         holds: vec![("cpf:1".into(), Tokens::whole(2))],
         expires: time(10_000),
+        tenant_rate: Some(":rate/email/acme".into()),
+        tenant_slot: Some(":slots/email/acme".into()),
     }
 }
 
@@ -198,6 +200,12 @@ fn lane() -> Record {
         gates: gates(),
         totals: totals(),
         tempo: Tempo { last_grant: time(12), interval_us: 12_345 },
+        budget: Some(Box::new(Budget {
+            min: Some(Bucket::holding(Tokens::whole(7), time(3))),
+            began: time(2),
+            firsts: (300, 4),
+            retries: (5, 6),
+        })),
     }))
 }
 

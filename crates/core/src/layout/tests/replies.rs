@@ -34,7 +34,7 @@ pub(super) fn all() -> Vec<(&'static str, Reply)> {
         lease_expires: time(9),
         quota: Some(quota()),
     };
-    let (quota, gate) = (Some(Quota { of: QuotaOf::Lane(name("email")), ..quota() }), gates().pop());
+    let (quota, gate) = (Some(Quota { of: QuotaOf::Tenant(name("email")), ..quota() }), gates().pop());
     let denied = Admission::Denied { upstream: Some(upstream()), denial, quota, gate, sooner: true };
     vec![
         ("reply-enqueued", Reply::Enqueued(enqueued())),
@@ -326,6 +326,7 @@ fn why() -> Why {
         status: Status::Pending,
         reason: Some(Reason::AwaitingWebhook),
         upstream: Some(name("ses")),
+        of_tenant: Some("acme".into()),
         position: 4,
         eta: Some(time(9)),
         will_expire: true,
@@ -397,6 +398,9 @@ fn tenant_view() -> TenantView {
         current_priority: 3,
         total_processed: 4,
         consecutive_batch: 5,
+        waiting: 6,
+        processing: 7,
+        weight: 8,
     }
 }
 

@@ -1,9 +1,12 @@
 //! Rules with everything in them.
 
+use std::num::NonZeroU32;
+
 use super::name;
 use crate::gate::{BreakerSpec, BucketSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
 use crate::layout::{decode_lane, decode_spec, encode_lane, encode_spec};
-use crate::retry::{OnAmbiguous, RetryPolicy};
+use crate::pattern::Patterns;
+use crate::retry::{OnAmbiguous, RetryBudget, RetryPolicy};
 use crate::spec::{
     CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, RedriveSpec, Spec, UpstreamSpec,
 };
@@ -54,10 +57,16 @@ fn whole(in_time: bool) -> Spec {
     full.ttl = Some(secs(10));
     full.fairness = Some(Fairness::new(4, vec![("gold-*".into(), 3), ("*".into(), 2)]).unwrap());
     full.gates = gates.clone();
-    full.retry = RetryPolicy::new(6, secs(2), secs(90), 20).unwrap().on_ambiguous(OnAmbiguous::Stop);
     let redrive = RedriveSpec::new(secs(600), 3, vec!["421".into(), "5xx".into()]).unwrap();
     let kept = DeadLetterSpec::new(secs(3_600), 500).unwrap();
     full.dead_letters = Some(kept.with_answers(false).with_redrive(Some(redrive)));
+    let budget = RetryBudget::new(20, BucketSpec::new(10, 10, secs(1)).unwrap()).unwrap();
+    let retry = RetryPolicy::new(6, secs(2), secs(90), 20).unwrap().on_ambiguous(OnAmbiguous::Stop);
+    full.retry = retry.with_budget(Some(budget));
+    let rate = |count| BucketSpec::new(count, count, secs(60)).unwrap();
+    full.tenant_limits.rate =
+        [("acme".to_owned(), rate(10)), ("*".to_owned(), rate(100))].into_iter().collect();
+    full.tenant_limits.concurrency = Patterns::of_all(NonZeroU32::MIN);
     full.keep = Keep { span: secs(60), max: 0 };
     full.cache = Some(CacheSpec::new(secs(60), secs(600)).unwrap().bounded(50, 9_999).unwrap());
     full.in_time = in_time;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use eclusa_core::Time;
 use eclusa_core::gate::{GateView, Reason};
+use eclusa_core::{LeaseId, Time};
 
 use super::{Checker, Step};
 use crate::ledger::{CallEnd, Fact, Start, Verdict, ensure};
@@ -62,6 +62,11 @@ pub(crate) struct NeverMint {
     closed_until: [Time; 3],
     lanes: Vec<Option<Naive>>,
     scoped: BTreeMap<String, Naive>,
+    /// What each tenant may have of a lane for itself.
+    tenant_rates: Vec<Option<BucketPlan>>,
+    tenants: BTreeMap<(usize, String), Naive>,
+    /// Whose calls run under leases.
+    callers: BTreeMap<LeaseId, (usize, String)>,
 }
 
 impl NeverMint {
@@ -71,6 +76,9 @@ impl NeverMint {
             closed_until: [Time::default(); 3],
             lanes: plan.lanes.iter().map(|lane| lane.gates.bucket.map(Naive::new)).collect(),
             scoped: SCOPED.into_iter().map(|(key, plan)| (key.to_owned(), Naive::new(plan))).collect(),
+            tenant_rates: plan.lanes.iter().map(|lane| lane.gates.tenant_bucket).collect(),
+            tenants: BTreeMap::new(),
+            callers: BTreeMap::new(),
         }
     }
 
@@ -87,6 +95,25 @@ impl NeverMint {
             bucket.held += micro;
         }
         Ok(())
+    }
+
+    /// A call of `tenant` started in a lane.
+    fn started_for(&mut self, tenant: &str, start: &Start, now: Time) -> Verdict {
+        let Some(lane) = start.lane else { return Ok(()) };
+        let Some(plan) = self.tenant_rates[lane] else { return Ok(()) };
+        let caller = (lane, tenant.to_owned());
+        self.callers.insert(start.lease, caller.clone());
+        let bucket = self.tenants.entry(caller).or_insert_with(|| Naive::new(plan));
+        bucket.refill(now);
+        bucket.take(TOKEN, now)
+    }
+
+    fn ended_for(&mut self, end: &CallEnd, now: Time) {
+        let caller = if end.lane.is_some() { self.callers.remove(&end.lease) } else { None };
+        if let Some(bucket) = caller.filter(|_| end.unsent).and_then(|caller| self.tenants.get_mut(&caller)) {
+            bucket.refill(now);
+            bucket.add(TOKEN);
+        }
     }
 
     fn ended(&mut self, end: &CallEnd, now: Time) {
@@ -133,8 +160,16 @@ impl Checker for NeverMint {
         gates.chain(self.scoped.values_mut()).for_each(|bucket| bucket.refill(step.now));
         for fact in step.facts {
             match fact {
-                Fact::Started(start) => self.started(start, step.now)?,
-                Fact::Ended(end) => self.ended(end, step.now),
+                Fact::Started(start) => {
+                    self.started(start, step.now)?;
+                    if let Some(job) = start.job.and_then(|job| step.ledger.jobs.get(&job)) {
+                        self.started_for(&job.tenant, start, step.now)?;
+                    }
+                }
+                Fact::Ended(end) => {
+                    self.ended(end, step.now);
+                    self.ended_for(end, step.now);
+                }
                 Fact::Reset(upstream) if *upstream < 3 => self.closed_until[*upstream] = Time::default(),
                 _ => {}
             }

@@ -15,6 +15,9 @@ impl Checker for Priority {
         let (Call::Dispatch(ask), Reply::Dispatch(given)) = (step.call, step.reply) else { return Ok(()) };
         let lane = lane_number(&ask.lane);
         let served: Vec<_> = given.grants.iter().map(|grant| grant.job).collect();
+        // A tenant at a limit of its own is passed by others.
+        let gates = &step.ledger.plan.lanes[lane].gates;
+        let limited = gates.tenant_bucket.is_some() || gates.tenant_slots.is_some();
         for (n, grant) in given.grants.iter().enumerate() {
             let job = &step.ledger.jobs[&grant.job];
             // Those that still wait, and those that were served only after it.
@@ -24,8 +27,10 @@ impl Checker for Priority {
             }
             let upstream = upstream_number(&grant.upstream);
             for (id, other) in still_in_line(step, lane) {
-                let passed_over =
-                    other.level < job.level && other.holds.is_empty() && other.untried().contains(&upstream);
+                let passed_over = other.level < job.level
+                    && other.holds.is_empty()
+                    && other.untried().contains(&upstream)
+                    && (!limited || other.tenant == job.tenant);
                 ensure!(!passed_over, "{grant:?} went before {id:?}: {other:?}");
             }
         }

@@ -4,7 +4,7 @@
 //! So are engines that were built from the beginning of the journal and then followed it, from wherever they were built on:
 //! they are the same as the rebuilt one and remain so.
 //!
-//! Which lines are parked at scoped buckets is not in the journal: after a restart they are looked at once more. So
+//! Which lines are parked at scoped buckets, of which limits per tenant are some, is not in the journal: after a restart they are looked at once more. So
 //! where there are such buckets only the state is compared with the engine, and all other checkers go on with one that was
 //! rebuilt or has followed.
 
@@ -25,7 +25,7 @@ struct Twins {
 }
 
 pub(crate) struct Restarts {
-    scoped: bool,
+    parks: bool,
     /// Saves after so many operations.
     every: usize,
     operations: usize,
@@ -44,7 +44,7 @@ impl Restarts {
     pub(crate) fn new(plan: &RulePlan) -> Self {
         let every = usize::try_from(plan.lanes[0].capacity % 4).unwrap() + 1;
         Self {
-            scoped: plan.scoped,
+            parks: plan.parks(),
             every,
             operations: 0,
             epoch: 0,
@@ -154,7 +154,7 @@ impl Checker for Restarts {
         for (number, twin) in twins.engines.iter_mut().enumerate() {
             let reply = call.clone().make(twin, step.now).with_leases(ageless);
             let found = (reply, shown(twin, all(), step.now));
-            if number == 0 && self.scoped {
+            if number == 0 && self.parks {
                 expected = found;
                 continue;
             }

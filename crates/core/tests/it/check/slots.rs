@@ -1,5 +1,7 @@
 //! Slots are exactly the leases that are out, and never more than allowed.
 
+use std::collections::BTreeMap;
+
 use eclusa_core::gate::{GateView, Reason};
 
 use super::{Checker, Step};
@@ -23,6 +25,14 @@ impl Checker for Slots {
             ensure!(out <= limit as usize, "{out} at a time with a limit of {limit}");
         }
         for (number, lane) in plan.lanes.iter().enumerate() {
+            if let Some(limit) = lane.gates.tenant_slots {
+                let jobs = step.ledger.leases.values().filter(|lease| lease.lane == Some(number));
+                let mut out: BTreeMap<&str, u32> = BTreeMap::new();
+                for job in jobs.filter_map(|lease| step.ledger.jobs.get(&lease.job?)) {
+                    *out.entry(&job.tenant).or_default() += 1;
+                }
+                ensure!(out.values().all(|out| *out <= limit), "{out:?} with {limit} a tenant");
+            }
             let Some(limit) = lane.gates.slots else { continue };
             let out = step.ledger.leases.values().filter(|lease| lease.lane == Some(number)).count();
             ensure!(out <= limit as usize, "{out} at a time in a lane with a limit of {limit}");

@@ -95,8 +95,16 @@ pub(super) async fn grant(
 async fn ask(limits: &Limits, upstream: &Name, takes: &Takes) -> Result<Result<Grant, Denied>, Problem> {
     let (lease, nonce) = (limits.rules.get().config.workers.lease.into(), limits.ids.foreign_nonce());
     let (holds, correlation) = (takes.holds.clone(), takes.correlation);
-    let ask =
-        Admit { lane: None, chain: vec![upstream.clone()], holds, correlation, lease, nonce, after: None };
+    let ask = Admit {
+        lane: None,
+        tenant: None,
+        chain: vec![upstream.clone()],
+        holds,
+        correlation,
+        lease,
+        nonce,
+        after: None,
+    };
     let asked = limits.decider.admit(ask).await.map_err(|error| unavailable(&error))?;
     match asked {
         Asked::Granted(leave) => {

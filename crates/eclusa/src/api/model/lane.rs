@@ -125,6 +125,7 @@ pub struct TenantFairnessMetrics {
     /// The tenant.
     pub company_id: String,
     /// When a job of it was last started.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_processed_at: Option<String>,
     /// Turns of others since its own.
     pub rounds_without_processing: i64,
@@ -134,6 +135,12 @@ pub struct TenantFairnessMetrics {
     pub total_processed: u64,
     /// Jobs of it started in a row.
     pub consecutive_batch_count: u32,
+    /// Jobs of it that wait, scheduled ones and retries included.
+    pub queued: u64,
+    /// Jobs of it at an upstream.
+    pub processing: u64,
+    /// How many batches it may have in a row while others wait.
+    pub weight: u32,
 }
 
 impl From<TenantView> for TenantFairnessMetrics {
@@ -145,6 +152,9 @@ impl From<TenantView> for TenantFairnessMetrics {
             current_priority: view.current_priority,
             total_processed: view.total_processed,
             consecutive_batch_count: view.consecutive_batch,
+            queued: view.waiting,
+            processing: view.processing,
+            weight: view.weight,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 
+use eclusa_core::Patterns;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -148,6 +149,32 @@ impl<T: Value> Value for Entries<T> {
             (At { value: key.get_ref().to_string(), place }, value)
         };
         Some(Entries(entries(raw.table()?).into_iter().map(read).collect()))
+    }
+}
+
+/// A value for all, or a table of values by pattern.
+pub(in super::super) struct ByPattern<T>(Patterns<T>);
+
+impl<T> ByPattern<T> {
+    /// The values, changed by `change`.
+    pub(in super::super) fn map<U>(&self, change: impl Fn(&T) -> Option<U>) -> Patterns<U> {
+        self.0.iter().filter_map(|(pattern, value)| Some((pattern.to_owned(), change(value)?))).collect()
+    }
+}
+
+impl<T: Value> Value for ByPattern<T> {
+    fn kind() -> Kind {
+        Kind::Either(Box::new(T::kind()), Box::new(Kind::Map(Box::new(T::kind()))))
+    }
+
+    fn read(raw: Raw<'_>) -> Option<Self> {
+        let Some(table) = raw.value.get_ref().as_table() else {
+            return Some(Self(Patterns::of_all(T::read(raw)?)));
+        };
+        if table.is_empty() {
+            raw.wrong("is empty", "write one value for all tenants, or `{ \"PATTERN\" = … }`");
+        }
+        Some(Self(Entries::<T>::read(raw)?.right().map(|(pattern, value)| (pattern.value, value)).collect()))
     }
 }
 

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use eclusa_core::gate::{BreakerSpec, BucketSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
-use eclusa_core::retry::{ExtraCodes, OnAmbiguous, RetryPolicy};
+use eclusa_core::retry::{ExtraCodes, OnAmbiguous, RetryBudget, RetryPolicy};
 use eclusa_core::{
     AlertLimits, CacheSpec, Capacity, Chain, DeadLetterRate, DeadLetterSpec, Fairness, Keep, LaneSpec, Level,
-    Name, Span, Spec, UpstreamSpec,
+    Name, Patterns, Span, Spec, UpstreamSpec,
 };
 
 use super::read;
@@ -179,7 +179,9 @@ ttl = "1m"
 types = { update = "high", bulk = "low" }
 validate = { "query.cpf" = "cpf", "header.X-Org" = "cnpj", "body./a" = "required" }
 mask = ["header.X-Org", "params:/email"]
-retry = { attempts = 2, base = "2s", cap = "3s", jitter = 0.5, on_ambiguous = "stop" }
+retry = { attempts = 2, base = "2s", cap = "3s", jitter = 0.5, on_ambiguous = "stop", budget = { share = 0.3, min = "5/min" } }
+tenant_rate = { "acme" = "10/min", "*" = "100/min" }
+tenant_concurrency = 7
 cache = { key = "{tenant}-{body./a}", ttl = "1s", stale_if_error = "2s", max = 3, max_bytes = "4KiB" }
 fairness = { batch = 2, weights = { "gold-*" = 3 } }
 dead_letters = { ttl = "1d", max = 9 }
@@ -293,8 +295,19 @@ fn everything() -> Config {
 
 /// The paths of all keys in a file, without the names that the user chose.
 fn keys_written(table: &toml::Table, path: &str, paths: &mut BTreeSet<String>) {
-    const FREE: [&str; 10] =
-        ["chains", "types", "validate", "headers", "weights", "vars", "query", "cost", "credit", "job"];
+    const FREE: [&str; 11] = [
+        "chains",
+        "types",
+        "validate",
+        "headers",
+        "weights",
+        "vars",
+        "query",
+        "cost",
+        "credit",
+        "job",
+        "tenant_rate",
+    ];
     for (key, value) in table {
         let chosen = matches!(path, "lanes" | "upstreams" | "schedules" | "alerts.tenants");
         let path = if chosen {
@@ -502,7 +515,13 @@ fn every_rule_reaches_the_engine() {
     images.gates.window = Some(WindowSpec::per_minute(10).unwrap());
     images.gates.bucket = Some(BucketSpec::new(6, 5, secs(3_600)).unwrap());
     images.gates = images.gates.with_slots("concurrency", 4).unwrap();
-    images.retry = RetryPolicy::new(2, secs(2), secs(3), 50).unwrap().on_ambiguous(OnAmbiguous::Stop);
+    let budget = RetryBudget::new(30, BucketSpec::new(5, 5, secs(60)).unwrap()).unwrap();
+    let retry = RetryPolicy::new(2, secs(2), secs(3), 50).unwrap().on_ambiguous(OnAmbiguous::Stop);
+    images.retry = retry.with_budget(Some(budget));
+    let rate = |count| BucketSpec::new(count, count, secs(60)).unwrap();
+    images.tenant_limits.rate =
+        [("acme".to_owned(), rate(10)), ("*".to_owned(), rate(100))].into_iter().collect();
+    images.tenant_limits.concurrency = Patterns::of_all(7.try_into().unwrap());
     images.cache = Some(CacheSpec::new(secs(1), secs(2)).unwrap().bounded(3, 4096).unwrap());
     images.dead_letters = Some(DeadLetterSpec::new(secs(86_400), 9).unwrap());
     images.keep = Keep { span: secs(300), max: 0 };

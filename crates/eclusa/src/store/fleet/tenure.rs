@@ -258,8 +258,16 @@ mod tests {
         stage.run(|engine, now| engine.register(rules, now)).unwrap();
         stage.withheld.wait_for(BTreeSet::from([ASKER]));
         let (holds, lease) = (Vec::new(), Span::from_secs(10));
-        let ask =
-            Admit { lane: None, chain: vec![up], holds, correlation: None, lease, nonce: 7, after: None };
+        let ask = Admit {
+            lane: None,
+            tenant: None,
+            chain: vec![up],
+            holds,
+            correlation: None,
+            lease,
+            nonce: 7,
+            after: None,
+        };
         let mut question = Vec::new();
         Question::Admit(ask).encode(&mut question);
         let Reply::Admitted(told) = reply_to(&owner, &stage, &question) else { panic!("another answer") };

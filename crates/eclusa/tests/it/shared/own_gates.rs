@@ -103,6 +103,7 @@ async fn the_slot_of_a_lost_call_comes_back_to_whose_it_was() {
     let (a, b) = (store(), store());
     let ask = |seconds| Admit {
         lane: None,
+        tenant: None,
         chain: vec![up.clone()],
         holds: Vec::new(),
         correlation: None,

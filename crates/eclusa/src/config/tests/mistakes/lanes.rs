@@ -280,3 +280,62 @@ error: `lanes.score.cache.key` has a placeholder that does not exist
 "#,
     );
 }
+
+#[test]
+fn limits_of_tenants_that_cannot_be() {
+    said(
+        r#"
+[upstreams.api]
+url = "https://api.example.com"
+[lanes.score]
+chain = ["api"]
+tenant_rate = { "acme" = "ten", "*" = "100/min" }
+tenant_concurrency = { "acme" = 0 }
+retry = { budget = { share = 2, min = "0/s" } }
+[lanes.other]
+chain = ["api"]
+tenant_rate = {}
+"#,
+        r#"
+error: `lanes.score.tenant_rate.acme` is not a rate
+ --> eclusa.toml:5:26
+  |
+5 | tenant_rate = { "acme" = "ten", "*" = "100/min" }
+  |                          ^^^^^
+  |
+  = help: write a whole number per time: "10/s", "1200/min", "5/h", "40/day"
+
+error: `lanes.score.tenant_concurrency.acme` must be greater than zero
+ --> eclusa.toml:6:33
+  |
+6 | tenant_concurrency = { "acme" = 0 }
+  |                                 ^
+  |
+  = help: a limit of zero would let nothing pass
+
+error: `lanes.score.retry.budget.share` must lie between 0 and 1
+ --> eclusa.toml:7:30
+  |
+7 | retry = { budget = { share = 2, min = "0/s" } }
+  |                              ^
+  |
+  = help: `0.25` is a quarter
+
+error: `lanes.score.retry.budget.min` must be greater than zero
+ --> eclusa.toml:7:39
+  |
+7 | retry = { budget = { share = 2, min = "0/s" } }
+  |                                       ^^^^^
+  |
+  = help: write a whole number per time: "10/s", "1200/min", "5/h", "40/day"
+
+error: `lanes.other.tenant_rate` is empty
+  --> eclusa.toml:10:15
+   |
+10 | tenant_rate = {}
+   |               ^^
+   |
+   = help: write one value for all tenants, or `{ "PATTERN" = … }`
+"#,
+    );
+}

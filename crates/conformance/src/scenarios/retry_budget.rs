@@ -1,0 +1,104 @@
+//! How many retries of a lane may start beside its first attempts.
+
+use eclusa_core::gate::{CallResult, Reason};
+use eclusa_core::retry::{RetryBudget, RetryPolicy};
+use eclusa_core::{NewJob, Outcome, Spec, Status, Store};
+
+use crate::harness::{Harness, LEASE, Open, ends};
+use crate::rules::{bucket, failure, job, lane, lasting, of, secs};
+
+/// One retry a second, and beyond that so much of the first attempts.
+fn budget(share_percent: u8) -> Spec {
+    let budget = RetryBudget::new(share_percent, bucket(1, 1, secs(1))).expect("a budget that can be");
+    lane(|lane| lane.retry = RetryPolicy::default().with_budget(Some(budget)))
+}
+
+/// Starts all that wait and has them fail; they are to be tried again after a second.
+async fn fail_all<S: Store>(q: &Harness<S>, jobs: impl IntoIterator<Item = NewJob>) {
+    q.accept(jobs).await;
+    let retry = || Outcome::Retry { after: secs(1), failure: failure("unavailable") };
+    let grants = q.take(100).await;
+    q.settle_all(CallResult::Failed, grants.iter().map(|grant| (grant.lease, retry()))).await;
+}
+
+pub async fn retries_beyond_the_budget_wait_and_first_attempts_pass<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &budget(0));
+    fail_all(&q, [job(1), job(2), job(3)]).await;
+    q.pass(secs(1));
+    q.accept([job(4)]).await;
+    let answer = q.dispatch(10).await;
+    assert_eq!(answer.grants.iter().map(|grant| grant.job.0).collect::<Vec<_>>(), [1, 4]);
+    assert_eq!(answer.next, q.now() + secs(1));
+    let (view, why) = (q.job(2).await, q.why(2).await);
+    assert_eq!((view.status, view.attempts), (Status::Pending, 1));
+    assert_eq!((why.reason, why.eta), (Some(Reason::RetryBackoff), Some(q.now() + secs(1))));
+    assert_eq!(q.lane().await.pending, 2);
+    q.pass(secs(1));
+    let grant = q.next().await;
+    assert_eq!((grant.job.0, grant.attempt), (2, 2));
+    assert_eq!(q.starts(9).await, []);
+    q.pass(secs(1));
+    assert_eq!(q.starts(9).await, [3]);
+}
+
+pub async fn a_share_of_the_first_attempts_may_be_retried_at_once<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &budget(20));
+    fail_all(&q, (1..=30).map(job)).await;
+    q.pass(secs(1));
+    assert_eq!(q.starts(100).await, [1, 2, 3, 4, 5, 6, 7], "one a second, and a fifth of thirty");
+    q.accept((101..=110).map(job)).await;
+    let mut started = q.starts(100).await;
+    started.extend(q.starts(100).await);
+    started.sort_unstable();
+    assert_eq!(started, [vec![8, 9], (101..=110).collect()].concat());
+}
+
+pub async fn what_is_used_of_the_budget_comes_back_with_time_alone<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &budget(100));
+    fail_all(&q, (1..=5).map(job)).await;
+    q.pass(secs(30));
+    assert_eq!(q.starts(9).await, [1], "the first attempts are long ago");
+    for number in 2..=5 {
+        q.pass(secs(1));
+        assert_eq!(q.starts(9).await, [number]);
+    }
+}
+
+pub async fn a_retry_that_waits_for_the_budget_is_no_dead_letter<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &budget(0));
+    fail_all(&q, [job(1), lasting(secs(5), job(2)), job(3)]).await;
+    q.pass(secs(1));
+    assert_eq!(q.starts(9).await, [1]);
+    q.cancel(3).await;
+    q.pause(crate::rules::LANE, true).await;
+    q.pass(secs(5));
+    let swept = q.sweep().await;
+    assert_eq!(ends(&swept.ended), [(2, "ttl_expired")]);
+    assert_eq!((q.letters().await, q.lane().await.pending), (vec![], 0));
+}
+
+pub async fn a_tenant_whose_jobs_fail_does_not_use_up_the_budget_of_others<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &budget(0));
+    let flood = (1..=5).map(|n| of("flood", n));
+    fail_all(&q, flood.chain([of("small", 100)])).await;
+    q.pass(secs(1));
+    let mut started = q.starts(9).await;
+    for _ in 0..3 {
+        q.pass(secs(1));
+        started.extend(q.starts(9).await);
+    }
+    assert!(started.contains(&100), "{started:?}");
+}
+
+pub async fn a_job_whose_worker_vanished_is_taken_up_whatever_is_left<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &budget(0));
+    fail_all(&q, [job(1), job(9)]).await;
+    q.pass(secs(1));
+    q.accept([job(2)]).await;
+    assert_eq!(q.starts(9).await, [1, 2]);
+    q.pass(LEASE);
+    q.accept([job(3)]).await;
+    let mut started = q.starts(9).await;
+    started.sort_unstable();
+    assert_eq!(started, [1, 2, 3], "the second is no retry, and the ninth has to wait");
+}

@@ -1,0 +1,89 @@
+//! Retries beyond the budget of their lane wait, and first attempts pass them.
+//!
+//! A retry is asked when it could start: whatever else holds it back is told first, and what it takes from the budget is for a
+//! call that is made. It then leaves its line, spends no attempt, and comes back when the budget has room.
+
+use super::Engine;
+use super::jobs::{Job, Phase};
+use crate::lane::Budget;
+use crate::retry::RetryBudget;
+use crate::table::{JobIx, LaneIx};
+use crate::time::Time;
+
+impl Job {
+    /// Whether its next start is another attempt because one has failed.
+    fn is_retry(&self) -> bool {
+        self.tried == 0 && self.attempts > 0 && self.rare.as_ref().is_some_and(|rare| rare.failure.is_some())
+    }
+}
+
+impl Engine {
+    fn budget_rule(&self, lane: LaneIx) -> Option<RetryBudget> {
+        self.lane(lane).spec.as_ref()?.retry.budget()
+    }
+
+    fn budget(&self, lane: LaneIx) -> Budget {
+        self.lane(lane).budget.as_deref().copied().unwrap_or_default()
+    }
+
+    /// When the budget lets a retry start, if it does not now.
+    pub(super) fn over_budget(&self, index: JobIx, now: Time) -> Option<Time> {
+        let job = &self.jobs[index];
+        let rule = self.budget_rule(job.lane).filter(|_| job.is_retry())?;
+        self.budget(job.lane).admits(&rule, now).err().map(|denial| denial.at)
+    }
+
+    /// When the budget of a lane has room for a retry.
+    pub(super) fn budget_opens(&self, lane: LaneIx, now: Time) -> Time {
+        let rule = self.budget_rule(lane);
+        rule.and_then(|rule| self.budget(lane).admits(&rule, now).err()).map_or(now, |denial| denial.at)
+    }
+
+    /// Counts the attempt that a job begins.
+    pub(super) fn count_attempt(&mut self, index: JobIx, now: Time) {
+        let (lane, retry) = (self.jobs[index].lane, self.jobs[index].is_retry());
+        let Some(rule) = self.budget_rule(lane).filter(|_| self.jobs[index].tried == 0) else { return };
+        let state = self.lane_mut(lane);
+        let budget = state.budget.get_or_insert_default();
+        if retry {
+            budget.count_retry(&rule, now);
+        } else {
+            budget.count_first(now);
+        }
+        state.dirty = true;
+    }
+
+    /// Takes a retry out of its line until the budget has room for it.
+    pub(super) fn hold_back(&mut self, index: JobIx, now: Time) {
+        self.stop_waiting(index);
+        let waiter = self.jobs[index].waiter(index);
+        let lane = self.lane_of(index);
+        lane.enter(&waiter);
+        let turn = lane.turn_of(waiter.tenant);
+        let last = &mut lane.tenants[turn].levels[waiter.level as usize].held_round;
+        let round = lane.held_back.round_after(waiter.level, *last);
+        *last = round;
+        lane.held_back.add((waiter.level, round, waiter.seq), index);
+        self.jobs[index].phase = Phase::HeldBack { since: now, round };
+        self.join_equals(index);
+        self.jobs.touch(index);
+    }
+
+    /// Puts retries that were held back into their lines, as many as the budget has room for and at most `max`.
+    pub(super) fn release_held(&mut self, lane: LaneIx, max: usize, now: Time) {
+        for _ in 0..max {
+            if self.lane(lane).held_back.len() == 0 {
+                return;
+            }
+            let rule = self.budget_rule(lane);
+            let room = rule.map_or(u64::MAX, |rule| self.budget(lane).room(&rule, now));
+            let Some(index) = self.lane(lane).held_back.next(room) else { return };
+            let job = &self.jobs[index];
+            let Phase::HeldBack { round, .. } = job.phase else { return };
+            let place = (job.level, round, job.seq);
+            self.stop_waiting(index);
+            self.wait(index, None);
+            self.lane_mut(lane).held_back.release(place);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Limits that every tenant of a lane has for itself.
+//!
+//! They are scoped buckets whose keys name lane and tenant, so that lines wait at them, are woken, stored and forgotten as at
+//! any other. A rate is spent when a call starts, as the rate of a lane is. A slot is a token that is held until the call
+//! leaves the lane: its bucket refills at once to what is not held.
+
+use super::Engine;
+use super::admit::ASK_AGAIN;
+use crate::gate::{BucketSpec, GateView, NotUntil, Reason};
+use crate::ids::Name;
+use crate::lane::Rank;
+use crate::spec::{LaneSpec, TenantLimits};
+use crate::table::{BucketIx, LaneIx, TenantIx};
+use crate::time::Time;
+use crate::tokens::Tokens;
+
+/// What a call has of the limits of its tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct TenantHold {
+    /// It took a token here.
+    pub(crate) rate: Option<BucketIx>,
+    /// It holds a token here.
+    pub(crate) slot: Option<BucketIx>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Rate,
+    Slots,
+}
+
+impl Kind {
+    const ALL: [Self; 2] = [Self::Rate, Self::Slots];
+
+    /// No upstream has a name that begins so. What all tenants of a lane have in common ends at the last slash.
+    fn key(self, lane: &Name, tenant: &str) -> String {
+        let kind = match self {
+            Self::Rate => "rate",
+            Self::Slots => "slots",
+        };
+        format!(":{kind}/{lane}/{}", tenant.replace('%', "%25").replace('/', "%2F"))
+    }
+
+    fn rule(self, limits: &TenantLimits, tenant: &str) -> Option<BucketSpec> {
+        match self {
+            Self::Rate => limits.rate.find(tenant).copied(),
+            Self::Slots => limits.concurrency.find(tenant).map(|slots| BucketSpec::slots(*slots)),
+        }
+    }
+}
+
+impl Engine {
+    /// The rule of a limit, or that nothing of it falls to this process.
+    fn tenant_rule(
+        &self,
+        lane: LaneIx,
+        kind: Kind,
+        tenant: &str,
+        now: Time,
+    ) -> Result<Option<BucketSpec>, NotUntil> {
+        let limits = self.lane(lane).spec.as_ref().map(|spec| &spec.tenant_limits);
+        let rule = limits.and_then(|limits| kind.rule(limits, tenant));
+        match (rule, self.part) {
+            (Some(rule), Some(part)) => {
+                rule.part(part).map(Some).ok_or(NotUntil::new(Reason::RateLimit, now + ASK_AGAIN))
+            }
+            (rule, _) => Ok(rule),
+        }
+    }
+
+    /// The limit of `tenant` that denies a call longest, and the bucket that it would wait at.
+    pub(super) fn tenant_denial(
+        &self,
+        lane: LaneIx,
+        tenant: &str,
+        rank: Rank,
+        now: Time,
+    ) -> Option<(Option<BucketIx>, NotUntil)> {
+        let denials = Kind::ALL.into_iter().filter_map(|kind| {
+            let rule = match self.tenant_rule(lane, kind, tenant, now) {
+                Ok(rule) => rule?,
+                Err(denial) => return Some((None, denial)),
+            };
+            let bucket = self.buckets.find(&kind.key(&self.lane(lane).name, tenant))?;
+            let state = &self.buckets[bucket];
+            let denial = state.admits(Tokens::ONE, rank, now).err()?;
+            let denial = match kind {
+                Kind::Rate => denial,
+                Kind::Slots if state.bucket.waits_for_others(&rule, Tokens::ONE) => {
+                    NotUntil::new(Reason::Concurrency, self.leases.next_expiry())
+                }
+                Kind::Slots => NotUntil::new(Reason::Concurrency, denial.at),
+            };
+            Some((Some(bucket), denial))
+        });
+        denials.max_by_key(|(_, denial)| denial.at)
+    }
+
+    /// Takes what a call of `tenant` takes from its limits, once it is admitted.
+    pub(super) fn take_tenant(&mut self, lane: LaneIx, tenant: &str, now: Time) -> TenantHold {
+        if self.lane(lane).spec.as_ref().is_none_or(|spec| spec.tenant_limits.is_empty()) {
+            return TenantHold::default();
+        }
+        let hold = self.tenant_buckets(lane, tenant, now);
+        if let Some(rate) = hold.rate {
+            self.buckets.add_user(rate);
+            self.buckets.charge(rate, Tokens::ONE, now);
+        }
+        if let Some(slot) = hold.slot {
+            self.buckets.hold(slot, Tokens::ONE, now);
+        }
+        hold
+    }
+
+    /// The buckets of the limits of `tenant`.
+    pub(super) fn tenant_buckets(&mut self, lane: LaneIx, tenant: &str, now: Time) -> TenantHold {
+        let [rate, slot] = Kind::ALL.map(|kind| {
+            let rule = self.tenant_rule(lane, kind, tenant, now).ok().flatten()?;
+            let key = kind.key(&self.lane(lane).name, tenant);
+            Some(self.buckets.find_or_create_under(&key.into(), rule, now))
+        });
+        TenantHold { rate, slot }
+    }
+
+    /// Those of them that are not untouched.
+    pub(super) fn tenant_hold(&self, lane: LaneIx, tenant: &str) -> TenantHold {
+        let [rate, slot] = Kind::ALL.map(|kind| self.buckets.find(&kind.key(&self.lane(lane).name, tenant)));
+        TenantHold { rate, slot }
+    }
+
+    /// The limits of `tenant` as gates, those that are not untouched.
+    pub(super) fn tenant_gates(&self, lane: LaneIx, tenant: &str, now: Time) -> Vec<GateView> {
+        let TenantHold { rate, slot } = self.tenant_hold(lane, tenant);
+        let view = |bucket: BucketIx, reason, level: Tokens, unit: i64| GateView {
+            reason,
+            denies_until: None,
+            level: level.as_micro() / unit,
+            limit: Some(self.buckets[bucket].spec.capacity().as_micro() / unit),
+        };
+        let rate = rate.map(|bucket| {
+            let state = &self.buckets[bucket];
+            view(bucket, Reason::RateLimit, state.bucket.balance(&state.spec, now), 1)
+        });
+        let slot = slot.map(|bucket| {
+            view(bucket, Reason::Concurrency, self.buckets[bucket].bucket.held(), Tokens::ONE.as_micro())
+        });
+        rate.into_iter().chain(slot).collect()
+    }
+
+    /// Gives back what a call had of its tenant's limits: the slot, and the token if it was never sent.
+    pub(super) fn leave_tenant(&mut self, hold: TenantHold, unsent: bool, now: Time) {
+        if let Some(rate) = hold.rate {
+            if unsent {
+                self.buckets.credit(rate, Tokens::ONE, now);
+            }
+            self.buckets.remove_user(rate, now);
+        }
+        if let Some(slot) = hold.slot {
+            self.buckets.settle(slot, Tokens::ONE, Tokens::ZERO, now);
+        }
+    }
+
+    /// Fits the limits of tenants to changed rules. Balances are kept; lines that wait look again.
+    pub(super) fn fit_tenants(&mut self, lane: LaneIx, rule: &LaneSpec, now: Time) {
+        let state = self.lane(lane);
+        let tenants: Vec<_> =
+            state.tenants.iter_from(TenantIx(0)).map(|(_, tenant)| tenant.name.clone()).collect();
+        for tenant in tenants {
+            for kind in Kind::ALL {
+                let key = kind.key(&rule.name, &tenant);
+                let Some(bucket) = self.buckets.find(&key) else { continue };
+                for parked in self.buckets.unpark_all(bucket) {
+                    self.lane_mut(parked.lane).unpark(parked.line);
+                }
+                if let Some(rule) = kind.rule(&rule.tenant_limits, &tenant) {
+                    self.buckets.find_or_create_under(&key.into(), rule, now);
+                }
+            }
+        }
+    }
+
+    /// When the rate of `tenant` lets the next call but `ahead` start.
+    pub(super) fn tenant_start(&self, lane: LaneIx, tenant: &str, ahead: u64, now: Time) -> Time {
+        let Ok(Some(rule)) = self.tenant_rule(lane, Kind::Rate, tenant, now) else { return now };
+        let bucket = self.buckets.find(&Kind::Rate.key(&self.lane(lane).name, tenant));
+        let balance =
+            bucket.map_or(rule.capacity(), |bucket| self.buckets[bucket].bucket.balance(&rule, now));
+        let wanted = Tokens::whole(u32::try_from(ahead).unwrap_or(u32::MAX).saturating_add(1));
+        now + rule.time_to_gain((wanted - balance).max(Tokens::ZERO))
+    }
+}

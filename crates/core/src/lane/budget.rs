@@ -1,0 +1,256 @@
+//! The retry budget of a lane: how many retries may start beside its first attempts.
+//!
+//! `min` retries may always start: they take from a bucket. Beyond that a retry may start while the retries of the last ten
+//! seconds that were not paid from the bucket are fewer than `share` of the first attempts of the last ten seconds. Both are
+//! counted in stretches of ten seconds; the one before counts for the part of it that is not yet ten seconds ago.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::gate::{Bucket, NotUntil, Reason};
+use crate::job::Level;
+use crate::retry::RetryBudget;
+use crate::table::JobIx;
+use crate::time::{Span, Time};
+use crate::tokens::Tokens;
+
+/// How far back first attempts count.
+const WINDOW: Span = Span::from_secs(10);
+
+/// What of a budget is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Budget {
+    /// The bucket of `min`; `None` is full.
+    pub(crate) min: Option<Bucket>,
+    /// When the present stretch began.
+    pub(crate) began: Time,
+    /// First attempts in the present stretch and in the one before.
+    pub(crate) firsts: (u64, u64),
+    /// Retries in both that were not paid from the bucket.
+    pub(crate) retries: (u64, u64),
+}
+
+impl Budget {
+    /// How many retries may start now.
+    pub(crate) fn room(&self, rule: &RetryBudget, now: Time) -> u64 {
+        self.min_room(rule, now) + self.rolled(now).share_room(rule, now)
+    }
+
+    /// Whether a retry may start now; if not, when one may by itself. First attempts may open it before.
+    pub(crate) fn admits(&self, rule: &RetryBudget, now: Time) -> Result<(), NotUntil> {
+        if self.room(rule, now) > 0 {
+            return Ok(());
+        }
+        let bucket = self.min.map_or(Ok(()), |bucket| bucket.admits(&rule.min(), Tokens::ONE, now));
+        let at = bucket.err().map_or(now, |denial| denial.at);
+        Err(NotUntil::new(Reason::RetryBackoff, at.min(self.rolled(now).share_opens(rule, now))))
+    }
+
+    /// Counts a first attempt that starts.
+    pub(crate) fn count_first(&mut self, now: Time) {
+        *self = self.rolled(now);
+        self.firsts.0 += 1;
+    }
+
+    /// Counts a retry that starts.
+    pub(crate) fn count_retry(&mut self, rule: &RetryBudget, now: Time) {
+        *self = self.rolled(now);
+        if self.min_room(rule, now) > 0 {
+            let rule = rule.min();
+            self.min.get_or_insert_with(|| Bucket::full(&rule, now)).spend(&rule, Tokens::ONE, now);
+        } else {
+            self.retries.0 += 1;
+        }
+    }
+
+    /// Fits the bucket to a changed rule, which it follows from `now` on.
+    pub(crate) fn fit(&mut self, old: &RetryBudget, new: &RetryBudget, now: Time) {
+        if let Some(bucket) = &mut self.min {
+            bucket.refill(&old.min(), now);
+            bucket.fit(&new.min());
+        }
+    }
+
+    fn min_room(&self, rule: &RetryBudget, now: Time) -> u64 {
+        let balance = self.min.map_or(rule.min().capacity(), |bucket| bucket.balance(&rule.min(), now));
+        balance.as_micro().max(0).unsigned_abs() / Tokens::ONE.as_micro().unsigned_abs()
+    }
+
+    fn share_room(&self, rule: &RetryBudget, now: Time) -> u64 {
+        let window = u128::from(WINDOW.as_millis());
+        let left = window - u128::from(now.since(self.began).as_millis()).min(window);
+        let weighted =
+            |(present, before): (u64, u64)| u128::from(present) * window + u128::from(before) * left;
+        let allowed = weighted(self.firsts) * u128::from(rule.share_percent()) / 100;
+        u64::try_from(allowed.saturating_sub(weighted(self.retries)) / window).unwrap_or(u64::MAX)
+    }
+
+    /// When the share has room if nothing starts meanwhile, or when the stretch ends and another look is worth it.
+    fn share_opens(&self, rule: &RetryBudget, now: Time) -> Time {
+        let window = i128::from(WINDOW.as_millis());
+        let left = (window - i128::from(now.since(self.began).as_millis())).max(0);
+        let per_ms = |firsts: u64, retries: u64| {
+            i128::from(firsts) * i128::from(rule.share_percent()) - 100 * i128::from(retries)
+        };
+        let (present, before) =
+            (per_ms(self.firsts.0, self.retries.0), per_ms(self.firsts.1, self.retries.1));
+        // What the stretch before counts against retries fades by so much each millisecond.
+        let missing = 100 * window - present * window - before * left;
+        let wait = if before < 0 { (missing - before - 1).div_euclid(-before) } else { left };
+        now + Span::from_millis(u64::try_from(wait.clamp(1, left.max(1))).unwrap_or(1))
+    }
+
+    /// The same with `now` in the present stretch.
+    fn rolled(&self, now: Time) -> Self {
+        let elapsed = now.since(self.began);
+        if elapsed < WINDOW {
+            return *self;
+        }
+        if now < self.began + WINDOW + WINDOW {
+            let before = |(present, _): (u64, u64)| (0, present);
+            let (firsts, retries) = (before(self.firsts), before(self.retries));
+            return Self { began: self.began + WINDOW, firsts, retries, ..*self };
+        }
+        Self { began: now, firsts: (0, 0), retries: (0, 0), ..*self }
+    }
+}
+
+/// The retries of a lane that the budget holds back: the most urgent first, and of a level tenants by turns, so that one whose
+/// jobs all fail does not use up the budget of the others.
+#[derive(Debug, Default)]
+pub(crate) struct HeldBack {
+    queue: BTreeMap<HeldPlace, JobIx>,
+    /// The round that was last let go, by level.
+    rounds: [u64; 3],
+    /// Numbers of those that were let go and have not started. No more are let go than the budget has room for.
+    released: BTreeSet<u64>,
+}
+
+/// Level, round and number.
+pub(crate) type HeldPlace = (Level, u64, u64);
+
+impl HeldBack {
+    /// The round of a job whose tenant was last held back in `last`.
+    pub(crate) fn round_after(&self, level: Level, last: u64) -> u64 {
+        self.rounds[level as usize].max(last) + 1
+    }
+
+    pub(crate) fn add(&mut self, place: HeldPlace, job: JobIx) {
+        self.queue.insert(place, job);
+    }
+
+    pub(crate) fn remove(&mut self, place: HeldPlace) {
+        self.queue.remove(&place);
+    }
+
+    /// The next one to let go, if `room` is more than were let go already.
+    pub(crate) fn next(&self, room: u64) -> Option<JobIx> {
+        if self.released.len() as u64 >= room {
+            return None;
+        }
+        self.queue.first_key_value().map(|(_, job)| *job)
+    }
+
+    /// The job at `place` was let go.
+    pub(crate) fn release(&mut self, (level, round, seq): HeldPlace) {
+        self.rounds[level as usize] = round;
+        self.released.insert(seq);
+    }
+
+    /// The job with number `seq` is in no line any more.
+    pub(crate) fn left_line(&mut self, seq: u64) {
+        self.released.remove(&seq);
+    }
+
+    /// Whether some wait for nothing but the budget.
+    pub(crate) fn waits(&self) -> bool {
+        !self.queue.is_empty() && self.released.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::gate::BucketSpec;
+
+    fn rule(share_percent: u8, min: u32) -> RetryBudget {
+        RetryBudget::new(share_percent, BucketSpec::new(min, min, Span::from_secs(1)).unwrap()).unwrap()
+    }
+
+    fn at(ms: u64) -> Time {
+        Time::from_millis(1_000_000 + ms)
+    }
+
+    fn start(budget: &mut Budget, rule: &RetryBudget, now: Time) -> u64 {
+        let started = (0..1_000).take_while(|_| {
+            let admitted = budget.admits(rule, now).is_ok();
+            if admitted {
+                budget.count_retry(rule, now);
+            }
+            admitted
+        });
+        started.count() as u64
+    }
+
+    #[test]
+    fn the_least_always_may_and_refills() {
+        let (mut budget, rule) = (Budget::default(), rule(20, 10));
+        assert_eq!(start(&mut budget, &rule, at(0)), 10);
+        let denial = budget.admits(&rule, at(0)).unwrap_err();
+        assert_eq!(denial, NotUntil::new(Reason::RetryBackoff, at(100)));
+        assert_eq!([100, 300, 10_000].map(|ms| start(&mut budget, &rule, at(ms))), [1, 2, 10]);
+    }
+
+    #[test]
+    fn beyond_that_a_share_of_the_first_attempts_of_the_last_ten_seconds() {
+        let (mut budget, rule) = (Budget::default(), rule(20, 1));
+        (0..100).for_each(|_| budget.count_first(at(0)));
+        assert_eq!(budget.room(&rule, at(0)), 21);
+        assert_eq!(start(&mut budget, &rule, at(0)), 21);
+        assert_eq!(start(&mut budget, &rule, at(500)), 0, "the bucket has half a token");
+        (0..100).for_each(|_| budget.count_first(at(500)));
+        assert_eq!(start(&mut budget, &rule, at(500)), 20);
+        assert_eq!(start(&mut budget, &rule, at(40_000)), 1, "all of it is long ago");
+    }
+
+    #[test]
+    fn first_attempts_fade() {
+        let (mut budget, rule) = (Budget::default(), rule(50, 1));
+        budget.count_first(at(0));
+        (0..99).for_each(|_| budget.count_first(at(9_000)));
+        start(&mut Budget::default(), &rule, at(0));
+        let rooms = [9_000, 10_000, 15_000, 19_900, 20_000].map(|ms| budget.room(&rule, at(ms)));
+        assert_eq!(rooms, [51, 51, 26, 1, 1]);
+    }
+
+    proptest! {
+        #[test]
+        fn it_opens_when_it_says_or_later_and_never_before(
+            share in 0..=100u8,
+            steps in proptest::collection::vec((0..4_000u64, any::<bool>()), 1..80),
+        ) {
+            let (mut budget, rule) = (Budget::default(), rule(share, 1));
+            let mut ms = 0;
+            for (wait, first) in steps {
+                ms += wait;
+                match budget.admits(&rule, at(ms)) {
+                    _ if first => budget.count_first(at(ms)),
+                    Ok(()) => budget.count_retry(&rule, at(ms)),
+                    Err(denial) => {
+                        prop_assert!(denial.at > at(ms));
+                        let opens = denial.at.since(at(ms)).as_millis();
+                        let before = [1, opens / 2, opens - 1].into_iter().filter(|after| (1..opens).contains(after));
+                        for after in before {
+                            prop_assert!(budget.admits(&rule, at(ms + after)).is_err(), "{after} of {opens} ms");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
