@@ -147,6 +147,8 @@ macro_rules! suite {
             pace_lets_one_start_per_interval,
             pace_adapts_to_how_calls_end,
             pace_stays_within_its_bounds,
+            an_adaptive_pace_grows_while_it_is_used_and_keeps_what_it_learned,
+            an_adaptive_pace_takes_one_burst_of_refusals_for_one_signal,
             a_retry_after_closes_the_upstream_for_everybody,
             an_earlier_retry_after_does_not_shorten_a_later_one,
             a_denied_job_takes_from_no_gate,

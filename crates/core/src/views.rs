@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::error::SpecError;
-use crate::gate::{BreakerView, GateSpecs, GateView, Gates, Reason};
+use crate::gate::{BreakerView, GateSpecs, GateView, Gates, PaceView, Reason};
 use crate::ids::{JobId, Name};
 use crate::job::{JobView, Status};
 use crate::lane::{SATURATED, Totals, priority};
@@ -153,6 +153,8 @@ pub struct UpstreamView {
     pub starts_last_minute: u64,
     /// Its gates.
     pub gates: Vec<GateView>,
+    /// Its pace, if it has one.
+    pub pace: Option<PaceView>,
 }
 
 impl UpstreamView {
@@ -173,6 +175,7 @@ impl UpstreamView {
             tokens: spec.and_then(|spec| gates.tokens(spec, now)),
             starts_last_minute: gates.starts_last_minute(now),
             gates: spec.map_or(Vec::new(), |spec| gates.view(spec, now, slot_free_at)),
+            pace: spec.and_then(|spec| gates.pace_view(spec)),
         }
     }
 }

@@ -353,7 +353,7 @@ impl Engine {
         for index in self.gates_at(at) {
             let state = self.upstream_mut(index);
             if let Some(spec) = &state.spec {
-                state.gates.report(spec, id, lease.pass, report.result, now);
+                state.gates.report(spec, id, lease.pass, (report.result, report.took), now);
             }
         }
     }

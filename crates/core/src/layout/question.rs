@@ -204,6 +204,7 @@ layout_struct!(ReportLayout<'a> = Report {
     status: Option<u16>,
     usage: UsageLayout<'a>,
     close: Option<ClosureLayout<'a>>,
+    took: Option<u64>,
 });
 
 layout_enum!(UsageLayout<'a> = Usage {

@@ -10,7 +10,7 @@ use super::shared::{
 use crate::dead_letter::{DeadLetter, DeadLetterView};
 use crate::ended::{End, Ended, Fallback, ServedBy};
 use crate::engine::RegistrationView;
-use crate::gate::{BreakerState, BreakerView, GateView};
+use crate::gate::{BreakerState, BreakerView, GateView, PaceView};
 use crate::ids::Name;
 use crate::job::{DropReason, Failure, JobView};
 use crate::lane::Totals;
@@ -164,7 +164,12 @@ layout_struct!(UpstreamViewLayout<'a> = UpstreamView {
     tokens: Option<i64>,
     starts_last_minute: u64,
     gates: Vec<GateViewLayout>,
+    pace: Option<PaceViewLayout>,
 });
+
+layout_struct!(
+    PaceViewLayout = PaceView { rate_micro: u64, adaptive: bool, floor_latency: Option<u64> }
+);
 
 layout_struct!(
     BreakerViewLayout = BreakerView { state: BreakerStateLayout, opened: u64, half_opened: u64, closed: u64 }

@@ -64,7 +64,8 @@ impl Judged {
             CallEnd::Answered(status) | CallEnd::TooLarge { status, .. } => Some(status),
             _ => None,
         };
-        let report = Report { result: judgement.result, status, usage: called.usage.clone(), close };
+        let report =
+            Report { result: judgement.result, status, usage: called.usage.clone(), close, took: None };
         Self { upstream, judgement, report }
     }
 

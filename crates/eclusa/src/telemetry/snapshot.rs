@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::policies::PolicyLevel;
-use crate::words::counted;
+use crate::words::{counted, starts_per_second};
 
 /// Tenants shown by name; the rest are summed up as `other`.
 const TOP_TENANTS: usize = 200;
@@ -196,6 +196,10 @@ impl Snapshot {
         let in_flight =
             in_flight.map(|view| (vec![("upstream", view.name.as_str())], u64::from(view.in_flight)));
         gauges(encoder, "eclusa_in_flight", "Calls under way", in_flight.collect())?;
+        let rates = self.upstreams.iter().filter_map(|view| {
+            Some((vec![("upstream", view.name.as_str())], starts_per_second(view.pace.as_ref()?)))
+        });
+        gauges(encoder, "eclusa_pace_rate", "Starts per second that the pace allows", rates.collect())?;
         let levels = self.upstreams.iter().flat_map(|view| {
             let labels = |reason| vec![("upstream", view.name.as_str()), ("gate", reason)];
             view.gates.iter().map(move |gate| (labels(gate.reason.as_str()), counted(gate, gate.level)))

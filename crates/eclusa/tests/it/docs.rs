@@ -80,7 +80,7 @@ async fn every_metric_is_described_and_no_other() {
         "[lanes.work]\nchain = [\"up\"]\nretry = {{ attempts = 2, base = \"1ms\" }}\ndead_letters = {{ max = 1 }}\n\
          [lanes.fast]\nmode = \"direct\"\nchain = [\"up\"]\n[upstreams.up]\nurl = \"{}\"\nbreaker = {{ failures = 1, open_for = \"500ms\" }}\n\
          [[upstreams.up.policies]]\nname = \"ALL\"\ncapacity = 10\nrefill = \"1/s\"\n\
-         [upstreams.other]\nurl = \"{}\"\nreconcile = {{ path = \"/\", every = \"1h\", format = \"json\" }}\n\
+         [upstreams.other]\nurl = \"{}\"\nreconcile = {{ path = \"/\", every = \"1h\", format = \"json\" }}\npace = {{ adaptive = true }}\n\
          [[upstreams.other.policies]]\nname = \"OTHER\"\ncapacity = 10\nrefill = \"1/s\"\n",
         upstream.url(),
         told.url()

@@ -180,7 +180,7 @@ fn report(result: CallResult) -> Report {
         CallResult::Rejected => Usage::Amount(Tokens::whole(3)),
         _ => Usage::Unknown,
     };
-    Report { result, status: Some(404), usage, close }
+    Report { result, status: Some(404), usage, close, took: Some(crate::Span::from_millis(250)) }
 }
 
 fn failure() -> CallFailure {

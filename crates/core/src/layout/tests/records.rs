@@ -10,7 +10,7 @@ use crate::engine::record::{
     JobRecord, JobState, LaneRecord, LeaseRecord, PhaseRecord, Record, SettledRecord, TenantRecord,
     TurnsRecord, UseRecord,
 };
-use crate::gate::{Breaker, Bucket, BucketSpec, Cooldown, Gates, Pace, Pass, Tally};
+use crate::gate::{Adaptive, Batch, Breaker, Bucket, BucketSpec, Cooldown, Gates, Pace, Pass, Tally};
 use crate::job::{DropReason, Failure, FailureReason, Level, Status};
 use crate::lane::{KeyEntry, Tempo, Totals};
 use crate::policy::{Correlation, HashKey};
@@ -39,10 +39,24 @@ fn gates() -> Gates {
         cooldown: Cooldown { errors: 2, last_error: time(3), hot_until: time(4) },
         window: tally(1_700_000_000_000).into(),
         bucket: Some(bucket()),
-        pace: Some(Pace { interval_us: 900_001, next_at: time(6) }),
+        pace: Some(Pace { interval_us: 900_001, next_at: time(6), learned: Some(learned()) }),
         closed_until: time(7),
         starts: tally(1_700_000_060_000).into(),
         in_flight: 0,
+    }
+}
+
+fn learned() -> Adaptive {
+    Adaptive {
+        rate: 1_111_110,
+        knee: Some(1_307_188),
+        slowed_at: time(8),
+        strikes: 1,
+        grown_at: time(9),
+        used: true,
+        owed_us: 999,
+        floor_us: Some(48_500),
+        batch: Batch { calls: 12, failed: 1, timed: 11, total_us: 600_000 },
     }
 }
 

@@ -317,6 +317,11 @@ fn upstream_view(state: BreakerState) -> UpstreamView {
         tokens: Some(Tokens::from_micro(-1)),
         starts_last_minute: 59,
         gates: gates(),
+        pace: Some(crate::gate::PaceView {
+            rate_micro: 12_500_000,
+            adaptive: true,
+            floor_latency: Some(crate::Span::from_millis(48)),
+        }),
     }
 }
 

@@ -12,7 +12,7 @@ pub use job::{Accepted, Job, JobEvent, JobResult, LastFailure, TimelineEntry};
 pub use lane::{Lane, LaneTotals, Levels, TenantFairnessMetrics};
 pub use shown::ShownRequest;
 pub(crate) use shown::shown;
-pub use upstream::{Breaker, Upstream, UpstreamKey};
+pub use upstream::{Breaker, Pace, Upstream, UpstreamKey};
 pub(crate) use upstream::{breaker, upstreams};
 pub use why::{Gate, WhyAnswer};
 
