@@ -442,6 +442,11 @@ macro_rules! suite {
             the_bytes_of_answers_are_bounded,
             a_sweep_forgets_answers_of_no_more_use_and_says_when,
         ]);
+        $crate::theme!($open, codes: [
+            a_code_is_counted_with_what_a_retry_did,
+            another_upstream_cures_no_code,
+            a_replayed_letter_is_a_retry_of_its_code,
+        ]);
         $crate::theme!($open, coalescing: [
             equal_requests_are_sent_once_and_all_get_the_answer,
             the_line_goes_on_behind_a_job_that_is_set_aside,

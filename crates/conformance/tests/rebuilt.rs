@@ -10,9 +10,9 @@ use eclusa_conformance::ManualClock;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admit, Admitted, Advance, Advanced, Answer, BucketPage, BucketQuery, CancelAll, Cancelled, CancelledAll,
-    Clock, CompleteAnswer, Completion, Corrected, Correction, Credit, Credited, DeadLetterView, Dispatch,
-    Dispatched, Engine, EnqueueAnswer, Fire, Fired, HashKey, JobId, JobPage, JobQuery, JobView, LaneView,
-    LeaseId, Name, NewJob, Poll, Polls, ProcessId, Registration, Replayed, Restorer, SettleAnswer,
+    Clock, CodeView, CompleteAnswer, Completion, Corrected, Correction, Credit, Credited, DeadLetterView,
+    Dispatch, Dispatched, Engine, EnqueueAnswer, Fire, Fired, HashKey, JobId, JobPage, JobQuery, JobView,
+    LaneView, LeaseId, Name, NewJob, Poll, Polls, ProcessId, Registration, Replayed, Restorer, SettleAnswer,
     Settlement, Span, Spec, Store, Swept, TenantView, Time, UpstreamView, Wait, Why,
 };
 
@@ -113,6 +113,10 @@ impl Store for Rebuilt {
 
     fn schedules(&self) -> impl Answer<Vec<(Name, Time)>> {
         self.run(|engine, _| engine.schedules())
+    }
+
+    fn codes(&self, upstream: Name) -> impl Answer<Option<Vec<CodeView>>> {
+        self.run(move |engine, _| engine.codes(&upstream))
     }
 
     fn admit(&self, ask: Admit) -> impl Answer<Admitted> {

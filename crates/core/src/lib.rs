@@ -13,6 +13,7 @@ mod ids;
 mod job;
 mod lane;
 pub mod layout;
+pub mod learned;
 mod policy;
 pub mod retry;
 mod spec;

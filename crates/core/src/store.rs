@@ -16,7 +16,9 @@ use crate::verbs::{
     Corrected, Correction, Credit, Credited, Dispatch, Dispatched, EnqueueAnswer, Fire, Fired, Poll, Polls,
     Replayed, SettleAnswer, Settlement, Swept, Wait,
 };
-use crate::views::{BucketPage, BucketQuery, JobPage, JobQuery, LaneView, TenantView, UpstreamView, Why};
+use crate::views::{
+    BucketPage, BucketQuery, CodeView, JobPage, JobQuery, LaneView, TenantView, UpstreamView, Why,
+};
 
 /// Why a store did not do what it was asked. Nothing was promised then.
 #[derive(Debug, Clone, Error)]
@@ -125,6 +127,8 @@ pub trait Store: Send + Sync {
     fn buckets(&self, query: BucketQuery) -> impl Answer<BucketPage>;
     /// All upstreams.
     fn upstreams(&self) -> impl Answer<Vec<UpstreamView>>;
+    /// The codes that calls to an upstream failed with, the most frequent first; `None` if it is unknown.
+    fn codes(&self, upstream: Name) -> impl Answer<Option<Vec<CodeView>>>;
     /// The last moment of each schedule that was done.
     fn schedules(&self) -> impl Answer<Vec<(Name, Time)>>;
     /// Tenants of a lane, at most `max` from a place on, each with its place.

@@ -243,6 +243,19 @@ impl BucketView {
     }
 }
 
+/// What became of calls to an upstream that failed with one code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodeView {
+    /// The HTTP status, SMTP reply, SES code, or a word for a failure without an answer.
+    pub code: Arc<str>,
+    /// Calls that failed with it.
+    pub seen: u64,
+    /// Those whose job succeeded there with the next call.
+    pub cured: u64,
+    /// Those whose job failed there with the next call.
+    pub failed_again: u64,
+}
+
 /// How fair a lane is to one tenant (`TenantFairnessMetrics`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantView {

@@ -14,6 +14,7 @@ mod callback;
 mod cancel;
 mod catch_up;
 mod coalesce;
+pub(crate) mod codes;
 mod complete;
 mod configure;
 mod correct;
@@ -61,6 +62,7 @@ pub use stir::Stir;
 
 use self::away::AwayIndex;
 use self::buckets::Buckets;
+use self::codes::Codes;
 use self::debits::Debits;
 use self::jobs::{Job, Jobs, Phase};
 use self::leases::Leases;
@@ -109,6 +111,7 @@ pub struct Engine {
     buckets: Buckets,
     debits: Debits,
     schedules: Schedules,
+    codes: Codes,
     /// What falls to this engine of every scoped bucket, if not all; see `alone.rs`.
     part: Option<Part>,
     hash_key: Option<HashKey>,
@@ -314,6 +317,7 @@ impl Engine {
         let things = self.jobs.len()
             + self.buckets.len()
             + self.debits.len()
+            + self.codes.len()
             + self.lanes.iter().map(things).sum::<usize>()
             + 1;
         let kept: u64 = self.lanes.iter().map(|lane| lane.dead.bytes() + lane.cache.bytes()).sum();

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::away::Away;
+use super::codes::CodeCount;
 use super::debits::Debit;
 use crate::charge::Terms;
 use crate::dead_letter::DeadLetter;
@@ -139,6 +140,16 @@ pub(crate) enum Record {
     Schedule {
         name: Name,
         last: Time,
+    },
+    /// What became of calls to an upstream that failed with a code.
+    Code {
+        upstream: u32,
+        code: Arc<str>,
+        count: CodeCount,
+    },
+    CodeGone {
+        upstream: u32,
+        code: Arc<str>,
     },
 }
 

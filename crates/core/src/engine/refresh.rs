@@ -33,6 +33,7 @@ pub(crate) enum Mention {
     Debit(Correlation),
     HashKey,
     Schedule(Name),
+    Code(u32, Arc<str>),
 }
 
 impl Mentions {
@@ -89,6 +90,7 @@ impl Engine {
             Mention::Debit(correlation) => self.debits.touch(*correlation),
             Mention::HashKey => self.hash_key_unsaved = true,
             Mention::Schedule(name) => self.schedules.touch(name),
+            Mention::Code(upstream, code) => self.codes.touch(&(*upstream, code.clone())),
         }
     }
 }

@@ -110,6 +110,9 @@ impl Restorer {
         for (name, last) in changes.schedules {
             engine.schedules.restore(name, last);
         }
+        for (code, count) in changes.codes {
+            engine.codes.restore(code, count);
+        }
         for ((lane, number), letter) in changes.dead {
             let correlation = changes.dead_correlations.get(&(lane, number)).copied();
             let kept = letter.map(|(job, letter)| Kept { job, letter: *letter, correlation });

@@ -59,6 +59,7 @@ impl Engine {
             || self.debits.has_changes()
             || self.hash_key_unsaved
             || self.schedules.has_changes()
+            || self.codes.has_changes()
             || self.upstreams.iter().any(|upstream| upstream.dirty)
             || self.lanes.iter().any(Lane::has_changes)
     }
@@ -80,6 +81,7 @@ impl Engine {
         }
         self.save_policies(&mut writer);
         self.schedules.drain_changes().iter().for_each(|record| writer.write(record));
+        self.codes.drain_changes().iter().for_each(|record| writer.write(record));
         for (number, lane) in (0..).zip(&mut self.lanes) {
             save_lane(number, lane, &mut writer);
         }
@@ -95,6 +97,7 @@ impl Engine {
         self.rules.unsaved_lanes.clear();
         self.forget_policy_changes();
         self.schedules.drain_changes();
+        self.codes.drain_changes();
         self.jobs.drain_changes(|_| {});
         self.leases.drain_changes(|_, _| {});
         for lane in &mut self.lanes {
@@ -158,6 +161,7 @@ impl Engine {
         records.extend((0..).zip(&self.lanes).filter_map(|(number, lane)| lane_rules(number, lane)));
         records.extend(self.policy_records());
         records.extend(self.schedules.records());
+        records.extend(self.codes.records());
         for (number, lane) in (0..).zip(&self.lanes) {
             records.push(Record::Lane(Box::new(lane_record(number, lane))));
             let tenants = lane.tenants.iter_from(crate::table::TenantIx(0));

@@ -60,6 +60,7 @@ pub enum Question {
     CancelAll(CancelAll),
     Fire(Fire),
     Schedules,
+    Codes(Name),
 }
 
 impl Question {
@@ -110,6 +111,7 @@ layout_enum!(QuestionLayout<'a> = Question {
     CancelAll(ask: CancelAllLayout<'a>),
     Fire(ask: FireLayout<'a>),
     Schedules,
+    Codes(upstream: &'a str),
 });
 
 layout_struct!(FireLayout<'a> = Fire { schedule: &'a str, moment: u64, job: Option<Box<NewJobLayout<'a>>> });

@@ -6,8 +6,9 @@ use super::shared::{
     BucketIdLayout, DeniedLayout, JobCursorLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout,
 };
 use super::view::{
-    DeadLetterViewLayout, EndedLayout, FallbackLayout, GateViewLayout, JobPageLayout, JobViewLayout,
-    LaneViewLayout, PlaceLayout, RegistrationViewLayout, TenantViewLayout, UpstreamViewLayout, WhyLayout,
+    CodeViewLayout, DeadLetterViewLayout, EndedLayout, FallbackLayout, GateViewLayout, JobPageLayout,
+    JobViewLayout, LaneViewLayout, PlaceLayout, RegistrationViewLayout, TenantViewLayout, UpstreamViewLayout,
+    WhyLayout,
 };
 use crate::dead_letter::{DeadLetterView, Surplus};
 use crate::engine::RegistrationView;
@@ -22,7 +23,7 @@ use crate::verbs::{
     Credited, Dispatched, DuePoll, EnqueueAnswer, Enqueued, Fired, Grant, Polls, Replayed, SettleAnswer,
     Settled, Swept,
 };
-use crate::views::{BucketPage, BucketView, JobPage, LaneView, TenantView, UpstreamView, Why};
+use crate::views::{BucketPage, BucketView, CodeView, JobPage, LaneView, TenantView, UpstreamView, Why};
 
 /// The version of the layouts in this file and of the views. Readers refuse a newer one, and version 1, which no release
 /// wrote.
@@ -89,6 +90,8 @@ pub enum Reply {
     Fired(Fired),
     /// To `Schedules`.
     Schedules(Vec<(Name, Time)>),
+    /// To `Codes`.
+    Codes(Option<Vec<CodeView>>),
     /// To a question that the store cannot read, and why: it may be of a newer version.
     Unread(String),
 }
@@ -136,6 +139,7 @@ layout_enum!(ReplyLayout<'a> = Reply {
     CancelledAll(answer: CancelledAllLayout<'a>),
     Fired(answer: FiredLayout<'a>),
     Schedules(last: Vec<(&'a str, u64)>),
+    Codes(codes: Option<Vec<CodeViewLayout<'a>>>),
 });
 
 layout_enum!(FiredLayout<'a> = Fired {

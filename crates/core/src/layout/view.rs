@@ -15,7 +15,7 @@ use crate::ids::Name;
 use crate::job::{DropReason, Failure, JobView};
 use crate::lane::Totals;
 use crate::timeline::{Event, EventKind, FailureNote};
-use crate::views::{JobPage, LaneView, Place, TenantView, UpstreamView, Why};
+use crate::views::{CodeView, JobPage, LaneView, Place, TenantView, UpstreamView, Why};
 
 layout_struct!(EndedLayout<'a> = Ended {
     job: u128,
@@ -176,6 +176,8 @@ layout_struct!(
 );
 
 layout_enum!(BreakerStateLayout = BreakerState { Closed, Open, HalfOpen });
+
+layout_struct!(CodeViewLayout<'a> = CodeView { code: &'a str, seen: u64, cured: u64, failed_again: u64 });
 
 layout_struct!(TenantViewLayout<'a> = TenantView {
     tenant: &'a str,

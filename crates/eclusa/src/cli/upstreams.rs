@@ -1,21 +1,35 @@
 //! `eclusa upstreams`.
 
+use std::fmt::Write;
+
 use clap::Subcommand;
+use serde_json::Value;
 
 use super::Exit;
-use super::client::Client;
+use super::client::{Client, escaped};
 use super::output::{Format, or_dash, table, typed_all};
-use crate::api::model::{Gate, Pace, Upstream};
+use crate::api::model::{CodeOutcome, Gate, Pace, Upstream, UpstreamCodes};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Upstreams {
     /// List upstreams with the state of their gates
     Ls,
+    /// Show how often a retry cured each code, and what that proposes for the config
+    Codes {
+        /// The upstream; all without one
+        name: Option<String>,
+    },
 }
 
 /// Runs a command on upstreams.
 pub(super) fn run(ask: &Upstreams, client: &Client, format: Format) -> Result<(), Exit> {
-    let Upstreams::Ls = ask;
+    match ask {
+        Upstreams::Ls => list(client, format),
+        Upstreams::Codes { name } => codes(name.as_deref(), client, format),
+    }
+}
+
+fn list(client: &Client, format: Format) -> Result<(), Exit> {
     let upstreams = client.get("/v1/upstreams")?;
     let items = upstreams.as_array().cloned().unwrap_or_default();
     format.many(&upstreams, &items, || {
@@ -37,6 +51,45 @@ pub(super) fn run(ask: &Upstreams, client: &Client, format: Format) -> Result<()
         let rows = rows.collect();
         Ok(table(&["UPSTREAM", "IN FLIGHT", "LAST MINUTE", "GATES"], rows))
     })
+}
+
+fn codes(name: Option<&str>, client: &Client, format: Format) -> Result<(), Exit> {
+    let names = if let Some(name) = name {
+        vec![name.to_owned()]
+    } else {
+        let all = client.get("/v1/upstreams")?;
+        let all: Vec<Upstream> = typed_all(&all.as_array().cloned().unwrap_or_default())?;
+        all.into_iter().map(|upstream| upstream.name).collect()
+    };
+    let get = |name: &String| client.get(&format!("/v1/upstreams/{}/codes", escaped(name)));
+    let items = names.iter().map(get).collect::<Result<Vec<_>, _>>()?;
+    format.many(&Value::Array(items.clone()), &items, || {
+        let mut rows = Vec::new();
+        let mut proposals = String::new();
+        for upstream in typed_all::<UpstreamCodes>(&items)? {
+            rows.extend(upstream.codes.iter().map(|code| code_row(&upstream.upstream, code)));
+            if let Some(toml) = upstream.toml {
+                let _ = write!(proposals, "\n[upstreams.{}]\n{toml}", upstream.upstream);
+            }
+        }
+        let head = ["UPSTREAM", "CODE", "CLASS", "BY", "SEEN", "RETRIED", "CURED", "SHARE", "PROPOSED"];
+        Ok(table(&head, rows) + &proposals)
+    })
+}
+
+fn code_row(upstream: &str, code: &CodeOutcome) -> Vec<String> {
+    let share = code.cure_share.map_or_else(|| "-".to_owned(), |share| format!("{:.0}%", share * 100.0));
+    vec![
+        upstream.to_owned(),
+        code.code.clone(),
+        code.class.clone(),
+        code.classified_by.clone(),
+        code.seen.to_string(),
+        code.retried.to_string(),
+        code.cured.to_string(),
+        share,
+        or_dash(code.proposed.as_deref()),
+    ]
 }
 
 /// A gate in a few words: what it counts, of how much, what an adaptive pace learned, and until when it is shut.

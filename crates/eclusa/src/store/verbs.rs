@@ -16,6 +16,7 @@ pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply
         Question::CancelAll(ask) => Reply::CancelledAll(engine.cancel_all(&ask, now)),
         Question::Fire(ask) => Reply::Fired(engine.fire(ask, now)),
         Question::Schedules => Reply::Schedules(engine.schedules()),
+        Question::Codes(upstream) => Reply::Codes(engine.codes(&upstream)),
         Question::Admit(ask) => Reply::Admitted(engine.admit(&ask, now)),
         Question::Record { upstream, result } => Reply::Upstream(engine.record(&upstream, result, now)),
         Question::Recover(upstream) => Reply::Upstream(engine.recover(&upstream, now)),

@@ -28,6 +28,7 @@ mod http_upstream;
 mod in_time;
 mod keeping_nothing;
 mod key_pools;
+mod learned_codes;
 mod limits;
 mod policies;
 mod program;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::super::Engine;
+use super::super::codes::CodeCount;
 use super::super::debits::Debit;
 use super::super::record::{JobRecord, LaneRecord, LeaseRecord, Record, TenantRecord};
 use crate::charge::Terms;
@@ -52,6 +53,7 @@ pub(super) struct Changes {
     pub(super) terms: BTreeMap<Arc<str>, Arc<Terms>>,
     pub(super) debits: Things<Correlation, Debit>,
     pub(super) schedules: BTreeMap<Name, Time>,
+    pub(super) codes: Things<(u32, Arc<str>), CodeCount>,
 }
 
 impl Changes {
@@ -105,6 +107,8 @@ impl Changes {
             Record::Debit { correlation, debit } => drop(self.debits.insert(correlation, Some(debit))),
             Record::DebitGone(correlation) => remove(&mut self.debits, correlation, kept),
             Record::Schedule { name, last } => drop(self.schedules.insert(name, last)),
+            Record::Code { upstream, code, count } => drop(self.codes.insert((upstream, code), Some(count))),
+            Record::CodeGone { upstream, code } => remove(&mut self.codes, (upstream, code), kept),
             record => self.gather_job(record, engine),
         }
     }

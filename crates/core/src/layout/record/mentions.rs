@@ -45,6 +45,7 @@ fn mention(record: RecordLayout<'_>) -> Result<Option<Mention>, LayoutError> {
         RecordLayout::Debit { correlation, .. } => Mention::Debit(Correlation(correlation)),
         RecordLayout::HashKey(_) => Mention::HashKey,
         RecordLayout::Schedule { name, .. } => Mention::Schedule(Layout::<Name>::into_domain(name)?),
+        RecordLayout::Code { upstream, code, .. } => Mention::Code(upstream, code.into()),
         RecordLayout::TenantGone { .. }
         | RecordLayout::JobGone(_)
         | RecordLayout::LeaseGone(_)
@@ -53,6 +54,7 @@ fn mention(record: RecordLayout<'_>) -> Result<Option<Mention>, LayoutError> {
         | RecordLayout::KeyGone { .. }
         | RecordLayout::CacheGone { .. }
         | RecordLayout::DebitGone(_)
+        | RecordLayout::CodeGone { .. }
         | RecordLayout::RegistrationGone(_) => return Ok(None),
     }))
 }

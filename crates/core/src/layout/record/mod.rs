@@ -18,6 +18,7 @@ use super::question::CompletionLayout;
 use super::shared::{BucketSpecLayout, LeaseIdLayout, LevelLayout, StatusLayout, TermsLayout};
 use super::view::{DeadLetterLayout, DropReasonLayout, FailureLayout, ServedByLayout, TotalsLayout};
 use crate::engine::away::Away;
+use crate::engine::codes::CodeCount;
 use crate::engine::debits::Debit;
 use crate::engine::record::{
     JobRecord, JobState, LaneRecord, LeaseRecord, PhaseRecord, Record, SettledRecord, TenantRecord,
@@ -97,6 +98,8 @@ layout_enum!(RecordLayout<'a> = Record {
     JobAway { id: u128, state: Box<JobStateLayout<'a>>, away: Box<AwayLayout<'a>> },
     JobCallback { id: u128, url: &'a str },
     Schedule { name: &'a str, last: u64 },
+    Code { upstream: u32, code: &'a str, count: CodeLayout },
+    CodeGone { upstream: u32, code: &'a str },
 });
 
 layout_struct!(DebitLayout<'a> = Debit {
@@ -105,6 +108,8 @@ layout_struct!(DebitLayout<'a> = Debit {
     buckets: Vec<&'a str>,
     credited: Vec<&'a str>,
 });
+
+layout_struct!(CodeLayout = CodeCount { seen: u64, cured: u64, failed_again: u64 });
 
 layout_struct!(TimeLayout = SteadyTime { last: u64, ahead_ms: i64 });
 

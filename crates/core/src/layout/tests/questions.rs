@@ -96,6 +96,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
             job: Some(Box::new(full_job())),
         }),
         Question::Schedules,
+        Question::Codes(name("ses")),
         Question::Poll(Poll { upstream: name("fal"), max: 100, claim: ms(5_000), asked: vec![id(1)] }),
     ]
     .map(named)
@@ -140,6 +141,7 @@ fn file_name(question: &Question) -> &'static str {
         Question::CancelAll(_) => "question-cancel-all",
         Question::Fire(_) => "question-fire",
         Question::Schedules => "question-schedules",
+        Question::Codes(_) => "question-codes",
     }
 }
 

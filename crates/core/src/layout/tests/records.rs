@@ -298,6 +298,15 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
             "record-job-callback",
             Record::JobCallback { id: id(1), url: "https://app.example.com/done".into() },
         ),
+        (
+            "record-code",
+            Record::Code {
+                upstream: 3,
+                code: "409".into(),
+                count: crate::engine::codes::CodeCount { seen: 9, cured: 4, failed_again: 3 },
+            },
+        ),
+        ("record-code-gone", Record::CodeGone { upstream: 3, code: "409".into() }),
         ("record-schedule", Record::Schedule { name: name("nightly"), last: time(7) }),
     ];
     all.extend(jobs());

@@ -57,6 +57,15 @@ pub(super) fn all() -> Vec<(&'static str, Reply)> {
         ("reply-fired", Reply::Fired(Fired::Asked(enqueued()))),
         ("reply-fired-before", Reply::Fired(Fired::Before(time(7)))),
         ("reply-fired-too-soon", Reply::Fired(Fired::TooSoon(ms(7)))),
+        (
+            "reply-codes",
+            Reply::Codes(Some(vec![crate::CodeView {
+                code: "409".into(),
+                seen: 9,
+                cured: 4,
+                failed_again: 3,
+            }])),
+        ),
         ("reply-schedules", Reply::Schedules(vec![(name("nightly"), time(7))])),
         ("reply-admitted-granted", admitted(granted)),
         ("reply-admitted-denied", admitted(denied)),

@@ -1,5 +1,6 @@
 //! What the API says, as JSON in camelCase. The command line reads the same types.
 
+mod codes;
 mod dead_letter;
 mod job;
 mod lane;
@@ -7,6 +8,7 @@ mod shown;
 mod upstream;
 mod why;
 
+pub use codes::{CodeOutcome, UpstreamCodes};
 pub use dead_letter::DeadLetter;
 pub use job::{Accepted, Job, JobEvent, JobResult, LastFailure, TimelineEntry};
 pub use lane::{Lane, LaneTotals, Levels, TenantFairnessMetrics};
