@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admit, Admitted, Advance, Advanced, Answer, BucketPage, BucketQuery, CancelAll, Cancelled, CancelledAll,
-    CompleteAnswer, Completion, Corrected, Correction, Credit, Credited, DeadLetterView, Dispatch,
+    CodeView, CompleteAnswer, Completion, Corrected, Correction, Credit, Credited, DeadLetterView, Dispatch,
     Dispatched, EnqueueAnswer, Fire, Fired, HashKey, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId,
     Name, NewJob, Poll, Polls, Replayed, SettleAnswer, Settlement, Span, Store, StoreError, Swept,
     TenantView, Time, UpstreamView, Wait, Why,
@@ -93,6 +93,10 @@ impl<S: Store> Store for Reopened<S> {
 
     fn schedules(&self) -> impl Answer<Vec<(Name, Time)>> {
         self.run(async move |store| store.schedules().await)
+    }
+
+    fn codes(&self, upstream: Name) -> impl Answer<Option<Vec<CodeView>>> {
+        self.run(async move |store| store.codes(upstream).await)
     }
 
     fn admit(&self, ask: Admit) -> impl Answer<Admitted> {
