@@ -2,8 +2,8 @@
 # Installs the tools that a make target needs and that are missing. Does nothing, quickly, when all are there.
 #
 #   scripts/setup.sh build   a Rust toolchain and a C compiler
-#   scripts/setup.sh test    the same, rustfmt, clippy and cargo-nextest; redis-server; python3 and node, for the documentation's
-#                            workers
+#   scripts/setup.sh test    the same, rustfmt, clippy and cargo-nextest; redis-server; promtool; python3 and node, for the
+#                            documentation's workers
 #   scripts/setup.sh bench   the same as build, wrk and nginx; redis-server, node and npm, and BullMQ for it
 #   scripts/setup.sh deny    the same as build, and cargo-deny
 set -euo pipefail
@@ -68,6 +68,7 @@ test)
     need_package redis-server redis-server
     need_package python3 python3
     need_package node nodejs
+    need_package promtool prometheus
     ;;
 bench)
     need_build

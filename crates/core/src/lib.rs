@@ -26,7 +26,7 @@ mod verbs;
 mod views;
 
 pub use charge::{CREDIT_WITHIN, Charge, CreditRule, Terms};
-pub use dead_letter::{DeadLetter, DeadLetterView, Surplus};
+pub use dead_letter::{DeadLetter, DeadLetterView, LetterAges, Surplus};
 pub use ended::{End, Ended, Fallback, ServedBy};
 pub use engine::{
     Absence, AbsentCall, AbsentReport, BucketOf, CALLBACKS, Callback, Engine, Mentions, ProcessId,

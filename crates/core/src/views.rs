@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::dead_letter::LetterAges;
 use crate::error::SpecError;
 use crate::gate::{BreakerView, GateSpecs, GateView, Gates, PaceView, Reason};
 use crate::ids::{JobId, Name};
@@ -128,6 +129,12 @@ pub struct LaneView {
     pub dead_letters: u64,
     /// When the oldest of them was written.
     pub oldest_dead_letter: Option<Time>,
+    /// How old dead letters were that went: replayed, discarded or kept long enough.
+    pub letter_ages: LetterAges,
+    /// When the oldest job that waits in a line came in.
+    pub oldest_waiting: Option<Time>,
+    /// How many jobs may wait; `None` while no process has rules for the lane.
+    pub capacity: Option<u64>,
     /// What happened so far.
     pub totals: Totals,
     /// Its own gates.

@@ -110,6 +110,14 @@ impl Peers {
         }
     }
 
+    /// Whether this process decides.
+    pub(crate) fn owns(&self) -> bool {
+        match &*self.store {
+            AnyStore::Redis(store) => store.owns(),
+            AnyStore::Embedded(_) => true,
+        }
+    }
+
     /// How many callers wait for the end of a job, if this process decides.
     pub(crate) fn waits(&self) -> u64 {
         match &*self.store {

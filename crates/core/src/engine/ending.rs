@@ -156,9 +156,11 @@ impl Engine {
         let Some(first) = job.rare.as_ref().and_then(|rare| rare.replay_of) else {
             return;
         };
+        let now = self.time.last();
         let lane = self.lane_of(index);
         if status == Status::Completed {
-            lane.dead.remove(first);
+            lane.dead.leave(first, now);
+            lane.dirty = true;
         } else {
             lane.dead.change(first, |letter| letter.replay = None);
         }
@@ -213,7 +215,7 @@ impl Engine {
             let Some((job, surplus)) = state.surplus_letter(now) else {
                 return;
             };
-            state.dead.remove(job);
+            state.dead.leave(job, now);
             if surplus == Surplus::OverCap {
                 state.totals.dead_trimmed += 1;
             }

@@ -7,7 +7,7 @@ use super::away::Away;
 use super::codes::CodeCount;
 use super::debits::Debit;
 use crate::charge::Terms;
-use crate::dead_letter::DeadLetter;
+use crate::dead_letter::{DeadLetter, LetterAges};
 use crate::ended::ServedBy;
 use crate::gate::{Bucket, BucketSpec, Gates, Pass};
 use crate::ids::{JobId, LeaseId, Name};
@@ -163,6 +163,7 @@ pub(crate) struct LaneRecord {
     pub(crate) gates: Gates,
     pub(crate) totals: Totals,
     pub(crate) tempo: Tempo,
+    pub(crate) letter_ages: LetterAges,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

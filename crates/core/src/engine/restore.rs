@@ -193,6 +193,7 @@ fn restore_gates(engine: &mut Engine, changes: &mut Changes) -> Result<(), Resto
         lane.gates.restore(record.gates.clone());
         lane.totals = record.totals;
         lane.tempo = record.tempo;
+        lane.dead.ages = record.letter_ages;
         lane.dirty = false;
     }
     Ok(())

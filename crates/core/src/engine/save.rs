@@ -332,6 +332,7 @@ fn lane_record(number: u32, lane: &Lane) -> LaneRecord {
         gates: lane.gates.clone(),
         totals: lane.totals,
         tempo: lane.tempo,
+        letter_ages: lane.dead.ages,
     }
 }
 

@@ -7,7 +7,7 @@ use super::convert::{Bytes, Layout, layout_enum, layout_struct};
 use super::shared::{
     JobCursorLayout, KeptHoldLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout,
 };
-use crate::dead_letter::{DeadLetter, DeadLetterView};
+use crate::dead_letter::{DeadLetter, DeadLetterView, LetterAges};
 use crate::ended::{End, Ended, Fallback, ServedBy};
 use crate::engine::RegistrationView;
 use crate::gate::{BreakerState, BreakerView, GateView, PaceView};
@@ -132,9 +132,14 @@ layout_struct!(LaneViewLayout<'a> = LaneView {
     finished: u64,
     dead_letters: u64,
     oldest_dead_letter: Option<u64>,
+    letter_ages: LetterAgesLayout,
+    oldest_waiting: Option<u64>,
+    capacity: Option<u64>,
     totals: TotalsLayout,
     gates: Vec<GateViewLayout>,
 });
+
+layout_struct!(LetterAgesLayout = LetterAges { counts: [u64; 9], total: u64 });
 
 layout_struct!(
     TotalsLayout = Totals {

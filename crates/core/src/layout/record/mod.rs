@@ -16,7 +16,9 @@ use super::LayoutError;
 use super::convert::{Bytes, Layout, Many, append, layout_enum, layout_struct, unreadable};
 use super::question::CompletionLayout;
 use super::shared::{BucketSpecLayout, LeaseIdLayout, LevelLayout, StatusLayout, TermsLayout};
-use super::view::{DeadLetterLayout, DropReasonLayout, FailureLayout, ServedByLayout, TotalsLayout};
+use super::view::{
+    DeadLetterLayout, DropReasonLayout, FailureLayout, LetterAgesLayout, ServedByLayout, TotalsLayout,
+};
 use crate::engine::away::Away;
 use crate::engine::codes::CodeCount;
 use crate::engine::debits::Debit;
@@ -122,6 +124,7 @@ layout_struct!(LaneLayout<'a> = LaneRecord {
     gates: GatesLayout<'a>,
     totals: TotalsLayout,
     tempo: TempoLayout,
+    letter_ages: LetterAgesLayout,
 });
 
 layout_struct!(TurnsLayout = TurnsRecord { turn: i64, current: Option<u64>, in_a_row: u32 });

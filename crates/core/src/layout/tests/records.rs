@@ -192,6 +192,7 @@ fn lane() -> Record {
         gates: gates(),
         totals: totals(),
         tempo: Tempo { last_grant: time(12), interval_us: 12_345 },
+        letter_ages: super::replies::letter_ages(),
     }))
 }
 

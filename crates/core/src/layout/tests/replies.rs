@@ -334,6 +334,10 @@ fn upstream_view(state: BreakerState) -> UpstreamView {
     }
 }
 
+pub(super) fn letter_ages() -> crate::LetterAges {
+    crate::LetterAges { counts: [1, 2, 3, 4, 5, 6, 7, 8, 9], total: crate::Span::from_secs(70_000) }
+}
+
 fn lane_view() -> LaneView {
     let totals = Totals {
         accepted: 1,
@@ -361,6 +365,9 @@ fn lane_view() -> LaneView {
         finished: 7,
         dead_letters: 8,
         oldest_dead_letter: Some(time(0)),
+        letter_ages: letter_ages(),
+        oldest_waiting: Some(time(1)),
+        capacity: Some(10_000),
         totals,
         gates: gates(),
     }
