@@ -131,7 +131,7 @@ async fn what_processes_share_is_shown_once_also_after_the_owner_was_killed() {
     for family in OF_THE_STORE {
         assert!(shared.contains(family), "{family} is on the pages of several processes, or of none");
     }
-    assert!(pages.iter().all(|page| page["eclusa_store_up"]["eclusa_store_up"] == 1.0));
+    assert!(pages.iter().all(|page| page["eclusa_store_up"]["eclusa_store_up"] > 0.0));
 
     let owner = pages.iter().position(|page| page.contains_key("proxy_queue_size")).unwrap();
     programs.remove(owner).kill().await;
