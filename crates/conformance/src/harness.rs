@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use eclusa_core::gate::{CallResult, NotUntil, Reason};
 use eclusa_core::{
     Admission, Admit, Admitted, Advance, Advanced, AlertChanges, AlertsView, BucketPage, BucketQuery,
-    BulkAnswer, BulkAsk, Cached, CancelAll, Cancelled, Clock, Completed, Completion, Corrected, Correction,
-    Correlation, CountLetters, Credit, Credited, DeadLetterView, DiscardedLetters, Dispatch, Dispatched, End,
-    Ended, EnqueueAnswer, Enqueued, Fire, Fired, Grant, HashKey, Hold, JobCursor, JobId, JobPage, JobQuery,
-    JobView, LaneView, LeaseId, LetterCounts, LetterFilter, LetterPage, LetterQuery, Name, NewJob, Outcome,
-    Poll, Replay, Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status, Store, Swept,
-    TenantView, Time, UpstreamView, Wait, Watch, Why,
+    BulkAnswer, BulkAsk, Cached, CancelAll, Cancelled, Clock, CodeView, Completed, Completion, Corrected,
+    Correction, Correlation, CountLetters, Credit, Credited, DeadLetterView, DiscardedLetters, Dispatch,
+    Dispatched, End, Ended, EnqueueAnswer, Enqueued, Fire, Fired, Grant, HashKey, Hold, JobCursor, JobId,
+    JobPage, JobQuery, JobView, LaneView, LeaseId, LetterCounts, LetterFilter, LetterPage, LetterQuery, Name,
+    NewJob, Outcome, Poll, Replay, Replayed, Report, ServedBy, Settled, Settlement, Span, Spec, Status,
+    Store, Swept, TenantView, Time, UpstreamView, Wait, Watch, Why,
 };
 
 use crate::clock::ManualClock;
@@ -154,7 +154,7 @@ impl<S: Store> Harness<S> {
         leases: impl IntoIterator<Item = (LeaseId, Outcome)>,
     ) -> Vec<Settled> {
         let settlement =
-            |(lease, outcome)| Settlement { lease, report: result.into(), outcome, answer: None };
+            |(lease, outcome)| Settlement { lease, report: result.into(), outcome, answer: None, left: None };
         let settlements = leases.into_iter().map(settlement).collect();
         self.store.settle(settlements).await.expect("the store answers").leases
     }
@@ -516,6 +516,13 @@ impl<S: Store> Harness<S> {
     pub(crate) async fn upstream(&self, upstream: &str) -> UpstreamView {
         let all = self.store.upstreams().await.expect("the store answers");
         all.into_iter().find(|view| view.name.as_str() == upstream).expect("the upstream is known")
+    }
+
+    /// Each code with how often it was seen, cured by a retry, and seen again after one.
+    pub(crate) async fn codes(&self, upstream: &str) -> Vec<(String, u64, u64, u64)> {
+        let codes = self.store.codes(name(upstream)).await.expect("the store answers");
+        let told = |code: CodeView| (code.code.to_string(), code.seen, code.cured, code.failed_again);
+        codes.expect("a known upstream").into_iter().map(told).collect()
     }
 
     pub(crate) async fn tenants(&self) -> Vec<TenantView> {

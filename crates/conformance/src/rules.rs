@@ -102,6 +102,11 @@ pub(crate) fn pace(initial: Span) -> GateSpecs {
     })
 }
 
+/// The same, with the rate found.
+pub(crate) fn adaptive(initial: Span) -> GateSpecs {
+    gates(pace(initial), |gates| gates.pace = gates.pace.map(|rule| rule.adaptive(true)))
+}
+
 pub(crate) fn bucket(capacity: u32, refill: u32, per: Span) -> BucketSpec {
     BucketSpec::new(capacity, refill, per).expect("a bucket that can be")
 }

@@ -177,6 +177,8 @@ macro_rules! suite {
             pace_lets_one_start_per_interval,
             pace_adapts_to_how_calls_end,
             pace_stays_within_its_bounds,
+            an_adaptive_pace_grows_while_it_is_used_and_keeps_what_it_learned,
+            an_adaptive_pace_takes_one_burst_of_refusals_for_one_signal,
             a_retry_after_closes_the_upstream_for_everybody,
             an_earlier_retry_after_does_not_shorten_a_later_one,
             a_denied_job_takes_from_no_gate,
@@ -517,6 +519,11 @@ macro_rules! suite {
             answers_are_bounded_and_the_first_stored_goes_first,
             the_bytes_of_answers_are_bounded,
             a_sweep_forgets_answers_of_no_more_use_and_says_when,
+        ]);
+        $crate::theme!($open, codes: [
+            a_code_is_counted_with_what_a_retry_did,
+            another_upstream_cures_no_code,
+            a_replayed_letter_is_a_retry_of_its_code,
         ]);
         $crate::theme!($open, coalescing: [
             equal_requests_are_sent_once_and_all_get_the_answer,

@@ -10,12 +10,12 @@ use eclusa_conformance::ManualClock;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admit, Admitted, Advance, Advanced, AlertChanges, AlertsView, Answer, BucketPage, BucketQuery,
-    BulkAnswer, BulkAsk, CancelAll, Cancelled, CancelledAll, Clock, CompleteAnswer, Completion, Corrected,
-    Correction, CountLetters, Credit, Credited, DeadLetterView, DiscardedLetters, Dispatch, Dispatched,
-    Engine, EnqueueAnswer, Fire, Fired, HashKey, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId,
-    LetterCounts, LetterPage, LetterQuery, Name, NewJob, Poll, Polls, ProcessId, Registration, Replay,
-    Replayed, Restorer, SettleAnswer, Settlement, Span, Spec, Store, Swept, TenantView, Time, UpstreamView,
-    Wait, Watch, Why,
+    BulkAnswer, BulkAsk, CancelAll, Cancelled, CancelledAll, Clock, CodeView, CompleteAnswer, Completion,
+    Corrected, Correction, CountLetters, Credit, Credited, DeadLetterView, DiscardedLetters, Dispatch,
+    Dispatched, Engine, EnqueueAnswer, Fire, Fired, HashKey, JobId, JobPage, JobQuery, JobView, LaneView,
+    LeaseId, LetterCounts, LetterPage, LetterQuery, Name, NewJob, Poll, Polls, ProcessId, Registration,
+    Replay, Replayed, Restorer, SettleAnswer, Settlement, Span, Spec, Store, Swept, TenantView, Time,
+    UpstreamView, Wait, Watch, Why,
 };
 
 /// Records in memory, and no engine between verbs.
@@ -123,6 +123,10 @@ impl Store for Rebuilt {
 
     fn schedules(&self) -> impl Answer<Vec<(Name, Time)>> {
         self.run(|engine, _| engine.schedules())
+    }
+
+    fn codes(&self, upstream: Name) -> impl Answer<Option<Vec<CodeView>>> {
+        self.run(move |engine, _| engine.codes(&upstream))
     }
 
     fn admit(&self, ask: Admit) -> impl Answer<Admitted> {

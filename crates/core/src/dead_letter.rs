@@ -62,6 +62,35 @@ pub struct DeadLetter {
     pub redrives: u32,
 }
 
+/// How old dead letters were when they went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LetterAges {
+    /// How many went by the first of [`LetterAges::BOUNDS`] that is not below their age; the last is without a bound.
+    pub counts: [u64; 9],
+    /// The sum of their ages.
+    pub total: Span,
+}
+
+impl LetterAges {
+    /// The bounds of the counts.
+    pub const BOUNDS: [Span; 8] = [
+        Span::from_secs(60),
+        Span::from_secs(600),
+        Span::from_secs(3_600),
+        Span::from_secs(6 * 3_600),
+        Span::from_secs(24 * 3_600),
+        Span::from_secs(2 * 24 * 3_600),
+        Span::from_secs(3 * 24 * 3_600),
+        Span::from_secs(7 * 24 * 3_600),
+    ];
+
+    fn observe(&mut self, age: Span) {
+        let place = Self::BOUNDS.iter().position(|bound| age <= *bound).unwrap_or(Self::BOUNDS.len());
+        self.counts[place] += 1;
+        self.total = Span::from_millis(self.total.as_millis().saturating_add(age.as_millis()));
+    }
+}
+
 /// A letter and what only its replay needs.
 #[derive(Debug)]
 pub(crate) struct Kept {
@@ -81,6 +110,7 @@ pub(crate) struct DeadLetters {
     bytes: u64,
     by_tenant: BTreeMap<Arc<str>, u64>,
     redrives: Redrives,
+    pub(crate) ages: LetterAges,
 }
 
 impl DeadLetters {
@@ -139,6 +169,13 @@ impl DeadLetters {
         self.put(number, kept);
         self.dirty.push(number);
         Some(answer)
+    }
+
+    /// Removes a letter that goes at `now`.
+    pub(crate) fn leave(&mut self, job: JobId, now: Time) -> Option<DeadLetter> {
+        let letter = self.remove(job)?;
+        self.ages.observe(now.since(letter.moved_at));
+        Some(letter)
     }
 
     pub(crate) fn remove(&mut self, job: JobId) -> Option<DeadLetter> {

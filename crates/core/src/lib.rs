@@ -14,6 +14,7 @@ mod ids;
 mod job;
 mod lane;
 pub mod layout;
+pub mod learned;
 mod pattern;
 mod policy;
 pub mod retry;
@@ -31,7 +32,7 @@ pub use alert::{
     Evaluation, Notice, Severity, Watch,
 };
 pub use charge::{CREDIT_WITHIN, Charge, CreditRule, Terms};
-pub use dead_letter::{DeadLetter, DeadLetterView, Surplus};
+pub use dead_letter::{DeadLetter, DeadLetterView, LetterAges, Surplus};
 pub use ended::{End, Ended, Fallback, ServedBy};
 pub use engine::{
     Absence, AbsentCall, AbsentReport, BucketOf, CALLBACKS, Callback, Engine, Mentions, ProcessId,

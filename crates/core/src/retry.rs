@@ -254,7 +254,7 @@ pub struct ExtraCodes {
 }
 
 impl ExtraCodes {
-    fn verdict(&self, code: &str) -> Option<Verdict> {
+    pub(crate) fn verdict(&self, code: &str) -> Option<Verdict> {
         if self.permanent.iter().any(|listed| listed == code) {
             return Some(Verdict::Permanent);
         }

@@ -18,7 +18,9 @@ use crate::verbs::{
     Dispatch, Dispatched, EnqueueAnswer, Fire, Fired, LetterCounts, LetterPage, LetterQuery, Poll, Polls,
     Replay, Replayed, SettleAnswer, Settlement, Swept, Wait,
 };
-use crate::views::{BucketPage, BucketQuery, JobPage, JobQuery, LaneView, TenantView, UpstreamView, Why};
+use crate::views::{
+    BucketPage, BucketQuery, CodeView, JobPage, JobQuery, LaneView, TenantView, UpstreamView, Why,
+};
 
 /// Why a store did not do what it was asked. Nothing was promised then.
 #[derive(Debug, Clone, Error)]
@@ -134,6 +136,8 @@ pub trait Store: Send + Sync {
     fn buckets(&self, query: BucketQuery) -> impl Answer<BucketPage>;
     /// All upstreams.
     fn upstreams(&self) -> impl Answer<Vec<UpstreamView>>;
+    /// The codes that calls to an upstream failed with, the most frequent first; `None` if it is unknown.
+    fn codes(&self, upstream: Name) -> impl Answer<Option<Vec<CodeView>>>;
     /// The last moment of each schedule that was done.
     fn schedules(&self) -> impl Answer<Vec<(Name, Time)>>;
     /// The alerts that fire, and those that resolved last.

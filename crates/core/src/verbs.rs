@@ -178,11 +178,13 @@ pub struct Report {
     pub usage: Usage,
     /// The upstream's word to stay away.
     pub close: Option<Closure>,
+    /// How long the call took until its answer began, where that was measured.
+    pub took: Option<Span>,
 }
 
 impl From<CallResult> for Report {
     fn from(result: CallResult) -> Self {
-        Self { result, status: None, usage: Usage::Unknown, close: None }
+        Self { result, status: None, usage: Usage::Unknown, close: None, took: None }
     }
 }
 

@@ -4,8 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::dead_letter::LetterAges;
 use crate::error::SpecError;
-use crate::gate::{BreakerView, GateSpecs, GateView, Gates, Reason};
+use crate::gate::{BreakerView, GateSpecs, GateView, Gates, PaceView, Reason};
 use crate::ids::{JobId, Name};
 use crate::job::{JobView, Status};
 use crate::lane::{SATURATED, Totals, priority};
@@ -130,6 +131,12 @@ pub struct LaneView {
     pub dead_letters: u64,
     /// When the oldest of them was written.
     pub oldest_dead_letter: Option<Time>,
+    /// How old dead letters were that went: replayed, discarded or kept long enough.
+    pub letter_ages: LetterAges,
+    /// When the oldest job that waits in a line came in.
+    pub oldest_waiting: Option<Time>,
+    /// How many jobs may wait; `None` while no process has rules for the lane.
+    pub capacity: Option<u64>,
     /// What happened so far.
     pub totals: Totals,
     /// Its own gates.
@@ -155,6 +162,8 @@ pub struct UpstreamView {
     pub starts_last_minute: u64,
     /// Its gates.
     pub gates: Vec<GateView>,
+    /// Its pace, if it has one.
+    pub pace: Option<PaceView>,
 }
 
 impl UpstreamView {
@@ -175,6 +184,7 @@ impl UpstreamView {
             tokens: spec.and_then(|spec| gates.tokens(spec, now)),
             starts_last_minute: gates.starts_last_minute(now),
             gates: spec.map_or(Vec::new(), |spec| gates.view(spec, now, slot_free_at)),
+            pace: spec.and_then(|spec| gates.pace_view(spec)),
         }
     }
 }
@@ -240,6 +250,19 @@ impl BucketView {
         let ms = (lost > 0).then(|| available * minute * period / lost)?;
         Some(Span::from_millis(u64::try_from(ms).unwrap_or(u64::MAX)))
     }
+}
+
+/// What became of calls to an upstream that failed with one code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodeView {
+    /// The HTTP status, SMTP reply, SES code, or a word for a failure without an answer.
+    pub code: Arc<str>,
+    /// Calls that failed with it.
+    pub seen: u64,
+    /// Those whose job succeeded there with the next call.
+    pub cured: u64,
+    /// Those whose job failed there with the next call.
+    pub failed_again: u64,
 }
 
 /// How fair a lane is to one tenant (`TenantFairnessMetrics`).

@@ -1,6 +1,6 @@
 //! Words that all parts of the program share.
 
-use eclusa_core::gate::{GateView, Reason};
+use eclusa_core::gate::{GateView, PaceView, Reason};
 use eclusa_core::{ServedBy, Time, Tokens};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -14,6 +14,12 @@ pub fn iso(time: Time) -> Option<String> {
 /// What a gate counts, in whole tokens where that are tokens.
 pub(crate) fn counted(view: &GateView, amount: i64) -> i64 {
     if view.reason == Reason::RateLimit { amount.div_euclid(Tokens::ONE.as_micro()) } else { amount }
+}
+
+/// The rate of a pace.
+#[expect(clippy::cast_precision_loss, reason = "at most a thousand a second, in millionths")]
+pub(crate) fn starts_per_second(pace: &PaceView) -> f64 {
+    pace.rate_micro as f64 / 1_000_000.0
 }
 
 /// How a job was answered without a call of its own that succeeded.

@@ -1,12 +1,12 @@
 //! Whatever says "not now": windows, buckets, slots, pace, and the upstream's own word.
 
 use eclusa_core::gate::{CallResult, Reason};
-use eclusa_core::{Denied, Outcome, Settled, Store};
+use eclusa_core::{Denied, Outcome, Report, Settled, Store};
 
 use crate::harness::{Harness, LEASE, Open};
 use crate::rules::{
-    UP, bucket, chain, closing, free, gates, hold, holding, job, lane, millis, name, one_per, pace, rate,
-    rpm, secs, slots, upstream, via,
+    UP, adaptive, bucket, chain, closing, free, gates, hold, holding, job, lane, millis, name, one_per, pace,
+    rate, rpm, secs, slots, upstream, via,
 };
 
 pub async fn no_sixty_seconds_see_more_starts_than_the_window_allows<S: Store>(open: Open<S>) {
@@ -216,6 +216,48 @@ pub async fn pace_stays_within_its_bounds<S: Store>(open: Open<S>) {
     let at = q.now();
     q.call_ends(UP, CallResult::NotSent).await;
     assert_eq!(q.denial(UP).await.at, at + secs(60));
+}
+
+/// A call that took 100 ms and ended so; the next may start at once.
+async fn paced<S: Store>(q: &Harness<S>, result: CallResult) {
+    let lease = q.call(UP).await;
+    let took = Some(millis(100));
+    q.settle(lease, Report { took, ..result.into() }, Outcome::Release).await;
+    q.pass(q.denial(UP).await.at.since(q.now()));
+}
+
+async fn rate_of<S: Store>(q: &Harness<S>) -> u64 {
+    q.upstream(UP).await.pace.expect("it has a pace").rate_micro
+}
+
+pub async fn an_adaptive_pace_grows_while_it_is_used_and_keeps_what_it_learned<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(adaptive(millis(1_000))));
+    for _ in 0..20 {
+        paced(&q, CallResult::Success).await;
+    }
+    let learned = q.upstream(UP).await.pace.expect("it has a pace");
+    assert!((4_000_000..20_000_000).contains(&learned.rate_micro), "{learned:?}");
+    assert_eq!((learned.adaptive, learned.floor_latency), (true, Some(millis(100))));
+    q.pass(secs(60));
+    paced(&q, CallResult::Success).await;
+    assert_eq!(rate_of(&q).await, learned.rate_micro, "unused, it does not grow");
+}
+
+pub async fn an_adaptive_pace_takes_one_burst_of_refusals_for_one_signal<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &upstream(adaptive(millis(50))));
+    let mut leases = Vec::new();
+    for _ in 0..5 {
+        leases.push(q.call(UP).await);
+        q.pass(millis(50));
+    }
+    for lease in leases {
+        let report = Report { took: Some(millis(250)), ..CallResult::Throttled.into() };
+        q.settle(lease, report, Outcome::Release).await;
+    }
+    assert_eq!(rate_of(&q).await, 17_000_000);
+    q.pass(secs(2));
+    paced(&q, CallResult::Throttled).await;
+    assert_eq!(rate_of(&q).await, 11_900_000, "it was still too much");
 }
 
 pub async fn a_retry_after_closes_the_upstream_for_everybody<S: Store>(open: Open<S>) {

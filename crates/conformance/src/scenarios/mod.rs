@@ -13,6 +13,7 @@ pub mod cancel;
 pub mod capacity;
 pub mod chain;
 pub mod coalescing;
+pub mod codes;
 pub mod completing;
 pub mod dead_letters;
 pub mod direct;

@@ -166,7 +166,8 @@ impl Engine {
         self.note_bulk_end(lane, first, id, status, now);
         let lane = self.lane_mut(lane);
         if status == Status::Completed {
-            lane.dead.remove(first);
+            lane.dead.leave(first, now);
+            lane.dirty = true;
         } else {
             lane.dead.change(first, |letter| letter.replay = None);
         }
@@ -221,7 +222,7 @@ impl Engine {
             let Some((job, surplus)) = state.surplus_letter(now) else {
                 return;
             };
-            state.dead.remove(job);
+            state.dead.leave(job, now);
             if surplus == Surplus::OverCap {
                 state.totals.dead_trimmed += 1;
             }

@@ -17,6 +17,7 @@ mod callback;
 mod cancel;
 mod catch_up;
 mod coalesce;
+pub(crate) mod codes;
 mod complete;
 mod configure;
 mod correct;
@@ -70,6 +71,7 @@ use self::alerts::Alerts;
 use self::away::AwayIndex;
 use self::buckets::Buckets;
 use self::bulk::Bulks;
+use self::codes::Codes;
 use self::debits::Debits;
 use self::jobs::{Job, Jobs, Phase};
 use self::leases::Leases;
@@ -120,6 +122,7 @@ pub struct Engine {
     schedules: Schedules,
     alerts: Alerts,
     bulks: Bulks,
+    codes: Codes,
     /// What falls to this engine of every scoped bucket, if not all; see `alone.rs`.
     part: Option<Part>,
     hash_key: Option<HashKey>,
@@ -327,6 +330,7 @@ impl Engine {
         let things = self.jobs.len()
             + self.buckets.len()
             + self.debits.len()
+            + self.codes.len()
             + self.lanes.iter().map(things).sum::<usize>()
             + 1;
         let kept: u64 = self.lanes.iter().map(|lane| lane.dead.bytes() + lane.cache.bytes()).sum();

@@ -7,10 +7,11 @@ use super::alerts::history::History;
 use super::alerts::{AlertMeters, AlertState};
 use super::away::Away;
 use super::bulk::Bulk;
+use super::codes::CodeCount;
 use super::debits::Debit;
 use crate::alert::{Alert, AlertKey};
 use crate::charge::Terms;
-use crate::dead_letter::{DeadLetter, Way};
+use crate::dead_letter::{DeadLetter, LetterAges, Way};
 use crate::ended::ServedBy;
 use crate::gate::{Bucket, BucketSpec, Gates, Pass};
 use crate::ids::{JobId, LeaseId, Name};
@@ -170,6 +171,16 @@ pub(crate) enum Record {
         lane: u32,
         chain: Vec<Name>,
     },
+    /// What became of calls to an upstream that failed with a code.
+    Code {
+        upstream: u32,
+        code: Arc<str>,
+        count: CodeCount,
+    },
+    CodeGone {
+        upstream: u32,
+        code: Arc<str>,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -183,6 +194,7 @@ pub(crate) struct LaneRecord {
     pub(crate) totals: Totals,
     pub(crate) tempo: Tempo,
     pub(crate) budget: Option<Box<Budget>>,
+    pub(crate) letter_ages: LetterAges,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -40,6 +40,7 @@ pub(crate) enum Mention {
     AlertHistory(u32),
     Bulk(JobId),
     RedriveWay(u32, Vec<Name>),
+    Code(u32, Arc<str>),
 }
 
 impl Mentions {
@@ -102,6 +103,7 @@ impl Engine {
             Mention::AlertHistory(lane) => self.alerts.touch_history(*lane),
             Mention::Bulk(id) => self.bulks.touch(*id),
             Mention::RedriveWay(lane, chain) => self.lanes[*lane as usize].dead.touch_way(chain),
+            Mention::Code(upstream, code) => self.codes.touch(&(*upstream, code.clone())),
         }
     }
 }

@@ -100,7 +100,11 @@ impl Engine {
 
     /// Lets a dead letter go; says whether there was one.
     pub fn discard(&mut self, lane: &Name, letter: JobId) -> bool {
-        let lane = self.lane_by_name.get(lane).copied();
-        lane.is_some_and(|lane| self.lane_mut(lane).dead.remove(letter).is_some())
+        let (lane, now) = (self.lane_by_name.get(lane).copied(), self.time.last());
+        lane.is_some_and(|lane| {
+            let lane = self.lane_mut(lane);
+            lane.dirty = true;
+            lane.dead.leave(letter, now).is_some()
+        })
     }
 }

@@ -117,6 +117,9 @@ impl Restorer {
         for ((lane, chain), way) in changes.ways {
             lane_at(engine, lane)?.dead.restore_way(chain, way);
         }
+        for (code, count) in changes.codes {
+            engine.codes.restore(code, count);
+        }
         for ((lane, number), letter) in changes.dead {
             let correlation = changes.dead_correlations.get(&(lane, number)).copied();
             let kept = letter.map(|(job, letter)| Kept { job, letter: *letter, correlation });
@@ -198,6 +201,7 @@ fn restore_gates(engine: &mut Engine, changes: &mut Changes) -> Result<(), Resto
         lane.totals = record.totals;
         lane.tempo = record.tempo;
         lane.budget.clone_from(&record.budget);
+        lane.dead.ages = record.letter_ages;
         lane.dirty = false;
     }
     Ok(())

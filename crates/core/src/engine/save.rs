@@ -61,6 +61,7 @@ impl Engine {
             || self.schedules.has_changes()
             || self.alerts.has_changes()
             || self.bulks.has_changes()
+            || self.codes.has_changes()
             || self.upstreams.iter().any(|upstream| upstream.dirty)
             || self.lanes.iter().any(Lane::has_changes)
     }
@@ -84,6 +85,7 @@ impl Engine {
         self.schedules.drain_changes().iter().for_each(|record| writer.write(record));
         self.alerts.drain_changes().iter().for_each(|record| writer.write(record));
         self.bulks.drain_changes().iter().for_each(|record| writer.write(record));
+        self.codes.drain_changes().iter().for_each(|record| writer.write(record));
         for (number, lane) in (0..).zip(&mut self.lanes) {
             save_lane(number, lane, &mut writer);
         }
@@ -101,6 +103,7 @@ impl Engine {
         self.schedules.drain_changes();
         self.alerts.drain_changes();
         self.bulks.drain_changes();
+        self.codes.drain_changes();
         self.jobs.drain_changes(|_| {});
         self.leases.drain_changes(|_, _| {});
         for lane in &mut self.lanes {
@@ -167,6 +170,7 @@ impl Engine {
         records.extend(self.schedules.records());
         records.extend(self.alerts.records());
         records.extend(self.bulks.records());
+        records.extend(self.codes.records());
         for (number, lane) in (0..).zip(&self.lanes) {
             records.push(Record::Lane(Box::new(lane_record(number, lane))));
             let tenants = lane.tenants.iter_from(crate::table::TenantIx(0));
@@ -351,6 +355,7 @@ fn lane_record(number: u32, lane: &Lane) -> LaneRecord {
         totals: lane.totals,
         tempo: lane.tempo,
         budget: lane.budget.clone(),
+        letter_ages: lane.dead.ages,
     }
 }
 

@@ -118,6 +118,7 @@ impl Engine {
     ) -> Settled {
         match outcome {
             Outcome::Done | Outcome::DoneUncached => {
+                self.count_success(job);
                 if outcome == Outcome::Done {
                     self.store_answer(job, answer.as_ref(), now);
                 }
@@ -164,15 +165,17 @@ impl Engine {
     /// Notes that the upstream failed the job, once: an advance that finds nothing left has done so before the settlement.
     /// Gives the failure as it is kept.
     pub(super) fn fail_attempt(&mut self, job: JobIx, failure: CallFailure, now: Time) -> Failure {
-        let state = &mut self.jobs[job];
         let noted = |upstream| move |event: &Event<UpstreamIx>| matches!(event.kind, EventKind::Failed(at, _) if at == upstream);
+        let state = &mut self.jobs[job];
         if let Some(upstream) = state.upstream
             && !state.rare().timeline.last().is_some_and(noted(upstream))
         {
+            self.count_failure(job, upstream, failure.code.as_ref());
+            let state = &mut self.jobs[job];
             state.note(now, EventKind::Failed(upstream, Some(FailureNote::of(&failure).into())));
         }
         let failure = failure.at(now);
-        state.rare().failure = Some(failure.clone());
+        self.jobs[job].rare().failure = Some(failure.clone());
         failure
     }
 
@@ -389,7 +392,7 @@ impl Engine {
         for index in self.gates_at(at) {
             let state = self.upstream_mut(index);
             if let Some(spec) = &state.spec {
-                state.gates.report(spec, id, lease.pass, report.result, now);
+                state.gates.report(spec, id, lease.pass, (report.result, report.took), now);
             }
         }
     }

@@ -132,6 +132,9 @@ impl Engine {
             finished: lane.finished.len() as u64,
             dead_letters: lane.dead.len() as u64,
             oldest_dead_letter: lane.dead.after(0).next().map(|(_, _, letter)| letter.moved_at),
+            letter_ages: lane.dead.ages,
+            oldest_waiting: lane.lines.heads().map(|job| self.jobs[job].created_at).min(),
+            capacity: lane.spec.as_ref().map(|spec| spec.capacity.jobs()),
             totals: lane.totals,
             gates: self.lane_gates(lane, now),
         }

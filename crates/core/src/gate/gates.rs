@@ -8,11 +8,11 @@ pub(crate) use elsewhere::Used;
 use super::starts::StartCount;
 use super::{
     Breaker, BreakerSpec, BreakerView, Bucket, BucketSpec, CallResult, Cooldown, CooldownSpec, NotUntil,
-    Pace, PaceSpec, Part, Reason, Window, WindowSpec,
+    Pace, PaceSpec, PaceView, Part, Reason, Window, WindowSpec,
 };
 use crate::error::{SpecError, positive};
 use crate::ids::LeaseId;
-use crate::time::Time;
+use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 
 /// The rules of one lane or upstream; what is absent does not limit.
@@ -166,20 +166,27 @@ impl Gates {
             self.bucket.get_or_insert_with(|| Bucket::full(rule, now)).spend(rule, Tokens::ONE, now);
         }
         if let Some(rule) = &spec.pace {
-            self.pace.get_or_insert_with(|| Pace::new(rule)).take(now);
+            self.pace.get_or_insert_with(|| Pace::new(rule)).take(rule, now);
         }
         Pass { generation: self.breaker.generation(), answered: false }
     }
 
-    /// Counts what the call under `lease` told.
-    pub fn report(&mut self, spec: &GateSpecs, lease: LeaseId, pass: Pass, result: CallResult, now: Time) {
+    /// Counts what the call under `lease` told; `took` is how long it was under way, where that was measured.
+    pub fn report(
+        &mut self,
+        spec: &GateSpecs,
+        lease: LeaseId,
+        pass: Pass,
+        (result, took): (CallResult, Option<Span>),
+        now: Time,
+    ) {
         if let Some(rule) = &spec.breaker {
             self.breaker.report(rule, lease, pass.generation, result, now);
         }
         if result.is_unsent() {
             self.give_back(spec, now);
         }
-        self.adapt(spec, result, now);
+        self.adapt(spec, result, took, now);
     }
 
     /// Gives back the token of a call that was never sent.
@@ -194,15 +201,15 @@ impl Gates {
         if let Some(rule) = &spec.breaker {
             self.breaker.record(rule, result, now);
         }
-        self.adapt(spec, result, now);
+        self.adapt(spec, result, None, now);
     }
 
-    fn adapt(&mut self, spec: &GateSpecs, result: CallResult, now: Time) {
+    fn adapt(&mut self, spec: &GateSpecs, result: CallResult, took: Option<Span>, now: Time) {
         if let Some(rule) = &spec.cooldown {
             self.cooldown.report(rule, result, now);
         }
         if let (Some(rule), Some(pace)) = (&spec.pace, &mut self.pace) {
-            pace.report(rule, result);
+            pace.report(rule, result, took, now);
         }
     }
 
@@ -280,6 +287,12 @@ impl Gates {
         }
     }
 
+    /// What its pace shows, if it has one.
+    pub fn pace_view(&self, spec: &GateSpecs) -> Option<PaceView> {
+        let rule = spec.pace.as_ref()?;
+        Some(self.pace.unwrap_or_else(|| Pace::new(rule)).view())
+    }
+
     /// What its breaker does, if it has one.
     pub fn breaker_view(&self, spec: &GateSpecs, now: Time) -> Option<BreakerView> {
         spec.breaker.is_some().then(|| self.breaker.view(now))
@@ -307,8 +320,7 @@ impl Gates {
             }
         }
         if let (Some(rule), Some(pace)) = (&new.pace, &mut self.pace) {
-            // No call told anything: a changed interval is within the new bounds again.
-            pace.report(rule, CallResult::NotSent);
+            pace.fit(rule);
         }
     }
 

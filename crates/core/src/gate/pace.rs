@@ -1,4 +1,10 @@
-//! Pace: one start per interval, and the interval adapts to how the upstream takes it.
+//! Pace: one start per interval, and the interval adapts to how the upstream takes it: by fixed factors, or, if the pace is
+//! adaptive, by what was learned of the upstream.
+
+mod adaptive;
+
+pub use adaptive::Adaptive;
+pub(crate) use adaptive::Batch;
 
 use super::{CallResult, NotUntil, Part, Reason};
 use crate::error::{SpecError, positive};
@@ -10,6 +16,7 @@ pub struct PaceSpec {
     initial: Span,
     min: Span,
     max: Span,
+    adaptive: bool,
 }
 
 impl PaceSpec {
@@ -22,7 +29,19 @@ impl PaceSpec {
                 format!("{initial} must lie between min {min} and max {max}"),
             ));
         }
-        Ok(Self { initial, min, max })
+        Ok(Self { initial, min, max, adaptive: false })
+    }
+
+    /// The same, with the rate found by additive increase and multiplicative decrease if `adaptive`.
+    #[must_use]
+    pub const fn adaptive(mut self, adaptive: bool) -> Self {
+        self.adaptive = adaptive;
+        self
+    }
+
+    /// Whether the rate is found.
+    pub const fn is_adaptive(&self) -> bool {
+        self.adaptive
     }
 
     pub(crate) const fn initial(&self) -> Span {
@@ -40,7 +59,7 @@ impl PaceSpec {
     /// A part of it: intervals are longer where others start calls too.
     pub(super) fn part(self, part: Part) -> Self {
         let longer = |span: Span| Span::from_millis(span.as_millis().saturating_mul(part.count().into()));
-        Self { initial: longer(self.initial), min: longer(self.min), max: longer(self.max) }
+        Self { initial: longer(self.initial), min: longer(self.min), max: longer(self.max), ..self }
     }
 }
 
@@ -54,19 +73,39 @@ pub struct Pace {
     /// In microseconds, so that many small steps down are not lost to rounding.
     pub(crate) interval_us: u64,
     pub(crate) next_at: Time,
+    /// What an adaptive pace learned; it decides the interval.
+    pub(crate) learned: Option<Adaptive>,
+}
+
+/// A pace as shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PaceView {
+    /// Millionths of a start per second.
+    pub rate_micro: u64,
+    /// Whether the rate is found.
+    pub adaptive: bool,
+    /// How long calls take while the load is not what slows them down, if that is known.
+    pub floor_latency: Option<Span>,
 }
 
 impl Pace {
     /// The pace before anything is known.
     pub fn new(spec: &PaceSpec) -> Self {
-        Self { interval_us: micros(spec.initial), next_at: Time::default() }
+        Self::every(spec, spec.initial)
+    }
+
+    fn every(spec: &PaceSpec, interval: Span) -> Self {
+        let interval_us = micros(interval);
+        let learned = spec.adaptive.then(|| Adaptive::new(interval_us));
+        let mut pace = Self { interval_us, next_at: Time::default(), learned };
+        pace.fit(spec);
+        pace
     }
 
     /// The pace after a start at `now`, with this interval.
     pub(super) fn after_start(spec: &PaceSpec, interval: Span, now: Time) -> Self {
-        let mut pace = Self { interval_us: micros(interval), ..Self::new(spec) };
-        pace.report(spec, CallResult::NotSent);
-        pace.take(now);
+        let mut pace = Self::every(spec, interval);
+        pace.take(spec, now);
         pace
     }
 
@@ -81,13 +120,22 @@ impl Pace {
     }
 
     /// Counts a start.
-    pub fn take(&mut self, now: Time) {
-        self.next_at = self.next_at.max(now + self.interval());
+    pub fn take(&mut self, spec: &PaceSpec, now: Time) {
+        let next_at = match &mut self.learned {
+            Some(learned) => learned.take(spec, self.next_at, now),
+            None => now + self.interval(),
+        };
+        self.next_at = self.next_at.max(next_at);
     }
 
-    /// Adapts to what a call told.
-    pub fn report(&mut self, spec: &PaceSpec, result: CallResult) {
-        let interval = match result {
+    /// Adapts to how a call ended at `now`; `took` is how long it was under way, where that was measured.
+    pub fn report(&mut self, spec: &PaceSpec, result: CallResult, took: Option<Span>, now: Time) {
+        if let Some(learned) = &mut self.learned {
+            learned.report(spec, result, took, now);
+            self.interval_us = learned.interval_us(spec);
+            return;
+        }
+        self.interval_us = match result {
             CallResult::Success => self.interval_us / 10 * 9 + self.interval_us % 10 * 9 / 10,
             CallResult::Failed | CallResult::TimedOut | CallResult::Unreachable => {
                 self.interval_us.saturating_mul(3) / 2
@@ -95,50 +143,35 @@ impl Pace {
             CallResult::Throttled => self.interval_us.saturating_mul(2),
             CallResult::Rejected | CallResult::NotSent | CallResult::Unknown => self.interval_us,
         };
-        self.interval_us = interval.clamp(micros(spec.min), micros(spec.max));
+        self.fit(spec);
+    }
+
+    /// Fits it to a rule, which may have changed: within the bounds, and adaptive or not.
+    pub(super) fn fit(&mut self, spec: &PaceSpec) {
+        self.interval_us = self.interval_us.clamp(micros(spec.min), micros(spec.max));
+        if !spec.adaptive {
+            self.learned = None;
+            return;
+        }
+        let learned = self.learned.get_or_insert_with(|| Adaptive::new(self.interval_us));
+        learned.fit(spec);
+        self.interval_us = learned.interval_us(spec);
+    }
+
+    /// What it shows.
+    pub fn view(&self) -> PaceView {
+        PaceView {
+            rate_micro: self
+                .learned
+                .map_or(1_000_000_000_000 / self.interval_us.max(1), |learned| learned.rate),
+            adaptive: self.learned.is_some(),
+            floor_latency: self
+                .learned
+                .and_then(|learned| learned.floor_us)
+                .map(|us| Span::from_millis(us.div_ceil(1_000))),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn spec() -> PaceSpec {
-        PaceSpec::new(Span::from_millis(1_000), Span::from_millis(50), Span::from_secs(60)).unwrap()
-    }
-
-    #[test]
-    fn one_start_per_interval() {
-        let mut pace = Pace::new(&spec());
-        let now = Time::from_millis(5_000);
-        assert_eq!(pace.admits(now), Ok(()));
-        pace.take(now);
-        let next = Time::from_millis(6_000);
-        assert_eq!(pace.admits(now), Err(NotUntil::new(Reason::Pace, next)));
-        assert_eq!(pace.admits(next), Ok(()));
-    }
-
-    #[test]
-    fn the_interval_adapts_within_its_bounds() {
-        let mut pace = Pace::new(&spec());
-        pace.report(&spec(), CallResult::Success);
-        assert_eq!(pace.interval(), Span::from_millis(900));
-        pace.report(&spec(), CallResult::TimedOut);
-        assert_eq!(pace.interval(), Span::from_millis(1_350));
-        pace.report(&spec(), CallResult::Throttled);
-        assert_eq!(pace.interval(), Span::from_millis(2_700));
-        pace.report(&spec(), CallResult::Rejected);
-        assert_eq!(pace.interval(), Span::from_millis(2_700));
-        (0..100).for_each(|_| pace.report(&spec(), CallResult::Success));
-        assert_eq!(pace.interval(), Span::from_millis(50));
-        (0..100).for_each(|_| pace.report(&spec(), CallResult::Throttled));
-        assert_eq!(pace.interval(), Span::from_secs(60));
-    }
-
-    #[test]
-    fn bounds_that_cross_are_refused() {
-        let ms = Span::from_millis;
-        assert_eq!(PaceSpec::new(ms(10), ms(20), ms(30)).unwrap_err().field, "pace.initial");
-        assert_eq!(PaceSpec::new(ms(10), ms(0), ms(30)).unwrap_err().field, "pace.min");
-    }
-}
+mod tests;

@@ -187,6 +187,15 @@ impl<'a, D, L: Layout<'a, D>> Layout<'a, [D; 3]> for [L; 3] {
     }
 }
 
+impl<'a> Layout<'a, [u64; 9]> for [u64; 9] {
+    fn from_domain(domain: &'a [u64; 9]) -> Self {
+        *domain
+    }
+    fn into_domain(self) -> Result<[u64; 9], LayoutError> {
+        Ok(self)
+    }
+}
+
 impl<'a, D, L: Layout<'a, D>> Layout<'a, Box<D>> for Box<L> {
     fn from_domain(domain: &'a Box<D>) -> Self {
         Box::new(L::from_domain(domain))

@@ -68,6 +68,7 @@ pub enum Question {
     CountLetters(CountLetters),
     DiscardAll(LetterQuery),
     Bulk(BulkAsk),
+    Codes(Name),
 }
 
 impl Question {
@@ -123,6 +124,7 @@ layout_enum!(QuestionLayout<'a> = Question {
     CountLetters(ask: CountLettersLayout<'a>),
     DiscardAll(query: LetterQueryLayout<'a>),
     Bulk(ask: BulkAskLayout<'a>),
+    Codes(upstream: &'a str),
 });
 
 layout_struct!(WatchLayout<'a> = Watch { lost_data: bool, evaluation: Option<EvaluationLayout<'a>> });
@@ -246,6 +248,7 @@ layout_struct!(ReportLayout<'a> = Report {
     status: Option<u16>,
     usage: UsageLayout<'a>,
     close: Option<ClosureLayout<'a>>,
+    took: Option<u64>,
 });
 
 layout_enum!(UsageLayout<'a> = Usage {

@@ -11,8 +11,9 @@ use super::shared::{
     BucketIdLayout, DeniedLayout, JobCursorLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout,
 };
 use super::view::{
-    DeadLetterViewLayout, EndedLayout, FallbackLayout, GateViewLayout, JobPageLayout, JobViewLayout,
-    LaneViewLayout, PlaceLayout, RegistrationViewLayout, TenantViewLayout, UpstreamViewLayout, WhyLayout,
+    CodeViewLayout, DeadLetterViewLayout, EndedLayout, FallbackLayout, GateViewLayout, JobPageLayout,
+    JobViewLayout, LaneViewLayout, PlaceLayout, RegistrationViewLayout, TenantViewLayout, UpstreamViewLayout,
+    WhyLayout,
 };
 use crate::alert::{AlertChanges, AlertsView};
 use crate::dead_letter::{DeadLetterView, Surplus};
@@ -28,7 +29,7 @@ use crate::verbs::{
     Corrected, Credited, DiscardedLetters, Dispatched, DuePoll, EnqueueAnswer, Enqueued, Fired, Grant,
     LetterCounts, LetterPage, Polls, Replayed, SettleAnswer, Settled, Swept,
 };
-use crate::views::{BucketPage, BucketView, JobPage, LaneView, TenantView, UpstreamView, Why};
+use crate::views::{BucketPage, BucketView, CodeView, JobPage, LaneView, TenantView, UpstreamView, Why};
 
 /// The version of the layouts in this file and of the views. Readers refuse a newer one, and version 1, which no release
 /// wrote.
@@ -105,6 +106,8 @@ pub enum Reply {
     Discarded(DiscardedLetters),
     /// To `Bulk`.
     Bulk(BulkAnswer),
+    /// To `Codes`.
+    Codes(Option<Vec<CodeView>>),
     /// To a question that the store cannot read, and why: it may be of a newer version.
     Unread(String),
 }
@@ -157,6 +160,7 @@ layout_enum!(ReplyLayout<'a> = Reply {
     LetterCounts(counts: LetterCountsLayout<'a>),
     Discarded(answer: DiscardedLettersLayout<'a>),
     Bulk(answer: BulkAnswerLayout<'a>),
+    Codes(codes: Option<Vec<CodeViewLayout<'a>>>),
 });
 
 layout_struct!(AlertChangesLayout<'a> = AlertChanges {

@@ -122,6 +122,7 @@ struct PaceLayout {
     initial: u64,
     min: u64,
     max: u64,
+    adaptive: bool,
 }
 
 /// The bytes of `spec`.
@@ -260,6 +261,7 @@ impl From<&GateSpecs> for GatesLayout {
                 initial: rule.initial().as_millis(),
                 min: rule.min().as_millis(),
                 max: rule.max().as_millis(),
+                adaptive: rule.is_adaptive(),
             }),
             slots: gates.slots(),
         }
@@ -313,7 +315,11 @@ fn gates(layout: GatesLayout) -> Result<GateSpecs, LayoutError> {
     let ms = Span::from_millis;
     let breaker = |rule: BreakerLayout| BreakerSpec::new(rule.failures, ms(rule.open_for), rule.probes);
     let cooldown = |ladder: Vec<u64>| CooldownSpec::new(&ladder.into_iter().map(ms).collect::<Vec<_>>());
-    let pace = |rule: PaceLayout| PaceSpec::new(ms(rule.initial), ms(rule.min), ms(rule.max));
+    let pace = |rule: PaceLayout| {
+        Ok::<_, SpecError>(
+            PaceSpec::new(ms(rule.initial), ms(rule.min), ms(rule.max))?.adaptive(rule.adaptive),
+        )
+    };
     let mut gates = GateSpecs::default();
     gates.breaker = layout.breaker.map(breaker).transpose()?;
     gates.cooldown = layout.cooldown.map(cooldown).transpose()?;

@@ -7,15 +7,15 @@ use super::convert::{Bytes, Layout, layout_enum, layout_struct};
 use super::shared::{
     JobCursorLayout, KeptHoldLayout, LeaseIdLayout, LevelLayout, ReasonLayout, StatusLayout,
 };
-use crate::dead_letter::{DeadLetter, DeadLetterView};
+use crate::dead_letter::{DeadLetter, DeadLetterView, LetterAges};
 use crate::ended::{End, Ended, Fallback, ServedBy};
 use crate::engine::RegistrationView;
-use crate::gate::{BreakerState, BreakerView, GateView};
+use crate::gate::{BreakerState, BreakerView, GateView, PaceView};
 use crate::ids::Name;
 use crate::job::{DropReason, Failure, JobView};
 use crate::lane::Totals;
 use crate::timeline::{Event, EventKind, FailureNote};
-use crate::views::{JobPage, LaneView, Place, TenantView, UpstreamView, Why};
+use crate::views::{CodeView, JobPage, LaneView, Place, TenantView, UpstreamView, Why};
 
 layout_struct!(EndedLayout<'a> = Ended {
     job: u128,
@@ -133,9 +133,14 @@ layout_struct!(LaneViewLayout<'a> = LaneView {
     finished: u64,
     dead_letters: u64,
     oldest_dead_letter: Option<u64>,
+    letter_ages: LetterAgesLayout,
+    oldest_waiting: Option<u64>,
+    capacity: Option<u64>,
     totals: TotalsLayout,
     gates: Vec<GateViewLayout>,
 });
+
+layout_struct!(LetterAgesLayout = LetterAges { counts: [u64; 9], total: u64 });
 
 layout_struct!(
     TotalsLayout = Totals {
@@ -165,13 +170,20 @@ layout_struct!(UpstreamViewLayout<'a> = UpstreamView {
     tokens: Option<i64>,
     starts_last_minute: u64,
     gates: Vec<GateViewLayout>,
+    pace: Option<PaceViewLayout>,
 });
+
+layout_struct!(
+    PaceViewLayout = PaceView { rate_micro: u64, adaptive: bool, floor_latency: Option<u64> }
+);
 
 layout_struct!(
     BreakerViewLayout = BreakerView { state: BreakerStateLayout, opened: u64, half_opened: u64, closed: u64 }
 );
 
 layout_enum!(BreakerStateLayout = BreakerState { Closed, Open, HalfOpen });
+
+layout_struct!(CodeViewLayout<'a> = CodeView { code: &'a str, seen: u64, cured: u64, failed_again: u64 });
 
 layout_struct!(TenantViewLayout<'a> = TenantView {
     tenant: &'a str,

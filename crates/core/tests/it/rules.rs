@@ -65,7 +65,8 @@ fn gates(plan: &GatePlan) -> GateSpecs {
     gates.cooldown = plan.cooldown.then(|| CooldownSpec::new(&[ms(10_000), ms(30_000)]).unwrap());
     gates.window = plan.window.map(|limit| WindowSpec::per_minute(limit).unwrap());
     gates.bucket = plan.bucket.map(bucket_spec);
-    gates.pace = plan.pace.then(|| PaceSpec::new(ms(1_000), ms(50), ms(60_000)).unwrap());
+    let pace = || PaceSpec::new(ms(1_000), ms(50), ms(60_000)).unwrap().adaptive(plan.breaker.is_some());
+    gates.pace = plan.pace.then(pace);
     if let Some(slots) = plan.slots {
         gates = gates.with_slots("max_concurrent", slots).unwrap();
     }

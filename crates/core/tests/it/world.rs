@@ -238,6 +238,7 @@ impl World {
                 .close
                 .filter(|_| !self.open)
                 .map(|(ms, narrow)| Closure { wait: Span::from_millis(ms), bucket: key.filter(|_| narrow) }),
+            took: plan.cost.map(|cost| Span::from_millis(u64::from(cost) * 100)),
         }
     }
 

@@ -8,8 +8,8 @@ use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use axum::response::{IntoResponse, Response};
 use eclusa_core::{Clock, Store, StoreError, Tokens};
-use http::StatusCode;
-use http::header::CONTENT_TYPE;
+use http::header::{ACCEPT, CONTENT_TYPE, VARY};
+use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -23,7 +23,7 @@ use crate::life::Life;
 use crate::peers::{self, Peers};
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
-use crate::telemetry::{Metrics, Snapshot, policy_levels};
+use crate::telemetry::{Exposition, Metrics, Snapshot, policy_levels};
 
 /// How long metrics wait for the store.
 const METRICS_WAIT: Duration = Duration::from_secs(1);
@@ -203,12 +203,17 @@ pub(super) async fn metrics(
     State(clock): State<Arc<dyn Clock>>,
     State(rules): State<Arc<CurrentRules>>,
     caller: Caller,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
     caller.may(Right::SeeAll)?;
     caller.may_use_all_lanes()?;
     caller.may_act_for_all_tenants()?;
     // Without the store there is still what this process counts.
     let taken = async {
+        if !peers.owns() {
+            store.upstreams().await?;
+            return Ok(Snapshot::of_asker(true));
+        }
         let policies = policy_levels(&*store, &rules.get().config.upstreams).await?;
         let alerts = if peers.owns() { store.alerts().await?.firing } else { Vec::new() };
         let taken = Snapshot::take(&*store, clock.now()).await?;
@@ -219,8 +224,9 @@ pub(super) async fn metrics(
         Ok(Ok(snapshot)) => snapshot,
         Ok(Err(_)) | Err(_) => Snapshot::default(),
     };
-    let text = metrics.encode(snapshot.with_counts(peers.losses(), peers.waits()));
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let format = Exposition::accepted(accept);
+    let text = metrics.encode(snapshot.with_counts(peers.losses(), peers.waits()), format);
     let text = text.map_err(|_| Problem::new(Kind::Internal, "The metrics could not be written"))?;
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok((StatusCode::OK, [(CONTENT_TYPE, kind)], text).into_response())
+    Ok((StatusCode::OK, [(CONTENT_TYPE, format.content_type()), (VARY, "Accept")], text).into_response())
 }

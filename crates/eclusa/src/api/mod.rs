@@ -3,6 +3,7 @@
 mod alerts;
 mod auth;
 mod batch;
+mod codes;
 mod dead_letters;
 mod direct;
 mod docs;
@@ -76,6 +77,7 @@ fn calls() -> OpenApiRouter<Api> {
         .routes(routes!(lanes::tenants))
         .routes(routes!(upstreams::list))
         .routes(routes!(upstreams::get))
+        .routes(routes!(codes::codes))
         .routes(routes!(upstreams::breakers))
         .routes(routes!(upstreams::get_breaker))
         .routes(routes!(upstreams::failure))

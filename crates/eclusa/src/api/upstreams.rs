@@ -171,7 +171,7 @@ pub(super) fn callable(rules: &CurrentRules, caller: &Caller, name: &str) -> Res
     reachable(rules, caller, name)
 }
 
-fn reachable(rules: &CurrentRules, caller: &Caller, name: &str) -> Result<Name, Problem> {
+pub(super) fn reachable(rules: &CurrentRules, caller: &Caller, name: &str) -> Result<Name, Problem> {
     let current = rules.get();
     caller.may_reach(&current.config, name)?;
     let found = current.config.upstreams.keys().find(|known| known.as_str() == name);

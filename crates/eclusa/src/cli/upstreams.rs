@@ -1,52 +1,113 @@
 //! `eclusa upstreams`.
 
+use std::fmt::Write;
+
 use clap::Subcommand;
+use serde_json::Value;
 
 use super::Exit;
-use super::client::Client;
+use super::client::{Client, escaped};
 use super::output::{Format, or_dash, table, typed_all};
-use crate::api::model::{Gate, Upstream};
+use crate::api::model::{CodeOutcome, Gate, Pace, Upstream, UpstreamCodes};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Upstreams {
     /// List upstreams with the state of their gates
     Ls,
+    /// Show how often a retry cured each code, and what that proposes for the config
+    Codes {
+        /// The upstream; all without one
+        name: Option<String>,
+    },
 }
 
 /// Runs a command on upstreams.
 pub(super) fn run(ask: &Upstreams, client: &Client, format: Format) -> Result<(), Exit> {
-    let Upstreams::Ls = ask;
+    match ask {
+        Upstreams::Ls => list(client, format),
+        Upstreams::Codes { name } => codes(name.as_deref(), client, format),
+    }
+}
+
+fn list(client: &Client, format: Format) -> Result<(), Exit> {
     let upstreams = client.get("/v1/upstreams")?;
     let items = upstreams.as_array().cloned().unwrap_or_default();
     format.many(&upstreams, &items, || {
-        let row = |name: String, in_flight: u32, last_minute: u64, gates: &[Gate]| {
-            let gates = gates.iter().map(gate).collect::<Vec<_>>().join("; ");
+        let row = |name: String, in_flight: u32, last_minute: u64, gates: &[Gate], pace: Option<&Pace>| {
+            let gates = gates.iter().map(|one| gate(one, pace)).collect::<Vec<_>>().join("; ");
             vec![name, in_flight.to_string(), last_minute.to_string(), gates]
         };
         let rows = typed_all(&items)?.into_iter().flat_map(|upstream: Upstream| {
-            let Upstream { name, in_flight, requests_last_minute, gates, keys } = upstream;
+            let Upstream { name, in_flight, requests_last_minute, gates, pace, keys } = upstream;
             let keys: Vec<_> = keys
                 .into_iter()
                 .map(|key| {
-                    row(format!("{name}/{}", key.name), key.in_flight, key.requests_last_minute, &key.gates)
+                    let name = format!("{name}/{}", key.name);
+                    row(name, key.in_flight, key.requests_last_minute, &key.gates, None)
                 })
                 .collect();
-            [row(name, in_flight, requests_last_minute, &gates)].into_iter().chain(keys)
+            [row(name, in_flight, requests_last_minute, &gates, pace.as_ref())].into_iter().chain(keys)
         });
         let rows = rows.collect();
         Ok(table(&["UPSTREAM", "IN FLIGHT", "LAST MINUTE", "GATES"], rows))
     })
 }
 
-/// A gate in a few words: what it counts, of how much, and until when it is shut.
-fn gate(gate: &Gate) -> String {
+fn codes(name: Option<&str>, client: &Client, format: Format) -> Result<(), Exit> {
+    let names = if let Some(name) = name {
+        vec![name.to_owned()]
+    } else {
+        let all = client.get("/v1/upstreams")?;
+        let all: Vec<Upstream> = typed_all(&all.as_array().cloned().unwrap_or_default())?;
+        all.into_iter().map(|upstream| upstream.name).collect()
+    };
+    let get = |name: &String| client.get(&format!("/v1/upstreams/{}/codes", escaped(name)));
+    let items = names.iter().map(get).collect::<Result<Vec<_>, _>>()?;
+    format.many(&Value::Array(items.clone()), &items, || {
+        let mut rows = Vec::new();
+        let mut proposals = String::new();
+        for upstream in typed_all::<UpstreamCodes>(&items)? {
+            rows.extend(upstream.codes.iter().map(|code| code_row(&upstream.upstream, code)));
+            if let Some(toml) = upstream.toml {
+                let _ = write!(proposals, "\n[upstreams.{}]\n{toml}", upstream.upstream);
+            }
+        }
+        let head = ["UPSTREAM", "CODE", "CLASS", "BY", "SEEN", "RETRIED", "CURED", "SHARE", "PROPOSED"];
+        Ok(table(&head, rows) + &proposals)
+    })
+}
+
+fn code_row(upstream: &str, code: &CodeOutcome) -> Vec<String> {
+    let share = code.cure_share.map_or_else(|| "-".to_owned(), |share| format!("{:.0}%", share * 100.0));
+    vec![
+        upstream.to_owned(),
+        code.code.clone(),
+        code.class.clone(),
+        code.classified_by.clone(),
+        code.seen.to_string(),
+        code.retried.to_string(),
+        code.cured.to_string(),
+        share,
+        or_dash(code.proposed.as_deref()),
+    ]
+}
+
+/// A gate in a few words: what it counts, of how much, what an adaptive pace learned, and until when it is shut.
+fn gate(gate: &Gate, pace: Option<&Pace>) -> String {
     let limit = gate.limit.map(|limit| format!("/{limit}")).unwrap_or_default();
     let shut = match (gate.open, &gate.until) {
         (true, _) => String::new(),
         (false, Some(until)) => format!(" shut until {until}"),
         (false, None) => " shut".to_owned(),
     };
-    format!("{} {}{limit}{shut}", gate.reason, gate.level)
+    let learned = pace.filter(|pace| pace.adaptive && gate.reason == "pace").map(learned).unwrap_or_default();
+    format!("{} {}{limit}{learned}{shut}", gate.reason, gate.level)
+}
+
+/// Starts per second, and the latency that is taken for the floor.
+fn learned(pace: &Pace) -> String {
+    let floor = pace.floor_latency_ms.map(|ms| format!(", floor {ms} ms")).unwrap_or_default();
+    format!(" ({:.2}/s{floor})", pace.rate)
 }
 
 /// Gates as a table, with their upstream.

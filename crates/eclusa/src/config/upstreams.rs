@@ -262,7 +262,13 @@ fn pace(t: &mut Table<'_>) -> Option<PaceSpec> {
         t.wrong(key, "leaves `initial` outside of `min` and `max`", "begin with an interval between the two");
         return None;
     }
-    t.rule(PaceSpec::new(initial, min, max))
+    let adaptive = t.or(
+        "adaptive",
+        false,
+        "Find the rate that the upstream takes: it grows with successes and falls with throttling, failures and latency. \
+         `min` is then the ceiling of the rate, `max` its floor.",
+    );
+    Some(t.rule(PaceSpec::new(initial, min, max))?.adaptive(adaptive))
 }
 
 fn codes(t: &mut Table<'_>, kind: Kind) -> ExtraCodes {

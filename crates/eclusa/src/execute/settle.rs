@@ -68,7 +68,8 @@ impl Judged {
             }
             _ => None,
         };
-        let report = Report { result: judgement.result, status, usage: called.usage.clone(), close };
+        let report =
+            Report { result: judgement.result, status, usage: called.usage.clone(), close, took: None };
         Self { upstream, judgement, report }
     }
 

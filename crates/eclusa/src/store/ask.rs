@@ -75,6 +75,10 @@ macro_rules! store_by_asking {
                     ask!(self, Question::Schedules, Schedules)
                 }
 
+                async fn codes(&self, upstream: Name) -> Result<Option<Vec<CodeView>>, StoreError> {
+                    ask!(self, Question::Codes(upstream), Codes)
+                }
+
                 async fn admit(&self, ask: Admit) -> Result<Admitted, StoreError> {
                     ask!(self, Question::Admit(ask), Admitted)
                 }

@@ -18,6 +18,7 @@ pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply
         Question::Watch(ask) => Reply::Watched(engine.watch(ask, now)),
         Question::Alerts => Reply::Alerts(engine.alerts()),
         Question::Schedules => Reply::Schedules(engine.schedules()),
+        Question::Codes(upstream) => Reply::Codes(engine.codes(&upstream)),
         Question::Admit(ask) => Reply::Admitted(engine.admit(&ask, now)),
         Question::Record { upstream, result } => Reply::Upstream(engine.record(&upstream, result, now)),
         Question::Recover(upstream) => Reply::Upstream(engine.recover(&upstream, now)),

@@ -12,6 +12,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::answers::Answers;
+use super::exposition::Exposition;
+use super::process::ProcessMetrics;
 use super::snapshot::Snapshot;
 use crate::config::Config;
 use crate::execute::Judgement;
@@ -39,6 +41,7 @@ labels! {
     JobEnd { lane, status }
     FallbackOf { lane, motivo }
     ErrorOf { upstream, code }
+    CallOf { upstream, status }
     Attempt { lane, attempt }
     Drop { lane, reason, priority }
     Wait { lane, reason }
@@ -56,6 +59,7 @@ pub struct Metrics {
     cache_hits: Family<OfLane, Counter>,
     timeouts: Family<OfUpstream, Counter>,
     errors: Family<ErrorOf, Counter>,
+    statuses: Family<CallOf, Counter>,
     penalties: Family<OfUpstream, Counter>,
     retries: Family<Attempt, Counter>,
     backoff: Family<OfLane, Histogram>,
@@ -89,6 +93,7 @@ impl Default for Metrics {
             cache_hits: Family::default(),
             timeouts: Family::default(),
             errors: Family::default(),
+            statuses: Family::default(),
             penalties: Family::default(),
             retries: Family::default(),
             backoff: Family::new_with_constructor(histogram),
@@ -153,7 +158,7 @@ impl Metrics {
     }
 
     /// All metrics as text, those that are read off the store at this moment included.
-    pub fn encode(&self, snapshot: Snapshot) -> Result<String, std::fmt::Error> {
+    pub fn encode(&self, snapshot: Snapshot, format: Exposition) -> Result<String, std::fmt::Error> {
         let mut registry = Registry::default();
         let mut add = |name: &str, help: &str, metric: &dyn Fn(&mut Registry, &str, &str)| {
             metric(&mut registry, name, help);
@@ -168,6 +173,7 @@ impl Metrics {
             "proxy_fallbacks", fallbacks, "Answers from an old cache entry, by why";
             "proxy_timeouts", timeouts, "Calls that were not answered in time";
             "proxy_upstream_errors", errors, "Calls that failed, by code";
+            "eclusa_upstream_calls", statuses, "Calls that ended, by status";
             "proxy_rate_limit_penalties", penalties, "Answers by which an upstream told to slow down or to stay away";
             "retry_attempts", retries, "Retries scheduled, by the attempt to come";
             "retry_backoff_delay_seconds", backoff, "How long retries wait";
@@ -187,9 +193,10 @@ impl Metrics {
         }
         registry.register_collector(Box::new(snapshot));
         registry.register_collector(Box::new(self.answers.snapshot()));
+        registry.register_collector(Box::new(ProcessMetrics));
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry)?;
-        Ok(text)
+        Ok(format.write(text))
     }
 
     /// A job ended at `now`.
@@ -253,6 +260,8 @@ impl Metrics {
         if told_until || judgement.result == CallResult::Throttled {
             self.penalties.get_or_create(&label).inc();
         }
+        let status = judgement.code.clone().unwrap_or_else(|| "none".into());
+        self.statuses.get_or_create(&CallOf { upstream: label.upstream.clone(), status }).inc();
         if judgement.verdict.is_some() {
             let code = judgement.code.clone().unwrap_or_else(|| "none".into());
             self.errors.get_or_create(&ErrorOf { upstream: label.upstream, code }).inc();

@@ -2,14 +2,17 @@
 
 mod answers;
 mod endings;
+mod exposition;
 mod logs;
 mod metrics;
 mod policies;
+mod process;
 mod rates;
 mod snapshot;
 
 pub(crate) use answers::Answers;
 pub(crate) use endings::{log_alert, log_end, log_retry};
+pub(crate) use exposition::Exposition;
 pub(crate) use logs::start;
 pub(crate) use metrics::Metrics;
 pub(crate) use policies::policy_levels;

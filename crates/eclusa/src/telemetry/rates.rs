@@ -98,6 +98,9 @@ mod tests {
             finished: 0,
             dead_letters: 0,
             oldest_dead_letter: None,
+            letter_ages: eclusa_core::LetterAges::default(),
+            oldest_waiting: None,
+            capacity: None,
             totals,
             gates: Vec::new(),
         }

@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 
 use eclusa_core::gate::BreakerState;
 use eclusa_core::{
-    Alert, LaneView, LetterBy, LetterFilter, Name, Store, StoreError, TenantView, Time, UpstreamView,
+    Alert, LaneView, LetterAges, LetterBy, LetterFilter, Name, Span, Store, StoreError, TenantView, Time,
+    UpstreamView,
 };
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::policies::PolicyLevel;
 use crate::letters::count_letters;
-use crate::words::counted;
+use crate::words::{counted, starts_per_second};
 
 /// Tenants shown by name; the rest are summed up as `other`.
 const TOP_TENANTS: usize = 200;
@@ -26,6 +28,9 @@ const STEP: usize = 1_000;
 #[derive(Debug, Default)]
 pub struct Snapshot {
     store_answers: bool,
+    /// Whether this process decides. Only then it shows what all processes share: else the sum over processes would count it
+    /// several times.
+    owned: bool,
     /// How often the store lost what this process had acknowledged; known also if it cannot be asked.
     losses: u64,
     /// How many callers wait for the end of a job, as far as this process decides.
@@ -59,6 +64,7 @@ impl Snapshot {
         }
         Ok(Self {
             store_answers: true,
+            owned: true,
             losses: 0,
             waits: 0,
             now,
@@ -69,6 +75,11 @@ impl Snapshot {
             policies: Vec::new(),
             alerts: Vec::new(),
         })
+    }
+
+    /// What a process shows that does not decide.
+    pub fn of_asker(store_answers: bool) -> Self {
+        Self { store_answers, ..Self::default() }
     }
 
     /// The same with what is known of policies.
@@ -118,6 +129,9 @@ impl Collector for Snapshot {
         gauges(&mut encoder, "eclusa_store_up", "1 while the store answers", up)?;
         let help = "How often the store was found to have lost what this process had acknowledged";
         counters(&mut encoder, "eclusa_store_losses", help, vec![(Vec::new(), self.losses)])?;
+        if !self.owned {
+            return Ok(());
+        }
         let waits = vec![(Vec::new(), self.waits)];
         gauges(&mut encoder, "eclusa_waits", "Callers who wait for the end of a job", waits)?;
         self.lanes(&mut encoder)?;
@@ -185,7 +199,23 @@ impl Snapshot {
         gauges(encoder, "dlq_size", "Dead letters", each(&|lane| lane.dead_letters))?;
         let age =
             |lane: &LaneView| lane.oldest_dead_letter.map_or(0, |at| self.now.since(at).as_millis() / 1_000);
-        gauges(encoder, "dlq_age_seconds", "Age of the oldest dead letter", each(&age))
+        gauges(encoder, "dlq_oldest_age_seconds", "Age of the oldest dead letter", each(&age))?;
+        let ages = self
+            .lanes
+            .iter()
+            .map(|lane| (vec![("lane", lane.name.as_str())], AgeHistogram(lane.letter_ages)));
+        encode(encoder, "dlq_age_seconds", "Age of dead letters when they went", ages)?;
+        let waited =
+            |lane: &LaneView| lane.oldest_waiting.map_or(0, |at| self.now.since(at).as_millis() / 1_000);
+        gauges(
+            encoder,
+            "eclusa_oldest_wait_seconds",
+            "How long the oldest job in line has waited",
+            each(&waited),
+        )?;
+        let capacity =
+            self.lanes.iter().filter_map(|lane| Some((vec![("lane", lane.name.as_str())], lane.capacity?)));
+        gauges(encoder, "eclusa_lane_capacity", "Jobs that may wait", capacity.collect())
     }
 
     fn upstreams(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
@@ -221,6 +251,10 @@ impl Snapshot {
         let in_flight =
             in_flight.map(|view| (vec![("upstream", view.name.as_str())], u64::from(view.in_flight)));
         gauges(encoder, "eclusa_in_flight", "Calls under way", in_flight.collect())?;
+        let rates = self.upstreams.iter().filter_map(|view| {
+            Some((vec![("upstream", view.name.as_str())], starts_per_second(view.pace.as_ref()?)))
+        });
+        gauges(encoder, "eclusa_pace_rate", "Starts per second that the pace allows", rates.collect())?;
         let levels = self.upstreams.iter().flat_map(|view| {
             let labels = |reason| vec![("upstream", view.name.as_str()), ("gate", reason)];
             view.gates.iter().map(move |gate| (labels(gate.reason.as_str()), counted(gate, gate.level)))
@@ -275,6 +309,24 @@ impl Snapshot {
     }
 }
 
+/// The ages of dead letters that went.
+struct AgeHistogram(LetterAges);
+
+impl EncodeMetric for AgeHistogram {
+    #[expect(clippy::cast_precision_loss, reason = "ages need no more precision")]
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let seconds = |span: Span| span.as_millis() as f64 / 1_000.0;
+        let bounds = LetterAges::BOUNDS.iter().map(|bound| seconds(*bound)).chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(self.0.counts).collect();
+        let count = self.0.counts.iter().sum();
+        encoder.encode_histogram::<[(&str, &str); 0]>(seconds(self.0.total), count, &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}
+
 /// The largest counts by name, the rest as `other`.
 fn top_counts(counts: &BTreeMap<String, u64>) -> Vec<(&str, u64)> {
     let mut all: Vec<(&str, u64)> = counts.iter().map(|(name, count)| (name.as_str(), *count)).collect();
@@ -285,7 +337,7 @@ fn top_counts(counts: &BTreeMap<String, u64>) -> Vec<(&str, u64)> {
     all
 }
 
-fn gauges<V>(
+pub(super) fn gauges<V>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -297,12 +349,15 @@ where
     encode(encoder, name, help, samples.into_iter().map(|(labels, value)| (labels, ConstGauge::new(value))))
 }
 
-pub(super) fn counters(
+pub(super) fn counters<V>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
-    samples: Vec<Sample<'_, u64>>,
-) -> Result<(), std::fmt::Error> {
+    samples: Vec<Sample<'_, V>>,
+) -> Result<(), std::fmt::Error>
+where
+    ConstCounter<V>: EncodeMetric,
+{
     encode(encoder, name, help, samples.into_iter().map(|(labels, value)| (labels, ConstCounter::new(value))))
 }
 

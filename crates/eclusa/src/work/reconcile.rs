@@ -195,7 +195,9 @@ impl Poll {
         };
         let mut judged = self.rules.judge(&self.name, &called);
         metrics.count_call(&self.name, &judged.judgement, judged.report.close.is_some());
-        metrics.time_call(&self.name, started.elapsed());
+        let took = started.elapsed();
+        metrics.time_call(&self.name, took);
+        judged.report.took = Some(took.into());
         // Its word to stay away is about the policy that the question falls under, not about our turns.
         let bucket = takes.holds.first().map(|hold| hold.bucket().into());
         judged.report.close = judged.report.close.map(|close| Closure { bucket, ..close });

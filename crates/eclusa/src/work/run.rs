@@ -87,10 +87,11 @@ impl Run {
             }
         };
         loop {
-            let mut called = self.call(at, &order).await;
+            let (mut called, took) = self.call(at, &order).await;
             let left = order.replace(called.left.take());
             let upstream = at.without_key();
             let mut judged = self.rules.judge(&upstream, &called);
+            judged.report.took = Some(took.into());
             if let Some(awaited) = self.awaited(&upstream) {
                 submit_failed(awaited, &called, &mut judged);
             }
@@ -108,15 +109,17 @@ impl Run {
         }
     }
 
-    async fn call(&self, at: &Name, order: &Order) -> Called {
+    /// Makes a call; says how long it took.
+    async fn call(&self, at: &Name, order: &Order) -> (Called, Duration) {
         let started = Instant::now();
         let called = match order {
             Order::Request(envelope) => self.request(at, envelope).await,
             Order::Deliver(Delivery::Callback(callback)) => self.call_back(callback).await,
             Order::Deliver(Delivery::Notice(notice)) => self.notify(notice).await,
         };
-        self.workers.metrics.time_call(&at.without_key(), started.elapsed());
-        called
+        let took = started.elapsed();
+        self.workers.metrics.time_call(&at.without_key(), took);
+        (called, took)
     }
 
     async fn request(&self, at: &Name, envelope: &Envelope) -> Called {

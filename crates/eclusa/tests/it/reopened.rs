@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     Admit, Admitted, Advance, Advanced, AlertChanges, AlertsView, Answer, BucketPage, BucketQuery,
-    BulkAnswer, BulkAsk, CancelAll, Cancelled, CancelledAll, CompleteAnswer, Completion, Corrected,
+    BulkAnswer, BulkAsk, CancelAll, Cancelled, CancelledAll, CodeView, CompleteAnswer, Completion, Corrected,
     Correction, CountLetters, Credit, Credited, DeadLetterView, DiscardedLetters, Dispatch, Dispatched,
     EnqueueAnswer, Fire, Fired, HashKey, JobId, JobPage, JobQuery, JobView, LaneView, LeaseId, LetterCounts,
     LetterPage, LetterQuery, Name, NewJob, Poll, Polls, Replay, Replayed, SettleAnswer, Settlement, Span,
@@ -102,6 +102,10 @@ impl<S: Store> Store for Reopened<S> {
 
     fn schedules(&self) -> impl Answer<Vec<(Name, Time)>> {
         self.run(async move |store| store.schedules().await)
+    }
+
+    fn codes(&self, upstream: Name) -> impl Answer<Option<Vec<CodeView>>> {
+        self.run(async move |store| store.codes(upstream).await)
     }
 
     fn admit(&self, ask: Admit) -> impl Answer<Admitted> {

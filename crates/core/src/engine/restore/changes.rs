@@ -9,6 +9,7 @@ use super::super::Engine;
 use super::super::alerts::history::History;
 use super::super::alerts::{AlertMeters, AlertState};
 use super::super::bulk::Bulk;
+use super::super::codes::CodeCount;
 use super::super::debits::Debit;
 use super::super::record::{JobRecord, LaneRecord, LeaseRecord, Record, TenantRecord};
 use crate::alert::{Alert, AlertKey};
@@ -58,6 +59,7 @@ pub(super) struct Changes {
     pub(super) schedules: BTreeMap<Name, Time>,
     pub(super) bulks: Things<JobId, Bulk>,
     pub(super) ways: Things<(u32, Vec<Name>), Way>,
+    pub(super) codes: Things<(u32, Arc<str>), CodeCount>,
     pub(super) alerts: AlertChangesRead,
 }
 
@@ -129,6 +131,8 @@ impl Changes {
             Record::BulkGone(id) => remove(&mut self.bulks, id, kept),
             Record::RedriveWay { lane, chain, way } => drop(self.ways.insert((lane, chain), Some(way))),
             Record::RedriveWayGone { lane, chain } => remove(&mut self.ways, (lane, chain), kept),
+            Record::Code { upstream, code, count } => drop(self.codes.insert((upstream, code), Some(count))),
+            Record::CodeGone { upstream, code } => remove(&mut self.codes, (upstream, code), kept),
             record => self.gather_job(record, engine),
         }
     }

@@ -80,7 +80,7 @@ impl Gates {
         let pass = Pass { generation: self.breaker.generation_at(began), answered: false };
         self.starts.count(began, now);
         if let Some(rule) = spec.and_then(|spec| spec.pace.as_ref()) {
-            self.pace.get_or_insert_with(|| Pace::new(rule)).take(began);
+            self.pace.get_or_insert_with(|| Pace::new(rule)).take(rule, began);
         }
         self.reenter(pass);
         if let Some(ended) = ended {
@@ -102,6 +102,6 @@ impl Gates {
         if let Some(rule) = &spec.breaker {
             self.breaker.record_late(rule, result, began, at);
         }
-        self.adapt(spec, result, at);
+        self.adapt(spec, result, None, at);
     }
 }

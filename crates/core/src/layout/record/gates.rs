@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::gate::{Breaker, Bucket, Cooldown, Gates, Pace, Pass, Tally};
+use crate::gate::{Adaptive, Batch, Breaker, Bucket, Cooldown, Gates, Pace, Pass, Tally};
 use crate::layout::LayoutError;
 use crate::layout::convert::{Layout, layout_struct};
 use crate::layout::shared::LeaseIdLayout;
@@ -92,7 +92,23 @@ impl Layout<'_, Bucket> for BucketLayout {
     }
 }
 
-layout_struct!(PaceLayout = Pace { interval_us: u64, next_at: u64 });
+layout_struct!(PaceLayout = Pace { interval_us: u64, next_at: u64, learned: Option<AdaptiveLayout> });
+
+layout_struct!(
+    AdaptiveLayout = Adaptive {
+        rate: u64,
+        knee: Option<u64>,
+        slowed_at: u64,
+        strikes: u32,
+        grown_at: u64,
+        used: bool,
+        owed_us: u64,
+        floor_us: Option<u64>,
+        batch: BatchLayout,
+    }
+);
+
+layout_struct!(BatchLayout = Batch { calls: u32, failed: u32, timed: u32, total_us: u64 });
 
 layout_struct!(PassLayout = Pass { generation: u32, answered: bool });
 

@@ -53,6 +53,7 @@ fn mention(record: RecordLayout<'_>) -> Result<Option<Mention>, LayoutError> {
         RecordLayout::RedriveWay { lane, chain, .. } => {
             Mention::RedriveWay(lane, Layout::<Vec<Name>>::into_domain(chain)?)
         }
+        RecordLayout::Code { upstream, code, .. } => Mention::Code(upstream, code.into()),
         RecordLayout::AlertGone(_)
         | RecordLayout::TenantGone { .. }
         | RecordLayout::JobGone(_)
@@ -64,6 +65,7 @@ fn mention(record: RecordLayout<'_>) -> Result<Option<Mention>, LayoutError> {
         | RecordLayout::DebitGone(_)
         | RecordLayout::BulkGone(_)
         | RecordLayout::RedriveWayGone { .. }
+        | RecordLayout::CodeGone { .. }
         | RecordLayout::RegistrationGone(_) => return Ok(None),
     }))
 }

@@ -18,12 +18,15 @@ use super::convert::{Bytes, Layout, Many, append, layout_enum, layout_struct, un
 use super::letters::LetterFilterLayout;
 use super::question::CompletionLayout;
 use super::shared::{BucketSpecLayout, LeaseIdLayout, LevelLayout, StatusLayout, TermsLayout};
-use super::view::{DeadLetterLayout, DropReasonLayout, FailureLayout, ServedByLayout, TotalsLayout};
+use super::view::{
+    DeadLetterLayout, DropReasonLayout, FailureLayout, LetterAgesLayout, ServedByLayout, TotalsLayout,
+};
 use crate::dead_letter::Way;
 use crate::engine::alerts::history::{EndsAt, History, LinedUp};
 use crate::engine::alerts::{AlertMeters, AlertState};
 use crate::engine::away::Away;
 use crate::engine::bulk::{Bulk, BulkLane};
+use crate::engine::codes::CodeCount;
 use crate::engine::debits::Debit;
 use crate::engine::record::{
     JobRecord, JobState, LaneRecord, LeaseRecord, PhaseRecord, Record, SettledRecord, TenantRecord,
@@ -112,6 +115,8 @@ layout_enum!(RecordLayout<'a> = Record {
     BulkGone(id: u128),
     RedriveWay { lane: u32, chain: Vec<&'a str>, way: WayLayout },
     RedriveWayGone { lane: u32, chain: Vec<&'a str> },
+    Code { upstream: u32, code: &'a str, count: CodeLayout },
+    CodeGone { upstream: u32, code: &'a str },
 });
 
 layout_struct!(DebitLayout<'a> = Debit {
@@ -143,6 +148,7 @@ layout_struct!(
 layout_struct!(HistoryLayout = History { ends: Vec<EndsAtLayout>, marks: Vec<LinedUpLayout> });
 layout_struct!(EndsAtLayout = EndsAt { at: u64, ended: u64, dead: u64 });
 layout_struct!(LinedUpLayout = LinedUp { at: u64, next_seq: u64 });
+layout_struct!(CodeLayout = CodeCount { seen: u64, cured: u64, failed_again: u64 });
 
 layout_struct!(TimeLayout = SteadyTime { last: u64, ahead_ms: i64 });
 
@@ -156,6 +162,7 @@ layout_struct!(LaneLayout<'a> = LaneRecord {
     totals: TotalsLayout,
     tempo: TempoLayout,
     budget: Option<Box<BudgetLayout>>,
+    letter_ages: LetterAgesLayout,
 });
 
 layout_struct!(TurnsLayout = TurnsRecord { turn: i64, current: Option<u64>, in_a_row: u32 });

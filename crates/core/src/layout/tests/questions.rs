@@ -115,6 +115,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
         }),
         Question::DiscardAll(LetterQuery { max: 100, ..LetterQuery::default() }),
         Question::Bulk(BulkAsk::Begin { id: id(1), filter: filter() }),
+        Question::Codes(name("ses")),
         Question::Poll(Poll { upstream: name("fal"), max: 100, claim: ms(5_000), asked: vec![id(1)] }),
     ]
     .map(named)
@@ -186,6 +187,7 @@ fn file_name(question: &Question) -> &'static str {
         Question::Schedules => "question-schedules",
         Question::Watch(_) => "question-watch",
         Question::Alerts => "question-alerts",
+        Question::Codes(_) => "question-codes",
     }
 }
 
@@ -232,7 +234,7 @@ fn report(result: CallResult) -> Report {
         CallResult::Rejected => Usage::Amount(Tokens::whole(3)),
         _ => Usage::Unknown,
     };
-    Report { result, status: Some(404), usage, close }
+    Report { result, status: Some(404), usage, close, took: Some(crate::Span::from_millis(250)) }
 }
 
 fn failure() -> CallFailure {

@@ -13,7 +13,7 @@ use crate::engine::record::{
     JobRecord, JobState, LaneRecord, LeaseRecord, PhaseRecord, Record, SettledRecord, TenantRecord,
     TurnsRecord, UseRecord,
 };
-use crate::gate::{Breaker, Bucket, BucketSpec, Cooldown, Gates, Pace, Pass, Tally};
+use crate::gate::{Adaptive, Batch, Breaker, Bucket, BucketSpec, Cooldown, Gates, Pace, Pass, Tally};
 use crate::job::{DropReason, Failure, FailureReason, Level, Status};
 use crate::lane::{Budget, KeyEntry, Tempo, Totals};
 use crate::policy::{Correlation, HashKey};
@@ -42,10 +42,24 @@ fn gates() -> Gates {
         cooldown: Cooldown { errors: 2, last_error: time(3), hot_until: time(4) },
         window: tally(1_700_000_000_000).into(),
         bucket: Some(bucket()),
-        pace: Some(Pace { interval_us: 900_001, next_at: time(6) }),
+        pace: Some(Pace { interval_us: 900_001, next_at: time(6), learned: Some(learned()) }),
         closed_until: time(7),
         starts: tally(1_700_000_060_000).into(),
         in_flight: 0,
+    }
+}
+
+fn learned() -> Adaptive {
+    Adaptive {
+        rate: 1_111_110,
+        knee: Some(1_307_188),
+        slowed_at: time(8),
+        strikes: 1,
+        grown_at: time(9),
+        used: true,
+        owed_us: 999,
+        floor_us: Some(48_500),
+        batch: Batch { calls: 12, failed: 1, timed: 11, total_us: 600_000 },
     }
 }
 
@@ -206,6 +220,7 @@ fn lane() -> Record {
             firsts: (300, 4),
             retries: (5, 6),
         })),
+        letter_ages: super::replies::letter_ages(),
     }))
 }
 
@@ -334,6 +349,15 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
                 },
             },
         ),
+        (
+            "record-code",
+            Record::Code {
+                upstream: 3,
+                code: "409".into(),
+                count: crate::engine::codes::CodeCount { seen: 9, cured: 4, failed_again: 3 },
+            },
+        ),
+        ("record-code-gone", Record::CodeGone { upstream: 3, code: "409".into() }),
         ("record-schedule", Record::Schedule { name: name("nightly"), last: time(7) }),
         ("record-bulk", Record::Bulk(Box::new(bulk()))),
         ("record-bulk-gone", Record::BulkGone(id(9))),

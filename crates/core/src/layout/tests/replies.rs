@@ -71,6 +71,15 @@ pub(super) fn all() -> Vec<(&'static str, Reply)> {
             "reply-alerts",
             Reply::Alerts(AlertsView { firing: vec![alert(None)], recent: vec![alert(Some(time(9)))] }),
         ),
+        (
+            "reply-codes",
+            Reply::Codes(Some(vec![crate::CodeView {
+                code: "409".into(),
+                seen: 9,
+                cured: 4,
+                failed_again: 3,
+            }])),
+        ),
         ("reply-schedules", Reply::Schedules(vec![(name("nightly"), time(7))])),
         ("reply-admitted-granted", admitted(granted)),
         ("reply-admitted-denied", admitted(denied)),
@@ -355,7 +364,16 @@ fn upstream_view(state: BreakerState) -> UpstreamView {
         tokens: Some(Tokens::from_micro(-1)),
         starts_last_minute: 59,
         gates: gates(),
+        pace: Some(crate::gate::PaceView {
+            rate_micro: 12_500_000,
+            adaptive: true,
+            floor_latency: Some(crate::Span::from_millis(48)),
+        }),
     }
+}
+
+pub(super) fn letter_ages() -> crate::LetterAges {
+    crate::LetterAges { counts: [1, 2, 3, 4, 5, 6, 7, 8, 9], total: crate::Span::from_secs(70_000) }
 }
 
 fn lane_view() -> LaneView {
@@ -385,6 +403,9 @@ fn lane_view() -> LaneView {
         finished: 7,
         dead_letters: 8,
         oldest_dead_letter: Some(time(0)),
+        letter_ages: letter_ages(),
+        oldest_waiting: Some(time(1)),
+        capacity: Some(10_000),
         totals,
         gates: gates(),
     }

@@ -50,7 +50,7 @@ fn whole(in_time: bool) -> Spec {
     gates.cooldown = Some(CooldownSpec::new(&[secs(10), secs(30)]).unwrap());
     gates.window = Some(WindowSpec::per_minute(600).unwrap());
     gates.bucket = Some(BucketSpec::new(10, 40, secs(86_400)).unwrap());
-    gates.pace = Some(PaceSpec::new(secs(1), Span::from_millis(50), secs(60)).unwrap());
+    gates.pace = Some(PaceSpec::new(secs(1), Span::from_millis(50), secs(60)).unwrap().adaptive(true));
     let gates = gates.with_slots("max_concurrent", 7).unwrap();
     let mut full = LaneSpec::new(name("full"), Chain::new(vec![name("b"), name("a")]).unwrap());
     full.capacity = Capacity::new(100, 1 << 20).unwrap();

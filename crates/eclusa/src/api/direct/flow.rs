@@ -44,9 +44,12 @@ pub(super) struct Call {
 impl Call {
     /// It ended, or its answer began to come.
     pub(super) fn told(&mut self, end: CallEnd, close: Option<Span>) -> Judged {
-        let judged = self.report(&Called { close, ..end.into() });
+        let mut judged = self.report(&Called { close, ..end.into() });
+        let took = self.asked.elapsed();
+        judged.report.took = Some(took.into());
+        self.leave.report(judged.report.clone());
         self.metrics.count_call(&judged.upstream, &judged.judgement, close.is_some());
-        self.metrics.time_call(&judged.upstream, self.asked.elapsed());
+        self.metrics.time_call(&judged.upstream, took);
         judged
     }
 

@@ -1,6 +1,7 @@
 //! What the API says, as JSON in camelCase. The command line reads the same types.
 
 mod alert;
+mod codes;
 mod dead_letter;
 mod job;
 mod lane;
@@ -9,12 +10,13 @@ mod upstream;
 mod why;
 
 pub use alert::{Alert, AlertMessage};
+pub use codes::{CodeOutcome, UpstreamCodes};
 pub use dead_letter::DeadLetter;
 pub use job::{Accepted, Job, JobEvent, JobResult, LastFailure, TimelineEntry};
 pub use lane::{Lane, LaneTotals, Levels, TenantFairnessMetrics};
 pub use shown::ShownRequest;
 pub(crate) use shown::{MASK, Shown, shown, unmasked};
-pub use upstream::{Breaker, Upstream, UpstreamKey};
+pub use upstream::{Breaker, Pace, Upstream, UpstreamKey};
 pub(crate) use upstream::{breaker, upstreams};
 pub use why::{Gate, WhyAnswer};
 

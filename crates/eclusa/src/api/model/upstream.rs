@@ -1,12 +1,13 @@
 //! Upstreams and their breakers.
 
-use eclusa_core::gate::BreakerState;
-use eclusa_core::{Name, UpstreamView};
+use eclusa_core::gate::{BreakerState, PaceView};
+use eclusa_core::{Name, Span, UpstreamView};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::iso;
 use super::why::{Gate, gate};
+use crate::words::starts_per_second;
 
 /// An upstream.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -20,9 +21,35 @@ pub struct Upstream {
     pub requests_last_minute: u64,
     /// Every gate's state.
     pub gates: Vec<Gate>,
+    /// Its pace, where it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pace: Option<Pace>,
     /// Its keys, where it has several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<UpstreamKey>,
+}
+
+/// The pace of starts.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Pace {
+    /// Starts per second that it allows now.
+    pub rate: f64,
+    /// Whether the rate is learned (`adaptive = true`).
+    pub adaptive: bool,
+    /// How long calls take while the load does not slow them down, in milliseconds; absent until it was learned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub floor_latency_ms: Option<u64>,
+}
+
+impl From<&PaceView> for Pace {
+    fn from(view: &PaceView) -> Self {
+        Self {
+            rate: starts_per_second(view),
+            adaptive: view.adaptive,
+            floor_latency_ms: view.floor_latency.map(Span::as_millis),
+        }
+    }
 }
 
 /// One of several accounts at an upstream.
@@ -58,6 +85,7 @@ pub(crate) fn upstreams(views: &[UpstreamView], in_force: impl Fn(&Name) -> bool
         in_flight: view.in_flight,
         requests_last_minute: view.starts_last_minute,
         gates: view.gates.iter().map(|view| gate(None, view)).collect(),
+        pace: view.pace.as_ref().map(Pace::from),
         keys: keys_of(&view.name),
     };
     plain.map(upstream).collect()

@@ -12,15 +12,15 @@ async fn every_metric_of_the_sources_is_there_from_the_start_with_its_meaning() 
     let text = metrics.text();
     for family in [
         "proxy_queue_size",
-        "proxy_jobs",
-        "proxy_fallbacks",
-        "proxy_timeouts",
-        "proxy_upstream_errors",
-        "proxy_rate_limit_penalties",
+        "proxy_jobs_total",
+        "proxy_fallbacks_total",
+        "proxy_timeouts_total",
+        "proxy_upstream_errors_total",
+        "proxy_rate_limit_penalties_total",
         "proxy_circuit_state",
-        "proxy_circuit_open",
-        "proxy_circuit_close",
-        "proxy_circuit_half_open",
+        "proxy_circuit_open_total",
+        "proxy_circuit_close_total",
+        "proxy_circuit_half_open_total",
     ] {
         let help = text.lines().find_map(|line| line.strip_prefix(&format!("# HELP {family} ")));
         assert!(help.is_some_and(|help| !help.is_empty()), "no HELP for {family} in {text}");

@@ -1,0 +1,156 @@
+//! Which codes of an upstream somebody decided about, and what is proposed for the others once a retry was seen often enough
+//! to cure them or not. Nothing here changes how a call is judged.
+
+use crate::retry::{Ending, ExtraCodes, Verdict, classify};
+use crate::views::CodeView;
+
+/// Retries that must have been seen before anything is proposed.
+pub const ENOUGH_RETRIES: u64 = 20;
+/// A code is proposed as retryable if a retry cured at least this share.
+pub const CURED_PERCENT: u64 = 50;
+/// A code is proposed as permanent if a retry cured at most this share.
+pub const HOPELESS_PERCENT: u64 = 5;
+
+/// What an upstream speaks: the same number means different things.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP statuses.
+    Http,
+    /// SMTP replies and enhanced codes.
+    Smtp,
+    /// Error names of SES.
+    Ses,
+}
+
+/// Who decided what a code means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClassifiedBy {
+    /// `retryable` or `permanent` of the upstream.
+    Config,
+    /// It is named in Eclusa's own lists.
+    BuiltIn,
+    /// Nobody: it follows a general rule, such as "other 4xx are permanent".
+    Default,
+}
+
+impl ClassifiedBy {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ClassifiedBy::Config => "config",
+            ClassifiedBy::BuiltIn => "built_in",
+            ClassifiedBy::Default => "default",
+        }
+    }
+}
+
+/// What `code` means at an upstream with the codes `extra`, and who decided that.
+pub fn classified(protocol: Protocol, code: &str, extra: &ExtraCodes) -> (Verdict, ClassifiedBy) {
+    if let Some(verdict) = extra.verdict(code) {
+        return (verdict, ClassifiedBy::Config);
+    }
+    let (verdict, named) = match protocol {
+        Protocol::Http => http(code),
+        Protocol::Smtp => smtp(code),
+        Protocol::Ses => ses(code),
+    };
+    (verdict, if named { ClassifiedBy::BuiltIn } else { ClassifiedBy::Default })
+}
+
+/// Words stand for calls without an answer, and for answers that were refused here; all of them are named.
+fn http(code: &str) -> (Verdict, bool) {
+    let Ok(status) = code.parse() else { return (word(code), true) };
+    let verdict = classify(Ending::Http(status), &ExtraCodes::default()).1.unwrap_or(Verdict::Permanent);
+    (verdict, matches!(status, 408 | 425 | 429 | 500..=504))
+}
+
+fn smtp(code: &str) -> (Verdict, bool) {
+    match code.as_bytes().first() {
+        Some(b'4') => (Verdict::Retryable, matches!(code, "421" | "450" | "451" | "452" | "454")),
+        Some(b'5') => (Verdict::Permanent, matches!(code, "500" | "550" | "554")),
+        _ => (word(code), true),
+    }
+}
+
+fn ses(code: &str) -> (Verdict, bool) {
+    let retryable = code.starts_with("Throttling") || code.starts_with("ServiceUnavailable");
+    let permanent = matches!(code, "MessageRejected" | "MailFromDomainNotVerified");
+    match word(code) {
+        _ if retryable => (Verdict::Retryable, true),
+        Verdict::Retryable => (Verdict::Retryable, true),
+        Verdict::Permanent => (Verdict::Permanent, permanent),
+    }
+}
+
+fn word(code: &str) -> Verdict {
+    match code {
+        "timeout" | "connect_failed" | "connection_broken" => Verdict::Retryable,
+        _ => Verdict::Permanent,
+    }
+}
+
+impl CodeView {
+    /// How often it was retried.
+    pub const fn retried(&self) -> u64 {
+        self.cured + self.failed_again
+    }
+
+    /// What the retries speak for, if there were enough.
+    pub const fn proposal(&self) -> Option<Verdict> {
+        let retried = self.retried();
+        if retried < ENOUGH_RETRIES {
+            return None;
+        }
+        if self.cured * 100 >= retried * CURED_PERCENT {
+            return Some(Verdict::Retryable);
+        }
+        if self.cured * 100 <= retried * HOPELESS_PERCENT { Some(Verdict::Permanent) } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_that_nobody_named_are_told_from_those_that_somebody_did() {
+        use ClassifiedBy::{BuiltIn, Config, Default};
+        use Protocol::{Http, Ses, Smtp};
+        use Verdict::{Permanent, Retryable};
+        let extra = ExtraCodes { retryable: vec!["409".into()], permanent: vec!["503".into()] };
+        let rows = [
+            (Http, "409", Retryable, Config),
+            (Http, "503", Permanent, Config),
+            (Http, "429", Retryable, BuiltIn),
+            (Http, "501", Permanent, BuiltIn),
+            (Http, "520", Retryable, Default),
+            (Http, "423", Permanent, Default),
+            (Http, "timeout", Retryable, BuiltIn),
+            (Http, "response_too_large", Permanent, BuiltIn),
+            (Smtp, "451", Retryable, BuiltIn),
+            (Smtp, "432", Retryable, Default),
+            (Smtp, "4.7.1", Retryable, Default),
+            (Smtp, "550", Permanent, BuiltIn),
+            (Smtp, "552", Permanent, Default),
+            (Smtp, "connect_failed", Retryable, BuiltIn),
+            (Ses, "ThrottlingException", Retryable, BuiltIn),
+            (Ses, "MessageRejected", Permanent, BuiltIn),
+            (Ses, "LimitExceededException", Permanent, Default),
+            (Ses, "timeout", Retryable, BuiltIn),
+        ];
+        for (protocol, code, verdict, by) in rows {
+            assert_eq!(classified(protocol, code, &extra), (verdict, by), "{protocol:?} {code}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_proposed_before_enough_retries() {
+        let code = |cured, failed_again| CodeView { code: "423".into(), seen: 100, cured, failed_again };
+        assert_eq!(code(19, 0).proposal(), None);
+        assert_eq!(code(20, 0).proposal(), Some(Verdict::Retryable));
+        assert_eq!(code(10, 10).proposal(), Some(Verdict::Retryable));
+        assert_eq!(code(9, 11).proposal(), None);
+        assert_eq!(code(1, 19).proposal(), Some(Verdict::Permanent));
+        assert_eq!(code(2, 18).proposal(), None);
+    }
+}

@@ -1,0 +1,49 @@
+//! What became of failures after a retry.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The codes that calls to an upstream failed with.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UpstreamCodes {
+    /// The upstream.
+    pub upstream: String,
+    /// The most frequent first; at most 64.
+    pub codes: Vec<CodeOutcome>,
+    /// The configured list with what is proposed for it.
+    pub retryable: Vec<String>,
+    /// The configured list with what is proposed for it.
+    pub permanent: Vec<String>,
+    /// Both lists as they go into the config; absent while nothing is proposed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub toml: Option<String>,
+}
+
+/// One code.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CodeOutcome {
+    /// The status, or a word for an end without one.
+    pub code: String,
+    /// What it counts as now: `retryable` or `permanent`.
+    pub class: String,
+    /// Who says so: `config`, `built_in`, or `default` for a general rule.
+    pub classified_by: String,
+    /// Calls that failed with it.
+    pub seen: u64,
+    /// Those followed by another call for the same job, or by a replay of its dead letter.
+    pub retried: u64,
+    /// Retries that succeeded.
+    pub cured: u64,
+    /// Retries that failed.
+    pub failed_again: u64,
+    /// Those without a retry, or without one yet.
+    pub not_retried: u64,
+    /// `cured / retried`; absent without retries.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cure_share: Option<f64>,
+    /// Where it belongs by what was seen: `retryable` or `permanent`; only for codes that nobody classified.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proposed: Option<String>,
+}
