@@ -16,14 +16,13 @@ use super::program::Program;
 fn config(lane: &str, upstreams: &[(&str, &str, &Ses, &str)]) -> String {
     let names: Vec<String> = upstreams.iter().map(|(name, ..)| format!("{name:?}")).collect();
     let chain = names.join(", ");
-    let mut config =
-        format!("[server]\nlisten = \"127.0.0.1:0\"\n[lanes.email]\nchain = [{chain}]\n{lane}\n");
-    for (name, region, ses, more) in upstreams {
+    let head = format!("[server]\nlisten = \"127.0.0.1:0\"\n[lanes.email]\nchain = [{chain}]\n{lane}\n");
+    let upstream = |(name, region, ses, more): &(&str, &str, &Ses, &str)| {
         let url = ses.http.url();
-        config +=
-            &format!("[upstreams.{name}]\nkind = \"ses\"\nregion = {region:?}\nurl = {url:?}\n{more}\n");
-    }
-    config
+        format!("[upstreams.{name}]\nkind = \"ses\"\nregion = {region:?}\nurl = {url:?}\n{more}\n")
+    };
+    let upstreams: Vec<String> = upstreams.iter().map(upstream).collect();
+    head + &upstreams.concat()
 }
 
 fn mail() -> Value {

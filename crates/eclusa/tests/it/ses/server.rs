@@ -136,7 +136,8 @@ fn verify(seen: &Seen, account: &Account) -> Result<(), String> {
         return Err(format!("Signature expired or not yet current: {off} ms"));
     }
 
-    let headers: String = names.split(';').map(|name| format!("{name}:{}\n", header(name).trim())).collect();
+    let headers = names.split(';').map(|name| format!("{name}:{}\n", header(name).trim()));
+    let headers = headers.collect::<Vec<_>>().concat();
     let hash = |bytes: &[u8]| hex(digest::digest(&digest::SHA256, bytes).as_ref());
     let canonical = format!("POST\n{}\n\n{headers}\n{names}\n{}", seen.path, hash(&seen.body));
     let to_sign = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{}", hash(canonical.as_bytes()));
@@ -152,5 +153,5 @@ fn verify(seen: &Seen, account: &Account) -> Result<(), String> {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat()
 }
