@@ -7,8 +7,8 @@ use std::time::Duration;
 use eclusa_core::gate::{BreakerSpec, BucketSpec, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
 use eclusa_core::retry::{ExtraCodes, OnAmbiguous, RetryPolicy};
 use eclusa_core::{
-    CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Level, Name, Span, Spec,
-    UpstreamSpec,
+    CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Level, Name, RedriveSpec, Span,
+    Spec, UpstreamSpec,
 };
 
 use super::read;
@@ -166,7 +166,7 @@ mask = ["header.X-Org", "params:/email"]
 retry = { attempts = 2, base = "2s", cap = "3s", jitter = 0.5, on_ambiguous = "stop" }
 cache = { key = "{tenant}-{body./a}", ttl = "1s", stale_if_error = "2s", max = 3, max_bytes = "4KiB" }
 fairness = { batch = 2, weights = { "gold-*" = 3 } }
-dead_letters = { ttl = "1d", max = 9 }
+dead_letters = { ttl = "1d", max = 9, answers = false, redrive = { after = "5m", times = 2, codes = ["421", "5xx"] } }
 keep = { for = "5m", max = 0 }
 rpm = 10
 rate = "5/h"
@@ -411,7 +411,9 @@ fn every_rule_reaches_the_engine() {
     images.gates = images.gates.with_slots("concurrency", 4).unwrap();
     images.retry = RetryPolicy::new(2, secs(2), secs(3), 50).unwrap().on_ambiguous(OnAmbiguous::Stop);
     images.cache = Some(CacheSpec::new(secs(1), secs(2)).unwrap().bounded(3, 4096).unwrap());
-    images.dead_letters = Some(DeadLetterSpec::new(secs(86_400), 9).unwrap());
+    let redrive = RedriveSpec::new(secs(300), 2, vec!["421".into(), "5xx".into()]).unwrap();
+    let letters = DeadLetterSpec::new(secs(86_400), 9).unwrap();
+    images.dead_letters = Some(letters.with_answers(false).with_redrive(Some(redrive)));
     images.keep = Keep { span: secs(300), max: 0 };
     images.in_time = true;
     let mut plain = LaneSpec::new(name("plain"), Chain::new(vec![name("two")]).unwrap());
