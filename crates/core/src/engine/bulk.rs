@@ -207,7 +207,8 @@ impl Engine {
             failed: 0,
             lanes,
         };
-        self.count_bulk(&mut bulk, &mut MAX_LOOKS.clone());
+        let mut looks = MAX_LOOKS;
+        self.count_bulk(&mut bulk, &mut looks);
         bulk.settle(now);
         self.bulks.all.insert(id, bulk);
         self.bulks.unsaved.insert(id);

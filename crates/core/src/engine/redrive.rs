@@ -11,6 +11,7 @@ use crate::gate::BreakerState;
 use crate::ids::{JobId, Name};
 use crate::job::Status;
 use crate::lane::Lane;
+use crate::spec::RedriveSpec;
 use crate::table::LaneIx;
 use crate::time::{Span, Time};
 use crate::verbs::{MAX_BATCH, Replay, Replayed, ReplayedLetter};
@@ -112,7 +113,7 @@ impl Engine {
         let state = self.lane_mut(lane);
         let Some(chain) = state.dead.redriven_by(letter, job) else { return };
         let rule = state.spec.as_ref().and_then(|spec| spec.dead_letters.as_ref()?.redrive.as_ref());
-        let after = rule.map_or(Span::ZERO, |rule| rule.after());
+        let after = rule.map_or(Span::ZERO, RedriveSpec::after);
         let dead = &mut state.dead;
         if status == Status::Completed {
             dead.set_way(&chain, |way| way.proven = true, now);

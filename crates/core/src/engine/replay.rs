@@ -67,12 +67,11 @@ impl Engine {
         now: Time,
     ) -> NewJob {
         let Kept { letter, correlation, .. } = kept;
-        let (payload, chain, holds, correlation) = match edit {
-            Some(edit) => (edit.payload, edit.chain, edit.holds, edit.correlation),
-            None => {
-                let holds = letter.holds.iter().map(|hold| self.hold_of_now(hold)).collect();
-                (letter.payload.clone(), Some(letter.chain.clone()), holds, *correlation)
-            }
+        let (payload, chain, holds, correlation) = if let Some(edit) = edit {
+            (edit.payload, edit.chain, edit.holds, edit.correlation)
+        } else {
+            let holds = letter.holds.iter().map(|hold| self.hold_of_now(hold)).collect();
+            (letter.payload.clone(), Some(letter.chain.clone()), holds, *correlation)
         };
         // Nobody waits for it on a connection, so it may wait for its turn as long as the letter is kept.
         let kept_for = (letter.moved_at + letter.ttl).since(now);

@@ -30,7 +30,7 @@ pub(super) struct Purge {
 
 /// Discards letters.
 pub(super) fn run(ask: &Purge, client: &Client, format: Format) -> Result<(), Exit> {
-    if ask.ids.is_empty() == !ask.filter.narrows() {
+    if ask.ids.is_empty() != ask.filter.narrows() {
         let told = "purge takes letters or a filter\nhelp: give ids, or a filter such as --older-than 30d";
         return Err(Exit::Usage(told.into()));
     }

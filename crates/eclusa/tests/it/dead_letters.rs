@@ -74,7 +74,7 @@ async fn an_edit_is_checked_like_a_new_job_and_masks_are_never_sent() {
         program.send(method, path, &bearer, &body).await
     };
     let request = json!({
-        "path": "/a", "query": "cpf=52998224725&n=1", "headers": { "x-api-key": "secret" },
+        "path": "/a", "query": "cpf=52998224725", "headers": { "x-api-key": "secret" },
         "body": { "email": "a@b.c", "n": 1 },
     });
     let job = ask("POST", "/v1/lanes/work/jobs", &json!({ "id": "o-1", "request": request })).await.json();
@@ -90,8 +90,8 @@ async fn an_edit_is_checked_like_a_new_job_and_masks_are_never_sent() {
         assert_eq!(answer.status, 422, "{}", answer.text());
         answer.json()["errors"][0]["field"].as_str().unwrap_or_default().to_owned()
     };
-    assert_eq!(field(json!({ "request": { "query": "cpf=1&n=1" } })).await, "query.cpf");
-    assert_eq!(field(json!({ "request": { "query": "cpf=%2A%2A%2A&n=2" } })).await, "request.query");
+    assert_eq!(field(json!({ "request": { "query": "cpf=1" } })).await, "query.cpf");
+    assert_eq!(field(json!({ "request": { "query": "cpf=***" } })).await, "request.query");
     assert_eq!(field(json!({ "request": { "path": "/../x" } })).await, "request.path");
     assert_eq!(field(json!({ "tenant": "other" })).await, "tenant");
     assert_eq!(ask("GET", &path, &Value::Null).await.status, 200, "the letter stays");
@@ -106,7 +106,7 @@ async fn an_edit_is_checked_like_a_new_job_and_masks_are_never_sent() {
     let ended = ask("GET", &format!("/v1/jobs/{job}/wait?timeout=60"), &Value::Null).await.json();
     assert_eq!((&ended["status"], &ended["id"]), (&json!("completed"), &json!("o-1")));
     let sent = flaky.upstream.requests().pop().unwrap();
-    assert_eq!((sent.path.as_str(), sent.query.as_deref()), ("/b", Some("cpf=52998224725&n=1")));
+    assert_eq!((sent.path.as_str(), sent.query.as_deref()), ("/b", Some("cpf=52998224725")));
     assert_eq!(serde_json::from_slice::<Value>(&sent.body).unwrap(), json!({ "email": "a@b.c", "n": 2 }));
     assert_eq!(sent.headers["x-api-key"], "secret");
     program.logged("Dead letter replayed", &[("replayOf", id), ("by", "ops"), ("edited", "true")]).await;

@@ -25,6 +25,38 @@ use crate::views::{BucketPage, BucketView, JobPage, LaneView, Place, TenantView,
 
 /// Each with the name of its golden file.
 pub(super) fn all() -> Vec<(&'static str, Reply)> {
+    let mut all = of_jobs();
+    all.extend(of_letters());
+    all
+}
+
+fn of_letters() -> Vec<(&'static str, Reply)> {
+    vec![
+        ("reply-dead-letter", Reply::DeadLetter(Some(letter()))),
+        (
+            "reply-dead-letters",
+            Reply::DeadLetters(LetterPage { letters: vec![letter()], next: Some(letter_cursor()) }),
+        ),
+        (
+            "reply-letter-counts",
+            Reply::LetterCounts(LetterCounts {
+                counts: vec![("550".into(), 3)],
+                next: Some(letter_cursor()),
+            }),
+        ),
+        (
+            "reply-discarded",
+            Reply::Discarded(DiscardedLetters {
+                gone: vec![(name("email"), id(1))],
+                next: Some(letter_cursor()),
+            }),
+        ),
+        ("reply-bulk", Reply::Bulk(BulkAnswer::Replays(bulks()))),
+        ("reply-bulk-too-many", Reply::Bulk(BulkAnswer::TooMany)),
+    ]
+}
+
+fn of_jobs() -> Vec<(&'static str, Reply)> {
     let upstream = || name("ses");
     let denial = NotUntil::new(Reason::Window, time(30_000));
     let admitted = |admission| Reply::Admitted(Admitted { admission, ended: ends(), now: time(1) });
@@ -122,27 +154,6 @@ pub(super) fn all() -> Vec<(&'static str, Reply)> {
             Reply::Upstreams([BreakerState::Closed, BreakerState::Open].map(upstream_view).into()),
         ),
         ("reply-tenants", Reply::Tenants(vec![(7, tenant_view())])),
-        ("reply-dead-letter", Reply::DeadLetter(Some(letter()))),
-        (
-            "reply-dead-letters",
-            Reply::DeadLetters(LetterPage { letters: vec![letter()], next: Some(letter_cursor()) }),
-        ),
-        (
-            "reply-letter-counts",
-            Reply::LetterCounts(LetterCounts {
-                counts: vec![("550".into(), 3)],
-                next: Some(letter_cursor()),
-            }),
-        ),
-        (
-            "reply-discarded",
-            Reply::Discarded(DiscardedLetters {
-                gone: vec![(name("email"), id(1))],
-                next: Some(letter_cursor()),
-            }),
-        ),
-        ("reply-bulk", Reply::Bulk(BulkAnswer::Replays(bulks()))),
-        ("reply-bulk-too-many", Reply::Bulk(BulkAnswer::TooMany)),
         ("reply-fleet", Reply::Fleet(vec![registration()])),
         ("reply-completed-settled", completed(Completed::Settled(Settled::Requeued))),
         ("reply-completed-kept", completed(Completed::Kept)),

@@ -8,7 +8,7 @@ use eclusa_core::gate::{BreakerSpec, BucketSpec, CooldownSpec, GateSpecs, PaceSp
 use eclusa_core::retry::{ExtraCodes, OnAmbiguous, RetryBudget, RetryPolicy};
 use eclusa_core::{
     AlertLimits, CacheSpec, Capacity, Chain, DeadLetterRate, DeadLetterSpec, Fairness, Keep, LaneSpec, Level,
-    Name, Patterns, Span, Spec, UpstreamSpec,
+    Name, Patterns, RedriveSpec, Span, Spec, UpstreamSpec,
 };
 
 use super::read;
@@ -184,7 +184,7 @@ tenant_rate = { "acme" = "10/min", "*" = "100/min" }
 tenant_concurrency = 7
 cache = { key = "{tenant}-{body./a}", ttl = "1s", stale_if_error = "2s", max = 3, max_bytes = "4KiB" }
 fairness = { batch = 2, weights = { "gold-*" = 3 } }
-dead_letters = { ttl = "1d", max = 9 }
+dead_letters = { ttl = "1d", max = 9, answers = false, redrive = { after = "5m", times = 2, codes = ["421", "5xx"] } }
 keep = { for = "5m", max = 0 }
 rpm = 10
 rate = "5/h"
@@ -523,7 +523,9 @@ fn every_rule_reaches_the_engine() {
         [("acme".to_owned(), rate(10)), ("*".to_owned(), rate(100))].into_iter().collect();
     images.tenant_limits.concurrency = Patterns::of_all(7.try_into().unwrap());
     images.cache = Some(CacheSpec::new(secs(1), secs(2)).unwrap().bounded(3, 4096).unwrap());
-    images.dead_letters = Some(DeadLetterSpec::new(secs(86_400), 9).unwrap());
+    let redrive = RedriveSpec::new(secs(300), 2, vec!["421".into(), "5xx".into()]).unwrap();
+    let letters = DeadLetterSpec::new(secs(86_400), 9).unwrap();
+    images.dead_letters = Some(letters.with_answers(false).with_redrive(Some(redrive)));
     images.keep = Keep { span: secs(300), max: 0 };
     images.in_time = true;
     let mut plain = LaneSpec::new(name("plain"), Chain::new(vec![name("two")]).unwrap());
