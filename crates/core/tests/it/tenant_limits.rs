@@ -124,10 +124,10 @@ fn a_restart_keeps_rates_and_slots() {
     let running = take(&mut engine, NOW);
     assert_eq!(running.len(), 2);
     let mut engine = restarted(&mut engine, &mut journal);
-    assert_eq!(take_as(&mut engine, 2, NOW), []);
-    end(&mut engine, &running, NOW);
+    assert_eq!(take_as(&mut engine, 2, after(1)), [], "both slots are taken");
+    end(&mut engine, &running, after(1));
     let mut engine = restarted(&mut engine, &mut journal);
-    let third: Vec<_> = take_as(&mut engine, 3, NOW).iter().map(|grant| grant.job.0).collect();
+    let third: Vec<_> = take_as(&mut engine, 3, after(1)).iter().map(|grant| grant.job.0).collect();
     assert_eq!(third, [2], "slots are free, and one token was left");
 }
 
