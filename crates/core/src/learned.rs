@@ -60,26 +60,34 @@ pub fn classified(protocol: Protocol, code: &str, extra: &ExtraCodes) -> (Verdic
 /// Words stand for calls without an answer, and for answers that were refused here; all of them are named.
 fn http(code: &str) -> (Verdict, bool) {
     let Ok(status) = code.parse() else { return (word(code), true) };
-    let verdict = classify(Ending::Http(status), &ExtraCodes::default()).1.unwrap_or(Verdict::Permanent);
-    (verdict, matches!(status, 408 | 425 | 429 | 500..=504))
+    (verdict(Ending::Http(status)), matches!(status, 408 | 425 | 429 | 500..=504))
 }
 
 fn smtp(code: &str) -> (Verdict, bool) {
-    match code.as_bytes().first() {
-        Some(b'4') => (Verdict::Retryable, matches!(code, "421" | "450" | "451" | "452" | "454")),
-        Some(b'5') => (Verdict::Permanent, matches!(code, "500" | "550" | "554")),
-        _ => (word(code), true),
-    }
+    // An enhanced code has the class of the other: `4.7.1` is some 4xx.
+    let number = match code.split('.').next().map(str::parse) {
+        Some(Ok(class @ ..10)) => class * 100,
+        Some(Ok(number)) => number,
+        _ => return (word(code), true),
+    };
+    let named = matches!(number, 421 | 450 | 451 | 452 | 454 | 500 | 550 | 554);
+    (verdict(Ending::Smtp { code: number, enhanced: None }), named)
 }
 
+/// Names that are not listed follow the status that they come with, which is 400 for nearly all of them.
 fn ses(code: &str) -> (Verdict, bool) {
-    let retryable = code.starts_with("Throttling") || code.starts_with("ServiceUnavailable");
-    let permanent = matches!(code, "MessageRejected" | "MailFromDomainNotVerified");
-    match word(code) {
-        _ if retryable => (Verdict::Retryable, true),
-        Verdict::Retryable => (Verdict::Retryable, true),
-        Verdict::Permanent => (Verdict::Permanent, permanent),
+    if word(code) == Verdict::Retryable {
+        return (Verdict::Retryable, true);
     }
+    let verdict = verdict(Ending::Ses { status: 400, name: code });
+    let named = verdict == Verdict::Retryable
+        || code == "MessageRejected"
+        || code.starts_with("MailFromDomainNotVerified");
+    (verdict, named)
+}
+
+fn verdict(ending: Ending<'_>) -> Verdict {
+    classify(ending, &ExtraCodes::default()).1.unwrap_or(Verdict::Permanent)
 }
 
 fn word(code: &str) -> Verdict {
@@ -135,7 +143,9 @@ mod tests {
             (Smtp, "connect_failed", Retryable, BuiltIn),
             (Ses, "ThrottlingException", Retryable, BuiltIn),
             (Ses, "MessageRejected", Permanent, BuiltIn),
-            (Ses, "LimitExceededException", Permanent, Default),
+            (Ses, "LimitExceededException", Retryable, BuiltIn),
+            (Ses, "MailFromDomainNotVerifiedException", Permanent, BuiltIn),
+            (Ses, "AccountSuspendedException", Permanent, Default),
             (Ses, "timeout", Retryable, BuiltIn),
         ];
         for (protocol, code, verdict, by) in rows {

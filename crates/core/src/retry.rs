@@ -237,7 +237,9 @@ fn classify_ses(status: u16, name: &str) -> (CallResult, Option<Verdict>) {
     let result = match name {
         "Throttling" | "TooManyRequests" | "LimitExceeded" => CallResult::Throttled,
         // After the last two, the next attempt is signed anew, with credentials that may have been renewed.
-        "ServiceUnavailable" | "SendingPaused" | "ExpiredToken" | "RequestExpired" => CallResult::Failed,
+        "ServiceUnavailable" | "InternalFailure" | "SendingPaused" | "ExpiredToken" | "RequestExpired" => {
+            CallResult::Failed
+        }
         "RequestTimeout" => CallResult::TimedOut,
         _ => return classify(Ending::Http(status), &ExtraCodes::default()),
     };

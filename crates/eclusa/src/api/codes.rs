@@ -15,6 +15,7 @@ use super::problem::Problem;
 use super::state::Api;
 use super::submit::unavailable;
 use super::upstreams::reachable;
+use crate::config::UpstreamKind;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 
@@ -44,8 +45,19 @@ pub(super) async fn codes(
     let seen = codes.store.codes(upstream.clone()).await.map_err(|error| unavailable(&error))?;
     let rules = codes.rules.get();
     let none = ExtraCodes::default();
-    let extra = rules.config.upstreams.get(&upstream).map_or(&none, |rules| &rules.codes);
-    Ok(Json(shown(name, &seen.unwrap_or_default(), Protocol::Http, extra)))
+    let (protocol, extra) = match rules.config.upstreams.get(&upstream) {
+        Some(rules) => (protocol(&rules.kind), &rules.codes),
+        None => (Protocol::Http, &none),
+    };
+    Ok(Json(shown(name, &seen.unwrap_or_default(), protocol, extra)))
+}
+
+const fn protocol(kind: &UpstreamKind) -> Protocol {
+    match kind {
+        UpstreamKind::Http(_) => Protocol::Http,
+        UpstreamKind::Smtp(_) => Protocol::Smtp,
+        UpstreamKind::Ses(_) => Protocol::Ses,
+    }
 }
 
 fn shown(upstream: String, seen: &[CodeView], protocol: Protocol, extra: &ExtraCodes) -> UpstreamCodes {

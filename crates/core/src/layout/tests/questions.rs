@@ -20,8 +20,7 @@ use crate::views::{BucketQuery, JobQuery};
 /// Each with the name of its golden file.
 pub(super) fn all() -> Vec<(&'static str, Question)> {
     let (lane, upstream) = (name("email"), name("ses"));
-    let named = |question: Question| (file_name(&question), question);
-    [
+    let mut all = vec![
         Question::Enqueue(vec![full_job(), NewJob::new(id(2), lane.clone(), "", Vec::new())]),
         Question::Dispatch(dispatch()),
         Question::Advance(Advance {
@@ -106,6 +105,14 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
             job: Some(Box::new(full_job())),
         }),
         Question::Schedules,
+        Question::Poll(Poll { upstream: name("fal"), max: 100, claim: ms(5_000), asked: vec![id(1)] }),
+    ];
+    all.extend(of_operators());
+    all.into_iter().map(|question| (file_name(&question), question)).collect()
+}
+
+fn of_operators() -> [Question; 6] {
+    [
         Question::Watch(watch()),
         Question::Alerts,
         Question::CountLetters(CountLetters {
@@ -116,10 +123,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
         Question::DiscardAll(LetterQuery { max: 100, ..LetterQuery::default() }),
         Question::Bulk(BulkAsk::Begin { id: id(1), filter: filter() }),
         Question::Codes(name("ses")),
-        Question::Poll(Poll { upstream: name("fal"), max: 100, claim: ms(5_000), asked: vec![id(1)] }),
     ]
-    .map(named)
-    .into()
 }
 
 fn watch() -> Watch {

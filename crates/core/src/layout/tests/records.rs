@@ -327,28 +327,6 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
             "record-job-callback",
             Record::JobCallback { id: id(1), url: "https://app.example.com/done".into() },
         ),
-        ("record-alert", Record::Alert { key: Box::new(alert_key()), state: alert_state() }),
-        ("record-alert-gone", Record::AlertGone(Box::new(alert_key()))),
-        ("record-alerts-resolved", Record::AlertsResolved(vec![alert(Some(time(9)))])),
-        (
-            "record-alert-meters",
-            Record::AlertMeters(AlertMeters {
-                rejected: Some(7),
-                rejected_at: Some(time(7)),
-                newly_rejected: 2,
-                lost_at: Some(time(9)),
-            }),
-        ),
-        (
-            "record-alert-history",
-            Record::AlertHistory {
-                lane: 3,
-                history: History {
-                    ends: vec![EndsAt { at: time(7), ended: 300, dead: 7 }],
-                    marks: vec![LinedUp { at: time(9), next_seq: 300 }],
-                },
-            },
-        ),
         (
             "record-code",
             Record::Code {
@@ -372,7 +350,35 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
         ("record-redrive-way-gone", Record::RedriveWayGone { lane: 1, chain: vec![name("ses")] }),
     ];
     all.extend(jobs());
+    all.extend(alerts());
     all
+}
+
+fn alerts() -> Vec<(&'static str, Record)> {
+    vec![
+        ("record-alert", Record::Alert { key: Box::new(alert_key()), state: alert_state() }),
+        ("record-alert-gone", Record::AlertGone(Box::new(alert_key()))),
+        ("record-alerts-resolved", Record::AlertsResolved(vec![alert(Some(time(9)))])),
+        (
+            "record-alert-meters",
+            Record::AlertMeters(AlertMeters {
+                rejected: Some(7),
+                rejected_at: Some(time(7)),
+                newly_rejected: 2,
+                lost_at: Some(time(9)),
+            }),
+        ),
+        (
+            "record-alert-history",
+            Record::AlertHistory {
+                lane: 3,
+                history: History {
+                    ends: vec![EndsAt { at: time(7), ended: 300, dead: 7 }],
+                    marks: vec![LinedUp { at: time(9), next_seq: 300 }],
+                },
+            },
+        ),
+    ]
 }
 
 fn alert_state() -> AlertState {

@@ -53,6 +53,27 @@ fn of_letters() -> Vec<(&'static str, Reply)> {
         ),
         ("reply-bulk", Reply::Bulk(BulkAnswer::Replays(bulks()))),
         ("reply-bulk-too-many", Reply::Bulk(BulkAnswer::TooMany)),
+        (
+            "reply-watched",
+            Reply::Watched(AlertChanges {
+                fired: vec![alert(None)],
+                resolved: vec![alert(Some(time(9)))],
+                ended: vec![ended(End::Cancelled)],
+            }),
+        ),
+        (
+            "reply-alerts",
+            Reply::Alerts(AlertsView { firing: vec![alert(None)], recent: vec![alert(Some(time(9)))] }),
+        ),
+        (
+            "reply-codes",
+            Reply::Codes(Some(vec![crate::CodeView {
+                code: "409".into(),
+                seen: 9,
+                cured: 4,
+                failed_again: 3,
+            }])),
+        ),
     ]
 }
 
@@ -91,27 +112,6 @@ fn of_jobs() -> Vec<(&'static str, Reply)> {
         ("reply-fired", Reply::Fired(Fired::Asked(enqueued()))),
         ("reply-fired-before", Reply::Fired(Fired::Before(time(7)))),
         ("reply-fired-too-soon", Reply::Fired(Fired::TooSoon(ms(7)))),
-        (
-            "reply-watched",
-            Reply::Watched(AlertChanges {
-                fired: vec![alert(None)],
-                resolved: vec![alert(Some(time(9)))],
-                ended: vec![ended(End::Cancelled)],
-            }),
-        ),
-        (
-            "reply-alerts",
-            Reply::Alerts(AlertsView { firing: vec![alert(None)], recent: vec![alert(Some(time(9)))] }),
-        ),
-        (
-            "reply-codes",
-            Reply::Codes(Some(vec![crate::CodeView {
-                code: "409".into(),
-                seen: 9,
-                cured: 4,
-                failed_again: 3,
-            }])),
-        ),
         ("reply-schedules", Reply::Schedules(vec![(name("nightly"), time(7))])),
         ("reply-admitted-granted", admitted(granted)),
         ("reply-admitted-denied", admitted(denied)),

@@ -54,6 +54,8 @@ impl Ledger {
                     state: State::Pending(now + new.delay),
                 };
                 self.accepted[lane] += 1;
+                // Its id may be that of a job that was forgotten.
+                self.served_with.remove(&new.id);
                 self.jobs.insert(new.id, job);
                 self.last_settled.remove(&new.id);
                 if new.delay.is_zero() {

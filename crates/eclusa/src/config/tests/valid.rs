@@ -206,7 +206,7 @@ request = { method = "PUT", path = "/p/{params./a}?t={tenant}", headers = { X-Id
 headers = { Authorization = "Bearer ${TOKEN}", X-Price = "$$1" }
 async = { id = "body:/id", timeout = "10m", on_failure = "next", poll = { method = "POST", path = "/p/{external_id}", headers = { X-A = "{job_id}" }, body = "?", after = "30s", every = "10s", status = "/s", success = ["a"], failure = ["b"] }, cancel = { method = "DELETE", path = "/p/{external_id}", headers = { X-A = "b" }, body = "!" }, webhook = { verify = "hmac-sha256", header = "X-Signature", encoding = "base64", signed = "{header.x-id}.{body}", secret_file = "ops.key", status = "/s", success = ["a"], failure = ["b"] } }
 breaker = { failures = 7, open_for = "8s", probes = 2 }
-pace = { initial = "2s", min = "1s", max = "4s" }
+pace = { initial = "2s", min = "1s", max = "4s", adaptive = true }
 cooldown = ["1s", "2s"]
 max_concurrent = 6
 rpm = 600
@@ -533,7 +533,7 @@ fn every_rule_reaches_the_engine() {
     let straight = LaneSpec::new(name("straight"), Chain::new(vec![name("two")]).unwrap());
     let mut gates = GateSpecs::default();
     gates.breaker = Some(BreakerSpec::new(7, secs(8), 2).unwrap());
-    gates.pace = Some(PaceSpec::new(secs(2), secs(1), secs(4)).unwrap());
+    gates.pace = Some(PaceSpec::new(secs(2), secs(1), secs(4)).unwrap().adaptive(true));
     gates.cooldown = Some(CooldownSpec::new(&[secs(1), secs(2)]).unwrap());
     gates.window = Some(WindowSpec::per_minute(600).unwrap());
     gates.bucket = Some(BucketSpec::new(20, 10, secs(1)).unwrap());

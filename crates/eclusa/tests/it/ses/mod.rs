@@ -1,7 +1,7 @@
 //! Mail by the API of Amazon SES, through the real program, to a server that verifies every signature.
 
 mod credentials;
-mod server;
+pub(super) mod server;
 
 use std::time::Duration;
 

@@ -12,39 +12,39 @@ use eclusa_core::Clock;
 use ring::{digest, hmac};
 use serde_json::{Value, json};
 
-pub(super) const KEY_ID: &str = "AKIDOFTHETESTS";
-pub(super) const SECRET: &str = "secret/of+the/tests";
+pub(crate) const KEY_ID: &str = "AKIDOFTHETESTS";
+pub(crate) const SECRET: &str = "secret/of+the/tests";
 
 /// The environment that gives a program these credentials.
-pub(super) const ENV: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", KEY_ID), ("AWS_SECRET_ACCESS_KEY", SECRET)];
+pub(crate) const ENV: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", KEY_ID), ("AWS_SECRET_ACCESS_KEY", SECRET)];
 
 /// Whom the server knows.
 #[derive(Clone)]
-pub(super) struct Account {
-    pub(super) region: String,
-    pub(super) id: String,
-    pub(super) secret: String,
-    pub(super) token: Option<String>,
+pub(crate) struct Account {
+    pub(crate) region: String,
+    pub(crate) id: String,
+    pub(crate) secret: String,
+    pub(crate) token: Option<String>,
     /// How far its clock is ahead of ours.
-    pub(super) ahead: Duration,
+    pub(crate) ahead: Duration,
 }
 
 impl Account {
-    pub(super) fn in_region(region: &str) -> Self {
+    pub(crate) fn in_region(region: &str) -> Self {
         let (region, id, secret) = (region.to_owned(), KEY_ID.to_owned(), SECRET.to_owned());
         Self { region, id, secret, token: None, ahead: Duration::ZERO }
     }
 }
 
 /// SES of one region.
-pub(super) struct Ses {
-    pub(super) http: FakeUpstream,
+pub(crate) struct Ses {
+    pub(crate) http: FakeUpstream,
     account: Arc<Mutex<Account>>,
 }
 
 impl Ses {
     /// Answers with these to requests that are signed well, then accepts.
-    pub(super) async fn start(account: Account, script: impl IntoIterator<Item = Answer>) -> Self {
+    pub(crate) async fn start(account: Account, script: impl IntoIterator<Item = Answer>) -> Self {
         let account = Arc::new(Mutex::new(account));
         let (known, script) = (account.clone(), Mutex::new(script.into_iter().collect::<VecDeque<_>>()));
         let answer = move |seen: &Seen| {
@@ -60,36 +60,36 @@ impl Ses {
     }
 
     /// From now on it knows somebody else.
-    pub(super) fn knows(&self, account: Account) {
+    pub(crate) fn knows(&self, account: Account) {
         *self.account.lock().unwrap() = account;
     }
 
     /// The bodies of all requests, signed well or not.
-    pub(super) fn bodies(&self) -> Vec<Value> {
+    pub(crate) fn bodies(&self) -> Vec<Value> {
         let requests = self.http.requests();
         requests.iter().map(|seen| serde_json::from_slice(&seen.body).unwrap()).collect()
     }
 
     /// Whom each request was for.
-    pub(super) fn recipients(&self) -> Vec<Vec<String>> {
+    pub(crate) fn recipients(&self) -> Vec<Vec<String>> {
         let to = |body: &Value| serde_json::from_value(body["Destination"]["ToAddresses"].clone()).unwrap();
         self.bodies().iter().map(to).collect()
     }
 
     /// The mail of the first request, as MIME.
-    pub(super) fn mail(&self) -> String {
+    pub(crate) fn mail(&self) -> String {
         let data = self.bodies()[0]["Content"]["Raw"]["Data"].as_str().unwrap().to_owned();
         String::from_utf8(BASE64_STANDARD.decode(data).unwrap()).unwrap()
     }
 }
 
-pub(super) fn accepted(id: &str) -> Answer {
+pub(crate) fn accepted(id: &str) -> Answer {
     Answer::status(200)
         .header("content-type", "application/json")
         .body(json!({ "MessageId": id }).to_string())
 }
 
-pub(super) fn error(status: u16, name: &str, message: &str) -> Answer {
+pub(crate) fn error(status: u16, name: &str, message: &str) -> Answer {
     let answer = Answer::status(status).header("x-amzn-errortype", name);
     answer.body(json!({ "message": message }).to_string())
 }
