@@ -32,9 +32,15 @@ pub(crate) const IN_FLIGHT: [usize; 2] = [10, 10_000];
 
 /// One lane to one upstream without limits, so that nothing but the cost of the rules is measured.
 pub(crate) fn spec() -> Result<Spec, Failed> {
+    spec_with(|_| {})
+}
+
+/// The same with other rules for the lane.
+pub(crate) fn spec_with(edit: impl FnOnce(&mut LaneSpec)) -> Result<Spec, Failed> {
     let upstream = UpstreamSpec::new(name("upstream")?, GateSpecs::default());
     let mut lane = LaneSpec::new(name("lane")?, Chain::new(vec![name("upstream")?])?);
     lane.capacity = Capacity::new(10_000_000, 1 << 40)?;
+    edit(&mut lane);
     Spec::new(vec![lane], vec![upstream]).map_err(|errors| format!("{errors:?}").into())
 }
 
@@ -48,7 +54,7 @@ pub(crate) struct Workload {
     tenants: Arc<[Arc<str>]>,
     client: u64,
     made: u64,
-    /// Random text from which payloads are cut, so that they cannot be compressed.
+    /// Payloads are cut from this; it is random unless something else is said, so that they cannot be compressed.
     text: Arc<[u8]>,
     payload: usize,
 }
@@ -61,6 +67,11 @@ impl Workload {
     /// Sets the payload size in bytes.
     pub(crate) fn with_payload(self, bytes: usize) -> Self {
         Self { payload: bytes, ..self }
+    }
+
+    /// Makes payloads of words, which can be compressed as mail can.
+    pub(crate) fn with_words(self) -> Self {
+        Self { text: words(), ..self }
     }
 
     /// New jobs, of tenants in no particular order.
@@ -91,10 +102,23 @@ impl Workload {
     }
 }
 
+const TEXT_BYTES: usize = 4 << 20;
+
+/// Text of a vocabulary of 2,000 words.
+fn words() -> Arc<[u8]> {
+    let mut random = fastrand::Rng::with_seed(2);
+    let mut word = || -> String { (0..random.usize(2..10)).map(|_| random.lowercase()).collect() };
+    let vocabulary: Vec<String> = (0..2_000).map(|_| word() + " ").collect();
+    let mut text = Vec::new();
+    while text.len() < TEXT_BYTES {
+        text.extend_from_slice(vocabulary[random.usize(..vocabulary.len())].as_bytes());
+    }
+    text.into()
+}
+
 fn random_text() -> Arc<[u8]> {
-    const BYTES: usize = 4 << 20;
     let mut random = fastrand::Rng::with_seed(1);
-    (0..BYTES).map(|_| random.alphanumeric() as u8).collect()
+    (0..TEXT_BYTES).map(|_| random.alphanumeric() as u8).collect()
 }
 
 /// Names of so many tenants.

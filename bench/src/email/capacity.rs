@@ -3,15 +3,17 @@
 use std::fs;
 use std::path::Path;
 
+use eclusa_core::{DeadLetterSpec, Span};
+
 use crate::Failed;
 use crate::redis::{By, Lives, Queue, RedisServer};
+use crate::workload::{Workload, spec_with, tenants};
 
-/// What the source gives Redis, and what it takes for the size of a waiting job and of a dead letter.
+/// What the source gives Redis, and the size of its mails.
 const MEMORY: f64 = 512.0 * 1024.0 * 1024.0;
-const JOB_BYTES: usize = 2_048;
-const LETTER_BYTES: usize = 3_072;
-/// Of each. Lanes keep ten thousand dead letters unless they are told otherwise.
-const MEASURED: usize = 10_000;
+const MAIL_BYTES: usize = 2_048;
+/// Of each: enough that what the journal may be longer than what lives does not decide.
+const MEASURED: usize = 100_000;
 const TENANTS: usize = 100;
 
 #[derive(Debug, serde::Serialize)]
@@ -22,19 +24,22 @@ pub(crate) struct Capacity {
     pub(crate) letters: f64,
 }
 
-/// Payloads are random text, which cannot be compressed; mail can.
+/// In a lane as that of `examples/email.toml`, which keeps no finished jobs.
 pub(crate) fn measure(dir: &Path) -> Result<Capacity, Failed> {
     let dir = dir.join("redis");
     let server = RedisServer::start(&dir)?;
-    let per_one = |payload, grow: &dyn Fn(&mut Lives) -> Result<(), Failed>| {
+    let letters = DeadLetterSpec::new(Span::from_secs(7 * 86_400), MEASURED as u64)?;
+    let spec = spec_with(|lane| (lane.keep.max, lane.dead_letters) = (0, Some(letters)))?;
+    let per_one = |grow: &dyn Fn(&mut Lives) -> Result<(), Failed>| {
         server.flush()?;
-        let mut lives = Lives::new(&server.url(), TENANTS, By::Owner, payload)?;
+        let workload = Workload::new(tenants(TENANTS), 0)?.with_payload(MAIL_BYTES).with_words();
+        let mut lives = Lives::of(&server.url(), &spec, By::Owner, workload)?;
         let before = server.used_memory()?;
         grow(&mut lives)?;
         Ok::<_, Failed>((server.used_memory()? - before) / MEASURED as f64)
     };
-    let bytes_per_job = per_one(JOB_BYTES, &|lives| lives.fill(MEASURED))?;
-    let bytes_per_letter = per_one(LETTER_BYTES, &|lives| lives.bury(MEASURED))?;
+    let bytes_per_job = per_one(&|lives| lives.fill(MEASURED))?;
+    let bytes_per_letter = per_one(&|lives| lives.bury(MEASURED))?;
     drop(server);
     fs::remove_dir_all(&dir)?;
     let (jobs, letters) = (MEMORY / bytes_per_job, MEMORY / bytes_per_letter);

@@ -27,7 +27,7 @@ const WAITING: usize = 10_000;
 pub(crate) struct Email {
     /// From intake until a server in the shape of SES has the mail, without a retry.
     latency: latency::Times,
-    /// Mails of 2 KB that wait, and dead letters of 3 KB, in 512 MB of Redis.
+    /// Mails of 2 KB that wait, and dead letters of such mails, in 512 MB of Redis.
     capacity: capacity::Capacity,
     fairness: Vec<Turns>,
 }
@@ -52,7 +52,7 @@ pub(crate) fn measure(dir: &Path) -> Result<Email, Failed> {
     );
     let capacity = capacity::measure(dir)?;
     println!(
-        "in 512 MB of Redis {:.0} waiting mails of 2 KB ({SOURCE_JOBS:.0}) {}, {:.0} dead letters of 3 KB ({SOURCE_LETTERS:.0}) {}",
+        "in 512 MB of Redis {:.0} waiting mails of 2 KB ({SOURCE_JOBS:.0}) {}, {:.0} dead letters ({SOURCE_LETTERS:.0}) {}",
         capacity.jobs,
         verdict(capacity.jobs >= SOURCE_JOBS),
         capacity.letters,

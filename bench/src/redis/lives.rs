@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eclusa::store::{RedisSettings, RedisStore};
-use eclusa_core::{Dispatch, Enqueued, LeaseId, NewJob, Settled, Span, Status, Store};
+use eclusa_core::{Dispatch, Enqueued, LeaseId, NewJob, Settled, Span, Spec, Status, Store};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -30,7 +30,13 @@ pub(crate) struct Lives {
 
 impl Lives {
     pub(crate) fn new(url: &str, tenant_count: usize, by: By, payload: usize) -> Result<Self, Failed> {
-        let open = || RedisStore::open(url, &RedisSettings::default(), &spec()?).map_err(Failed::from);
+        let workload = Workload::new(tenants(tenant_count), 0)?.with_payload(payload);
+        Self::of(url, &spec()?, by, workload)
+    }
+
+    /// The same with these rules and this workload.
+    pub(crate) fn of(url: &str, spec: &Spec, by: By, workload: Workload) -> Result<Self, Failed> {
+        let open = || RedisStore::open(url, &RedisSettings::default(), spec).map_err(Failed::from);
         let runtime = Runtime::new()?;
         let owner = open()?;
         runtime.block_on(owner.lanes())?;
@@ -41,7 +47,6 @@ impl Lives {
                 (others.collect::<Result<_, _>>()?, Some(owner))
             }
         };
-        let workload = Workload::new(tenants(tenant_count), 0)?.with_payload(payload);
         Ok(Self { runtime, stores, workload, _owner: owner })
     }
 

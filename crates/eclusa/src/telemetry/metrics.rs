@@ -1,5 +1,7 @@
 //! What is counted as it happens, under the names of the sources.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use eclusa_core::gate::{CallResult, Reason};
@@ -23,6 +25,8 @@ const BUCKETS: [f64; 16] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 /// Attempts beyond this share a label.
 const MAX_ATTEMPT_LABEL: u32 = 20;
+/// Names of errors with a label of their own; those of others are counted as `other`.
+const MAX_NAMED_CODES: usize = 200;
 
 macro_rules! labels {
     ($($name:ident { $($field:ident),+ })+) => {
@@ -59,6 +63,8 @@ pub struct Metrics {
     cache_hits: Family<OfLane, Counter>,
     timeouts: Family<OfUpstream, Counter>,
     errors: Family<ErrorOf, Counter>,
+    /// Codes that are not numbers and have a label of their own.
+    named_codes: Mutex<BTreeSet<String>>,
     statuses: Family<CallOf, Counter>,
     penalties: Family<OfUpstream, Counter>,
     retries: Family<Attempt, Counter>,
@@ -93,6 +99,7 @@ impl Default for Metrics {
             cache_hits: Family::default(),
             timeouts: Family::default(),
             errors: Family::default(),
+            named_codes: Mutex::default(),
             statuses: Family::default(),
             penalties: Family::default(),
             retries: Family::default(),
@@ -260,12 +267,23 @@ impl Metrics {
         if told_until || judgement.result == CallResult::Throttled {
             self.penalties.get_or_create(&label).inc();
         }
-        let status = judgement.code.clone().unwrap_or_else(|| "none".into());
-        self.statuses.get_or_create(&CallOf { upstream: label.upstream.clone(), status }).inc();
+        let code = self.code_label(judgement.code.as_deref().unwrap_or("none"));
+        self.statuses.get_or_create(&CallOf { upstream: label.upstream.clone(), status: code.clone() }).inc();
         if judgement.verdict.is_some() {
-            let code = judgement.code.clone().unwrap_or_else(|| "none".into());
             self.errors.get_or_create(&ErrorOf { upstream: label.upstream, code }).inc();
         }
+    }
+
+    /// Statuses are few, but an upstream can make up names of errors.
+    fn code_label(&self, code: &str) -> String {
+        if code.parse::<u16>().is_ok() {
+            return code.into();
+        }
+        let mut named = self.named_codes.lock().unwrap_or_else(PoisonError::into_inner);
+        if named.len() < MAX_NAMED_CODES {
+            named.insert(code.into());
+        }
+        if named.contains(code) { code.into() } else { "other".into() }
     }
 
     /// A call to `upstream` took this long.
@@ -337,5 +355,23 @@ impl Metrics {
     pub fn time_wait(&self, lane: &Name, reason: Reason, took: Duration) {
         let (lane, reason) = (lane.to_string(), reason.as_str().into());
         self.waits.get_or_create(&Wait { lane, reason }).observe(took.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_errors_are_bounded_and_statuses_are_not_among_them() {
+        let metrics = Metrics::default();
+        for n in 0..MAX_NAMED_CODES {
+            assert_eq!(metrics.code_label(&format!("Error{n}")), format!("Error{n}"));
+        }
+        assert_eq!(metrics.code_label("OneMore"), "other");
+        assert_eq!(
+            (metrics.code_label("Error7"), metrics.code_label("503")),
+            ("Error7".into(), "503".into())
+        );
     }
 }

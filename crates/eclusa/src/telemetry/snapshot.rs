@@ -293,7 +293,7 @@ impl Snapshot {
     fn letters(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let by_code = self.letters.iter().flat_map(|(lane, letters)| {
             let labels = |code| vec![("lane", lane.as_str()), ("code", code)];
-            letters.by_code.iter().map(move |(code, count)| (labels(code.as_str()), *count))
+            top_counts(&letters.by_code).into_iter().map(move |(code, count)| (labels(code), count))
         });
         gauges(
             encoder,
