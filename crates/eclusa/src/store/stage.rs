@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use eclusa_core::gate::PublicGates;
 use eclusa_core::layout::Reply;
@@ -12,6 +13,7 @@ use eclusa_core::{Clock, Engine, Mentions, Name, StoreError, Time};
 use eclusa_fleet::ProcessId;
 use tokio::sync::{Semaphore, SemaphorePermit, SetOnce};
 use tokio::task::yield_now;
+use tokio::time::Instant;
 
 use super::doorbell::Doorbell;
 use super::verbs::ends;
@@ -24,6 +26,9 @@ const STAGED: u32 = 16 << 20;
 /// The same for one on Redis, which stands still while it stores a chunk.
 const STAGED_SHARED: u32 = 1 << 20;
 
+/// Callers that follow each other faster than this are likely to be ready at the same time, and share a group.
+const CROWD: Duration = Duration::from_micros(60);
+
 /// Tells all who wait for a group when it is durable, or that it will never be.
 pub(super) type Durable = Arc<SetOnce<Result<(), StoreError>>>;
 
@@ -33,6 +38,8 @@ pub(super) struct Ticket {
     group: Durable,
     /// For who began the group and has not written it.
     wake: Option<Arc<Doorbell>>,
+    /// Whether others are likely to join the group if they are let.
+    crowded: bool,
 }
 
 impl Ticket {
@@ -74,6 +81,8 @@ struct State {
     group: Option<Durable>,
     /// Whether the writer has a group under way.
     writing: bool,
+    /// When the last caller came that waits for a group.
+    last_came: Option<Instant>,
     /// Answers to other processes, encoded, by sequence.
     answers: Answers,
     stopped: Option<StoreError>,
@@ -101,7 +110,8 @@ impl Stage {
         owner: Option<eclusa_core::ProcessId>,
     ) -> Self {
         let (records, answers) = (Vec::new(), Answers::new());
-        let state = State { engine, records, group: None, writing: false, answers, stopped: None };
+        let state =
+            State { engine, records, group: None, writing: false, last_came: None, answers, stopped: None };
         let most = if owner.is_some() { STAGED_SHARED } else { STAGED };
         Self {
             state: Mutex::new(state),
@@ -176,8 +186,9 @@ impl Stage {
             state.save()?;
         }
         let group = state.group.get_or_insert_default().clone();
+        let crowded = self.desk.is_some() && state.is_crowded();
         drop(state);
-        let mut ticket = Ticket { group, wake: first.then(|| doorbell.clone()) };
+        let mut ticket = Ticket { group, wake: first.then(|| doorbell.clone()), crowded };
         if self.desk.is_none() {
             // The writer sleeps only while nobody waits, so only the first need wake it: that is a call to the system.
             ticket.wake_writer();
@@ -202,8 +213,10 @@ impl Stage {
         if ticket.wake.is_some()
             && let Some(desk) = &self.desk
         {
-            // Callers that are ready too join the group.
-            yield_now().await;
+            if ticket.crowded {
+                // Callers that are ready too join the group.
+                yield_now().await;
+            }
             if desk.write_now(self) {
                 ticket.wake = None;
             } else {
@@ -314,6 +327,12 @@ impl State {
         }
         let saved = self.engine.save_changes(&mut self.records);
         saved.map_err(|error| self.stop(StoreError::Stopped { cause: error.to_string().into() }))
+    }
+
+    /// Notes that a caller came; says whether it followed another closely.
+    fn is_crowded(&mut self) -> bool {
+        let now = Instant::now();
+        self.last_came.replace(now).is_some_and(|last| now - last < CROWD)
     }
 
     fn stop(&mut self, error: StoreError) -> StoreError {
