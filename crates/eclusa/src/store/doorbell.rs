@@ -49,3 +49,22 @@ impl Doorbell {
         *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Longer than any test may take.
+    const FOR_EVER: Duration = Duration::from_mins(10);
+
+    #[test]
+    fn who_is_wanted_soon_comes_whether_it_naps_or_not() {
+        let bell = Doorbell::default();
+        bell.ring_soon();
+        bell.sleep(FOR_EVER);
+        assert!(bell.napping.load(Ordering::SeqCst), "it comes again by itself");
+        bell.ring_soon();
+        assert!(!*bell.rung.lock().unwrap(), "no call to the system");
+        bell.sleep(FOR_EVER);
+    }
+}

@@ -144,8 +144,11 @@ mod tests {
     use super::*;
     use crate::SystemClock;
     use crate::store::doorbell::Doorbell;
+    use crate::store::journal::file::Journal;
     use crate::store::stage::tell;
     use crate::store::verbs::ends as ends_of;
+    use crate::store::writer::Desk;
+    use crate::store::{Ack, JournalError};
 
     fn lane() -> Name {
         Name::new("work").unwrap()
@@ -156,13 +159,16 @@ mod tests {
         stage_with(|_| {})
     }
 
-    fn stage_with(edit: impl FnOnce(&mut LaneSpec)) -> Stage {
+    fn spec(edit: impl FnOnce(&mut LaneSpec)) -> Spec {
         let up = Name::new("up").unwrap();
         let mut rules = LaneSpec::new(lane(), Chain::new(vec![up.clone()]).unwrap());
         edit(&mut rules);
-        let spec = Spec::new(vec![rules], vec![UpstreamSpec::new(up, GateSpecs::default())]).unwrap();
-        let stage =
-            Stage::new(Engine::new(&spec), Arc::new(SystemClock), Some(Arc::new(Doorbell::default())), None);
+        Spec::new(vec![rules], vec![UpstreamSpec::new(up, GateSpecs::default())]).unwrap()
+    }
+
+    fn stage_with(edit: impl FnOnce(&mut LaneSpec)) -> Stage {
+        let (engine, bell) = (Engine::new(&spec(edit)), Arc::new(Doorbell::default()));
+        let stage = Stage::new(engine, Arc::new(SystemClock), Some(bell), None);
         write(&stage);
         stage
     }
@@ -198,6 +204,25 @@ mod tests {
         assert!(
             matches!(third.await, Ok(Reply::Enqueued(told)) if matches!(told.jobs[..], [Enqueued::Accepted(_)]))
         );
+    }
+
+    /// Time stands still, so the second caller follows the first closely.
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_writes_its_group_and_one_that_goes_away_leaves_it_to_the_writer() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal::open(dir.path(), Ack::Write, |_, _| Ok::<_, JournalError>(())).unwrap();
+        let (bell, desk) = (Arc::new(Doorbell::default()), Arc::new(Desk::new(journal)));
+        let stage = Stage::new(Engine::new(&spec(|_| {})), Arc::new(SystemClock), Some(bell.clone()), None);
+        let stage = stage.at(desk.clone());
+        assert!(poll!(pin!(stage.ask(enqueue(1, 1)))).is_ready(), "it was alone");
+        let mut gone = Box::pin(stage.ask(enqueue(2, 1)));
+        assert!(poll!(&mut gone).is_pending(), "others may join");
+        let mut joins = pin!(stage.ask(enqueue(3, 1)));
+        assert!(poll!(&mut joins).is_pending());
+        drop(gone);
+        bell.sleep(Duration::from_mins(10));
+        assert!(desk.write_now(&stage), "as the writer does");
+        assert!(poll!(&mut joins).is_ready());
     }
 
     #[tokio::test]
