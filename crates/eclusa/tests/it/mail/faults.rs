@@ -30,6 +30,18 @@ async fn a_busy_server_is_a_limit_like_429_and_its_words_are_kept() {
 }
 
 #[tokio::test]
+async fn a_server_that_refuses_to_take_a_message_takes_the_next_one_over_the_same_connection() {
+    let server = SmtpServer::start().await;
+    let program = start(&lane(&server.url(), "retry = { attempts = 1 }", "")).await;
+    server.script(json!({ "data command": ["554 5.7.1 not now"] })).await;
+    let refused = sent(&program, &["a@example.com"]).await;
+    assert_eq!((&refused["status"], &refused["lastFailure"]["code"]), (&"failed".into(), &"554".into()));
+    let next = sent(&program, &["b@example.com"]).await;
+    assert_eq!(next["status"], "completed", "{next}");
+    assert_eq!(server.events("connect").len(), 1);
+}
+
+#[tokio::test]
 async fn a_connection_lost_after_the_message_is_ambiguous() {
     for (rule, attempts, status) in [("retry", 2, "completed"), ("stop", 1, "failed")] {
         let server = SmtpServer::start().await;

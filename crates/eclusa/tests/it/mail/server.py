@@ -1,6 +1,7 @@
 """An SMTP server (aiosmtpd) whose replies a test scripts.
 
-Each line of standard input is a JSON object of scripts by step: `connect`, `mail`, `data`, or `rcpt ADDRESS`. A script is a
+Each line of standard input is a JSON object of scripts by step: `connect`, `mail`, `data command`, `data`
+(its end), or `rcpt ADDRESS`. A script is a
 list of replies, used one after the other; then the server accepts again. A reply is a text such as "450 4.2.1 busy", or
 `drop` (the connection is closed without a reply) or `hang` (there is none). The last one stays if the list ends in `...`.
 What happens is printed as JSON, one object a line. The server ends with its standard input.
@@ -67,6 +68,14 @@ class Handler:
 
 
 class Server(SMTP):
+    async def smtp_DATA(self, arg):
+        reply = await scripted("data command", self)
+        if reply:
+            # As servers do, the sender and the recipients stay.
+            await self.push(reply)
+            return
+        await super().smtp_DATA(arg)
+
     async def _handle_client(self):
         tell("connect")
         reply = await scripted("connect", self)

@@ -37,6 +37,8 @@ pub(super) struct Connection {
     own_name: String,
     encrypted: bool,
     loopback: bool,
+    /// A message was begun and not taken to its end: the server must forget it before the next one.
+    pub(super) unfinished: bool,
 }
 
 impl Connection {
@@ -81,7 +83,14 @@ impl Connection {
         let plain: Box<dyn Io> = Box::new(tcp);
         let encrypted = url.implicit_tls;
         let io = if encrypted { encrypt(server, plain).await? } else { plain };
-        Ok(Self { io: BufReader::new(io), offers: Vec::new(), own_name, encrypted, loopback })
+        Ok(Self {
+            io: BufReader::new(io),
+            offers: Vec::new(),
+            own_name,
+            encrypted,
+            loopback,
+            unfinished: false,
+        })
     }
 
     async fn hello(&mut self) -> Result<(), CallEnd> {
@@ -193,8 +202,14 @@ mod tests {
         let io: Box<dyn Io> = Box::new(own);
         let offers = vec!["AUTH PLAIN LOGIN".to_owned()];
         let own_name = "[192.0.2.1]".to_owned();
-        let mut connection =
-            Connection { io: BufReader::new(io), offers, own_name, encrypted: false, loopback: false };
+        let mut connection = Connection {
+            io: BufReader::new(io),
+            offers,
+            own_name,
+            encrypted: false,
+            loopback: false,
+            unfinished: false,
+        };
         let auth = SmtpAuth { user: "u".into(), password: Secret::new("p") };
         let refused = connection.authenticate(&auth).await;
         assert!(matches!(&refused, Err(CallEnd::Invalid(why)) if why.contains("TLS only")), "{refused:?}");

@@ -42,8 +42,6 @@ struct Inner {
 /// How far a call has come, for when it is cut off.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// All connections are taken.
-    Waiting,
     /// Up to the last byte of the message: the server has not taken it on.
     Sending,
     /// The end of the message was sent, or perhaps sent, and not replied to.
@@ -90,9 +88,13 @@ impl SmtpUpstream {
             Ok(bytes) => dotted(&bytes),
             Err(why) => return CallEnd::Invalid(why).into(),
         };
-        let (stage, delivery) = (Stage::Waiting, Delivery::default());
+        let (stage, delivery) = (Stage::Sending, Delivery::default());
         let mut exchange = Exchange { mail, body, stage, delivery, deferred: None };
         let limit = self.inner.timeout;
+        // The server is not to blame if all connections are taken, and the time for it does not run meanwhile.
+        let Ok(Ok(_permit)) = timeout(limit, self.inner.permits.acquire()).await else {
+            return CallEnd::NotMade.into();
+        };
         let ended = match timeout(limit, self.inner.deliver(&mut exchange)).await {
             Ok(ended) => ended,
             Err(_) => Err(exchange.timed_out(limit)),
@@ -115,9 +117,6 @@ impl Inner {
         if exchange.mail.left().is_empty() {
             return Ok(());
         }
-        let stopped = |_| CallEnd::NotSent("the upstream is no longer configured".into());
-        let _permit = self.permits.acquire().await.map_err(stopped)?;
-        exchange.stage = Stage::Sending;
         if let Some(connection) = self.pool.take() {
             match self.exchange(connection, exchange).await {
                 Err(Stop::Stale(_)) => {}
@@ -132,6 +131,14 @@ impl Inner {
 
     /// Sends the message over `connection`, which is kept if it can be used again.
     async fn exchange(&self, mut connection: Connection, exchange: &mut Exchange<'_>) -> Result<(), Stop> {
+        if connection.unfinished {
+            let reply = connection.command("RSET").await;
+            let reply = reply.map_err(|error| Stop::Stale(lost("RSET", &error)))?;
+            if !reply.is_positive() {
+                return Err(Stop::Stale(reply.end()));
+            }
+        }
+        connection.unfinished = true;
         let from = &exchange.mail.from.address;
         let size = connection.offers("SIZE").then(|| format!(" SIZE={}", exchange.body.len()));
         let size = size.unwrap_or_default();
@@ -141,12 +148,12 @@ impl Inner {
             return Err(Stop::Stale(reply.end()));
         }
         if !reply.is_positive() {
-            self.leave(connection).await;
+            self.pool.put(connection);
             return Err(Stop::End(reply.end()));
         }
         let taken = self.name_recipients(&mut connection, exchange).await.map_err(Stop::End)?;
         if taken.is_empty() {
-            self.leave(connection).await;
+            self.pool.put(connection);
             return Ok(());
         }
         let reply = self.send_body(&mut connection, exchange).await.map_err(Stop::End)?;
@@ -200,14 +207,8 @@ impl Inner {
         connection.write(b".\r\n").await.map_err(broken)?;
         let reply = connection.read().await.map_err(broken)?;
         exchange.stage = Stage::Sending;
+        connection.unfinished = false;
         Ok(reply)
-    }
-
-    /// Ends a message that the server did not take, so that the connection can be used for another.
-    async fn leave(&self, mut connection: Connection) {
-        if connection.command("RSET").await.is_ok_and(|reply| reply.is_positive()) {
-            self.pool.put(connection);
-        }
     }
 }
 
@@ -229,7 +230,6 @@ impl Exchange<'_> {
 
     fn timed_out(&self, limit: Duration) -> CallEnd {
         match self.stage {
-            Stage::Waiting => CallEnd::NotSent(format!("no free connection within {limit:?}")),
             Stage::Sending => CallEnd::CutShort {
                 timed_out: true,
                 why: format!("no reply within {limit:?}, before the message was sent"),

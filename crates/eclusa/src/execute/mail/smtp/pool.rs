@@ -34,7 +34,7 @@ impl Pool {
         (since.elapsed() < IDLE_FOR).then_some(connection)
     }
 
-    /// Keeps a connection over which a message was sent to its end.
+    /// Keeps a connection for the next message.
     pub(super) fn put(self: &Arc<Self>, connection: Connection) {
         let mut idle = self.lock();
         idle.connections.push((connection, Instant::now()));
