@@ -129,9 +129,13 @@ impl SesUpstream {
             Ok(credentials) => credentials,
             Err(problem) => return CallEnd::NotSent(problem).into(),
         };
-        let called = self.signed_call(body, &credentials, context).await;
-        match self.after_refusal(&called, credentials, context).await {
-            Some(credentials) => self.signed_call(body, &credentials, context).await,
+        let skew_ms = self.inner.skew_ms.load(Ordering::Relaxed);
+        let called = self.signed_call(body, &credentials, skew_ms, context).await;
+        match self.after_refusal(&called, (credentials, skew_ms), context).await {
+            Some(credentials) => {
+                let skew_ms = self.inner.skew_ms.load(Ordering::Relaxed);
+                self.signed_call(body, &credentials, skew_ms, context).await
+            }
             None => called,
         }
     }
@@ -141,26 +145,32 @@ impl SesUpstream {
     async fn after_refusal(
         &self,
         called: &Called,
-        used: Arc<Credentials>,
+        (used, skew_ms): (Arc<Credentials>, i64),
         context: &CallContext<'_>,
     ) -> Option<Arc<Credentials>> {
         let answer = called.answer.as_ref().filter(|answer| (400..500).contains(&answer.status))?;
         if !SesError::read(answer).is_about_signature() {
             return None;
         }
-        if self.learn_skew(answer, context) {
+        if self.learn_skew(answer, skew_ms, context) {
             return Some(used);
         }
         self.inner.credentials.refused(&used).await;
         self.inner.credentials.get(context).await.ok().filter(|newer| *newer != used)
     }
 
-    async fn signed_call(&self, body: &[u8], credentials: &Credentials, context: &CallContext<'_>) -> Called {
-        let Inner { http, rules, host, skew_ms, .. } = &*self.inner;
+    async fn signed_call(
+        &self,
+        body: &[u8],
+        credentials: &Credentials,
+        skew_ms: i64,
+        context: &CallContext<'_>,
+    ) -> Called {
+        let Inner { http, rules, host, .. } = &*self.inner;
         let path = format!("{}{PATH}", rules.url.prefix);
         let unsigned = Unsigned { method: "POST", host, path: &path, headers: &[(CONTENT_TYPE, JSON)], body };
         let now = context.clock.now().as_millis();
-        let now = Time::from_millis(now.saturating_add_signed(skew_ms.load(Ordering::Relaxed)));
+        let now = Time::from_millis(now.saturating_add_signed(skew_ms));
         let scope = Scope { region: &rules.region, service: SERVICE };
         let Some(headers) = sign(&unsigned, scope, credentials, now) else {
             return CallEnd::NotSent("the credentials cannot be sent in a header".into()).into();
@@ -175,8 +185,9 @@ impl SesUpstream {
         http.call(&request, &CallContext { headers: &headers, ..*context }).await
     }
 
-    /// Whether the answer shows that our clock is wrong, which is then known.
-    fn learn_skew(&self, answer: &Response, context: &CallContext<'_>) -> bool {
+    /// Whether the answer to a request that was signed with the clock set by `used_ms` shows that this is wrong. The right
+    /// difference is then known, perhaps from another request that was under way.
+    fn learn_skew(&self, answer: &Response, used_ms: i64, context: &CallContext<'_>) -> bool {
         let date = answer.headers.iter().find(|(name, _)| name == "date");
         let date = date.and_then(|(_, value)| std::str::from_utf8(value).ok());
         let theirs = date.and_then(|text| httpdate::parse_http_date(text).ok());
@@ -184,11 +195,13 @@ impl SesUpstream {
         let Some(theirs) = theirs.and_then(|at| i64::try_from(at.as_millis()).ok()) else { return false };
         let ours = i64::try_from(context.clock.now().as_millis()).unwrap_or(i64::MAX);
         let skew = theirs.saturating_sub(ours);
-        let known = self.inner.skew_ms.load(Ordering::Relaxed);
-        if skew.saturating_sub(known).abs() < MAX_SKEW_MS {
+        let differs = |from: i64| skew.saturating_sub(from).abs() >= MAX_SKEW_MS;
+        if !differs(used_ms) {
             return false;
         }
-        self.inner.skew_ms.store(skew, Ordering::Relaxed);
+        if !differs(self.inner.skew_ms.swap(skew, Ordering::Relaxed)) {
+            return true;
+        }
         tracing::warn!(skewMs = skew, "The clock differs from that of AWS, requests are signed by theirs");
         true
     }

@@ -202,6 +202,18 @@ async fn a_wrong_clock_is_corrected_by_the_answer() {
     }
 }
 
+/// Requests that were under way when the first learned of it are signed anew as well.
+#[tokio::test]
+async fn a_wrong_clock_fails_none_of_many_mails_at_once() {
+    let ahead = Duration::from_hours(1);
+    let ses = Ses::start(Account { ahead, ..Account::in_region("us-east-1") }, []).await;
+    let program = Program::start(&config(ONCE, &[("ses", "us-east-1", &ses, "")]), &ENV).await;
+    let mails: Vec<_> = (0..20).map(|_| sent(&program)).collect();
+    for job in futures_util::future::join_all(mails).await {
+        assert_eq!(job["status"], "completed", "{job}");
+    }
+}
+
 /// SES takes a message for all or none, SMTP for some: whoever comes next sends to those that are left.
 #[tokio::test]
 async fn ses_and_smtp_stand_in_for_each_other() {
