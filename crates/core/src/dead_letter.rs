@@ -287,6 +287,9 @@ impl DeadLetters {
 
     /// Letters changed since the last call; those without one are gone.
     pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(u64, Option<&Kept>)) {
+        // Each is written whole, however often it changed.
+        self.dirty.sort_unstable();
+        self.dirty.dedup();
         for number in self.dirty.drain(..) {
             changed(number, self.letters.get(&number));
         }

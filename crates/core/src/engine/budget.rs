@@ -66,6 +66,7 @@ impl Engine {
         lane.held_back.add((waiter.level, round, waiter.seq), index);
         self.jobs[index].phase = Phase::HeldBack { since: now, round };
         self.join_equals(index);
+        self.give_way_after(index);
         self.jobs.touch(index);
     }
 

@@ -14,7 +14,7 @@ impl Engine {
         if let Some(spec) = &state.spec {
             state.gates.record(spec, result, now);
         }
-        self.stir_users(index);
+        self.stir_users(self.without_key(index));
         self.upstream_view(upstream, now)
     }
 
@@ -24,7 +24,7 @@ impl Engine {
         // Whoever makes his own calls may ask before each of them: only a change is worth a record.
         if self.upstreams[index.0 as usize].gates.recover(now) {
             self.upstream_mut(index);
-            self.stir_users(index);
+            self.stir_users(self.without_key(index));
         }
         self.upstream_view(upstream, now)
     }
@@ -35,7 +35,7 @@ impl Engine {
         for at in [index].into_iter().chain(self.upstream(index).keys.clone()) {
             self.upstream_mut(at).gates.reset(now);
         }
-        self.stir_users(index);
+        self.stir_users(self.without_key(index));
         self.upstream_view(upstream, now)
     }
 }

@@ -94,6 +94,8 @@ impl Changes {
             Record::Bucket { key, spec, bucket } => drop(self.buckets.insert(key, Some((spec, bucket)))),
             Record::BucketGone(key) => remove(&mut self.buckets, key, kept),
             Record::Dead { lane, number, job, letter } => {
+                // One that it still has follows.
+                self.dead_correlations.remove(&(lane, number));
                 drop(self.dead.insert((lane, number), Some((job, letter))));
             }
             Record::DeadGone { lane, number } => {
