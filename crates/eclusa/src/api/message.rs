@@ -248,6 +248,7 @@ fn attachments(files: Vec<MessageAttachment>, faults: &mut Vec<Fault>) -> Vec<At
             faults.push(Fault::new(field("filename"), "must not be empty"));
         }
         let content_type = content_type.unwrap_or_else(|| "application/octet-stream".into());
+        line(&field("contentType"), &content_type, faults);
         if lettre::message::header::ContentType::parse(&content_type).is_err() {
             faults.push(Fault::new(field("contentType"), "is not a media type, such as application/pdf"));
         }

@@ -105,6 +105,11 @@ fn patch(ask: &Replay) -> Result<Option<Value>, Exit> {
             set.split_once('=').filter(|(pointer, _)| pointer.starts_with('/')).ok_or_else(|| {
                 Exit::Usage(format!("--set {set:?} is not POINTER=VALUE, such as /request/path=/x"))
             })?;
+        // A merge patch cannot change one item of a list: it would become an object.
+        if pointer.split('/').any(|part| part == "-" || part.parse::<usize>().is_ok()) {
+            let why = "points into a list: set the whole list, or use --patch";
+            return Err(Exit::Usage(format!("--set {set:?} {why}")));
+        }
         let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
         put(&mut patch, pointer, value);
     }

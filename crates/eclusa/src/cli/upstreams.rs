@@ -1,5 +1,6 @@
 //! `eclusa upstreams`.
 
+use eclusa_core::CALLBACKS;
 use std::fmt::Write;
 
 use clap::Subcommand;
@@ -59,7 +60,7 @@ fn codes(name: Option<&str>, client: &Client, format: Format) -> Result<(), Exit
     } else {
         let all = client.get("/v1/upstreams")?;
         let all: Vec<Upstream> = typed_all(&all.as_array().cloned().unwrap_or_default())?;
-        all.into_iter().map(|upstream| upstream.name).collect()
+        all.into_iter().map(|upstream| upstream.name).filter(|name| name != CALLBACKS).collect()
     };
     let get = |name: &String| client.get(&format!("/v1/upstreams/{}/codes", escaped(name)));
     let items = names.iter().map(get).collect::<Result<Vec<_>, _>>()?;

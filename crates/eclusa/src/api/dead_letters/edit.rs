@@ -13,6 +13,9 @@ use crate::request::{Content, Envelope};
 /// The parts of a job that may be edited.
 const PARTS: [&str; 4] = ["type", "params", "request", "message"];
 
+/// Where a message goes.
+const RECIPIENTS: [&str; 3] = ["to", "cc", "bcc"];
+
 /// What was to be sent, in the form in which a job is enqueued, but for what `masks` hide; nothing if that is not known.
 pub(super) fn original_data(view: &DeadLetterView, masks: Option<&[Field]>) -> Option<Value> {
     if let Ok(Callback { url, job }) = Callback::decode(&view.letter.payload) {
@@ -64,13 +67,34 @@ pub(super) fn edited(view: &DeadLetterView, patch: Value, masks: &[Field]) -> Re
             format!("cannot be edited; there is {}", PARTS.map(|part| format!("`{part}`")).join(", "));
         faults.push(Fault::new(part.clone(), problem));
     }
+    lower_header_names(&mut patch);
     drop_unchanged(&mut patch, &seen, "", &mut faults);
+    if seen != data(kind.as_deref(), shown(envelope.clone(), &[])) {
+        let message = patch.get("message");
+        for part in
+            RECIPIENTS.iter().filter(|part| message.is_some_and(|message| message.get(part).is_some()))
+        {
+            let problem =
+                "cannot be changed by a key that is not shown the whole message: it would be sent to others";
+            faults.push(Fault::new(format!("message.{part}"), problem));
+        }
+    }
     if !faults.is_empty() {
         return Err(Problem::invalid(&faults));
     }
     let mut merged = whole.clone();
     merge(&mut merged, Value::Object(patch));
     submission(view, &envelope, &whole, merged)
+}
+
+/// Names of headers are kept in lower case.
+fn lower_header_names(patch: &mut Map<String, Value>) {
+    let headers = patch.get_mut("request").and_then(|request| request.get_mut("headers"));
+    if let Some(Value::Object(headers)) = headers {
+        let lower =
+            std::mem::take(headers).into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
+        *headers = lower.collect();
+    }
 }
 
 /// Takes out of a patch what is there already. What is left of a mask is a fault: it would be sent as it is.

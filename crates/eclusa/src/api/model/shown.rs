@@ -64,6 +64,7 @@ pub(crate) fn unmasked(envelope: Envelope) -> Shown {
 pub(crate) fn shown(envelope: Envelope, masks: &[Field]) -> Shown {
     let mut shown = unmasked(envelope);
     shown.request.iter_mut().for_each(ShownRequest::mask_secrets);
+    mask_headers(shown.message.as_mut(), is_secret);
     for masked in masks {
         match (masked, &mut shown.request) {
             (Field::Params(pointer), _) => mask_at(shown.params.as_mut(), pointer),
@@ -73,7 +74,8 @@ pub(crate) fn shown(envelope: Envelope, masks: &[Field]) -> Shown {
             (Field::Query(name), Some(request)) => {
                 request.query = request.query.take().map(|query| without_value(&query, name));
             }
-            (Field::Header(_) | Field::Query(_), None) => {}
+            (Field::Header(name), None) => mask_headers(shown.message.as_mut(), |header| header == name),
+            (Field::Query(_), None) => {}
         }
     }
     shown
@@ -110,6 +112,16 @@ impl ShownRequest {
     fn mask_header(&mut self, name: &str) {
         if let Some(values) = self.headers.get_mut(name) {
             values.fill(MASK.into());
+        }
+    }
+}
+
+/// Masks those headers of a message that are `hidden`, by their names in lower case.
+fn mask_headers(message: Option<&mut Value>, hidden: impl Fn(&str) -> bool) {
+    let headers = message.and_then(|message| message.get_mut("headers")).and_then(Value::as_object_mut);
+    for (name, value) in headers.into_iter().flatten() {
+        if hidden(&name.to_ascii_lowercase()) {
+            *value = MASK.into();
         }
     }
 }
