@@ -1,5 +1,6 @@
 //! Names and identities.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -56,6 +57,12 @@ impl Name {
             Some((upstream, key)) => Ok(Self::new(upstream)?.with_key(&Self::new(key)?)),
             None => Self::new(text),
         }
+    }
+}
+
+impl Borrow<str> for Name {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 

@@ -5,24 +5,31 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use eclusa_core::LeaseId;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The leases this process holds, each with when it ends; `None` when it is gone.
+/// The leases this process holds.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    held: Mutex<BTreeMap<LeaseId, watch::Sender<Option<Instant>>>>,
+    held: Mutex<BTreeMap<LeaseId, Held>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    /// When it ends; `None` when it is gone.
+    ends: Option<Instant>,
+    /// Notified of changes. Made by the first who waits for one: most calls end before that.
+    changed: Option<Arc<Notify>>,
 }
 
 impl Leases {
     /// Keeps `lease` alive until the answer is dropped.
     pub(crate) fn hold(self: &Arc<Self>, lease: LeaseId, ends: Instant) -> Hold {
-        let (told, ends) = watch::channel(Some(ends));
-        self.lock().insert(lease, told);
-        Hold { leases: self.clone(), lease, ends }
+        self.lock().insert(lease, Held { ends: Some(ends), changed: None });
+        Hold { leases: self.clone(), lease }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<LeaseId, watch::Sender<Option<Instant>>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Held>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -33,8 +40,9 @@ impl Leases {
 
     /// `lease` lasts until `ends`, or is gone.
     pub(crate) fn update(&self, lease: LeaseId, ends: Option<Instant>) {
-        if let Some(told) = self.lock().get(&lease) {
-            told.send_replace(ends);
+        if let Some(held) = self.lock().get_mut(&lease) {
+            held.ends = ends;
+            held.changed.iter().for_each(|changed| changed.notify_one());
         }
     }
 }
@@ -44,21 +52,24 @@ impl Leases {
 pub(crate) struct Hold {
     leases: Arc<Leases>,
     lease: LeaseId,
-    ends: watch::Receiver<Option<Instant>>,
 }
 
 impl Hold {
     /// Returns when the lease is gone, or `margin` before it ends unless it is prolonged: whatever is done under it must
     /// stop.
     pub(crate) async fn lost(&self, margin: Duration) {
-        let mut told = self.ends.clone();
-        loop {
-            let Some(ends) = *told.borrow_and_update() else { return };
+        while let Some((ends, changed)) = self.ends() {
             tokio::select! {
                 () = tokio::time::sleep_until(ends - margin) => return,
-                changed = told.changed() => if changed.is_err() { return },
+                () = changed.notified() => {}
             }
         }
+    }
+
+    fn ends(&self) -> Option<(Instant, Arc<Notify>)> {
+        let mut held = self.leases.lock();
+        let held = held.get_mut(&self.lease)?;
+        Some((held.ends?, held.changed.get_or_insert_default().clone()))
     }
 }
 

@@ -59,8 +59,8 @@ pub async fn serve(
     let Process { api, workers } = process::open(config, duty, clock)?;
     let Parts { store, scopes, ids, rules, peers, life, metrics, rates, .. } = &*api.0;
     let mut loops = work::start(duty, workers, (store, scopes, ids.clone()), (rates.clone(), peers.clone()));
-    let router = api::router(&api, duty);
-    let serving = server::serve(listener, router, rules.clone(), life.stopping.clone(), grace + LAST_WORDS);
+    let service = api::Service::new(&api, duty);
+    let serving = server::serve(listener, service, rules.clone(), life.stopping.clone(), grace + LAST_WORDS);
     let serving = tokio::spawn(serving);
     ready(listening);
     let reloading = async {

@@ -4,7 +4,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -27,10 +26,10 @@ const MAX_STREAMS: u32 = 200;
 /// How long to pause when the system has no more sockets.
 const BREATHER: Duration = Duration::from_millis(50);
 
-/// Serves `router` until `stopping`, then until all requests under way are answered or `deadline` says that is enough.
+/// Lets `service` answer until `stopping`, then until all requests under way are answered or `deadline` says that is enough.
 pub(crate) async fn serve(
     listener: TcpListener,
-    router: Router,
+    service: api::Service,
     rules: Arc<CurrentRules>,
     stopping: CancellationToken,
     deadline: Duration,
@@ -42,11 +41,11 @@ pub(crate) async fn serve(
             () = stopping.cancelled() => break,
             accepted = accept(&listener, &slots) => accepted,
         };
-        let (router, requests) = (router.clone(), Requests::default());
+        let (service, requests) = (service.clone(), Requests::default());
         let stream = Connection::new(stream, rules.get().config.server.client, requests.clone());
         let service = service_fn(move |request: http::Request<Incoming>| {
             requests.count();
-            api::answer(router.clone(), request.map(axum::body::Body::new))
+            service.clone().answer(request)
         });
         let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service);
         let connection = connections.watch(connection.into_owned());

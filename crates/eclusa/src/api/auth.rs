@@ -183,7 +183,7 @@ where
 }
 
 impl Caller {
-    fn of(request: &Parts, keys: &[Arc<Key>]) -> Result<Caller, Problem> {
+    pub(super) fn of(request: &Parts, keys: &[Arc<Key>]) -> Result<Caller, Problem> {
         if keys.is_empty() {
             return local_host(request).and_then(|()| same_site(request)).map(|()| Caller(None));
         }

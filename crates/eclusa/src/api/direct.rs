@@ -5,131 +5,109 @@ mod held;
 
 use std::sync::{Arc, PoisonError};
 
-use axum::extract::{FromRequestParts, Request as HttpRequest, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use eclusa_core::gate::CallResult;
-use eclusa_core::{Admit, Clock, Name};
-use http::{Method, Version};
+use eclusa_core::{Admit, Name};
+use http::Version;
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use self::flow::{Call, Fault, streamed};
 use self::held::{Begun, HELD, Held, hold};
 use super::auth::{Caller, Right};
 use super::extract::unread;
-use super::headers::{idempotency_key, passed_on, text};
+use super::headers::{idempotency_key, plain, sendable};
 use super::problem::{Kind, Problem};
 use super::refusal::not_now;
-use super::state::Api;
+use super::state::Parts;
 use super::submit::unavailable;
 use crate::config::{Field, Lane, Policy, Upstream};
-use crate::decide::{Asked, Decider};
+use crate::decide::Asked;
 use crate::execute::http::{BoxError, Head};
 use crate::execute::{CallContext, CallEnd, Judgement};
-use crate::ids::{Ids, own_nonce};
+use crate::ids::own_nonce;
 use crate::intake::{DEFAULT_TENANT, check};
-use crate::leases::Leases;
-use crate::life::Life;
-use crate::policy::{Scopes, Subject, Takes};
-use crate::request::Request;
-use crate::rules::CurrentRules;
-use crate::telemetry::Metrics;
+use crate::policy::{Subject, Takes};
+use crate::request::{Headers, RequestView};
+use crate::rules::Rules;
 
-/// What passing requests on needs.
-#[derive(FromRequestParts)]
-#[from_request(state(Api))]
-pub(super) struct Direct {
-    #[from_request(via(State))]
-    decider: Arc<Decider>,
-    #[from_request(via(State))]
-    rules: Arc<CurrentRules>,
-    #[from_request(via(State))]
-    ids: Arc<Ids>,
-    #[from_request(via(State))]
-    scopes: Arc<Scopes>,
-    #[from_request(via(State))]
-    leases: Arc<Leases>,
-    #[from_request(via(State))]
-    life: Arc<Life>,
-    #[from_request(via(State))]
-    metrics: Arc<Metrics>,
-    #[from_request(via(State))]
-    clock: Arc<dyn Clock>,
+/// A request to a direct lane.
+pub(super) struct Asking<'a> {
+    pub(super) parts: &'a Parts,
+    pub(super) current: &'a Arc<Rules>,
+    pub(super) caller: &'a Caller,
+    pub(super) lane: &'a Name,
+    pub(super) rules: &'a Lane,
 }
 
 /// A request on its way through a direct lane.
 struct Passing<'a> {
-    direct: &'a Direct,
+    parts: &'a Parts,
+    current: &'a Arc<Rules>,
     lane: &'a Name,
     tenant: &'a str,
-    head: Head<'a>,
+    head: Head,
     key: &'a str,
     version: Version,
     takes: Takes,
 }
 
-impl Direct {
+impl Asking<'_> {
     /// Passes a request on at once, or says when to come again.
-    pub(super) async fn pass(
-        &self,
-        caller: &Caller,
-        (lane, rules): (&Name, &Lane),
-        target: (String, Option<String>),
-        request: HttpRequest,
-    ) -> Response {
-        let passed = self.try_pass(caller, (lane, rules), target, request).await;
+    pub(super) async fn pass(self, head: Head, version: Version, body: Incoming) -> Response {
+        let (lane, metrics) = (self.lane, &self.parts.metrics);
+        let passed = self.try_pass(head, version, body).await;
         let response = passed.unwrap_or_else(IntoResponse::into_response);
-        self.metrics.answers.count(lane, response.status().as_u16());
+        metrics.answers.count(lane, response.status().as_u16());
         response
     }
 
-    async fn try_pass(
-        &self,
-        caller: &Caller,
-        (lane, rules): (&Name, &Lane),
-        (path, query): (String, Option<String>),
-        request: HttpRequest,
-    ) -> Result<Response, Problem> {
-        let (parts, body) = request.into_parts();
+    async fn try_pass(self, mut head: Head, version: Version, body: Incoming) -> Result<Response, Problem> {
+        let Self { parts, current, caller, lane, rules } = self;
         caller.may(Right::Enqueue)?;
-        let tenant = text(&parts.headers, "eclusa-tenant")?.or(caller.own_tenant());
-        caller.may_be(tenant.unwrap_or(DEFAULT_TENANT))?;
-        if self.life.stopping.is_cancelled() {
+        let tenant = head.headers.get("eclusa-tenant").cloned();
+        let tenant = tenant.as_ref().map(|tenant| plain("eclusa-tenant", tenant)).transpose()?;
+        let tenant = tenant.or(caller.own_tenant()).unwrap_or(DEFAULT_TENANT);
+        caller.may_be(tenant)?;
+        if parts.life.stopping.is_cancelled() {
             return Err(Problem::new(Kind::Stopping, "The server is stopping").retry_after(5));
         }
-        let key = idempotency_key(&parts.headers)?.unwrap_or_else(|| self.ids.job().to_string());
-        let (method, headers) = (parts.method.to_string(), passed_on(&parts.headers)?);
-        let mut request = Request { method, path, query, headers, body: Vec::new() };
-        let current = self.rules.get();
+        let key = idempotency_key(&head.headers)?.unwrap_or_else(|| parts.ids.job().to_string());
         let upstreams = &current.config.upstreams;
         let mut policies =
             rules.upstreams().filter_map(|name| upstreams.get(name)).flat_map(Upstream::policies);
         let server = &current.config.server;
         let keep = if policies.any(Policy::reads_bodies) { server.max_body } else { HELD };
-        let held = hold(&parts.headers, body, server, keep).await?;
-        match &held {
-            Held::Whole(body) => request.body = body.to_vec(),
+        let held = hold(&head.headers, body, server, keep).await?;
+        sendable(&mut head.headers)?;
+        let body = match &held {
+            Held::Whole(body) => &body[..],
             Held::Begun(_) if looks_into_bodies(rules) => {
                 let detail = format!("The lane looks into bodies, which is possible up to {HELD} bytes");
                 return Err(Problem::new(Kind::TooLarge, detail));
             }
-            Held::Begun(_) => {}
-        }
-        let chain = check(&request, rules).map_err(|faults| Problem::invalid(&faults))?;
-        let subject = Subject::new(&request, tenant.unwrap_or(DEFAULT_TENANT));
-        let takes =
-            self.scopes.takes(upstreams, chain, subject).await.map_err(|error| unavailable(&error))?;
+            Held::Begun(_) => &[],
+        };
+        let view = view(&head, body);
+        let chain = check(view, rules).map_err(|faults| Problem::invalid(&faults))?;
+        let takes = parts.scopes.takes(upstreams, chain, Subject::new(view, tenant)).await;
+        let takes = takes.map_err(|error| unavailable(&error))?;
         let takes = takes.map_err(|faults| Problem::invalid(&faults))?;
-        let (head, version) = (Head::from(&request), parts.version);
-        let tenant = tenant.unwrap_or(DEFAULT_TENANT);
-        let passing = Passing { direct: self, lane, tenant, head, key: &key, version, takes };
+        let passing = Passing { parts, current, lane, tenant, head, key: &key, version, takes };
         match held {
             Held::Whole(body) => passing.along(chain, body).await,
             Held::Begun(body) => passing.once(chain, body).await,
         }
     }
+}
+
+fn view<'a>(head: &'a Head, body: &'a [u8]) -> RequestView<'a> {
+    let Head { method, path, query, headers } = head;
+    let headers = Headers::Passing(headers);
+    RequestView { method: method.as_str(), path, query: query.as_deref(), headers, body }
 }
 
 fn looks_into_bodies(rules: &Lane) -> bool {
@@ -166,8 +144,8 @@ impl Passing<'_> {
 
     /// Leave for one of `chain`, in place of the call that `failed`, which has passed the lane.
     async fn admit(&self, chain: &[Name], failed: Option<Call>) -> Result<Call, Problem> {
-        let Direct { decider, rules, leases, metrics, .. } = self.direct;
-        let rules = rules.get();
+        let Parts { decider, leases, metrics, .. } = self.parts;
+        let rules = self.current.clone();
         let lasts = rules.config.workers.lease;
         let (lane, tenant, nonce) = (Some(self.lane.clone()), Some(self.tenant.into()), own_nonce());
         let (holds, correlation) = (self.takes.at(chain), self.takes.correlation);
@@ -200,7 +178,7 @@ impl Passing<'_> {
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError>,
     {
-        let clock = &*self.direct.clock;
+        let clock = &*self.parts.clock;
         let rules = call.rules.clone();
         let headers = match rules.key(&call.leave.upstream, call.leave.key.as_deref()) {
             Ok(key) => key.map_or(&[][..], |key| &key.headers),
@@ -215,7 +193,7 @@ impl Passing<'_> {
         };
         // Unless something else comes of it: the caller may go away, or its body break off.
         call.report(&CallEnd::Abandoned.into());
-        let judged = match client.stream(self.head, body, &context).await {
+        let judged = match client.stream(self.head.clone(), body, &context).await {
             Ok(answer) => {
                 let status = answer.status.as_u16();
                 call.head = Some((status, answer.close));
@@ -238,7 +216,7 @@ impl Passing<'_> {
 
     /// What may have had its effect is sent again only where that does no harm.
     fn may_repeat(&self) -> bool {
-        Method::from_bytes(self.head.method.as_bytes()).is_ok_and(|method| method.is_idempotent())
+        self.head.method.is_idempotent()
     }
 }
 

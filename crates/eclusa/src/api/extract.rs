@@ -17,6 +17,7 @@ use utoipa::openapi::schema::{Schema, SchemaType, Type};
 
 use super::problem::{Kind, Problem};
 use crate::clients::{TooSlow, Upload};
+use crate::execute::http::BoxError;
 use crate::intake::Fault;
 use crate::rules::CurrentRules;
 
@@ -104,7 +105,10 @@ where
 
 impl Body {
     /// Reads a body to its end.
-    pub(super) async fn read(body: axum::body::Body, rules: &CurrentRules) -> Result<Self, Problem> {
+    pub(super) async fn read<B>(body: B, rules: &CurrentRules) -> Result<Self, Problem>
+    where
+        B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+    {
         let server = &rules.get().config.server;
         let max = server.max_body;
         let body = Limited::new(Upload::new(body, server.client), max);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eclusa_core::{Cached, JobView, Level, ServedBy, Span, Status};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::job_request::level;
 use super::problem::{Kind, Problem};
@@ -14,11 +14,13 @@ use crate::intake::Fault;
 
 /// The value of a header that must be text.
 pub(super) fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, Problem> {
-    let Some(value) = headers.get(name) else { return Ok(None) };
-    match value.to_str() {
-        Ok(text) => Ok(Some(text.trim())),
-        Err(_) => Err(Problem::new(Kind::BadRequest, format!("The header {name} must be plain text"))),
-    }
+    headers.get(name).map(|value| plain(name, value)).transpose()
+}
+
+/// The text of the header `name`.
+pub(super) fn plain<'a>(name: &str, value: &'a HeaderValue) -> Result<&'a str, Problem> {
+    let wrong = |_| Problem::new(Kind::BadRequest, format!("The header {name} must be plain text"));
+    value.to_str().map(str::trim).map_err(wrong)
 }
 
 /// `Idempotency-Key`: a structured-field string, or as it stands where it is not quoted.
@@ -62,7 +64,16 @@ pub(super) fn prefer_wait(headers: &HeaderMap) -> Result<Option<Duration>, Probl
 /// The headers of a caller that go on to the upstream.
 pub(super) fn passed_on(headers: &HeaderMap) -> Result<Vec<(String, Vec<u8>)>, Problem> {
     let all = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-    passed::from_caller(all).map_err(|bad| Problem::new(Kind::BadRequest, format!("The request {bad}")))
+    passed::from_caller(all).map_err(|bad| bad_headers(&bad))
+}
+
+/// Takes out of a caller's headers what does not go on to the upstream.
+pub(super) fn sendable(headers: &mut HeaderMap) -> Result<(), Problem> {
+    passed::keep_sendable(headers).map_err(|bad| bad_headers(&bad))
+}
+
+fn bad_headers(bad: &passed::BadHeaders) -> Problem {
+    Problem::new(Kind::BadRequest, format!("The request {bad}"))
 }
 
 /// `Cache-Status` (RFC 9211) for an answer that needed no job.

@@ -39,13 +39,14 @@ pub(crate) use state::{Api, Parts};
 use std::convert::Infallible;
 
 use axum::Router;
-use axum::extract::Request;
+use axum::body::Body;
 use axum::response::{IntoResponse, Redirect, Response};
-use axum::routing::{any, get};
+use axum::routing::get;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
 use http_body_util::BodyExt;
-use tower::Service;
+use hyper::body::Incoming;
+use tower::Service as _;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -103,7 +104,42 @@ fn calls() -> OpenApiRouter<Api> {
         .routes(routes!(health::metrics))
 }
 
-/// The API of a process with this duty.
+/// What answers the requests of a process.
+#[derive(Clone)]
+pub(crate) struct Service {
+    router: Router,
+    /// For requests that are passed on, which go past the router: its layers would cost them more than all else. Absent where
+    /// none are taken.
+    lanes: Option<Api>,
+}
+
+impl Service {
+    pub(crate) fn new(api: &Api, duty: Duty) -> Self {
+        let lanes = (duty != Duty::Worker).then(|| api.clone());
+        Self { router: router(api, duty), lanes }
+    }
+
+    /// Answers a request, with problems in XML for those who ask for it.
+    pub(crate) async fn answer(self, request: http::Request<Incoming>) -> Result<Response, Infallible> {
+        let in_xml = wants_xml(request.headers());
+        let response = match self.lanes {
+            Some(api) if proxy::takes(request.uri().path()) => {
+                proxy::proxy(api, request).await.unwrap_or_else(IntoResponse::into_response)
+            }
+            _ => {
+                let mut router = self.router;
+                let Ok(response) = router.call(request.map(Body::new)).await;
+                response
+            }
+        };
+        if in_xml && response.extensions().get::<OurOwn>().is_some() {
+            return Ok(problem_as_xml(response).await);
+        }
+        Ok(response)
+    }
+}
+
+/// The API of a process with this duty, but for what is passed on.
 pub(crate) fn router(api: &Api, duty: Duty) -> Router {
     if duty == Duty::Worker {
         return health_of_a_worker(api);
@@ -117,7 +153,6 @@ pub(crate) fn router(api: &Api, duty: Duty) -> Router {
     document.merge(open_api);
     document.merge(proxy::describe());
     calls
-        .route("/proxy/{*rest}", any(proxy::proxy))
         .merge(open)
         .route("/openapi.json", get(docs::document(document)))
         .route("/", get(async || Redirect::to("/docs")))
@@ -144,17 +179,6 @@ fn health_of_a_worker(api: &Api) -> Router {
             )
         })
         .with_state(api.clone())
-}
-
-/// Answers a request, with problems in XML for those who ask for it. No layer of the router: that would be more work for
-/// each request than to look.
-pub(crate) async fn answer(mut router: Router, request: Request) -> Result<Response, Infallible> {
-    let in_xml = wants_xml(request.headers());
-    let response = router.call(request).await?;
-    if in_xml && response.extensions().get::<OurOwn>().is_some() {
-        return Ok(problem_as_xml(response).await);
-    }
-    Ok(response)
 }
 
 async fn problem_as_xml(response: Response) -> Response {

@@ -1,45 +1,66 @@
 //! `/proxy/{lane}/{path…}`: the request itself is the job.
 
 use axum::body::Body as HttpBody;
-use axum::extract::Request as HttpRequest;
 use axum::response::{IntoResponse, Response};
 use eclusa_core::{JobView, Name};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use hyper::body::Incoming;
 
 use super::auth::Caller;
-use super::direct::Direct;
+use super::direct::Asking;
 use super::extract::Body;
 use super::headers;
 use super::model::Accepted;
 use super::problem::{Kind, Problem};
+use super::state::Api;
 use super::submit::{self, Intake, Taken, header};
-use crate::config::Mode;
-use crate::execute::http::target;
+use crate::config::{Lane, Mode};
+use crate::execute::http::{Head, target};
 use crate::intake::{DEFAULT_TENANT, Submission};
 use crate::request::{self, Request};
 
+const PREFIX: &str = "/proxy/";
+
+/// Whether a request to this path is to be passed on.
+pub(super) fn takes(path: &str) -> bool {
+    path.strip_prefix(PREFIX).is_some_and(|rest| !rest.is_empty())
+}
+
 /// Passes a request on, through its lane.
-pub(super) async fn proxy(
-    intake: Intake,
-    direct: Direct,
-    caller: Caller,
-    request: HttpRequest,
-) -> Result<Response, Problem> {
-    let (lane, path) = split(request.uri().path());
-    let (lane, rules) = submit::lane(&intake.rules, &caller, lane)?;
+pub(super) async fn proxy(api: Api, request: http::Request<Incoming>) -> Result<Response, Problem> {
+    let current = api.0.rules.get();
+    let (parts, body) = request.into_parts();
+    let caller = Caller::of(&parts, &current.config.keys)?;
+    let (lane, path) = split(parts.uri.path());
+    let (lane, rules) = submit::lane_of(&current.config, &caller, lane)?;
     let path =
         target::normalise(path).map_err(|bad| Problem::new(Kind::BadRequest, format!("The path {bad}")))?;
-    let query = request.uri().query().map(target::query).transpose();
+    let query = parts.uri.query().map(target::query).transpose();
     let query = query.map_err(|bad| Problem::new(Kind::BadRequest, format!("The query {bad}")))?;
+    let method = target::method(parts.method.as_str());
+    let method = method.map_err(|bad| Problem::new(Kind::BadRequest, format!("The method {bad}")))?;
+    let head = Head { method, path, query, headers: parts.headers };
     if rules.mode == Mode::Direct {
-        return Ok(direct.pass(&caller, (&lane, &rules), (path, query), request).await);
+        let asking = Asking { parts: &api.0, current: &current, caller: &caller, lane, rules };
+        return Ok(asking.pass(head, parts.version, body).await);
     }
-    let (parts, body) = request.into_parts();
-    let (method, asked) = (parts.method.to_string(), parts.headers);
+    Box::pin(queue(api.0.as_ref().into(), &caller, (lane, rules), head, body)).await
+}
+
+/// Makes a job of a request.
+async fn queue(
+    intake: Intake,
+    caller: &Caller,
+    (lane, rules): (&Name, &Lane),
+    head: Head,
+    body: Incoming,
+) -> Result<Response, Problem> {
+    let Head { method, path, query, headers: asked } = head;
+    let (method, headers) = (method.to_string(), headers::passed_on(&asked)?);
     let Body(body) = Body::read(body, &intake.rules).await?;
-    let request = Request { method, path, query, headers: headers::passed_on(&asked)?, body: body.to_vec() };
-    let submission = submission(&caller, &asked, request)?;
-    let job = submit::job(&intake, &caller, (&lane, &rules), submission).await?;
+    let request = Request { method, path, query, headers, body: body.to_vec() };
+    let submission = submission(caller, &asked, request)?;
+    let job = submit::job(&intake, caller, (lane, rules), submission).await?;
     let wait = headers::prefer_wait(&asked)?;
     let wait = wait.map(|wait| wait.min(intake.rules.get().config.server.max_wait));
     let (taken, ended) = Box::pin(submit::enqueue(&intake, job, wait)).await?;
@@ -93,7 +114,7 @@ fn described() {}
 
 /// `/proxy/score/a/b` is lane `score` and path `/a/b`.
 fn split(path: &str) -> (&str, &str) {
-    let rest = path.strip_prefix("/proxy/").unwrap_or_default();
+    let rest = path.strip_prefix(PREFIX).unwrap_or_default();
     rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash))
 }
 

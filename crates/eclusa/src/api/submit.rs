@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::auth::{Caller, Right};
 use super::model::{Accepted, iso};
 use super::problem::{Kind, Problem};
-use super::state::Api;
+use super::state::{Api, Parts};
 use crate::config::{Config, Lane, Mode};
 use crate::decide::Decider;
 use crate::ids::Ids;
@@ -44,17 +44,24 @@ pub(super) fn unconfirmed(error: &StoreError) -> Problem {
 
 /// The rules of a lane that the caller may use.
 pub(super) fn lane(rules: &CurrentRules, caller: &Caller, lane: &str) -> Result<(Name, Arc<Lane>), Problem> {
-    let current = rules.get();
-    let lanes = &current.config.lanes;
-    let found = lanes.iter().find(|(name, _)| name.as_str() == lane);
-    let Some((name, rules)) = found else {
+    lane_of(&rules.get().config, caller, lane).map(|(name, rules)| (name.clone(), rules.clone()))
+}
+
+/// The same of the config in force.
+pub(super) fn lane_of<'a>(
+    config: &'a Config,
+    caller: &Caller,
+    lane: &str,
+) -> Result<(&'a Name, &'a Arc<Lane>), Problem> {
+    let lanes = &config.lanes;
+    let Some((name, rules)) = lanes.get_key_value(lane) else {
         let known = lanes.keys().filter(|name| caller.may_use(name).is_ok());
         let known: Vec<&str> = known.map(Name::as_str).collect();
         let detail = format!("There is no lane `{lane}`; the config has {}", known.join(", "));
         return Err(Problem::new(Kind::NotFound, detail));
     };
     caller.may_use(name)?;
-    Ok((name.clone(), rules.clone()))
+    Ok((name, rules))
 }
 
 /// What taking in jobs needs.
@@ -73,6 +80,20 @@ pub(super) struct Intake {
     pub(super) scopes: Arc<Scopes>,
     #[from_request(via(State))]
     pub(super) life: Arc<Life>,
+}
+
+impl From<&Parts> for Intake {
+    fn from(parts: &Parts) -> Self {
+        let Parts { decider, store, rules, ids, scopes, life, .. } = parts;
+        Self {
+            decider: decider.clone(),
+            store: store.clone(),
+            rules: rules.clone(),
+            ids: ids.clone(),
+            scopes: scopes.clone(),
+            life: life.clone(),
+        }
+    }
 }
 
 /// The job of a submission that the caller may enqueue.

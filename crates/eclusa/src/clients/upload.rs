@@ -11,18 +11,18 @@ use crate::config::ClientBounds;
 use crate::execute::http::BoxError;
 
 /// A request's body that ends with [`TooSlow`](super::TooSlow) if its client takes too long to send it.
-pub(crate) struct Upload {
-    body: axum::body::Body,
+pub(crate) struct Upload<B> {
+    body: B,
     meter: Meter,
 }
 
-impl Upload {
-    pub(crate) const fn new(body: axum::body::Body, bounds: ClientBounds) -> Self {
+impl<B> Upload<B> {
+    pub(crate) const fn new(body: B, bounds: ClientBounds) -> Self {
         Self { body, meter: Meter::new(bounds) }
     }
 }
 
-impl Body for Upload {
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Upload<B> {
     type Data = Bytes;
     type Error = BoxError;
 

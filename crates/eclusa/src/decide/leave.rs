@@ -6,6 +6,7 @@ use eclusa_core::gate::{CallResult, GateView, NotUntil, Quota};
 use eclusa_core::{Admission, Admit, Admitted, LeaseId, Name, Report, Store, StoreError, Time, Usage};
 
 use super::{Decider, end_of_call};
+use crate::store::AnyStore;
 
 /// What comes of asking for leave.
 pub(crate) enum Asked {
@@ -106,24 +107,32 @@ impl Drop for Leave {
 }
 
 impl Decider {
-    /// Asks once for leave. What was granted is given back if whoever asked goes away meanwhile.
+    /// Asks once for leave. What was granted is given back if the caller goes away meanwhile.
     pub(crate) async fn admit(self: &Arc<Self>, ask: Admit) -> Result<Asked, StoreError> {
+        if let AnyStore::Embedded(store) = &*self.store {
+            let (admitted, durable) = store.admit_soon(&ask)?;
+            // From here on its own drop gives it back.
+            let asked = self.asked(admitted);
+            durable.await?;
+            return Ok(asked);
+        }
         let decider = self.clone();
-        let admit = async move {
-            let Admitted { admission, ended, now } = decider.store.admit(ask).await?;
-            decider.note(&ended);
-            Ok(match admission {
-                Admission::Granted { lease, upstream, quota, .. } => {
-                    let report = Some(CallResult::NotSent.into());
-                    let (upstream, key) = (upstream.without_key(), upstream.key().map(ToOwned::to_owned));
-                    Asked::Granted(Leave { decider, upstream, key, lease, quota, given: now, report })
-                }
-                Admission::Denied { upstream, denial, quota, gate, sooner } => {
-                    Asked::Denied { upstream, denied: Denied { denial, quota, gate, sooner, now } }
-                }
-                Admission::UnknownUpstream(_) | Admission::UnknownLane => Asked::Unknown,
-            })
-        };
+        let admit = async move { Ok(decider.asked(decider.store.admit(ask).await?)) };
         self.life.to_the_end(admit).await
+    }
+
+    fn asked(self: &Arc<Self>, Admitted { admission, ended, now }: Admitted) -> Asked {
+        self.note(&ended);
+        match admission {
+            Admission::Granted { lease, upstream, quota, .. } => {
+                let (decider, report) = (self.clone(), Some(CallResult::NotSent.into()));
+                let (upstream, key) = (upstream.without_key(), upstream.key().map(ToOwned::to_owned));
+                Asked::Granted(Leave { decider, upstream, key, lease, quota, given: now, report })
+            }
+            Admission::Denied { upstream, denial, quota, gate, sooner } => {
+                Asked::Denied { upstream, denied: Denied { denial, quota, gate, sooner, now } }
+            }
+            Admission::UnknownUpstream(_) | Admission::UnknownLane => Asked::Unknown,
+        }
     }
 }

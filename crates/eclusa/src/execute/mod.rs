@@ -81,12 +81,7 @@ impl UpstreamClient {
     }
 
     /// Makes one call whose bodies pass in both directions as they come.
-    pub async fn stream<B>(
-        &self,
-        head: Head<'_>,
-        body: B,
-        context: &CallContext<'_>,
-    ) -> Result<Streamed, CallEnd>
+    pub async fn stream<B>(&self, head: Head, body: B, context: &CallContext<'_>) -> Result<Streamed, CallEnd>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError>,

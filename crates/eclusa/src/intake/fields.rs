@@ -9,22 +9,22 @@ use serde_json::Value;
 
 use super::Fault;
 use crate::config::{Check, Field};
-use crate::request::Request;
+use crate::request::RequestView;
 
 /// A request, or a job, whose fields can be looked up.
 pub(crate) struct Fields<'a> {
-    request: Option<&'a Request>,
+    request: Option<RequestView<'a>>,
     params: Option<&'a Value>,
     query: OnceCell<Vec<(String, String)>>,
     body: OnceCell<Option<Value>>,
 }
 
 impl<'a> Fields<'a> {
-    pub(crate) fn of(request: &'a Request) -> Self {
-        Self::of_job(Some(request), None)
+    pub(crate) fn of(request: impl Into<RequestView<'a>>) -> Self {
+        Self::new(Some(request.into()), None)
     }
 
-    pub(crate) fn of_job(request: Option<&'a Request>, params: Option<&'a Value>) -> Self {
+    pub(crate) fn new(request: Option<RequestView<'a>>, params: Option<&'a Value>) -> Self {
         Self { request, params, query: OnceCell::new(), body: OnceCell::new() }
     }
 
@@ -35,8 +35,7 @@ impl<'a> Fields<'a> {
                 self.query().iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
             }
             Field::Header(name) => {
-                let (_, value) = self.request?.headers.iter().find(|(key, _)| key == name)?;
-                Some(String::from_utf8_lossy(value).into_owned())
+                Some(String::from_utf8_lossy(self.request?.headers.get(name)?).into_owned())
             }
             Field::Body(pointer) => text(self.body()?.pointer(pointer)?),
             Field::Params(pointer) => text(self.params?.pointer(pointer)?),
@@ -44,13 +43,13 @@ impl<'a> Fields<'a> {
     }
 
     /// The request itself, if there is one.
-    pub(crate) const fn request(&self) -> Option<&'a Request> {
+    pub(crate) const fn request(&self) -> Option<RequestView<'a>> {
         self.request
     }
 
     fn query(&self) -> &[(String, String)] {
         self.query.get_or_init(|| {
-            let query = self.request.and_then(|request| request.query.as_deref());
+            let query = self.request.and_then(|request| request.query);
             let query = query.into_iter().flat_map(|query| query.split('&'));
             let decoded = |pair: &str| {
                 let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -62,7 +61,7 @@ impl<'a> Fields<'a> {
 
     /// The body, if it is JSON.
     pub(crate) fn body(&self) -> Option<&Value> {
-        self.body.get_or_init(|| serde_json::from_slice(&self.request?.body).ok()).as_ref()
+        self.body.get_or_init(|| serde_json::from_slice(self.request?.body).ok()).as_ref()
     }
 
     /// Adds everything that `rules` find wrong. Where they name query, body or params fields, no others are accepted.

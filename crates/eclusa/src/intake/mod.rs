@@ -14,7 +14,7 @@ pub(crate) use self::fields::Fields;
 use self::fields::listed;
 use crate::config::{Lane, Part, Template};
 use crate::execute::http::shape::{JobValues, Targets, Unfit, for_upstream};
-use crate::request::{Content, Envelope, Mail, Request};
+use crate::request::{Content, Envelope, Mail, Request, RequestView};
 
 /// The tenant of those who do not name one.
 pub(crate) const DEFAULT_TENANT: &str = "default";
@@ -85,7 +85,7 @@ impl Submission {
             faults.push(Fault::new("params", "must not be nested more than 127 levels deep"));
             None
         });
-        let fields = Fields::of_job(self.request.as_ref(), params.as_ref());
+        let fields = Fields::new(self.request.as_ref().map(Into::into), params.as_ref());
         fields.check(&rules.validate, &mut faults);
         let chain = chain_for(rules, &fields).map_err(|fault| faults.push(fault)).unwrap_or_default();
         let (nothing, id_given) = (Value::Null, self.key.as_deref());
@@ -241,7 +241,7 @@ fn shape_all(
 }
 
 /// The chain for a request that makes no job, or everything that is wrong with it.
-pub(crate) fn check<'a>(request: &Request, rules: &'a Lane) -> Result<&'a [Name], Vec<Fault>> {
+pub(crate) fn check<'a>(request: RequestView<'_>, rules: &'a Lane) -> Result<&'a [Name], Vec<Fault>> {
     let (fields, mut faults) = (Fields::of(request), Vec::new());
     fields.check(&rules.validate, &mut faults);
     match chain_for(rules, &fields) {

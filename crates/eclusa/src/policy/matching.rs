@@ -17,9 +17,9 @@ impl Policy {
 
 fn fits(wanted: &RequestMatch, fields: &Fields<'_>) -> bool {
     let Some(request) = fields.request() else { return false };
-    let method = wanted.methods.is_empty() || wanted.methods.contains(&request.method);
+    let method = wanted.methods.is_empty() || wanted.methods.iter().any(|method| method == request.method);
     method
-        && path_fits(wanted, &request.path)
+        && path_fits(wanted, request.path)
         && wanted.query.iter().all(|(name, wanted)| presence(wanted, fields.get(&Field::Query(name.clone()))))
         && wanted
             .headers

@@ -18,7 +18,7 @@ pub(crate) use self::usage::{UsageMeter, amount, read_usage, sources};
 use crate::config::{Field, HoldRule, Policy, PolicyClass, ScopeSource, Upstream};
 use crate::ids::Ids;
 use crate::intake::{Fault, Fields};
-use crate::request::Request;
+use crate::request::{Request, RequestView};
 use crate::store::AnyStore;
 
 /// What a request takes from scoped buckets.
@@ -41,7 +41,7 @@ impl Takes {
 #[derive(Clone, Copy)]
 pub(crate) struct Subject<'a> {
     /// What is sent to every upstream that is not among `shaped`.
-    pub(crate) request: Option<&'a Request>,
+    pub(crate) request: Option<RequestView<'a>>,
     /// What is sent to an upstream instead.
     pub(crate) shaped: &'a [(Name, Request)],
     pub(crate) tenant: &'a str,
@@ -53,17 +53,17 @@ pub(crate) struct Subject<'a> {
 
 impl<'a> Subject<'a> {
     /// A request of `tenant`.
-    pub(crate) const fn new(request: &'a Request, tenant: &'a str) -> Self {
-        Self::of_job(Some(request), &[], tenant)
+    pub(crate) fn new(request: impl Into<RequestView<'a>>, tenant: &'a str) -> Self {
+        Self { request: Some(request.into()), shaped: &[], tenant, scope: None, hold: None }
     }
 
     /// A job of `tenant`, of which templates make another request for some upstreams.
-    pub(crate) const fn of_job(
+    pub(crate) fn of_job(
         request: Option<&'a Request>,
         shaped: &'a [(Name, Request)],
         tenant: &'a str,
     ) -> Self {
-        Self { request, shaped, tenant, scope: None, hold: None }
+        Self { request: request.map(Into::into), shaped, tenant, scope: None, hold: None }
     }
 }
 
@@ -102,7 +102,7 @@ impl Scopes {
 
 /// The same where the key is known.
 fn takes(limited: &[(&Name, &[Policy])], subject: Subject<'_>, key: HashKey) -> Result<Takes, Vec<Fault>> {
-    let own = Fields::of_job(subject.request, None);
+    let own = Fields::new(subject.request, None);
     let (mut takes, mut faults) = (Takes::default(), Vec::new());
     for (upstream, policies) in limited {
         let shaped = subject.shaped.iter().find(|(name, _)| name == *upstream);

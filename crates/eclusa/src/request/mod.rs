@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use eclusa_core::Payload;
+use http::HeaderMap;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
@@ -75,6 +76,42 @@ pub struct Request {
     pub headers: Vec<(String, Vec<u8>)>,
     /// The whole body.
     pub body: Vec<u8>,
+}
+
+/// A request as rules look at it: one of a job, or one that is on its way.
+#[derive(Clone, Copy)]
+pub(crate) struct RequestView<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) path: &'a str,
+    pub(crate) query: Option<&'a str>,
+    pub(crate) headers: Headers<'a>,
+    pub(crate) body: &'a [u8],
+}
+
+/// The headers of a [`RequestView`].
+#[derive(Clone, Copy)]
+pub(crate) enum Headers<'a> {
+    /// Names in lower case.
+    Stored(&'a [(String, Vec<u8>)]),
+    Passing(&'a HeaderMap),
+}
+
+impl<'a> Headers<'a> {
+    /// The first value of the header with this name in lower case.
+    pub(crate) fn get(self, name: &str) -> Option<&'a [u8]> {
+        match self {
+            Self::Stored(pairs) => {
+                pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_slice())
+            }
+            Self::Passing(map) => map.get(name).map(http::HeaderValue::as_bytes),
+        }
+    }
+}
+
+impl<'a> From<&'a Request> for RequestView<'a> {
+    fn from(Request { method, path, query, headers, body }: &'a Request) -> Self {
+        Self { method, path, query: query.as_deref(), headers: Headers::Stored(headers), body }
+    }
 }
 
 /// An upstream's answer.

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use eclusa_core::layout::{Question, Reply};
-use eclusa_core::{Clock, Engine, ProcessId, Registration, RestoreError, Restorer, Spec, StoreError};
+use eclusa_core::{
+    Admit, Admitted, Clock, Engine, ProcessId, Registration, RestoreError, Restorer, Spec, StoreError,
+};
 use thiserror::Error;
 
 use super::Ack;
@@ -90,6 +92,16 @@ impl EmbeddedStore {
 
     pub(super) async fn ask(&self, question: Question) -> Result<Reply, StoreError> {
         self.stage.ask(question).await
+    }
+
+    /// Asks for leave at once. The answer may be told once it is durable, and whoever drops it before must give it back.
+    pub(crate) fn admit_soon(
+        &self,
+        ask: &Admit,
+    ) -> Result<(Admitted, impl Future<Output = Result<(), StoreError>>), StoreError> {
+        let (admitted, ticket) = self.stage.run(|engine, now| engine.admit(ask, now))?;
+        self.stage.wakes.tell(&admitted.ended);
+        Ok((admitted, self.stage.durable(ticket)))
     }
 
     pub(super) fn ask_now(&self, question: Question) -> Result<Reply, StoreError> {

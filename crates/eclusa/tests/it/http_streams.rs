@@ -9,6 +9,7 @@ use eclusa::execute::CallEnd;
 use eclusa::execute::http::{BodyError, Head, Streamed};
 use eclusa::fake::{Answer, FakeUpstream, Gate};
 use futures_util::stream;
+use http::{HeaderMap, Method};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt, Full, StreamBody};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,13 +19,16 @@ use tokio::sync::mpsc;
 use crate::http_upstream::{client, context, free_port, rules, rules_with};
 
 const SHORT: Duration = Duration::from_millis(250);
-const POST: Head<'static> = Head { method: "POST", path: "/up", query: None, headers: &[] };
+
+fn post() -> Head {
+    Head { method: Method::POST, path: "/up".into(), query: None, headers: HeaderMap::new() }
+}
 
 async fn stream<B>(rules: &Upstream, body: B) -> Result<Streamed, CallEnd>
 where
     B: Body<Data = Bytes, Error = Infallible> + Send + Unpin + 'static,
 {
-    client(rules).stream(POST, body, &context()).await
+    client(rules).stream(post(), body, &context()).await
 }
 
 /// `count` parts, each `every` after the one before it.
@@ -145,12 +149,12 @@ async fn an_answer_given_up_frees_its_connection() {
     let upstream = client(&rules(&fake.url()));
     let context = context();
     tokio::select! {
-        _ = upstream.stream(POST, Full::from("hello"), &context) => panic!("the gate is shut"),
+        _ = upstream.stream(post(), Full::from("hello"), &context) => panic!("the gate is shut"),
         () = fake.wait_for(1) => {}
     }
     // The caller went away; its connection goes with it, and the next call takes another.
     gate.open();
-    upstream.stream(POST, Full::from("hello"), &context).await.unwrap();
+    upstream.stream(post(), Full::from("hello"), &context).await.unwrap();
     let connections: Vec<u64> = fake.requests().iter().map(|seen| seen.connection).collect();
     assert_eq!(connections, [1, 2]);
 }

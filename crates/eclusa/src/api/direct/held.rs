@@ -3,11 +3,11 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use axum::body::Body as HttpBody;
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
 
 use super::super::extract::unread;
 use super::super::problem::{Kind, Problem};
@@ -29,10 +29,13 @@ pub(super) enum Held {
 /// Reads a body until it ends or has more than `keep` bytes. A client that is slow until then holds nobody up.
 pub(super) async fn hold(
     headers: &HeaderMap,
-    body: HttpBody,
+    body: Incoming,
     server: &Server,
     keep: usize,
 ) -> Result<Held, Problem> {
+    if body.is_end_stream() {
+        return Ok(Held::Whole(Bytes::new()));
+    }
     let max = server.max_body;
     let announced = headers.get(http::header::CONTENT_LENGTH);
     let announced: Option<usize> = announced.and_then(|length| length.to_str().ok()?.parse().ok());
@@ -64,7 +67,7 @@ fn either(only: Bytes, joined: BytesMut) -> Bytes {
 /// A body whose beginning is here.
 pub(super) struct Begun {
     held: Bytes,
-    rest: Limited<Upload>,
+    rest: Limited<Upload<Incoming>>,
 }
 
 impl Body for Begun {

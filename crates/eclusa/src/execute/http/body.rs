@@ -77,14 +77,14 @@ pub(super) async fn collect(mut body: Incoming, max: usize) -> Result<Option<Vec
 pub struct AnswerBody {
     body: Incoming,
     idle: Duration,
-    /// Runs while the upstream is waited for.
-    silence: Pin<Box<Sleep>>,
+    /// Runs while the upstream is waited for. Absent until it was: most answers come whole.
+    silence: Option<Pin<Box<Sleep>>>,
     waiting: bool,
 }
 
 impl AnswerBody {
-    pub(super) fn new(body: Incoming, idle: Duration) -> Self {
-        Self { body, idle, silence: Box::pin(sleep(idle)), waiting: false }
+    pub(super) const fn new(body: Incoming, idle: Duration) -> Self {
+        Self { body, idle, silence: None, waiting: false }
     }
 }
 
@@ -100,12 +100,12 @@ impl Body for AnswerBody {
             self.waiting = false;
             return Poll::Ready(frame.map(|frame| frame.map_err(|error| broken(&error))));
         }
-        if !self.waiting {
-            let end = Instant::now() + self.idle;
-            self.silence.as_mut().reset(end);
-            self.waiting = true;
+        let Self { idle, silence, waiting, .. } = &mut *self;
+        let silence = silence.get_or_insert_with(|| Box::pin(sleep(*idle)));
+        if !std::mem::replace(waiting, true) {
+            silence.as_mut().reset(Instant::now() + *idle);
         }
-        ready!(self.silence.as_mut().poll(cx));
+        ready!(silence.as_mut().poll(cx));
         Poll::Ready(Some(Err(BodyError::Idle(self.idle))))
     }
 

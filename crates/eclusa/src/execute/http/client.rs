@@ -7,7 +7,7 @@ use bytes::Bytes;
 use eclusa_core::Span;
 use http::header::ACCEPT_ENCODING;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -48,23 +48,34 @@ struct Inner {
     max_response: usize,
 }
 
-/// A request without its body.
-#[derive(Debug, Clone, Copy)]
-pub struct Head<'a> {
-    /// `GET`, `POST`, …
-    pub method: &'a str,
-    /// As [`target::normalise`] made it, which is asked again.
-    pub path: &'a str,
+/// A request without its body, which may be sent as it is.
+#[derive(Debug, Clone)]
+pub struct Head {
+    /// As [`target::method`] made it.
+    pub method: Method,
+    /// As [`target::normalise`] made it.
+    pub path: String,
     /// As [`target::query`] made it.
-    pub query: Option<&'a str>,
-    /// As [`headers::from_caller`] made them.
-    pub headers: &'a [(String, Vec<u8>)],
+    pub query: Option<String>,
+    /// As [`headers::keep_sendable`] left them.
+    pub headers: HeaderMap,
 }
 
-impl<'a> From<&'a Request> for Head<'a> {
-    fn from(request: &'a Request) -> Self {
-        let Request { method, path, query, headers, .. } = request;
-        Self { method, path, query: query.as_deref(), headers }
+impl Head {
+    /// The head of a job's request, which is checked again: it may be older than a rule, and this is the last place that can
+    /// refuse it.
+    fn of_job(request: &Request) -> Result<Self, CallEnd> {
+        Ok(Self {
+            method: target::method(&request.method).map_err(|bad| invalid("method", &bad))?,
+            path: target::normalise(&request.path).map_err(|bad| invalid("path", &bad))?,
+            query: request
+                .query
+                .as_deref()
+                .map(target::query)
+                .transpose()
+                .map_err(|bad| invalid("query", &bad))?,
+            headers: headers::of_job(&request.headers).map_err(|bad| invalid("request", &bad))?,
+        })
     }
 }
 
@@ -121,7 +132,8 @@ impl HttpUpstream {
     /// Makes one call and reads the whole answer, all within the upstream's timeout.
     pub async fn call(&self, request: &Request, context: &CallContext<'_>) -> Called {
         let body = Full::new(Bytes::copy_from_slice(&request.body));
-        let (sent, connection) = match self.prepare(request.into(), body, context) {
+        let prepared = Head::of_job(request).and_then(|head| self.prepare(head, body, context));
+        let (sent, connection) = match prepared {
             Ok(prepared) => prepared,
             Err(end) => return end.into(),
         };
@@ -148,12 +160,7 @@ impl HttpUpstream {
     /// Makes one call whose bodies pass in both directions as they come. The upstream's timeout is its longest silence:
     /// while the request goes out, until the answer begins, and between its parts. How long `body` takes to come is for
     /// whoever made it to bound.
-    pub async fn stream<B>(
-        &self,
-        head: Head<'_>,
-        body: B,
-        context: &CallContext<'_>,
-    ) -> Result<Streamed, CallEnd>
+    pub async fn stream<B>(&self, head: Head, body: B, context: &CallContext<'_>) -> Result<Streamed, CallEnd>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError>,
@@ -178,7 +185,7 @@ impl HttpUpstream {
     /// What will be sent, and where its connection can be seen.
     fn prepare<B>(
         &self,
-        head: Head<'_>,
+        head: Head,
         body: B,
         context: &CallContext<'_>,
     ) -> Result<(http::Request<SentBody>, CaptureConnection), CallEnd>
@@ -186,10 +193,9 @@ impl HttpUpstream {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let method = target::method(head.method).map_err(|bad| invalid("method", &bad))?;
-        let uri = self.uri(&head)?;
-        let mut headers = headers::outgoing(head.headers, &self.inner.headers, context)
-            .map_err(|bad| invalid("request", &bad))?;
+        let Head { method, path, query, headers } = head;
+        let uri = self.uri(&path, query.as_deref())?;
+        let mut headers = headers::outgoing(headers, &self.inner.headers, context);
         if body.size_hint().exact() == Some(0) {
             headers::announce_empty_body(&method, &mut headers);
         }
@@ -201,22 +207,24 @@ impl HttpUpstream {
         Ok((request, connection))
     }
 
-    /// The target is checked again: a job may be older than a rule, and this is the last place that can refuse it.
-    fn uri(&self, head: &Head<'_>) -> Result<Uri, CallEnd> {
+    fn uri(&self, path: &str, query: Option<&str>) -> Result<Uri, CallEnd> {
         let base = &self.inner.base;
-        let path = target::normalise(head.path).map_err(|bad| invalid("path", &bad))?;
-        let mut target = format!("{}{path}", base.prefix);
+        let mut target =
+            String::with_capacity(base.prefix.len() + path.len() + query.map_or(1, |query| query.len() + 1));
+        target.push_str(&base.prefix);
+        target.push_str(path);
         if target.is_empty() {
             target.push('/');
         }
-        if let Some(query) = head.query {
+        if let Some(query) = query {
             target.push('?');
-            target.push_str(&target::query(query).map_err(|bad| invalid("query", &bad))?);
+            target.push_str(query);
         }
-        let target = PathAndQuery::try_from(target).map_err(|bad| invalid("path", &bad))?;
-        let (scheme, authority) = (base.scheme.clone(), base.authority.clone());
-        let uri = Uri::builder().scheme(scheme).authority(authority).path_and_query(target).build();
-        uri.map_err(|bad| invalid("path", &bad))
+        let mut parts = http::uri::Parts::default();
+        parts.scheme = Some(base.scheme.clone());
+        parts.authority = Some(base.authority.clone());
+        parts.path_and_query = Some(PathAndQuery::try_from(target).map_err(|bad| invalid("path", &bad))?);
+        Uri::from_parts(parts).map_err(|bad| invalid("path", &bad))
     }
 
     /// Sends, and waits for the head of the answer.

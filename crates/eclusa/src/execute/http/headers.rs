@@ -38,6 +38,19 @@ pub enum BadHeaders {
     Value(String),
 }
 
+/// Takes out of a caller's request what is not to be sent upstream.
+pub fn keep_sendable(headers: &mut HeaderMap) -> Result<(), BadHeaders> {
+    if headers.len() > MAX_HEADERS {
+        return Err(BadHeaders::TooMany);
+    }
+    if headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>() > MAX_HEADER_BYTES
+    {
+        return Err(BadHeaders::TooLarge);
+    }
+    strip(headers, is_for_us);
+    Ok(())
+}
+
 /// The headers of a caller that are to be sent upstream, names in lower case.
 pub fn from_caller<'a>(
     headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
@@ -50,14 +63,18 @@ pub(super) fn pairs(headers: &HeaderMap) -> Vec<(String, Vec<u8>)> {
     headers.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())).collect()
 }
 
+/// The headers of a job, which are checked again: it may be older than a rule.
+pub(super) fn of_job(headers: &[(String, Vec<u8>)]) -> Result<HeaderMap, BadHeaders> {
+    sendable(headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())))
+}
+
 /// The headers of a request: the caller's, then ours, then those that the configuration gives the upstream and this call,
-/// each in place of those before it. The caller's are checked again: a job may be older than a rule.
+/// each in place of those before it.
 pub(super) fn outgoing(
-    caller: &[(String, Vec<u8>)],
+    mut headers: HeaderMap,
     configured: &[(HeaderName, HeaderValue)],
     context: &CallContext<'_>,
-) -> Result<HeaderMap, BadHeaders> {
-    let mut headers = sendable(caller.iter().map(|(name, value)| (name.as_str(), value.as_slice())))?;
+) -> HeaderMap {
     headers.insert(IDEMPOTENCY_KEY, key_value(context.idempotency_key));
     if let Some(traceparent) = context.traceparent.and_then(|text| HeaderValue::from_str(text).ok()) {
         headers.insert(TRACEPARENT, traceparent);
@@ -66,7 +83,7 @@ pub(super) fn outgoing(
     for (name, value) in configured.filter(|(name, _)| !is_framing(name)) {
         headers.insert(name.clone(), value.clone());
     }
-    Ok(headers)
+    headers
 }
 
 /// Servers may answer 411 to a method that usually has a body and comes without a length.
@@ -138,6 +155,11 @@ fn is_for_us(name: &HeaderName) -> bool {
 
 /// Keys come from callers as JSON text too, and then hold anything: what a value cannot hold is escaped.
 fn key_value(key: &str) -> HeaderValue {
+    if key.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+        && let Ok(value) = HeaderValue::from_str(key)
+    {
+        return value;
+    }
     let escaped = utf8_percent_encode(key, CONTROLS).to_string();
     // Only visible ASCII and spaces are left.
     HeaderValue::try_from(escaped).unwrap_or(HeaderValue::from_static(""))
@@ -164,9 +186,18 @@ mod tests {
         from_caller(headers.iter().map(|(name, value)| (*name, value.as_bytes())))
     }
 
+    /// What passes, of a job and of a request on its way alike.
     fn names(headers: &[(&str, &str)]) -> Vec<String> {
         let mut names: Vec<String> = caller(headers).unwrap().into_iter().map(|(name, _)| name).collect();
         names.sort();
+        let mut passing = HeaderMap::new();
+        for (name, value) in headers {
+            passing.append(HeaderName::try_from(*name).unwrap(), HeaderValue::from_str(value).unwrap());
+        }
+        keep_sendable(&mut passing).unwrap();
+        let mut kept: Vec<&str> = passing.iter().map(|(name, _)| name.as_str()).collect();
+        kept.sort_unstable();
+        assert_eq!(kept, names);
         names
     }
 
@@ -235,6 +266,12 @@ mod tests {
         let large = "x".repeat(MAX_HEADER_BYTES - 1);
         assert!(caller(&[("a", &large)]).is_ok());
         assert_eq!(caller(&[("ab", &large)]), Err(BadHeaders::TooLarge));
+        let mut passing = HeaderMap::new();
+        passing.insert("ab", HeaderValue::from_str(&large).unwrap());
+        assert_eq!(keep_sendable(&mut passing), Err(BadHeaders::TooLarge));
+        passing = HeaderMap::new();
+        passing.extend(std::iter::repeat_n((AUTHORIZATION, HeaderValue::from_static("1")), MAX_HEADERS + 1));
+        assert_eq!(keep_sendable(&mut passing), Err(BadHeaders::TooMany));
     }
 
     #[test]
@@ -249,7 +286,7 @@ mod tests {
             (CONTENT_LENGTH, text("3")),
         ];
         let sent = |context: &CallContext<'_>| {
-            let sent = outgoing(&stored, &configured, context).unwrap();
+            let sent = outgoing(of_job(&stored).unwrap(), &configured, context);
             let mut sent: Vec<_> =
                 sent.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
             sent.sort_unstable();
@@ -269,7 +306,7 @@ mod tests {
     #[test]
     fn a_job_of_before_is_stripped_when_it_is_sent() {
         let stored = [("authorization".to_owned(), b"Bearer us".to_vec())];
-        let sent = outgoing(&stored, &[], &context("k")).unwrap();
+        let sent = outgoing(of_job(&stored).unwrap(), &[], &context("k"));
         assert!(!sent.contains_key(AUTHORIZATION));
     }
 
@@ -278,7 +315,7 @@ mod tests {
         let stored = [("traceparent".to_owned(), b"theirs".to_vec())];
         let sent = |ours| {
             let context = CallContext { traceparent: ours, ..context("k") };
-            outgoing(&stored, &[], &context).unwrap()[TRACEPARENT].clone()
+            outgoing(of_job(&stored).unwrap(), &[], &context)[TRACEPARENT].clone()
         };
         assert_eq!(sent(None), "theirs");
         assert_eq!(sent(Some("ours")), "ours");

@@ -29,6 +29,10 @@ pub struct Hints {
 impl Hints {
     /// Reads the headers of an answer that came at `now`.
     pub fn read(headers: &HeaderMap, now: Time) -> Self {
+        // Most answers have none of them.
+        if !headers.keys().any(|name| *name == RETRY_AFTER || name.as_str().contains("ratelimit")) {
+            return Self::default();
+        }
         // The upstream's moments are by its own clock, which its `Date` shows.
         let now = text(headers, DATE.as_str()).and_then(http_date).unwrap_or(now);
         Self { retry_after: retry_after(headers, now), exhausted_for: exhausted(headers, now) }

@@ -71,6 +71,9 @@ pub fn normalise(path: &str) -> Result<String, BadPath> {
     if path.len() > MAX_TARGET {
         return Err(BadPath::TooLong);
     }
+    if is_plain(path) {
+        return Ok(path.to_owned());
+    }
     let relative = path.strip_prefix('/').unwrap_or(path);
     refuse_absolute(path)?;
     if relative.contains(['?', '#']) {
@@ -104,6 +107,13 @@ pub fn method(method: &str) -> Result<Method, BadPath> {
         Ok(Method::CONNECT | Method::TRACE) | Err(_) => Err(BadPath::Method),
         Ok(method) => Ok(method),
     }
+}
+
+/// Most paths: nothing in them means anything to any decoder.
+fn is_plain(path: &str) -> bool {
+    let segments = path.strip_prefix('/').map(|rest| rest.split('/'));
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~');
+    segments.is_some_and(|mut all| all.all(|segment| !segment.is_empty() && segment.bytes().all(plain)))
 }
 
 fn refuse_absolute(path: &str) -> Result<(), BadPath> {
