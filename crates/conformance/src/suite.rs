@@ -296,6 +296,7 @@ macro_rules! suite {
             twenty_bulk_replays_are_remembered_and_none_that_runs_is_forgotten,
         ]);
         $crate::theme!($open, redrive: [
+            letters_that_are_being_replayed_are_left_out_of_a_count_of_idle_ones,
             one_letter_goes_first_and_the_others_follow_its_success,
             when_the_first_fails_again_all_wait_again_and_another_goes_first,
             one_that_fails_among_those_that_follow_holds_the_rest,

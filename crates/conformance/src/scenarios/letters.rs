@@ -35,7 +35,7 @@ async fn found<S: Store>(q: &Harness<S>, filter: LetterFilter) -> Vec<u128> {
 }
 
 async fn counts<S: Store>(q: &Harness<S>, filter: LetterFilter, by: LetterBy) -> Vec<(String, u64)> {
-    let step = q.count_letters(CountLetters { filter, by, after: None }).await;
+    let step = q.count_letters(CountLetters { filter, by, after: None, idle: false }).await;
     assert_eq!(step.next, None);
     step.counts.into_iter().map(|(key, count)| (key.to_string(), count)).collect()
 }
