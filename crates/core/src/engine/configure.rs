@@ -44,7 +44,7 @@ impl Engine {
             budget.fit(&old, &new, now);
         }
         if old.tenant_limits != rule.tenant_limits {
-            self.fit_tenants(lane, rule, now);
+            self.fit_tenants(rule, now);
         }
         let same_lines = old.fairness.is_some() == rule.fairness.is_some()
             && old.tenant_limits.is_empty() == rule.tenant_limits.is_empty();
