@@ -99,6 +99,10 @@ macro_rules! suite {
             a_retry_that_waits_for_the_budget_is_no_dead_letter,
             a_tenant_whose_jobs_fail_does_not_use_up_the_budget_of_others,
             a_job_whose_worker_vanished_is_taken_up_whatever_is_left,
+            a_retry_whose_upstream_is_closed_leaves_the_budget_to_others,
+            a_retry_of_a_tenant_at_its_limit_leaves_the_budget_to_others,
+            a_backlog_of_retries_that_is_gone_counts_against_nobody,
+            a_retry_that_the_budget_holds_back_lets_its_equals_go,
         ]);
         $crate::theme!($open, leases: [
             a_dispatch_says_which_jobs_it_took_up,
@@ -292,6 +296,7 @@ macro_rules! suite {
             a_bulk_replay_is_paced_by_the_gates_of_the_lane,
             a_stopped_bulk_replay_starts_no_more,
             a_letter_that_is_replayed_already_is_left_out,
+            letters_that_are_being_replayed_are_left_out_of_a_count_of_idle_ones,
             a_replay_that_ends_otherwise_counts_as_failed_and_keeps_its_letter,
             twenty_bulk_replays_are_remembered_and_none_that_runs_is_forgotten,
         ]);

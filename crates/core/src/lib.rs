@@ -36,7 +36,7 @@ pub use dead_letter::{DeadLetter, DeadLetterView, LetterAges, Surplus};
 pub use ended::{End, Ended, Fallback, ServedBy};
 pub use engine::{
     Absence, AbsentCall, AbsentReport, BucketOf, CALLBACKS, Callback, Engine, Mentions, ProcessId,
-    Registration, RegistrationView, RestoreError, Restorer, SILENCE, SaveError, Seen, Starts, Stir,
+    Registration, RegistrationView, RestoreError, Restorer, SILENCE, SaveError, Seen, Starts,
 };
 pub use error::SpecError;
 pub use ids::{JobId, LeaseId, Name};

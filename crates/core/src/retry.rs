@@ -180,6 +180,13 @@ pub enum Ending<'a> {
         /// Its enhanced code (RFC 3463), such as `4.7.0`, if it has one.
         enhanced: Option<&'a str>,
     },
+    /// An SMTP reply before any message: to the greeting, EHLO, STARTTLS or AUTH. It is about the server or the account.
+    SmtpSession {
+        /// Its code.
+        code: u16,
+        /// Its enhanced code, if it has one.
+        enhanced: Option<&'a str>,
+    },
     /// An error of SES.
     Ses {
         /// The HTTP status that it came with.
@@ -201,21 +208,26 @@ pub fn classify(ending: Ending<'_>, extra: &ExtraCodes) -> (CallResult, Option<V
     let by_list = match ending {
         Ending::Http(code) => extra.verdict(&code.to_string()),
         // The enhanced code says more, so it goes before the other.
-        Ending::Smtp { code, enhanced } => {
+        Ending::Smtp { code, enhanced } | Ending::SmtpSession { code, enhanced } => {
             enhanced.and_then(|code| extra.verdict(code)).or_else(|| extra.verdict(&code.to_string()))
         }
         Ending::Ses { name, .. } => extra.verdict_of_ses(name),
         Ending::Timeout | Ending::Unreachable | Ending::Connection => None,
     };
     let (result, verdict) = match ending {
-        Ending::Http(200..=399) | Ending::Smtp { code: 200..=399, .. } => (Success, None),
+        Ending::Http(200..=399)
+        | Ending::Smtp { code: 200..=399, .. }
+        | Ending::SmtpSession { code: 200..=399, .. } => (Success, None),
         Ending::Http(408) | Ending::Timeout => (TimedOut, Some(Verdict::Retryable)),
         Ending::Unreachable => (Unreachable, Some(Verdict::Retryable)),
-        Ending::Http(429) | Ending::Smtp { code: 421 | 454, .. } => (Throttled, Some(Verdict::Retryable)),
+        Ending::Http(429)
+        | Ending::Smtp { code: 421 | 454, .. }
+        | Ending::SmtpSession { code: 421 | 454, .. } => (Throttled, Some(Verdict::Retryable)),
         Ending::Ses { status, name } => classify_ses(status, ses_name(name)),
-        Ending::Http(425 | 500 | 502..) | Ending::Smtp { code: 400..=499, .. } | Ending::Connection => {
-            (Failed, Some(Verdict::Retryable))
-        }
+        Ending::Http(425 | 500 | 502..)
+        | Ending::Smtp { code: 400..=499, .. }
+        | Ending::SmtpSession { .. }
+        | Ending::Connection => (Failed, Some(Verdict::Retryable)),
         Ending::Http(_) | Ending::Smtp { .. } => (Rejected, Some(Verdict::Permanent)),
     };
     match by_list {
@@ -236,10 +248,16 @@ fn ses_name(name: &str) -> &str {
 fn classify_ses(status: u16, name: &str) -> (CallResult, Option<Verdict>) {
     let result = match name {
         "Throttling" | "TooManyRequests" | "LimitExceeded" => CallResult::Throttled,
-        // After the last two, the next attempt is signed anew, with credentials that may have been renewed.
-        "ServiceUnavailable" | "InternalFailure" | "SendingPaused" | "ExpiredToken" | "RequestExpired" => {
-            CallResult::Failed
-        }
+        "ServiceUnavailable" | "InternalFailure" | "SendingPaused" => CallResult::Failed,
+        // The message is not at fault, and the next attempt is signed anew, with credentials that may have been renewed.
+        "ExpiredToken"
+        | "RequestExpired"
+        | "InvalidSignature"
+        | "SignatureDoesNotMatch"
+        | "IncompleteSignature"
+        | "UnrecognizedClient"
+        | "InvalidClientTokenId"
+        | "MissingAuthenticationToken" => CallResult::Failed,
         "RequestTimeout" => CallResult::TimedOut,
         _ => return classify(Ending::Http(status), &ExtraCodes::default()),
     };

@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use eclusa_core::{CountLetters, LetterBy, LetterFilter, Store, StoreError};
+use eclusa_core::{CountLetters, Store, StoreError};
 
 /// How many dead letters fit, by what is asked for.
 pub(crate) async fn count_letters(
     store: &impl Store,
-    filter: LetterFilter,
-    by: LetterBy,
+    mut ask: CountLetters,
 ) -> Result<BTreeMap<String, u64>, StoreError> {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
-    let mut ask = CountLetters { filter, by, after: None };
     loop {
         let step = store.count_letters(ask.clone()).await?;
         for (key, count) in step.counts {

@@ -1,10 +1,15 @@
 //! Replays of many dead letters.
 
 use eclusa_core::gate::CallResult;
-use eclusa_core::{BulkAnswer, BulkAsk, BulkStatus, BulkView, Grant, LetterFilter, Outcome, Replayed, Store};
+use eclusa_core::{
+    BulkAnswer, BulkAsk, BulkStatus, BulkView, CountLetters, Grant, LetterBy, LetterFilter, Outcome,
+    Replayed, Store,
+};
 
 use crate::harness::{Harness, Open};
-use crate::rules::{capacity, failure, high, id, job, lane, low, millis, of, one_per, plain, secs, upstream};
+use crate::rules::{
+    LANE, capacity, failure, high, id, job, lane, low, millis, of, one_per, plain, secs, upstream,
+};
 
 const BULK: u128 = 1_000_000;
 
@@ -127,6 +132,16 @@ pub async fn a_stopped_bulk_replay_starts_no_more<S: Store>(open: Open<S>) {
     assert_eq!(take(&q).await, []);
     assert_eq!(numbers(&show(&q).await), [4, 2, 0, 0, 0]);
     assert_eq!(q.letters().await, [3, 4]);
+}
+
+pub async fn letters_that_are_being_replayed_are_left_out_of_a_count_of_idle_ones<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &plain());
+    bury(&q, 1..=3).await;
+    q.replay(2, 102).await;
+    for (idle, count) in [(false, 3), (true, 2)] {
+        let ask = CountLetters { filter: LetterFilter::default(), by: LetterBy::Lane, after: None, idle };
+        assert_eq!(q.count_letters(ask).await.counts, [(LANE.into(), count)]);
+    }
 }
 
 pub async fn a_letter_that_is_replayed_already_is_left_out<S: Store>(open: Open<S>) {

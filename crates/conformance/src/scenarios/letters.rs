@@ -2,9 +2,9 @@
 
 use eclusa_core::gate::{CallResult, GateSpecs};
 use eclusa_core::{
-    CALLBACKS, CallFailure, Callback, Chain, CountLetters, DeadLetterSpec, LaneSpec, LetterBy, LetterCursor,
-    LetterFilter, LetterQuery, NewJob, Outcome, Replay, Replayed, Report, Settled, Settlement, Spec, Status,
-    Store, UpstreamSpec,
+    CALLBACKS, CallFailure, Callback, Chain, CountLetters, DeadLetterSpec, HashKey, LaneSpec, LetterBy,
+    LetterCursor, LetterFilter, LetterQuery, NewJob, Outcome, Replay, Replayed, Report, Settled, Settlement,
+    Spec, Status, Store, UpstreamSpec,
 };
 
 use crate::harness::{Harness, Open};
@@ -35,7 +35,7 @@ async fn found<S: Store>(q: &Harness<S>, filter: LetterFilter) -> Vec<u128> {
 }
 
 async fn counts<S: Store>(q: &Harness<S>, filter: LetterFilter, by: LetterBy) -> Vec<(String, u64)> {
-    let step = q.count_letters(CountLetters { filter, by, after: None }).await;
+    let step = q.count_letters(CountLetters { filter, by, after: None, idle: false }).await;
     assert_eq!(step.next, None);
     step.counts.into_iter().map(|(key, count)| (key.to_string(), count)).collect()
 }
@@ -98,7 +98,8 @@ pub async fn letters_that_fit_are_discarded_by_page<S: Store>(open: Open<S>) {
 pub async fn an_edited_replay_sends_something_else_and_the_letter_becomes_that<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     let scoped = || hold(UP, "cpf:1", bucket(5, 1, secs(1)), 1);
-    q.accept([NewJob { holds: vec![scoped()], ..keyed("outbox-1", job(1)) }]).await;
+    let correlation = Some(HashKey::new(7).correlation("E1"));
+    q.accept([NewJob { holds: vec![scoped()], correlation, ..keyed("outbox-1", job(1)) }]).await;
     let grant = q.next().await;
     q.dead(&grant).await;
     let edit = |holds| {

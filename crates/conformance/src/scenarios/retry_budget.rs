@@ -5,12 +5,33 @@ use eclusa_core::retry::{RetryBudget, RetryPolicy};
 use eclusa_core::{NewJob, Outcome, Spec, Status, Store};
 
 use crate::harness::{Harness, LEASE, Open, ends};
-use crate::rules::{bucket, failure, job, lane, lasting, of, secs};
+use crate::rules::{bucket, cache, chain, failure, free, gates, job, lane, lasting, of, secs, via, wants};
 
 /// One retry a second, and beyond that so much of the first attempts.
-fn budget(share_percent: u8) -> Spec {
+fn retries(share_percent: u8) -> RetryPolicy {
     let budget = RetryBudget::new(share_percent, bucket(1, 1, secs(1))).expect("a budget that can be");
-    lane(|lane| lane.retry = RetryPolicy::default().with_budget(Some(budget)))
+    RetryPolicy::default().with_budget(Some(budget))
+}
+
+fn budget(share_percent: u8) -> Spec {
+    lane(|lane| lane.retry = retries(share_percent))
+}
+
+/// What starts in the next `rounds` seconds.
+async fn started_within<S: Store>(q: &Harness<S>, rounds: u32) -> Vec<u128> {
+    let mut started = Vec::new();
+    for _ in 0..rounds {
+        q.pass(secs(1));
+        // It says at once when there is more to look at, and comes to an end.
+        for _ in 0..10 {
+            let answer = q.dispatch(10).await;
+            started.extend(answer.grants.iter().map(|grant| grant.job.0));
+            if answer.next > q.now() {
+                break;
+            }
+        }
+    }
+    started
 }
 
 /// Starts all that wait and has them fail; they are to be tried again after a second.
@@ -101,4 +122,55 @@ pub async fn a_job_whose_worker_vanished_is_taken_up_whatever_is_left<S: Store>(
     let mut started = q.starts(9).await;
     started.sort_unstable();
     assert_eq!(started, [1, 2, 3], "the second is no retry, and the ninth has to wait");
+}
+
+pub async fn a_retry_whose_upstream_is_closed_leaves_the_budget_to_others<S: Store>(open: Open<S>) {
+    let closes = gates(free(), |gates| gates.bucket = Some(bucket(3, 1, secs(600))));
+    let rules = chain(&[("closes", closes), ("open", free())], |lane| lane.retry = retries(0));
+    let q = Harness::new(open, &rules);
+    let to =
+        |upstream, numbers: std::ops::RangeInclusive<u128>| numbers.map(move |n| via(&[upstream], job(n)));
+    fail_all(&q, to("closes", 1..=2).chain(to("open", 11..=12))).await;
+    assert_eq!(started_within(&q, 3).await, [1, 11, 12], "the second has nowhere to go");
+}
+
+pub async fn a_retry_of_a_tenant_at_its_limit_leaves_the_budget_to_others<S: Store>(open: Open<S>) {
+    let rules = lane(|lane| {
+        lane.retry = retries(0);
+        lane.tenant_limits.rate = [("limited".to_owned(), bucket(3, 1, secs(600)))].into_iter().collect();
+    });
+    let q = Harness::new(open, &rules);
+    let limited = (1..=2).map(|n| of("limited", n));
+    fail_all(&q, limited.chain((11..=12).map(|n| of("other", n)))).await;
+    let mut started = started_within(&q, 3).await;
+    started.sort_unstable();
+    assert_eq!(started, [1, 11, 12], "the second of the tenant waits for its own limit");
+}
+
+pub async fn a_backlog_of_retries_that_is_gone_counts_against_nobody<S: Store>(open: Open<S>) {
+    let q = Harness::new(open, &budget(0));
+    fail_all(&q, (1..=20).map(|n| of("flood", n))).await;
+    assert_eq!(started_within(&q, 1).await, [1]);
+    for number in 2..=19 {
+        q.cancel(number).await;
+    }
+    fail_all(&q, (101..=109).map(|n| of("steady", n))).await;
+    let started = started_within(&q, 4).await;
+    assert!(started.contains(&20), "{started:?}");
+}
+
+pub async fn a_retry_that_the_budget_holds_back_lets_its_equals_go<S: Store>(open: Open<S>) {
+    let rules = lane(|lane| {
+        lane.retry = retries(0);
+        lane.cache = Some(cache());
+    });
+    let q = Harness::new(open, &rules);
+    fail_all(&q, [job(8), wants("k", job(1))]).await;
+    q.accept([wants("k", job(2))]).await;
+    let second = q.next().await;
+    q.accept([wants("k", job(3))]).await;
+    q.pass(secs(1));
+    assert_eq!(q.starts(9).await, [8], "the others wait for the second");
+    q.retry(&second, CallResult::Failed, secs(60)).await;
+    assert_eq!(q.starts(9).await, [3], "the first is a retry, and the budget is used up");
 }

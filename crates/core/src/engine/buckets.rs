@@ -102,6 +102,12 @@ impl Buckets {
         self.by_key.get(key).copied()
     }
 
+    /// The buckets whose keys begin with `prefix`.
+    pub(crate) fn under(&self, prefix: &str) -> Vec<(BucketIx, Arc<str>)> {
+        let all = self.table.iter().filter(|(_, state)| state.key.starts_with(prefix));
+        all.map(|(index, state)| (index, state.key.clone())).collect()
+    }
+
     /// The bucket of `hold`, under the rule and the terms that it brings.
     pub(crate) fn find_or_create(&mut self, hold: &Hold, now: Time) -> BucketIx {
         let index = self.find_or_create_under(&hold.bucket, hold.spec, now);

@@ -57,14 +57,11 @@ impl Engine {
     pub(super) fn hold_back(&mut self, index: JobIx, now: Time) {
         self.stop_waiting(index);
         let waiter = self.jobs[index].waiter(index);
+        let key = self.line_key(index);
         let lane = self.lane_of(index);
         lane.enter(&waiter);
-        let turn = lane.turn_of(waiter.tenant);
-        let last = &mut lane.tenants[turn].levels[waiter.level as usize].held_round;
-        let round = lane.held_back.round_after(waiter.level, *last);
-        *last = round;
-        lane.held_back.add((waiter.level, round, waiter.seq), index);
-        self.jobs[index].phase = Phase::HeldBack { since: now, round };
+        lane.held_back.add(waiter.seq, index, key);
+        self.jobs[index].phase = Phase::HeldBack { since: now };
         self.join_equals(index);
         self.give_way_after(index);
         self.jobs.touch(index);
@@ -79,12 +76,12 @@ impl Engine {
             let rule = self.budget_rule(lane);
             let room = rule.map_or(u64::MAX, |rule| self.budget(lane).room(&rule, now));
             let Some(index) = self.lane(lane).held_back.next(room) else { return };
-            let job = &self.jobs[index];
-            let Phase::HeldBack { round, .. } = job.phase else { return };
-            let place = (job.level, round, job.seq);
             self.stop_waiting(index);
             self.wait(index, None);
-            self.lane_mut(lane).held_back.release(place);
+            let Phase::Queued { line } = self.jobs[index].phase else { continue };
+            let (seq, state) = (self.jobs[index].seq, self.lane_mut(lane));
+            let (key, parked) = (state.lines[line].key().clone(), state.lines[line].parked.is_some());
+            state.held_back.release(seq, key, parked);
         }
     }
 }

@@ -3,7 +3,6 @@
 use super::Engine;
 use super::jobs::Phase;
 use super::leases::Use;
-use super::stir::Stir;
 use crate::ended::End;
 use crate::ids::{JobId, Name};
 use crate::time::Time;
@@ -42,7 +41,7 @@ impl Engine {
         let Some(lane) = self.lane_by_name.get(lane).copied() else {
             return false;
         };
-        self.stir(lane, Stir::Changed);
+        self.stir(lane);
         let lane = self.lane_mut(lane);
         lane.paused = paused;
         lane.dirty = true;

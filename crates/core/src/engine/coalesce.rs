@@ -21,6 +21,8 @@ impl Engine {
             if seq < number {
                 self.owed.insert((lane, number), key);
             }
+            // It needs no upstream if all of them are closed.
+            self.stir(lane);
         }
     }
 

@@ -44,7 +44,7 @@ impl Engine {
             budget.fit(&old, &new, now);
         }
         if old.tenant_limits != rule.tenant_limits {
-            self.fit_tenants(lane, rule, now);
+            self.fit_tenants(rule, now);
         }
         let same_lines = old.fairness.is_some() == rule.fairness.is_some()
             && old.tenant_limits.is_empty() == rule.tenant_limits.is_empty();
@@ -75,6 +75,7 @@ impl Engine {
         for (seq, index) in &waiting {
             let (phase, waiter) = (self.jobs[*index].phase, self.jobs[*index].waiter(*index));
             let state = self.lane_mut(lane);
+            state.held_back.remove(*seq);
             if let Phase::Queued { line } = phase
                 && let Some((bucket, parked)) = state.pull(line, *seq)
             {
@@ -87,11 +88,16 @@ impl Engine {
         if rule.fairness.is_some() {
             state.tenants.let_everyone_go();
         }
-        for (_, index) in &waiting {
+        for (seq, index) in &waiting {
             let waiter = self.jobs[*index].waiter(*index);
             self.lane_mut(lane).enter(&waiter);
-            if let Phase::Queued { .. } = self.jobs[*index].phase {
-                self.stand_in_line(*index);
+            match self.jobs[*index].phase {
+                Phase::Queued { .. } => self.stand_in_line(*index),
+                Phase::HeldBack { .. } => {
+                    let key = self.line_key(*index);
+                    self.lane_mut(lane).held_back.add(*seq, *index, key);
+                }
+                _ => {}
             }
         }
     }

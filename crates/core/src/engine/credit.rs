@@ -1,7 +1,6 @@
 //! Events that give back tokens of calls that cost some.
 
 use super::Engine;
-use super::stir::Stir;
 use crate::charge::CreditRule;
 use crate::policy::{BucketId, Correlation};
 use crate::table::BucketIx;
@@ -48,7 +47,7 @@ impl Engine {
     /// A bucket has more than it would have gained by itself.
     pub(super) fn stir_waiting_for(&mut self, bucket: BucketIx) {
         for lane in self.buckets.lanes_waiting_for(bucket) {
-            self.stir(lane, Stir::Changed);
+            self.stir(lane);
         }
     }
 

@@ -12,7 +12,7 @@ use super::tenant_limits::TenantHold;
 use crate::gate::{NotUntil, Pass, Reason};
 use crate::ids::LeaseId;
 use crate::job::{DropReason, Level};
-use crate::lane::{Choice, JobHold, Rank};
+use crate::lane::{Choice, Closed, JobHold, Rank};
 use crate::table::{BucketIx, JobIx, LaneIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::timeline::EventKind;
@@ -140,6 +140,7 @@ impl Engine {
 
     fn fill(&mut self, round: &mut Round, ask: &Dispatch, grants: &mut Vec<Grant>) {
         let max = ask.max.min(MAX_BATCH);
+        self.lane_mut(round.lane).closed = Closed::default();
         for level in Level::ALL {
             let mut blocked = vec![false; self.lane(round.lane).groups()];
             while let Some(choice) = self.choose(round.lane, level, &blocked) {
@@ -149,6 +150,7 @@ impl Engine {
                     return;
                 }
                 if let Err(denial) = self.lane_admits(round.lane, round.now) {
+                    self.lane_mut(round.lane).closed.lane = true;
                     self.deny(round, None, denial);
                     return;
                 }
@@ -161,6 +163,9 @@ impl Engine {
                     }
                     Offer::GroupWaits(upstream, denial) => {
                         blocked[choice.group.0 as usize] = true;
+                        let lane = self.lane_mut(round.lane);
+                        lane.closed.groups.insert(choice.group);
+                        lane.held_back.group_denied(choice.group);
                         self.deny(round, upstream, denial);
                     }
                     Offer::TenantWaits(bucket, denial) => {

@@ -23,7 +23,6 @@ pub(crate) enum Phase {
     /// A retry beyond the budget of its lane.
     HeldBack {
         since: Time,
-        round: u64,
     },
     Queued {
         line: LineIx,

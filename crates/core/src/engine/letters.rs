@@ -35,6 +35,9 @@ impl Engine {
         let mut counts: BTreeMap<Arc<str>, u64> = BTreeMap::new();
         let none: Arc<str> = NO_CODE.into();
         let next = self.walk_letters(&ask.filter, ask.after.as_ref(), |lane, _, letter| {
+            if ask.idle && letter.replay.is_some() {
+                return ControlFlow::Continue(());
+            }
             let key = match ask.by {
                 LetterBy::Code => letter.last_failure.code.clone().unwrap_or_else(|| none.clone()),
                 LetterBy::Tenant => letter.tenant.clone(),

@@ -54,7 +54,7 @@ pub(crate) mod tenant_limits;
 mod view;
 mod why;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use alone::{Seen, Starts};
@@ -65,7 +65,6 @@ pub use refresh::Mentions;
 pub use restore::{RestoreError, Restorer};
 pub use rules::{ProcessId, Registration, RegistrationView, SILENCE};
 pub use save::SaveError;
-pub use stir::Stir;
 
 use self::alerts::Alerts;
 use self::away::AwayIndex;
@@ -136,7 +135,7 @@ pub struct Engine {
     /// Jobs that ended in the verb under way; its answer takes them.
     ended: Vec<Ended>,
     /// Lanes in which something happened, see [`Engine::take_stirred`].
-    stirred: Vec<LaneIx>,
+    stirred: BTreeSet<LaneIx>,
     /// How far time is ahead of the clock, as the journal has it; `None` if it must be written anew.
     saved_ahead_ms: Option<i64>,
 }
@@ -264,22 +263,30 @@ impl Engine {
 
     /// Puts a waiting job into the line it belongs to, by its number.
     fn stand_in_line(&mut self, index: JobIx) {
-        let untried = if self.jobs[index].tried == 0 { Vec::new() } else { self.untried(&self.jobs[index]) };
-        if untried.is_empty() {
+        if self.jobs[index].tried != 0 && self.untried(&self.jobs[index]).is_empty() {
             // Its worker vanished or gave it back after the whole chain had failed: that attempt is over.
             self.jobs[index].tried = 0;
         }
-        let job = &self.jobs[index];
-        let (lane, level, seq) = (job.lane, job.level, job.seq);
-        let group = if job.tried == 0 { job.chain } else { self.lanes[lane.0 as usize].group(&untried) };
-        let holds = job.holds().cloned();
-        let tenant = job.tenant;
-        let state = self.lane_mut(lane);
-        let stir = if state.has_jobs_in_line() { Stir::Arrived } else { Stir::Changed };
-        let (tenant, limited) = (state.turn_of(tenant), state.limited(tenant));
-        let place = state.push(LineKey { level, group, tenant, limited, holds }, seq, index);
+        let (lane, seq) = (self.jobs[index].lane, self.jobs[index].seq);
+        let key = self.line_key(index);
+        let place = self.lane_mut(lane).push(key, seq, index);
         self.jobs[index].phase = Phase::Queued { line: place };
-        self.stir(lane, stir);
+        self.arrived(lane, place);
+    }
+
+    /// The line that a job belongs to.
+    fn line_key(&mut self, index: JobIx) -> LineKey {
+        let job = &self.jobs[index];
+        let (lane, level, tenant, holds) = (job.lane, job.level, job.tenant, job.holds().cloned());
+        let group = if job.tried == 0 {
+            job.chain
+        } else {
+            let untried = self.untried(job);
+            self.lanes[lane.0 as usize].group(&untried)
+        };
+        let state = self.lane_mut(lane);
+        let (tenant, limited) = (state.turn_of(tenant), state.limited(tenant));
+        LineKey { level, group, tenant, limited, holds }
     }
 
     /// Counts a job among the waiting ones and puts it into its line, or holds it back until `due`.
@@ -311,7 +318,7 @@ impl Engine {
             Phase::Pending { due } => {
                 lane.due.remove(&(due, seq));
             }
-            Phase::HeldBack { round, .. } => lane.held_back.remove((waiter.level, round, seq)),
+            Phase::HeldBack { .. } => lane.held_back.remove(seq),
             Phase::Queued { line } => {
                 if let Some((bucket, parked)) = pull(lane, line, seq) {
                     self.buckets.unpark(bucket, &parked);

@@ -26,6 +26,7 @@ impl Engine {
         let rank = state.lines[choice.line].rank();
         let parked = Parked { rank, lane, line: choice.line, hold, look_at };
         state.park(choice.line, bucket, parked);
+        state.held_back.line_parked(state.lines[choice.line].key());
         self.buckets.park(bucket, parked, until);
     }
 

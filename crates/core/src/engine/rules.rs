@@ -20,6 +20,7 @@ use super::Engine;
 use crate::gate::GateSpecs;
 use crate::ids::Name;
 use crate::spec::{LaneSpec, Spec, UpstreamSpec};
+use crate::table::{LaneIx, UpstreamIx};
 use crate::time::{Span, Time};
 
 /// A registration whose process was not heard for this long ends.
@@ -264,16 +265,26 @@ impl Engine {
         let mut rules = std::mem::take(&mut self.rules);
         for number in 0..self.upstreams.len() {
             let rule = rules.gates(&self.upstreams[number].name);
-            self.upstreams[number].gone = rule.is_none();
-            if rule.is_some_and(|rule| self.configure_upstream(number, &rule, now)) {
+            let gone = std::mem::replace(&mut self.upstreams[number].gone, rule.is_none());
+            let back = gone && rule.is_some();
+            let changed = rule.is_some_and(|rule| self.configure_upstream(number, &rule, now));
+            if changed {
                 rules.unsaved_upstreams.insert(number);
+            }
+            if changed || back {
+                self.stir_users(self.without_key(UpstreamIx(u32::try_from(number).unwrap_or(u32::MAX))));
             }
         }
         for number in 0..self.lanes.len() {
             let rule = rules.lane(&self.lanes[number].name);
-            self.lanes[number].gone = rule.is_none();
-            if rule.is_some_and(|rule| self.configure_lane(number, rule, now)) {
+            let gone = std::mem::replace(&mut self.lanes[number].gone, rule.is_none());
+            let back = gone && rule.is_some();
+            let changed = rule.is_some_and(|rule| self.configure_lane(number, rule, now));
+            if changed {
                 rules.unsaved_lanes.insert(number);
+            }
+            if changed || back {
+                self.stir(LaneIx(u32::try_from(number).unwrap_or(u32::MAX)));
             }
         }
         self.rules = rules;

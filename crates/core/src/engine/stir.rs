@@ -4,26 +4,13 @@
 use super::Engine;
 use crate::ids::{JobId, Name};
 use crate::job::JobView;
-use crate::table::{LaneIx, UpstreamIx};
-
-/// What happened in a lane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stir {
-    /// A job came into a line. That is nothing new to a lane whose only upstream holds it back.
-    Arrived,
-    /// A slot or a gate came free, the lane was resumed, or its first job came.
-    Changed,
-}
+use crate::lane::Closed;
+use crate::table::{LaneIx, LineIx, UpstreamIx};
 
 impl Engine {
-    /// The lanes in which something happened since this was last called.
-    pub fn take_stirred(&mut self) -> Vec<(Name, Stir)> {
-        let lanes = std::mem::take(&mut self.stirred);
-        let mut take = |lane: LaneIx| {
-            let lane = self.lane_mut(lane);
-            lane.stir.take().map(|stir| (lane.name.clone(), stir))
-        };
-        lanes.into_iter().filter_map(&mut take).collect()
+    /// The lanes that may have something to start since this was last called.
+    pub fn take_stirred(&mut self) -> Vec<Name> {
+        std::mem::take(&mut self.stirred).into_iter().map(|lane| self.lane(lane).name.clone()).collect()
     }
 
     /// A job, if it is known, whose next change is told by [`take_news`](Self::take_news).
@@ -37,18 +24,25 @@ impl Engine {
         self.jobs.take_news()
     }
 
-    pub(super) fn stir(&mut self, lane: LaneIx, stir: Stir) {
-        let state = self.lane_mut(lane);
-        let before = state.stir.replace(state.stir.map_or(stir, |known| known.max(stir)));
-        if before.is_none() {
-            self.stirred.push(lane);
+    /// Something may start in `lane`.
+    pub(super) fn stir(&mut self, lane: LaneIx) {
+        self.lane_mut(lane).closed = Closed::default();
+        self.stirred.insert(lane);
+    }
+
+    /// A job came into a line. That is nothing new if its line or group could not go on when it was last asked: what changes
+    /// that says so, or the dispatch that asked knows when.
+    pub(super) fn arrived(&mut self, lane: LaneIx, line: LineIx) {
+        if !self.lane(lane).is_closed(line) {
+            self.stir(lane);
         }
     }
 
     /// Something came free in `lane`; that is nothing to a lane without jobs in line, and the first that comes is told anyway.
     pub(super) fn came_free(&mut self, lane: LaneIx) {
+        self.lane_mut(lane).closed = Closed::default();
         if self.lane(lane).has_jobs_in_line() {
-            self.stir(lane, Stir::Changed);
+            self.stir(lane);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::gate::{BucketSpec, GateView, NotUntil, Reason};
 use crate::ids::Name;
 use crate::lane::Rank;
 use crate::spec::{LaneSpec, TenantLimits};
-use crate::table::{BucketIx, LaneIx, TenantIx};
+use crate::table::{BucketIx, LaneIx};
 use crate::time::Time;
 use crate::tokens::Tokens;
 
@@ -161,19 +161,17 @@ impl Engine {
     }
 
     /// Fits the limits of tenants to changed rules. Balances are kept; lines that wait look again.
-    pub(super) fn fit_tenants(&mut self, lane: LaneIx, rule: &LaneSpec, now: Time) {
-        let state = self.lane(lane);
-        let tenants: Vec<_> =
-            state.tenants.iter_from(TenantIx(0)).map(|(_, tenant)| tenant.name.clone()).collect();
-        for tenant in tenants {
-            for kind in Kind::ALL {
-                let key = kind.key(&rule.name, &tenant);
-                let Some(bucket) = self.buckets.find(&key) else { continue };
+    pub(super) fn fit_tenants(&mut self, rule: &LaneSpec, now: Time) {
+        for kind in Kind::ALL {
+            // Not by the lane's tenants: those that only make direct calls are not among them.
+            let prefix = kind.key(&rule.name, "");
+            for (bucket, key) in self.buckets.under(&prefix) {
                 for parked in self.buckets.unpark_all(bucket) {
                     self.lane_mut(parked.lane).unpark(parked.line);
                 }
+                let tenant = key[prefix.len()..].replace("%2F", "/").replace("%25", "%");
                 if let Some(rule) = kind.rule(&rule.tenant_limits, &tenant) {
-                    self.buckets.find_or_create_under(&key.into(), rule, now);
+                    self.buckets.find_or_create_under(&key, rule, now);
                 }
             }
         }

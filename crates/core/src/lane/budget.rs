@@ -4,12 +4,8 @@
 //! seconds that were not paid from the bucket are fewer than `share` of the first attempts of the last ten seconds. Both are
 //! counted in stretches of ten seconds; the one before counts for the part of it that is not yet ten seconds ago.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use crate::gate::{Bucket, NotUntil, Reason};
-use crate::job::Level;
 use crate::retry::RetryBudget;
-use crate::table::JobIx;
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 
@@ -111,63 +107,6 @@ impl Budget {
             return Self { began: self.began + WINDOW, firsts, retries, ..*self };
         }
         Self { began: now, firsts: (0, 0), retries: (0, 0), ..*self }
-    }
-}
-
-/// The retries of a lane that the budget holds back: the most urgent first, and of a level tenants by turns, so that one whose
-/// jobs all fail does not use up the budget of the others.
-#[derive(Debug, Default)]
-pub(crate) struct HeldBack {
-    queue: BTreeMap<HeldPlace, JobIx>,
-    /// The round that was last let go, by level.
-    rounds: [u64; 3],
-    /// Numbers of those that were let go and have not started. No more are let go than the budget has room for.
-    released: BTreeSet<u64>,
-}
-
-/// Level, round and number.
-pub(crate) type HeldPlace = (Level, u64, u64);
-
-impl HeldBack {
-    /// The round of a job whose tenant was last held back in `last`.
-    pub(crate) fn round_after(&self, level: Level, last: u64) -> u64 {
-        self.rounds[level as usize].max(last) + 1
-    }
-
-    pub(crate) fn add(&mut self, place: HeldPlace, job: JobIx) {
-        self.queue.insert(place, job);
-    }
-
-    pub(crate) fn remove(&mut self, place: HeldPlace) {
-        self.queue.remove(&place);
-    }
-
-    /// The next one to let go, if `room` is more than were let go already.
-    pub(crate) fn next(&self, room: u64) -> Option<JobIx> {
-        if self.released.len() as u64 >= room {
-            return None;
-        }
-        self.queue.first_key_value().map(|(_, job)| *job)
-    }
-
-    /// The job at `place` was let go.
-    pub(crate) fn release(&mut self, (level, round, seq): HeldPlace) {
-        self.rounds[level as usize] = round;
-        self.released.insert(seq);
-    }
-
-    /// The job with number `seq` is in no line any more.
-    pub(crate) fn left_line(&mut self, seq: u64) {
-        self.released.remove(&seq);
-    }
-
-    /// Whether some wait for nothing but the budget.
-    pub(crate) fn waits(&self) -> bool {
-        !self.queue.is_empty() && self.released.is_empty()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.queue.len()
     }
 }
 

@@ -9,15 +9,17 @@ mod cache;
 mod equals;
 mod fairness;
 mod finished;
+mod held;
 mod line;
 mod restore;
 mod tenant;
 
-pub(crate) use budget::{Budget, HeldBack};
+pub(crate) use budget::Budget;
 pub(crate) use cache::{Cache, Entry};
 pub(crate) use equals::{Equals, Stand};
 pub(crate) use fairness::{Choice, Place, SATURATED, Turns, priority};
 pub(crate) use finished::{Finished, KeyEntry, Keys};
+pub(crate) use held::HeldBack;
 pub(crate) use line::{JobHold, LineKey, Lines, Parked, Rank};
 pub(crate) use tenant::{EVERYONE, Tenant, Tenants};
 
@@ -27,7 +29,6 @@ use hashbrown::HashMap;
 
 use crate::dead_letter::{DeadLetters, Surplus};
 use crate::ended::{End, ServedBy};
-use crate::engine::Stir;
 use crate::gate::Gates;
 use crate::ids::{JobId, Name};
 use crate::job::{DropReason, Level};
@@ -140,6 +141,15 @@ pub(crate) struct LevelState {
     by_backlog: BTreeSet<(usize, u64, TenantIx)>,
 }
 
+/// What could not go on when a dispatch last asked and has not changed since.
+#[derive(Debug, Default)]
+pub(crate) struct Closed {
+    /// The lane itself, so everything in it.
+    pub(crate) lane: bool,
+    /// Groups that their upstreams deny.
+    pub(crate) groups: BTreeSet<GroupIx>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) name: Name,
@@ -148,8 +158,7 @@ pub(crate) struct Lane {
     /// Whether no registration names it: its jobs are kept, but not dispatched.
     pub(crate) gone: bool,
     pub(crate) paused: bool,
-    /// What happened in it that others may wait for.
-    pub(crate) stir: Option<Stir>,
+    pub(crate) closed: Closed,
     pub(crate) gates: Gates,
     pub(crate) next_seq: u64,
     pub(crate) levels: [LevelState; 3],
@@ -189,7 +198,7 @@ impl Lane {
             spec: None,
             gone: true,
             paused: false,
-            stir: None,
+            closed: Closed::default(),
             gates: Gates::default(),
             next_seq: 1,
             levels: Default::default(),
@@ -330,6 +339,12 @@ impl Lane {
     /// Whether any job stands in a line, be it a line that cannot go on.
     pub(crate) fn has_jobs_in_line(&self) -> bool {
         self.levels.iter().any(|level| level.queued + level.aside > 0)
+    }
+
+    /// Whether a line cannot go on, as far as the last dispatch knows.
+    pub(crate) fn is_closed(&self, line: LineIx) -> bool {
+        let line = &self.lines[line];
+        self.closed.lane || line.parked.is_some() || self.closed.groups.contains(&line.key().group)
     }
 
     /// Puts a job into its line.

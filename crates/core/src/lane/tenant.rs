@@ -64,8 +64,6 @@ pub(crate) struct TenantLevel {
     pub(crate) last_turn: Option<i64>,
     /// Its place while it has lines.
     pub(crate) place: Option<Place>,
-    /// The round in which a retry of it was last held back.
-    pub(crate) held_round: u64,
     /// Lines it has, parked ones too.
     pub(super) lines: u32,
     /// Waiting jobs that were never tried, by number.

@@ -37,6 +37,7 @@ layout_struct!(CountLettersLayout<'a> = CountLetters {
     filter: LetterFilterLayout<'a>,
     by: LetterByLayout,
     after: Option<LetterCursorLayout<'a>>,
+    idle: bool,
 });
 
 layout_struct!(LetterCountsLayout<'a> = LetterCounts {

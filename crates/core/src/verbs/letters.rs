@@ -119,6 +119,8 @@ pub struct CountLetters {
     pub by: LetterBy,
     /// Go on from there: what the last step said.
     pub after: Option<LetterCursor>,
+    /// Only those that are not being replayed.
+    pub idle: bool,
 }
 
 /// The numbers of one step, to be added to those of the steps before.

@@ -22,6 +22,7 @@ mod replays;
 mod rules;
 mod rules_changed;
 mod rules_moving;
+mod stirred;
 mod tenant_limits;
 mod world;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use eclusa_core::gate::{BucketSpec, CallResult, GateSpecs};
 use eclusa_core::{
-    Chain, Dispatch, Engine, Grant, JobId, LaneSpec, Name, NewJob, Outcome, Patterns, ProcessId,
-    Registration, Restorer, Settlement, Span, Spec, Time, UpstreamSpec,
+    Admission, Admit, Chain, Dispatch, Engine, Grant, JobId, LaneSpec, Name, NewJob, Outcome, Patterns,
+    ProcessId, Registration, Restorer, Settlement, Span, Spec, Time, UpstreamSpec,
 };
 
 const NOW: Time = Time::from_millis(1_700_000_000_000);
@@ -71,6 +71,24 @@ fn restarted(engine: &mut Engine, journal: &mut Vec<Vec<u8>>) -> Engine {
     let mut restorer = Restorer::default();
     journal.iter().for_each(|chunk| restorer.apply(chunk).unwrap());
     restorer.finish(journal.len() as u64).unwrap()
+}
+
+/// Asks for a direct call of `tenant`; says whether it may be made.
+fn call(engine: &mut Engine, tenant: &str, now: Time) -> bool {
+    let (lane, tenant, chain, holds) = (Some(name("mail")), Some(tenant.into()), Vec::new(), Vec::new());
+    let lease = Span::from_secs(600);
+    let ask = Admit { lane, tenant, chain, holds, correlation: None, lease, nonce: 1, after: None };
+    matches!(engine.admit(&ask, now).admission, Admission::Granted { .. })
+}
+
+#[test]
+fn a_changed_limit_holds_for_tenants_that_only_make_direct_calls() {
+    for tenant in ["a", "a/b%2Fc"] {
+        let mut engine = Engine::new(&spec(Some(1), Some(1), true));
+        assert_eq!([0, 0].map(|secs| call(&mut engine, tenant, after(secs))), [true, false]);
+        rules(&mut engine, spec(Some(10), Some(2), true), after(0));
+        assert_eq!([5, 6, 7].map(|secs| call(&mut engine, tenant, after(secs))), [false, true, false]);
+    }
 }
 
 #[test]

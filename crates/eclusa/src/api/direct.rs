@@ -192,7 +192,7 @@ impl Passing<'_> {
             return Err(Problem::new(Kind::Internal, "The upstream is not configured").into());
         };
         // Unless something else comes of it: the caller may go away, or its body break off.
-        call.report(&CallEnd::Abandoned.into());
+        call.report(&CallEnd::Abandoned { sent: true }.into());
         let judged = match client.stream(self.head.clone(), body, &context).await {
             Ok(answer) => {
                 let status = answer.status.as_u16();

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::config::RequestTemplate;
 use crate::decide::Decider;
 use crate::execute::http::shape::{Values, shape};
-use crate::execute::{CallContext, CallEnd, Called};
+use crate::execute::{CallContext, CallEnd, Called, Sent};
 use crate::life::Life;
 use crate::request::{Content, Envelope};
 use crate::rules::Rules;
@@ -68,7 +68,7 @@ impl Asking {
         headers.extend(shaped.headers);
         let context = CallContext { idempotency_key, traceparent: None, headers: &headers, clock };
         match self.rules.upstreams.get(upstream) {
-            Some(client) => client.call(&Content::Http(shaped.request), &context).await,
+            Some(client) => client.call(&Content::Http(shaped.request), &context, &Sent::default()).await,
             None => CallEnd::NotMade.into(),
         }
     }

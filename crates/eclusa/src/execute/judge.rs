@@ -26,13 +26,25 @@ pub enum CallEnd {
     TimedOut(String),
     /// Sent, or perhaps sent, but the answer broke off or made no sense.
     Broken(String),
-    /// Sent, or perhaps sent, but nobody was there to hear the answer.
-    Abandoned,
+    /// Nobody was there to hear the answer.
+    Abandoned {
+        /// It was sent, or perhaps sent.
+        sent: bool,
+    },
     /// With an SMTP reply, whatever it is.
     Replied {
         /// Its code.
         code: u16,
         /// Its enhanced code, such as `4.7.0`.
+        enhanced: Option<String>,
+        /// What it says, in words that hold no address.
+        text: String,
+    },
+    /// With an SMTP reply that refused the session, before any message.
+    SessionRefused {
+        /// Its code.
+        code: u16,
+        /// Its enhanced code, such as `5.7.8`.
         enhanced: Option<String>,
         /// What it says, in words that hold no address.
         text: String,
@@ -139,7 +151,10 @@ impl CallEnd {
                 ..Judgement::not_failed(CallResult::NotSent, "the call was not made")
             },
             CallEnd::NotMade => Judgement::not_failed(CallResult::NotSent, "the call was not made"),
-            CallEnd::Abandoned => Judgement {
+            CallEnd::Abandoned { sent: false } => {
+                Judgement::not_failed(CallResult::Unknown, "its worker was stopped before it was sent")
+            }
+            CallEnd::Abandoned { sent: true } => Judgement {
                 ambiguous: true,
                 ..Judgement::not_failed(
                     CallResult::Unknown,
@@ -154,6 +169,10 @@ impl CallEnd {
                 let ending = Ending::Smtp { code: *code, enhanced: enhanced.as_deref() };
                 let judged = Judgement::without_answer(ending, codes, false, text, &code.to_string());
                 Judgement { reusable: judged.verdict.is_none(), ..judged }
+            }
+            CallEnd::SessionRefused { code, enhanced, text } => {
+                let ending = Ending::SmtpSession { code: *code, enhanced: enhanced.as_deref() };
+                Judgement::without_answer(ending, codes, false, text, &code.to_string())
             }
             CallEnd::RecipientRefused { code, reason, verdict } => Judgement {
                 verdict: Some(*verdict),

@@ -15,6 +15,8 @@ pub(crate) use judge::is_reusable;
 pub use judge::{CallEnd, Judgement};
 pub use settle::{Attempt, Called, Judged};
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use ::http::{HeaderName, HeaderValue};
 use bytes::Bytes;
 use eclusa_core::Clock;
@@ -39,6 +41,25 @@ pub struct CallContext<'a> {
     pub clock: &'a dyn Clock,
 }
 
+/// Whether a call was sent, or perhaps sent, for whoever cuts it off.
+#[derive(Debug, Default)]
+pub struct Sent(AtomicBool);
+
+impl Sent {
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn perhaps(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// For the next call of the same job.
+    pub(crate) fn clear(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 /// Calls one upstream, of whichever kind it is. Clones share their connections.
 #[derive(Debug, Clone)]
 pub enum UpstreamClient {
@@ -60,12 +81,15 @@ impl UpstreamClient {
         }
     }
 
-    /// Makes one call and reads the whole answer.
-    pub async fn call(&self, content: &Content, context: &CallContext<'_>) -> Called {
+    /// Makes one call and reads the whole answer. `sent` is set before anything can have come of it.
+    pub async fn call(&self, content: &Content, context: &CallContext<'_>, sent: &Sent) -> Called {
         match (self, content) {
-            (Self::Http(client), Content::Http(request)) => client.call(request, context).await,
-            (Self::Smtp(client), Content::Mail(mail)) => client.send(mail, context.clock.now()).await,
-            (Self::Ses(client), Content::Mail(mail)) => client.send(mail, context).await,
+            (Self::Http(client), Content::Http(request)) => {
+                sent.set();
+                client.call(request, context).await
+            }
+            (Self::Smtp(client), Content::Mail(mail)) => client.send(mail, context.clock.now(), sent).await,
+            (Self::Ses(client), Content::Mail(mail)) => client.send(mail, context, sent).await,
             (Self::Http(_), Content::Templates) => {
                 CallEnd::Invalid("the job has no request, and the upstream no template that makes one".into())
                     .into()

@@ -93,7 +93,7 @@ impl Judged {
             }
             (None, CallResult::NotSent) => Outcome::Release,
             // As if its worker had vanished: back to the front of its line, or dead where the lane forbids to send twice.
-            (None, CallResult::Unknown) if retry.retries_ambiguous() => Outcome::Release,
+            (None, CallResult::Unknown) if !ambiguous || retry.retries_ambiguous() => Outcome::Release,
             (None, CallResult::Unknown) => Outcome::Dead(self.failure()),
             (None, _) if reusable => Outcome::Done,
             (None, _) => Outcome::DoneUncached,

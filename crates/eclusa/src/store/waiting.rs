@@ -84,8 +84,7 @@ impl Stage {
                 return Ok((told, durable));
             }
             let again = Instant::now() + until(told.next, told.now);
-            let held_back = told.denied.is_some();
-            let _ = timeout_at(again.min(deadline), bell.rung(held_back)).await;
+            let _ = timeout_at(again.min(deadline), bell.rung()).await;
         }
     }
 
@@ -137,8 +136,10 @@ fn until(next: Time, now: Time) -> Duration {
 mod tests {
     use std::sync::Arc;
 
-    use eclusa_core::gate::GateSpecs;
-    use eclusa_core::{Chain, Engine, Enqueued, JobId, LaneSpec, Name, NewJob, Span, Spec, UpstreamSpec};
+    use eclusa_core::gate::{GateSpecs, Reason};
+    use eclusa_core::{
+        Chain, Denied, Engine, Enqueued, JobId, LaneSpec, Name, NewJob, Span, Spec, UpstreamSpec,
+    };
     use futures_util::poll;
 
     use super::*;
@@ -315,5 +316,37 @@ mod tests {
         stage.run(|engine, now| apply(engine, enqueue(1, 1), now)).unwrap();
         let (told, _) = waits.await.unwrap();
         assert!(matches!(told, Reply::Dispatched(told) if told.grants.len() == 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dispatch_held_back_by_one_upstream_is_woken_by_a_job_for_another() {
+        let (up, other) = (Name::new("up").unwrap(), Name::new("other").unwrap());
+        let one = GateSpecs::default().with_slots("max_concurrent", 1).unwrap();
+        let rules = LaneSpec::new(lane(), Chain::new(vec![up.clone()]).unwrap());
+        let upstreams =
+            vec![UpstreamSpec::new(up.clone(), one), UpstreamSpec::new(other.clone(), GateSpecs::default())];
+        let engine = Engine::new(&Spec::new(vec![rules], upstreams).unwrap());
+        let stage = Stage::new(engine, Arc::new(SystemClock), Some(Arc::new(Doorbell::default())), None);
+        let ask = |nonce, wait| Dispatch {
+            lane: lane(),
+            max: 1,
+            lease: Span::from_secs(600),
+            nonce,
+            wait,
+            denied: Some(Denied { upstream: Some(up.clone()), reason: Reason::Concurrency }),
+        };
+        for id in [1, 2] {
+            stage.run(|engine, now| apply(engine, enqueue(id, 1), now)).unwrap();
+        }
+        let first = Question::Dispatch(ask(1, Span::ZERO));
+        stage.run(|engine, now| apply(engine, first, now)).unwrap();
+        let mut waits = pin!(stage.ask_and_wait(Question::Dispatch(ask(2, Span::from_secs(5)))));
+        assert!(poll!(&mut waits).is_pending());
+        let began = Instant::now();
+        let job = NewJob { chain: Some(vec![other]), ..NewJob::new(JobId(3), lane(), "acme", *b"x") };
+        stage.run(|engine, now| apply(engine, Question::Enqueue(vec![job]), now)).unwrap();
+        let (told, _) = waits.await.unwrap();
+        assert!(matches!(told, Reply::Dispatched(told) if told.grants.len() == 1));
+        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 }

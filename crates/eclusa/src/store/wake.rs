@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use eclusa_core::{Ended, JobId, JobView, Name, Stir};
+use eclusa_core::{Ended, JobId, JobView, Name};
 use hashbrown::HashMap;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, SetOnce};
@@ -18,24 +18,17 @@ type ByLane = HashMap<Name, Arc<Bell>, foldhash::fast::FixedState>;
 
 /// Heard by dispatches of one lane that found nothing to start.
 #[derive(Debug, Default)]
-pub(super) struct Bell {
-    arrived: Notify,
-    changed: Notify,
-}
+pub(super) struct Bell(Notify);
 
 impl Bell {
-    /// Waits until something may start. A lane that is `held_back` is not woken by a job that comes: it would be held back
-    /// as well.
-    pub(super) async fn rung(&self, held_back: bool) {
-        tokio::select! {
-            () = self.changed.notified() => {}
-            () = self.arrived.notified(), if !held_back => {}
-        }
+    /// Waits until something may start.
+    pub(super) async fn rung(&self) {
+        self.0.notified().await;
     }
 
     /// Something may start.
     pub(super) fn ring(&self) {
-        self.changed.notify_one();
+        self.0.notify_one();
     }
 }
 
@@ -57,19 +50,13 @@ impl Wakes {
         lock(&self.lanes).entry(lane.clone()).or_default().clone()
     }
 
-    /// Something happened in these lanes.
-    pub(super) fn stir(&self, lanes: &[(Name, Stir)]) {
+    /// Something may start in these lanes.
+    pub(super) fn stir(&self, lanes: &[Name]) {
         if lanes.is_empty() {
             return;
         }
         let bells = lock(&self.lanes);
-        for (lane, stir) in lanes {
-            let Some(bell) = bells.get(lane) else { continue };
-            match stir {
-                Stir::Arrived => bell.arrived.notify_one(),
-                Stir::Changed => bell.changed.notify_one(),
-            }
-        }
+        lanes.iter().filter_map(|lane| bells.get(lane)).for_each(|bell| bell.ring());
     }
 
     /// These jobs ended. A job that its lane forgot is handed over; others can be read.
@@ -98,10 +85,7 @@ impl Wakes {
 
     /// Nothing will happen here any more: everybody looks for themselves.
     pub(super) fn stop(&self) {
-        lock(&self.lanes).values().for_each(|bell| {
-            bell.changed.notify_waiters();
-            bell.arrived.notify_waiters();
-        });
+        lock(&self.lanes).values().for_each(|bell| bell.0.notify_waiters());
         lock(&self.jobs).values().for_each(|(_, told)| {
             let _ = told.ended.set(None);
         });

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use eclusa_core::gate::BreakerState;
 use eclusa_core::{
-    Alert, LaneView, LetterAges, LetterBy, LetterFilter, Name, Span, Store, StoreError, TenantView, Time,
-    UpstreamView,
+    Alert, CountLetters, LaneView, LetterAges, LetterBy, LetterFilter, Name, Span, Store, StoreError,
+    TenantView, Time, UpstreamView,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
@@ -116,8 +116,9 @@ async fn tenants_of(store: &impl Store, lane: &Name) -> Result<Vec<TenantView>, 
 
 async fn letters_of(store: &impl Store, lane: &Name) -> Result<Letters, StoreError> {
     let filter = LetterFilter { lanes: Some(vec![lane.clone()]), ..LetterFilter::default() };
-    let by_code = count_letters(store, filter.clone(), LetterBy::Code).await?;
-    Ok(Letters { by_code, by_tenant: count_letters(store, filter, LetterBy::Tenant).await? })
+    let by = |by| CountLetters { filter: filter.clone(), by, after: None, idle: false };
+    let by_code = count_letters(store, by(LetterBy::Code)).await?;
+    Ok(Letters { by_code, by_tenant: count_letters(store, by(LetterBy::Tenant)).await? })
 }
 
 /// One value with its labels.

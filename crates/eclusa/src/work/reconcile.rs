@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use super::Workers;
 use crate::config::{Policy, PolicyClass, Reconcile, ScopeSource, StateFormat, Upstream};
 use crate::decide::{Asked, Leave};
-use crate::execute::{CallContext, CallEnd, Called};
+use crate::execute::{CallContext, CallEnd, Called, Sent};
 use crate::ids::own_nonce;
 use crate::intake::DEFAULT_TENANT;
 use crate::policy::{Scopes, Subject, Takes, Told, read_state};
@@ -180,7 +180,7 @@ impl Poll {
         let Workers { leases, metrics, clock, .. } = &*self.parts.workers;
         let (lasts, started) = (self.rules.config.workers.lease, Instant::now());
         let _hold = leases.hold(leave.lease, started + lasts);
-        leave.report(self.rules.judge(&self.name, &CallEnd::Abandoned.into()).report);
+        leave.report(self.rules.judge(&self.name, &CallEnd::Abandoned { sent: true }.into()).report);
         let key = format!("{:016x}", own_nonce());
         let granted = self.rules.key(&self.name, leave.key.as_deref());
         let called = match (self.rules.upstreams.get(&self.name), granted) {
@@ -188,7 +188,7 @@ impl Poll {
                 let headers = granted.map_or(&[][..], |granted| &granted.headers);
                 let context =
                     CallContext { idempotency_key: &key, traceparent: None, headers, clock: &**clock };
-                client.call(&Content::Http(request), &context).await
+                client.call(&Content::Http(request), &context, &Sent::default()).await
             }
             (Some(_), Err(end)) => end.into(),
             (None, _) => CallEnd::NotMade.into(),

@@ -16,7 +16,7 @@ use crate::api::model::{AlertMessage, Job};
 use crate::awaited::{Asking, Submitted, external_id, submit_failed};
 use crate::config::{Async, Lane, OnFailure, UpstreamKey};
 use crate::execute::http::shape::{JobValues, Shaped, for_upstream};
-use crate::execute::{Attempt, CallContext, CallEnd, Called, Judged};
+use crate::execute::{Attempt, CallContext, CallEnd, Called, Judged, Sent};
 use crate::request::{Content, Envelope, Mail, Response};
 use crate::rules::Rules;
 use crate::telemetry::log_retry;
@@ -65,20 +65,22 @@ impl Run {
     pub(super) async fn to_its_end(&self) {
         let lease = self.rules.config.workers.lease;
         let hold = self.workers.leases.hold(self.grant.lease, self.asked + lease);
-        let mut at = self.grant.upstream.clone();
+        let (mut at, sent) = (self.grant.upstream.clone(), Sent::default());
         tokio::select! {
             biased;
-            () = self.along_the_chain(&mut at) => {}
+            () = self.along_the_chain(&mut at, &sent) => {}
             () = hold.lost(lease / MARGIN) => {
                 tracing::warn!(jobId = %self.grant.job, lane = %self.lane, "Lease lost, call cut off");
             }
             // The process ends and the call with it.
-            () = self.workers.life.aborting.cancelled() => self.end(&at, CallEnd::Abandoned).await,
+            () = self.workers.life.aborting.cancelled() => {
+                self.end(&at, CallEnd::Abandoned { sent: sent.perhaps() }).await;
+            }
         }
     }
 
     /// Calls one upstream after the other; `at` is where the job is, at a key of an upstream that has keys.
-    async fn along_the_chain(&self, at: &mut Name) {
+    async fn along_the_chain(&self, at: &mut Name, sent: &Sent) {
         let mut order = match Order::read(&self.lane, self.grant.job, &self.grant.payload) {
             Ok(order) => order,
             Err(error) => {
@@ -87,7 +89,7 @@ impl Run {
             }
         };
         loop {
-            let (mut called, took) = self.call(at, &order).await;
+            let (mut called, took) = self.call(at, &order, sent).await;
             let left = order.replace(called.left.take());
             let upstream = at.without_key();
             let mut judged = self.rules.judge(&upstream, &called);
@@ -101,7 +103,10 @@ impl Run {
                 return self.settle(at, judged, called.answer, left).await;
             }
             match self.advance(&judged, left.clone()).await {
-                Some(Advanced::To(next)) => *at = next,
+                Some(Advanced::To(next)) => {
+                    *at = next;
+                    sent.clear();
+                }
                 Some(Advanced::Exhausted) => return self.settle(at, judged, called.answer, left).await,
                 Some(Advanced::Stale) => return self.give_back(judged),
                 Some(Advanced::Waits(_)) | None => return,
@@ -110,19 +115,24 @@ impl Run {
     }
 
     /// Makes a call; says how long it took.
-    async fn call(&self, at: &Name, order: &Order) -> (Called, Duration) {
+    async fn call(&self, at: &Name, order: &Order, sent: &Sent) -> (Called, Duration) {
         let started = Instant::now();
         let called = match order {
-            Order::Request(envelope) => self.request(at, envelope).await,
-            Order::Deliver(Delivery::Callback(callback)) => self.call_back(callback).await,
-            Order::Deliver(Delivery::Notice(notice)) => self.notify(notice).await,
+            Order::Request(envelope) => self.request(at, envelope, sent).await,
+            Order::Deliver(delivery) => {
+                sent.set();
+                match delivery {
+                    Delivery::Callback(callback) => self.call_back(callback).await,
+                    Delivery::Notice(notice) => self.notify(notice).await,
+                }
+            }
         };
         let took = started.elapsed();
         self.workers.metrics.time_call(&at.without_key(), took);
         (called, took)
     }
 
-    async fn request(&self, at: &Name, envelope: &Envelope) -> Called {
+    async fn request(&self, at: &Name, envelope: &Envelope, sent: &Sent) -> Called {
         let upstream = &at.without_key();
         let prepared = self.rules.key(upstream, at.key()).and_then(|key| {
             let shaped = self.shaped(upstream, key, envelope)?;
@@ -143,7 +153,7 @@ impl Run {
         let clock = &*self.workers.clock;
         let context = CallContext { idempotency_key, traceparent: None, headers: &headers, clock };
         match self.rules.upstreams.get(upstream) {
-            Some(client) => client.call(content, &context).await,
+            Some(client) => client.call(content, &context, sent).await,
             None => CallEnd::NotSent("is no longer configured".into()).into(),
         }
     }

@@ -48,6 +48,8 @@ async fn what_makes_no_sense_ends_with_2_before_anything_is_sent() {
         (vec!["dlq", "replay", "x", "--all"], "cannot be used with"),
         (vec!["dlq", "replay", "x", "--lane", "mail"], "a filter goes with --all"),
         (vec!["dlq", "replay", "x", "--set", "path=/x"], "is not POINTER=VALUE"),
+        (vec!["dlq", "replay", "x", "--set", "/message/to/0=a@b.c"], "points into a list"),
+        (vec!["dlq", "replay", "x", "--set", "/message/to/-=a@b.c"], "points into a list"),
         (vec!["dlq", "replay", "x", "--patch", "{"], "--patch is not JSON"),
         (vec!["dlq", "replay", "x", "y", "--set", "/type=a"], "edit one letter"),
         (vec!["dlq", "purge"], "letters or a filter"),

@@ -93,6 +93,10 @@ async fn an_edit_is_checked_like_a_new_job_and_masks_are_never_sent() {
     assert_eq!(field(json!({ "request": { "query": "cpf=1" } })).await, "query.cpf");
     assert_eq!(field(json!({ "request": { "query": "cpf=***" } })).await, "request.query");
     assert_eq!(field(json!({ "request": { "path": "/../x" } })).await, "request.path");
+    let masked = json!({ "request": { "headers": { "X-Api-Key": "***" } } });
+    assert_eq!(field(masked).await, "request.headers.x-api-key", "names of headers have no case");
+    let numbers = json!({ "request": { "headers": { "x-a": ["b", 7] } } });
+    assert_eq!(field(numbers).await, "request.headers.x-a");
     assert_eq!(field(json!({ "tenant": "other" })).await, "tenant");
     assert_eq!(ask("GET", &path, &Value::Null).await.status, 200, "the letter stays");
 

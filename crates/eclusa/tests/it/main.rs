@@ -35,6 +35,7 @@ mod learned_codes;
 mod limits;
 mod mail;
 mod metrics;
+mod moving;
 mod policies;
 mod program;
 mod redis_server;

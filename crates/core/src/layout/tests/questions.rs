@@ -119,6 +119,7 @@ fn of_operators() -> [Question; 6] {
             filter: filter(),
             by: LetterBy::Tenant,
             after: Some(letter_cursor()),
+            idle: true,
         }),
         Question::DiscardAll(LetterQuery { max: 100, ..LetterQuery::default() }),
         Question::Bulk(BulkAsk::Begin { id: id(1), filter: filter() }),

@@ -110,7 +110,7 @@ pub(in super::super) async fn begin(
         if body.0.is_empty() { BulkRequest::default() } else { body.json()? };
     let filter = filter.read(&letters.rules, &caller, letters.now())?;
     if dry_run {
-        let matched = letters.count(filter, LetterBy::Lane).await?.values().sum();
+        let matched = letters.count(filter, LetterBy::Lane, true).await?.values().sum();
         return Ok(Json(Counted { matched, dry_run }).into_response());
     }
     let ask = BulkAsk::Begin { id: ids.job(), filter };

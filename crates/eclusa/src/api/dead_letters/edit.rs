@@ -163,7 +163,13 @@ fn submission(
         members.retain(|_, value| !value.is_null());
     }
     if let Some(Value::Object(headers)) = merged.pointer_mut("/request/headers") {
-        headers.values_mut().for_each(join);
+        let mut faults = Vec::new();
+        for (name, value) in headers {
+            join(&format!("request.headers.{name}"), value, &mut faults);
+        }
+        if !faults.is_empty() {
+            return Err(Problem::invalid(&faults));
+        }
     }
     // A part that is kept as it is written can only be read from text.
     let ask: JobRequest = serde_json::from_str(&merged.to_string()).map_err(|error| {
@@ -193,10 +199,15 @@ fn submission(
 }
 
 /// Headers are shown with all their values, and sent as one.
-fn join(value: &mut Value) {
-    if let Value::Array(values) = value {
-        let texts: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
-        *value = texts.join(", ").into();
+fn join(field: &str, value: &mut Value, faults: &mut Vec<Fault>) {
+    let texts: Option<Vec<&str>> = match value {
+        Value::String(text) => Some(vec![text]),
+        Value::Array(values) => values.iter().map(Value::as_str).collect(),
+        _ => None,
+    };
+    match texts {
+        Some(texts) => *value = texts.join(", ").into(),
+        None => faults.push(Fault::new(field, "must be text, or a list of texts")),
     }
 }
 
@@ -218,6 +229,20 @@ mod tests {
         for (mut target, patch, result) in cases {
             merge(&mut target, patch);
             assert_eq!(target, result);
+        }
+    }
+
+    #[test]
+    fn a_header_value_that_is_no_text_is_a_fault_and_not_dropped() {
+        let joined = |mut value: Value| {
+            let mut faults = Vec::new();
+            join("request.headers.a", &mut value, &mut faults);
+            (value, faults.into_iter().map(|fault| fault.field).collect::<Vec<_>>())
+        };
+        assert_eq!(joined(json!("x")), (json!("x"), vec![]));
+        assert_eq!(joined(json!(["x", "y"])), (json!("x, y"), vec![]));
+        for bad in [json!(["x", 7]), json!([null]), json!([["x"]]), json!(7), json!({"b": "c"})] {
+            assert_eq!(joined(bad.clone()), (bad, vec!["request.headers.a".to_owned()]));
         }
     }
 

@@ -22,8 +22,8 @@ use axum::extract::{FromRequestParts, State};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use eclusa_core::{
-    Clock, DeadLetterView, JobId, LetterBy, LetterCursor, LetterFilter, LetterQuery, MAX_BATCH, Store,
-    StoreError, Time,
+    Clock, CountLetters, DeadLetterView, JobId, LetterBy, LetterCursor, LetterFilter, LetterQuery, MAX_BATCH,
+    Store, StoreError, Time,
 };
 use futures_util::stream;
 use http::header::CONTENT_TYPE;
@@ -169,8 +169,14 @@ impl DeadLetters {
         DeadLetter { original_data: data, ..view.into() }
     }
 
-    async fn count(&self, filter: LetterFilter, by: LetterBy) -> Result<BTreeMap<String, u64>, Problem> {
-        count_letters(&*self.store, filter, by).await.map_err(|error| unavailable(&error))
+    async fn count(
+        &self,
+        filter: LetterFilter,
+        by: LetterBy,
+        idle: bool,
+    ) -> Result<BTreeMap<String, u64>, Problem> {
+        let ask = CountLetters { filter, by, after: None, idle };
+        count_letters(&*self.store, ask).await.map_err(|error| unavailable(&error))
     }
 }
 
@@ -292,7 +298,7 @@ pub(super) async fn purge(
     }
     let mut ask = letters.query(&caller, filter, query.cursor, MAX_BATCH)?;
     if dry_run {
-        let matched = letters.count(ask.filter, LetterBy::Lane).await?.values().sum();
+        let matched = letters.count(ask.filter, LetterBy::Lane, false).await?.values().sum();
         return Ok(Json(PurgedLetters { matched, purged: 0, dry_run, cursor: None }));
     }
     let mut purged = 0;
@@ -360,7 +366,7 @@ pub(super) async fn stats(
 ) -> Result<Json<Stats>, Problem> {
     caller.may(Right::SeeAll)?;
     let filter = query.filter().read(&letters.rules, &caller, letters.now())?;
-    let counts = letters.count(filter, query.by.unwrap_or(By::Code).into()).await?;
+    let counts = letters.count(filter, query.by.unwrap_or(By::Code).into(), false).await?;
     let total = counts.values().sum();
     let mut counts: Vec<(String, u64)> = counts.into_iter().collect();
     counts.sort_by(|(a, more), (b, less)| less.cmp(more).then(a.cmp(b)));

@@ -15,7 +15,7 @@ use super::sign::{Scope, Unsigned, sign};
 use crate::config::{HttpRules, SesRules, Upstream};
 use crate::execute::http::{HttpUpstream, TlsError};
 use crate::execute::mail::{Delivery, Fate, to_mime};
-use crate::execute::{CallContext, CallEnd, Called};
+use crate::execute::{CallContext, CallEnd, Called, Sent};
 use crate::request::{Mail, Request, Response};
 
 const PATH: &str = "/v2/email/outbound-emails";
@@ -86,7 +86,7 @@ impl SesUpstream {
     }
 
     /// Sends a message to the recipients that are left: to all of them, or to none.
-    pub async fn send(&self, mail: &Mail, context: &CallContext<'_>) -> Called {
+    pub async fn send(&self, mail: &Mail, context: &CallContext<'_>, sent: &Sent) -> Called {
         let to = mail.left();
         if to.is_empty() {
             return Delivery::default().into_called(mail, CallEnd::Answered(200), true);
@@ -95,7 +95,7 @@ impl SesUpstream {
             Ok(body) => body,
             Err(why) => return CallEnd::Invalid(why).into(),
         };
-        let called = self.call(&body, context).await;
+        let called = self.call(&body, context, sent).await;
         let (close, answered) = (called.close, called.answer.as_ref());
         let (delivery, end, went_well) = match (called.end, answered.and_then(message_id)) {
             (CallEnd::Answered(status @ 200..=299), Some(id)) => {
@@ -124,12 +124,13 @@ impl SesUpstream {
         serde_json::to_vec(&message).map_err(|error| error.to_string())
     }
 
-    async fn call(&self, body: &[u8], context: &CallContext<'_>) -> Called {
+    async fn call(&self, body: &[u8], context: &CallContext<'_>, sent: &Sent) -> Called {
         let credentials = match self.inner.credentials.get(context).await {
             Ok(credentials) => credentials,
             Err(problem) => return CallEnd::NotSent(problem).into(),
         };
         let skew_ms = self.inner.skew_ms.load(Ordering::Relaxed);
+        sent.set();
         let called = self.signed_call(body, &credentials, skew_ms, context).await;
         match self.after_refusal(&called, (credentials, skew_ms), context).await {
             Some(credentials) => {

@@ -73,7 +73,8 @@ fn why() -> String {
 type Row = (CallEnd, Option<u64>, CallResult, Fate, Fate, Next);
 
 fn table() -> Vec<Row> {
-    use CallEnd::{Abandoned, Answered, Broken, Invalid, NotMade, TooLarge};
+    use CallEnd::{Abandoned, Answered, Broken, Invalid, NotMade, SessionRefused, TooLarge};
+    let session = |code| SessionRefused { code, enhanced: None, text: why() };
     vec![
         (Answered(200), None, Success, Done, Done, Never),
         (Answered(204), None, Success, Done, Done, Never),
@@ -100,13 +101,18 @@ fn table() -> Vec<Row> {
         // No connection, refused or not in time: nothing was sent, but the breaker hears of it.
         (CallEnd::NotSent(why()), None, Unreachable, Retry(1), Retry(1), Always),
         (Invalid(why()), None, NotSent, Dead, Dead, Never),
+        // The server refuses everybody, or the account: no fault of the message.
+        (session(554), None, Failed, Retry(1), Retry(1), Always),
+        (session(535), None, Failed, Retry(1), Retry(1), Always),
+        (session(421), None, Throttled, Retry(1), Retry(1), Always),
         (CallEnd::TimedOut(why()), None, TimedOut, Retry(1), Dead, IfRepeatable),
         (Broken(why()), None, Failed, Retry(1), Dead, IfRepeatable),
         (Broken(why()), Some(30), Failed, Retry(30), Dead, IfRepeatable),
         // Leave that was given back, and a job that no slot was left for.
         (NotMade, None, NotSent, Release, Release, Never),
         // The caller of a direct lane went away, or the process ends.
-        (Abandoned, None, Unknown, Release, Dead, Never),
+        (Abandoned { sent: true }, None, Unknown, Release, Dead, Never),
+        (Abandoned { sent: false }, None, Unknown, Release, Release, Never),
     ]
 }
 

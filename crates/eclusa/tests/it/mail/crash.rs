@@ -50,6 +50,27 @@ async fn on_redis_the_other_process_sends_it() {
     sent_at_most_twice(&server, &job);
 }
 
+/// Where nothing may be sent twice, a process that ends gives back what it has not sent.
+#[tokio::test]
+async fn a_mail_that_was_not_sent_when_the_process_ends_is_no_dead_letter() {
+    for (step, status, messages) in [("rcpt a@example.com", "completed", 1), ("data", "failed", 0)] {
+        let server = SmtpServer::start().await;
+        let rules = lane(&server.url(), "retry = { on_ambiguous = \"stop\" }", "");
+        let config = format!(
+            "[server]\nlisten = \"127.0.0.1:0\"\nshutdown_grace = \"100ms\"\n[store]\nurl = \"embedded:./data\"\n{rules}"
+        );
+        let program = Program::start(&config, &[]).await;
+        server.script(json!({ step: ["hang"] })).await;
+        let job = program.enqueue("mail", &message(&["a@example.com"])).await;
+        server.wait_for("hang", 1).await;
+        let (ended, dir) = program.stop().await;
+        assert!(ended.success());
+        let program = Program::start_in(dir, &config, &[]).await;
+        assert_eq!(program.ended(&job).await["status"], status, "{step}");
+        assert_eq!(server.accepted().len(), messages, "{step}");
+    }
+}
+
 /// What was accepted before the kill is not sent again to those who have it.
 #[tokio::test]
 async fn recipients_that_have_it_do_not_get_it_again_after_a_kill() {

@@ -58,6 +58,41 @@ async fn a_job_with_a_recipient_refused_for_good_fails_with_a_letter_for_only_th
     assert_eq!(program.get(&format!("/v1/dead-letters/{id}")).await.status, 404);
 }
 
+/// Somebody who is not shown the message could else have it sent to himself.
+#[tokio::test]
+async fn recipients_are_changed_only_by_a_key_that_is_shown_the_whole_message() {
+    let server = SmtpServer::start().await;
+    let key = |role: &str| {
+        format!("[[auth.keys]]\nname = {role:?}\nrole = {role:?}\nkey = \"0123456789abcdef-{role}\"\n")
+    };
+    let lane = lane(&server.url(), "mask = [\"header.x-customer\"]", "");
+    let program = start(&format!("{lane}{}{}", key("operator"), key("admin"))).await;
+    let ask = async |role: &str, path: &str, body: &Value| {
+        let bearer = format!("Bearer 0123456789abcdef-{role}");
+        let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+        program.send("POST", path, &headers, &body.to_string()).await
+    };
+    let bury = async |headers: Value| {
+        server.script(json!({ "rcpt a@example.com": ["550 no"] })).await;
+        let mut mail = message(&["a@example.com"]);
+        mail["message"]["headers"] = headers;
+        let job = ask("admin", "/v1/lanes/mail/jobs", &mail).await.json();
+        let id = job["jobId"].as_str().unwrap().to_owned();
+        program.logged("Job failed for good", &[("jobId", id.as_str())]).await;
+        format!("/v1/dead-letters/{id}/replay")
+    };
+    let elsewhere = json!({ "message": { "to": ["other@example.com"] } });
+    let hidden = bury(json!({ "X-Customer": "7" })).await;
+    let refused = ask("operator", &hidden, &elsewhere).await;
+    assert_eq!((refused.status, &refused.json()["errors"][0]["field"]), (422, &json!("message.to")));
+    let subject = json!({ "message": { "subject": "Again" } });
+    assert_eq!(ask("operator", &hidden, &subject).await.status, 202, "it goes to the same");
+    let shown = bury(json!({ "X-Id": "7" })).await;
+    assert_eq!(ask("operator", &shown, &elsewhere).await.status, 202, "nothing is hidden");
+    let hidden = bury(json!({ "X-Customer": "7" })).await;
+    assert_eq!(ask("admin", &hidden, &elsewhere).await.status, 202, "admins see everything");
+}
+
 #[tokio::test]
 async fn those_that_are_left_when_the_attempts_are_over_are_in_the_letter_too() {
     let server = SmtpServer::start().await;

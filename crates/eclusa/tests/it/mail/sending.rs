@@ -134,14 +134,40 @@ async fn a_certificate_that_is_not_trusted_and_a_wrong_password_send_nothing() {
 }
 
 #[tokio::test]
-async fn encryption_that_is_required_and_not_offered_ends_the_job_at_once() {
+async fn encryption_that_is_required_and_not_offered_sends_nothing() {
     let server = SmtpServer::start().await;
-    let program = start(&lane(&server.url(), "", "starttls = \"required\"")).await;
+    let twice = "retry = { attempts = 2, base = \"20ms\", cap = \"20ms\" }";
+    let program = start(&lane(&server.url(), twice, "starttls = \"required\"")).await;
     let job = sent(&program, &["a@example.com"]).await;
-    assert_eq!((&job["status"], &job["attempts"]), (&"failed".into(), &1.into()));
-    let reason = &letter(&program, &job).await["lastFailureReason"];
-    assert_eq!(reason, "the server offers no STARTTLS, which is required");
+    assert_eq!((&job["status"], &job["attempts"]), (&"failed".into(), &2.into()));
+    let dead = letter(&program, &job).await;
+    assert_eq!(dead["lastFailureReason"], "the server offers no STARTTLS, which is required");
+    assert_eq!(dead["lastFailureCode"], "connect_failed");
     assert_eq!(server.events("rcpt"), [Value::Null; 0]);
+}
+
+/// A server that refuses everybody would turn the whole queue into dead letters.
+#[tokio::test]
+async fn a_fault_of_the_server_or_the_account_opens_the_breaker_and_the_next_upstream_sends() {
+    let (dir, options) = certificates();
+    let locked = SmtpServer::with(with(options, "auth", json!(["mailer", "geheim"]))).await;
+    let (closed, next) = (SmtpServer::start().await, SmtpServer::start().await);
+    closed.script(json!({ "connect": ["554 5.3.2 no service here", "..."] })).await;
+    let account = "tls = { ca_file = \"ca.pem\" }\nauth = { user = \"mailer\", password = \"falsch\" }";
+    for (url, rules, code) in [
+        (format!("smtp://localhost:{}", locked.port), account, "535"),
+        (closed.url(), "", "554"),
+        (next.url(), "starttls = \"required\"", "connect_failed"),
+    ] {
+        let rules = format!("breaker = {{ failures = 1, open_for = \"1m\" }}\n{rules}");
+        let chain = lane(&url, "", &rules).replace("chain = [\"smtp\"]", "chain = [\"smtp\", \"next\"]");
+        let more = format!("[upstreams.next]\nkind = \"smtp\"\nurl = \"{}\"\n", next.url());
+        let program = start_in(&dir, &format!("{chain}{more}")).await;
+        let job = sent(&program, &["a@example.com"]).await;
+        assert_eq!((&job["status"], &job["upstream"]), (&"completed".into(), &"next".into()), "{job}");
+        assert_eq!(job["lastFailure"]["code"], code, "{job}");
+        assert_eq!(program.get("/v1/breakers/smtp").await.json()["state"], "open", "{code}");
+    }
 }
 
 #[tokio::test]

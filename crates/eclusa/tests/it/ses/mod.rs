@@ -83,6 +83,10 @@ async fn errors_are_known_by_name() {
         (body(json!({ "code": "MailFromDomainNotVerified" })), "MailFromDomainNotVerified", 1),
         (error(404, "NotFoundException", "no configuration set"), "NotFoundException", 1),
         (error(403, "AccessDeniedException", "no"), "AccessDeniedException", 1),
+        // Of the account, not of the mail. Nothing suggests that another signature would be taken, so each attempt signs once.
+        (error(403, "SignatureDoesNotMatch", "no"), "SignatureDoesNotMatch", 2),
+        (error(403, "UnrecognizedClientException", "no"), "UnrecognizedClientException", 2),
+        (error(403, "InvalidClientTokenId", "no"), "InvalidClientTokenId", 2),
         (error(400, "SendingPausedException", "paused"), "SendingPausedException", 2),
         (error(400, "LimitExceededException", "too many"), "LimitExceededException", 2),
         (error(429, "TooManyRequestsException", "slow down"), "TooManyRequestsException", 2),

@@ -59,7 +59,7 @@ impl Connection {
                 connection = connection.start_tls(server).await?;
             }
             StartTls::Required => {
-                return Err(CallEnd::Invalid("the server offers no STARTTLS, which is required".into()));
+                return Err(CallEnd::NotSent("the server offers no STARTTLS, which is required".into()));
             }
             StartTls::Auto | StartTls::Off => {}
         }
@@ -119,7 +119,7 @@ impl Connection {
     async fn authenticate(&mut self, auth: &SmtpAuth) -> Result<(), CallEnd> {
         if !self.encrypted && !self.loopback {
             let why = "the server offers no encryption, and the password is sent over TLS only";
-            return Err(CallEnd::Invalid(why.into()));
+            return Err(CallEnd::NotSent(why.into()));
         }
         let (user, password) = (auth.user.as_str(), auth.password.reveal());
         let plain = STANDARD.encode(format!("\0{user}\0{password}"));
@@ -128,7 +128,7 @@ impl Connection {
         } else if self.offers_auth("LOGIN") {
             vec!["AUTH LOGIN".into(), STANDARD.encode(user), STANDARD.encode(password)]
         } else {
-            return Err(CallEnd::Invalid("the server offers neither AUTH PLAIN nor AUTH LOGIN".into()));
+            return Err(CallEnd::NotSent("the server offers neither AUTH PLAIN nor AUTH LOGIN".into()));
         };
         for step in steps {
             let reply = self.command(&step).await.map_err(|error| lost("AUTH", &error))?;
@@ -138,7 +138,7 @@ impl Connection {
                 return Ok(());
             }
         }
-        Err(CallEnd::Invalid("the server asks for more than a user and a password".into()))
+        Err(CallEnd::NotSent("the server asks for more than a user and a password".into()))
     }
 
     /// Whether the server offers an extension.
@@ -171,7 +171,7 @@ impl Connection {
 }
 
 async fn encrypt(server: &Server, plain: Box<dyn Io>) -> Result<Box<dyn Io>, CallEnd> {
-    let unusable = |_| CallEnd::Invalid("the server's name cannot be in a certificate".into());
+    let unusable = |_| CallEnd::NotSent("the server's name cannot be in a certificate".into());
     let name = ServerName::try_from(server.rules.url.host.clone()).map_err(unusable)?;
     let handshake = TlsConnector::from(server.tls.clone()).connect(name, plain).await;
     let tls = handshake.map_err(|error| CallEnd::NotSent(explain("no TLS with the server", &error)))?;
@@ -180,7 +180,11 @@ async fn encrypt(server: &Server, plain: Box<dyn Io>) -> Result<Box<dyn Io>, Cal
 
 /// The end of a call whose connection cannot be used because of this reply.
 fn expect(reply: &Reply) -> Result<(), CallEnd> {
-    if reply.is_positive() { Ok(()) } else { Err(reply.end()) }
+    if reply.is_positive() {
+        return Ok(());
+    }
+    let enhanced = reply.enhanced().map(ToOwned::to_owned);
+    Err(CallEnd::SessionRefused { code: reply.code, enhanced, text: reply.text() })
 }
 
 /// The connection went away at this step, before the message.
@@ -212,7 +216,7 @@ mod tests {
         };
         let auth = SmtpAuth { user: "u".into(), password: Secret::new("p") };
         let refused = connection.authenticate(&auth).await;
-        assert!(matches!(&refused, Err(CallEnd::Invalid(why)) if why.contains("TLS only")), "{refused:?}");
+        assert!(matches!(&refused, Err(CallEnd::NotSent(why)) if why.contains("TLS only")), "{refused:?}");
         drop(connection);
         let mut sent = Vec::new();
         other.read_to_end(&mut sent).await.unwrap();

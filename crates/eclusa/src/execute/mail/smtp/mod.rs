@@ -19,7 +19,7 @@ use super::delivery::{Delivery, Fate, counted};
 use super::to_mime;
 use crate::config::{SmtpRules, Upstream};
 use crate::execute::http::{TlsError, explain, tls};
-use crate::execute::{CallEnd, Called};
+use crate::execute::{CallEnd, Called, Sent};
 use crate::request::Mail;
 
 /// Replies that are about a mailbox, not about the server (RFC 5321, 4.2.3).
@@ -54,6 +54,7 @@ struct Exchange<'a> {
     /// As it is sent, with its end but for the last line.
     body: Vec<u8>,
     stage: Stage,
+    sent: &'a Sent,
     delivery: Delivery,
     /// The reply that refused recipients for now.
     deferred: Option<Reply>,
@@ -83,13 +84,13 @@ impl SmtpUpstream {
     }
 
     /// Sends a message to the recipients that are left, all within the upstream's timeout.
-    pub async fn send(&self, mail: &Mail, now: Time) -> Called {
+    pub async fn send(&self, mail: &Mail, now: Time, sent: &Sent) -> Called {
         let body = match to_mime(mail, now) {
             Ok(bytes) => dotted(&bytes),
             Err(why) => return CallEnd::Invalid(why).into(),
         };
         let (stage, delivery) = (Stage::Sending, Delivery::default());
-        let mut exchange = Exchange { mail, body, stage, delivery, deferred: None };
+        let mut exchange = Exchange { mail, body, stage, sent, delivery, deferred: None };
         let limit = self.inner.timeout;
         // The server is not to blame if all connections are taken, and the time for it does not run meanwhile.
         let Ok(Ok(_permit)) = timeout(limit, self.inner.permits.acquire()).await else {
@@ -203,6 +204,7 @@ impl Inner {
         // Without its end, no server may take the message on.
         connection.write(&exchange.body).await.map_err(|error| lost("the message", &error))?;
         exchange.stage = Stage::Sent;
+        exchange.sent.set();
         let broken = |error: std::io::Error| CallEnd::Broken(explain("no reply to the message", &error));
         connection.write(b".\r\n").await.map_err(broken)?;
         let reply = connection.read().await.map_err(broken)?;
