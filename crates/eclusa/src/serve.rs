@@ -56,9 +56,12 @@ pub async fn serve(
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let listening = listener.local_addr().map_err(failed)?;
     let grace = config.server.shutdown_grace;
-    let Process { api, workers } = process::open(config, duty, clock)?;
+    let Process { api, workers, exporter } = process::open(config, duty, clock)?;
     let Parts { store, scopes, ids, rules, peers, life, metrics, rates, .. } = &*api.0;
     let mut loops = work::start(duty, workers, (store, scopes, ids.clone()), (rates.clone(), peers.clone()));
+    if let Some(exporter) = exporter {
+        loops.keep.spawn(exporter.run(life.finished.clone()));
+    }
     let router = api::router(&api, duty);
     let serving = server::serve(listener, router, rules.clone(), life.stopping.clone(), grace + LAST_WORDS);
     let serving = tokio::spawn(serving);

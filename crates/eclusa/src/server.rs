@@ -1,6 +1,7 @@
 //! The HTTP server: bounded in connections, header size and the time a client may take.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,16 +37,20 @@ pub(crate) async fn serve(
     deadline: Duration,
 ) {
     let slots = Arc::new(Semaphore::new(rules.get().config.server.max_connections));
+    let access = rules.get().config.log.access;
     let (server, connections) = (builder(), GracefulShutdown::new());
     loop {
-        let (stream, slot) = tokio::select! {
+        let (stream, peer, slot) = tokio::select! {
             () = stopping.cancelled() => break,
             accepted = accept(&listener, &slots) => accepted,
         };
         let (router, requests) = (router.clone(), Requests::default());
         let stream = Connection::new(stream, rules.get().config.server.client, requests.clone());
-        let service = service_fn(move |request: http::Request<Incoming>| {
+        let service = service_fn(move |mut request: http::Request<Incoming>| {
             requests.count();
+            if access {
+                request.extensions_mut().insert(api::Peer(peer));
+            }
             api::answer(router.clone(), request.map(axum::body::Body::new))
         });
         let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service);
@@ -73,14 +78,17 @@ fn builder() -> Builder<TokioExecutor> {
 }
 
 /// The next connection that there is room for. Those beyond wait in the system's own queue.
-async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> (TcpStream, Option<OwnedSemaphorePermit>) {
+async fn accept(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+) -> (TcpStream, SocketAddr, Option<OwnedSemaphorePermit>) {
     let slot = slots.clone().acquire_owned().await.ok();
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 // Small answers must not wait for the next.
                 let _ = stream.set_nodelay(true);
-                return (stream, slot);
+                return (stream, peer, slot);
             }
             Err(error) => {
                 if error.kind() != io::ErrorKind::ConnectionAborted {

@@ -36,6 +36,7 @@ use crate::policy::{Scopes, Subject, Takes};
 use crate::request::Request;
 use crate::rules::CurrentRules;
 use crate::telemetry::Metrics;
+use crate::telemetry::traces::{OpenSpan, SpanKind, Traces};
 
 /// What passing requests on needs.
 #[derive(FromRequestParts)]
@@ -56,6 +57,8 @@ pub(super) struct Direct {
     #[from_request(via(State))]
     metrics: Arc<Metrics>,
     #[from_request(via(State))]
+    traces: Arc<Traces>,
+    #[from_request(via(State))]
     clock: Arc<dyn Clock>,
 }
 
@@ -68,6 +71,8 @@ struct Passing<'a> {
     key: &'a str,
     version: Version,
     takes: Takes,
+    /// Of the whole request, if it belongs to a trace.
+    span: Option<Box<OpenSpan>>,
 }
 
 impl Direct {
@@ -93,6 +98,10 @@ impl Direct {
         request: HttpRequest,
     ) -> Result<Response, Problem> {
         let (parts, body) = request.into_parts();
+        let mut span = self.traces.request(&parts.headers);
+        if let Some(span) = &mut span {
+            span.set("eclusa.lane", || lane.as_str());
+        }
         caller.may(Right::Enqueue)?;
         let tenant = text(&parts.headers, "eclusa-tenant")?.or(caller.own_tenant());
         caller.may_be(tenant.unwrap_or(DEFAULT_TENANT))?;
@@ -124,7 +133,7 @@ impl Direct {
         let takes = takes.map_err(|faults| Problem::invalid(&faults))?;
         let (head, version) = (Head::from(&request), parts.version);
         let tenant = tenant.unwrap_or(DEFAULT_TENANT);
-        let passing = Passing { direct: self, lane, tenant, head, key: &key, version, takes };
+        let passing = Passing { direct: self, lane, tenant, head, key: &key, version, takes, span };
         match held {
             Held::Whole(body) => passing.along(chain, body).await,
             Held::Begun(body) => passing.once(chain, body).await,
@@ -174,6 +183,7 @@ impl Passing<'_> {
         let (chain, lease) = (chain.to_vec(), lasts.into());
         let after = failed.as_ref().and_then(|failed| failed.leave.told());
         let ask = Admit { lane, tenant, chain, holds, correlation, lease, nonce, after };
+        let mut gates = self.span.as_ref().map(|span| Box::new(span.child("gates", SpanKind::Internal)));
         let asked = Instant::now();
         match decider.admit(ask).await.map_err(|error| unavailable(&error))? {
             Asked::Granted(leave) => {
@@ -185,6 +195,7 @@ impl Passing<'_> {
                 Ok(Call { leave, rules, metrics, asked, head: None, fault, _hold: hold })
             }
             Asked::Denied { upstream, denied } => {
+                gates.iter_mut().for_each(|span| span.fail(denied.denial.reason.as_str()));
                 metrics.count_denial(Some(self.lane), upstream.as_ref(), denied.denial.reason);
                 Err(not_now(upstream.as_ref().unwrap_or(self.lane), &denied))
             }
@@ -209,7 +220,10 @@ impl Passing<'_> {
                 return Err(Failed { problem: failed(&judged.judgement), again: Some(call) });
             }
         };
-        let context = CallContext { idempotency_key: self.key, traceparent: None, headers, clock };
+        let mut attempt = self.span.as_ref().map(|span| Box::new(span.child("attempt", SpanKind::Client)));
+        let traceparent = attempt.as_ref().map(|span| span.traceparent());
+        let traceparent = traceparent.as_deref();
+        let context = CallContext { idempotency_key: self.key, traceparent, headers, clock };
         let Some(client) = rules.upstreams.get(&call.leave.upstream) else {
             return Err(Problem::new(Kind::Internal, "The upstream is not configured").into());
         };
@@ -218,6 +232,10 @@ impl Passing<'_> {
         let judged = match client.stream(self.head, body, &context).await {
             Ok(answer) => {
                 let status = answer.status.as_u16();
+                if let Some(span) = &mut attempt {
+                    span.of_call(&call.leave.upstream, 1);
+                    span.of_end(&CallEnd::Answered(status));
+                }
                 call.head = Some((status, answer.close));
                 let judged = call.told(CallEnd::Answered(status), answer.close);
                 if !(more && judged.may_go_on(self.may_repeat())) {
@@ -229,7 +247,12 @@ impl Passing<'_> {
                 if let Some(problem) = call.fault.lock().unwrap_or_else(PoisonError::into_inner).take() {
                     return Err(problem.into());
                 }
-                call.told(end, None)
+                let judged = call.told(end, None);
+                if let Some(span) = &mut attempt {
+                    span.of_call(&call.leave.upstream, 1);
+                    span.fail(&judged.judgement.reason);
+                }
+                judged
             }
         };
         let again = judged.may_go_on(self.may_repeat()).then_some(call);

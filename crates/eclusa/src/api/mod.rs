@@ -1,6 +1,8 @@
 //! The HTTP API.
 
+mod access;
 mod alerts;
+mod audit;
 mod auth;
 mod batch;
 mod codes;
@@ -29,6 +31,7 @@ mod upstreams;
 mod webhooks;
 mod why;
 
+pub(crate) use access::Peer;
 pub use dead_letters::{BulkList, BulkReplay, BulkRequest, DeadLetterList, FilterBody, PurgedLetters};
 pub(crate) use events::Streams;
 pub use job_request::{HttpRequest, JobRequest};
@@ -105,9 +108,12 @@ fn calls() -> OpenApiRouter<Api> {
 
 /// The API of a process with this duty.
 pub(crate) fn router(api: &Api, duty: Duty) -> Router {
-    if duty == Duty::Worker {
-        return health_of_a_worker(api);
-    }
+    let router = if duty == Duty::Worker { health_of_a_worker(api) } else { whole_router(api) };
+    let rules = &api.0.rules;
+    if rules.get().config.log.access { access::logged(router, rules.clone()) } else { router }
+}
+
+fn whole_router(api: &Api) -> Router {
     let (calls, mut document) = calls().split_for_parts();
     let (open, open_api) = OpenApiRouter::new()
         .routes(routes!(health::livez))

@@ -17,6 +17,7 @@ use crate::config::Mode;
 use crate::execute::http::target;
 use crate::intake::{DEFAULT_TENANT, Submission};
 use crate::request::{self, Request};
+use crate::telemetry::traces::JobTrace;
 
 /// Passes a request on, through its lane.
 pub(super) async fn proxy(
@@ -34,15 +35,17 @@ pub(super) async fn proxy(
     if rules.mode == Mode::Direct {
         return Ok(direct.pass(&caller, (&lane, &rules), (path, query), request).await);
     }
+    let span = intake.traces.request(request.headers());
     let (parts, body) = request.into_parts();
     let (method, asked) = (parts.method.to_string(), parts.headers);
     let Body(body) = Body::read(body, &intake.rules).await?;
     let request = Request { method, path, query, headers: headers::passed_on(&asked)?, body: body.to_vec() };
-    let submission = submission(&caller, &asked, request)?;
+    let mut submission = submission(&caller, &asked, request)?;
+    submission.trace = span.as_deref().map(|span| JobTrace::under(span, None));
     let job = submit::job(&intake, &caller, (&lane, &rules), submission).await?;
     let wait = headers::prefer_wait(&asked)?;
     let wait = wait.map(|wait| wait.min(intake.rules.get().config.server.max_wait));
-    let (taken, ended) = Box::pin(submit::enqueue(&intake, job, wait)).await?;
+    let (taken, ended) = Box::pin(submit::enqueue(&intake, job, wait, span)).await?;
     Ok(match taken {
         Taken::Cached(cached) => {
             let mut response = stored(&cached.answer)?;
@@ -111,6 +114,7 @@ fn submission(caller: &Caller, asked: &HeaderMap, request: Request) -> Result<Su
         request: Some(request),
         message: None,
         callback: None,
+        trace: None,
     })
 }
 
