@@ -7,6 +7,7 @@ use eclusa_core::Clock;
 use crate::api::{Api, Parts, Streams};
 use crate::config::{Config, StoreUrl};
 use crate::decide::Decider;
+use crate::execute::http::TlsError;
 use crate::ids::{Ids, own_nonce};
 use crate::leases::Leases;
 use crate::life::Life;
@@ -14,6 +15,7 @@ use crate::peers::{Duty, Peers};
 use crate::policy::Scopes;
 use crate::rules::{BadCertificates, CurrentRules, Rules};
 use crate::store::{AnyStore, EmbeddedStore, OpenError, RedisError, RedisSettings, RedisStore};
+use crate::telemetry::traces::{Exporter, Traces};
 use crate::telemetry::{Metrics, Rates};
 use crate::turns::Turns;
 use crate::work::Workers;
@@ -38,6 +40,9 @@ pub enum StartError {
     /// The certificates of an upstream cannot be used.
     #[error(transparent)]
     Tls(#[from] BadCertificates),
+    /// Nobody that the collector could be trusted by.
+    #[error("traces: {0}")]
+    Traces(#[from] TlsError),
 }
 
 /// See the module.
@@ -46,6 +51,8 @@ pub(crate) struct Process {
     pub(crate) api: Api,
     /// What runs them.
     pub(crate) workers: Workers,
+    /// What sends spans, where that is configured.
+    pub(crate) exporter: Option<Exporter>,
 }
 
 /// Opens the store and gets ready to run; nothing runs yet.
@@ -59,6 +66,8 @@ pub(crate) fn open(config: Config, duty: Duty, clock: Arc<dyn Clock>) -> Result<
     let peers = Arc::new(Peers::new(duty, id, clock.now(), store.clone()));
     let metrics = Arc::new(Metrics::default());
     metrics.expect(&rules.config);
+    let (traces, exporter) = Traces::new(rules.config.traces.as_ref(), id, &metrics)?;
+    let traces = Arc::new(traces);
     let rules = Arc::new(CurrentRules::new(rules));
     let (life, turns, leases) = (Arc::<Life>::default(), Arc::<Turns>::default(), Arc::<Leases>::default());
     let decider = Decider::new(store.clone(), clock.clone(), metrics.clone(), turns.clone(), life.clone());
@@ -69,6 +78,7 @@ pub(crate) fn open(config: Config, duty: Duty, clock: Arc<dyn Clock>) -> Result<
         leases: leases.clone(),
         life: life.clone(),
         metrics: metrics.clone(),
+        traces: traces.clone(),
         clock: clock.clone(),
         seed: id,
     };
@@ -87,10 +97,11 @@ pub(crate) fn open(config: Config, duty: Duty, clock: Arc<dyn Clock>) -> Result<
         life,
         streams,
         metrics,
+        traces,
         rates,
         clock,
     };
-    Ok(Process { api: Api(Arc::new(parts)), workers })
+    Ok(Process { api: Api(Arc::new(parts)), workers, exporter })
 }
 
 fn open_store(rules: &Rules, duty: Duty, clock: &Arc<dyn Clock>) -> Result<AnyStore, StartError> {

@@ -56,10 +56,13 @@ pub async fn serve(
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let listening = listener.local_addr().map_err(failed)?;
     let grace = config.server.shutdown_grace;
-    let Process { api, workers } = process::open(config, duty, clock)?;
+    let Process { api, workers, exporter } = process::open(config, duty, clock)?;
     let Parts { store, scopes, ids, rules, peers, life, metrics, rates, .. } = &*api.0;
     let mut loops = work::start(duty, workers, (store, scopes, ids.clone()), (rates.clone(), peers.clone()));
-    let service = api::Service::new(&api, duty);
+    if let Some(exporter) = exporter {
+        loops.keep.spawn(exporter.run(life.finished.clone()));
+    }
+    let service = Arc::new(api::Service::new(&api, duty));
     let serving = server::serve(listener, service, rules.clone(), life.stopping.clone(), grace + LAST_WORDS);
     let serving = tokio::spawn(serving);
     ready(listening);

@@ -1,6 +1,7 @@
 //! The HTTP server: bounded in connections, header size and the time a client may take.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ const BREATHER: Duration = Duration::from_millis(50);
 /// Lets `service` answer until `stopping`, then until all requests under way are answered or `deadline` says that is enough.
 pub(crate) async fn serve(
     listener: TcpListener,
-    service: api::Service,
+    service: Arc<api::Service>,
     rules: Arc<CurrentRules>,
     stopping: CancellationToken,
     deadline: Duration,
@@ -37,7 +38,7 @@ pub(crate) async fn serve(
     let slots = Arc::new(Semaphore::new(rules.get().config.server.max_connections));
     let (server, connections) = (builder(), GracefulShutdown::new());
     loop {
-        let (stream, slot) = tokio::select! {
+        let (stream, peer, slot) = tokio::select! {
             () = stopping.cancelled() => break,
             accepted = accept(&listener, &slots) => accepted,
         };
@@ -45,7 +46,7 @@ pub(crate) async fn serve(
         let stream = Connection::new(stream, rules.get().config.server.client, requests.clone());
         let service = service_fn(move |request: http::Request<Incoming>| {
             requests.count();
-            service.clone().answer(request)
+            service.clone().answer(request, peer)
         });
         let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service);
         let connection = connections.watch(connection.into_owned());
@@ -72,14 +73,17 @@ fn builder() -> Builder<TokioExecutor> {
 }
 
 /// The next connection that there is room for. Those beyond wait in the system's own queue.
-async fn accept(listener: &TcpListener, slots: &Arc<Semaphore>) -> (TcpStream, Option<OwnedSemaphorePermit>) {
+async fn accept(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+) -> (TcpStream, SocketAddr, Option<OwnedSemaphorePermit>) {
     let slot = slots.clone().acquire_owned().await.ok();
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 // Small answers must not wait for the next.
                 let _ = stream.set_nodelay(true);
-                return (stream, slot);
+                return (stream, peer, slot);
             }
             Err(error) => {
                 if error.kind() != io::ErrorKind::ConnectionAborted {

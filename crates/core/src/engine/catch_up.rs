@@ -263,14 +263,15 @@ impl Engine {
             let narrowest = report.hold.as_ref().filter(|_| bucket.is_none());
             let narrowest = narrowest.map(|hold| self.buckets.find_or_create(hold, now));
             let narrowest = narrowest.map(|index| self.buckets[index].key.clone());
-            self.close(upstream, bucket.as_deref().or(narrowest.as_deref()), at + *wait);
+            self.close(upstream, bucket.as_deref().or(narrowest.as_deref()), at + *wait, now);
         }
         let began = report.began.map_or(at, |ago| now - ago);
         for index in self.gates_at(upstream) {
-            let state = self.upstream_mut(index);
-            if let Some(spec) = &state.spec {
-                state.gates.record_late(spec, report.result, began, at);
-            }
+            self.change_gates(index, now, |state| {
+                if let Some(spec) = &state.spec {
+                    state.gates.record_late(spec, report.result, began, at);
+                }
+            });
         }
     }
 

@@ -387,10 +387,11 @@ impl Engine {
         let mut pass = Pass::default();
         // The upstream comes last: of the two it is the one with a breaker.
         for index in self.gates_at(at) {
-            let state = self.upstream_mut(index);
-            if let Some(spec) = &state.spec {
-                pass = state.gates.take(spec, lease, expires, now);
-            }
+            self.change_gates(index, now, |state| {
+                if let Some(spec) = &state.spec {
+                    pass = state.gates.take(spec, lease, expires, now);
+                }
+            });
         }
         (at, pass)
     }

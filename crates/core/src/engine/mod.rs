@@ -16,6 +16,7 @@ mod cache;
 mod callback;
 mod cancel;
 mod catch_up;
+mod changes;
 mod coalesce;
 pub(crate) mod codes;
 mod complete;
@@ -77,7 +78,7 @@ use self::leases::Leases;
 use self::rules::Rules;
 use self::schedule::Schedules;
 use crate::ended::Ended;
-use crate::gate::{GateSpecs, Gates, NotUntil, Part, PublicGates, Reason};
+use crate::gate::{GateChange, GateSpecs, Gates, NotUntil, Part, PublicGates, Reason};
 use crate::ids::Name;
 use crate::lane::{Lane, LineKey, Parked};
 use crate::policy::HashKey;
@@ -129,6 +130,8 @@ pub struct Engine {
     rules: Rules,
     /// Upstreams whose public view may have changed.
     public_changes: Vec<UpstreamIx>,
+    /// See `changes.rs`.
+    gate_changes: Vec<GateChange>,
     time: SteadyTime,
     /// Keys whose waiting jobs are owed an answer that was just stored, by the entry's number.
     owed: BTreeMap<(LaneIx, u64), Arc<str>>,

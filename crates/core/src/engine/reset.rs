@@ -10,10 +10,11 @@ impl Engine {
     /// Counts what a caller without a lease tells about an upstream.
     pub fn record(&mut self, upstream: &Name, result: CallResult, now: Time) -> Option<UpstreamView> {
         let index = *self.upstream_by_name.get(upstream)?;
-        let state = self.upstream_mut(index);
-        if let Some(spec) = &state.spec {
-            state.gates.record(spec, result, now);
-        }
+        self.change_gates(index, now, |state| {
+            if let Some(spec) = &state.spec {
+                state.gates.record(spec, result, now);
+            }
+        });
         self.stir_users(self.without_key(index));
         self.upstream_view(upstream, now)
     }
@@ -22,8 +23,8 @@ impl Engine {
     pub fn recover(&mut self, upstream: &Name, now: Time) -> Option<UpstreamView> {
         let index = *self.upstream_by_name.get(upstream)?;
         // Whoever makes his own calls may ask before each of them: only a change is worth a record.
-        if self.upstreams[index.0 as usize].gates.recover(now) {
-            self.upstream_mut(index);
+        if self.upstream(index).gates.is_half_open(now) {
+            self.change_gates(index, now, |state| state.gates.recover(now));
             self.stir_users(self.without_key(index));
         }
         self.upstream_view(upstream, now)
@@ -33,7 +34,7 @@ impl Engine {
     pub fn reset(&mut self, upstream: &Name, now: Time) -> Option<UpstreamView> {
         let index = *self.upstream_by_name.get(upstream)?;
         for at in [index].into_iter().chain(self.upstream(index).keys.clone()) {
-            self.upstream_mut(at).gates.reset(now);
+            self.change_gates(at, now, |state| state.gates.reset(now));
         }
         self.stir_users(self.without_key(index));
         self.upstream_view(upstream, now)

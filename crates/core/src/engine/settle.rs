@@ -377,7 +377,7 @@ impl Engine {
         let Some(at) = lease.upstream else { return };
         if let Some(closure) = &report.close {
             let bucket = closure.bucket.clone().or_else(|| self.narrowest(&lease.holds));
-            self.close(at, bucket.as_deref(), now + closure.wait);
+            self.close(at, bucket.as_deref(), now + closure.wait, now);
         }
         let answer = answer_of(lease, report.result, now);
         for index in self.gates_at(at) {
@@ -390,10 +390,11 @@ impl Engine {
         self.tell_answered(lease, report, now);
         let Some(at) = lease.upstream else { return };
         for index in self.gates_at(at) {
-            let state = self.upstream_mut(index);
-            if let Some(spec) = &state.spec {
-                state.gates.report(spec, id, lease.pass, (report.result, report.took), now);
-            }
+            self.change_gates(index, now, |state| {
+                if let Some(spec) = &state.spec {
+                    state.gates.report(spec, id, lease.pass, (report.result, report.took), now);
+                }
+            });
         }
     }
 
@@ -405,13 +406,10 @@ impl Engine {
     }
 
     /// The upstream's word to stay away from one of its buckets, or from all of it, or of the key that the call was made with.
-    pub(super) fn close(&mut self, upstream: UpstreamIx, bucket: Option<&str>, until: Time) {
+    pub(super) fn close(&mut self, upstream: UpstreamIx, bucket: Option<&str>, until: Time, now: Time) {
         match bucket.and_then(|key| self.buckets.find(key)) {
-            Some(bucket) => {
-                self.buckets[bucket].bucket.close(until);
-                self.buckets.touch(bucket);
-            }
-            None => self.upstream_mut(upstream).gates.close(until),
+            Some(bucket) => self.close_bucket(upstream, bucket, until, now),
+            None => self.change_gates(upstream, now, |state| state.gates.close(until)),
         }
     }
 

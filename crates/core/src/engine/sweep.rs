@@ -7,7 +7,7 @@ use crate::gate::CallResult;
 use crate::ids::JobId;
 use crate::job::{CallFailure, DropReason, FailureReason};
 use crate::spec::Keep;
-use crate::table::{JobIx, LaneIx};
+use crate::table::{JobIx, LaneIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::timeline::EventKind;
 use crate::verbs::{MAX_BATCH, Report, Swept};
@@ -20,6 +20,7 @@ impl Engine {
     pub fn sweep(&mut self, now: Time) -> Swept {
         let mut swept = Swept { now, next: Time::NEVER, ..Swept::default() };
         self.end_silent(now);
+        self.heal_breakers(now);
         swept.taken_up = self.take_up_lost(MAX_BATCH, now);
         let mut budget = MAX_BATCH;
         self.serve_owed(&mut budget, now);
@@ -51,6 +52,17 @@ impl Engine {
         }
         swept.ended = std::mem::take(&mut self.ended);
         swept
+    }
+
+    /// Closes breakers that nobody probed for so long that they count as closed, so that this is on record.
+    fn heal_breakers(&mut self, now: Time) {
+        for index in
+            (0..self.upstreams.len()).map(|index| UpstreamIx(u32::try_from(index).unwrap_or(u32::MAX)))
+        {
+            if self.upstream(index).gates.breaker.has_healed(now) {
+                self.change_gates(index, now, |state| state.gates.breaker.heal(now));
+            }
+        }
     }
 
     /// Puts jobs whose lease ran out back to the front of their own line, at most `max`.

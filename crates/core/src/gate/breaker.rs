@@ -270,12 +270,12 @@ impl Breaker {
     }
 
     /// Whether it has been half open for so long without a probe that it counts as closed.
-    fn has_healed(&self, now: Time) -> bool {
+    pub(crate) fn has_healed(&self, now: Time) -> bool {
         let long_ago = self.open_until.is_some_and(|until| until + HEALTHY_AFTER <= now);
         long_ago && self.live_probes(now).next().is_none()
     }
 
-    fn heal(&mut self, now: Time) {
+    pub(crate) fn heal(&mut self, now: Time) {
         if self.has_healed(now) {
             self.reset(now);
         }

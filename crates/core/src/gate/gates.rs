@@ -7,8 +7,8 @@ pub(crate) use elsewhere::Used;
 
 use super::starts::StartCount;
 use super::{
-    Breaker, BreakerSpec, BreakerView, Bucket, BucketSpec, CallResult, Cooldown, CooldownSpec, NotUntil,
-    Pace, PaceSpec, PaceView, Part, Reason, Window, WindowSpec,
+    Breaker, BreakerSpec, BreakerState, BreakerView, Bucket, BucketSpec, CallResult, Cooldown, CooldownSpec,
+    NotUntil, Pace, PaceSpec, PaceView, Part, Reason, Window, WindowSpec,
 };
 use crate::error::{SpecError, positive};
 use crate::ids::LeaseId;
@@ -259,6 +259,11 @@ impl Gates {
         self.breaker.reset(now);
         self.cooldown = Cooldown::default();
         self.closed_until = Time::default();
+    }
+
+    /// Whether the breaker's open window is over and nothing closed it yet.
+    pub(crate) fn is_half_open(&self, now: Time) -> bool {
+        self.breaker.state(now) == BreakerState::HalfOpen
     }
 
     /// Closes the breaker without a probe if its open window is over; says whether it was.

@@ -6,6 +6,7 @@
 
 mod breaker;
 mod bucket;
+mod change;
 mod cooldown;
 mod forecast;
 mod gates;
@@ -20,6 +21,8 @@ mod window;
 pub use breaker::{Breaker, BreakerSpec, BreakerState, BreakerView, HEALTHY_AFTER};
 pub(crate) use bucket::HELD_BY_OTHERS;
 pub use bucket::{Bucket, BucketSpec};
+pub use change::{GateChange, GateChangeKind};
+pub(crate) use change::{GateMarks, begins};
 pub use cooldown::{Cooldown, CooldownSpec};
 pub(crate) use gates::{Answer, Used};
 pub use gates::{GateSpecs, GateView, Gates, Pass, PublicGates};

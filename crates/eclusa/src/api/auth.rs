@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::{FromRef, FromRequestParts};
 use eclusa_core::{Level, Name};
+use http::HeaderMap;
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::request::Parts;
 use http::uri::Authority;
@@ -178,7 +179,8 @@ where
 {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        Caller::of(parts, &Arc::<CurrentRules>::from_ref(state).get().config.keys)
+        let caller = Caller::of(parts, &Arc::<CurrentRules>::from_ref(state).get().config.keys);
+        caller.map_err(|problem| problem.of_request(&parts.method, parts.uri.path()))
     }
 }
 
@@ -187,22 +189,32 @@ impl Caller {
         if keys.is_empty() {
             return local_host(request).and_then(|()| same_site(request)).map(|()| Caller(None));
         }
-        let sent = request.headers.get(AUTHORIZATION).map(http::HeaderValue::as_bytes).unwrap_or_default();
-        let token = match sent.split_at_checked(7) {
-            Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"bearer ") => token,
-            _ => {
-                let detail = "Send `Authorization: Bearer <key>` with a key of the config's [[auth.keys]]";
-                return Err(Problem::new(Kind::Unauthorized, detail));
-            }
+        let Some(token) = bearer(&request.headers) else {
+            let detail = "Send `Authorization: Bearer <key>` with a key of the config's [[auth.keys]]";
+            return Err(Problem::new(Kind::Unauthorized, detail));
         };
-        // All keys are compared, whichever fits, so that the time tells nothing.
-        let fits = |key: &&Arc<Key>| bool::from(key.secret.reveal().as_bytes().ct_eq(token));
-        let found: Vec<&Arc<Key>> = keys.iter().filter(fits).collect();
-        match found.first() {
+        match find(keys, token) {
             Some(key) => Ok(Caller(Some(Arc::clone(key)))),
             None => Err(Problem::new(Kind::Unauthorized, "The key is not one of the config's [[auth.keys]]")),
         }
     }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
+}
+
+/// All keys are compared, whichever fits, so that the time tells nothing.
+fn find<'a>(keys: &'a [Arc<Key>], token: &[u8]) -> Option<&'a Arc<Key>> {
+    let fits = |key: &&Arc<Key>| bool::from(key.secret.reveal().as_bytes().ct_eq(token));
+    let found: Vec<&Arc<Key>> = keys.iter().filter(fits).collect();
+    found.first().copied()
+}
+
+/// The name of the key that a request was sent with, for the access log.
+pub(super) fn key_name<'a>(headers: &HeaderMap, keys: &'a [Arc<Key>]) -> Option<&'a str> {
+    find(keys, bearer(headers)?).map(|key| key.name.as_str())
 }
 
 /// Without keys a name that somebody else made to lead here (DNS rebinding) would make his page one of ours.

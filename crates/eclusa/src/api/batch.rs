@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use eclusa_core::{EnqueueAnswer, Enqueued, Name, NewJob, StoreError};
+use http::HeaderMap;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -18,6 +19,7 @@ use super::problem::Problem;
 use super::submit::{self, Intake, Taken, unconfirmed};
 use crate::config::Lane;
 use crate::intake::Fault;
+use crate::telemetry::traces::OpenSpan;
 
 /// The most jobs in one batch.
 const MAX_JOBS: usize = 1_000;
@@ -48,10 +50,12 @@ pub(super) async fn enqueue(
     intake: Intake,
     caller: Caller,
     Path(lane): Path<String>,
+    headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Vec<BatchAnswer>>, Problem> {
     caller.may(Right::Enqueue)?;
     let (lane, rules) = submit::lane(&intake.rules, &caller, &lane)?;
+    let span = intake.traces.request(&headers);
     let asks: Vec<&RawValue> = body.json()?;
     if asks.is_empty() || asks.len() > MAX_JOBS {
         let fault = Fault::new("body", format!("must be an array of 1 to {MAX_JOBS} jobs"));
@@ -59,11 +63,12 @@ pub(super) async fn enqueue(
     }
     let mut parsed: Vec<Result<NewJob, Problem>> = Vec::with_capacity(asks.len());
     for ask in asks {
-        parsed.push(job(&intake, &caller, (&lane, &rules), ask).await);
+        parsed.push(job(&intake, &caller, (&lane, &rules), ask, (span.as_deref(), &headers)).await);
     }
     let jobs: Vec<NewJob> = parsed.iter().filter_map(|job| job.as_ref().ok().cloned()).collect();
     let until = submit::stored_by(&intake.rules);
     let enqueued = in_parts(jobs, |part| intake.decider.enqueue(part, until)).await;
+    drop(span);
     let mut enqueued = enqueued.map_err(|error| unconfirmed(&error))?.into_iter();
     let mut answers = Vec::with_capacity(parsed.len());
     for job in parsed {
@@ -125,10 +130,13 @@ async fn job(
     caller: &Caller,
     lane: (&Name, &Lane),
     ask: &RawValue,
+    (span, headers): (Option<&OpenSpan>, &HeaderMap),
 ) -> Result<NewJob, Problem> {
     let ask: JobRequest = serde_json::from_str(ask.get())
         .map_err(|error| Problem::invalid(&[Fault::new("body", error.to_string())]))?;
-    let submission = ask.into_submission(caller.own_tenant()).map_err(|faults| Problem::invalid(&faults))?;
+    let mut submission =
+        ask.into_submission(caller.own_tenant()).map_err(|faults| Problem::invalid(&faults))?;
+    submission.trace_under(span, headers);
     submit::job(intake, caller, lane, submission).await
 }
 

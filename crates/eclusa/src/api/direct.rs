@@ -33,6 +33,7 @@ use crate::intake::{DEFAULT_TENANT, check};
 use crate::policy::{Subject, Takes};
 use crate::request::{Headers, RequestView};
 use crate::rules::Rules;
+use crate::telemetry::traces::{OpenSpan, SpanKind};
 
 /// A request to a direct lane.
 pub(super) struct Asking<'a> {
@@ -53,6 +54,8 @@ struct Passing<'a> {
     key: &'a str,
     version: Version,
     takes: Takes,
+    /// Of the whole request, if it belongs to a trace.
+    span: Option<Box<OpenSpan>>,
 }
 
 impl Asking<'_> {
@@ -67,6 +70,10 @@ impl Asking<'_> {
 
     async fn try_pass(self, mut head: Head, version: Version, body: Incoming) -> Result<Response, Problem> {
         let Self { parts, current, caller, lane, rules } = self;
+        let mut span = parts.traces.request(&head.headers);
+        if let Some(span) = &mut span {
+            span.set("eclusa.lane", || lane.as_str());
+        }
         caller.may(Right::Enqueue)?;
         let tenant = head.headers.get("eclusa-tenant").cloned();
         let tenant = tenant.as_ref().map(|tenant| plain("eclusa-tenant", tenant)).transpose()?;
@@ -96,7 +103,7 @@ impl Asking<'_> {
         let takes = parts.scopes.takes(upstreams, chain, Subject::new(view, tenant)).await;
         let takes = takes.map_err(|error| unavailable(&error))?;
         let takes = takes.map_err(|faults| Problem::invalid(&faults))?;
-        let passing = Passing { parts, current, lane, tenant, head, key: &key, version, takes };
+        let passing = Passing { parts, current, lane, tenant, head, key: &key, version, takes, span };
         match held {
             Held::Whole(body) => passing.along(chain, body).await,
             Held::Begun(body) => passing.once(chain, body).await,
@@ -152,6 +159,7 @@ impl Passing<'_> {
         let (chain, lease) = (chain.to_vec(), lasts.into());
         let after = failed.as_ref().and_then(|failed| failed.leave.told());
         let ask = Admit { lane, tenant, chain, holds, correlation, lease, nonce, after };
+        let mut gates = self.span.as_ref().map(|span| Box::new(span.child("gates", SpanKind::Internal)));
         let asked = Instant::now();
         match decider.admit(ask).await.map_err(|error| unavailable(&error))? {
             Asked::Granted(leave) => {
@@ -163,6 +171,7 @@ impl Passing<'_> {
                 Ok(Call { leave, rules, metrics, asked, head: None, fault, _hold: hold })
             }
             Asked::Denied { upstream, denied } => {
+                gates.iter_mut().for_each(|span| span.fail(denied.denial.reason.as_str()));
                 metrics.count_denial(Some(self.lane), upstream.as_ref(), denied.denial.reason);
                 Err(not_now(upstream.as_ref().unwrap_or(self.lane), &denied))
             }
@@ -187,7 +196,10 @@ impl Passing<'_> {
                 return Err(Failed { problem: failed(&judged.judgement), again: Some(call) });
             }
         };
-        let context = CallContext { idempotency_key: self.key, traceparent: None, headers, clock };
+        let mut attempt = self.span.as_ref().map(|span| Box::new(span.child("attempt", SpanKind::Client)));
+        let traceparent = attempt.as_ref().map(|span| span.traceparent());
+        let traceparent = traceparent.as_deref();
+        let context = CallContext { idempotency_key: self.key, traceparent, headers, clock };
         let Some(client) = rules.upstreams.get(&call.leave.upstream) else {
             return Err(Problem::new(Kind::Internal, "The upstream is not configured").into());
         };
@@ -196,6 +208,10 @@ impl Passing<'_> {
         let judged = match client.stream(self.head.clone(), body, &context).await {
             Ok(answer) => {
                 let status = answer.status.as_u16();
+                if let Some(span) = &mut attempt {
+                    span.of_call(&call.leave.upstream, 1);
+                    span.of_end(&CallEnd::Answered(status));
+                }
                 call.head = Some((status, answer.close));
                 let judged = call.told(CallEnd::Answered(status), answer.close);
                 if !(more && judged.may_go_on(self.may_repeat())) {
@@ -207,7 +223,12 @@ impl Passing<'_> {
                 if let Some(problem) = call.fault.lock().unwrap_or_else(PoisonError::into_inner).take() {
                     return Err(problem.into());
                 }
-                call.told(end, None)
+                let judged = call.told(end, None);
+                if let Some(span) = &mut attempt {
+                    span.of_call(&call.leave.upstream, 1);
+                    span.fail(&judged.judgement.reason);
+                }
+                judged
             }
         };
         let again = judged.may_go_on(self.may_repeat()).then_some(call);

@@ -119,6 +119,7 @@ impl JobRequest {
                     request,
                     message,
                     callback,
+                    trace: None,
                 });
             }
             (priority, delay, ttl, request, message) => {

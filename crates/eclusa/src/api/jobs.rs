@@ -11,6 +11,7 @@ use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::audit::audit;
 use super::auth::{Caller, Right};
 use super::extract::{Body, Path, Query};
 use super::find::{OfLane, by_given_id, by_own_id, may_see, no_such_job, shown, visible};
@@ -81,6 +82,7 @@ pub(super) async fn enqueue(
     body: Body,
 ) -> Result<Response, Problem> {
     let (lane, rules) = submit::lane(&intake.rules, &caller, &lane)?;
+    let span = intake.traces.request(&headers);
     let mut ask: JobRequest = body.json()?;
     if let Some(key) = headers::idempotency_key(&headers)? {
         if ask.id.as_ref().is_some_and(|id| *id != key) {
@@ -89,11 +91,13 @@ pub(super) async fn enqueue(
         }
         ask.id = Some(key);
     }
-    let submission = ask.into_submission(caller.own_tenant()).map_err(|faults| Problem::invalid(&faults))?;
+    let mut submission =
+        ask.into_submission(caller.own_tenant()).map_err(|faults| Problem::invalid(&faults))?;
+    submission.trace_under(span.as_deref(), &headers);
     let job = submit::job(&intake, &caller, (&lane, &rules), submission).await?;
     let wait = headers::prefer_wait(&headers)?;
     let wait = wait.map(|wait| wait.min(intake.rules.get().config.server.max_wait));
-    let (taken, ended) = Box::pin(submit::enqueue(&intake, job, wait)).await?;
+    let (taken, ended) = Box::pin(submit::enqueue(&intake, job, wait, span)).await?;
     Ok(match taken {
         Taken::Job(id, accepted) => match wait {
             Some(wait) => {
@@ -242,6 +246,7 @@ pub(super) async fn cancel(
     match decider.cancel(id).await.map_err(|error| unavailable(&error))? {
         Cancelled::Yes(ended) => {
             canceller.recall(&decider, &running);
+            audit!(caller, "cancel", jobId = %id, lane = %running.lane, "One job cancelled");
             if let Some(job) = ended.forgotten {
                 return Ok(Json(shown(&rules, &caller, *job)));
             }

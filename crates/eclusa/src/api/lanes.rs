@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
 
+use super::audit::audit;
 use super::auth::{Caller, Right};
 use super::extract::{Path, Query};
 use super::model::{Lane, TenantFairnessMetrics};
@@ -76,7 +77,8 @@ impl Lanes {
         caller.may_act_for_all_tenants()?;
         let (name, _) = submit::lane(&self.rules, caller, lane)?;
         self.store.pause(name.clone(), paused).await.map_err(|error| unavailable(&error))?;
-        tracing::info!(lane = %name, paused, "Lane paused or resumed");
+        let (action, did) = if paused { ("pause", "Lane paused") } else { ("resume", "Lane resumed") };
+        audit!(caller, action, lane = %name, "{did}");
         self.one(caller, lane).await
     }
 }

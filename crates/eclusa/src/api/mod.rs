@@ -1,6 +1,8 @@
 //! The HTTP API.
 
+mod access;
 mod alerts;
+mod audit;
 mod auth;
 mod batch;
 mod codes;
@@ -37,6 +39,8 @@ pub use search::{CancelledJobs, JobList};
 pub(crate) use state::{Api, Parts};
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
@@ -51,8 +55,10 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use self::access::AccessLine;
 use self::problem::{Kind, OurOwn, Problem};
 use crate::peers::Duty;
+use crate::rules::CurrentRules;
 
 #[derive(OpenApi)]
 #[openapi(info(
@@ -105,37 +111,48 @@ fn calls() -> OpenApiRouter<Api> {
 }
 
 /// What answers the requests of a process.
-#[derive(Clone)]
 pub(crate) struct Service {
     router: Router,
     /// For requests that are passed on, which go past the router: its layers would cost them more than all else. Absent where
     /// none are taken.
     lanes: Option<Api>,
+    /// With `log.access`.
+    access: Option<Arc<CurrentRules>>,
 }
 
 impl Service {
     pub(crate) fn new(api: &Api, duty: Duty) -> Self {
         let lanes = (duty != Duty::Worker).then(|| api.clone());
-        Self { router: router(api, duty), lanes }
+        let rules = &api.0.rules;
+        let access = rules.get().config.log.access.then(|| rules.clone());
+        Self { router: router(api, duty), lanes, access }
     }
 
     /// Answers a request, with problems in XML for those who ask for it.
-    pub(crate) async fn answer(self, request: http::Request<Incoming>) -> Result<Response, Infallible> {
+    pub(crate) async fn answer(
+        self: Arc<Self>,
+        request: http::Request<Incoming>,
+        peer: SocketAddr,
+    ) -> Result<Response, Infallible> {
+        let logged = self.access.as_ref().map(|rules| Box::new(AccessLine::begin(rules, &request, peer)));
         let in_xml = wants_xml(request.headers());
-        let response = match self.lanes {
+        let mut response = match &self.lanes {
             Some(api) if proxy::takes(request.uri().path()) => {
-                proxy::proxy(api, request).await.unwrap_or_else(IntoResponse::into_response)
+                proxy::proxy(&api.0, request).await.unwrap_or_else(IntoResponse::into_response)
             }
             _ => {
-                let mut router = self.router;
+                let mut router = self.router.clone();
                 let Ok(response) = router.call(request.map(Body::new)).await;
                 response
             }
         };
         if in_xml && response.extensions().get::<OurOwn>().is_some() {
-            return Ok(problem_as_xml(response).await);
+            response = problem_as_xml(response).await;
         }
-        Ok(response)
+        Ok(match logged {
+            Some(line) => line.of(response),
+            None => response,
+        })
     }
 }
 

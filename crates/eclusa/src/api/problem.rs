@@ -5,7 +5,9 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 
+use super::access;
 use crate::intake::Fault;
+use crate::telemetry::log_refusal;
 
 /// What can go wrong: the last part of the problem's `type`, its status and its title.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +104,8 @@ pub(super) struct Problem {
     kind: Kind,
     members: Map<String, Value>,
     headers: Vec<(HeaderName, HeaderValue)>,
+    /// Method and path of a request that was refused for its key, for the log.
+    request: Option<String>,
 }
 
 impl Problem {
@@ -119,7 +123,7 @@ impl Problem {
             }
             _ => Vec::new(),
         };
-        Self { kind, members, headers }
+        Self { kind, members, headers, request: None }
     }
 
     /// Everything that is wrong with a request, each with its field.
@@ -145,6 +149,12 @@ impl Problem {
         self
     }
 
+    /// The same for a request of which the log is to tell.
+    #[must_use]
+    pub(super) fn of_request(self, method: &http::Method, path: &str) -> Self {
+        Self { request: Some(format!("{method} {}", access::masked_path(path))), ..self }
+    }
+
     /// The same, to be tried again after `seconds`.
     #[must_use]
     pub(super) fn retry_after(self, seconds: u64) -> Self {
@@ -166,6 +176,10 @@ pub(super) struct OurOwn;
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let (_, status, _) = self.kind.facts();
+        if matches!(self.kind, Kind::Unauthorized | Kind::Forbidden) {
+            let reason = self.members.get("detail").and_then(Value::as_str).unwrap_or_default();
+            log_refusal(status.as_u16(), self.request.as_deref(), reason);
+        }
         let body = Value::Object(self.members).to_string();
         let mut response = (status, body).into_response();
         let json = HeaderValue::from_static("application/problem+json");

@@ -12,12 +12,13 @@ use super::extract::Body;
 use super::headers;
 use super::model::Accepted;
 use super::problem::{Kind, Problem};
-use super::state::Api;
+use super::state::Parts;
 use super::submit::{self, Intake, Taken, header};
 use crate::config::{Lane, Mode};
 use crate::execute::http::{Head, target};
 use crate::intake::{DEFAULT_TENANT, Submission};
 use crate::request::{self, Request};
+use crate::telemetry::traces::JobTrace;
 
 const PREFIX: &str = "/proxy/";
 
@@ -27,10 +28,11 @@ pub(super) fn takes(path: &str) -> bool {
 }
 
 /// Passes a request on, through its lane.
-pub(super) async fn proxy(api: Api, request: http::Request<Incoming>) -> Result<Response, Problem> {
-    let current = api.0.rules.get();
+pub(super) async fn proxy(api: &Parts, request: http::Request<Incoming>) -> Result<Response, Problem> {
+    let current = api.rules.get();
     let (parts, body) = request.into_parts();
-    let caller = Caller::of(&parts, &current.config.keys)?;
+    let caller = Caller::of(&parts, &current.config.keys);
+    let caller = caller.map_err(|problem| problem.of_request(&parts.method, parts.uri.path()))?;
     let (lane, path) = split(parts.uri.path());
     let (lane, rules) = submit::lane_of(&current.config, &caller, lane)?;
     let path =
@@ -41,10 +43,10 @@ pub(super) async fn proxy(api: Api, request: http::Request<Incoming>) -> Result<
     let method = method.map_err(|bad| Problem::new(Kind::BadRequest, format!("The method {bad}")))?;
     let head = Head { method, path, query, headers: parts.headers };
     if rules.mode == Mode::Direct {
-        let asking = Asking { parts: &api.0, current: &current, caller: &caller, lane, rules };
+        let asking = Asking { parts: api, current: &current, caller: &caller, lane, rules };
         return Ok(asking.pass(head, parts.version, body).await);
     }
-    Box::pin(queue(api.0.as_ref().into(), &caller, (lane, rules), head, body)).await
+    Box::pin(queue(api.into(), &caller, (lane, rules), head, body)).await
 }
 
 /// Makes a job of a request.
@@ -56,14 +58,16 @@ async fn queue(
     body: Incoming,
 ) -> Result<Response, Problem> {
     let Head { method, path, query, headers: asked } = head;
+    let span = intake.traces.request(&asked);
     let (method, headers) = (method.to_string(), headers::passed_on(&asked)?);
     let Body(body) = Body::read(body, &intake.rules).await?;
     let request = Request { method, path, query, headers, body: body.to_vec() };
-    let submission = submission(caller, &asked, request)?;
+    let mut submission = submission(caller, &asked, request)?;
+    submission.trace = span.as_deref().map(|span| JobTrace::under(span, None));
     let job = submit::job(&intake, caller, (lane, rules), submission).await?;
     let wait = headers::prefer_wait(&asked)?;
     let wait = wait.map(|wait| wait.min(intake.rules.get().config.server.max_wait));
-    let (taken, ended) = Box::pin(submit::enqueue(&intake, job, wait)).await?;
+    let (taken, ended) = Box::pin(submit::enqueue(&intake, job, wait, span)).await?;
     Ok(match taken {
         Taken::Cached(cached) => {
             let mut response = stored(&cached.answer)?;
@@ -132,6 +136,7 @@ fn submission(caller: &Caller, asked: &HeaderMap, request: Request) -> Result<Su
         request: Some(request),
         message: None,
         callback: None,
+        trace: None,
     })
 }
 

@@ -8,6 +8,7 @@ use eclusa_core::{CancelAll, Clock, JobCursor, JobQuery, JobView, MAX_BATCH, Sta
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::audit::audit;
 use super::auth::{Caller, Right};
 use super::extract::Query;
 use super::find::may_see;
@@ -21,6 +22,7 @@ use crate::decide::Decider;
 use crate::intake::Fault;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
+use crate::words::iso;
 
 /// How many jobs a page of a search shows.
 const PAGE: usize = 50;
@@ -217,6 +219,7 @@ pub(super) async fn cancel(
     let query = SearchQuery { lane, tenant, status, id, external_id, since, until, cursor };
     let mut query = search.query(&caller, query, MAX_BATCH)?;
     may_cancel(&caller, &query)?;
+    let filter = described(&query);
     let mut told = CancelledJobs { matched: 0, cancelled: 0, dry_run, cursor: None };
     for _ in 0..CANCELLED_PAGES {
         let running = if dry_run { Vec::new() } else { search.running(&query).await? };
@@ -234,9 +237,23 @@ pub(super) async fn cancel(
         }
     }
     if told.cancelled > 0 {
-        tracing::info!(jobs = told.cancelled, "Jobs cancelled by a filter");
+        audit!(caller, "cancel", jobs = told.cancelled, filter, "Jobs cancelled by a filter");
     }
     Ok(Json(told))
+}
+
+/// The filter in words, for the log. The caller's own id is left out: it may be personal.
+fn described(query: &JobQuery) -> String {
+    let words = [
+        query.lane.as_ref().map(|lane| format!("lane={lane}")),
+        query.tenant.as_ref().map(|tenant| format!("tenant={tenant}")),
+        query.status.map(|status| format!("status={}", status.as_str())),
+        query.key.as_ref().map(|_| "id=…".to_owned()),
+        query.external.as_ref().map(|_| "externalId=…".to_owned()),
+        query.since.and_then(iso).map(|since| format!("since={since}")),
+        query.until.and_then(iso).map(|until| format!("until={until}")),
+    ];
+    words.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// `Ok` if the filter is one, and reaches nothing that the caller may not touch.

@@ -14,6 +14,7 @@ use crate::peers::Peers;
 use crate::policy::Scopes;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
+use crate::telemetry::traces::Traces;
 use crate::telemetry::{Metrics, Rates};
 use crate::turns::Turns;
 
@@ -55,6 +56,8 @@ parts! {
     streams: Streams;
     /// What is counted.
     metrics: Metrics;
+    /// Begins spans.
+    traces: Traces;
     /// How fast lanes move.
     rates: Rates;
     /// For what callers are shown; decisions take the store's time.

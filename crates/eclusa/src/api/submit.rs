@@ -25,6 +25,7 @@ use crate::life::Life;
 use crate::policy::{Scopes, Subject, Takes};
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
+use crate::telemetry::traces::{OpenSpan, Traces};
 
 /// The store's error as the caller sees it.
 pub(super) fn unavailable(error: &StoreError) -> Problem {
@@ -80,11 +81,13 @@ pub(super) struct Intake {
     pub(super) scopes: Arc<Scopes>,
     #[from_request(via(State))]
     pub(super) life: Arc<Life>,
+    #[from_request(via(State))]
+    pub(super) traces: Arc<Traces>,
 }
 
 impl From<&Parts> for Intake {
     fn from(parts: &Parts) -> Self {
-        let Parts { decider, store, rules, ids, scopes, life, .. } = parts;
+        let Parts { decider, store, rules, ids, scopes, life, traces, .. } = parts;
         Self {
             decider: decider.clone(),
             store: store.clone(),
@@ -92,6 +95,7 @@ impl From<&Parts> for Intake {
             ids: ids.clone(),
             scopes: scopes.clone(),
             life: life.clone(),
+            traces: traces.clone(),
         }
     }
 }
@@ -200,13 +204,24 @@ pub(super) async fn enqueue(
     intake: &Intake,
     job: NewJob,
     wait: Option<Duration>,
+    span: Option<Box<OpenSpan>>,
 ) -> Result<(Taken, Option<JobView>), Problem> {
     let job = NewJob { waited: wait.filter(|_| answers_matter(intake, &job)).map(Into::into), ..job };
-    let (id, lane) = (job.id, job.lane.clone());
+    let (id, lane, of_answer) = (job.id, job.lane.clone(), job.lane.clone());
     let put = intake.decider.enqueue(vec![job], stored_by(&intake.rules));
+    // The span ends when the job is taken in, however long its caller waits for its end.
+    let put = async move {
+        let mut span = span;
+        let answer = put.await;
+        if let Some(span) = &mut span {
+            span.of_job(&lane, id);
+            answer.as_ref().err().iter().for_each(|error| span.fail(&error.to_string()));
+        }
+        answer
+    };
     let told = |answer: Result<EnqueueAnswer, StoreError>| {
         let mut answer = answer.map_err(|error| unconfirmed(&error).with("jobId", id.to_string()))?;
-        taken(&lane, id, answer.jobs.pop())
+        taken(&of_answer, id, answer.jobs.pop())
     };
     let Some(wait) = wait else { return Ok((told(put.await)?, None)) };
     let mut waiting = std::pin::pin!(ended(intake, Wait { coming: true, ..Wait::for_end(id, wait.into()) }));

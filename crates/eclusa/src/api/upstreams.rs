@@ -7,6 +7,7 @@ use axum::extract::{FromRequestParts, State};
 use eclusa_core::gate::CallResult;
 use eclusa_core::{Name, Store, StoreError, UpstreamView};
 
+use super::audit::audit;
 use super::auth::{Caller, Right};
 use super::extract::Path;
 use super::model::{self, Breaker, Upstream, breaker};
@@ -162,7 +163,11 @@ pub(super) async fn reset(
 ) -> Result<Json<Breaker>, Problem> {
     caller.may(Right::Operate)?;
     let upstream = reachable(&upstreams.rules, &caller, &name)?;
-    upstreams.shown(&name, upstreams.decider.reset(upstream).await)
+    let reset = upstreams.decider.reset(upstream.clone()).await;
+    if let Ok(Some(_)) = &reset {
+        audit!(caller, "reset", %upstream, "Breaker reset");
+    }
+    upstreams.shown(&name, reset)
 }
 
 /// The upstream with this name, if the caller may make calls of its own to it.

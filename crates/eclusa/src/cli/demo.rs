@@ -11,7 +11,7 @@ use crate::{SystemClock, demo, telemetry};
 /// Runs the demo until it is told to stop.
 pub(super) fn run(listen: SocketAddr) -> Result<(), Exit> {
     let clock = Arc::new(SystemClock);
-    let log = Log { filter: "error".into(), format: LogFormat::Auto };
+    let log = Log { filter: "error".into(), format: LogFormat::Auto, access: false };
     telemetry::start(&log, clock.clone()).map_err(|error| Exit::Error(error.to_string()))?;
     serve::until_told(|stop| demo::run(listen, clock, tell, stop))
 }

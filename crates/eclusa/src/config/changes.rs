@@ -26,6 +26,8 @@ pub(crate) fn need_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("workers.lease", workers.lease == new.workers.lease),
         ("log.level", log.filter == new.log.filter),
         ("log.format", log.format == new.log.format),
+        ("log.access", log.access == new.log.access),
+        ("traces", old.traces == new.traces),
     ];
     same.iter().filter(|(_, same)| !same).map(|(key, _)| *key).collect()
 }

@@ -27,6 +27,7 @@ mod ses;
 mod template;
 mod texts;
 mod tls;
+mod traces;
 mod types;
 mod units;
 mod upstreams;
@@ -55,6 +56,7 @@ pub use request::{JsonTemplate, Placeholder, RequestTemplate, TextPart, TextTemp
 pub use schedules::Schedule;
 pub use schema::schema;
 pub use ses::{ContainerToken, CredentialSource, MetadataSource, SesRules};
+pub use traces::TracesConfig;
 pub use types::*;
 pub use units::parse_duration;
 
@@ -114,6 +116,7 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
     let store = t.section("store", "Where the state lives.", server::store);
     let workers = t.section("workers", "How jobs are run.", server::workers);
     let log = t.section("log", "How the log is written.", server::log);
+    let traces = t.table("traces", "Where spans of requests and jobs are sent.", traces::traces).flatten();
     let keys = t.section("auth", "Who may come in.", |t| {
         let doc = "A key that lets its holder in, sent as `Authorization: Bearer`. Without any, Eclusa listens on \
                    loopback only.";
@@ -167,7 +170,20 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
     let spec = Spec::new(lane_specs, upstream_specs).ok()?;
     let keys = keys.into_iter().filter_map(|read| read.key).map(Arc::new).collect();
     let schedules = schedules.into_iter().collect();
-    Some(Config { server, store, workers, log, keys, callbacks, alerts, lanes, upstreams, schedules, spec })
+    Some(Config {
+        server,
+        store,
+        workers,
+        log,
+        traces,
+        keys,
+        callbacks,
+        alerts,
+        lanes,
+        upstreams,
+        schedules,
+        spec,
+    })
 }
 
 /// Every key there is, as the readers tell it when they are given nothing to read.

@@ -161,6 +161,11 @@ pub(super) fn log(t: &mut Table<'_>) -> Log {
             LogFormat::Auto,
             "How a line looks: `text` for people, `json` for machines, `auto` for text on a terminal and JSON elsewhere.",
         ),
+        access: t.or(
+            "access",
+            false,
+            "Whether each request to the server is a line of the log. Values in the query are masked.",
+        ),
     }
 }
 

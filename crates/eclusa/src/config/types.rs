@@ -18,6 +18,7 @@ use super::reconcile::Reconcile;
 use super::request::RequestTemplate;
 use super::schedules::Schedule;
 use super::ses::SesRules;
+use super::traces::TracesConfig;
 
 /// Everything `eclusa serve` needs to know.
 #[derive(Debug, Clone)]
@@ -30,6 +31,8 @@ pub struct Config {
     pub workers: Workers,
     /// `[log]`.
     pub log: Log,
+    /// `[traces]`; without it no spans are recorded.
+    pub traces: Option<TracesConfig>,
     /// `[[auth.keys]]`; none on loopback means that everybody may do everything.
     pub keys: Vec<Arc<Key>>,
     /// `[callbacks]`; without it nobody is called back.
@@ -143,6 +146,8 @@ pub struct Log {
     pub filter: String,
     /// How it looks.
     pub format: LogFormat,
+    /// Whether each request is logged.
+    pub access: bool,
 }
 
 /// How a line of the log looks.

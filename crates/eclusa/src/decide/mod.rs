@@ -302,7 +302,6 @@ impl Decider {
     pub(crate) async fn reset(&self, upstream: Name) -> Result<Option<UpstreamView>, StoreError> {
         let view = self.store.reset(upstream.clone()).await?;
         self.turns.ring(&upstream);
-        tracing::info!(upstream = %upstream, "Breaker reset");
         Ok(view)
     }
 

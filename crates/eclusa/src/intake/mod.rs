@@ -6,6 +6,7 @@ pub(crate) mod mail_address;
 use std::sync::Arc;
 
 use eclusa_core::{JobId, Level, Name, NewJob, Span};
+use http::HeaderMap;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
@@ -15,6 +16,7 @@ use self::fields::listed;
 use crate::config::{Lane, Part, Template};
 use crate::execute::http::shape::{JobValues, Targets, Unfit, for_upstream};
 use crate::request::{Content, Envelope, Mail, Request, RequestView};
+use crate::telemetry::traces::{JobTrace, OpenSpan, trace_state};
 
 /// The tenant of those who do not name one.
 pub(crate) const DEFAULT_TENANT: &str = "default";
@@ -44,6 +46,8 @@ pub(crate) struct Submission {
     pub message: Option<Mail>,
     /// Where its end is to be told.
     pub callback: Option<String>,
+    /// The trace that it belongs to.
+    pub trace: Option<JobTrace>,
 }
 
 /// One thing that is wrong with a submission.
@@ -63,6 +67,14 @@ impl Fault {
 }
 
 impl Submission {
+    /// Has the job belong to the trace of `span`, with which it was sent. A `traceparent` among the headers that it is to send
+    /// is sent as it is written.
+    pub(crate) fn trace_under(&mut self, span: Option<&OpenSpan>, headers: &HeaderMap) {
+        let own =
+            self.request.iter().flat_map(|request| &request.headers).any(|(name, _)| name == "traceparent");
+        self.trace = span.filter(|_| !own).map(|span| JobTrace::under(span, trace_state(headers)));
+    }
+
     /// Whether its type gives it a priority.
     pub(crate) fn has_type_of(&self, rules: &Lane) -> bool {
         self.kind.as_ref().is_some_and(|kind| rules.types.contains_key(kind))
@@ -176,7 +188,7 @@ impl Checked {
 
     /// The job.
     pub(crate) fn into_job(self, lane: &Name) -> NewJob {
-        let Submission { key, tenant, kind, delay, ttl, params, request, message, callback, .. } =
+        let Submission { key, tenant, kind, delay, ttl, params, request, message, callback, trace, .. } =
             self.submission;
         let fingerprint = fingerprint(&tenant, params.as_deref(), request.as_ref(), message.as_ref());
         let content = match (request, message) {
@@ -184,7 +196,8 @@ impl Checked {
             (None, Some(mail)) => Content::Mail(Box::new(mail.with_id(self.id))),
             (None, None) => Content::Templates,
         };
-        let envelope = Envelope { kind, params, key: key.clone(), content };
+        let trace = trace.map(Box::new);
+        let envelope = Envelope { kind, params, key: key.clone(), content, trace };
         let mut job = NewJob::new(self.id, lane.clone(), &tenant, envelope.to_payload());
         job.level = self.level;
         job.key = key.map(Arc::from);

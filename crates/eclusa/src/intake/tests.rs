@@ -37,6 +37,7 @@ fn submission(query: &str) -> Submission {
         request: Some(request),
         message: None,
         callback: None,
+        trace: None,
     }
 }
 

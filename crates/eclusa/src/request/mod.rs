@@ -13,11 +13,15 @@ use http::HeaderMap;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
+use crate::telemetry::traces::JobTrace;
+
 pub use mail::{Attachment, Mail, Mailbox, Progress, Refusal};
 
 /// The version of the layout of jobs, and the one before, in which everything was an HTTP request.
 const ENVELOPE: u8 = 2;
 const ENVELOPE_BEFORE: u8 = 1;
+/// A job that belongs to a trace: the trace, then the job as without one.
+const TRACED_ENVELOPE: u8 = 3;
 /// The version of the layout of answers.
 const RESPONSE: u8 = 1;
 
@@ -35,6 +39,9 @@ pub struct Envelope {
     pub key: Option<String>,
     /// What to send.
     pub content: Content,
+    /// The trace that it belongs to, which is written before the rest.
+    #[serde(skip)]
+    pub trace: Option<Box<JobTrace>>,
 }
 
 /// What a job sends, by the kind of its upstreams.
@@ -59,7 +66,7 @@ struct EnvelopeBefore {
 
 impl From<EnvelopeBefore> for Envelope {
     fn from(EnvelopeBefore { kind, params, key, request }: EnvelopeBefore) -> Self {
-        Self { kind, params, key, content: Content::Http(request) }
+        Self { kind, params, key, content: Content::Http(request), trace: None }
     }
 }
 
@@ -153,13 +160,20 @@ pub enum Unreadable {
 impl Envelope {
     /// As bytes for the store.
     pub fn to_payload(&self) -> Payload {
-        write(ENVELOPE, self)
+        match &self.trace {
+            None => write(ENVELOPE, self),
+            Some(trace) => write(TRACED_ENVELOPE, &(trace, self)),
+        }
     }
 
     /// From bytes of the store.
     pub fn from_payload(bytes: &[u8]) -> Result<Self, Unreadable> {
         match bytes.split_first() {
             Some((&ENVELOPE_BEFORE, rest)) => Ok(postcard::from_bytes::<EnvelopeBefore>(rest)?.into()),
+            Some((&TRACED_ENVELOPE, rest)) => {
+                let (trace, envelope): (_, Self) = postcard::from_bytes(rest)?;
+                Ok(Self { trace: Some(trace), ..envelope })
+            }
             _ => read(ENVELOPE, bytes),
         }
     }
@@ -196,6 +210,7 @@ fn read<T: DeserializeOwned>(version: u8, bytes: &[u8]) -> Result<T, Unreadable>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::traces::TraceContext;
 
     fn envelope() -> Envelope {
         let headers = vec![("accept".into(), b"*/*".to_vec())];
@@ -207,7 +222,13 @@ mod tests {
             body: vec![0, 255],
         };
         let content = Content::Http(request);
-        Envelope { kind: Some("update".into()), params: Some("{}".into()), key: Some("k-1".into()), content }
+        Envelope {
+            kind: Some("update".into()),
+            params: Some("{}".into()),
+            key: Some("k-1".into()),
+            content,
+            trace: None,
+        }
     }
 
     fn response() -> Response {
@@ -260,11 +281,18 @@ mod tests {
         Envelope { content: Content::Templates, ..envelope() }
     }
 
+    fn traced() -> Envelope {
+        let context = TraceContext { trace: 0xab, span: 0xcd, flags: 1 };
+        let trace = JobTrace { context, state: Some("a=b".into()), taken_ms: 1_700_000_000_000 };
+        Envelope { trace: Some(Box::new(trace)), ..envelope() }
+    }
+
     #[test]
     fn jobs_and_answers_are_stored_as_the_golden_files_say() {
         assert_eq!(hex(&envelope().to_payload()), include_str!("golden/envelope-2.hex").trim());
         assert_eq!(hex(&of_templates().to_payload()), include_str!("golden/envelope-2-templates.hex").trim());
         assert_eq!(hex(&of_mail().to_payload()), include_str!("golden/envelope-2-mail.hex").trim());
+        assert_eq!(hex(&traced().to_payload()), include_str!("golden/envelope-3-traced.hex").trim());
         assert_eq!(hex(&response().to_payload()), include_str!("golden/response-1.hex").trim());
     }
 
@@ -277,6 +305,8 @@ mod tests {
         assert_eq!(Envelope::from_payload(&bytes(golden)).unwrap(), of_templates());
         let golden = include_str!("golden/envelope-2-mail.hex");
         assert_eq!(Envelope::from_payload(&bytes(golden)).unwrap(), of_mail());
+        let golden = include_str!("golden/envelope-3-traced.hex");
+        assert_eq!(Envelope::from_payload(&bytes(golden)).unwrap(), traced());
         let golden = include_str!("golden/response-1.hex");
         assert_eq!(Response::from_payload(&bytes(golden)).unwrap(), response());
     }

@@ -11,6 +11,7 @@ use eclusa_core::{
     LeaseId, Name, Seen, SettleAnswer, Settlement, Span, Spec, Starts, Time, Tokens, UpstreamView,
 };
 
+use super::gate_log::{Decided, log_changes};
 use super::verbs::apply;
 
 /// Set in the epoch of every lease that is given here. Epochs of owners are times in milliseconds, which do not reach it.
@@ -117,6 +118,7 @@ impl Fallback {
         let reply = apply(&mut alone.engine, question.clone(), now);
         alone.note(question, &reply, now);
         alone.engine.forget_changes();
+        log_changes(&alone.engine.take_gate_changes(), Decided::WithoutOwner);
         Some(reply)
     }
 

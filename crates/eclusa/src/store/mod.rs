@@ -12,6 +12,7 @@ mod doorbell;
 mod embedded;
 mod fallback;
 mod fleet;
+mod gate_log;
 mod journal;
 mod stage;
 mod verbs;

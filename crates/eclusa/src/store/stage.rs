@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use eclusa_core::gate::PublicGates;
+use eclusa_core::gate::{GateChange, PublicGates};
 use eclusa_core::layout::Reply;
 use eclusa_core::{Clock, Engine, Mentions, Name, StoreError, Time};
 use eclusa_fleet::ProcessId;
@@ -16,6 +16,7 @@ use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use super::doorbell::Doorbell;
+use super::gate_log::{Decided, log_changes};
 use super::verbs::ends;
 use super::wake::Wakes;
 use super::withheld::Withheld;
@@ -85,6 +86,8 @@ struct State {
     last_came: Option<Instant>,
     /// Answers to other processes, encoded, by sequence.
     answers: Answers,
+    /// For the log, once the group is durable.
+    gates: Vec<GateChange>,
     stopped: Option<StoreError>,
 }
 
@@ -99,6 +102,8 @@ pub(super) struct Group {
     pub(super) durable: Durable,
     /// Who waits for it elsewhere.
     pub(super) answers: Answers,
+    /// What changed at gates, to be logged when the group is durable.
+    pub(super) gates: Vec<GateChange>,
 }
 
 impl Stage {
@@ -109,9 +114,16 @@ impl Stage {
         doorbell: Option<Arc<Doorbell>>,
         owner: Option<eclusa_core::ProcessId>,
     ) -> Self {
-        let (records, answers) = (Vec::new(), Answers::new());
-        let state =
-            State { engine, records, group: None, writing: false, last_came: None, answers, stopped: None };
+        let state = State {
+            engine,
+            records: Vec::new(),
+            group: None,
+            writing: false,
+            last_came: None,
+            answers: Answers::new(),
+            gates: Vec::new(),
+            stopped: None,
+        };
         let most = if owner.is_some() { STAGED_SHARED } else { STAGED };
         Self {
             state: Mutex::new(state),
@@ -175,6 +187,9 @@ impl Stage {
         let answer = self.run_locked(&mut state, verb)?;
         let Some(doorbell) = &self.doorbell else {
             state.engine.forget_changes();
+            let gates = std::mem::take(&mut state.gates);
+            drop(state);
+            log_changes(&gates, Decided::Here);
             return Ok((answer, None));
         };
         if self.owner.is_none() && !state.writing && state.group.is_none() && !state.engine.has_changes() {
@@ -202,7 +217,12 @@ impl Stage {
         let answer = self.run_locked(&mut state, verb)?;
         match &self.doorbell {
             Some(doorbell) => doorbell.ring_soon(),
-            None => state.engine.forget_changes(),
+            None => {
+                state.engine.forget_changes();
+                let gates = std::mem::take(&mut state.gates);
+                drop(state);
+                log_changes(&gates, Decided::Here);
+            }
         }
         Ok(answer)
     }
@@ -239,6 +259,7 @@ impl Stage {
             state.engine.heard_from(owner, now);
         }
         let answer = verb(&mut state.engine, now);
+        state.gates.append(&mut state.engine.take_gate_changes());
         self.wakes.stir(&state.engine.take_stirred());
         self.wakes.tell_news(&state.engine.take_news());
         Ok(answer)
@@ -285,7 +306,8 @@ impl Stage {
         state.writing = true;
         let records = std::mem::take(&mut state.records);
         let durable = state.group.take().unwrap_or_default();
-        Ok(Some(Group { records, durable, answers: std::mem::take(&mut state.answers) }))
+        let (answers, gates) = (std::mem::take(&mut state.answers), std::mem::take(&mut state.gates));
+        Ok(Some(Group { records, durable, answers, gates }))
     }
 
     /// The writer has nothing under way any more.

@@ -15,6 +15,7 @@ use eclusa_core::{Engine, Mentions, StoreError};
 
 use super::cleaning::{Bound, Cleaning};
 use super::doorbell::Doorbell;
+use super::gate_log::{Decided, log_changes};
 use super::journal::JournalError;
 use super::journal::file::Journal;
 use super::stage::{Group, Stage, tell};
@@ -67,6 +68,9 @@ impl Work {
             Err(error) => stage.stop(error.clone()),
         }
         tell(&group.durable, appended.clone());
+        if appended.is_ok() {
+            log_changes(&group.gates, Decided::Here);
+        }
         appended.map(|()| true)
     }
 

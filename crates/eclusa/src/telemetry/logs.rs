@@ -19,7 +19,8 @@ use crate::words::iso;
 
 /// Begins to log, to standard error.
 pub(crate) fn start(log: &Log, clock: Arc<dyn Clock>) -> Result<(), LogError> {
-    let filter = EnvFilter::try_new(&log.filter).map_err(|error| LogError::Filter(error.to_string()))?;
+    let filter =
+        EnvFilter::try_new(filter(&log.filter)).map_err(|error| LogError::Filter(error.to_string()))?;
     let json = match log.format {
         LogFormat::Json => true,
         LogFormat::Text => false,
@@ -32,6 +33,18 @@ pub(crate) fn start(log: &Log, clock: Arc<dyn Clock>) -> Result<(), LogError> {
         builder.with_target(false).with_ansi(std::io::stderr().is_terminal()).finish().try_init()?;
     }
     Ok(())
+}
+
+/// Audit and access lines are asked for by other means than a level: only `off`, or a level of their own, keeps them out.
+fn filter(level: &str) -> String {
+    let named = |target: &str| level.split(',').any(|part| part.trim().starts_with(target));
+    let mut filter = level.to_owned();
+    for target in ["audit", "access"] {
+        if level.trim() != "off" && !named(target) {
+            filter.push_str(&format!(",{target}=info"));
+        }
+    }
+    filter
 }
 
 /// Why there can be no log.
@@ -94,5 +107,18 @@ impl Visit for Fields {
 
     fn record_bool(&mut self, field: &Field, value: bool) {
         self.0.insert(field.name().into(), value.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn audit_and_access_lines_are_written_at_every_level_but_off() {
+        assert_eq!(filter("error"), "error,audit=info,access=info");
+        assert_eq!(filter("info,audit=off"), "info,audit=off,access=info");
+        assert_eq!(filter("off"), "off");
+        assert!(EnvFilter::try_new(filter("warn,eclusa=debug")).is_ok());
     }
 }

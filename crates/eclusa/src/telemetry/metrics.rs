@@ -52,6 +52,7 @@ labels! {
     EtaError { lane, side }
     Denial { lane, upstream, reason }
     Trimmed { lane, reason }
+    DroppedSpans { reason }
     OfPolicy { upstream, policy }
     Reconciled { upstream, result }
 }
@@ -75,6 +76,8 @@ pub struct Metrics {
     letters: Family<OfLane, Counter>,
     trimmed: Family<Trimmed, Counter>,
     debits_dropped: Counter,
+    spans_exported: Counter,
+    spans_dropped: Family<DroppedSpans, Counter>,
     drops: Family<Drop, Counter>,
     waits: Family<Wait, Histogram>,
     eta_errors: Family<EtaError, Histogram>,
@@ -110,6 +113,8 @@ impl Default for Metrics {
             letters: Family::default(),
             trimmed: Family::default(),
             debits_dropped: Counter::default(),
+            spans_exported: Counter::default(),
+            spans_dropped: Family::default(),
             drops: Family::default(),
             waits: Family::new_with_constructor(histogram),
             eta_errors: Family::new_with_constructor(histogram),
@@ -126,6 +131,9 @@ impl Default for Metrics {
 impl Metrics {
     /// Begins to count at zero what is known beforehand: who watches a rate needs the zero.
     pub fn expect(&self, config: &Config) {
+        for reason in ["queue_full", "refused", "unreachable"] {
+            let _ = self.spans_dropped.get_or_create(&DroppedSpans { reason: reason.into() });
+        }
         for (lane, rules) in config.lanes.iter().map(|(lane, rules)| (lane.to_string(), rules)) {
             for status in ["processed", "failed", "dropped", "fallback", "cancelled"] {
                 let _ = self.jobs.get_or_create(&JobEnd { lane: lane.clone(), status: status.into() });
@@ -188,6 +196,8 @@ impl Metrics {
             "dlq_entries", letters, "Dead letters written";
             "eclusa_dead_letters_removed", trimmed, "Dead letters removed, by why: their ttl, or the lane's max";
             "eclusa_debits_dropped", debits_dropped, "Calls forgotten before an event could give their tokens back";
+            "eclusa_spans_exported", spans_exported, "Spans that the trace collector took";
+            "eclusa_spans_dropped", spans_dropped, "Spans that were dropped, by reason";
             "eclusa_cache_hits", cache_hits, "Requests and jobs answered from a fresh cache entry or an equal call";
             "eclusa_drops", drops, "Jobs dropped, by reason and priority";
             "eclusa_eta_error_seconds", eta_errors, "How far from the start that was quoted at intake jobs started";
@@ -329,6 +339,18 @@ impl Metrics {
     /// A dead letter went that was not replayed.
     pub fn count_trimmed_letter(&self, lane: &Name, reason: &str) {
         self.trimmed.get_or_create(&Trimmed { lane: lane.to_string(), reason: reason.into() }).inc();
+    }
+
+    /// The trace collector took this many spans.
+    pub(crate) fn count_exported_spans(&self, count: u64) {
+        self.spans_exported.inc_by(count);
+    }
+
+    /// Spans that no collector will see.
+    pub(crate) fn count_dropped_spans(&self, reason: &str, count: u64) {
+        if count > 0 {
+            self.spans_dropped.get_or_create(&DroppedSpans { reason: reason.into() }).inc_by(count);
+        }
     }
 
     /// Calls that could have earned tokens back were forgotten.

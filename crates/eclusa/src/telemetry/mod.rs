@@ -8,7 +8,9 @@ mod metrics;
 mod policies;
 mod process;
 mod rates;
+mod refusals;
 mod snapshot;
+pub(crate) mod traces;
 
 pub(crate) use answers::Answers;
 pub(crate) use endings::{log_alert, log_end, log_retry};
@@ -17,4 +19,5 @@ pub(crate) use logs::start;
 pub(crate) use metrics::Metrics;
 pub(crate) use policies::policy_levels;
 pub(crate) use rates::{EVERY, Rates};
+pub(crate) use refusals::log_refusal;
 pub(crate) use snapshot::Snapshot;

@@ -6,6 +6,7 @@ use std::fs;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
+use super::refusals::refused;
 use super::snapshot::{counters, gauges};
 
 /// Ticks in a second in `/proc`: the same for all programs on Linux, whatever the kernel's own timer does.
@@ -61,6 +62,9 @@ impl Collector for ProcessMetrics {
             "1, with the version of the program",
             vec![(version, 1_u64)],
         )?;
+        let refused = refused().map(|(reason, count)| (vec![("reason", reason)], count)).to_vec();
+        let help = "Requests refused for their key: without a valid one, or one that may not";
+        counters(&mut encoder, "eclusa_refused_requests", help, refused)?;
         let Some(usage) = Usage::read() else { return Ok(()) };
         let cpu = vec![(Vec::new(), usage.cpu_seconds)];
         counters(&mut encoder, "process_cpu_seconds", "Processor time that this process used", cpu)?;

@@ -48,6 +48,8 @@ struct Granted {
     grants: Vec<Grant>,
     /// When they were given, at the earliest, and under which rules.
     given: Option<(Instant, Arc<Rules>)>,
+    /// Since when gates were asked for them, and the one that held them back, if any.
+    gates: Option<(Instant, Option<Denied>)>,
 }
 
 struct Asking {
@@ -83,6 +85,10 @@ impl Asking {
             Err(error) if decider.wait_out_outage(&error).await => return Some(Granted::default()),
             Err(_) => return None,
         };
+        let gates = match &self.still.0 {
+            Some((denied, since)) => (*since, Some(denied.clone())),
+            None => (asked_at + Duration::from_millis(answer.held.as_millis()), None),
+        };
         self.still.update(metrics, &self.lane, &answer, asked_at);
         // A lane that was removed meanwhile is known to the rules before.
         let newest = current.get();
@@ -90,12 +96,12 @@ impl Asking {
             rules = newest;
         }
         let at = asked_at + Duration::from_millis(answer.held.as_millis());
-        Some(Granted { grants: answer.grants, given: Some((at, rules)) })
+        Some(Granted { grants: answer.grants, given: Some((at, rules)), gates: Some(gates) })
     }
 
     /// Starts what was granted; slots that are left over go back.
     fn start(&self, granted: Granted, mut rooms: Vec<Room>) {
-        let Some((asked, rules)) = granted.given else { return };
+        let (Some((asked, rules)), Some(gates)) = (granted.given, granted.gates) else { return };
         let Some(lane_rules) = rules.config.lanes.get(&self.lane) else { return };
         for grant in granted.grants {
             let run = Run {
@@ -105,6 +111,7 @@ impl Asking {
                 lane_rules: lane_rules.clone(),
                 grant,
                 asked,
+                gates: gates.clone(),
             };
             let slot = rooms.iter_mut().find_map(Room::split_one);
             self.workers.life.running.spawn(async move {

@@ -26,6 +26,7 @@ use crate::peers::{Duty, Peers};
 use crate::policy::Scopes;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
+use crate::telemetry::traces::Traces;
 use crate::telemetry::{Metrics, Rates};
 
 /// However quiet it is, every loop looks again after this long.
@@ -38,6 +39,7 @@ pub(crate) struct Workers {
     pub(crate) leases: Arc<Leases>,
     pub(crate) life: Arc<Life>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) traces: Arc<Traces>,
     /// For answers that name a moment.
     pub(crate) clock: Arc<dyn Clock>,
     /// Of the jitter of retries; another one in each process.

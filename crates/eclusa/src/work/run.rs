@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use eclusa_core::layout::Delivery;
 use eclusa_core::{
-    Advance, Advanced, CALLBACKS, Callback, Grant, JobId, Name, Notice, Outcome, Payload, Settled, Settlement,
+    Advance, Advanced, CALLBACKS, Callback, Denied, Grant, JobId, Name, Notice, Outcome, Payload, Settled,
+    Settlement,
 };
+use http::{HeaderName, HeaderValue};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -20,6 +22,12 @@ use crate::execute::{Attempt, CallContext, CallEnd, Called, Judged, Sent};
 use crate::request::{Content, Envelope, Mail, Response};
 use crate::rules::Rules;
 use crate::telemetry::log_retry;
+use crate::telemetry::traces::{JobTrace, OpenSpan, SpanKind, TRACESTATE};
+
+/// `tracestate`, where the job's own headers do not hold it.
+fn state_header(trace: &JobTrace) -> Option<(HeaderName, HeaderValue)> {
+    Some((TRACESTATE, HeaderValue::try_from(trace.state.as_deref()?).ok()?))
+}
 
 /// A job that this process runs.
 pub(super) struct Run {
@@ -32,6 +40,8 @@ pub(super) struct Run {
     pub(super) grant: Grant,
     /// When the grant was asked for.
     pub(super) asked: Instant,
+    /// Since when gates were asked for the job, and the one that held its lane back, if any.
+    pub(super) gates: (Instant, Option<Denied>),
 }
 
 /// What a job has its worker do.
@@ -50,6 +60,14 @@ impl Order {
             mail.resume(job);
         }
         Ok(Self::Request(Box::new(envelope)))
+    }
+
+    /// The trace that it belongs to.
+    fn trace(&self) -> Option<&JobTrace> {
+        match self {
+            Self::Request(envelope) => envelope.trace.as_deref(),
+            Self::Deliver(_) => None,
+        }
     }
 
     /// A call did a part: from now on this is what is to be sent, and what the store keeps of the job.
@@ -88,6 +106,9 @@ impl Run {
                 return self.end(at, unreadable).await;
             }
         };
+        let trace = order.trace().cloned();
+        let trace = trace.as_ref();
+        self.trace_start(trace);
         loop {
             let (mut called, took) = self.call(at, &order, sent).await;
             let left = order.replace(called.left.take());
@@ -100,14 +121,21 @@ impl Run {
             let Judged { judgement, report, .. } = &judged;
             self.workers.metrics.count_call(&upstream, judgement, report.close.is_some());
             if !self.may_go_on(&judged) {
+                let _span = self.settling(trace, &judged);
                 return self.settle(at, judged, called.answer, left).await;
             }
-            match self.advance(&judged, left.clone()).await {
+            let gates = trace.map(|trace| self.span(trace, "gates", SpanKind::Internal));
+            let advanced = self.advance(&judged, left.clone()).await;
+            drop(gates);
+            match advanced {
                 Some(Advanced::To(next)) => {
                     *at = next;
                     sent.clear();
                 }
-                Some(Advanced::Exhausted) => return self.settle(at, judged, called.answer, left).await,
+                Some(Advanced::Exhausted) => {
+                    let _span = self.settling(trace, &judged);
+                    return self.settle(at, judged, called.answer, left).await;
+                }
                 Some(Advanced::Stale) => return self.give_back(judged),
                 Some(Advanced::Waits(_)) | None => return,
             }
@@ -116,9 +144,10 @@ impl Run {
 
     /// Makes a call; says how long it took.
     async fn call(&self, at: &Name, order: &Order, sent: &Sent) -> (Called, Duration) {
+        let mut span = order.trace().map(|trace| self.span(trace, "attempt", SpanKind::Client));
         let started = Instant::now();
         let called = match order {
-            Order::Request(envelope) => self.request(at, envelope, sent).await,
+            Order::Request(envelope) => self.request(at, envelope, span.as_ref(), sent).await,
             Order::Deliver(delivery) => {
                 sent.set();
                 match delivery {
@@ -128,11 +157,15 @@ impl Run {
             }
         };
         let took = started.elapsed();
+        if let Some(span) = &mut span {
+            span.of_call(&at.without_key(), self.grant.attempt);
+            span.of_end(&called.end);
+        }
         self.workers.metrics.time_call(&at.without_key(), took);
         (called, took)
     }
 
-    async fn request(&self, at: &Name, envelope: &Envelope, sent: &Sent) -> Called {
+    async fn request(&self, at: &Name, envelope: &Envelope, span: Option<&OpenSpan>, sent: &Sent) -> Called {
         let upstream = &at.without_key();
         let prepared = self.rules.key(upstream, at.key()).and_then(|key| {
             let shaped = self.shaped(upstream, key, envelope)?;
@@ -151,7 +184,10 @@ impl Run {
         let job = self.grant.job.to_string();
         let idempotency_key = envelope.key.as_deref().unwrap_or(&job);
         let clock = &*self.workers.clock;
-        let context = CallContext { idempotency_key, traceparent: None, headers: &headers, clock };
+        headers.extend(envelope.trace.as_ref().and_then(|trace| state_header(trace)));
+        let traceparent = span.map(OpenSpan::traceparent);
+        let traceparent = traceparent.as_deref();
+        let context = CallContext { idempotency_key, traceparent, headers: &headers, clock };
         match self.rules.upstreams.get(upstream) {
             Some(client) => client.call(content, &context, sent).await,
             None => CallEnd::NotSent("is no longer configured".into()).into(),
@@ -194,6 +230,33 @@ impl Run {
     async fn notify(&self, Notice { to, alert }: &Notice) -> Called {
         let body = serde_json::to_vec(&AlertMessage::from(alert)).unwrap_or_default();
         self.rules.alerts.call(self.grant.job, to, body, &*self.workers.clock).await
+    }
+
+    /// How the job waited until now.
+    fn trace_start(&self, trace: Option<&JobTrace>) {
+        let Some(trace) = trace else { return };
+        if self.grant.attempt == 1 {
+            self.span(trace, "wait", SpanKind::Internal).since(trace.taken_ms, self.asked);
+        }
+        let (since, held_back) = &self.gates;
+        let mut span = self.span(trace, "gates", SpanKind::Internal);
+        if let Some(Denied { reason, .. }) = held_back {
+            span.set("eclusa.reason", || reason.as_str());
+        }
+        // The lane may have been held back before this job came.
+        span.lasted((*since, trace.taken_ms), Instant::now());
+    }
+
+    fn settling(&self, trace: Option<&JobTrace>, judged: &Judged) -> Option<OpenSpan> {
+        let mut span = self.span(trace?, "settle", SpanKind::Internal);
+        span.of_call(&judged.upstream, self.grant.attempt);
+        Some(span)
+    }
+
+    fn span(&self, trace: &JobTrace, name: &'static str, kind: SpanKind) -> OpenSpan {
+        let mut span = self.workers.traces.below(&trace.context, name, kind);
+        span.of_job(&self.lane, self.grant.job);
+        span
     }
 
     fn may_go_on(&self, judged: &Judged) -> bool {

@@ -11,6 +11,7 @@ use http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::super::audit::audit;
 use super::super::auth::{Caller, Right};
 use super::super::extract::{Body, Path};
 use super::super::problem::{Kind, Problem};
@@ -125,7 +126,7 @@ pub(in super::super) async fn begin(
     };
     let replay = BulkReplay::from(view);
     let (id, total, filter) = (&replay.replay_id, replay.total, replay.filter.to_string());
-    tracing::info!(replayId = %id, letters = total, filter, by = caller.name(), "Replay of dead letters begun");
+    audit!(caller, "replay", replayId = %id, letters = total, filter, "Replay of dead letters begun");
     let location = HeaderValue::try_from(format!("/v1/dead-letters/replays/{id}"));
     let mut response = (StatusCode::ACCEPTED, Json(replay)).into_response();
     response.headers_mut().extend(location.ok().map(|location| (LOCATION, location)));
@@ -173,7 +174,7 @@ pub(in super::super) async fn stop(
         return Err(missing());
     }
     let view = ask(&letters, &caller, BulkAsk::Stop(id)).await?.pop().ok_or_else(missing)?;
-    tracing::info!(replayId = %id, by = caller.name(), "Replay of dead letters stopped");
+    audit!(caller, "stop_replay", replayId = %id, "Replay of dead letters stopped");
     Ok(Json(view.into()))
 }
 

@@ -30,6 +30,7 @@ use http::header::CONTENT_TYPE;
 use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 
+use super::audit::audit;
 use super::auth::{Caller, Right};
 use super::extract::{Path, Query};
 use super::find::masks;
@@ -273,7 +274,7 @@ pub(super) async fn discard(
     let view = letters.one(&caller, &id).await?;
     let gone = decider.discard(view.lane.clone(), view.job).await.map_err(|error| unconfirmed(&error))?;
     if gone {
-        tracing::info!(jobId = %view.job, lane = %view.lane, by = caller.name(), "Dead letter purged");
+        audit!(caller, "purge", jobId = %view.job, lane = %view.lane, "Dead letter purged");
     }
     Ok(Json(view.into()))
 }
@@ -312,7 +313,7 @@ pub(super) async fn purge(
     }
     if purged > 0 {
         let filter = FilterBody::shown(&ask.filter).to_string();
-        tracing::info!(letters = purged, filter, by = caller.name(), "Dead letters purged");
+        audit!(caller, "purge", letters = purged, filter, "Dead letters purged");
     }
     let cursor = ask.after.map(|next| next.to_string());
     Ok(Json(PurgedLetters { matched: purged, purged, dry_run, cursor }))

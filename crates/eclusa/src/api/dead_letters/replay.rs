@@ -7,6 +7,7 @@ use axum::response::Response;
 use eclusa_core::{DeadLetterView, NewJob, Replay, Replayed};
 use serde_json::Value;
 
+use super::super::audit::audit;
 use super::super::auth::{Caller, Right};
 use super::super::extract::{Body, Path};
 use super::super::problem::{Kind, Problem};
@@ -41,8 +42,8 @@ pub(in super::super) async fn replay(
     let ask = Replay { lane, letter, id: intake.ids.job(), edit: edit.map(Box::new) };
     match decider.replay(ask).await.map_err(|error| unconfirmed(&error))? {
         Replayed::As(job, _) => {
-            let (lane, key) = (&view.lane, caller.name());
-            tracing::info!(jobId = %job, replayOf = %letter, %lane, edited = was_edited, by = key, "Dead letter replayed");
+            let lane = &view.lane;
+            audit!(caller, "replay", jobId = %job, replayOf = %letter, %lane, edited = was_edited, "Dead letter replayed");
             submit::accepted(&letters.store, job, None).await
         }
         Replayed::QueueFull => {

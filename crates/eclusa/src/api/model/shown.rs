@@ -170,7 +170,7 @@ mod tests {
             body: body.as_bytes().to_vec(),
         };
         let params = Some(r#"{"email":"a@b.c","size":1}"#.to_owned());
-        Envelope { kind: None, params, key: None, content: Content::Http(request) }
+        Envelope { kind: None, params, key: None, content: Content::Http(request), trace: None }
     }
 
     fn masks(request: &[&str]) -> Vec<Field> {

@@ -8,6 +8,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::Policies;
+use crate::api::audit::audit;
 use crate::api::auth::{Caller, Right};
 use crate::api::extract::Body;
 use crate::api::problem::{Kind, Problem};
@@ -90,6 +91,10 @@ pub(in crate::api) async fn credit(
     let key = policies.scopes.key().await.map_err(|error| unavailable(&error))?;
     let credits = events.iter().map(|event| event.credit(key)).collect();
     let told = policies.store.credit(credits).await.map_err(|error| unconfirmed(&error))?;
+    let credited = told.iter().filter(|credited| matches!(credited, Credited::Buckets(_))).count();
+    if credited > 0 {
+        audit!(caller, "credit", events = credited, "Tokens given back");
+    }
     let mut answers = told.iter().map(answer);
     if single {
         let unknown = || Problem::new(Kind::Internal, "The store did not answer");

@@ -98,6 +98,7 @@ fn an_empty_file_has_the_defaults() {
     assert_eq!(config.store.ack, Ack::Fsync);
     assert_eq!((config.workers.concurrency, config.workers.lease), (256, Duration::from_secs(10)));
     assert_eq!((config.log.filter.as_str(), config.log.format), ("info", LogFormat::Auto));
+    assert!(!config.log.access && config.traces.is_none());
     assert!(config.keys.is_empty() && config.lanes.is_empty() && config.upstreams.is_empty());
 }
 
@@ -138,6 +139,11 @@ lease = "2s"
 [log]
 level = "warn,eclusa=debug"
 format = "json"
+access = true
+[traces]
+otlp = "http://127.0.0.1:4318/otel"
+headers = { X-Team = "pay" }
+sample = 0.25
 [callbacks]
 hosts = ["App.example.com", "10.0.0.7"]
 secret = "${APP_KEY}"
@@ -438,6 +444,10 @@ fn every_key_arrives_where_it_belongs() {
     assert_eq!([config.store.timeout, config.store.term], [3, 4].map(Duration::from_secs));
     assert_eq!((config.workers.concurrency, config.workers.lease), (3, Duration::from_secs(2)));
     assert_eq!((config.log.filter.as_str(), config.log.format), ("warn,eclusa=debug", LogFormat::Json));
+    assert!(config.log.access);
+    let traces = config.traces.as_ref().unwrap();
+    assert_eq!(traces.endpoint, "http://127.0.0.1:4318/otel/v1/traces");
+    assert_eq!((traces.sample_micros, traces.headers.len()), (250_000, 1));
     let [app, ops] = config.keys.as_slice() else { panic!("two keys") };
     assert_eq!((app.name.as_str(), app.role, app.max_priority), ("app", Role::Producer, Level::Normal));
     assert_eq!(app.secret.reveal(), "hunter2-hunter2-hunter2");

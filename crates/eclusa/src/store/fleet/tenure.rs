@@ -120,7 +120,7 @@ impl Owner {
             stage.stop(error.clone());
         }
         self.shared.answering.forget();
-        for (_, durable) in self.work.groups.drain(..) {
+        for (_, durable, _) in self.work.groups.drain(..) {
             tell(&durable, Err(error.clone()));
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use eclusa_core::gate::GateChange;
 use eclusa_core::{Engine, Mentions};
 use eclusa_fleet::{Batch, Chunk, Position};
 
@@ -10,6 +11,7 @@ use super::loader::LoadError;
 use super::public::public_writes;
 use super::shared::Shared;
 use crate::store::cleaning::{Bound, Cleaning};
+use crate::store::gate_log::{Decided, log_changes};
 use crate::store::journal::redis::{Mark, PublicWrite, RedisJournal, encode};
 use crate::store::stage::{Durable, Group, Stage, tell};
 
@@ -25,8 +27,8 @@ pub(super) struct Work {
     pub(super) stage: Option<Arc<Stage>>,
     pub(super) epoch: u64,
     cleaning: Cleaning,
-    /// Batches that were handed out and who waits for them.
-    pub(super) groups: VecDeque<(u64, Durable)>,
+    /// Batches that were handed out, who waits for them and what they changed at gates.
+    pub(super) groups: VecDeque<(u64, Durable, Vec<GateChange>)>,
     pub(super) handed: u64,
     /// What is left to write of a snapshot, and the chunk it began with.
     snapshot: VecDeque<Vec<u8>>,
@@ -50,9 +52,9 @@ impl Work {
     ) -> Option<Batch> {
         let stage = self.stage.clone()?;
         let keep_from = self.clean(&stage, journal);
-        let Group { records, durable, answers } = stage.take_group().ok()??;
+        let Group { records, durable, answers, gates } = stage.take_group().ok()??;
         self.handed += 1;
-        self.groups.push_back((self.handed, durable));
+        self.groups.push_back((self.handed, durable, gates));
         self.public.extend(public_writes(&stage, &shared.keys));
         let answers = shared.answering.address(answers);
         self.cleaning.earn(records.len());
@@ -97,7 +99,7 @@ impl Work {
             journal.forget();
             // What was staged is part of the snapshot: whoever waits for it waits for its end.
             if let Ok(Some(group)) = stage.take_group() {
-                self.groups.push_back((self.handed + 1, group.durable));
+                self.groups.push_back((self.handed + 1, group.durable, group.gates));
                 answers = shared.answering.address(group.answers);
             }
             self.snapshot = pages(stage.look(|engine| engine.snapshot().unwrap_or_default()));
@@ -117,11 +119,12 @@ impl Work {
     }
 
     pub(super) fn durable(&mut self, batches: u64) {
-        while let Some((batch, _)) = self.groups.front()
+        while let Some((batch, ..)) = self.groups.front()
             && *batch <= batches
         {
-            if let Some((_, durable)) = self.groups.pop_front() {
+            if let Some((_, durable, gates)) = self.groups.pop_front() {
                 tell(&durable, Ok(()));
+                log_changes(&gates, Decided::Here);
             }
         }
         if self.groups.is_empty()

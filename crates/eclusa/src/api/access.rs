@@ -1,0 +1,214 @@
+//! The access log: one line for each request when its answer has ended.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::Body as HttpBody;
+use axum::response::Response;
+use bytes::Bytes;
+use eclusa_core::JobId;
+use http::{HeaderMap, Method};
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
+
+use super::auth::key_name;
+use crate::rules::CurrentRules;
+
+/// What a value or an identifier is replaced by.
+const MASK: &str = "***";
+/// The most bytes of a caller's own text in a line.
+const MAX_TEXT: usize = 256;
+/// A part of a path with more digits than this is taken for an identifier.
+const MAX_DIGITS: usize = 3;
+
+/// A line that is written when it is dropped: when the answer has ended, or the client has gone.
+pub(super) struct AccessLine {
+    began: Instant,
+    method: String,
+    path: String,
+    query: Option<String>,
+    key: Option<String>,
+    client: SocketAddr,
+    trace: Option<String>,
+    request_id: Option<String>,
+    /// 0 until the answer begins.
+    status: u16,
+    job: Option<String>,
+    bytes: u64,
+    /// Whether the whole answer was passed on.
+    whole: bool,
+}
+
+impl AccessLine {
+    /// For a request that has just come.
+    pub(super) fn begin<B>(rules: &CurrentRules, request: &http::Request<B>, client: SocketAddr) -> Self {
+        let (headers, uri) = (request.headers(), request.uri());
+        let key = key_name(headers, &rules.get().config.keys).map(ToOwned::to_owned);
+        let trace = text(headers, "traceparent").and_then(|text| Some(text.split('-').nth(1)?.to_owned()));
+        Self {
+            began: Instant::now(),
+            method: request.method().to_string(),
+            path: masked_path(uri.path()),
+            query: uri.query().map(masked_query),
+            key,
+            client,
+            trace: trace.filter(|trace| trace.len() == 32),
+            request_id: text(headers, "x-request-id"),
+            status: 0,
+            job: None,
+            bytes: 0,
+            // Nobody reads the body of an answer to HEAD.
+            whole: request.method() == Method::HEAD,
+        }
+    }
+
+    /// An answer that is logged when it has ended.
+    pub(super) fn of(mut self: Box<Self>, response: Response) -> Response {
+        let (parts, body) = response.into_parts();
+        (self.status, self.job) = (parts.status.as_u16(), text(&parts.headers, "eclusa-job-id"));
+        self.whole |= body.is_end_stream();
+        Response::from_parts(parts, HttpBody::new(Logged { body, line: self }))
+    }
+}
+
+fn text(headers: &HeaderMap, name: &str) -> Option<String> {
+    let text = headers.get(name)?.to_str().ok()?;
+    (text.len() <= MAX_TEXT).then(|| text.to_owned())
+}
+
+impl Drop for AccessLine {
+    fn drop(&mut self) {
+        let ms = self.began.elapsed().as_secs_f64() * 1_000.0;
+        let ms = (ms * 1_000.0).round() / 1_000.0;
+        let Self { method, path, status, bytes, .. } = &*self;
+        tracing::info!(
+            target: "access",
+            method,
+            path,
+            query = self.query,
+            status,
+            durationMs = ms,
+            bytes,
+            key = self.key,
+            client = %self.client,
+            jobId = self.job,
+            traceId = self.trace,
+            requestId = self.request_id,
+            cutOff = (!self.whole).then_some(true),
+            "{method} {path} {status}"
+        );
+    }
+}
+
+struct Logged {
+    body: HttpBody,
+    line: Box<AccessLine>,
+}
+
+impl Body for Logged {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        match &frame {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.line.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+                self.line.whole = self.body.is_end_stream();
+            }
+            Poll::Ready(None) => self.line.whole = true,
+            _ => {}
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Names stay, values do not: `cpf=***&page=***`.
+fn masked_query(query: &str) -> String {
+    let mut masked = String::new();
+    for (at, pair) in query.split('&').enumerate() {
+        let name = pair.split('=').next().unwrap_or_default();
+        let separator = if at == 0 { "" } else { "&" };
+        // A part without a name may be a value.
+        let name = if pair.contains('=') { cut(name) } else { MASK };
+        let _ = write!(masked, "{separator}{name}");
+        if pair.contains('=') {
+            let _ = write!(masked, "={MASK}");
+        }
+    }
+    cut(&masked).to_owned()
+}
+
+/// Without what may be an identifier of a person, or gives a right: parts below `/proxy/{lane}` and ids of callers that look
+/// like one, and ids of leases.
+pub(super) fn masked_path(path: &str) -> String {
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
+    let is_hidden = |at: usize, part: &str| match parts[..] {
+        ["proxy", ..] => at > 1 && is_identifier(part),
+        ["v1", "jobs" | "dead-letters", ..] => at > 1 && is_identifier(part) && !is_job_id(part),
+        ["v1", "limits", "leases", ..] => at == 3,
+        _ => false,
+    };
+    let mut masked = String::new();
+    for (at, part) in parts.iter().enumerate() {
+        let _ = write!(masked, "/{}", if is_hidden(at, part) { MASK } else { part });
+    }
+    cut(&masked).to_owned()
+}
+
+/// An `@`, a `+`, an escape or many digits.
+fn is_identifier(part: &str) -> bool {
+    part.bytes().filter(u8::is_ascii_digit).count() > MAX_DIGITS || part.contains(['@', '+', '%'])
+}
+
+fn is_job_id(part: &str) -> bool {
+    part.parse::<JobId>().is_ok()
+}
+
+fn cut(text: &str) -> &str {
+    let end = (0..=MAX_TEXT.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or_default()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_a_query_are_masked_and_names_are_not() {
+        assert_eq!(masked_query("cpf=12345678901&page=2"), "cpf=***&page=***");
+        assert_eq!(masked_query("12345678901"), "***");
+        assert_eq!(masked_query("a=b=c&&d="), "a=***&***&d=***");
+    }
+
+    #[test]
+    fn identifiers_in_the_path_of_an_upstream_are_masked() {
+        let rows = [
+            ("/proxy/score", "/proxy/score"),
+            ("/proxy/dict/api/v2/entries/+5511999998888", "/proxy/dict/api/v2/entries/***"),
+            ("/proxy/dict/entries/a%40b.example/claims", "/proxy/dict/entries/***/claims"),
+            ("/proxy/lane-2026/12345678901", "/proxy/lane-2026/***"),
+            (
+                "/v1/jobs/0193f0aa-0000-7000-8000-000000000000",
+                "/v1/jobs/0193f0aa-0000-7000-8000-000000000000",
+            ),
+        ];
+        for (path, masked) in rows {
+            assert_eq!(masked_path(path), masked);
+        }
+        assert_eq!(masked_path(&format!("/é{}", "é".repeat(500))).len(), 255);
+    }
+}

@@ -1,0 +1,94 @@
+//! W3C Trace Context: `traceparent` as it comes in and goes out.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The only version whose layout is known; of newer ones the same four parts are read.
+const VERSION: &str = "00";
+const SAMPLED: u8 = 1;
+/// Flags that are known: sampled, and that the trace id is random.
+const KNOWN_FLAGS: u8 = 0b11;
+
+/// A place in a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceContext {
+    /// The trace.
+    pub trace: u128,
+    /// The span that others name as their parent.
+    pub span: u64,
+    /// `trace-flags`.
+    pub flags: u8,
+}
+
+impl TraceContext {
+    /// What a `traceparent` says; nothing if it is not one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.trim().split('-');
+        let mut next = |len: usize| {
+            let lower_hex = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
+            parts.next().filter(|part| part.len() == len && part.as_bytes().iter().all(lower_hex))
+        };
+        let (version, trace, span, flags) = (next(2)?, next(32)?, next(16)?, next(2)?);
+        if version == "ff" || (version == VERSION && parts.next().is_some()) {
+            return None;
+        }
+        let trace = u128::from_str_radix(trace, 16).ok().filter(|trace| *trace != 0)?;
+        let span = u64::from_str_radix(span, 16).ok().filter(|span| *span != 0)?;
+        let flags = u8::from_str_radix(flags, 16).ok()? & KNOWN_FLAGS;
+        Some(Self { trace, span, flags })
+    }
+
+    /// Whether the caller records the trace.
+    pub const fn is_sampled(&self) -> bool {
+        self.flags & SAMPLED != 0
+    }
+
+    /// A trace that begins here and is recorded.
+    pub(super) fn root(trace: u128, span: u64) -> Self {
+        Self { trace, span, flags: KNOWN_FLAGS }
+    }
+}
+
+/// As a `traceparent`.
+impl fmt::Display for TraceContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{VERSION}-{:032x}-{:016x}-{:02x}", self.trace, self.span, self.flags)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn a_traceparent_is_read_and_written() {
+        let context = TraceContext::parse(GIVEN).unwrap();
+        assert_eq!((context.span, context.is_sampled()), (0x00f0_67aa_0ba9_02b7, true));
+        assert_eq!(context.to_string(), GIVEN);
+        let unsampled = TraceContext::parse(&GIVEN.replace("-01", "-00")).unwrap();
+        assert!(!unsampled.is_sampled());
+        let newer = GIVEN.replacen("00", "cc", 1) + "-more";
+        assert_eq!(TraceContext::parse(&newer), Some(context));
+        let unknown_flags = TraceContext::parse(&GIVEN.replace("-01", "-fd")).unwrap();
+        assert_eq!(unknown_flags, context);
+    }
+
+    #[test]
+    fn what_is_no_traceparent_is_none() {
+        for bad in [
+            "",
+            "00-1-2-01",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
+        ] {
+            assert_eq!(TraceContext::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Traces: the context that callers send is kept and passed on, and spans go to a collector where one is configured.
+//!
+//! Without either a request costs one look for a header.
+
+mod context;
+mod export;
+mod otlp;
+mod queue;
+mod span;
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use context::TraceContext;
+pub(crate) use export::Exporter;
+pub(crate) use span::{OpenSpan, SpanKind};
+
+use self::queue::Queue;
+use super::Metrics;
+use crate::clock::unix_nanos;
+use crate::config::TracesConfig;
+use crate::execute::http::TlsError;
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+/// The vendors' part of a context.
+pub(crate) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+/// The most bytes of a `tracestate` that are kept with a job, which is what others must take too.
+const MAX_STATE: usize = 512;
+const MILLION: u32 = 1_000_000;
+
+/// The trace that a job belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobTrace {
+    /// What its spans are below.
+    pub context: TraceContext,
+    /// `tracestate`, where the job's own headers do not hold it.
+    pub state: Option<String>,
+    /// When it was taken in, in milliseconds since the Unix epoch.
+    pub taken_ms: u64,
+}
+
+impl JobTrace {
+    /// Of a job that is taken in under `span`.
+    pub(crate) fn under(span: &OpenSpan, state: Option<String>) -> Self {
+        Self { context: span.context(), state, taken_ms: unix_nanos() / 1_000_000 }
+    }
+}
+
+/// Begins spans.
+#[derive(Default)]
+pub(crate) struct Traces {
+    /// Where spans go, and how many of a million traces that begin here are recorded.
+    recording: Option<(Arc<Queue>, u32)>,
+}
+
+impl Traces {
+    /// By these rules, with what sends the spans.
+    pub(crate) fn new(
+        rules: Option<&TracesConfig>,
+        instance: u64,
+        metrics: &Arc<Metrics>,
+    ) -> Result<(Self, Option<Exporter>), TlsError> {
+        let Some(rules) = rules else { return Ok((Self::default(), None)) };
+        let (queue, waiting) = Queue::new(metrics.clone());
+        let exporter = Exporter::new(rules, instance, waiting, metrics.clone())?;
+        Ok((Self { recording: Some((queue, rules.sample_micros)) }, Some(exporter)))
+    }
+
+    /// The span of a request, if it belongs to a trace: the caller's, or one that begins here.
+    pub(crate) fn request(&self, headers: &HeaderMap) -> Option<Box<OpenSpan>> {
+        let sent = headers.get(TRACEPARENT).and_then(|value| TraceContext::parse(value.to_str().ok()?));
+        let (name, kind) = ("intake", SpanKind::Server);
+        match (sent, &self.recording) {
+            (Some(parent), _) => Some(Box::new(OpenSpan::new(&parent, name, kind, self.queue_of(&parent)))),
+            (None, Some((queue, sample))) if fastrand::u32(..MILLION) < *sample => {
+                Some(Box::new(OpenSpan::root(name, kind, queue.clone())))
+            }
+            (None, _) => None,
+        }
+    }
+
+    /// A span below one that has ended, maybe in another process.
+    pub(crate) fn below(&self, parent: &TraceContext, name: &'static str, kind: SpanKind) -> OpenSpan {
+        OpenSpan::new(parent, name, kind, self.queue_of(parent))
+    }
+
+    fn queue_of(&self, context: &TraceContext) -> Option<Arc<Queue>> {
+        let (queue, _) = self.recording.as_ref().filter(|_| context.is_sampled())?;
+        Some(queue.clone())
+    }
+}
+
+/// The `tracestate` of a request, if it is one that others take.
+pub(crate) fn trace_state(headers: &HeaderMap) -> Option<String> {
+    let values: Option<Vec<&str>> =
+        headers.get_all(TRACESTATE).iter().map(|value| value.to_str().ok()).collect();
+    let state = values?.join(",");
+    (!state.is_empty() && state.len() <= MAX_STATE).then_some(state)
+}

@@ -1,0 +1,205 @@
+//! Trace context, and spans as a collector gets them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eclusa::fake::{Answer, Behaviour, FakeUpstream};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::program::{PATIENCE, Program};
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const SENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+async fn start(upstream: &FakeUpstream, more: &str) -> Program {
+    let config = format!(
+        "[lanes.fast]\nmode = \"direct\"\nchain = [\"up\"]\n[lanes.work]\nchain = [\"up\"]\nretry = {{ attempts = 2, base = \"1ms\" }}\n\
+         [upstreams.up]\nurl = \"{}\"\n{more}",
+        upstream.url()
+    );
+    Program::start(&config, &[]).await
+}
+
+fn traces(collector: &FakeUpstream) -> String {
+    format!("[traces]\notlp = \"{}\"\nheaders = {{ X-Team = \"pay\" }}\n", collector.url())
+}
+
+/// The trace and the span of the last request.
+fn passed_on(upstream: &FakeUpstream) -> Option<[String; 3]> {
+    let requests = upstream.requests();
+    let header = requests.last().unwrap().headers.get("traceparent")?.to_str().unwrap().to_owned();
+    let parts: Vec<&str> = header.split('-').collect();
+    assert_eq!((parts.len(), parts[0]), (4, "00"), "{header}");
+    Some([parts[1], parts[2], parts[3]].map(ToOwned::to_owned))
+}
+
+/// All spans that have come, once there are at least `count`, by name.
+async fn spans(collector: &FakeUpstream, count: usize) -> BTreeMap<String, Vec<Value>> {
+    let mut batches = 0;
+    loop {
+        let mut found: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        let requests = collector.requests();
+        for request in &requests {
+            assert_eq!(
+                (request.path.as_str(), &request.headers["x-team"]),
+                ("/v1/traces", &"pay".parse().unwrap())
+            );
+            let body: Value = serde_json::from_slice(&request.body).unwrap();
+            for span in body["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap() {
+                found.entry(span["name"].as_str().unwrap().to_owned()).or_default().push(span.clone());
+            }
+        }
+        if found.values().map(Vec::len).sum::<usize>() >= count {
+            return found;
+        }
+        batches = (requests.len() as u64).max(batches) + 1;
+        let came = tokio::time::timeout(PATIENCE, collector.wait_for(batches)).await;
+        assert!(came.is_ok(), "only {found:#?}");
+    }
+}
+
+fn attribute(span: &Value, key: &str) -> Value {
+    let attributes = span["attributes"].as_array().unwrap();
+    attributes.iter().find(|one| one["key"] == key).map_or(Value::Null, |one| one["value"].clone())
+}
+
+#[tokio::test]
+async fn the_context_of_a_caller_is_passed_on_with_a_new_span() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = start(&upstream, "").await;
+    let context = [("traceparent", SENT), ("tracestate", "vendor=1"), ("prefer", "wait=60")];
+    let mut seen = BTreeSet::from(["00f067aa0ba902b7".to_owned()]);
+    for path in ["/proxy/fast/a", "/proxy/work/a"] {
+        assert_eq!(program.send("GET", path, &context, "").await.status, 200);
+        let [trace, span, flags] = passed_on(&upstream).unwrap();
+        assert_eq!((trace.as_str(), flags.as_str()), (TRACE, "01"), "{path}");
+        assert!(seen.insert(span), "{path}: a new span");
+        assert_eq!(upstream.requests().last().unwrap().headers["tracestate"], "vendor=1");
+    }
+    // Kept with the job, also over a restart.
+    program.pause("work").await;
+    let job = r#"{"request":{"path":"/b"}}"#;
+    assert_eq!(program.send("POST", "/v1/lanes/work/jobs", &context[..2], job).await.status, 202);
+    let (_, dir) = program.stop().await;
+    let config = std::fs::read_to_string(dir.path().join("eclusa.toml")).unwrap();
+    let program = Program::start_in(dir, &config, &[]).await;
+    program.resume("work").await;
+    upstream.wait_for(3).await;
+    let [trace, span, _] = passed_on(&upstream).unwrap();
+    assert_eq!(trace, TRACE);
+    assert!(seen.insert(span));
+    assert_eq!(upstream.requests().last().unwrap().headers["tracestate"], "vendor=1");
+    program.get("/proxy/fast/a").await;
+    assert_eq!(passed_on(&upstream), None, "nobody traces this");
+}
+
+#[tokio::test]
+async fn a_job_leaves_spans_from_intake_to_settle() {
+    let upstream = FakeUpstream::start(Behaviour::script([Answer::status(503)]).then(Answer::status(200)));
+    let (upstream, collector) =
+        (upstream.await.unwrap(), FakeUpstream::start(Answer::status(200)).await.unwrap());
+    let program = start(&upstream, &traces(&collector)).await;
+    let batch = r#"[{"request":{"path":"/a"}}]"#;
+    let answer = program.send("POST", "/v1/lanes/work/jobs/batch", &[("traceparent", SENT)], batch).await;
+    let job = answer.json()[0]["jobId"].as_str().unwrap().to_owned();
+    assert_eq!(program.ended(&job).await["status"], "completed");
+    let spans = spans(&collector, 8).await;
+    let counts: Vec<(&str, usize)> = spans.iter().map(|(name, spans)| (name.as_str(), spans.len())).collect();
+    assert_eq!(counts, [("attempt", 2), ("gates", 2), ("intake", 1), ("settle", 2), ("wait", 1)]);
+    let intake = &spans["intake"][0];
+    assert_eq!((&intake["parentSpanId"], &intake["kind"]), (&json!("00f067aa0ba902b7"), &json!(2)));
+    for span in spans.values().flatten() {
+        assert_eq!(span["traceId"], TRACE);
+        let nanos = |key: &str| span[key].as_str().unwrap().parse::<u64>().unwrap();
+        assert!(nanos("startTimeUnixNano") <= nanos("endTimeUnixNano"), "{span}");
+        if span["name"] != "intake" {
+            assert_eq!(span["parentSpanId"], intake["spanId"], "{span}");
+            assert_eq!(attribute(span, "eclusa.job.id")["stringValue"], job);
+        }
+    }
+    let called: Vec<String> = upstream
+        .requests()
+        .iter()
+        .map(|seen| seen.headers["traceparent"].to_str().unwrap().to_owned())
+        .collect();
+    for (attempt, (status, error)) in spans["attempt"].iter().zip([("503", json!(2)), ("200", Value::Null)]) {
+        assert_eq!(attribute(attempt, "http.response.status_code")["intValue"], status);
+        assert_eq!(attempt["status"]["code"], error);
+        let named = format!("00-{TRACE}-{}-01", attempt["spanId"].as_str().unwrap());
+        assert!(called.contains(&named), "{named} in {called:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_direct_call_and_a_job_without_a_context_begin_traces() {
+    let (upstream, collector) = (Answer::status(200), Answer::status(200));
+    let upstream = FakeUpstream::start(upstream).await.unwrap();
+    let collector = FakeUpstream::start(collector).await.unwrap();
+    let program = start(&upstream, &traces(&collector)).await;
+    // What its caller does not record is not recorded here.
+    let unsampled = SENT.replace("-01", "-00");
+    assert_eq!(program.send("GET", "/proxy/fast/a", &[("traceparent", &unsampled)], "").await.status, 200);
+    assert_eq!(passed_on(&upstream).unwrap()[2], "00");
+    assert_eq!(program.get("/proxy/fast/a").await.status, 200);
+    let [trace, span, flags] = passed_on(&upstream).unwrap();
+    assert_ne!(trace, TRACE);
+    assert_eq!(flags, "03");
+    let spans = spans(&collector, 3).await;
+    let names: Vec<&str> = spans.keys().map(String::as_str).collect();
+    assert_eq!(names, ["attempt", "gates", "intake"]);
+    assert!(spans.values().flatten().all(|span| span["traceId"] == trace), "{spans:#?}");
+    assert_eq!(spans["attempt"][0]["spanId"], span);
+    assert_eq!(spans["intake"][0].get("parentSpanId"), None);
+    program.until("/metrics", |page| page.text().contains("eclusa_spans_exported_total 3\n")).await;
+}
+
+/// A collector that refuses, one that hangs, and none: requests are answered all the same, and the process ends in time.
+#[tokio::test]
+async fn nothing_waits_for_a_collector() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let refusing = FakeUpstream::start(Behaviour::script([Answer::status(400)]).then(Answer::status(200)))
+        .await
+        .unwrap();
+    let program = start(&upstream, &traces(&refusing)).await;
+    assert_eq!(program.get("/proxy/fast/a").await.status, 200);
+    let dropped = program.logged("Spans were dropped", &[("reason", "refused")]).await;
+    let counted = program.metric("eclusa_spans_dropped_total", &[("reason", "refused")]).await;
+    assert_eq!(dropped["spans"], counted);
+    program.get("/proxy/fast/a").await;
+    program.logged("The trace collector takes spans again", &[]).await;
+
+    let hanging = FakeUpstream::start(Answer::hang()).await.unwrap();
+    let program = start(&upstream, &traces(&hanging)).await;
+    assert_eq!(program.get("/proxy/fast/a").await.status, 200);
+    hanging.wait_for(1).await;
+    let quick = async {
+        for _ in 0..50 {
+            assert_eq!(program.get("/proxy/fast/a").await.status, 200);
+        }
+        program.enqueue("work", &json!({ "request": {} })).await
+    };
+    let job = tokio::time::timeout(PATIENCE, quick).await.unwrap();
+    assert_eq!(program.ended(&job).await["status"], "completed");
+    assert!(program.stop().await.0.success());
+
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let program = start(&upstream, &format!("[traces]\notlp = \"http://{nobody}\"\n")).await;
+    assert_eq!(program.get("/proxy/fast/a").await.status, 200);
+    program.logged("Spans were dropped", &[("reason", "unreachable")]).await;
+    assert!(program.metric("eclusa_spans_dropped_total", &[("reason", "unreachable")]).await >= 3);
+}
+
+/// Of the traces that begin here only a share is recorded; those of callers all are.
+#[tokio::test]
+async fn a_share_of_new_traces_is_recorded() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let collector = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let program = start(&upstream, &(traces(&collector) + "sample = 0.000001\n")).await;
+    for _ in 0..20 {
+        program.get("/proxy/fast/a").await;
+    }
+    assert_eq!(passed_on(&upstream), None);
+    program.send("GET", "/proxy/fast/a", &[("traceparent", SENT)], "").await;
+    let spans = spans(&collector, 3).await;
+    assert!(spans.values().flatten().all(|span| span["traceId"] == TRACE), "{spans:#?}");
+}
