@@ -18,6 +18,7 @@ mod lanes;
 mod limits;
 mod message;
 pub mod model;
+mod openapi;
 pub(crate) mod policies;
 mod problem;
 mod proxy;
@@ -54,10 +55,14 @@ use self::problem::{Kind, OurOwn, Problem};
 use crate::peers::Duty;
 
 #[derive(OpenApi)]
-#[openapi(info(
-    title = "Eclusa",
-    description = "Queues, paces and retries calls to rate-limited APIs. Errors are problem details (RFC 9457)."
-))]
+#[openapi(
+    info(
+        title = "Eclusa",
+        description = "Queues, paces and retries calls to rate-limited APIs. Errors are problem details (RFC 9457); with \
+                   `Accept: application/xml` they come as `application/problem+xml`."
+    ),
+    components(schemas(model::JobEvent, problem::ProblemDetails))
+)]
 struct Description;
 
 /// All calls that need to know who asks: each takes a [`Caller`](auth::Caller), before anything else.
@@ -103,22 +108,30 @@ fn calls() -> OpenApiRouter<Api> {
         .routes(routes!(health::metrics))
 }
 
+/// The calls that need no key.
+fn open_calls() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(health::livez))
+        .routes(routes!(health::readyz))
+        .routes(routes!(webhooks::receive))
+}
+
+/// The API as the handlers describe it, for tests.
+#[cfg(test)]
+fn description() -> utoipa::openapi::OpenApi {
+    let mut document = calls().merge(open_calls()).split_for_parts().1;
+    document.merge(proxy::describe());
+    document
+}
+
 /// The API of a process with this duty.
 pub(crate) fn router(api: &Api, duty: Duty) -> Router {
     if duty == Duty::Worker {
         return health_of_a_worker(api);
     }
-    let (calls, mut document) = calls().split_for_parts();
-    let (open, open_api) = OpenApiRouter::new()
-        .routes(routes!(health::livez))
-        .routes(routes!(health::readyz))
-        .routes(routes!(webhooks::receive))
-        .split_for_parts();
-    document.merge(open_api);
-    document.merge(proxy::describe());
-    calls
+    let (routes, document) = calls().merge(open_calls()).split_for_parts();
+    routes
         .route("/proxy/{*rest}", any(proxy::proxy))
-        .merge(open)
         .route("/openapi.json", get(docs::document(document)))
         .route("/", get(async || Redirect::to("/docs")))
         .route("/docs", get(docs::page))
