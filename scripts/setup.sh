@@ -3,7 +3,8 @@
 #
 #   scripts/setup.sh build   a Rust toolchain and a C compiler
 #   scripts/setup.sh test    the same, rustfmt, clippy and cargo-nextest; redis-server; python3 and node, for the documentation's
-#                            workers; aiosmtpd, a mail server; promtool, for the Prometheus rules
+#                            workers; aiosmtpd, a mail server; promtool, for the Prometheus rules; npm, TypeScript, mypy,
+#                            schemathesis and generators of clients, for the API and its clients
 #   scripts/setup.sh bench   the same as build, wrk and nginx; redis-server, node and npm, and BullMQ for it
 #   scripts/setup.sh deny    the same as build, and cargo-deny
 set -euo pipefail
@@ -61,6 +62,16 @@ need_python_packages() {
     touch "$1/python/.installed"
 }
 
+# need_venv DIR REQUIREMENTS: a Python environment of its own with what the file names.
+need_venv() {
+    [[ "$1/.installed" -nt "$2" ]] && return
+    python3 -c 'import ensurepip' 2>/dev/null || need_package python3-venv python3-venv
+    say "installing the Python packages of $2 into $1"
+    { python3 -m venv "$1" && "$1/bin/pip" install --quiet --disable-pip-version-check -r "$2" >&2; } ||
+        fail "the Python packages of $2 could not be installed"
+    touch "$1/.installed"
+}
+
 need_build() {
     command -v cargo >/dev/null || fail "cargo is missing: install Rust from https://rustup.rs and run this again"
     cargo --version >/dev/null || fail "cargo does not run: the toolchain named in rust-toolchain.toml could not be had"
@@ -79,6 +90,9 @@ test)
     python3 -m pip --version >/dev/null 2>&1 || need_package pip3 python3-pip
     need_python_packages crates/eclusa/tests/it/mail
     need_package node nodejs
+    need_package npm npm
+    need_node_modules clients/typescript
+    need_venv target/clients-venv clients/requirements.txt
     need_package promtool prometheus
     ;;
 bench)

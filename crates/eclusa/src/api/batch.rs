@@ -37,6 +37,7 @@ pub(super) enum BatchAnswer {
     /// Answered from the cache.
     Completed(CachedAnswer),
     /// Refused, as problem details.
+    #[schema(value_type = super::problem::ProblemDetails)]
     Problem(Value),
 }
 

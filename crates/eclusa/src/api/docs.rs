@@ -1,7 +1,7 @@
 //! `/openapi.json` and `/docs`: the API describes itself, without any outside asset.
 
-use axum::Json;
 use axum::response::{Html, IntoResponse, Response};
+use bytes::Bytes;
 use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use utoipa::openapi::OpenApi;
 
@@ -23,6 +23,8 @@ pub(super) async fn style() -> Response {
 }
 
 /// The document that all is generated from.
-pub(super) fn document(api: OpenApi) -> impl Fn() -> std::future::Ready<Json<OpenApi>> + Clone {
-    move || std::future::ready(Json(api.clone()))
+pub(super) fn document(mut api: OpenApi) -> impl Fn() -> std::future::Ready<Response> + Clone {
+    api.merge(super::proxy::describe());
+    let document = Bytes::from(super::openapi::complete(&api).to_string());
+    move || std::future::ready(([(CONTENT_TYPE, "application/json")], document.clone()).into_response())
 }

@@ -65,7 +65,8 @@ impl Default for Streams {
         OfLane,
         ("Last-Event-ID" = Option<u64>, Header, description = "The id of the last event that was received"),
     ),
-    responses((status = 200, body = JobEvent, content_type = "text/event-stream"),
+    responses((status = 200, body = String, content_type = "text/event-stream",
+            description = "Events; the `data` of each is a `JobEvent`"),
         (status = 204, description = "It has ended, and nothing came after `Last-Event-ID`"),
         (status = 503, description = "Too many streams are open")))]
 pub(super) async fn follow(

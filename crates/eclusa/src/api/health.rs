@@ -111,6 +111,7 @@ pub(super) struct Owner {
     /// Rises with each change of owner.
     epoch: u64,
     /// When the process that answers first saw it own.
+    #[schema(format = DateTime)]
     since: Option<String>,
 }
 
@@ -132,6 +133,7 @@ impl From<peers::Instance> for Instance {
 pub(super) struct BreakerHealth {
     failures: u32,
     degraded: bool,
+    #[schema(format = DateTime)]
     degraded_until: Option<String>,
 }
 
@@ -195,7 +197,8 @@ fn tokens(tokens: Tokens) -> f64 {
 }
 
 /// Metrics for Prometheus
-#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String)))]
+#[utoipa::path(get, path = "/metrics", tag = "health",
+    responses((status = 200, content((String = "text/plain"), (String = "application/openmetrics-text")))))]
 pub(super) async fn metrics(
     State(store): State<Arc<AnyStore>>,
     State(metrics): State<Arc<Metrics>>,

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::message::Message;
+use super::model::vocabulary::Priority;
 use crate::config::{Lane, parse_duration};
 use crate::execute::http::shape::Targets;
 use crate::execute::http::{headers, target};
@@ -18,6 +19,12 @@ use crate::request::Request;
 
 /// A job to enqueue.
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
+#[schema(example = json!({
+    "tenant": "acme",
+    "priority": "high",
+    "ttl": "30s",
+    "request": { "method": "POST", "path": "/image", "body": { "prompt": "a lock" } },
+}))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct JobRequest {
     /// Unique per lane (outboxId): the same id again is the same job again.
@@ -28,6 +35,7 @@ pub struct JobRequest {
     pub tenant: Option<String>,
     /// `high`, `normal` or `low`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Priority>)]
     pub priority: Option<String>,
     /// Gives the priority by the lane's `types`.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]

@@ -71,6 +71,7 @@ enum EndedAtOnce {
     params(
         ("lane" = String, Path, description = "The lane"),
         ("Prefer" = Option<String>, Header, description = "`wait=10`: seconds to wait for the job to end"),
+        ("Idempotency-Key" = Option<String>, Header, min_length = 1, description = "The same key again is the same job again; else `id`"),
     ),
     responses((status = 202, body = Accepted, description = "It waits"),
         (status = 200, body = EndedAtOnce, description = "Answered from the cache, or ended")))]

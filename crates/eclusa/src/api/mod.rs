@@ -20,6 +20,7 @@ mod lanes;
 mod limits;
 mod message;
 pub mod model;
+mod openapi;
 pub(crate) mod policies;
 mod problem;
 mod proxy;
@@ -61,10 +62,14 @@ use crate::peers::Duty;
 use crate::rules::CurrentRules;
 
 #[derive(OpenApi)]
-#[openapi(info(
-    title = "Eclusa",
-    description = "Queues, paces and retries calls to rate-limited APIs. Errors are problem details (RFC 9457)."
-))]
+#[openapi(
+    info(
+        title = "Eclusa",
+        description = "Queues, paces and retries calls to rate-limited APIs. Errors are problem details (RFC 9457); with \
+                   `Accept: application/xml` they come as `application/problem+xml`."
+    ),
+    components(schemas(model::JobEvent, problem::ProblemDetails))
+)]
 struct Description;
 
 /// All calls that need to know who asks: each takes a [`Caller`](auth::Caller), before anything else.
@@ -108,6 +113,22 @@ fn calls() -> OpenApiRouter<Api> {
         .routes(routes!(alerts::list))
         .routes(routes!(health::health))
         .routes(routes!(health::metrics))
+}
+
+/// The calls that need no key.
+fn open_calls() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(health::livez))
+        .routes(routes!(health::readyz))
+        .routes(routes!(webhooks::receive))
+}
+
+/// The API as the handlers describe it, for tests.
+#[cfg(test)]
+fn description() -> utoipa::openapi::OpenApi {
+    let mut document = calls().merge(open_calls()).split_for_parts().1;
+    document.merge(proxy::describe());
+    document
 }
 
 /// What answers the requests of a process.
@@ -161,16 +182,8 @@ pub(crate) fn router(api: &Api, duty: Duty) -> Router {
     if duty == Duty::Worker {
         return health_of_a_worker(api);
     }
-    let (calls, mut document) = calls().split_for_parts();
-    let (open, open_api) = OpenApiRouter::new()
-        .routes(routes!(health::livez))
-        .routes(routes!(health::readyz))
-        .routes(routes!(webhooks::receive))
-        .split_for_parts();
-    document.merge(open_api);
-    document.merge(proxy::describe());
-    calls
-        .merge(open)
+    let (routes, document) = calls().merge(open_calls()).split_for_parts();
+    routes
         .route("/openapi.json", get(docs::document(document)))
         .route("/", get(async || Redirect::to("/docs")))
         .route("/docs", get(docs::page))

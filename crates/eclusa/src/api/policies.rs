@@ -62,6 +62,7 @@ pub(crate) struct BucketState {
     pub(crate) class: Option<String>,
     /// Until when the upstream said to stay away, if it did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[schema(format = DateTime)]
     pub(crate) closed_until: Option<String>,
     /// Tokens that its calls cost in the last minute, about; absent if nothing.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -256,12 +257,23 @@ pub(super) async fn list(
     Ok(policies.answer(&rules, &headers, list, xml::list))
 }
 
+/// What one policy is answered with.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its description is used")]
+enum OneOrPage {
+    /// Its only bucket, or that of the scope.
+    One(BucketState),
+    /// A page of its scopes.
+    Page(PolicyList),
+}
+
 /// The balance of one policy, or of its scopes
 ///
 /// One object if all requests share a bucket, or with `scope`; else a page.
 #[utoipa::path(get, path = "/v1/policies/{policy}", tag = "policies",
     params(("policy" = String, Path, description = "The policy"), PolicyQuery),
-    responses((status = 200, body = BucketState)))]
+    responses((status = 200, body = OneOrPage)))]
 pub(super) async fn get(
     policies: Policies,
     caller: Caller,

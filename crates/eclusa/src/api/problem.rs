@@ -1,11 +1,17 @@
 //! Errors as the caller sees them: RFC 9457 problem details, one type for each thing that can go wrong.
 
+use std::borrow::Cow;
+
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 use super::access;
+use super::model::vocabulary::JobStatus;
 use crate::intake::Fault;
 use crate::telemetry::log_refusal;
 
@@ -55,6 +61,50 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    const ALL: [Self; 20] = [
+        Kind::BadRequest,
+        Kind::Unauthorized,
+        Kind::Forbidden,
+        Kind::NotFound,
+        Kind::MethodNotAllowed,
+        Kind::Conflict,
+        Kind::TooLarge,
+        Kind::TooSlow,
+        Kind::Invalid,
+        Kind::IdempotencyConflict,
+        Kind::QuotaExceeded,
+        Kind::QueueFull,
+        Kind::NotInTime,
+        Kind::TooManyStreams,
+        Kind::StoreUnavailable,
+        Kind::Stopping,
+        Kind::JobDropped,
+        Kind::UpstreamFailed,
+        Kind::UpstreamTimeout,
+        Kind::Internal,
+    ];
+
+    /// The last part of the problem's `type`.
+    pub(super) const fn word(self) -> &'static str {
+        self.facts().0
+    }
+
+    /// Its status.
+    pub(super) const fn status(self) -> StatusCode {
+        self.facts().1
+    }
+
+    /// What it means, in a sentence without a full stop.
+    pub(super) const fn title(self) -> &'static str {
+        self.facts().2
+    }
+
+    /// The problem's `type`.
+    pub(super) fn urn(self) -> String {
+        format!("{TYPE}{}", self.word())
+    }
+
     const fn facts(self) -> (&'static str, StatusCode, &'static str) {
         match self {
             Kind::BadRequest => ("bad-request", StatusCode::BAD_REQUEST, "The request cannot be understood"),
@@ -97,6 +147,78 @@ impl Kind {
 
 /// What the type of every problem begins with.
 const TYPE: &str = "urn:eclusa:problem:";
+
+/// Problem details (RFC 9457). Which members there are besides the first four depends on the `type`.
+#[derive(ToSchema)]
+#[schema(as = Problem, example = json!({
+    "type": "urn:eclusa:problem:invalid",
+    "title": "The request is not valid",
+    "status": 422,
+    "detail": "priority: must be one of high, normal, low",
+    "errors": [{ "field": "priority", "problem": "must be one of high, normal, low" }],
+}))]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "only its description is used")]
+pub(super) struct ProblemDetails {
+    /// What kind of problem it is.
+    #[schema(value_type = ProblemType)]
+    r#type: String,
+    /// The kind in words.
+    title: String,
+    /// The status of the answer.
+    #[schema(minimum = 400, maximum = 599)]
+    status: u16,
+    /// What is wrong, where, and how to fix it.
+    detail: String,
+    /// With `invalid`: each field that is wrong.
+    #[schema(nullable = false)]
+    errors: Option<Vec<FieldError>>,
+    /// With `quota-exceeded`, the gate that refused; with `job-dropped`, why.
+    #[schema(nullable = false)]
+    reason: Option<String>,
+    /// With `quota-exceeded`: the limits that are used up.
+    #[serde(rename = "violated-policies")]
+    #[schema(nullable = false)]
+    violated_policies: Option<Vec<String>>,
+    /// With `queue-full` and `not-in-time`: the lane.
+    #[schema(nullable = false)]
+    lane: Option<String>,
+    /// With `not-in-time`: when the job would start.
+    #[schema(format = DateTime, nullable = false)]
+    eta: Option<String>,
+    /// The job that it is about.
+    #[schema(nullable = false)]
+    job_id: Option<String>,
+    /// The status of that job.
+    #[schema(value_type = Option<JobStatus>, nullable = false)]
+    job_status: Option<String>,
+}
+
+/// What is wrong with one field.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "only its description is used")]
+pub(super) struct FieldError {
+    /// The field, such as `request.path`; or the parameter or header.
+    field: String,
+    /// What is wrong with it.
+    problem: String,
+}
+
+/// The types of problems.
+enum ProblemType {}
+
+impl PartialSchema for ProblemType {
+    fn schema() -> RefOr<Schema> {
+        let words = Kind::ALL.iter().map(|kind| kind.urn());
+        ObjectBuilder::new().schema_type(Type::String).enum_values(Some(words)).into()
+    }
+}
+
+impl ToSchema for ProblemType {
+    fn name() -> Cow<'static, str> {
+        "ProblemType".into()
+    }
+}
 
 /// A problem to answer with.
 #[derive(Debug)]
@@ -236,32 +358,9 @@ pub(super) fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [Kind; 20] = [
-        Kind::BadRequest,
-        Kind::Unauthorized,
-        Kind::Forbidden,
-        Kind::NotFound,
-        Kind::MethodNotAllowed,
-        Kind::Conflict,
-        Kind::TooLarge,
-        Kind::TooSlow,
-        Kind::Invalid,
-        Kind::IdempotencyConflict,
-        Kind::QuotaExceeded,
-        Kind::QueueFull,
-        Kind::NotInTime,
-        Kind::TooManyStreams,
-        Kind::StoreUnavailable,
-        Kind::Stopping,
-        Kind::JobDropped,
-        Kind::UpstreamFailed,
-        Kind::UpstreamTimeout,
-        Kind::Internal,
-    ];
-
     #[test]
     fn the_documentation_lists_every_type_with_its_status_and_no_other() {
-        assert_eq!(ALL.len(), Kind::Internal as usize + 1, "the list above is not whole");
+        assert_eq!(Kind::ALL.len(), Kind::Internal as usize + 1, "the list is not whole");
         let page = include_str!("../../../../docs/reference/api.md");
         let (_, problems) = page.split_once("\n## Problems\n").unwrap();
         let mut listed: Vec<String> = problems
@@ -270,7 +369,7 @@ mod tests {
                 Some(line.strip_prefix("| `")?.split(" | ").take(2).collect::<Vec<_>>().join(" "))
             })
             .collect();
-        let mut known: Vec<String> = ALL
+        let mut known: Vec<String> = Kind::ALL
             .iter()
             .map(|kind| kind.facts())
             .map(|(word, status, _)| format!("{word}` {}", status.as_u16()))

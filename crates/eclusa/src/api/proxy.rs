@@ -11,6 +11,7 @@ use super::direct::Asking;
 use super::extract::Body;
 use super::headers;
 use super::model::Accepted;
+use super::model::vocabulary::Priority;
 use super::problem::{Kind, Problem};
 use super::state::Parts;
 use super::submit::{self, Intake, Taken, header};
@@ -101,17 +102,16 @@ pub(super) fn describe() -> utoipa::openapi::OpenApi {
         ("lane" = String, Path, description = "The lane"),
         ("path" = String, Path, description = "Below the upstream's own address; with the query, passed on"),
         ("Prefer" = Option<String>, Header, description = "`wait=10`: seconds to wait for the answer"),
-        ("Idempotency-Key" = Option<String>, Header, description = "The same key again is the same job again"),
+        ("Idempotency-Key" = Option<String>, Header, min_length = 1, description = "The same key again is the same job again"),
         ("Eclusa-Tenant" = Option<String>, Header, description = "Whose job it is"),
-        ("Eclusa-Priority" = Option<String>, Header, description = "`high`, `normal` or `low`"),
+        ("Eclusa-Priority" = Option<Priority>, Header, description = "`high`, `normal` or `low`"),
         ("Eclusa-Type" = Option<String>, Header, description = "Gives the priority by the lane's `types`"),
         ("Eclusa-Ttl" = Option<String>, Header, description = "How long it may wait: `10s`, or milliseconds"),
     ),
     responses(
         (status = 202, body = Accepted, description = "It waits"),
-        (status = 200, description = "The upstream's answer, or one from the cache (see `Cache-Status`)"),
-        (status = 429, description = "Direct lanes: not now; see `Retry-After`"),
-        (status = 503, description = "The lane is full"),
+        (status = "default", description = "The upstream's own status, headers and body, or those from the cache",
+            body = Value, content_type = "*/*"),
     ))]
 #[expect(dead_code, reason = "only its description is used")]
 fn described() {}

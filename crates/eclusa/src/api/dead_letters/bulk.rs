@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use super::super::audit::audit;
 use super::super::auth::{Caller, Right};
 use super::super::extract::{Body, Path};
+use super::super::model::vocabulary::ReplayStatus;
 use super::super::problem::{Kind, Problem};
 use super::super::submit::{unavailable, unconfirmed};
 use super::DeadLetters;
@@ -40,6 +41,7 @@ pub struct BulkReplay {
     /// Its identity.
     pub replay_id: String,
     /// `counting`, `running`, `done` or `stopped`.
+    #[schema(value_type = ReplayStatus)]
     pub status: String,
     /// Letters that fitted when it began; while `counting`, those found so far.
     pub total: u64,
@@ -52,9 +54,11 @@ pub struct BulkReplay {
     /// Letters that are still to be enqueued.
     pub remaining: u64,
     /// When it began.
+    #[schema(format = DateTime)]
     pub started_at: Option<String>,
     /// When it was done or stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     pub ended_at: Option<String>,
     /// Which letters.
     pub filter: FilterBody,
@@ -98,7 +102,7 @@ pub(in super::super) struct Counted {
 ///
 /// The letters that are there now are enqueued again as their lanes have room, by whichever process decides, also after a
 /// crash. See `/v1/dead-letters/replays/{id}`.
-#[utoipa::path(post, path = "/v1/dead-letters/replay", tag = "dead letters", request_body = BulkRequest,
+#[utoipa::path(post, path = "/v1/dead-letters/replay", tag = "dead-letters", request_body = BulkRequest,
     responses((status = 202, body = BulkReplay), (status = 200, body = Counted, description = "With `dryRun`")))]
 pub(in super::super) async fn begin(
     letters: DeadLetters,
@@ -134,7 +138,7 @@ pub(in super::super) async fn begin(
 }
 
 /// Replays of many dead letters, the newest first
-#[utoipa::path(get, path = "/v1/dead-letters/replays", tag = "dead letters",
+#[utoipa::path(get, path = "/v1/dead-letters/replays", tag = "dead-letters",
     responses((status = 200, body = BulkList)))]
 pub(in super::super) async fn show_all(
     letters: DeadLetters,
@@ -146,7 +150,7 @@ pub(in super::super) async fn show_all(
 }
 
 /// How far a replay of many dead letters is
-#[utoipa::path(get, path = "/v1/dead-letters/replays/{id}", tag = "dead letters",
+#[utoipa::path(get, path = "/v1/dead-letters/replays/{id}", tag = "dead-letters",
     params(("id" = String, Path, description = "The replay")), responses((status = 200, body = BulkReplay)))]
 pub(in super::super) async fn show(
     letters: DeadLetters,
@@ -161,7 +165,7 @@ pub(in super::super) async fn show(
 /// Stop a replay of many dead letters
 ///
 /// No more letters are enqueued. Those that are in their lanes go on; cancel their jobs to stop them too.
-#[utoipa::path(delete, path = "/v1/dead-letters/replays/{id}", tag = "dead letters",
+#[utoipa::path(delete, path = "/v1/dead-letters/replays/{id}", tag = "dead-letters",
     params(("id" = String, Path, description = "The replay")), responses((status = 200, body = BulkReplay)))]
 pub(in super::super) async fn stop(
     letters: DeadLetters,

@@ -83,6 +83,7 @@ letter_query! {
     /// What to count.
     StatsQuery {
         /// `code` (default), `tenant` or `lane`.
+        #[param(inline)]
         by: Option<By>,
         /// How many of the largest groups to show; the letters of the others are summed up in `other`.
         limit: Option<usize>,
@@ -184,7 +185,7 @@ impl DeadLetters {
 /// Dead letters, oldest first
 ///
 /// What was to be sent is shown only with a single letter, and in the export.
-#[utoipa::path(get, path = "/v1/dead-letters", tag = "dead letters", params(ListQuery),
+#[utoipa::path(get, path = "/v1/dead-letters", tag = "dead-letters", params(ListQuery),
     responses((status = 200, body = DeadLetterList)))]
 pub(super) async fn list(
     letters: DeadLetters,
@@ -202,7 +203,7 @@ pub(super) async fn list(
 ///
 /// With what was to be sent, masked as in the view of a single letter. An export that breaks off ends without its last
 /// chunk.
-#[utoipa::path(get, path = "/v1/dead-letters/export", tag = "dead letters", params(ExportQuery),
+#[utoipa::path(get, path = "/v1/dead-letters/export", tag = "dead-letters", params(ExportQuery),
     responses((status = 200, description = "One letter a line", content_type = "application/x-ndjson", body = DeadLetter)))]
 pub(super) async fn export(
     letters: DeadLetters,
@@ -247,7 +248,7 @@ async fn page_of_lines(
 }
 
 /// One dead letter with what was to be sent
-#[utoipa::path(get, path = "/v1/dead-letters/{id}", tag = "dead letters",
+#[utoipa::path(get, path = "/v1/dead-letters/{id}", tag = "dead-letters",
     params(("id" = String, Path, description = "The job that failed")), responses((status = 200, body = DeadLetter)))]
 pub(super) async fn get(
     letters: DeadLetters,
@@ -262,7 +263,7 @@ pub(super) async fn get(
 /// Discard a dead letter
 ///
 /// It is gone for good. A replay of it that is under way goes on.
-#[utoipa::path(delete, path = "/v1/dead-letters/{id}", tag = "dead letters",
+#[utoipa::path(delete, path = "/v1/dead-letters/{id}", tag = "dead-letters",
     params(("id" = String, Path, description = "The job that failed")), responses((status = 200, body = DeadLetter)))]
 pub(super) async fn discard(
     letters: DeadLetters,
@@ -282,7 +283,7 @@ pub(super) async fn discard(
 /// Discard all dead letters that fit
 ///
 /// Needs at least one filter. One call discards up to 1000 letters; where it says `cursor`, call again with it.
-#[utoipa::path(delete, path = "/v1/dead-letters", tag = "dead letters", params(PurgeQuery),
+#[utoipa::path(delete, path = "/v1/dead-letters", tag = "dead-letters", params(PurgeQuery),
     responses((status = 200, body = PurgedLetters)))]
 pub(super) async fn purge(
     letters: DeadLetters,
@@ -358,7 +359,7 @@ fn in_order<S: Serializer>(counts: &[(String, u64)], serializer: S) -> Result<S:
 }
 
 /// Count dead letters, the largest groups first
-#[utoipa::path(get, path = "/v1/dead-letters/stats", tag = "dead letters", params(StatsQuery),
+#[utoipa::path(get, path = "/v1/dead-letters/stats", tag = "dead-letters", params(StatsQuery),
     responses((status = 200, body = Stats)))]
 pub(super) async fn stats(
     letters: DeadLetters,

@@ -21,11 +21,11 @@ use crate::intake::Fault;
 ///
 /// It goes when the replay succeeds. A body is a merge patch (RFC 7396) over `originalData`: what it holds is sent instead,
 /// checked like any new job. Values that are masked need not be repeated.
-#[utoipa::path(post, path = "/v1/dead-letters/{id}/replay", tag = "dead letters",
+#[utoipa::path(post, path = "/v1/dead-letters/{id}/replay", tag = "dead-letters",
     params(("id" = String, Path, description = "The job that failed")),
     request_body(content = Option<Value>, content_type = "application/merge-patch+json"),
     responses((status = 202, body = super::super::model::Accepted),
-        (status = 422, description = "The edited job cannot be; the letter stays as it is")))]
+        (status = 200, body = super::super::model::Accepted, description = "The replay has ended already")))]
 pub(in super::super) async fn replay(
     State(decider): State<Arc<Decider>>,
     intake: Intake,

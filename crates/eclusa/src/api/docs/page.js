@@ -50,7 +50,8 @@ const call = (api, method, path, operation) => {
     details.append(table(["parameter", "in", ""], rows));
   }
   if (operation.requestBody) details.append(make("h4", "Body"), shape(api, operation.requestBody.content));
-  for (const [status, answer] of Object.entries(operation.responses || {})) {
+  for (const [status, response] of Object.entries(operation.responses || {})) {
+    const answer = response.$ref ? api.components.responses[response.$ref.split("/").pop()] : response;
     details.append(make("h4", `${status} ${answer.description || ""}`), shape(api, answer.content));
   }
   return details;

@@ -53,6 +53,7 @@ fn no_such_lease() -> Problem {
 
 /// How a call went.
 #[derive(Debug, Deserialize, ToSchema)]
+#[schema(example = json!({ "status": 429, "retryAfter": "30" }))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct SettleRequest {
     /// The status that the upstream answered, or a word for a call without an answer.

@@ -60,6 +60,7 @@ pub(super) struct Limits {
 
 /// What a worker wants.
 #[derive(Debug, Default, Deserialize, ToSchema)]
+#[schema(example = json!({ "wait": "5s", "request": { "method": "GET", "path": "/entries/1" } }))]
 #[serde(deny_unknown_fields)]
 pub(super) struct AcquireRequest {
     /// How long to wait for leave: `"5s"`, or milliseconds; as much as the server allows, if it allows less. Without it the
@@ -81,6 +82,7 @@ pub(super) struct AcquireRequest {
 
 /// Leave to make one call.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(example = json!({ "granted": true, "leaseId": "fal:01a1e20c-835f-7f54-a1de-93085b88f45f", "remaining": 9 }))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Acquired {
     /// `true`.

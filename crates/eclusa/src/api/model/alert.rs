@@ -14,6 +14,7 @@ pub struct Alert {
     /// `redis_memory`, `redis_rejected_connections`, `redis_aof_off`, `redis_eviction` or `store_lost_data`.
     pub name: String,
     /// `warning` or `critical`.
+    #[schema(value_type = super::vocabulary::Severity)]
     pub severity: String,
     /// The lane, where the rule is about lanes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -32,9 +33,11 @@ pub struct Alert {
     /// What is allowed, in the same unit.
     pub threshold: f64,
     /// Since when the condition holds.
+    #[schema(format = DateTime)]
     pub since: Option<String>,
     /// When it was over; absent while the alert fires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     pub resolved_at: Option<String>,
     /// The same in a sentence; it begins with `Resolved:` once the alert is over.
     pub text: String,
@@ -46,6 +49,7 @@ pub struct AlertMessage {
     /// `alert.firing` or `alert.resolved`.
     pub r#type: &'static str,
     /// When that was.
+    #[schema(format = DateTime)]
     pub timestamp: Option<String>,
     /// The alert.
     pub data: Alert,

@@ -9,6 +9,21 @@ use super::iso;
 
 /// A job that failed for good.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({
+    "jobId": "01a1e20c-835f-7f54-a1de-93085b88f45f",
+    "outboxId": "order-4711",
+    "companyId": "acme",
+    "failedAttempts": 5,
+    "lastFailureReason": "answered 503 Service Unavailable",
+    "lastFailureCode": "503",
+    "lastFailureTimestamp": "2026-11-16T01:50:36.120Z",
+    "enqueuedAt": "2026-11-16T01:50:33.311Z",
+    "movedToDLQAt": "2026-11-16T01:50:36.120Z",
+    "ttl": 604800000,
+    "lane": "render",
+    "upstream": "fal",
+    "redrives": 0,
+}))]
 #[serde(rename_all = "camelCase")]
 pub struct DeadLetter {
     /// The job that failed.
@@ -28,11 +43,14 @@ pub struct DeadLetter {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure_code: Option<String>,
     /// When it failed last.
+    #[schema(format = DateTime)]
     pub last_failure_timestamp: Option<String>,
     /// When the job came in.
+    #[schema(format = DateTime)]
     pub enqueued_at: Option<String>,
     /// When it was given up.
     #[serde(rename = "movedToDLQAt")]
+    #[schema(format = DateTime)]
     pub moved_to_dlq_at: Option<String>,
     /// How long it is kept, in milliseconds.
     pub ttl: u64,
@@ -49,6 +67,7 @@ pub struct DeadLetter {
     pub redrives: u32,
     /// When it is sent again by itself, at the earliest; absent if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     pub next_redrive_at: Option<String>,
 }
 

@@ -9,17 +9,27 @@ use utoipa::ToSchema;
 
 use super::iso;
 use super::shown::{Shown, ShownRequest, shown};
+use super::vocabulary::{JobStatus, Priority, TimelineEvent};
 use crate::config::Field;
 use crate::request::{Envelope, Response};
 use crate::words::served;
 
 /// The answer to a job that was taken in.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({
+    "jobId": "01a1e20c-835f-7f54-a1de-93085b88f45f",
+    "status": "queued",
+    "lane": "render",
+    "position": 3,
+    "eta": "2026-11-16T01:50:36.120Z",
+    "expiresAt": "2026-11-16T02:50:33.311Z",
+}))]
 #[serde(rename_all = "camelCase")]
 pub struct Accepted {
     /// The job's id.
     pub job_id: String,
     /// Where the job is in its life.
+    #[schema(value_type = JobStatus)]
     pub status: String,
     /// Its lane.
     pub lane: String,
@@ -28,14 +38,34 @@ pub struct Accepted {
     pub position: Option<u64>,
     /// When it will start, as far as can be told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     pub eta: Option<String>,
     /// After when it is not started any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     pub expires_at: Option<String>,
 }
 
 /// A job.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({
+    "id": "order-4711",
+    "jobId": "01a1e20c-835f-7f54-a1de-93085b88f45f",
+    "lane": "render",
+    "tenant": "acme",
+    "priority": "high",
+    "status": "completed",
+    "createdAt": "2026-11-16T01:50:33.311Z",
+    "expiresAt": "2026-11-16T02:50:33.311Z",
+    "attempts": 1,
+    "upstream": "fal",
+    "result": { "status": 200, "headers": { "content-type": ["application/json"] }, "body": { "done": true } },
+    "timeline": [
+        { "at": "2026-11-16T01:50:33.311Z", "event": "accepted" },
+        { "at": "2026-11-16T01:50:33.514Z", "event": "started", "detail": "fal", "upstream": "fal" },
+        { "at": "2026-11-16T01:50:36.120Z", "event": "completed" },
+    ],
+}))]
 #[serde(rename_all = "camelCase")]
 pub struct Job {
     /// The id the caller gave (`id` or `Idempotency-Key`), else the job's own.
@@ -47,6 +77,7 @@ pub struct Job {
     /// Whose it is.
     pub tenant: String,
     /// `high`, `normal` or `low`.
+    #[schema(value_type = Priority)]
     pub priority: String,
     /// The type it came with.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
@@ -62,13 +93,16 @@ pub struct Job {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Value>,
     /// `pending`, `queued`, `processing`, `completed`, `failed`, `dropped` or `cancelled`.
+    #[schema(value_type = JobStatus)]
     pub status: String,
     /// Why it was dropped, or what it was answered from if not from its own call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// When it came in.
+    #[schema(format = DateTime)]
     pub created_at: Option<String>,
     /// After when it is not started any more.
+    #[schema(format = DateTime)]
     pub expires_at: Option<String>,
     /// Attempts begun.
     pub attempts: u32,
@@ -96,6 +130,7 @@ pub struct LastFailure {
     /// The upstream's code, if it gave one.
     pub code: Option<String>,
     /// When.
+    #[schema(format = DateTime)]
     pub at: Option<String>,
     /// Where.
     pub upstream: Option<String>,
@@ -116,8 +151,10 @@ pub struct JobResult {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct TimelineEntry {
     /// When.
+    #[schema(format = DateTime)]
     pub at: Option<String>,
     /// What.
+    #[schema(value_type = TimelineEvent)]
     pub event: String,
     /// More about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,6 +174,7 @@ pub struct JobEvent {
     #[serde(flatten)]
     pub entry: TimelineEntry,
     /// The status of the job after that.
+    #[schema(value_type = JobStatus)]
     pub status: String,
     /// The whole job, with its last event.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -35,6 +35,7 @@ pub struct Lane {
     /// What happened so far.
     pub totals: LaneTotals,
     /// Requests that the process that is asked answered directly since its start, by status.
+    #[schema(value_type = BTreeMap<String, u64>)]
     pub answers: BTreeMap<u16, u64>,
     /// Its own gates.
     pub gates: Vec<Gate>,
@@ -126,6 +127,7 @@ pub struct TenantFairnessMetrics {
     pub company_id: String,
     /// When a job of it was last started.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(format = DateTime)]
     pub last_processed_at: Option<String>,
     /// Turns of others since its own.
     pub rounds_without_processing: i64,

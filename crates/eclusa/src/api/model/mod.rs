@@ -7,6 +7,7 @@ mod job;
 mod lane;
 mod shown;
 mod upstream;
+pub(crate) mod vocabulary;
 mod why;
 
 pub use alert::{Alert, AlertMessage};

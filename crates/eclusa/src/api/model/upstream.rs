@@ -102,8 +102,10 @@ pub struct Breaker {
     /// Whether it keeps calls away now.
     pub degraded: bool,
     /// Until when.
+    #[schema(format = DateTime)]
     pub degraded_until: Option<String>,
     /// `closed`, `open` or `half_open`.
+    #[schema(value_type = super::vocabulary::BreakerState)]
     pub state: String,
 }
 

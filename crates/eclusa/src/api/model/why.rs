@@ -6,16 +6,30 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::iso;
+use super::vocabulary::{JobStatus, WaitReason};
 use crate::api::why::sentence;
 use crate::words::counted;
 
 /// Why a job waits and until when.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({
+    "status": "queued",
+    "reason": "rate_limit",
+    "upstream": "fal",
+    "detail": "`fal` has no tokens left; the next comes at 01:50:36.",
+    "position": 3,
+    "eta": "2026-11-16T01:50:36.120Z",
+    "willExpire": false,
+    "gates": [{ "upstream": "fal", "reason": "rate_limit", "open": false, "until": "2026-11-16T01:50:36.120Z",
+        "level": 0, "limit": 10 }],
+}))]
 #[serde(rename_all = "camelCase")]
 pub struct WhyAnswer {
     /// Where the job is in its life.
+    #[schema(value_type = JobStatus)]
     pub status: String,
     /// One of the closed list of wait reasons, if it waits.
+    #[schema(value_type = Option<WaitReason>)]
     pub reason: Option<String>,
     /// At which upstream.
     pub upstream: Option<String>,
@@ -24,6 +38,7 @@ pub struct WhyAnswer {
     /// About how many jobs go first.
     pub position: u64,
     /// When it will start, as far as can be told.
+    #[schema(format = DateTime)]
     pub eta: Option<String>,
     /// Whether it will be too old by then.
     pub will_expire: bool,
@@ -39,10 +54,12 @@ pub struct Gate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
     /// What it would say no with.
+    #[schema(value_type = WaitReason)]
     pub reason: String,
     /// Whether it lets one through now.
     pub open: bool,
     /// Until when not, if that is known.
+    #[schema(format = DateTime)]
     pub until: Option<String>,
     /// What it counts: whole tokens left, calls under way, places taken in the window, milliseconds between starts.
     pub level: i64,

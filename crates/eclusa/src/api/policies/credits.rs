@@ -11,7 +11,7 @@ use super::Policies;
 use crate::api::audit::audit;
 use crate::api::auth::{Caller, Right};
 use crate::api::extract::Body;
-use crate::api::problem::{Kind, Problem};
+use crate::api::problem::{Kind, Problem, ProblemDetails};
 use crate::api::submit::{unavailable, unconfirmed};
 use crate::intake::Fault;
 
@@ -33,6 +33,7 @@ pub(in crate::api) enum CreditRequest {
 
 /// What happened, and to which call it belongs.
 #[derive(Debug, Deserialize, ToSchema)]
+#[schema(example = json!({ "event": "payment", "correlationId": "E1234" }))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(in crate::api) struct CreditEvent {
     /// As the policies name it: `payment`.
@@ -58,11 +59,33 @@ pub(in crate::api) struct CreditAnswer {
     repeated: bool,
 }
 
+/// What one event of several is answered with.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its description is used")]
+enum AnswerOrProblem {
+    /// It was understood.
+    Answer(CreditAnswer),
+    /// It was not.
+    Problem(ProblemDetails),
+}
+
+/// What a request is answered with.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its description is used")]
+enum OneOrSeveral {
+    /// One event.
+    One(CreditAnswer),
+    /// Several.
+    Several(CreditAnswers),
+}
+
 /// Answers to several events, in their order.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::api) struct CreditAnswers {
     /// An answer, or a problem.
-    #[schema(value_type = Vec<CreditAnswer>)]
+    #[schema(value_type = Vec<AnswerOrProblem>)]
     credits: Vec<Value>,
 }
 
@@ -71,8 +94,7 @@ pub(in crate::api) struct CreditAnswers {
 /// Each event counts once for its call, and only if the call cost something lately. Several at once are answered with
 /// `{"credits": […]}`, an answer or a problem each.
 #[utoipa::path(post, path = "/v1/policies/credits", tag = "policies", request_body = CreditRequest,
-    responses((status = 200, body = CreditAnswer),
-        (status = 404, description = "No call with this correlation id cost anything lately")))]
+    responses((status = 200, body = OneOrSeveral)))]
 pub(in crate::api) async fn credit(
     policies: Policies,
     caller: Caller,

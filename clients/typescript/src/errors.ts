@@ -1,0 +1,109 @@
+import type { Job, Problem, ProblemType } from "./types.js";
+
+/** The base of every error of this client. */
+export class EclusaError extends Error {
+  override name = "EclusaError";
+}
+
+/** The server could not be reached, or the connection broke before there was an answer. */
+export class ConnectionError extends EclusaError {
+  override name = "ConnectionError";
+}
+
+/** The job had not ended when the time was over; `job` is its last known state. */
+export class WaitTimeoutError extends EclusaError {
+  override name = "WaitTimeoutError";
+  constructor(readonly job: Job) {
+    super(`job ${job.jobId} has not ended in time: it is ${job.status}`);
+  }
+}
+
+/** A webhook is not what the server signed, or is too old. */
+export class WebhookVerificationError extends EclusaError {
+  override name = "WebhookVerificationError";
+}
+
+/** The server answered with problem details (RFC 9457). */
+export class ProblemError extends EclusaError {
+  override name = "ProblemError";
+  /** The HTTP status. */
+  readonly status: number;
+  /** For example `urn:eclusa:problem:queue-full`. */
+  readonly type: ProblemType;
+  /** What is wrong, where, and how to fix it. */
+  readonly detail: string;
+
+  constructor(
+    /** The problem as it came, with the members of its type. */
+    readonly problem: Problem,
+    /** Seconds after which to try again, where the server says so. */
+    readonly retryAfter: number | undefined,
+  ) {
+    super(`${problem.status} ${problem.title}: ${problem.detail}`);
+    this.status = problem.status;
+    this.type = problem.type;
+    this.detail = problem.detail;
+  }
+}
+
+/** 401: no key, or an unknown one. */
+export class UnauthorizedError extends ProblemError {
+  override name = "UnauthorizedError";
+}
+/** 403: the key may not do this. */
+export class ForbiddenError extends ProblemError {
+  override name = "ForbiddenError";
+}
+/** 404: no such job, lane, upstream, lease or dead letter. */
+export class NotFoundError extends ProblemError {
+  override name = "NotFoundError";
+}
+/** 409: the state of the thing does not allow it. */
+export class ConflictError extends ProblemError {
+  override name = "ConflictError";
+}
+/** 400, 413 and 422: the request is wrong; `problem.errors` names the fields where it can. */
+export class InvalidError extends ProblemError {
+  override name = "InvalidError";
+}
+/** 429: a gate says not now; see `retryAfter` and `problem.reason`. */
+export class QuotaExceededError extends ProblemError {
+  override name = "QuotaExceededError";
+}
+/** 503: the lane is full, the store does not answer, or the server is stopping. */
+export class UnavailableError extends ProblemError {
+  override name = "UnavailableError";
+}
+
+const CLASSES: Record<number, typeof ProblemError> = {
+  400: InvalidError,
+  401: UnauthorizedError,
+  403: ForbiddenError,
+  404: NotFoundError,
+  409: ConflictError,
+  413: InvalidError,
+  422: InvalidError,
+  429: QuotaExceededError,
+  503: UnavailableError,
+};
+
+/** The error that an answer stands for. */
+export async function problemOf(response: Response): Promise<ProblemError> {
+  const text = await response.text();
+  let problem: Problem;
+  try {
+    problem = JSON.parse(text) as Problem;
+    if (typeof problem.type !== "string") throw new TypeError("no problem details");
+  } catch {
+    // Something between the server and us answered.
+    problem = {
+      type: "about:blank" as ProblemType,
+      title: response.statusText || "Unexpected answer",
+      status: response.status,
+      detail: text.slice(0, 500),
+    };
+  }
+  const after = response.headers.get("retry-after");
+  const seconds = after !== null && /^\d+$/.test(after) ? Number(after) : undefined;
+  return new (CLASSES[response.status] ?? ProblemError)(problem, seconds);
+}

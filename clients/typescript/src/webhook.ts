@@ -1,0 +1,49 @@
+import { createHmac, timingSafeEqual } from "node:crypto";
+import { WebhookVerificationError } from "./errors.js";
+import type { Job } from "./types.js";
+
+/** Headers as `fetch` or as `node:http` has them. */
+export type WebhookHeaders = Headers | Record<string, string | string[] | undefined>;
+
+export interface WebhookOptions {
+  /** `[callbacks] secret` of the server: text, or base64 after `whsec_`. */
+  secret: string;
+  headers: WebhookHeaders;
+  /** The body as it came, not parsed. */
+  body: string | Uint8Array;
+  /** How old it may be, and how far in the future, in seconds. Default 300. */
+  tolerance?: number;
+  /** The present moment in milliseconds; for tests. */
+  now?: number;
+}
+
+/**
+ * Checks that a callback comes from the server (Standard Webhooks) and returns the job that has ended. A message may come
+ * twice: remember `webhook-id`.
+ */
+export function verifyWebhook<T = Job>(options: WebhookOptions): T {
+  const { secret, headers, tolerance = 300, now = Date.now() } = options;
+  const [id, timestamp, signatures] = ["webhook-id", "webhook-timestamp", "webhook-signature"].map((name) =>
+    headerOf(headers, name),
+  ) as [string, string, string];
+  const age = now / 1000 - Number(timestamp);
+  if (!/^\d+$/.test(timestamp) || Math.abs(age) > tolerance) {
+    throw new WebhookVerificationError(`webhook-timestamp is ${timestamp}: too old, or not a moment near now`);
+  }
+  const key = secret.startsWith("whsec_") ? Buffer.from(secret.slice(6), "base64") : Buffer.from(secret);
+  const body = Buffer.from(options.body as string);
+  const expected = createHmac("sha256", key).update(`${id}.${timestamp}.`).update(body).digest();
+  const genuine = signatures.split(" ").some((signature) => {
+    if (!signature.startsWith("v1,")) return false;
+    const given = Buffer.from(signature.slice(3), "base64");
+    return given.length === expected.length && timingSafeEqual(given, expected);
+  });
+  if (!genuine) throw new WebhookVerificationError("webhook-signature does not fit the body and the secret");
+  return JSON.parse(body.toString("utf8")) as T;
+}
+
+function headerOf(headers: WebhookHeaders, name: string): string {
+  const value = headers instanceof Headers ? headers.get(name) : headers[name];
+  if (typeof value !== "string" || value === "") throw new WebhookVerificationError(`the header ${name} is missing`);
+  return value;
+}

@@ -1,0 +1,64 @@
+//! Closed lists of words, as the API describes them. The fields themselves are text.
+
+use std::borrow::Cow;
+
+use eclusa_core::gate::Reason;
+use eclusa_core::{Level, Status};
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
+
+macro_rules! vocabulary {
+    ($(#[doc = $doc:literal] $name:ident = $words:expr;)*) => {$(
+        #[doc = $doc]
+        pub(crate) enum $name {}
+
+        impl PartialSchema for $name {
+            fn schema() -> RefOr<Schema> {
+                one_of($doc, $words)
+            }
+        }
+
+        impl ToSchema for $name {
+            fn name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+        }
+    )*};
+}
+
+vocabulary! {
+    /// Where a job is in its life: `pending` is held back (scheduled, or between attempts); the last four are final.
+    JobStatus = STATUSES.map(Status::as_str);
+    /// Jobs of a higher priority start first.
+    Priority = Level::ALL.map(Level::as_str);
+    /// Why a job waits, or what a gate refuses with.
+    WaitReason = Reason::ALL.map(Reason::as_str);
+    /// What a breaker lets through: everything, nothing, or probes.
+    BreakerState = ["closed", "open", "half_open"];
+    /// How far the replay of many dead letters is.
+    ReplayStatus = ["counting", "running", "done", "stopped"];
+    /// How serious an alert is.
+    Severity = ["warning", "critical"];
+    /// What happened to a job; the last four end it.
+    TimelineEvent = [
+        "accepted", "started", "failed", "retry_scheduled", "waits_for_rest_of_chain", "taken_up", "released",
+        "awaiting", "served", "omitted", "completed", "dropped", "cancelled",
+    ];
+}
+
+const STATUSES: [Status; 7] = [
+    Status::Pending,
+    Status::Queued,
+    Status::Processing,
+    Status::Completed,
+    Status::Failed,
+    Status::Dropped,
+    Status::Cancelled,
+];
+
+/// The schema of a text that is one of `words`.
+pub(crate) fn one_of<const N: usize>(description: &str, words: [&'static str; N]) -> RefOr<Schema> {
+    let object = ObjectBuilder::new().schema_type(Type::String).description(Some(description.trim()));
+    object.enum_values(Some(words)).into()
+}

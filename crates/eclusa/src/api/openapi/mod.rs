@@ -1,0 +1,326 @@
+//! The OpenAPI document: what the handlers declare of themselves, completed with what holds for many calls at once. These are the
+//! names of the calls, their errors, keys, response headers, and the methods of the proxy.
+
+mod operations;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use utoipa::openapi::OpenApi;
+
+use self::operations::{OPERATIONS, Operation, PROXY};
+use super::problem::Kind;
+
+/// Tags of the calls, with what they are about.
+const TAGS: [(&str, &str); 12] = [
+    ("proxy", "Requests that are passed on as they are."),
+    ("jobs", "Jobs: enqueue, follow, cancel."),
+    ("lanes", "Queues and their tenants."),
+    ("upstreams", "Third-party APIs and the state of their gates."),
+    ("breakers", "Circuit breakers, shared with workers that make their own calls."),
+    ("limits", "Permits for workers that make their own calls."),
+    ("policies", "Token buckets by scope."),
+    ("dead-letters", "Jobs that failed for good."),
+    ("webhooks", "Upstreams report how jobs ended."),
+    ("alerts", "Conditions that need attention."),
+    ("health", "The state of the process and the store."),
+    ("docs", "This document."),
+];
+
+/// Calls whose body may be left out.
+const OPTIONAL_BODY: [&str; 2] = ["acquire", "replayDeadLetters"];
+
+/// The document as it is served.
+pub(super) fn complete(api: &OpenApi) -> Value {
+    let mut document = serde_json::to_value(api).unwrap_or_default();
+    every_method_of_the_proxy(&mut document);
+    let mut errors = BTreeMap::new();
+    for operation in OPERATIONS.iter().chain(&PROXY) {
+        let path = document["paths"].get_mut(operation.path);
+        if let Some(call) = path.and_then(|calls| calls.get_mut(operation.method)) {
+            complete_call(call, operation, &mut errors);
+        }
+    }
+    document["components"]["responses"] = errors.into_iter().collect::<Map<_, _>>().into();
+    document["components"]["securitySchemes"] = json!({ "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A key of the config's `[[auth.keys]]`. A server without keys answers local programs and needs none.",
+    } });
+    document["security"] = json!([{ "bearer": [] }]);
+    document["tags"] = TAGS.iter().map(|(name, text)| json!({ "name": name, "description": text })).collect();
+    document["webhooks"] = job_ended();
+    document
+}
+
+fn every_method_of_the_proxy(document: &mut Value) {
+    for Operation { path, method, .. } in PROXY {
+        let mut call = document["paths"][path]["get"].clone();
+        if matches!(method, "post" | "put" | "patch" | "delete") {
+            // Generators know no content of type `*/*`.
+            let content = json!({
+                "application/json": { "schema": {} },
+                "application/octet-stream": { "schema": { "type": "string", "format": "binary" } },
+            });
+            call["requestBody"] =
+                json!({ "description": "Of any type; passed on as it is.", "content": content });
+        }
+        document["paths"][path][method] = call;
+    }
+}
+
+fn complete_call(call: &mut Value, operation: &Operation, errors: &mut BTreeMap<String, Value>) {
+    call["operationId"] = operation.id.into();
+    for parameter in call.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten() {
+        complete_parameter(parameter, operation.path);
+    }
+    if OPTIONAL_BODY.contains(&operation.id) {
+        call["requestBody"]["required"] = false.into();
+    }
+    if operation.open {
+        call["security"] = json!([]);
+    }
+    let mut by_status: BTreeMap<u16, Vec<Kind>> = BTreeMap::new();
+    for kind in kinds(call, operation) {
+        let of_status = by_status.entry(kind.status().as_u16()).or_default();
+        if !of_status.contains(&kind) {
+            of_status.push(kind);
+        }
+    }
+    for (status, kinds) in by_status {
+        let name = kinds.iter().map(|kind| pascal_case(kind.word())).collect::<Vec<_>>().join("Or");
+        call["responses"][status.to_string()] = json!({ "$ref": format!("#/components/responses/{name}") });
+        errors.entry(name).or_insert_with(|| error(&kinds));
+    }
+    let (waits, summary) = (names_parameter(call, "Prefer"), call["summary"].clone());
+    for (status, response) in call["responses"].as_object_mut().into_iter().flatten() {
+        if response.get("$ref").is_none() {
+            add_headers(response, status, waits, operation.path);
+            if response.get("description").is_none() {
+                response["description"] = summary.clone();
+            }
+        }
+    }
+}
+
+/// What `utoipa` cannot know: the parameters of our own `Query` are not in the path, and none can be sent as `null`.
+fn complete_parameter(parameter: &mut Value, path: &str) {
+    let name = parameter["name"].as_str().unwrap_or_default();
+    if parameter["in"] == "path" && !path.contains(&format!("{{{name}}}")) {
+        parameter["in"] = "query".into();
+        parameter["required"] = false.into();
+    }
+    let schema = &mut parameter["schema"];
+    let not_null =
+        |options: &Value, null: Value| options.as_array()?.iter().find(|one| **one != null).cloned();
+    if let Some(kind) = not_null(&schema["type"], json!("null")) {
+        schema["type"] = kind;
+    } else if let Some(kind) = not_null(&schema["oneOf"], json!({ "type": "null" })) {
+        *schema = kind;
+    }
+}
+
+/// What can go wrong with a call: what follows from its shape, then its own.
+fn kinds(call: &Value, operation: &Operation) -> Vec<Kind> {
+    let mut kinds = Vec::new();
+    if !operation.open {
+        kinds.extend([Kind::Unauthorized, Kind::Forbidden]);
+    }
+    if operation.path.contains('{') {
+        kinds.extend([Kind::BadRequest, Kind::NotFound]);
+    }
+    let parameters = call["parameters"].as_array();
+    if parameters.is_some_and(|all| all.iter().any(|one| one["in"] == "query" || one["in"] == "header")) {
+        kinds.push(Kind::Invalid);
+    }
+    if call.get("requestBody").is_some() {
+        kinds.extend([Kind::BadRequest, Kind::TooSlow, Kind::TooLarge, Kind::Invalid]);
+    }
+    if operation.path != "/livez" {
+        kinds.push(Kind::StoreUnavailable);
+    }
+    kinds.extend(operation.errors);
+    kinds.sort_by_key(|kind| *kind as usize);
+    kinds
+}
+
+fn names_parameter(call: &Value, name: &str) -> bool {
+    call["parameters"].as_array().is_some_and(|all| all.iter().any(|one| one["name"] == name))
+}
+
+/// One status of one call, as problem details.
+fn error(kinds: &[Kind]) -> Value {
+    let sentence = |kind: &Kind| format!("`{}`: {}.", kind.word(), kind.title());
+    let description = kinds.iter().map(sentence).collect::<Vec<_>>().join(" ");
+    let examples = kinds.iter().map(|kind| {
+        let example = json!({ "type": kind.urn(), "title": kind.title(), "status": kind.status().as_u16(),
+            "detail": kind.title() });
+        (kind.word().to_owned(), json!({ "value": example }))
+    });
+    let content = json!({ "application/problem+json": {
+        "schema": { "$ref": "#/components/schemas/Problem" },
+        "examples": examples.collect::<Map<_, _>>(),
+    } });
+    let mut response = json!({ "description": description, "content": content });
+    let headers: &[&str] = match kinds[0].status().as_u16() {
+        401 => &["WWW-Authenticate"],
+        429 => &["Retry-After", "RateLimit", "RateLimit-Policy"],
+        503 => &["Retry-After"],
+        _ => &[],
+    };
+    for name in headers {
+        response["headers"][name] = header(name);
+    }
+    response
+}
+
+fn add_headers(response: &mut Value, status: &str, waits: bool, path: &str) {
+    let accepted = response.pointer("/content/application~1json/schema/$ref");
+    let accepted = accepted.is_some_and(|schema| schema == "#/components/schemas/Accepted");
+    let mut names = Vec::new();
+    if accepted {
+        names.extend(["Location", "Eclusa-Job-Id"]);
+    }
+    if waits {
+        names.push("Preference-Applied");
+    }
+    if waits && status != "202" {
+        names.push("Cache-Status");
+    }
+    if path.starts_with("/proxy/") && !accepted {
+        names.extend([
+            "Eclusa-Job-Id",
+            "Eclusa-Upstream",
+            "Eclusa-Attempts",
+            "RateLimit",
+            "RateLimit-Policy",
+        ]);
+    }
+    for name in names {
+        response["headers"][name] = header(name);
+    }
+}
+
+/// A response header; none of them is in every answer.
+fn header(name: &str) -> Value {
+    let (kind, description) = match name {
+        "Location" => ("string", "Where the job is."),
+        "Eclusa-Job-Id" => ("string", "The job."),
+        "Eclusa-Upstream" => ("string", "The last upstream of the job."),
+        "Eclusa-Attempts" => ("integer", "Attempts begun."),
+        "Preference-Applied" => ("string", "`wait=N`, with the seconds that were allowed."),
+        "Cache-Status" => ("string", "Where the answer comes from (RFC 9211)."),
+        "Retry-After" => ("integer", "Seconds after which to try again."),
+        "RateLimit" => ("string", "What is left of the tightest limit."),
+        "RateLimit-Policy" => ("string", "What that limit allows."),
+        _ => ("string", "How to authenticate."),
+    };
+    json!({ "description": description, "schema": { "type": kind } })
+}
+
+/// What is posted to the `callbackUrl` of a job.
+fn job_ended() -> Value {
+    let signed = |name: &str, description: &str| {
+        json!({ "name": name, "in": "header", "required": true, "description": description,
+            "schema": { "type": "string" } })
+    };
+    json!({ "jobEnded": { "post": {
+        "operationId": "jobEnded",
+        "tags": ["webhooks"],
+        "summary": "A job has ended",
+        "description": "Posted to the job's `callbackUrl`, signed as Standard Webhooks are.",
+        "security": [],
+        "parameters": [
+            signed("webhook-id", "The id of the message; the same when it is sent again."),
+            signed("webhook-timestamp", "Seconds since 1970. Refuse what is older than five minutes."),
+            signed("webhook-signature", "`v1,` and the base64 of HMAC-SHA-256 over `{webhook-id}.{webhook-timestamp}.{body}`."),
+        ],
+        "requestBody": { "required": true, "content": {
+            "application/json": { "schema": { "$ref": "#/components/schemas/Job" } },
+        } },
+        "responses": {
+            "2XX": { "description": "Received." },
+            "410": { "description": "Nobody listens any more: not tried again." },
+        },
+    } } })
+}
+
+/// `queue-full` as `QueueFull`.
+fn pascal_case(word: &str) -> String {
+    let capital = |part: &str| {
+        let (first, rest) = part.split_at(part.len().min(1));
+        first.to_uppercase() + rest
+    };
+    word.split('-').map(capital).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::api::description;
+
+    fn operations(document: &Value) -> Vec<(String, String, Value)> {
+        let paths = document["paths"].as_object().unwrap().iter();
+        let calls = |(path, methods): (&String, &Value)| {
+            let calls = methods.as_object().unwrap().clone().into_iter();
+            let path = path.clone();
+            calls.map(move |(method, call)| (method, path.clone(), call)).collect::<Vec<_>>()
+        };
+        paths.flat_map(calls).collect()
+    }
+
+    #[test]
+    fn every_call_has_a_name_of_its_own_and_a_known_tag() {
+        let document = complete(&description());
+        let calls = operations(&document);
+        assert_eq!(
+            calls.len(),
+            OPERATIONS.len() + PROXY.len(),
+            "a call is missing in OPERATIONS, or one is gone"
+        );
+        let mut names = BTreeSet::new();
+        for (method, path, call) in &calls {
+            let known = OPERATIONS.iter().chain(&PROXY).find(|one| one.method == method && one.path == path);
+            assert!(known.is_some(), "{method} {path} is not in OPERATIONS");
+            assert!(names.insert(call["operationId"].to_string()), "{method} {path}");
+            assert!(TAGS.iter().any(|(tag, _)| call["tags"][0] == *tag), "{method} {path}: {}", call["tags"]);
+        }
+    }
+
+    #[test]
+    fn every_error_is_a_problem() {
+        let document = complete(&description());
+        for (method, path, call) in operations(&document) {
+            for (status, response) in call["responses"].as_object().unwrap() {
+                if status.starts_with(['4', '5']) {
+                    let name = response["$ref"].as_str().unwrap_or_default().rsplit('/').next().unwrap();
+                    let content = &document["components"]["responses"][name]["content"];
+                    let schema = &content["application/problem+json"]["schema"]["$ref"];
+                    assert_eq!(schema, "#/components/schemas/Problem", "{method} {path} {status}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        fn references(value: &Value, found: &mut BTreeSet<String>) {
+            match value {
+                Value::Object(members) => {
+                    found.extend(members.get("$ref").and_then(Value::as_str).map(ToOwned::to_owned));
+                    members.values().for_each(|member| references(member, found));
+                }
+                Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+                _ => {}
+            }
+        }
+        let (document, mut found) = (complete(&description()), BTreeSet::new());
+        references(&document, &mut found);
+        assert!(found.len() > 40, "{found:?}");
+        for reference in found {
+            assert!(document.pointer(reference.trim_start_matches('#')).is_some(), "{reference}");
+        }
+    }
+}
