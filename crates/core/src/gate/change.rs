@@ -41,7 +41,7 @@ pub enum GateChangeKind {
     },
     /// A cooldown ended before its time.
     CooldownEnded,
-    /// The upstream asked for no calls, by Retry-After or RateLimit.
+    /// The upstream asked for no calls, by Retry-After or `RateLimit`.
     Closed {
         /// For how long from now on.
         lasts: Span,

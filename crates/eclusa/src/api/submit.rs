@@ -207,21 +207,16 @@ pub(super) async fn enqueue(
     span: Option<Box<OpenSpan>>,
 ) -> Result<(Taken, Option<JobView>), Problem> {
     let job = NewJob { waited: wait.filter(|_| answers_matter(intake, &job)).map(Into::into), ..job };
-    let (id, lane, of_answer) = (job.id, job.lane.clone(), job.lane.clone());
+    let (id, lane) = (job.id, job.lane.clone());
     let put = intake.decider.enqueue(vec![job], stored_by(&intake.rules));
-    // The span ends when the job is taken in, however long its caller waits for its end.
-    let put = async move {
-        let mut span = span;
-        let answer = put.await;
-        if let Some(span) = &mut span {
+    let told = |answer: Result<EnqueueAnswer, StoreError>| {
+        // The span ends here, however long the caller waits for the job's end.
+        if let Some(mut span) = span {
             span.of_job(&lane, id);
             answer.as_ref().err().iter().for_each(|error| span.fail(&error.to_string()));
         }
-        answer
-    };
-    let told = |answer: Result<EnqueueAnswer, StoreError>| {
         let mut answer = answer.map_err(|error| unconfirmed(&error).with("jobId", id.to_string()))?;
-        taken(&of_answer, id, answer.jobs.pop())
+        taken(&lane, id, answer.jobs.pop())
     };
     let Some(wait) = wait else { return Ok((told(put.await)?, None)) };
     let mut waiting = std::pin::pin!(ended(intake, Wait { coming: true, ..Wait::for_end(id, wait.into()) }));

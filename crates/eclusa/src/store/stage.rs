@@ -215,14 +215,13 @@ impl Stage {
     pub(super) fn post<T>(&self, verb: impl FnOnce(&mut Engine, Time) -> T) -> Result<T, StoreError> {
         let mut state = self.lock();
         let answer = self.run_locked(&mut state, verb)?;
-        match &self.doorbell {
-            Some(doorbell) => doorbell.ring_soon(),
-            None => {
-                state.engine.forget_changes();
-                let gates = std::mem::take(&mut state.gates);
-                drop(state);
-                log_changes(&gates, Decided::Here);
-            }
+        if let Some(doorbell) = &self.doorbell {
+            doorbell.ring_soon();
+        } else {
+            state.engine.forget_changes();
+            let gates = std::mem::take(&mut state.gates);
+            drop(state);
+            log_changes(&gates, Decided::Here);
         }
         Ok(answer)
     }

@@ -41,7 +41,7 @@ fn filter(level: &str) -> String {
     let mut filter = level.to_owned();
     for target in ["audit", "access"] {
         if level.trim() != "off" && !named(target) {
-            filter.push_str(&format!(",{target}=info"));
+            filter.extend([",", target, "=info"]);
         }
     }
     filter
