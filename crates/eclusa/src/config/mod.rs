@@ -3,8 +3,10 @@
 //! [`Config::load`] gives a valid configuration or everything that is wrong with the file, each thing with its place
 //! and how to mend it. Variables (`${VAR}`) are replaced inside strings only, and no error shows what they hold.
 
+mod accept;
 mod alerts;
 mod awaited;
+mod cache;
 mod callbacks;
 mod changes;
 mod check;
@@ -41,8 +43,10 @@ use std::sync::Arc;
 use eclusa_core::Spec;
 use toml::de::DeTable;
 
+pub use accept::Accept;
 pub use alerts::{AlertWebhook, Alerts, WebhookUrl};
 pub use awaited::{Async, Encoding, OnFailure, Poll, Signature, Signed, SignedPart, States, Verify, Webhook};
+pub use cache::{CacheKey, KeyScope};
 pub use callbacks::{Callbacks, Host};
 pub(crate) use changes::{Changes, need_restart};
 pub use error::{ConfigError, ConfigErrors, LineColumn};

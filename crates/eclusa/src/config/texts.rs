@@ -8,7 +8,8 @@ use eclusa_core::{Level, Name};
 use http::uri::{PathAndQuery, Uri};
 
 use super::awaited::{Encoding, OnFailure, VerifyKind};
-use super::read::{self, FromText, Show, Wrong, suggest};
+use super::cache::KeyScope;
+use super::read::{self, FromText, Raw, Show, Value, Wrong, suggest};
 use super::ses::Provision;
 use super::types::{
     Ack, Admit, BaseUrl, Check, LogFormat, Missed, Mode, Role, Secret, SmtpUrl, StartTls, StateFormat,
@@ -52,6 +53,7 @@ words!(Missed, "a rule", "write `\"skip\"`, `\"once\"` or `\"all\"`", [
     "skip" => Missed::Skip, "once" => Missed::Once, "all" => Missed::All,
 ]);
 words!(Admit, "a rule", "write `\"all\"` or `\"in_time\"`", ["all" => Admit::All, "in_time" => Admit::InTime]);
+words!(KeyScope, "a scope", "write `\"request\"` or `\"all\"`", ["request" => KeyScope::Request, "all" => KeyScope::All]);
 words!(LogFormat, "a format", "write `\"auto\"`, `\"json\"` or `\"text\"`", [
     "auto" => LogFormat::Auto, "json" => LogFormat::Json, "text" => LogFormat::Text,
 ]);

@@ -35,7 +35,8 @@ fn the_score_proxy_has_the_values_of_its_source() {
     assert_eq!(lane.types["update"], Level::High);
     assert_eq!(lane.validate, [(Field::Query("cpf".into()), Check::Cpf)]);
     assert_eq!(lane.retry.attempts(), 1);
-    assert_eq!(lane.cache_key.as_ref().unwrap().parts, [Part::Field(Field::Query("cpf".into()))]);
+    let key = lane.cache_key.as_ref().unwrap();
+    assert_eq!(key.template.parts, [Part::Field(Field::Query("cpf".into()))]);
     let upstream = &config.upstreams[&name("bureau")];
     let url = &upstream.http().unwrap().url;
     assert_eq!((url.authority.as_str(), url.prefix.as_str()), ("bureau.example", "/v2"));
@@ -182,7 +183,8 @@ mask = ["header.X-Org", "params:/email"]
 retry = { attempts = 2, base = "2s", cap = "3s", jitter = 0.5, on_ambiguous = "stop", budget = { share = 0.3, min = "5/min" } }
 tenant_rate = { "acme" = "10/min", "*" = "100/min" }
 tenant_concurrency = 7
-cache = { key = "{tenant}-{body./a}", ttl = "1s", stale_if_error = "2s", max = 3, max_bytes = "4KiB" }
+accept = { methods = ["POST"], paths = ["/", "/v1/{model}"] }
+cache = { key = "{tenant}-{body./a}", key_scope = "all", methods = ["POST"], ttl = "1s", stale_if_error = "2s", max = 3, max_bytes = "4KiB" }
 fairness = { batch = 2, weights = { "gold-*" = 3 } }
 dead_letters = { ttl = "1d", max = 9, answers = false, redrive = { after = "5m", times = 2, codes = ["421", "5xx"] } }
 keep = { for = "5m", max = 0 }
@@ -465,7 +467,9 @@ fn every_key_of_a_lane_arrives_where_it_belongs() {
     let expected = [Field::Query("cpf".into()), Field::Header("x-org".into()), Field::Body("/a".into())];
     assert_eq!(fields, expected);
     let key = vec![Part::Tenant, Part::Text("-".into()), Part::Field(Field::Body("/a".into()))];
-    assert_eq!(lane.cache_key, Some(Template { parts: key }));
+    let (template, methods) = (Template { parts: key }, vec!["POST".to_owned()]);
+    assert_eq!(lane.cache_key, Some(CacheKey { template, scope: KeyScope::All, methods }));
+    assert_eq!((&lane.accept.methods[..], lane.accept.paths.len()), (&["POST".to_owned()][..], 2));
     assert_eq!(lane.concurrency, Some(4));
     assert_eq!(config.lanes[&name("straight")].mode, Mode::Direct);
 }
