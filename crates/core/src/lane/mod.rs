@@ -17,7 +17,7 @@ pub(crate) use budget::{Budget, HeldBack};
 pub(crate) use cache::{Cache, Entry};
 pub(crate) use equals::{Equals, Stand};
 pub(crate) use fairness::{Choice, Place, SATURATED, Turns, priority};
-pub(crate) use finished::{Finished, KeyEntry, Keys};
+pub(crate) use finished::{Finished, KeyEntry, Keys, MAX_KEYS};
 pub(crate) use line::{JobHold, LineKey, Lines, Parked, Rank};
 pub(crate) use tenant::{EVERYONE, Tenant, Tenants};
 

@@ -122,7 +122,7 @@ pub(super) async fn failure(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Breaker>, Problem> {
-    let upstream = callable(&upstreams.rules, &caller, &name)?;
+    let upstream = changeable(&upstreams.rules, &caller, Right::Enqueue, &name)?;
     upstreams.shown(&name, upstreams.decider.record(upstream, CallResult::Failed).await)
 }
 
@@ -134,7 +134,7 @@ pub(super) async fn success(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Breaker>, Problem> {
-    let upstream = callable(&upstreams.rules, &caller, &name)?;
+    let upstream = changeable(&upstreams.rules, &caller, Right::Enqueue, &name)?;
     upstreams.shown(&name, upstreams.decider.record(upstream, CallResult::Success).await)
 }
 
@@ -148,7 +148,7 @@ pub(super) async fn try_recover(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Breaker>, Problem> {
-    let upstream = callable(&upstreams.rules, &caller, &name)?;
+    let upstream = changeable(&upstreams.rules, &caller, Right::Enqueue, &name)?;
     upstreams.shown(&name, upstreams.decider.recover(upstream).await)
 }
 
@@ -160,9 +160,16 @@ pub(super) async fn reset(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Breaker>, Problem> {
-    caller.may(Right::Operate)?;
-    let upstream = reachable(&upstreams.rules, &caller, &name)?;
+    let upstream = changeable(&upstreams.rules, &caller, Right::Operate, &name)?;
     upstreams.shown(&name, upstreams.decider.reset(upstream).await)
+}
+
+/// The upstream with this name, if the caller may change its breaker.
+fn changeable(rules: &CurrentRules, caller: &Caller, right: Right, name: &str) -> Result<Name, Problem> {
+    caller.may(right)?;
+    let upstream = reachable(rules, caller, name)?;
+    caller.may_change_breaker(&rules.get().config, name)?;
+    Ok(upstream)
 }
 
 /// The upstream with this name, if the caller may make calls of its own to it.
