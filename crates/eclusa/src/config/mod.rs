@@ -58,6 +58,7 @@ pub use reference::reference;
 pub use request::{JsonTemplate, Placeholder, RequestTemplate, TextPart, TextTemplate};
 pub use schedules::Schedule;
 pub use schema::schema;
+pub use server::FORGET_WITHIN;
 pub use ses::{ContainerToken, CredentialSource, MetadataSource, SesRules};
 pub use types::*;
 pub use units::parse_duration;

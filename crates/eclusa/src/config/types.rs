@@ -95,6 +95,8 @@ pub struct StoreConfig {
     pub timeout: Duration,
     /// How long the owner may be silent before another process takes over.
     pub term: Duration,
+    /// How long after something expired it may still be in the journal.
+    pub forget_within: Duration,
 }
 
 /// What has happened to a change when the store answers.

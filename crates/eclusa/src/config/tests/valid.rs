@@ -132,6 +132,7 @@ when_lost = "stop"
 shared_gates = true
 timeout = "3s"
 term = "4s"
+forget_within = "30m"
 tls = { cert_file = "client.pem", key_file = "client.key", ca_file = "client.pem" }
 [workers]
 concurrency = 3
@@ -438,6 +439,7 @@ fn every_key_arrives_where_it_belongs() {
     assert!(config.store.tls.client.is_some());
     assert_eq!((config.store.when_lost, config.store.shared_gates), (WhenLost::Stop, true));
     assert_eq!([config.store.timeout, config.store.term], [3, 4].map(Duration::from_secs));
+    assert_eq!(config.store.forget_within, Duration::from_mins(30));
     assert_eq!((config.workers.concurrency, config.workers.lease), (3, Duration::from_secs(2)));
     assert_eq!((config.log.filter.as_str(), config.log.format), ("warn,eclusa=debug", LogFormat::Json));
     let [app, ops] = config.keys.as_slice() else { panic!("two keys") };

@@ -34,7 +34,7 @@ error: unknown key `where` in `store`
 4 | where = "****"
   | ^^^^^
   |
-  = help: known here are `url`, `prefix`, `ack`, `when_lost`, `shared_gates`, `timeout`, `term`, `tls`
+  = help: known here are `url`, `prefix`, `ack`, `when_lost`, `shared_gates`, `timeout`, `term`, `forget_within`, `tls`
 "#,
     );
 }

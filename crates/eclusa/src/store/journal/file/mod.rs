@@ -164,6 +164,16 @@ impl Journal {
         self.active.len > SEGMENT_BYTES - SEGMENT_BYTES / 32
     }
 
+    /// Has the next chunk begin a new segment, so that those before it can be removed without it.
+    pub(in crate::store) fn begin_segment(&mut self) -> Result<(), JournalError> {
+        self.check_running()?;
+        if self.active.len == 0 {
+            return Ok(());
+        }
+        let rotated = self.rotate();
+        self.stop_on_error(rotated)
+    }
+
     /// Fsyncs all that was appended and promises it. The owner calls this each second with
     /// [`Ack::Write`], and at shutdown.
     pub(in crate::store) fn sync(&mut self) -> Result<(), JournalError> {
