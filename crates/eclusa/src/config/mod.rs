@@ -61,6 +61,7 @@ pub use schema::schema;
 pub use server::FORGET_WITHIN;
 pub use ses::{ContainerToken, CredentialSource, MetadataSource, SesRules};
 pub use types::*;
+pub(crate) use units::on_or_off;
 pub use units::parse_duration;
 
 use read::{Context, KeyDoc, Table};

@@ -12,7 +12,7 @@ use super::tls::tls;
 use super::types::{
     Ack, ClientBounds, Key, Log, LogFormat, Role, Secret, Server, StoreConfig, StoreUrl, WhenLost, Workers,
 };
-use super::units::{ByteRate, PositiveSpan, Size, duration};
+use super::units::{ByteRate, PositiveSpan, Size, duration, on_or_off};
 
 /// The engine takes payloads of 8 MiB; what is left is for the path, the headers and the rest of a job.
 pub(super) const MAX_BODY: u64 = (8 << 20) - (64 << 10);
@@ -134,15 +134,13 @@ pub(super) fn store(t: &mut Table<'_>) -> StoreConfig {
 
 /// A way back that needs no change of the file.
 fn gates_unshared_by_environment(t: &Table<'_>) -> bool {
-    match t.context().variable(UNSHARE_GATES).as_deref() {
-        Some("false") => true,
-        None | Some("true" | "") => false,
-        Some(_) => {
-            let problem = format!("is overruled by `{UNSHARE_GATES}`, which is neither true nor false");
-            t.wrong("shared_gates", &problem, "set the variable to `true` or `false`, or unset it");
-            false
-        }
+    let Some(set) = t.context().variable(UNSHARE_GATES).filter(|set| !set.is_empty()) else { return false };
+    let shared = on_or_off(&set);
+    if shared.is_none() {
+        let problem = format!("is overruled by `{UNSHARE_GATES}`, which is neither true nor false");
+        t.wrong("shared_gates", &problem, "set the variable to `true` or `false`, or unset it");
     }
+    shared == Some(false)
 }
 
 pub(super) fn workers(t: &mut Table<'_>) -> Workers {
