@@ -336,12 +336,12 @@ fn redrive(t: &mut Table<'_>) -> Option<RedriveSpec> {
         "How long after the last failure, and after a canary failed.",
     );
     let times = t.or("times", REDRIVE_TIMES, "How often at most, for each letter.");
-    let codes: Option<Vec<String>> = t.need(
+    let codes: Option<Vec<Code>> = t.need(
         "codes",
-        "[\"421\", \"5xx\"]",
+        "[421, \"5xx\"]",
         "Codes of the last failure that time may cure; `5xx` is a class of them, `none` a failure without a code.",
     );
-    let codes = codes?.into_iter().map(Into::into).collect();
+    let codes = codes?.into_iter().map(|code| code.0.into()).collect();
     t.rule(RedriveSpec::new(after.0, times.get(), codes))
 }
 

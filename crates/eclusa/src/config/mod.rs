@@ -32,6 +32,7 @@ mod tls;
 mod types;
 mod units;
 mod upstreams;
+mod warnings;
 
 #[cfg(test)]
 mod tests;
@@ -63,6 +64,7 @@ pub use ses::{ContainerToken, CredentialSource, MetadataSource, SesRules};
 pub use types::*;
 pub(crate) use units::on_or_off;
 pub use units::parse_duration;
+pub use warnings::Warning;
 
 use read::{Context, KeyDoc, Table};
 
@@ -115,6 +117,8 @@ impl Config {
 /// The whole file; `None` only once something wrong was noted.
 fn config(t: &mut Table<'_>) -> Option<Config> {
     let (lane_names, upstream_names) = (t.names_below("lanes"), t.names_below("upstreams"));
+    t.context().know(&lane_names);
+    t.context().know(&upstream_names);
     let has_keys = t.lists("auth", "keys");
     let server = t.section("server", "How requests come in.", |t| server::server(t, has_keys));
     let store = t.section("store", "Where the state lives.", server::store);
