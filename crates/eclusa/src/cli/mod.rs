@@ -11,6 +11,7 @@ mod demo;
 mod dlq;
 mod env_file;
 mod exit;
+mod gates;
 mod init;
 mod jobs;
 mod lanes;
@@ -24,6 +25,7 @@ mod schema;
 mod send;
 mod serve;
 mod upstreams;
+mod watch;
 mod why;
 
 pub use exit::Exit;
