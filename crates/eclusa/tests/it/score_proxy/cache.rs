@@ -96,6 +96,8 @@ async fn the_cache_is_asked_again_before_a_call() {
     assert_eq!(job["result"]["body"], json!({ "score": 731 }));
     assert_eq!(proxy.bureau.requests().len(), 1);
     assert_eq!(proxy.jobs_total("processed").await, 2);
+    let totals = proxy.program.get("/v1/lanes/score").await.json()["totals"].clone();
+    assert_eq!((&totals["completed"], &totals["cacheHits"]), (&json!(1), &json!(1)), "{totals}");
 }
 
 /// Equal requests in flight are sent once, and all get the answer.
@@ -116,6 +118,10 @@ async fn equal_requests_in_flight_are_sent_once() {
     }
     assert_eq!(proxy.bureau.requests().len(), 1);
     assert_eq!(proxy.jobs_total("processed").await, 3);
+    // `completed` of a lane counts jobs by what answered them; the metric counts all that were answered.
+    let totals = proxy.program.get("/v1/lanes/score").await.json()["totals"].clone();
+    let of = |name: &str| totals[name].as_u64().unwrap();
+    assert_eq!((of("completed"), of("coalesced"), of("cacheHits")), (1, 2, 0), "{totals}");
 }
 
 /// A failure is nobody's answer: the next of the equal requests is sent.
