@@ -401,7 +401,8 @@ impl CacheSpec {
         self.ttl
     }
 
-    pub(crate) const fn stale_if_error(&self) -> Span {
+    /// How long an old answer still serves when the upstream fails.
+    pub const fn stale_if_error(&self) -> Span {
         self.stale_if_error
     }
 

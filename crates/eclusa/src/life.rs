@@ -1,6 +1,7 @@
 //! The life of the process: what runs, and how it is told to end.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use eclusa_core::StoreError;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +22,8 @@ pub(crate) struct Life {
     pub(crate) finished: CancellationToken,
     /// Set when the process cannot go on.
     pub(crate) broken: CancellationToken,
+    /// Why it cannot go on was said.
+    failed: AtomicBool,
 }
 
 impl Life {
@@ -33,9 +36,11 @@ impl Life {
         ToTheEnd::new(self.running.track_future(work)).await
     }
 
-    /// The process can keep no promise any more, so it ends.
-    pub(crate) fn fail(&self) {
+    /// The process can keep no promise any more, so it ends. Says whether that is new.
+    pub(crate) fn fail(&self) -> bool {
+        let new = !self.failed.swap(true, Ordering::Relaxed);
         self.broken.cancel();
         self.stopping.cancel();
+        new
     }
 }

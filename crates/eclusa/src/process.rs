@@ -109,9 +109,13 @@ fn open_store(rules: &Rules, duty: Duty, clock: &Arc<dyn Clock>) -> Result<AnySt
     let (store, spec) = (&config.store, &config.spec);
     Ok(match &store.url {
         StoreUrl::Memory => AnyStore::Embedded(Box::new(EmbeddedStore::memory(spec, clock.clone()))),
-        StoreUrl::Embedded(dir) => {
-            AnyStore::Embedded(Box::new(EmbeddedStore::open(dir, store.ack, spec, clock.clone())?))
-        }
+        StoreUrl::Embedded(dir) => AnyStore::Embedded(Box::new(EmbeddedStore::open_forgetting(
+            dir,
+            store.ack,
+            store.forget_within,
+            spec,
+            clock.clone(),
+        )?)),
         StoreUrl::Redis(url) => {
             let settings = RedisSettings {
                 prefix: store.prefix.clone(),
@@ -119,6 +123,7 @@ fn open_store(rules: &Rules, duty: Duty, clock: &Arc<dyn Clock>) -> Result<AnySt
                 tls: store.tls.clone(),
                 timeout: store.timeout,
                 term: store.term,
+                forget_within: store.forget_within,
                 library: false,
                 lease: config.workers.lease,
                 when_lost: store.when_lost,

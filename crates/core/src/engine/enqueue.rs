@@ -8,7 +8,7 @@ use crate::ended::{End, Ended};
 use crate::error::SpecError;
 use crate::ids::JobId;
 use crate::job::{DropReason, Hold, Level, NewJob};
-use crate::lane::JobHold;
+use crate::lane::{JobHold, MAX_KEYS};
 use crate::spec::Capacity;
 use crate::table::{GroupIx, JobIx, LaneIx};
 use crate::time::Time;
@@ -16,6 +16,9 @@ use crate::verbs::{EnqueueAnswer, Enqueued};
 
 /// Cached answers that one enqueue gives, in bytes. Jobs that come after that wait, and get theirs before they would start.
 const MAX_CACHED: usize = 4 << 20;
+
+/// Idempotency keys that a new one looks at to make room for itself: more than one, for jobs that are still there keep theirs.
+const KEYS_LOOKED_AT: usize = 8;
 
 impl Engine {
     /// Takes in new jobs. Each stands for itself: one that is refused does not hinder the others.
@@ -177,6 +180,9 @@ impl Engine {
             rare.waited_until = new.waited.map(|wait| now + wait);
         }
         let index = self.jobs.insert(job);
+        if self.lane(lane).keys.len() > MAX_KEYS {
+            self.forget_keys(lane, KEYS_LOOKED_AT, now);
+        }
         let due = (!new.delay.is_zero()).then(|| now + new.delay);
         self.wait(index, due);
         index
@@ -220,6 +226,31 @@ mod tests {
         let lease = Span::from_secs(10);
         let ask = Dispatch { lane: name("a"), max: 10, lease, nonce, wait: Span::ZERO, denied: None };
         engine.dispatch(&ask, NOW).grants.iter().map(|grant| grant.lease).collect()
+    }
+
+    #[test]
+    fn a_lane_remembers_so_many_keys_and_those_of_jobs_that_are_there() {
+        let lane = LaneSpec::new(name("a"), Chain::new(vec![name("up")]).unwrap());
+        let upstream = UpstreamSpec::new(name("up"), GateSpecs::default());
+        let mut engine = Engine::new(&Spec::new(vec![lane], vec![upstream]).unwrap());
+        let keyed = |id, key: &str| NewJob { key: Some(key.into()), cache_key: None, ..job(id) };
+        engine.enqueue(vec![keyed(1, "alive")], NOW);
+        let later = |ms| NOW + Span::from_millis(ms);
+        let keys = &mut engine.lanes[0].keys;
+        for over in 0..MAX_KEYS - 1 {
+            keys.add(format!("over-{over}").into(), JobId(1_000 + over as u128), 0, later(1 + over as u64));
+        }
+        assert_eq!(engine.lanes[0].keys.len(), MAX_KEYS);
+
+        let now = later(MAX_KEYS as u64);
+        engine.enqueue((2..5).map(|id| keyed(id, &format!("new-{id}"))).collect(), now);
+        let keys = &engine.lanes[0].keys;
+        assert_eq!(keys.len(), MAX_KEYS);
+        let gone: Vec<usize> = (0..5).filter(|over| keys.get(&format!("over-{over}")).is_none()).collect();
+        assert_eq!(gone, [0, 1, 2], "the oldest go");
+        for key in ["alive", "new-2", "new-3", "new-4"] {
+            assert!(keys.get(key).is_some(), "{key}");
+        }
     }
 
     #[test]

@@ -34,7 +34,7 @@ impl Engine {
             self.trim_finished(lane, now);
             self.trim_dead(lane, now, &mut swept.dead_letters);
             swept.next = swept.next.min(self.redrive(lane, &mut swept.replayed, now));
-            self.forget_keys(lane, now);
+            self.forget_keys(lane, MAX_BATCH, now);
             self.forget_answers(lane, now);
             swept.next = swept.next.min(self.next_event(lane, now)).min(self.next_forgetting(lane, now));
         }
@@ -144,9 +144,11 @@ impl Engine {
         }
     }
 
-    fn forget_keys(&mut self, lane: LaneIx, now: Time) {
-        for _ in 0..MAX_BATCH {
-            let Some((key, job)) = self.lane(lane).keys.expired(now) else {
+    /// Forgets idempotency keys, looking at `max` at most. The keys of jobs that are still there stay, and are not the oldest
+    /// any more.
+    pub(super) fn forget_keys(&mut self, lane: LaneIx, max: usize, now: Time) {
+        for _ in 0..max {
+            let Some((key, job)) = self.lane(lane).keys.surplus(now) else {
                 return;
             };
             let alive = self

@@ -34,7 +34,8 @@ impl BreakerSpec {
         self.failures
     }
 
-    pub(crate) const fn open_for(&self) -> Span {
+    /// How long it stays open.
+    pub const fn open_for(&self) -> Span {
         self.open_for
     }
 

@@ -342,7 +342,8 @@ impl Gates {
         };
         if let Some(rule) = &spec.breaker {
             let failures = i64::from(self.breaker.failures(now));
-            add(Reason::CircuitOpen, self.breaker.admits(rule, now), failures, None);
+            let most = Some(i64::from(rule.failures()));
+            add(Reason::CircuitOpen, self.breaker.admits(rule, now), failures, most);
         }
         if spec.cooldown.is_some() {
             add(Reason::Cooldown, self.cooldown.admits(now), i64::from(self.cooldown.errors()), None);

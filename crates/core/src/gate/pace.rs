@@ -44,7 +44,8 @@ impl PaceSpec {
         self.adaptive
     }
 
-    pub(crate) const fn initial(&self) -> Span {
+    /// The interval that it begins with.
+    pub const fn initial(&self) -> Span {
         self.initial
     }
 

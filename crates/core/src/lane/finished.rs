@@ -57,6 +57,9 @@ impl Finished {
     }
 }
 
+/// Idempotency keys that a lane remembers. Beyond that the oldest are forgotten early, unless their jobs are still there.
+pub(crate) const MAX_KEYS: usize = 1_000_000;
+
 /// How long an idempotency key lasts at least.
 const KEY_LASTS: Span = Span::from_secs(86_400);
 
@@ -96,9 +99,10 @@ impl Keys {
         }
     }
 
-    /// The first key whose time is over.
-    pub(crate) fn expired(&self, now: Time) -> Option<(Arc<str>, JobId)> {
-        let (_, key) = self.expiry.first().filter(|(expires, _)| *expires <= now)?;
+    /// The first key whose time is over, or that is one too many.
+    pub(crate) fn surplus(&self, now: Time) -> Option<(Arc<str>, JobId)> {
+        let too_many = self.entries.len() > MAX_KEYS;
+        let (_, key) = self.expiry.first().filter(|(expires, _)| *expires <= now || too_many)?;
         self.entries.get(key).map(|entry| (key.clone(), entry.job))
     }
 

@@ -18,7 +18,7 @@ pub(crate) use budget::Budget;
 pub(crate) use cache::{Cache, Entry};
 pub(crate) use equals::{Equals, Stand};
 pub(crate) use fairness::{Choice, Place, SATURATED, Turns, priority};
-pub(crate) use finished::{Finished, KeyEntry, Keys};
+pub(crate) use finished::{Finished, KeyEntry, Keys, MAX_KEYS};
 pub(crate) use held::HeldBack;
 pub(crate) use line::{JobHold, LineKey, Lines, Parked, Rank};
 pub(crate) use tenant::{EVERYONE, Tenant, Tenants};

@@ -141,6 +141,23 @@ impl Caller {
         Err(Problem::new(Kind::Forbidden, detail))
     }
 
+    /// `Ok` if the caller may change the state of this upstream's breaker, which all who use the upstream share: nobody whose
+    /// lanes or tenants the key does not name does.
+    pub(super) fn may_change_breaker(&self, config: &Config, upstream: &str) -> Result<(), Problem> {
+        self.may_act_for_all_tenants()?;
+        let Some((key, lanes)) = self.0.as_ref().and_then(|key| Some((key, key.lanes.as_ref()?))) else {
+            return Ok(());
+        };
+        let uses = |lane: &Lane| lane.upstreams().any(|name| name.as_str() == upstream);
+        let mut others = config.lanes.iter().filter(|(name, lane)| !lanes.contains(name) && uses(lane));
+        if others.next().is_none() {
+            return Ok(());
+        }
+        let name = &key.name;
+        let detail = format!("Key `{name}` is for some lanes only, and others use upstream `{upstream}` too");
+        Err(Problem::new(Kind::Forbidden, detail))
+    }
+
     /// `Ok` if the caller's key is not bounded to some tenants, for what concerns all of them.
     pub(super) fn may_act_for_all_tenants(&self) -> Result<(), Problem> {
         match &self.0 {
@@ -253,17 +270,28 @@ mod tests {
     use super::*;
     use crate::config::Secret;
 
-    #[test]
-    fn who_names_no_tenant_is_told_how() {
-        let key = Key {
+    fn bound_to(tenants: &str) -> Caller {
+        Caller(Some(Arc::new(Key {
             name: "shop".into(),
             role: Role::Producer,
             secret: Secret::new("0123456789abcdef"),
             lanes: None,
-            tenants: Some(vec!["shop-*".into()]),
+            tenants: Some(vec![tenants.into()]),
             max_priority: Level::High,
-        };
-        let caller = Caller(Some(Arc::new(key)));
+        })))
+    }
+
+    /// With a search that goes back, this would not end.
+    #[test]
+    fn a_bound_with_many_stars_is_matched_in_linear_time() {
+        let tenant = "a".repeat(256);
+        assert!(bound_to(&"*a".repeat(50)).may_be(&tenant).is_ok());
+        assert!(bound_to(&format!("{}b", "*a".repeat(50))).may_be(&tenant).is_err());
+    }
+
+    #[test]
+    fn who_names_no_tenant_is_told_how() {
+        let caller = bound_to("shop-*");
         let detail = |tenant| caller.may_be(tenant).unwrap_err().into_json()["detail"].to_string();
         assert!(caller.may_be("shop-7").is_ok());
         assert!(detail(DEFAULT_TENANT).contains("Eclusa-Tenant"));

@@ -123,7 +123,7 @@ pub(super) async fn failure(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Breaker>, Problem> {
-    let upstream = callable(&upstreams.rules, &caller, &name)?;
+    let upstream = changeable(&upstreams.rules, &caller, Right::Enqueue, &name)?;
     upstreams.shown(&name, upstreams.decider.record(upstream, CallResult::Failed).await)
 }
 
@@ -135,7 +135,7 @@ pub(super) async fn success(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Breaker>, Problem> {
-    let upstream = callable(&upstreams.rules, &caller, &name)?;
+    let upstream = changeable(&upstreams.rules, &caller, Right::Enqueue, &name)?;
     upstreams.shown(&name, upstreams.decider.record(upstream, CallResult::Success).await)
 }
 
@@ -149,7 +149,7 @@ pub(super) async fn try_recover(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Breaker>, Problem> {
-    let upstream = callable(&upstreams.rules, &caller, &name)?;
+    let upstream = changeable(&upstreams.rules, &caller, Right::Enqueue, &name)?;
     upstreams.shown(&name, upstreams.decider.recover(upstream).await)
 }
 
@@ -161,13 +161,20 @@ pub(super) async fn reset(
     caller: Caller,
     Path(name): Path<String>,
 ) -> Result<Json<Breaker>, Problem> {
-    caller.may(Right::Operate)?;
-    let upstream = reachable(&upstreams.rules, &caller, &name)?;
+    let upstream = changeable(&upstreams.rules, &caller, Right::Operate, &name)?;
     let reset = upstreams.decider.reset(upstream.clone()).await;
     if let Ok(Some(_)) = &reset {
         audit!(caller, "reset", %upstream, "Breaker reset");
     }
     upstreams.shown(&name, reset)
+}
+
+/// The upstream with this name, if the caller may change its breaker.
+fn changeable(rules: &CurrentRules, caller: &Caller, right: Right, name: &str) -> Result<Name, Problem> {
+    caller.may(right)?;
+    let upstream = reachable(rules, caller, name)?;
+    caller.may_change_breaker(&rules.get().config, name)?;
+    Ok(upstream)
 }
 
 /// The upstream with this name, if the caller may make calls of its own to it.

@@ -7,12 +7,13 @@ use serde_json::Value;
 use super::Exit;
 use super::client::{Client, path};
 use super::output::{Format, or_dash, table, typed_all};
+use super::watch::{self, Listing, Watch};
 use crate::api::model::Breaker;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Breakers {
     /// List breakers
-    Ls,
+    Ls(Watch),
     /// Close a breaker, and clear its upstream's cooldown and Retry-After
     Reset {
         /// The upstream
@@ -24,10 +25,8 @@ pub(super) enum Breakers {
 /// Runs a command on breakers.
 pub(super) fn run(ask: &Breakers, client: &Client, format: Format) -> Result<(), Exit> {
     match ask {
-        Breakers::Ls => {
-            let breakers = client.get("/v1/breakers")?;
-            let items = breakers.as_array().cloned().unwrap_or_default();
-            format.many(&breakers, &items, || text(&items))
+        Breakers::Ls(watch) => {
+            watch::show(watch, format, || client.get("/v1/breakers").map(Listing::of), text)
         }
         Breakers::Reset { name } => {
             let breaker = client.post(&path(&["v1", "breakers", name, "reset"]), None)?;

@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::exit::note;
 use super::output::{Format, count, section, table};
 use super::{Exit, client, serve};
 use crate::config::{BaseUrl, Config, Mode, Upstream, UpstreamKind};
@@ -18,6 +19,9 @@ pub(super) struct Check {
     /// The config file
     #[arg(value_name = "FILE", default_value = "eclusa.toml", env = "ECLUSA_CONFIG")]
     file: PathBuf,
+    /// Variables for the config, a `NAME=value` on each line; the environment goes before them
+    #[arg(long, value_name = "FILE")]
+    env_file: Option<PathBuf>,
     /// Also connect to each upstream, without sending anything
     #[arg(long)]
     probe: bool,
@@ -28,10 +32,22 @@ type Probed = Result<(), String>;
 
 /// Reads the config as `serve` would, and says what it holds.
 pub(super) fn run(ask: &Check, format: Format) -> Result<(), Exit> {
-    let config = serve::load(&ask.file)?;
+    let config = match (serve::read(&ask.file, ask.env_file.as_deref())?, format) {
+        (Ok(config), _) => config,
+        (Err(errors), Format::Text) => return Err(serve::invalid(&errors)),
+        (Err(errors), _) => {
+            format.one(&errors.to_json(), || Ok(String::new()))?;
+            return Err(Exit::InvalidConfig(String::new()));
+        }
+    };
+    let warnings = config.warnings();
+    if format == Format::Text {
+        warnings.iter().for_each(|warning| note(&serve::warning(warning)));
+    }
     let probed = if ask.probe { Some(probe(&config)?) } else { None };
     let probed = probed.as_deref();
-    let summary = summary(&config, probed);
+    let mut summary = summary(&config, probed);
+    summary["warnings"] = json!(warnings);
     format.one(&summary, || Ok(text(&config, probed)))?;
     let failed = probed.into_iter().flatten().filter(|probed| probed.is_err()).count();
     if failed > 0 {

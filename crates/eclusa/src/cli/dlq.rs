@@ -10,6 +10,7 @@ use super::output::{Format, fields, or_dash, readable, section, table, typed, ty
 use super::pages::{Pages, SHOWN};
 use super::purge::{self, Purge};
 use super::replay::{self, Replay};
+use super::watch::{self, Listing, Watch};
 use crate::api::model::DeadLetter;
 
 #[derive(Debug, Subcommand)]
@@ -21,6 +22,8 @@ pub(super) enum Dlq {
         /// How many to show at most
         #[arg(long, value_name = "N", default_value_t = SHOWN)]
         limit: usize,
+        #[command(flatten)]
+        watch: Watch,
     },
     /// Show a dead letter with what was to be sent
     Get {
@@ -105,11 +108,11 @@ impl Filter {
 /// Runs a command on dead letters.
 pub(super) fn run(ask: &Dlq, client: &Client, format: Format) -> Result<(), Exit> {
     match ask {
-        Dlq::Ls { filter, limit } => {
-            let pages = filter.read(client, *limit)?;
-            list(&pages, format)?;
-            pages.note_rest("dead letters");
-            Ok(())
+        Dlq::Ls { filter, limit, watch } => {
+            let read = || {
+                filter.read(client, *limit).map(|pages| Listing::pages(pages, "deadLetters", "dead letters"))
+            };
+            watch::show(watch, format, read, text)
         }
         Dlq::Get { id } => show(&client.get(&path(&["v1", "dead-letters", id]))?, format),
         Dlq::Replay(replay) => replay::run(replay, client, format),
@@ -121,19 +124,16 @@ pub(super) fn run(ask: &Dlq, client: &Client, format: Format) -> Result<(), Exit
     }
 }
 
-/// Prints letters as the server lists them.
-pub(super) fn list(pages: &Pages, format: Format) -> Result<(), Exit> {
-    format.many(&pages.whole("deadLetters"), &pages.items, || {
-        let row = |letter: DeadLetter| {
-            let (code, moved) = (letter.last_failure_code.as_deref(), letter.moved_to_dlq_at.as_deref());
-            let (code, moved) = (or_dash(code), or_dash(moved));
-            let attempts = letter.failed_attempts.to_string();
-            let reason = letter.last_failure_reason;
-            vec![letter.job_id, letter.lane, letter.company_id, attempts, code, moved, reason]
-        };
-        let head = ["ID", "LANE", "TENANT", "ATTEMPTS", "CODE", "GIVEN UP", "REASON"];
-        Ok(table(&head, typed_all(&pages.items)?.into_iter().map(row).collect()))
-    })
+fn text(letters: &[Value]) -> Result<String, Exit> {
+    let row = |letter: DeadLetter| {
+        let (code, moved) = (letter.last_failure_code.as_deref(), letter.moved_to_dlq_at.as_deref());
+        let (code, moved) = (or_dash(code), or_dash(moved));
+        let attempts = letter.failed_attempts.to_string();
+        let reason = letter.last_failure_reason;
+        vec![letter.job_id, letter.lane, letter.company_id, attempts, code, moved, reason]
+    };
+    let head = ["ID", "LANE", "TENANT", "ATTEMPTS", "CODE", "GIVEN UP", "REASON"];
+    Ok(table(&head, typed_all(letters)?.into_iter().map(row).collect()))
 }
 
 fn show(value: &Value, format: Format) -> Result<(), Exit> {

@@ -12,6 +12,7 @@ use super::cancel::{self, Cancel};
 use super::client::{Client, path, with_query};
 use super::output::{Format, count, fields, or_dash, readable, section, table, typed, typed_all};
 use super::pages::{Pages, SHOWN};
+use super::watch::{self, Listing, Watch};
 use crate::api::model::{Job, JobResult, LastFailure, TimelineEntry};
 
 /// How long the server is asked to hold one answer back; it may answer earlier.
@@ -32,6 +33,8 @@ pub(super) enum Jobs {
         /// How many to show at most
         #[arg(long, value_name = "N", default_value_t = SHOWN)]
         limit: usize,
+        #[command(flatten)]
+        watch: Watch,
     },
     /// Show a job with its history and result
     Get(One),
@@ -113,7 +116,13 @@ pub(super) fn seconds() -> clap::builder::RangedU64ValueParser {
 /// Runs a command on jobs.
 pub(super) fn run(ask: &Jobs, client: &Client, format: Format) -> Result<(), Exit> {
     match ask {
-        Jobs::Ls { filter, limit } => list(filter, *limit, client, format),
+        Jobs::Ls { filter, limit, watch } => {
+            let read = || {
+                let pages = Pages::read(client, "/v1/jobs", &filter.parameters(), "jobs", *limit)?;
+                Ok(Listing::pages(pages, "jobs", "jobs"))
+            };
+            watch::show(watch, format, read, text)
+        }
         Jobs::Get(job) => show(&client.get(&job.path())?, format),
         Jobs::Wait { job, timeout } => {
             let timeout = Duration::from_secs(*timeout);
@@ -125,31 +134,16 @@ pub(super) fn run(ask: &Jobs, client: &Client, format: Format) -> Result<(), Exi
     }
 }
 
-fn list(filter: &Filter, limit: usize, client: &Client, format: Format) -> Result<(), Exit> {
-    let pages = Pages::read(client, "/v1/jobs", &filter.parameters(), "jobs", limit)?;
-    format.many(&pages.whole("jobs"), &pages.items, || {
-        let row = |job: Job| {
-            let failure = or_dash(job.last_failure.as_ref().map(|failure| failure.reason.as_str()));
-            let (attempts, created) = (job.attempts.to_string(), or_dash(job.created_at.as_deref()));
-            let reason = or_dash(job.reason.as_deref());
-            vec![
-                job.job_id,
-                job.lane,
-                job.tenant,
-                job.priority,
-                job.status,
-                reason,
-                attempts,
-                created,
-                failure,
-            ]
-        };
-        let start = ["ID", "LANE", "TENANT", "PRIORITY", "STATUS", "REASON"];
-        let head = [&start[..], &["ATTEMPTS", "CREATED", "LAST FAILURE"]].concat();
-        Ok(table(&head, typed_all(&pages.items)?.into_iter().map(row).collect()))
-    })?;
-    pages.note_rest("jobs");
-    Ok(())
+fn text(jobs: &[Value]) -> Result<String, Exit> {
+    let row = |job: Job| {
+        let failure = or_dash(job.last_failure.as_ref().map(|failure| failure.reason.as_str()));
+        let (attempts, created) = (job.attempts.to_string(), or_dash(job.created_at.as_deref()));
+        let reason = or_dash(job.reason.as_deref());
+        vec![job.job_id, job.lane, job.tenant, job.priority, job.status, reason, attempts, created, failure]
+    };
+    let start = ["ID", "LANE", "TENANT", "PRIORITY", "STATUS", "REASON"];
+    let head = [&start[..], &["ATTEMPTS", "CREATED", "LAST FAILURE"]].concat();
+    Ok(table(&head, typed_all(jobs)?.into_iter().map(row).collect()))
 }
 
 /// The job when it has ended, or as it is after `timeout`.

@@ -8,14 +8,15 @@ use serde_json::Value;
 
 use super::Exit;
 use super::client::{Client, path};
-use super::output::{Format, table, typed_all};
+use super::output::{Format, short, table, typed_all};
 use super::pages::{Pages, SHOWN};
+use super::watch::{self, Listing, Watch};
 use crate::api::model::{Lane, TenantFairnessMetrics};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Lanes {
     /// List lanes with what waits in them
-    Ls,
+    Ls(Watch),
     /// List the tenants of a lane and how fair it is to each
     Tenants {
         /// The lane
@@ -42,10 +43,8 @@ pub(super) enum Lanes {
 /// Runs a command on lanes.
 pub(super) fn run(ask: &Lanes, client: &Client, format: Format) -> Result<(), Exit> {
     let lane = match ask {
-        Lanes::Ls => {
-            let lanes = client.get("/v1/lanes")?;
-            let items = lanes.as_array().cloned().unwrap_or_default();
-            return format.many(&lanes, &items, || text(&items));
+        Lanes::Ls(watch) => {
+            return watch::show(watch, format, || client.get("/v1/lanes").map(Listing::of), text);
         }
         Lanes::Tenants { lane, limit } => return tenants(client, lane, *limit, format),
         Lanes::Pause { lane } => client.post(&path(&["v1", "lanes", lane, "pause"]), None)?,
@@ -85,6 +84,10 @@ fn tenants_text(tenants: &[Value]) -> Result<String, Exit> {
     Ok(table(&head, typed_all(tenants)?.into_iter().map(row).collect()))
 }
 
+/// The longest name of a lane that is shown whole: with it a line has 99 characters.
+const NAME: usize = 18;
+
+/// The rest is in the JSON.
 fn text(lanes: &[Value]) -> Result<String, Exit> {
     let row = |lane: Lane| {
         let state = if lane.paused { "paused" } else { "running" };
@@ -98,13 +101,58 @@ fn text(lanes: &[Value]) -> Result<String, Exit> {
             lane.totals.failed,
             lane.dead_letters,
         ];
-        let rates = lane.rates;
-        let rates = [rates.accepted, rates.started, rates.completed, rates.failed, rates.dropped];
-        let columns = [lane.name, state.into()].into_iter().chain(numbers.map(|number| number.to_string()));
-        columns.chain(rates.map(|rate| rate.to_string())).collect()
+        let rates = [lane.rates.accepted, lane.rates.completed];
+        let columns = [shortened(&lane.name), state.into()].into_iter().chain(numbers.map(short));
+        columns.chain(rates.map(|rate| format!("{rate:.1}"))).collect()
     };
-    let counts = ["HIGH", "NORMAL", "LOW", "PENDING", "PROCESSING", "COMPLETED", "FAILED", "DEAD"];
-    let rates = ["IN/S", "STARTED/S", "DONE/S", "FAILED/S", "DROPPED/S"];
-    let head = [&["LANE", "STATE"][..], &counts, &rates].concat();
+    let head = [
+        "LANE", "STATE", "HIGH", "NORMAL", "LOW", "PENDING", "ACTIVE", "DONE", "FAILED", "DEAD", "IN/S",
+        "DONE/S",
+    ];
     Ok(table(&head, typed_all(lanes)?.into_iter().map(row).collect()))
+}
+
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(NAME) {
+        Some(_) => name.chars().take(NAME - 1).chain(['…']).collect(),
+        None => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_list_fits_a_hundred_columns() {
+        let most = 999_999_999;
+        let totals = [
+            "accepted",
+            "started",
+            "completed",
+            "coalesced",
+            "cacheHits",
+            "fallbacks",
+            "failed",
+            "cancelled",
+            "expired",
+            "preempted",
+            "refused",
+            "deadLetters",
+            "deadLettersTrimmed",
+        ];
+        let rates = ["accepted", "started", "completed", "failed", "dropped", "answered", "seconds"];
+        let lane = json!({
+            "name": "a-lane-with-a-very-long-name", "paused": false, "pending": most, "processing": most,
+            "queued": { "high": most, "normal": most, "low": most }, "deadLetters": most, "waitingBytes": most,
+            "finished": most, "answers": {}, "gates": [],
+            "totals": totals.map(|name| (name.to_owned(), json!(most))).into_iter().collect::<serde_json::Map<_, _>>(),
+            "rates": rates.map(|name| (name.to_owned(), json!(9999.94))).into_iter().collect::<serde_json::Map<_, _>>(),
+        });
+        let shown = text(&[lane]).unwrap();
+        assert!(shown.contains("a-lane-with-a-ver…"), "{shown}");
+        assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
+    }
 }

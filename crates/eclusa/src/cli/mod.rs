@@ -9,7 +9,9 @@ mod completions;
 mod confirm;
 mod demo;
 mod dlq;
+mod env_file;
 mod exit;
+mod gates;
 mod init;
 mod jobs;
 mod lanes;
@@ -23,6 +25,7 @@ mod schema;
 mod send;
 mod serve;
 mod upstreams;
+mod watch;
 mod why;
 
 pub use exit::Exit;
@@ -85,6 +88,9 @@ enum Command {
         /// The config file
         #[arg(long, short, value_name = "FILE", default_value = "eclusa.toml", env = "ECLUSA_CONFIG")]
         config: PathBuf,
+        /// Variables for the config, a `NAME=value` on each line; the environment goes before them
+        #[arg(long, value_name = "FILE")]
+        env_file: Option<PathBuf>,
         /// What this process does of what all that share a store do together
         #[arg(long, value_enum, value_name = "ROLE", default_value = "all")]
         role: Duty,
@@ -148,7 +154,7 @@ fn run(arguments: Arguments) -> Result<(), Exit> {
     };
     match arguments.command {
         Command::Demo { listen } => demo::run(listen),
-        Command::Serve { config, role } => serve::run(&config, role),
+        Command::Serve { config, env_file, role } => serve::run(&config, env_file, role),
         Command::Init { file } => init::run(&file),
         Command::Check(ask) => check::run(&ask, output),
         Command::Schema => schema::run(),

@@ -70,6 +70,55 @@ fn harmless(text: &str) -> String {
     text.chars().map(spelled).collect()
 }
 
+/// Words that say how something is, with their colours (ANSI).
+const COLOURS: [(&str, u8); 9] = [
+    ("running", 32),
+    ("completed", 32),
+    ("closed", 32),
+    ("paused", 33),
+    ("half-open", 33),
+    ("open", 31),
+    ("failed", 31),
+    ("dropped", 31),
+    ("full", 33),
+];
+
+/// A list whose words have colours, where it is shown on a terminal and `NO_COLOR` is not set.
+pub(super) fn painted(text: &str) -> String {
+    if io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
+        paint(&harmless(text))
+    } else {
+        text.to_owned()
+    }
+}
+
+/// The first line of a list is its heading. A word is what stands between spaces, with a comma or semicolon behind it or not.
+fn paint(text: &str) -> String {
+    let word = |word: &str| {
+        let bare = word.trim_end_matches([',', ';', '\n']);
+        let colour = COLOURS.iter().find(|(known, _)| *known == bare).map(|(_, colour)| colour);
+        match colour {
+            Some(colour) => format!("\u{1b}[{colour}m{bare}\u{1b}[0m{}", &word[bare.len()..]),
+            None => word.to_owned(),
+        }
+    };
+    let line = |(at, line): (usize, &str)| match at {
+        0 => format!("\u{1b}[1m{}\u{1b}[0m\n", line.trim_end()),
+        _ => line.split(' ').map(word).collect::<Vec<_>>().join(" "),
+    };
+    text.split_inclusive('\n').enumerate().map(line).collect()
+}
+
+/// A number in four characters at the most, up to a billion.
+pub(super) fn short(number: u64) -> String {
+    match number {
+        0..10_000 => number.to_string(),
+        10_000..1_000_000 => format!("{}k", number / 1_000),
+        1_000_000..10_000_000 => format!("{}.{}M", number / 1_000_000, number / 100_000 % 10),
+        _ => format!("{}M", number / 1_000_000),
+    }
+}
+
 /// What the server said, as the type it should be.
 pub(super) fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, Exit> {
     T::deserialize(value).map_err(|error| {
@@ -170,6 +219,21 @@ mod tests {
         let shown = table(&["LANE", "WAIT"], vec![row(&["a", "7"]), row(&["longer", "10"])]);
         assert_eq!(shown, "LANE    WAIT\na          7\nlonger    10\n");
         assert_eq!(table(&["LANE"], Vec::new()), "");
+    }
+
+    #[test]
+    fn states_have_colours_and_nothing_moves() {
+        assert_eq!(
+            paint("LANE  STATE\na     paused\nopen  running\nb     breaker: open; x\n"),
+            "\u{1b}[1mLANE  STATE\u{1b}[0m\na     \u{1b}[33mpaused\u{1b}[0m\n\u{1b}[31mopen\u{1b}[0m  \u{1b}[32mrunning\u{1b}[0m\n\
+             b     breaker: \u{1b}[31mopen\u{1b}[0m; x\n"
+        );
+    }
+
+    #[test]
+    fn large_numbers_are_short() {
+        let shown = [0, 9_999, 10_000, 999_999, 1_000_000, 9_999_999, 12_345_678].map(short);
+        assert_eq!(shown, ["0", "9999", "10k", "999k", "1.0M", "9.9M", "12M"]);
     }
 
     #[test]

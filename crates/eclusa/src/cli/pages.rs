@@ -57,13 +57,18 @@ impl Pages {
         json!({ member: self.items })
     }
 
-    /// Says what the list itself does not.
-    pub(super) fn note_rest(&self, things: &str) {
+    /// What the list itself does not say.
+    pub(super) fn rest(&self, things: &str) -> Option<String> {
         if self.more {
-            note(&format!("There may be more {things}: raise --limit"));
-        } else if self.items.is_empty() {
-            note(&format!("No {things}"));
+            Some(format!("There may be more {things}: raise --limit"))
+        } else {
+            self.items.is_empty().then(|| format!("No {things}"))
         }
+    }
+
+    /// Says that.
+    pub(super) fn note_rest(&self, things: &str) {
+        self.rest(things).iter().for_each(|said| note(said));
     }
 }
 

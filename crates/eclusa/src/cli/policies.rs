@@ -8,6 +8,7 @@ use super::Exit;
 use super::client::{Client, path, with_query};
 use super::output::{Format, or_dash, table, typed_all};
 use super::pages::{Pages, SHOWN};
+use super::watch::{self, Listing, Watch};
 use crate::api::policies::BucketState;
 
 #[derive(Debug, Subcommand)]
@@ -20,6 +21,8 @@ pub(super) enum Policies {
         /// How many at the most
         #[arg(long, default_value_t = SHOWN)]
         limit: usize,
+        #[command(flatten)]
+        watch: Watch,
     },
     /// Show the balance of a policy, or of its scopes
     Get {
@@ -44,13 +47,14 @@ pub(super) enum Policies {
 /// Runs a command on policies.
 pub(super) fn run(ask: &Policies, client: &Client, format: Format) -> Result<(), Exit> {
     match ask {
-        Policies::Ls { scope, limit } => {
+        Policies::Ls { scope, limit, watch } => {
             let filter = [("scope", scope.as_deref())];
-            let mut pages = Pages::read(client, "/v1/policies", &filter, "policies", *limit)?;
-            pages.items.sort_by_key(left);
-            format.many(&pages.whole("policies"), &pages.items, || text(&pages.items))?;
-            pages.note_rest("balances");
-            Ok(())
+            let read = || {
+                let mut pages = Pages::read(client, "/v1/policies", &filter, "policies", *limit)?;
+                pages.items.sort_by_key(left);
+                Ok(Listing::pages(pages, "policies", "balances"))
+            };
+            watch::show(watch, format, read, text)
         }
         Policies::Get { policy, scope } => {
             let at = path(&["v1", "policies", policy]);

@@ -10,46 +10,71 @@ use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::Exit;
-use crate::config::Config;
+use super::{Exit, env_file};
+use crate::config::{Config, ConfigErrors, Warning};
 use crate::peers::Duty;
 use crate::{SystemClock, serve, telemetry};
 
 /// Runs the gateway until it is told to stop.
-pub(super) fn run(path: &Path, duty: Duty) -> Result<(), Exit> {
-    let config = load(path)?;
+pub(super) fn run(path: &Path, env_file: Option<PathBuf>, duty: Duty) -> Result<(), Exit> {
+    let config = read(path, env_file.as_deref())?.map_err(|errors| invalid(&errors))?;
     let clock = Arc::new(SystemClock);
     telemetry::start(&config.log, clock.clone())
         .map_err(|error| Exit::InvalidConfig(format!("error: {error}")))?;
+    for warning in config.warnings() {
+        tracing::warn!(key = warning.key, help = warning.help, "{}", about(&warning));
+    }
     let file = path.to_owned();
     let (reload, reloads) = mpsc::channel(1);
     let ready = |address| {
-        read_when_hung_up(file, reload);
+        read_when_hung_up(file, env_file, reload);
         tracing::info!(address = %address, "Listening on http://{address}");
     };
     until_told(|stop| serve::serve(config, duty, clock, reloads, ready, stop))
 }
 
 /// Reads the config again at each SIGHUP. One with mistakes changes nothing.
-fn read_when_hung_up(path: PathBuf, reload: mpsc::Sender<Config>) {
+fn read_when_hung_up(path: PathBuf, env_file: Option<PathBuf>, reload: mpsc::Sender<Config>) {
     let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            match Config::load(&path, &|name| std::env::var(name).ok()) {
-                Ok(config) => drop(reload.send(config).await),
-                Err(errors) => {
+            match read(&path, env_file.as_deref()) {
+                Ok(Ok(config)) => drop(reload.send(config).await),
+                Ok(Err(errors)) => {
                     tracing::error!(errors = %errors, "The config file is not valid; the old one is in force");
+                }
+                Err(exit) => {
+                    let errors = exit.text();
+                    tracing::error!(errors, "The variables cannot be read; the old config is in force");
                 }
             }
         }
     });
 }
 
-/// The config in `path`, or all that is wrong with it.
-pub(super) fn load(path: &Path) -> Result<Config, Exit> {
+/// The config in `path`, or all that is wrong with it. Variables come from the environment, then from `env_file`.
+pub(super) fn read(path: &Path, env_file: Option<&Path>) -> Result<Result<Config, ConfigErrors>, Exit> {
+    let given = env_file.map(env_file::read).transpose()?.unwrap_or_default();
+    let variable = |name: &str| std::env::var(name).ok().or_else(|| given.get(name).cloned());
+    Ok(Config::load(path, &variable))
+}
+
+/// How the program ends with a config that is not valid.
+pub(super) fn invalid(errors: &ConfigErrors) -> Exit {
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    Config::load(path, &|name| std::env::var(name).ok())
-        .map_err(|errors| Exit::InvalidConfig(errors.render(colour)))
+    Exit::InvalidConfig(errors.render(colour))
+}
+
+/// A warning for people.
+pub(super) fn warning(warning: &Warning) -> String {
+    format!("warning: {}\n  = help: {}\n", about(warning), warning.help)
+}
+
+fn about(warning: &Warning) -> String {
+    match warning.key.as_str() {
+        "" => warning.problem.clone(),
+        key => format!("`{key}` {}", warning.problem),
+    }
 }
 
 /// Becomes ready when the process is told to stop.

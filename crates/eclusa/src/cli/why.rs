@@ -2,8 +2,8 @@
 
 use super::Exit;
 use super::client::{Client, path};
+use super::gates::gates;
 use super::output::{Format, fields, section, typed};
-use super::upstreams::gates;
 use crate::api::model::WhyAnswer;
 
 /// Says what a job waits for.

@@ -12,6 +12,7 @@ use eclusa_core::{
 use http::Uri;
 use http::uri::Scheme;
 
+use super::accept::Accept;
 use super::read::{FromText, Table, Wrong};
 use super::server::secret;
 use super::types::{Lane, Mode, Secret};
@@ -144,6 +145,7 @@ pub(super) fn lane() -> Option<(Name, Lane, LaneSpec, UpstreamSpec)> {
         chains: None,
         types: BTreeMap::new(),
         validate: Vec::new(),
+        accept: Accept::default(),
         mask: Vec::new(),
         cache_key: None,
         retry,

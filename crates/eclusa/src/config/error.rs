@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+use serde_json::{Value, json};
 
 /// Everything that is wrong with a file, in the order of the file.
 #[derive(Clone)]
@@ -69,6 +70,20 @@ impl ConfigErrors {
     /// The name of the file.
     pub fn file(&self) -> &str {
         &self.file
+    }
+
+    /// For programs.
+    pub fn to_json(&self) -> Value {
+        let one = |error: &ConfigError| {
+            let place = error.place;
+            json!({
+                "line": place.map(|place| place.line),
+                "column": place.map(|place| place.column),
+                "problem": error.problem,
+                "help": error.help,
+            })
+        };
+        json!({ "ok": false, "file": self.file, "errors": self.errors.iter().map(one).collect::<Vec<_>>() })
     }
 
     /// One by one.

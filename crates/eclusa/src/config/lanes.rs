@@ -6,15 +6,17 @@ use std::num::{NonZeroU32, NonZeroU64};
 use eclusa_core::gate::BucketSpec;
 use eclusa_core::retry::{OnAmbiguous, RetryBudget, RetryPolicy};
 use eclusa_core::{
-    CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Level, Name, RedriveSpec, Span,
-    TenantLimits,
+    Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, Level, Name, RedriveSpec, Span, TenantLimits,
 };
 
+use super::accept::accept;
+use super::cache::cache;
 use super::gates::gates;
 use super::mail::{LaneUse, Uses};
 use super::read::{At, ByPattern, Entries, FromText, Table};
 use super::server::unknown_name;
-use super::types::{Admit, Chains, Check, Field, Lane, Mode, Template};
+use super::texts::Code;
+use super::types::{Admit, Chains, Check, Field, Lane, Mode};
 use super::units::{Percent, PositiveSpan, Rate, Size};
 
 /// Keys that speak of waiting, which nothing does in a direct lane.
@@ -32,8 +34,6 @@ const QUEUE_ONLY: [&str; 11] = [
     "keep",
 ];
 
-const MAX_CACHED: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
-const MAX_CACHED_BYTES: Size = Size(64 << 20);
 /// How long after their last failure letters are sent again by themselves, and how often.
 const REDRIVE_AFTER: Span = Span::from_secs(600);
 const REDRIVE_TIMES: NonZeroU32 = NonZeroU32::new(3).unwrap();
@@ -70,6 +70,11 @@ pub(super) fn lane(
     );
     let types: Option<Entries<Level>> = t.get("types", "The priority of a job by its `type`.");
     let validate = validate(t);
+    let accept = t.table(
+        "accept",
+        "Which requests callers may send; all if not given. Requests made from templates are not meant.",
+        accept,
+    );
     let mask: Option<Vec<Field>> = t.get(
         "mask",
         "Fields of a job that only admins are shown: `query.cpf`, `header.x-id`, `body./email`, `params./email`. Others \
@@ -101,6 +106,7 @@ pub(super) fn lane(
         chains,
         types: types.into_iter().flat_map(Entries::right).map(|(name, level)| (name.value, level)).collect(),
         validate,
+        accept: accept.unwrap_or_default(),
         mask: mask.unwrap_or_default(),
         cache_key,
         retry,
@@ -289,22 +295,6 @@ fn tenant_limits(t: &mut Table<'_>) -> TenantLimits {
     }
 }
 
-fn cache(t: &mut Table<'_>) -> Option<(Template, CacheSpec)> {
-    let key: Option<Template> = t.need(
-        "key",
-        "\"{query.ID}\"",
-        "What makes two jobs ask for the same thing: a text with `{query.NAME}`, `{header.NAME}`, `{body./POINTER}`, \
-         `{params./POINTER}`, `{tenant}`, `{method}` or `{path}` in it.",
-    );
-    let ttl: Option<PositiveSpan> = t.need("ttl", "\"60s\"", "How long an answer is as good as a new one.");
-    let stale_if_error =
-        t.or("stale_if_error", Span::ZERO, "How long after that it still serves when the upstream fails.");
-    let max = t.or("max", MAX_CACHED, "Answers kept at most.").get();
-    let max_bytes = t.or("max_bytes", MAX_CACHED_BYTES, "Bytes of answers kept at most.").0;
-    let rule = CacheSpec::new(ttl?.0, stale_if_error).and_then(|rule| rule.bounded(max, max_bytes));
-    Some((key?, t.rule(rule)?))
-}
-
 fn fairness(t: &mut Table<'_>) -> Option<Fairness> {
     let doc = "How tenants take turns within a priority; `false` is first come, first served.";
     t.switch("fairness", doc, |t| {
@@ -346,12 +336,12 @@ fn redrive(t: &mut Table<'_>) -> Option<RedriveSpec> {
         "How long after the last failure, and after a canary failed.",
     );
     let times = t.or("times", REDRIVE_TIMES, "How often at most, for each letter.");
-    let codes: Option<Vec<String>> = t.need(
+    let codes: Option<Vec<Code>> = t.need(
         "codes",
-        "[\"421\", \"5xx\"]",
+        "[421, \"5xx\"]",
         "Codes of the last failure that time may cure; `5xx` is a class of them, `none` a failure without a code.",
     );
-    let codes = codes?.into_iter().map(Into::into).collect();
+    let codes = codes?.into_iter().map(|code| code.0.into()).collect();
     t.rule(RedriveSpec::new(after.0, times.get(), codes))
 }
 

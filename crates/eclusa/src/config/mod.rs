@@ -3,8 +3,10 @@
 //! [`Config::load`] gives a valid configuration or everything that is wrong with the file, each thing with its place
 //! and how to mend it. Variables (`${VAR}`) are replaced inside strings only, and no error shows what they hold.
 
+mod accept;
 mod alerts;
 mod awaited;
+mod cache;
 mod callbacks;
 mod changes;
 mod check;
@@ -31,6 +33,7 @@ mod traces;
 mod types;
 mod units;
 mod upstreams;
+mod warnings;
 
 #[cfg(test)]
 mod tests;
@@ -42,8 +45,10 @@ use std::sync::Arc;
 use eclusa_core::Spec;
 use toml::de::DeTable;
 
+pub use accept::Accept;
 pub use alerts::{AlertWebhook, Alerts, WebhookUrl};
 pub use awaited::{Async, Encoding, OnFailure, Poll, Signature, Signed, SignedPart, States, Verify, Webhook};
+pub use cache::{CacheKey, KeyScope};
 pub use callbacks::{Callbacks, Host};
 pub(crate) use changes::{Changes, need_restart};
 pub use error::{ConfigError, ConfigErrors, LineColumn};
@@ -55,10 +60,13 @@ pub use reference::reference;
 pub use request::{JsonTemplate, Placeholder, RequestTemplate, TextPart, TextTemplate};
 pub use schedules::Schedule;
 pub use schema::schema;
+pub use server::FORGET_WITHIN;
 pub use ses::{ContainerToken, CredentialSource, MetadataSource, SesRules};
 pub use traces::TracesConfig;
 pub use types::*;
+pub(crate) use units::on_or_off;
 pub use units::parse_duration;
+pub use warnings::Warning;
 
 use read::{Context, KeyDoc, Table};
 
@@ -111,6 +119,8 @@ impl Config {
 /// The whole file; `None` only once something wrong was noted.
 fn config(t: &mut Table<'_>) -> Option<Config> {
     let (lane_names, upstream_names) = (t.names_below("lanes"), t.names_below("upstreams"));
+    t.context().know(&lane_names);
+    t.context().know(&upstream_names);
     let has_keys = t.lists("auth", "keys");
     let server = t.section("server", "How requests come in.", |t| server::server(t, has_keys));
     let store = t.section("store", "Where the state lives.", server::store);

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use eclusa_core::gate::BucketSpec;
 use eclusa_core::{CREDIT_WITHIN, Charge, CreditRule, Name, Span, Terms, Tokens};
 
-use self::texts::{Cost, HeaderText, HoldText, MethodText};
+pub(super) use self::texts::MethodText;
+use self::texts::{Cost, HeaderText, HoldText};
 pub use self::texts::{PathPattern, PathSegment, Pattern, Presence, ScopeSource};
 use super::read::{At, Entries, Table};
 use super::types::Field;

@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use eclusa_core::{Level, Name, Span};
 
@@ -11,7 +12,7 @@ use super::tls::tls;
 use super::types::{
     Ack, ClientBounds, Key, Log, LogFormat, Role, Secret, Server, StoreConfig, StoreUrl, WhenLost, Workers,
 };
-use super::units::{ByteRate, PositiveSpan, Size, duration};
+use super::units::{ByteRate, PositiveSpan, Size, duration, on_or_off};
 
 /// The engine takes payloads of 8 MiB; what is left is for the path, the headers and the rest of a job.
 pub(super) const MAX_BODY: u64 = (8 << 20) - (64 << 10);
@@ -22,6 +23,8 @@ const DEFAULT_CONCURRENCY: NonZeroUsize = NonZeroUsize::new(256).unwrap();
 const SHORTEST_LEASE: Span = Span::from_secs(1);
 const SHORTEST_TERM: Span = Span::from_millis(100);
 const SHORTEST_KEY: usize = 16;
+/// How long after it expired something may still be in the journal of a running process.
+pub const FORGET_WITHIN: Duration = Duration::from_hours(1);
 const UNSHARE_GATES: &str = "USE_REDIS_CIRCUIT_BREAKER";
 
 pub(super) fn server(t: &mut Table<'_>, has_keys: bool) -> Server {
@@ -110,6 +113,14 @@ pub(super) fn store(t: &mut Table<'_>) -> StoreConfig {
     if term.0 < SHORTEST_TERM {
         t.wrong("term", "is too short to be renewed in time", "write at least \"100ms\"");
     }
+    let forget_within = "How long after something expired (a cached answer, a finished job, a dead letter, a key) it may still be in \
+                         the directory or in the journal on Redis while a process runs; at least 1s. Everything that lives is written again \
+                         twice in this time.";
+    let forget_within = t.or("forget_within", PositiveSpan(FORGET_WITHIN.into()), forget_within);
+    if forget_within.0 < Span::from_secs(1) {
+        t.wrong("forget_within", "is too short", "write at least \"1s\"");
+    }
+    let forget_within = duration(forget_within.0);
     let tls = t.section("tls", "Certificates for `rediss://`, where the public ones do not do.", |t| {
         tls(t, "Trusted instead of the public ones: a PEM file with certificates.")
     });
@@ -118,20 +129,18 @@ pub(super) fn store(t: &mut Table<'_>) -> StoreConfig {
         t.misplaced("tls", "is of no use with this `url`", "write `rediss://`, or remove `tls`");
     }
     let (timeout, term) = (duration(timeout.0), duration(term.0));
-    StoreConfig { url, prefix, ack, when_lost, shared_gates, tls, timeout, term }
+    StoreConfig { url, prefix, ack, when_lost, shared_gates, tls, timeout, term, forget_within }
 }
 
 /// A way back that needs no change of the file.
 fn gates_unshared_by_environment(t: &Table<'_>) -> bool {
-    match t.context().variable(UNSHARE_GATES).as_deref() {
-        Some("false") => true,
-        None | Some("true" | "") => false,
-        Some(_) => {
-            let problem = format!("is overruled by `{UNSHARE_GATES}`, which is neither true nor false");
-            t.wrong("shared_gates", &problem, "set the variable to `true` or `false`, or unset it");
-            false
-        }
+    let Some(set) = t.context().variable(UNSHARE_GATES).filter(|set| !set.is_empty()) else { return false };
+    let shared = on_or_off(&set);
+    if shared.is_none() {
+        let problem = format!("is overruled by `{UNSHARE_GATES}`, which is neither true nor false");
+        t.wrong("shared_gates", &problem, "set the variable to `true` or `false`, or unset it");
     }
+    shared == Some(false)
 }
 
 pub(super) fn workers(t: &mut Table<'_>) -> Workers {

@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use eclusa_core::retry::OnAmbiguous;
 use eclusa_core::{Level, Name};
 use http::uri::{PathAndQuery, Uri};
+use toml::de::DeValue;
 
 use super::awaited::{Encoding, OnFailure, VerifyKind};
-use super::read::{self, FromText, Show, Wrong, suggest};
+use super::cache::KeyScope;
+use super::read::{self, FromText, Raw, Show, Value, Wrong, suggest};
 use super::ses::Provision;
 use super::types::{
     Ack, Admit, BaseUrl, Check, LogFormat, Missed, Mode, Role, Secret, SmtpUrl, StartTls, StateFormat,
@@ -52,6 +54,7 @@ words!(Missed, "a rule", "write `\"skip\"`, `\"once\"` or `\"all\"`", [
     "skip" => Missed::Skip, "once" => Missed::Once, "all" => Missed::All,
 ]);
 words!(Admit, "a rule", "write `\"all\"` or `\"in_time\"`", ["all" => Admit::All, "in_time" => Admit::InTime]);
+words!(KeyScope, "a scope", "write `\"request\"` or `\"all\"`", ["request" => KeyScope::Request, "all" => KeyScope::All]);
 words!(LogFormat, "a format", "write `\"auto\"`, `\"json\"` or `\"text\"`", [
     "auto" => LogFormat::Auto, "json" => LogFormat::Json, "text" => LogFormat::Text,
 ]);
@@ -311,12 +314,21 @@ impl FromText for BaseUrl {
 #[derive(Debug)]
 pub(super) struct Code(pub(super) String);
 
-impl FromText for Code {
-    const WHAT: &'static str = "a status";
-    const HELP: &'static str = "write it in quotes: \"418\"";
+/// With or without quotes.
+impl Value for Code {
+    fn kind() -> read::Kind {
+        read::Kind::Either(Box::new(read::Kind::Text("a status")), Box::new(read::Kind::Integer(1)))
+    }
 
-    fn from_text(text: &str) -> Result<Self, Wrong> {
-        Ok(Self(text.to_owned()))
+    fn read(raw: Raw<'_>) -> Option<Self> {
+        match raw.value() {
+            DeValue::Integer(_) => raw.integer(1).map(|code| Self(code.to_string())),
+            DeValue::String(_) => Some(Self(raw.text().ok()??.text)),
+            _ => {
+                raw.mistyped("a status", "write a number or, in quotes, a code: \"418\"");
+                None
+            }
+        }
     }
 }
 
@@ -328,7 +340,7 @@ impl Code {
         };
         match kind {
             Kind::Http if !number(100, 599) => {
-                Err(Wrong::new("is not an HTTP status", "write an HTTP status in quotes: \"418\""))
+                Err(Wrong::new("is not an HTTP status", "write an HTTP status: 418"))
             }
             Kind::Smtp if !number(200, 599) && !is_enhanced(&self.0) => {
                 let help = "write a code or an enhanced code in quotes: \"450\" or \"4.7.0\"";

@@ -10,8 +10,10 @@ use std::time::Duration;
 use eclusa_core::retry::{ExtraCodes, RetryPolicy};
 use eclusa_core::{Level, Name, Spec};
 
+use super::accept::Accept;
 use super::alerts::Alerts;
 use super::awaited::Async;
+use super::cache::CacheKey;
 use super::callbacks::Callbacks;
 use super::policies::Policy;
 use super::reconcile::Reconcile;
@@ -96,6 +98,8 @@ pub struct StoreConfig {
     pub timeout: Duration,
     /// How long the owner may be silent before another process takes over.
     pub term: Duration,
+    /// How long after something expired it may still be in the journal.
+    pub forget_within: Duration,
 }
 
 /// What has happened to a change when the store answers.
@@ -228,8 +232,10 @@ pub struct Lane {
     pub validate: Vec<(Field, Check)>,
     /// What only admins are shown of a job.
     pub mask: Vec<Field>,
+    /// Which requests callers may send.
+    pub accept: Accept,
     /// What makes two jobs ask for the same thing, so that one answer serves both.
-    pub cache_key: Option<Template>,
+    pub cache_key: Option<CacheKey>,
     /// When to try again.
     pub retry: RetryPolicy,
     /// Jobs of this lane that this process runs at the same time.

@@ -286,6 +286,15 @@ impl Show for Percent {
     }
 }
 
+/// What a variable of the environment that switches something says, if it is one of the usual words.
+pub(crate) fn on_or_off(text: &str) -> Option<bool> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "true" | "1" | "on" | "yes" => Some(true),
+        "false" | "0" | "off" | "no" => Some(false),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -361,8 +361,10 @@ impl Decider {
             tokio::time::sleep(STORE_PAUSE).await;
             return true;
         }
-        tracing::error!(error = %error, "The store failed");
-        self.life.fail();
+        // Every loop hears of it; it is said once.
+        if self.life.fail() {
+            tracing::error!(error = %error, "The store failed");
+        }
         false
     }
 

@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 pub(crate) use self::fields::Fields;
 use self::fields::listed;
-use crate::config::{Lane, Part, Template};
+use crate::config::{Accept, CacheKey, Field, KeyScope, Lane, Part, Template};
 use crate::execute::http::shape::{JobValues, Targets, Unfit, for_upstream};
 use crate::request::{Content, Envelope, Mail, Request, RequestView};
 use crate::telemetry::traces::{JobTrace, OpenSpan, trace_state};
@@ -99,6 +99,7 @@ impl Submission {
         });
         let fields = Fields::new(self.request.as_ref().map(Into::into), params.as_ref());
         fields.check(&rules.validate, &mut faults);
+        faults.extend(self.request.iter().flat_map(|request| not_accepted(request.into(), &rules.accept)));
         let chain = chain_for(rules, &fields).map_err(|fault| faults.push(fault)).unwrap_or_default();
         let (nothing, id_given) = (Value::Null, self.key.as_deref());
         let job = JobValues {
@@ -257,6 +258,7 @@ fn shape_all(
 pub(crate) fn check<'a>(request: RequestView<'_>, rules: &'a Lane) -> Result<&'a [Name], Vec<Fault>> {
     let (fields, mut faults) = (Fields::of(request), Vec::new());
     fields.check(&rules.validate, &mut faults);
+    faults.extend(not_accepted(request, &rules.accept));
     match chain_for(rules, &fields) {
         Ok(chain) if faults.is_empty() => return Ok(chain),
         chain => faults.extend(chain.err()),
@@ -264,19 +266,33 @@ pub(crate) fn check<'a>(request: RequestView<'_>, rules: &'a Lane) -> Result<&'a
     Err(faults)
 }
 
-/// What the cache calls a job's answer; `None` when a field of the template is not there, or when the answer would depend
-/// on more than a key can say: on a range, on what the caller has already, or on having no body.
-fn render(
-    template: &Template,
-    fields: &Fields<'_>,
-    tenant: &str,
-    request: Option<&Request>,
-) -> Option<String> {
-    let conditional = |(name, _): &(String, Vec<u8>)| name == "range" || name.starts_with("if-");
-    if request.is_some_and(|request| request.method == "HEAD" || request.headers.iter().any(conditional)) {
+/// What is wrong with the method and the path of a request.
+fn not_accepted(request: RequestView<'_>, accept: &Accept) -> Vec<Fault> {
+    let Accept { methods, paths } = accept;
+    let mut faults = Vec::new();
+    if !methods.is_empty() && !methods.iter().any(|method| method == request.method) {
+        faults.push(Fault::new("method", format!("is not accepted by this lane: use {}", listed(methods))));
+    }
+    if !paths.is_empty() && !paths.iter().any(|path| path.variables(request.path).is_some()) {
+        let problem = "is not accepted by this lane: see `accept` in its config";
+        faults.push(Fault::new("path", problem));
+    }
+    faults
+}
+
+/// What the cache calls a job's answer; `None` when a field of the template is not there, or when the answer is not one that
+/// the cache keeps.
+fn render(key: &CacheKey, fields: &Fields<'_>, tenant: &str, request: Option<&Request>) -> Option<String> {
+    let CacheKey { template, scope, methods } = key;
+    if request.is_some_and(|request| !methods.contains(&request.method) || says_too_much(template, request)) {
         return None;
     }
-    let mut key = String::new();
+    let mut key = match (scope, request) {
+        (KeyScope::Request, Some(Request { method, path, .. })) => format!("{method} {path} "),
+        // No method begins with a space: a job without a request shares no key with one that has it.
+        (KeyScope::Request, None) => " ".to_owned(),
+        (KeyScope::All, _) => String::new(),
+    };
     for part in &template.parts {
         let value = match part {
             Part::Text(text) => {
@@ -295,6 +311,16 @@ fn render(
         }
     }
     Some(key)
+}
+
+/// The answer would depend on more than a key can say: on a range, on what the caller has already, on having no body, or on
+/// a body that does not belong to a `GET` and is not in the key.
+fn says_too_much(template: &Template, request: &Request) -> bool {
+    let conditional = |(name, _): &(String, Vec<u8>)| name == "range" || name.starts_with("if-");
+    let of_body = |part: &Part| matches!(part, Part::Field(Field::Body(_)));
+    request.method == "HEAD"
+        || request.headers.iter().any(conditional)
+        || request.method == "GET" && !request.body.is_empty() && !template.parts.iter().any(of_body)
 }
 
 /// Tells two jobs under one idempotency key apart; a tenant must not get at another's answer with its key. Headers do not

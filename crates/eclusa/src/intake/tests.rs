@@ -91,8 +91,62 @@ fn a_type_gives_the_priority_unless_the_caller_does() {
 fn the_cache_key_is_there_when_all_its_fields_are() {
     let rules = rules("cache = { key = \"{query.cpf}\", ttl = \"60s\" }");
     let key = |query| job(submission(query), &rules).unwrap().cache_key;
-    assert_eq!(key("cpf=1").as_deref(), Some("1"));
+    assert!(key("cpf=1").is_some());
     assert_eq!(key("other=1"), None);
+}
+
+#[test]
+fn keys_of_other_methods_and_paths_are_other_keys() {
+    let key = |cache: &str, method: &str, path: &str| {
+        let rules = rules(&format!("cache = {{ key = \"{{query.cpf}}\", ttl = \"60s\", {cache} }}"));
+        let mut submission = submission("cpf=1");
+        let request = submission.request.as_mut().unwrap();
+        (request.method, request.path) = (method.into(), path.into());
+        job(submission, &rules).unwrap().cache_key.map(|key| key.to_string())
+    };
+    assert_eq!(key("", "GET", "").as_deref(), Some("GET  1"));
+    assert_ne!(key("", "GET", ""), key("", "GET", "/other"));
+    assert_eq!(key("", "POST", ""), None);
+    let both = "methods = [\"GET\", \"POST\"]";
+    assert!(key(both, "POST", "").is_some());
+    assert_ne!(key(both, "GET", ""), key(both, "POST", ""));
+    let all = "key_scope = \"all\"";
+    assert_eq!(key(all, "GET", "").as_deref(), Some("1"));
+    assert_eq!(key(all, "GET", "/other").as_deref(), Some("1"));
+    assert_eq!(key(all, "POST", ""), None);
+}
+
+#[test]
+fn a_job_without_a_request_shares_no_key_with_one_that_has_it() {
+    let rules = rules("cache = { key = \"{tenant}\", ttl = \"60s\" }");
+    let fields = Fields::new(None, None);
+    let of_params = render(rules.cache_key.as_ref().unwrap(), &fields, "GET /score acme", None);
+    let of_request = job(Submission { tenant: "acme".into(), ..submission("") }, &rules).unwrap().cache_key;
+    assert_eq!(of_request.as_deref(), Some("GET /score acme"));
+    assert_ne!(of_params.as_deref(), of_request.as_deref());
+}
+
+#[test]
+fn only_accepted_methods_and_paths_get_in() {
+    let rules = rules("accept = { methods = [\"GET\"], paths = [\"/\", \"/of/{person}\"] }");
+    let wrong = |method: &str, path: &str| {
+        let mut submission = submission("");
+        let request = submission.request.as_mut().unwrap();
+        (request.method, request.path) = (method.into(), path.into());
+        let faults = job(submission, &rules).err().unwrap_or_default();
+        faults.into_iter().map(|fault| format!("{}: {}", fault.field, fault.problem)).collect::<Vec<_>>()
+    };
+    for path in ["", "/", "/of/me"] {
+        assert_eq!(wrong("GET", path), [""; 0], "{path}");
+    }
+    let (method, path) = (
+        "method: is not accepted by this lane: use `GET`",
+        "path: is not accepted by this lane: see `accept` in its config",
+    );
+    assert_eq!(wrong("POST", ""), [method]);
+    assert_eq!(wrong("GET", "/other"), [path]);
+    assert_eq!(wrong("GET", "/of/me/too"), [path]);
+    assert_eq!(wrong("POST", "/other"), [method, path]);
 }
 
 #[test]
@@ -116,6 +170,7 @@ fn answers_that_a_key_cannot_tell_apart_are_not_cached() {
     assert!(key(|_| ()).is_some());
     assert_eq!(key(|request| request.method = "HEAD".into()), None);
     assert_eq!(key(|request| request.headers.push(("range".into(), b"bytes=0-1".to_vec()))), None);
+    assert_eq!(key(|request| request.body = b"more".to_vec()), None);
     assert_eq!(key(|request| request.headers.push(("if-none-match".into(), b"x".to_vec()))), None);
 }
 

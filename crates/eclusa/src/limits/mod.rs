@@ -45,6 +45,7 @@ use thiserror::Error;
 pub use self::circuit_breaker::CircuitBreaker;
 pub use self::rate_limiter::RateLimiter;
 use self::state::{Shared, State};
+use crate::config::on_or_off;
 use crate::store::RedisError;
 
 /// A limiter or breaker that cannot be.
@@ -88,8 +89,13 @@ impl Limits {
     /// On the Redis that `REDIS_URL` names, if it does. `USE_REDIS_CIRCUIT_BREAKER=false` makes them this process's own all
     /// the same: a way back that needs no change of the program.
     pub fn from_env() -> Self {
-        let unshared = std::env::var("USE_REDIS_CIRCUIT_BREAKER").is_ok_and(|shared| shared == "false");
-        let redis = std::env::var("REDIS_URL").ok().filter(|url| !url.is_empty() && !unshared);
+        Self::from_variables(|name| std::env::var(name).ok())
+    }
+
+    fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let set = variable("USE_REDIS_CIRCUIT_BREAKER");
+        let unshared = set.is_some_and(|set| on_or_off(&set) == Some(false));
+        let redis = variable("REDIS_URL").filter(|url| !url.is_empty() && !unshared);
         Self::new(redis.as_deref())
     }
 
@@ -134,5 +140,27 @@ impl Limits {
         };
         shared.add(&name, rule);
         Ok(State::new(name, shared))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_unshares_them_in_any_usual_way() {
+        let shared = |set: Option<&str>| {
+            Limits::from_variables(|name| match name {
+                "REDIS_URL" => Some("redis://127.0.0.1".to_owned()),
+                _ => set.map(ToOwned::to_owned),
+            })
+            .are_shared()
+        };
+        for set in ["false", "False", "FALSE", "0", "off", "Off", "no", " false "] {
+            assert!(!shared(Some(set)), "{set:?}");
+        }
+        for set in [None, Some(""), Some("true"), Some("TRUE"), Some("1"), Some("on")] {
+            assert!(shared(set), "{set:?}");
+        }
     }
 }

@@ -3,9 +3,7 @@
 //! Where a request could be written in two ways for the same effect (percent-encoding, doubled slashes), both match: a
 //! spelling must not get around a limit.
 
-use percent_encoding::percent_decode_str;
-
-use crate::config::{Field, PathPattern, PathSegment, Policy, Presence, RequestMatch};
+use crate::config::{Field, Policy, Presence, RequestMatch};
 use crate::intake::Fields;
 
 impl Policy {
@@ -38,24 +36,9 @@ fn presence(wanted: &Presence, value: Option<String>) -> bool {
 
 fn path_fits(wanted: &RequestMatch, path: &str) -> bool {
     let Some(pattern) = &wanted.path else { return true };
-    let Some(vars) = variables(pattern, path) else { return false };
+    let Some(vars) = pattern.variables(path) else { return false };
     wanted
         .vars
         .iter()
         .all(|(name, pattern)| vars.iter().any(|(var, value)| *var == name && pattern.fits(value)))
-}
-
-/// The variables of `pattern` in `path`, percent-decoded, if it fits.
-fn variables<'p>(pattern: &'p PathPattern, path: &str) -> Option<Vec<(&'p str, String)>> {
-    let mut parts = path.split('/').filter(|part| !part.is_empty());
-    let mut vars = Vec::new();
-    for segment in &pattern.segments {
-        let part = percent_decode_str(parts.next()?).decode_utf8_lossy();
-        match segment {
-            PathSegment::Text(text) if *text == part => {}
-            PathSegment::Text(_) => return None,
-            PathSegment::Var(name) => vars.push((name.as_str(), part.into_owned())),
-        }
-    }
-    parts.next().is_none().then_some(vars)
 }

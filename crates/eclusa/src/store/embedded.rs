@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use eclusa_core::layout::{Question, Reply};
 use eclusa_core::{
@@ -10,12 +11,14 @@ use eclusa_core::{
 use thiserror::Error;
 
 use super::Ack;
+use super::aging::Aging;
 use super::ask::store_by_asking;
 use super::doorbell::Doorbell;
 use super::journal::JournalError;
 use super::journal::file::Journal;
 use super::stage::Stage;
 use super::writer::{Desk, Writer};
+use crate::config::FORGET_WITHIN;
 
 /// Why an embedded store could not be opened.
 #[derive(Debug, Error)]
@@ -51,6 +54,17 @@ impl EmbeddedStore {
 
     /// Opens or creates the store in `dir` and brings back exactly the state it had.
     pub fn open(dir: &Path, ack: Ack, spec: &Spec, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
+        Self::open_forgetting(dir, ack, FORGET_WITHIN, spec, clock)
+    }
+
+    /// The same, and says how long after something expired it may still be in the directory.
+    pub fn open_forgetting(
+        dir: &Path,
+        ack: Ack,
+        forget_within: Duration,
+        spec: &Spec,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, OpenError> {
         let mut restorer = Restorer::default();
         let journal = Journal::open(dir, ack, |_, chunk| restorer.apply(chunk))?;
         let unusable = |source| OpenError::Records { dir: dir.into(), source };
@@ -59,7 +73,7 @@ impl EmbeddedStore {
         let now = engine.now(clock.now());
         engine.register(registration(spec), now);
         let doorbell = Arc::new(Doorbell::default());
-        let desk = Arc::new(Desk::new(journal));
+        let desk = Arc::new(Desk::new(journal, Aging::new(forget_within, clock.now())));
         let mut stage = Stage::new(engine, clock, Some(doorbell.clone()), None);
         if ack == Ack::Write {
             stage = stage.at(desk.clone());

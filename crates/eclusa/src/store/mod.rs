@@ -5,6 +5,7 @@
 //! - `withheld` keeps grants back after an outage until everybody has told what was done meanwhile.
 //! - `fallback` decides about gates while the fleet cannot be asked.
 
+mod aging;
 mod any;
 mod ask;
 mod cleaning;

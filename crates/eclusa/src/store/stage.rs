@@ -314,6 +314,11 @@ impl Stage {
         self.lock().writing = false;
     }
 
+    /// The time, as the engine is told it.
+    pub(super) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
     /// Marks what still exists of what an old chunk mentions as changed; the next group holds it.
     pub(super) fn refresh(&self, mentions: &Mentions) {
         self.lock().engine.refresh(mentions);

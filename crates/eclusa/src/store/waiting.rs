@@ -212,7 +212,8 @@ mod tests {
     async fn a_caller_writes_its_group_and_one_that_goes_away_leaves_it_to_the_writer() {
         let dir = tempfile::tempdir().unwrap();
         let journal = Journal::open(dir.path(), Ack::Write, |_, _| Ok::<_, JournalError>(())).unwrap();
-        let (bell, desk) = (Arc::new(Doorbell::default()), Arc::new(Desk::new(journal)));
+        let aging = crate::store::aging::Aging::new(crate::config::FORGET_WITHIN, Time::default());
+        let (bell, desk) = (Arc::new(Doorbell::default()), Arc::new(Desk::new(journal, aging)));
         let stage = Stage::new(Engine::new(&spec(|_| {})), Arc::new(SystemClock), Some(bell.clone()), None);
         let stage = stage.at(desk.clone());
         assert!(poll!(pin!(stage.ask(enqueue(1, 1)))).is_ready(), "it was alone");

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use eclusa_core::{Engine, Mentions, StoreError};
 
+use super::aging::Aging;
 use super::cleaning::{Bound, Cleaning};
 use super::doorbell::Doorbell;
 use super::gate_log::{Decided, log_changes};
@@ -34,11 +35,14 @@ pub(super) struct Desk(Mutex<Work>);
 struct Work {
     journal: Journal,
     cleaning: Cleaning,
+    aging: Aging<u64>,
+    /// The chunks before this one were looked through because of their age.
+    aged: u64,
 }
 
 impl Desk {
-    pub(super) fn new(journal: Journal) -> Self {
-        Self(Mutex::new(Work { journal, cleaning: Cleaning::default() }))
+    pub(super) fn new(journal: Journal, aging: Aging<u64>) -> Self {
+        Self(Mutex::new(Work { journal, cleaning: Cleaning::default(), aging, aged: 0 }))
     }
 
     /// Writes what is staged if that can be done at once; says whether it was.
@@ -58,7 +62,7 @@ impl Work {
     /// Takes what is staged to the journal; says whether there was anything.
     fn write_group(&mut self, stage: &Stage) -> Result<bool, StoreError> {
         let cleaned = clean(stage, &self.journal, &mut self.cleaning);
-        let keep_from = cleaned.map_err(|error| stopped(&error.to_string()))?;
+        let keep_from = cleaned.map_err(|error| stopped(&error.to_string()))?.max(self.aged);
         let Some(group) = stage.take_group()? else { return Ok(false) };
         let appended = catch_unwind(AssertUnwindSafe(|| self.append(&group, keep_from)));
         let appended = appended.unwrap_or_else(|_| Err(stopped(PANICKED)));
@@ -72,6 +76,25 @@ impl Work {
             log_changes(&group.gates, Decided::Here);
         }
         appended.map(|()| true)
+    }
+
+    /// Stages what is still alive in chunks that are old; they go with the next group.
+    fn age(&mut self, stage: &Stage) -> Result<(), JournalError> {
+        let Self { journal, aging, .. } = self;
+        let Some(part) = aging.part(stage.now(), (journal.first(), journal.last()), journal.bytes()) else {
+            return Ok(());
+        };
+        if part.begins {
+            journal.begin_segment()?;
+        }
+        let (mut number, mut looked) = (journal.first(), 0);
+        while number <= part.until && looked < part.bytes {
+            looked += refresh(stage, journal, number)?;
+            number += 1;
+        }
+        aging.looked(looked);
+        self.aged = number;
+        Ok(())
     }
 
     fn append(&mut self, group: &Group, keep_from: u64) -> Result<(), StoreError> {
@@ -124,6 +147,7 @@ fn write_groups(
         let closing = closing.load(Ordering::Acquire);
         // Work that panicked is not gone on with: the journal verifies itself when it is opened again.
         let mut work = desk.0.lock().map_err(|_| stopped(PANICKED))?;
+        work.age(stage).map_err(|error| stopped(&error.to_string()))?;
         let idle = !work.write_group(stage)?;
         if closing || monotonic_now() - synced >= SYNC_EVERY {
             work.journal.sync().map_err(|error| stopped(&error.to_string()))?;
@@ -154,12 +178,17 @@ fn clean(stage: &Stage, journal: &Journal, cleaning: &mut Cleaning) -> Result<u6
     let mut keep_from = journal.first();
     let live = stage.look(Engine::footprint);
     while cleaning.is_due(journal.bytes(), live, &BOUND) && keep_from <= journal.last() {
-        let chunk = journal.read(keep_from)?;
-        cleaning.spend(chunk.len(), &BOUND);
-        let mentions =
-            Mentions::read(&chunk).map_err(|error| journal.damaged(keep_from, &error.to_string()))?;
-        stage.refresh(&mentions);
+        let bytes = refresh(stage, journal, keep_from)?;
+        cleaning.spend(usize::try_from(bytes).unwrap_or(usize::MAX), &BOUND);
         keep_from += 1;
     }
     Ok(keep_from)
+}
+
+/// Stages what is still alive in a chunk; how long the chunk is.
+fn refresh(stage: &Stage, journal: &Journal, number: u64) -> Result<u64, JournalError> {
+    let chunk = journal.read(number)?;
+    let mentions = Mentions::read(&chunk).map_err(|error| journal.damaged(number, &error.to_string()))?;
+    stage.refresh(&mentions);
+    Ok(chunk.len() as u64)
 }

@@ -214,7 +214,7 @@ async fn a_fleet_tells_of_an_alert_once_though_the_owner_is_killed() {
     let mut exported = Vec::new();
     for program in &fleet {
         let labels = [("alert", "dead_letters"), ("severity", "warning"), ("lane", "work")];
-        exported.push(program.metric("eclusa_alert_firing", &labels).await);
+        exported.push(program.metric_if_there("eclusa_alert_firing", &labels).await.unwrap_or_default());
     }
     assert_eq!(exported.iter().sum::<u64>(), 1, "only the owner exports it: {exported:?}");
     let owner = exported.iter().position(|count| *count == 1).unwrap();

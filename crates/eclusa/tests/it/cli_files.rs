@@ -123,3 +123,53 @@ async fn output_that_nobody_reads_ends_quietly() {
         assert_eq!((ended.status.code(), ended.stderr.as_slice()), (Some(0), &b""[..]));
     }
 }
+
+#[tokio::test]
+async fn check_warns_of_what_cannot_work_and_speaks_json() {
+    let dir = tempdir().unwrap();
+    let file = dir.path().join("warned.toml");
+    let name = file.to_str().unwrap();
+    std::fs::write(&file, "").unwrap();
+    let ran = run(&["check", name]).await;
+    assert_eq!(ran.code, 0);
+    assert!(ran.err.starts_with("warning: the file has no lanes and no upstreams"), "{ran:?}");
+    let ran = run(&["check", name, "-o", "json"]).await;
+    assert_eq!(ran.err, "");
+    assert_eq!(ran.json()["warnings"][0]["key"], "");
+
+    std::fs::write(
+        &file,
+        "[lanes.a]\nchian = [\"up\", \"hunter2\"]\n[upstreams.up]\nurl = \"http://127.0.0.1:9\"\n",
+    )
+    .unwrap();
+    let ran = run(&["check", name, "-o", "json"]).await;
+    assert_eq!((ran.code, ran.err.as_str()), (6, ""));
+    let said: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((&said["ok"], &said["file"]), (&false.into(), &name.into()));
+    let unknown = &said["errors"][1];
+    assert_eq!((&unknown["line"], &unknown["column"]), (&2.into(), &1.into()), "{said}");
+    assert_eq!(unknown["problem"], "unknown key `chian` in `lanes.a`");
+    assert_eq!(unknown["help"], "did you mean `chain`?");
+    let err = run(&["check", name]).await.failed(6);
+    assert!(err.contains("chian = [\"up\", \"*******\"]"), "names of the file are no secrets: {err}");
+}
+
+#[tokio::test]
+async fn variables_come_from_a_file_and_first_from_the_environment() {
+    let dir = tempdir().unwrap();
+    let (file, variables) = (dir.path().join("eclusa.toml"), dir.path().join(".env"));
+    std::fs::write(&file, "[lanes.a]\nchain = [\"up\"]\n[upstreams.up]\nurl = \"${UP_URL:?set it}\"\n")
+        .unwrap();
+    std::fs::write(&variables, "# the upstream\nexport UP_URL=\"http://127.0.0.1:9\"\n").unwrap();
+    let (file, variables) = (file.to_str().unwrap(), variables.to_str().unwrap());
+    assert!(run(&["check", file]).await.failed(6).contains("`UP_URL`, which is not set"));
+    let said = run(&["check", file, "--env-file", variables]).await.ok();
+    assert!(said.contains("http://127.0.0.1:9"), "{said}");
+    let said = run_with(&["check", file, "--env-file", variables], &[("UP_URL", "http://127.0.0.1:8")], "")
+        .await
+        .ok();
+    assert!(said.contains("http://127.0.0.1:8"), "{said}");
+    std::fs::write(variables, "UP_URL=http://127.0.0.1:9\nhunter2\n").unwrap();
+    let err = run(&["serve", "--config", file, "--env-file", variables]).await.failed(6);
+    assert!(err.contains(".env:2: has no `=`") && !err.contains("hunter2"), "{err}");
+}

@@ -24,6 +24,7 @@ mod docs;
 mod finding;
 mod fleet_health;
 mod following;
+mod forgetting;
 mod generation;
 mod guarantees;
 mod http_streams;

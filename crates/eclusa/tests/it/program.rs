@@ -227,14 +227,21 @@ impl Program {
         gates.into_iter().find(|gate| gate["reason"] == reason).unwrap_or(Value::Null)
     }
 
-    /// The value of a metric with exactly these labels, in the order in which they are written; 0 if it is not there.
+    /// The value of a metric with exactly these labels, in the order in which they are written. One that is not there fails the
+    /// test: a misspelt name would look like a zero.
     pub(crate) async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
+        let found = self.metric_if_there(name, labels).await;
+        found.unwrap_or_else(|| panic!("there is no metric {name} {labels:?}"))
+    }
+
+    /// The same where only some processes, or only some moments, have it.
+    pub(crate) async fn metric_if_there(&self, name: &str, labels: &[(&str, &str)]) -> Option<u64> {
         let text = self.get("/metrics").await.text().to_owned();
         let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
         let start =
             if labels.is_empty() { format!("{name} ") } else { format!("{name}{{{}}} ", labels.join(",")) };
         let line = text.lines().find_map(|line| line.strip_prefix(&start));
-        line.map_or(0, |value| value.trim().parse().unwrap())
+        line.map(|value| value.trim().parse().unwrap())
     }
 
     /// Waits for a line of the log with this message and these fields.

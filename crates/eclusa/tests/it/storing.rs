@@ -73,3 +73,35 @@ async fn who_brings_a_job_waits_for_a_busy_store_no_longer_than_the_config_allow
     assert_eq!(again.json()["jobId"], problem["jobId"], "it was stored, once");
     assert_eq!(program.get("/v1/lanes/work").await.json()["queued"]["normal"], 1);
 }
+
+const TAKEN_AWAY: &str = "lock was removed while the journal was in use";
+
+/// The process can keep no promise any more: what it has not stored is refused, and it ends.
+#[tokio::test]
+async fn a_data_directory_that_is_removed_ends_acceptance() {
+    let (program, job) = (paused("").await, json!({ "request": { "path": "/" } }));
+    program.enqueue("work", &job).await;
+    std::fs::remove_dir_all(program.dir.path().join("data")).unwrap();
+    let refused = program.post("/v1/lanes/work/jobs", &job).await;
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(refused.text().contains(TAKEN_AWAY), "{}", refused.text());
+    let logged = program.logged("The store failed", &[]).await;
+    assert!(logged["error"].as_str().unwrap().contains(TAKEN_AWAY), "{logged}");
+    assert!(!program.over().await.0.success());
+}
+
+/// A second process cannot open what the first still writes, and the first notices without being asked.
+#[tokio::test]
+async fn a_deleted_lock_lets_no_second_process_in() {
+    let program = paused("").await;
+    // So that it cannot have noticed and ended when the second comes.
+    program.signal("STOP");
+    std::fs::remove_file(program.dir.path().join("data/lock")).unwrap();
+    let (code, said) = Program::refused(&program.dir, RULES, &[]).await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("is in use by another process"), "{said}");
+    program.signal("CONT");
+    let logged = program.logged("The store failed", &[]).await;
+    assert!(logged["error"].as_str().unwrap().contains(TAKEN_AWAY), "{logged}");
+    assert!(!program.over().await.0.success());
+}

@@ -145,6 +145,21 @@ impl PathPattern {
     pub fn has(&self, var: &str) -> bool {
         self.segments.iter().any(|segment| matches!(segment, PathSegment::Var(name) if name == var))
     }
+
+    /// Its variables in `path`, percent-decoded, if it fits.
+    pub fn variables(&self, path: &str) -> Option<Vec<(&str, String)>> {
+        let mut parts = path.split('/').filter(|part| !part.is_empty());
+        let mut vars = Vec::new();
+        for segment in &self.segments {
+            let part = percent_decode_str(parts.next()?).decode_utf8_lossy();
+            match segment {
+                PathSegment::Text(text) if *text == part => {}
+                PathSegment::Text(_) => return None,
+                PathSegment::Var(name) => vars.push((name.as_str(), part.into_owned())),
+            }
+        }
+        parts.next().is_none().then_some(vars)
+    }
 }
 
 impl FromText for PathPattern {
@@ -183,7 +198,7 @@ impl FromText for PathPattern {
 
 /// A method.
 #[derive(Debug)]
-pub(super) struct MethodText(pub(super) String);
+pub(in crate::config) struct MethodText(pub(in crate::config) String);
 
 impl FromText for MethodText {
     const WHAT: &'static str = "a method";

@@ -25,14 +25,16 @@ pub(in super::super) struct Context<'a> {
     pub(super) describing: bool,
     mistakes: RefCell<Vec<Mistake>>,
     secrets: RefCell<Vec<Range<usize>>>,
+    /// Names that the file itself gives to its lanes and upstreams.
+    names: RefCell<BTreeSet<String>>,
 }
 
 impl<'a> Context<'a> {
     /// For a file named `name` that contains `text`.
     pub(in super::super) fn new(name: &str, text: &'a str, env: &'a dyn Fn(&str) -> Option<String>) -> Self {
         let dir = Path::new(name).parent().map(Path::to_owned).unwrap_or_default();
-        let (mistakes, secrets) = (RefCell::default(), RefCell::default());
-        Self { text, dir, env, describing: false, mistakes, secrets }
+        let (mistakes, secrets, names) = (RefCell::default(), RefCell::default(), RefCell::default());
+        Self { text, dir, env, describing: false, mistakes, secrets, names }
     }
 
     /// For learning which keys there are.
@@ -61,11 +63,17 @@ impl<'a> Context<'a> {
         self.mistakes.borrow_mut().push(Mistake { span, problem, help });
     }
 
-    /// Keeps every value in `value` out of all errors; numbers and booleans too if `all`.
+    /// Names that are no secrets wherever they stand.
+    pub(in super::super) fn know(&self, names: &[String]) {
+        self.names.borrow_mut().extend(names.iter().cloned());
+    }
+
+    /// Keeps every value in `value` out of all errors; if `all`, also numbers, booleans, and what is the name of something.
     pub(super) fn hide(&self, value: &Spanned<DeValue<'_>>, all: bool) {
         match value.get_ref() {
             DeValue::Array(items) => items.iter().for_each(|item| self.hide(item, all)),
             DeValue::Table(table) => table.iter().for_each(|(_, item)| self.hide(item, all)),
+            other if !all && other.as_str().is_some_and(|text| self.names.borrow().contains(text)) => {}
             other if all || other.is_str() => self.secrets.borrow_mut().push(value.span()),
             _ => {}
         }

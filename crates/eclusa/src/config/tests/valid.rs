@@ -35,7 +35,8 @@ fn the_score_proxy_has_the_values_of_its_source() {
     assert_eq!(lane.types["update"], Level::High);
     assert_eq!(lane.validate, [(Field::Query("cpf".into()), Check::Cpf)]);
     assert_eq!(lane.retry.attempts(), 1);
-    assert_eq!(lane.cache_key.as_ref().unwrap().parts, [Part::Field(Field::Query("cpf".into()))]);
+    let key = lane.cache_key.as_ref().unwrap();
+    assert_eq!(key.template.parts, [Part::Field(Field::Query("cpf".into()))]);
     let upstream = &config.upstreams[&name("bureau")];
     let url = &upstream.http().unwrap().url;
     assert_eq!((url.authority.as_str(), url.prefix.as_str()), ("bureau.example", "/v2"));
@@ -132,6 +133,7 @@ when_lost = "stop"
 shared_gates = true
 timeout = "3s"
 term = "4s"
+forget_within = "30m"
 tls = { cert_file = "client.pem", key_file = "client.key", ca_file = "client.pem" }
 [workers]
 concurrency = 3
@@ -188,7 +190,8 @@ mask = ["header.X-Org", "params:/email"]
 retry = { attempts = 2, base = "2s", cap = "3s", jitter = 0.5, on_ambiguous = "stop", budget = { share = 0.3, min = "5/min" } }
 tenant_rate = { "acme" = "10/min", "*" = "100/min" }
 tenant_concurrency = 7
-cache = { key = "{tenant}-{body./a}", ttl = "1s", stale_if_error = "2s", max = 3, max_bytes = "4KiB" }
+accept = { methods = ["POST"], paths = ["/", "/v1/{model}"] }
+cache = { key = "{tenant}-{body./a}", key_scope = "all", methods = ["POST"], ttl = "1s", stale_if_error = "2s", max = 3, max_bytes = "4KiB" }
 fairness = { batch = 2, weights = { "gold-*" = 3 } }
 dead_letters = { ttl = "1d", max = 9, answers = false, redrive = { after = "5m", times = 2, codes = ["421", "5xx"] } }
 keep = { for = "5m", max = 0 }
@@ -442,6 +445,7 @@ fn every_key_arrives_where_it_belongs() {
     assert!(config.store.tls.client.is_some());
     assert_eq!((config.store.when_lost, config.store.shared_gates), (WhenLost::Stop, true));
     assert_eq!([config.store.timeout, config.store.term], [3, 4].map(Duration::from_secs));
+    assert_eq!(config.store.forget_within, Duration::from_mins(30));
     assert_eq!((config.workers.concurrency, config.workers.lease), (3, Duration::from_secs(2)));
     assert_eq!((config.log.filter.as_str(), config.log.format), ("warn,eclusa=debug", LogFormat::Json));
     assert!(config.log.access);
@@ -475,7 +479,9 @@ fn every_key_of_a_lane_arrives_where_it_belongs() {
     let expected = [Field::Query("cpf".into()), Field::Header("x-org".into()), Field::Body("/a".into())];
     assert_eq!(fields, expected);
     let key = vec![Part::Tenant, Part::Text("-".into()), Part::Field(Field::Body("/a".into()))];
-    assert_eq!(lane.cache_key, Some(Template { parts: key }));
+    let (template, methods) = (Template { parts: key }, vec!["POST".to_owned()]);
+    assert_eq!(lane.cache_key, Some(CacheKey { template, scope: KeyScope::All, methods }));
+    assert_eq!((&lane.accept.methods[..], lane.accept.paths.len()), (&["POST".to_owned()][..], 2));
     assert_eq!(lane.concurrency, Some(4));
     assert_eq!(config.lanes[&name("straight")].mode, Mode::Direct);
 }

@@ -43,7 +43,7 @@ use self::subscriber::Listen;
 use super::Ack;
 use super::ask::store_by_asking;
 use super::journal::redis::{Inspector, Keys, Promise, RedisJournal, Server, ServerFacts, VERSION};
-use crate::config::{Tls, WhenLost};
+use crate::config::{FORGET_WITHIN, Tls, WhenLost};
 
 /// The only basin.
 const BASIN: &str = "main";
@@ -75,6 +75,8 @@ pub struct RedisSettings {
     pub timeout: Duration,
     /// How long an owner may be silent before another process takes over.
     pub term: Duration,
+    /// How long after something expired it may still be in the journal.
+    pub forget_within: Duration,
     /// Whether this process only uses the library: it takes over only if no gateway does.
     pub library: bool,
     /// How long leases last that this process gives: those of others are thought to last as long while nobody can be asked.
@@ -97,6 +99,7 @@ impl Default for RedisSettings {
             tls: Tls::default(),
             timeout: Duration::from_secs(2),
             term: Duration::from_secs(2),
+            forget_within: FORGET_WITHIN,
             library: false,
             lease: Duration::from_secs(10),
             when_lost: WhenLost::Share,
@@ -131,6 +134,7 @@ impl RedisStore {
             keys: keys.clone(),
             membership: Membership::new(process, Rules::new(stamp, &settings.about, spec)),
             timeout: settings.timeout,
+            forget_within: settings.forget_within,
             clock: settings.clock.clone(),
         }));
         let promise = Promise { ack: settings.ack, keeps_jobs: !spec.lanes().is_empty() };

@@ -65,6 +65,8 @@ pub(super) struct Shared {
     pub(super) clock: Option<Arc<dyn Clock>>,
     /// How long the server may be silent.
     pub(super) timeout: Duration,
+    /// How long after something expired it may still be in the journal.
+    pub(super) forget_within: Duration,
     started: Instant,
     /// Milliseconds since the start at which something last replied.
     heard_ms: AtomicU64,
@@ -89,12 +91,13 @@ pub(super) struct Parts {
     pub(super) keys: Keys,
     pub(super) membership: Membership,
     pub(super) timeout: Duration,
+    pub(super) forget_within: Duration,
     pub(super) clock: Option<Arc<dyn Clock>>,
 }
 
 impl Shared {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { keys, membership, timeout, clock } = parts;
+        let Parts { keys, membership, timeout, forget_within, clock } = parts;
         Self {
             keys,
             membership,
@@ -109,6 +112,7 @@ impl Shared {
             engine_time: EngineTime::default(),
             clock,
             timeout,
+            forget_within,
             started: Instant::now(),
             heard_ms: AtomicU64::new(0),
             instances: Mutex::default(),

@@ -179,6 +179,7 @@ mod tests {
             keys: keys.clone(),
             membership: Membership::new(process, Rules::new(1, "all", &Spec::default())),
             timeout: term,
+            forget_within: crate::config::FORGET_WITHIN,
             clock: None,
         }));
         let client = redis::Client::open("redis://127.0.0.1:1").unwrap();

@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use eclusa_core::gate::GateChange;
-use eclusa_core::{Engine, Mentions};
+use eclusa_core::{Engine, Mentions, Time};
 use eclusa_fleet::{Batch, Chunk, Position};
 
 use super::loader::LoadError;
 use super::public::public_writes;
 use super::shared::Shared;
+use crate::store::aging::Aging;
 use crate::store::cleaning::{Bound, Cleaning};
 use crate::store::gate_log::{Decided, log_changes};
 use crate::store::journal::redis::{Mark, PublicWrite, RedisJournal, encode};
@@ -27,6 +28,8 @@ pub(super) struct Work {
     pub(super) stage: Option<Arc<Stage>>,
     pub(super) epoch: u64,
     cleaning: Cleaning,
+    /// From the first changes on.
+    aging: Option<Aging<Position>>,
     /// Batches that were handed out, who waits for them and what they changed at gates.
     pub(super) groups: VecDeque<(u64, Durable, Vec<GateChange>)>,
     pub(super) handed: u64,
@@ -46,12 +49,14 @@ impl Work {
     /// What verbs did since the last batch, as chunk `number`.
     pub(super) fn changes(
         &mut self,
+        now: Time,
         number: u64,
         journal: &mut RedisJournal,
         shared: &Shared,
     ) -> Option<Batch> {
         let stage = self.stage.clone()?;
-        let keep_from = self.clean(&stage, journal);
+        let aged = self.age(now, &stage, journal, shared);
+        let keep_from = self.clean(&stage, journal).max(aged);
         let Group { records, durable, answers, gates } = stage.take_group().ok()??;
         self.handed += 1;
         self.groups.push_back((self.handed, durable, gates));
@@ -83,6 +88,32 @@ impl Work {
             last = Some(position);
         }
         last.and_then(|last| journal.after(last)).or(first)
+    }
+
+    /// Marks what still lives in chunks that are old as changed; says from which chunk on the journal is then needed.
+    fn age(
+        &mut self,
+        now: Time,
+        stage: &Stage,
+        journal: &mut RedisJournal,
+        shared: &Shared,
+    ) -> Option<Position> {
+        let ends = (journal.first()?, journal.last()?);
+        let aging = self.aging.get_or_insert_with(|| Aging::new(shared.forget_within, now));
+        let part = aging.part(now, ends, journal.bytes())?;
+        let (mut looked, mut last) = (0, Position::default());
+        while looked < part.bytes && last < part.until {
+            let page = journal.page(last).ok()?;
+            for (position, bytes) in page.iter().filter(|(position, _)| *position <= part.until) {
+                stage.refresh(&read_mentions(*position, bytes).ok()?);
+                (looked, last) = (looked + bytes.len() as u64, *position);
+            }
+            if page.last().is_none_or(|(position, _)| *position > part.until) {
+                break;
+            }
+        }
+        aging.looked(looked);
+        journal.after(last)
     }
 
     /// The next part of everything there is.

@@ -69,11 +69,11 @@ async fn killed_under_load(
     (dir, jobs)
 }
 
-/// The moment of each kill comes from a seed; `ECLUSA_SEED` plays one again.
+/// The moment of each kill comes from a seed; the same on every run, unless `ECLUSA_SEED` names another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_acknowledged_job_ends_once_however_often_the_process_is_killed() {
     let seed = std::env::var("ECLUSA_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
+    let seed = seed.unwrap_or(20_261_101);
     eprintln!("ECLUSA_SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();

@@ -1,9 +1,9 @@
 //! "Cache de Respostas Recentes": the bureau is asked once.
 
-use eclusa::fake::{Answer, Behaviour, Gate};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
 use serde_json::json;
 
-use super::{CPF, Proxy, cpf, score};
+use super::{CPF, Program, Proxy, cpf, program, score};
 
 /// The seconds for which a hit says its answer is good.
 fn ttl(cache_status: &str) -> u64 {
@@ -96,6 +96,8 @@ async fn the_cache_is_asked_again_before_a_call() {
     assert_eq!(job["result"]["body"], json!({ "score": 731 }));
     assert_eq!(proxy.bureau.requests().len(), 1);
     assert_eq!(proxy.jobs_total("processed").await, 2);
+    let totals = proxy.program.get("/v1/lanes/score").await.json()["totals"].clone();
+    assert_eq!((&totals["completed"], &totals["cacheHits"]), (&json!(1), &json!(1)), "{totals}");
 }
 
 /// Equal requests in flight are sent once, and all get the answer.
@@ -116,6 +118,10 @@ async fn equal_requests_in_flight_are_sent_once() {
     }
     assert_eq!(proxy.bureau.requests().len(), 1);
     assert_eq!(proxy.jobs_total("processed").await, 3);
+    // `completed` of a lane counts jobs by what answered them; the metric counts all that were answered.
+    let totals = proxy.program.get("/v1/lanes/score").await.json()["totals"].clone();
+    let of = |name: &str| totals[name].as_u64().unwrap();
+    assert_eq!((of("completed"), of("coalesced"), of("cacheHits")), (1, 2, 0), "{totals}");
 }
 
 /// A failure is nobody's answer: the next of the equal requests is sent.
@@ -148,4 +154,35 @@ async fn the_cache_survives_a_crash() {
     assert_eq!((answer.status, answer.json()), (200, json!({ "score": 731 })));
     assert!(ttl(answer.header("cache-status")) <= 60);
     assert_eq!(proxy.bureau.requests().len(), 1);
+}
+
+/// Another path, another method or a body must not fill the entry that `GET /proxy/score?cpf=…` reads.
+#[tokio::test]
+async fn nobody_can_put_another_answer_under_a_cpf() {
+    let example = std::fs::read_to_string(program::example("score-proxy.toml")).unwrap();
+    let default = example
+        .replace("key_scope = \"all\", ", "")
+        .replace("accept = { methods = [\"GET\"], paths = [\"/\"] }", "")
+        .replace("listen = \"127.0.0.1:8080\"", "listen = \"127.0.0.1:0\"");
+    assert!(!default.contains("key_scope") && !default.contains("accept ="));
+    let bureau = FakeUpstream::start(Behaviour::by(|request| {
+        let right = request.method == "GET" && request.path == "/" && request.body.is_empty();
+        score(if right { "731" } else { "0" })
+    }));
+    let bureau = bureau.await.unwrap();
+    let quick =
+        [("UPSTREAM_URL", &*bureau.url()), ("SCHEDULER_INITIAL_INTERVAL_MS", "50"), ("JOB_TTL_MS", "600000")];
+    let strict = Program::start_example("score-proxy.toml", &quick).await;
+    let keyed = Program::start(&default, &quick).await;
+    for (program, refused) in [(strict, true), (keyed, false)] {
+        for (method, path, body) in [("GET", "/other", ""), ("POST", "", ""), ("GET", "", "x")] {
+            let path = format!("/proxy/score{path}?cpf={CPF}");
+            let answer = program.send(method, &path, &[("prefer", "wait=60")], body).await;
+            let status = if refused && body.is_empty() { 422 } else { 200 };
+            assert_eq!(answer.status, status, "{method} {path} {}", answer.text());
+        }
+        let path = format!("/proxy/score?cpf={CPF}");
+        let answer = program.send("GET", &path, &[("prefer", "wait=60")], "").await;
+        assert_eq!((answer.status, answer.json()), (200, json!({ "score": 731 })));
+    }
 }

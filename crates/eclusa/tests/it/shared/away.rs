@@ -107,6 +107,16 @@ async fn a_server_that_throws_jobs_away_is_refused() {
     let (code, told) = Program::refused(&dir, &config, &[]).await;
     assert_eq!(code, Some(1), "{told}");
     assert!(told.contains("`maxmemory-policy` is allkeys-lru"), "{told}");
+    assert_eq!(told.matches("\"The store failed\"").count(), 1, "it is said once: {told}");
+}
+
+/// Nothing is lost there but limits, which others may have forgotten too.
+#[tokio::test]
+async fn a_server_that_throws_limits_away_is_only_warned_of() {
+    let redis = RedisServer::with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
+    let program = start(&redis, "[upstreams.up]\nurl = \"http://127.0.0.1:9\"\nrpm = 60\n").await;
+    program.logged("Limits may be forgotten: its `maxmemory-policy` is allkeys-lru", &[]).await;
+    assert_eq!(program.post("/v1/limits/up/acquire", &json!({})).await.status, 200);
 }
 
 /// Intake is refused, but what runs can end, which frees memory.

@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{begin, lane, start};
-use crate::program::Program;
+use crate::program::{PATIENCE, Program};
 use crate::redis_server::RedisServer;
 
 /// Longer than a refusal may take once it is known that nothing replies, as whoever asked measures it.
@@ -118,12 +118,22 @@ async fn a_process_that_starts_with_a_frozen_server_waits_for_it() {
     assert_eq!(program.ended(&job).await["status"], "completed");
 }
 
+/// Jobs that are accepted before the trouble and after it.
+const LOAD: usize = 20;
+
 /// Whatever was accepted is done, whatever was refused is not, and nothing twice.
 async fn survives(redis: &mut RedisServer, trouble: impl AsyncFn(&mut RedisServer)) {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let rules = lane(&upstream.url(), "", "");
     let (first, second) = tokio::join!(start(redis, &rules), start(redis, &rules));
     let stop = tokio_util::sync::CancellationToken::new();
+    let count = tokio::sync::watch::Sender::new(0);
+    let more_accepted = async || {
+        let (mut counted, before) = (count.subscribe(), *count.borrow());
+        let more = counted.wait_for(|count| *count >= before + LOAD);
+        let more = tokio::time::timeout(PATIENCE, more).await;
+        drop(more.unwrap_or_else(|_| panic!("nothing is accepted")).unwrap());
+    };
     let load = async |program: &Program| {
         let mut accepted = Vec::new();
         for number in 0.. {
@@ -133,7 +143,10 @@ async fn survives(redis: &mut RedisServer, trouble: impl AsyncFn(&mut RedisServe
             let path = format!("/{}/{number}", program.url().rsplit(':').next().unwrap());
             let answer = program.post("/v1/lanes/work/jobs", &json!({ "request": { "path": path } })).await;
             match answer.status {
-                202 => accepted.push(path),
+                202 => {
+                    accepted.push(path);
+                    count.send_modify(|count| *count += 1);
+                }
                 503 => {}
                 other => panic!("{other}: {}", answer.text()),
             }
@@ -141,10 +154,10 @@ async fn survives(redis: &mut RedisServer, trouble: impl AsyncFn(&mut RedisServe
         accepted
     };
     let troubled = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        more_accepted().await;
         trouble(redis).await;
         first.until("/readyz", |answer| answer.status == 200).await;
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        more_accepted().await;
         stop.cancel();
     };
     let (one, other, ()) = tokio::join!(load(&first), load(&second), troubled);

@@ -6,6 +6,8 @@ mod restarts;
 mod telling;
 mod untrue;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use eclusa::fake::{Answer, Behaviour, FakeUpstream, Seen};
@@ -83,7 +85,8 @@ async fn post(program: &Program, path: &str, headers: &[(&str, String)], body: &
 
 /// The provider tells, with a message of its own each time.
 async fn tell(program: &Program, upstream: &str, job: &str, body: &Value) -> (u16, Value) {
-    let (id, body) = (format!("msg-{}", fastrand::u64(..)), body.to_string());
+    static MESSAGES: AtomicU64 = AtomicU64::new(0);
+    let (id, body) = (format!("msg-{}", MESSAGES.fetch_add(1, Ordering::Relaxed)), body.to_string());
     let answer = post(program, &format!("/v1/webhooks/{upstream}/{job}"), &signed(&id, &body), &body).await;
     (answer.status, answer.json())
 }

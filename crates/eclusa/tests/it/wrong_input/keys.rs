@@ -171,7 +171,11 @@ async fn bounds_hold_for_upstreams_and_for_what_concerns_all() {
     ] {
         assert_problem(&send(&program, OPERATOR, method, path, &[]).await, 403, "forbidden");
     }
-    assert_eq!(send(&program, OPERATOR, "POST", "/v1/breakers/up/failure", &[]).await.status, 200);
+    // A breaker is shared by all tenants.
+    for verb in ["failure", "success", "try-recover", "reset"] {
+        let path = format!("/v1/breakers/up/{verb}");
+        assert_problem(&send(&program, OPERATOR, "POST", &path, &[]).await, 403, "forbidden");
+    }
     for path in ["/v1/upstreams", "/v1/breakers", "/v1/health", "/v1/lanes", "/v1/lanes/three"] {
         let answer = send(&program, OPERATOR, "GET", path, &[]).await;
         assert!(
@@ -181,4 +185,24 @@ async fn bounds_hold_for_upstreams_and_for_what_concerns_all() {
         );
     }
     assert_eq!(send(&program, VIEWER, "GET", "/metrics", &[]).await.status, 200);
+}
+
+/// Who has some lanes may open and close the breakers that only these use.
+#[tokio::test]
+async fn a_key_for_some_lanes_changes_no_breaker_that_others_share() {
+    let config = format!(
+        "[[auth.keys]]\nname = \"some\"\nrole = \"operator\"\nkey = \"{OPERATOR}\"\nlanes = [\"one\"]\n\
+         [lanes.one]\nchain = [\"own\", \"shared\"]\n[lanes.two]\nchain = [\"shared\"]\n\
+         [upstreams.own]\nurl = \"http://127.0.0.1:9\"\nbreaker = {{}}\n\
+         [upstreams.shared]\nurl = \"http://127.0.0.1:9\"\nbreaker = {{}}\n"
+    );
+    let program = Program::start(&config, &[]).await;
+    for verb in ["failure", "success", "try-recover", "reset"] {
+        let own = send(&program, OPERATOR, "POST", &format!("/v1/breakers/own/{verb}"), &[]).await;
+        assert_eq!(own.status, 200, "{}", own.text());
+        let path = format!("/v1/breakers/shared/{verb}");
+        assert_problem(&send(&program, OPERATOR, "POST", &path, &[]).await, 403, "forbidden");
+    }
+    let shared = send(&program, OPERATOR, "GET", "/v1/breakers/shared", &[]).await.json();
+    assert_eq!(shared["failures"], 0);
 }

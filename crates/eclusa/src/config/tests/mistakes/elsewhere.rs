@@ -8,9 +8,9 @@ fn the_score_proxy_asks_for_its_address() {
         include_str!("../../../../../../examples/score-proxy.toml"),
         r#"
 error: `upstreams.bureau.url` needs the environment variable `UPSTREAM_URL`, which is not set: set the bureau's address
-  --> eclusa.toml:25:8
+  --> eclusa.toml:26:8
    |
-25 | url = "${UPSTREAM_URL:?set the bureau's address}"
+26 | url = "${UPSTREAM_URL:?set the bureau's address}"
    |        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
    |
    = help: set `UPSTREAM_URL` before you start eclusa
@@ -34,7 +34,7 @@ error: unknown key `where` in `store`
 4 | where = "****"
   | ^^^^^
   |
-  = help: known here are `url`, `prefix`, `ack`, `when_lost`, `shared_gates`, `timeout`, `term`, `tls`
+  = help: known here are `url`, `prefix`, `ack`, `when_lost`, `shared_gates`, `timeout`, `term`, `forget_within`, `tls`
 "#,
     );
 }

@@ -30,6 +30,7 @@ fn cut_off() -> Fleet {
         keys: Keys::new("", "main", 0),
         membership: Membership::new(ProcessId(1), Rules::new(1, "all", &spec)),
         timeout: TIMEOUT,
+        forget_within: crate::config::FORGET_WITHIN,
         clock: None,
     }));
     let fleet = Fleet::new(shared, &RedisSettings::default(), &spec);

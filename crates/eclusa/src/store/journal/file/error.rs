@@ -22,6 +22,13 @@ pub enum JournalError {
     )]
     Locked { dir: PathBuf },
 
+    /// Somebody deleted or replaced a file of the open journal.
+    #[error(
+        "{} was {what} while the journal was in use. Nothing more is accepted. Stop this process, put the directory back as it was, and start again",
+        path.display()
+    )]
+    TakenAway { path: PathBuf, what: &'static str },
+
     /// Written by a later release, whose format this one does not know.
     #[error(
         "{what} in {} has format version {found}, but this release knows versions up to {known}. Start the newer release that wrote it, or restore a backup made by this one",

@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::error::{JournalError, io_error};
 use super::sync_dir;
 
-const NAME: &str = "high-water";
+pub(super) const NAME: &str = "high-water";
 const UNFINISHED_NAME: &str = "high-water.new";
 
 /// A slot opens with these and the version; then come mark and checksum, both big-endian.

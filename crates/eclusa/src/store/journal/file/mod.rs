@@ -13,18 +13,21 @@
 //!   until the journal was opened, and thereby verified, again. The chunk whose append failed
 //!   may or may not be there then.
 //! - A refused opening has changed nothing.
+//! - A journal whose directory, lock or newest segment is removed or replaced stops with the next
+//!   append or fsync, and no second process can open it before.
 //!
 //! One directory holds `lock`, `high-water` and the segments, `<number of the first chunk>.log`.
 
 mod error;
 mod frame;
 mod high_water;
+mod lock;
 mod recovery;
 mod segment;
 #[cfg(test)]
 mod tests;
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -32,11 +35,10 @@ pub use error::JournalError;
 use error::io_error;
 
 use high_water::HighWater;
+use lock::{Identity, Lock};
 use segment::{SEGMENT_BYTES, Segment};
 
 use crate::store::Ack;
-
-const LOCK: &str = "lock";
 
 /// The largest chunk taken.
 pub(super) const MAX_CHUNK_BYTES: usize = 1 << 30;
@@ -58,7 +60,7 @@ pub(in crate::store) struct Journal {
     stopped: Option<String>,
     dir: PathBuf,
     /// The last field, so that it outlives all that it guards.
-    _lock: Lock,
+    lock: Lock,
 }
 
 impl Journal {
@@ -75,12 +77,16 @@ impl Journal {
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         create_dir(dir)?;
-        let lock = Lock::take(dir)?;
+        let mut lock = Lock::take(dir)?;
         let mut segments = Segment::list(dir)?;
         let high_water = match HighWater::find(dir)? {
             Some(high_water) => high_water,
             // It is created before the first segment, so a creation was cut short.
-            None if segments.iter().all(|only| only.first == 1 && only.len == 0) => HighWater::create(dir)?,
+            None if segments.iter().all(|only| only.first == 1 && only.len == 0) => {
+                let high_water = HighWater::create(dir)?;
+                lock.hold_high_water(dir)?;
+                high_water
+            }
             None => return Err(JournalError::NoHighWater { dir: dir.to_owned(), what: "missing" }),
         };
         let extent = recovery::find_extent(dir, &segments, high_water.mark(), ack)?;
@@ -99,7 +105,7 @@ impl Journal {
             last: extent.last,
             stopped: None,
             dir: dir.to_owned(),
-            _lock: lock,
+            lock,
         };
         // The process before may have died between an append and its fsync, or between the
         // creation of a segment and the fsync of the directory.
@@ -122,6 +128,8 @@ impl Journal {
         // What is gone cannot be kept: an older keep_from asks for nothing.
         let first = keep_from.max(self.first);
         let written = self.write(&frame::encode(number, first, chunk), number, first);
+        // Afterwards: what is acknowledged was in the directory then.
+        let written = written.and_then(|()| self.check_place());
         self.stop_on_error(written)?;
         Ok(number)
     }
@@ -156,11 +164,21 @@ impl Journal {
         self.active.len > SEGMENT_BYTES - SEGMENT_BYTES / 32
     }
 
+    /// Has the next chunk begin a new segment, so that those before it can be removed without it.
+    pub(in crate::store) fn begin_segment(&mut self) -> Result<(), JournalError> {
+        self.check_running()?;
+        if self.active.len == 0 {
+            return Ok(());
+        }
+        let rotated = self.rotate();
+        self.stop_on_error(rotated)
+    }
+
     /// Fsyncs all that was appended and promises it. The owner calls this each second with
     /// [`Ack::Write`], and at shutdown.
     pub(in crate::store) fn sync(&mut self) -> Result<(), JournalError> {
         self.check_running()?;
-        let synced = self.sync_and_promise();
+        let synced = self.sync_and_promise().and_then(|()| self.check_place());
         self.stop_on_error(synced)
     }
 
@@ -213,6 +231,13 @@ impl Journal {
         error::damaged(&self.dir, number, what)
     }
 
+    /// Whether the directory still holds this journal: files that were removed can be written to, and are lost.
+    fn check_place(&self) -> Result<(), JournalError> {
+        self.lock.check()?;
+        let active = self.file.metadata().map_err(io_error("look at", &self.active.path))?;
+        Identity::of(&active).check(&self.active.path)
+    }
+
     fn check_running(&self) -> Result<(), JournalError> {
         match &self.stopped {
             None => Ok(()),
@@ -255,29 +280,4 @@ fn create_dir(dir: &Path) -> Result<(), JournalError> {
 /// Makes renames and new files in `dir` survive a power cut.
 fn sync_dir(dir: &Path) -> Result<(), JournalError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_error("fsync", dir))
-}
-
-/// Keeps others out of the directory while it lives.
-struct Lock(File);
-
-impl Lock {
-    fn take(dir: &Path) -> Result<Self, JournalError> {
-        let path = dir.join(LOCK);
-        let mut options = File::options();
-        let file = options.write(true).create(true).truncate(false).open(&path);
-        let file = file.map_err(io_error("open", &path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self(file)),
-            Err(TryLockError::WouldBlock) => Err(JournalError::Locked { dir: dir.to_owned() }),
-            Err(TryLockError::Error(error)) => Err(io_error("lock", &path)(error)),
-        }
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        // Closing the file is not enough: a process that another thread is just starting has a
-        // copy of it until its exec, and so would hold the lock.
-        let _ = self.0.unlock();
-    }
 }

@@ -102,6 +102,11 @@ impl RedisJournal {
         self.stored.front().map(|stored| stored.position)
     }
 
+    /// The newest chunk.
+    pub(in crate::store) fn last(&self) -> Option<Position> {
+        self.stored.back().map(|stored| stored.position)
+    }
+
     /// The oldest chunk after `position`.
     pub(in crate::store) fn after(&self, position: Position) -> Option<Position> {
         let at = self.stored.partition_point(|stored| stored.position <= position);

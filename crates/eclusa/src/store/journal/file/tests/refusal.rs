@@ -42,6 +42,57 @@ fn a_second_opening_is_refused() {
 }
 
 #[test]
+fn a_deleted_lock_lets_nobody_else_in() {
+    let dir = filled();
+    let (mut first, _) = open(dir.path(), Ack::Fsync).unwrap();
+    std::fs::remove_file(dir.path().join("lock")).unwrap();
+    let error = refusal(dir.path());
+    assert!(matches!(error, JournalError::Locked { .. }), "{error}");
+    // Another process may have made a new one.
+    std::fs::write(dir.path().join("lock"), "").unwrap();
+    assert!(matches!(refusal(dir.path()), JournalError::Locked { .. }));
+    let error = first.append(b"x", 1).unwrap_err();
+    assert!(matches!(error, JournalError::TakenAway { what: "replaced", .. }), "{error}");
+    drop(first);
+    open(dir.path(), Ack::Fsync).unwrap();
+}
+
+#[test]
+fn a_new_journal_whose_lock_is_deleted_lets_nobody_else_in() {
+    let dir = scratch();
+    let (_first, _) = open(dir.path(), Ack::Fsync).unwrap();
+    std::fs::remove_file(dir.path().join("lock")).unwrap();
+    assert!(matches!(refusal(dir.path()), JournalError::Locked { .. }));
+}
+
+#[test]
+fn a_journal_that_is_taken_away_stops() {
+    type Take = fn(&Path);
+    let lock: Take = |dir| std::fs::remove_file(dir.join("lock")).unwrap();
+    let mark: Take = |dir| std::fs::remove_file(dir.join("high-water")).unwrap();
+    let newest: Take = |dir| std::fs::remove_file(dir.join(segment(1))).unwrap();
+    let all: Take = |dir| std::fs::remove_dir_all(dir).unwrap();
+    let moved: Take = |dir| std::fs::rename(dir, dir.with_extension("moved")).unwrap();
+    for take in [lock, mark, newest, all, moved] {
+        for ack in [Ack::Fsync, Ack::Write] {
+            for append in [true, false] {
+                let above = scratch();
+                let dir = above.path().join("data");
+                let (mut journal, _) = open(&dir, ack).unwrap();
+                fill(&mut journal, 5, 100);
+                journal.sync().unwrap();
+                take(&dir);
+                let stopped = if append { journal.append(b"x", 1).map(drop) } else { journal.sync() };
+                let error = stopped.unwrap_err();
+                assert!(matches!(error, JournalError::TakenAway { what: "removed", .. }), "{error}");
+                assert!(error.to_string().contains(&dir.display().to_string()), "{error}");
+                assert!(matches!(journal.append(b"x", 1), Err(JournalError::Stopped { .. })));
+            }
+        }
+    }
+}
+
+#[test]
 fn a_newer_chunk_is_refused() {
     for number in [1, 3, 5] {
         let dir = filled();

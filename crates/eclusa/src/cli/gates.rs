@@ -1,0 +1,105 @@
+//! Gates in words that people use: `breaker: closed`.
+
+use super::output::{or_dash, table};
+use crate::api::model::{Gate, Pace};
+
+/// A gate in a few words; what an adaptive pace learned comes with it.
+pub(super) fn gate(gate: &Gate, pace: Option<&Pace>) -> String {
+    let learned = pace.filter(|pace| pace.adaptive && gate.reason == "pace").map(learned).unwrap_or_default();
+    let until = gate.until.as_ref().map(|until| format!(" until {until}")).unwrap_or_default();
+    let (name, state) = words(gate);
+    format!("{name}: {state}{learned}{until}")
+}
+
+/// Starts per second, and the latency that is taken for the floor.
+fn learned(pace: &Pace) -> String {
+    let floor = pace.floor_latency_ms.map(|ms| format!(", floor {ms} ms")).unwrap_or_default();
+    format!(" ({:.2}/s{floor})", pace.rate)
+}
+
+/// Gates as a table, with their upstream.
+pub(super) fn gates(gates: &[Gate]) -> String {
+    let row = |gate: &Gate| {
+        let (name, state) = words(gate);
+        vec![or_dash(gate.upstream.as_deref()), name, state, or_dash(gate.until.as_deref())]
+    };
+    table(&["UPSTREAM", "GATE", "STATE", "UNTIL"], gates.iter().map(row).collect())
+}
+
+/// What people call it, and how it is.
+fn words(gate: &Gate) -> (String, String) {
+    let Gate { level, limit, open, .. } = gate;
+    let of = limit.map_or_else(|| level.to_string(), |limit| format!("{level}/{limit}"));
+    let full = if *open { "" } else { ", full" };
+    let (name, state) = match gate.reason.as_str() {
+        "circuit_open" => ("breaker", breaker(gate)),
+        "cooldown" if !open => ("cooldown", format!("resting after {}", errors(*level))),
+        "cooldown" if *level > 0 => ("cooldown", format!("none, {}", errors(*level))),
+        "cooldown" => ("cooldown", "none".to_owned()),
+        "concurrency" => ("slots", format!("{of} in use{full}")),
+        "window" => ("window", format!("{of} in the last minute{full}")),
+        "rate_limit" => ("bucket", format!("{of} tokens{}", if *open { "" } else { ", too few" })),
+        "pace" => ("pace", format!("one call every {level} ms{}", if *open { "" } else { ", waiting" })),
+        "upstream_retry_after" => ("Retry-After", "closed".to_owned()),
+        other => (other, format!("{of}{}", if *open { "" } else { ", shut" })),
+    };
+    (name.to_owned(), state)
+}
+
+/// A breaker that is closed lets calls through.
+fn breaker(gate: &Gate) -> String {
+    match (gate.open, &gate.until, gate.level, gate.limit) {
+        (true, _, 0, _) => "closed".to_owned(),
+        (true, _, failures, Some(limit)) if failures >= limit => "half-open".to_owned(),
+        (true, _, failures, Some(limit)) => format!("closed, {failures}/{limit} failures"),
+        (true, _, failures, None) => format!("closed, {failures} failures"),
+        (false, Some(_), ..) => "open".to_owned(),
+        (false, None, ..) => "half-open, a probe is under way".to_owned(),
+    }
+}
+
+fn errors(count: i64) -> String {
+    format!("{count} error{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(reason: &str, open: bool, until: Option<&str>, level: i64, limit: Option<i64>) -> Gate {
+        Gate {
+            upstream: None,
+            reason: reason.into(),
+            open,
+            until: until.map(ToOwned::to_owned),
+            level,
+            limit,
+        }
+    }
+
+    #[test]
+    fn gates_are_named_as_people_name_them() {
+        let until = Some("12:00");
+        for (gate, expected) in [
+            (view("circuit_open", true, None, 0, Some(5)), "breaker: closed"),
+            (view("circuit_open", true, None, 2, Some(5)), "breaker: closed, 2/5 failures"),
+            (view("circuit_open", true, None, 5, Some(5)), "breaker: half-open"),
+            (view("circuit_open", false, until, 5, Some(5)), "breaker: open until 12:00"),
+            (view("circuit_open", false, None, 5, Some(5)), "breaker: half-open, a probe is under way"),
+            (view("cooldown", true, None, 0, None), "cooldown: none"),
+            (view("cooldown", true, None, 1, None), "cooldown: none, 1 error"),
+            (view("cooldown", false, until, 2, None), "cooldown: resting after 2 errors until 12:00"),
+            (view("concurrency", true, None, 3, Some(10)), "slots: 3/10 in use"),
+            (view("concurrency", false, None, 10, Some(10)), "slots: 10/10 in use, full"),
+            (
+                view("window", false, until, 60, Some(60)),
+                "window: 60/60 in the last minute, full until 12:00",
+            ),
+            (view("rate_limit", true, None, 7, Some(10)), "bucket: 7/10 tokens"),
+            (view("pace", true, None, 250, None), "pace: one call every 250 ms"),
+            (view("upstream_retry_after", false, until, 0, None), "Retry-After: closed until 12:00"),
+        ] {
+            assert_eq!(super::gate(&gate, None), expected);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What has expired is gone from the disk and from Redis too, not only from what the API shows.
+
+use std::path::Path;
+use std::time::Duration;
+
+use eclusa::fake::{Answer, FakeUpstream};
+
+use super::program::{PATIENCE, Program};
+use super::redis_server::RedisServer;
+
+/// In the request and in the answer of a person.
+const CPF: &str = "05227892180";
+const SCORE: &str = "score-7316-of-a-person";
+
+/// A job whose answer is cached for a second and kept for no longer, and what is left of it in `stored`.
+async fn is_forgotten(store: &str, stored: impl Fn(&Program) -> String) {
+    let upstream = FakeUpstream::start(Answer::status(200).body(SCORE)).await.unwrap();
+    let config = format!(
+        "[store]\n{store}\nforget_within = \"2s\"\n[lanes.score]\nchain = [\"up\"]\nkeep = {{ for = \"500ms\" }}\n\
+         cache = {{ key = \"{{query.cpf}}\", ttl = \"1s\" }}\n[upstreams.up]\nurl = \"{}\"\n",
+        upstream.url()
+    );
+    let program = Program::start(&config, &[]).await;
+    program.until("/readyz", |answer| answer.status == 200).await;
+    let answer = program.send("GET", &format!("/proxy/score?cpf={CPF}"), &[("prefer", "wait=60")], "").await;
+    assert_eq!((answer.status, answer.text()), (200, SCORE));
+    let first = stored(&program);
+    assert!(first.contains(CPF) && first.contains(SCORE), "the test looks in the wrong place");
+
+    let gone = async {
+        let mut pace = tokio::time::interval(Duration::from_millis(50));
+        loop {
+            pace.tick().await;
+            let left = stored(&program);
+            if !left.contains(CPF) && !left.contains(SCORE) {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, gone).await.unwrap_or_else(|_| panic!("it is still there"));
+    // Nothing else is lost: it starts again with what is there.
+    let (ended, dir) = program.stop().await;
+    assert!(ended.success());
+    let program = Program::start_in(dir, &config, &[]).await;
+    program.until("/readyz", |answer| answer.status == 200).await;
+    assert_eq!(program.get("/v1/lanes/score").await.json()["totals"]["completed"], 1);
+}
+
+fn files(dir: &Path) -> String {
+    let read =
+        |entry: std::io::Result<std::fs::DirEntry>| std::fs::read(entry.unwrap().path()).unwrap_or_default();
+    let bytes: Vec<u8> = std::fs::read_dir(dir).unwrap().flat_map(read).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[tokio::test]
+async fn what_expired_leaves_the_directory() {
+    for ack in ["fsync", "write"] {
+        let store = format!("url = \"embedded:./data\"\nack = \"{ack}\"");
+        is_forgotten(&store, |program| files(&program.dir.path().join("data"))).await;
+    }
+}
+
+#[tokio::test]
+async fn what_expired_leaves_redis() {
+    let server = RedisServer::start();
+    let stored = |_: &Program| {
+        let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();
+        let read = redis::cmd("XRANGE").arg("eclusa:{main}:journal").arg("-").arg("+").query(&mut connection);
+        let chunks: Vec<(String, Vec<Vec<u8>>)> = read.unwrap();
+        let bytes: Vec<u8> = chunks.into_iter().flat_map(|(_, fields)| fields.concat()).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    is_forgotten(&format!("url = \"{}\"", server.url()), stored).await;
+}
