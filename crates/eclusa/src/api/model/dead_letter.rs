@@ -19,7 +19,7 @@ use super::iso;
     "lastFailureTimestamp": "2026-11-16T01:50:36.120Z",
     "enqueuedAt": "2026-11-16T01:50:33.311Z",
     "movedToDLQAt": "2026-11-16T01:50:36.120Z",
-    "ttl": 604800000,
+    "ttl": 604_800_000,
     "lane": "render",
     "upstream": "fal",
     "redrives": 0,

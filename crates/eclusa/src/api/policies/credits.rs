@@ -67,7 +67,7 @@ enum AnswerOrProblem {
     /// It was understood.
     Answer(CreditAnswer),
     /// It was not.
-    Problem(ProblemDetails),
+    Problem(Box<ProblemDetails>),
 }
 
 /// What a request is answered with.
