@@ -55,6 +55,7 @@ pub use request::{JsonTemplate, Placeholder, RequestTemplate, TextPart, TextTemp
 pub use schedules::Schedule;
 pub use schema::schema;
 pub use ses::{ContainerToken, CredentialSource, MetadataSource, SesRules};
+pub use tls::CertificateError;
 pub use types::*;
 pub use units::parse_duration;
 
