@@ -3,7 +3,8 @@
 #
 #   scripts/setup.sh build   a Rust toolchain and a C compiler
 #   scripts/setup.sh test    the same, rustfmt, clippy and cargo-nextest; redis-server; python3 and node, for the documentation's
-#                            workers; aiosmtpd, a mail server; promtool, for the Prometheus rules
+#                            workers; aiosmtpd, a mail server; promtool, for the Prometheus rules; systemd-analyze and
+#                            PyYAML, for the files of deploy/; curl
 #   scripts/setup.sh bench   the same as build, wrk and nginx; redis-server, node and npm, and BullMQ for it
 #   scripts/setup.sh deny    the same as build, and cargo-deny
 set -euo pipefail
@@ -80,6 +81,9 @@ test)
     need_python_packages crates/eclusa/tests/it/mail
     need_package node nodejs
     need_package promtool prometheus
+    need_package systemd-analyze systemd
+    need_package curl curl
+    need_python_packages crates/eclusa/tests/it/deploy
     ;;
 bench)
     need_build
