@@ -2,7 +2,7 @@
 
 export CARGO_TERM_COLOR ?= auto
 
-.PHONY: help setup test test-all lint demo bench deny clean
+.PHONY: help setup test test-all lint demo install bench deny clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -26,6 +26,10 @@ lint: setup ## Check formatting, lints and documentation
 demo: ## Build and run the product with fake upstreams; prints what to try
 	scripts/setup.sh build
 	cargo run --release -p eclusa -- demo
+
+install: ## Build and install the eclusa command, to ~/.cargo/bin unless CARGO_INSTALL_ROOT says otherwise
+	scripts/setup.sh build
+	cargo install --locked --path crates/eclusa
 
 bench: ## Measure throughput and memory; writes bench/results.json
 	scripts/setup.sh bench

@@ -3,8 +3,9 @@
 #
 #   scripts/setup.sh build   a Rust toolchain and a C compiler
 #   scripts/setup.sh test    the same, rustfmt, clippy and cargo-nextest; redis-server; python3 and node, for the documentation's
-#                            workers; aiosmtpd, a mail server; promtool, for the Prometheus rules; npm, TypeScript, mypy,
-#                            schemathesis and generators of clients, for the API and its clients
+#                            workers; aiosmtpd, a mail server; promtool, for the Prometheus rules; systemd-analyze and
+#                            PyYAML, for the files of deploy/; curl; npm, TypeScript, mypy, schemathesis and generators of
+#                            clients, for the API and its clients
 #   scripts/setup.sh bench   the same as build, wrk and nginx; redis-server, node and npm, and BullMQ for it
 #   scripts/setup.sh deny    the same as build, and cargo-deny
 set -euo pipefail
@@ -94,6 +95,9 @@ test)
     need_node_modules clients/typescript
     need_venv target/clients-venv clients/requirements.txt
     need_package promtool prometheus
+    need_package systemd-analyze systemd
+    need_package curl curl
+    need_python_packages crates/eclusa/tests/it/deploy
     ;;
 bench)
     need_build

@@ -1,7 +1,7 @@
 //! The life of the process: what runs, and how it is told to end.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use eclusa_core::StoreError;
 use tokio_util::sync::CancellationToken;
@@ -14,10 +14,14 @@ use crate::to_the_end::ToTheEnd;
 pub(crate) struct Life {
     /// Calls under way, and what must be told of them.
     pub(crate) running: TaskTracker,
+    /// Set when the process was asked to stop: it goes on as usual for `server.drain`, but is not ready any more.
+    pub(crate) draining: CancellationToken,
     /// Set when nothing new is to be begun.
     pub(crate) stopping: CancellationToken,
     /// Set when calls under way can be waited for no longer.
     pub(crate) aborting: CancellationToken,
+    /// Jobs that went back to their line because they could be waited for no longer.
+    pub(crate) handed_back: AtomicUsize,
     /// Set when nothing runs any more.
     pub(crate) finished: CancellationToken,
     /// Set when the process cannot go on.

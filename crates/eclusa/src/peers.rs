@@ -59,6 +59,8 @@ pub(crate) struct Instance {
     pub(crate) rules: String,
     /// Lanes and upstreams for which it was given other rules than those in force.
     pub(crate) differs: usize,
+    /// Whether it will stop soon.
+    pub(crate) leaving: bool,
 }
 
 /// The process that decides.
@@ -87,6 +89,7 @@ impl Peers {
                 role: self.duty.as_str().to_owned(),
                 rules: String::new(),
                 differs: 0,
+                leaving: false,
             }],
         }
     }
@@ -156,8 +159,9 @@ impl Peers {
 impl Instance {
     /// What a process told of itself.
     fn of(told: &RegistrationView) -> Self {
-        let (role, rules) = told.about.split_once(' ').unwrap_or((&told.about, ""));
-        Self { id: id(told.process.0), role: role.to_owned(), rules: rules.to_owned(), differs: told.differs }
+        let mut words = told.about.split(' ').map(ToOwned::to_owned);
+        let (role, rules) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        Self { id: id(told.process.0), role, rules, differs: told.differs, leaving: words.next().is_some() }
     }
 }
 

@@ -1,24 +1,32 @@
 //! Serve: the whole program from start to end.
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use eclusa_core::Clock;
+use eclusa_core::{Clock, LaneView, Store};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use crate::api::Parts;
-use crate::config::Config;
+use crate::config::{CertificateError, Config};
 use crate::life::Life;
 use crate::peers::Duty;
 use crate::process::{self, Process, StartError};
+use crate::rules::Rules;
+use crate::server::Certificate;
+use crate::store::AnyStore;
 use crate::{api, reload, server, work};
 
 /// How long to wait for what was let go at the end.
 const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long the line that reports the start waits for the store to say what it holds.
+const STORE_ANSWERS: Duration = Duration::from_secs(10);
+/// How long to wait before the store is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Why the program could not start or go on.
 #[derive(Debug, Error)]
@@ -26,6 +34,9 @@ pub enum ServeError {
     /// The store or an upstream's certificates cannot be used.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// The listener's certificate cannot be used.
+    #[error("server.tls: {0}")]
+    Certificate(#[from] CertificateError),
     /// The address cannot be listened on.
     #[error(
         "cannot listen on {address}: {source}; is another process using the port? Choose another: `server.listen`, or `--listen` of the demo"
@@ -41,31 +52,66 @@ pub enum ServeError {
     Broken,
 }
 
-/// Runs until `stop`, then ends in order: takes in nothing more, finishes what runs or lets it go, and returns when
-/// everything is written. Configs that come by `reloads` are put in force. `ready` is told where it listens.
+/// What became of the work of a process that has stopped.
+struct Stopped {
+    /// Calls that ended in the time they were given.
+    finished: usize,
+    /// Jobs that went back to their line.
+    handed_back: usize,
+    /// Jobs that the store keeps; `None` if it did not answer.
+    kept: Option<u64>,
+    broken: bool,
+}
+
+/// Runs until `stops` says so, then ends in order: goes on serving for `server.drain`, takes in nothing more, finishes what
+/// runs or lets it go, and returns when everything is written. A second message ends the drain; after it the receiver is
+/// dropped. Configs that come by `reloads` are put in force. `ready` is told where it listens.
 pub async fn serve(
+    config: Config,
+    duty: Duty,
+    clock: Arc<dyn Clock>,
+    reloads: mpsc::Receiver<Config>,
+    ready: impl FnOnce(SocketAddr),
+    stops: mpsc::Receiver<()>,
+) -> Result<(), ServeError> {
+    // The store is closed, and ownership handed over, when this returns.
+    let Stopped { finished, handed_back, kept, broken } =
+        run(config, duty, clock, reloads, ready, stops).await?;
+    tracing::info!(finished, handedBack = handed_back, kept, "Stopped");
+    if broken { Err(ServeError::Broken) } else { Ok(()) }
+}
+
+async fn run(
     config: Config,
     duty: Duty,
     clock: Arc<dyn Clock>,
     mut reloads: mpsc::Receiver<Config>,
     ready: impl FnOnce(SocketAddr),
-    stop: impl Future<Output = ()>,
-) -> Result<(), ServeError> {
+    mut stops: mpsc::Receiver<()>,
+) -> Result<Stopped, ServeError> {
     let address = config.server.listen;
     let failed = |source| ServeError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let listening = listener.local_addr().map_err(failed)?;
-    let grace = config.server.shutdown_grace;
+    let certificate = config.server.tls.as_ref().map(Certificate::new).transpose()?;
+    let tls = certificate.as_ref().map(Certificate::acceptor).transpose()?;
+    let (grace, drain_for) = (config.server.shutdown_grace, config.server.drain);
     let Process { api, workers, exporter } = process::open(config, duty, clock)?;
-    let Parts { store, scopes, ids, rules, peers, life, metrics, rates, .. } = &*api.0;
+    let Parts { store, scopes, ids, rules, leases, peers, life, metrics, rates, .. } = &*api.0;
     let mut loops = work::start(duty, workers, (store, scopes, ids.clone()), (rates.clone(), peers.clone()));
     if let Some(exporter) = exporter {
         loops.keep.spawn(exporter.run(life.finished.clone()));
     }
     let service = Arc::new(api::Service::new(&api, duty));
-    let serving = server::serve(listener, service, rules.clone(), life.stopping.clone(), grace + LAST_WORDS);
+    let stopping = life.stopping.clone();
+    let serving =
+        server::serve((listener, tls), service, rules.clone(), stopping.clone(), grace + LAST_WORDS);
     let serving = tokio::spawn(serving);
+    if let Some(certificate) = certificate {
+        tokio::spawn(stopping.clone().run_until_cancelled_owned(certificate.follow(rules.clone())));
+    }
     ready(listening);
+    tokio::spawn(stopping.run_until_cancelled_owned(report_start(store.clone(), duty, rules.get())));
     let reloading = async {
         while let Some(config) = reloads.recv().await {
             reload::reload(rules, peers, metrics, config).await;
@@ -73,7 +119,7 @@ pub async fn serve(
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        () = stop => tracing::info!("Stopping"),
+        _ = stops.recv() => drain(life, store, drain_for, stops).await,
         () = life.broken.cancelled() => {}
         () = reloading => {}
         // They end only after `stopping`: one that ends before has failed, and its lane would stand still.
@@ -83,21 +129,76 @@ pub async fn serve(
     life.stopping.cancel();
     // Nothing is begun any more once these have ended: what runs then is all there is to wait for.
     while loops.begin.join_next().await.is_some() {}
+    let running = leases.ids().len();
     let_finish(life, grace).await;
     let _ = serving.await;
     // Answers that streamed until now have given back their leases in tasks of their own.
-    let _ = tokio::time::timeout(LAST_WORDS, life.running.wait()).await;
+    let _ = timeout(LAST_WORDS, life.running.wait()).await;
+    let kept = timeout(LAST_WORDS, store.lanes()).await.ok().and_then(Result::ok);
     life.finished.cancel();
     while loops.keep.join_next().await.is_some() {}
-    if life.broken.is_cancelled() { Err(ServeError::Broken) } else { Ok(()) }
+    let handed_back = life.handed_back.load(Ordering::Relaxed);
+    Ok(Stopped {
+        finished: running.saturating_sub(handed_back),
+        handed_back,
+        kept: kept.map(|lanes| jobs(&lanes)),
+        broken: life.broken.is_cancelled(),
+    })
+}
+
+/// Reports what this process is and what it has found, as soon as the store answers.
+async fn report_start(store: Arc<AnyStore>, duty: Duty, rules: Arc<Rules>) {
+    let answers = async {
+        loop {
+            match store.lanes().await {
+                Ok(lanes) => return jobs(&lanes),
+                Err(_) => tokio::time::sleep(ASK_AGAIN).await,
+            }
+        }
+    };
+    let jobs = timeout(STORE_ANSWERS, answers).await.ok();
+    let config = &rules.config;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        store = %config.store.url,
+        role = duty.as_str(),
+        lanes = config.lanes.len(),
+        upstreams = config.upstreams.len(),
+        // Absent while the store does not answer.
+        jobs,
+        "Started"
+    );
+}
+
+/// Jobs that wait or run.
+fn jobs(lanes: &[LaneView]) -> u64 {
+    lanes.iter().map(|lane| lane.queued.iter().sum::<u64>() + lane.pending + lane.processing).sum()
+}
+
+/// Goes on as usual for `time`, so that load balancers notice by `/readyz` that this process stops before it refuses
+/// anybody; another process decides meanwhile. The next message of `stops` ends it.
+async fn drain(life: &Life, store: &AnyStore, time: Duration, mut stops: mpsc::Receiver<()>) {
+    if time.is_zero() {
+        drop(stops);
+        tracing::info!("Stopping");
+        return;
+    }
+    life.draining.cancel();
+    store.step_down();
+    tracing::info!(drain = ?time, "Stopping; requests are served as usual until the drain ends");
+    tokio::select! {
+        () = tokio::time::sleep(time) => {}
+        _ = stops.recv() => tracing::info!("The drain was cut short"),
+        () = life.broken.cancelled() => {}
+    }
 }
 
 /// Lets running calls finish within `grace`; what is still running then goes back to its line.
 async fn let_finish(life: &Life, grace: Duration) {
     life.running.close();
-    if tokio::time::timeout(grace, life.running.wait()).await.is_err() {
+    if timeout(grace, life.running.wait()).await.is_err() {
         tracing::warn!(running = life.running.len(), "Letting go of jobs that are still running");
         life.aborting.cancel();
-        let _ = tokio::time::timeout(LAST_WORDS, life.running.wait()).await;
+        let _ = timeout(LAST_WORDS, life.running.wait()).await;
     }
 }

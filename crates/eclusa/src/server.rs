@@ -1,17 +1,25 @@
 //! The HTTP server: bounded in connections, header size and the time a client may take.
 
+mod certificate;
+
+pub(crate) use certificate::Certificate;
+
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::response::Response;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
@@ -22,14 +30,17 @@ use crate::rules::CurrentRules;
 const MAX_HEAD: usize = 64 * 1024;
 /// How long a client may take to send a request's head, and how long an idle connection is kept.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a client may take for the TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests under way on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 200;
 /// How long to pause when the system has no more sockets.
 const BREATHER: Duration = Duration::from_millis(50);
 
 /// Lets `service` answer until `stopping`, then until all requests under way are answered or `deadline` says that is enough.
+/// HTTPS with `tls`, else HTTP; by either of them HTTP/2 too.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    (listener, tls): (TcpListener, Option<TlsAcceptor>),
     service: Arc<api::Service>,
     rules: Arc<CurrentRules>,
     stopping: CancellationToken,
@@ -48,16 +59,47 @@ pub(crate) async fn serve(
             requests.count();
             service.clone().answer(request, peer)
         });
-        let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service);
-        let connection = connections.watch(connection.into_owned());
+        let (server, watcher, tls) = (server.clone(), connections.watcher(), tls.clone());
         tokio::spawn(async move {
-            // A client that breaks the connection is its own affair.
-            let _ = connection.await;
+            match tls {
+                None => converse(&server, stream, service, watcher).await,
+                Some(tls) => {
+                    if let Some(stream) = shake_hands(&tls, stream).await {
+                        converse(&server, stream, service, watcher).await;
+                    }
+                }
+            }
             drop(slot);
         });
     }
     drop(listener);
     let _ = tokio::time::timeout(deadline, connections.shutdown()).await;
+}
+
+/// Answers the requests of one connection until it ends.
+async fn converse<I, S>(server: &Builder<TokioExecutor>, stream: I, service: S, watcher: Watcher)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Service<http::Request<Incoming>, Response = Response, Error = Infallible> + Send + 'static,
+    S::Future: Send + 'static,
+{
+    let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    // A client that breaks the connection is its own affair.
+    let _ = watcher.watch(connection.into_owned()).await;
+}
+
+/// The connection inside TLS; `None` if the client does not get that far.
+async fn shake_hands(
+    tls: &TlsAcceptor,
+    stream: Connection,
+) -> Option<tokio_rustls::server::TlsStream<Connection>> {
+    let problem = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+        Ok(Ok(stream)) => return Some(stream),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("not finished within {HANDSHAKE_TIMEOUT:?}"),
+    };
+    tracing::debug!(error = problem, "A TLS handshake failed");
+    None
 }
 
 fn builder() -> Builder<TokioExecutor> {

@@ -1,6 +1,6 @@
 //! A planned change of owner: a process that stops names its successor and goes on deciding while that one reads the journal
 //! and makes an engine of it, which then follows what the owner still appends. So nobody waits for more than the last chunks
-//! to be read. Used only where an owner stops in order.
+//! to be read. Used only where an owner stops in order, or steps down before it stops.
 
 use eclusa_core::{Span, Time};
 
@@ -18,10 +18,12 @@ const LOOK: Span = Span::from_millis(20);
 /// What takes longer to be read and put together is done after the release.
 const AT_MOST: Span = Span::from_secs(10);
 
-/// A process that stops, and who should follow it.
+/// A process that stops or steps down, and who should follow it.
 #[derive(Debug, Clone, Copy, Hash)]
 pub(crate) struct Stopping {
     pub(crate) successor: Option<ProcessId>,
+    /// Whether it takes part afterwards: then it goes on if its successor does not get ready.
+    pub(crate) stays: bool,
     /// Since the successor was named on the server.
     named: Option<Named>,
 }
@@ -40,7 +42,11 @@ struct Named {
 
 impl Stopping {
     pub(crate) fn new(successor: Option<ProcessId>) -> Self {
-        Self { successor, named: None }
+        Self { successor, stays: false, named: None }
+    }
+
+    pub(crate) fn stepping_down(successor: ProcessId) -> Self {
+        Self { stays: true, ..Self::new(Some(successor)) }
     }
 
     /// What to send to have the successor get ready; `None` if that is not due, or done.
@@ -72,8 +78,8 @@ impl Stopping {
         if claim.is_some() {
             named.until = now + settings.term;
         }
-        // One that is late has done a part of it, and nobody else any.
-        let late = now >= named.since + AT_MOST;
+        // One that is late has done a part of it, and nobody else any. One that stays has the time to wait for it.
+        let late = !self.stays && now >= named.since + AT_MOST;
         named.ready = claim.is_some_and(|claim| late || claim.position.number >= named.number);
         if !named.ready && now >= named.until {
             // Whoever is there takes over, and reads the journal then.

@@ -15,9 +15,7 @@ use crate::term::Position;
 
 impl Ownership {
     pub(crate) fn next_of_owner(&mut self, now: Time, work: Work<'_>) -> Step {
-        if matches!(self.state, State::Loading(_) | State::Building | State::Verifying)
-            && self.stopping.is_some()
-        {
+        if matches!(self.state, State::Loading(_) | State::Building | State::Verifying) && self.stops() {
             self.state = State::Releasing;
             return self.release();
         }
@@ -78,7 +76,7 @@ impl Ownership {
         Step::Send(Command::Append(append))
     }
 
-    /// Everything is sent. A process that stops releases its term now, unless its successor is not ready.
+    /// Everything is sent. A process that stops or steps down releases its term now, unless its successor is not ready.
     fn rest(&mut self, until: Time) -> Step {
         let Some(tenure) = &self.tenure else { return Step::Idle(until) };
         let waits_until = self.stopping.as_ref().and_then(Stopping::waits_until);
@@ -101,6 +99,8 @@ impl Ownership {
 
     /// The journal holds all that this process has: verbs may run.
     fn own(&mut self, now: Time, work: Work<'_>) -> Step {
+        // Whom it was to step down for is a matter of the tenure that ended.
+        self.stopping.take_if(|stopping| stopping.stays);
         if let Some(tenure) = &mut self.tenure {
             tenure.complete(self.handed, self.settings.ack);
             self.events.push(Event::Owns { term: tenure.term, epoch: tenure.epoch });
@@ -112,11 +112,15 @@ impl Ownership {
         self.next_of_owner(now, work)
     }
 
-    /// The successor of a process that stops is named, or was looked at. Or a deaf owner has looked whether it is alone.
+    /// The successor of a process that stops or steps down is named, or was looked at. Or a deaf owner has looked whether it is alone.
     pub(crate) fn hand_over(&mut self, reply: &Reply, now: Time) {
         let Some(tenure) = &mut self.tenure else { return };
         match (reply, &mut self.stopping) {
-            (Reply::Looked(look), Some(stopping)) => stopping.see(look, &self.settings, now),
+            (Reply::Looked(look), Some(stopping)) => {
+                stopping.see(look, &self.settings, now);
+                // Nobody gets ready, so this process goes on.
+                self.stopping.take_if(|stopping| stopping.stays && stopping.successor.is_none());
+            }
             (_, Some(stopping)) => stopping.named(tenure.number, &self.settings, now),
             // Whoever hears could be asked; this process is not among those while it is deaf.
             (Reply::Looked(look), None) if look.connected > 0 && tenure.unconfirmed.is_none() => {

@@ -75,7 +75,7 @@ pub struct Ownership {
     pub(crate) retry_at: Time,
     pub(crate) confirm_at: Time,
     pub(crate) subscribing: Subscribing,
-    /// Set when the process stops.
+    /// Set when the process stops or steps down.
     pub(crate) stopping: Option<Stopping>,
     pub(crate) events: Vec<Event>,
 }
@@ -125,6 +125,17 @@ impl Ownership {
         self.stopping = Some(Stopping::new(successor));
     }
 
+    /// As the owner: lets `successor` get ready, releases the term to it, and follows it. Goes on if it does not get ready.
+    pub fn step_down(&mut self, successor: ProcessId) {
+        if self.owns() {
+            self.stopping = Some(Stopping::stepping_down(successor));
+        }
+    }
+
+    pub(crate) fn stops(&self) -> bool {
+        self.stopping.is_some_and(|stopping| !stopping.stays)
+    }
+
     /// Whether it takes no part any more.
     pub fn is_stopped(&self) -> bool {
         matches!(self.state, State::Stopped)
@@ -137,7 +148,7 @@ impl Ownership {
 
     /// What to send next. `work` is asked for changes to append.
     pub fn next(&mut self, now: Time, work: Work<'_>) -> Step {
-        if self.stopping.is_some() && self.tenure.is_none() && !matches!(self.state, State::Taking(_)) {
+        if self.stops() && self.tenure.is_none() && !matches!(self.state, State::Taking(_)) {
             self.state = State::Stopped;
         }
         if matches!(self.state, State::Stopped) {
@@ -233,7 +244,7 @@ impl Ownership {
             }
             (State::Releasing, Reply::Released) => {
                 self.events.push(Event::Released);
-                if self.stopping.is_some() {
+                if self.stops() {
                     self.tenure = None;
                 } else {
                     self.lose(now);

@@ -15,7 +15,7 @@ pub(crate) const TIMEOUT_MS: u64 = 1_000;
 pub(crate) enum Fault {
     /// A process is killed.
     Kill,
-    /// A process stops in order.
+    /// A process stops in order, or has another one decide.
     Stop,
     /// A process stands still for a while.
     Pause,

@@ -47,7 +47,13 @@ impl World {
                 if let Some(place) = self.any_process()
                     && let Some(process) = &mut self.places[place]
                 {
-                    process.machine.stop(successor.filter(|id| *id != process.id));
+                    match successor.filter(|id| *id != process.id) {
+                        // Half of them go on asking the one that follows.
+                        Some(successor) if self.ctx.net.now.is_multiple_of(2) => {
+                            process.machine.step_down(successor);
+                        }
+                        successor => process.machine.stop(successor),
+                    }
                     process.step(&mut self.ctx, &mut self.server);
                 }
             }

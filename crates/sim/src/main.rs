@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         eprintln!(
             "--search: [--processes N] [--appends N] [--regressions N] [--kills N] [--starts N] [--stops N]"
         );
-        eprintln!("          [--troubles N] [--most STATES]");
+        eprintln!("          [--step-downs N] [--troubles N] [--most STATES]");
         return ExitCode::FAILURE;
     };
     let from = number("--from").unwrap_or(0);
@@ -57,6 +57,7 @@ fn search(number: &dyn Fn(&str) -> Option<u64>, bug: Option<Bug>) -> ExitCode {
         kills: count("--kills"),
         starts: count("--starts"),
         stops: count("--stops"),
+        step_downs: count("--step-downs"),
         troubles: count("--troubles"),
     };
     let most = number("--most").and_then(|most| usize::try_from(most).ok()).unwrap_or(20_000_000);

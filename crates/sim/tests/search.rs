@@ -5,8 +5,16 @@ use sim::{Bounds, Bug};
 /// No search of these tests has more states.
 const MOST: usize = 40_000_000;
 
-const CALM: Bounds =
-    Bounds { processes: 2, appends: 1, regressions: 0, kills: 0, starts: 0, stops: 0, troubles: 0 };
+const CALM: Bounds = Bounds {
+    processes: 2,
+    appends: 1,
+    regressions: 0,
+    kills: 0,
+    starts: 0,
+    stops: 0,
+    step_downs: 0,
+    troubles: 0,
+};
 
 fn long() -> bool {
     std::env::var_os("ECLUSA_LONG").is_some()
@@ -69,6 +77,7 @@ fn a_regression_while_a_process_or_a_message_is_slow() {
 #[test]
 fn takeovers_while_processes_or_messages_are_slow() {
     clean(Bounds { kills: 1, stops: 1, troubles: 1, ..CALM });
+    clean(Bounds { kills: 1, step_downs: 1, troubles: 1, ..CALM });
     if long() {
         clean(Bounds { processes: 3, kills: 1, stops: 1, troubles: 1, ..CALM });
         clean(Bounds { kills: 1, troubles: 2, ..CALM });

@@ -254,8 +254,10 @@ fn local_host(request: &Parts) -> Result<(), Problem> {
 fn same_site(request: &Parts) -> Result<(), Problem> {
     let text = |name: &str| request.headers.get(name).and_then(|value| value.to_str().ok());
     let only_looks = request.method.is_safe() && !request.uri.path().starts_with("/proxy/");
-    let foreign_origin = text(ORIGIN.as_str())
-        .is_some_and(|origin| origin.split_once("://").map(|(_, host)| host) != text(HOST.as_str()));
+    // HTTP/2 names the host in place of the header.
+    let own = request.uri.authority().map(Authority::as_str).or(text(HOST.as_str()));
+    let foreign_origin =
+        text(ORIGIN.as_str()).is_some_and(|origin| origin.split_once("://").map(|(_, host)| host) != own);
     let cross_site = text("sec-fetch-site").is_some_and(|site| site == "cross-site");
     if !only_looks && (foreign_origin || cross_site) {
         let detail =

@@ -41,7 +41,7 @@ pub(super) async fn readyz(
     State(life): State<Arc<Life>>,
     State(store): State<Arc<AnyStore>>,
 ) -> Result<&'static str, Problem> {
-    if life.stopping.is_cancelled() {
+    if life.draining.is_cancelled() || life.stopping.is_cancelled() {
         return Err(Problem::new(Kind::Stopping, "The server is stopping"));
     }
     store.lanes().await.map_err(|error| unavailable(&error))?;
@@ -101,6 +101,8 @@ pub(super) struct Instance {
     rules: String,
     /// Lanes and upstreams for which it was given other rules than those in force.
     differs: usize,
+    /// Whether it was asked to stop and still serves requests.
+    leaving: bool,
 }
 
 /// The process that decides.
@@ -122,8 +124,8 @@ impl From<peers::OwnerSeen> for Owner {
 }
 
 impl From<peers::Instance> for Instance {
-    fn from(peers::Instance { id, role, rules, differs }: peers::Instance) -> Self {
-        Self { id, role, rules, differs }
+    fn from(peers::Instance { id, role, rules, differs, leaving }: peers::Instance) -> Self {
+        Self { id, role, rules, differs, leaving }
     }
 }
 

@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use clap::Args;
 use eclusa_core::Name;
 use serde_json::{Value, json};
-use tokio::net::TcpStream;
-use tokio::task::JoinSet;
-use tokio::time::timeout;
 
+use super::doctor::{self, Finding, Level};
 use super::exit::note;
 use super::output::{Format, count, section, table};
-use super::{Exit, client, serve};
-use crate::config::{BaseUrl, Config, Mode, Upstream, UpstreamKind};
+use super::probe::{self, Probed, address};
+use super::{Exit, serve};
+use crate::config::{Config, Mode};
 
 #[derive(Debug, Args)]
 pub(super) struct Check {
@@ -22,13 +21,10 @@ pub(super) struct Check {
     /// Variables for the config, a `NAME=value` on each line; the environment goes before them
     #[arg(long, value_name = "FILE")]
     env_file: Option<PathBuf>,
-    /// Also connect to each upstream, without sending anything
+    /// Also look at the store, and connect to each upstream without sending anything; `eclusa doctor` does more
     #[arg(long)]
     probe: bool,
 }
-
-/// Whether an upstream could be connected to, or why not.
-type Probed = Result<(), String>;
 
 /// Reads the config as `serve` would, and says what it holds.
 pub(super) fn run(ask: &Check, format: Format) -> Result<(), Exit> {
@@ -44,52 +40,24 @@ pub(super) fn run(ask: &Check, format: Format) -> Result<(), Exit> {
     if format == Format::Text {
         warnings.iter().for_each(|warning| note(&serve::warning(warning)));
     }
-    let probed = if ask.probe { Some(probe(&config)?) } else { None };
+    let probed = if ask.probe { Some(probe::upstreams(&config)?) } else { None };
     let probed = probed.as_deref();
+    let store = if ask.probe { doctor::examine_store(&config) } else { Vec::new() };
     let mut summary = summary(&config, probed);
     summary["warnings"] = json!(warnings);
-    format.one(&summary, || Ok(text(&config, probed)))?;
+    if ask.probe {
+        summary["store"] = store.iter().map(Finding::json).collect();
+    }
+    format.one(&summary, || Ok(text(&config, probed) + &section("store", &doctor::text(&store))))?;
     let failed = probed.into_iter().flatten().filter(|probed| probed.is_err()).count();
     if failed > 0 {
         let all = count(config.upstreams.len(), "upstream");
         return Err(Exit::Error(format!("{failed} of {all} cannot be reached from here")));
     }
-    Ok(())
-}
-
-/// Connects to all upstreams at once; the answers are in the order of the config.
-fn probe(config: &Config) -> Result<Vec<Probed>, Exit> {
-    let runtime = client::runtime()?;
-    Ok(runtime.block_on(async {
-        let mut probes = JoinSet::new();
-        for (at, upstream) in config.upstreams.values().enumerate() {
-            let connecting = connect(upstream.clone());
-            probes.spawn(async move { (at, connecting.await) });
-        }
-        let mut found = probes.join_all().await;
-        found.sort_by_key(|(at, _)| *at);
-        found.into_iter().map(|(_, probed)| probed).collect()
-    }))
-}
-
-async fn connect(upstream: Upstream) -> Probed {
-    let (host, port) = match &upstream.kind {
-        UpstreamKind::Http(rules) => http_target(&rules.url),
-        UpstreamKind::Ses(rules) => http_target(&rules.url),
-        UpstreamKind::Smtp(rules) => (rules.url.host.as_str(), rules.url.port),
-    };
-    match timeout(upstream.connect_timeout, TcpStream::connect((host, port))).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no connection within {:?}", upstream.connect_timeout)),
+    if store.iter().any(|finding| finding.level == Level::Error) {
+        return Err(Exit::Error("the store cannot be used as it is".into()));
     }
-}
-
-fn http_target(url: &BaseUrl) -> (&str, u16) {
-    let usual = if url.scheme == http::uri::Scheme::HTTPS { 443 } else { 80 };
-    // IPv6 addresses stand in brackets in an URL, and nowhere else.
-    let host = url.authority.host().trim_start_matches('[').trim_end_matches(']');
-    (host, url.authority.port_u16().unwrap_or(usual))
+    Ok(())
 }
 
 fn mode(mode: Mode) -> &'static str {
@@ -97,19 +65,6 @@ fn mode(mode: Mode) -> &'static str {
         Mode::Queue => "queue",
         Mode::Direct => "direct",
     }
-}
-
-/// Without its path, which may hold a token.
-fn address(upstream: &Upstream) -> String {
-    match &upstream.kind {
-        UpstreamKind::Http(rules) => without_path(&rules.url),
-        UpstreamKind::Ses(rules) => without_path(&rules.url),
-        UpstreamKind::Smtp(rules) => rules.url.to_string(),
-    }
-}
-
-fn without_path(url: &BaseUrl) -> String {
-    format!("{}://{}", url.scheme, url.authority)
 }
 
 fn probe_at(probed: Option<&[Probed]>, at: usize) -> Option<&Probed> {

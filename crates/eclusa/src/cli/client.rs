@@ -1,6 +1,7 @@
 //! Asking the server.
 
 use std::error::Error;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -38,6 +39,8 @@ pub(super) struct Server {
     pub(super) url: BaseUrl,
     /// `ECLUSA_KEY`.
     pub(super) key: Option<String>,
+    /// `--ca-file`: trusted besides the public authorities.
+    pub(super) ca_file: Option<PathBuf>,
 }
 
 /// A connection to the server.
@@ -101,7 +104,8 @@ pub(super) fn escaped(text: &str) -> String {
 impl Client {
     /// A client for `server`; it connects when it is first used.
     pub(super) fn new(server: &Server) -> Result<Self, Exit> {
-        let tls = client_config(&Tls::default()).map_err(|error| Exit::Error(format!("no TLS: {error}")))?;
+        let tls = Tls { ca: server.ca_file.as_deref().map(read_ca).transpose()?, client: None };
+        let tls = client_config(&tls).map_err(|error| Exit::Error(format!("no TLS: {error}")))?;
         let http = legacy::Client::builder(TokioExecutor::new())
             .pool_max_idle_per_host(1)
             .build(Connector::new(tls, CONNECT));
@@ -215,9 +219,12 @@ impl Client {
 
     fn unreachable(&self, cause: &str) -> Exit {
         let base = self.base();
-        Exit::Unreachable(format!(
-            "cannot reach {base}: is `eclusa serve` running? Set --url or ECLUSA_URL\ncause: {cause}"
-        ))
+        let help = if cause.contains("invalid peer certificate") {
+            "its certificate is not accepted here; set --ca-file or ECLUSA_CA_FILE to that of its authority"
+        } else {
+            "is `eclusa serve` running? Set --url or ECLUSA_URL"
+        };
+        Exit::Unreachable(format!("cannot reach {base}: {help}\ncause: {cause}"))
     }
 
     fn not_eclusa(&self, status: StatusCode) -> Exit {
@@ -247,6 +254,11 @@ impl Client {
             _ => Exit::Error(text),
         }
     }
+}
+
+fn read_ca(file: &Path) -> Result<Vec<u8>, Exit> {
+    std::fs::read(file)
+        .map_err(|error| Exit::Error(format!("--ca-file {} cannot be read: {error}", file.display())))
 }
 
 fn bearer(key: &str) -> Result<HeaderValue, Exit> {

@@ -13,11 +13,12 @@ pub(super) fn run(listen: SocketAddr) -> Result<(), Exit> {
     let clock = Arc::new(SystemClock);
     let log = Log { filter: "error".into(), format: LogFormat::Auto, access: false };
     telemetry::start(&log, clock.clone()).map_err(|error| Exit::Error(error.to_string()))?;
-    serve::until_told(|stop| demo::run(listen, clock, tell, stop))
+    serve::until_told(|stops| demo::run(listen, clock, tell, stops))
 }
 
 /// What to open and what to try. Whoever does not read it does not need it, so a closed pipe is no error.
 fn tell(address: SocketAddr) {
+    let eclusa = own_name();
     let _ = write!(
         std::io::stdout().lock(),
         "\
@@ -32,10 +33,18 @@ Open  http://{address}/docs      every call of the API
 Try   curl -i -H 'Prefer: wait=5' 'http://{address}/proxy/render/image?n=mine'
       curl -i 'http://{address}/proxy/score?person=42'       # queued: 202 and where to look
       curl -s 'http://{address}/v1/lanes/score'              # who waits
-      eclusa lanes ls --url http://{address}
-      eclusa why <jobId> --url http://{address}              # why it waits and until when
+      export ECLUSA_URL=http://{address}
+      {eclusa} lanes ls
+      {eclusa} why $({eclusa} send score \"/?person=$(date +%s)\")   # why it waits and until when
 
 Ctrl-C stops it and leaves nothing behind.
 "
     );
+}
+
+/// This program as it was started: where `eclusa` is not installed, the commands must work too.
+fn own_name() -> String {
+    let name = std::env::args().next().unwrap_or_default();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    if name.is_empty() || !name.chars().all(plain) { "eclusa".to_owned() } else { name }
 }

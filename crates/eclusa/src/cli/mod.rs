@@ -9,6 +9,7 @@ mod completions;
 mod confirm;
 mod demo;
 mod dlq;
+mod doctor;
 mod env_file;
 mod exit;
 mod gates;
@@ -18,6 +19,7 @@ mod lanes;
 mod output;
 mod pages;
 mod policies;
+mod probe;
 mod purge;
 mod replay;
 mod replay_all;
@@ -44,9 +46,10 @@ use crate::peers::Duty;
 
 const EXIT_CODES: &str = "\
 Environment:
-  ECLUSA_URL     where the server is, if not at http://127.0.0.1:8080
-  ECLUSA_KEY     the key to send to it
-  ECLUSA_CONFIG  the config file, if not eclusa.toml
+  ECLUSA_URL      where the server is, if not at http://127.0.0.1:8080
+  ECLUSA_KEY      the key to send to it
+  ECLUSA_CA_FILE  the certificate of the authority that vouches for it, if not a public one
+  ECLUSA_CONFIG   the config file, if not eclusa.toml
 
 Exit codes:
   0 ok, 1 error, 2 usage, 3 not found, 4 no key or not allowed, 5 server not reachable,
@@ -70,6 +73,9 @@ struct Everywhere {
     #[arg(long, global = true, env = "ECLUSA_URL", default_value = "http://127.0.0.1:8080")]
     #[arg(value_parser = client::parse_url)]
     url: BaseUrl,
+    /// Trust the authority of this PEM file too, where the server has a certificate of its own
+    #[arg(long, global = true, env = "ECLUSA_CA_FILE", value_name = "FILE")]
+    ca_file: Option<PathBuf>,
     /// How data is printed
     #[arg(long, short, global = true, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Format,
@@ -103,6 +109,8 @@ enum Command {
     },
     /// Check a config and say what it holds
     Check(check::Check),
+    /// Look at everything that a config needs: this machine, the store, the upstreams
+    Doctor(doctor::Doctor),
     /// Print the JSON Schema of the config, for editors
     Schema,
     /// Print what lets a shell complete this command
@@ -146,17 +154,18 @@ pub fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> Result<(), Exit> {
-    let Everywhere { url, output } = arguments.everywhere;
+    let Everywhere { url, ca_file, output } = arguments.everywhere;
     let connect = || {
         // Never an argument: those can be seen by everybody on the machine.
         let key = std::env::var("ECLUSA_KEY").ok().filter(|key| !key.is_empty());
-        Client::new(&Server { url, key })
+        Client::new(&Server { url, key, ca_file })
     };
     match arguments.command {
         Command::Demo { listen } => demo::run(listen),
         Command::Serve { config, env_file, role } => serve::run(&config, env_file, role),
         Command::Init { file } => init::run(&file),
         Command::Check(ask) => check::run(&ask, output),
+        Command::Doctor(ask) => doctor::run(&ask, output),
         Command::Schema => schema::run(),
         Command::Completions { shell } => completions::run(shell),
         Command::Send(ask) => send::run(&ask, &connect()?, output),
@@ -215,7 +224,7 @@ mod tests {
         for option in command.get_arguments().filter_map(clap::Arg::get_long) {
             assert!(PAGE.contains(&format!("--{option}")), "no --{option}");
         }
-        for variable in ["ECLUSA_URL", "ECLUSA_KEY", "ECLUSA_CONFIG"] {
+        for variable in ["ECLUSA_URL", "ECLUSA_KEY", "ECLUSA_CA_FILE", "ECLUSA_CONFIG"] {
             assert!(PAGE.contains(&format!("| `{variable}` |")), "no {variable}");
         }
         for code in 0..=7 {

@@ -1,10 +1,8 @@
 //! `eclusa serve`.
 
 use std::error::Error;
-use std::future::Future;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -26,11 +24,12 @@ pub(super) fn run(path: &Path, env_file: Option<PathBuf>, duty: Duty) -> Result<
     }
     let file = path.to_owned();
     let (reload, reloads) = mpsc::channel(1);
+    let scheme = if config.server.tls.is_some() { "https" } else { "http" };
     let ready = |address| {
         read_when_hung_up(file, env_file, reload);
-        tracing::info!(address = %address, "Listening on http://{address}");
+        tracing::info!(address = %address, "Listening on {scheme}://{address}");
     };
-    until_told(|stop| serve::serve(config, duty, clock, reloads, ready, stop))
+    until_told(|stops| serve::serve(config, duty, clock, reloads, ready, stops))
 }
 
 /// Reads the config again at each SIGHUP. One with mistakes changes nothing.
@@ -70,18 +69,16 @@ pub(super) fn warning(warning: &Warning) -> String {
     format!("warning: {}\n  = help: {}\n", about(warning), warning.help)
 }
 
-fn about(warning: &Warning) -> String {
+pub(super) fn about(warning: &Warning) -> String {
     match warning.key.as_str() {
         "" => warning.problem.clone(),
         key => format!("`{key}` {}", warning.problem),
     }
 }
 
-/// Becomes ready when the process is told to stop.
-pub(super) type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// Runs something that serves until the first signal to stop; the second ends the process at once.
-pub(super) fn until_told<F, E>(run: impl FnOnce(Stop) -> F) -> Result<(), Exit>
+/// Runs something that serves and is told of each signal to stop. A signal that it does not listen to any more ends the
+/// process at once.
+pub(super) fn until_told<F, E>(run: impl FnOnce(mpsc::Receiver<()>) -> F) -> Result<(), Exit>
 where
     F: Future<Output = Result<(), E>>,
     E: Error,
@@ -91,22 +88,25 @@ where
     let _inside = runtime.enter();
     let signals =
         stop_signals().map_err(|error| Exit::Error(format!("cannot watch for signals: {error}")))?;
-    runtime.block_on(run(Box::pin(told_to_stop(signals)))).map_err(|error| Exit::Error(error.to_string()))
+    let (stop, stops) = mpsc::channel(1);
+    runtime.spawn(pass_on(signals, stop));
+    runtime.block_on(run(stops)).map_err(|error| Exit::Error(error.to_string()))
 }
 
-/// One pair for the first and the second signal: between the end of one pair and the beginning of the next a signal
-/// would be lost. From here on none ends the process by itself.
+/// One pair for all signals: between the end of one pair and the beginning of the next a signal would be lost. From here on
+/// none ends the process by itself.
 fn stop_signals() -> std::io::Result<(Signal, Signal)> {
     Ok((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))
 }
 
-async fn told_to_stop(mut signals: (Signal, Signal)) {
-    next(&mut signals).await;
-    tokio::spawn(async move {
+async fn pass_on(mut signals: (Signal, Signal), stop: mpsc::Sender<()>) {
+    loop {
         next(&mut signals).await;
-        // Nothing that was acknowledged is lost: it is in the journal.
-        std::process::exit(130);
-    });
+        if stop.try_send(()).is_err() {
+            // Nothing that was acknowledged is lost: it is in the journal.
+            std::process::exit(130);
+        }
+    }
 }
 
 async fn next((interrupt, terminate): &mut (Signal, Signal)) {

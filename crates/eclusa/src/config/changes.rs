@@ -14,6 +14,9 @@ pub(crate) fn need_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("server.listen", server.listen == new.server.listen),
         ("server.max_connections", server.max_connections == new.server.max_connections),
         ("server.shutdown_grace", server.shutdown_grace == new.server.shutdown_grace),
+        ("server.drain", server.drain == new.server.drain),
+        // Another certificate is another matter: only whether there is one cannot change.
+        ("server.tls", server.tls.is_some() == new.server.tls.is_some()),
         ("store.url", store.url == new.store.url),
         ("store.prefix", store.prefix == new.store.prefix),
         ("store.ack", store.ack == new.store.ack),
@@ -53,6 +56,7 @@ impl Changes {
             ("server.max_wait", old.server.max_wait == new.server.max_wait),
             ("server.client", old.server.client == new.server.client),
             ("server.public_url", old.server.public_url == new.server.public_url),
+            ("server.tls", old.server.tls == new.server.tls),
             ("auth.keys", old.keys == new.keys),
             ("callbacks", old.callbacks == new.callbacks),
             ("alerts", old.alerts == new.alerts),

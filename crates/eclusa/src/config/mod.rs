@@ -62,6 +62,7 @@ pub use schedules::Schedule;
 pub use schema::schema;
 pub use server::FORGET_WITHIN;
 pub use ses::{ContainerToken, CredentialSource, MetadataSource, SesRules};
+pub use tls::CertificateError;
 pub use traces::TracesConfig;
 pub use types::*;
 pub(crate) use units::on_or_off;

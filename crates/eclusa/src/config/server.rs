@@ -8,7 +8,7 @@ use eclusa_core::{Level, Name, Span};
 
 use super::read::{At, Table, suggest};
 use super::texts::LogFilter;
-use super::tls::tls;
+use super::tls::{server_tls, tls};
 use super::types::{
     Ack, ClientBounds, Key, Log, LogFormat, Role, Secret, Server, StoreConfig, StoreUrl, WhenLost, Workers,
 };
@@ -55,6 +55,20 @@ pub(super) fn server(t: &mut Table<'_>, has_keys: bool) -> Server {
             "Where others reach this server, such as `https://gw.example`: what `{webhook_url}` begins with in the `request` of an \
              upstream.",
         ),
+        tls: t
+            .table(
+                "tls",
+                "Serves HTTPS, with HTTP/2, in place of HTTP. A renewed certificate is used as soon as the files have changed, \
+                 or on SIGHUP.",
+                server_tls,
+            )
+            .flatten(),
+        drain: duration(t.or(
+            "drain",
+            Span::from_secs(5),
+            "How long the process goes on serving requests after it was asked to stop, with `/readyz` answering 503: load \
+             balancers notice before the listener closes.",
+        )),
     };
     // Whoever reaches the port may do everything where no key is asked for.
     if !has_keys && !server.listen.ip().to_canonical().is_loopback() {

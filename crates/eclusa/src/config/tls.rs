@@ -1,10 +1,19 @@
 //! Certificates.
 
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use thiserror::Error;
 
-use super::read::Table;
-use super::types::{Secret, Tls};
+use super::read::{At, MAX_FILE_BYTES, Table};
+use super::texts::FilePath;
+use super::types::{Secret, ServerTls, Tls};
+
+const NO_CERTIFICATE: &str = "names a file without certificates in PEM";
+const NO_KEY: &str = "names a file without a private key in PEM";
 
 /// Reads the files that the table names; `ca` says what `ca_file` is for.
 pub(super) fn tls(t: &mut Table<'_>, ca: &'static str) -> Tls {
@@ -21,26 +30,111 @@ pub(super) fn tls(t: &mut Table<'_>, ca: &'static str) -> Tls {
         }
         _ => {}
     }
-    let has_certificates = |pem: &Vec<u8>| {
-        let mut certificates = CertificateDer::pem_slice_iter(pem).peekable();
-        certificates.peek().is_some() && certificates.all(|certificate| certificate.is_ok())
-    };
     for (name, pem) in [("cert_file", &cert), ("ca_file", &ca)] {
-        if pem.as_ref().is_some_and(|pem| !has_certificates(pem)) {
-            t.wrong(
-                name,
-                "names a file without certificates in PEM",
-                "it holds `-----BEGIN CERTIFICATE-----`",
-            );
+        if pem.as_ref().is_some_and(|pem| certificates(pem).is_none()) {
+            t.wrong(name, NO_CERTIFICATE, "it holds `-----BEGIN CERTIFICATE-----`");
         }
     }
     let key = key.and_then(|pem| {
         let text = PrivateKeyDer::from_pem_slice(&pem).ok().and_then(|_| String::from_utf8(pem).ok());
         if text.is_none() {
             let help = "it holds `-----BEGIN PRIVATE KEY-----`";
-            t.wrong("key_file", "names a file without a private key in PEM", help);
+            t.wrong("key_file", NO_KEY, help);
         }
         text.map(Secret::new)
     });
     Tls { ca, client: cert.zip(key) }
+}
+
+/// The certificate of the listener and its key.
+pub(super) fn server_tls(t: &mut Table<'_>) -> Option<ServerTls> {
+    let cert = "A PEM file with the server's certificate, followed by the intermediate ones.";
+    let cert: Option<At<FilePath>> = t.need("cert_file", "\"server.pem\"", cert);
+    let key: Option<At<FilePath>> =
+        t.need("key_file", "\"server.key\"", "A PEM file with the private key of `cert_file`.");
+    let ((cert, key), ctx) = (cert.zip(key)?, t.context());
+    let (certificate, secret) = (ctx.file(&cert), ctx.file(&key));
+    let tls = ServerTls {
+        cert_file: ctx.path(&cert),
+        key_file: ctx.path(&key),
+        certificate: certificate?,
+        key: Secret::new(String::from_utf8_lossy(&secret?)),
+    };
+    match tls.certified_key() {
+        Ok(_) => {}
+        Err(CertificateError::NoCertificate(_)) => {
+            t.wrong("cert_file", NO_CERTIFICATE, "it holds `-----BEGIN CERTIFICATE-----`");
+        }
+        Err(CertificateError::NoKey(_)) => {
+            t.wrong("key_file", NO_KEY, "it holds `-----BEGIN PRIVATE KEY-----`");
+        }
+        Err(error) => {
+            let help = "name the key that the certificate was requested with";
+            t.wrong("key_file", &format!("cannot be used with `cert_file`: {error}"), help);
+        }
+    }
+    Some(tls)
+}
+
+/// Why a certificate of the listener cannot be used.
+#[derive(Debug, Error)]
+pub enum CertificateError {
+    /// A file cannot be read.
+    #[error("{} cannot be read: {source}", .file.display())]
+    Unreadable {
+        /// Its path.
+        file: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// `cert_file` is not a list of certificates in PEM.
+    #[error("{} holds no certificate in PEM", .0.display())]
+    NoCertificate(PathBuf),
+    /// `key_file` is not a private key in PEM.
+    #[error("{} holds no private key in PEM", .0.display())]
+    NoKey(PathBuf),
+    /// The two do not belong together, or TLS does not accept them.
+    #[error("{}", in_words(.0))]
+    Refused(#[from] rustls::Error),
+}
+
+fn in_words(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InconsistentKeys(_) => "the key does not belong to the certificate".into(),
+        other => other.to_string(),
+    }
+}
+
+impl ServerTls {
+    /// The certificate and key for the listener.
+    pub(crate) fn certified_key(&self) -> Result<CertifiedKey, CertificateError> {
+        let chain = certificates(&self.certificate)
+            .ok_or_else(|| CertificateError::NoCertificate(self.cert_file.clone()))?;
+        let key = PrivateKeyDer::from_pem_slice(self.key.reveal().as_bytes())
+            .map_err(|_| CertificateError::NoKey(self.key_file.clone()))?;
+        Ok(CertifiedKey::from_der(chain, key, &rustls::crypto::ring::default_provider())?)
+    }
+
+    /// Reads the files again.
+    pub(crate) fn read_again(&self) -> Result<Self, CertificateError> {
+        let (cert_file, key_file) = (self.cert_file.clone(), self.key_file.clone());
+        let (certificate, key) = (contents(&cert_file)?, contents(&key_file)?);
+        let key = Secret::new(String::from_utf8_lossy(&key));
+        Ok(Self { cert_file, key_file, certificate, key })
+    }
+}
+
+fn contents(file: &Path) -> Result<Vec<u8>, CertificateError> {
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(file).and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(&mut bytes));
+    match read {
+        Ok(_) => Ok(bytes),
+        Err(source) => Err(CertificateError::Unreadable { file: file.to_owned(), source }),
+    }
+}
+
+/// The certificates of a file; `None` if there are none, or one is damaged.
+fn certificates(pem: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
+    let found: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().ok()?;
+    (!found.is_empty()).then_some(found)
 }

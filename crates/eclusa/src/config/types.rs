@@ -68,6 +68,23 @@ pub struct Server {
     pub client: ClientBounds,
     /// Where others reach this server, for `{webhook_url}`.
     pub public_url: Option<BaseUrl>,
+    /// The listener's certificate; plain HTTP without.
+    pub tls: Option<ServerTls>,
+    /// How long the listener stays open after the process was asked to stop.
+    pub drain: Duration,
+}
+
+/// The listener's certificate, read and checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerTls {
+    /// Where the certificate is, to look for a newer one.
+    pub cert_file: PathBuf,
+    /// Where its key is.
+    pub key_file: PathBuf,
+    /// The certificate and those that vouch for it, PEM.
+    pub certificate: Vec<u8>,
+    /// The private key, PEM.
+    pub key: Secret,
 }
 
 /// How slow a client may be, while it owes bytes or has bytes to read.
@@ -132,6 +149,21 @@ pub enum StoreUrl {
     Memory,
     /// On a Redis or Valkey server, shared with all processes that name it.
     Redis(Secret),
+}
+
+/// Without user and password.
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Embedded(dir) => write!(f, "embedded:{}", dir.display()),
+            Self::Memory => f.write_str("memory:"),
+            Self::Redis(url) => {
+                let (scheme, rest) = url.reveal().split_once("://").unwrap_or(("redis", ""));
+                let address = rest.rsplit_once('@').map_or(rest, |(_, address)| address);
+                write!(f, "{scheme}://{}", address.split(['?', '#']).next().unwrap_or_default())
+            }
+        }
+    }
 }
 
 /// How jobs are run.

@@ -3,7 +3,6 @@
 mod tenants;
 mod upstreams;
 
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -33,12 +32,12 @@ pub enum DemoError {
     Serve(#[from] ServeError),
 }
 
-/// Runs until `stop`; `ready` is told where to look.
+/// Runs until `stops` says so; `ready` is told where to look.
 pub async fn run(
     listen: SocketAddr,
     clock: Arc<dyn Clock>,
     ready: impl FnOnce(SocketAddr),
-    stop: impl Future<Output = ()>,
+    stops: mpsc::Receiver<()>,
 ) -> Result<(), DemoError> {
     let upstreams = Upstreams::start().await.map_err(DemoError::Upstreams)?;
     let data = Scratch::new();
@@ -51,7 +50,7 @@ pub async fn run(
     };
     // Nobody reloads it.
     let (_, reloads) = mpsc::channel(1);
-    let ended = serve(config, Duty::All, clock.clone(), reloads, begin, stop).await;
+    let ended = serve(config, Duty::All, clock.clone(), reloads, begin, stops).await;
     stopped.cancel();
     Ok(ended?)
 }

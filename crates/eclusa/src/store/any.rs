@@ -40,6 +40,13 @@ impl AnyStore {
         }
     }
 
+    /// Has another process decide, if there is one; this one goes on asking it. For a process that is about to stop.
+    pub(crate) fn step_down(&self) {
+        if let AnyStore::Redis(store) = self {
+            store.step_down();
+        }
+    }
+
     async fn ask(&self, question: Question) -> Result<Reply, StoreError> {
         match self {
             AnyStore::Embedded(store) => store.ask(question).await,

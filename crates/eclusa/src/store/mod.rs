@@ -25,6 +25,7 @@ mod writer;
 pub use crate::config::{Ack, WhenLost};
 pub use any::AnyStore;
 pub use embedded::{EmbeddedStore, OpenError};
+pub(crate) use fleet::examine;
 pub use fleet::{OwnerView, RedisError, RedisSettings, RedisStore};
 pub use journal::JournalError;
-pub(crate) use journal::redis::ServerFacts;
+pub(crate) use journal::redis::{Examined, ServerFacts};

@@ -1,6 +1,7 @@
 //! Run: takes one job along its chain and settles how it went.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use eclusa_core::layout::Delivery;
@@ -92,6 +93,7 @@ impl Run {
             }
             // The process ends and the call with it.
             () = self.workers.life.aborting.cancelled() => {
+                self.workers.life.handed_back.fetch_add(1, Ordering::Relaxed);
                 self.end(&at, CallEnd::Abandoned { sent: sent.perhaps() }).await;
             }
         }

@@ -1,5 +1,7 @@
 //! The files of `deploy/` do what they say.
 
+mod files;
+
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

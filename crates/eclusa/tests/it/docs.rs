@@ -120,6 +120,9 @@ fn every_config_of_the_documentation_is_valid() {
     let env = |name: &str| ENV.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("ops.key"), "ops-0123456789abcdef\n").unwrap();
+    let made = rcgen::generate_simple_self_signed(["gw.example".to_owned()]).unwrap();
+    std::fs::write(folder.path().join("server.pem"), made.cert.pem()).unwrap();
+    std::fs::write(folder.path().join("server.key"), made.signing_key.serialize_pem()).unwrap();
     let name = folder.path().join("eclusa.toml").display().to_string();
     let mut checked = 0;
     for (path, text) in pages() {

@@ -337,11 +337,14 @@ fn serve(dir: &TempDir, config: &str, env: &[(&str, &str)]) -> Command {
     command
 }
 
-/// Writes `config` with a free port, a store below `dir` and a talkative log unless it says otherwise.
+/// Writes `config` with a free port, a store below `dir`, a talkative log and an end without a drain unless it says otherwise.
 fn write_config(dir: &TempDir, config: &str) -> PathBuf {
     let mut text = config.to_owned();
+    if !text.contains("drain =") {
+        text = text.replacen("[server]", "[server]\ndrain = \"0s\"", 1);
+    }
     for (section, lines) in [
-        ("[server]", "listen = \"127.0.0.1:0\""),
+        ("[server]", "listen = \"127.0.0.1:0\"\ndrain = \"0s\""),
         ("[store]", "url = \"embedded:./data\""),
         ("[log]", "format = \"json\"\nlevel = \"info,eclusa=debug\""),
     ] {

@@ -82,6 +82,60 @@ fn another_successor_is_named_if_the_first_one_goes() {
     assert!(matches!(owner.send(), Command::Name { successor: ProcessId(3), .. }));
 }
 
+/// An owner that has renewed its term.
+fn owning() -> Process {
+    let mut owner = Process::owner(Ack::Write, 5);
+    assert!(owner.renews());
+    owner.stored();
+    owner.machine.events();
+    owner
+}
+
+#[test]
+fn an_owner_that_steps_down_follows_its_successor() {
+    let mut owner = owning();
+    owner.machine.step_down(OTHER);
+    let (term, _) = owner.machine.holds().unwrap();
+    assert_eq!(owner.send(), Command::Name { term, successor: OTHER });
+    owner.reply(Reply::Named);
+    assert_eq!(owner.send(), Command::Look);
+    let ready = seen(&owner, Some(5));
+    owner.reply(Reply::Looked(ready));
+    assert_eq!(owner.send(), Command::Release { term, successor: Some(OTHER) });
+    owner.reply(Reply::Released);
+    assert_eq!(owner.machine.events(), [Event::Released, Event::Lost]);
+    assert_eq!(owner.send(), Command::Look, "it looks who owns");
+    let mut next = Look { listeners: 1, ..gone("a", 5, 2) };
+    let view = next.term.as_mut().unwrap();
+    (view.term, view.from) = (TermId(98), vec![(term, 0), (TermId(98), 5)]);
+    owner.looked(&next);
+    let events = owner.machine.events();
+    assert!(matches!(&events[..], [Event::Superseded { missing: false }, Event::Follows(_)]), "{events:?}");
+    assert!(!owner.machine.is_stopped());
+}
+
+#[test]
+fn an_owner_that_steps_down_goes_on_if_nobody_gets_ready() {
+    for claims in [None, Some(3)] {
+        let mut owner = owning();
+        owner.machine.step_down(OTHER);
+        owner.send();
+        owner.reply(Reply::Named);
+        let named = owner.now;
+        while owner.now < named + 20_000 {
+            match owner.send() {
+                Command::Look => {
+                    let look = seen(&owner, claims);
+                    owner.reply(Reply::Looked(look));
+                }
+                Command::Append(_) => owner.stored(),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(owner.machine.owns());
+    }
+}
+
 fn claim(number: u64) -> Command {
     let epoch = u64::from(number > 0);
     Command::Claim(Claim { process: ME, position: Position { epoch, number } })

@@ -30,6 +30,8 @@ pub struct Bounds {
     pub starts: u8,
     /// A process stops in order.
     pub stops: u8,
+    /// An owner steps down for the process in the next place, and takes part afterwards.
+    pub step_downs: u8,
     /// A reply gets lost, a command arrives late, a process stands still, or its subscription is gone.
     pub troubles: u8,
 }
@@ -61,6 +63,8 @@ pub(super) enum Action {
     Start(usize),
     /// A process stops in order.
     Stop(usize),
+    /// A process steps down for the next one.
+    StepDown(usize),
     /// The server restarts with what it had before a write; the number counts writes.
     Back(usize),
     /// The server restarts with what it has.
@@ -97,6 +101,7 @@ impl State {
             kills: 0,
             starts: 0,
             stops: 0,
+            step_downs: 0,
             troubles: 0,
         };
         let mut state = Self {
@@ -154,6 +159,8 @@ impl State {
             all.extend((left.troubles > 0 && hears).then_some(Action::Deafen(place)));
             all.extend((left.kills > 0).then_some(Action::Kill(place)));
             all.extend((left.stops > 0).then_some(Action::Stop(place)));
+            let steps_down = left.step_downs > 0 && process.machine.owns();
+            all.extend(steps_down.then_some(Action::StepDown(place)));
         }
         all.extend((0..self.late.len()).map(Action::RunLate));
         if left.regressions > 0 {
@@ -241,6 +248,18 @@ impl State {
             Action::Stop(place) => {
                 self.left.stops -= 1;
                 self.change(place, |process| process.machine.stop(None));
+                if matches!(self.process(place), Some(Process { waits: Waits::Idle, .. })) {
+                    self.step(place, tree, bug);
+                }
+            }
+            Action::StepDown(place) => {
+                self.left.step_downs -= 1;
+                let next = self.process((place + 1) % self.places.len()).map(|process| process.id);
+                self.change(place, |process| {
+                    if let Some(next) = next.filter(|next| *next != process.id) {
+                        process.machine.step_down(next);
+                    }
+                });
                 if matches!(self.process(place), Some(Process { waits: Waits::Idle, .. })) {
                     self.step(place, tree, bug);
                 }

@@ -14,7 +14,7 @@ use super::super::interpolate::{Interpolated, interpolate, variables};
 use super::super::texts::FilePath;
 
 /// The largest key or certificate file: more is a mistake.
-const MAX_FILE_BYTES: u64 = 1 << 20;
+pub(in super::super) const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// One file being read.
 pub(in super::super) struct Context<'a> {

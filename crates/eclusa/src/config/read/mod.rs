@@ -10,7 +10,7 @@ mod describe;
 mod table;
 mod value;
 
-pub(super) use context::{At, Context, Place, Raw};
+pub(super) use context::{At, Context, MAX_FILE_BYTES, Place, Raw};
 pub(super) use describe::{KeyDoc, Kind};
 pub(super) use table::Table;
 pub(super) use value::{ByPattern, Entries, FromText, Show, Value, Wrong, suggest};

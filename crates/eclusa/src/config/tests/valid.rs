@@ -125,6 +125,8 @@ max_connections = 5
 shutdown_grace = "0s"
 client = { total = "1m", min_rate = "2KB/s" }
 public_url = "https://gw.example/eclusa/"
+tls = { cert_file = "server.pem", key_file = "server.key" }
+drain = "7s"
 [store]
 url = "rediss://cache.internal:6380"
 prefix = "ours:"
@@ -290,6 +292,9 @@ fn everything() -> Config {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
     write("ops.key", "0123456789abcdef\n");
+    let made = rcgen::generate_simple_self_signed(["gw.example".to_owned()]).unwrap();
+    write("server.pem", &made.cert.pem());
+    write("server.key", &made.signing_key.serialize_pem());
     write("client.pem", CERTIFICATE);
     write("client.key", PRIVATE_KEY);
     write("aws.ini", "[mail]\naws_access_key_id = AKID\naws_secret_access_key = hunter2\n");
@@ -437,6 +442,8 @@ fn every_key_arrives_where_it_belongs() {
         (config.server.max_wait, config.server.shutdown_grace),
         (Duration::from_mins(2), Duration::ZERO)
     );
+    assert_eq!(config.server.drain, Duration::from_secs(7));
+    assert!(config.server.tls.unwrap().cert_file.ends_with("server.pem"));
     assert_eq!(config.server.client, ClientBounds { total: Duration::from_mins(1), min_rate: 2_000 });
     assert_eq!(config.server.public_url.as_ref().unwrap().to_string(), "https://gw.example/eclusa");
     assert_eq!(config.store.url, StoreUrl::Redis(Secret::new("rediss://cache.internal:6380")));

@@ -4,12 +4,25 @@ use eclusa_core::RegistrationView;
 use eclusa_fleet::ProcessId;
 use tokio::time::Instant;
 
+use super::membership::LEAVING;
 use super::owner::Owner;
 
 impl Owner {
     /// Whether there is no server to stop in order with: the others find out by this process's silence.
     pub(super) fn stops_in_vain(&self) -> bool {
         self.unanswered && self.stopping.is_some_and(|since| since.elapsed() > self.shared.timeout)
+    }
+
+    /// Tells the others that this process will stop soon, and has one of them decide. It takes part until then.
+    pub(super) fn leave(&mut self) {
+        self.leaving = true;
+        let rules = self.shared.membership.set_leaving();
+        if let Some(stage) = &self.work.stage {
+            let registration = rules.registration(self.shared.membership.process);
+            let _ = stage.run(|engine, now| engine.register(registration, now));
+        } else {
+            self.shared.asking.register_again();
+        }
     }
 
     /// Leaves the fleet in order: the others no longer count this process, and one of them gets ready to decide.
@@ -22,17 +35,27 @@ impl Owner {
         } else {
             self.tell_of_leaving();
         }
+        self.successor = None;
         self.machine.stop(None);
     }
 
-    /// Has another process follow, also if the one that was chosen leaves itself.
+    /// Has another process follow, also if the one that was chosen leaves itself. A process that only will stop soon goes on
+    /// where there is none.
     pub(super) fn choose_successor(&mut self) {
-        let (Some(stage), true) = (&self.work.stage, self.stopping.is_some()) else { return };
-        let others: Vec<_> = stage.look(|engine| engine.registrations().collect());
+        let stops = self.stopping.is_some();
+        let (Some(stage), true) = (&self.work.stage, stops || self.leaving) else { return };
+        let own = self.shared.membership.process.0;
+        let mut others: Vec<_> = stage.look(|engine| engine.registrations().collect());
+        others.retain(|one| one.process.0 != own && (stops || !leaves(one)));
         let successor = successor(&others, self.successor);
-        if successor != self.successor {
-            self.successor = successor;
-            self.machine.stop(successor);
+        if successor == self.successor {
+            return;
+        }
+        self.successor = successor;
+        match successor {
+            _ if stops => self.machine.stop(successor),
+            Some(successor) => self.machine.step_down(successor),
+            None => {}
         }
     }
 
@@ -46,14 +69,19 @@ impl Owner {
     }
 }
 
-/// Who is to follow: `current` while it is there, else a gateway before a program that only uses the library, and the one that
+/// Who is to follow: `current` while it is there, else one that stays, a gateway before a program that only uses the library, and the one that
 /// was heard last. A process that stops has left.
 fn successor(others: &[RegistrationView], current: Option<ProcessId>) -> Option<ProcessId> {
     let best = others.iter().max_by_key(|one| {
         let id = ProcessId(one.process.0);
-        (Some(id) == current, !one.about.starts_with("library"), one.heard)
+        (Some(id) == current, !leaves(one), !one.about.starts_with("library"), one.heard)
     });
     best.map(|one| ProcessId(one.process.0))
+}
+
+/// Whether a process will stop soon.
+fn leaves(one: &RegistrationView) -> bool {
+    one.about.ends_with(LEAVING)
 }
 
 #[cfg(test)]
@@ -75,5 +103,8 @@ mod tests {
         assert_eq!(successor(&all[..2], Some(ProcessId(3))), Some(ProcessId(2)), "it has left");
         assert_eq!(successor(&all[..1], None), Some(ProcessId(1)), "there is no gateway");
         assert_eq!(successor(&[], Some(ProcessId(3))), None);
+        let leaving = [process(1, "library", 1), process(2, "all 7f leaving", 9)];
+        assert_eq!(successor(&leaving, None), Some(ProcessId(1)), "the other one stops soon");
+        assert_eq!(successor(&leaving[1..], None), Some(ProcessId(2)), "all of them stop");
     }
 }

@@ -7,6 +7,9 @@ use eclusa_core::Spec;
 use eclusa_core::layout::encode_spec;
 use eclusa_fleet::ProcessId;
 
+/// What a process that will stop soon adds to what others are told of it.
+pub(super) const LEAVING: &str = " leaving";
+
 /// See the module.
 pub(super) struct Membership {
     pub(super) process: ProcessId,
@@ -16,6 +19,7 @@ pub(super) struct Membership {
 }
 
 /// Rules and what is said of them.
+#[derive(Clone)]
 pub(super) struct Rules {
     /// When they were read, by the wall clock in milliseconds: the newest are in force.
     pub(super) stamp: u64,
@@ -57,6 +61,14 @@ impl Membership {
 
     pub(super) fn rules(&self) -> Arc<Rules> {
         self.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Others are told from now on that this process will stop soon. Its rules stay as old as they are.
+    pub(super) fn set_leaving(&self) -> Arc<Rules> {
+        let mut current = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        let about = format!("{}{LEAVING}", current.about).into();
+        *current = Arc::new(Rules { about, ..Rules::clone(&current) });
+        current.clone()
     }
 
     /// Goes by other rules from now on. Their stamp is above the old one, whatever the clock says.

@@ -42,8 +42,8 @@ use self::shared::{Parts, Route, Shared};
 use self::subscriber::Listen;
 use super::Ack;
 use super::ask::store_by_asking;
-use super::journal::redis::{Inspector, Keys, Promise, RedisJournal, Server, ServerFacts, VERSION};
-use crate::config::{FORGET_WITHIN, Tls, WhenLost};
+use super::journal::redis::{Examined, Inspector, Keys, Promise, RedisJournal, Server, ServerFacts, VERSION};
+use crate::config::{FORGET_WITHIN, StoreConfig, Tls, WhenLost};
 
 /// The only basin.
 const BASIN: &str = "main";
@@ -122,11 +122,7 @@ pub struct RedisStore {
 impl RedisStore {
     /// A store on the server at `url`. It connects by itself, now or when the server is there.
     pub fn open(url: &str, settings: &RedisSettings, spec: &Spec) -> Result<Self, RedisError> {
-        let client = match certificates(&settings.tls) {
-            Some(certificates) => Client::build_with_tls(url, certificates),
-            None => Client::open(url),
-        };
-        let client = client.map_err(RedisError::Address)?;
+        let client = client(url, &settings.tls).map_err(RedisError::Address)?;
         let process = ProcessId(fastrand::u64(1..));
         let keys = Keys::new(&settings.prefix, BASIN, client.get_connection_info().redis_settings().db());
         let stamp = crate::SystemClock.now().as_millis();
@@ -210,6 +206,12 @@ impl RedisStore {
         self.fleet.configure(about, spec).await
     }
 
+    /// Has another process decide, if there is one; this one goes on asking it.
+    pub(crate) fn step_down(&self) {
+        self.fleet.shared.leaving.store(true, Ordering::Relaxed);
+        self.fleet.shared.doorbell.ring();
+    }
+
     pub(super) async fn ask(&self, question: Question) -> Result<Reply, StoreError> {
         self.fleet.ask(question).await
     }
@@ -255,6 +257,18 @@ fn exchange_messages(fleet: &Arc<Fleet>, client: &Client, wished: UnboundedRecei
     runtime.spawn(subscriber::send(fleet.shared.clone(), client.clone()));
     runtime.spawn(look::run(fleet.clone()));
     runtime.block_on(subscriber::hear(fleet.shared.clone(), client.clone(), wished));
+}
+
+/// Asks the server that `store` names what it is like, in place of using it.
+pub(crate) fn examine(url: &str, store: &StoreConfig) -> Result<Examined, redis::RedisError> {
+    super::journal::redis::examine(&client(url, &store.tls)?, store.timeout, store.ack)
+}
+
+fn client(url: &str, tls: &Tls) -> Result<Client, redis::RedisError> {
+    match certificates(tls) {
+        Some(certificates) => Client::build_with_tls(url, certificates),
+        None => Client::open(url),
+    }
 }
 
 fn certificates(tls: &Tls) -> Option<TlsCertificates> {

@@ -49,6 +49,8 @@ pub(super) struct Owner {
     pub(super) unplanned: bool,
     /// How often in a row the journal could not be read.
     pub(super) unreadable: u32,
+    /// Whether the others know that this process will stop soon.
+    pub(super) leaving: bool,
     /// Since when the process stops.
     pub(super) stopping: Option<Instant>,
     /// Who is to follow it then.
@@ -84,6 +86,7 @@ impl Owner {
             loading: None,
             unplanned: false,
             unreadable: 0,
+            leaving: false,
             stopping: None,
             successor: None,
             unanswered: false,
@@ -102,6 +105,9 @@ impl Owner {
             }
             if self.shared.stopping.load(Ordering::Relaxed) && self.stopping.is_none() {
                 self.stop();
+            }
+            if self.shared.leaving.load(Ordering::Relaxed) && !self.leaving {
+                self.leave();
             }
             self.choose_successor();
             if let Some((_, epoch)) = self.machine.holds() {

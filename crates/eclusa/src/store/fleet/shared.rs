@@ -59,6 +59,8 @@ pub(super) struct Shared {
     /// A process has come to own or has left: whoever keeps note of who is there looks again.
     pub(super) fleet_changed: Notify,
     pub(super) stopping: AtomicBool,
+    /// Set when the process will stop soon: another one is to decide.
+    pub(super) leaving: AtomicBool,
     pub(super) server_clock: ServerClock,
     pub(super) engine_time: EngineTime,
     /// Tells the time instead of the server, in tests.
@@ -108,6 +110,7 @@ impl Shared {
             look_soon: AtomicBool::new(false),
             fleet_changed: Notify::new(),
             stopping: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
             server_clock: ServerClock::new(),
             engine_time: EngineTime::default(),
             clock,

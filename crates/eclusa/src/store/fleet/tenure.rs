@@ -59,6 +59,7 @@ impl Owner {
         }
         self.work.epoch = epoch;
         self.unreadable = 0;
+        self.successor = None;
         let Some(stage) = &self.work.stage else { return };
         let rules = self.shared.membership.rules();
         let process = self.shared.membership.process;
@@ -106,7 +107,11 @@ impl Owner {
     }
 
     pub(super) fn lose(&mut self) {
-        tracing::warn!("Another process decides now");
+        if self.leaving {
+            tracing::info!("Another process decides from now on");
+        } else {
+            tracing::warn!("Another process decides now");
+        }
         self.shared.set_route(Route::Nobody);
         self.lost = self.work.stage.clone();
         self.give_up(&unavailable("another process took over"));

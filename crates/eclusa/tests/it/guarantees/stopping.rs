@@ -99,3 +99,45 @@ async fn those_who_wait_are_answered_when_it_stops() {
     assert_eq!((waits.status, &waits.json()["status"]), (202, &Value::from("queued")));
     assert_eq!(program.over().await.0.code(), Some(0));
 }
+
+fn draining(upstream: &FakeUpstream) -> String {
+    format!("[server]\nlisten = \"127.0.0.1:0\"\ndrain = \"60s\"\n{}", config(upstream, "", ""))
+}
+
+/// SIGTERM: load balancers see 503 at `/readyz`, and everybody else is served as before until the drain ends.
+#[tokio::test]
+async fn requests_are_served_as_usual_while_it_drains() {
+    let upstream = FakeUpstream::start(Answer::status(200).body("done")).await.unwrap();
+    let program = Program::start(&draining(&upstream), &[]).await;
+    let started = program.logged("Started", &[]).await;
+    let of = |name: &str| started[name].clone();
+    assert_eq!((of("version"), of("role")), (env!("CARGO_PKG_VERSION").into(), "all".into()));
+    assert_eq!((of("store"), of("jobs")), ("embedded:./data".into(), 0.into()));
+    assert_eq!((of("lanes"), of("upstreams")), (1.into(), 1.into()));
+    assert_eq!(program.get("/readyz").await.status, 200);
+    program.signal("TERM");
+    program.logged("Stopping", &[]).await;
+    assert_eq!(program.get("/readyz").await.status, 503);
+    assert_eq!(program.get("/livez").await.status, 200);
+    let answer = program.send("GET", "/proxy/work/", &[("prefer", "wait=60")], "").await;
+    assert_eq!((answer.status, answer.text()), (200, "done"));
+    program.signal("TERM");
+    program.logged("The drain was cut short", &[]).await;
+    assert_eq!(program.over().await.0.code(), Some(0));
+}
+
+/// What is logged at the end says what became of the work, and the next start what it found.
+#[tokio::test]
+async fn the_last_line_says_what_was_finished_handed_back_and_kept() {
+    let upstream = FakeUpstream::start(Behaviour::script([Answer::hang()])).await.unwrap();
+    let server = "[server]\nlisten = \"127.0.0.1:0\"\nshutdown_grace = \"200ms\"\n";
+    let program =
+        Program::start(&format!("{server}{}", config(&upstream, "", "max_concurrent = 1")), &[]).await;
+    enqueue(&program, 3).await;
+    upstream.wait_for(1).await;
+    program.signal("TERM");
+    program.logged("Stopped", &[("finished", "0"), ("handedBack", "1"), ("kept", "3")]).await;
+    let (_, dir) = program.over().await;
+    let program = again(dir).await;
+    program.logged("Started", &[("jobs", "3")]).await;
+}

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use eclusa::fake::{Answer, FakeUpstream};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -87,4 +88,67 @@ async fn an_owner_that_stops_goes_on_until_its_successor_has_an_engine() {
     assert!(ready.is_some() && ready < decides, "ready at line {ready:?}, decides at {decides:?}");
     let held = next.get("/v1/lanes/work").await.json()["queued"]["normal"].as_u64().unwrap();
     assert!(held > 40_000, "{held}");
+}
+
+async fn start_draining(redis: &RedisServer, upstream: &FakeUpstream) -> Program {
+    let config = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\ndrain = \"60s\"\n[store]\nurl = \"{}\"\nterm = \"500ms\"\n{}",
+        redis.url(),
+        lane(&upstream.url(), "", "")
+    );
+    let program = Program::start(&config, &[]).await;
+    program.until("/readyz", |answer| answer.status == 200).await;
+    program
+}
+
+/// Another process decides while the one that stops still serves requests, by asking it.
+#[tokio::test]
+async fn an_owner_that_drains_hands_over_first_and_goes_on_by_asking() {
+    let redis = RedisServer::start();
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let owner = start_draining(&redis, &upstream).await;
+    let next = start_draining(&redis, &upstream).await;
+    next.until("/v1/health", so_many(2)).await;
+    assert!(owns(&owner) && !owns(&next));
+    owner.signal("TERM");
+    next.logged(DECIDES, &[]).await;
+    assert_eq!(owner.get("/readyz").await.status, 503);
+    let id = owner.enqueue("work", &json!({ "request": {} })).await;
+    assert_eq!(owner.ended(&id).await["status"], "completed");
+    let leaving = |answer: &Told| {
+        let instances = answer.json()["instances"].as_array().unwrap().clone();
+        instances.len() == 2 && instances.iter().filter(|one| one["leaving"] == true).count() == 1
+    };
+    next.until("/v1/health", leaving).await;
+    owner.signal("TERM");
+    owner.logged("Stopped", &[]).await;
+    assert_eq!(owner.over().await.0.code(), Some(0));
+    next.until("/v1/health", so_many(1)).await;
+}
+
+/// Two that stop do not pass the term to and fro: each knows that the other leaves too.
+#[tokio::test]
+async fn where_everybody_drains_nobody_is_handed_the_term() {
+    let redis = RedisServer::start();
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let owner = start_draining(&redis, &upstream).await;
+    let next = start_draining(&redis, &upstream).await;
+    next.until("/v1/health", so_many(2)).await;
+    next.signal("TERM");
+    let leaving = |answer: &Told| {
+        answer.json()["instances"].as_array().unwrap().iter().any(|one| one["leaving"] == true)
+    };
+    owner.until("/v1/health", leaving).await;
+    owner.signal("TERM");
+    owner.logged("Stopping", &[]).await;
+    let id = next.enqueue("work", &json!({ "request": {} })).await;
+    assert_eq!(next.ended(&id).await["status"], "completed");
+    assert!(!owns(&next), "the owner waits for one that stays");
+    let third = start_draining(&redis, &upstream).await;
+    third.logged(DECIDES, &[]).await;
+    for program in [owner, next] {
+        program.signal("TERM");
+        assert_eq!(program.over().await.0.code(), Some(0));
+    }
+    third.until("/v1/health", so_many(1)).await;
 }

@@ -2,6 +2,7 @@
 
 mod chunk;
 mod connection;
+mod examine;
 mod inspect;
 mod keys;
 mod server;
@@ -18,6 +19,8 @@ use redis::{Cmd, ErrorKind, FromRedisValue, RedisError, Script, Value};
 pub(in crate::store) use self::chunk::{ChunkError, Mark, VERSION, decode, encode};
 use self::connection::Open;
 pub(in crate::store) use self::connection::Server;
+pub(crate) use self::examine::Examined;
+pub(in crate::store) use self::examine::examine;
 pub(in crate::store) use self::inspect::Inspector;
 pub(crate) use self::inspect::ServerFacts;
 pub(in crate::store) use self::keys::Keys;

@@ -42,7 +42,7 @@ pub(super) fn check(told: &str, promise: Promise, server: &mut Connection) -> Re
     Ok(())
 }
 
-fn too_old(told: &str) -> Option<String> {
+pub(super) fn too_old(told: &str) -> Option<String> {
     let version = field(told, "valkey_version").or(field(told, "redis_version")).unwrap_or_default();
     let major: u32 = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or_default();
     (major < OLDEST).then(|| format!("it is version {version:?}, and {OLDEST}.0 or newer is needed"))
@@ -56,7 +56,7 @@ fn evicts(told: &str) -> Option<String> {
 }
 
 /// Why what this server has accepted may not be on its disk. How often it syncs is not in `INFO`.
-fn unsynced(told: &str, server: &mut Connection) -> Result<Option<String>, RedisError> {
+pub(super) fn unsynced(told: &str, server: &mut Connection) -> Result<Option<String>, RedisError> {
     let wants = "`store.ack = \"fsync\"` needs `appendonly yes` and `appendfsync always` there";
     if field(told, "aof_enabled") != Some("1") {
         return Ok(Some(format!("it keeps no append-only file, and {wants}")));

@@ -1,0 +1,128 @@
+//! `eclusa doctor`: whether this machine, the store and the upstreams are as the config needs them.
+
+mod certificate;
+mod machine;
+mod store;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::output::{Format, count};
+use super::{Exit, probe, serve};
+use crate::config::Config;
+
+pub(super) use store::examine as examine_store;
+
+#[derive(Debug, Args)]
+pub(super) struct Doctor {
+    /// The config file
+    #[arg(value_name = "FILE", default_value = "eclusa.toml", env = "ECLUSA_CONFIG")]
+    file: PathBuf,
+    /// Variables for the config, a `NAME=value` on each line; the environment goes before them
+    #[arg(long, value_name = "FILE")]
+    env_file: Option<PathBuf>,
+}
+
+/// How bad something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Level {
+    Ok,
+    /// It works, but not as well or as safely as it could.
+    Warning,
+    /// The server does not start so, or not all of it works.
+    Error,
+}
+
+impl Level {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// What was found about one thing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Finding {
+    /// What was looked at, such as `store`.
+    check: String,
+    pub(super) level: Level,
+    found: String,
+    /// What to do about it, unless it is fine.
+    fix: Option<String>,
+}
+
+impl Finding {
+    fn ok(check: &str, found: impl Into<String>) -> Self {
+        Self { check: check.into(), level: Level::Ok, found: found.into(), fix: None }
+    }
+
+    fn warning(check: &str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { level: Level::Warning, fix: Some(fix.into()), ..Self::ok(check, found) }
+    }
+
+    fn error(check: &str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { level: Level::Error, ..Self::warning(check, found, fix) }
+    }
+
+    pub(super) fn json(&self) -> Value {
+        json!({ "check": self.check, "level": self.level.as_str(), "found": self.found, "fix": self.fix })
+    }
+}
+
+/// Looks at everything and says what it found.
+pub(super) fn run(ask: &Doctor, format: Format) -> Result<(), Exit> {
+    let config = serve::read(&ask.file, ask.env_file.as_deref())?;
+    let config = config.map_err(|errors| serve::invalid(&errors))?;
+    let (lanes, upstreams) = (count(config.lanes.len(), "lane"), count(config.upstreams.len(), "upstream"));
+    let mut findings =
+        vec![Finding::ok("config", format!("{}: {lanes} and {upstreams}", ask.file.display()))];
+    let warned = config.warnings();
+    findings.extend(
+        warned.iter().map(|warning| Finding::warning("config", serve::about(warning), &warning.help)),
+    );
+    findings.push(machine::listen(config.server.listen));
+    findings.extend(config.server.tls.as_ref().map(certificate::examine));
+    findings.extend(store::examine(&config));
+    findings.extend(machine::files(&config));
+    findings.extend(examine_upstreams(&config)?);
+    let items: Vec<Value> = findings.iter().map(Finding::json).collect();
+    let found = |level| findings.iter().filter(|finding| finding.level == level).count();
+    let (errors, warnings) = (found(Level::Error), found(Level::Warning));
+    let whole = json!({ "ok": errors == 0, "errors": errors, "warnings": warnings, "findings": items });
+    format.many(&whole, &items, || Ok(text(&findings)))?;
+    if errors > 0 {
+        return Err(Exit::Error(format!("{} and {}", count(errors, "error"), count(warnings, "warning"))));
+    }
+    Ok(())
+}
+
+fn examine_upstreams(config: &Config) -> Result<Vec<Finding>, Exit> {
+    let probed = probe::upstreams(config)?;
+    let finding = |((name, upstream), probed): ((&eclusa_core::Name, _), probe::Probed)| {
+        let (check, address) = (format!("upstream {name}"), probe::address(upstream));
+        match probed {
+            Ok(()) => Finding::ok(&check, format!("{address} can be reached")),
+            Err(problem) => {
+                let fix =
+                    "check its address in the config, DNS, firewalls and certificates from this machine";
+                Finding::error(&check, format!("{address} cannot be reached: {problem}"), fix)
+            }
+        }
+    };
+    Ok(config.upstreams.iter().zip(probed).map(finding).collect())
+}
+
+/// A line for each, the fix below it.
+pub(super) fn text(findings: &[Finding]) -> String {
+    let width = findings.iter().map(|finding| finding.check.len()).max().unwrap_or_default();
+    let line = |Finding { check, level, found, fix }: &Finding| {
+        let fix = fix.as_ref().map(|fix| format!("{:9}{:width$}  fix: {fix}\n", "", "")).unwrap_or_default();
+        format!("{:7}  {check:width$}  {found}\n{fix}", level.as_str())
+    };
+    findings.iter().map(line).collect()
+}

@@ -1,0 +1,72 @@
+//! Whether upstreams can be reached from here.
+
+use std::sync::Arc;
+
+use rustls_pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::{Exit, client};
+use crate::config::{BaseUrl, Config, Upstream, UpstreamKind};
+use crate::execute::http::tls::client_config;
+
+/// Whether an upstream could be connected to, or why not.
+pub(super) type Probed = Result<(), String>;
+
+/// Connects to all upstreams at once, over TLS where they use it, and sends nothing. The answers are in the order of the
+/// config.
+pub(super) fn upstreams(config: &Config) -> Result<Vec<Probed>, Exit> {
+    let runtime = client::runtime()?;
+    Ok(runtime.block_on(async {
+        let mut probes = JoinSet::new();
+        for (at, upstream) in config.upstreams.values().enumerate() {
+            let upstream = upstream.clone();
+            probes.spawn(async move {
+                let probed = timeout(upstream.connect_timeout, connect(&upstream)).await;
+                let late = || Err(format!("no connection within {:?}", upstream.connect_timeout));
+                (at, probed.unwrap_or_else(|_| late()))
+            });
+        }
+        let mut found = probes.join_all().await;
+        found.sort_by_key(|(at, _)| *at);
+        found.into_iter().map(|(_, probed)| probed).collect()
+    }))
+}
+
+async fn connect(upstream: &Upstream) -> Probed {
+    let (host, port, tls) = match &upstream.kind {
+        UpstreamKind::Http(rules) => http_target(&rules.url),
+        UpstreamKind::Ses(rules) => http_target(&rules.url),
+        UpstreamKind::Smtp(rules) => (rules.url.host.as_str(), rules.url.port, false),
+    };
+    let stream = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
+    if tls {
+        let config = client_config(&upstream.tls).map_err(|error| error.to_string())?;
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
+        let shake_hands = TlsConnector::from(Arc::new(config)).connect(name, stream);
+        shake_hands.await.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+fn http_target(url: &BaseUrl) -> (&str, u16, bool) {
+    let tls = url.scheme == http::uri::Scheme::HTTPS;
+    // IPv6 addresses stand in brackets in an URL, and nowhere else.
+    let host = url.authority.host().trim_start_matches('[').trim_end_matches(']');
+    (host, url.authority.port_u16().unwrap_or(if tls { 443 } else { 80 }), tls)
+}
+
+/// Without its path, which may hold a token.
+pub(super) fn address(upstream: &Upstream) -> String {
+    match &upstream.kind {
+        UpstreamKind::Http(rules) => without_path(&rules.url),
+        UpstreamKind::Ses(rules) => without_path(&rules.url),
+        UpstreamKind::Smtp(rules) => rules.url.to_string(),
+    }
+}
+
+fn without_path(url: &BaseUrl) -> String {
+    format!("{}://{}", url.scheme, url.authority)
+}

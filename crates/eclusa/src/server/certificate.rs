@@ -1,0 +1,149 @@
+//! The listener's certificate, which is replaced while connections are served: when its files change, and by a reload.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use tokio_rustls::TlsAcceptor;
+
+use crate::config::{CertificateError, ServerTls};
+use crate::rules::CurrentRules;
+
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The certificate in use. Connections that are open keep the one they began with.
+#[derive(Debug, Clone)]
+pub(crate) struct Certificate(Arc<Current>);
+
+#[derive(Debug)]
+struct Current(RwLock<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+impl Certificate {
+    pub(crate) fn new(tls: &ServerTls) -> Result<Self, CertificateError> {
+        Ok(Self(Arc::new(Current(RwLock::new(Arc::new(tls.certified_key()?))))))
+    }
+
+    /// What accepts connections with it, by HTTP/2 or HTTP/1.1.
+    pub(crate) fn acceptor(&self) -> Result<TlsAcceptor, CertificateError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let mut config = builder.with_no_client_auth().with_cert_resolver(self.0.clone());
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config).into())
+    }
+
+    fn replace(&self, tls: &ServerTls) -> Result<(), CertificateError> {
+        let key = Arc::new(tls.certified_key()?);
+        *self.0.0.write().unwrap_or_else(PoisonError::into_inner) = key;
+        Ok(())
+    }
+
+    /// Uses the certificate of `rules`, and of its files when they change, until dropped.
+    pub(crate) async fn follow(self, rules: Arc<CurrentRules>) {
+        let mut reloads = rules.watch();
+        let mut look = tokio::time::interval(LOOK);
+        let Some(mut tls) = reloads.borrow_and_update().config.server.tls.clone() else { return };
+        let mut files = Files::default();
+        loop {
+            tokio::select! {
+                _ = look.tick() => {}
+                reloaded = reloads.changed() => {
+                    let Ok(()) = reloaded else { return };
+                    let newer = reloads.borrow_and_update().config.server.tls.clone();
+                    if let Some(newer) = newer.filter(|newer| *newer != tls) {
+                        tls = newer;
+                        self.renew(&tls);
+                        files = Files::default();
+                    }
+                    continue;
+                }
+            }
+            let seen = (Stamp::of(&tls.cert_file), Stamp::of(&tls.key_file));
+            if !files.have_changed(seen) {
+                continue;
+            }
+            match tls.read_again() {
+                Ok(newer) if newer == tls => {}
+                Ok(newer) => {
+                    if self.renew(&newer) {
+                        tls = newer;
+                    }
+                }
+                Err(error) => kept(&error),
+            }
+        }
+    }
+
+    /// Says whether `tls` is in use now.
+    fn renew(&self, tls: &ServerTls) -> bool {
+        match self.replace(tls) {
+            Ok(()) => tracing::info!(file = %tls.cert_file.display(), "The certificate was renewed"),
+            Err(error) => {
+                kept(&error);
+                return false;
+            }
+        }
+        true
+    }
+}
+
+fn kept(error: &CertificateError) {
+    tracing::error!(%error, "The new certificate cannot be used; the old one stays in use");
+}
+
+/// What tells one state of a file from another; `None` while it is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp(Option<(u64, u64, i64, i64)>);
+
+impl Stamp {
+    fn of(file: &Path) -> Self {
+        let stamp = |file: Metadata| (file.ino(), file.size(), file.mtime(), file.mtime_nsec());
+        Self(std::fs::metadata(file).ok().map(stamp))
+    }
+}
+
+type Stamps = (Stamp, Stamp);
+
+/// Both files as they were last seen, and as they were last read.
+#[derive(Debug, Default)]
+struct Files {
+    seen: Option<Stamps>,
+    read: Option<Stamps>,
+}
+
+impl Files {
+    /// Whether they are to be read: they changed, and not since the last look. Who renews a certificate writes one file after
+    /// the other.
+    fn have_changed(&mut self, now: Stamps) -> bool {
+        let settled = self.seen.replace(now) == Some(now);
+        settled && self.read.replace(now) != Some(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_read_once_after_they_changed_and_while_nobody_writes() {
+        let stamp = |number| Stamp(Some((number, 0, 0, 0)));
+        let mut files = Files::default();
+        let looks = [(1, 1), (1, 1), (1, 1), (2, 1), (2, 2), (2, 2), (2, 2)];
+        let read = looks.map(|(cert, key)| files.have_changed((stamp(cert), stamp(key))));
+        assert_eq!(read, [false, true, false, false, false, true, false]);
+        let gone = (Stamp(None), stamp(2));
+        assert_eq!([files.have_changed(gone), files.have_changed(gone)], [false, true]);
+    }
+}

@@ -1,0 +1,114 @@
+//! `eclusa doctor`, and what `check --probe` shares with it.
+
+use eclusa::fake::{Answer, FakeUpstream};
+use serde_json::Value;
+
+use crate::cli::{Ran, run_with};
+use crate::http_tls::{Authority, door};
+use crate::http_upstream::free_port;
+use crate::redis_server::RedisServer;
+
+/// Runs a command with a config of this store and this upstream.
+async fn run(command: &[&str], store: &str, upstream: &str) -> Ran {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("eclusa.toml");
+    let config = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"{store}\"\n[lanes.work]\nchain = [\"up\"]\n\
+         [upstreams.up]\nurl = \"{upstream}\"\n"
+    );
+    std::fs::write(&file, config.replace("DIR", dir.path().to_str().unwrap())).unwrap();
+    let (first, rest) = command.split_first().unwrap();
+    run_with(&[&[*first, file.to_str().unwrap()], rest].concat(), &[], "").await
+}
+
+/// The level of each check, as `-o json` tells it.
+fn levels(ran: &Ran) -> Vec<(String, String)> {
+    let told: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"));
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let findings = told["findings"].as_array().unwrap();
+    for finding in findings {
+        assert_eq!(finding["fix"].is_null(), finding["level"] == "ok", "{finding}");
+    }
+    findings.iter().map(|finding| (text(&finding["check"]), text(&finding["level"]))).collect()
+}
+
+#[tokio::test]
+async fn a_good_directory_and_an_upstream_that_is_there_are_fine() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let ran = run(&["doctor", "-o", "json"], "embedded:DIR/data", &upstream.url()).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let found = levels(&ran);
+    for check in ["config", "listen", "store", "upstream up"] {
+        assert!(found.contains(&(check.into(), "ok".into())), "{check}: {found:?}");
+    }
+    assert!(
+        found.iter().any(|(check, _)| check == "disk")
+            && found.iter().any(|(check, _)| check == "file limit")
+    );
+    assert!(upstream.requests().is_empty());
+    let text = run(&["doctor"], "embedded:DIR/data", &upstream.url()).await.ok();
+    assert!(text.contains("is made at the start\n"), "{text}");
+}
+
+#[tokio::test]
+async fn each_error_comes_with_its_fix() {
+    let gone = format!("http://127.0.0.1:{}/secret-token", free_port());
+    // Nothing can be made below a file, whoever asks.
+    let ran = run(&["doctor"], "embedded:DIR/eclusa.toml/data", &gone).await;
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.starts_with("error: 2 errors and "), "{ran:?}");
+    assert!(ran.out.contains("error    store") && ran.out.contains("error    upstream up"), "{ran:?}");
+    assert!(ran.out.contains("fix: ") && !ran.out.contains("secret-token"), "{ran:?}");
+    let told: Value =
+        serde_json::from_str(&run(&["doctor", "-o", "json"], "memory:", &gone).await.out).unwrap();
+    assert_eq!((&told["ok"], &told["errors"]), (&false.into(), &1.into()));
+}
+
+#[tokio::test]
+async fn an_upstream_that_nobody_vouches_for_is_found() {
+    let fake = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let door = door(fake.addr(), &Authority::new(), None, &["http/1.1"]).await;
+    let ran = run(&["doctor"], "memory:", &format!("https://{door}")).await;
+    assert_eq!(ran.code, 1);
+    assert!(ran.out.contains("cannot be reached: invalid peer certificate: UnknownIssuer"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn redis_is_looked_at_in_every_respect() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let careful = ["--appendonly", "yes", "--maxmemory", "200mb", "--requirepass", "secret-password"];
+    let redis = RedisServer::with(&careful);
+    let with = |password: &str| redis.url().replace("redis://", &format!("redis://{password}"));
+    let ran = run(&["doctor", "-o", "json"], &with(":secret-password@"), &upstream.url()).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let found = levels(&ran);
+    for check in ["store", "password", "aof", "eviction", "memory", "clock"] {
+        assert!(found.contains(&(check.into(), "ok".into())), "{check}: {found:?}");
+    }
+    assert!(!ran.out.contains("secret-password"), "{ran:?}");
+    let ran = run(&["doctor"], &with(""), &upstream.url()).await;
+    assert!(ran.code == 1 && ran.out.contains("asks for a password"), "{ran:?}");
+    let ran = run(&["doctor"], &with(":wrong@"), &upstream.url()).await;
+    assert!(ran.code == 1 && ran.out.contains("does not accept the user and password"), "{ran:?}");
+
+    let careless = RedisServer::with(&["--maxmemory", "200mb", "--maxmemory-policy", "allkeys-lru"]);
+    let ran = run(&["doctor", "-o", "json"], &careless.url(), &upstream.url()).await;
+    let found = levels(&ran);
+    assert_eq!(ran.code, 1);
+    assert!(found.contains(&("aof".into(), "warning".into())), "{found:?}");
+    assert!(found.contains(&("eviction".into(), "error".into())), "{found:?}");
+}
+
+#[tokio::test]
+async fn check_probes_the_store_too() {
+    let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let redis = RedisServer::start();
+    let out = run(&["check", "--probe"], &redis.url(), &upstream.url()).await.ok();
+    assert!(out.contains("\nstore\n") && out.contains("answers: Redis "), "{out}");
+    let gone = format!("redis://127.0.0.1:{}", free_port());
+    let ran = run(&["check", "--probe"], &gone, &upstream.url()).await;
+    assert_eq!((ran.code, ran.err.as_str()), (1, "error: the store cannot be used as it is\n"));
+    let ran = run(&["check", "--probe", "-o", "json"], &gone, &upstream.url()).await;
+    let told: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(told["store"][0]["level"], "error");
+}
