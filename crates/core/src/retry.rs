@@ -248,9 +248,11 @@ fn ses_name(name: &str) -> &str {
 fn classify_ses(status: u16, name: &str) -> (CallResult, Option<Verdict>) {
     let result = match name {
         "Throttling" | "TooManyRequests" | "LimitExceeded" => CallResult::Throttled,
-        "ServiceUnavailable" | "InternalFailure" | "SendingPaused" => CallResult::Failed,
-        // The message is not at fault, and the next attempt is signed anew, with credentials that may have been renewed.
-        "ExpiredToken"
+        // Errors of the credentials are among them: the next attempt is signed anew, and they may have been renewed.
+        "ServiceUnavailable"
+        | "InternalFailure"
+        | "SendingPaused"
+        | "ExpiredToken"
         | "RequestExpired"
         | "InvalidSignature"
         | "SignatureDoesNotMatch"

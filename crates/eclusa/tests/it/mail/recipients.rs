@@ -87,6 +87,7 @@ async fn recipients_are_changed_only_by_a_key_that_is_shown_the_whole_message() 
     assert_eq!((refused.status, &refused.json()["errors"][0]["field"]), (422, &json!("message.to")));
     let subject = json!({ "message": { "subject": "Again" } });
     assert_eq!(ask("operator", &hidden, &subject).await.status, 202, "it goes to the same");
+    server.wait_for("accepted", 1).await;
     let shown = bury(json!({ "X-Id": "7" })).await;
     assert_eq!(ask("operator", &shown, &elsewhere).await.status, 202, "nothing is hidden");
     let hidden = bury(json!({ "X-Customer": "7" })).await;
