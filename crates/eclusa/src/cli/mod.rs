@@ -16,6 +16,7 @@ mod lanes;
 mod output;
 mod pages;
 mod policies;
+mod progress;
 mod purge;
 mod replay;
 mod replay_all;
