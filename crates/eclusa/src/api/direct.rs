@@ -185,7 +185,7 @@ impl Passing<'_> {
                 Ok(Call { leave, rules, metrics, asked, head: None, fault, _hold: hold })
             }
             Asked::Denied { upstream, denied } => {
-                metrics.count_denial(Some(self.lane), upstream.as_ref(), denied.denial.reason);
+                metrics.count_refusal(Some(self.lane), upstream.as_ref(), denied.denial.reason);
                 Err(not_now(upstream.as_ref().unwrap_or(self.lane), &denied))
             }
             Asked::Unknown => {
