@@ -6,6 +6,7 @@ use eclusa_core::StoreError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::clients::Uploads;
 use crate::to_the_end::ToTheEnd;
 
 /// See the module.
@@ -13,6 +14,8 @@ use crate::to_the_end::ToTheEnd;
 pub(crate) struct Life {
     /// Calls under way, and what must be told of them.
     pub(crate) running: TaskTracker,
+    /// Bodies of requests that are being received.
+    pub(crate) uploads: Uploads,
     /// Set when nothing new is to be begun.
     pub(crate) stopping: CancellationToken,
     /// Set when calls under way can be waited for no longer.

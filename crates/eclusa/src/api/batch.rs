@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use axum::Json;
 use eclusa_core::{EnqueueAnswer, Enqueued, Name, NewJob, StoreError};
+use http::HeaderMap;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::auth::{Caller, Right};
-use super::extract::{Body, Path};
+use super::extract::{Body, NoQuery, Path};
+use super::headers;
 use super::job_request::JobRequest;
 use super::jobs::CachedAnswer;
+use super::json;
 use super::model::Accepted;
 use super::problem::Problem;
 use super::submit::{self, Intake, Taken, unconfirmed};
@@ -48,14 +51,17 @@ pub(super) async fn enqueue(
     intake: Intake,
     caller: Caller,
     Path(lane): Path<String>,
+    headers: HeaderMap,
+    _: NoQuery,
     body: Body,
 ) -> Result<Json<Vec<BatchAnswer>>, Problem> {
     caller.may(Right::Enqueue)?;
+    headers::refuse_own(&headers)?;
     let (lane, rules) = submit::lane(&intake.rules, &caller, &lane)?;
     let asks: Vec<&RawValue> = body.json()?;
     if asks.is_empty() || asks.len() > MAX_JOBS {
         let fault = Fault::new("body", format!("must be an array of 1 to {MAX_JOBS} jobs"));
-        return Err(Problem::invalid(&[fault]));
+        return Err(Problem::invalid(&[fault]).in_body());
     }
     let mut parsed: Vec<Result<NewJob, Problem>> = Vec::with_capacity(asks.len());
     for ask in asks {
@@ -126,10 +132,8 @@ async fn job(
     lane: (&Name, &Lane),
     ask: &RawValue,
 ) -> Result<NewJob, Problem> {
-    let ask: JobRequest = serde_json::from_str(ask.get())
-        .map_err(|error| Problem::invalid(&[Fault::new("body", error.to_string())]))?;
-    let submission = ask.into_submission(caller.own_tenant()).map_err(|faults| Problem::invalid(&faults))?;
-    submit::job(intake, caller, lane, submission).await
+    let (ask, faults): (JobRequest, _) = json::partly(ask.get().as_bytes())?;
+    submit::described(intake, caller, lane, ask, faults).await
 }
 
 async fn answer(intake: &Intake, lane: &Name, taken: Result<Taken, Problem>) -> Result<BatchAnswer, Problem> {

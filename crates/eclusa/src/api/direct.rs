@@ -108,7 +108,7 @@ impl Direct {
             rules.upstreams().filter_map(|name| upstreams.get(name)).flat_map(Upstream::policies);
         let server = &current.config.server;
         let keep = if policies.any(Policy::reads_bodies) { server.max_body } else { HELD };
-        let held = hold(&parts.headers, body, server, keep).await?;
+        let held = hold(&parts.headers, body, server, keep, &self.life.uploads).await?;
         match &held {
             Held::Whole(body) => request.body = body.to_vec(),
             Held::Begun(_) if looks_into_bodies(rules) => {

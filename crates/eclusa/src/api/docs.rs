@@ -5,10 +5,12 @@ use axum::response::{Html, IntoResponse, Response};
 use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use utoipa::openapi::OpenApi;
 
+use super::extract::NoQuery;
+
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'";
 
 /// The page.
-pub(super) async fn page() -> Response {
+pub(super) async fn page(_: NoQuery) -> Response {
     ([(CONTENT_SECURITY_POLICY, POLICY)], Html(include_str!("docs/page.html"))).into_response()
 }
 
@@ -23,6 +25,6 @@ pub(super) async fn style() -> Response {
 }
 
 /// The document that all is generated from.
-pub(super) fn document(api: OpenApi) -> impl Fn() -> std::future::Ready<Json<OpenApi>> + Clone {
-    move || std::future::ready(Json(api.clone()))
+pub(super) fn document(api: OpenApi) -> impl Fn(NoQuery) -> std::future::Ready<Json<OpenApi>> + Clone {
+    move |_| std::future::ready(Json(api.clone()))
 }

@@ -10,10 +10,12 @@ mod docs;
 mod events;
 mod extract;
 mod find;
+mod head;
 mod headers;
 mod health;
 mod job_request;
 mod jobs;
+mod json;
 mod lanes;
 mod limits;
 mod message;
@@ -150,7 +152,10 @@ fn health_of_a_worker(api: &Api) -> Router {
 /// each request than to look.
 pub(crate) async fn answer(mut router: Router, request: Request) -> Result<Response, Infallible> {
     let in_xml = wants_xml(request.headers());
-    let response = router.call(request).await?;
+    let response = match head::check(&request) {
+        Ok(()) => router.call(request).await?,
+        Err(problem) => problem.into_response(),
+    };
     if in_xml && response.extensions().get::<OurOwn>().is_some() {
         return Ok(problem_as_xml(response).await);
     }

@@ -5,6 +5,7 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 
+use super::json;
 use crate::intake::Fault;
 
 /// What can go wrong: the last part of the problem's `type`, its status and its title.
@@ -16,6 +17,10 @@ pub(super) enum Kind {
     Unauthorized,
     /// The key may not do this.
     Forbidden,
+    /// The server does not answer to this name.
+    WrongHost,
+    /// A page of another site asks.
+    ForeignSite,
     /// There is no such thing.
     NotFound,
     /// The path exists, the method does not.
@@ -38,6 +43,8 @@ pub(super) enum Kind {
     NotInTime,
     /// No more can be followed here.
     TooManyStreams,
+    /// No more bodies can be received at the same time.
+    TooManyBodies,
     /// The store does not answer.
     StoreUnavailable,
     /// The process is stopping.
@@ -58,6 +65,12 @@ impl Kind {
             Kind::BadRequest => ("bad-request", StatusCode::BAD_REQUEST, "The request cannot be understood"),
             Kind::Unauthorized => ("unauthorized", StatusCode::UNAUTHORIZED, "A valid key is needed"),
             Kind::Forbidden => ("forbidden", StatusCode::FORBIDDEN, "This key may not do that"),
+            Kind::WrongHost => {
+                ("wrong-host", StatusCode::FORBIDDEN, "The server does not answer to this Host")
+            }
+            Kind::ForeignSite => {
+                ("foreign-site", StatusCode::FORBIDDEN, "Pages of other sites may not ask for this")
+            }
             Kind::NotFound => ("not-found", StatusCode::NOT_FOUND, "There is no such thing"),
             Kind::MethodNotAllowed => {
                 ("method-not-allowed", StatusCode::METHOD_NOT_ALLOWED, "This method is not for this path")
@@ -78,6 +91,9 @@ impl Kind {
             }
             Kind::TooManyStreams => {
                 ("too-many-streams", StatusCode::SERVICE_UNAVAILABLE, "Too many streams are open")
+            }
+            Kind::TooManyBodies => {
+                ("too-many-bodies", StatusCode::SERVICE_UNAVAILABLE, "Too many bodies are being received")
             }
             Kind::StoreUnavailable => {
                 ("store-unavailable", StatusCode::SERVICE_UNAVAILABLE, "The store does not answer")
@@ -129,6 +145,18 @@ impl Problem {
         let errors: Vec<Value> =
             faults.iter().map(|fault| json!({ "field": fault.field, "problem": fault.problem })).collect();
         Self::new(Kind::Invalid, said.join("; ")).with("errors", errors)
+    }
+
+    /// The same about a body in JSON: each field with where it is, as a JSON pointer.
+    #[must_use]
+    pub(super) fn in_body(mut self) -> Self {
+        let errors = self.members.get_mut("errors").and_then(Value::as_array_mut);
+        for error in errors.into_iter().flatten() {
+            if let Some(pointer) = error["field"].as_str().and_then(json::pointer) {
+                error["pointer"] = pointer.into();
+            }
+        }
+        self
     }
 
     /// The same with one more member.
@@ -222,10 +250,12 @@ pub(super) fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [Kind; 20] = [
+    const ALL: [Kind; 23] = [
         Kind::BadRequest,
         Kind::Unauthorized,
         Kind::Forbidden,
+        Kind::WrongHost,
+        Kind::ForeignSite,
         Kind::NotFound,
         Kind::MethodNotAllowed,
         Kind::Conflict,
@@ -237,6 +267,7 @@ mod tests {
         Kind::QueueFull,
         Kind::NotInTime,
         Kind::TooManyStreams,
+        Kind::TooManyBodies,
         Kind::StoreUnavailable,
         Kind::Stopping,
         Kind::JobDropped,

@@ -31,17 +31,17 @@ pub(super) async fn proxy(
         target::normalise(path).map_err(|bad| Problem::new(Kind::BadRequest, format!("The path {bad}")))?;
     let query = request.uri().query().map(target::query).transpose();
     let query = query.map_err(|bad| Problem::new(Kind::BadRequest, format!("The query {bad}")))?;
+    headers::check_own(request.headers())?;
     if rules.mode == Mode::Direct {
         return Ok(direct.pass(&caller, (&lane, &rules), (path, query), request).await);
     }
     let (parts, body) = request.into_parts();
     let (method, asked) = (parts.method.to_string(), parts.headers);
-    let Body(body) = Body::read(body, &intake.rules).await?;
+    let Body(body) = Body::read(body, &intake.rules, &intake.life.uploads).await?;
     let request = Request { method, path, query, headers: headers::passed_on(&asked)?, body: body.to_vec() };
     let submission = submission(&caller, &asked, request)?;
     let job = submit::job(&intake, &caller, (&lane, &rules), submission).await?;
-    let wait = headers::prefer_wait(&asked)?;
-    let wait = wait.map(|wait| wait.min(intake.rules.get().config.server.max_wait));
+    let wait = headers::prefer_wait(&asked).map(|wait| wait.min(intake.rules.get().config.server.max_wait));
     let (taken, ended) = Box::pin(submit::enqueue(&intake, job, wait)).await?;
     Ok(match taken {
         Taken::Cached(cached) => {
@@ -51,9 +51,7 @@ pub(super) async fn proxy(
             with(response, [header("cache-status", &headers::cache_hit(&cached))])
         }
         Taken::Job(id, accepted) => match wait {
-            Some(wait) => {
-                submit::answered(&intake.store, (id, accepted), (wait, ended), |job| answer_of(&job)).await?
-            }
+            Some(wait) => submit::answered(&intake.store, id, (wait, ended), |job| answer_of(&job)).await?,
             None => submit::accepted(&intake.store, id, accepted).await?,
         },
     })
@@ -80,7 +78,7 @@ pub(super) fn describe() -> utoipa::openapi::OpenApi {
         ("Eclusa-Tenant" = Option<String>, Header, description = "Whose job it is"),
         ("Eclusa-Priority" = Option<String>, Header, description = "`high`, `normal` or `low`"),
         ("Eclusa-Type" = Option<String>, Header, description = "Gives the priority by the lane's `types`"),
-        ("Eclusa-Ttl" = Option<String>, Header, description = "How long it may wait: `10s`, or milliseconds"),
+        ("Eclusa-Ttl" = Option<String>, Header, description = "How long it may wait, such as `10s`"),
     ),
     responses(
         (status = 202, body = Accepted, description = "It waits"),

@@ -49,6 +49,7 @@ pub use error::{ConfigError, ConfigErrors, LineColumn};
 pub use policies::{
     HoldRule, PathPattern, PathSegment, Pattern, Policy, PolicyClass, Presence, RequestMatch, ScopeSource,
 };
+pub(crate) use read::suggest;
 pub use reconcile::{Reconcile, StatePath};
 pub use reference::reference;
 pub use request::{JsonTemplate, Placeholder, RequestTemplate, TextPart, TextTemplate};
@@ -56,6 +57,7 @@ pub use schedules::Schedule;
 pub use schema::schema;
 pub use ses::{ContainerToken, CredentialSource, MetadataSource, SesRules};
 pub use types::*;
+pub(crate) use units::DURATION_HELP;
 pub use units::parse_duration;
 
 use read::{Context, KeyDoc, Table};

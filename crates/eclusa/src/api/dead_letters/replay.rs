@@ -8,7 +8,7 @@ use eclusa_core::{DeadLetterView, NewJob, Replay, Replayed};
 use serde_json::Value;
 
 use super::super::auth::{Caller, Right};
-use super::super::extract::{Body, Path};
+use super::super::extract::{Body, NoQuery, Path};
 use super::super::problem::{Kind, Problem};
 use super::super::submit::{self, Intake, unconfirmed};
 use super::DeadLetters;
@@ -31,6 +31,7 @@ pub(in super::super) async fn replay(
     letters: DeadLetters,
     caller: Caller,
     Path(id): Path<String>,
+    _: NoQuery,
     body: Body,
 ) -> Result<Response, Problem> {
     caller.may(Right::Operate)?;
