@@ -39,6 +39,7 @@ macro_rules! suite {
         $crate::theme!($open, ttl: [
             a_job_may_start_until_its_last_moment_and_not_after_it,
             an_expired_job_is_dropped_and_the_next_is_taken,
+            a_job_that_expires_behind_open_breakers_says_which_call_was_avoided,
             a_job_with_a_day_to_live_starts_until_the_day_is_over,
             the_lane_sets_the_ttl_unless_the_job_does,
             a_job_without_a_ttl_waits_for_ever,

@@ -23,6 +23,8 @@ pub struct Ended {
     pub created_at: Time,
     /// How it ended.
     pub end: End,
+    /// The upstream that it would have been sent to, had its breaker not been open until the job expired.
+    pub avoided: Option<Name>,
     /// All of it, where its lane forgot it as it ended: nobody can read it any more.
     pub forgotten: Option<Box<JobView>>,
 }
@@ -77,17 +79,23 @@ pub enum Fallback {
     CircuitOpen,
     /// The call was not answered in time.
     Timeout,
-    /// The call failed.
+    /// The upstream answered with an error.
     Error,
+    /// There was no connection, or it broke.
+    Connection,
 }
 
 impl Fallback {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::CircuitOpen, Self::Timeout, Self::Error, Self::Connection];
+
     /// The word for it, a label of `proxy_fallbacks_total`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Fallback::CircuitOpen => "breaker_aberto",
             Fallback::Timeout => "timeout",
             Fallback::Error => "erro_5xx",
+            Fallback::Connection => "erro_conexao",
         }
     }
 }

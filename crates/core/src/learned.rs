@@ -1,7 +1,7 @@
 //! Which codes of an upstream somebody decided about, and what is proposed for the others once a retry was seen often enough
 //! to cure them or not. Nothing here changes how a call is judged.
 
-use crate::retry::{Ending, ExtraCodes, Verdict, classify};
+use crate::retry::{CONNECTION_BROKEN, Ending, ExtraCodes, Verdict, classify};
 use crate::views::CodeView;
 
 /// Retries that must have been seen before anything is proposed.
@@ -92,7 +92,7 @@ fn verdict(ending: Ending<'_>) -> Verdict {
 
 fn word(code: &str) -> Verdict {
     match code {
-        "timeout" | "connect_failed" | "connection_broken" => Verdict::Retryable,
+        "timeout" | "connect_failed" | CONNECTION_BROKEN => Verdict::Retryable,
         _ => Verdict::Permanent,
     }
 }

@@ -18,6 +18,7 @@ pub mod learned;
 mod pattern;
 mod policy;
 pub mod retry;
+mod seeded;
 mod spec;
 mod store;
 mod table;
@@ -46,6 +47,7 @@ pub use job::{
 pub use lane::Totals;
 pub use pattern::{Patterns, matches};
 pub use policy::{BucketId, Correlation, HashKey, Scope};
+pub use seeded::seed_maps;
 pub use spec::{
     CacheSpec, Capacity, Chain, DeadLetterSpec, Fairness, Keep, LaneSpec, RedriveSpec, Spec, TenantLimits,
     UpstreamSpec,

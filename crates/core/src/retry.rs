@@ -202,6 +202,9 @@ pub enum Ending<'a> {
     Connection,
 }
 
+/// The code of a failure by a connection that broke.
+pub const CONNECTION_BROKEN: &str = "connection_broken";
+
 /// What an ending means: for the upstream's gates, and for the job.
 pub fn classify(ending: Ending<'_>, extra: &ExtraCodes) -> (CallResult, Option<Verdict>) {
     use CallResult::{Failed, Rejected, Success, Throttled, TimedOut, Unreachable};

@@ -6,6 +6,8 @@ use std::ops::{Index, IndexMut};
 
 use hashbrown::HashTable;
 
+use crate::seeded::Seeded;
+
 /// Makes an index type of a table.
 macro_rules! index {
     ($(#[$doc:meta])* $name:ident) => {
@@ -146,12 +148,12 @@ pub(crate) trait Keyed {
 #[derive(Debug)]
 pub(crate) struct Lookup<I> {
     places: HashTable<I>,
-    hasher: foldhash::fast::FixedState,
+    hasher: Seeded,
 }
 
 impl<I> Default for Lookup<I> {
     fn default() -> Self {
-        Self { places: HashTable::new(), hasher: foldhash::fast::FixedState::default() }
+        Self { places: HashTable::new(), hasher: Seeded::default() }
     }
 }
 

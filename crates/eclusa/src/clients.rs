@@ -3,10 +3,12 @@
 
 mod connection;
 mod download;
+mod received;
 mod upload;
 
 pub(crate) use connection::{Connection, Requests};
 pub(crate) use download::Download;
+pub(crate) use received::{NoRoom, Uploads};
 pub(crate) use upload::Upload;
 
 use std::pin::Pin;

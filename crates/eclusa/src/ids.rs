@@ -56,6 +56,16 @@ impl Ids {
     }
 }
 
+/// Seeds the maps of the engines of this process with what nobody can guess.
+#[expect(clippy::disallowed_methods, reason = "a seed that is known would be none")]
+pub(crate) fn seed_maps() {
+    let mut seed = [0; 8];
+    if getrandom::fill(&mut seed).is_err() {
+        fastrand::fill(&mut seed);
+    }
+    eclusa_core::seed_maps(u64::from_ne_bytes(seed));
+}
+
 /// A number for one ask of our own, by which its answer is found again.
 pub(crate) fn own_nonce() -> u64 {
     fastrand::u64(..FOREIGN)

@@ -7,6 +7,7 @@ use eclusa_core::StoreError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::clients::Uploads;
 use crate::to_the_end::ToTheEnd;
 
 /// See the module.
@@ -16,6 +17,8 @@ pub(crate) struct Life {
     pub(crate) running: TaskTracker,
     /// Set when the process was asked to stop: it goes on as usual for `server.drain`, but is not ready any more.
     pub(crate) draining: CancellationToken,
+    /// Bodies of requests that are being received.
+    pub(crate) uploads: Uploads,
     /// Set when nothing new is to be begun.
     pub(crate) stopping: CancellationToken,
     /// Set when calls under way can be waited for no longer.

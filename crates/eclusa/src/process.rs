@@ -8,7 +8,7 @@ use crate::api::{Api, Parts, Streams};
 use crate::config::{Config, StoreUrl};
 use crate::decide::Decider;
 use crate::execute::http::TlsError;
-use crate::ids::{Ids, own_nonce};
+use crate::ids::{Ids, own_nonce, seed_maps};
 use crate::leases::Leases;
 use crate::life::Life;
 use crate::peers::{Duty, Peers};
@@ -60,6 +60,7 @@ pub(crate) fn open(config: Config, duty: Duty, clock: Arc<dyn Clock>) -> Result<
     if duty != Duty::All && !matches!(config.store.url, StoreUrl::Redis(_)) {
         return Err(StartError::NotShared { duty: duty.as_str() });
     }
+    seed_maps();
     let id = own_nonce();
     let rules = Rules::new(config)?;
     let store = Arc::new(open_store(&rules, duty, &clock)?);

@@ -109,7 +109,11 @@ pub async fn a_job_that_is_due_later_gets_the_answer_of_then_without_a_call<S: S
 }
 
 pub async fn a_call_that_timed_out_or_failed_ends_with_an_old_answer<S: Store>(open: Open<S>) {
-    let causes = [(CallResult::TimedOut, Fallback::Timeout), (CallResult::Failed, Fallback::Error)];
+    let causes = [
+        (CallResult::TimedOut, Fallback::Timeout),
+        (CallResult::Failed, Fallback::Error),
+        (CallResult::Unreachable, Fallback::Connection),
+    ];
     for (result, fallback) in causes {
         let q = Harness::new(open, &caching(breaker(1, secs(30))));
         q.ask(wants("cpf:1", job(1)), "700").await;

@@ -1,11 +1,12 @@
 //! No start after `expiresAt`.
 
 use eclusa_core::gate::CallResult;
-use eclusa_core::{Advanced, DropReason, Outcome, Settled, Status, Store};
+use eclusa_core::{Advanced, DropReason, Ended, Outcome, Settled, Status, Store};
 
 use crate::harness::{Harness, Open, ends};
 use crate::rules::{
-    LANE, capacity, chain, delayed, failure, free, high, job, lane, lasting, low, millis, plain, secs,
+    LANE, breaker, capacity, chain, delayed, failure, free, high, job, lane, lasting, low, millis, plain,
+    secs,
 };
 
 pub async fn a_job_may_start_until_its_last_moment_and_not_after_it<S: Store>(open: Open<S>) {
@@ -27,6 +28,28 @@ pub async fn an_expired_job_is_dropped_and_the_next_is_taken<S: Store>(open: Ope
     q.pass(secs(2));
     assert_eq!(q.starts(1).await, [3]);
     assert_eq!(q.lane().await.totals.expired, 2);
+}
+
+pub async fn a_job_that_expires_behind_open_breakers_says_which_call_was_avoided<S: Store>(open: Open<S>) {
+    let brittle = || breaker(1, secs(30));
+    let q = Harness::new(open, &chain(&[("ses", brittle()), ("smtp", brittle())], |_| {}));
+    let avoided = |ended: &[Ended]| -> Vec<Option<String>> {
+        ended.iter().map(|ended| ended.avoided.as_ref().map(ToString::to_string)).collect()
+    };
+    // While one of two breakers is closed, it is something else that keeps the job.
+    q.record("ses", CallResult::Failed).await;
+    q.accept([lasting(secs(1), job(1))]).await;
+    q.pass(secs(2));
+    assert_eq!(avoided(&q.sweep().await.ended), [None]);
+    q.record("smtp", CallResult::Failed).await;
+    q.accept([lasting(secs(1), job(2)), lasting(secs(1), delayed(secs(10), job(3)))]).await;
+    q.pass(secs(2));
+    assert_eq!(avoided(&q.sweep().await.ended), [Some("ses".to_owned())]);
+    // Nor does one start in a paused lane.
+    q.pause(LANE, true).await;
+    q.accept([lasting(secs(1), job(4))]).await;
+    q.pass(secs(2));
+    assert_eq!(avoided(&q.sweep().await.ended), [None]);
 }
 
 pub async fn a_job_with_a_day_to_live_starts_until_the_day_is_over<S: Store>(open: Open<S>) {

@@ -17,6 +17,7 @@ use crate::gate::{Bucket, BucketSpec, HELD_BY_OTHERS, NotUntil, Reason, Spent};
 use crate::job::Hold;
 use crate::lane::{Parked, Rank};
 use crate::policy::family;
+use crate::seeded::Seeded;
 use crate::table::{BucketIx, LaneIx, Table};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
@@ -86,7 +87,7 @@ impl ScopedBucket {
 #[derive(Debug, Default)]
 pub(crate) struct Buckets {
     table: Table<BucketIx, ScopedBucket>,
-    by_key: HashMap<Arc<str>, BucketIx, foldhash::fast::FixedState>,
+    by_key: HashMap<Arc<str>, BucketIx, Seeded>,
     families: Families,
     /// When parked lines may go on.
     wakes: BTreeSet<(Time, BucketIx)>,

@@ -5,6 +5,7 @@ use crate::ended::{End, Fallback, ServedBy};
 use crate::gate::{BreakerState, CallResult};
 use crate::job::{DropReason, NewJob, Payload, Status};
 use crate::lane::Entry;
+use crate::retry::CONNECTION_BROKEN;
 use crate::spec::CacheSpec;
 use crate::table::{GroupIx, JobIx, LaneIx};
 use crate::time::Time;
@@ -52,7 +53,7 @@ impl Engine {
     }
 
     /// Whether every breaker of a chain is open and not yet ready for a probe.
-    fn all_open(&self, lane: LaneIx, chain: GroupIx, now: Time) -> bool {
+    pub(super) fn all_open(&self, lane: LaneIx, chain: GroupIx, now: Time) -> bool {
         self.lane(lane).chain(chain).iter().all(|upstream| {
             let upstream = self.upstream(*upstream);
             let guarded = upstream.spec.as_ref().is_some_and(|spec| spec.breaker.is_some());
@@ -168,7 +169,9 @@ impl Engine {
         };
         let why = match report.result {
             CallResult::TimedOut => Fallback::Timeout,
-            CallResult::Failed | CallResult::Unreachable => Fallback::Error,
+            CallResult::Unreachable => Fallback::Connection,
+            CallResult::Failed if failure.code.as_deref() == Some(CONNECTION_BROKEN) => Fallback::Connection,
+            CallResult::Failed => Fallback::Error,
             _ => return None,
         };
         let answer = self.usable_answer(index, now)?;

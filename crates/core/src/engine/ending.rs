@@ -15,8 +15,17 @@ use crate::verbs::MAX_BATCH;
 impl Engine {
     /// Drops a waiting job.
     pub(super) fn drop_job(&mut self, index: JobIx, reason: DropReason, now: Time) {
+        let avoided = (reason == DropReason::TtlExpired).then(|| self.kept_from(index, now)).flatten();
         self.stop_waiting(index);
-        self.finish(index, End::Dropped(reason), now);
+        self.finish_having_avoided(index, End::Dropped(reason), avoided, now);
+    }
+
+    /// The upstream that a job in line would go to if the breakers of its chain were not all open.
+    fn kept_from(&self, index: JobIx, now: Time) -> Option<Name> {
+        let job = &self.jobs[index];
+        let in_line = matches!(job.phase, Phase::Queued { .. }) && !self.lane(job.lane).paused;
+        let first = self.lane(job.lane).chain(job.chain).first().filter(|_| in_line)?;
+        self.all_open(job.lane, job.chain, now).then(|| self.upstream(*first).name.clone())
     }
 
     /// Keeps what the upstream answered with a job that is about to end.
@@ -95,6 +104,10 @@ impl Engine {
 
     /// Ends a job that neither waits nor runs any more.
     pub(super) fn finish(&mut self, index: JobIx, end: End, now: Time) {
+        self.finish_having_avoided(index, end, None, now);
+    }
+
+    fn finish_having_avoided(&mut self, index: JobIx, end: End, avoided: Option<Name>, now: Time) {
         let lane = self.jobs[index].lane;
         let cache_key = self.jobs[index].cache_key().cloned();
         let status = end.status();
@@ -115,14 +128,14 @@ impl Engine {
         self.jobs[index].phase = Phase::Finished { at: now, number, status, dropped, served };
         self.jobs.touch(index);
         self.call_back(index, now);
-        self.tell_end(index, end);
+        self.tell_end(index, end, avoided);
         if let Some(key) = cache_key {
             self.give_way(lane, &key, None);
         }
         self.trim_finished(lane, now);
     }
 
-    fn tell_end(&mut self, index: JobIx, end: End) {
+    fn tell_end(&mut self, index: JobIx, end: End, avoided: Option<Name>) {
         let job = &self.jobs[index];
         let lane = self.lane(job.lane);
         let ended = Ended {
@@ -133,6 +146,7 @@ impl Engine {
             attempts: job.attempts,
             created_at: job.created_at,
             end,
+            avoided,
             forgotten: None,
         };
         self.ended.push(ended);
@@ -153,7 +167,7 @@ impl Engine {
             },
             _ => End::Completed,
         };
-        self.tell_end(index, end);
+        self.tell_end(index, end, None);
     }
 
     fn end_replay(&mut self, index: JobIx, status: Status, now: Time) {

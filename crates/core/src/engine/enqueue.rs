@@ -86,6 +86,7 @@ impl Engine {
             attempts: 0,
             created_at: now,
             end,
+            avoided: None,
             forgotten: None,
         });
     }

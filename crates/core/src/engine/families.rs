@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 
 use crate::charge::Terms;
 use crate::policy::family;
+use crate::seeded::Seeded;
 
 /// A family by its place.
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +27,7 @@ struct Family {
 #[derive(Debug, Default)]
 pub(crate) struct Families {
     all: Vec<Family>,
-    by_name: HashMap<Arc<str>, FamilyIx, foldhash::fast::FixedState>,
+    by_name: HashMap<Arc<str>, FamilyIx, Seeded>,
 }
 
 impl Families {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use crate::job::Payload;
+use crate::seeded::Seeded;
 use crate::spec::CacheSpec;
 use crate::time::Time;
 
@@ -21,7 +22,7 @@ pub(crate) struct Entry {
 /// The answers of a lane by the key of their request. What was stored first goes first.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    entries: HashMap<Arc<str>, Entry, foldhash::fast::FixedState>,
+    entries: HashMap<Arc<str>, Entry, Seeded>,
     order: BTreeMap<u64, Arc<str>>,
     /// Of all keys and answers.
     bytes: u64,

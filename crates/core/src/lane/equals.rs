@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use crate::job::Level;
+use crate::seeded::Seeded;
 use crate::table::{GroupIx, JobIx};
 
 /// Where a job waits that an answer can end.
@@ -34,7 +35,7 @@ struct Equal {
 /// The jobs of a lane that have a cache key.
 #[derive(Debug, Default)]
 pub(crate) struct Equals {
-    by_key: HashMap<Arc<str>, Equal, foldhash::fast::FixedState>,
+    by_key: HashMap<Arc<str>, Equal, Seeded>,
     /// Waiting jobs whose key had an entry when they began to wait, by chain and number. Entries go without a word here,
     /// so each must be looked up.
     covered: BTreeMap<(GroupIx, u64), JobIx>,
@@ -105,9 +106,12 @@ impl Equals {
         Level::ALL.into_iter().find_map(first)
     }
 
-    /// All that wait, in no particular order.
+    /// All that wait. Sorted, because the map is walked in an order that depends on its seed.
     pub(crate) fn waiting(&self) -> Vec<JobIx> {
-        self.by_key.values().flat_map(|equal| equal.waiting.values().copied()).collect()
+        let waiting = self.by_key.values().flat_map(|equal| equal.waiting.values().copied());
+        let mut waiting: Vec<JobIx> = waiting.collect();
+        waiting.sort_unstable();
+        waiting
     }
 
     /// Keys for which jobs are set aside, in order.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use crate::ids::JobId;
+use crate::seeded::Seeded;
 use crate::spec::Keep;
 use crate::table::JobIx;
 use crate::time::{Span, Time};
@@ -75,7 +76,7 @@ pub(crate) struct KeyEntry {
 /// The idempotency keys of a lane.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
-    entries: HashMap<Arc<str>, KeyEntry, foldhash::fast::FixedState>,
+    entries: HashMap<Arc<str>, KeyEntry, Seeded>,
     expiry: BTreeSet<(Time, Arc<str>)>,
     dirty: Vec<Arc<str>>,
 }

@@ -26,6 +26,7 @@ layout_struct!(EndedLayout<'a> = Ended {
     created_at: u64,
     end: EndLayout<'a>,
     forgotten: Option<Box<JobViewLayout<'a>>>,
+    avoided: Option<&'a str>,
 });
 
 layout_enum!(EndLayout<'a> = End {
@@ -38,7 +39,7 @@ layout_enum!(EndLayout<'a> = End {
 
 layout_enum!(ServedByLayout = ServedBy { Cache, Coalesced, Stale(fallback: FallbackLayout) });
 
-layout_enum!(FallbackLayout = Fallback { CircuitOpen, Timeout, Error });
+layout_enum!(FallbackLayout = Fallback { CircuitOpen, Timeout, Error, Connection });
 
 layout_enum!(DropReasonLayout = DropReason { TtlExpired, Preempted, QueueFull, NotInTime });
 

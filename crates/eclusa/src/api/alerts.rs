@@ -9,6 +9,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::auth::{Caller, Right};
+use super::extract::NoQuery;
 use super::model::Alert;
 use super::problem::Problem;
 use super::submit::unavailable;
@@ -34,6 +35,7 @@ pub(super) async fn list(
     State(store): State<Arc<AnyStore>>,
     State(rules): State<Arc<CurrentRules>>,
     caller: Caller,
+    _: NoQuery,
 ) -> Result<Json<AlertList>, Problem> {
     caller.may(Right::SeeAll)?;
     let view = store.alerts().await.map_err(|error| unavailable(&error))?;

@@ -245,8 +245,9 @@ fn local_host(request: &Parts) -> Result<(), Problem> {
     if host.parse().is_ok_and(ours) {
         return Ok(());
     }
-    let detail = "Without keys the server answers only to `localhost` and to addresses; add [[auth.keys]]";
-    Err(Problem::new(Kind::Forbidden, detail))
+    let detail = "Without keys the server answers only to the Host `localhost` and to addresses, such as 127.0.0.1; \
+                  use one of these, or add [[auth.keys]] to the config";
+    Err(Problem::new(Kind::WrongHost, detail))
 }
 
 /// Without keys a web page that the user looks at could send requests in the user's name: those are refused. To look is
@@ -262,7 +263,7 @@ fn same_site(request: &Parts) -> Result<(), Problem> {
     if !only_looks && (foreign_origin || cross_site) {
         let detail =
             "The request comes from a page of another site; without keys only local programs may ask";
-        return Err(Problem::new(Kind::Forbidden, detail));
+        return Err(Problem::new(Kind::ForeignSite, detail));
     }
     Ok(())
 }

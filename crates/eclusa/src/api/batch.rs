@@ -11,9 +11,11 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::auth::{Caller, Right};
-use super::extract::{Body, Path};
+use super::extract::{Body, NoQuery, Path};
+use super::headers;
 use super::job_request::JobRequest;
 use super::jobs::CachedAnswer;
+use super::json;
 use super::model::Accepted;
 use super::problem::Problem;
 use super::submit::{self, Intake, Taken, unconfirmed};
@@ -52,15 +54,17 @@ pub(super) async fn enqueue(
     caller: Caller,
     Path(lane): Path<String>,
     headers: HeaderMap,
+    _: NoQuery,
     body: Body,
 ) -> Result<Json<Vec<BatchAnswer>>, Problem> {
     caller.may(Right::Enqueue)?;
+    headers::refuse_own(&headers)?;
     let (lane, rules) = submit::lane(&intake.rules, &caller, &lane)?;
     let span = intake.traces.request(&headers);
     let asks: Vec<&RawValue> = body.json()?;
     if asks.is_empty() || asks.len() > MAX_JOBS {
         let fault = Fault::new("body", format!("must be an array of 1 to {MAX_JOBS} jobs"));
-        return Err(Problem::invalid(&[fault]));
+        return Err(Problem::invalid(&[fault]).in_body());
     }
     let mut parsed: Vec<Result<NewJob, Problem>> = Vec::with_capacity(asks.len());
     for ask in asks {
@@ -133,12 +137,8 @@ async fn job(
     ask: &RawValue,
     (span, headers): (Option<&OpenSpan>, &HeaderMap),
 ) -> Result<NewJob, Problem> {
-    let ask: JobRequest = serde_json::from_str(ask.get())
-        .map_err(|error| Problem::invalid(&[Fault::new("body", error.to_string())]))?;
-    let mut submission =
-        ask.into_submission(caller.own_tenant()).map_err(|faults| Problem::invalid(&faults))?;
-    submission.trace_under(span, headers);
-    submit::job(intake, caller, lane, submission).await
+    let (ask, faults): (JobRequest, _) = json::partly(ask.get().as_bytes())?;
+    submit::described(intake, caller, lane, (ask, faults), (span, headers)).await
 }
 
 async fn answer(intake: &Intake, lane: &Name, taken: Result<Taken, Problem>) -> Result<BatchAnswer, Problem> {

@@ -9,7 +9,7 @@ use eclusa_core::retry::{ExtraCodes, Verdict};
 use eclusa_core::{CodeView, Store};
 
 use super::auth::{Caller, Right};
-use super::extract::Path;
+use super::extract::{NoQuery, Path};
 use super::model::{CodeOutcome, UpstreamCodes};
 use super::problem::Problem;
 use super::state::Api;
@@ -39,6 +39,7 @@ pub(super) async fn codes(
     codes: Codes,
     caller: Caller,
     Path(name): Path<String>,
+    _: NoQuery,
 ) -> Result<Json<UpstreamCodes>, Problem> {
     caller.may(Right::SeeAll)?;
     let upstream = reachable(&codes.rules, &caller, &name)?;

@@ -19,7 +19,7 @@ use self::flow::{Call, Fault, streamed};
 use self::held::{Begun, HELD, Held, hold};
 use super::auth::{Caller, Right};
 use super::extract::unread;
-use super::headers::{idempotency_key, plain, sendable};
+use super::headers::{idempotency_key, sendable, text};
 use super::problem::{Kind, Problem};
 use super::refusal::not_now;
 use super::state::Parts;
@@ -75,9 +75,8 @@ impl Asking<'_> {
             span.set("eclusa.lane", || lane.as_str());
         }
         caller.may(Right::Enqueue)?;
-        let tenant = head.headers.get("eclusa-tenant").cloned();
-        let tenant = tenant.as_ref().map(|tenant| plain("eclusa-tenant", tenant)).transpose()?;
-        let tenant = tenant.or(caller.own_tenant()).unwrap_or(DEFAULT_TENANT);
+        let tenant = text(&head.headers, "eclusa-tenant")?.map(ToOwned::to_owned);
+        let tenant = tenant.as_deref().or(caller.own_tenant()).unwrap_or(DEFAULT_TENANT);
         caller.may_be(tenant)?;
         if parts.life.stopping.is_cancelled() {
             return Err(Problem::new(Kind::Stopping, "The server is stopping").retry_after(5));
@@ -88,7 +87,7 @@ impl Asking<'_> {
             rules.upstreams().filter_map(|name| upstreams.get(name)).flat_map(Upstream::policies);
         let server = &current.config.server;
         let keep = if policies.any(Policy::reads_bodies) { server.max_body } else { HELD };
-        let held = hold(&head.headers, body, server, keep).await?;
+        let held = hold(&head.headers, body, server, keep, &parts.life.uploads).await?;
         sendable(&mut head.headers)?;
         let body = match &held {
             Held::Whole(body) => &body[..],
@@ -172,7 +171,7 @@ impl Passing<'_> {
             }
             Asked::Denied { upstream, denied } => {
                 gates.iter_mut().for_each(|span| span.fail(denied.denial.reason.as_str()));
-                metrics.count_denial(Some(self.lane), upstream.as_ref(), denied.denial.reason);
+                metrics.count_refusal(Some(self.lane), upstream.as_ref(), denied.denial.reason);
                 Err(not_now(upstream.as_ref().unwrap_or(self.lane), &denied))
             }
             Asked::Unknown => {

@@ -5,10 +5,12 @@ use bytes::Bytes;
 use http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use utoipa::openapi::OpenApi;
 
+use super::extract::NoQuery;
+
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'";
 
 /// The page.
-pub(super) async fn page() -> Response {
+pub(super) async fn page(_: NoQuery) -> Response {
     ([(CONTENT_SECURITY_POLICY, POLICY)], Html(include_str!("docs/page.html"))).into_response()
 }
 
@@ -23,8 +25,8 @@ pub(super) async fn style() -> Response {
 }
 
 /// The document that all is generated from.
-pub(super) fn document(mut api: OpenApi) -> impl Fn() -> std::future::Ready<Response> + Clone {
+pub(super) fn document(mut api: OpenApi) -> impl Fn(NoQuery) -> std::future::Ready<Response> + Clone {
     api.merge(super::proxy::describe());
     let document = Bytes::from(super::openapi::complete(&api).to_string());
-    move || std::future::ready(([(CONTENT_TYPE, "application/json")], document.clone()).into_response())
+    move |_| std::future::ready(([(CONTENT_TYPE, "application/json")], document.clone()).into_response())
 }

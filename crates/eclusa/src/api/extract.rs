@@ -10,19 +10,18 @@ use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use utoipa::IntoParams;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::path::Parameter;
 use utoipa::openapi::schema::{Schema, SchemaType, Type};
+use utoipa::{IntoParams, ToSchema};
 
+use super::json;
 use super::problem::{Kind, Problem};
-use crate::clients::{TooSlow, Upload};
+use crate::clients::{NoRoom, TooSlow, Upload, Uploads};
 use crate::execute::http::BoxError;
 use crate::intake::Fault;
+use crate::life::Life;
 use crate::rules::CurrentRules;
-
-/// How deep JSON may be nested, as with `serde_json`.
-const MAX_DEPTH: usize = 127;
 
 /// A part of the path.
 #[derive(FromRequestParts)]
@@ -47,6 +46,20 @@ impl<S: Sync, T: DeserializeOwned + IntoParams> FromRequestParts<S> for Query<T>
     }
 }
 
+/// No query: the call takes no parameters.
+pub(super) struct NoQuery;
+
+impl<S: Sync> FromRequestParts<S> for NoQuery {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let pairs = parts.uri.query().into_iter().flat_map(|query| query.split('&'));
+        let names = pairs.filter(|pair| !pair.is_empty()).map(|pair| pair.split('=').next().unwrap_or(pair));
+        let faults: Vec<Fault> =
+            names.map(|name| Fault::new(name, "is not known here: this call takes no parameters")).collect();
+        if faults.is_empty() { Ok(Self) } else { Err(Problem::invalid(&faults)) }
+    }
+}
+
 /// What is wrong with a query that cannot be read, from what the API says about its parameters. All of them may be left
 /// out, so each can be read by itself.
 fn wrong_parameters<T: DeserializeOwned + IntoParams>(query: &str) -> Vec<Fault> {
@@ -58,8 +71,8 @@ fn wrong_parameters<T: DeserializeOwned + IntoParams>(query: &str) -> Vec<Fault>
         let readable = alone.is_some_and(|uri| axum::extract::Query::<T>::try_from_uri(&uri).is_ok());
         let problem = match known.iter().find(|parameter| parameter.name == name) {
             None => {
-                let names = known.iter().map(|parameter| format!("`{}`", parameter.name)).collect::<Vec<_>>();
-                format!("is not known here; there is {}", names.join(", "))
+                let names: Vec<String> = known.iter().map(|parameter| parameter.name.clone()).collect();
+                json::unknown(name, names.iter())
             }
             Some(_) if !seen.insert(name) => "is there more than once".into(),
             Some(_) if readable => continue,
@@ -96,24 +109,31 @@ pub(super) struct Body(pub(super) Bytes);
 impl<S: Sync> FromRequest<S> for Body
 where
     Arc<CurrentRules>: FromRef<S>,
+    Arc<Life>: FromRef<S>,
 {
     type Rejection = Problem;
     async fn from_request(request: axum::extract::Request, state: &S) -> Result<Self, Problem> {
-        Self::read(request.into_body(), &Arc::<CurrentRules>::from_ref(state)).await
+        let (rules, life) = (Arc::<CurrentRules>::from_ref(state), Arc::<Life>::from_ref(state));
+        Self::read(request.into_body(), &rules, &life.uploads).await
     }
 }
 
 impl Body {
     /// Reads a body to its end.
-    pub(super) async fn read<B>(body: B, rules: &CurrentRules) -> Result<Self, Problem>
+    pub(super) async fn read<B>(body: B, rules: &CurrentRules, uploads: &Uploads) -> Result<Self, Problem>
     where
         B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
     {
         let server = &rules.get().config.server;
         let max = server.max_body;
-        let body = Limited::new(Upload::new(body, server.client), max);
-        let body = body.collect().await.map_err(|error| unread(&*error, max))?;
-        Ok(Self(body.to_bytes()))
+        let mut body = Limited::new(Upload::new(body, server.client), max);
+        let mut received = uploads.begin(server.max_bodies);
+        while let Some(frame) = body.frame().await {
+            if let Ok(part) = frame.map_err(|error| unread(&*error, max))?.into_data() {
+                received.add(part).map_err(no_room)?;
+            }
+        }
+        Ok(Self(received.finish()))
     }
 }
 
@@ -128,47 +148,19 @@ pub(super) fn unread(error: &(dyn std::error::Error + Send + Sync + 'static), ma
     Problem::new(Kind::BadRequest, "The body could not be read to its end")
 }
 
+pub(super) fn no_room(_: NoRoom) -> Problem {
+    let detail = "The bodies that are being received have as many bytes as they may (server.max_bodies)";
+    Problem::new(Kind::TooManyBodies, detail).retry_after(1)
+}
+
 impl Body {
-    /// The body as JSON.
+    /// JSON of any form.
     pub(super) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
-        // Hardly any text opens so many at all, and to count those is cheap.
-        let opened = self.0.iter().filter(|byte| matches!(byte, b'{' | b'[')).count();
-        if opened > MAX_DEPTH && depth(&self.0) > MAX_DEPTH {
-            let detail = format!("The JSON is nested more than {MAX_DEPTH} levels deep");
-            return Err(Problem::new(Kind::BadRequest, detail));
-        }
-        serde_json::from_slice(&self.0).map_err(|error| {
-            let kind = if error.is_data() { Kind::Invalid } else { Kind::BadRequest };
-            Problem::new(kind, format!("The body is not the JSON that is expected here: {error}"))
-        })
+        json::any(&self.0)
     }
-}
 
-/// How deep objects and arrays are nested, whatever else is wrong with the text. Parts that are kept as they came are not
-/// parsed, so nobody else would count.
-fn depth(json: &[u8]) -> usize {
-    let (mut depth, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
-    for byte in json {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            b'{' | b'[' if !quoted => depth += 1,
-            b'}' | b']' if !quoted => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        deepest = deepest.max(depth);
-    }
-    deepest
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn brackets_in_texts_do_not_count() {
-        assert_eq!(depth(br#"{"a":[{"b":"[[[[\"{{{"}],"c":"\\","d":[]}"#), 3);
-        assert_eq!(depth(b"]]]1"), 0);
+    /// A JSON object, or everything that is wrong with it.
+    pub(super) fn object<T: DeserializeOwned + ToSchema>(&self) -> Result<T, Problem> {
+        json::whole(&self.0)
     }
 }

@@ -3,24 +3,88 @@
 use std::time::Duration;
 
 use eclusa_core::{Cached, JobView, Level, ServedBy, Span, Status};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
+use serde_json::Value;
 
-use super::job_request::level;
+use super::job_request::{JobRequest, level, span};
 use super::problem::{Kind, Problem};
-use crate::config::parse_duration;
+use crate::config::{parse_duration, suggest};
 use crate::execute::http::headers as passed;
 use crate::execute::is_reusable;
 use crate::intake::Fault;
 
-/// The value of a header that must be text.
-pub(super) fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, Problem> {
-    headers.get(name).map(|value| plain(name, value)).transpose()
+/// What a caller may say in headers of Eclusa's own.
+const OWN: [&str; 4] = ["eclusa-tenant", "eclusa-priority", "eclusa-type", "eclusa-ttl"];
+
+/// `Ok` if Eclusa knows all headers that are meant for it: one with a typing error would have no effect.
+pub(super) fn check_own(headers: &HeaderMap) -> Result<(), Problem> {
+    let unknown = |name: &&HeaderName| name.as_str().starts_with("eclusa-") && !OWN.contains(&name.as_str());
+    let faults: Vec<Fault> = headers.keys().filter(unknown).map(unknown_header).collect();
+    if faults.is_empty() { Ok(()) } else { Err(Problem::invalid(&faults)) }
 }
 
-/// The text of the header `name`.
-pub(super) fn plain<'a>(name: &str, value: &'a HeaderValue) -> Result<&'a str, Problem> {
-    let wrong = |_| Problem::new(Kind::BadRequest, format!("The header {name} must be plain text"));
-    value.to_str().map(str::trim).map_err(wrong)
+fn unknown_header(name: &HeaderName) -> Fault {
+    let help = suggest(name.as_str(), OWN).unwrap_or_else(|| format!("there is {}", OWN.join(", ")));
+    Fault::new(format!("Header {name}"), format!("is not known here; {help}"))
+}
+
+/// `Ok` if none of the headers that describe a job are there, for a call with many.
+pub(super) fn refuse_own(headers: &HeaderMap) -> Result<(), Problem> {
+    check_own(headers)?;
+    let given = OWN.iter().filter(|name| headers.contains_key(**name));
+    let faults: Vec<Fault> = given
+        .map(|name| Fault::new(format!("Header {name}"), "is not for a batch: write it into each job"))
+        .collect();
+    if faults.is_empty() { Ok(()) } else { Err(Problem::invalid(&faults)) }
+}
+
+/// Writes what the headers say of a job into it. Where the job says so too, it must say the same.
+pub(super) fn apply(
+    headers: &HeaderMap,
+    job: &mut JobRequest,
+    faults: &mut Vec<Fault>,
+) -> Result<(), Problem> {
+    check_own(headers)?;
+    priority(headers)?;
+    let own = |name| Ok::<_, Problem>(text(headers, name)?.map(ToOwned::to_owned));
+    for (name, field, header, said) in [
+        ("Idempotency-Key", "id", idempotency_key(headers)?, &mut job.id),
+        ("Eclusa-Tenant", "tenant", own("eclusa-tenant")?, &mut job.tenant),
+        ("Eclusa-Priority", "priority", own("eclusa-priority")?, &mut job.priority),
+        ("Eclusa-Type", "type", own("eclusa-type")?, &mut job.kind),
+    ] {
+        match (&header, &said) {
+            (Some(header), Some(said)) if header != said => faults.push(differs(field, name)),
+            (Some(_), _) => *said = header,
+            (None, _) => {}
+        }
+    }
+    if let Some(header) = ttl(headers)? {
+        match span("ttl", job.ttl.as_ref()) {
+            Ok(Some(said)) if said != header => faults.push(differs("ttl", "Eclusa-Ttl")),
+            Ok(None) => job.ttl = text(headers, "eclusa-ttl")?.map(Value::from),
+            // What is wrong with the job's own is found where the job is read.
+            Ok(Some(_)) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn differs(field: &str, header: &str) -> Fault {
+    Fault::new(field, format!("differs from {header}: send one of them"))
+}
+
+/// The value of a header that must be text, and there once at most.
+pub(super) fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, Problem> {
+    let mut values = headers.get_all(name).into_iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(Problem::new(Kind::BadRequest, format!("The header {name} is there more than once")));
+    }
+    match value.to_str() {
+        Ok(text) => Ok(Some(text.trim())),
+        Err(_) => Err(Problem::new(Kind::BadRequest, format!("The header {name} must be plain text"))),
+    }
 }
 
 /// `Idempotency-Key`: a structured-field string, or as it stands where it is not quoted.
@@ -40,25 +104,38 @@ pub(super) fn priority(headers: &HeaderMap) -> Result<Option<Level>, Problem> {
     priority.map_err(|fault| Problem::invalid(&[Fault::new("Eclusa-Priority", fault.problem)]))
 }
 
-/// `Eclusa-Ttl`: `10s`, or milliseconds.
+/// `Eclusa-Ttl`, such as `10s`.
 pub(super) fn ttl(headers: &HeaderMap) -> Result<Option<Span>, Problem> {
     let Some(text) = text(headers, "eclusa-ttl")? else { return Ok(None) };
-    let millis = text.parse::<u64>().map(Span::from_millis);
-    let span = millis.or_else(|_| parse_duration(text));
+    let span = parse_duration(text);
     span.map(Some).map_err(|problem| Problem::invalid(&[Fault::new("Eclusa-Ttl", problem)]))
 }
 
-/// `Prefer: wait=N` in seconds (RFC 7240); other preferences are for others.
-pub(super) fn prefer_wait(headers: &HeaderMap) -> Result<Option<Duration>, Problem> {
+/// `Prefer: wait=N` in seconds (RFC 7240). Other preferences are for others, and one that is of no use is none.
+pub(super) fn prefer_wait(headers: &HeaderMap) -> Option<Duration> {
     let values = headers.get_all("prefer").into_iter().filter_map(|value| value.to_str().ok());
-    let wait = values.flat_map(|value| value.split([',', ';'])).find_map(|preference| {
-        let (name, value) = preference.split_once('=')?;
+    let seconds = values.flat_map(|value| unquoted(value, ',')).find_map(|preference| {
+        // What follows a semicolon is a parameter of the preference.
+        let (name, value) = unquoted(preference, ';').next()?.split_once('=')?;
         name.trim().eq_ignore_ascii_case("wait").then(|| value.trim().trim_matches('"'))
-    });
-    let Some(wait) = wait else { return Ok(None) };
-    let wrong = || Fault::new("Prefer", "wait must be a whole number of seconds, as in `wait=10`");
-    let seconds = wait.parse().map_err(|_| Problem::invalid(&[wrong()]))?;
-    Ok(Some(Duration::from_secs(seconds)))
+    })?;
+    let digits = !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| Duration::from_secs(seconds.parse().unwrap_or(u64::MAX)))
+}
+
+/// `text` in parts between those of `separator` that are not quoted.
+fn unquoted(text: &str, separator: char) -> impl Iterator<Item = &str> {
+    let (mut quoted, mut escaped) = (false, false);
+    text.split(move |c| {
+        let separates = !quoted && c == separator;
+        (quoted, escaped) = match c {
+            _ if escaped => (quoted, false),
+            '"' => (!quoted, false),
+            '\\' => (quoted, quoted),
+            _ => (quoted, false),
+        };
+        separates
+    })
 }
 
 /// The headers of a caller that go on to the upstream.
@@ -81,7 +158,11 @@ pub(super) fn cache_hit(cached: &Cached) -> String {
     match cached.stale {
         None => format!("eclusa; hit; ttl={}", cached.left.as_millis() / 1_000),
         Some(why) => {
-            format!("eclusa; hit; ttl=-{}; detail={}", cached.overdue.as_millis() / 1_000, why.as_str())
+            let overdue = match cached.overdue.as_millis() / 1_000 {
+                0 => "0".to_owned(),
+                seconds => format!("-{seconds}"),
+            };
+            format!("eclusa; hit; ttl={overdue}; detail={}", why.as_str())
         }
     }
 }
@@ -111,11 +192,26 @@ mod tests {
 
     #[test]
     fn a_wait_is_found_among_other_preferences() {
-        let wait = |value| prefer_wait(&with("prefer", value)).unwrap();
-        assert_eq!(wait("wait=10"), Some(Duration::from_secs(10)));
-        assert_eq!(wait("respond-async, Wait = 5"), Some(Duration::from_secs(5)));
-        assert_eq!(wait("respond-async"), None);
-        assert!(prefer_wait(&with("prefer", "wait=soon")).is_err());
+        let wait = |value| prefer_wait(&with("prefer", value)).map(|wait| wait.as_secs());
+        assert_eq!(wait("wait=10"), Some(10));
+        assert_eq!(wait("respond-async, Wait = \"5\"; a=b, wait=7"), Some(5));
+        assert_eq!(wait("wait=99999999999999999999999"), Some(u64::MAX));
+        let not_ours =
+            ["respond-async", "return=minimal; wait=5", "note=\"a, wait=5\"", "note=\"\\\", wait=5\""];
+        let of_no_use = ["wait", "wait=", "wait=soon", "wait=1.5", "wait=-1", "wait=+1", "wait=1 5"];
+        for value in not_ours.into_iter().chain(of_no_use) {
+            assert_eq!(wait(value), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_never_stale_for_minus_nothing() {
+        let hit = |millis| {
+            let (stale, overdue) = (Some(eclusa_core::Fallback::CircuitOpen), Span::from_millis(millis));
+            cache_hit(&Cached { answer: [].into(), stale, left: Span::ZERO, overdue })
+        };
+        assert_eq!(hit(999), "eclusa; hit; ttl=0; detail=breaker_aberto");
+        assert_eq!(hit(2_000), "eclusa; hit; ttl=-2; detail=breaker_aberto");
     }
 
     #[test]
@@ -127,9 +223,8 @@ mod tests {
     }
 
     #[test]
-    fn a_ttl_is_a_duration_or_milliseconds() {
+    fn a_ttl_is_a_duration_with_its_unit() {
         assert_eq!(ttl(&with("eclusa-ttl", "10s")).unwrap(), Some(Span::from_secs(10)));
-        assert_eq!(ttl(&with("eclusa-ttl", "250")).unwrap(), Some(Span::from_millis(250)));
-        assert!(ttl(&with("eclusa-ttl", "soon")).is_err());
+        assert!(ttl(&with("eclusa-ttl", "250")).is_err() && ttl(&with("eclusa-ttl", "soon")).is_err());
     }
 }

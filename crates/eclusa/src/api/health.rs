@@ -14,6 +14,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::auth::{Caller, Right};
+use super::extract::NoQuery;
 use super::model::{breaker, iso};
 use super::problem::{Kind, Problem};
 use super::state::Api;
@@ -30,7 +31,7 @@ const METRICS_WAIT: Duration = Duration::from_secs(1);
 
 /// Whether the process runs
 #[utoipa::path(get, path = "/livez", tag = "health", responses((status = 200, body = String)))]
-pub(super) async fn livez() -> &'static str {
+pub(super) async fn livez(_: NoQuery) -> &'static str {
     "ok\n"
 }
 
@@ -40,6 +41,7 @@ pub(super) async fn livez() -> &'static str {
 pub(super) async fn readyz(
     State(life): State<Arc<Life>>,
     State(store): State<Arc<AnyStore>>,
+    _: NoQuery,
 ) -> Result<&'static str, Problem> {
     if life.draining.is_cancelled() || life.stopping.is_cancelled() {
         return Err(Problem::new(Kind::Stopping, "The server is stopping"));
@@ -150,7 +152,7 @@ pub(super) struct LimiterHealth {
 
 /// The state of everything
 #[utoipa::path(get, path = "/v1/health", tag = "health", responses((status = 200, body = Health)))]
-pub(super) async fn health(whole: Whole, caller: Caller) -> Result<Json<Health>, Problem> {
+pub(super) async fn health(whole: Whole, caller: Caller, _: NoQuery) -> Result<Json<Health>, Problem> {
     caller.may(Right::SeeAll)?;
     let mut upstreams = whole.store.upstreams().await.map_err(|error| unavailable(&error))?;
     let rules = whole.rules.get();
@@ -208,6 +210,7 @@ pub(super) async fn metrics(
     State(clock): State<Arc<dyn Clock>>,
     State(rules): State<Arc<CurrentRules>>,
     caller: Caller,
+    _: NoQuery,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     caller.may(Right::SeeAll)?;

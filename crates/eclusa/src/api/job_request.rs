@@ -9,9 +9,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::json;
 use super::message::Message;
 use super::model::vocabulary::Priority;
-use crate::config::{Lane, parse_duration};
+use crate::config::{DURATION_HELP, Lane, parse_duration};
 use crate::execute::http::shape::Targets;
 use crate::execute::http::{headers, target};
 use crate::intake::{DEFAULT_TENANT, Fault, Submission};
@@ -40,19 +41,19 @@ pub struct JobRequest {
     /// Gives the priority by the lane's `types`.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// How long to hold the job back: `"10s"`, or milliseconds.
-    #[schema(value_type = Option<String>)]
+    /// How long to hold the job back, such as `"10s"`.
+    #[schema(value_type = Option<String>, example = "10s")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Value>,
-    /// How long the job may wait: `"10s"`, or milliseconds.
-    #[schema(value_type = Option<String>)]
+    /// How long the job may wait, such as `"10s"`.
+    #[schema(value_type = Option<String>, example = "10s")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Value>,
     /// What to send. May be left out if every upstream that the job may go to makes its request from `params`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json::optional_object")]
     pub request: Option<HttpRequest>,
     /// The message to send, in a lane whose upstreams take mail.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json::optional_object")]
     pub message: Option<Message>,
     /// Shown with the job; an upstream with a `request` template in the config is sent what that makes of these.
     #[schema(value_type = Option<Value>)]
@@ -105,40 +106,34 @@ impl JobRequest {
     /// What it asks for, or everything that cannot be. A job that names no tenant is `own_tenant`'s.
     pub(super) fn into_submission(self, own_tenant: Option<&str>) -> Result<Submission, Vec<Fault>> {
         let mut faults = Vec::new();
+        let submission = self.as_far_as_right(own_tenant, &mut faults);
+        if faults.is_empty() { Ok(submission) } else { Err(faults) }
+    }
+
+    /// What it asks for, without what cannot be: that is added to `faults`.
+    pub(super) fn as_far_as_right(self, own_tenant: Option<&str>, faults: &mut Vec<Fault>) -> Submission {
         let tenant = self.tenant.as_deref().or(own_tenant).unwrap_or(DEFAULT_TENANT).to_owned();
-        let priority = self.priority.as_deref().map(level).transpose();
-        let delay = span("delay", self.delay.as_ref());
-        let ttl = span("ttl", self.ttl.as_ref());
+        let mut or_fault = |fault| faults.push(fault);
+        let priority = self.priority.as_deref().map(level).transpose().map_err(&mut or_fault).ok().flatten();
+        let delay = span("delay", self.delay.as_ref()).map_err(&mut or_fault).ok().flatten();
+        let ttl = span("ttl", self.ttl.as_ref()).map_err(&mut or_fault).ok().flatten();
         let request = self.request.map(HttpRequest::into_request).transpose();
+        let request = request.map_err(|wrong| faults.extend(wrong)).ok().flatten();
         let message = self.message.map(Message::into_mail).transpose();
-        match (priority, delay, ttl, request, message) {
-            (Ok(priority), Ok(delay), Ok(ttl), Ok(request), Ok(message)) => {
-                let (key, kind, delay) = (self.id, self.kind, delay.unwrap_or_default());
-                let params = self.params.map(|params| params.get().to_owned());
-                let callback = self.callback_url;
-                return Ok(Submission {
-                    key,
-                    tenant,
-                    priority,
-                    kind,
-                    delay,
-                    ttl,
-                    params,
-                    request,
-                    message,
-                    callback,
-                    trace: None,
-                });
-            }
-            (priority, delay, ttl, request, message) => {
-                faults.extend(priority.err());
-                faults.extend(delay.err());
-                faults.extend(ttl.err());
-                faults.extend(request.err().into_iter().flatten());
-                faults.extend(message.err().into_iter().flatten());
-            }
+        let message = message.map_err(|wrong| faults.extend(wrong)).ok().flatten();
+        Submission {
+            key: self.id,
+            tenant,
+            priority,
+            kind: self.kind,
+            delay: delay.unwrap_or_default(),
+            ttl,
+            params: self.params.map(|params| params.get().to_owned()),
+            request,
+            message,
+            callback: self.callback_url,
+            trace: None,
         }
-        Err(faults)
     }
 }
 
@@ -153,19 +148,15 @@ pub(super) fn level(text: &str) -> Result<Level, Fault> {
     found.ok_or_else(|| Fault::new("priority", "must be one of high, normal, low"))
 }
 
-/// A duration such as `"10s"`, or milliseconds.
+/// A duration such as `"10s"`. A bare number is refused: some would mean seconds by it, others milliseconds.
 pub(super) fn span(field: &str, value: Option<&Value>) -> Result<Option<Span>, Fault> {
-    let fault = |problem: &str| Fault::new(field, problem.to_owned());
     match value {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::Number(ms)) => match ms.as_u64() {
-            Some(ms) => Ok(Some(Span::from_millis(ms))),
-            None => Err(fault("must be a whole number of milliseconds, or a text such as \"10s\"")),
-        },
         Some(Value::String(text)) => {
             parse_duration(text).map(Some).map_err(|problem| Fault::new(field, problem))
         }
-        Some(_) => Err(fault("must be a duration such as \"10s\", or milliseconds")),
+        Some(Value::Number(_)) => Err(Fault::new(field, format!("has no unit: {DURATION_HELP}"))),
+        Some(_) => Err(Fault::new(field, format!("is not a duration: {DURATION_HELP}"))),
     }
 }
 

@@ -13,10 +13,12 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::audit::audit;
 use super::auth::{Caller, Right};
-use super::extract::{Body, Path, Query};
+use super::extract::{Body, NoQuery, Path, Query};
 use super::find::{OfLane, by_given_id, by_own_id, may_see, no_such_job, shown, visible};
 use super::headers;
 use super::job_request::JobRequest;
+use super::json;
+use super::model::vocabulary::Priority;
 use super::model::{Accepted, Job, JobResult, WhyAnswer};
 use super::problem::{Kind, Problem};
 use super::state::Api;
@@ -71,7 +73,11 @@ enum EndedAtOnce {
     params(
         ("lane" = String, Path, description = "The lane"),
         ("Prefer" = Option<String>, Header, description = "`wait=10`: seconds to wait for the job to end"),
-        ("Idempotency-Key" = Option<String>, Header, min_length = 1, description = "The same key again is the same job again; else `id`"),
+        ("Idempotency-Key" = Option<String>, Header, min_length = 1, description = "The same as `id`"),
+        ("Eclusa-Tenant" = Option<String>, Header, description = "The same as `tenant`"),
+        ("Eclusa-Priority" = Option<Priority>, Header, description = "The same as `priority`"),
+        ("Eclusa-Type" = Option<String>, Header, description = "The same as `type`"),
+        ("Eclusa-Ttl" = Option<String>, Header, description = "The same as `ttl`"),
     ),
     responses((status = 202, body = Accepted, description = "It waits"),
         (status = 200, body = EndedAtOnce, description = "Answered from the cache, or ended")))]
@@ -80,30 +86,22 @@ pub(super) async fn enqueue(
     caller: Caller,
     Path(lane): Path<String>,
     headers: HeaderMap,
+    _: NoQuery,
     body: Body,
 ) -> Result<Response, Problem> {
     let (lane, rules) = submit::lane(&intake.rules, &caller, &lane)?;
     let span = intake.traces.request(&headers);
-    let mut ask: JobRequest = body.json()?;
-    if let Some(key) = headers::idempotency_key(&headers)? {
-        if ask.id.as_ref().is_some_and(|id| *id != key) {
-            let fault = Fault::new("id", "differs from Idempotency-Key: send one of them");
-            return Err(Problem::invalid(&[fault]));
-        }
-        ask.id = Some(key);
-    }
-    let mut submission =
-        ask.into_submission(caller.own_tenant()).map_err(|faults| Problem::invalid(&faults))?;
-    submission.trace_under(span.as_deref(), &headers);
-    let job = submit::job(&intake, &caller, (&lane, &rules), submission).await?;
-    let wait = headers::prefer_wait(&headers)?;
-    let wait = wait.map(|wait| wait.min(intake.rules.get().config.server.max_wait));
+    let (mut ask, mut faults): (JobRequest, _) = json::partly(&body.0)?;
+    headers::apply(&headers, &mut ask, &mut faults)?;
+    let trace = (span.as_deref(), &headers);
+    let job = submit::described(&intake, &caller, (&lane, &rules), (ask, faults), trace).await?;
+    let wait = headers::prefer_wait(&headers).map(|wait| wait.min(intake.rules.get().config.server.max_wait));
     let (taken, ended) = Box::pin(submit::enqueue(&intake, job, wait, span)).await?;
     Ok(match taken {
         Taken::Job(id, accepted) => match wait {
             Some(wait) => {
                 let whole = |job| Json(shown(&intake.rules, &caller, job)).into_response();
-                submit::answered(&intake.store, (id, accepted), (wait, ended), whole).await?
+                submit::answered(&intake.store, id, (wait, ended), whole).await?
             }
             None => submit::accepted(&intake.store, id, accepted).await?,
         },

@@ -11,7 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::audit::audit;
 use super::auth::{Caller, Right};
-use super::extract::{Path, Query};
+use super::extract::{NoQuery, Path, Query};
 use super::model::{Lane, TenantFairnessMetrics};
 use super::problem::{Kind, Problem};
 use super::state::Api;
@@ -39,7 +39,7 @@ pub(super) struct Lanes {
 
 /// All lanes
 #[utoipa::path(get, path = "/v1/lanes", tag = "lanes", responses((status = 200, body = Vec<Lane>)))]
-pub(super) async fn list(lanes: Lanes, caller: Caller) -> Result<Json<Vec<Lane>>, Problem> {
+pub(super) async fn list(lanes: Lanes, caller: Caller, _: NoQuery) -> Result<Json<Vec<Lane>>, Problem> {
     caller.may(Right::SeeAll)?;
     let views = lanes.store.lanes().await.map_err(|error| unavailable(&error))?;
     let seen = views.iter().filter(|lane| caller.may_use(&lane.name).is_ok());
@@ -53,6 +53,7 @@ pub(super) async fn get(
     lanes: Lanes,
     caller: Caller,
     Path(lane): Path<String>,
+    _: NoQuery,
 ) -> Result<Json<Lane>, Problem> {
     caller.may(Right::SeeAll)?;
     lanes.one(&caller, &lane).await
@@ -90,6 +91,7 @@ pub(super) async fn pause(
     lanes: Lanes,
     caller: Caller,
     Path(lane): Path<String>,
+    _: NoQuery,
 ) -> Result<Json<Lane>, Problem> {
     lanes.set_paused(&caller, &lane, true).await
 }
@@ -101,6 +103,7 @@ pub(super) async fn resume(
     lanes: Lanes,
     caller: Caller,
     Path(lane): Path<String>,
+    _: NoQuery,
 ) -> Result<Json<Lane>, Problem> {
     lanes.set_paused(&caller, &lane, false).await
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::json;
 use crate::intake::{Fault, mail_address};
 use crate::request::{Attachment, Mail, Mailbox, Progress};
 
@@ -69,7 +70,7 @@ pub struct Message {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     /// Files that go with it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "json::objects")]
     pub attachments: Vec<MessageAttachment>,
 }
 

@@ -12,10 +12,12 @@ mod docs;
 mod events;
 mod extract;
 mod find;
+mod head;
 mod headers;
 mod health;
 mod job_request;
 mod jobs;
+mod json;
 mod lanes;
 mod limits;
 mod message;
@@ -157,8 +159,9 @@ impl Service {
     ) -> Result<Response, Infallible> {
         let logged = self.access.as_ref().map(|rules| Box::new(AccessLine::begin(rules, &request, peer)));
         let in_xml = wants_xml(request.headers());
-        let mut response = match &self.lanes {
-            Some(api) if proxy::takes(request.uri().path()) => {
+        let mut response = match (head::check(&request), &self.lanes) {
+            (Err(problem), _) => problem.into_response(),
+            (Ok(()), Some(api)) if proxy::takes(request.uri().path()) => {
                 proxy::proxy(&api.0, request).await.unwrap_or_else(IntoResponse::into_response)
             }
             _ => {

@@ -11,6 +11,7 @@ use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::access;
+use super::json;
 use super::model::vocabulary::JobStatus;
 use crate::intake::Fault;
 use crate::telemetry::log_refusal;
@@ -24,6 +25,10 @@ pub(super) enum Kind {
     Unauthorized,
     /// The key may not do this.
     Forbidden,
+    /// The server does not answer to this name.
+    WrongHost,
+    /// A page of another site asks.
+    ForeignSite,
     /// There is no such thing.
     NotFound,
     /// The path exists, the method does not.
@@ -46,6 +51,8 @@ pub(super) enum Kind {
     NotInTime,
     /// No more can be followed here.
     TooManyStreams,
+    /// No more bodies can be received at the same time.
+    TooManyBodies,
     /// The store does not answer.
     StoreUnavailable,
     /// The process is stopping.
@@ -62,10 +69,12 @@ pub(super) enum Kind {
 
 impl Kind {
     /// All of them.
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 23] = [
         Kind::BadRequest,
         Kind::Unauthorized,
         Kind::Forbidden,
+        Kind::WrongHost,
+        Kind::ForeignSite,
         Kind::NotFound,
         Kind::MethodNotAllowed,
         Kind::Conflict,
@@ -77,6 +86,7 @@ impl Kind {
         Kind::QueueFull,
         Kind::NotInTime,
         Kind::TooManyStreams,
+        Kind::TooManyBodies,
         Kind::StoreUnavailable,
         Kind::Stopping,
         Kind::JobDropped,
@@ -110,6 +120,12 @@ impl Kind {
             Kind::BadRequest => ("bad-request", StatusCode::BAD_REQUEST, "The request cannot be understood"),
             Kind::Unauthorized => ("unauthorized", StatusCode::UNAUTHORIZED, "A valid key is needed"),
             Kind::Forbidden => ("forbidden", StatusCode::FORBIDDEN, "This key may not do that"),
+            Kind::WrongHost => {
+                ("wrong-host", StatusCode::FORBIDDEN, "The server does not answer to this Host")
+            }
+            Kind::ForeignSite => {
+                ("foreign-site", StatusCode::FORBIDDEN, "Pages of other sites may not ask for this")
+            }
             Kind::NotFound => ("not-found", StatusCode::NOT_FOUND, "There is no such thing"),
             Kind::MethodNotAllowed => {
                 ("method-not-allowed", StatusCode::METHOD_NOT_ALLOWED, "This method is not for this path")
@@ -130,6 +146,9 @@ impl Kind {
             }
             Kind::TooManyStreams => {
                 ("too-many-streams", StatusCode::SERVICE_UNAVAILABLE, "Too many streams are open")
+            }
+            Kind::TooManyBodies => {
+                ("too-many-bodies", StatusCode::SERVICE_UNAVAILABLE, "Too many bodies are being received")
             }
             Kind::StoreUnavailable => {
                 ("store-unavailable", StatusCode::SERVICE_UNAVAILABLE, "The store does not answer")
@@ -255,6 +274,18 @@ impl Problem {
         let errors: Vec<Value> =
             faults.iter().map(|fault| json!({ "field": fault.field, "problem": fault.problem })).collect();
         Self::new(Kind::Invalid, said.join("; ")).with("errors", errors)
+    }
+
+    /// The same about a body in JSON: each field with where it is, as a JSON pointer.
+    #[must_use]
+    pub(super) fn in_body(mut self) -> Self {
+        let errors = self.members.get_mut("errors").and_then(Value::as_array_mut);
+        for error in errors.into_iter().flatten() {
+            if let Some(pointer) = error["field"].as_str().and_then(json::pointer) {
+                error["pointer"] = pointer.into();
+            }
+        }
+        self
     }
 
     /// The same with one more member.

@@ -40,9 +40,8 @@ pub(super) async fn proxy(api: &Parts, request: http::Request<Incoming>) -> Resu
         target::normalise(path).map_err(|bad| Problem::new(Kind::BadRequest, format!("The path {bad}")))?;
     let query = parts.uri.query().map(target::query).transpose();
     let query = query.map_err(|bad| Problem::new(Kind::BadRequest, format!("The query {bad}")))?;
-    let method = target::method(parts.method.as_str());
-    let method = method.map_err(|bad| Problem::new(Kind::BadRequest, format!("The method {bad}")))?;
-    let head = Head { method, path, query, headers: parts.headers };
+    headers::check_own(&parts.headers)?;
+    let head = Head { method: parts.method, path, query, headers: parts.headers };
     if rules.mode == Mode::Direct {
         let asking = Asking { parts: api, current: &current, caller: &caller, lane, rules };
         return Ok(asking.pass(head, parts.version, body).await);
@@ -61,13 +60,12 @@ async fn queue(
     let Head { method, path, query, headers: asked } = head;
     let span = intake.traces.request(&asked);
     let (method, headers) = (method.to_string(), headers::passed_on(&asked)?);
-    let Body(body) = Body::read(body, &intake.rules).await?;
+    let Body(body) = Body::read(body, &intake.rules, &intake.life.uploads).await?;
     let request = Request { method, path, query, headers, body: body.to_vec() };
     let mut submission = submission(caller, &asked, request)?;
     submission.trace = span.as_deref().map(|span| JobTrace::under(span, None));
     let job = submit::job(&intake, caller, (lane, rules), submission).await?;
-    let wait = headers::prefer_wait(&asked)?;
-    let wait = wait.map(|wait| wait.min(intake.rules.get().config.server.max_wait));
+    let wait = headers::prefer_wait(&asked).map(|wait| wait.min(intake.rules.get().config.server.max_wait));
     let (taken, ended) = Box::pin(submit::enqueue(&intake, job, wait, span)).await?;
     Ok(match taken {
         Taken::Cached(cached) => {
@@ -77,9 +75,7 @@ async fn queue(
             with(response, [header("cache-status", &headers::cache_hit(&cached))])
         }
         Taken::Job(id, accepted) => match wait {
-            Some(wait) => {
-                submit::answered(&intake.store, (id, accepted), (wait, ended), |job| answer_of(&job)).await?
-            }
+            Some(wait) => submit::answered(&intake.store, id, (wait, ended), |job| answer_of(&job)).await?,
             None => submit::accepted(&intake.store, id, accepted).await?,
         },
     })
@@ -106,7 +102,7 @@ pub(super) fn describe() -> utoipa::openapi::OpenApi {
         ("Eclusa-Tenant" = Option<String>, Header, description = "Whose job it is"),
         ("Eclusa-Priority" = Option<Priority>, Header, description = "`high`, `normal` or `low`"),
         ("Eclusa-Type" = Option<String>, Header, description = "Gives the priority by the lane's `types`"),
-        ("Eclusa-Ttl" = Option<String>, Header, description = "How long it may wait: `10s`, or milliseconds"),
+        ("Eclusa-Ttl" = Option<String>, Header, description = "How long it may wait, such as `10s`"),
     ),
     responses(
         (status = 202, body = Accepted, description = "It waits"),

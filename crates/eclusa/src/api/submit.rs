@@ -10,10 +10,12 @@ use eclusa_core::{
     StoreError, Wait,
 };
 use http::header::LOCATION;
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tokio::time::Instant;
 
 use super::auth::{Caller, Right};
+use super::job_request::JobRequest;
+use super::json;
 use super::model::{Accepted, iso};
 use super::problem::{Kind, Problem};
 use super::state::{Api, Parts};
@@ -133,6 +135,40 @@ pub(super) async fn job(
     let takes = takes.map_err(|error| unconfirmed(&error))?;
     let Takes { holds, correlation } = takes.map_err(|faults| Problem::invalid(&faults))?;
     Ok(NewJob { holds, correlation, ..checked.into_job(lane) })
+}
+
+/// The job that the caller describes in JSON, of which `faults` are known; all others are reported with them.
+pub(super) async fn described(
+    intake: &Intake,
+    caller: &Caller,
+    (lane, rules): (&Name, &Lane),
+    (ask, mut faults): (JobRequest, Vec<Fault>),
+    (span, headers): (Option<&OpenSpan>, &HeaderMap),
+) -> Result<NewJob, Problem> {
+    caller.may(Right::Enqueue)?;
+    let mut wrong = Vec::new();
+    let (had_request, had_message) = (ask.request.is_some(), ask.message.is_some());
+    let mut submission = ask.as_far_as_right(caller.own_tenant(), &mut wrong);
+    submission.trace_under(span, headers);
+    json::add(&mut faults, wrong);
+    if faults.is_empty() {
+        return job(intake, caller, (lane, rules), submission).await.map_err(Problem::in_body);
+    }
+    // What could not be read is not missing, nor are its parts.
+    let unread = [
+        ("/request", had_request && submission.request.is_none()),
+        ("/message", had_message && submission.message.is_none()),
+    ];
+    let follows = |fault: &Fault| {
+        let place = json::pointer(&fault.field).unwrap_or_default();
+        unread.iter().any(|(part, unread)| *unread && place.starts_with(part))
+    };
+    let config = &intake.rules.get().config;
+    if let Err(mut wrong) = submission.check(JobId(0), rules, config.into()) {
+        wrong.retain(|fault| !follows(fault));
+        json::add(&mut faults, wrong);
+    }
+    Err(Problem::invalid(&faults).in_body())
 }
 
 /// Only who is allowed by the config is called back.
@@ -309,16 +345,16 @@ pub(super) async fn ended(intake: &Intake, ask: Wait) -> Result<Option<JobView>,
     job.map_err(|error| unavailable(&error))
 }
 
-/// What `answer` makes of a job that has ended; else what is known of it.
+/// What `answer` makes of a job that has ended; else 202 with the job as it is after the wait.
 pub(super) async fn answered(
     store: &AnyStore,
-    (id, known): (JobId, Option<Accepted>),
+    id: JobId,
     (wait, job): (Duration, Option<JobView>),
     answer: impl FnOnce(JobView) -> Response,
 ) -> Result<Response, Problem> {
     let mut response = match job {
         Some(job) if job.status.is_final() => answer(job),
-        Some(_) => accepted(store, id, known).await?,
+        Some(job) => accepted(store, id, Some(as_it_is(store, &job).await?)).await?,
         None => {
             let detail = format!("Job {id} has ended, and its lane keeps its answer no longer (`keep`)");
             return Err(Problem::new(Kind::NotFound, detail).with("jobId", id.to_string()));
@@ -326,6 +362,22 @@ pub(super) async fn answered(
     };
     response.headers_mut().extend(header("preference-applied", &format!("wait={}", wait.as_secs())));
     Ok(response)
+}
+
+/// A job that has not ended, with its place if it waits.
+async fn as_it_is(store: &AnyStore, job: &JobView) -> Result<Accepted, Problem> {
+    let why = match job.status {
+        Status::Processing => None,
+        _ => store.why(job.id).await.map_err(|error| unavailable(&error))?,
+    };
+    Ok(Accepted {
+        job_id: job.id.to_string(),
+        status: job.status.as_str().into(),
+        lane: job.lane.to_string(),
+        position: why.as_ref().map(|why| why.position),
+        eta: why.and_then(|why| why.eta).and_then(iso),
+        expires_at: iso(job.expires_at),
+    })
 }
 
 /// Why a job that ended has no answer of an upstream to show.

@@ -9,7 +9,7 @@ use eclusa_core::{Name, Store, StoreError, UpstreamView};
 
 use super::audit::audit;
 use super::auth::{Caller, Right};
-use super::extract::Path;
+use super::extract::{NoQuery, Path};
 use super::model::{self, Breaker, Upstream, breaker};
 use super::problem::{Kind, Problem};
 use super::state::Api;
@@ -79,7 +79,11 @@ fn breaker_of(view: &UpstreamView) -> Result<Json<Breaker>, Problem> {
 
 /// All upstreams with every gate's state
 #[utoipa::path(get, path = "/v1/upstreams", tag = "upstreams", responses((status = 200, body = Vec<Upstream>)))]
-pub(super) async fn list(upstreams: Upstreams, caller: Caller) -> Result<Json<Vec<Upstream>>, Problem> {
+pub(super) async fn list(
+    upstreams: Upstreams,
+    caller: Caller,
+    _: NoQuery,
+) -> Result<Json<Vec<Upstream>>, Problem> {
     let views = upstreams.views(&caller).await?;
     Ok(Json(upstreams.with_keys(&views)))
 }
@@ -91,6 +95,7 @@ pub(super) async fn get(
     upstreams: Upstreams,
     caller: Caller,
     Path(name): Path<String>,
+    _: NoQuery,
 ) -> Result<Json<Upstream>, Problem> {
     let views = upstreams.views(&caller).await?;
     caller.may_reach(&upstreams.rules.get().config, &name)?;
@@ -100,7 +105,11 @@ pub(super) async fn get(
 
 /// All breakers
 #[utoipa::path(get, path = "/v1/breakers", tag = "breakers", responses((status = 200, body = Vec<Breaker>)))]
-pub(super) async fn breakers(upstreams: Upstreams, caller: Caller) -> Result<Json<Vec<Breaker>>, Problem> {
+pub(super) async fn breakers(
+    upstreams: Upstreams,
+    caller: Caller,
+    _: NoQuery,
+) -> Result<Json<Vec<Breaker>>, Problem> {
     Ok(Json(upstreams.views(&caller).await?.iter().filter_map(breaker).collect()))
 }
 
@@ -111,6 +120,7 @@ pub(super) async fn get_breaker(
     upstreams: Upstreams,
     caller: Caller,
     Path(name): Path<String>,
+    _: NoQuery,
 ) -> Result<Json<Breaker>, Problem> {
     breaker_of(&upstreams.view(&caller, &name).await?)
 }
@@ -122,6 +132,7 @@ pub(super) async fn failure(
     upstreams: Upstreams,
     caller: Caller,
     Path(name): Path<String>,
+    _: NoQuery,
 ) -> Result<Json<Breaker>, Problem> {
     let upstream = changeable(&upstreams.rules, &caller, Right::Enqueue, &name)?;
     upstreams.shown(&name, upstreams.decider.record(upstream, CallResult::Failed).await)
@@ -134,6 +145,7 @@ pub(super) async fn success(
     upstreams: Upstreams,
     caller: Caller,
     Path(name): Path<String>,
+    _: NoQuery,
 ) -> Result<Json<Breaker>, Problem> {
     let upstream = changeable(&upstreams.rules, &caller, Right::Enqueue, &name)?;
     upstreams.shown(&name, upstreams.decider.record(upstream, CallResult::Success).await)
@@ -148,6 +160,7 @@ pub(super) async fn try_recover(
     upstreams: Upstreams,
     caller: Caller,
     Path(name): Path<String>,
+    _: NoQuery,
 ) -> Result<Json<Breaker>, Problem> {
     let upstream = changeable(&upstreams.rules, &caller, Right::Enqueue, &name)?;
     upstreams.shown(&name, upstreams.decider.recover(upstream).await)
@@ -160,6 +173,7 @@ pub(super) async fn reset(
     upstreams: Upstreams,
     caller: Caller,
     Path(name): Path<String>,
+    _: NoQuery,
 ) -> Result<Json<Breaker>, Problem> {
     let upstream = changeable(&upstreams.rules, &caller, Right::Operate, &name)?;
     let reset = upstreams.decider.reset(upstream.clone()).await;

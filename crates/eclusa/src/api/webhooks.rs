@@ -42,6 +42,7 @@ impl FromRef<Api> for Hearing {
 
 /// What `verify = "token"` puts into the address.
 #[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
 pub(super) struct WebhookQuery {
     /// Where the upstream's `verify` is `token`: as it stands in `{webhook_url}`.
     token: Option<String>,

@@ -118,22 +118,32 @@ impl Client {
         self.ask(&Method::GET, path, None, ANSWER)
     }
 
-    /// `GET` of what the server may hold back for `wait`.
-    pub(super) fn get_patiently(&self, path: &str, wait: Duration) -> Result<Value, Exit> {
-        self.ask(&Method::GET, path, None, ANSWER + wait)
-    }
-
     /// `POST`, with a body if there is one.
     pub(super) fn post(&self, path: &str, body: Option<&Value>) -> Result<Value, Exit> {
         self.ask(&Method::POST, path, body, ANSWER)
     }
 
     /// `POST` of what the server may hold back for `wait`, which is asked of it.
-    pub(super) fn post_patiently(&self, path: &str, body: &Value, wait: Duration) -> Result<Value, Exit> {
+    pub(super) async fn post_patiently(
+        &self,
+        path: &str,
+        body: &Value,
+        wait: Duration,
+    ) -> Result<Value, Exit> {
         let mut request = self.request(&Method::POST, path, Some(body))?;
         let prefer = HeaderValue::try_from(format!("wait={}", wait.as_secs()));
         request.headers_mut().extend(prefer.ok().map(|prefer| (PREFER, prefer)));
-        self.exchange(request, ANSWER + wait)
+        self.exchange(request, ANSWER + wait).await
+    }
+
+    /// `GET` of what the server may hold back for `wait`, beside other things.
+    pub(super) async fn look(&self, path: &str, wait: Duration) -> Result<Value, Exit> {
+        self.exchange(self.request(&Method::GET, path, None)?, ANSWER + wait).await
+    }
+
+    /// Does `work`.
+    pub(super) fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
     }
 
     /// `DELETE`.
@@ -174,10 +184,10 @@ impl Client {
     }
 
     fn ask(&self, method: &Method, path: &str, body: Option<&Value>, limit: Duration) -> Result<Value, Exit> {
-        self.exchange(self.request(method, path, body)?, limit)
+        self.runtime.block_on(self.exchange(self.request(method, path, body)?, limit))
     }
 
-    fn exchange(&self, request: Request<Full<Bytes>>, limit: Duration) -> Result<Value, Exit> {
+    async fn exchange(&self, request: Request<Full<Bytes>>, limit: Duration) -> Result<Value, Exit> {
         let exchange = async {
             let answer =
                 self.http.request(request).await.map_err(|error| self.unreachable(&root_cause(&error)))?;
@@ -186,7 +196,7 @@ impl Client {
             let body = body.map_err(|error| self.unreachable(&format!("the answer broke off: {error}")))?;
             Ok((head.status, head.headers, body.to_bytes()))
         };
-        let answered = self.runtime.block_on(async { tokio::time::timeout(limit, exchange).await });
+        let answered = timeout(limit, exchange).await;
         let (status, headers, body) =
             answered.unwrap_or_else(|_| Err(self.unreachable(&format!("no answer within {limit:?}"))))?;
         if !status.is_success() {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Exit;
 use super::client::{Client, path, with_query};
 use super::output::{Format, fields, or_dash, readable, section, table, typed, typed_all, write_bytes};
-use super::pages::{Pages, SHOWN};
+use super::pages::{Pages, SHOWN, limit};
 use super::purge::{self, Purge};
 use super::replay::{self, Replay};
 use super::watch::{self, Listing, Watch};
@@ -20,7 +20,7 @@ pub(super) enum Dlq {
         #[command(flatten)]
         filter: Filter,
         /// How many to show at most
-        #[arg(long, value_name = "N", default_value_t = SHOWN)]
+        #[arg(long, value_name = "N", default_value_t = SHOWN, value_parser = limit())]
         limit: usize,
         #[command(flatten)]
         watch: Watch,
@@ -46,7 +46,7 @@ pub(super) enum Dlq {
         #[arg(long, default_value = "code", value_parser = PossibleValuesParser::new(["code", "tenant", "lane"]))]
         by: String,
         /// How many groups to show; the rest are summed up
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = limit())]
         limit: Option<usize>,
         #[command(flatten)]
         filter: Filter,

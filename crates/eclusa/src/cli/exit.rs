@@ -3,6 +3,9 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+/// 128 and the number of the signal.
+const INTERRUPTED: u8 = 130;
+
 /// Why a command failed.
 #[derive(Debug)]
 pub enum Exit {
@@ -20,6 +23,8 @@ pub enum Exit {
     InvalidConfig(String),
     /// The job that was waited for did not succeed.
     JobFailed(String),
+    /// Somebody pressed Ctrl-C; ends with the number that shells give to that.
+    Interrupted(String),
     /// Whoever read the output has seen enough, as in `… | head`.
     NobodyReads,
 }
@@ -35,6 +40,7 @@ impl Exit {
             Exit::Unreachable(text) => (5, text),
             Exit::InvalidConfig(text) => (6, text),
             Exit::JobFailed(text) => (7, text),
+            Exit::Interrupted(text) => (INTERRUPTED, text),
             Exit::NobodyReads => (0, String::new()),
         }
     }
@@ -50,7 +56,7 @@ impl Exit {
         let (code, text) = self.parts();
         match text.trim_end() {
             "" => {}
-            text if titled => note(text),
+            text if titled || code == INTERRUPTED => note(text),
             text => note(&format!("error: {text}")),
         }
         ExitCode::from(code)

@@ -11,7 +11,7 @@ use super::Exit;
 use super::cancel::{self, Cancel};
 use super::client::{Client, path, with_query};
 use super::output::{Format, count, fields, or_dash, readable, section, table, typed, typed_all};
-use super::pages::{Pages, SHOWN};
+use super::pages::{Pages, SHOWN, limit};
 use super::watch::{self, Listing, Watch};
 use crate::api::model::{Job, JobResult, LastFailure, TimelineEntry};
 
@@ -31,7 +31,7 @@ pub(super) enum Jobs {
         #[command(flatten)]
         filter: Filter,
         /// How many to show at most
-        #[arg(long, value_name = "N", default_value_t = SHOWN)]
+        #[arg(long, value_name = "N", default_value_t = SHOWN, value_parser = limit())]
         limit: usize,
         #[command(flatten)]
         watch: Watch,
@@ -126,7 +126,7 @@ pub(super) fn run(ask: &Jobs, client: &Client, format: Format) -> Result<(), Exi
         Jobs::Get(job) => show(&client.get(&job.path())?, format),
         Jobs::Wait { job, timeout } => {
             let timeout = Duration::from_secs(*timeout);
-            let job = wait(client, (&job.id, job.lane.as_deref()), timeout)?;
+            let job = client.run(wait(client, (&job.id, job.lane.as_deref()), timeout))?;
             show(&job, format)?;
             completed(&typed(&job)?, timeout)
         }
@@ -147,7 +147,7 @@ fn text(jobs: &[Value]) -> Result<String, Exit> {
 }
 
 /// The job when it has ended, or as it is after `timeout`.
-pub(super) fn wait(
+pub(super) async fn wait(
     client: &Client,
     (id, lane): (&str, Option<&str>),
     timeout: Duration,
@@ -157,14 +157,14 @@ pub(super) fn wait(
     loop {
         let step = deadline.saturating_duration_since(Instant::now()).min(STEP);
         let seconds = step.as_secs_f64().to_string();
-        let job =
-            client.get_patiently(&with_query(&path, &[("timeout", Some(&seconds)), ("lane", lane)]), step)?;
+        let path = with_query(&path, &[("timeout", Some(&seconds)), ("lane", lane)]);
+        let job = client.look(&path, step).await?;
         let ended = job.get("status").and_then(Value::as_str).is_some_and(|status| ENDS.contains(&status));
         let left = deadline.saturating_duration_since(Instant::now());
         if ended || left.is_zero() {
             return Ok(job);
         }
-        client.pause(PAUSE.min(left));
+        tokio::time::sleep(PAUSE.min(left)).await;
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::Exit;
 use super::client::{Client, path};
 use super::output::{Format, short, table, typed_all};
-use super::pages::{Pages, SHOWN};
+use super::pages::{Pages, SHOWN, limit};
 use super::watch::{self, Listing, Watch};
 use crate::api::model::{Lane, TenantFairnessMetrics};
 
@@ -23,7 +23,7 @@ pub(super) enum Lanes {
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         lane: String,
         /// Only so many, those with the most waiting jobs first
-        #[arg(long, default_value_t = SHOWN)]
+        #[arg(long, default_value_t = SHOWN, value_parser = limit())]
         limit: usize,
     },
     /// Stop starting jobs of a lane; jobs are still taken in

@@ -20,6 +20,7 @@ mod output;
 mod pages;
 mod policies;
 mod probe;
+mod progress;
 mod purge;
 mod replay;
 mod replay_all;

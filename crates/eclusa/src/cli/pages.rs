@@ -1,5 +1,6 @@
 //! Lists that the server gives page by page.
 
+use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
 
 use super::Exit;
@@ -8,6 +9,11 @@ use super::exit::note;
 
 /// How many things a list shows unless told otherwise.
 pub(super) const SHOWN: usize = 100;
+
+/// Reads `--limit`: to show nothing is a mistake.
+pub(super) fn limit() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
+}
 
 /// A list, and whether the server may have more of it.
 #[derive(Debug, Default)]

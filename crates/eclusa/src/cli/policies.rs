@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Exit;
 use super::client::{Client, path, with_query};
 use super::output::{Format, or_dash, table, typed_all};
-use super::pages::{Pages, SHOWN};
+use super::pages::{Pages, SHOWN, limit};
 use super::watch::{self, Listing, Watch};
 use crate::api::policies::BucketState;
 
@@ -19,7 +19,7 @@ pub(super) enum Policies {
         #[arg(long)]
         scope: Option<String>,
         /// How many at the most
-        #[arg(long, default_value_t = SHOWN)]
+        #[arg(long, default_value_t = SHOWN, value_parser = limit())]
         limit: usize,
         #[command(flatten)]
         watch: Watch,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -16,9 +17,12 @@ use super::client::{Client, escaped, path};
 use super::exit::note;
 use super::jobs::{STEP, completed, seconds, wait};
 use super::output::{Format, count, readable, typed, write_text};
+use super::progress::Progress;
+use crate::SystemClock;
 use crate::api::model::{Accepted, Job, JobResult};
 use crate::api::{HttpRequest, JobRequest};
 use crate::config::parse_duration;
+use crate::ids::Ids;
 
 /// More than any server takes (`server.max_body`).
 const MAX_BODY: u64 = 16 << 20;
@@ -88,29 +92,61 @@ fn duration(text: &str) -> Result<String, String> {
 
 /// Enqueues a job, and waits for it if asked to.
 pub(super) fn run(ask: &Send, client: &Client, format: Format) -> Result<(), Exit> {
-    let job = serde_json::to_value(request(ask)?).map_err(|error| Exit::Error(error.to_string()))?;
-    let (lane, began) = (path(&["v1", "lanes", &ask.lane, "jobs"]), Instant::now());
-    let timeout = ask.wait.map(Duration::from_secs);
-    let taken = match timeout {
-        Some(timeout) => client.post_patiently(&lane, &job, timeout.min(STEP))?,
-        None => client.post(&lane, Some(&job))?,
-    };
-    if let (Some(result), None) = (taken.get("result"), taken.get("jobId")) {
-        note("Answered from the cache");
-        return format.one(&taken, || Ok(body(&typed(result)?)));
+    let mut job = request(ask)?;
+    let lane = path(&["v1", "lanes", &ask.lane, "jobs"]);
+    if let Some(seconds) = ask.wait {
+        // By an id of ours the job can be looked for before the server has answered.
+        let known_as =
+            job.id.get_or_insert_with(|| Ids::new(Arc::new(SystemClock)).job().to_string()).clone();
+        let timeout = Duration::from_secs(seconds);
+        let mut progress = Progress::of(client, &ask.lane, &known_as);
+        let value = client.run(send_and_wait(client, (&lane, &as_json(&job)?), timeout, &mut progress));
+        progress.close();
+        let value = value?;
+        if is_cached(&value) {
+            return cached(&value, format);
+        }
+        return waited(&value, timeout, format);
     }
-    let Some(timeout) = timeout else {
-        let accepted: Accepted = typed(&taken)?;
-        note(&told(&accepted));
-        return format.one(&taken, || Ok(accepted.job_id));
-    };
-    let value = if taken.get("timeline").is_some() {
-        taken
-    } else {
-        let accepted: Accepted = typed(&taken)?;
-        wait(client, (&accepted.job_id, None), timeout.saturating_sub(began.elapsed()))?
-    };
-    waited(&value, timeout, format)
+    let taken = client.post(&lane, Some(&as_json(&job)?))?;
+    if is_cached(&taken) {
+        return cached(&taken, format);
+    }
+    let accepted: Accepted = typed(&taken)?;
+    note(&told(&accepted));
+    format.one(&taken, || Ok(accepted.job_id))
+}
+
+fn as_json(job: &JobRequest) -> Result<Value, Exit> {
+    serde_json::to_value(job).map_err(|error| Exit::Error(error.to_string()))
+}
+
+/// Whether there was no need for a job.
+fn is_cached(taken: &Value) -> bool {
+    taken.get("result").is_some() && taken.get("jobId").is_none()
+}
+
+fn cached(taken: &Value, format: Format) -> Result<(), Exit> {
+    note("Answered from the cache");
+    format.one(taken, || Ok(body(&typed(&taken["result"])?)))
+}
+
+/// Enqueues `job`; the answer from the cache, or the job when it has ended or `timeout` is over. The wait begins with the
+/// request: a lane may forget a job as it ends.
+async fn send_and_wait(
+    client: &Client,
+    (lane, job): (&str, &Value),
+    timeout: Duration,
+    progress: &mut Progress<'_>,
+) -> Result<Value, Exit> {
+    let began = Instant::now();
+    let taken = progress.until(client.post_patiently(lane, job, timeout.min(STEP))).await?;
+    progress.found(&taken);
+    if is_cached(&taken) || taken.get("timeline").is_some() {
+        return Ok(taken);
+    }
+    let Accepted { job_id, .. } = typed(&taken)?;
+    progress.until(wait(client, (&job_id, None), timeout.saturating_sub(began.elapsed()))).await
 }
 
 /// Shows the job that was waited for.

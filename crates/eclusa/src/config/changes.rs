@@ -53,6 +53,7 @@ impl Changes {
         });
         let others = [
             ("server.max_body", old.server.max_body == new.server.max_body),
+            ("server.max_bodies", old.server.max_bodies == new.server.max_bodies),
             ("server.max_wait", old.server.max_wait == new.server.max_wait),
             ("server.client", old.server.client == new.server.client),
             ("server.public_url", old.server.public_url == new.server.public_url),

@@ -55,6 +55,7 @@ pub use error::{ConfigError, ConfigErrors, LineColumn};
 pub use policies::{
     HoldRule, PathPattern, PathSegment, Pattern, Policy, PolicyClass, Presence, RequestMatch, ScopeSource,
 };
+pub(crate) use read::suggest;
 pub use reconcile::{Reconcile, StatePath};
 pub use reference::reference;
 pub use request::{JsonTemplate, Placeholder, RequestTemplate, TextPart, TextTemplate};
@@ -65,8 +66,8 @@ pub use ses::{ContainerToken, CredentialSource, MetadataSource, SesRules};
 pub use tls::CertificateError;
 pub use traces::TracesConfig;
 pub use types::*;
-pub(crate) use units::on_or_off;
 pub use units::parse_duration;
+pub(crate) use units::{DURATION_HELP, on_or_off};
 pub use warnings::Warning;
 
 use read::{Context, KeyDoc, Table};

@@ -31,6 +31,7 @@ pub(super) fn server(t: &mut Table<'_>, has_keys: bool) -> Server {
     let server = Server {
         listen: t.or("listen", DEFAULT_LISTEN, "Where to listen; port 0 picks a free one."),
         max_body: body_size(t, "max_body", Size(1 << 20), "The largest request body; at most 8128KiB."),
+        max_bodies: all_bodies(t),
         max_wait: duration(t.or(
             "max_wait",
             Span::from_secs(60),
@@ -93,6 +94,13 @@ pub(super) fn body_size(t: &mut Table<'_>, key: &'static str, default: Size, doc
     if size > MAX_BODY {
         t.wrong(key, "is more than a job can carry", "write at most \"8128KiB\" (8 MiB less 64 KiB)");
     }
+    usize::try_from(size).unwrap_or(usize::MAX)
+}
+
+fn all_bodies(t: &mut Table<'_>) -> usize {
+    let doc = "Bytes of request bodies that are being received at the same time, over all connections. Requests beyond that are \
+               refused with 503.";
+    let Size(size) = t.or("max_bodies", Size(256 << 20), doc);
     usize::try_from(size).unwrap_or(usize::MAX)
 }
 

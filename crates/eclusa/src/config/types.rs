@@ -58,6 +58,8 @@ pub struct Server {
     pub listen: SocketAddr,
     /// The largest request body.
     pub max_body: usize,
+    /// Bytes of bodies that are being received at the same time.
+    pub max_bodies: usize,
     /// The longest `Prefer: wait` and `?timeout=`.
     pub max_wait: Duration,
     /// Connections served at the same time.

@@ -23,7 +23,8 @@ const RATES: [(&str, u64); 4] = [("s", 1), ("min", 60), ("h", 3_600), ("day", 86
 /// Longer than any wait that is meant, short enough to be added to any date.
 const LONGEST: Span = Span::from_secs(100 * 365 * 86_400);
 
-const DURATION_HELP: &str = "write a whole number and a unit: \"500ms\", \"10s\", \"5m\", \"24h\", \"7d\"";
+pub(crate) const DURATION_HELP: &str =
+    "write a whole number and a unit: \"500ms\", \"10s\", \"5m\", \"24h\", \"7d\"";
 const SIZE_HELP: &str =
     "write a whole number and a unit: \"512KiB\", \"1MiB\", \"10MB\"; or a number of bytes";
 const RATE_HELP: &str = "write a whole number per time: \"10/s\", \"1200/min\", \"5/h\", \"40/day\"";
@@ -58,7 +59,8 @@ impl FromText for Span {
     fn from_text(text: &str) -> Result<Self, Wrong> {
         let parsed = split(text).and_then(|(number, unit)| Some((number, factor(&DURATIONS, unit)?)));
         let Some((number, factor)) = parsed else {
-            return Err(Wrong::new("is not a duration", DURATION_HELP));
+            let bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            return Err(Wrong::new(if bare { "has no unit" } else { "is not a duration" }, DURATION_HELP));
         };
         let span = number.checked_mul(factor).map(Span::from_millis).filter(|span| *span <= LONGEST);
         span.ok_or_else(|| Wrong::new("is too long", "write at most \"36500d\""))
@@ -309,7 +311,8 @@ mod tests {
         for (text, expected) in good {
             assert_eq!(ms(text), Ok(expected), "{text}");
         }
-        for text in ["", "10", "s", "-1s", "1.5s", "10 s", "10S", "1w", "10sec"] {
+        assert_eq!(ms("10"), Err("has no unit".into()));
+        for text in ["", "s", "-1s", "1.5s", "10 s", "10S", "1w", "10sec"] {
             assert_eq!(ms(text), Err("is not a duration".into()), "{text}");
         }
         for text in ["36501d", "99999999999999999d"] {

@@ -1,7 +1,7 @@
 //! How calls end, and what an end means: for the upstream's gates, and for the job.
 
 use eclusa_core::gate::CallResult;
-use eclusa_core::retry::{Ending, ExtraCodes, Verdict, classify};
+use eclusa_core::retry::{CONNECTION_BROKEN, Ending, ExtraCodes, Verdict, classify};
 use http::StatusCode;
 
 /// How a call ended. The texts hold nothing of the request or the answer, and so no secret.
@@ -163,7 +163,7 @@ impl CallEnd {
             },
             CallEnd::TimedOut(why) => Judgement::without_answer(Ending::Timeout, codes, true, why, "timeout"),
             CallEnd::Broken(why) => {
-                Judgement::without_answer(Ending::Connection, codes, true, why, "connection_broken")
+                Judgement::without_answer(Ending::Connection, codes, true, why, CONNECTION_BROKEN)
             }
             CallEnd::Replied { code, enhanced, text } => {
                 let ending = Ending::Smtp { code: *code, enhanced: enhanced.as_deref() };
@@ -188,7 +188,7 @@ impl CallEnd {
                 Judgement::without_answer(Ending::Timeout, codes, false, why, "timeout")
             }
             CallEnd::CutShort { timed_out: false, why } => {
-                Judgement::without_answer(Ending::Connection, codes, false, why, "connection_broken")
+                Judgement::without_answer(Ending::Connection, codes, false, why, CONNECTION_BROKEN)
             }
         }
     }

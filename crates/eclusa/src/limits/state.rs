@@ -8,6 +8,7 @@ use eclusa_core::{Name, Spec, UpstreamSpec};
 
 use super::LimitsError;
 use crate::SystemClock;
+use crate::ids::seed_maps;
 use crate::store::{AnyStore, EmbeddedStore, RedisSettings, RedisStore};
 
 /// What other processes are told of this one.
@@ -38,6 +39,7 @@ impl Rules {
 impl Shared {
     /// On the Redis at `url` with keys that begin with `prefix`, or in this process.
     pub(super) fn open(url: Option<&str>, prefix: &str) -> Result<Self, LimitsError> {
+        seed_maps();
         let nothing = Spec::default();
         let store = match url {
             Some(url) => {

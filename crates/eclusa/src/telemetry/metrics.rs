@@ -62,6 +62,7 @@ pub struct Metrics {
     jobs: Family<JobEnd, Counter>,
     fallbacks: Family<FallbackOf, Counter>,
     cache_hits: Family<OfLane, Counter>,
+    avoided: Family<OfUpstream, Counter>,
     timeouts: Family<OfUpstream, Counter>,
     errors: Family<ErrorOf, Counter>,
     /// Codes that are not numbers and have a label of their own.
@@ -100,6 +101,7 @@ impl Default for Metrics {
             jobs: Family::default(),
             fallbacks: Family::default(),
             cache_hits: Family::default(),
+            avoided: Family::default(),
             timeouts: Family::default(),
             errors: Family::default(),
             named_codes: Mutex::default(),
@@ -138,7 +140,7 @@ impl Metrics {
             for status in ["processed", "failed", "dropped", "fallback", "cancelled"] {
                 let _ = self.jobs.get_or_create(&JobEnd { lane: lane.clone(), status: status.into() });
             }
-            for why in [Fallback::CircuitOpen, Fallback::Timeout, Fallback::Error] {
+            for why in Fallback::ALL {
                 let label = FallbackOf { lane: lane.clone(), motivo: why.as_str().into() };
                 let _ = self.fallbacks.get_or_create(&label);
             }
@@ -162,7 +164,8 @@ impl Metrics {
                 let _ = self.errors.get_or_create(&ErrorOf { upstream: upstream.clone(), code: code.into() });
             }
             let _ = self.timeouts.get_or_create(&OfUpstream { upstream: upstream.clone() });
-            let _ = self.penalties.get_or_create(&OfUpstream { upstream });
+            let _ = self.penalties.get_or_create(&OfUpstream { upstream: upstream.clone() });
+            let _ = self.avoided.get_or_create(&OfUpstream { upstream });
         }
         for (upstream, _) in config.upstreams.iter().filter(|(_, rules)| rules.reconcile().is_some()) {
             for result in ["compared", "failed"] {
@@ -186,6 +189,7 @@ impl Metrics {
         register! {
             "proxy_jobs", jobs, "Jobs that ended, by how: processed, failed, dropped, fallback, cancelled";
             "proxy_fallbacks", fallbacks, "Answers from an old cache entry, by why";
+            "eclusa_calls_avoided", avoided, "Calls that an open breaker prevented, with no old answer to give instead";
             "proxy_timeouts", timeouts, "Calls that were not answered in time";
             "proxy_upstream_errors", errors, "Calls that failed, by code";
             "eclusa_upstream_calls", statuses, "Calls that ended, by status";
@@ -227,6 +231,9 @@ impl Metrics {
             End::Cancelled => "cancelled",
         };
         self.jobs.get_or_create(&JobEnd { lane: lane.clone(), status: status.into() }).inc();
+        if let Some(upstream) = &ended.avoided {
+            self.count_avoided(upstream);
+        }
         let lived = Duration::from_millis(now.since(ended.created_at).as_millis());
         self.lives.get_or_create(&OfLane { lane: lane.clone() }).observe(lived.as_secs_f64());
         match &ended.end {
@@ -365,6 +372,18 @@ impl Metrics {
         self.denials.get_or_create(&Denial { lane, upstream, reason }).inc();
     }
 
+    /// A gate refused a call that somebody waits for, in a direct lane or by `acquire`.
+    pub fn count_refusal(&self, lane: Option<&Name>, upstream: Option<&Name>, reason: Reason) {
+        self.count_denial(lane, upstream, reason);
+        if let (Some(upstream), Reason::CircuitOpen) = (upstream, reason) {
+            self.count_avoided(upstream);
+        }
+    }
+
+    fn count_avoided(&self, upstream: &Name) {
+        self.avoided.get_or_create(&OfUpstream { upstream: upstream.to_string() }).inc();
+    }
+
     /// A job that was told to start at `eta` started at `now`.
     pub fn compare_eta(&self, lane: &Name, eta: Time, now: Time) {
         let side = if now > eta { "late" } else { "early" };
@@ -383,6 +402,21 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What the code does and what two pages say of it is one thing.
+    #[test]
+    fn the_pages_name_every_reason_for_an_old_answer_and_what_is_none() {
+        let pages = [
+            include_str!("../../../../docs/how-to/cache.md"),
+            include_str!("../../../../docs/reference/metrics.md"),
+        ];
+        for page in pages {
+            for why in Fallback::ALL {
+                assert!(page.contains(&format!("`{}`", why.as_str())), "{}", why.as_str());
+            }
+            assert!(page.contains("a 5xx but 501") && page.contains("429") && page.contains("calls_avoided"));
+        }
+    }
 
     #[test]
     fn names_of_errors_are_bounded_and_statuses_are_not_among_them() {

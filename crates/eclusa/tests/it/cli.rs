@@ -126,7 +126,7 @@ async fn send_passes_everything_on_as_it_was_given() {
     let how =
         ["--body", "-", "--wait", "30", "--priority", "high", "--ttl", "5m", "--type", "t", "--url", &url];
     let ran = run_with(&[what.as_slice(), how.as_slice()].concat(), &[], body).await;
-    assert!(ran.err.starts_with("200 from api after 1 attempt"), "{ran:?}");
+    assert!(ran.err.ends_with(" in mail\n200 from api after 1 attempt\n"), "{ran:?}");
     let shown: Value = serde_json::from_str(&ran.ok()).unwrap();
     assert_eq!(shown, json!({ "path": "/a", "query": "x=1&y=2%203&y=%26" }));
     let seen = &scene.upstream.requests()[0];

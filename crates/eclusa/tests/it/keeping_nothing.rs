@@ -75,6 +75,8 @@ async fn a_cancelled_job_is_shown_to_who_cancels_it() {
 async fn send_with_wait_prints_the_answer() {
     let (program, _upstream) = start(Answer::status(200).body("sent")).await;
     let ran = run_at(&program.url(), &["send", "mail", "/a", "--wait", "30"]).await;
-    assert!(ran.err.starts_with("200 from up after 1 attempt"), "{ran:?}");
+    let lines: Vec<&str> = ran.err.lines().collect();
+    assert!(lines[0].starts_with("Job ") && lines[0].ends_with(" in mail"), "{ran:?}");
+    assert_eq!(lines[1..], ["200 from up after 1 attempt"], "{ran:?}");
     assert_eq!(ran.ok(), "sent\n");
 }

@@ -10,6 +10,7 @@ mod cli;
 mod cli_dead_letters;
 mod cli_files;
 mod cli_refusals;
+mod cli_waiting;
 mod clients;
 mod conformance;
 mod crash;

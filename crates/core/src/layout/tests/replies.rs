@@ -267,6 +267,7 @@ fn ends() -> Vec<Ended> {
 
 fn ended(end: End) -> Ended {
     let forgotten = matches!(end, End::Completed).then(|| Box::new(job_view()));
+    let avoided = matches!(end, End::Dropped(_)).then(|| name("ses"));
     Ended {
         job: id(1),
         lane: name("email"),
@@ -275,6 +276,7 @@ fn ended(end: End) -> Ended {
         attempts: 2,
         created_at: time(0),
         end,
+        avoided,
         forgotten,
     }
 }

@@ -58,7 +58,8 @@ fn counts_add_up(step: &Step<'_>, lane: usize) -> Verdict {
     ];
     ensure!(told == shown && accepted[lane] == totals.accepted, "told {told:?}, but shown {totals:?}");
     let [fresh, old] = at_intake[lane];
-    let fallbacks = ["breaker_aberto", "timeout", "erro_5xx"].map(counted).into_iter().sum::<u64>();
+    let fallbacks =
+        ["breaker_aberto", "timeout", "erro_5xx", "erro_conexao"].map(counted).into_iter().sum::<u64>();
     let told = [counted("cache") + fresh, fallbacks + old, fresh + old];
     let shown = [totals.cache_hits, totals.fallbacks, totals.answered_at_intake];
     ensure!(told == shown, "answered {told:?}, but shown {totals:?}");

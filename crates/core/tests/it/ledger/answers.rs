@@ -114,7 +114,8 @@ impl Ledger {
         let failed = matches!(outcome, Outcome::Retry { .. } | Outcome::Dead(_) | Outcome::Failed(_));
         let fallback = match result {
             CallResult::TimedOut => Fallback::Timeout,
-            CallResult::Failed | CallResult::Unreachable => Fallback::Error,
+            CallResult::Unreachable => Fallback::Connection,
+            CallResult::Failed => Fallback::Error,
             _ => return None,
         };
         let job = &self.jobs[&id];

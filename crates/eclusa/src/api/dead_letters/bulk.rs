@@ -13,7 +13,8 @@ use utoipa::ToSchema;
 
 use super::super::audit::audit;
 use super::super::auth::{Caller, Right};
-use super::super::extract::{Body, Path};
+use super::super::extract::{Body, NoQuery, Path};
+use super::super::json;
 use super::super::model::vocabulary::ReplayStatus;
 use super::super::problem::{Kind, Problem};
 use super::super::submit::{unavailable, unconfirmed};
@@ -27,7 +28,7 @@ use crate::words::iso;
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct BulkRequest {
     /// Those that fit; all of them if nothing is said.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::object")]
     pub filter: FilterBody,
     /// Only count them.
     #[serde(default)]
@@ -108,11 +109,12 @@ pub(in super::super) async fn begin(
     letters: DeadLetters,
     State(ids): State<Arc<Ids>>,
     caller: Caller,
+    _: NoQuery,
     body: Body,
 ) -> Result<Response, Problem> {
     caller.may(Right::Operate)?;
     let BulkRequest { filter, dry_run } =
-        if body.0.is_empty() { BulkRequest::default() } else { body.json()? };
+        if body.0.is_empty() { BulkRequest::default() } else { body.object()? };
     let filter = filter.read(&letters.rules, &caller, letters.now())?;
     if dry_run {
         let matched = letters.count(filter, LetterBy::Lane, true).await?.values().sum();
@@ -143,6 +145,7 @@ pub(in super::super) async fn begin(
 pub(in super::super) async fn show_all(
     letters: DeadLetters,
     caller: Caller,
+    _: NoQuery,
 ) -> Result<Json<BulkList>, Problem> {
     caller.may(Right::SeeAll)?;
     let views = ask(&letters, &caller, BulkAsk::List).await?;
@@ -156,6 +159,7 @@ pub(in super::super) async fn show(
     letters: DeadLetters,
     caller: Caller,
     Path(id): Path<String>,
+    _: NoQuery,
 ) -> Result<Json<BulkReplay>, Problem> {
     caller.may(Right::SeeAll)?;
     let view = ask(&letters, &caller, BulkAsk::Show(parse(&id)?)).await?.pop();
@@ -171,6 +175,7 @@ pub(in super::super) async fn stop(
     letters: DeadLetters,
     caller: Caller,
     Path(id): Path<String>,
+    _: NoQuery,
 ) -> Result<Json<BulkReplay>, Problem> {
     caller.may(Right::Operate)?;
     let id = parse(&id)?;

@@ -32,7 +32,7 @@ use utoipa::ToSchema;
 
 use super::audit::audit;
 use super::auth::{Caller, Right};
-use super::extract::{Path, Query};
+use super::extract::{NoQuery, Path, Query};
 use super::find::masks;
 use super::model::DeadLetter;
 use super::problem::{Kind, Problem};
@@ -254,6 +254,7 @@ pub(super) async fn get(
     letters: DeadLetters,
     caller: Caller,
     Path(id): Path<String>,
+    _: NoQuery,
 ) -> Result<Json<DeadLetter>, Problem> {
     caller.may(Right::SeeAll)?;
     let view = letters.one(&caller, &id).await?;
@@ -270,6 +271,7 @@ pub(super) async fn discard(
     State(decider): State<Arc<Decider>>,
     caller: Caller,
     Path(id): Path<String>,
+    _: NoQuery,
 ) -> Result<Json<DeadLetter>, Problem> {
     caller.may(Right::Operate)?;
     let view = letters.one(&caller, &id).await?;

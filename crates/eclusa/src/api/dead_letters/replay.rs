@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::audit::audit;
 use super::super::auth::{Caller, Right};
-use super::super::extract::{Body, Path};
+use super::super::extract::{Body, NoQuery, Path};
 use super::super::problem::{Kind, Problem};
 use super::super::submit::{self, Intake, unconfirmed};
 use super::DeadLetters;
@@ -32,6 +32,7 @@ pub(in super::super) async fn replay(
     letters: DeadLetters,
     caller: Caller,
     Path(id): Path<String>,
+    _: NoQuery,
     body: Body,
 ) -> Result<Response, Problem> {
     caller.may(Right::Operate)?;

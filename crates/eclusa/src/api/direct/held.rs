@@ -3,15 +3,15 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 
-use super::super::extract::unread;
+use super::super::extract::{no_room, unread};
 use super::super::problem::{Kind, Problem};
-use crate::clients::Upload;
+use crate::clients::{Upload, Uploads};
 use crate::config::Server;
 use crate::execute::http::BoxError;
 
@@ -32,6 +32,7 @@ pub(super) async fn hold(
     body: Incoming,
     server: &Server,
     keep: usize,
+    uploads: &Uploads,
 ) -> Result<Held, Problem> {
     if body.is_end_stream() {
         return Ok(Held::Whole(Bytes::new()));
@@ -44,24 +45,14 @@ pub(super) async fn hold(
         return Err(Problem::new(Kind::TooLarge, detail));
     }
     let mut rest = Limited::new(Upload::new(body, server.client), max);
-    // Mostly it comes in one part, which need not be copied.
-    let (mut only, mut joined) = (Bytes::new(), BytesMut::new());
-    while only.len() + joined.len() <= keep {
-        let Some(frame) = rest.frame().await else { return Ok(Held::Whole(either(only, joined))) };
+    let mut begun = uploads.begin(server.max_bodies);
+    while begun.len() <= keep {
+        let Some(frame) = rest.frame().await else { return Ok(Held::Whole(begun.finish())) };
         // Anything else is trailers, which are not passed on.
         let Ok(part) = frame.map_err(|error| unread(&*error, max))?.into_data() else { continue };
-        if only.is_empty() && joined.is_empty() {
-            only = part;
-        } else {
-            joined.extend_from_slice(&std::mem::take(&mut only));
-            joined.extend_from_slice(&part);
-        }
+        begun.add(part).map_err(no_room)?;
     }
-    Ok(Held::Begun(Begun { held: either(only, joined), rest }))
-}
-
-fn either(only: Bytes, joined: BytesMut) -> Bytes {
-    if joined.is_empty() { only } else { joined.freeze() }
+    Ok(Held::Begun(Begun { held: begun.finish(), rest }))
 }
 
 /// A body whose beginning is here.

@@ -145,7 +145,7 @@ async fn turn(
 }
 
 fn refused(limits: &Limits, upstream: &Name, denied: &Denied) -> Problem {
-    limits.metrics.count_denial(None, Some(upstream), denied.denial.reason);
+    limits.metrics.count_refusal(None, Some(upstream), denied.denial.reason);
     not_now(upstream, denied)
 }
 

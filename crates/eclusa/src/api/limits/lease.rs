@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::Limits;
 use crate::api::auth::Caller;
-use crate::api::extract::{Body, Path};
+use crate::api::extract::{Body, NoQuery, Path};
 use crate::api::problem::{Kind, Problem};
 use crate::api::submit::unavailable;
 use crate::api::upstreams::callable;
@@ -57,7 +57,8 @@ fn no_such_lease() -> Problem {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct SettleRequest {
     /// The status that the upstream answered, or a word for a call without an answer.
-    status: CallStatus,
+    #[schema(value_type = CallStatus)]
+    status: Value,
     /// The `Retry-After` of the upstream's answer as it came: seconds, or a date. It counts with 403, 429 and 5xx.
     #[serde(default)]
     retry_after: Option<String>,
@@ -70,10 +71,7 @@ pub(super) struct SettleRequest {
 
 /// What a worker says of its call.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
-#[serde(
-    untagged,
-    expecting = "`status` must be an HTTP status, or one of timeout, connection_error, not_sent"
-)]
+#[serde(untagged)]
 enum CallStatus {
     /// From 100 to 599.
     Answered(u16),
@@ -94,25 +92,35 @@ enum Unanswered {
 }
 
 impl SettleRequest {
-    /// The call as it was told, or what is wrong with that.
-    fn called(&self, now: Time) -> Result<Called, Fault> {
-        let told = || "told by the worker that made the call".to_owned();
-        let end = match self.status {
-            CallStatus::Answered(status @ 100..=599) => CallEnd::Answered(status),
-            CallStatus::Answered(_) => return Err(Fault::new("status", "must be from 100 to 599")),
-            CallStatus::Unanswered(Unanswered::Timeout) => CallEnd::TimedOut(told()),
-            CallStatus::Unanswered(Unanswered::ConnectionError) => CallEnd::Broken(told()),
-            CallStatus::Unanswered(Unanswered::NotSent) => CallEnd::NotMade,
-        };
+    /// The call as it was told, or everything that is wrong with that.
+    fn called(&self, now: Time) -> Result<Called, Vec<Fault>> {
+        let end = self.end();
         let close = match (&self.retry_after, &end) {
-            (None, _) => None,
-            (Some(text), CallEnd::Answered(status)) => retry_after(text, *status, now)?,
-            (Some(_), _) => {
-                return Err(Fault::new("retryAfter", "comes with an answer, and there was none"));
-            }
+            (None, _) => Ok(None),
+            (Some(text), Ok(CallEnd::Answered(status))) => retry_after(text, *status, now),
+            (Some(text), Err(_)) => retry_after(text, 429, now),
+            (Some(_), Ok(_)) => Err(Fault::new("retryAfter", "comes with an answer, and there was none")),
         };
-        let usage = self.usage.as_ref().map_or(Ok(Usage::Unknown), used)?;
-        Ok(Called { close, usage, ..end.into() })
+        let usage = self.usage.as_ref().map_or(Ok(Usage::Unknown), used);
+        match (end, close, usage) {
+            (Ok(end), Ok(close), Ok(usage)) => Ok(Called { close, usage, ..end.into() }),
+            (end, close, usage) => Err([end.err(), close.err(), usage.err()].into_iter().flatten().collect()),
+        }
+    }
+
+    fn end(&self) -> Result<CallEnd, Fault> {
+        let told = || "told by the worker that made the call".to_owned();
+        match CallStatus::deserialize(&self.status) {
+            Ok(CallStatus::Answered(status @ 100..=599)) => Ok(CallEnd::Answered(status)),
+            Ok(CallStatus::Answered(_)) => Err(Fault::new("status", "must be from 100 to 599")),
+            Ok(CallStatus::Unanswered(Unanswered::Timeout)) => Ok(CallEnd::TimedOut(told())),
+            Ok(CallStatus::Unanswered(Unanswered::ConnectionError)) => Ok(CallEnd::Broken(told())),
+            Ok(CallStatus::Unanswered(Unanswered::NotSent)) => Ok(CallEnd::NotMade),
+            Err(_) => {
+                let problem = "must be an HTTP status, or one of timeout, connection_error, not_sent";
+                Err(Fault::new("status", problem))
+            }
+        }
     }
 }
 
@@ -154,11 +162,12 @@ pub(in crate::api) async fn settle(
     limits: Limits,
     caller: Caller,
     Path(lease): Path<String>,
+    _: NoQuery,
     body: Body,
 ) -> Result<Json<LeaseSettled>, Problem> {
     let ForeignLease { upstream, id } = ForeignLease::find(&limits.rules, &caller, &lease)?;
-    let told: SettleRequest = body.json()?;
-    let called = told.called(limits.clock.now()).map_err(|fault| Problem::invalid(&[fault]))?;
+    let told: SettleRequest = body.object()?;
+    let called = told.called(limits.clock.now()).map_err(|faults| Problem::invalid(&faults).in_body())?;
     let judged = limits.rules.get().judge(&upstream, &called);
     let (decider, metrics) = (limits.decider.clone(), limits.metrics.clone());
     let settling = async move {
@@ -188,6 +197,7 @@ pub(in crate::api) async fn extend(
     limits: Limits,
     caller: Caller,
     Path(lease): Path<String>,
+    _: NoQuery,
 ) -> Result<Json<LeaseExtended>, Problem> {
     let lease = ForeignLease::find(&limits.rules, &caller, &lease)?;
     let alive = limits.store.extend(vec![lease.id], limits.rules.get().config.workers.lease.into()).await;

@@ -16,8 +16,9 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::auth::Caller;
-use super::extract::{Body, Path};
+use super::extract::{Body, NoQuery, Path};
 use super::job_request::{HttpRequest, span};
+use super::json;
 use super::problem::Problem;
 use super::state::Api;
 use super::submit::unavailable;
@@ -63,13 +64,13 @@ pub(super) struct Limits {
 #[schema(example = json!({ "wait": "5s", "request": { "method": "GET", "path": "/entries/1" } }))]
 #[serde(deny_unknown_fields)]
 pub(super) struct AcquireRequest {
-    /// How long to wait for leave: `"5s"`, or milliseconds; as much as the server allows, if it allows less. Without it the
-    /// answer comes at once.
-    #[schema(value_type = Option<String>)]
+    /// How long to wait for leave, such as `"5s"`; as much as the server allows, if it allows less. Without it the answer
+    /// comes at once.
+    #[schema(value_type = Option<String>, example = "5s")]
     #[serde(default)]
     wait: Option<Value>,
     /// The call that will be made: it says which policies apply. Without it only those apply that match every request.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "json::optional_object")]
     request: Option<HttpRequest>,
     /// Whose call it is, where policies would read that from the request.
     #[serde(default)]
@@ -106,14 +107,15 @@ pub(super) async fn acquire(
     limits: Limits,
     caller: Caller,
     Path(upstream): Path<String>,
+    _: NoQuery,
     body: Body,
 ) -> Result<Json<Acquired>, Problem> {
     let upstream = callable(&limits.rules, &caller, &upstream)?;
-    let asked: AcquireRequest = if body.0.is_empty() { AcquireRequest::default() } else { body.json()? };
-    let wait = span("wait", asked.wait.as_ref()).map_err(|fault| Problem::invalid(&[fault]))?;
+    let asked: AcquireRequest = if body.0.is_empty() { AcquireRequest::default() } else { body.object()? };
+    let wait = span("wait", asked.wait.as_ref()).map_err(|fault| Problem::invalid(&[fault]).in_body())?;
     let wait = wait.map_or(Duration::ZERO, |wait| Duration::from_millis(wait.as_millis()));
     let wait = wait.min(limits.rules.get().config.server.max_wait);
-    let takes = limits.takes(&caller, &upstream, asked).await?;
+    let takes = limits.takes(&caller, &upstream, asked).await.map_err(Problem::in_body)?;
     let grant = ask::grant(&limits, &upstream, &takes, wait).await?;
     Ok(Json(grant.accept()))
 }

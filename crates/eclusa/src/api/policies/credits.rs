@@ -10,7 +10,8 @@ use utoipa::ToSchema;
 use super::Policies;
 use crate::api::audit::audit;
 use crate::api::auth::{Caller, Right};
-use crate::api::extract::Body;
+use crate::api::extract::{Body, NoQuery};
+use crate::api::json;
 use crate::api::problem::{Kind, Problem, ProblemDetails};
 use crate::api::submit::{unavailable, unconfirmed};
 use crate::intake::Fault;
@@ -19,11 +20,9 @@ use crate::intake::Fault;
 const MAX_CREDITS: usize = 1_000;
 
 /// An event, or a list of them.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(
-    untagged,
-    expecting = "send `{\"event\": …, \"correlationId\": …}`, or `{\"credits\": […]}` with a list of such"
-)]
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its description is used")]
 pub(in crate::api) enum CreditRequest {
     /// One.
     One(CreditEvent),
@@ -47,6 +46,7 @@ pub(in crate::api) struct CreditEvent {
 #[serde(deny_unknown_fields)]
 pub(in crate::api) struct CreditBatch {
     /// At most 1000.
+    #[serde(deserialize_with = "json::objects")]
     credits: Vec<CreditEvent>,
 }
 
@@ -98,17 +98,19 @@ pub(in crate::api) struct CreditAnswers {
 pub(in crate::api) async fn credit(
     policies: Policies,
     caller: Caller,
+    _: NoQuery,
     body: Body,
 ) -> Result<Response, Problem> {
     caller.may(Right::Enqueue)?;
-    let request: CreditRequest = body.json()?;
-    let (events, single) = match request {
-        CreditRequest::One(event) => (vec![event], true),
-        CreditRequest::Several(batch) => (batch.credits, false),
+    let single = body.json::<Value>()?.get("credits").is_none();
+    let events = if single {
+        vec![body.object()?]
+    } else {
+        body.object::<CreditBatch>().map(|batch| batch.credits)?
     };
     if events.len() > MAX_CREDITS {
         let problem = format!("has more than {MAX_CREDITS} entries: send them in parts");
-        return Err(Problem::invalid(&[Fault::new("credits", problem)]));
+        return Err(Problem::invalid(&[Fault::new("credits", problem)]).in_body());
     }
     let key = policies.scopes.key().await.map_err(|error| unavailable(&error))?;
     let credits = events.iter().map(|event| event.credit(key)).collect();

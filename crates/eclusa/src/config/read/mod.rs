@@ -13,4 +13,5 @@ mod value;
 pub(super) use context::{At, Context, MAX_FILE_BYTES, Place, Raw};
 pub(super) use describe::{KeyDoc, Kind};
 pub(super) use table::Table;
-pub(super) use value::{ByPattern, Entries, FromText, Show, Value, Wrong, suggest};
+pub(crate) use value::suggest;
+pub(super) use value::{ByPattern, Entries, FromText, Show, Value, Wrong};

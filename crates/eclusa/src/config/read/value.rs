@@ -82,7 +82,7 @@ impl<T: FromText> Value for T {
 }
 
 /// "did you mean …?", if one of `known` is close to `word`.
-pub(in super::super) fn suggest<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> Option<String> {
+pub(crate) fn suggest<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> Option<String> {
     let word = word.to_lowercase();
     let distance = |known: &str| strsim::damerau_levenshtein(&word, &known.to_lowercase());
     let close = known.into_iter().map(|known| (distance(known), known)).min()?;

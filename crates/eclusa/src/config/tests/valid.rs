@@ -120,6 +120,7 @@ const EVERYTHING: &str = r#"
 [server]
 listen = "0.0.0.0:9000"
 max_body = "512KiB"
+max_bodies = "64MiB"
 max_wait = "2m"
 max_connections = 5
 shutdown_grace = "0s"
@@ -437,7 +438,8 @@ fn every_key_arrives_where_it_belongs() {
     let callbacks = config.callbacks.unwrap();
     assert_eq!((&*callbacks.hosts, callbacks.secret.reveal()), (&hosts[..], "hunter2-hunter2-hunter2"));
     assert_eq!(config.server.listen.to_string(), "0.0.0.0:9000");
-    assert_eq!((config.server.max_body, config.server.max_connections), (512 << 10, 5));
+    assert_eq!((config.server.max_body, config.server.max_bodies), (512 << 10, 64 << 20));
+    assert_eq!(config.server.max_connections, 5);
     assert_eq!(
         (config.server.max_wait, config.server.shutdown_grace),
         (Duration::from_mins(2), Duration::ZERO)

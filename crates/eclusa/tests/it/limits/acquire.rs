@@ -53,7 +53,7 @@ async fn what_no_gate_admits_is_refused_with_when_to_come_again() {
     let program = start("rate = \"1/h\"\nburst = 2").await;
     lease(&program).await;
     lease(&program).await;
-    for body in [json!({}), json!({ "wait": "5s" }), json!({ "wait": 5_000 }), json!({ "wait": 0 })] {
+    for body in [json!({}), json!({ "wait": "5s" }), json!({ "wait": "5000ms" }), json!({ "wait": "0s" })] {
         let answer = acquire(&program, "up", &body).await;
         assert_eq!((answer.status, answer.header("content-type")), (429, "application/problem+json"));
         let problem = answer.json();
@@ -83,7 +83,7 @@ async fn a_wait_is_no_longer_than_the_server_allows() {
     let program =
         start("rate = \"6/min\"\nburst = 1\n[server]\nlisten = \"127.0.0.1:0\"\nmax_wait = \"1s\"").await;
     lease(&program).await;
-    for wait in [json!("24h"), json!(u64::MAX)] {
+    for wait in ["24h", "36500d"] {
         let answer = acquire(&program, "up", &json!({ "wait": wait })).await;
         assert_eq!(answer.status, 429, "{}", answer.text());
     }
@@ -103,7 +103,7 @@ async fn who_hangs_up_while_waiting_leaves_no_lease_behind() {
     );
     gone.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
     // Whoever comes later stands behind it, so it waits by now.
-    assert_eq!(acquire(&program, "up", &json!({ "wait": 200 })).await.status, 429);
+    assert_eq!(acquire(&program, "up", &json!({ "wait": "200ms" })).await.status, 429);
     drop(gone);
     let (wish, well) = (json!({ "wait": "60s" }), json!(200));
     let (answer, ()) = tokio::join!(acquire(&program, "up", &wish), ends(&program, &held, &well));

@@ -1,6 +1,6 @@
 //! "Em caso de falha no upstream (timeout, breaker aberto, erro 5xx), o cache também pode ser usado como fallback."
 
-use eclusa::fake::{Answer, Behaviour};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream};
 use serde_json::json;
 
 use super::super::program;
@@ -27,7 +27,9 @@ async fn fell_back(proxy: &Proxy, answer: &program::Answer, motivo: &str) {
     assert_eq!(proxy.jobs_total("fallback").await, 1);
     let fallbacks = |motivo| [("lane", "score"), ("motivo", motivo)];
     assert_eq!(proxy.program.metric("proxy_fallbacks_total", &fallbacks(motivo)).await, 1);
-    for other in ["breaker_aberto", "timeout", "erro_5xx"].into_iter().filter(|other| *other != motivo) {
+    for other in
+        ["breaker_aberto", "timeout", "erro_5xx", "erro_conexao"].into_iter().filter(|other| *other != motivo)
+    {
         assert_eq!(proxy.program.metric("proxy_fallbacks_total", &fallbacks(other)).await, 0);
     }
     // Two were processed to get here, and this one did not fail.
@@ -53,6 +55,60 @@ async fn an_old_answer_serves_when_the_bureau_fails() {
     fell_back(&proxy, &answer, "erro_5xx").await;
 }
 
+/// A bureau that is not there, or hangs up, has not answered with a 5xx.
+#[tokio::test]
+async fn an_old_answer_serves_when_there_is_no_connection_to_the_bureau() {
+    let mut proxy = with_an_old_answer([]).await;
+    proxy.bureau.close_connections().await;
+    proxy.bureau = FakeUpstream::start(Answer::status(200)).await.unwrap();
+    let answer = proxy.ask_and_wait(CPF).await;
+    proxy.program.finished(answer.header("eclusa-job-id")).await;
+    assert_eq!(answer.header("cache-status"), "eclusa; fwd=stale; detail=erro_conexao");
+    fell_back(&proxy, &answer, "erro_conexao").await;
+
+    let proxy = with_an_old_answer([Answer::reset()]).await;
+    let answer = proxy.ask_and_wait(CPF).await;
+    proxy.program.finished(answer.header("eclusa-job-id")).await;
+    fell_back(&proxy, &answer, "erro_conexao").await;
+}
+
+/// 429 says to come later, and 501 that it will not: neither says that the bureau is ill.
+#[tokio::test]
+async fn no_old_answer_serves_after_429_or_501() {
+    for status in [429, 501] {
+        let proxy = with_an_old_answer([Answer::status(status)]).await;
+        let answer = proxy.ask_and_wait(CPF).await;
+        assert_eq!(answer.status, status);
+        proxy.program.finished(answer.header("eclusa-job-id")).await;
+        assert_eq!(
+            (proxy.jobs_total("fallback").await, proxy.jobs_total("failed").await),
+            (0, 1),
+            "{status}"
+        );
+    }
+}
+
+/// Without an old answer an open breaker means that no call is made.
+#[tokio::test]
+async fn a_call_that_an_open_breaker_prevents_is_counted() {
+    let proxy = with_an_old_answer([]).await;
+    for _ in 0..2 {
+        proxy.program.post("/v1/breakers/bureau/failure", &json!(null)).await;
+    }
+    assert_eq!(proxy.of_bureau("eclusa_calls_avoided_total").await, 0);
+    let answer = proxy.ask(&cpf(1), &[("eclusa-ttl", "100ms"), ("prefer", "wait=60")]).await;
+    assert_eq!((answer.status, &answer.json()["reason"]), (503, &json!("ttl_expired")));
+    proxy.program.finished(answer.json()["jobId"].as_str().unwrap()).await;
+    assert_eq!(proxy.of_bureau("eclusa_calls_avoided_total").await, 1);
+    let refused = proxy.program.post("/v1/limits/bureau/acquire", &json!({})).await;
+    assert_eq!((refused.status, &refused.json()["reason"]), (429, &json!("circuit_open")));
+    assert_eq!(proxy.of_bureau("eclusa_calls_avoided_total").await, 2);
+    // An old answer is one.
+    proxy.ask(CPF, &[]).await;
+    assert_eq!(proxy.of_bureau("eclusa_calls_avoided_total").await, 2);
+    assert_eq!(proxy.bureau.requests().len(), 2);
+}
+
 /// With the breaker open no call is made: the old answer comes at once, without a job.
 #[tokio::test]
 async fn an_old_answer_serves_at_once_while_the_breaker_is_open() {
@@ -63,7 +119,7 @@ async fn an_old_answer_serves_at_once_while_the_breaker_is_open() {
     let answer = proxy.ask(CPF, &[]).await;
     let status = answer.header("cache-status");
     assert!(
-        status.starts_with("eclusa; hit; ttl=-") && status.ends_with("; detail=breaker_aberto"),
+        status.starts_with("eclusa; hit; ttl=") && status.ends_with("; detail=breaker_aberto"),
         "{status}"
     );
     fell_back(&proxy, &answer, "breaker_aberto").await;

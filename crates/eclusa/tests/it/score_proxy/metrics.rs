@@ -35,6 +35,8 @@ async fn every_metric_of_the_sources_is_there_from_the_start_with_its_meaning() 
         "proxy_fallbacks_total{lane=\"score\",motivo=\"breaker_aberto\"} 0",
         "proxy_fallbacks_total{lane=\"score\",motivo=\"timeout\"} 0",
         "proxy_fallbacks_total{lane=\"score\",motivo=\"erro_5xx\"} 0",
+        "proxy_fallbacks_total{lane=\"score\",motivo=\"erro_conexao\"} 0",
+        "eclusa_calls_avoided_total{upstream=\"bureau\"} 0",
         "proxy_timeouts_total{upstream=\"bureau\"} 0",
         "proxy_rate_limit_penalties_total{upstream=\"bureau\"} 0",
         "proxy_circuit_state{upstream=\"bureau\"} 0",

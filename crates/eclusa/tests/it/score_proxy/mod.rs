@@ -86,7 +86,8 @@ impl Proxy {
 
     /// Returns once so many milliseconds have passed in the store: a job that was put off so long is answered.
     async fn pass(&self, millis: u64) {
-        let job = json!({ "delay": millis, "request": { "query": { "cpf": cpf(500_000_000) } } });
+        let job =
+            json!({ "delay": format!("{millis}ms"), "request": { "query": { "cpf": cpf(500_000_000) } } });
         let id = self.program.enqueue("score", &job).await;
         assert_eq!(self.program.finished(&id).await["status"], "completed");
     }

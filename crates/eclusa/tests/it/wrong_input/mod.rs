@@ -1,6 +1,9 @@
 //! Wrong input from every side: callers, upstreams, the config, the machine.
 
+mod bodies;
 mod framing;
+mod headers;
+mod heads;
 mod keys;
 mod paths;
 mod requests;

@@ -21,7 +21,7 @@ async fn a_page_of_another_site_cannot_change_or_send_anything() {
             let answer = program.send(method, path, &[header], "{\"request\":{}}").await;
             assert_eq!(answer.status, 403, "{header:?} {method} {path}");
             if method != "HEAD" {
-                assert_problem(&answer, 403, "forbidden");
+                assert_problem(&answer, 403, "foreign-site");
             }
         }
     }
@@ -36,7 +36,10 @@ async fn a_foreign_name_for_this_machine_is_not_answered_to() {
     let (program, upstream) = start_well().await;
     for (method, path) in [("POST", "/proxy/work/a"), ("GET", "/v1/jobs"), ("GET", "/metrics")] {
         let headers = [("host", "evil.example"), ("origin", "http://evil.example")];
-        assert_problem(&program.send(method, path, &headers, "").await, 403, "forbidden");
+        let problem = assert_problem(&program.send(method, path, &headers, "").await, 403, "wrong-host");
+        assert_eq!(problem["title"], "The server does not answer to this Host");
+        assert!(problem["detail"].as_str().unwrap().contains("Host"), "{problem}");
+        assert!(!problem["title"].as_str().unwrap().contains("key"), "there are no keys: {problem}");
     }
     for host in ["localhost", "localhost:8080", "127.0.0.1", "[::1]:8080"] {
         assert_eq!(program.send("GET", "/v1/jobs", &[("host", host)], "").await.status, 200, "{host}");

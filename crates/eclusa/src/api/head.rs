@@ -1,0 +1,32 @@
+//! What is refused before anything else of a request is looked at: methods that nobody means, and requests that do not name
+//! one host.
+
+use http::header::{ALLOW, HOST};
+use http::{HeaderValue, Method, Version};
+
+use super::problem::{Kind, Problem};
+use crate::execute::http::target;
+
+/// `Ok` if the request can be routed.
+pub(super) fn check<B>(request: &http::Request<B>) -> Result<(), Problem> {
+    check_method(request.method())?;
+    let mut hosts = request.headers().get_all(HOST).into_iter();
+    let detail = match (hosts.next(), hosts.next(), request.version()) {
+        (Some(_), Some(_), _) => "The header Host is there more than once",
+        (None, _, Version::HTTP_11) => "The header Host is missing",
+        _ => return Ok(()),
+    };
+    Err(Problem::new(Kind::BadRequest, detail))
+}
+
+fn check_method(method: &Method) -> Result<(), Problem> {
+    if target::may_be_sent(method) {
+        return Ok(());
+    }
+    let detail = match *method {
+        Method::TRACE | Method::CONNECT => "Eclusa takes no TRACE or CONNECT: they are about a connection",
+        _ => "A method is at most 20 capital letters and `-`",
+    };
+    let allowed = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+    Err(Problem::new(Kind::MethodNotAllowed, detail).header(ALLOW, allowed))
+}

@@ -1,0 +1,114 @@
+//! How a job goes while somebody waits for it, on standard error: its id at once, on a terminal what it waits for, and after
+//! Ctrl-C how to go on.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Exit;
+use super::client::{Client, path, with_query};
+use super::exit::note;
+
+/// How often the server is asked for a job that it may not have yet.
+const SOON: Duration = Duration::from_millis(30);
+/// How often what is shown is renewed.
+const RENEWED: Duration = Duration::from_secs(1);
+
+/// What is shown of one job.
+pub(super) struct Progress<'a> {
+    client: &'a Client,
+    lane: &'a str,
+    /// What the job is called before the server has told its own id.
+    known_as: &'a str,
+    /// The job's own id.
+    id: Option<String>,
+    terminal: bool,
+    /// A line that is not ended, because the next takes its place.
+    open: bool,
+}
+
+impl<'a> Progress<'a> {
+    /// Of the job of `lane` that its caller called `known_as`.
+    pub(super) fn of(client: &'a Client, lane: &'a str, known_as: &'a str) -> Self {
+        Self { client, lane, known_as, id: None, terminal: stderr().is_terminal(), open: false }
+    }
+
+    /// Waits for `answer`, and shows meanwhile how the job goes.
+    pub(super) async fn until<T>(
+        &mut self,
+        answer: impl Future<Output = Result<T, Exit>>,
+    ) -> Result<T, Exit> {
+        let mut answer = std::pin::pin!(answer);
+        let mut interrupted = std::pin::pin!(interrupted());
+        loop {
+            let pause = if self.id.is_some() { RENEWED } else { SOON };
+            tokio::select! {
+                biased;
+                answer = &mut answer => return answer,
+                () = &mut interrupted => return Err(self.interrupted()),
+                () = tokio::time::sleep(pause), if self.terminal || self.id.is_none() => {
+                    // The answer goes on meanwhile; what cannot be shown is not worth failing for.
+                    tokio::select! {
+                        biased;
+                        answer = &mut answer => return answer,
+                        () = self.look() => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says which job it is, once.
+    pub(super) fn found(&mut self, job: &Value) {
+        let text = |name: &str| job.get(name).and_then(Value::as_str);
+        if let (None, Some(id)) = (&self.id, text("jobId")) {
+            note(&format!("Job {id} is {} in {}", text("status").unwrap_or("accepted"), self.lane));
+            self.id = Some(id.to_owned());
+        }
+    }
+
+    /// Ends what is shown.
+    pub(super) fn close(&mut self) {
+        if std::mem::take(&mut self.open) {
+            let _ = write!(stderr().lock(), "\r\x1b[K");
+        }
+    }
+
+    async fn look(&mut self) {
+        let lane = [("lane", Some(self.lane))];
+        let Some(id) = &self.id else {
+            let job = path(&["v1", "jobs", self.known_as]);
+            if let Ok(job) = self.client.look(&with_query(&job, &lane), Duration::ZERO).await {
+                self.found(&job);
+            }
+            return;
+        };
+        let why = path(&["v1", "jobs", id, "why"]);
+        if let Ok(why) = self.client.look(&why, Duration::ZERO).await {
+            let text = |name: &str| why.get(name).and_then(Value::as_str);
+            let detail = text("detail").map(|detail| format!(": {detail}")).unwrap_or_default();
+            let _ = write!(stderr().lock(), "\r\x1b[K{}{detail}", text("status").unwrap_or_default());
+            let _ = stderr().lock().flush();
+            self.open = true;
+        }
+    }
+
+    fn interrupted(&mut self) -> Exit {
+        self.close();
+        // What a terminal shows of the key stands alone.
+        let line = if self.terminal { "\n" } else { "" };
+        let lane = if self.id.is_some() { String::new() } else { format!(" --lane {}", self.lane) };
+        let id = self.id.as_deref().unwrap_or(self.known_as);
+        Exit::Interrupted(format!(
+            "{line}The job goes on without you.\nhelp: `eclusa jobs wait {id}{lane}` waits for it, `eclusa jobs cancel {id}{lane}` stops it"
+        ))
+    }
+}
+
+/// Ready when somebody presses Ctrl-C.
+async fn interrupted() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}

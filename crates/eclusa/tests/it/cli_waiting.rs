@@ -1,0 +1,83 @@
+//! `eclusa send --wait`: which job it is at once, and how to go on after Ctrl-C.
+
+use eclusa::fake::{Answer, FakeUpstream, Gate};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Child;
+
+use crate::cli::run_at;
+use crate::program::{PATIENCE, Program, eclusa};
+
+async fn start(gate: &Gate) -> (Program, FakeUpstream) {
+    let upstream = FakeUpstream::start(Answer::status(200).body("late").after(gate)).await.unwrap();
+    let config = format!(
+        "[store]\nurl = \"memory:\"\n[lanes.mail]\nchain = [\"up\"]\n[upstreams.up]\nurl = \"{}\"\n",
+        upstream.url()
+    );
+    (Program::start(&config, &[]).await, upstream)
+}
+
+/// Sends a job and waits for it, as far as the line that says which one it is.
+async fn sent(program: &Program, more: &[&str]) -> (Child, String, impl AsyncBufReadExt + Unpin) {
+    let mut command = eclusa();
+    command.args(["send", "mail", "/a", "--wait", "60"]).args(more).env("ECLUSA_URL", program.url());
+    let mut child = command.spawn().unwrap();
+    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    tokio::time::timeout(PATIENCE, told.read_line(&mut line)).await.unwrap().unwrap();
+    (child, line, told)
+}
+
+#[tokio::test]
+async fn the_id_of_the_job_is_told_before_it_ends() {
+    let gate = Gate::default();
+    let (program, _upstream) = start(&gate).await;
+    let (child, line, _told) = sent(&program, &[]).await;
+    let id = line.split_whitespace().nth(1).unwrap();
+    let job = program.get(&format!("/v1/jobs/{id}")).await;
+    assert_eq!((job.status, &job.json()["jobId"]), (200, &id.into()), "{line}");
+    gate.open();
+    let ended = tokio::time::timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
+    assert_eq!((ended.status.code(), ended.stdout.as_slice()), (Some(0), &b"late\n"[..]));
+}
+
+#[tokio::test]
+async fn after_ctrl_c_the_job_goes_on_and_it_is_told_how_to_find_it() {
+    let gate = Gate::default();
+    let (program, upstream) = start(&gate).await;
+    let (mut child, line, mut told) = sent(&program, &["--id", "order-7"]).await;
+    let id = line.split_whitespace().nth(1).unwrap().to_owned();
+    let pid = child.id().unwrap().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let code = tokio::time::timeout(PATIENCE, child.wait()).await.unwrap().unwrap().code();
+    let (mut first, mut second) = (String::new(), String::new());
+    told.read_line(&mut first).await.unwrap();
+    told.read_line(&mut second).await.unwrap();
+    assert_eq!((code, first.trim()), (Some(130), "The job goes on without you."));
+    assert!(second.contains(&format!("`eclusa jobs wait {id}`")), "{second}");
+    gate.open();
+    upstream.wait_for(1).await;
+    assert_eq!(run_at(&program.url(), &["jobs", "wait", &id]).await.code, 0);
+}
+
+#[tokio::test]
+async fn to_list_nothing_is_a_mistake() {
+    let gate = Gate::default();
+    let (program, _upstream) = start(&gate).await;
+    for list in [
+        &["jobs", "ls"][..],
+        &["dlq", "ls"],
+        &["dlq", "stats"],
+        &["policies", "ls"],
+        &["lanes", "tenants", "mail"],
+    ] {
+        let ran = run_at(&program.url(), &[list, &["--limit", "0"]].concat()).await;
+        assert!(ran.failed(2).contains("0 is not in 1.."), "{list:?}");
+        assert_eq!(run_at(&program.url(), &[list, &["--limit", "1"]].concat()).await.code, 0, "{list:?}");
+    }
+    run_at(&program.url(), &["send", "mail", "/a", "--id", "order-8"]).await.ok();
+    let listed =
+        run_at(&program.url(), &["jobs", "ls", "--since", "10m", "--limit", "1", "-o", "jsonl"]).await.ok();
+    assert!(listed.lines().count() == 1 && listed.contains("order-8"), "{listed}");
+    assert_eq!(run_at(&program.url(), &["jobs", "ls", "--until", "10m", "-o", "jsonl"]).await.ok(), "");
+    gate.open();
+}

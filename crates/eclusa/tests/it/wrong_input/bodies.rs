@@ -1,0 +1,126 @@
+//! Bodies in JSON that are not what a call takes: everything that is wrong is reported at once, with where it is.
+
+use serde_json::{Value, json};
+
+use super::{Program, assert_problem, start, start_well};
+use eclusa::fake::Answer;
+
+/// The pointers and the problems of an answer that says what is wrong with a body.
+async fn wrong(program: &Program, path: &str, body: &Value) -> Vec<(String, String)> {
+    let answer = program.post(path, body).await;
+    let problem = assert_problem(&answer, 422, "invalid");
+    let errors = problem["errors"].as_array().unwrap_or_else(|| panic!("{problem}"));
+    let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{problem}")).to_owned();
+    errors.iter().map(|error| (text(&error["pointer"]), text(&error["problem"]))).collect()
+}
+
+fn told(wrong: &[(&str, &str)]) -> Vec<(String, String)> {
+    wrong.iter().map(|(pointer, problem)| ((*pointer).to_owned(), (*problem).to_owned())).collect()
+}
+
+#[tokio::test]
+async fn everything_that_is_wrong_with_a_job_is_reported_at_once() {
+    let (program, upstream) = start_well().await;
+    let job = json!({
+        "id": 7, "prioriti": "high", "priority": "urgent", "ttl": 5, "tenant": ["acme"],
+        "request": { "path": 3, "verb": "GET", "headers": { "x-id": 1 }, "method": "?" },
+    });
+    let expected = told(&[
+        ("/id", "must be text"),
+        ("/prioriti", "is not known here; did you mean `priority`?"),
+        ("/request/headers/x-id", "must be text"),
+        ("/request/path", "must be text"),
+        ("/request/verb", "is not known here; there is `body`, `headers`, `method`, `path`, `query`"),
+        ("/tenant", "must be text"),
+        ("/ttl", "must be text, such as \"10s\""),
+        ("/priority", "must be one of high, normal, low"),
+        ("/request/method", "is not a method that can be passed on"),
+    ]);
+    assert_eq!(wrong(&program, "/v1/lanes/work/jobs", &job).await, expected);
+    let batch = program.post("/v1/lanes/work/jobs/batch", &json!([job, { "request": {} }])).await.json();
+    let pointers: Vec<&Value> =
+        batch[0]["errors"].as_array().unwrap().iter().map(|error| &error["pointer"]).collect();
+    assert_eq!(pointers, expected.iter().map(|(pointer, _)| pointer).collect::<Vec<_>>());
+    assert!(batch[1]["jobId"].is_string(), "{batch}");
+    upstream.wait_for(1).await;
+}
+
+#[tokio::test]
+async fn what_is_missing_is_reported_with_what_is_wrong() {
+    let (program, _upstream) = start_well().await;
+    let missing = "is missing: upstream `up` has no template that makes it from `params`";
+    let expected = told(&[("/priority", "must be one of high, normal, low"), ("/request", missing)]);
+    assert_eq!(wrong(&program, "/v1/lanes/work/jobs", &json!({ "priority": "urgent" })).await, expected);
+    // What was left out because it is wrong is not missing.
+    let not_one = told(&[("/request", "must be an object")]);
+    assert_eq!(wrong(&program, "/v1/lanes/work/jobs", &json!({ "request": "GET /" })).await, not_one);
+}
+
+/// A list of values in the order of the fields is no object, wherever one is expected.
+#[tokio::test]
+async fn an_array_is_no_object() {
+    let more = "[server]\nlisten = \"127.0.0.1:0\"";
+    let (program, upstream) = start(Answer::status(200), more).await;
+    let body = told(&[("", "must be an object")]);
+    let nothing = Value::Null;
+    let job = json!(["id-1", "acme", "high", nothing, nothing, nothing, { "path": "/a" }]);
+    for path in ["/v1/lanes/work/jobs", "/v1/limits/up/acquire", "/v1/dead-letters/replay"] {
+        assert_eq!(wrong(&program, path, &job).await, body, "{path}");
+    }
+    let inside = told(&[("/request", "must be an object")]);
+    let job = json!({ "request": ["GET", "/a", "", {}] });
+    assert_eq!(wrong(&program, "/v1/lanes/work/jobs", &job).await, inside);
+    assert_eq!(wrong(&program, "/v1/limits/up/acquire", &job).await, inside);
+    let filter = told(&[("/filter", "must be an object")]);
+    assert_eq!(wrong(&program, "/v1/dead-letters/replay", &json!({ "filter": ["work"] })).await, filter);
+    assert_eq!(program.get("/v1/lanes/work").await.json()["totals"]["accepted"], 0);
+    assert!(upstream.requests().is_empty());
+}
+
+#[tokio::test]
+async fn other_bodies_are_reported_the_same_way() {
+    let (program, _upstream) = start_well().await;
+    let missing = told(&[("/event", "is missing"), ("/correlationId", "is missing")]);
+    assert_eq!(wrong(&program, "/v1/policies/credits", &json!({})).await, missing);
+    let several = json!({ "credits": [{ "event": "payment" }, 7], "more": true });
+    let expected = told(&[
+        ("/credits/0/correlationId", "is missing"),
+        ("/credits/1", "must be an object"),
+        ("/more", "is not known here; there is `credits`"),
+    ]);
+    assert_eq!(wrong(&program, "/v1/policies/credits", &several).await, expected);
+    let lease = program.post("/v1/limits/up/acquire", &json!({})).await.json()["leaseId"].clone();
+    let path = format!("/v1/limits/leases/{}/settle", lease.as_str().unwrap());
+    let pointers = async |body: Value| -> Vec<String> {
+        wrong(&program, &path, &body).await.into_iter().map(|(pointer, _)| pointer).collect()
+    };
+    assert_eq!(pointers(json!({ "usage": 1 })).await, ["/status"]);
+    assert_eq!(pointers(json!({ "status": 99, "usage": "much" })).await, ["/status", "/usage"]);
+    assert_eq!(pointers(json!({ "retryAfter": 5, "cost": 1 })).await, ["/cost", "/retryAfter", "/status"]);
+}
+
+/// Numbers without a unit mean seconds to some and milliseconds to others.
+#[tokio::test]
+async fn a_duration_needs_its_unit() {
+    let (program, upstream) = start_well().await;
+    let help = "write a whole number and a unit: \"500ms\", \"10s\", \"5m\", \"24h\", \"7d\"";
+    let problem = format!("has no unit: {help}");
+    for field in ["ttl", "delay"] {
+        for value in [json!(2000), json!("2000"), json!(0), json!(1.5)] {
+            let job = json!({ "request": {}, field: value });
+            let told = wrong(&program, "/v1/lanes/work/jobs", &job).await;
+            assert_eq!(told, [(format!("/{field}"), problem.clone())], "{job}");
+        }
+    }
+    for value in [json!(5000), json!("5000")] {
+        let told = wrong(&program, "/v1/limits/up/acquire", &json!({ "wait": value })).await;
+        assert_eq!(told, [("/wait".to_owned(), problem.clone())]);
+    }
+    let header = program.send("GET", "/proxy/work/a", &[("eclusa-ttl", "2000")], "").await;
+    let told = assert_problem(&header, 422, "invalid");
+    assert_eq!(told["errors"], json!([{ "field": "Eclusa-Ttl", "problem": problem }]));
+    for query in ["/v1/jobs?since=10", "/v1/dead-letters?until=10", "/v1/jobs?until=10"] {
+        assert_problem(&program.get(query).await, 422, "invalid");
+    }
+    assert!(upstream.requests().is_empty());
+}

@@ -1,0 +1,110 @@
+//! Headers that are meant for Eclusa: applied or refused, never ignored.
+
+use eclusa::fake::{Answer, Gate};
+use serde_json::{Value, json};
+
+use super::{assert_problem, start, start_well};
+
+const JOBS: &str = "/v1/lanes/other/jobs";
+
+#[tokio::test]
+async fn headers_describe_a_job_in_json_as_they_do_a_request() {
+    let (program, _upstream) = start_well().await;
+    program.pause("other").await;
+    let headers = [
+        ("eclusa-tenant", "acme"),
+        ("eclusa-priority", "low"),
+        ("eclusa-type", "update"),
+        ("eclusa-ttl", "90s"),
+        ("idempotency-key", "order-1"),
+    ];
+    let answer = program.send("POST", JOBS, &headers, "{\"request\":{}}").await;
+    assert_eq!(answer.status, 202, "{}", answer.text());
+    let job = program.get("/v1/jobs/order-1").await.json();
+    let said = ["tenant", "priority", "type"].map(|field| job[field].clone());
+    assert_eq!(said, [json!("acme"), json!("low"), json!("update")]);
+    let lasts = super::program::millis(&job["expiresAt"]) - super::program::millis(&job["createdAt"]);
+    assert_eq!(lasts, 90_000);
+    // The same twice is no contradiction, however it is written.
+    let same = json!({ "id": "order-1", "tenant": "acme", "priority": "low", "type": "update", "ttl": "90000ms",
+                       "request": {} });
+    let again = program.send("POST", JOBS, &headers, &same.to_string()).await;
+    assert_eq!((again.status, &again.json()["jobId"]), (202, &job["jobId"]), "{}", again.text());
+}
+
+#[tokio::test]
+async fn a_header_that_contradicts_the_body_is_refused() {
+    let (program, upstream) = start_well().await;
+    for (header, value, field, said) in [
+        ("Eclusa-Tenant", "acme", "tenant", "bolt"),
+        ("Eclusa-Priority", "high", "priority", "low"),
+        ("Eclusa-Type", "a", "type", "b"),
+        ("Eclusa-Ttl", "10s", "ttl", "11s"),
+        ("Idempotency-Key", "a", "id", "b"),
+    ] {
+        let body = json!({ "request": {}, field: said }).to_string();
+        let answer = program.send("POST", JOBS, &[(header, value)], &body).await;
+        let problem = assert_problem(&answer, 422, "invalid");
+        let differs = format!("differs from {header}: send one of them");
+        let expected = json!([{ "field": field, "pointer": format!("/{field}"), "problem": differs }]);
+        assert_eq!(problem["errors"], expected);
+    }
+    assert!(upstream.requests().is_empty());
+}
+
+#[tokio::test]
+async fn an_unknown_header_of_our_own_is_refused_with_what_may_be_meant() {
+    let direct = "[lanes.fast]\nmode = \"direct\"\nchain = [\"up\"]";
+    let (program, upstream) = start(Answer::status(200), direct).await;
+    let body = "{\"request\":{}}";
+    for (method, path) in [("POST", JOBS), ("GET", "/proxy/work/a"), ("GET", "/proxy/fast/a")] {
+        let answer = program.send(method, path, &[("Eclusa-Tennant", "acme")], body).await;
+        let problem = assert_problem(&answer, 422, "invalid");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains("did you mean `eclusa-tenant`?"), "{method} {path}: {detail}");
+    }
+    let twice = [("eclusa-tenant", "acme"), ("eclusa-tenant", "bolt")];
+    assert_problem(&program.send("POST", JOBS, &twice, body).await, 400, "bad-request");
+    let batch = format!("[{body}]");
+    let answer = program.send("POST", "/v1/lanes/other/jobs/batch", &[("eclusa-tenant", "a")], &batch).await;
+    let problem = assert_problem(&answer, 422, "invalid");
+    assert!(problem["detail"].as_str().unwrap().contains("write it into each job"), "{problem}");
+    assert!(upstream.requests().is_empty());
+}
+
+/// RFC 7240: a preference that cannot be followed is as if it were not there.
+#[tokio::test]
+async fn a_wait_that_is_no_number_of_seconds_is_ignored_and_not_confirmed() {
+    let gate = Gate::default();
+    let (program, _upstream) = start(Answer::status(200).after(&gate), "").await;
+    for value in ["wait=1.5", "wait=soon", "wait=-1", "return=minimal; wait=60"] {
+        for (method, path, body) in [("GET", "/proxy/work/a", ""), ("POST", JOBS, "{\"request\":{}}")] {
+            let answer = program.send(method, path, &[("prefer", value)], body).await;
+            let applied = answer.header("preference-applied");
+            assert_eq!((answer.status, applied), (202, ""), "{value} {path}: {}", answer.text());
+        }
+    }
+    gate.open();
+}
+
+/// A wait that runs out is answered with the job as it is then, not as it was taken in.
+#[tokio::test]
+async fn a_wait_that_runs_out_shows_the_job_as_it_is() {
+    let gate = Gate::default();
+    let (program, _upstream) = start(Answer::status(200).after(&gate), "").await;
+    program.pause("other").await;
+    let prefer = [("prefer", "wait=1")];
+    let (proxied, enqueued, waiting) = tokio::join!(
+        program.send("GET", "/proxy/work/a", &prefer, ""),
+        program.send("POST", "/v1/lanes/work/jobs", &prefer, "{\"request\":{}}"),
+        program.send("GET", "/proxy/other/a", &prefer, ""),
+    );
+    for answer in [&proxied, &enqueued] {
+        assert_eq!((answer.status, answer.header("preference-applied")), (202, "wait=1"));
+        let told = answer.json();
+        assert_eq!((&told["status"], &told["position"]), (&json!("processing"), &Value::Null), "{told}");
+    }
+    let told = waiting.json();
+    assert_eq!((&told["status"], &told["position"]), (&json!("queued"), &json!(0)), "{told}");
+    gate.open();
+}
