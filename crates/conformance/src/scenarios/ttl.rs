@@ -44,7 +44,7 @@ pub async fn a_job_that_expires_behind_open_breakers_says_which_call_was_avoided
     q.record("smtp", CallResult::Failed).await;
     q.accept([lasting(secs(1), job(2)), lasting(secs(1), delayed(secs(10), job(3)))]).await;
     q.pass(secs(2));
-    assert_eq!(avoided(&q.sweep().await.ended), [Some("ses".to_owned())]);
+    assert_eq!(avoided(&q.sweep().await.ended), [Some("ses".to_owned()), None], "the other was not yet due");
     // Nor does one start in a paused lane.
     q.pause(LANE, true).await;
     q.accept([lasting(secs(1), job(4))]).await;
