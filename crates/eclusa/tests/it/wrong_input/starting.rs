@@ -54,10 +54,10 @@ async fn a_variable_that_is_not_set_is_told_with_its_place() {
 /// All mistakes at once, each with its place; no secret among them.
 #[tokio::test]
 async fn all_mistakes_of_a_config_are_told_together() {
-    let more = "[server]\nlisten = \"nowhere\"\nport = 1\n[[auth.keys]]\nname = \"a\"\nrole = \"king\"\nkey = \"0123456789-secret\"";
+    let more = "[server]\nlisten = \"nowhere\"\nport = 1\ndrain = \"0s\"\n[[auth.keys]]\nname = \"a\"\nrole = \"king\"\nkey = \"0123456789-secret\"";
     let (code, told) = refused(more, &[]).await;
     assert_eq!(code, Some(6));
-    for place in ["eclusa.toml:2", "eclusa.toml:3", "eclusa.toml:6"] {
+    for place in ["eclusa.toml:2", "eclusa.toml:3", "eclusa.toml:7"] {
         assert!(told.contains(place), "{place} in {told}");
     }
     assert!(!told.contains("0123456789-secret"), "{told}");
