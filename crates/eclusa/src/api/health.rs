@@ -209,8 +209,7 @@ pub(super) async fn metrics(
     State(peers): State<Arc<Peers>>,
     State(clock): State<Arc<dyn Clock>>,
     State(rules): State<Arc<CurrentRules>>,
-    caller: Caller,
-    _: NoQuery,
+    (caller, _): (Caller, NoQuery),
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     caller.may(Right::SeeAll)?;

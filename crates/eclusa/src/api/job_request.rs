@@ -106,12 +106,12 @@ impl JobRequest {
     /// What it asks for, or everything that cannot be. A job that names no tenant is `own_tenant`'s.
     pub(super) fn into_submission(self, own_tenant: Option<&str>) -> Result<Submission, Vec<Fault>> {
         let mut faults = Vec::new();
-        let submission = self.as_far_as_right(own_tenant, &mut faults);
+        let submission = self.into_readable_part(own_tenant, &mut faults);
         if faults.is_empty() { Ok(submission) } else { Err(faults) }
     }
 
     /// What it asks for, without what cannot be: that is added to `faults`.
-    pub(super) fn as_far_as_right(self, own_tenant: Option<&str>, faults: &mut Vec<Fault>) -> Submission {
+    pub(super) fn into_readable_part(self, own_tenant: Option<&str>, faults: &mut Vec<Fault>) -> Submission {
         let tenant = self.tenant.as_deref().or(own_tenant).unwrap_or(DEFAULT_TENANT).to_owned();
         let mut or_fault = |fault| faults.push(fault);
         let priority = self.priority.as_deref().map(level).transpose().map_err(&mut or_fault).ok().flatten();

@@ -166,7 +166,7 @@ impl Form {
             // Without one of its items a list would say something else.
             Value::Array(items) => {
                 let right = |(index, item)| self.prune(&schema["items"], item, &format!("{at}[{index}]"));
-                items.iter_mut().enumerate().map(right).fold(true, |all, right| all && right)
+                items.iter_mut().enumerate().map(right).filter(|right| !right).count() == 0
             }
             _ => true,
         }
@@ -312,7 +312,7 @@ pub(super) fn pointer(field: &str) -> Option<String> {
         }
     }
     let parts = field.split(['.', '[']).map(|part| part.trim_end_matches(']'));
-    Some(parts.map(|part| format!("/{}", escape(part))).collect())
+    Some(parts.fold(String::new(), |pointer, part| pointer + "/" + &escape(part)))
 }
 
 #[cfg(test)]

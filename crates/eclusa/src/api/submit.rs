@@ -148,7 +148,7 @@ pub(super) async fn described(
     caller.may(Right::Enqueue)?;
     let mut wrong = Vec::new();
     let (had_request, had_message) = (ask.request.is_some(), ask.message.is_some());
-    let mut submission = ask.as_far_as_right(caller.own_tenant(), &mut wrong);
+    let mut submission = ask.into_readable_part(caller.own_tenant(), &mut wrong);
     submission.trace_under(span, headers);
     json::add(&mut faults, wrong);
     if faults.is_empty() {

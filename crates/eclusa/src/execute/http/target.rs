@@ -111,8 +111,13 @@ pub fn method(method: &str) -> Result<Method, BadPath> {
 pub(crate) fn may_be_sent(method: &Method) -> bool {
     const LONGEST: usize = 20;
     match *method {
-        Method::GET | Method::POST | Method::PUT | Method::DELETE => true,
-        Method::HEAD | Method::OPTIONS | Method::PATCH => true,
+        Method::GET
+        | Method::POST
+        | Method::PUT
+        | Method::DELETE
+        | Method::HEAD
+        | Method::OPTIONS
+        | Method::PATCH => true,
         Method::CONNECT | Method::TRACE => false,
         ref other => {
             let name = other.as_str();

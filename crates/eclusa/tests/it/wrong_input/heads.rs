@@ -57,7 +57,7 @@ async fn no_call_takes_a_parameter_that_it_does_not_name() {
             continue;
         }
         let named = path.replace("{lane}", "work").replace("{name}", "up").replace("{upstream}", "up");
-        let target = named.replace('{', "").replace('}', "");
+        let target = named.replace(['{', '}'], "");
         for method in ["get", "post", "delete"].into_iter().filter(|method| methods.get(method).is_some()) {
             let query = format!("{target}?nonsense=1");
             let answer = program.send(&method.to_uppercase(), &query, &[], "{\"request\":{}}").await;
