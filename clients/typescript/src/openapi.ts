@@ -913,8 +913,9 @@ export interface components {
             /** @description Whose call it is, where policies would read that from the request. */
             scope?: string | null;
             /**
-             * @description How long to wait for leave: `"5s"`, or milliseconds; as much as the server allows, if it allows less. Without it the
-             *     answer comes at once.
+             * @description How long to wait for leave, such as `"5s"`; as much as the server allows, if it allows less. Without it the answer
+             *     comes at once.
+             * @example 5s
              */
             wait?: string | null;
         };
@@ -1417,6 +1418,8 @@ export interface components {
             differs: number;
             /** @description Its id. */
             id: string;
+            /** @description Whether it was asked to stop and still serves requests. */
+            leaving: boolean;
             /** @description What it does: `all`, `api`, `worker`, or `library` for a program with limits of its own. */
             role: string;
             /** @description Processes with the same word here go by the same rules; absent where only one can use the store. */
@@ -1541,7 +1544,10 @@ export interface components {
         JobRequest: {
             /** @description Where the end of the job is told: an address on a host that `[callbacks]` allows. */
             callbackUrl?: string | null;
-            /** @description How long to hold the job back: `"10s"`, or milliseconds. */
+            /**
+             * @description How long to hold the job back, such as `"10s"`.
+             * @example 10s
+             */
             delay?: string | null;
             /** @description Unique per lane (outboxId): the same id again is the same job again. */
             id?: string | null;
@@ -1552,7 +1558,10 @@ export interface components {
             request?: components["schemas"]["HttpRequest"] | null;
             /** @description Whose job it is. */
             tenant?: string | null;
-            /** @description How long the job may wait: `"10s"`, or milliseconds. */
+            /**
+             * @description How long the job may wait, such as `"10s"`.
+             * @example 10s
+             */
             ttl?: string | null;
             /** @description Gives the priority by the lane's `types`. */
             type?: string | null;
@@ -1912,7 +1921,7 @@ export interface components {
             "violated-policies"?: string[];
         };
         /** @enum {string} */
-        ProblemType: "urn:eclusa:problem:bad-request" | "urn:eclusa:problem:unauthorized" | "urn:eclusa:problem:forbidden" | "urn:eclusa:problem:not-found" | "urn:eclusa:problem:method-not-allowed" | "urn:eclusa:problem:conflict" | "urn:eclusa:problem:too-large" | "urn:eclusa:problem:too-slow" | "urn:eclusa:problem:invalid" | "urn:eclusa:problem:idempotency-conflict" | "urn:eclusa:problem:quota-exceeded" | "urn:eclusa:problem:queue-full" | "urn:eclusa:problem:not-in-time" | "urn:eclusa:problem:too-many-streams" | "urn:eclusa:problem:store-unavailable" | "urn:eclusa:problem:stopping" | "urn:eclusa:problem:job-dropped" | "urn:eclusa:problem:upstream-failed" | "urn:eclusa:problem:upstream-timeout" | "urn:eclusa:problem:internal";
+        ProblemType: "urn:eclusa:problem:bad-request" | "urn:eclusa:problem:unauthorized" | "urn:eclusa:problem:forbidden" | "urn:eclusa:problem:wrong-host" | "urn:eclusa:problem:foreign-site" | "urn:eclusa:problem:not-found" | "urn:eclusa:problem:method-not-allowed" | "urn:eclusa:problem:conflict" | "urn:eclusa:problem:too-large" | "urn:eclusa:problem:too-slow" | "urn:eclusa:problem:invalid" | "urn:eclusa:problem:idempotency-conflict" | "urn:eclusa:problem:quota-exceeded" | "urn:eclusa:problem:queue-full" | "urn:eclusa:problem:not-in-time" | "urn:eclusa:problem:too-many-streams" | "urn:eclusa:problem:too-many-bodies" | "urn:eclusa:problem:store-unavailable" | "urn:eclusa:problem:stopping" | "urn:eclusa:problem:job-dropped" | "urn:eclusa:problem:upstream-failed" | "urn:eclusa:problem:upstream-timeout" | "urn:eclusa:problem:internal";
         /** @description What became of letters to discard. */
         PurgedLetters: {
             /** @description Where to go on; absent when all were looked at. */
@@ -2434,7 +2443,7 @@ export interface operations {
                 "Eclusa-Priority"?: components["schemas"]["Priority"];
                 /** @description Gives the priority by the lane's `types` */
                 "Eclusa-Type"?: string;
-                /** @description How long it may wait: `10s`, or milliseconds */
+                /** @description How long it may wait, such as `10s` */
                 "Eclusa-Ttl"?: string;
             };
             path: {
@@ -2513,7 +2522,7 @@ export interface operations {
                 "Eclusa-Priority"?: components["schemas"]["Priority"];
                 /** @description Gives the priority by the lane's `types` */
                 "Eclusa-Type"?: string;
-                /** @description How long it may wait: `10s`, or milliseconds */
+                /** @description How long it may wait, such as `10s` */
                 "Eclusa-Ttl"?: string;
             };
             path: {
@@ -2598,7 +2607,7 @@ export interface operations {
                 "Eclusa-Priority"?: components["schemas"]["Priority"];
                 /** @description Gives the priority by the lane's `types` */
                 "Eclusa-Type"?: string;
-                /** @description How long it may wait: `10s`, or milliseconds */
+                /** @description How long it may wait, such as `10s` */
                 "Eclusa-Ttl"?: string;
             };
             path: {
@@ -2683,7 +2692,7 @@ export interface operations {
                 "Eclusa-Priority"?: components["schemas"]["Priority"];
                 /** @description Gives the priority by the lane's `types` */
                 "Eclusa-Type"?: string;
-                /** @description How long it may wait: `10s`, or milliseconds */
+                /** @description How long it may wait, such as `10s` */
                 "Eclusa-Ttl"?: string;
             };
             path: {
@@ -2768,7 +2777,7 @@ export interface operations {
                 "Eclusa-Priority"?: components["schemas"]["Priority"];
                 /** @description Gives the priority by the lane's `types` */
                 "Eclusa-Type"?: string;
-                /** @description How long it may wait: `10s`, or milliseconds */
+                /** @description How long it may wait, such as `10s` */
                 "Eclusa-Ttl"?: string;
             };
             path: {
@@ -2847,7 +2856,7 @@ export interface operations {
                 "Eclusa-Priority"?: components["schemas"]["Priority"];
                 /** @description Gives the priority by the lane's `types` */
                 "Eclusa-Type"?: string;
-                /** @description How long it may wait: `10s`, or milliseconds */
+                /** @description How long it may wait, such as `10s` */
                 "Eclusa-Ttl"?: string;
             };
             path: {
@@ -2926,7 +2935,7 @@ export interface operations {
                 "Eclusa-Priority"?: components["schemas"]["Priority"];
                 /** @description Gives the priority by the lane's `types` */
                 "Eclusa-Type"?: string;
-                /** @description How long it may wait: `10s`, or milliseconds */
+                /** @description How long it may wait, such as `10s` */
                 "Eclusa-Ttl"?: string;
             };
             path: {
@@ -3931,8 +3940,16 @@ export interface operations {
             header?: {
                 /** @description `wait=10`: seconds to wait for the job to end */
                 Prefer?: string;
-                /** @description The same key again is the same job again; else `id` */
+                /** @description The same as `id` */
                 "Idempotency-Key"?: string;
+                /** @description The same as `tenant` */
+                "Eclusa-Tenant"?: string;
+                /** @description The same as `priority` */
+                "Eclusa-Priority"?: components["schemas"]["Priority"];
+                /** @description The same as `type` */
+                "Eclusa-Type"?: string;
+                /** @description The same as `ttl` */
+                "Eclusa-Ttl"?: string;
             };
             path: {
                 /** @description The lane */

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use eclusa_core::{Clock, LaneView, Store};
+use futures_util::FutureExt;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -98,6 +99,8 @@ async fn run(
     let (grace, drain_for) = (config.server.shutdown_grace, config.server.drain);
     let Process { api, workers, exporter } = process::open(config, duty, clock)?;
     let Parts { store, scopes, ids, rules, leases, peers, life, metrics, rates, .. } = &*api.0;
+    // A store of this process's own answers at once: before a worker takes a job.
+    let found = store.lanes().now_or_never().and_then(Result::ok).map(|lanes| jobs(&lanes));
     let mut loops = work::start(duty, workers, (store, scopes, ids.clone()), (rates.clone(), peers.clone()));
     if let Some(exporter) = exporter {
         loops.keep.spawn(exporter.run(life.finished.clone()));
@@ -111,7 +114,7 @@ async fn run(
         tokio::spawn(stopping.clone().run_until_cancelled_owned(certificate.follow(rules.clone())));
     }
     ready(listening);
-    tokio::spawn(stopping.run_until_cancelled_owned(report_start(store.clone(), duty, rules.get())));
+    tokio::spawn(stopping.run_until_cancelled_owned(report_start(store.clone(), duty, rules.get(), found)));
     let reloading = async {
         while let Some(config) = reloads.recv().await {
             reload::reload(rules, peers, metrics, config).await;
@@ -147,7 +150,7 @@ async fn run(
 }
 
 /// Reports what this process is and what it has found, as soon as the store answers.
-async fn report_start(store: Arc<AnyStore>, duty: Duty, rules: Arc<Rules>) {
+async fn report_start(store: Arc<AnyStore>, duty: Duty, rules: Arc<Rules>, found: Option<u64>) {
     let answers = async {
         loop {
             match store.lanes().await {
@@ -156,7 +159,10 @@ async fn report_start(store: Arc<AnyStore>, duty: Duty, rules: Arc<Rules>) {
             }
         }
     };
-    let jobs = timeout(STORE_ANSWERS, answers).await.ok();
+    let jobs = match found {
+        Some(jobs) => Some(jobs),
+        None => timeout(STORE_ANSWERS, answers).await.ok(),
+    };
     let config = &rules.config;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),

@@ -153,7 +153,9 @@ impl Form {
             _ => return true,
         };
         if !allowed.iter().any(|kind| is_a(kind, value)) {
+            // An example of a whole object is too long to help.
             let example = ["example", "examples"].iter().find_map(|name| schema.get(name));
+            let example = example.filter(|_| !allowed.contains(&"object"));
             let example = example.map(|example| format!(", such as {}", example.get(0).unwrap_or(example)));
             self.wrong(at, format!("must be {}{}", in_words(&allowed), example.unwrap_or_default()));
             return false;

@@ -77,7 +77,11 @@ impl Decider {
             for ((job, lane), enqueued) in lanes.iter().zip(&answer.jobs) {
                 match enqueued {
                     Enqueued::Cached(cached) => decider.metrics.count_cached(lane, cached.stale),
-                    Enqueued::Accepted(Place { eta: Some(eta), .. }) => decider.quotes.quoted(*job, *eta),
+                    Enqueued::Accepted(Place { eta: Some(eta), .. }) => {
+                        if let Some(started) = decider.quotes.quoted(*job, *eta) {
+                            decider.metrics.compare_eta(lane, *eta, started);
+                        }
+                    }
                     _ => {}
                 }
             }
@@ -209,8 +213,10 @@ impl Decider {
     pub(crate) async fn dispatch(&self, ask: Dispatch) -> Result<Dispatched, StoreError> {
         let lane = ask.lane.clone();
         let answer = self.store.dispatch(ask).await?;
-        for (grant, eta) in
-            answer.grants.iter().filter_map(|grant| Some((grant, self.quotes.take(grant.job)?)))
+        for (grant, eta) in answer
+            .grants
+            .iter()
+            .filter_map(|grant| Some((grant, self.quotes.started(grant.job, answer.now)?)))
         {
             if grant.attempt == 1 {
                 self.metrics.compare_eta(&lane, eta, answer.now);

@@ -8,6 +8,8 @@ use hashbrown::HashMap;
 
 /// Quotes of more jobs are forgotten, the oldest first: what is measured is a sample then.
 const REMEMBERED: usize = 10_000;
+/// Starts that are remembered, for jobs that a worker took before their quote was noted.
+const STARTS: usize = 64;
 
 /// The quotes of jobs that this process took in and that did not start yet.
 #[derive(Default)]
@@ -17,23 +19,37 @@ pub(super) struct Quotes(Mutex<Known>);
 struct Known {
     by_job: HashMap<JobId, Time, foldhash::fast::FixedState>,
     order: VecDeque<JobId>,
+    /// Jobs without a quote that started last, and when.
+    started: VecDeque<(JobId, Time)>,
 }
 
 impl Quotes {
-    /// `job` was told that it will start then.
-    pub(super) fn quoted(&self, job: JobId, eta: Time) {
+    /// Notes that `job` is to start at `eta`, or returns when it did start.
+    pub(super) fn quoted(&self, job: JobId, eta: Time) -> Option<Time> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, at)) = known.started.iter().find(|(started, _)| *started == job) {
+            return Some(*at);
+        }
         if known.order.len() == REMEMBERED {
             let oldest = known.order.pop_front();
             oldest.and_then(|oldest| known.by_job.remove(&oldest));
         }
         known.order.push_back(job);
         known.by_job.insert(job, eta);
+        None
     }
 
-    /// What `job` was told, which starts now.
-    pub(super) fn take(&self, job: JobId) -> Option<Time> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).by_job.remove(&job)
+    /// The quoted start of `job`, which starts now.
+    pub(super) fn started(&self, job: JobId, now: Time) -> Option<Time> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let quoted = known.by_job.remove(&job);
+        if quoted.is_none() {
+            if known.started.len() == STARTS {
+                known.started.pop_front();
+            }
+            known.started.push_back((job, now));
+        }
+        quoted
     }
 }
 
@@ -42,14 +58,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quote_is_taken_once_and_only_so_many_are_remembered() {
+    fn a_quote_is_taken_once_and_their_number_is_bounded() {
         let quotes = Quotes::default();
         let job = |number: usize| JobId(number as u128);
+        let now = Time::from_millis(9);
         for number in 0..=REMEMBERED {
-            quotes.quoted(job(number), Time::from_millis(7));
+            assert_eq!(quotes.quoted(job(number), Time::from_millis(7)), None);
         }
-        assert_eq!(quotes.take(job(0)), None);
-        assert_eq!((quotes.take(job(1)), quotes.take(job(1))), (Some(Time::from_millis(7)), None));
+        assert_eq!(quotes.started(job(0), now), None);
+        let twice = (quotes.started(job(1), now), quotes.started(job(1), now));
+        assert_eq!(twice, (Some(Time::from_millis(7)), None));
         assert_eq!(quotes.0.lock().unwrap().order.len(), REMEMBERED);
+    }
+
+    #[test]
+    fn a_job_that_started_before_its_quote_was_noted_is_compared_too() {
+        let quotes = Quotes::default();
+        let (start, quote) = (Time::from_millis(5), Time::from_millis(7));
+        for number in 1..=STARTS as u128 + 1 {
+            assert_eq!(quotes.started(JobId(number), start), None);
+        }
+        assert_eq!(quotes.quoted(JobId(1), quote), None, "that is too long ago");
+        assert_eq!(quotes.quoted(JobId(2), quote), Some(start));
     }
 }
