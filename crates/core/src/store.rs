@@ -25,8 +25,8 @@ use crate::views::{
 /// Why a store did not do what it was asked. Nothing was promised then.
 #[derive(Debug, Clone, Error)]
 pub enum StoreError {
-    /// It stopped for good; what it had acknowledged is safe.
-    #[error("the store has stopped: {cause}. What was acknowledged is safe; mend the cause and start again")]
+    /// It stopped for good. What it had acknowledged is where it was written.
+    #[error("the store has stopped: {cause}. Fix the cause and start again")]
     Stopped {
         /// What made it stop.
         cause: Arc<str>,
@@ -46,7 +46,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the same call may pass later without anybody mending anything.
+    /// Whether the same call may pass later without a repair.
     pub const fn is_transient(&self) -> bool {
         match self {
             StoreError::Stopped { .. } => false,

@@ -49,7 +49,7 @@ pub enum ServeError {
         source: std::io::Error,
     },
     /// The store failed while running.
-    #[error("the store failed; what was acknowledged is safe. Mend the cause told above and start again")]
+    #[error("the store failed. Fix the cause reported above and start again")]
     Broken,
 }
 

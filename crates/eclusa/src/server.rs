@@ -55,25 +55,43 @@ pub(crate) async fn serve(
         };
         let (service, requests) = (service.clone(), Requests::default());
         let stream = Connection::new(stream, rules.get().config.server.client, requests.clone());
+        let silent = no_request(requests.clone());
         let service = service_fn(move |request: http::Request<Incoming>| {
             requests.count();
             service.clone().answer(request, peer)
         });
         let (server, watcher, tls) = (server.clone(), connections.watcher(), tls.clone());
-        tokio::spawn(async move {
+        let stopping = stopping.clone();
+        let conversation = async move {
             match tls {
                 None => converse(&server, stream, service, watcher).await,
                 Some(tls) => {
-                    if let Some(stream) = shake_hands(&tls, stream).await {
+                    let shaken = stopping.run_until_cancelled(shake_hands(&tls, stream)).await;
+                    if let Some(stream) = shaken.flatten() {
                         converse(&server, stream, service, watcher).await;
                     }
                 }
+            }
+        };
+        tokio::spawn(async move {
+            tokio::select! {
+                () = conversation => {}
+                () = silent => {}
             }
             drop(slot);
         });
     }
     drop(listener);
     let _ = tokio::time::timeout(deadline, connections.shutdown()).await;
+}
+
+/// Returns when the client has sent no request for too long. Only the first is waited for: before the version of HTTP is known,
+/// nothing else bounds the time.
+async fn no_request(requests: Requests) {
+    tokio::time::sleep(HEAD_TIMEOUT).await;
+    if requests.any() {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Answers the requests of one connection until it ends.
@@ -134,5 +152,19 @@ async fn accept(
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_sends_no_request_is_given_up_and_one_that_did_is_not() {
+        let given_up = tokio::time::timeout(2 * HEAD_TIMEOUT, no_request(Requests::default())).await;
+        assert!(given_up.is_ok());
+        let requests = Requests::default();
+        requests.count();
+        assert!(tokio::time::timeout(2 * HEAD_TIMEOUT, no_request(requests)).await.is_err());
     }
 }

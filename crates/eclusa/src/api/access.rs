@@ -22,6 +22,8 @@ const MASK: &str = "***";
 const MAX_TEXT: usize = 256;
 /// A part of a path with more digits than this is taken for an identifier.
 const MAX_DIGITS: usize = 3;
+/// The same where a lane, an upstream or a policy is named, which may have a date in its name.
+const MAX_DIGITS_OF_NAME: usize = 8;
 
 /// A line that is written when it is dropped: when the answer has ended, or the client has gone.
 pub(super) struct AccessLine {
@@ -152,15 +154,17 @@ fn masked_query(query: &str) -> String {
     cut(&masked).to_owned()
 }
 
-/// Without what may be an identifier of a person, or gives a right: parts below `/proxy/{lane}` and ids of callers that look
-/// like one, and ids of leases.
+/// Without what may be an identifier of a person, or gives a right: parts that look like one, wherever they are, and ids of
+/// leases. Ids of jobs are shown.
 pub(super) fn masked_path(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').skip(1).collect();
-    let is_hidden = |at: usize, part: &str| match parts[..] {
-        ["proxy", ..] => at > 1 && is_identifier(part),
-        ["v1", "jobs" | "dead-letters", ..] => at > 1 && is_identifier(part) && !is_job_id(part),
-        ["v1", "limits", "leases", ..] => at == 3,
-        _ => false,
+    let is_hidden = |at: usize, part: &str| match (&parts[..], at) {
+        (["v1", "limits", "leases", ..], 3) => true,
+        (["proxy", ..], 1) | (["v1", "lanes" | "upstreams" | "breakers" | "policies", ..], 2) => {
+            is_identifier(part, MAX_DIGITS_OF_NAME)
+        }
+        (["proxy", ..], _) => is_identifier(part, MAX_DIGITS),
+        _ => is_identifier(part, MAX_DIGITS) && !is_job_id(part),
     };
     let mut masked = String::new();
     for (at, part) in parts.iter().enumerate() {
@@ -170,8 +174,8 @@ pub(super) fn masked_path(path: &str) -> String {
 }
 
 /// An `@`, a `+`, an escape or many digits.
-fn is_identifier(part: &str) -> bool {
-    part.bytes().filter(u8::is_ascii_digit).count() > MAX_DIGITS || part.contains(['@', '+', '%'])
+fn is_identifier(part: &str, max_digits: usize) -> bool {
+    part.bytes().filter(u8::is_ascii_digit).count() > max_digits || part.contains(['@', '+', '%'])
 }
 
 fn is_job_id(part: &str) -> bool {
@@ -201,6 +205,10 @@ mod tests {
             ("/proxy/dict/api/v2/entries/+5511999998888", "/proxy/dict/api/v2/entries/***"),
             ("/proxy/dict/entries/a%40b.example/claims", "/proxy/dict/entries/***/claims"),
             ("/proxy/lane-2026/12345678901", "/proxy/lane-2026/***"),
+            ("/proxy/12345678901", "/proxy/***"),
+            ("/score/12345678901", "/score/***"),
+            ("/v1/lanes/12345678901/pause", "/v1/lanes/***/pause"),
+            ("/v1/lanes/lane-2026/jobs/12345678901", "/v1/lanes/lane-2026/jobs/***"),
             (
                 "/v1/jobs/0193f0aa-0000-7000-8000-000000000000",
                 "/v1/jobs/0193f0aa-0000-7000-8000-000000000000",

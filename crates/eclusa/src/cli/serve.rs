@@ -25,16 +25,26 @@ pub(super) fn run(path: &Path, env_file: Option<PathBuf>, duty: Duty) -> Result<
     let file = path.to_owned();
     let (reload, reloads) = mpsc::channel(1);
     let scheme = if config.server.tls.is_some() { "https" } else { "http" };
-    let ready = |address| {
-        read_when_hung_up(file, env_file, reload);
-        tracing::info!(address = %address, "Listening on {scheme}://{address}");
-    };
-    until_told(|stops| serve::serve(config, duty, clock, reloads, ready, stops))
+    until_told(|stops| {
+        // Watched before the store is opened, which may take a while: without that it would end the process.
+        let hangup = signal(SignalKind::hangup());
+        let ready = move |address| {
+            if let Ok(hangup) = hangup {
+                read_when_hung_up(hangup, file, env_file, reload);
+            }
+            tracing::info!(address = %address, "Listening on {scheme}://{address}");
+        };
+        serve::serve(config, duty, clock, reloads, ready, stops)
+    })
 }
 
 /// Reads the config again at each SIGHUP. One with mistakes changes nothing.
-fn read_when_hung_up(path: PathBuf, env_file: Option<PathBuf>, reload: mpsc::Sender<Config>) {
-    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+fn read_when_hung_up(
+    mut hangup: Signal,
+    path: PathBuf,
+    env_file: Option<PathBuf>,
+    reload: mpsc::Sender<Config>,
+) {
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             match read(&path, env_file.as_deref()) {

@@ -21,6 +21,10 @@ impl Requests {
     pub(crate) fn count(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
+
+    pub(crate) fn any(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
 }
 
 /// A client's connection, which breaks if what is sent to it is read too slowly.

@@ -25,6 +25,7 @@ pub(crate) fn need_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("store.tls", store.tls == new.store.tls),
         ("store.timeout", store.timeout == new.store.timeout),
         ("store.term", store.term == new.store.term),
+        ("store.forget_within", store.forget_within == new.store.forget_within),
         ("workers.concurrency", workers.concurrency == new.workers.concurrency),
         ("workers.lease", workers.lease == new.workers.lease),
         ("log.level", log.filter == new.log.filter),

@@ -86,6 +86,6 @@ async fn a_server_with_the_redis_conf_keeps_jobs_and_never_evicts() {
     );
     let program = Program::start(&config, &[]).await;
     program.until("/readyz", |answer| answer.status == 200).await;
-    let warnings: Vec<Value> = program.log().into_iter().filter(|line| line["level"] == "WARN").collect();
+    let warnings: Vec<Value> = program.log().into_iter().filter(|line| line["level"] == "warn").collect();
     assert!(warnings.is_empty(), "{warnings:?}");
 }
