@@ -170,6 +170,19 @@ class ClientTest(unittest.TestCase):
         with self.assertRaises(eclusa.NotFoundError):
             letters.get(job)
 
+    def failed_job(self):
+        """A job that has become a dead letter."""
+        job = self.client.enqueue("broken", {"request": REQUEST})["jobId"]
+        self.client.wait(job)
+        return job
+
+    def test_a_replay_whose_answer_was_lost_is_not_sent_again(self):
+        job = self.failed_job()
+        with flaky("busy", "drop") as (url, seen):
+            with self.assertRaises(eclusa.TransportError):
+                Eclusa(url).dead_letters.replay(job)
+        self.assertEqual(len(seen), 2)
+
     def test_calls_are_limited_and_settled(self):
         lease = self.client.acquire("limited")
         self.assertGreater(lease.remaining, 0)

@@ -239,9 +239,12 @@ export class DeadLetters {
     return await this.#http.json("GET", `/v1/dead-letters/${encodeURIComponent(id)}`, { ...options });
   }
 
-  /** Enqueues it again; `patch` is a merge patch (RFC 7396) over its `originalData`. */
+  /**
+   * Enqueues it again; `patch` is a merge patch (RFC 7396) over its `originalData`. After a lost connection it is not sent again:
+   * that could make a second job.
+   */
   async replay(id: string, patch?: object, options: CallOptions = {}): Promise<api.Accepted> {
-    const call: Call = { repeat: patch ? "refusals" : "always", ...options };
+    const call: Call = { repeat: "refusals", ...options };
     if (patch) Object.assign(call, { body: patch, contentType: "application/merge-patch+json" });
     return await this.#http.json("POST", `/v1/dead-letters/${encodeURIComponent(id)}/replay`, call);
   }

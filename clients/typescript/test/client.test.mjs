@@ -158,6 +158,21 @@ test("a dead letter is replayed", async () => {
   await assert.rejects(client.deadLetters.get(jobId), eclusa.NotFoundError);
 });
 
+/** A job that has become a dead letter. */
+async function failedJob() {
+  const { jobId } = await client.enqueue("broken", { request });
+  await client.wait(jobId);
+  return jobId;
+}
+
+test("a replay whose answer was lost is not sent again", async (t) => {
+  const jobId = await failedJob();
+  const between = await flaky(t, ["busy", "drop"]);
+  const replay = new Eclusa({ url: between.url }).deadLetters.replay(jobId);
+  await assert.rejects(replay, eclusa.ConnectionError);
+  assert.equal(between.seen.length, 2);
+});
+
 test("calls are limited and settled", async () => {
   const lease = await client.acquire("limited");
   assert.ok(lease.remaining > 0);

@@ -247,10 +247,13 @@ class DeadLetters:
         return cast(DeadLetter, self._http.json(Call("GET", f"/v1/dead-letters/{quoted(id)}")))
 
     def replay(self, id: str, patch: Optional[Mapping[str, Any]] = None) -> Accepted:
-        """Enqueues it again; ``patch`` is a merge patch (RFC 7396) over its ``originalData``."""
-        call = Call("POST", f"/v1/dead-letters/{quoted(id)}/replay")
+        """Enqueues it again; ``patch`` is a merge patch (RFC 7396) over its ``originalData``.
+
+        After a lost connection it is not sent again: that could make a second job.
+        """
+        call = Call("POST", f"/v1/dead-letters/{quoted(id)}/replay", repeat="refusals")
         if patch is not None:
-            call.body, call.content_type, call.repeat = patch, "application/merge-patch+json", "refusals"
+            call.body, call.content_type = patch, "application/merge-patch+json"
         return cast(Accepted, self._http.json(call))
 
     def replay_all(self, filter: Optional[FilterBody] = None) -> BulkReplay:
