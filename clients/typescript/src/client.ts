@@ -120,7 +120,7 @@ export class Eclusa {
     for (let quiet = 0; ; quiet += 1) {
       const headers = { accept: "text/event-stream", "last-event-id": String(last) };
       const call = { query: { lane: options.lane }, headers, signal: options.signal };
-      const response = await this.#http.send("GET", `/v1/jobs/${encodeURIComponent(id)}/events`, call);
+      const response = await this.#http.stream("GET", `/v1/jobs/${encodeURIComponent(id)}/events`, call);
       if (response.status === 204 || !response.body) return;
       try {
         for await (const event of readEvents(response.body)) {

@@ -5,7 +5,7 @@ export class EclusaError extends Error {
   override name = "EclusaError";
 }
 
-/** The server could not be reached, or the connection broke before there was an answer. */
+/** The server could not be reached, or the connection broke before there was a whole answer. */
 export class ConnectionError extends EclusaError {
   override name = "ConnectionError";
 }

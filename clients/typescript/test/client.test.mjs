@@ -50,6 +50,11 @@ async function flaky(t, faults) {
     const text = await passed.text();
     // The server has acted on it, and the client does not know.
     if (fault === "drop") return incoming.socket.destroy();
+    if (fault === "half" || fault === "stall") {
+      answer.writeHead(passed.status, { "content-type": "application/json", "content-length": text.length });
+      // A stalled body never ends; half a body ends with the connection, once the client has the head.
+      return answer.write(text.slice(0, 10), () => fault === "half" && incoming.socket.destroySoon());
+    }
     if (fault === "cut") {
       answer.writeHead(200, { "content-type": "text/event-stream" });
       answer.write(text.slice(0, text.indexOf("\n\n") + 2));
@@ -99,6 +104,22 @@ test("a request whose answer was lost is repeated under the same key", async (t)
   assert.ok(keys[0] && keys.every((key) => key === keys[0]));
   const found = await client.search({ lane: "held", id: keys[0] });
   assert.deepEqual(found.jobs.map((job) => job.jobId), [accepted.jobId]);
+});
+
+test("an answer that breaks off or stalls is a lost one", { timeout: 10_000 }, async (t) => {
+  const between = await flaky(t, ["half", "stall"]);
+  const { jobId } = await new Eclusa({ url: between.url, timeout: 1000 }).enqueue("held", { request });
+  assert.equal(between.seen.length, 3);
+  const broken = await flaky(t, ["half", "stall"]);
+  const once = new Eclusa({ url: broken.url, retries: 0 });
+  await assert.rejects(once.get(jobId), eclusa.ConnectionError);
+  await assert.rejects(once.get(jobId, { signal: AbortSignal.timeout(200) }), { name: "TimeoutError" });
+});
+
+test("a refusal that breaks off is a lost answer", async (t) => {
+  const between = await flaky(t, ["half"]);
+  await assert.rejects(new Eclusa({ url: between.url }).get(randomUUID()), eclusa.NotFoundError);
+  assert.equal(between.seen.length, 2);
 });
 
 test("retries end", async (t) => {
