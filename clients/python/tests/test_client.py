@@ -1,5 +1,7 @@
 """Against a real server, which the repository's own tests start: ECLUSA_URL, ECLUSA_KEY, CALLBACK_SECRET."""
 
+import base64
+import hmac
 import http.client
 import http.server
 import json
@@ -241,6 +243,25 @@ class WebhookTest(unittest.TestCase):
         }
         secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
         self.assertEqual(verify_webhook(secret, headers, '{"test": 2432232314}', now=1614265330)["test"], 2432232314)
+
+    def test_a_secret_that_the_server_would_not_accept_verifies_nothing(self):
+        for wrong, key in [
+            ("", b""),
+            (None, b""),
+            ("short-012345678", b"short-012345678"),
+            ("whsec_", b""),
+            ("whsec_?????????????", b""),
+            ("whsec_c2VjcmV0LTAxMjM", b"secret-0123"),
+            ("whsec_é23456789012345", b""),
+        ]:
+            signature = base64.b64encode(hmac.new(key, b"m.1614265330.{}", "sha256").digest()).decode()
+            headers = {
+                "webhook-id": "m",
+                "webhook-timestamp": "1614265330",
+                "webhook-signature": f"v1,{signature}",
+            }
+            with self.subTest(wrong), self.assertRaisesRegex(eclusa.WebhookVerificationError, "^the secret "):
+                verify_webhook(wrong, headers, "{}", now=1614265330)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 // Against a real server, which the repository's own tests start: ECLUSA_URL, ECLUSA_KEY, CALLBACK_SECRET, and the built
 // client at ECLUSA_CLIENT.
 import assert from "node:assert/strict";
-import { randomUUID } from "node:crypto";
+import { createHmac, randomUUID } from "node:crypto";
 import { once } from "node:events";
 import http from "node:http";
 import { test } from "node:test";
@@ -249,4 +249,22 @@ test("the example of Standard Webhooks is verified", () => {
   });
   const [body, key] = ['{"test": 2432232314}', "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"];
   assert.equal(verifyWebhook({ secret: key, headers, body, now: 1614265330_000 }).test, 2432232314);
+});
+
+test("a secret that the server would not accept verifies nothing", () => {
+  const body = "{}";
+  for (const [wrong, key] of [
+    ["", ""],
+    [undefined, ""],
+    ["short-012345678", "short-012345678"],
+    ["whsec_", ""],
+    ["whsec_?????????????", ""],
+    ["whsec_c2VjcmV0LTAxMjM", "secret-0123"],
+    ["whsec_é23456789012345", ""],
+  ]) {
+    const signature = createHmac("sha256", key).update(`m.1614265330.${body}`).digest("base64");
+    const headers = { "webhook-id": "m", "webhook-timestamp": "1614265330", "webhook-signature": `v1,${signature}` };
+    const verify = () => verifyWebhook({ secret: wrong, headers, body, now: 1614265330_000 });
+    assert.throws(verify, (error) => error instanceof eclusa.WebhookVerificationError && /^the secret /.test(error.message));
+  }
 });
