@@ -1,8 +1,10 @@
 // Against a real server, which the repository's own tests start: ECLUSA_URL, ECLUSA_KEY, CALLBACK_SECRET, and the built
 // client at ECLUSA_CLIENT.
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { createHmac, randomUUID } from "node:crypto";
 import { once } from "node:events";
+import { readFile } from "node:fs/promises";
 import http from "node:http";
 import { test } from "node:test";
 
@@ -267,4 +269,24 @@ test("a secret that the server would not accept verifies nothing", () => {
     const verify = () => verifyWebhook({ secret: wrong, headers, body, now: 1614265330_000 });
     assert.throws(verify, (error) => error instanceof eclusa.WebhookVerificationError && /^the secret /.test(error.message));
   }
+});
+
+test("the server of the README outlives what is not a callback", { timeout: 30_000 }, async (t) => {
+  const readme = await readFile(new URL("../README.md", import.meta.url), "utf8");
+  const [, code] = /```ts\n([^`]*createServer[^]*?)```/.exec(readme);
+  const changed = code
+    .replace('"eclusa"', JSON.stringify(process.env.ECLUSA_CLIENT))
+    .replace(".listen(8081)", '.listen(0, "127.0.0.1", function () { console.log(this.address().port); })');
+  const server = spawn(process.execPath, ["--input-type=module", "--eval", changed], { stdio: ["ignore", "pipe", "ignore"] });
+  t.after(() => server.kill());
+  const [port] = await once(server.stdout, "data");
+  const post = async (init) => (await fetch(`http://127.0.0.1:${Number(port)}`, { method: "POST", ...init })).status;
+  assert.equal(await post({ body: "{}" }), 401);
+  const sign = (body) => {
+    const now = Math.floor(Date.now() / 1000);
+    const signature = createHmac("sha256", secret).update(`m.${now}.${body}`).digest("base64");
+    return { body, headers: { "webhook-id": "m", "webhook-timestamp": `${now}`, "webhook-signature": `v1,${signature}` } };
+  };
+  assert.equal(await post(sign("no JSON")), 400);
+  assert.equal(await post(sign('{"jobId":"a","status":"completed"}')), 200);
 });
