@@ -185,6 +185,31 @@ class ClientTest(unittest.TestCase):
                 Eclusa(url).dead_letters.replay(job)
         self.assertEqual(len(seen), 2)
 
+    def test_what_the_server_did_although_its_answer_was_lost_is_no_error(self):
+        job, letter = self.client.enqueue("held", {"request": REQUEST})["jobId"], self.failed_job()
+        with flaky("drop", None, None, "drop", None, None, "drop") as (url, seen):
+            through = Eclusa(url)
+            cancelled = through.cancel(job)
+            self.assertEqual((cancelled["jobId"], cancelled["status"]), (job, "cancelled"))
+            self.assertIsNone(through.dead_letters.discard(letter))
+            with self.assertRaises(eclusa.NotFoundError):
+                self.client.dead_letters.get(letter)
+            through.acquire("limited").settle(200)
+        self.assertEqual(len(seen), 8)
+
+    def test_what_was_done_or_ended_otherwise_is_an_error(self):
+        job = self.client.enqueue("held", {"request": REQUEST})["jobId"]
+        self.client.cancel(job)
+        ended = self.client.run("work", {"request": REQUEST})["jobId"]
+        with flaky("busy", None, "busy", None, "drop") as (url, _):
+            through = Eclusa(url)
+            with self.assertRaises(eclusa.ConflictError):
+                through.cancel(job)
+            with self.assertRaises(eclusa.NotFoundError):
+                through.dead_letters.discard(str(uuid.uuid4()))
+            with self.assertRaises(eclusa.ConflictError):
+                through.cancel(ended)
+
     def test_calls_are_limited_and_settled(self):
         lease = self.client.acquire("limited")
         self.assertGreater(lease.remaining, 0)

@@ -30,6 +30,8 @@ export interface Call {
   repeat?: Repeat;
   /** Statuses that are not repeated. */
   final?: number[];
+  /** Whether a problem, after a lost connection, shows that the lost request was carried out: the answer is then `undefined`. */
+  done?: (problem: ProblemError) => boolean;
   signal?: AbortSignal | undefined;
 }
 
@@ -65,11 +67,14 @@ export class Http {
   }
 
   async #send<T>(method: string, path: string, call: Call, read: Read<T>): Promise<T> {
+    let lost = false;
     for (let attempt = 1; ; attempt += 1) {
       let delay = Math.min(this.#maxDelay, 100 * 2 ** (attempt - 1)) * (0.75 + Math.random() / 2);
       try {
         return await this.#once(method, path, call, read);
       } catch (error) {
+        if (lost && error instanceof ProblemError && call.done?.(error)) return undefined as T;
+        lost ||= error instanceof ConnectionError;
         if (attempt > this.#retries || !mayRepeat(error, call)) throw error;
         if (error instanceof ProblemError && error.retryAfter !== undefined) {
           delay = Math.min(this.#maxDelay, error.retryAfter * 1000);

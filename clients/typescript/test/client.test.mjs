@@ -196,6 +196,30 @@ test("a replay whose answer was lost is not sent again", async (t) => {
   assert.equal(between.seen.length, 2);
 });
 
+test("what the server did although its answer was lost is no error", async (t) => {
+  const between = await flaky(t, ["drop", undefined, undefined, "drop", undefined, undefined, "drop"]);
+  const through = new Eclusa({ url: between.url });
+  const { jobId } = await client.enqueue("held", { request });
+  const cancelled = await through.cancel(jobId);
+  assert.deepEqual([cancelled.jobId, cancelled.status], [jobId, "cancelled"]);
+  const letter = await failedJob();
+  assert.equal(await through.deadLetters.discard(letter), undefined);
+  await assert.rejects(client.deadLetters.get(letter), eclusa.NotFoundError);
+  await (await through.acquire("limited")).settle(200);
+  assert.equal(between.seen.length, 8);
+});
+
+test("what was done or ended otherwise is an error", async (t) => {
+  const between = await flaky(t, ["busy", undefined, "busy", undefined, "drop"]);
+  const through = new Eclusa({ url: between.url });
+  const { jobId } = await client.enqueue("held", { request });
+  await client.cancel(jobId);
+  await assert.rejects(through.cancel(jobId), eclusa.ConflictError);
+  await assert.rejects(through.deadLetters.discard(randomUUID()), eclusa.NotFoundError);
+  const ended = (await client.run("work", { request })).jobId;
+  await assert.rejects(through.cancel(ended), eclusa.ConflictError);
+});
+
 test("calls are limited and settled", async () => {
   const lease = await client.acquire("limited");
   assert.ok(lease.remaining > 0);

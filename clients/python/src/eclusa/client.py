@@ -10,7 +10,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, Iterator, List, Literal, Mapping, Optional, Tuple, Union, cast
 
-from .errors import NotFoundError, ProblemError, TransportError, WaitTimeoutError
+from .errors import ProblemError, TransportError, WaitTimeoutError
 from .transport import Call, Transport, quoted
 from .types import (
     Accepted,
@@ -174,7 +174,8 @@ class Eclusa:
 
     def cancel(self, id: str, *, lane: Optional[str] = None) -> Job:
         """Cancels a job that has not ended."""
-        return cast(Job, self._http.json(Call("DELETE", f"/v1/jobs/{quoted(id)}", query={"lane": lane})))
+        call = Call("DELETE", f"/v1/jobs/{quoted(id)}", query={"lane": lane}, done=_is_cancelled)
+        return cast(Optional[Job], self._http.json(call)) or self.get(id, lane=lane)
 
     def why(self, id: str, *, lane: Optional[str] = None) -> WhyAnswer:
         """Why a job waits, and until when."""
@@ -219,13 +220,7 @@ class Lease:
         report = {"status": status, "retryAfter": retry_after, "usage": usage}
         body = {name: value for name, value in report.items() if value is not None}
         path = f"/v1/limits/leases/{quoted(self.id)}/settle"
-        try:
-            self._http.json(Call("POST", path, body=body, repeat="refusals"))
-        except TransportError:
-            try:
-                self._http.json(Call("POST", path, body=body))
-            except NotFoundError:
-                pass  # The first one had arrived.
+        self._http.json(Call("POST", path, body=body, done=_is_gone))
 
     def extend(self) -> None:
         """Makes it last for ``workers.lease`` from now."""
@@ -265,9 +260,18 @@ class DeadLetters:
         """How far a replay of many is."""
         return cast(BulkReplay, self._http.json(Call("GET", f"/v1/dead-letters/replays/{quoted(replay_id)}")))
 
-    def discard(self, id: str) -> DeadLetter:
-        """Removes it for good."""
-        return cast(DeadLetter, self._http.json(Call("DELETE", f"/v1/dead-letters/{quoted(id)}")))
+    def discard(self, id: str) -> Optional[DeadLetter]:
+        """Removes it for good. The answer is what was removed; ``None`` if the answer that had it was lost."""
+        call = Call("DELETE", f"/v1/dead-letters/{quoted(id)}", done=_is_gone)
+        return cast(Optional[DeadLetter], self._http.json(call))
+
+
+def _is_gone(problem: ProblemError) -> bool:
+    return problem.status == 404
+
+
+def _is_cancelled(problem: ProblemError) -> bool:
+    return problem.status == 409 and problem.problem.get("jobStatus") == "cancelled"
 
 
 def _server_events(lines: Iterable[bytes]) -> Iterator[Tuple[int, str]]:
