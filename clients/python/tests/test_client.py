@@ -6,6 +6,7 @@ import http.client
 import http.server
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -233,6 +234,24 @@ class ClientTest(unittest.TestCase):
         with self.assertRaises(eclusa.UnauthorizedError):
             Eclusa(key="wrong").get("x")
         self.assertIn("work", [lane["name"] for lane in self.client.call("GET", "/v1/lanes")])
+
+    def test_what_something_else_answers_is_an_error_of_this_client(self):
+        following = []
+        with listen(lambda incoming, _: reply(incoming, *following.pop())) as url:
+            other = Eclusa(url, retries=0)
+            wrong = '{"type":"x","title":"X","status":"?","detail":"x"}'
+            for body in ['{"type":"x"}', wrong, "null", "[]", "<html>"]:
+                following.append((502, body.encode(), {"Content-Type": "application/json"}))
+                expected = re.escape(f"502 Unexpected answer: {body}")
+                with self.subTest(body), self.assertRaisesRegex(eclusa.ProblemError, expected):
+                    other.get("x")
+            for type in ["text/html", "application/json"]:
+                following.append((200, b"<html>\xff", {"Content-Type": type}))
+                with self.subTest(type), self.assertRaisesRegex(eclusa.TransportError, "<html>"):
+                    other.get("x")
+
+    def test_any_call_may_answer_with_text(self):
+        self.assertIn("# HELP eclusa_", self.client.call("GET", "/metrics"))
 
 
 class WebhookTest(unittest.TestCase):

@@ -174,9 +174,9 @@ export class Eclusa {
     return new Lease(this.#http, await this.#http.json<api.Acquired>("POST", path, call));
   }
 
-  /** Any other call of the API, with the same retries; see the OpenAPI document. */
+  /** Any other call of the API, with the same retries; see the OpenAPI document. An answer that is not JSON comes as text. */
   async call<T>(method: string, path: string, call: Pick<Call, "query" | "body" | "signal"> = {}): Promise<T> {
-    return await this.#http.json<T>(method, path, { ...call, repeat: method === "GET" ? "always" : "refusals" });
+    return await this.#http.jsonOrText<T>(method, path, { ...call, repeat: method === "GET" ? "always" : "refusals" });
   }
 
   async #job<T>(id: string, what: string, { lane, signal }: JobOptions): Promise<T> {

@@ -61,6 +61,12 @@ export class Http {
     return await this.#send(method, path, call, async (response) => (await response.json()) as T);
   }
 
+  /** As `json`, but an answer that is not JSON comes as text. */
+  async jsonOrText<T>(method: string, path: string, call: Call): Promise<T> {
+    const read = (response: Response) => (isJson(response) ? response.json() : response.text()) as Promise<T>;
+    return await this.#send(method, path, call, read);
+  }
+
   /** A successful answer whose body is still to be read, which may take any time. */
   async stream(method: string, path: string, call: Call = {}): Promise<Response> {
     return await this.#send(method, path, call, async (response) => response);
@@ -115,6 +121,10 @@ function mayRepeat(error: unknown, { repeat = "always", final = [] }: Call): boo
   if (error instanceof ConnectionError) return repeat === "always";
   if (!(error instanceof ProblemError) || repeat === "never") return false;
   return (error.status === 429 || error.status === 503) && !final.includes(error.status);
+}
+
+function isJson(response: Response): boolean {
+  return /[/+]json\b/.test(response.headers.get("content-type") ?? "");
 }
 
 function queryOf(query: object | undefined): string {

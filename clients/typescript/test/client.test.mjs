@@ -247,6 +247,28 @@ test("what the server says is wrong comes as an error with its fields", async ()
   assert.ok(lanes.some((lane) => lane.name === "work"));
 });
 
+test("what something else answers is an error of this client", async (t) => {
+  let next;
+  const server = await listen(t, (_, answer) => answer.writeHead(next.status, { "content-type": next.type }).end(next.body));
+  const other = new Eclusa({ url: server.url, retries: 0 });
+  for (const body of ['{"type":"x"}', '{"type":"x","title":"X","status":"?","detail":"x"}', "null", "[]", "<html>"]) {
+    next = { status: 502, type: "application/json", body };
+    await assert.rejects(other.get("x"), (error) => {
+      assert.ok(error instanceof eclusa.ProblemError);
+      assert.deepEqual([error.status, error.message], [502, `502 Bad Gateway: ${body}`]);
+      return true;
+    });
+  }
+  for (const type of ["text/html", "application/json"]) {
+    next = { status: 200, type, body: "<html>" };
+    await assert.rejects(other.get("x"), (error) => error instanceof eclusa.ConnectionError && /<html>/.test(error.message));
+  }
+});
+
+test("any call may answer with text", async () => {
+  assert.match(await client.call("GET", "/metrics"), /^# HELP eclusa_/m);
+});
+
 test("a callback is verified", { timeout: 30_000 }, async (t) => {
   let heard;
   const promise = new Promise((resolve) => (heard = resolve));

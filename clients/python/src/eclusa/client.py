@@ -199,9 +199,12 @@ class Eclusa:
         return Lease(self._http, cast(Acquired, self._http.json(call)))
 
     def call(self, method: str, path: str, *, query: Optional[Mapping[str, Any]] = None, body: Any = None) -> Any:
-        """Any other call of the API, with the same retries; see the OpenAPI document."""
+        """Any other call of the API, with the same retries; see the OpenAPI document.
+
+        An answer that is not JSON comes as text.
+        """
         repeat = "always" if method == "GET" else "refusals"
-        return self._http.json(Call(method, path, query=query or {}, body=body, repeat=repeat))
+        return self._http.json_or_text(Call(method, path, query=query or {}, body=body, repeat=repeat))
 
 
 class Lease:

@@ -55,13 +55,26 @@ class Transport:
         self._opener = urllib.request.build_opener(_NoRedirect)
 
     def json(self, call: Call) -> Any:
-        """The JSON of a successful answer."""
+        """The JSON of a successful answer; anything else is raised as an error."""
+        return self._send(call, lambda answer: _json_of(self._read(answer)))
+
+    def json_or_text(self, call: Call) -> Any:
+        """As ``json``, but an answer that is not JSON comes as text."""
+
+        def read(answer: http.client.HTTPResponse) -> Any:
+            body = self._read(answer)
+            kind = answer.headers.get_content_type()
+            return _json_of(body) if kind.endswith(("/json", "+json")) else body.decode("utf-8", "replace")
+
+        return self._send(call, read)
+
+    def _send(self, call: Call, read: Callable[[http.client.HTTPResponse], Any]) -> Any:
         lost = False
         for attempt in range(1, self._retries + 2):
             delay = min(self._max_delay, 0.1 * 2 ** (attempt - 1)) * random.uniform(0.75, 1.25)
             try:
                 with self._open(call) as answer:
-                    return json.loads(self._read(answer))
+                    return read(answer)
             except ProblemError as problem:
                 if lost and call.done and call.done(problem):
                     return None
@@ -108,6 +121,14 @@ class Transport:
             return body
         except (OSError, http.client.HTTPException) as error:
             raise TransportError(f"the answer broke off: {error}") from error
+
+
+def _json_of(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        start = body[:200].decode("utf-8", "replace")
+        raise TransportError(f"the answer is not JSON: {start}") from error
 
 
 def _text(value: Any) -> str:
