@@ -1,9 +1,12 @@
 """Against a real server, which the repository's own tests start: ECLUSA_URL, ECLUSA_KEY, CALLBACK_SECRET."""
 
+import base64
+import hmac
 import http.client
 import http.server
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -170,6 +173,44 @@ class ClientTest(unittest.TestCase):
         with self.assertRaises(eclusa.NotFoundError):
             letters.get(job)
 
+    def failed_job(self):
+        """A job that has become a dead letter."""
+        job = self.client.enqueue("broken", {"request": REQUEST})["jobId"]
+        self.client.wait(job)
+        return job
+
+    def test_a_replay_whose_answer_was_lost_is_not_sent_again(self):
+        job = self.failed_job()
+        with flaky("busy", "drop") as (url, seen):
+            with self.assertRaises(eclusa.TransportError):
+                Eclusa(url).dead_letters.replay(job)
+        self.assertEqual(len(seen), 2)
+
+    def test_what_the_server_did_although_its_answer_was_lost_is_no_error(self):
+        job, letter = self.client.enqueue("held", {"request": REQUEST})["jobId"], self.failed_job()
+        with flaky("drop", None, None, "drop", None, None, "drop") as (url, seen):
+            through = Eclusa(url)
+            cancelled = through.cancel(job)
+            self.assertEqual((cancelled["jobId"], cancelled["status"]), (job, "cancelled"))
+            self.assertIsNone(through.dead_letters.discard(letter))
+            with self.assertRaises(eclusa.NotFoundError):
+                self.client.dead_letters.get(letter)
+            through.acquire("limited").settle(200)
+        self.assertEqual(len(seen), 8)
+
+    def test_what_was_done_or_ended_otherwise_is_an_error(self):
+        job = self.client.enqueue("held", {"request": REQUEST})["jobId"]
+        self.client.cancel(job)
+        ended = self.client.run("work", {"request": REQUEST})["jobId"]
+        with flaky("busy", None, "busy", None, "drop") as (url, _):
+            through = Eclusa(url)
+            with self.assertRaises(eclusa.ConflictError):
+                through.cancel(job)
+            with self.assertRaises(eclusa.NotFoundError):
+                through.dead_letters.discard(str(uuid.uuid4()))
+            with self.assertRaises(eclusa.ConflictError):
+                through.cancel(ended)
+
     def test_calls_are_limited_and_settled(self):
         lease = self.client.acquire("limited")
         self.assertGreater(lease.remaining, 0)
@@ -193,6 +234,24 @@ class ClientTest(unittest.TestCase):
         with self.assertRaises(eclusa.UnauthorizedError):
             Eclusa(key="wrong").get("x")
         self.assertIn("work", [lane["name"] for lane in self.client.call("GET", "/v1/lanes")])
+
+    def test_what_something_else_answers_is_an_error_of_this_client(self):
+        following = []
+        with listen(lambda incoming, _: reply(incoming, *following.pop())) as url:
+            other = Eclusa(url, retries=0)
+            wrong = '{"type":"x","title":"X","status":"?","detail":"x"}'
+            for body in ['{"type":"x"}', wrong, "null", "[]", "<html>"]:
+                following.append((502, body.encode(), {"Content-Type": "application/json"}))
+                expected = re.escape(f"502 Unexpected answer: {body}")
+                with self.subTest(body), self.assertRaisesRegex(eclusa.ProblemError, expected):
+                    other.get("x")
+            for type in ["text/html", "application/json"]:
+                following.append((200, b"<html>\xff", {"Content-Type": type}))
+                with self.subTest(type), self.assertRaisesRegex(eclusa.TransportError, "<html>"):
+                    other.get("x")
+
+    def test_any_call_may_answer_with_text(self):
+        self.assertIn("# HELP eclusa_", self.client.call("GET", "/metrics"))
 
 
 class WebhookTest(unittest.TestCase):
@@ -228,6 +287,25 @@ class WebhookTest(unittest.TestCase):
         }
         secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
         self.assertEqual(verify_webhook(secret, headers, '{"test": 2432232314}', now=1614265330)["test"], 2432232314)
+
+    def test_a_secret_that_the_server_would_not_accept_verifies_nothing(self):
+        for wrong, key in [
+            ("", b""),
+            (None, b""),
+            ("short-012345678", b"short-012345678"),
+            ("whsec_", b""),
+            ("whsec_?????????????", b""),
+            ("whsec_c2VjcmV0LTAxMjM", b"secret-0123"),
+            ("whsec_é23456789012345", b""),
+        ]:
+            signature = base64.b64encode(hmac.new(key, b"m.1614265330.{}", "sha256").digest()).decode()
+            headers = {
+                "webhook-id": "m",
+                "webhook-timestamp": "1614265330",
+                "webhook-signature": f"v1,{signature}",
+            }
+            with self.subTest(wrong), self.assertRaisesRegex(eclusa.WebhookVerificationError, "^the secret "):
+                verify_webhook(wrong, headers, "{}", now=1614265330)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { ConnectionError, NotFoundError, WaitTimeoutError } from "./errors.js";
+import { WaitTimeoutError, type ProblemError } from "./errors.js";
 import { Http, pause, type Call, type Options } from "./http.js";
 import { readEvents } from "./sse.js";
 import type * as api from "./types.js";
@@ -120,7 +120,7 @@ export class Eclusa {
     for (let quiet = 0; ; quiet += 1) {
       const headers = { accept: "text/event-stream", "last-event-id": String(last) };
       const call = { query: { lane: options.lane }, headers, signal: options.signal };
-      const response = await this.#http.send("GET", `/v1/jobs/${encodeURIComponent(id)}/events`, call);
+      const response = await this.#http.stream("GET", `/v1/jobs/${encodeURIComponent(id)}/events`, call);
       if (response.status === 204 || !response.body) return;
       try {
         for await (const event of readEvents(response.body)) {
@@ -141,17 +141,21 @@ export class Eclusa {
 
   /** A job with its history and result. */
   async get(id: string, options: JobOptions = {}): Promise<api.Job> {
-    return await this.#job("GET", id, "", options);
+    return await this.#job(id, "", options);
   }
 
   /** Cancels a job that has not ended. */
   async cancel(id: string, options: JobOptions = {}): Promise<api.Job> {
-    return await this.#job("DELETE", id, "", options);
+    const { lane, signal } = options;
+    const done = (problem: ProblemError) => problem.status === 409 && problem.problem.jobStatus === "cancelled";
+    const call: Call = { query: { lane }, signal, done };
+    const job = await this.#http.json<api.Job | undefined>("DELETE", `/v1/jobs/${encodeURIComponent(id)}`, call);
+    return job ?? (await this.get(id, options));
   }
 
   /** Why a job waits, and until when. */
   async why(id: string, options: JobOptions = {}): Promise<api.Why> {
-    return await this.#job("GET", id, "/why", options);
+    return await this.#job(id, "/why", options);
   }
 
   /** A page of the jobs that fit, the newest first; go on with its `cursor`. */
@@ -170,13 +174,13 @@ export class Eclusa {
     return new Lease(this.#http, await this.#http.json<api.Acquired>("POST", path, call));
   }
 
-  /** Any other call of the API, with the same retries; see the OpenAPI document. */
+  /** Any other call of the API, with the same retries; see the OpenAPI document. An answer that is not JSON comes as text. */
   async call<T>(method: string, path: string, call: Pick<Call, "query" | "body" | "signal"> = {}): Promise<T> {
-    return await this.#http.json<T>(method, path, { ...call, repeat: method === "GET" ? "always" : "refusals" });
+    return await this.#http.jsonOrText<T>(method, path, { ...call, repeat: method === "GET" ? "always" : "refusals" });
   }
 
-  async #job<T>(method: string, id: string, what: string, { lane, signal }: JobOptions): Promise<T> {
-    return await this.#http.json<T>(method, `/v1/jobs/${encodeURIComponent(id)}${what}`, { query: { lane }, signal });
+  async #job<T>(id: string, what: string, { lane, signal }: JobOptions): Promise<T> {
+    return await this.#http.json<T>("GET", `/v1/jobs/${encodeURIComponent(id)}${what}`, { query: { lane }, signal });
   }
 }
 
@@ -200,18 +204,7 @@ export class Lease {
   /** Reports how the call went and ends the lease. */
   async settle(status: CallResult, report: Omit<api.SettleRequest, "status"> = {}): Promise<void> {
     const path = `/v1/limits/leases/${encodeURIComponent(this.id)}/settle`;
-    const body = { status, ...report };
-    try {
-      await this.#http.json("POST", path, { body, repeat: "refusals" });
-    } catch (error) {
-      if (!(error instanceof ConnectionError)) throw error;
-      try {
-        await this.#http.json("POST", path, { body });
-      } catch (again) {
-        // The first one may have arrived.
-        if (!(again instanceof NotFoundError)) throw again;
-      }
-    }
+    await this.#http.json("POST", path, { body: { status, ...report }, done: isGone });
   }
 
   /** Makes it last for `workers.lease` from now. */
@@ -239,9 +232,12 @@ export class DeadLetters {
     return await this.#http.json("GET", `/v1/dead-letters/${encodeURIComponent(id)}`, { ...options });
   }
 
-  /** Enqueues it again; `patch` is a merge patch (RFC 7396) over its `originalData`. */
+  /**
+   * Enqueues it again; `patch` is a merge patch (RFC 7396) over its `originalData`. After a lost connection it is not sent again:
+   * that could make a second job.
+   */
   async replay(id: string, patch?: object, options: CallOptions = {}): Promise<api.Accepted> {
-    const call: Call = { repeat: patch ? "refusals" : "always", ...options };
+    const call: Call = { repeat: "refusals", ...options };
     if (patch) Object.assign(call, { body: patch, contentType: "application/merge-patch+json" });
     return await this.#http.json("POST", `/v1/dead-letters/${encodeURIComponent(id)}/replay`, call);
   }
@@ -256,8 +252,12 @@ export class DeadLetters {
     return await this.#http.json("GET", `/v1/dead-letters/replays/${encodeURIComponent(replayId)}`, { ...options });
   }
 
-  /** Removes it for good. */
-  async discard(id: string, options: CallOptions = {}): Promise<api.DeadLetter> {
-    return await this.#http.json("DELETE", `/v1/dead-letters/${encodeURIComponent(id)}`, { ...options });
+  /** Removes it for good. The answer is what was removed; `undefined` if the answer that had it was lost. */
+  async discard(id: string, options: CallOptions = {}): Promise<api.DeadLetter | undefined> {
+    return await this.#http.json("DELETE", `/v1/dead-letters/${encodeURIComponent(id)}`, { done: isGone, ...options });
   }
+}
+
+function isGone(problem: ProblemError): boolean {
+  return problem.status === 404;
 }

@@ -5,7 +5,7 @@ export class EclusaError extends Error {
   override name = "EclusaError";
 }
 
-/** The server could not be reached, or the connection broke before there was an answer. */
+/** The server could not be reached, the connection broke before there was a whole answer, or something else answered. */
 export class ConnectionError extends EclusaError {
   override name = "ConnectionError";
 }
@@ -93,7 +93,10 @@ export async function problemOf(response: Response): Promise<ProblemError> {
   let problem: Problem;
   try {
     problem = JSON.parse(text) as Problem;
-    if (typeof problem.type !== "string") throw new TypeError("no problem details");
+    const texts = [problem.type, problem.title, problem.detail];
+    if (typeof problem.status !== "number" || !texts.every((text) => typeof text === "string")) {
+      throw new TypeError("no problem details");
+    }
   } catch {
     // Something between the server and us answered.
     problem = {

@@ -1,4 +1,4 @@
-import { ConnectionError, problemOf } from "./errors.js";
+import { ConnectionError, ProblemError, problemOf } from "./errors.js";
 
 /** How to reach the server. */
 export interface Options {
@@ -30,8 +30,13 @@ export interface Call {
   repeat?: Repeat;
   /** Statuses that are not repeated. */
   final?: number[];
+  /** Whether a problem, after a lost connection, shows that the lost request was carried out: the answer is then `undefined`. */
+  done?: (problem: ProblemError) => boolean;
   signal?: AbortSignal | undefined;
 }
+
+/** Takes what is wanted from a successful answer. */
+type Read<T> = (response: Response) => Promise<T>;
 
 /** Sends requests, with retries. */
 export class Http {
@@ -51,37 +56,42 @@ export class Http {
     this.#fetch = options.fetch ?? fetch;
   }
 
-  /** The JSON of a successful answer. */
+  /** The JSON of a successful answer; anything else is thrown as an error. */
   async json<T>(method: string, path: string, call: Call = {}): Promise<T> {
-    const response = await this.send(method, path, call);
-    return (await response.json()) as T;
+    return await this.#send(method, path, call, async (response) => (await response.json()) as T);
   }
 
-  /** A successful answer; anything else is thrown as an error. */
-  async send(method: string, path: string, call: Call = {}): Promise<Response> {
-    const repeat = call.repeat ?? "always";
+  /** As `json`, but an answer that is not JSON comes as text. */
+  async jsonOrText<T>(method: string, path: string, call: Call): Promise<T> {
+    const read = (response: Response) => (isJson(response) ? response.json() : response.text()) as Promise<T>;
+    return await this.#send(method, path, call, read);
+  }
+
+  /** A successful answer whose body is still to be read, which may take any time. */
+  async stream(method: string, path: string, call: Call = {}): Promise<Response> {
+    return await this.#send(method, path, call, async (response) => response);
+  }
+
+  async #send<T>(method: string, path: string, call: Call, read: Read<T>): Promise<T> {
+    let lost = false;
     for (let attempt = 1; ; attempt += 1) {
       let delay = Math.min(this.#maxDelay, 100 * 2 ** (attempt - 1)) * (0.75 + Math.random() / 2);
-      let error: Error;
       try {
-        const response = await this.#once(method, path, call);
-        if (response.ok) return response;
-        const problem = await problemOf(response);
-        const refused = response.status === 429 || response.status === 503;
-        if (!refused || repeat === "never" || call.final?.includes(response.status)) throw problem;
-        if (problem.retryAfter !== undefined) delay = Math.min(this.#maxDelay, problem.retryAfter * 1000);
-        error = problem;
-      } catch (thrown) {
-        if (!(thrown instanceof ConnectionError) || repeat !== "always") throw thrown;
-        error = thrown;
+        return await this.#once(method, path, call, read);
+      } catch (error) {
+        if (lost && error instanceof ProblemError && call.done?.(error)) return undefined as T;
+        lost ||= error instanceof ConnectionError;
+        if (attempt > this.#retries || !mayRepeat(error, call)) throw error;
+        if (error instanceof ProblemError && error.retryAfter !== undefined) {
+          delay = Math.min(this.#maxDelay, error.retryAfter * 1000);
+        }
       }
-      if (attempt > this.#retries) throw error;
       await pause(delay, call.signal);
     }
   }
 
-  /** One attempt, without a limit on how long the body may take. */
-  async #once(method: string, path: string, call: Call): Promise<Response> {
+  /** One attempt. Its time includes what `read` takes. */
+  async #once<T>(method: string, path: string, call: Call, read: Read<T>): Promise<T> {
     const headers: Record<string, string> = { accept: "application/json", ...call.headers };
     if (this.#key) headers["authorization"] = `Bearer ${this.#key}`;
     const init: RequestInit = { method, headers, redirect: "error" };
@@ -93,8 +103,11 @@ export class Http {
     const timeout = setTimeout(() => timer.abort(), this.#timeout + (call.wait ?? 0) * 1000);
     init.signal = call.signal ? AbortSignal.any([timer.signal, call.signal]) : timer.signal;
     try {
-      return await this.#fetch(`${this.#url}${path}${queryOf(call.query)}`, init);
+      const response = await this.#fetch(`${this.#url}${path}${queryOf(call.query)}`, init);
+      if (!response.ok) throw await problemOf(response);
+      return await read(response);
     } catch (cause) {
+      if (cause instanceof ProblemError) throw cause;
       call.signal?.throwIfAborted();
       const why = timer.signal.aborted ? "no answer in time" : String((cause as Error).cause ?? cause);
       throw new ConnectionError(`${method} ${path}: ${why}`, { cause });
@@ -102,6 +115,16 @@ export class Http {
       clearTimeout(timeout);
     }
   }
+}
+
+function mayRepeat(error: unknown, { repeat = "always", final = [] }: Call): boolean {
+  if (error instanceof ConnectionError) return repeat === "always";
+  if (!(error instanceof ProblemError) || repeat === "never") return false;
+  return (error.status === 429 || error.status === 503) && !final.includes(error.status);
+}
+
+function isJson(response: Response): boolean {
+  return /[/+]json\b/.test(response.headers.get("content-type") ?? "");
 }
 
 function queryOf(query: object | undefined): string {

@@ -2,11 +2,14 @@ import { createHmac, timingSafeEqual } from "node:crypto";
 import { WebhookVerificationError } from "./errors.js";
 import type { Job } from "./types.js";
 
+/** As the server demands of `[callbacks] secret`. */
+const SHORTEST_SECRET = 16;
+
 /** Headers as `fetch` or as `node:http` has them. */
 export type WebhookHeaders = Headers | Record<string, string | string[] | undefined>;
 
 export interface WebhookOptions {
-  /** `[callbacks] secret` of the server: text, or base64 after `whsec_`. */
+  /** `[callbacks] secret` of the server: text, or base64 after `whsec_`; at least 16 characters. */
   secret: string;
   headers: WebhookHeaders;
   /** The body as it came, not parsed. */
@@ -30,7 +33,7 @@ export function verifyWebhook<T = Job>(options: WebhookOptions): T {
   if (!/^\d+$/.test(timestamp) || Math.abs(age) > tolerance) {
     throw new WebhookVerificationError(`webhook-timestamp is ${timestamp}: too old, or not a moment near now`);
   }
-  const key = secret.startsWith("whsec_") ? Buffer.from(secret.slice(6), "base64") : Buffer.from(secret);
+  const key = keyOf(secret);
   const body = Buffer.from(options.body as string);
   const expected = createHmac("sha256", key).update(`${id}.${timestamp}.`).update(body).digest();
   const genuine = signatures.split(" ").some((signature) => {
@@ -40,6 +43,18 @@ export function verifyWebhook<T = Job>(options: WebhookOptions): T {
   });
   if (!genuine) throw new WebhookVerificationError("webhook-signature does not fit the body and the secret");
   return JSON.parse(body.toString("utf8")) as T;
+}
+
+function keyOf(secret: string): Buffer {
+  if (!secret || secret.length < SHORTEST_SECRET) {
+    throw new WebhookVerificationError(`the secret is missing or shorter than ${SHORTEST_SECRET} characters`);
+  }
+  if (!secret.startsWith("whsec_")) return Buffer.from(secret);
+  const encoded = secret.slice("whsec_".length);
+  const key = Buffer.from(encoded, "base64");
+  // `Buffer.from` passes over what is not base64.
+  if (key.toString("base64") !== encoded) throw new WebhookVerificationError("the secret after whsec_ is not base64");
+  return key;
 }
 
 function headerOf(headers: WebhookHeaders, name: string): string {

@@ -1,8 +1,10 @@
 // Against a real server, which the repository's own tests start: ECLUSA_URL, ECLUSA_KEY, CALLBACK_SECRET, and the built
 // client at ECLUSA_CLIENT.
 import assert from "node:assert/strict";
-import { randomUUID } from "node:crypto";
+import { spawn } from "node:child_process";
+import { createHmac, randomUUID } from "node:crypto";
 import { once } from "node:events";
+import { readFile } from "node:fs/promises";
 import http from "node:http";
 import { test } from "node:test";
 
@@ -50,6 +52,11 @@ async function flaky(t, faults) {
     const text = await passed.text();
     // The server has acted on it, and the client does not know.
     if (fault === "drop") return incoming.socket.destroy();
+    if (fault === "half" || fault === "stall") {
+      answer.writeHead(passed.status, { "content-type": "application/json", "content-length": text.length });
+      // A stalled body never ends; half a body ends with the connection, once the client has the head.
+      return answer.write(text.slice(0, 10), () => fault === "half" && incoming.socket.destroySoon());
+    }
     if (fault === "cut") {
       answer.writeHead(200, { "content-type": "text/event-stream" });
       answer.write(text.slice(0, text.indexOf("\n\n") + 2));
@@ -99,6 +106,22 @@ test("a request whose answer was lost is repeated under the same key", async (t)
   assert.ok(keys[0] && keys.every((key) => key === keys[0]));
   const found = await client.search({ lane: "held", id: keys[0] });
   assert.deepEqual(found.jobs.map((job) => job.jobId), [accepted.jobId]);
+});
+
+test("an answer that breaks off or stalls is a lost one", { timeout: 10_000 }, async (t) => {
+  const between = await flaky(t, ["half", "stall"]);
+  const { jobId } = await new Eclusa({ url: between.url, timeout: 1000 }).enqueue("held", { request });
+  assert.equal(between.seen.length, 3);
+  const broken = await flaky(t, ["half", "stall"]);
+  const once = new Eclusa({ url: broken.url, retries: 0 });
+  await assert.rejects(once.get(jobId), eclusa.ConnectionError);
+  await assert.rejects(once.get(jobId, { signal: AbortSignal.timeout(200) }), { name: "TimeoutError" });
+});
+
+test("a refusal that breaks off is a lost answer", async (t) => {
+  const between = await flaky(t, ["half"]);
+  await assert.rejects(new Eclusa({ url: between.url }).get(randomUUID()), eclusa.NotFoundError);
+  assert.equal(between.seen.length, 2);
 });
 
 test("retries end", async (t) => {
@@ -158,6 +181,45 @@ test("a dead letter is replayed", async () => {
   await assert.rejects(client.deadLetters.get(jobId), eclusa.NotFoundError);
 });
 
+/** A job that has become a dead letter. */
+async function failedJob() {
+  const { jobId } = await client.enqueue("broken", { request });
+  await client.wait(jobId);
+  return jobId;
+}
+
+test("a replay whose answer was lost is not sent again", async (t) => {
+  const jobId = await failedJob();
+  const between = await flaky(t, ["busy", "drop"]);
+  const replay = new Eclusa({ url: between.url }).deadLetters.replay(jobId);
+  await assert.rejects(replay, eclusa.ConnectionError);
+  assert.equal(between.seen.length, 2);
+});
+
+test("what the server did although its answer was lost is no error", async (t) => {
+  const between = await flaky(t, ["drop", undefined, undefined, "drop", undefined, undefined, "drop"]);
+  const through = new Eclusa({ url: between.url });
+  const { jobId } = await client.enqueue("held", { request });
+  const cancelled = await through.cancel(jobId);
+  assert.deepEqual([cancelled.jobId, cancelled.status], [jobId, "cancelled"]);
+  const letter = await failedJob();
+  assert.equal(await through.deadLetters.discard(letter), undefined);
+  await assert.rejects(client.deadLetters.get(letter), eclusa.NotFoundError);
+  await (await through.acquire("limited")).settle(200);
+  assert.equal(between.seen.length, 8);
+});
+
+test("what was done or ended otherwise is an error", async (t) => {
+  const between = await flaky(t, ["busy", undefined, "busy", undefined, "drop"]);
+  const through = new Eclusa({ url: between.url });
+  const { jobId } = await client.enqueue("held", { request });
+  await client.cancel(jobId);
+  await assert.rejects(through.cancel(jobId), eclusa.ConflictError);
+  await assert.rejects(through.deadLetters.discard(randomUUID()), eclusa.NotFoundError);
+  const ended = (await client.run("work", { request })).jobId;
+  await assert.rejects(through.cancel(ended), eclusa.ConflictError);
+});
+
 test("calls are limited and settled", async () => {
   const lease = await client.acquire("limited");
   assert.ok(lease.remaining > 0);
@@ -183,6 +245,28 @@ test("what the server says is wrong comes as an error with its fields", async ()
   await assert.rejects(new Eclusa({ key: "wrong" }).get("x"), eclusa.UnauthorizedError);
   const lanes = await client.call("GET", "/v1/lanes");
   assert.ok(lanes.some((lane) => lane.name === "work"));
+});
+
+test("what something else answers is an error of this client", async (t) => {
+  let next;
+  const server = await listen(t, (_, answer) => answer.writeHead(next.status, { "content-type": next.type }).end(next.body));
+  const other = new Eclusa({ url: server.url, retries: 0 });
+  for (const body of ['{"type":"x"}', '{"type":"x","title":"X","status":"?","detail":"x"}', "null", "[]", "<html>"]) {
+    next = { status: 502, type: "application/json", body };
+    await assert.rejects(other.get("x"), (error) => {
+      assert.ok(error instanceof eclusa.ProblemError);
+      assert.deepEqual([error.status, error.message], [502, `502 Bad Gateway: ${body}`]);
+      return true;
+    });
+  }
+  for (const type of ["text/html", "application/json"]) {
+    next = { status: 200, type, body: "<html>" };
+    await assert.rejects(other.get("x"), (error) => error instanceof eclusa.ConnectionError && /<html>/.test(error.message));
+  }
+});
+
+test("any call may answer with text", async () => {
+  assert.match(await client.call("GET", "/metrics"), /^# HELP eclusa_/m);
 });
 
 test("a callback is verified", { timeout: 30_000 }, async (t) => {
@@ -213,4 +297,42 @@ test("the example of Standard Webhooks is verified", () => {
   });
   const [body, key] = ['{"test": 2432232314}', "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"];
   assert.equal(verifyWebhook({ secret: key, headers, body, now: 1614265330_000 }).test, 2432232314);
+});
+
+test("a secret that the server would not accept verifies nothing", () => {
+  const body = "{}";
+  for (const [wrong, key] of [
+    ["", ""],
+    [undefined, ""],
+    ["short-012345678", "short-012345678"],
+    ["whsec_", ""],
+    ["whsec_?????????????", ""],
+    ["whsec_c2VjcmV0LTAxMjM", "secret-0123"],
+    ["whsec_é23456789012345", ""],
+  ]) {
+    const signature = createHmac("sha256", key).update(`m.1614265330.${body}`).digest("base64");
+    const headers = { "webhook-id": "m", "webhook-timestamp": "1614265330", "webhook-signature": `v1,${signature}` };
+    const verify = () => verifyWebhook({ secret: wrong, headers, body, now: 1614265330_000 });
+    assert.throws(verify, (error) => error instanceof eclusa.WebhookVerificationError && /^the secret /.test(error.message));
+  }
+});
+
+test("the server of the README outlives what is not a callback", { timeout: 30_000 }, async (t) => {
+  const readme = await readFile(new URL("../README.md", import.meta.url), "utf8");
+  const [, code] = /```ts\n([^`]*createServer[^]*?)```/.exec(readme);
+  const changed = code
+    .replace('"eclusa"', JSON.stringify(process.env.ECLUSA_CLIENT))
+    .replace(".listen(8081)", '.listen(0, "127.0.0.1", function () { console.log(this.address().port); })');
+  const server = spawn(process.execPath, ["--input-type=module", "--eval", changed], { stdio: ["ignore", "pipe", "ignore"] });
+  t.after(() => server.kill());
+  const [port] = await once(server.stdout, "data");
+  const post = async (init) => (await fetch(`http://127.0.0.1:${Number(port)}`, { method: "POST", ...init })).status;
+  assert.equal(await post({ body: "{}" }), 401);
+  const sign = (body) => {
+    const now = Math.floor(Date.now() / 1000);
+    const signature = createHmac("sha256", secret).update(`m.${now}.${body}`).digest("base64");
+    return { body, headers: { "webhook-id": "m", "webhook-timestamp": `${now}`, "webhook-signature": `v1,${signature}` } };
+  };
+  assert.equal(await post(sign("no JSON")), 400);
+  assert.equal(await post(sign('{"jobId":"a","status":"completed"}')), 200);
 });

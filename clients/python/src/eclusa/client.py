@@ -10,7 +10,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, Iterator, List, Literal, Mapping, Optional, Tuple, Union, cast
 
-from .errors import NotFoundError, ProblemError, TransportError, WaitTimeoutError
+from .errors import ProblemError, TransportError, WaitTimeoutError
 from .transport import Call, Transport, quoted
 from .types import (
     Accepted,
@@ -174,7 +174,8 @@ class Eclusa:
 
     def cancel(self, id: str, *, lane: Optional[str] = None) -> Job:
         """Cancels a job that has not ended."""
-        return cast(Job, self._http.json(Call("DELETE", f"/v1/jobs/{quoted(id)}", query={"lane": lane})))
+        call = Call("DELETE", f"/v1/jobs/{quoted(id)}", query={"lane": lane}, done=_is_cancelled)
+        return cast(Optional[Job], self._http.json(call)) or self.get(id, lane=lane)
 
     def why(self, id: str, *, lane: Optional[str] = None) -> WhyAnswer:
         """Why a job waits, and until when."""
@@ -198,9 +199,12 @@ class Eclusa:
         return Lease(self._http, cast(Acquired, self._http.json(call)))
 
     def call(self, method: str, path: str, *, query: Optional[Mapping[str, Any]] = None, body: Any = None) -> Any:
-        """Any other call of the API, with the same retries; see the OpenAPI document."""
+        """Any other call of the API, with the same retries; see the OpenAPI document.
+
+        An answer that is not JSON comes as text.
+        """
         repeat = "always" if method == "GET" else "refusals"
-        return self._http.json(Call(method, path, query=query or {}, body=body, repeat=repeat))
+        return self._http.json_or_text(Call(method, path, query=query or {}, body=body, repeat=repeat))
 
 
 class Lease:
@@ -219,13 +223,7 @@ class Lease:
         report = {"status": status, "retryAfter": retry_after, "usage": usage}
         body = {name: value for name, value in report.items() if value is not None}
         path = f"/v1/limits/leases/{quoted(self.id)}/settle"
-        try:
-            self._http.json(Call("POST", path, body=body, repeat="refusals"))
-        except TransportError:
-            try:
-                self._http.json(Call("POST", path, body=body))
-            except NotFoundError:
-                pass  # The first one had arrived.
+        self._http.json(Call("POST", path, body=body, done=_is_gone))
 
     def extend(self) -> None:
         """Makes it last for ``workers.lease`` from now."""
@@ -247,10 +245,13 @@ class DeadLetters:
         return cast(DeadLetter, self._http.json(Call("GET", f"/v1/dead-letters/{quoted(id)}")))
 
     def replay(self, id: str, patch: Optional[Mapping[str, Any]] = None) -> Accepted:
-        """Enqueues it again; ``patch`` is a merge patch (RFC 7396) over its ``originalData``."""
-        call = Call("POST", f"/v1/dead-letters/{quoted(id)}/replay")
+        """Enqueues it again; ``patch`` is a merge patch (RFC 7396) over its ``originalData``.
+
+        After a lost connection it is not sent again: that could make a second job.
+        """
+        call = Call("POST", f"/v1/dead-letters/{quoted(id)}/replay", repeat="refusals")
         if patch is not None:
-            call.body, call.content_type, call.repeat = patch, "application/merge-patch+json", "refusals"
+            call.body, call.content_type = patch, "application/merge-patch+json"
         return cast(Accepted, self._http.json(call))
 
     def replay_all(self, filter: Optional[FilterBody] = None) -> BulkReplay:
@@ -262,9 +263,18 @@ class DeadLetters:
         """How far a replay of many is."""
         return cast(BulkReplay, self._http.json(Call("GET", f"/v1/dead-letters/replays/{quoted(replay_id)}")))
 
-    def discard(self, id: str) -> DeadLetter:
-        """Removes it for good."""
-        return cast(DeadLetter, self._http.json(Call("DELETE", f"/v1/dead-letters/{quoted(id)}")))
+    def discard(self, id: str) -> Optional[DeadLetter]:
+        """Removes it for good. The answer is what was removed; ``None`` if the answer that had it was lost."""
+        call = Call("DELETE", f"/v1/dead-letters/{quoted(id)}", done=_is_gone)
+        return cast(Optional[DeadLetter], self._http.json(call))
+
+
+def _is_gone(problem: ProblemError) -> bool:
+    return problem.status == 404
+
+
+def _is_cancelled(problem: ProblemError) -> bool:
+    return problem.status == 409 and problem.problem.get("jobStatus") == "cancelled"
 
 
 def _server_events(lines: Iterable[bytes]) -> Iterator[Tuple[int, str]]:

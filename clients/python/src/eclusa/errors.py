@@ -13,7 +13,7 @@ class EclusaError(Exception):
 
 
 class TransportError(EclusaError):
-    """The server could not be reached, or the connection broke before there was an answer."""
+    """The server could not be reached, the connection broke before there was a whole answer, or something else answered."""
 
 
 class WaitTimeoutError(EclusaError):
@@ -90,7 +90,9 @@ def problem_of(status: int, retry_after: Optional[str], body: bytes) -> ProblemE
     """The error that an answer stands for."""
     try:
         problem = json.loads(body)
-        problem["type"]
+        texts = (problem["type"], problem["title"], problem["detail"])
+        if not isinstance(problem["status"], int) or not all(isinstance(text, str) for text in texts):
+            raise TypeError("no problem details")
     except (ValueError, KeyError, TypeError):
         # Something between the server and us answered.
         text = body[:500].decode("utf-8", "replace")

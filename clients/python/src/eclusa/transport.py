@@ -11,7 +11,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass, field
-from typing import Any, Collection, Dict, Mapping, Optional
+from typing import Any, Callable, Collection, Dict, Mapping, Optional
 
 from .errors import ProblemError, TransportError, problem_of
 
@@ -32,6 +32,8 @@ class Call:
     repeat: str = "always"
     #: Statuses that are not repeated.
     final: Collection[int] = ()
+    #: Whether a problem, after a lost connection, shows that the lost request was carried out: the answer is then ``None``.
+    done: Optional[Callable[[ProblemError], bool]] = None
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -53,19 +55,36 @@ class Transport:
         self._opener = urllib.request.build_opener(_NoRedirect)
 
     def json(self, call: Call) -> Any:
-        """The JSON of a successful answer."""
+        """The JSON of a successful answer; anything else is raised as an error."""
+        return self._send(call, lambda answer: _json_of(self._read(answer)))
+
+    def json_or_text(self, call: Call) -> Any:
+        """As ``json``, but an answer that is not JSON comes as text."""
+
+        def read(answer: http.client.HTTPResponse) -> Any:
+            body = self._read(answer)
+            kind = answer.headers.get_content_type()
+            return _json_of(body) if kind.endswith(("/json", "+json")) else body.decode("utf-8", "replace")
+
+        return self._send(call, read)
+
+    def _send(self, call: Call, read: Callable[[http.client.HTTPResponse], Any]) -> Any:
+        lost = False
         for attempt in range(1, self._retries + 2):
             delay = min(self._max_delay, 0.1 * 2 ** (attempt - 1)) * random.uniform(0.75, 1.25)
             try:
                 with self._open(call) as answer:
-                    return json.loads(self._read(answer))
+                    return read(answer)
             except ProblemError as problem:
+                if lost and call.done and call.done(problem):
+                    return None
                 refused = problem.status in (429, 503) and problem.status not in call.final
                 if not refused or call.repeat == "never" or attempt > self._retries:
                     raise
                 if problem.retry_after is not None:
                     delay = min(self._max_delay, problem.retry_after)
             except TransportError:
+                lost = True
                 if call.repeat != "always" or attempt > self._retries:
                     raise
             time.sleep(delay)
@@ -102,6 +121,14 @@ class Transport:
             return body
         except (OSError, http.client.HTTPException) as error:
             raise TransportError(f"the answer broke off: {error}") from error
+
+
+def _json_of(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        start = body[:200].decode("utf-8", "replace")
+        raise TransportError(f"the answer is not JSON: {start}") from error
 
 
 def _text(value: Any) -> str:
