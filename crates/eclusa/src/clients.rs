@@ -8,7 +8,7 @@ mod upload;
 
 pub(crate) use connection::{Connection, Requests};
 pub(crate) use download::Download;
-pub(crate) use received::{NoRoom, Uploads};
+pub(crate) use received::{NoRoom, Received, Uploads};
 pub(crate) use upload::Upload;
 
 use std::pin::Pin;

@@ -19,6 +19,8 @@ pub(crate) struct Life {
     pub(crate) draining: CancellationToken,
     /// Bodies of requests that are being received.
     pub(crate) uploads: Uploads,
+    /// Those of webhooks, which need no key.
+    pub(crate) webhooks: Uploads,
     /// Set when nothing new is to be begun.
     pub(crate) stopping: CancellationToken,
     /// Set when calls under way can be waited for no longer.

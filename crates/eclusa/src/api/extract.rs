@@ -17,7 +17,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::json;
 use super::problem::{Kind, Problem};
-use crate::clients::{NoRoom, TooSlow, Upload, Uploads};
+use crate::clients::{NoRoom, Received, TooSlow, Upload, Uploads};
+use crate::config::Server;
 use crate::execute::http::BoxError;
 use crate::intake::Fault;
 use crate::life::Life;
@@ -125,9 +126,20 @@ impl Body {
         B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
     {
         let server = &rules.get().config.server;
+        Self::receive(body, server, uploads.begin(server.max_bodies)).await
+    }
+
+    /// Reads a body to its end, of which nothing was received.
+    pub(super) async fn receive<B>(
+        body: B,
+        server: &Server,
+        mut received: Received<'_>,
+    ) -> Result<Self, Problem>
+    where
+        B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+    {
         let max = server.max_body;
         let mut body = Limited::new(Upload::new(body, server.client), max);
-        let mut received = uploads.begin(server.max_bodies);
         while let Some(frame) = body.frame().await {
             if let Ok(part) = frame.map_err(|error| unread(&*error, max))?.into_data() {
                 received.add(part).map_err(no_room)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{FromRef, State};
+use axum::extract::{FromRef, Request, State};
 use eclusa_core::{Clock, Completed, JobId, JobView, Name, Settled, Status, Store};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -19,10 +19,14 @@ use crate::awaited::{Told, completion, told};
 use crate::config::{Async, Webhook};
 use crate::decide::Decider;
 use crate::ids::own_nonce;
+use crate::life::Life;
 use crate::request::Response;
 use crate::rules::{CurrentRules, Rules};
 use crate::store::AnyStore;
 use crate::verify::{Incoming, verify};
+
+/// Bodies of webhooks may take this part of `server.max_bodies`, which is not that of callers with keys: anybody can send one.
+const SHARE: usize = 8;
 
 /// What hearing of a job takes.
 #[derive(Clone)]
@@ -30,13 +34,14 @@ pub(super) struct Hearing {
     store: Arc<AnyStore>,
     decider: Arc<Decider>,
     rules: Arc<CurrentRules>,
+    life: Arc<Life>,
     clock: Arc<dyn Clock>,
 }
 
 impl FromRef<Api> for Hearing {
     fn from_ref(api: &Api) -> Self {
-        let (store, decider) = (FromRef::from_ref(api), FromRef::from_ref(api));
-        Self { store, decider, rules: FromRef::from_ref(api), clock: FromRef::from_ref(api) }
+        let (store, decider, life) = (FromRef::from_ref(api), FromRef::from_ref(api), FromRef::from_ref(api));
+        Self { store, decider, rules: FromRef::from_ref(api), life, clock: FromRef::from_ref(api) }
     }
 }
 
@@ -72,15 +77,18 @@ pub(super) struct Heard {
         (status = 404, description = "No such job, or the upstream sends no webhooks"),
         (status = 413, description = "The body is too large")))]
 pub(super) async fn receive(
-    State(Hearing { store, decider, rules, clock }): State<Hearing>,
+    State(Hearing { store, decider, rules, life, clock }): State<Hearing>,
     Path((upstream, job)): Path<(String, String)>,
     Query(query): Query<WebhookQuery>,
     headers: HeaderMap,
-    body: Body,
+    request: Request,
 ) -> Result<Json<Heard>, Problem> {
     let rules = rules.get();
     let (upstream, awaited, webhook) = receiver(&rules, &upstream)?;
     let job: JobId = job.parse().map_err(|_| no_such_job())?;
+    let server = &rules.config.server;
+    let received = life.webhooks.begin(server.max_bodies / SHARE);
+    let body = Body::receive(request.into_body(), server, received).await?;
     let incoming =
         Incoming { upstream, job, headers: &headers, body: &body.0, token: query.token.as_deref() };
     let message = verify(&webhook.verify, &incoming, clock.now()).map_err(|untrue| {

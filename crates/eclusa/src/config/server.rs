@@ -99,7 +99,7 @@ pub(super) fn body_size(t: &mut Table<'_>, key: &'static str, default: Size, doc
 
 fn all_bodies(t: &mut Table<'_>) -> usize {
     let doc = "Bytes of request bodies that are being received at the same time, over all connections. Requests beyond that are \
-               refused with 503.";
+               refused with 503. Webhooks have an eighth as much of their own.";
     let Size(size) = t.or("max_bodies", Size(256 << 20), doc);
     usize::try_from(size).unwrap_or(usize::MAX)
 }

@@ -117,3 +117,18 @@ async fn bodies_that_are_being_received_are_bounded_over_all_connections() {
     assert_eq!(program.send("POST", "/proxy/fast/a", &[], &body).await.status, 200);
     upstream.wait_for(3).await;
 }
+
+/// Anybody can send one: its body is not waited for, and takes nothing from callers with keys.
+#[tokio::test]
+async fn a_webhook_that_nobody_waits_for_is_refused_before_its_body() {
+    let (program, _upstream) = start(Answer::status(200), "").await;
+    let address = program.url().strip_prefix("http://").unwrap().to_owned();
+    let id = "00000000-0000-7000-8000-000000000000";
+    let head =
+        format!("POST /v1/webhooks/up/{id} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\n\r\nx");
+    let mut stream = TcpStream::connect(&address).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    tokio::time::timeout(PATIENCE, stream.read_exact(&mut answer)).await.unwrap().unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 404");
+}
