@@ -12,6 +12,7 @@ mod docs;
 mod events;
 mod extract;
 mod find;
+mod finish;
 mod head;
 mod headers;
 mod health;
@@ -47,6 +48,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -79,42 +81,47 @@ fn calls() -> OpenApiRouter<Api> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(jobs::enqueue))
         .routes(routes!(batch::enqueue))
-        .routes(routes!(search::search, search::cancel))
-        .routes(routes!(jobs::get, jobs::cancel))
         .routes(routes!(jobs::wait))
         .routes(routes!(jobs::why))
         .routes(routes!(events::follow))
         .routes(routes!(lanes::list))
         .routes(routes!(lanes::get))
-        .routes(routes!(lanes::pause))
-        .routes(routes!(lanes::resume))
         .routes(routes!(lanes::tenants))
         .routes(routes!(upstreams::list))
         .routes(routes!(upstreams::get))
         .routes(routes!(codes::codes))
         .routes(routes!(upstreams::breakers))
         .routes(routes!(upstreams::get_breaker))
-        .routes(routes!(upstreams::failure))
-        .routes(routes!(upstreams::success))
-        .routes(routes!(upstreams::try_recover))
-        .routes(routes!(upstreams::reset))
         .routes(routes!(limits::acquire))
         .routes(routes!(limits::lease::settle))
         .routes(routes!(limits::lease::extend))
         .routes(routes!(policies::list))
-        .routes(routes!(policies::credit))
         .routes(routes!(policies::get))
-        .routes(routes!(dead_letters::list, dead_letters::purge))
         .routes(routes!(dead_letters::stats))
         .routes(routes!(dead_letters::export))
-        .routes(routes!(dead_letters::begin))
         .routes(routes!(dead_letters::show_all))
-        .routes(routes!(dead_letters::show, dead_letters::stop))
-        .routes(routes!(dead_letters::get, dead_letters::discard))
-        .routes(routes!(dead_letters::replay))
         .routes(routes!(alerts::list))
         .routes(routes!(health::health))
         .routes(routes!(health::metrics))
+}
+
+/// Those of them that an operator changes something with.
+fn changes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(search::search, search::cancel))
+        .routes(routes!(jobs::get, jobs::cancel))
+        .routes(routes!(lanes::pause))
+        .routes(routes!(lanes::resume))
+        .routes(routes!(upstreams::failure))
+        .routes(routes!(upstreams::success))
+        .routes(routes!(upstreams::try_recover))
+        .routes(routes!(upstreams::reset))
+        .routes(routes!(policies::credit))
+        .routes(routes!(dead_letters::list, dead_letters::purge))
+        .routes(routes!(dead_letters::begin))
+        .routes(routes!(dead_letters::show, dead_letters::stop))
+        .routes(routes!(dead_letters::get, dead_letters::discard))
+        .routes(routes!(dead_letters::replay))
 }
 
 /// The calls that need no key.
@@ -128,7 +135,7 @@ fn open_calls() -> OpenApiRouter<Api> {
 /// The API as the handlers describe it, for tests.
 #[cfg(test)]
 fn description() -> utoipa::openapi::OpenApi {
-    let mut document = calls().merge(open_calls()).split_for_parts().1;
+    let mut document = calls().merge(changes()).merge(open_calls()).split_for_parts().1;
     document.merge(proxy::describe());
     document
 }
@@ -185,7 +192,8 @@ pub(crate) fn router(api: &Api, duty: Duty) -> Router {
     if duty == Duty::Worker {
         return health_of_a_worker(api);
     }
-    let (routes, document) = calls().merge(open_calls()).split_for_parts();
+    let changes = changes().layer(from_fn_with_state(api.0.life.clone(), finish::finish));
+    let (routes, document) = calls().merge(changes).merge(open_calls()).split_for_parts();
     routes
         .route("/openapi.json", get(docs::document(document)))
         .route("/", get(async || Redirect::to("/docs")))
