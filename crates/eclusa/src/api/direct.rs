@@ -29,7 +29,7 @@ use crate::decide::Asked;
 use crate::execute::http::{BoxError, Head};
 use crate::execute::{CallContext, CallEnd, Judgement};
 use crate::ids::own_nonce;
-use crate::intake::{DEFAULT_TENANT, check};
+use crate::intake::{DEFAULT_TENANT, bad_word, check};
 use crate::policy::{Subject, Takes};
 use crate::request::{Headers, RequestView};
 use crate::rules::Rules;
@@ -81,7 +81,12 @@ impl Asking<'_> {
         if parts.life.stopping.is_cancelled() {
             return Err(Problem::new(Kind::Stopping, "The server is stopping").retry_after(5));
         }
-        let key = idempotency_key(&head.headers)?.unwrap_or_else(|| parts.ids.job().to_string());
+        let key = idempotency_key(&head.headers)?;
+        let words = [("Eclusa-Tenant", Some(tenant)), ("Idempotency-Key", key.as_deref())];
+        if let Some(fault) = words.into_iter().find_map(|(name, word)| bad_word(name, word?)) {
+            return Err(Problem::invalid(&[fault]));
+        }
+        let key = key.unwrap_or_else(|| parts.ids.job().to_string());
         let upstreams = &current.config.upstreams;
         let mut policies =
             rules.upstreams().filter_map(|name| upstreams.get(name)).flat_map(Upstream::policies);

@@ -42,6 +42,16 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Whether a query or a header has `field` more than once: what takes another of them than [`get`](Self::get) sees another
+    /// request.
+    pub(super) fn is_repeated(&self, field: &Field) -> bool {
+        match field {
+            Field::Query(name) => self.query().iter().filter(|(key, _)| key == name).count() > 1,
+            Field::Header(name) => self.request.is_some_and(|request| request.headers.count(name) > 1),
+            Field::Body(_) | Field::Params(_) => false,
+        }
+    }
+
     /// The request itself, if there is one.
     pub(crate) const fn request(&self) -> Option<RequestView<'a>> {
         self.request

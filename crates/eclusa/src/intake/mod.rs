@@ -150,16 +150,17 @@ impl Submission {
 
     fn bad_words(&self) -> Vec<Fault> {
         let words = [("tenant", Some(&self.tenant)), ("type", self.kind.as_ref()), ("id", self.key.as_ref())];
-        let bad = |(field, word): (&str, Option<&String>)| {
-            let word = word?;
-            if word.is_empty() || word.len() > MAX_WORD {
-                return Some(Fault::new(field, format!("must be 1 to {MAX_WORD} bytes long")));
-            }
-            let control = word.chars().any(char::is_control);
-            control.then(|| Fault::new(field, "must not contain control characters"))
-        };
-        words.into_iter().filter_map(bad).collect()
+        words.into_iter().filter_map(|(field, word)| bad_word(field, word?)).collect()
     }
+}
+
+/// What is wrong with a word by which a caller names something.
+pub(crate) fn bad_word(field: &str, word: &str) -> Option<Fault> {
+    if word.is_empty() || word.len() > MAX_WORD {
+        return Some(Fault::new(field, format!("must be 1 to {MAX_WORD} bytes long")));
+    }
+    let control = word.chars().any(char::is_control);
+    control.then(|| Fault::new(field, "must not contain control characters"))
 }
 
 /// A submission that a lane can take.
@@ -280,8 +281,8 @@ fn not_accepted(request: RequestView<'_>, accept: &Accept) -> Vec<Fault> {
     faults
 }
 
-/// What the cache calls a job's answer; `None` when a field of the template is not there, or when the answer is not one that
-/// the cache keeps.
+/// What the cache calls a job's answer; `None` when a field of the template is not there or is there more than once, or when
+/// the answer is not one that the cache keeps.
 fn render(key: &CacheKey, fields: &Fields<'_>, tenant: &str, request: Option<&Request>) -> Option<String> {
     let CacheKey { template, scope, methods } = key;
     if request.is_some_and(|request| !methods.contains(&request.method) || says_too_much(template, request)) {
@@ -299,6 +300,7 @@ fn render(key: &CacheKey, fields: &Fields<'_>, tenant: &str, request: Option<&Re
                 key.push_str(text);
                 continue;
             }
+            Part::Field(field) if fields.is_repeated(field) => return None,
             Part::Field(field) => fields.get(field)?,
             Part::Tenant => tenant.to_owned(),
             Part::Method => request?.method.clone(),

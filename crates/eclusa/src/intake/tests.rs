@@ -116,6 +116,15 @@ fn keys_of_other_methods_and_paths_are_other_keys() {
     assert_eq!(key(all, "POST", ""), None);
 }
 
+/// An upstream that takes the last of them would answer for another person than the key names.
+#[test]
+fn a_name_that_is_there_more_than_once_makes_no_key() {
+    let rules = rules("cache = { key = \"{query.person}\", ttl = \"60s\" }");
+    let key = |query| job(submission(query), &rules).unwrap().cache_key;
+    assert!(key("person=1&other=2").is_some());
+    assert_eq!(key("person=1&person=2"), None);
+}
+
 #[test]
 fn a_job_without_a_request_shares_no_key_with_one_that_has_it() {
     let rules = rules("cache = { key = \"{tenant}\", ttl = \"60s\" }");

@@ -113,6 +113,14 @@ impl<'a> Headers<'a> {
             Self::Passing(map) => map.get(name).map(http::HeaderValue::as_bytes),
         }
     }
+
+    /// How often it is there.
+    pub(crate) fn count(self, name: &str) -> usize {
+        match self {
+            Self::Stored(pairs) => pairs.iter().filter(|(key, _)| key == name).count(),
+            Self::Passing(map) => map.get_all(name).iter().count(),
+        }
+    }
 }
 
 impl<'a> From<&'a Request> for RequestView<'a> {

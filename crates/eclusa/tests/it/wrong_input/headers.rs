@@ -108,3 +108,19 @@ async fn a_wait_that_runs_out_shows_the_job_as_it_is() {
     assert_eq!((&told["status"], &told["position"]), (&json!("queued"), &json!(0)), "{told}");
     gate.open();
 }
+
+#[tokio::test]
+async fn a_direct_lane_bounds_names_as_a_queue_does() {
+    let (program, upstream) =
+        start(Answer::status(200), "[lanes.fast]\nmode = \"direct\"\nchain = [\"up\"]").await;
+    let long = "x".repeat(257);
+    for (header, value) in [("eclusa-tenant", ""), ("eclusa-tenant", &long), ("idempotency-key", &long)] {
+        for path in ["/proxy/fast/a", "/proxy/work/a"] {
+            let answer = program.send("GET", path, &[(header, value)], "").await;
+            assert_problem(&answer, 422, "invalid");
+        }
+    }
+    let named = [("eclusa-tenant", &long[1..]), ("idempotency-key", &long[1..])];
+    assert_eq!(program.send("GET", "/proxy/fast/a", &named, "").await.status, 200);
+    assert_eq!(upstream.requests().len(), 1);
+}
