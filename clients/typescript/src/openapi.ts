@@ -1386,7 +1386,7 @@ export interface components {
             store: components["schemas"]["StoreHealth"];
         };
         /** @description What a webhook did. */
-        Heard: {
+        WebhookReceipt: {
             /**
              * @description Whether the webhook counts. Not if it was told before, the job has ended or moved on, or it says that the upstream
              *     still works.
@@ -4427,7 +4427,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Heard"];
+                    "application/json": components["schemas"]["WebhookReceipt"];
                 };
             };
             400: components["responses"]["BadRequest"];

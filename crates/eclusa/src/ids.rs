@@ -6,7 +6,7 @@ use eclusa_core::{Clock, HashKey, JobId};
 use uuid::Builder;
 
 /// Bytes fetched at once: each fetch is a call to the system.
-const FETCHED: usize = 1000;
+const RANDOM_BATCH: usize = 1000;
 
 /// Set in the nonce of every lease that was given to a worker elsewhere, and in none of our own.
 const FOREIGN: u64 = 1 << 63;
@@ -44,7 +44,7 @@ impl Ids {
     fn random<const N: usize>(&self) -> [u8; N] {
         let mut left = self.random.lock().unwrap_or_else(PoisonError::into_inner);
         if left.len() < N {
-            left.resize(FETCHED.max(N), 0);
+            left.resize(RANDOM_BATCH.max(N), 0);
             if getrandom::fill(&mut left).is_err() {
                 fastrand::fill(&mut left);
             }

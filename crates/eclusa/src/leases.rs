@@ -11,11 +11,11 @@ use tokio::time::Instant;
 /// The leases this process holds.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    held: Mutex<BTreeMap<LeaseId, Held>>,
+    held: Mutex<BTreeMap<LeaseId, HeldLease>>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldLease {
     /// When it ends; `None` when it is gone.
     ends: Option<Instant>,
     /// Notified of changes. Made by the first who waits for one: most calls end before that.
@@ -25,11 +25,11 @@ struct Held {
 impl Leases {
     /// Keeps `lease` alive until the answer is dropped.
     pub(crate) fn hold(self: &Arc<Self>, lease: LeaseId, ends: Instant) -> Hold {
-        self.lock().insert(lease, Held { ends: Some(ends), changed: None });
+        self.lock().insert(lease, HeldLease { ends: Some(ends), changed: None });
         Hold { leases: self.clone(), lease }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<LeaseId, Held>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<LeaseId, HeldLease>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

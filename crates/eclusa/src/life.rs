@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::clients::Uploads;
-use crate::to_the_end::ToTheEnd;
+use crate::run_to_completion::RunToCompletion;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -38,11 +38,11 @@ pub(crate) struct Life {
 impl Life {
     /// Does `work` to its end even if whoever asked for it goes away meanwhile: what a verb did must be told and undone in
     /// any case.
-    pub(crate) async fn to_the_end<T: Send + 'static>(
+    pub(crate) async fn run_to_completion<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
     ) -> Result<T, StoreError> {
-        ToTheEnd::new(self.running.track_future(work)).await
+        RunToCompletion::new(self.running.track_future(work)).await
     }
 
     /// The process can keep no promise any more, so it ends. Says whether that is new.

@@ -12,7 +12,7 @@ const LIBRARY: &str = "library";
 
 /// What a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum Duty {
+pub enum ProcessRole {
     /// Takes jobs in and runs them.
     #[default]
     All,
@@ -22,17 +22,17 @@ pub enum Duty {
     Worker,
 }
 
-impl Duty {
+impl ProcessRole {
     /// The word for it.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Duty::All => "all",
-            Duty::Api => "api",
-            Duty::Worker => "worker",
+            ProcessRole::All => "all",
+            ProcessRole::Api => "api",
+            ProcessRole::Worker => "worker",
         }
     }
 
-    /// What other processes are told of one with this duty and these rules.
+    /// What other processes are told of one with this role and these rules.
     pub(crate) fn about(self, rules: &Rules) -> String {
         format!("{} {}", self.as_str(), rules.version())
     }
@@ -41,7 +41,7 @@ impl Duty {
 /// See the module.
 pub(crate) struct Peers {
     /// What this process does.
-    pub(crate) duty: Duty,
+    pub(crate) role: ProcessRole,
     /// The id of this process where the store cannot be shared.
     id: u64,
     started: Time,
@@ -50,7 +50,7 @@ pub(crate) struct Peers {
 
 /// A process that shares the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Instance {
+pub(crate) struct Peer {
     /// Its id.
     pub(crate) id: String,
     /// What it does: `all`, `api`, `worker`, or `library` for a program with limits of its own.
@@ -76,17 +76,17 @@ pub(crate) struct OwnerSeen {
 
 impl Peers {
     /// This process, started now, and those it shares `store` with.
-    pub(crate) fn new(duty: Duty, id: u64, started: Time, store: Arc<AnyStore>) -> Self {
-        Self { duty, id, started, store }
+    pub(crate) fn new(role: ProcessRole, id: u64, started: Time, store: Arc<AnyStore>) -> Self {
+        Self { role, id, started, store }
     }
 
     /// Processes that share the store; this one alone where it cannot be shared.
-    pub(crate) fn instances(&self) -> Vec<Instance> {
+    pub(crate) fn instances(&self) -> Vec<Peer> {
         match &*self.store {
-            AnyStore::Redis(store) => store.instances().iter().map(Instance::of).collect(),
-            AnyStore::Embedded(_) => vec![Instance {
+            AnyStore::Redis(store) => store.instances().iter().map(Peer::of).collect(),
+            AnyStore::Embedded(_) => vec![Peer {
                 id: id(self.id),
-                role: self.duty.as_str().to_owned(),
+                role: self.role.as_str().to_owned(),
                 rules: String::new(),
                 differs: 0,
                 leaving: false,
@@ -152,11 +152,11 @@ impl Peers {
 
     /// Has the store and the other processes hear of other rules.
     pub(crate) async fn configure(&self, rules: &Rules) -> Result<(), StoreError> {
-        self.store.configure(&self.duty.about(rules), &rules.config.spec).await
+        self.store.configure(&self.role.about(rules), &rules.config.spec).await
     }
 }
 
-impl Instance {
+impl Peer {
     /// What a process told of itself.
     fn of(told: &RegistrationView) -> Self {
         let mut words = told.about.split(' ').map(ToOwned::to_owned);

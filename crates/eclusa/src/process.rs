@@ -11,7 +11,7 @@ use crate::execute::http::TlsError;
 use crate::ids::{Ids, own_nonce, seed_maps};
 use crate::leases::Leases;
 use crate::life::Life;
-use crate::peers::{Duty, Peers};
+use crate::peers::{Peers, ProcessRole};
 use crate::policy::Scopes;
 use crate::rules::{BadCertificates, CurrentRules, Rules};
 use crate::store::{AnyStore, EmbeddedStore, OpenError, RedisError, RedisSettings, RedisStore};
@@ -31,11 +31,11 @@ pub enum StartError {
     Redis(#[from] RedisError),
     /// Half of the work is left to other processes, and there can be none.
     #[error(
-        "--role {duty} leaves the rest to other processes, which cannot share this store: set `store.url` to `redis://…`, or leave out --role"
+        "--role {role} leaves the rest to other processes, which cannot share this store: set `store.url` to `redis://…`, or leave out --role"
     )]
     NotShared {
         /// Which half this process was to do.
-        duty: &'static str,
+        role: &'static str,
     },
     /// The certificates of an upstream cannot be used.
     #[error(transparent)]
@@ -56,15 +56,15 @@ pub(crate) struct Process {
 }
 
 /// Opens the store and gets ready to run; nothing runs yet.
-pub(crate) fn open(config: Config, duty: Duty, clock: Arc<dyn Clock>) -> Result<Process, StartError> {
-    if duty != Duty::All && !matches!(config.store.url, StoreUrl::Redis(_)) {
-        return Err(StartError::NotShared { duty: duty.as_str() });
+pub(crate) fn open(config: Config, role: ProcessRole, clock: Arc<dyn Clock>) -> Result<Process, StartError> {
+    if role != ProcessRole::All && !matches!(config.store.url, StoreUrl::Redis(_)) {
+        return Err(StartError::NotShared { role: role.as_str() });
     }
     seed_maps();
     let id = own_nonce();
     let rules = Rules::new(config)?;
-    let store = Arc::new(open_store(&rules, duty, &clock)?);
-    let peers = Arc::new(Peers::new(duty, id, clock.now(), store.clone()));
+    let store = Arc::new(open_store(&rules, role, &clock)?);
+    let peers = Arc::new(Peers::new(role, id, clock.now(), store.clone()));
     let metrics = Arc::new(Metrics::default());
     metrics.expect(&rules.config);
     let (traces, exporter) = Traces::new(rules.config.traces.as_ref(), id, &metrics)?;
@@ -105,7 +105,7 @@ pub(crate) fn open(config: Config, duty: Duty, clock: Arc<dyn Clock>) -> Result<
     Ok(Process { api: Api(Arc::new(parts)), workers, exporter })
 }
 
-fn open_store(rules: &Rules, duty: Duty, clock: &Arc<dyn Clock>) -> Result<AnyStore, StartError> {
+fn open_store(rules: &Rules, role: ProcessRole, clock: &Arc<dyn Clock>) -> Result<AnyStore, StartError> {
     let config = &rules.config;
     let (store, spec) = (&config.store, &config.spec);
     Ok(match &store.url {
@@ -129,7 +129,7 @@ fn open_store(rules: &Rules, duty: Duty, clock: &Arc<dyn Clock>) -> Result<AnySt
                 lease: config.workers.lease,
                 when_lost: store.when_lost,
                 shared_gates: store.shared_gates,
-                about: duty.about(rules),
+                about: role.about(rules),
                 clock: None,
             };
             AnyStore::Redis(Box::new(RedisStore::open(url.reveal(), &settings, spec)?))

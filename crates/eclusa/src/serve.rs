@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::api::Parts;
 use crate::config::{CertificateError, Config};
 use crate::life::Life;
-use crate::peers::Duty;
+use crate::peers::ProcessRole;
 use crate::process::{self, Process, StartError};
 use crate::rules::Rules;
 use crate::server::Certificate;
@@ -23,7 +23,7 @@ use crate::store::AnyStore;
 use crate::{api, reload, server, work};
 
 /// How long to wait for what was let go at the end.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const LAST_TASKS_WAIT: Duration = Duration::from_secs(5);
 /// How long the line that reports the start waits for the store to say what it holds.
 const STORE_ANSWERS: Duration = Duration::from_secs(10);
 /// How long to wait before the store is asked again.
@@ -69,7 +69,7 @@ struct Stopped {
 /// dropped. Configs that come by `reloads` are put in force. `ready` is told where it listens.
 pub async fn serve(
     config: Config,
-    duty: Duty,
+    role: ProcessRole,
     clock: Arc<dyn Clock>,
     reloads: mpsc::Receiver<Config>,
     ready: impl FnOnce(SocketAddr),
@@ -77,14 +77,14 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     // The store is closed, and ownership handed over, when this returns.
     let Stopped { finished, handed_back, kept, broken } =
-        run(config, duty, clock, reloads, ready, stops).await?;
+        run(config, role, clock, reloads, ready, stops).await?;
     tracing::info!(finished, handedBack = handed_back, kept, "Stopped");
     if broken { Err(ServeError::Broken) } else { Ok(()) }
 }
 
 async fn run(
     config: Config,
-    duty: Duty,
+    role: ProcessRole,
     clock: Arc<dyn Clock>,
     mut reloads: mpsc::Receiver<Config>,
     ready: impl FnOnce(SocketAddr),
@@ -97,24 +97,24 @@ async fn run(
     let certificate = config.server.tls.as_ref().map(Certificate::new).transpose()?;
     let tls = certificate.as_ref().map(Certificate::acceptor).transpose()?;
     let (grace, drain_for) = (config.server.shutdown_grace, config.server.drain);
-    let Process { api, workers, exporter } = process::open(config, duty, clock)?;
+    let Process { api, workers, exporter } = process::open(config, role, clock)?;
     let Parts { store, scopes, ids, rules, leases, peers, life, metrics, rates, .. } = &*api.0;
     // A store of this process's own answers at once: before a worker takes a job.
     let found = store.lanes().now_or_never().and_then(Result::ok).map(|lanes| jobs(&lanes));
-    let mut loops = work::start(duty, workers, (store, scopes, ids.clone()), (rates.clone(), peers.clone()));
+    let mut loops = work::start(role, workers, (store, scopes, ids.clone()), (rates.clone(), peers.clone()));
     if let Some(exporter) = exporter {
         loops.keep.spawn(exporter.run(life.finished.clone()));
     }
-    let service = Arc::new(api::Service::new(&api, duty));
+    let service = Arc::new(api::Service::new(&api, role));
     let stopping = life.stopping.clone();
     let serving =
-        server::serve((listener, tls), service, rules.clone(), stopping.clone(), grace + LAST_WORDS);
+        server::serve((listener, tls), service, rules.clone(), stopping.clone(), grace + LAST_TASKS_WAIT);
     let serving = tokio::spawn(serving);
     if let Some(certificate) = certificate {
         tokio::spawn(stopping.clone().run_until_cancelled_owned(certificate.follow(rules.clone())));
     }
     ready(listening);
-    tokio::spawn(stopping.run_until_cancelled_owned(report_start(store.clone(), duty, rules.get(), found)));
+    tokio::spawn(stopping.run_until_cancelled_owned(report_start(store.clone(), role, rules.get(), found)));
     let reloading = async {
         while let Some(config) = reloads.recv().await {
             reload::reload(rules, peers, metrics, config).await;
@@ -133,11 +133,11 @@ async fn run(
     // Nothing is begun any more once these have ended: what runs then is all there is to wait for.
     while loops.begin.join_next().await.is_some() {}
     let running = leases.ids().len();
-    let_finish(life, grace).await;
+    finish_running(life, grace).await;
     let _ = serving.await;
     // Answers that streamed until now have given back their leases in tasks of their own.
-    let _ = timeout(LAST_WORDS, life.running.wait()).await;
-    let kept = timeout(LAST_WORDS, store.lanes()).await.ok().and_then(Result::ok);
+    let _ = timeout(LAST_TASKS_WAIT, life.running.wait()).await;
+    let kept = timeout(LAST_TASKS_WAIT, store.lanes()).await.ok().and_then(Result::ok);
     life.finished.cancel();
     while loops.keep.join_next().await.is_some() {}
     let handed_back = life.handed_back.load(Ordering::Relaxed);
@@ -150,7 +150,7 @@ async fn run(
 }
 
 /// Reports what this process is and what it has found, as soon as the store answers.
-async fn report_start(store: Arc<AnyStore>, duty: Duty, rules: Arc<Rules>, found: Option<u64>) {
+async fn report_start(store: Arc<AnyStore>, role: ProcessRole, rules: Arc<Rules>, found: Option<u64>) {
     let answers = async {
         loop {
             match store.lanes().await {
@@ -167,7 +167,7 @@ async fn report_start(store: Arc<AnyStore>, duty: Duty, rules: Arc<Rules>, found
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         store = %config.store.url,
-        role = duty.as_str(),
+        role = role.as_str(),
         lanes = config.lanes.len(),
         upstreams = config.upstreams.len(),
         // Absent while the store does not answer.
@@ -200,11 +200,11 @@ async fn drain(life: &Life, store: &AnyStore, time: Duration, mut stops: mpsc::R
 }
 
 /// Lets running calls finish within `grace`; what is still running then goes back to its line.
-async fn let_finish(life: &Life, grace: Duration) {
+async fn finish_running(life: &Life, grace: Duration) {
     life.running.close();
     if timeout(grace, life.running.wait()).await.is_err() {
         tracing::warn!(running = life.running.len(), "Letting go of jobs that are still running");
         life.aborting.cancel();
-        let _ = timeout(LAST_WORDS, life.running.wait()).await;
+        let _ = timeout(LAST_TASKS_WAIT, life.running.wait()).await;
     }
 }

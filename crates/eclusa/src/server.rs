@@ -35,7 +35,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests under way on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 200;
 /// How long to pause when the system has no more sockets.
-const BREATHER: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Lets `service` answer until `stopping`, then until all requests under way are answered or `deadline` says that is enough.
 /// HTTPS with `tls`, else HTTP; by either of them HTTP/2 too.
@@ -55,7 +55,7 @@ pub(crate) async fn serve(
         };
         let (service, requests) = (service.clone(), Requests::default());
         let stream = Connection::new(stream, rules.get().config.server.client, requests.clone());
-        let silent = no_request(requests.clone());
+        let silent = first_request_overdue(requests.clone());
         let service = service_fn(move |request: http::Request<Incoming>| {
             requests.count();
             service.clone().answer(request, peer)
@@ -64,11 +64,11 @@ pub(crate) async fn serve(
         let stopping = stopping.clone();
         let conversation = async move {
             match tls {
-                None => converse(&server, stream, service, watcher).await,
+                None => serve_connection(&server, stream, service, watcher).await,
                 Some(tls) => {
-                    let shaken = stopping.run_until_cancelled(shake_hands(&tls, stream)).await;
+                    let shaken = stopping.run_until_cancelled(tls_handshake(&tls, stream)).await;
                     if let Some(stream) = shaken.flatten() {
-                        converse(&server, stream, service, watcher).await;
+                        serve_connection(&server, stream, service, watcher).await;
                     }
                 }
             }
@@ -87,7 +87,7 @@ pub(crate) async fn serve(
 
 /// Returns when the client has sent no request for too long. Only the first is waited for: before the version of HTTP is known,
 /// nothing else bounds the time.
-async fn no_request(requests: Requests) {
+async fn first_request_overdue(requests: Requests) {
     tokio::time::sleep(HEAD_TIMEOUT).await;
     if requests.any() {
         std::future::pending::<()>().await;
@@ -95,7 +95,7 @@ async fn no_request(requests: Requests) {
 }
 
 /// Answers the requests of one connection until it ends.
-async fn converse<I, S>(server: &Builder<TokioExecutor>, stream: I, service: S, watcher: Watcher)
+async fn serve_connection<I, S>(server: &Builder<TokioExecutor>, stream: I, service: S, watcher: Watcher)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<http::Request<Incoming>, Response = Response, Error = Infallible> + Send + 'static,
@@ -107,7 +107,7 @@ where
 }
 
 /// The connection inside TLS; `None` if the client does not get that far.
-async fn shake_hands(
+async fn tls_handshake(
     tls: &TlsAcceptor,
     stream: Connection,
 ) -> Option<tokio_rustls::server::TlsStream<Connection>> {
@@ -148,7 +148,7 @@ async fn accept(
             Err(error) => {
                 if error.kind() != io::ErrorKind::ConnectionAborted {
                     tracing::warn!(error = %error, "A connection could not be accepted");
-                    tokio::time::sleep(BREATHER).await;
+                    tokio::time::sleep(ACCEPT_RETRY_PAUSE).await;
                 }
             }
         }
@@ -161,10 +161,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_sends_no_request_is_given_up_and_one_that_did_is_not() {
-        let given_up = tokio::time::timeout(2 * HEAD_TIMEOUT, no_request(Requests::default())).await;
+        let given_up =
+            tokio::time::timeout(2 * HEAD_TIMEOUT, first_request_overdue(Requests::default())).await;
         assert!(given_up.is_ok());
         let requests = Requests::default();
         requests.count();
-        assert!(tokio::time::timeout(2 * HEAD_TIMEOUT, no_request(requests)).await.is_err());
+        assert!(tokio::time::timeout(2 * HEAD_TIMEOUT, first_request_overdue(requests)).await.is_err());
     }
 }

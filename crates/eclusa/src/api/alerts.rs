@@ -49,7 +49,7 @@ pub(super) async fn list(
 
 fn may_see(caller: &Caller, config: &Config, key: &AlertKey) -> bool {
     let tenant = match &key.tenant {
-        Some(tenant) => caller.may_be(tenant),
+        Some(tenant) => caller.may_act_for(tenant),
         None => caller.may_act_for_all_tenants(),
     };
     let place = match (&key.lane, &key.upstream) {

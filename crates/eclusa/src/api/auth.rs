@@ -72,7 +72,7 @@ impl Caller {
     }
 
     /// `Ok` if the caller may act for this tenant.
-    pub(super) fn may_be(&self, tenant: &str) -> Result<(), Problem> {
+    pub(super) fn may_act_for(&self, tenant: &str) -> Result<(), Problem> {
         let bound = self.0.as_ref().and_then(|key| Some((key, key.tenants.as_ref()?)));
         match bound {
             Some((key, tenants)) if !tenants.iter().any(|pattern| eclusa_core::matches(pattern, tenant)) => {
@@ -105,7 +105,7 @@ impl Caller {
     }
 
     /// `Ok` if the caller's jobs may be this urgent.
-    pub(super) fn may_be_as_urgent_as(&self, level: Level) -> Result<(), Problem> {
+    pub(super) fn may_use_priority(&self, level: Level) -> Result<(), Problem> {
         match &self.0 {
             Some(key) if level < key.max_priority => {
                 let (name, most, asked) = (&key.name, key.max_priority.as_str(), level.as_str());
@@ -118,9 +118,9 @@ impl Caller {
     }
 
     /// A job that says nothing of its priority is as urgent as usual, or as its caller may be at the most.
-    pub(super) fn by_default_not_too_urgent(&self, mut submission: Submission, rules: &Lane) -> Submission {
+    pub(super) fn cap_default_priority(&self, mut submission: Submission, rules: &Lane) -> Submission {
         let most = self.0.as_ref().map(|key| key.max_priority);
-        if submission.priority.is_none() && !submission.has_type_of(rules) {
+        if submission.priority.is_none() && !submission.type_sets_priority(rules) {
             submission.priority = most.filter(|most| *most > Level::default());
         }
         submission
@@ -288,15 +288,15 @@ mod tests {
     #[test]
     fn a_bound_with_many_stars_is_matched_in_linear_time() {
         let tenant = "a".repeat(256);
-        assert!(bound_to(&"*a".repeat(50)).may_be(&tenant).is_ok());
-        assert!(bound_to(&format!("{}b", "*a".repeat(50))).may_be(&tenant).is_err());
+        assert!(bound_to(&"*a".repeat(50)).may_act_for(&tenant).is_ok());
+        assert!(bound_to(&format!("{}b", "*a".repeat(50))).may_act_for(&tenant).is_err());
     }
 
     #[test]
     fn who_names_no_tenant_is_told_how() {
         let caller = bound_to("shop-*");
-        let detail = |tenant| caller.may_be(tenant).unwrap_err().into_json()["detail"].to_string();
-        assert!(caller.may_be("shop-7").is_ok());
+        let detail = |tenant| caller.may_act_for(tenant).unwrap_err().into_json()["detail"].to_string();
+        assert!(caller.may_act_for("shop-7").is_ok());
         assert!(detail(DEFAULT_TENANT).contains("Eclusa-Tenant"));
         assert!(!detail("other").contains("Eclusa-Tenant"));
     }

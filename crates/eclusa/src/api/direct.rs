@@ -29,7 +29,7 @@ use crate::decide::Asked;
 use crate::execute::http::{BoxError, Head};
 use crate::execute::{CallContext, CallEnd, Judgement};
 use crate::ids::own_nonce;
-use crate::intake::{DEFAULT_TENANT, bad_word, check};
+use crate::intake::{DEFAULT_TENANT, bad_name, check};
 use crate::policy::{Subject, Takes};
 use crate::request::{Headers, RequestView};
 use crate::rules::Rules;
@@ -77,13 +77,13 @@ impl Asking<'_> {
         caller.may(Right::Enqueue)?;
         let tenant = text(&head.headers, "eclusa-tenant")?.map(ToOwned::to_owned);
         let tenant = tenant.as_deref().or(caller.own_tenant()).unwrap_or(DEFAULT_TENANT);
-        caller.may_be(tenant)?;
+        caller.may_act_for(tenant)?;
         if parts.life.stopping.is_cancelled() {
             return Err(Problem::new(Kind::Stopping, "The server is stopping").retry_after(5));
         }
         let key = idempotency_key(&head.headers)?;
         let words = [("Eclusa-Tenant", Some(tenant)), ("Idempotency-Key", key.as_deref())];
-        if let Some(fault) = words.into_iter().find_map(|(name, word)| bad_word(name, word?)) {
+        if let Some(fault) = words.into_iter().find_map(|(name, word)| bad_name(name, word?)) {
             return Err(Problem::invalid(&[fault]));
         }
         let key = key.unwrap_or_else(|| parts.ids.job().to_string());

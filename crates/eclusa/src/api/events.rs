@@ -84,7 +84,7 @@ pub(super) async fn follow(
     let begin = async |job: JobId| -> Result<Option<(Follower, JobView)>, Problem> {
         let permit = streams.open()?;
         let mut follower = Follower::new(store.clone(), life.clone(), job, seen, permit);
-        let now = follower.look(Duration::ZERO).await.map_err(|error| unavailable(&error))?;
+        let now = follower.poll_job(Duration::ZERO).await.map_err(|error| unavailable(&error))?;
         Ok(now.and_then(|job| may_see(&caller, job, lane)).map(|now| (follower, now)))
     };
     let own = match id.parse() {
@@ -96,7 +96,7 @@ pub(super) async fn follow(
         None => begin(by_given_id(&store, &caller, &id, lane).await?.id).await?,
     };
     let (mut follower, now) = begun.ok_or_else(no_such_job)?;
-    let begun = follower.tell(&now);
+    let begun = follower.new_events(&now);
     if begun.is_empty() && follower.over {
         // Browsers that follow come back after every end but this one.
         return Ok(StatusCode::NO_CONTENT.into_response());
@@ -150,7 +150,7 @@ impl Follower {
     }
 
     /// The job when there is more to tell, or after `timeout`; `None` if it is not known any more.
-    async fn look(&mut self, timeout: Duration) -> Result<Option<JobView>, StoreError> {
+    async fn poll_job(&mut self, timeout: Duration) -> Result<Option<JobView>, StoreError> {
         if let Some(ended) = &self.ended {
             return Ok(Some(ended.clone()));
         }
@@ -170,7 +170,7 @@ impl Follower {
     }
 
     /// The events for what is new about the job.
-    fn tell(&mut self, job: &JobView) -> Vec<Event> {
+    fn new_events(&mut self, job: &JobView) -> Vec<Event> {
         self.over = job.status.is_final();
         let new = JobEvent::after(self.seen, job);
         self.seen = new.last().map_or(self.seen, |(number, _)| *number);
@@ -194,13 +194,13 @@ impl Follower {
         let life = self.life.clone();
         let looked = tokio::select! {
             biased;
-            looked = self.look(HEARTBEAT) => looked,
+            looked = self.poll_job(HEARTBEAT) => looked,
             // The client comes back to another process, or to this one when it is up again.
             () = life.stopping.cancelled() => return None,
         };
         match looked {
             Ok(Some(job)) => {
-                let events = self.tell(&job);
+                let events = self.new_events(&job);
                 Some(if events.is_empty() { vec![Event::default().comment("")] } else { events })
             }
             Err(error) if error.is_transient() => {
@@ -229,7 +229,7 @@ mod tests {
     use crate::clock::SystemClock;
     use crate::config::Config;
     use crate::decide::Decider;
-    use crate::peers::Duty;
+    use crate::peers::ProcessRole;
     use crate::process;
 
     /// Who follows a job of a lane that forgets jobs as they end.
@@ -237,14 +237,14 @@ mod tests {
         let text = "[store]\nurl = \"memory:\"\n[lanes.mail]\nchain = [\"up\"]\nkeep = { max = 0 }\n\
                     [upstreams.up]\nurl = \"http://up\"\n";
         let config = Config::parse("test.toml", text, &|_| None).unwrap();
-        let Api(parts) = &process::open(config, Duty::All, Arc::new(SystemClock)).unwrap().api;
+        let Api(parts) = &process::open(config, ProcessRole::All, Arc::new(SystemClock)).unwrap().api;
         let id = parts.ids.job();
         let job = NewJob::new(id, Name::new("mail").unwrap(), "acme", []);
         parts.store.enqueue(vec![job]).await.unwrap();
         let permit = parts.streams.0.clone().try_acquire_owned().unwrap();
         let mut follower = Follower::new(parts.store.clone(), parts.life.clone(), id, 0, permit);
-        let job = follower.look(Duration::ZERO).await.unwrap().unwrap();
-        assert_eq!(follower.tell(&job).len(), 1, "it was accepted");
+        let job = follower.poll_job(Duration::ZERO).await.unwrap().unwrap();
+        assert_eq!(follower.new_events(&job).len(), 1, "it was accepted");
         (follower, Arc::from_ref(&Api(parts.clone())))
     }
 

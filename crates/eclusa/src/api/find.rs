@@ -75,7 +75,8 @@ pub(super) async fn by_given_id(
 /// The job, if the caller's key reaches its lane and tenant, and it is of `lane`.
 pub(super) fn may_see(caller: &Caller, job: JobView, lane: Option<&str>) -> Option<JobView> {
     let wanted = lane.is_none_or(|lane| job.lane.as_str() == lane);
-    Some(job).filter(|job| wanted && caller.may_use(&job.lane).is_ok() && caller.may_be(&job.tenant).is_ok())
+    Some(job)
+        .filter(|job| wanted && caller.may_use(&job.lane).is_ok() && caller.may_act_for(&job.tenant).is_ok())
 }
 
 /// The job as the caller may see it. What a lane that is gone from the config masked is not known any more.

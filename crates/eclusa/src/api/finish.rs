@@ -7,11 +7,11 @@ use axum::middleware::Next;
 use axum::response::Response;
 
 use crate::life::Life;
-use crate::to_the_end::ToTheEnd;
+use crate::run_to_completion::RunToCompletion;
 
 /// Runs the rest of a request to its end.
 pub(super) async fn finish(State(life): State<Arc<Life>>, request: Request, next: Next) -> Response {
-    ToTheEnd::new(life.running.track_future(next.run(request))).await
+    RunToCompletion::new(life.running.track_future(next.run(request))).await
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ pub(super) async fn readyz(
 /// What the state of everything is told from.
 #[derive(FromRequestParts)]
 #[from_request(state(Api))]
-pub(super) struct Whole {
+pub(super) struct HealthState {
     #[from_request(via(State))]
     store: Arc<AnyStore>,
     #[from_request(via(State))]
@@ -125,8 +125,8 @@ impl From<peers::OwnerSeen> for Owner {
     }
 }
 
-impl From<peers::Instance> for Instance {
-    fn from(peers::Instance { id, role, rules, differs, leaving }: peers::Instance) -> Self {
+impl From<peers::Peer> for Instance {
+    fn from(peers::Peer { id, role, rules, differs, leaving }: peers::Peer) -> Self {
         Self { id, role, rules, differs, leaving }
     }
 }
@@ -152,10 +152,10 @@ pub(super) struct LimiterHealth {
 
 /// The state of everything
 #[utoipa::path(get, path = "/v1/health", tag = "health", responses((status = 200, body = Health)))]
-pub(super) async fn health(whole: Whole, caller: Caller, _: NoQuery) -> Result<Json<Health>, Problem> {
+pub(super) async fn health(state: HealthState, caller: Caller, _: NoQuery) -> Result<Json<Health>, Problem> {
     caller.may(Right::SeeAll)?;
-    let mut upstreams = whole.store.upstreams().await.map_err(|error| unavailable(&error))?;
-    let rules = whole.rules.get();
+    let mut upstreams = state.store.upstreams().await.map_err(|error| unavailable(&error))?;
+    let rules = state.rules.get();
     upstreams.retain(|view| {
         view.name.key().is_none() && caller.may_reach(&rules.config, view.name.as_str()).is_ok()
     });
@@ -171,17 +171,17 @@ pub(super) async fn health(whole: Whole, caller: Caller, _: NoQuery) -> Result<J
         let (tokens_available, requests_last_minute) = (view.tokens.map(tokens), view.starts_last_minute);
         (view.name.to_string(), LimiterHealth { tokens_available, requests_last_minute })
     });
-    let lost = whole.peers.is_cut_off();
+    let lost = state.peers.is_cut_off();
     let degraded = lost || breakers.values().any(|breaker| breaker.degraded);
     Ok(Json(Health {
         status: if degraded { "degraded" } else { "ok" },
         store: StoreHealth {
             kind: kind(&rules.config.store.url),
             status: if lost { "lost" } else { "ok" },
-            losses: whole.peers.losses(),
+            losses: state.peers.losses(),
         },
-        owner: whole.peers.owner().map(Owner::from),
-        instances: whole.peers.instances().into_iter().map(Instance::from).collect(),
+        owner: state.peers.owner().map(Owner::from),
+        instances: state.peers.instances().into_iter().map(Instance::from).collect(),
         rate_limiters: limiters.collect(),
         circuit_breakers: breakers,
     }))

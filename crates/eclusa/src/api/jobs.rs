@@ -23,6 +23,7 @@ use super::model::{Accepted, Job, JobResult, WhyAnswer};
 use super::problem::{Kind, Problem};
 use super::state::Api;
 use super::submit::{self, Intake, Taken, unavailable};
+use super::wait;
 use crate::awaited::{Asking, recall};
 use crate::decide::Decider;
 use crate::intake::Fault;
@@ -101,7 +102,7 @@ pub(super) async fn enqueue(
         Taken::Job(id, accepted) => match wait {
             Some(wait) => {
                 let whole = |job| Json(shown(&intake.rules, &caller, job)).into_response();
-                submit::answered(&intake.store, id, (wait, ended), whole).await?
+                wait::answered(&intake.store, id, (wait, ended), whole).await?
             }
             None => submit::accepted(&intake.store, id, accepted).await?,
         },
@@ -176,8 +177,8 @@ async fn end_of(
 ) -> Result<Option<JobView>, Problem> {
     let id = ask.job;
     // Begun before looking: a job that ends between the two may be forgotten.
-    let mut ended = std::pin::pin!(submit::ended(intake, ask));
-    let (early, seen) = submit::begin_then(&mut ended, by_own_id(&intake.store, caller, id, lane)).await;
+    let mut ended = std::pin::pin!(wait::ended(intake, ask));
+    let (early, seen) = wait::begin_then(&mut ended, by_own_id(&intake.store, caller, id, lane)).await;
     match (early, seen) {
         // It ended before it was looked at, and may be forgotten: it is shown as it ended.
         (Some(Ok(Some(job))), _) => Ok(may_see(caller, job, lane)),

@@ -90,7 +90,7 @@ pub(super) fn partly<T: DeserializeOwned + ToSchema>(text: &[u8]) -> Result<(T, 
         Err(error) => return Err(unreadable(&error)),
     };
     let mut value: Value = serde_json::from_slice(text).map_err(|error| unreadable(&error))?;
-    let mut form = Form::of::<T>();
+    let mut form = BodySchema::of::<T>();
     form.prune(&serde_json::to_value(T::schema()).unwrap_or_default(), &mut value, "");
     if form.faults.is_empty() {
         return Err(unreadable(&error));
@@ -108,13 +108,13 @@ fn unreadable(error: &serde_json::Error) -> Problem {
 }
 
 /// What the API says about a body, and what is wrong with one.
-struct Form {
+struct BodySchema {
     /// Schemas that others refer to, by name.
     named: BTreeMap<String, Value>,
     faults: Vec<Fault>,
 }
 
-impl Form {
+impl BodySchema {
     fn of<T: ToSchema>() -> Self {
         let mut schemas = Vec::new();
         T::schemas(&mut schemas);

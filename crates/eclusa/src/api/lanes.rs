@@ -142,6 +142,7 @@ pub(super) async fn tenants(
     let page = lanes.store.tenants(name, from, PAGE).await.map_err(|error| unavailable(&error))?;
     let cursor = if page.len() == PAGE { page.last().map(|(place, _)| place + 1) } else { None };
     let tenants = page.into_iter().map(|(_, tenant)| tenant);
-    let tenants = tenants.filter(|tenant| caller.may_be(&tenant.tenant).is_ok()).map(Into::into).collect();
+    let tenants =
+        tenants.filter(|tenant| caller.may_act_for(&tenant.tenant).is_ok()).map(Into::into).collect();
     Ok(Json(TenantList { tenants, cursor }))
 }

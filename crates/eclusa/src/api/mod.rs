@@ -32,6 +32,7 @@ mod search;
 mod state;
 mod submit;
 mod upstreams;
+mod wait;
 mod webhooks;
 mod why;
 
@@ -61,8 +62,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::access::AccessLine;
-use self::problem::{Kind, OurOwn, Problem};
-use crate::peers::Duty;
+use self::problem::{Kind, OwnProblem, Problem};
+use crate::peers::ProcessRole;
 use crate::rules::CurrentRules;
 
 #[derive(OpenApi)]
@@ -151,11 +152,11 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    pub(crate) fn new(api: &Api, duty: Duty) -> Self {
-        let lanes = (duty != Duty::Worker).then(|| api.clone());
+    pub(crate) fn new(api: &Api, role: ProcessRole) -> Self {
+        let lanes = (role != ProcessRole::Worker).then(|| api.clone());
         let rules = &api.0.rules;
         let access = rules.get().config.log.access.then(|| rules.clone());
-        Self { router: router(api, duty), lanes, access }
+        Self { router: router(api, role), lanes, access }
     }
 
     /// Answers a request, with problems in XML for those who ask for it.
@@ -177,7 +178,7 @@ impl Service {
                 response
             }
         };
-        if in_xml && response.extensions().get::<OurOwn>().is_some() {
+        if in_xml && response.extensions().get::<OwnProblem>().is_some() {
             response = problem_as_xml(response).await;
         }
         Ok(match logged {
@@ -187,9 +188,9 @@ impl Service {
     }
 }
 
-/// The API of a process with this duty, but for what is passed on.
-pub(crate) fn router(api: &Api, duty: Duty) -> Router {
-    if duty == Duty::Worker {
+/// The API of a process with this role, but for what is passed on.
+pub(crate) fn router(api: &Api, role: ProcessRole) -> Router {
+    if role == ProcessRole::Worker {
         return health_of_a_worker(api);
     }
     let changes = changes().layer(from_fn_with_state(api.0.life.clone(), finish::finish));

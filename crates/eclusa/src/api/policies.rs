@@ -316,12 +316,12 @@ impl Policies {
         rules: &Rules,
         headers: &HeaderMap,
         found: T,
-        as_xml: impl FnOnce(&xml::Head, &T) -> String,
+        as_xml: impl FnOnce(&xml::XmlHead, &T) -> String,
     ) -> Response {
         if !wants_xml(headers) {
             return Json(found).into_response();
         }
-        let head = xml::Head { at: iso(self.clock.now()), category: category(rules) };
+        let head = xml::XmlHead { at: iso(self.clock.now()), category: category(rules) };
         ([(http::header::CONTENT_TYPE, "application/xml")], as_xml(&head, &found)).into_response()
     }
 }

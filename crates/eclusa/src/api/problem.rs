@@ -324,7 +324,7 @@ impl Problem {
 
 /// Marks a problem of ours, as opposed to one that an upstream answered.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct OurOwn;
+pub(super) struct OwnProblem;
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
@@ -338,7 +338,7 @@ impl IntoResponse for Problem {
         let json = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(CONTENT_TYPE, json);
         response.headers_mut().extend(self.headers);
-        response.extensions_mut().insert(OurOwn);
+        response.extensions_mut().insert(OwnProblem);
         response
     }
 }

@@ -15,6 +15,7 @@ use super::model::vocabulary::Priority;
 use super::problem::{Kind, Problem};
 use super::state::Parts;
 use super::submit::{self, Intake, Taken, header};
+use super::wait;
 use crate::config::{Lane, Mode};
 use crate::execute::http::{Head, target};
 use crate::intake::{DEFAULT_TENANT, Submission};
@@ -75,7 +76,7 @@ async fn queue(
             with(response, [header("cache-status", &headers::cache_hit(&cached))])
         }
         Taken::Job(id, accepted) => match wait {
-            Some(wait) => submit::answered(&intake.store, id, (wait, ended), |job| answer_of(&job)).await?,
+            Some(wait) => wait::answered(&intake.store, id, (wait, ended), |job| answer_of(&job)).await?,
             None => submit::accepted(&intake.store, id, accepted).await?,
         },
     })
@@ -147,7 +148,7 @@ fn answer_of(job: &JobView) -> Response {
             response
         }
         Some(Err(problem)) => problem.into_response(),
-        None => submit::without_answer(job).into_response(),
+        None => wait::without_answer(job).into_response(),
     };
     let upstream = job.upstream.as_ref().map_or("", Name::as_str);
     let cache_status = headers::cache_status(job, response.status());

@@ -273,7 +273,7 @@ fn may_cancel(caller: &Caller, query: &JobQuery) -> Result<(), Problem> {
         caller.may_use_all_lanes()?;
     }
     match tenant {
-        Some(tenant) => caller.may_be(tenant),
+        Some(tenant) => caller.may_act_for(tenant),
         None => caller.may_act_for_all_tenants(),
     }
 }

@@ -1,4 +1,4 @@
-//! What both ways in have in common: rights, ids, the store's answer, and waiting for the job to end.
+//! Enqueueing, shared by `/v1/lanes/{lane}/jobs` and `/proxy`: rights, ids and the store's answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,8 +6,7 @@ use std::time::Duration;
 use axum::extract::{FromRequestParts, State};
 use axum::response::{IntoResponse, Response};
 use eclusa_core::{
-    CALLBACKS, Cached, DropReason, EnqueueAnswer, Enqueued, JobId, JobView, Name, NewJob, Status, Store,
-    StoreError, Wait,
+    CALLBACKS, Cached, EnqueueAnswer, Enqueued, JobId, JobView, Name, NewJob, Store, StoreError, Wait,
 };
 use http::header::LOCATION;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -19,6 +18,7 @@ use super::json;
 use super::model::{Accepted, iso};
 use super::problem::{Kind, Problem};
 use super::state::{Api, Parts};
+use super::wait::{begin_then, ended};
 use crate::config::{Config, Lane, Mode};
 use crate::decide::Decider;
 use crate::ids::Ids;
@@ -110,9 +110,9 @@ pub(super) async fn job(
     submission: Submission,
 ) -> Result<NewJob, Problem> {
     caller.may(Right::Enqueue)?;
-    caller.may_be(&submission.tenant)?;
-    let submission = caller.by_default_not_too_urgent(submission, rules);
-    caller.may_be_as_urgent_as(submission.level(rules))?;
+    caller.may_act_for(&submission.tenant)?;
+    let submission = caller.cap_default_priority(submission, rules);
+    caller.may_use_priority(submission.level(rules))?;
     if rules.mode == Mode::Direct {
         let detail = format!("Lane `{lane}` is direct: it has no queue. Send the request to /proxy/{lane}/…");
         return Err(Problem::new(Kind::Conflict, detail));
@@ -314,96 +314,6 @@ pub(super) async fn known(store: &AnyStore, id: JobId) -> Result<(StatusCode, Ac
     Ok((status, accepted))
 }
 
-/// Begins `waiting`, then does `work`; what the wait brought meanwhile, if anything, and what the work did.
-pub(super) async fn begin_then<W: Future + Unpin, T>(
-    waiting: &mut W,
-    work: impl Future<Output = T>,
-) -> (Option<W::Output>, T) {
-    let (mut work, mut early) = (std::pin::pin!(work), None);
-    loop {
-        tokio::select! {
-            biased;
-            told = &mut *waiting, if early.is_none() => early = Some(told),
-            done = &mut work => return (early, done),
-        }
-    }
-}
-
-/// The job once it has ended, or as it is when the time is over; `None` if there is no such job.
-pub(super) async fn ended(intake: &Intake, ask: Wait) -> Result<Option<JobView>, Problem> {
-    let id = ask.job;
-    let mut waiting = std::pin::pin!(intake.store.wait(ask));
-    let job = tokio::select! {
-        biased;
-        job = &mut waiting => job,
-        () = intake.life.stopping.cancelled() => match intake.store.job(id).await {
-            // A process that is stopping still finishes what runs, but begins nothing.
-            Ok(Some(job)) if job.status == Status::Processing => waiting.await,
-            job => job,
-        },
-    };
-    job.map_err(|error| unavailable(&error))
-}
-
-/// What `answer` makes of a job that has ended; else 202 with the job as it is after the wait.
-pub(super) async fn answered(
-    store: &AnyStore,
-    id: JobId,
-    (wait, job): (Duration, Option<JobView>),
-    answer: impl FnOnce(JobView) -> Response,
-) -> Result<Response, Problem> {
-    let mut response = match job {
-        Some(job) if job.status.is_final() => answer(job),
-        Some(job) => accepted(store, id, Some(as_it_is(store, &job).await?)).await?,
-        None => {
-            let detail = format!("Job {id} has ended, and its lane keeps its answer no longer (`keep`)");
-            return Err(Problem::new(Kind::NotFound, detail).with("jobId", id.to_string()));
-        }
-    };
-    response.headers_mut().extend(header("preference-applied", &format!("wait={}", wait.as_secs())));
-    Ok(response)
-}
-
-/// A job that has not ended, with its place if it waits.
-async fn as_it_is(store: &AnyStore, job: &JobView) -> Result<Accepted, Problem> {
-    let why = match job.status {
-        Status::Processing => None,
-        _ => store.why(job.id).await.map_err(|error| unavailable(&error))?,
-    };
-    Ok(Accepted {
-        job_id: job.id.to_string(),
-        status: job.status.as_str().into(),
-        lane: job.lane.to_string(),
-        position: why.as_ref().map(|why| why.position),
-        eta: why.and_then(|why| why.eta).and_then(iso),
-        expires_at: iso(job.expires_at),
-    })
-}
-
-/// Why a job that ended has no answer of an upstream to show.
-pub(super) fn without_answer(job: &JobView) -> Problem {
-    let id = job.id.to_string();
-    let problem = match (job.status, job.dropped) {
-        (Status::Dropped, Some(DropReason::TtlExpired)) => {
-            Problem::new(Kind::JobDropped, "The job expired before it could be sent")
-        }
-        (Status::Dropped, _) => Problem::new(Kind::JobDropped, "More urgent jobs took the place of this one"),
-        (Status::Cancelled, _) => Problem::new(Kind::JobDropped, "The job was cancelled"),
-        _ => match &job.last_failure {
-            Some(failure) if failure.code.as_deref() == Some("timeout") => {
-                Problem::new(Kind::UpstreamTimeout, failure.reason.as_str())
-            }
-            Some(failure) => Problem::new(Kind::UpstreamFailed, failure.reason.as_str()),
-            None => Problem::new(Kind::UpstreamFailed, "The job failed"),
-        },
-    };
-    let problem = problem.with("jobId", id).with("jobStatus", job.status.as_str());
-    match job.dropped {
-        Some(reason) => problem.with("reason", reason.as_str()),
-        None => problem,
-    }
-}
-
 /// A header whose value is known to be printable.
 pub(super) fn header(name: &'static str, value: &str) -> Option<(HeaderName, HeaderValue)> {
     Some((HeaderName::from_static(name), HeaderValue::try_from(value).ok()?))
@@ -412,25 +322,6 @@ pub(super) fn header(name: &'static str, value: &str) -> Option<(HeaderName, Hea
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::SystemClock;
-    use crate::peers::Duty;
-    use crate::process;
-
-    const WAIT: Duration = Duration::from_mins(1);
-
-    /// A lane that forgets jobs as they end, with a job in it.
-    async fn waiting_job() -> (Intake, JobId) {
-        let text = "[store]\nurl = \"memory:\"\n[lanes.mail]\nchain = [\"up\"]\nkeep = { max = 0 }\n\
-                    [upstreams.up]\nurl = \"http://up\"\n";
-        let config = Config::parse("test.toml", text, &|_| None).unwrap();
-        let api = process::open(config, Duty::All, Arc::new(SystemClock)).unwrap().api;
-        let mut request = http::Request::new(()).into_parts().0;
-        let Ok(intake) = Intake::from_request_parts(&mut request, &api).await else { unreachable!() };
-        let id = intake.ids.job();
-        let job = NewJob::new(id, Name::new("mail").unwrap(), "acme", []);
-        intake.store.enqueue(vec![job]).await.unwrap();
-        (intake, id)
-    }
 
     #[test]
     fn only_who_wanted_something_kept_is_told_that_it_was_not() {
@@ -443,14 +334,5 @@ mod tests {
         assert!(silent.contains("It may be stored; sent again with the same `Idempotency-Key`"), "{silent}");
         assert!(enqueued.starts_with("It was not confirmed: the store has stopped: no space"), "{enqueued}");
         assert!(read.starts_with("It could not be asked: the store has stopped: no space"), "{read}");
-    }
-
-    #[tokio::test]
-    async fn who_waits_is_given_a_job_that_is_forgotten_as_it_ends() {
-        let (intake, id) = waiting_job().await;
-        let wait = Wait::for_end(id, WAIT.into());
-        let (job, _) = tokio::join!(biased; ended(&intake, wait), intake.decider.cancel(id));
-        assert_eq!(job.unwrap().unwrap().status, Status::Cancelled);
-        assert_eq!(ended(&intake, wait).await.unwrap(), None, "nobody tells of it any more");
     }
 }

@@ -30,7 +30,7 @@ const SHARE: usize = 8;
 
 /// What hearing of a job takes.
 #[derive(Clone)]
-pub(super) struct Hearing {
+pub(super) struct WebhookState {
     store: Arc<AnyStore>,
     decider: Arc<Decider>,
     rules: Arc<CurrentRules>,
@@ -38,7 +38,7 @@ pub(super) struct Hearing {
     clock: Arc<dyn Clock>,
 }
 
-impl FromRef<Api> for Hearing {
+impl FromRef<Api> for WebhookState {
     fn from_ref(api: &Api) -> Self {
         let (store, decider, life) = (FromRef::from_ref(api), FromRef::from_ref(api), FromRef::from_ref(api));
         Self { store, decider, rules: FromRef::from_ref(api), life, clock: FromRef::from_ref(api) }
@@ -56,7 +56,7 @@ pub(super) struct WebhookQuery {
 /// What a webhook did.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Heard {
+pub(super) struct WebhookReceipt {
     /// The job.
     job_id: String,
     /// Whether the webhook counts. Not if it was told before, the job has ended or moved on, or it says that the upstream
@@ -73,16 +73,16 @@ pub(super) struct Heard {
     params(("upstream" = String, Path, description = "Who tells"), ("jobId" = String, Path, description = "Of which job"),
         WebhookQuery),
     request_body(content = serde_json::Value, description = "Becomes the `result.body` of the job"),
-    responses((status = 200, body = Heard), (status = 401, description = "Forged, or too old"),
+    responses((status = 200, body = WebhookReceipt), (status = 401, description = "Forged, or too old"),
         (status = 404, description = "No such job, or the upstream sends no webhooks"),
         (status = 413, description = "The body is too large")))]
 pub(super) async fn receive(
-    State(Hearing { store, decider, rules, life, clock }): State<Hearing>,
+    State(WebhookState { store, decider, rules, life, clock }): State<WebhookState>,
     Path((upstream, job)): Path<(String, String)>,
     Query(query): Query<WebhookQuery>,
     headers: HeaderMap,
     request: Request,
-) -> Result<Json<Heard>, Problem> {
+) -> Result<Json<WebhookReceipt>, Problem> {
     let rules = rules.get();
     let (upstream, awaited, webhook) = receiver(&rules, &upstream)?;
     let job: JobId = job.parse().map_err(|_| no_such_job())?;
@@ -97,8 +97,9 @@ pub(super) async fn receive(
     })?;
     let view = store.job(job).await.map_err(|error| unavailable(&error))?.ok_or_else(no_such_job)?;
     let told = told(webhook.states.as_ref(), &body.0);
-    let noted =
-        |status: Status, changed| Json(Heard { job_id: job.to_string(), changed, status: status.as_str() });
+    let noted = |status: Status, changed| {
+        Json(WebhookReceipt { job_id: job.to_string(), changed, status: status.as_str() })
+    };
     if told == Told::GoesOn {
         tracing::debug!(jobId = %job, %upstream, "Webhook noted: the upstream goes on");
         return Ok(noted(view.status, false));

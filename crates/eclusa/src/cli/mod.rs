@@ -43,7 +43,7 @@ use clap::{Args, Parser, Subcommand};
 use self::client::{Client, Server};
 use self::output::Format;
 use crate::config::BaseUrl;
-use crate::peers::Duty;
+use crate::peers::ProcessRole;
 
 const EXIT_CODES: &str = "\
 Environment:
@@ -100,7 +100,7 @@ enum Command {
         env_file: Option<PathBuf>,
         /// What this process does of what all that share a store do together
         #[arg(long, value_enum, value_name = "ROLE", default_value = "all")]
-        role: Duty,
+        role: ProcessRole,
     },
     /// Write a config to begin with
     Init {

@@ -10,11 +10,11 @@ use tokio::sync::mpsc;
 
 use super::{Exit, env_file};
 use crate::config::{Config, ConfigErrors, Warning};
-use crate::peers::Duty;
+use crate::peers::ProcessRole;
 use crate::{SystemClock, serve, telemetry};
 
 /// Runs the gateway until it is told to stop.
-pub(super) fn run(path: &Path, env_file: Option<PathBuf>, duty: Duty) -> Result<(), Exit> {
+pub(super) fn run(path: &Path, env_file: Option<PathBuf>, role: ProcessRole) -> Result<(), Exit> {
     let config = read(path, env_file.as_deref())?.map_err(|errors| invalid(&errors))?;
     let clock = Arc::new(SystemClock);
     telemetry::start(&config.log, clock.clone())
@@ -34,7 +34,7 @@ pub(super) fn run(path: &Path, env_file: Option<PathBuf>, duty: Duty) -> Result<
             }
             tracing::info!(address = %address, "Listening on {scheme}://{address}");
         };
-        serve::serve(config, duty, clock, reloads, ready, stops)
+        serve::serve(config, role, clock, reloads, ready, stops)
     })
 }
 

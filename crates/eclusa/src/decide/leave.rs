@@ -118,7 +118,7 @@ impl Decider {
         }
         let decider = self.clone();
         let admit = async move { Ok(decider.asked(decider.store.admit(ask).await?)) };
-        self.life.to_the_end(admit).await
+        self.life.run_to_completion(admit).await
     }
 
     fn asked(self: &Arc<Self>, Admitted { admission, ended, now }: Admitted) -> Asked {

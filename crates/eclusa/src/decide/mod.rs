@@ -87,7 +87,7 @@ impl Decider {
             }
             Ok(answer)
         };
-        self.life.to_the_end(put).await
+        self.life.run_to_completion(put).await
     }
 
     /// Cancels a job.
@@ -100,7 +100,7 @@ impl Decider {
             }
             Ok(cancelled)
         };
-        self.life.to_the_end(cancel).await
+        self.life.run_to_completion(cancel).await
     }
 
     /// Cancels a page of the jobs that fit.
@@ -111,7 +111,7 @@ impl Decider {
             decider.note(&cancelled.ended);
             Ok(cancelled)
         };
-        self.life.to_the_end(cancel).await
+        self.life.run_to_completion(cancel).await
     }
 
     /// Enqueues the job of a moment of a schedule, unless that was done.
@@ -128,7 +128,7 @@ impl Decider {
             }
             Ok(fired)
         };
-        self.life.to_the_end(fire).await
+        self.life.run_to_completion(fire).await
     }
 
     /// Looks which alerts fire.
@@ -139,7 +139,7 @@ impl Decider {
             decider.note(&changes.ended);
             Ok(changes)
         };
-        self.life.to_the_end(watch).await
+        self.life.run_to_completion(watch).await
     }
 
     /// Ends a job of `lane` that its upstream worked on in this attempt, because that has told.
@@ -164,7 +164,7 @@ impl Decider {
             tracing::info!(jobId = %job, %upstream, did = ?completed, "The upstream told how a job went");
             Ok(completed)
         };
-        self.life.to_the_end(complete).await
+        self.life.run_to_completion(complete).await
     }
 
     /// Enqueues a dead letter again.
@@ -177,7 +177,7 @@ impl Decider {
             }
             Ok(replayed)
         };
-        self.life.to_the_end(replay).await
+        self.life.run_to_completion(replay).await
     }
 
     /// Lets a dead letter go; says whether there was one.
@@ -190,7 +190,7 @@ impl Decider {
             }
             Ok(gone)
         };
-        self.life.to_the_end(discard).await
+        self.life.run_to_completion(discard).await
     }
 
     /// Lets a page of the dead letters that fit go.
@@ -206,7 +206,7 @@ impl Decider {
             }
             Ok(discarded)
         };
-        self.life.to_the_end(discard).await
+        self.life.run_to_completion(discard).await
     }
 
     /// Jobs of a lane that may start. What was granted to one who stopped waiting is given back by the store.
@@ -257,7 +257,7 @@ impl Decider {
                 }
             }
         };
-        self.life.to_the_end(settle).await.ok().flatten()
+        self.life.run_to_completion(settle).await.ok().flatten()
     }
 
     /// Ends a lease whose call has no job, or whose job goes back to its line, where nobody waits for what comes of it.

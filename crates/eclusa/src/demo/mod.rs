@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::upstreams::Upstreams;
 use crate::config::{Config, ConfigErrors};
-use crate::peers::Duty;
+use crate::peers::ProcessRole;
 use crate::serve::{ServeError, serve};
 
 /// Why the demo could not run.
@@ -50,7 +50,7 @@ pub async fn run(
     };
     // Nobody reloads it.
     let (_, reloads) = mpsc::channel(1);
-    let ended = serve(config, Duty::All, clock.clone(), reloads, begin, stops).await;
+    let ended = serve(config, ProcessRole::All, clock.clone(), reloads, begin, stops).await;
     stopped.cancel();
     Ok(ended?)
 }

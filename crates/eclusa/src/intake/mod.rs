@@ -21,7 +21,7 @@ use crate::telemetry::traces::{JobTrace, OpenSpan, trace_state};
 /// The tenant of those who do not name one.
 pub(crate) const DEFAULT_TENANT: &str = "default";
 /// Longer tenants, types and keys are refused: they are kept with every job.
-const MAX_WORD: usize = 256;
+const MAX_NAME_BYTES: usize = 256;
 
 /// What a caller asks for.
 #[derive(Debug, Clone)]
@@ -76,7 +76,7 @@ impl Submission {
     }
 
     /// Whether its type gives it a priority.
-    pub(crate) fn has_type_of(&self, rules: &Lane) -> bool {
+    pub(crate) fn type_sets_priority(&self, rules: &Lane) -> bool {
         self.kind.as_ref().is_some_and(|kind| rules.types.contains_key(kind))
     }
 
@@ -88,7 +88,7 @@ impl Submission {
 
     /// What is right so far, or everything that is wrong with it.
     pub(crate) fn check(self, id: JobId, rules: &Lane, targets: Targets<'_>) -> Result<Checked, Vec<Fault>> {
-        let mut faults = self.bad_words();
+        let mut faults = self.bad_names();
         if self.ttl.is_some_and(Span::is_zero) {
             faults.push(Fault::new("ttl", "must be greater than zero: a job that may not wait cannot start"));
         }
@@ -148,16 +148,16 @@ impl Submission {
         }
     }
 
-    fn bad_words(&self) -> Vec<Fault> {
+    fn bad_names(&self) -> Vec<Fault> {
         let words = [("tenant", Some(&self.tenant)), ("type", self.kind.as_ref()), ("id", self.key.as_ref())];
-        words.into_iter().filter_map(|(field, word)| bad_word(field, word?)).collect()
+        words.into_iter().filter_map(|(field, word)| bad_name(field, word?)).collect()
     }
 }
 
 /// What is wrong with a word by which a caller names something.
-pub(crate) fn bad_word(field: &str, word: &str) -> Option<Fault> {
-    if word.is_empty() || word.len() > MAX_WORD {
-        return Some(Fault::new(field, format!("must be 1 to {MAX_WORD} bytes long")));
+pub(crate) fn bad_name(field: &str, word: &str) -> Option<Fault> {
+    if word.is_empty() || word.len() > MAX_NAME_BYTES {
+        return Some(Fault::new(field, format!("must be 1 to {MAX_NAME_BYTES} bytes long")));
     }
     let control = word.chars().any(char::is_control);
     control.then(|| Fault::new(field, "must not contain control characters"))
@@ -285,7 +285,9 @@ fn not_accepted(request: RequestView<'_>, accept: &Accept) -> Vec<Fault> {
 /// the answer is not one that the cache keeps.
 fn render(key: &CacheKey, fields: &Fields<'_>, tenant: &str, request: Option<&Request>) -> Option<String> {
     let CacheKey { template, scope, methods } = key;
-    if request.is_some_and(|request| !methods.contains(&request.method) || says_too_much(template, request)) {
+    if request.is_some_and(|request| {
+        !methods.contains(&request.method) || depends_on_more_than_key(template, request)
+    }) {
         return None;
     }
     let mut key = match (scope, request) {
@@ -317,7 +319,7 @@ fn render(key: &CacheKey, fields: &Fields<'_>, tenant: &str, request: Option<&Re
 
 /// The answer would depend on more than a key can say: on a range, on what the caller has already, on having no body, or on
 /// a body that does not belong to a `GET` and is not in the key.
-fn says_too_much(template: &Template, request: &Request) -> bool {
+fn depends_on_more_than_key(template: &Template, request: &Request) -> bool {
     let conditional = |(name, _): &(String, Vec<u8>)| name == "range" || name.starts_with("if-");
     let of_body = |part: &Part| matches!(part, Part::Field(Field::Body(_)));
     request.method == "HEAD"

@@ -70,7 +70,7 @@ impl Certificate {
                     continue;
                 }
             }
-            let seen = (Stamp::of(&tls.cert_file), Stamp::of(&tls.key_file));
+            let seen = (FileStamp::of(&tls.cert_file), FileStamp::of(&tls.key_file));
             if !files.have_changed(seen) {
                 continue;
             }
@@ -105,28 +105,28 @@ fn kept(error: &CertificateError) {
 
 /// What tells one state of a file from another; `None` while it is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp(Option<(u64, u64, i64, i64)>);
+struct FileStamp(Option<(u64, u64, i64, i64)>);
 
-impl Stamp {
+impl FileStamp {
     fn of(file: &Path) -> Self {
         let stamp = |file: Metadata| (file.ino(), file.size(), file.mtime(), file.mtime_nsec());
         Self(std::fs::metadata(file).ok().map(stamp))
     }
 }
 
-type Stamps = (Stamp, Stamp);
+type FileStamps = (FileStamp, FileStamp);
 
 /// Both files as they were last seen, and as they were last read.
 #[derive(Debug, Default)]
 struct Files {
-    seen: Option<Stamps>,
-    read: Option<Stamps>,
+    seen: Option<FileStamps>,
+    read: Option<FileStamps>,
 }
 
 impl Files {
     /// Whether they are to be read: they changed, and not since the last look. Who renews a certificate writes one file after
     /// the other.
-    fn have_changed(&mut self, now: Stamps) -> bool {
+    fn have_changed(&mut self, now: FileStamps) -> bool {
         let settled = self.seen.replace(now) == Some(now);
         settled && self.read.replace(now) != Some(now)
     }
@@ -138,12 +138,12 @@ mod tests {
 
     #[test]
     fn files_are_read_once_after_they_changed_and_while_nobody_writes() {
-        let stamp = |number| Stamp(Some((number, 0, 0, 0)));
+        let stamp = |number| FileStamp(Some((number, 0, 0, 0)));
         let mut files = Files::default();
         let looks = [(1, 1), (1, 1), (1, 1), (2, 1), (2, 2), (2, 2), (2, 2)];
         let read = looks.map(|(cert, key)| files.have_changed((stamp(cert), stamp(key))));
         assert_eq!(read, [false, true, false, false, false, true, false]);
-        let gone = (Stamp(None), stamp(2));
+        let gone = (FileStamp(None), stamp(2));
         assert_eq!([files.have_changed(gone), files.have_changed(gone)], [false, true]);
     }
 }

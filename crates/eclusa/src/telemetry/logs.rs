@@ -74,7 +74,7 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut fields = Fields(Map::new());
+        let mut fields = JsonFields(Map::new());
         fields.0.insert("timestamp".into(), iso(self.clock.now()).into());
         fields.0.insert("level".into(), event.metadata().level().as_str().to_lowercase().into());
         event.record(&mut fields);
@@ -82,9 +82,9 @@ where
     }
 }
 
-struct Fields(Map<String, Value>);
+struct JsonFields(Map<String, Value>);
 
-impl Visit for Fields {
+impl Visit for JsonFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.0.insert(field.name().into(), format!("{value:?}").into());
     }

@@ -22,11 +22,11 @@ const LEAST: Duration = Duration::from_secs(1);
 /// The totals of all lanes at some moments of the last minute.
 #[derive(Debug, Default)]
 pub(crate) struct Rates {
-    samples: Mutex<VecDeque<Sample>>,
+    samples: Mutex<VecDeque<TotalsSample>>,
 }
 
 #[derive(Debug)]
-struct Sample {
+struct TotalsSample {
     at: Instant,
     /// By lane, with what this process answered in it directly.
     totals: Vec<(Name, Totals, u64)>,
@@ -38,7 +38,7 @@ impl Rates {
         let totals = lanes.iter().map(|lane| (lane.name.clone(), lane.totals, answers.total(&lane.name)));
         let totals = totals.collect();
         let mut samples = self.lock();
-        samples.push_back(Sample { at, totals });
+        samples.push_back(TotalsSample { at, totals });
         while samples.get(1).is_some_and(|second| at - second.at >= SPAN) {
             samples.pop_front();
         }
@@ -68,7 +68,7 @@ impl Rates {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Sample>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<TotalsSample>> {
         self.samples.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

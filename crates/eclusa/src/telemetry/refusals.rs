@@ -14,23 +14,23 @@ const PERIOD: Duration = Duration::from_secs(10);
 static REFUSALS: Refusals = Refusals {
     unauthorized: AtomicU64::new(0),
     forbidden: AtomicU64::new(0),
-    quota: Mutex::new(Quota { since: None, lines: 0, skipped: 0 }),
+    quota: Mutex::new(LineQuota { since: None, lines: 0, skipped: 0 }),
 };
 
 struct Refusals {
     unauthorized: AtomicU64,
     forbidden: AtomicU64,
-    quota: Mutex<Quota>,
+    quota: Mutex<LineQuota>,
 }
 
 /// How many lines may still be written.
-struct Quota {
+struct LineQuota {
     since: Option<Instant>,
     lines: u32,
     skipped: u64,
 }
 
-impl Quota {
+impl LineQuota {
     /// How many lines were skipped before this one, if it may be written.
     fn take(&mut self, now: Instant) -> Option<u64> {
         if self.since.is_none_or(|since| now - since >= PERIOD) {
@@ -68,7 +68,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_some_lines_are_written_and_the_next_says_how_many_were_not() {
-        let mut quota = Quota { since: None, lines: 0, skipped: 0 };
+        let mut quota = LineQuota { since: None, lines: 0, skipped: 0 };
         let written = (0..100).filter(|_| quota.take(Instant::now()).is_some()).count();
         assert_eq!(written, LINES as usize);
         tokio::time::advance(PERIOD).await;

@@ -22,7 +22,7 @@ use crate::decide::Decider;
 use crate::ids::Ids;
 use crate::leases::Leases;
 use crate::life::Life;
-use crate::peers::{Duty, Peers};
+use crate::peers::{Peers, ProcessRole};
 use crate::policy::Scopes;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
@@ -54,9 +54,9 @@ pub(crate) struct Loops {
     pub(crate) keep: JoinSet<()>,
 }
 
-/// Starts all loops of a process with this duty.
+/// Starts all loops of a process with this role.
 pub(crate) fn start(
-    duty: Duty,
+    role: ProcessRole,
     workers: Workers,
     (store, scopes, ids): (&Arc<AnyStore>, &Arc<Scopes>, Arc<Ids>),
     (rates, peers): (Arc<Rates>, Arc<Peers>),
@@ -76,7 +76,7 @@ pub(crate) fn start(
     loops.begin.spawn(alerts::run(watching));
     let parts = reconcile::Parts { workers: workers.clone(), store: store.clone(), scopes };
     loops.begin.spawn(reconcile::run(parts));
-    if duty != Duty::Api {
+    if role != ProcessRole::Api {
         loops.begin.spawn(sweep::run(decider.clone(), life.clone()));
         loops.begin.spawn(poll::run(workers.clone(), store));
         loops.begin.spawn(lanes::run(workers));

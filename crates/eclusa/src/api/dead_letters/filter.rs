@@ -87,7 +87,7 @@ impl FilterBody {
     ) -> Result<LetterFilter, Problem> {
         let lane = self.lane.as_deref().map(|lane| submit::lane(rules, caller, lane)).transpose()?;
         if let Some(tenant) = &self.tenant {
-            caller.may_be(tenant)?;
+            caller.may_act_for(tenant)?;
         }
         let mut faults = Vec::new();
         let filter = LetterFilter {
@@ -131,6 +131,6 @@ pub(super) fn reaches(caller: &Caller, filter: &LetterFilter) -> bool {
     let own: Option<Vec<Arc<str>>> = caller.tenants();
     let tenants = own.is_none()
         || own == filter.tenants
-        || filter.tenant.as_ref().is_some_and(|tenant| caller.may_be(tenant).is_ok());
+        || filter.tenant.as_ref().is_some_and(|tenant| caller.may_act_for(tenant).is_ok());
     lanes && tenants
 }

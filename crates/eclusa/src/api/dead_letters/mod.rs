@@ -156,7 +156,7 @@ impl DeadLetters {
         let id: JobId = id.parse().map_err(|_| missing())?;
         let view = self.store.dead_letter(id).await.map_err(|error| unavailable(&error))?;
         let may_see = |view: &DeadLetterView| {
-            caller.may_use(&view.lane).is_ok() && caller.may_be(&view.letter.tenant).is_ok()
+            caller.may_use(&view.lane).is_ok() && caller.may_act_for(&view.letter.tenant).is_ok()
         };
         view.filter(may_see).ok_or_else(missing)
     }

@@ -19,7 +19,7 @@ use crate::turns::Line;
 /// How often the first of a line asks by itself: the safety net under the time that it was told and under the bell.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Between two questions at least so much time passes, whatever the store says.
-const BREATHER: Duration = Duration::from_millis(1);
+const MIN_ASK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Leave that was given. If nobody takes it, because who asked has gone, it is given back.
 pub(super) struct Grant {
@@ -72,7 +72,7 @@ pub(super) async fn grant(
         if left.is_zero() || !(denied.sooner || opens_in(&denied) <= left) {
             return Err(refused(limits, upstream, &denied));
         }
-        let again = opens_in(&denied).clamp(BREATHER, ASK_AGAIN).min(left);
+        let again = opens_in(&denied).clamp(MIN_ASK_INTERVAL, ASK_AGAIN).min(left);
         if is_scoped(&denied) {
             // Others wait for other buckets: they pass.
             drop(own_turn.take());

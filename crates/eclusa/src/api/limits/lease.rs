@@ -177,7 +177,7 @@ pub(in crate::api) async fn settle(
         }
         Ok(settled)
     };
-    if !limits.life.to_the_end(settling).await.map_err(|error| unavailable(&error))? {
+    if !limits.life.run_to_completion(settling).await.map_err(|error| unavailable(&error))? {
         return Err(no_such_lease());
     }
     Ok(Json(LeaseSettled { settled: true }))

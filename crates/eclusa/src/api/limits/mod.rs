@@ -132,7 +132,7 @@ impl Limits {
         let policies = upstreams.get(upstream).into_iter().flat_map(Upstream::policies);
         let by_tenant = policies.into_iter().any(|policy| policy.scope == ScopeSource::Tenant);
         if let Some(scope) = asked.scope.as_deref().filter(|_| by_tenant) {
-            caller.may_be(scope)?;
+            caller.may_act_for(scope)?;
         }
         // Without a method and a path, which no policy that asks for one matches.
         let nothing = || Request {

@@ -17,7 +17,7 @@ use super::{Acquired, Limits};
 use crate::api::problem::Problem;
 use crate::api::state::Api;
 use crate::config::Config;
-use crate::peers::Duty;
+use crate::peers::ProcessRole;
 use crate::policy::Takes;
 use crate::process;
 
@@ -30,12 +30,12 @@ impl Clock for VirtualClock {
 }
 
 /// One upstream, `up`, with these rules, and when it began.
-struct World {
+struct Fixture {
     api: Api,
     began: Instant,
 }
 
-impl World {
+impl Fixture {
     fn new(rules: &str) -> Self {
         Self::on("memory:", rules)
     }
@@ -45,7 +45,10 @@ impl World {
             format!("[store]\nurl = \"{store}\"\n[upstreams.up]\nurl = \"http://127.0.0.1:9\"\n{rules}\n");
         let config = Config::parse("eclusa.toml", &text, &|_: &str| None).unwrap();
         let began = Instant::now();
-        Self { api: process::open(config, Duty::All, Arc::new(VirtualClock(began))).unwrap().api, began }
+        Self {
+            api: process::open(config, ProcessRole::All, Arc::new(VirtualClock(began))).unwrap().api,
+            began,
+        }
     }
 
     async fn limits(&self) -> Limits {
@@ -74,7 +77,7 @@ impl World {
     /// Posts nothing to a path of the API; the status of what comes.
     async fn post(&self, path: String) -> u16 {
         let request = http::Request::post(path).body(axum::body::Body::empty()).unwrap();
-        crate::api::router(&self.api, Duty::All).oneshot(request).await.unwrap().status().as_u16()
+        crate::api::router(&self.api, ProcessRole::All).oneshot(request).await.unwrap().status().as_u16()
     }
 
     async fn in_flight(&self) -> u32 {
@@ -82,7 +85,7 @@ impl World {
     }
 
     /// Ends a call after 300 ms, as whoever else uses the store does: no bell rings here.
-    async fn settled_elsewhere(&self, lease: LeaseId) {
+    async fn settle_elsewhere(&self, lease: LeaseId) {
         sleep(Duration::from_millis(300)).await;
         let (report, outcome) = (CallResult::Success.into(), Outcome::Release);
         let settlement = Settlement { lease, report, outcome, answer: None, left: None };
@@ -108,127 +111,127 @@ async fn all<T>(asked: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec
 
 #[tokio::test(start_paused = true)]
 async fn of_fifteen_at_one_instant_ten_are_let_through() {
-    let world = World::new("rate = \"10/s\"\nburst = 10");
-    let answers = all((0..15).map(|_| world.asked(0))).await;
+    let fixture = Fixture::new("rate = \"10/s\"\nburst = 10");
+    let answers = all((0..15).map(|_| fixture.asked(0))).await;
     assert!(answers.iter().all(|(at, _)| *at == 0), "{answers:?}");
     assert_eq!(answers.iter().filter(|(_, answer)| answer.is_ok()).count(), 10);
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_is_let_through_when_its_token_is_there_first_come_first_served() {
-    let world = World::new("rate = \"10/s\"\nburst = 2");
-    let answers = all((0..6).map(|_| world.asked(1_000))).await;
+    let fixture = Fixture::new("rate = \"10/s\"\nburst = 2");
+    let answers = all((0..6).map(|_| fixture.asked(1_000))).await;
     assert_eq!(answers, [0, 0, 100, 200, 300, 400].map(|at| (at, Ok(()))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_would_be_in_vain_is_refused_at_once() {
-    let world = World::new("rate = \"1/min\"\nburst = 1");
-    world.lease().await;
-    assert_eq!(world.asked(59_999).await, (0, refused("rate_limit")));
-    let problem = world.ask(5_000).await.unwrap_err().into_response();
+    let fixture = Fixture::new("rate = \"1/min\"\nburst = 1");
+    fixture.lease().await;
+    assert_eq!(fixture.asked(59_999).await, (0, refused("rate_limit")));
+    let problem = fixture.ask(5_000).await.unwrap_err().into_response();
     assert_eq!(problem.headers()[RETRY_AFTER], "60");
-    assert_eq!(world.asked(60_000).await, (60_000, Ok(())));
+    assert_eq!(fixture.asked(60_000).await, (60_000, Ok(())));
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_stands_behind_waits_to_its_own_end_and_does_not_overtake() {
-    let world = World::new("rate = \"1/min\"\nburst = 1");
-    world.lease().await;
-    let answers = all([60_000, 5_000].map(|wait| world.asked(wait))).await;
+    let fixture = Fixture::new("rate = \"1/min\"\nburst = 1");
+    fixture.lease().await;
+    let answers = all([60_000, 5_000].map(|wait| fixture.asked(wait))).await;
     assert_eq!(answers, [(60_000, Ok(())), (5_000, refused("rate_limit"))]);
 }
 
 /// The slot would come back by itself after ten seconds, but its call may end before.
 #[tokio::test(start_paused = true)]
 async fn a_slot_that_is_given_back_is_had_at_once() {
-    let world = World::new("max_concurrent = 1");
-    let lease = world.lease().await;
+    let fixture = Fixture::new("max_concurrent = 1");
+    let lease = fixture.lease().await;
     let settle = async {
         sleep(Duration::from_millis(300)).await;
-        world.api.0.decider.try_end_call(&up(), lease, CallResult::Success.into()).await.unwrap();
+        fixture.api.0.decider.try_end_call(&up(), lease, CallResult::Success.into()).await.unwrap();
     };
-    assert_eq!(tokio::join!(world.asked(5_000), settle).0, (300, Ok(())));
+    assert_eq!(tokio::join!(fixture.asked(5_000), settle).0, (300, Ok(())));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_given_back_elsewhere_is_found_by_looking() {
-    let world = World::new("max_concurrent = 1");
-    let lease = world.lease().await;
-    assert_eq!(tokio::join!(world.asked(5_000), world.settled_elsewhere(lease)).0, (1_000, Ok(())));
+    let fixture = Fixture::new("max_concurrent = 1");
+    let lease = fixture.lease().await;
+    assert_eq!(tokio::join!(fixture.asked(5_000), fixture.settle_elsewhere(lease)).0, (1_000, Ok(())));
 }
 
 /// The second comes when the slot is free already and the first has not seen it yet.
 #[tokio::test(start_paused = true)]
 async fn who_comes_later_does_not_overtake() {
-    let world = World::new("max_concurrent = 1");
-    let lease = world.lease().await;
+    let fixture = Fixture::new("max_concurrent = 1");
+    let lease = fixture.lease().await;
     let later = async {
         sleep(Duration::from_millis(500)).await;
-        world.asked(1_000).await
+        fixture.asked(1_000).await
     };
-    let (first, later, ()) = tokio::join!(world.asked(5_000), later, world.settled_elsewhere(lease));
+    let (first, later, ()) = tokio::join!(fixture.asked(5_000), later, fixture.settle_elsewhere(lease));
     assert_eq!((first, later), ((1_000, Ok(())), (1_500, refused("concurrency"))));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slot_that_nobody_gives_back_is_refused_at_the_end_of_the_wait_and_comes_back_by_itself() {
-    let world = World::new("max_concurrent = 1");
-    world.lease().await;
-    assert_eq!(world.asked(5_500).await, (5_500, refused("concurrency")));
-    assert_eq!(world.asked(5_000).await, (10_000, Ok(())));
+    let fixture = Fixture::new("max_concurrent = 1");
+    fixture.lease().await;
+    assert_eq!(fixture.asked(5_500).await, (5_500, refused("concurrency")));
+    assert_eq!(fixture.asked(5_000).await, (10_000, Ok(())));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_extended_lease_lasts_for_a_whole_lease_from_then() {
-    let world = World::new("max_concurrent = 1");
-    let lease = world.lease().await;
+    let fixture = Fixture::new("max_concurrent = 1");
+    let lease = fixture.lease().await;
     sleep(Duration::from_secs(6)).await;
-    assert_eq!(world.post(format!("/v1/limits/leases/up:{lease}/extend")).await, 200);
-    assert_eq!(world.asked(30_000).await, (16_000, Ok(())));
-    assert_eq!(world.post(format!("/v1/limits/leases/up:{lease}/extend")).await, 404);
+    assert_eq!(fixture.post(format!("/v1/limits/leases/up:{lease}/extend")).await, 200);
+    assert_eq!(fixture.asked(30_000).await, (16_000, Ok(())));
+    assert_eq!(fixture.post(format!("/v1/limits/leases/up:{lease}/extend")).await, 404);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_open_breaker_refuses_at_once_and_one_that_is_tried_out_is_waited_for() {
-    let world = World::new("breaker = { failures = 1, open_for = \"30s\" }");
-    world.record(CallResult::Failed).await;
-    assert_eq!(world.asked(29_000).await, (0, refused("circuit_open")));
+    let fixture = Fixture::new("breaker = { failures = 1, open_for = \"30s\" }");
+    fixture.record(CallResult::Failed).await;
+    assert_eq!(fixture.asked(29_000).await, (0, refused("circuit_open")));
     sleep(Duration::from_secs(30)).await;
-    let probe = world.lease().await;
+    let probe = fixture.lease().await;
     let settle = async {
         sleep(Duration::from_secs(2)).await;
-        world.api.0.decider.try_end_call(&up(), probe, CallResult::Success.into()).await.unwrap();
+        fixture.api.0.decider.try_end_call(&up(), probe, CallResult::Success.into()).await.unwrap();
     };
-    assert_eq!(tokio::join!(world.asked(5_000), settle).0, (32_000, Ok(())));
+    assert_eq!(tokio::join!(fixture.asked(5_000), settle).0, (32_000, Ok(())));
 }
 
 /// A worker that never settles may tell the breaker instead: its probe counts as if it had.
 #[tokio::test(start_paused = true)]
 async fn a_probe_may_end_by_what_the_breaker_is_told() {
-    let world = World::new("breaker = { failures = 1, open_for = \"30s\" }");
-    world.record(CallResult::Failed).await;
+    let fixture = Fixture::new("breaker = { failures = 1, open_for = \"30s\" }");
+    fixture.record(CallResult::Failed).await;
     sleep(Duration::from_secs(30)).await;
-    world.lease().await;
-    assert_eq!(world.asked(0).await.1, refused("circuit_open"));
-    world.record(CallResult::Success).await;
-    assert_eq!(world.asked(0).await.1, Ok(()));
+    fixture.lease().await;
+    assert_eq!(fixture.asked(0).await.1, refused("circuit_open"));
+    fixture.record(CallResult::Success).await;
+    assert_eq!(fixture.asked(0).await.1, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_goes_away_while_waiting_leaves_no_lease_and_no_place_in_the_line() {
-    let world = World::new("max_concurrent = 1");
-    let lease = world.lease().await;
+    let fixture = Fixture::new("max_concurrent = 1");
+    let lease = fixture.lease().await;
     let gone = async {
-        let waits = tokio::time::timeout(Duration::from_millis(100), world.ask(60_000));
+        let waits = tokio::time::timeout(Duration::from_millis(100), fixture.ask(60_000));
         assert!(waits.await.is_err());
     };
     let settle = async {
         sleep(Duration::from_millis(300)).await;
-        world.api.0.decider.try_end_call(&up(), lease, CallResult::Success.into()).await.unwrap();
+        fixture.api.0.decider.try_end_call(&up(), lease, CallResult::Success.into()).await.unwrap();
     };
-    assert_eq!(tokio::join!(gone, world.asked(5_000), settle).1, (300, Ok(())));
-    assert_eq!(world.in_flight().await, 1);
+    assert_eq!(tokio::join!(gone, fixture.asked(5_000), settle).1, (300, Ok(())));
+    assert_eq!(fixture.in_flight().await, 1);
 }
 
 /// The store has been asked and will grant, but nobody is there any more.
@@ -236,24 +239,24 @@ async fn who_goes_away_while_waiting_leaves_no_lease_and_no_place_in_the_line() 
 async fn what_is_granted_to_one_who_has_gone_is_given_back() {
     let dir = tempfile::tempdir().unwrap();
     let store = format!("embedded:{}", dir.path().display());
-    let world = World::on(&store, "rate = \"1/min\"\nburst = 1");
-    assert!(world.ask(0).now_or_never().is_none(), "the journal is being written");
-    let view = world.api.0.store.upstreams().await.unwrap().remove(0);
+    let fixture = Fixture::on(&store, "rate = \"1/min\"\nburst = 1");
+    assert!(fixture.ask(0).now_or_never().is_none(), "the journal is being written");
+    let view = fixture.api.0.store.upstreams().await.unwrap().remove(0);
     assert_eq!((view.in_flight, view.starts_last_minute), (0, 1), "it was granted and given back");
-    assert_eq!(world.asked(0).await, (0, Ok(())));
+    assert_eq!(fixture.asked(0).await, (0, Ok(())));
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_when_the_process_stops_is_told_so() {
-    let world = World::new("max_concurrent = 1");
-    world.lease().await;
+    let fixture = Fixture::new("max_concurrent = 1");
+    fixture.lease().await;
     let stop = async {
         sleep(Duration::from_millis(100)).await;
-        world.api.0.life.stopping.cancel();
+        fixture.api.0.life.stopping.cancel();
     };
-    let (first, behind, ()) = tokio::join!(world.ask(60_000), world.ask(60_000), stop);
+    let (first, behind, ()) = tokio::join!(fixture.ask(60_000), fixture.ask(60_000), stop);
     for problem in [first, behind] {
         assert_eq!(problem.unwrap_err().into_json()["type"], "urn:eclusa:problem:stopping");
     }
-    assert_eq!(world.began.elapsed(), Duration::from_millis(100));
+    assert_eq!(fixture.began.elapsed(), Duration::from_millis(100));
 }

@@ -4,24 +4,24 @@ use super::{BucketState, PolicyList};
 use crate::api::problem::escaped;
 
 /// What comes before the policies.
-pub(super) struct Head {
+pub(super) struct XmlHead {
     /// When.
     pub(super) at: Option<String>,
     /// The participant's category.
     pub(super) category: Option<String>,
 }
 
-pub(super) fn list(head: &Head, list: &PolicyList) -> String {
+pub(super) fn list(head: &XmlHead, list: &PolicyList) -> String {
     let policies: String = list.policies.iter().map(policy).collect();
     let cursor = list.cursor.map(|cursor| element("Cursor", &cursor.to_string())).unwrap_or_default();
     document("ListPoliciesResponse", head, &format!("<Policies>{policies}</Policies>{cursor}"))
 }
 
-pub(super) fn one(head: &Head, state: &BucketState) -> String {
+pub(super) fn one(head: &XmlHead, state: &BucketState) -> String {
     document("GetPolicyResponse", head, &policy(state))
 }
 
-fn document(root: &str, head: &Head, content: &str) -> String {
+fn document(root: &str, head: &XmlHead, content: &str) -> String {
     let category = head.category.as_deref().map(|category| element("Category", category)).unwrap_or_default();
     let at = head.at.as_deref().map(|at| element("ResponseTime", at)).unwrap_or_default();
     format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<{root}>{at}{category}{content}</{root}>\n")

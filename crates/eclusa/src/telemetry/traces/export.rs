@@ -32,7 +32,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const ATTEMPTS: u32 = 4;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long the last spans may take when the process ends.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// The most bytes that are read of an answer.
 const MAX_ANSWER: usize = 64 << 10;
 
@@ -108,7 +108,7 @@ impl Exporter {
                 self.deliver(part).await;
             }
         };
-        let _ = timeout(LAST_WORDS, last).await;
+        let _ = timeout(FLUSH_TIMEOUT, last).await;
     }
 
     /// Fills `batch`; says whether anything can still come.

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 
 /// A future that goes on in a task of its own when it is dropped before its end. Until then it costs no task: hardly
 /// anybody goes away.
-pub(crate) struct ToTheEnd<F>
+pub(crate) struct RunToCompletion<F>
 where
     F: Future<Output: Send> + Send + 'static,
 {
@@ -16,13 +16,13 @@ where
     work: Option<Pin<Box<F>>>,
 }
 
-impl<F: Future<Output: Send> + Send + 'static> ToTheEnd<F> {
+impl<F: Future<Output: Send> + Send + 'static> RunToCompletion<F> {
     pub(crate) fn new(work: F) -> Self {
         Self { work: Some(Box::pin(work)) }
     }
 }
 
-impl<F: Future<Output: Send> + Send + 'static> Future for ToTheEnd<F> {
+impl<F: Future<Output: Send> + Send + 'static> Future for RunToCompletion<F> {
     type Output = F::Output;
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         // Taken out, so that work that panics is not gone on with.
@@ -35,7 +35,7 @@ impl<F: Future<Output: Send> + Send + 'static> Future for ToTheEnd<F> {
     }
 }
 
-impl<F: Future<Output: Send> + Send + 'static> Drop for ToTheEnd<F> {
+impl<F: Future<Output: Send> + Send + 'static> Drop for RunToCompletion<F> {
     fn drop(&mut self) {
         if let (Some(work), Ok(runtime)) = (self.work.take(), Handle::try_current()) {
             runtime.spawn(work);
@@ -66,7 +66,7 @@ mod tests {
                 ended.notify_one();
             }
         };
-        let mut work = ToTheEnd::new(work);
+        let mut work = RunToCompletion::new(work);
         let begun = poll_fn(|context| Poll::Ready(Pin::new(&mut work).poll(context))).await;
         assert!(begun.is_pending());
         drop(work);
@@ -77,6 +77,6 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_gets_what_came_of_it() {
-        assert_eq!(ToTheEnd::new(async { 7 }).await, 7);
+        assert_eq!(RunToCompletion::new(async { 7 }).await, 7);
     }
 }

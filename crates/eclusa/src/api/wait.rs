@@ -1,0 +1,140 @@
+//! Waiting for a job to end, and what the caller is answered afterwards.
+
+use std::time::Duration;
+
+use axum::response::Response;
+use eclusa_core::{DropReason, JobId, JobView, Status, Store, Wait};
+
+use super::model::{Accepted, iso};
+use super::problem::{Kind, Problem};
+use super::submit::{Intake, accepted, header, unavailable};
+use crate::store::AnyStore;
+
+/// Begins `waiting`, then does `work`; what the wait brought meanwhile, if anything, and what the work did.
+pub(super) async fn begin_then<W: Future + Unpin, T>(
+    waiting: &mut W,
+    work: impl Future<Output = T>,
+) -> (Option<W::Output>, T) {
+    let (mut work, mut early) = (std::pin::pin!(work), None);
+    loop {
+        tokio::select! {
+            biased;
+            told = &mut *waiting, if early.is_none() => early = Some(told),
+            done = &mut work => return (early, done),
+        }
+    }
+}
+
+/// The job once it has ended, or as it is when the time is over; `None` if there is no such job.
+pub(super) async fn ended(intake: &Intake, ask: Wait) -> Result<Option<JobView>, Problem> {
+    let id = ask.job;
+    let mut waiting = std::pin::pin!(intake.store.wait(ask));
+    let job = tokio::select! {
+        biased;
+        job = &mut waiting => job,
+        () = intake.life.stopping.cancelled() => match intake.store.job(id).await {
+            // A process that is stopping still finishes what runs, but begins nothing.
+            Ok(Some(job)) if job.status == Status::Processing => waiting.await,
+            job => job,
+        },
+    };
+    job.map_err(|error| unavailable(&error))
+}
+
+/// What `answer` makes of a job that has ended; else 202 with the job as it is after the wait.
+pub(super) async fn answered(
+    store: &AnyStore,
+    id: JobId,
+    (wait, job): (Duration, Option<JobView>),
+    answer: impl FnOnce(JobView) -> Response,
+) -> Result<Response, Problem> {
+    let mut response = match job {
+        Some(job) if job.status.is_final() => answer(job),
+        Some(job) => accepted(store, id, Some(unfinished(store, &job).await?)).await?,
+        None => {
+            let detail = format!("Job {id} has ended, and its lane keeps its answer no longer (`keep`)");
+            return Err(Problem::new(Kind::NotFound, detail).with("jobId", id.to_string()));
+        }
+    };
+    response.headers_mut().extend(header("preference-applied", &format!("wait={}", wait.as_secs())));
+    Ok(response)
+}
+
+/// A job that has not ended, with its place if it waits.
+async fn unfinished(store: &AnyStore, job: &JobView) -> Result<Accepted, Problem> {
+    let why = match job.status {
+        Status::Processing => None,
+        _ => store.why(job.id).await.map_err(|error| unavailable(&error))?,
+    };
+    Ok(Accepted {
+        job_id: job.id.to_string(),
+        status: job.status.as_str().into(),
+        lane: job.lane.to_string(),
+        position: why.as_ref().map(|why| why.position),
+        eta: why.and_then(|why| why.eta).and_then(iso),
+        expires_at: iso(job.expires_at),
+    })
+}
+
+/// Why a job that ended has no answer of an upstream to show.
+pub(super) fn without_answer(job: &JobView) -> Problem {
+    let id = job.id.to_string();
+    let problem = match (job.status, job.dropped) {
+        (Status::Dropped, Some(DropReason::TtlExpired)) => {
+            Problem::new(Kind::JobDropped, "The job expired before it could be sent")
+        }
+        (Status::Dropped, _) => Problem::new(Kind::JobDropped, "More urgent jobs took the place of this one"),
+        (Status::Cancelled, _) => Problem::new(Kind::JobDropped, "The job was cancelled"),
+        _ => match &job.last_failure {
+            Some(failure) if failure.code.as_deref() == Some("timeout") => {
+                Problem::new(Kind::UpstreamTimeout, failure.reason.as_str())
+            }
+            Some(failure) => Problem::new(Kind::UpstreamFailed, failure.reason.as_str()),
+            None => Problem::new(Kind::UpstreamFailed, "The job failed"),
+        },
+    };
+    let problem = problem.with("jobId", id).with("jobStatus", job.status.as_str());
+    match job.dropped {
+        Some(reason) => problem.with("reason", reason.as_str()),
+        None => problem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use axum::extract::FromRequestParts;
+    use eclusa_core::{Name, NewJob};
+
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::config::Config;
+    use crate::peers::ProcessRole;
+    use crate::process;
+
+    const WAIT: Duration = Duration::from_mins(1);
+
+    /// A lane that forgets jobs as they end, with a job in it.
+    async fn waiting_job() -> (Intake, JobId) {
+        let text = "[store]\nurl = \"memory:\"\n[lanes.mail]\nchain = [\"up\"]\nkeep = { max = 0 }\n\
+                    [upstreams.up]\nurl = \"http://up\"\n";
+        let config = Config::parse("test.toml", text, &|_| None).unwrap();
+        let api = process::open(config, ProcessRole::All, Arc::new(SystemClock)).unwrap().api;
+        let mut request = http::Request::new(()).into_parts().0;
+        let Ok(intake) = Intake::from_request_parts(&mut request, &api).await else { unreachable!() };
+        let id = intake.ids.job();
+        let job = NewJob::new(id, Name::new("mail").unwrap(), "acme", []);
+        intake.store.enqueue(vec![job]).await.unwrap();
+        (intake, id)
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_given_a_job_that_is_forgotten_as_it_ends() {
+        let (intake, id) = waiting_job().await;
+        let wait = Wait::for_end(id, WAIT.into());
+        let (job, _) = tokio::join!(biased; ended(&intake, wait), intake.decider.cancel(id));
+        assert_eq!(job.unwrap().unwrap().status, Status::Cancelled);
+        assert_eq!(ended(&intake, wait).await.unwrap(), None, "nobody tells of it any more");
+    }
+}
