@@ -6,7 +6,7 @@ mod download;
 mod received;
 mod upload;
 
-pub(crate) use connection::{Connection, Requests};
+pub(crate) use connection::{ClientConnection, Requests};
 pub(crate) use download::Download;
 pub(crate) use received::{NoRoom, Received, Uploads};
 pub(crate) use upload::Upload;
@@ -95,8 +95,8 @@ mod tests {
 
     const BOUNDS: ClientBounds = ClientBounds { total: Duration::from_mins(1), min_rate: 100 };
 
-    /// Waits for a client that moves `bytes` every second; how long it was borne with.
-    async fn borne(mut meter: Meter, bytes: usize) -> Duration {
+    /// Waits for a client that moves `bytes` every second; returns how long it was tolerated.
+    async fn tolerated(mut meter: Meter, bytes: usize) -> Duration {
         let begin = Instant::now();
         loop {
             let second = tokio::time::sleep(Duration::from_secs(1));
@@ -109,9 +109,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_that_is_too_slow_is_cut_after_a_window_and_any_other_after_its_total() {
-        let window = borne(Meter::new(BOUNDS), 50).await;
+        let window = tolerated(Meter::new(BOUNDS), 50).await;
         assert!((WINDOW..WINDOW + Duration::from_secs(1)).contains(&window), "{window:?}");
-        let total = borne(Meter::new(BOUNDS), 200).await;
+        let total = tolerated(Meter::new(BOUNDS), 200).await;
         assert!((BOUNDS.total..BOUNDS.total + Duration::from_secs(1)).contains(&total), "{total:?}");
     }
 
@@ -120,7 +120,7 @@ mod tests {
     async fn one_that_was_fast_before_is_cut_after_two_windows() {
         let mut meter = Meter::new(BOUNDS);
         meter.moved(1 << 30);
-        assert!(borne(meter, 1).await <= 2 * WINDOW + Duration::from_secs(1));
+        assert!(tolerated(meter, 1).await <= 2 * WINDOW + Duration::from_secs(1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -130,6 +130,6 @@ mod tests {
             meter.moved(1);
             tokio::time::sleep(WINDOW).await;
         }
-        assert!(borne(meter, 200).await >= BOUNDS.total);
+        assert!(tolerated(meter, 200).await >= BOUNDS.total);
     }
 }

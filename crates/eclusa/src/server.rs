@@ -23,7 +23,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::api;
-use crate::clients::{Connection, Requests};
+use crate::clients::{ClientConnection, Requests};
 use crate::rules::CurrentRules;
 
 /// The most bytes of a request's head.
@@ -54,7 +54,7 @@ pub(crate) async fn serve(
             accepted = accept(&listener, &slots) => accepted,
         };
         let (service, requests) = (service.clone(), Requests::default());
-        let stream = Connection::new(stream, rules.get().config.server.client, requests.clone());
+        let stream = ClientConnection::new(stream, rules.get().config.server.client, requests.clone());
         let silent = first_request_overdue(requests.clone());
         let service = service_fn(move |request: http::Request<Incoming>| {
             requests.count();
@@ -109,8 +109,8 @@ where
 /// The connection inside TLS; `None` if the client does not get that far.
 async fn tls_handshake(
     tls: &TlsAcceptor,
-    stream: Connection,
-) -> Option<tokio_rustls::server::TlsStream<Connection>> {
+    stream: ClientConnection,
+) -> Option<tokio_rustls::server::TlsStream<ClientConnection>> {
     let problem = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
         Ok(Ok(stream)) => return Some(stream),
         Ok(Err(error)) => error.to_string(),

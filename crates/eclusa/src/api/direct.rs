@@ -25,7 +25,7 @@ use super::refusal::not_now;
 use super::state::Parts;
 use super::submit::unavailable;
 use crate::config::{Field, Lane, Policy, Upstream};
-use crate::decide::Asked;
+use crate::decide::PermitAnswer;
 use crate::execute::http::{BoxError, Head};
 use crate::execute::{CallContext, CallEnd, Judgement};
 use crate::ids::own_nonce;
@@ -133,7 +133,7 @@ impl Passing<'_> {
         let mut left: Vec<Name> = chain.to_vec();
         let mut call = self.admit(&left, None).await?;
         loop {
-            left.retain(|upstream| *upstream != call.leave.upstream);
+            left.retain(|upstream| *upstream != call.permit.upstream);
             let (problem, failed) = match self.call(call, Full::new(body.clone()), !left.is_empty()).await {
                 Ok(response) => return Ok(response),
                 Err(Failed { problem, again: Some(failed) }) if !left.is_empty() => (problem, failed),
@@ -153,7 +153,7 @@ impl Passing<'_> {
         self.call(call, body, false).await.map_err(|failed| failed.problem)
     }
 
-    /// Leave for one of `chain`, in place of the call that `failed`, which has passed the lane.
+    /// Asks for a permit for one of `chain`, in place of the call that `failed`, which has passed the lane.
     async fn admit(&self, chain: &[Name], failed: Option<Call>) -> Result<Call, Problem> {
         let Parts { decider, leases, metrics, .. } = self.parts;
         let rules = self.current.clone();
@@ -161,25 +161,25 @@ impl Passing<'_> {
         let (lane, tenant, nonce) = (Some(self.lane.clone()), Some(self.tenant.into()), own_nonce());
         let (holds, correlation) = (self.takes.at(chain), self.takes.correlation);
         let (chain, lease) = (chain.to_vec(), lasts.into());
-        let after = failed.as_ref().and_then(|failed| failed.leave.told());
+        let after = failed.as_ref().and_then(|failed| failed.permit.final_report());
         let ask = Admit { lane, tenant, chain, holds, correlation, lease, nonce, after };
         let mut gates = self.span.as_ref().map(|span| Box::new(span.child("gates", SpanKind::Internal)));
         let asked = Instant::now();
         match decider.admit(ask).await.map_err(|error| unavailable(&error))? {
-            Asked::Granted(leave) => {
+            PermitAnswer::Granted(permit) => {
                 if let Some(failed) = failed {
-                    failed.leave.passed_to(&leave);
+                    failed.permit.continued_by(&permit);
                 }
-                let hold = leases.hold(leave.lease, asked + lasts);
+                let hold = leases.hold(permit.lease, asked + lasts);
                 let (metrics, fault) = (metrics.clone(), Fault::default());
-                Ok(Call { leave, rules, metrics, asked, head: None, fault, _hold: hold })
+                Ok(Call { permit, rules, metrics, asked, head: None, fault, _hold: hold })
             }
-            Asked::Denied { upstream, denied } => {
+            PermitAnswer::Denied { upstream, denied } => {
                 gates.iter_mut().for_each(|span| span.fail(denied.denial.reason.as_str()));
                 metrics.count_refusal(Some(self.lane), upstream.as_ref(), denied.denial.reason);
                 Err(not_now(upstream.as_ref().unwrap_or(self.lane), &denied))
             }
-            Asked::Unknown => {
+            PermitAnswer::Unknown => {
                 Err(Problem::new(Kind::Internal, "The lane and the store do not agree on the rules"))
             }
         }
@@ -193,7 +193,7 @@ impl Passing<'_> {
     {
         let clock = &*self.parts.clock;
         let rules = call.rules.clone();
-        let headers = match rules.key(&call.leave.upstream, call.leave.key.as_deref()) {
+        let headers = match rules.key(&call.permit.upstream, call.permit.key.as_deref()) {
             Ok(key) => key.map_or(&[][..], |key| &key.headers),
             Err(end) => {
                 let judged = call.told(end, None);
@@ -204,7 +204,7 @@ impl Passing<'_> {
         let traceparent = attempt.as_ref().map(|span| span.traceparent());
         let traceparent = traceparent.as_deref();
         let context = CallContext { idempotency_key: self.key, traceparent, headers, clock };
-        let Some(client) = rules.upstreams.get(&call.leave.upstream) else {
+        let Some(client) = rules.upstreams.get(&call.permit.upstream) else {
             return Err(Problem::new(Kind::Internal, "The upstream is not configured").into());
         };
         // Unless something else comes of it: the caller may go away, or its body break off.
@@ -213,7 +213,7 @@ impl Passing<'_> {
             Ok(answer) => {
                 let status = answer.status.as_u16();
                 if let Some(span) = &mut attempt {
-                    span.of_call(&call.leave.upstream, 1);
+                    span.of_call(&call.permit.upstream, 1);
                     span.of_end(&CallEnd::Answered(status));
                 }
                 call.head = Some((status, answer.close));
@@ -229,7 +229,7 @@ impl Passing<'_> {
                 }
                 let judged = call.told(end, None);
                 if let Some(span) = &mut attempt {
-                    span.of_call(&call.leave.upstream, 1);
+                    span.of_call(&call.permit.upstream, 1);
                     span.fail(&judged.judgement.reason);
                 }
                 judged

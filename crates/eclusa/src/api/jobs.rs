@@ -24,7 +24,7 @@ use super::problem::{Kind, Problem};
 use super::state::Api;
 use super::submit::{self, Intake, Taken, unavailable};
 use super::wait;
-use crate::awaited::{Asking, recall};
+use crate::awaited::{FollowUp, recall};
 use crate::decide::Decider;
 use crate::intake::Fault;
 use crate::life::Life;
@@ -219,8 +219,8 @@ impl FromRef<Api> for Canceller {
 impl Canceller {
     /// An upstream that worked on the job hears that it was cancelled, where it can be told.
     pub(super) fn recall(&self, decider: &Arc<Decider>, job: &JobView) {
-        let asking = Asking { rules: self.rules.get(), clock: self.clock.clone() };
-        recall(asking, decider, &self.life, job);
+        let follow_up = FollowUp { rules: self.rules.get(), clock: self.clock.clone() };
+        recall(follow_up, decider, &self.life, job);
     }
 }
 

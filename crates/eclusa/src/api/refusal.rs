@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue};
 
 use super::problem::{Kind, Problem};
 use super::submit::header;
-use crate::decide::Denied;
+use crate::decide::PermitDenied;
 use crate::words::counted;
 
 /// The headers that tell what is left of a limit at `now`: until there is enough for such a call, or if there is, until all
@@ -53,8 +53,8 @@ const fn whole(tokens: Tokens) -> i64 {
 
 /// 429: what the lane or upstream `at` says no with, what it allows, and when to come again. A policy is named, and not whose
 /// bucket it is.
-pub(super) fn not_now(at: &Name, denied: &Denied) -> Problem {
-    let Denied { denial, gate, now, .. } = denied;
+pub(super) fn not_now(at: &Name, denied: &PermitDenied) -> Problem {
+    let PermitDenied { denial, gate, now, .. } = denied;
     let seconds = match denial.at {
         Time::NEVER => 1,
         at => whole_seconds(at.since(*now)),
@@ -156,7 +156,7 @@ mod tests {
         for (reason, wait, seconds, quota, gate, allows) in rows {
             let at = wait.map_or(Time::NEVER, |wait| now + Span::from_millis(wait));
             let denial = NotUntil { reason, at };
-            let denied = Denied { denial, quota, gate, sooner: false, now };
+            let denied = PermitDenied { denial, quota, gate, sooner: false, now };
             let response = not_now(&name(), &denied).into_response();
             let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
             let policy = format!("\"up-{}\"", reason.as_str());

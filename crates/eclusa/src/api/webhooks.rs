@@ -15,7 +15,7 @@ use super::find::no_such_job;
 use super::problem::{Kind, Problem};
 use super::state::Api;
 use super::submit::unavailable;
-use crate::awaited::{Told, completion, told};
+use crate::awaited::{JobProgress, completion, progress};
 use crate::config::{Async, Webhook};
 use crate::decide::Decider;
 use crate::ids::own_nonce;
@@ -96,15 +96,15 @@ pub(super) async fn receive(
         Problem::new(Kind::Unauthorized, untrue.problem())
     })?;
     let view = store.job(job).await.map_err(|error| unavailable(&error))?.ok_or_else(no_such_job)?;
-    let told = told(webhook.states.as_ref(), &body.0);
+    let progress = progress(webhook.states.as_ref(), &body.0);
     let noted = |status: Status, changed| {
         Json(WebhookReceipt { job_id: job.to_string(), changed, status: status.as_str() })
     };
-    if told == Told::GoesOn {
+    if progress == JobProgress::Running {
         tracing::debug!(jobId = %job, %upstream, "Webhook noted: the upstream goes on");
         return Ok(noted(view.status, false));
     }
-    let content = (told, answer(&headers, &body.0));
+    let content = (progress, answer(&headers, &body.0));
     let Some(mut completion) = finished(&rules, upstream, awaited, &view, content) else {
         return Ok(noted(view.status, false));
     };
@@ -134,7 +134,7 @@ fn finished(
     upstream: &Name,
     awaited: &Async,
     job: &JobView,
-    content: (Told, Response),
+    content: (JobProgress, Response),
 ) -> Option<eclusa_core::Completion> {
     let lane = rules.config.lanes.get(&job.lane);
     let retry = lane.map_or_else(Default::default, |lane| lane.retry);

@@ -29,14 +29,14 @@ impl Requests {
 
 /// A client's connection, which breaks if what is sent to it is read too slowly.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct ClientConnection {
     stream: TcpStream,
     meter: Meter,
     requests: Requests,
     measured: usize,
 }
 
-impl Connection {
+impl ClientConnection {
     pub(crate) fn new(stream: TcpStream, bounds: ClientBounds, requests: Requests) -> Self {
         Self { stream, meter: Meter::new(bounds), requests, measured: 0 }
     }
@@ -61,7 +61,7 @@ impl Connection {
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for ClientConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -71,7 +71,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for ClientConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.measure(written, cx)

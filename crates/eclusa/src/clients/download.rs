@@ -18,11 +18,11 @@ const AHEAD: usize = 2;
 
 /// A body that is read in a task of its own, which gives it up if the client does not take what has come.
 pub(crate) struct Download {
-    parts: mpsc::Receiver<Part>,
+    parts: mpsc::Receiver<DownloadPart>,
     ended: bool,
 }
 
-enum Part {
+enum DownloadPart {
     Frame(Frame<Bytes>),
     Broken(BoxError),
     End,
@@ -43,7 +43,7 @@ impl Download {
 }
 
 /// Passes a body on until its end, or until nobody takes it.
-async fn pass<B>(mut body: B, passed: mpsc::Sender<Part>, mut meter: Meter)
+async fn pass<B>(mut body: B, passed: mpsc::Sender<DownloadPart>, mut meter: Meter)
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
@@ -53,14 +53,14 @@ where
             () = passed.closed() => return,
         };
         let (part, size) = match next {
-            None => (Part::End, 0),
+            None => (DownloadPart::End, 0),
             Some(Ok(frame)) => {
                 let size = frame.data_ref().map_or(0, Bytes::len);
-                (Part::Frame(frame), size)
+                (DownloadPart::Frame(frame), size)
             }
-            Some(Err(error)) => (Part::Broken(error.into()), 0),
+            Some(Err(error)) => (DownloadPart::Broken(error.into()), 0),
         };
-        let last = !matches!(part, Part::Frame(_));
+        let last = !matches!(part, DownloadPart::Frame(_));
         tokio::select! {
             biased;
             room = passed.reserve() => {
@@ -91,11 +91,11 @@ impl Body for Download {
             return Poll::Ready(None);
         }
         let part = ready!(self.parts.poll_recv(cx));
-        self.ended = !matches!(part, Some(Part::Frame(_)));
+        self.ended = !matches!(part, Some(DownloadPart::Frame(_)));
         Poll::Ready(match part {
-            Some(Part::Frame(frame)) => Some(Ok(frame)),
-            Some(Part::Broken(error)) => Some(Err(error)),
-            Some(Part::End) => None,
+            Some(DownloadPart::Frame(frame)) => Some(Ok(frame)),
+            Some(DownloadPart::Broken(error)) => Some(Err(error)),
+            Some(DownloadPart::End) => None,
             // It was given up.
             None => Some(Err(TooSlow.into())),
         })

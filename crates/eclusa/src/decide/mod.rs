@@ -1,12 +1,12 @@
 //! What decides and tells of ends: the store's verbs that change something, as the program uses them.
 //!
-//! Each job that ended by a verb is counted and logged here and nowhere else, and whoever waits for leave to make a call is
+//! Each job that ended by a verb is counted and logged here and nowhere else, and callers that wait for a permit are
 //! woken when one may have become possible. A verb is done to its end, whoever stops waiting for its answer.
 
-mod leave;
+mod permit;
 mod quotes;
 
-pub(crate) use leave::{Asked, Denied, Leave};
+pub(crate) use permit::{Permit, PermitAnswer, PermitDenied};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

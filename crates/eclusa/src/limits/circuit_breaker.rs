@@ -3,18 +3,18 @@
 use eclusa_core::gate::CallResult;
 use eclusa_core::{Store, UpstreamView};
 
-use super::state::State;
+use super::state::ApiState;
 
 /// Knows whether an API is down. See [the module](super).
 ///
 /// So many failures in a row make it degraded for a while. Then it is not degraded any more, by itself; the next word
 /// about the API decides whether it stays so or is degraded again at once.
 pub struct CircuitBreaker {
-    state: State,
+    state: ApiState,
 }
 
 impl CircuitBreaker {
-    pub(super) fn new(state: State) -> Self {
+    pub(super) fn new(state: ApiState) -> Self {
         Self { state }
     }
 
@@ -31,14 +31,14 @@ impl CircuitBreaker {
     /// Forgets the failures if the time is over for which the API was degraded, else nothing. Says whether the API may be
     /// called.
     pub async fn try_recover(&self) -> bool {
-        let told = self.state.store().await.recover(self.state.name.clone()).await;
-        !told.is_ok_and(|view| view.as_ref().is_some_and(is_degraded))
+        let recovered = self.state.store().await.recover(self.state.name.clone()).await;
+        !recovered.is_ok_and(|view| view.as_ref().is_some_and(is_degraded))
     }
 
     /// Whether the API is to be left alone now.
     pub async fn is_degraded(&self) -> bool {
-        let told = self.state.store().await.upstreams().await.unwrap_or_default();
-        told.iter().any(|view| view.name == self.state.name && is_degraded(view))
+        let views = self.state.store().await.upstreams().await.unwrap_or_default();
+        views.iter().any(|view| view.name == self.state.name && is_degraded(view))
     }
 
     async fn record(&self, result: CallResult) {

@@ -44,7 +44,7 @@ use thiserror::Error;
 
 pub use self::circuit_breaker::CircuitBreaker;
 pub use self::rate_limiter::RateLimiter;
-use self::state::{Shared, State};
+use self::state::{ApiState, SharedStore};
 use crate::config::on_or_off;
 use crate::store::RedisError;
 
@@ -77,7 +77,7 @@ pub struct Limits {
     redis: Option<String>,
     prefix: String,
     /// Opened for the first limiter or breaker.
-    shared: Arc<Mutex<Option<Arc<Shared>>>>,
+    shared: Arc<Mutex<Option<Arc<SharedStore>>>>,
 }
 
 impl Limits {
@@ -131,15 +131,15 @@ impl Limits {
         Ok(CircuitBreaker::new(self.state(name, |gates| gates.breaker = Some(breaker))?))
     }
 
-    fn state(&self, name: &str, rule: impl FnOnce(&mut GateSpecs)) -> Result<State, LimitsError> {
+    fn state(&self, name: &str, rule: impl FnOnce(&mut GateSpecs)) -> Result<ApiState, LimitsError> {
         let name = Name::new(name)?;
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = match &*shared {
             Some(open) => open.clone(),
-            None => shared.insert(Arc::new(Shared::open(self.redis.as_deref(), &self.prefix)?)).clone(),
+            None => shared.insert(Arc::new(SharedStore::open(self.redis.as_deref(), &self.prefix)?)).clone(),
         };
         shared.add(&name, rule);
-        Ok(State::new(name, shared))
+        Ok(ApiState::new(name, shared))
     }
 }
 

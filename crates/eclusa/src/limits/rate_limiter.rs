@@ -6,7 +6,7 @@ use eclusa_core::{Admission, Admit, Span, Store};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
-use super::state::State;
+use super::state::ApiState;
 
 /// Longer than this nobody waits.
 const LONGEST_WAIT: Duration = Duration::from_hours(24);
@@ -17,13 +17,13 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Says whether the rate allows a call now, whatever the breaker of the same API says. See [the module](super).
 pub struct RateLimiter {
-    state: State,
+    state: ApiState,
     /// Those who wait, first come, first served: only the first asks.
     line: Mutex<()>,
 }
 
 impl RateLimiter {
-    pub(super) fn new(state: State) -> Self {
+    pub(super) fn new(state: ApiState) -> Self {
         Self { state, line: Mutex::new(()) }
     }
 

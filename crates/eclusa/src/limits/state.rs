@@ -15,20 +15,20 @@ use crate::store::{AnyStore, EmbeddedStore, RedisSettings, RedisStore};
 const ABOUT: &str = "library";
 
 /// A store with the rules of all APIs that were named so far.
-pub(super) struct Shared {
+pub(super) struct SharedStore {
     store: AnyStore,
-    rules: Mutex<Rules>,
-    /// How many changes of the rules the store has heard.
-    heard: tokio::sync::Mutex<u64>,
+    rules: Mutex<LibraryRules>,
+    /// How many changes of the rules the store has applied.
+    applied: tokio::sync::Mutex<u64>,
 }
 
 #[derive(Default)]
-struct Rules {
+struct LibraryRules {
     gates: BTreeMap<Name, GateSpecs>,
     changes: u64,
 }
 
-impl Rules {
+impl LibraryRules {
     fn spec(&self) -> Spec {
         let upstreams = self.gates.iter().map(|(name, gates)| UpstreamSpec::new(name.clone(), gates.clone()));
         // Each has a name of its own, so they are always valid.
@@ -36,7 +36,7 @@ impl Rules {
     }
 }
 
-impl Shared {
+impl SharedStore {
     /// On the Redis at `url` with keys that begin with `prefix`, or in this process.
     pub(super) fn open(url: Option<&str>, prefix: &str) -> Result<Self, LimitsError> {
         seed_maps();
@@ -53,7 +53,7 @@ impl Shared {
             }
             None => AnyStore::Embedded(Box::new(EmbeddedStore::memory(&nothing, Arc::new(SystemClock)))),
         };
-        Ok(Self { store, rules: Mutex::default(), heard: tokio::sync::Mutex::new(0) })
+        Ok(Self { store, rules: Mutex::default(), applied: tokio::sync::Mutex::new(0) })
     }
 
     /// Adds a rule to those of the API called `name`, which may have some.
@@ -65,28 +65,28 @@ impl Shared {
 
     /// The store, once it goes by all rules.
     async fn store(&self) -> &AnyStore {
-        let mut heard = self.heard.lock().await;
+        let mut applied = self.applied.lock().await;
         let changed = {
             let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
-            (*heard < rules.changes).then(|| (rules.changes, rules.spec()))
+            (*applied < rules.changes).then(|| (rules.changes, rules.spec()))
         };
         if let Some((changes, spec)) = changed {
             // A Redis that does not answer now is told with the next question that reaches it.
             let _ = self.store.configure(ABOUT, &spec).await;
-            *heard = changes;
+            *applied = changes;
         }
         &self.store
     }
 }
 
 /// The gates of one API.
-pub(super) struct State {
+pub(super) struct ApiState {
     pub(super) name: Name,
-    shared: Arc<Shared>,
+    shared: Arc<SharedStore>,
 }
 
-impl State {
-    pub(super) fn new(name: Name, shared: Arc<Shared>) -> Self {
+impl ApiState {
+    pub(super) fn new(name: Name, shared: Arc<SharedStore>) -> Self {
         Self { name, shared }
     }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use eclusa_core::{BucketId, Correlation, HashKey, Hold, Name, Scope, Store, StoreError, Tokens};
 use tokio::sync::OnceCell;
 
-pub(crate) use self::state::{Told, read_state};
+pub(crate) use self::state::{ReportedBalance, read_state};
 pub(crate) use self::usage::{UsageMeter, amount, read_usage, sources};
 use crate::config::{Field, HoldRule, Policy, PolicyClass, ScopeSource, Upstream};
 use crate::ids::Ids;
@@ -45,7 +45,7 @@ pub(crate) struct Subject<'a> {
     /// What is sent to an upstream instead.
     pub(crate) shaped: &'a [(Name, Request)],
     pub(crate) tenant: &'a str,
-    /// Whose it is, if that is told apart from the request.
+    /// Whose it is, if that is given apart from the request.
     pub(crate) scope: Option<&'a str>,
     /// What to take, if not what the policies say.
     pub(crate) hold: Option<Tokens>,

@@ -15,16 +15,16 @@ const POLICY: &str = "Policy";
 
 /// One balance by the upstream's count.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct ReportedBalance {
     /// The policy.
     pub(crate) name: String,
     /// What is there; in whole tokens, of which some may be missing.
     pub(crate) available: Tokens,
-    /// Capacity, and the refill in tokens and seconds, if they are told.
+    /// Capacity, and the refill in tokens and seconds, if they are reported.
     pub(crate) numbers: Option<[u64; 3]>,
 }
 
-impl Told {
+impl ReportedBalance {
     /// Whether capacity and refill are those of the config.
     pub(crate) fn agrees_with(&self, class: &PolicyClass) -> bool {
         let Some([capacity, tokens, seconds]) = self.numbers else { return true };
@@ -37,7 +37,7 @@ impl Told {
 }
 
 /// All balances in an answer that are for an upstream as a whole, or what is wrong with it.
-pub(crate) fn read_state(format: StateFormat, body: &[u8]) -> Result<Vec<Told>, String> {
+pub(crate) fn read_state(format: StateFormat, body: &[u8]) -> Result<Vec<ReportedBalance>, String> {
     match format {
         StateFormat::DictXml => from_xml(body),
         StateFormat::Json => from_json(body),
@@ -60,26 +60,26 @@ struct Listed {
     scope: Option<String>,
 }
 
-fn from_json(body: &[u8]) -> Result<Vec<Told>, String> {
+fn from_json(body: &[u8]) -> Result<Vec<ReportedBalance>, String> {
     let list: List = serde_json::from_slice(body).map_err(|error| {
         // The library's text may repeat the answer.
         let (line, column) = (error.line(), error.column());
         format!("is not a list of policies in JSON (line {line}, column {column})")
     })?;
     let shared = list.policies.into_iter().filter(|one| one.scope.as_deref().is_none_or(|s| s == "upstream"));
-    let told = |one: Listed| {
+    let balance = |one: Listed| {
         let available = amount(&one.available_tokens).ok_or("has an `availableTokens` that is no number")?;
         let numbers = one.capacity.zip(one.refill_tokens).zip(one.refill_period_sec);
         let numbers = numbers.map(|((capacity, tokens), seconds)| [capacity, tokens, seconds]);
-        Ok(Told { name: one.name, available, numbers })
+        Ok(ReportedBalance { name: one.name, available, numbers })
     };
-    shared.map(told).collect()
+    shared.map(balance).collect()
 }
 
-fn from_xml(body: &[u8]) -> Result<Vec<Told>, String> {
+fn from_xml(body: &[u8]) -> Result<Vec<ReportedBalance>, String> {
     let text = std::str::from_utf8(body).map_err(|_| "is not XML in UTF-8")?;
     let mut reader = Reader::from_str(text);
-    let (mut path, mut told, mut members) = (Vec::new(), Vec::new(), Members::default());
+    let (mut path, mut balances, mut members) = (Vec::new(), Vec::new(), PolicyFields::default());
     loop {
         let event = reader.read_event();
         let event = event.map_err(|_| format!("is not XML (at byte {})", reader.error_position()))?;
@@ -90,7 +90,7 @@ fn from_xml(body: &[u8]) -> Result<Vec<Told>, String> {
                     return Err(format!("is not a `{}`", ROOTS[0]));
                 }
                 if path.last().is_some_and(|name| name == POLICY) {
-                    members = Members::default();
+                    members = PolicyFields::default();
                 }
             }
             Event::Text(text) if path.len() > 2 && path[path.len() - 2] == POLICY => {
@@ -99,10 +99,10 @@ fn from_xml(body: &[u8]) -> Result<Vec<Told>, String> {
             Event::End(_) => {
                 let ended = path.pop();
                 if ended.is_some_and(|name| name == POLICY) {
-                    told.push(std::mem::take(&mut members).told()?);
+                    balances.push(std::mem::take(&mut members).balance()?);
                 }
             }
-            Event::Eof if path.is_empty() && !told.is_empty() => return Ok(told),
+            Event::Eof if path.is_empty() && !balances.is_empty() => return Ok(balances),
             Event::Eof => return Err("has no policy, or breaks off".to_owned()),
             _ => {}
         }
@@ -111,13 +111,13 @@ fn from_xml(body: &[u8]) -> Result<Vec<Told>, String> {
 
 /// What is in a `Policy`.
 #[derive(Default)]
-struct Members {
+struct PolicyFields {
     name: Option<String>,
     available: Option<i64>,
     numbers: [Option<u64>; 3],
 }
 
-impl Members {
+impl PolicyFields {
     fn add(&mut self, member: &str, text: &str) -> Result<(), String> {
         let text = text.trim();
         let wrong = || format!("has a `{member}` that is no number");
@@ -133,7 +133,7 @@ impl Members {
         Ok(())
     }
 
-    fn told(self) -> Result<Told, String> {
+    fn balance(self) -> Result<ReportedBalance, String> {
         let (Some(name), Some(available)) = (self.name, self.available) else {
             return Err("has a policy without `Name` or `AvailableTokens`".to_owned());
         };
@@ -141,7 +141,7 @@ impl Members {
         let [capacity, tokens, seconds] = self.numbers;
         let numbers = capacity.zip(tokens).zip(seconds);
         let numbers = numbers.map(|((capacity, tokens), seconds)| [capacity, tokens, seconds]);
-        Ok(Told { name, available, numbers })
+        Ok(ReportedBalance { name, available, numbers })
     }
 }
 
@@ -149,8 +149,12 @@ impl Members {
 mod tests {
     use super::*;
 
-    fn told(name: &str, available: i64, numbers: Option<[u64; 3]>) -> Told {
-        Told { name: name.to_owned(), available: Tokens::from_micro(available * 1_000_000), numbers }
+    fn balance(name: &str, available: i64, numbers: Option<[u64; 3]>) -> ReportedBalance {
+        ReportedBalance {
+            name: name.to_owned(),
+            available: Tokens::from_micro(available * 1_000_000),
+            numbers,
+        }
     }
 
     /// As in the specification, but with a signature in place and a name space, as answers may have.
@@ -174,13 +178,13 @@ mod tests {
     </d:Policies>
 </d:ListPoliciesResponse>"#;
         let expected = [
-            told("ENTRIES_READ_PARTICIPANT_ANTISCAN", -3, Some([50_000, 25_000, 60])),
-            told("KEYS_CHECK", 70, None),
+            balance("ENTRIES_READ_PARTICIPANT_ANTISCAN", -3, Some([50_000, 25_000, 60])),
+            balance("KEYS_CHECK", 70, None),
         ];
         assert_eq!(read_state(StateFormat::DictXml, xml).unwrap(), expected);
         let one =
             b"<GetPolicyResponse><Policy><AvailableTokens>0</AvailableTokens><Name>A</Name></Policy></GetPolicyResponse>";
-        assert_eq!(read_state(StateFormat::DictXml, one).unwrap(), [told("A", 0, None)]);
+        assert_eq!(read_state(StateFormat::DictXml, one).unwrap(), [balance("A", 0, None)]);
     }
 
     #[test]
@@ -189,8 +193,8 @@ mod tests {
             {"name":"A","upstream":"u","availableTokens":7,"capacity":10,"refillTokens":2,"refillPeriodSec":60,"scope":"upstream","class":null},
             {"name":"B","availableTokens":7.5},
             {"name":"USER","availableTokens":1,"scope":"18d4956485ad7666b6a267f418061e86"}],"cursor":7}"#;
-        let half = Told { available: Tokens::from_micro(7_500_000), ..told("B", 0, None) };
-        assert_eq!(read_state(StateFormat::Json, json).unwrap(), [told("A", 7, Some([10, 2, 60])), half]);
+        let half = ReportedBalance { available: Tokens::from_micro(7_500_000), ..balance("B", 0, None) };
+        assert_eq!(read_state(StateFormat::Json, json).unwrap(), [balance("A", 7, Some([10, 2, 60])), half]);
     }
 
     #[test]
@@ -243,7 +247,7 @@ mod tests {
             (Some([100, 40, 86_400]), false),
             (Some([200, 40, 60]), false),
         ] {
-            assert_eq!(told("A", 1, numbers).agrees_with(&class), agrees, "{numbers:?}");
+            assert_eq!(balance("A", 1, numbers).agrees_with(&class), agrees, "{numbers:?}");
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn read_usage(sources: Vec<Arc<str>>, headers: &HeaderMap, body: &[u8
 /// Reads the usage out of a body that passes by.
 pub(crate) struct UsageMeter {
     found: Vec<(Arc<str>, Option<Tokens>)>,
-    form: Form,
+    format: BodyFormat,
     /// Of JSON everything so far, of a stream the current line.
     text: Vec<u8>,
     /// Of a stream the data of the current event.
@@ -56,7 +56,7 @@ pub(crate) struct UsageMeter {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum BodyFormat {
     Json,
     Events,
     Unreadable,
@@ -68,24 +68,24 @@ impl UsageMeter {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let encoded = !matches!(text(&CONTENT_ENCODING), "" | "identity");
         let events = text(&CONTENT_TYPE).to_ascii_lowercase().starts_with("text/event-stream");
-        let form = match (encoded || sources.is_empty(), events) {
-            (true, _) => Form::Unreadable,
-            (false, true) => Form::Events,
-            (false, false) => Form::Json,
+        let format = match (encoded || sources.is_empty(), events) {
+            (true, _) => BodyFormat::Unreadable,
+            (false, true) => BodyFormat::Events,
+            (false, false) => BodyFormat::Json,
         };
         let found = sources.into_iter().map(|source| (source, None)).collect();
-        Self { found, form, text: Vec::new(), event: Vec::new(), overlong: false, cut: false }
+        Self { found, format, text: Vec::new(), event: Vec::new(), overlong: false, cut: false }
     }
 
     /// Sees the next part.
     pub(crate) fn feed(&mut self, part: &[u8]) {
-        match self.form {
-            Form::Unreadable => {}
-            Form::Json if self.text.len() + part.len() > MAX_READ => {
-                (self.form, self.text) = (Form::Unreadable, Vec::new());
+        match self.format {
+            BodyFormat::Unreadable => {}
+            BodyFormat::Json if self.text.len() + part.len() > MAX_READ => {
+                (self.format, self.text) = (BodyFormat::Unreadable, Vec::new());
             }
-            Form::Json => self.text.extend_from_slice(part),
-            Form::Events => self.feed_events(part),
+            BodyFormat::Json => self.text.extend_from_slice(part),
+            BodyFormat::Events => self.feed_events(part),
         }
     }
 
@@ -140,17 +140,17 @@ impl UsageMeter {
 
     /// What was found, now that the body has passed.
     pub(crate) fn usage(&mut self) -> Usage {
-        match self.form {
-            Form::Json => {
+        match self.format {
+            BodyFormat::Json => {
                 let text = std::mem::take(&mut self.text);
                 self.look_into(&text);
             }
             // The last event may end with the stream.
-            Form::Events => {
+            BodyFormat::Events => {
                 self.end_line();
                 self.end_event();
             }
-            Form::Unreadable => {}
+            BodyFormat::Unreadable => {}
         }
         let found = self.found.iter().filter_map(|(source, found)| Some((source.clone(), (*found)?)));
         let found: Vec<_> = found.collect();

@@ -25,21 +25,21 @@ pub(crate) struct Incoming<'a> {
 
 /// Why a webhook is not believed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Untrue {
+pub(crate) enum VerifyError {
     /// What must be there to check it is not.
     Missing(String),
     /// It was made too long ago, or in the future.
-    NotNow,
+    Stale,
     /// Its signature, or its token, is not right.
     Forged,
 }
 
-impl Untrue {
+impl VerifyError {
     /// What to tell whoever sent it.
     pub(crate) fn problem(&self) -> String {
         match self {
             Self::Missing(what) => format!("The webhook has no {what}"),
-            Self::NotNow => "The webhook's timestamp is more than 5 minutes from now".to_owned(),
+            Self::Stale => "The webhook's timestamp is more than 5 minutes from now".to_owned(),
             Self::Forged => "The webhook's signature or token is not right".to_owned(),
         }
     }
@@ -52,55 +52,56 @@ pub(crate) fn token(key: &[u8], upstream: &Name, job: JobId) -> String {
 }
 
 /// Believes a webhook; gives a hash of its own id, if it has one.
-pub(crate) fn verify(rule: &Verify, webhook: &Incoming<'_>, now: Time) -> Result<Option<u64>, Untrue> {
+pub(crate) fn verify(rule: &Verify, webhook: &Incoming<'_>, now: Time) -> Result<Option<u64>, VerifyError> {
     match rule {
         Verify::StandardWebhooks(key) => standard(key, webhook, now).map(Some),
         Verify::HmacSha256 { key, signature } => {
-            let (told, signed) = signed(signature, webhook)?;
+            let (given, signed) = signed(signature, webhook)?;
             let key = hmac::Key::new(hmac::HMAC_SHA256, key);
-            hmac::verify(&key, &signed, &told).map(|()| None).map_err(|_| Untrue::Forged)
+            hmac::verify(&key, &signed, &given).map(|()| None).map_err(|_| VerifyError::Forged)
         }
         Verify::Ed25519 { public_key, signature } => {
-            let (told, signed) = signed(signature, webhook)?;
+            let (given, signed) = signed(signature, webhook)?;
             let key = signature::UnparsedPublicKey::new(&signature::ED25519, public_key);
-            key.verify(&signed, &told).map(|()| None).map_err(|_| Untrue::Forged)
+            key.verify(&signed, &given).map(|()| None).map_err(|_| VerifyError::Forged)
         }
         Verify::Token(key) => {
-            let told = webhook.token.ok_or_else(|| Untrue::Missing("`token` in its address".to_owned()))?;
+            let given =
+                webhook.token.ok_or_else(|| VerifyError::Missing("`token` in its address".to_owned()))?;
             let right = token(key, webhook.upstream, webhook.job);
-            let same: bool = right.as_bytes().ct_eq(told.as_bytes()).into();
-            if same { Ok(None) } else { Err(Untrue::Forged) }
+            let same: bool = right.as_bytes().ct_eq(given.as_bytes()).into();
+            if same { Ok(None) } else { Err(VerifyError::Forged) }
         }
     }
 }
 
 /// Standard Webhooks: `webhook-id`, `webhook-timestamp` and the body, signed; several signatures while keys change.
-fn standard(key: &[u8], webhook: &Incoming<'_>, now: Time) -> Result<u64, Untrue> {
+fn standard(key: &[u8], webhook: &Incoming<'_>, now: Time) -> Result<u64, VerifyError> {
     let id = header(webhook, webhooks::ID)?;
     let timestamp = header(webhook, webhooks::TIMESTAMP)?;
     let signatures = header(webhook, webhooks::SIGNATURE)?;
-    let seconds: u64 = timestamp.parse().map_err(|_| Untrue::NotNow)?;
+    let seconds: u64 = timestamp.parse().map_err(|_| VerifyError::Stale)?;
     let made = Time::from_millis(seconds.saturating_mul(1_000));
     if now.since(made) > TOLERANCE || made.since(now) > TOLERANCE {
-        return Err(Untrue::NotNow);
+        return Err(VerifyError::Stale);
     }
     let signed = webhooks::signed(id, timestamp, webhook.body);
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);
     let versions = signatures.split(' ').filter_map(|signature| signature.strip_prefix("v1,"));
-    let mut told = versions.filter_map(|signature| STANDARD.decode(signature).ok());
-    if told.any(|told| hmac::verify(&key, &signed, &told).is_ok()) {
+    let mut given = versions.filter_map(|signature| STANDARD.decode(signature).ok());
+    if given.any(|given| hmac::verify(&key, &signed, &given).is_ok()) {
         Ok(xxhash_rust::xxh3::xxh3_64(id.as_bytes()))
     } else {
-        Err(Untrue::Forged)
+        Err(VerifyError::Forged)
     }
 }
 
 /// The signature that a webhook brings, and what it must be of.
-fn signed(rule: &Signature, webhook: &Incoming<'_>) -> Result<(Vec<u8>, Vec<u8>), Untrue> {
-    let told = header(webhook, rule.header.as_str())?;
+fn signed(rule: &Signature, webhook: &Incoming<'_>) -> Result<(Vec<u8>, Vec<u8>), VerifyError> {
+    let given = header(webhook, rule.header.as_str())?;
     // Some say in the same header how it was made.
-    let told = told.strip_prefix("sha256=").unwrap_or(told);
-    let told = rule.encoding.decode(told).ok_or(Untrue::Forged)?;
+    let given = given.strip_prefix("sha256=").unwrap_or(given);
+    let given = rule.encoding.decode(given).ok_or(VerifyError::Forged)?;
     let mut signed = Vec::with_capacity(webhook.body.len());
     for part in &rule.signed.0 {
         match part {
@@ -109,14 +110,14 @@ fn signed(rule: &Signature, webhook: &Incoming<'_>) -> Result<(Vec<u8>, Vec<u8>)
             SignedPart::Body => signed.extend_from_slice(webhook.body),
         }
     }
-    Ok((told, signed))
+    Ok((given, signed))
 }
 
 /// A header that is there once.
-fn header<'a>(webhook: &Incoming<'a>, name: &str) -> Result<&'a str, Untrue> {
+fn header<'a>(webhook: &Incoming<'a>, name: &str) -> Result<&'a str, VerifyError> {
     let mut values = webhook.headers.get_all(name).iter();
     let value = values.next().and_then(|value| value.to_str().ok()).filter(|_| values.next().is_none());
-    value.ok_or_else(|| Untrue::Missing(format!("header `{name}`, or more than one")))
+    value.ok_or_else(|| VerifyError::Missing(format!("header `{name}`, or more than one")))
 }
 
 #[cfg(test)]

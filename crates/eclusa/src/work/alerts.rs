@@ -15,13 +15,13 @@ use crate::telemetry::{log_alert, policy_levels};
 const EVERY: Duration = Duration::from_secs(2);
 
 /// What this loop takes.
-pub(super) struct Parts {
+pub(super) struct AlertsParts {
     pub(super) workers: Arc<Workers>,
     pub(super) store: Arc<AnyStore>,
     pub(super) peers: Arc<Peers>,
 }
 
-pub(super) async fn run(Parts { workers, store, peers }: Parts) {
+pub(super) async fn run(AlertsParts { workers, store, peers }: AlertsParts) {
     let mut reported = 0;
     loop {
         let losses = peers.losses();

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Workers;
 use super::run::Run;
-use super::slots::{Room, Slots};
+use super::slots::{Slots, TakenSlots};
 use crate::ids::own_nonce;
 use crate::rules::Rules;
 use crate::telemetry::Metrics;
@@ -19,25 +19,25 @@ use crate::telemetry::Metrics;
 const HELD: Span = Span::from_secs(10);
 
 pub(super) async fn run(workers: Arc<Workers>, lane: Name, slots: Slots, stop: CancellationToken) {
-    let mut asking = Asking { workers, lane, stop: stop.clone(), still: Still::default() };
+    let mut dispatcher = Dispatcher { workers, lane, stop: stop.clone(), blocked: Blocked::default() };
     loop {
-        let rooms = tokio::select! {
+        let taken = tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            rooms = slots.take() => rooms,
+            taken = slots.take() => taken,
         };
-        let max = rooms.iter().map(Room::len).sum();
-        let Some(granted) = asking.ask(max, Span::ZERO).await else { return };
+        let max = taken.iter().map(TakenSlots::len).sum();
+        let Some(granted) = dispatcher.ask(max, Span::ZERO).await else { return };
         let full = granted.grants.len() == max;
-        asking.start(granted, rooms);
+        dispatcher.start(granted, taken);
         if full {
             continue;
         }
         // Nothing more can start now. The store holds the next question; no slot is kept from others meanwhile.
-        let Some(granted) = asking.ask(1, HELD).await else { return };
+        let Some(granted) = dispatcher.ask(1, HELD).await else { return };
         match slots.take_one() {
-            Some(room) => asking.start(granted, vec![room]),
-            None => asking.give_back(granted),
+            Some(slot) => dispatcher.start(granted, vec![slot]),
+            None => dispatcher.give_back(granted),
         }
     }
 }
@@ -52,15 +52,15 @@ struct Granted {
     gates: Option<(Instant, Option<Denied>)>,
 }
 
-struct Asking {
+struct Dispatcher {
     workers: Arc<Workers>,
     lane: Name,
     /// Set when the lane was removed or the process is stopping.
     stop: CancellationToken,
-    still: Still,
+    blocked: Blocked,
 }
 
-impl Asking {
+impl Dispatcher {
     /// Asks for at most `max` jobs; `None` if the process is stopping.
     async fn ask(&mut self, max: usize, wait: Span) -> Option<Granted> {
         let Workers { decider, rules: current, metrics, .. } = &*self.workers;
@@ -72,7 +72,7 @@ impl Asking {
             lease: Span::from(rules.config.workers.lease),
             nonce: own_nonce(),
             wait,
-            denied: self.still.denied(),
+            denied: self.blocked.denied(),
         };
         let answer = tokio::select! {
             biased;
@@ -85,11 +85,11 @@ impl Asking {
             Err(error) if decider.wait_out_outage(&error).await => return Some(Granted::default()),
             Err(_) => return None,
         };
-        let gates = match &self.still.0 {
+        let gates = match &self.blocked.0 {
             Some((denied, since)) => (*since, Some(denied.clone())),
             None => (asked_at + Duration::from_millis(answer.held.as_millis()), None),
         };
-        self.still.update(metrics, &self.lane, &answer, asked_at);
+        self.blocked.update(metrics, &self.lane, &answer, asked_at);
         // A lane that was removed meanwhile is known to the rules before.
         let newest = current.get();
         if newest.config.lanes.contains_key(&self.lane) {
@@ -100,7 +100,7 @@ impl Asking {
     }
 
     /// Starts what was granted; slots that are left over go back.
-    fn start(&self, granted: Granted, mut rooms: Vec<Room>) {
+    fn start(&self, granted: Granted, mut taken: Vec<TakenSlots>) {
         let (Some((asked, rules)), Some(gates)) = (granted.given, granted.gates) else { return };
         let Some(lane_rules) = rules.config.lanes.get(&self.lane) else { return };
         for grant in granted.grants {
@@ -113,7 +113,7 @@ impl Asking {
                 asked,
                 gates: gates.clone(),
             };
-            let slot = rooms.iter_mut().find_map(Room::split_one);
+            let slot = taken.iter_mut().find_map(TakenSlots::split_one);
             self.workers.life.running.spawn(async move {
                 run.to_its_end().await;
                 drop(slot);
@@ -133,11 +133,11 @@ impl Asking {
     }
 }
 
-/// Since when the lane stands still though it has jobs, and why.
+/// Since when the lane is blocked although it has jobs, and why.
 #[derive(Default)]
-struct Still(Option<(Denied, Instant)>);
+struct Blocked(Option<(Denied, Instant)>);
 
-impl Still {
+impl Blocked {
     fn denied(&self) -> Option<Denied> {
         self.0.as_ref().map(|(denied, _)| denied.clone())
     }

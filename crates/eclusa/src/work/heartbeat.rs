@@ -36,7 +36,7 @@ pub(super) async fn run(
             let asked = Instant::now();
             let extend = store.extend(batch.to_vec(), Span::from(lease));
             match tokio::time::timeout(lease / BEATS, extend).await {
-                Ok(Ok(alive)) => told(&leases, batch, &alive, asked + lease),
+                Ok(Ok(alive)) => update_deadlines(&leases, batch, &alive, asked + lease),
                 Ok(Err(error)) => {
                     decider.wait_out_outage(&error).await;
                 }
@@ -47,7 +47,7 @@ pub(super) async fn run(
 }
 
 /// Those that are alive last until `ends`.
-fn told(leases: &Leases, ids: &[LeaseId], alive: &[bool], ends: Instant) {
+fn update_deadlines(leases: &Leases, ids: &[LeaseId], alive: &[bool], ends: Instant) {
     for (lease, alive) in ids.iter().zip(alive) {
         leases.update(*lease, alive.then_some(ends));
     }

@@ -12,25 +12,25 @@ use tokio_util::sync::CancellationToken;
 
 use super::Workers;
 use super::dispatch;
-use super::slots::{Pool, Slots};
+use super::slots::{SlotPool, Slots};
 use crate::config::Config;
 
 /// The loops that run.
-struct Lanes {
+struct LaneLoops {
     workers: Arc<Workers>,
     /// Slots of the process for jobs of any lane.
-    shared: Pool,
-    running: BTreeMap<Name, Lane>,
+    shared: SlotPool,
+    running: BTreeMap<Name, LaneLoop>,
     loops: JoinSet<()>,
 }
 
 /// The loop of one lane.
 #[derive(Default)]
-struct Lane {
+struct LaneLoop {
     /// What the lane's `concurrency` allows.
-    own: Pool,
+    own: SlotPool,
     /// Slots of the process that no other lane can take, so that one whose upstream hangs cannot stop the others.
-    sure: Pool,
+    reserved: SlotPool,
     stop: CancellationToken,
 }
 
@@ -38,7 +38,7 @@ struct Lane {
 pub(super) async fn run(workers: Arc<Workers>) {
     let mut changes = workers.rules.watch();
     let mut lanes =
-        Lanes { workers, shared: Pool::default(), running: BTreeMap::new(), loops: JoinSet::new() };
+        LaneLoops { workers, shared: SlotPool::default(), running: BTreeMap::new(), loops: JoinSet::new() };
     let stopping = lanes.workers.life.stopping.clone();
     loop {
         let rules = changes.borrow_and_update().clone();
@@ -52,7 +52,7 @@ pub(super) async fn run(workers: Arc<Workers>) {
     while lanes.loops.join_next().await.is_some() {}
 }
 
-impl Lanes {
+impl LaneLoops {
     /// Starts loops of new lanes, ends those of removed ones, and divides the slots anew.
     fn follow(&mut self, config: &Config) {
         let wanted = &config.lanes;
@@ -65,18 +65,18 @@ impl Lanes {
         });
         let concurrency = config.workers.concurrency;
         // Where there are fewer slots than lanes, all are for whoever comes first.
-        let sure = usize::from(concurrency >= wanted.len());
-        self.shared.resize(concurrency - sure * wanted.len());
+        let reserved = usize::from(concurrency >= wanted.len());
+        self.shared.resize(concurrency - reserved * wanted.len());
         for (lane, rules) in wanted {
             let own = rules.concurrency.map_or(concurrency, |own| own as usize);
             let running = self.running.entry(lane.clone()).or_insert_with(|| {
-                let new = Lane { stop: self.workers.life.stopping.child_token(), ..Lane::default() };
-                let slots = Slots::new(&new.own, &new.sure, &self.shared);
+                let new = LaneLoop { stop: self.workers.life.stopping.child_token(), ..LaneLoop::default() };
+                let slots = Slots::new(&new.own, &new.reserved, &self.shared);
                 self.loops.spawn(dispatch::run(self.workers.clone(), lane.clone(), slots, new.stop.clone()));
                 new
             });
             running.own.resize(own);
-            running.sure.resize(sure);
+            running.reserved.resize(reserved);
         }
     }
 

@@ -69,12 +69,16 @@ pub(crate) fn start(
     let lease = rules.get().config.workers.lease;
     loops.keep.spawn(heartbeat::run(store.clone(), leases.clone(), lease, decider.clone(), life.clone()));
     let (store, scopes) = (store.clone(), scopes.clone());
-    let timetable =
-        schedule::Parts { workers: workers.clone(), store: store.clone(), scopes: scopes.clone(), ids };
+    let timetable = schedule::ScheduleParts {
+        workers: workers.clone(),
+        store: store.clone(),
+        scopes: scopes.clone(),
+        ids,
+    };
     loops.begin.spawn(schedule::run(timetable));
-    let watching = alerts::Parts { workers: workers.clone(), store: store.clone(), peers };
+    let watching = alerts::AlertsParts { workers: workers.clone(), store: store.clone(), peers };
     loops.begin.spawn(alerts::run(watching));
-    let parts = reconcile::Parts { workers: workers.clone(), store: store.clone(), scopes };
+    let parts = reconcile::ReconcileParts { workers: workers.clone(), store: store.clone(), scopes };
     loops.begin.spawn(reconcile::run(parts));
     if role != ProcessRole::Api {
         loops.begin.spawn(sweep::run(decider.clone(), life.clone()));

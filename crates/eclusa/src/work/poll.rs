@@ -10,7 +10,7 @@ use eclusa_core::{DuePoll, JobId, Name, Span, Store, StoreError};
 use tokio::task::JoinSet;
 
 use super::Workers;
-use crate::awaited::{Asking, Submitted, Told, completion, told};
+use crate::awaited::{FollowUp, JobProgress, Submitted, completion, progress};
 use crate::config::{Async, Poll as PollRules};
 use crate::rules::Rules;
 use crate::store::AnyStore;
@@ -35,11 +35,11 @@ pub(super) async fn run(workers: Arc<Workers>, store: Arc<AnyStore>) {
             let Some(awaited) = found.awaited() else { continue };
             let Some(poll) = &awaited.poll else { continue };
             let claim = (found.timeout + found.connect_timeout + MARGIN).into();
-            let asking = Asking { rules: rules.clone(), clock: workers.clock.clone() };
+            let follow_up = FollowUp { rules: rules.clone(), clock: workers.clock.clone() };
             let (upstream, awaited, poll) = (upstream.clone(), awaited.clone(), poll.clone());
             let (workers, store, rules) = (workers.clone(), store.clone(), rules.clone());
-            let asked = Asked { workers, store, rules, asking, upstream, awaited, poll, claim };
-            loops.spawn(Arc::new(asked).again_and_again());
+            let asked = UpstreamPoll { workers, store, rules, follow_up, upstream, awaited, poll, claim };
+            loops.spawn(Arc::new(asked).run_forever());
         }
         tokio::select! {
             () = life.stopping.cancelled() => return,
@@ -51,19 +51,19 @@ pub(super) async fn run(workers: Arc<Workers>, store: Arc<AnyStore>) {
 }
 
 /// The loop of one upstream.
-struct Asked {
+struct UpstreamPoll {
     workers: Arc<Workers>,
     store: Arc<AnyStore>,
     rules: Arc<Rules>,
-    asking: Asking,
+    follow_up: FollowUp,
     upstream: Name,
     awaited: Async,
     poll: PollRules,
     claim: Span,
 }
 
-impl Asked {
-    async fn again_and_again(self: Arc<Self>) {
+impl UpstreamPoll {
+    async fn run_forever(self: Arc<Self>) {
         let (mut calls, mut asked) = (JoinSet::new(), Vec::new());
         loop {
             let pause = match self.begin(&mut calls, &mut asked).await {
@@ -93,7 +93,7 @@ impl Asked {
             let poll = self.clone();
             calls.spawn(async move {
                 let job = due.job;
-                if let Err(error) = poll.ask_for(due).await {
+                if let Err(error) = poll.poll_job(due).await {
                     tracing::warn!(jobId = %job, %error, "What the upstream said of a job could not be stored");
                 }
                 job
@@ -105,27 +105,27 @@ impl Asked {
         Ok(next.min(longest).max(MIN_PAUSE))
     }
 
-    async fn ask_for(&self, due: DuePoll) -> Result<(), StoreError> {
+    async fn poll_job(&self, due: DuePoll) -> Result<(), StoreError> {
         let DuePoll { job, at, tenant, external, payload, attempt, .. } = due;
         let at = at.unwrap_or_else(|| self.upstream.clone());
         let submitted = Submitted { job, at, tenant, external: external.clone(), payload };
-        let called = self.asking.call(&self.poll.request, &submitted).await;
+        let called = self.follow_up.call(&self.poll.request, &submitted).await;
         let judged = self.rules.judge(&self.upstream, &called).judgement;
         let Some(answer) = called.answer.filter(|answer| (200..300).contains(&answer.status)) else {
             let (upstream, reason) = (&self.upstream, judged.reason);
             tracing::warn!(jobId = %job, %upstream, reason, "The upstream did not say how the job goes");
             return Ok(());
         };
-        let told = told(Some(&self.poll.states), &answer.body);
-        if told == Told::GoesOn {
+        let progress = progress(Some(&self.poll.states), &answer.body);
+        if progress == JobProgress::Running {
             return Ok(());
         }
         let Some(view) = self.store.job(job).await? else { return Ok(()) };
         let lane = self.rules.config.lanes.get(&view.lane);
         let retry = lane.map_or_else(Default::default, |lane| lane.retry);
-        let (told, at) = ((told, answer), (job, attempt));
+        let (reported, at) = ((progress, answer), (job, attempt));
         let seed = self.workers.seed;
-        let completion = completion(&self.upstream, &self.awaited, told, at, &retry, seed);
+        let completion = completion(&self.upstream, &self.awaited, reported, at, &retry, seed);
         let Some(mut completion) = completion else { return Ok(()) };
         // What was asked for is what is told of, whatever the body calls it.
         completion.external = external;

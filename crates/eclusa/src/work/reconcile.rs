@@ -1,6 +1,6 @@
 //! Reconcile: asks upstreams for their own count of balances and corrects ours by it.
 //!
-//! The question is a call like any other: it needs leave of the upstream's gates and of the policies that it falls under.
+//! The question is a call like any other: it needs a permit from the upstream's gates and of the policies that it falls under.
 //! Every process of a fleet runs this loop, and one of them asks: with each question goes a bucket of one token, which
 //! nobody else sees and which refills in `every` after the answer. So corrections never overlap, and none is lost with a
 //! process.
@@ -19,11 +19,11 @@ use tokio::time::Instant;
 
 use super::Workers;
 use crate::config::{Policy, PolicyClass, Reconcile, ScopeSource, StateFormat, Upstream};
-use crate::decide::{Asked, Leave};
+use crate::decide::{Permit, PermitAnswer};
 use crate::execute::{CallContext, CallEnd, Called, Sent};
 use crate::ids::own_nonce;
 use crate::intake::DEFAULT_TENANT;
-use crate::policy::{Scopes, Subject, Takes, Told, read_state};
+use crate::policy::{ReportedBalance, Scopes, Subject, Takes, read_state};
 use crate::request::{Content, Request};
 use crate::rules::Rules;
 use crate::store::AnyStore;
@@ -32,14 +32,14 @@ use crate::store::AnyStore;
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 
 /// What these loops need besides what workers need.
-pub(super) struct Parts {
+pub(super) struct ReconcileParts {
     pub(super) workers: Arc<Workers>,
     pub(super) store: Arc<AnyStore>,
     pub(super) scopes: Arc<Scopes>,
 }
 
 /// Runs a loop for each upstream that tells its balances, as the rules have it.
-pub(super) async fn run(parts: Parts) {
+pub(super) async fn run(parts: ReconcileParts) {
     let (mut changes, life) = (parts.workers.rules.watch(), parts.workers.life.clone());
     let parts = Arc::new(parts);
     loop {
@@ -50,7 +50,7 @@ pub(super) async fn run(parts: Parts) {
             if let Some(reconcile) = upstream.reconcile() {
                 let (parts, rules) = (parts.clone(), rules.clone());
                 let (name, reconcile) = (name.clone(), reconcile.clone());
-                loops.spawn(Poll { parts, rules, name, reconcile, noted: String::new() }.again_and_again());
+                loops.spawn(Reconciler { parts, rules, name, reconcile, noted: String::new() }.run_forever());
             }
         }
         tokio::select! {
@@ -63,8 +63,8 @@ pub(super) async fn run(parts: Parts) {
 }
 
 /// The loop of one upstream.
-struct Poll {
-    parts: Arc<Parts>,
+struct Reconciler {
+    parts: Arc<ReconcileParts>,
     rules: Arc<Rules>,
     name: Name,
     reconcile: Reconcile,
@@ -73,10 +73,10 @@ struct Poll {
 }
 
 /// A policy of the upstream as a whole, and its class.
-type Shared<'a> = (&'a Policy, &'a PolicyClass);
+type UpstreamWide<'a> = (&'a Policy, &'a PolicyClass);
 
-impl Poll {
-    async fn again_and_again(mut self) {
+impl Reconciler {
+    async fn run_forever(mut self) {
         loop {
             let decider = self.parts.workers.decider.clone();
             match self.once().await {
@@ -100,12 +100,12 @@ impl Poll {
                 return Ok(every);
             }
         };
-        let leave = match self.admit(&takes).await? {
-            Ok(leave) => leave,
+        let permit = match self.admit(&takes).await? {
+            Ok(permit) => permit,
             Err(pause) => return Ok(pause),
         };
         let (then, asked) = (self.counts().await?, Instant::now());
-        match self.call(leave, request, &takes).await {
+        match self.call(permit, request, &takes).await {
             Ok(told) => self.compare(&told, &then, asked).await?,
             Err(reason) => self.failed(&reason),
         }
@@ -128,8 +128,8 @@ impl Poll {
         Request { method: "GET".to_owned(), path, query, headers, body: Vec::new() }
     }
 
-    /// Leave to ask, or how long to wait for it.
-    async fn admit(&self, takes: &Takes) -> Result<Result<Leave, Duration>, StoreError> {
+    /// Permit to ask, or how long to wait for it.
+    async fn admit(&self, takes: &Takes) -> Result<Result<Permit, Duration>, StoreError> {
         let every = self.reconcile.every;
         let mut holds = takes.at(std::slice::from_ref(&self.name));
         holds.extend(turn(&self.name, every));
@@ -146,13 +146,13 @@ impl Poll {
         let asked = self.parts.workers.decider.admit(ask).await?;
         self.parts.workers.decider.store_answers();
         Ok(match asked {
-            Asked::Granted(leave) => Ok(leave),
-            Asked::Denied { denied, .. } => {
+            PermitAnswer::Granted(permit) => Ok(permit),
+            PermitAnswer::Denied { denied, .. } => {
                 let wait = Duration::from_millis(denied.denial.at.since(denied.now).as_millis());
                 Err(wait.min(every).max(MIN_PAUSE))
             }
             // The store hears of new rules a moment later than this loop.
-            Asked::Unknown => Err(MIN_PAUSE),
+            PermitAnswer::Unknown => Err(MIN_PAUSE),
         })
     }
 
@@ -176,13 +176,18 @@ impl Poll {
     }
 
     /// Makes the call and settles it, so that it is itself among what was spent meanwhile.
-    async fn call(&self, mut leave: Leave, request: Request, takes: &Takes) -> Result<Vec<Told>, String> {
+    async fn call(
+        &self,
+        mut permit: Permit,
+        request: Request,
+        takes: &Takes,
+    ) -> Result<Vec<ReportedBalance>, String> {
         let Workers { leases, metrics, clock, .. } = &*self.parts.workers;
         let (lasts, started) = (self.rules.config.workers.lease, Instant::now());
-        let _hold = leases.hold(leave.lease, started + lasts);
-        leave.report(self.rules.judge(&self.name, &CallEnd::Abandoned { sent: true }.into()).report);
+        let _hold = leases.hold(permit.lease, started + lasts);
+        permit.set_report(self.rules.judge(&self.name, &CallEnd::Abandoned { sent: true }.into()).report);
         let key = format!("{:016x}", own_nonce());
-        let granted = self.rules.key(&self.name, leave.key.as_deref());
+        let granted = self.rules.key(&self.name, permit.key.as_deref());
         let called = match (self.rules.upstreams.get(&self.name), granted) {
             (Some(client), Ok(granted)) => {
                 let headers = granted.map_or(&[][..], |granted| &granted.headers);
@@ -201,13 +206,13 @@ impl Poll {
         // Its word to stay away is about the policy that the question falls under, not about our turns.
         let bucket = takes.holds.first().map(|hold| hold.bucket().into());
         judged.report.close = judged.report.close.map(|close| Closure { bucket, ..close });
-        leave.report(judged.report);
-        leave.end().await;
+        permit.set_report(judged.report);
+        permit.end().await;
         self.read(&called).ok_or(judged.judgement.reason)?
     }
 
     /// `None` unless it was answered with 200.
-    fn read(&self, called: &Called) -> Option<Result<Vec<Told>, String>> {
+    fn read(&self, called: &Called) -> Option<Result<Vec<ReportedBalance>, String>> {
         let answer = called.answer.as_ref().filter(|answer| answer.status == 200)?;
         let read = read_state(self.reconcile.format, &answer.body);
         Some(read.map_err(|problem| format!("the answer {problem}")))
@@ -216,14 +221,14 @@ impl Poll {
     /// Corrects what differs and tells of it.
     async fn compare(
         &mut self,
-        told: &[Told],
+        told: &[ReportedBalance],
         then: &BTreeMap<Arc<str>, Tokens>,
         asked: Instant,
     ) -> Result<(), StoreError> {
         let rules = self.rules.clone();
         let policies = rules.config.upstreams.get(&self.name).map_or(&[][..], Upstream::policies);
         let shared = policies.iter().filter(|policy| policy.scope == ScopeSource::Upstream);
-        let shared: Vec<Shared<'_>> =
+        let shared: Vec<UpstreamWide<'_>> =
             shared.filter_map(|policy| Some((policy, policy.classes.first()?))).collect();
         self.note_differences(policies, &shared, told);
         let both = shared.iter().filter_map(|(policy, class)| {
@@ -232,7 +237,7 @@ impl Poll {
         let both: Vec<_> = both.collect();
         for batch in both.chunks(MAX_BATCH) {
             let ago = Span::from(asked.elapsed());
-            let correction = |(policy, class, told): &(&Policy, &PolicyClass, &Told)| {
+            let correction = |(policy, class, told): &(&Policy, &PolicyClass, &ReportedBalance)| {
                 let bucket = policy.bucket(&self.name, class, None);
                 let then = then.get(&bucket.key()).copied().unwrap_or(class.bucket.capacity());
                 Correction { bucket, spec: class.bucket, theirs: told.available, then, ago }
@@ -265,7 +270,12 @@ impl Poll {
     }
 
     /// Policies that only one side has, or with other numbers: logged when that changes.
-    fn note_differences(&mut self, policies: &[Policy], shared: &[Shared<'_>], told: &[Told]) {
+    fn note_differences(
+        &mut self,
+        policies: &[Policy],
+        shared: &[UpstreamWide<'_>],
+        told: &[ReportedBalance],
+    ) {
         let of = |policy: &Policy| told.iter().find(|told| told.name == policy.name.as_str());
         let unknown = told.iter().filter(|told| policies.iter().all(|p| p.name.as_str() != told.name));
         let unknown: Vec<&str> = unknown.map(|told| told.name.as_str()).collect();

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::Workers;
 use super::heartbeat::MARGIN;
 use crate::api::model::{AlertMessage, Job};
-use crate::awaited::{Asking, Submitted, external_id, submit_failed};
+use crate::awaited::{FollowUp, Submitted, external_id, submit_failed};
 use crate::config::{Async, Lane, OnFailure, UpstreamKey};
 use crate::execute::http::shape::{JobValues, Shaped, for_upstream};
 use crate::execute::{Attempt, CallContext, CallEnd, Called, Judged, Sent};
@@ -327,9 +327,9 @@ impl Run {
 
     /// The job was cancelled while it was submitted: the upstream hears of it.
     async fn recall(&self, at: Name, external: Arc<str>) {
-        let asking = Asking { rules: self.rules.clone(), clock: self.workers.clock.clone() };
+        let follow_up = FollowUp { rules: self.rules.clone(), clock: self.workers.clock.clone() };
         let Grant { job, tenant, payload, .. } = self.grant.clone();
-        asking.cancel(&Submitted { job, at, tenant, external: Some(external), payload }).await;
+        follow_up.cancel(&Submitted { job, at, tenant, external: Some(external), payload }).await;
     }
 
     /// The job was cancelled while it ran, so it goes no further; its lease still holds slots, and the gates must hear of

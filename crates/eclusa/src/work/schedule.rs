@@ -26,7 +26,7 @@ const MAX_MISSED: usize = 100;
 const REFUSED: Duration = Duration::from_secs(10);
 
 /// What these loops need besides what workers need.
-pub(super) struct Parts {
+pub(super) struct ScheduleParts {
     pub(super) workers: Arc<Workers>,
     pub(super) store: Arc<AnyStore>,
     pub(super) scopes: Arc<Scopes>,
@@ -34,7 +34,7 @@ pub(super) struct Parts {
 }
 
 /// Runs a loop for each schedule of the rules in force.
-pub(super) async fn run(parts: Parts) {
+pub(super) async fn run(parts: ScheduleParts) {
     let (mut changes, life) = (parts.workers.rules.watch(), parts.workers.life.clone());
     let parts = Arc::new(parts);
     loop {
@@ -43,7 +43,7 @@ pub(super) async fn run(parts: Parts) {
         for (name, schedule) in &rules.config.schedules {
             let (parts, rules) = (parts.clone(), rules.clone());
             let (name, schedule) = (name.clone(), schedule.clone());
-            loops.spawn(Timetable { parts, rules, name, schedule, told: false }.again_and_again());
+            loops.spawn(Timetable { parts, rules, name, schedule, refusal_logged: false }.run_forever());
         }
         tokio::select! {
             () = life.stopping.cancelled() => return,
@@ -92,16 +92,16 @@ fn too_old(schedule: &Schedule, now: Time) -> Option<Time> {
 
 /// The loop of one schedule.
 struct Timetable {
-    parts: Arc<Parts>,
+    parts: Arc<ScheduleParts>,
     rules: Arc<Rules>,
     name: Name,
     schedule: Arc<Schedule>,
     /// Whether it was logged that a job is refused.
-    told: bool,
+    refusal_logged: bool,
 }
 
 impl Timetable {
-    async fn again_and_again(mut self) {
+    async fn run_forever(mut self) {
         let (decider, clock) = (self.parts.workers.decider.clone(), self.parts.workers.clock.clone());
         let mut last = None;
         loop {
@@ -171,7 +171,7 @@ impl Timetable {
                     if let (Some(_), Some(id)) = (told, id) {
                         tracing::info!(schedule = %self.name, jobId = %id, moment = iso(moment), "Scheduled job enqueued");
                     }
-                    self.told = false;
+                    self.refusal_logged = false;
                     moment
                 }
             },
@@ -179,7 +179,7 @@ impl Timetable {
     }
 
     async fn refused(&mut self, moment: Time) {
-        if !std::mem::replace(&mut self.told, true) {
+        if !std::mem::replace(&mut self.refusal_logged, true) {
             let (schedule, lane) = (&self.name, &self.schedule.lane);
             tracing::warn!(%schedule, %lane, moment = iso(moment), "Scheduled job refused; trying until it is taken");
         }

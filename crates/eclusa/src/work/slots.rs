@@ -5,30 +5,30 @@ use std::sync::Arc;
 use eclusa_core::MAX_BATCH;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Room for jobs of one lane.
+/// TakenSlots for jobs of one lane.
 pub(super) struct Slots {
     /// What the lane's `concurrency` allows.
     own: Arc<Semaphore>,
     /// Slots of the process that no other lane can take, so that one that hangs does not stop the others.
-    sure: Arc<Semaphore>,
+    reserved: Arc<Semaphore>,
     /// Slots of the process for whoever comes first.
     shared: Arc<Semaphore>,
 }
 
 /// A number of slots that can be changed while some of them are taken.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct SlotPool {
     slots: Arc<Semaphore>,
     size: usize,
 }
 
-impl Default for Pool {
+impl Default for SlotPool {
     fn default() -> Self {
         Self { slots: Arc::new(Semaphore::new(0)), size: 0 }
     }
 }
 
-impl Pool {
+impl SlotPool {
     /// Has so many slots from now on. Slots that are taken and too many go as they are given back.
     pub(super) fn resize(&mut self, size: usize) {
         let old = std::mem::replace(&mut self.size, size);
@@ -46,59 +46,59 @@ impl Pool {
 }
 
 impl Slots {
-    pub(super) fn new(own: &Pool, sure: &Pool, shared: &Pool) -> Self {
-        Self { own: own.slots.clone(), sure: sure.slots.clone(), shared: shared.slots.clone() }
+    pub(super) fn new(own: &SlotPool, reserved: &SlotPool, shared: &SlotPool) -> Self {
+        Self { own: own.slots.clone(), reserved: reserved.slots.clone(), shared: shared.slots.clone() }
     }
 
     /// Waits for a slot, then takes as many more as are free.
-    pub(super) async fn take(&self) -> Vec<Room> {
+    pub(super) async fn take(&self) -> Vec<TakenSlots> {
         // Own slots first: who holds one of the process's while waiting for its own keeps other lanes from it.
         let Ok(own) = self.own.clone().acquire_owned().await else { return Vec::new() };
         let process = tokio::select! {
             biased;
             // The lane's own last: while nothing can start, the next question is held under it.
             shared = self.shared.clone().acquire_owned() => shared,
-            sure = self.sure.clone().acquire_owned() => sure,
+            reserved = self.reserved.clone().acquire_owned() => reserved,
         };
         let Ok(process) = process else { return Vec::new() };
-        let mut rooms = vec![Room { own, process }];
-        rooms.extend(self.more(&self.shared, MAX_BATCH - 1));
-        let taken: usize = rooms.iter().map(Room::len).sum();
-        rooms.extend(self.more(&self.sure, MAX_BATCH - taken));
-        rooms
+        let mut taken = vec![TakenSlots { own, process }];
+        taken.extend(self.more(&self.shared, MAX_BATCH - 1));
+        let count: usize = taken.iter().map(TakenSlots::len).sum();
+        taken.extend(self.more(&self.reserved, MAX_BATCH - count));
+        taken
     }
 
     /// A slot, if one is free.
-    pub(super) fn take_one(&self) -> Option<Room> {
-        self.more(&self.sure, 1).or_else(|| self.more(&self.shared, 1))
+    pub(super) fn take_one(&self) -> Option<TakenSlots> {
+        self.more(&self.reserved, 1).or_else(|| self.more(&self.shared, 1))
     }
 
     /// At most `max` more slots whose process part is of `process`. A slot that somebody else takes meanwhile is had next
     /// time.
-    fn more(&self, process: &Arc<Semaphore>, max: usize) -> Option<Room> {
+    fn more(&self, process: &Arc<Semaphore>, max: usize) -> Option<TakenSlots> {
         let free = max.min(self.own.available_permits()).min(process.available_permits());
         let free = u32::try_from(free).ok().filter(|free| *free > 0)?;
         let own = self.own.clone().try_acquire_many_owned(free).ok()?;
         let process = process.clone().try_acquire_many_owned(free).ok()?;
-        Some(Room { own, process })
+        Some(TakenSlots { own, process })
     }
 }
 
 /// Slots that were taken; they are free again when this is dropped.
-pub(super) struct Room {
+pub(super) struct TakenSlots {
     own: OwnedSemaphorePermit,
     process: OwnedSemaphorePermit,
 }
 
-impl Room {
+impl TakenSlots {
     /// For so many jobs.
     pub(super) fn len(&self) -> usize {
         self.own.num_permits()
     }
 
     /// Takes one slot out.
-    pub(super) fn split_one(&mut self) -> Option<Room> {
-        Some(Room { own: self.own.split(1)?, process: self.process.split(1)? })
+    pub(super) fn split_one(&mut self) -> Option<TakenSlots> {
+        Some(TakenSlots { own: self.own.split(1)?, process: self.process.split(1)? })
     }
 }
 
@@ -106,8 +106,8 @@ impl Room {
 mod tests {
     use super::*;
 
-    fn pool(size: usize) -> Pool {
-        let mut pool = Pool::default();
+    fn pool(size: usize) -> SlotPool {
+        let mut pool = SlotPool::default();
         pool.resize(size);
         pool
     }
@@ -125,8 +125,8 @@ mod tests {
         assert_eq!(total(&lane.take().await), 2);
     }
 
-    fn total(rooms: &[Room]) -> usize {
-        rooms.iter().map(Room::len).sum()
+    fn total(taken: &[TakenSlots]) -> usize {
+        taken.iter().map(TakenSlots::len).sum()
     }
 
     #[tokio::test]
@@ -137,7 +137,7 @@ mod tests {
         let second = greedy.take().await;
         assert_eq!([total(&first), total(&second)], [100, 51]);
         let modest = Slots::new(&pool(500), &pool(1), &shared);
-        assert_eq!(total(&modest.take().await), 1, "the slot it is sure of");
+        assert_eq!(total(&modest.take().await), 1, "the slot reserved for it");
         drop((first, second));
         assert_eq!(shared.slots.available_permits(), 150);
     }
@@ -146,7 +146,7 @@ mod tests {
     async fn one_more_slot_is_had_while_there_is_one() {
         let lane = Slots::new(&pool(500), &pool(1), &pool(2));
         let taken: Vec<_> = std::iter::from_fn(|| lane.take_one()).collect();
-        assert_eq!(taken.iter().map(Room::len).collect::<Vec<_>>(), [1, 1, 1]);
+        assert_eq!(taken.iter().map(TakenSlots::len).collect::<Vec<_>>(), [1, 1, 1]);
         drop(taken);
         assert!(lane.take_one().is_some());
     }
@@ -154,10 +154,10 @@ mod tests {
     #[tokio::test]
     async fn the_lanes_own_limit_holds() {
         let lane = Slots::new(&pool(3), &pool(1), &pool(10));
-        let mut rooms = lane.take().await;
-        assert_eq!(total(&rooms), 3);
-        let one = rooms.iter_mut().find_map(Room::split_one);
-        drop(rooms);
+        let mut taken = lane.take().await;
+        assert_eq!(total(&taken), 3);
+        let one = taken.iter_mut().find_map(TakenSlots::split_one);
+        drop(taken);
         assert_eq!(total(&lane.take().await), 2, "one still runs");
         drop(one);
         assert_eq!(total(&lane.take().await), 3);

@@ -16,7 +16,7 @@ use super::super::problem::Problem;
 use super::super::refusal::left;
 use super::super::submit::header;
 use crate::clients::Download;
-use crate::decide::Leave;
+use crate::decide::Permit;
 use crate::execute::http::{AnswerBody, BodyError, Streamed};
 use crate::execute::{CallEnd, Called, Judged};
 use crate::leases::Hold;
@@ -29,7 +29,7 @@ pub(super) type Fault = Arc<Mutex<Option<Problem>>>;
 
 /// A call under way.
 pub(super) struct Call {
-    pub(super) leave: Leave,
+    pub(super) permit: Permit,
     /// It ends under the rules it began with.
     pub(super) rules: Arc<Rules>,
     pub(super) metrics: Arc<Metrics>,
@@ -47,7 +47,7 @@ impl Call {
         let mut judged = self.report(&Called { close, ..end.into() });
         let took = self.asked.elapsed();
         judged.report.took = Some(took.into());
-        self.leave.report(judged.report.clone());
+        self.permit.set_report(judged.report.clone());
         self.metrics.count_call(&judged.upstream, &judged.judgement, close.is_some());
         self.metrics.time_call(&judged.upstream, took);
         judged
@@ -70,18 +70,18 @@ impl Call {
 
     /// What the gates will be told when the lease ends.
     pub(super) fn report(&mut self, called: &Called) -> Judged {
-        let judged = self.rules.judge(&self.leave.upstream, called);
-        self.leave.report(judged.report.clone());
+        let judged = self.rules.judge(&self.permit.upstream, called);
+        self.permit.set_report(judged.report.clone());
         judged
     }
 }
 
 /// The upstream's answer, whose body comes as it comes.
 pub(super) fn streamed(answer: Streamed, call: Call, version: Version) -> Response {
-    let upstream = header("eclusa-upstream", call.leave.upstream.as_str());
-    let limit = call.leave.quota.as_ref().map(|quota| left(quota, answer.close, call.leave.given));
+    let upstream = header("eclusa-upstream", call.permit.upstream.as_str());
+    let limit = call.permit.quota.as_ref().map(|quota| left(quota, answer.close, call.permit.granted_at));
     let client = call.rules.config.server.client;
-    let sources = call.rules.usage_sources(&call.leave.upstream);
+    let sources = call.rules.usage_sources(&call.permit.upstream);
     let meter = UsageMeter::new(sources, &answer.headers);
     let flow = Flow { body: answer.body, meter, call };
     // By HTTP/1 the connection shows whether the client reads.
@@ -110,7 +110,7 @@ struct Flow {
 
 impl Drop for Flow {
     fn drop(&mut self) {
-        self.call.leave.used(self.meter.usage());
+        self.call.permit.set_usage(self.meter.usage());
     }
 }
 

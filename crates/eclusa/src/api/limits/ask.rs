@@ -1,4 +1,4 @@
-//! Asking for leave, and waiting for it.
+//! Asking for a permit, and waiting for it.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{Acquired, Limits};
 use crate::api::problem::{Kind, Problem};
 use crate::api::refusal::not_now;
 use crate::api::submit::unavailable;
-use crate::decide::{Asked, Denied, Leave};
+use crate::decide::{Permit, PermitAnswer, PermitDenied};
 use crate::policy::Takes;
 use crate::turns::Line;
 
@@ -21,9 +21,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Between two questions at least so much time passes, whatever the store says.
 const MIN_ASK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Leave that was given. If nobody takes it, because who asked has gone, it is given back.
+/// A granted permit. Dropping it releases its lease, for example when the caller has gone.
 pub(super) struct Grant {
-    leave: Leave,
+    permit: Permit,
     remaining: Option<Tokens>,
 }
 
@@ -31,25 +31,25 @@ impl Grant {
     /// Somebody is there to be told.
     pub(super) fn accept(self) -> Acquired {
         let lease_id =
-            ForeignLease { upstream: self.leave.upstream.clone(), id: self.leave.lease }.to_string();
-        let key = self.leave.key.clone();
-        self.leave.hand_over();
+            ForeignLease { upstream: self.permit.upstream.clone(), id: self.permit.lease }.to_string();
+        let key = self.permit.key.clone();
+        self.permit.hand_over();
         let whole = |tokens: Tokens| tokens.as_micro().div_euclid(Tokens::ONE.as_micro());
         Acquired { granted: true, lease_id, key, remaining: self.remaining.map(whole) }
     }
 }
 
 /// How long until the gate opens.
-fn opens_in(denied: &Denied) -> Duration {
+fn opens_in(denied: &PermitDenied) -> Duration {
     Duration::from_millis(denied.denial.at.since(denied.now).as_millis())
 }
 
 /// Whether only calls of the same scope are denied by it.
-fn is_scoped(denied: &Denied) -> bool {
+fn is_scoped(denied: &PermitDenied) -> bool {
     denied.used_up().is_some_and(|quota| quota.bucket().is_some())
 }
 
-/// Leave for one call to `upstream` that takes this, now or within `wait`.
+/// Returns a permit for one call to `upstream` that takes this, now or within `wait`.
 pub(super) async fn grant(
     limits: &Limits,
     upstream: &Name,
@@ -92,7 +92,11 @@ pub(super) async fn grant(
 }
 
 /// Asks once.
-async fn ask(limits: &Limits, upstream: &Name, takes: &Takes) -> Result<Result<Grant, Denied>, Problem> {
+async fn ask(
+    limits: &Limits,
+    upstream: &Name,
+    takes: &Takes,
+) -> Result<Result<Grant, PermitDenied>, Problem> {
     let (lease, nonce) = (limits.rules.get().config.workers.lease.into(), limits.ids.foreign_nonce());
     let (holds, correlation) = (takes.holds.clone(), takes.correlation);
     let ask = Admit {
@@ -107,12 +111,12 @@ async fn ask(limits: &Limits, upstream: &Name, takes: &Takes) -> Result<Result<G
     };
     let asked = limits.decider.admit(ask).await.map_err(|error| unavailable(&error))?;
     match asked {
-        Asked::Granted(leave) => {
-            let remaining = leave.quota.as_ref().map(|quota| quota.remaining);
-            Ok(Ok(Grant { leave, remaining }))
+        PermitAnswer::Granted(permit) => {
+            let remaining = permit.quota.as_ref().map(|quota| quota.remaining);
+            Ok(Ok(Grant { permit, remaining }))
         }
-        Asked::Denied { denied, .. } => Ok(Err(denied)),
-        Asked::Unknown => {
+        PermitAnswer::Denied { denied, .. } => Ok(Err(denied)),
+        PermitAnswer::Unknown => {
             Err(Problem::new(Kind::Internal, "The config and the store do not agree on the rules"))
         }
     }
@@ -141,10 +145,10 @@ async fn turn(
     let denial =
         last.as_ref().and_then(|gate| Some(NotUntil { reason: gate.reason, at: gate.denies_until? }));
     let denial = denial.unwrap_or(NotUntil { reason: Reason::Behind, at: now });
-    Err(refused(limits, upstream, &Denied { denial, quota: None, gate: last, sooner: false, now }))
+    Err(refused(limits, upstream, &PermitDenied { denial, quota: None, gate: last, sooner: false, now }))
 }
 
-fn refused(limits: &Limits, upstream: &Name, denied: &Denied) -> Problem {
+fn refused(limits: &Limits, upstream: &Name, denied: &PermitDenied) -> Problem {
     limits.metrics.count_refusal(None, Some(upstream), denied.denial.reason);
     not_now(upstream, denied)
 }

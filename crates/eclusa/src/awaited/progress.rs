@@ -14,25 +14,25 @@ const MAX_ID: usize = 512;
 
 /// What an upstream told of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum JobProgress {
     /// It succeeded.
     Success,
     /// It failed, in this word of the config.
     Failure(String),
     /// It goes on.
-    GoesOn,
+    Running,
 }
 
 /// What a body says by these rules; without rules every body tells of success.
-pub(crate) fn told(states: Option<&States>, body: &[u8]) -> Told {
-    let Some(States { status, success, failure }) = states else { return Told::Success };
-    let Some(word) = word_at(body, status) else { return Told::GoesOn };
+pub(crate) fn progress(states: Option<&States>, body: &[u8]) -> JobProgress {
+    let Some(States { status, success, failure }) = states else { return JobProgress::Success };
+    let Some(word) = word_at(body, status) else { return JobProgress::Running };
     if success.contains(&word) {
-        Told::Success
+        JobProgress::Success
     } else if failure.contains(&word) {
-        Told::Failure(word)
+        JobProgress::Failure(word)
     } else {
-        Told::GoesOn
+        JobProgress::Running
     }
 }
 
@@ -69,15 +69,15 @@ pub(crate) fn submit_failed(rules: &Async, called: &Called, judged: &mut Judged)
 pub(crate) fn completion(
     upstream: &Name,
     rules: &Async,
-    (told, answer): (Told, Response),
+    (progress, answer): (JobProgress, Response),
     (job, attempt): (JobId, u32),
     retry: &RetryPolicy,
     seed: u64,
 ) -> Option<Completion> {
-    let (result, outcome) = match told {
-        Told::GoesOn => return None,
-        Told::Success => (CallResult::Success, Outcome::Done),
-        Told::Failure(word) => {
+    let (result, outcome) = match progress {
+        JobProgress::Running => return None,
+        JobProgress::Success => (CallResult::Success, Outcome::Done),
+        JobProgress::Failure(word) => {
             let reason = FailureReason::new(&format!("the upstream reported `{word}`"));
             let reason = reason.unwrap_or_else(|_| FailureReason::fixed("the upstream reported a failure"));
             let failure = CallFailure { reason, code: Some(word.into()), upstream: Some(upstream.clone()) };
@@ -110,14 +110,14 @@ mod tests {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         let states =
             States { status: "/a/s".into(), success: words(&["ok", "true", "3"]), failure: words(&["bad"]) };
-        let says = |body: &str| told(Some(&states), body.as_bytes());
+        let says = |body: &str| progress(Some(&states), body.as_bytes());
         for success in [r#"{"a":{"s":"ok"}}"#, r#"{"a":{"s":true}}"#, r#"{"a":{"s":3}}"#] {
-            assert_eq!(says(success), Told::Success, "{success}");
+            assert_eq!(says(success), JobProgress::Success, "{success}");
         }
-        assert_eq!(says(r#"{"a":{"s":"bad"}}"#), Told::Failure("bad".into()));
+        assert_eq!(says(r#"{"a":{"s":"bad"}}"#), JobProgress::Failure("bad".into()));
         for other in [r#"{"a":{"s":"starting"}}"#, r#"{"a":{"s":null}}"#, r#"{"s":"ok"}"#, "ok", ""] {
-            assert_eq!(says(other), Told::GoesOn, "{other}");
+            assert_eq!(says(other), JobProgress::Running, "{other}");
         }
-        assert_eq!(told(None, b"anything"), Told::Success);
+        assert_eq!(progress(None, b"anything"), JobProgress::Success);
     }
 }

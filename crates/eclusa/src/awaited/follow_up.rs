@@ -27,12 +27,12 @@ pub(crate) struct Submitted {
 
 /// Who asks, and by which rules.
 #[derive(Clone)]
-pub(crate) struct Asking {
+pub(crate) struct FollowUp {
     pub(crate) rules: Arc<Rules>,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-impl Asking {
+impl FollowUp {
     /// Sends what a template makes of the job. It passes no gate: those are for submits.
     pub(crate) async fn call(&self, template: &RequestTemplate, job: &Submitted) -> Called {
         let upstream = &job.at.without_key();
@@ -94,7 +94,7 @@ impl Asking {
 
 /// Tells the upstream that worked on `job`, as it was when it was cancelled. Its slot comes free when the upstream has
 /// understood.
-pub(crate) fn recall(asking: Asking, decider: &Arc<Decider>, life: &Life, job: &JobView) {
+pub(crate) fn recall(follow_up: FollowUp, decider: &Arc<Decider>, life: &Life, job: &JobView) {
     let Some((upstream, lease)) = works_on(job) else { return };
     let job = Submitted {
         job: job.id,
@@ -105,7 +105,7 @@ pub(crate) fn recall(asking: Asking, decider: &Arc<Decider>, life: &Life, job: &
     };
     let decider = decider.clone();
     life.running.spawn(async move {
-        if asking.cancel(&job).await {
+        if follow_up.cancel(&job).await {
             decider.end_call(upstream, lease, Report::from(CallResult::Unknown));
         }
     });
