@@ -128,7 +128,13 @@ pub(crate) fn tenants(count: usize) -> Arc<[Arc<str>]> {
 
 /// The job under `lease` succeeded.
 pub(crate) fn done(lease: LeaseId) -> Settlement {
-    Settlement { lease, report: CallResult::Success.into(), outcome: Outcome::Done, answer: None, left: None }
+    Settlement {
+        lease,
+        report: CallResult::Success.into(),
+        outcome: Outcome::Done,
+        answer: None,
+        unsent: None,
+    }
 }
 
 /// The job under `lease` failed for good.

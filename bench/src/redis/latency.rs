@@ -70,7 +70,7 @@ fn measure_by(server: &RedisServer, by: By) -> Result<Latency, Failed> {
     runtime.block_on(drain)?;
     let life_us = runtime.block_on(median(async || {
         let jobs = workload.jobs(1);
-        let wait = Wait { coming: true, ..Wait::for_end(jobs[0].id, Span::from_secs(10)) };
+        let wait = Wait { allow_unknown: true, ..Wait::for_end(jobs[0].id, Span::from_secs(10)) };
         let work = async {
             let ask = Dispatch { nonce: fastrand::u64(..), wait: Span::from_secs(10), ..ask.clone() };
             let grants = store.dispatch(ask).await?.grants;

@@ -143,7 +143,7 @@ impl<S: Store> Harness<S> {
         report: impl Into<Report>,
         outcome: Outcome,
     ) -> Settled {
-        let settlement = Settlement { lease, report: report.into(), outcome, answer: None, left: None };
+        let settlement = Settlement { lease, report: report.into(), outcome, answer: None, unsent: None };
         self.settle_fully(settlement).await.0
     }
 
@@ -153,8 +153,13 @@ impl<S: Store> Harness<S> {
         result: CallResult,
         leases: impl IntoIterator<Item = (LeaseId, Outcome)>,
     ) -> Vec<Settled> {
-        let settlement =
-            |(lease, outcome)| Settlement { lease, report: result.into(), outcome, answer: None, left: None };
+        let settlement = |(lease, outcome)| Settlement {
+            lease,
+            report: result.into(),
+            outcome,
+            answer: None,
+            unsent: None,
+        };
         let settlements = leases.into_iter().map(settlement).collect();
         self.store.settle(settlements).await.expect("the store answers").leases
     }
@@ -169,7 +174,7 @@ impl<S: Store> Harness<S> {
     /// The call under `lease` succeeded with this answer.
     pub(crate) async fn answered(&self, lease: LeaseId, answer: &str) -> (Settled, Vec<Ended>) {
         let (report, answer) = (CallResult::Success.into(), Some(answer.as_bytes().into()));
-        self.settle_fully(Settlement { lease, report, outcome: Outcome::Done, answer, left: None }).await
+        self.settle_fully(Settlement { lease, report, outcome: Outcome::Done, answer, unsent: None }).await
     }
 
     /// Enqueues a job, runs it and has it answered.
@@ -186,7 +191,7 @@ impl<S: Store> Harness<S> {
         result: CallResult,
     ) -> (Settled, Vec<(u128, &'static str)>) {
         let (report, outcome) = (result.into(), Outcome::Dead(failure("unavailable")));
-        let settlement = Settlement { lease: grant.lease, report, outcome, answer: None, left: None };
+        let settlement = Settlement { lease: grant.lease, report, outcome, answer: None, unsent: None };
         let (settled, ended) = self.settle_fully(settlement).await;
         (settled, ends(&ended))
     }
@@ -232,7 +237,7 @@ impl<S: Store> Harness<S> {
 
     async fn advance_at(&self, lease: LeaseId, upstream: Name, result: CallResult) -> Advanced {
         let failure = failure("unavailable");
-        self.advance_fully(Advance { lease, upstream, report: result.into(), failure, left: None }).await
+        self.advance_fully(Advance { lease, upstream, report: result.into(), failure, unsent: None }).await
     }
 
     /// Advances with all that can be said.
@@ -480,16 +485,16 @@ impl<S: Store> Harness<S> {
         self.store.job(id(number)).await.expect("the store answers")
     }
 
-    pub(crate) async fn wait(&self, number: u128, timeout: Span, coming: bool) -> Option<JobView> {
+    pub(crate) async fn wait(&self, number: u128, timeout: Span, allow_unknown: bool) -> Option<JobView> {
         self.store
-            .wait(Wait { job: id(number), timeout, coming, seen: None })
+            .wait(Wait { job: id(number), timeout, allow_unknown, seen: None })
             .await
             .expect("the store answers")
     }
 
     /// The job when more of its history can be told than these lines.
     pub(crate) async fn follow(&self, number: u128, seen: u64, timeout: Span) -> Option<JobView> {
-        let ask = Wait { job: id(number), timeout, coming: false, seen: Some(seen) };
+        let ask = Wait { job: id(number), timeout, allow_unknown: false, seen: Some(seen) };
         self.store.wait(ask).await.expect("the store answers")
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use eclusa_core::gate::{BreakerSpec, BucketSpec, CallResult, CooldownSpec, GateSpecs, PaceSpec, WindowSpec};
 use eclusa_core::{
-    CacheSpec, CallFailure, Capacity, Chain, Charge, Closure, Fairness, Hold, JobId, LaneSpec, Level, Name,
-    NewJob, Report, Span, Spec, Terms, Tokens, UpstreamSpec,
+    CacheSpec, CallFailure, Capacity, Chain, Charge, Fairness, Hold, JobId, LaneSpec, Level, Name, NewJob,
+    Report, RetryAfter, Span, Spec, Terms, Tokens, UpstreamSpec,
 };
 
 /// The lane of scenarios that need only one.
@@ -196,6 +196,6 @@ pub(crate) fn failure(reason: &str) -> CallFailure {
 
 /// A report that the upstream wants to be left alone.
 pub(crate) fn closing(wait: Span, bucket: Option<&str>) -> Report {
-    let close = Some(Closure { wait, bucket: bucket.map(Into::into) });
-    Report { close, ..CallResult::Throttled.into() }
+    let retry_after = Some(RetryAfter { wait, bucket: bucket.map(Into::into) });
+    Report { retry_after, ..CallResult::Throttled.into() }
 }

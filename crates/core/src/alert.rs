@@ -223,7 +223,7 @@ pub struct AlertsView {
 
 /// Who is notified. Where they are and what a message is signed with is in the config of whoever delivers it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Addressee {
+pub enum Recipient {
     /// `alerts.webhook`.
     Operators,
     /// One of `alerts.tenants`.
@@ -234,7 +234,7 @@ pub enum Addressee {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     /// Whom.
-    pub to: Addressee,
+    pub to: Recipient,
     /// Of what.
     pub alert: Alert,
 }

@@ -14,7 +14,7 @@ use crate::spec::RedriveSpec;
 use crate::time::{Span, Time};
 
 use self::redrive::Redrives;
-pub(crate) use self::redrive::{WaveView, Way};
+pub(crate) use self::redrive::{ChainState, WaveView};
 
 /// A dead letter as shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,14 +138,14 @@ impl DeadLetters {
     fn take(&mut self, number: u64) -> Option<Kept> {
         let kept = self.letters.remove(&number)?;
         self.uncount(&kept.letter);
-        self.redrives.leave(number, &kept);
+        self.redrives.remove(number, &kept);
         Some(kept)
     }
 
     fn put(&mut self, number: u64, kept: Kept) {
         self.bytes += kept.letter.payload.len() as u64;
         *self.by_tenant.entry(kept.letter.tenant.clone()).or_default() += 1;
-        self.redrives.enter(number, &kept);
+        self.redrives.add(number, &kept);
         self.letters.insert(number, kept);
     }
 
@@ -172,7 +172,7 @@ impl DeadLetters {
     }
 
     /// Removes a letter that goes at `now`.
-    pub(crate) fn leave(&mut self, job: JobId, now: Time) -> Option<DeadLetter> {
+    pub(crate) fn retire(&mut self, job: JobId, now: Time) -> Option<DeadLetter> {
         let letter = self.remove(job)?;
         self.ages.observe(now.since(letter.moved_at));
         Some(letter)
@@ -199,24 +199,29 @@ impl DeadLetters {
         self.redrives.wave(chain, |number| self.letters.get(&number).map(|kept| kept.job))
     }
 
-    pub(crate) fn way(&self, chain: &[Name]) -> Way {
-        self.redrives.way(chain)
+    pub(crate) fn chain_state(&self, chain: &[Name]) -> ChainState {
+        self.redrives.chain_state(chain)
     }
 
-    pub(crate) fn set_way(&mut self, chain: &[Name], change: impl FnOnce(&mut Way), now: Time) {
-        self.redrives.set_way(chain, change, now);
+    pub(crate) fn update_chain_state(
+        &mut self,
+        chain: &[Name],
+        change: impl FnOnce(&mut ChainState),
+        now: Time,
+    ) {
+        self.redrives.update_chain_state(chain, change, now);
     }
 
-    pub(crate) fn restore_way(&mut self, chain: Vec<Name>, way: Option<Way>) {
-        self.redrives.restore(chain, way);
+    pub(crate) fn restore_chain_state(&mut self, chain: Vec<Name>, state: Option<ChainState>) {
+        self.redrives.restore(chain, state);
     }
 
-    pub(crate) fn touch_way(&mut self, chain: &[Name]) {
+    pub(crate) fn touch_chain_state(&mut self, chain: &[Name]) {
         self.redrives.touch(chain);
     }
 
-    pub(crate) fn ways(&self) -> impl Iterator<Item = (&Vec<Name>, &Way)> {
-        self.redrives.ways()
+    pub(crate) fn chain_states(&self) -> impl Iterator<Item = (&Vec<Name>, &ChainState)> {
+        self.redrives.chain_states()
     }
 
     /// Counts another redrive of a letter; says which job it is.
@@ -246,12 +251,12 @@ impl DeadLetters {
     }
 
     /// The oldest letter if it is past its time or over the cap.
-    pub(crate) fn surplus(&self, max: u64, now: Time) -> Option<(JobId, Surplus)> {
+    pub(crate) fn next_to_trim(&self, max: u64, now: Time) -> Option<(JobId, TrimReason)> {
         let Kept { job, letter, .. } = self.letters.first_key_value()?.1;
         if letter.moved_at + letter.ttl <= now {
-            return Some((*job, Surplus::Expired));
+            return Some((*job, TrimReason::Expired));
         }
-        (self.letters.len() as u64 > max).then_some((*job, Surplus::OverCap))
+        (self.letters.len() as u64 > max).then_some((*job, TrimReason::OverCap))
     }
 
     pub(crate) fn next_expiry(&self) -> Option<Time> {
@@ -296,14 +301,14 @@ impl DeadLetters {
     }
 
     /// Chains that stand otherwise since the last call; those without anything stand as at the beginning.
-    pub(crate) fn drain_way_changes(&mut self, changed: impl FnMut(Vec<Name>, Option<Way>)) {
+    pub(crate) fn drain_chain_states(&mut self, changed: impl FnMut(Vec<Name>, Option<ChainState>)) {
         self.redrives.drain_changes(changed);
     }
 }
 
 /// Why a dead letter goes without having been replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Surplus {
+pub enum TrimReason {
     /// It was kept as long as promised.
     Expired,
     /// There are more than the lane keeps.

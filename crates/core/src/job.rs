@@ -146,7 +146,7 @@ pub struct NewJob {
     /// Where its end is to be told, if anywhere.
     pub callback: Option<Arc<str>>,
     /// How long its caller waits for its end, if that matters to the lane.
-    pub waited: Option<Span>,
+    pub caller_waits: Option<Span>,
 }
 
 impl NewJob {
@@ -167,7 +167,7 @@ impl NewJob {
             holds: Vec::new(),
             correlation: None,
             callback: None,
-            waited: None,
+            caller_waits: None,
         }
     }
 

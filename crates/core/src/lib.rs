@@ -29,11 +29,11 @@ mod verbs;
 mod views;
 
 pub use alert::{
-    Addressee, Alert, AlertChanges, AlertKey, AlertLimits, AlertRule, AlertsView, Condition, DeadLetterRate,
-    Evaluation, Notice, Severity, Watch,
+    Alert, AlertChanges, AlertKey, AlertLimits, AlertRule, AlertsView, Condition, DeadLetterRate, Evaluation,
+    Notice, Recipient, Severity, Watch,
 };
 pub use charge::{CREDIT_WITHIN, Charge, CreditRule, Terms};
-pub use dead_letter::{DeadLetter, DeadLetterView, LetterAges, Surplus};
+pub use dead_letter::{DeadLetter, DeadLetterView, LetterAges, TrimReason};
 pub use ended::{End, Ended, Fallback, ServedBy};
 pub use engine::{
     Absence, AbsentCall, AbsentReport, BucketOf, CALLBACKS, Callback, Engine, Mentions, ProcessId,

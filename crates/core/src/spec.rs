@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::dead_letter::DeadLetter;
 use crate::error::{SpecError, positive};
-use crate::gate::{BucketSpec, GateSpecs, Part};
+use crate::gate::{BucketSpec, GateSpecs, Share};
 use crate::ids::Name;
 use crate::pattern::Patterns;
 use crate::retry::RetryPolicy;
@@ -53,10 +53,10 @@ impl Spec {
     }
 
     /// The same with a part of every limit.
-    pub(crate) fn part(&self, part: Part) -> Self {
+    pub(crate) fn share(&self, share: Share) -> Self {
         let mut own = self.clone();
-        own.lanes.iter_mut().for_each(|lane| lane.gates = lane.gates.part(part));
-        own.upstreams.iter_mut().for_each(|upstream| upstream.gates = upstream.gates.part(part));
+        own.lanes.iter_mut().for_each(|lane| lane.gates = lane.gates.share(share));
+        own.upstreams.iter_mut().for_each(|upstream| upstream.gates = upstream.gates.share(share));
         own
     }
 

@@ -7,7 +7,7 @@ mod replays;
 
 use std::sync::Arc;
 
-use crate::dead_letter::Surplus;
+use crate::dead_letter::TrimReason;
 use crate::ended::{Ended, Fallback};
 use crate::error::SpecError;
 use crate::gate::{CallResult, GateView, NotUntil, Quota, Reason};
@@ -71,16 +71,16 @@ impl Enqueued {
         matches!(self, Enqueued::Accepted(_))
     }
 
-    /// Whether there is a job under its id or key, new or known, or none is needed; otherwise the lane refused it.
-    pub const fn is_there(&self) -> bool {
+    /// Whether the lane refused it: there is no job under its id or key, and no cached answer.
+    pub const fn is_refused(&self) -> bool {
         match self {
             Enqueued::Accepted(_) | Enqueued::Existing(_) | Enqueued::Conflict(_) | Enqueued::Cached(_) => {
-                true
+                false
             }
             Enqueued::QueueFull
             | Enqueued::UnknownLane
             | Enqueued::Invalid(_)
-            | Enqueued::NotInTime { .. } => false,
+            | Enqueued::NotInTime { .. } => true,
         }
     }
 }
@@ -93,9 +93,9 @@ pub struct Cached {
     /// Why an old answer is given, if it is one.
     pub stale: Option<Fallback>,
     /// How long it stays fresh.
-    pub left: Span,
+    pub fresh_for: Span,
     /// How long it has been stale.
-    pub overdue: Span,
+    pub stale_for: Span,
 }
 
 /// Asks for jobs to run.
@@ -177,14 +177,14 @@ pub struct Report {
     /// What it says was used. With the status this is what a policy charges by.
     pub usage: Usage,
     /// The upstream's word to stay away.
-    pub close: Option<Closure>,
+    pub retry_after: Option<RetryAfter>,
     /// How long the call took until its answer began, where that was measured.
     pub took: Option<Span>,
 }
 
 impl From<CallResult> for Report {
     fn from(result: CallResult) -> Self {
-        Self { result, status: None, usage: Usage::Unknown, close: None, took: None }
+        Self { result, status: None, usage: Usage::Unknown, retry_after: None, took: None }
     }
 }
 
@@ -202,7 +202,7 @@ pub enum Usage {
 
 /// A `Retry-After` of the upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Closure {
+pub struct RetryAfter {
     /// How long nothing may start, from when the store hears of it.
     pub wait: Span,
     /// Only this scoped bucket, or the whole upstream.
@@ -221,7 +221,7 @@ pub struct Settlement {
     /// What the upstream answered; kept with the job if this ends it, however it ends.
     pub answer: Option<Payload>,
     /// What is left to send after a call that did a part; it replaces the job's payload.
-    pub left: Option<Payload>,
+    pub unsent: Option<Payload>,
 }
 
 /// What becomes of a job after its call.
@@ -303,7 +303,7 @@ pub struct Advance {
     /// Why it failed.
     pub failure: CallFailure,
     /// What is left to send after a call that did a part; it replaces the job's payload.
-    pub left: Option<Payload>,
+    pub unsent: Option<Payload>,
 }
 
 /// How a job goes on.
@@ -398,7 +398,7 @@ pub struct Wait {
     /// How long to wait for its end; the job is shown as it is then.
     pub timeout: Span,
     /// The job may not be there yet: an unknown id is waited for too.
-    pub coming: bool,
+    pub allow_unknown: bool,
     /// The number of the last line of its history that the asker has; a later one is told at once, the job's end or not.
     pub seen: Option<u64>,
 }
@@ -406,7 +406,7 @@ pub struct Wait {
 impl Wait {
     /// Waits for the end of a job that is there.
     pub const fn for_end(job: JobId, timeout: Span) -> Self {
-        Self { job, timeout, coming: false, seen: None }
+        Self { job, timeout, allow_unknown: false, seen: None }
     }
 }
 
@@ -456,9 +456,9 @@ pub struct Fire {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fired {
     /// Its job was handed to its lane. If that refused it, the moment is not done and may be asked for again.
-    Asked(EnqueueAnswer),
+    Submitted(EnqueueAnswer),
     /// It was done before, or passed over: this is the last that was done.
-    Before(Time),
+    AlreadyDone(Time),
     /// It comes only in this time, by the clock of the store.
     TooSoon(Span),
 }
@@ -471,7 +471,7 @@ pub struct Swept {
     /// Jobs whose worker vanished.
     pub taken_up: Vec<JobId>,
     /// Dead letters that went.
-    pub dead_letters: Vec<(Name, JobId, Surplus)>,
+    pub dead_letters: Vec<(Name, JobId, TrimReason)>,
     /// Dead letters that were enqueued again: by bulk replays, or by themselves.
     pub replayed: Vec<ReplayedLetter>,
     /// Calls with a correlation id that were forgotten before their time, because too many were remembered. No event gives

@@ -85,7 +85,7 @@ fn consume(store: &EmbeddedStore, lane: &Name) -> Result<(), StoreError> {
         for grant in block_on(store.dispatch(ask))?.grants {
             say(&format!("settling {}", grant.job));
             let (report, outcome) = (CallResult::Success.into(), Outcome::Done);
-            let done = Settlement { lease: grant.lease, report, outcome, answer: None, left: None };
+            let done = Settlement { lease: grant.lease, report, outcome, answer: None, unsent: None };
             block_on(store.settle(vec![done]))?;
             say(&format!("settled {}", grant.job));
         }

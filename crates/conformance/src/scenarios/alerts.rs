@@ -2,8 +2,8 @@
 
 use eclusa_core::gate::{BreakerSpec, CallResult, GateSpecs};
 use eclusa_core::{
-    Addressee, Alert, AlertKey, AlertLimits, AlertRule, CALLBACKS, Chain, Condition, DeadLetterRate,
-    Evaluation, LaneSpec, NewJob, Notice, Severity, Span, Spec, Store, UpstreamSpec, Watch,
+    Alert, AlertKey, AlertLimits, AlertRule, CALLBACKS, Chain, Condition, DeadLetterRate, Evaluation,
+    LaneSpec, NewJob, Notice, Recipient, Severity, Span, Spec, Store, UpstreamSpec, Watch,
 };
 
 use crate::harness::{Harness, Open};
@@ -93,7 +93,7 @@ pub async fn an_alert_fires_once_and_resolves_once<S: Store>(open: Open<S>) {
     let condition = Condition { key, value_micros: whole(3), threshold_micros: whole(2) };
     let alert = Alert { condition, since, resolved: None };
     assert_eq!(fired, std::slice::from_ref(&alert));
-    assert_eq!(notices(&q).await, [Notice { to: Addressee::Operators, alert: alert.clone() }]);
+    assert_eq!(notices(&q).await, [Notice { to: Recipient::Operators, alert: alert.clone() }]);
     q.pass(secs(3600));
     assert_eq!(looks(&q, &rules).await, (0, 0), "it fires already");
     assert_eq!(q.alerts().await.firing, std::slice::from_ref(&alert));
@@ -104,7 +104,7 @@ pub async fn an_alert_fires_once_and_resolves_once<S: Store>(open: Open<S>) {
     let (_, resolved) = look(&q, &rules).await;
     let over = Alert { resolved: Some(q.now()), ..alert };
     assert_eq!(resolved, std::slice::from_ref(&over));
-    assert_eq!(notices(&q).await, [Notice { to: Addressee::Operators, alert: over.clone() }]);
+    assert_eq!(notices(&q).await, [Notice { to: Recipient::Operators, alert: over.clone() }]);
     assert_eq!(looks(&q, &rules).await, (0, 0));
     let shown = q.alerts().await;
     assert_eq!((shown.firing, shown.recent), (vec![], vec![over]));
@@ -146,14 +146,14 @@ pub async fn a_tenant_is_notified_of_nothing_but_its_own<S: Store>(open: Open<S>
     let tenants: Vec<_> = fired.iter().filter_map(|alert| alert.condition.key.tenant.as_deref()).collect();
     assert_eq!(tenants, ["other", "acme"], "who has most comes first");
     let told = notices(&q).await;
-    assert_eq!(told, [Notice { to: Addressee::Tenant("acme".into()), alert: fired[1].clone() }]);
+    assert_eq!(told, [Notice { to: Recipient::Tenant("acme".into()), alert: fired[1].clone() }]);
     assert_eq!(told[0].alert.condition.value_micros, whole(2));
 
     let rules = Evaluation { operators: true, ..rules };
     fail(&q, "emca", 7..8).await;
     assert_eq!(looks(&q, &rules).await, (1, 0));
     let to: Vec<_> = notices(&q).await.into_iter().map(|notice| notice.to).collect();
-    assert_eq!(to, [Addressee::Operators, Addressee::Tenant("emca".into())]);
+    assert_eq!(to, [Recipient::Operators, Recipient::Tenant("emca".into())]);
 }
 
 pub async fn a_share_of_dead_letters_is_one_of_the_last_time<S: Store>(open: Open<S>) {

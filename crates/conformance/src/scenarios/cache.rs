@@ -23,7 +23,7 @@ pub async fn a_fresh_answer_is_given_at_intake_and_no_job_is_made<S: Store>(open
     q.pass(secs(20));
     let cached = q.cached(wants("cpf:1", job(2))).await;
     assert_eq!((&*cached.answer, cached.stale), (&b"700"[..], None));
-    assert_eq!((cached.left, cached.overdue), (secs(40), secs(0)));
+    assert_eq!((cached.fresh_for, cached.stale_for), (secs(40), secs(0)));
     assert_eq!(q.find(2).await, None);
     let totals = q.lane().await.totals;
     assert_eq!((totals.accepted, totals.cache_hits, totals.answered_at_intake), (1, 1, 1));
@@ -33,7 +33,7 @@ pub async fn an_answer_is_fresh_until_its_time_is_over<S: Store>(open: Open<S>) 
     let q = Harness::new(open, &caching(free()));
     q.ask(wants("cpf:1", job(1)), "700").await;
     q.pass(millis(59_999));
-    assert_eq!(q.cached(wants("cpf:1", job(2))).await.left, millis(1));
+    assert_eq!(q.cached(wants("cpf:1", job(2))).await.fresh_for, millis(1));
     q.pass(millis(1));
     assert!(q.put(wants("cpf:1", job(3))).await.is_accepted());
 }
@@ -60,7 +60,7 @@ pub async fn the_newest_answer_counts<S: Store>(open: Open<S>) {
     q.pass(secs(60));
     q.ask(wants("cpf:1", job(2)), "710").await;
     let cached = q.cached(wants("cpf:1", job(3))).await;
-    assert_eq!((&*cached.answer, cached.left), (&b"710"[..], secs(60)));
+    assert_eq!((&*cached.answer, cached.fresh_for), (&b"710"[..], secs(60)));
 }
 
 pub async fn only_success_is_kept<S: Store>(open: Open<S>) {
@@ -195,7 +195,7 @@ pub async fn with_every_breaker_open_an_old_answer_is_given_at_intake<S: Store>(
     q.record("smtp", CallResult::Failed).await;
     let cached = q.cached(wants("cpf:1", job(3))).await;
     assert_eq!((&*cached.answer, cached.stale), (&b"700"[..], Some(Fallback::CircuitOpen)));
-    assert_eq!((cached.left, cached.overdue), (secs(0), secs(1)));
+    assert_eq!((cached.fresh_for, cached.stale_for), (secs(0), secs(1)));
     let totals = q.lane().await.totals;
     assert_eq!((totals.accepted, totals.fallbacks, totals.answered_at_intake), (2, 1, 1));
     q.pass(secs(30));

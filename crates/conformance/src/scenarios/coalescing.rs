@@ -68,7 +68,7 @@ pub async fn an_answer_that_is_not_to_be_cached_is_for_its_job_alone<S: Store>(o
     q.accept(same(1..=2)).await;
     let (lease, outcome) = (q.next().await.lease, Outcome::DoneUncached);
     let (report, answer) = (CallResult::Success.into(), Some(b"elsewhere"[..].into()));
-    let (settled, ended) = q.settle_fully(Settlement { lease, report, outcome, answer, left: None }).await;
+    let (settled, ended) = q.settle_fully(Settlement { lease, report, outcome, answer, unsent: None }).await;
     assert_eq!(settled, Settled::Ended(Status::Completed));
     assert_eq!(ends(&ended), [(1, "completed")]);
     assert_eq!(q.job(1).await.result.as_deref(), Some(&b"elsewhere"[..]));

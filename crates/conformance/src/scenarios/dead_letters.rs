@@ -3,7 +3,7 @@
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
     DeadLetterSpec, Grant, LetterFilter, LetterQuery, Level, NewJob, Replayed, Settled, Spec, Status, Store,
-    Surplus,
+    TrimReason,
 };
 
 use crate::harness::{Harness, Open};
@@ -65,7 +65,7 @@ pub async fn a_dead_letter_goes_when_its_time_is_over<S: Store>(open: Open<S>) {
     assert!(q.sweep().await.next <= q.now() + secs(30));
     q.pass(secs(30));
     let swept = q.sweep().await;
-    assert_eq!(swept.dead_letters, [(name("mail"), id(1), Surplus::Expired)]);
+    assert_eq!(swept.dead_letters, [(name("mail"), id(1), TrimReason::Expired)]);
     assert_eq!(q.letters().await, [2]);
     assert_eq!(q.lane().await.totals.dead_trimmed, 0);
 }

@@ -40,7 +40,7 @@ pub async fn a_settlement_lists_the_jobs_it_ends_and_no_others<S: Store>(open: O
     let mut ended = Vec::new();
     for (grant, outcome) in grants.iter().zip(outcomes) {
         let report = CallResult::Rejected.into();
-        let settlement = Settlement { lease: grant.lease, report, outcome, answer: None, left: None };
+        let settlement = Settlement { lease: grant.lease, report, outcome, answer: None, unsent: None };
         ended.extend(q.settle_fully(settlement).await.1);
     }
     assert_eq!(ends(&ended), [(2, "failed"), (4, "dead")]);
@@ -96,7 +96,7 @@ pub async fn a_replay_that_fails_again_writes_no_second_letter<S: Store>(open: O
     let outcome = Outcome::Dead(failure("refused"));
     let lease = q.next().await.lease;
     let settlement =
-        Settlement { lease, report: CallResult::Rejected.into(), outcome, answer: None, left: None };
+        Settlement { lease, report: CallResult::Rejected.into(), outcome, answer: None, unsent: None };
     assert_eq!(ends(&q.settle_fully(settlement).await.1), [(2, "failed")]);
     assert_eq!(q.letters().await, [1]);
 }
@@ -109,7 +109,7 @@ pub async fn the_answer_of_a_job_that_failed_is_kept<S: Store>(open: Open<S>) {
     for outcome in [Outcome::Dead(why()), Outcome::Failed(why()), too_late] {
         let grant = q.next().await;
         let (report, answer) = (CallResult::Rejected.into(), Some(b"no such thing"[..].into()));
-        q.settle_fully(Settlement { lease: grant.lease, report, outcome, answer, left: None }).await;
+        q.settle_fully(Settlement { lease: grant.lease, report, outcome, answer, unsent: None }).await;
         let view = q.job(grant.job.0).await;
         assert_eq!((view.status, view.result.as_deref()), (Status::Failed, Some(&b"no such thing"[..])));
     }
@@ -121,7 +121,7 @@ pub async fn the_answer_of_an_attempt_that_ends_nothing_is_dropped<S: Store>(ope
     let lease = q.next().await.lease;
     let outcome = Outcome::Retry { after: secs(1), failure: failure("refused") };
     let answer = Some(b"busy"[..].into());
-    q.settle_fully(Settlement { lease, report: CallResult::Failed.into(), outcome, answer, left: None })
+    q.settle_fully(Settlement { lease, report: CallResult::Failed.into(), outcome, answer, unsent: None })
         .await;
     q.pass(secs(1));
     q.done(&q.next().await).await;

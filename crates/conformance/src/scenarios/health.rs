@@ -1,7 +1,7 @@
 //! Breakers and cooldowns: what failures do to an upstream.
 
 use eclusa_core::gate::{BreakerSpec, BreakerState, CallResult, Reason};
-use eclusa_core::{Closure, Outcome, Report, Store};
+use eclusa_core::{Outcome, Report, RetryAfter, Store};
 
 use crate::harness::{Harness, LEASE, Open};
 use crate::rules::{UP, breaker, chain, cooldown, free, gates, job, millis, name, secs, upstream};
@@ -150,8 +150,8 @@ pub async fn a_reset_closes_the_breaker_and_ends_rests_and_closures<S: Store>(op
     let q = Harness::new(open, &upstream(rules));
     let late = q.call(UP).await;
     let lease = q.call(UP).await;
-    let close = Closure { wait: secs(90), bucket: None };
-    let report = Report { close: Some(close), ..CallResult::Failed.into() };
+    let retry_after = RetryAfter { wait: secs(90), bucket: None };
+    let report = Report { retry_after: Some(retry_after), ..CallResult::Failed.into() };
     q.settle(lease, report, Outcome::Release).await;
     q.denial(UP).await;
     let view = q.reset(UP).await.expect("the upstream is known");
@@ -165,8 +165,9 @@ pub async fn a_breaker_recovers_without_a_probe_once_its_open_window_is_over<S: 
     let rules = gates(breaker(2, secs(30)), |gates| gates.cooldown = cooldown().cooldown);
     let q = Harness::new(open, &upstream(rules));
     let lease = q.call(UP).await;
-    let close = Closure { wait: secs(90), bucket: None };
-    q.settle(lease, Report { close: Some(close), ..CallResult::Failed.into() }, Outcome::Release).await;
+    let retry_after = RetryAfter { wait: secs(90), bucket: None };
+    q.settle(lease, Report { retry_after: Some(retry_after), ..CallResult::Failed.into() }, Outcome::Release)
+        .await;
     q.record(UP, CallResult::Failed).await;
     q.pass(secs(30));
     let view = q.recover(UP).await.expect("the upstream is known");

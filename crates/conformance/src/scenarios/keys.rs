@@ -91,7 +91,7 @@ pub async fn a_retry_after_closes_the_key_it_was_said_to<S: Store>(open: Open<S>
     let grant = q.next().await;
     let outcome = Outcome::Retry { after: secs(90), failure: failure("429") };
     let report = closing(secs(30), None);
-    q.settle_fully(Settlement { lease: grant.lease, report, outcome, answer: None, left: None }).await;
+    q.settle_fully(Settlement { lease: grant.lease, report, outcome, answer: None, unsent: None }).await;
     assert_eq!(starts(&q, 2).await, ["ses/b", "ses/b"]);
     let until = q.now() + secs(30);
     let shut = |view: eclusa_core::UpstreamView| view.gates.iter().find_map(|gate| gate.denies_until);

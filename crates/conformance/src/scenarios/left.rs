@@ -17,7 +17,7 @@ async fn payload_of_letter<S: Store>(q: &Harness<S>) -> Option<Payload> {
 /// The call did a part, and the job ends or goes on so.
 async fn partly<S: Store>(q: &Harness<S>, grant: &Grant, outcome: Outcome) -> Settled {
     let report = CallResult::Failed.into();
-    q.settle_fully(Settlement { lease: grant.lease, report, outcome, answer: None, left: Some(left()) })
+    q.settle_fully(Settlement { lease: grant.lease, report, outcome, answer: None, unsent: Some(left()) })
         .await
         .0
 }
@@ -41,7 +41,7 @@ pub async fn a_job_that_moves_on_is_what_is_left_also_after_a_takeover<S: Store>
     q.accept([job(1)]).await;
     let Grant { lease, upstream, .. } = q.next().await;
     let report = CallResult::Failed.into();
-    let ask = Advance { lease, upstream, report, failure: failure("busy"), left: Some(left()) };
+    let ask = Advance { lease, upstream, report, failure: failure("busy"), unsent: Some(left()) };
     assert_eq!(q.advance_fully(ask).await, Advanced::To(name("second")));
     q.pass(LEASE);
     assert_eq!(q.next().await.payload, left());

@@ -154,11 +154,11 @@ async fn refuse<S: Store>(q: &Harness<S>, status: u16) -> Settled {
     let lease = q.next().await.lease;
     let report = Report { status: Some(status), ..CallResult::Rejected.into() };
     let outcome = Outcome::Dead(failure("refused"));
-    q.settle_fully(Settlement { lease, report, outcome, answer: None, left: None }).await.0
+    q.settle_fully(Settlement { lease, report, outcome, answer: None, unsent: None }).await.0
 }
 
 pub async fn a_refusal_that_was_waited_for_is_an_answer_where_the_lane_says_so<S: Store>(open: Open<S>) {
-    let waited = |number| NewJob { waited: Some(secs(10)), ..job(number) };
+    let waited = |number| NewJob { caller_waits: Some(secs(10)), ..job(number) };
     for answers in [true, false] {
         let rule = DeadLetterSpec::default().with_answers(answers);
         let q = Harness::new(open, &lane(|lane| lane.dead_letters = Some(rule.clone())));

@@ -6,11 +6,11 @@ use crate::harness::{Harness, Open};
 use crate::rules::{chain, job, lane, name, plain, rate, secs};
 
 fn refused(fired: Fired) -> bool {
-    matches!(fired, Fired::Asked(answer) if matches!(answer.jobs[..], [Enqueued::QueueFull]))
+    matches!(fired, Fired::Submitted(answer) if matches!(answer.jobs[..], [Enqueued::QueueFull]))
 }
 
 fn accepted(fired: Fired) -> bool {
-    matches!(fired, Fired::Asked(answer) if matches!(answer.jobs[..], [Enqueued::Accepted(_)]))
+    matches!(fired, Fired::Submitted(answer) if matches!(answer.jobs[..], [Enqueued::Accepted(_)]))
 }
 
 pub async fn a_moment_is_done_once_whoever_asks_first<S: Store>(open: Open<S>) {
@@ -19,13 +19,17 @@ pub async fn a_moment_is_done_once_whoever_asks_first<S: Store>(open: Open<S>) {
     let first = q.now();
     assert!(accepted(q.fire(first, Some(1)).await));
     // Another process makes another id for the same moment.
-    assert_eq!(q.fire(first, Some(2)).await, Fired::Before(first));
+    assert_eq!(q.fire(first, Some(2)).await, Fired::AlreadyDone(first));
     assert_eq!(q.schedules().await, [(name("nightly"), first)]);
 
     q.pass(secs(60));
     let second = first + secs(60);
     assert!(accepted(q.fire(second, Some(3)).await));
-    assert_eq!(q.fire(first + secs(30), Some(4)).await, Fired::Before(second), "one that was passed over");
+    assert_eq!(
+        q.fire(first + secs(30), Some(4)).await,
+        Fired::AlreadyDone(second),
+        "one that was passed over"
+    );
     assert_eq!(q.starts(10).await, [1, 3]);
 }
 
@@ -40,8 +44,8 @@ pub async fn a_moment_that_is_to_come_is_not_done_early<S: Store>(open: Open<S>)
 pub async fn a_moment_can_be_passed_over_without_a_job<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     let moment = q.now();
-    assert_eq!(q.fire(moment, None).await, Fired::Asked(EnqueueAnswer::default()));
-    assert_eq!(q.fire(moment, Some(1)).await, Fired::Before(moment));
+    assert_eq!(q.fire(moment, None).await, Fired::Submitted(EnqueueAnswer::default()));
+    assert_eq!(q.fire(moment, Some(1)).await, Fired::AlreadyDone(moment));
     assert_eq!(q.starts(10).await, []);
 }
 
@@ -54,8 +58,8 @@ pub async fn a_moment_whose_job_would_be_late_is_not_done<S: Store>(open: Open<S
         }),
     );
     q.accept([job(1), job(2)]).await;
-    let Fired::Asked(answer) = q.fire(q.now(), Some(3)).await else { panic!("it was not done before") };
-    assert!(matches!(answer.jobs[..], [Enqueued::NotInTime { .. }]) && !answer.jobs[0].is_there());
+    let Fired::Submitted(answer) = q.fire(q.now(), Some(3)).await else { panic!("it was not done before") };
+    assert!(matches!(answer.jobs[..], [Enqueued::NotInTime { .. }]) && answer.jobs[0].is_refused());
     assert_eq!(q.schedules().await, []);
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use eclusa_core::gate::{BucketSpec, CallResult, QuotaOf, Reason};
 use eclusa_core::{
-    Admission, BucketId, BucketQuery, BucketView, Closure, Corrected, Correction, Credit, CreditRule,
-    Credited, HashKey, Hold, LeaseId, NewJob, Outcome, Report, Scope, Span, Store, Terms, Tokens, Usage,
+    Admission, BucketId, BucketQuery, BucketView, Corrected, Correction, Credit, CreditRule, Credited,
+    HashKey, Hold, LeaseId, NewJob, Outcome, Report, RetryAfter, Scope, Span, Store, Terms, Tokens, Usage,
 };
 
 use crate::harness::{Harness, Open};
@@ -219,15 +219,18 @@ pub async fn a_balance_is_corrected_to_what_the_upstream_counts<S: Store>(open: 
     let q = Harness::new(open, &upstream(free()));
     let (id, spec) = user("a");
     let whole = Tokens::whole;
-    let asked = |theirs, then| Correction {
+    let asked = |reported, when_asked| Correction {
         bucket: id.clone(),
         spec,
-        theirs: whole(theirs),
-        then: whole(then),
-        ago: Span::ZERO,
+        reported: whole(reported),
+        when_asked: whole(when_asked),
+        asked_ago: Span::ZERO,
     };
-    let drift =
-        |before, after, doubt| Corrected { before: whole(before), after: whole(after), doubt: whole(doubt) };
+    let drift = |before, after, uncertainty| Corrected {
+        before: whole(before),
+        after: whole(after),
+        uncertainty: whole(uncertainty),
+    };
     assert_eq!(q.correct(asked(40, 100)).await, drift(100, 40, 1), "one that was full here");
     let hold = hold_of(&user("a"), 20, charging(&[("404", 20)]));
     let lease = admitted(&q, vec![hold.clone()], None).await;
@@ -241,19 +244,20 @@ pub async fn a_balance_is_corrected_to_what_the_upstream_counts<S: Store>(open: 
     assert_eq!(left(&q, "a").await, 100);
     let debt = Tokens::from_micro(-10_000_000);
     q.accept([holding(hold, job(1))]).await;
-    q.correct(Correction { theirs: debt, ..asked(0, 100) }).await;
+    q.correct(Correction { reported: debt, ..asked(0, 100) }).await;
     assert_eq!(q.starts(10).await, []);
-    q.correct(Correction { then: debt, ..asked(20, 0) }).await;
+    q.correct(Correction { when_asked: debt, ..asked(20, 0) }).await;
     assert_eq!(q.starts(10).await, [1], "a line that waits hears of it");
 }
 
 pub async fn what_a_round_trip_explains_is_no_drift<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     let (id, spec) = participant();
-    let correct = async |theirs, then| {
-        let (theirs, then, bucket) = (Tokens::whole(theirs), Tokens::whole(then), id.clone());
-        let corrected =
-            q.correct(Correction { bucket, spec, theirs, then, ago: Span::from_millis(300) }).await;
+    let correct = async |reported, when_asked| {
+        let (reported, when_asked, bucket) = (Tokens::whole(reported), Tokens::whole(when_asked), id.clone());
+        let corrected = q
+            .correct(Correction { bucket, spec, reported, when_asked, asked_ago: Span::from_millis(300) })
+            .await;
         let micro = |tokens: Tokens| tokens.as_micro() / 1_000;
         (micro(corrected.before), micro(corrected.after))
     };
@@ -280,9 +284,9 @@ pub async fn what_a_round_trip_explains_is_no_drift<S: Store>(open: Open<S>) {
 pub async fn where_events_earn_tokens_back_a_balance_is_only_lowered<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
     let (id, spec) = participant();
-    let correct = async |theirs, then| {
-        let (theirs, then, bucket) = (Tokens::whole(theirs), Tokens::whole(then), id.clone());
-        q.correct(Correction { bucket, spec, theirs, then, ago: Span::ZERO }).await.after
+    let correct = async |reported, when_asked| {
+        let (reported, when_asked, bucket) = (Tokens::whole(reported), Tokens::whole(when_asked), id.clone());
+        q.correct(Correction { bucket, spec, reported, when_asked, asked_ago: Span::ZERO }).await.after
     };
     looks_up(&q, "a", Some("E1"), 404).await;
     assert_eq!(correct(48, 47).await, Tokens::whole(47), "a payment that is told next");
@@ -327,17 +331,17 @@ pub async fn buckets_are_found_by_policy_and_by_scope<S: Store>(open: Open<S>) {
 
 pub async fn the_upstreams_word_to_stay_away_closes_the_narrowest_bucket<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &upstream(free()));
-    let close = Some(Closure { wait: secs(30), bucket: None });
+    let retry_after = Some(RetryAfter { wait: secs(30), bucket: None });
     let lease = admitted(&q, lookup("a"), None).await;
-    q.settle(lease, Report { close: close.clone(), ..answered(429) }, Outcome::Release).await;
+    q.settle(lease, Report { retry_after: retry_after.clone(), ..answered(429) }, Outcome::Release).await;
     let Admission::Denied { denial, .. } = q.admit(UP, lookup("a")).await else { panic!("it is closed") };
     assert_eq!((denial.reason, denial.at), (Reason::UpstreamRetryAfter, q.now() + secs(30)));
     looks_up(&q, "b", None, 200).await;
     let lease = admitted(&q, vec![hold_of(&participant(), 3, terms(3))], None).await;
-    q.settle(lease, Report { close: close.clone(), ..answered(429) }, Outcome::Release).await;
+    q.settle(lease, Report { retry_after: retry_after.clone(), ..answered(429) }, Outcome::Release).await;
     assert!(matches!(q.admit(UP, lookup("b")).await, Admission::Denied { .. }), "theirs is closed now");
     let lease = admitted(&q, Vec::new(), None).await;
-    q.settle(lease, Report { close, ..answered(429) }, Outcome::Release).await;
+    q.settle(lease, Report { retry_after, ..answered(429) }, Outcome::Release).await;
     assert!(matches!(q.admit(UP, Vec::new()).await, Admission::Denied { .. }), "all of it is");
 }
 

@@ -24,7 +24,7 @@ pub async fn a_repeated_settlement_answers_the_same_and_changes_nothing<S: Store
         q.accept([job(1)]).await;
         let lease = q.next().await.lease;
         let settlement =
-            Settlement { lease, report: CallResult::Success.into(), outcome, answer: None, left: None };
+            Settlement { lease, report: CallResult::Success.into(), outcome, answer: None, unsent: None };
         let first = q.settle_fully(settlement.clone()).await;
         assert_eq!(first.1.len(), ended, "{settlement:?}");
         let before = (q.job(1).await, q.lane().await, q.upstream("ses").await);

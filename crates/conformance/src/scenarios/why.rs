@@ -1,7 +1,7 @@
 //! Why a job waits, its place, and when it will start.
 
 use eclusa_core::gate::{CallResult, Reason};
-use eclusa_core::{Closure, Enqueued, Outcome, Report, Spec, Status, Store};
+use eclusa_core::{Enqueued, Outcome, Report, RetryAfter, Spec, Status, Store};
 
 use crate::harness::{Harness, LEASE, Open};
 use crate::rules::{
@@ -125,8 +125,10 @@ pub async fn it_says_upstream_retry_after<S: Store>(open: Open<S>) {
     let q = Harness::new(open, &plain());
     let call = q.call(UP).await;
     let until = q.now() + secs(30);
-    let report =
-        Report { close: Some(Closure { wait: secs(30), bucket: None }), ..CallResult::Throttled.into() };
+    let report = Report {
+        retry_after: Some(RetryAfter { wait: secs(30), bucket: None }),
+        ..CallResult::Throttled.into()
+    };
     q.settle(call, report, Outcome::Release).await;
     q.accept([job(1)]).await;
     let why = q.why(1).await;

@@ -9,7 +9,7 @@ use crate::time::Time;
 
 /// How a chain stands. Letters that may use the same upstreams wait for the same canary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Way {
+pub(crate) struct ChainState {
     /// Nothing goes before, because something failed again.
     pub(crate) held_until: Time,
     /// A canary has succeeded: the others follow.
@@ -39,7 +39,7 @@ pub(crate) struct Redrives {
     rule: Option<RedriveSpec>,
     waves: BTreeMap<Vec<Name>, Wave>,
     /// Those that are held or proven.
-    ways: BTreeMap<Vec<Name>, Way>,
+    chain_states: BTreeMap<Vec<Name>, ChainState>,
     unsaved: BTreeSet<Vec<Name>>,
 }
 
@@ -70,10 +70,10 @@ impl Redrives {
             return;
         }
         (self.rule, self.waves) = (rule, BTreeMap::new());
-        letters.for_each(|(number, kept)| self.enter(number, kept));
+        letters.for_each(|(number, kept)| self.add(number, kept));
     }
 
-    pub(super) fn enter(&mut self, number: u64, kept: &Kept) {
+    pub(super) fn add(&mut self, number: u64, kept: &Kept) {
         let Some(rule) = &self.rule else { return };
         let due = rule.due(&kept.letter);
         let running = kept.letter.replay.is_some_and(|job| is_redriven_by(kept, job));
@@ -85,8 +85,8 @@ impl Redrives {
         wave.running += u64::from(running);
     }
 
-    /// The opposite of [`Redrives::enter`], with the letter as it was then.
-    pub(super) fn leave(&mut self, number: u64, kept: &Kept) {
+    /// The opposite of [`Redrives::add`], with the letter as it was then.
+    pub(super) fn remove(&mut self, number: u64, kept: &Kept) {
         let Some(rule) = &self.rule else { return };
         let Some(wave) = self.waves.get_mut(&kept.letter.chain) else { return };
         if let Some(due) = rule.due(&kept.letter) {
@@ -100,42 +100,47 @@ impl Redrives {
     }
 
     pub(super) fn chains(&self) -> Vec<Vec<Name>> {
-        let all: BTreeSet<&Vec<Name>> = self.waves.keys().chain(self.ways.keys()).collect();
+        let all: BTreeSet<&Vec<Name>> = self.waves.keys().chain(self.chain_states.keys()).collect();
         all.into_iter().cloned().collect()
     }
 
-    pub(super) fn way(&self, chain: &[Name]) -> Way {
-        self.ways.get(chain).copied().unwrap_or_default()
+    pub(super) fn chain_state(&self, chain: &[Name]) -> ChainState {
+        self.chain_states.get(chain).copied().unwrap_or_default()
     }
 
     pub(super) fn wave(&self, chain: &[Name], job: impl FnOnce(u64) -> Option<JobId>) -> WaveView {
-        let (wave, Way { held_until, proven }) = (self.waves.get(chain), self.way(chain));
+        let (wave, ChainState { held_until, proven }) = (self.waves.get(chain), self.chain_state(chain));
         let first = wave.and_then(|wave| wave.due.first().copied());
         let first = first.and_then(|(due, number)| Some((due, job(number)?)));
         WaveView { first, running: wave.map_or(0, |wave| wave.running), held_until, proven }
     }
 
     /// Changes how a chain stands; what says nothing any more is forgotten.
-    pub(super) fn set_way(&mut self, chain: &[Name], change: impl FnOnce(&mut Way), now: Time) {
-        let before = self.ways.get(chain).copied();
-        let mut way = before.unwrap_or_default();
-        change(&mut way);
-        let after = (way.proven || way.held_until > now).then_some(way);
+    pub(super) fn update_chain_state(
+        &mut self,
+        chain: &[Name],
+        change: impl FnOnce(&mut ChainState),
+        now: Time,
+    ) {
+        let before = self.chain_states.get(chain).copied();
+        let mut state = before.unwrap_or_default();
+        change(&mut state);
+        let after = (state.proven || state.held_until > now).then_some(state);
         if before != after {
             self.restore(chain.to_vec(), after);
             self.unsaved.insert(chain.to_vec());
         }
     }
 
-    pub(super) fn restore(&mut self, chain: Vec<Name>, way: Option<Way>) {
-        match way {
-            Some(way) => drop(self.ways.insert(chain, way)),
-            None => drop(self.ways.remove(&chain)),
+    pub(super) fn restore(&mut self, chain: Vec<Name>, state: Option<ChainState>) {
+        match state {
+            Some(state) => drop(self.chain_states.insert(chain, state)),
+            None => drop(self.chain_states.remove(&chain)),
         }
     }
 
     pub(super) fn touch(&mut self, chain: &[Name]) {
-        if self.ways.contains_key(chain) {
+        if self.chain_states.contains_key(chain) {
             self.unsaved.insert(chain.to_vec());
         }
     }
@@ -144,14 +149,14 @@ impl Redrives {
         !self.unsaved.is_empty()
     }
 
-    pub(super) fn drain_changes(&mut self, mut changed: impl FnMut(Vec<Name>, Option<Way>)) {
+    pub(super) fn drain_changes(&mut self, mut changed: impl FnMut(Vec<Name>, Option<ChainState>)) {
         for chain in std::mem::take(&mut self.unsaved) {
-            let way = self.ways.get(&chain).copied();
-            changed(chain, way);
+            let state = self.chain_states.get(&chain).copied();
+            changed(chain, state);
         }
     }
 
-    pub(super) fn ways(&self) -> impl Iterator<Item = (&Vec<Name>, &Way)> {
-        self.ways.iter()
+    pub(super) fn chain_states(&self) -> impl Iterator<Item = (&Vec<Name>, &ChainState)> {
+        self.chain_states.iter()
     }
 }

@@ -174,9 +174,9 @@ impl Engine {
     /// The bucket that a call takes from. Where the limits are shared with processes that cannot be asked it is a part of the
     /// bucket; a limit so small that nothing of it falls to this process denies the call.
     fn bucket_of_call(&mut self, hold: &Hold, now: Time) -> Result<BucketIx, NotUntil> {
-        let Some(part) = self.part else { return Ok(self.buckets.find_or_create(hold, now)) };
+        let Some(share) = self.share else { return Ok(self.buckets.find_or_create(hold, now)) };
         let nothing = NotUntil::new(Reason::RateLimit, now + ASK_AGAIN);
-        let spec = hold.spec.part(part).ok_or(nothing)?;
+        let spec = hold.spec.share(share).ok_or(nothing)?;
         Ok(self.buckets.find_or_create(&Hold { spec, ..hold.clone() }, now))
     }
 

@@ -13,7 +13,7 @@ use self::history::History;
 use super::Engine;
 use super::record::Record;
 use crate::alert::{
-    Addressee, Alert, AlertChanges, AlertKey, AlertsView, Condition, Evaluation, Notice, Watch,
+    Alert, AlertChanges, AlertKey, AlertsView, Condition, Evaluation, Notice, Recipient, Watch,
 };
 use crate::ids::{JobId, fingerprint, mix};
 use crate::job::Payload;
@@ -249,11 +249,11 @@ impl Engine {
     fn notify(&mut self, alert: &Alert, evaluation: &Evaluation, now: Time) {
         let tenant = alert.condition.key.tenant.as_ref();
         let tenant = tenant.filter(|tenant| evaluation.tenants.contains(tenant)).cloned();
-        let operators = evaluation.operators.then_some(Addressee::Operators);
-        for to in operators.into_iter().chain(tenant.map(Addressee::Tenant)) {
+        let operators = evaluation.operators.then_some(Recipient::Operators);
+        for to in operators.into_iter().chain(tenant.map(Recipient::Tenant)) {
             let whose = match &to {
-                Addressee::Operators => OPERATORS.into(),
-                Addressee::Tenant(tenant) => tenant.clone(),
+                Recipient::Operators => OPERATORS.into(),
+                Recipient::Tenant(tenant) => tenant.clone(),
             };
             let notice = Notice { to, alert: alert.clone() }.encode();
             self.deliver(notice_id(&notice, now), &whose, notice, now);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::Engine;
 use super::leases::{Lease, Use};
 use super::tenant_limits::TenantHold;
-use crate::gate::{GateSpecs, GateView, Gates, Part, Pass, Reason, Used};
+use crate::gate::{GateSpecs, GateView, Gates, Pass, Reason, Share, Used};
 use crate::ids::Name;
 use crate::spec::Spec;
 use crate::table::UpstreamIx;
@@ -23,7 +23,7 @@ pub type Starts = BTreeMap<(Option<Name>, Name), u32>;
 #[derive(Debug, Clone)]
 pub struct Seen {
     /// What falls to it of every limit.
-    pub part: Part,
+    pub share: Share,
     /// The lanes.
     pub lanes: Vec<LaneView>,
     /// The upstreams.
@@ -35,7 +35,7 @@ pub struct Seen {
 impl Default for Seen {
     /// It never saw anybody.
     fn default() -> Self {
-        Self { part: Part::WHOLE, lanes: Vec::new(), upstreams: Vec::new(), started: Starts::new() }
+        Self { share: Share::WHOLE, lanes: Vec::new(), upstreams: Vec::new(), started: Starts::new() }
     }
 }
 
@@ -49,21 +49,21 @@ impl Engine {
     /// An engine that goes on by itself from what was `seen`. Its leases are of this `epoch`; those of the others, which it
     /// does not know, last no longer than `lease`.
     pub fn alone(spec: &Spec, seen: &Seen, epoch: u64, lease: Span, now: Time) -> Self {
-        let mut engine = Self::new(&spec.part(seen.part));
+        let mut engine = Self::new(&spec.share(seen.share));
         engine.leases.epoch = epoch;
-        engine.part = Some(seen.part);
+        engine.share = Some(seen.share);
         for view in &seen.upstreams {
             let Some(&upstream) = engine.upstream_by_name.get(&view.name) else { continue };
             let started = seen.started(|(_, name)| *name == view.name || name.without_key() == view.name);
             let state = engine.upstream_mut(upstream);
             let Some(rule) = &state.spec else { continue };
-            let used = used(rule, seen.part, &view.gates, started, now + lease);
-            state.gates = Gates::of_part(rule, &view.gates, &used, now);
+            let used = used(rule, seen.share, &view.gates, started, now + lease);
+            state.gates = Gates::of_share(rule, &view.gates, &used, now);
             for _ in 0..used.in_flight {
                 // One at a key holds a slot of the upstream too. Those of the upstream itself are seen as well: for as long as
                 // they last they count twice, which errs on the safe side.
                 for index in engine.gates_at(upstream) {
-                    engine.upstream_mut(index).gates.reenter(Pass::default());
+                    engine.upstream_mut(index).gates.restore_call(Pass::default());
                 }
                 engine.lease_elsewhere(Use::Call(None), Some(upstream), used.ended);
             }
@@ -74,10 +74,10 @@ impl Engine {
             let state = engine.lane_mut(lane);
             state.paused = view.paused;
             let Some(rule) = &state.spec else { continue };
-            let used = used(&rule.gates, seen.part, &view.gates, started, now + lease);
-            state.gates = Gates::of_part(&rule.gates, &view.gates, &used, now);
+            let used = used(&rule.gates, seen.share, &view.gates, started, now + lease);
+            state.gates = Gates::of_share(&rule.gates, &view.gates, &used, now);
             for _ in 0..used.in_flight {
-                engine.lane_mut(lane).gates.reenter(Pass::default());
+                engine.lane_mut(lane).gates.restore_call(Pass::default());
                 engine.lease_elsewhere(Use::Call(Some(lane)), None, used.ended);
             }
         }
@@ -93,13 +93,13 @@ impl Engine {
 }
 
 /// What of this part others may still use, until `ended`.
-fn used(rule: &GateSpecs, part: Part, seen: &[GateView], started: u32, ended: Time) -> Used {
+fn used(rule: &GateSpecs, share: Share, seen: &[GateView], started: u32, ended: Time) -> Used {
     let slots = seen.iter().find(|gate| gate.reason == Reason::Concurrency);
     let in_flight = match (rule.slots(), slots) {
-        (Some(own), Some(gate)) => own.saturating_sub(gate.free(part, started)),
+        (Some(own), Some(gate)) => own.saturating_sub(gate.free(share, started)),
         _ => 0,
     };
-    Used { part, started, in_flight, ended }
+    Used { share, started, in_flight, ended }
 }
 
 #[cfg(test)]
@@ -167,8 +167,8 @@ mod tests {
     /// What process `number` of `of` sees of `whole`, in which `started` of the calls are its own and not seen yet.
     fn seen(whole: &Engine, number: u32, of: u32, now: Time, started: u32) -> Seen {
         let started = Starts::from([((Some(name("a")), name("up")), started)]);
-        let part = Part::new(number, of).unwrap();
-        Seen { part, lanes: whole.lanes(now), upstreams: whole.upstreams(now), started }
+        let share = Share::new(number, of).unwrap();
+        Seen { share, lanes: whole.lanes(now), upstreams: whole.upstreams(now), started }
     }
 
     #[test]
@@ -186,12 +186,12 @@ mod tests {
         ] {
             let mut whole = Engine::new(&rules);
             assert!((0..7).all(|_| admitted(&mut whole, at(0)).is_ok()));
-            let mut parts: Vec<_> = (0..3)
+            let mut shares: Vec<_> = (0..3)
                 .map(|number| Engine::alone(&rules, &seen(&whole, number, 3, at(0), 0), 1, LEASE, at(0)))
                 .collect();
-            let first: usize = parts.iter_mut().map(|part| count(part, at(0))).sum();
+            let first: usize = shares.iter_mut().map(|share| count(share, at(0))).sum();
             assert!((free - 3..=free).contains(&first), "{first} of {free}: {rules:?}");
-            let then: usize = parts.iter_mut().map(|part| count(part, later)).sum();
+            let then: usize = shares.iter_mut().map(|share| count(share, later)).sum();
             assert!((more - 3..=more).contains(&then), "{then} of {more}: {rules:?}");
         }
     }
@@ -200,10 +200,10 @@ mod tests {
     fn scoped_buckets_are_divided_too() {
         let rules = spec(GateSpecs::default(), GateSpecs::default());
         let rule = |capacity| BucketSpec::new(capacity, 10, Span::from_secs(1)).unwrap();
-        let part = |number| Seen { part: Part::new(number, 3).unwrap(), ..Seen::default() };
+        let share = |number| Seen { share: Share::new(number, 3).unwrap(), ..Seen::default() };
         for (capacity, expected) in [(20, [7, 7, 6]), (2, [1, 1, 0])] {
             let counts = [0, 1, 2].map(|number| {
-                let mut engine = Engine::alone(&rules, &part(number), 1, LEASE, at(0));
+                let mut engine = Engine::alone(&rules, &share(number), 1, LEASE, at(0));
                 let hold = Hold::new(name("up"), "up/P//", rule(capacity), Tokens::ONE).unwrap();
                 let ask = Admit { holds: vec![hold], ..ask() };
                 let granted = |admission| matches!(admission, Admission::Granted { .. });
@@ -224,8 +224,8 @@ mod tests {
                 let mut rules = spec(GateSpecs::default(), GateSpecs::default());
                 rules.lanes[0].tenant_limits = limits;
                 let counts = [0, 1, 2].map(|number| {
-                    let part = Seen { part: Part::new(number, 3).unwrap(), ..Seen::default() };
-                    let mut engine = Engine::alone(&rules, &part, 1, LEASE, at(0));
+                    let share = Seen { share: Share::new(number, 3).unwrap(), ..Seen::default() };
+                    let mut engine = Engine::alone(&rules, &share, 1, LEASE, at(0));
                     let ask = |tenant: &str| Admit { tenant: Some(tenant.into()), ..ask() };
                     let mut granted = |tenant| {
                         matches!(engine.admit(&ask(tenant), at(0)).admission, Admission::Granted { .. })
@@ -243,17 +243,17 @@ mod tests {
     fn what_it_began_since_it_looked_is_not_there_twice() {
         let rules = spec(GateSpecs::default(), rate(20, 10));
         let whole = Engine::new(&rules);
-        let mut part = Engine::alone(&rules, &seen(&whole, 0, 2, at(0), 4), 1, LEASE, at(0));
-        assert_eq!(count(&mut part, at(0)), 6);
+        let mut share = Engine::alone(&rules, &seen(&whole, 0, 2, at(0), 4), 1, LEASE, at(0));
+        assert_eq!(count(&mut share, at(0)), 6);
     }
 
     #[test]
     fn a_limit_of_one_falls_to_one() {
         for rules in [spec(GateSpecs::default(), slots(1)), spec(GateSpecs::default(), rate(1, 1))] {
-            let unseen = |number| Seen { part: Part::new(number, 2).unwrap(), ..Seen::default() };
+            let unseen = |number| Seen { share: Share::new(number, 2).unwrap(), ..Seen::default() };
             let counts = [0, 1].map(|number| {
-                let mut part = Engine::alone(&rules, &unseen(number), 1, LEASE, at(0));
-                count(&mut part, at(0))
+                let mut share = Engine::alone(&rules, &unseen(number), 1, LEASE, at(0));
+                count(&mut share, at(0))
             });
             assert_eq!(counts, [1, 0]);
         }
@@ -266,18 +266,18 @@ mod tests {
         let rules = spec(GateSpecs::default(), rules);
         let mut whole = Engine::new(&rules);
         whole.record(&name("up"), CallResult::Failed, at(0));
-        let mut part = Engine::alone(&rules, &seen(&whole, 0, 2, at(0), 0), 1, LEASE, at(100));
-        assert_eq!(admitted(&mut part, at(100)), Err(Some((Reason::CircuitOpen, at(30_000)))));
+        let mut share = Engine::alone(&rules, &seen(&whole, 0, 2, at(0), 0), 1, LEASE, at(100));
+        assert_eq!(admitted(&mut share, at(100)), Err(Some((Reason::CircuitOpen, at(30_000)))));
         whole.pause(&name("a"), true);
-        let mut part = Engine::alone(&rules, &seen(&whole, 0, 2, at(0), 0), 1, LEASE, at(100));
-        assert_eq!(admitted(&mut part, at(100)), Err(Some((Reason::Paused, Time::NEVER))));
+        let mut share = Engine::alone(&rules, &seen(&whole, 0, 2, at(0), 0), 1, LEASE, at(100));
+        assert_eq!(admitted(&mut share, at(100)), Err(Some((Reason::Paused, Time::NEVER))));
     }
 
     #[test]
     fn its_leases_are_told_from_those_of_others() {
         let rules = spec(GateSpecs::default(), GateSpecs::default());
-        let mut part = Engine::alone(&rules, &Seen::default(), 3, LEASE, at(0));
-        let lease = admitted(&mut part, at(0)).unwrap();
+        let mut share = Engine::alone(&rules, &Seen::default(), 3, LEASE, at(0));
+        let lease = admitted(&mut share, at(0)).unwrap();
         assert_eq!(lease.epoch, 3);
     }
 
@@ -292,9 +292,9 @@ mod tests {
         for rules in [keys(slots(10)), keys(rate(10, 5))] {
             let mut whole = Engine::new(&rules);
             assert!((0..7).all(|_| admitted(&mut whole, at(0)).is_ok()));
-            let parts = (0..3).map(|number| seen(&whole, number, 3, at(0), 0));
+            let shares = (0..3).map(|number| seen(&whole, number, 3, at(0), 0));
             let admits = |seen| count(&mut Engine::alone(&rules, &seen, 1, LEASE, at(0)), at(0));
-            let first: usize = parts.map(admits).sum();
+            let first: usize = shares.map(admits).sum();
             assert!((7..=13).contains(&first), "{first} of 13: {rules:?}");
         }
     }

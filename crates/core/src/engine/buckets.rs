@@ -184,7 +184,7 @@ impl Buckets {
     pub(crate) fn credit(&mut self, index: BucketIx, tokens: Tokens, now: Time) -> Tokens {
         let state = &mut self.table[index];
         let before = state.bucket.balance(&state.spec, now);
-        state.bucket.give_back(&state.spec, tokens, now);
+        state.bucket.refund(&state.spec, tokens, now);
         let given = state.bucket.balance(&state.spec, now) - before;
         self.wake_first(index, now);
         self.touch(index);
@@ -196,8 +196,8 @@ impl Buckets {
         let credited = self.terms_of(index).is_some_and(|terms| terms.credit.is_some());
         let state = &mut self.table[index];
         let before = state.bucket.balance(&state.spec, now);
-        let Correction { theirs, then, ago, .. } = *correction;
-        let doubt = state.bucket.correct(&state.spec, theirs, (then, ago), credited, now);
+        let Correction { reported, when_asked, asked_ago, .. } = *correction;
+        let uncertainty = state.bucket.correct(&state.spec, reported, (when_asked, asked_ago), credited, now);
         let after = state.bucket.balance(&state.spec, now);
         let (users, full_at) = (state.users, state.full_at(now));
         if after != before {
@@ -207,7 +207,7 @@ impl Buckets {
             self.wake_first(index, now);
             self.touch(index);
         }
-        Corrected { before, after, doubt }
+        Corrected { before, after, uncertainty }
     }
 
     fn wake_first(&mut self, index: BucketIx, now: Time) {

@@ -41,8 +41,8 @@ impl Engine {
         let cached = Cached {
             answer: entry.answer.clone(),
             stale: (!fresh).then_some(Fallback::CircuitOpen),
-            left: fresh_until.since(now),
-            overdue: now.since(fresh_until),
+            fresh_for: fresh_until.since(now),
+            stale_for: now.since(fresh_until),
         };
         let state = self.lane_mut(lane);
         state.totals.answered_at_intake += 1;

@@ -11,20 +11,20 @@ use std::sync::Arc;
 use super::Engine;
 use super::leases::{Lease, Use};
 use super::tenant_limits::TenantHold;
-use crate::gate::{Bucket, BucketSpec, CallResult, Part, Pass};
+use crate::gate::{Bucket, BucketSpec, CallResult, Pass, Share};
 use crate::ids::{LeaseId, Name};
 use crate::job::Hold;
 use crate::policy::Correlation;
 use crate::table::{BucketIx, LaneIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
-use crate::verbs::Closure;
+use crate::verbs::RetryAfter;
 
 /// What a process did while it could not ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Absence {
     /// What fell to it of every limit: of a bucket's refill, so much was its own to spend.
-    pub part: Part,
+    pub share: Share,
     /// How long ago it was cut off.
     pub since: Span,
     /// What its part of each bucket held then ([`Engine::own_buckets`]). One that is not named counts as empty.
@@ -73,7 +73,7 @@ pub struct AbsentReport {
     /// How the call ended.
     pub result: CallResult,
     /// The upstream's word to stay away, counted from then.
-    pub close: Option<Closure>,
+    pub retry_after: Option<RetryAfter>,
     /// The narrowest that the call took ([`Hold::narrowest`]): only its bucket is closed.
     pub hold: Option<Hold>,
     /// How long ago the call began; `None` if whoever told it had no lease.
@@ -122,9 +122,9 @@ impl Engine {
     /// that are known already are skipped, so that telling of them twice changes nothing. Whatever else is told twice counts
     /// twice. Upstreams that are not known are skipped.
     pub fn catch_up(&mut self, absence: Absence, now: Time) {
-        let Absence { part, since, left, mut calls, reports } = absence;
+        let Absence { share, since, left, mut calls, reports } = absence;
         calls.sort_by_key(|call| Reverse(call.began));
-        let mut spent = self.nothing_spent(part, now - since, &left);
+        let mut spent = self.nothing_spent(share, now - since, &left);
         for call in &calls {
             self.catch_up_call(call, &mut spent, now);
         }
@@ -148,10 +148,10 @@ impl Engine {
     }
 
     /// The buckets that calls were taken from, as they were before the first of them.
-    fn nothing_spent(&self, part: Part, since: Time, left: &[(BucketOf, Tokens)]) -> Spent {
+    fn nothing_spent(&self, share: Share, since: Time, left: &[(BucketOf, Tokens)]) -> Spent {
         let missing = |rule: BucketSpec, of: &BucketOf| {
             let left = left.iter().find(|(known, _)| known == of).map_or(Tokens::ZERO, |(_, left)| *left);
-            Missing::new(share(rule, part), left, since)
+            Missing::new(share_of(rule, share), left, since)
         };
         let lanes = (0..).map(LaneIx).zip(&self.lanes).filter_map(|(index, lane)| {
             let rule = lane.spec.as_ref()?.gates.bucket?;
@@ -258,7 +258,7 @@ impl Engine {
     fn catch_up_report(&mut self, report: &AbsentReport, now: Time) {
         let Some(upstream) = self.known_at(&report.upstream) else { return };
         let at = now - report.ago;
-        if let Some(Closure { wait, bucket }) = &report.close {
+        if let Some(RetryAfter { wait, bucket }) = &report.retry_after {
             // It may be full here, and then it is not known.
             let narrowest = report.hold.as_ref().filter(|_| bucket.is_none());
             let narrowest = narrowest.map(|hold| self.buckets.find_or_create(hold, now));
@@ -284,8 +284,8 @@ impl Engine {
 }
 
 /// The rule that `part` of a bucket goes by. One that no whole token falls to was not to spend anything: it gains nothing.
-fn share(rule: BucketSpec, part: Part) -> BucketSpec {
-    rule.part(part).unwrap_or(BucketSpec::restore(rule.capacity(), (0, 1)))
+fn share_of(rule: BucketSpec, share: Share) -> BucketSpec {
+    rule.share(share).unwrap_or(BucketSpec::restore(rule.capacity(), (0, 1)))
 }
 
 #[cfg(test)]

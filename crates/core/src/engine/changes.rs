@@ -59,7 +59,7 @@ mod tests {
     use crate::ids::Name;
     use crate::spec::{Spec, UpstreamSpec};
     use crate::time::Span;
-    use crate::verbs::{Admission, Admit, Closure, Outcome, Report, Settlement};
+    use crate::verbs::{Admission, Admit, Outcome, Report, RetryAfter, Settlement};
 
     const OPEN: Span = Span::from_secs(30);
 
@@ -92,7 +92,7 @@ mod tests {
             after: None,
         };
         let Admission::Granted { lease, .. } = engine.admit(&ask, now).admission else { panic!("denied") };
-        let settlement = Settlement { lease, report, outcome: Outcome::Release, answer: None, left: None };
+        let settlement = Settlement { lease, report, outcome: Outcome::Release, answer: None, unsent: None };
         engine.settle(vec![settlement], now);
     }
 
@@ -140,8 +140,8 @@ mod tests {
         assert_eq!(kinds(&mut engine), [began(1, 10), began(2, 30)], "the third prolongs nothing");
         engine.record(&up, CallResult::Success, at(1));
         assert_eq!(kinds(&mut engine), [GateChangeKind::CooldownEnded]);
-        let close = Some(Closure { wait: Span::from_secs(5), bucket: None });
-        let told = Report { close, ..Report::from(CallResult::Success) };
+        let retry_after = Some(RetryAfter { wait: Span::from_secs(5), bucket: None });
+        let told = Report { retry_after, ..Report::from(CallResult::Success) };
         call(&mut engine, &up, told, at(2));
         assert_eq!(kinds(&mut engine), [GateChangeKind::Closed { lasts: Span::from_secs(5) }]);
         engine.reset(&up, at(3));

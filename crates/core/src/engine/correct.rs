@@ -13,14 +13,14 @@ impl Engine {
     }
 
     fn correct_one(&mut self, correction: &Correction, now: Time) -> Corrected {
-        let Correction { bucket, spec, theirs, then, ago } = correction;
+        let Correction { bucket, spec, reported, when_asked, asked_ago } = correction;
         let key = bucket.key();
         if self.buckets.find(&key).is_none() {
             let mut full = Bucket::full(spec, now);
-            let doubt = full.correct(spec, *theirs, (*then, *ago), false, now);
+            let uncertainty = full.correct(spec, *reported, (*when_asked, *asked_ago), false, now);
             let (before, after) = (spec.capacity(), full.balance(spec, now));
             if before == after {
-                return Corrected { before, after, doubt };
+                return Corrected { before, after, uncertainty };
             }
         }
         let index = self.buckets.find_or_create_under(&key, *spec, now);

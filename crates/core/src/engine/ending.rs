@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::jobs::{Job, Phase};
-use crate::dead_letter::{DeadLetter, Kept, Surplus};
+use crate::dead_letter::{DeadLetter, Kept, TrimReason};
 use crate::ended::{End, Ended};
 use crate::ids::{JobId, Name};
 use crate::job::{DropReason, Failure, FailureReason, Hold, Payload, Status};
@@ -180,7 +180,7 @@ impl Engine {
         self.note_bulk_end(lane, first, id, status, now);
         let lane = self.lane_mut(lane);
         if status == Status::Completed {
-            lane.dead.leave(first, now);
+            lane.dead.retire(first, now);
             lane.dirty = true;
         } else {
             lane.dead.change(first, |letter| letter.replay = None);
@@ -230,14 +230,14 @@ impl Engine {
     }
 
     /// Lets dead letters go that are past their time or over the lane's cap.
-    pub(super) fn trim_dead(&mut self, lane: LaneIx, now: Time, gone: &mut Vec<(Name, JobId, Surplus)>) {
+    pub(super) fn trim_dead(&mut self, lane: LaneIx, now: Time, gone: &mut Vec<(Name, JobId, TrimReason)>) {
         let state = self.lane_mut(lane);
         for _ in 0..MAX_BATCH {
-            let Some((job, surplus)) = state.surplus_letter(now) else {
+            let Some((job, surplus)) = state.letter_to_trim(now) else {
                 return;
             };
-            state.dead.leave(job, now);
-            if surplus == Surplus::OverCap {
+            state.dead.retire(job, now);
+            if surplus == TrimReason::OverCap {
                 state.totals.dead_trimmed += 1;
             }
             state.dirty = true;

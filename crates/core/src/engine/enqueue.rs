@@ -170,7 +170,7 @@ impl Engine {
         let holds = self.resolve_holds(&new.holds, now);
         let cache_key = new.cache_key.filter(|_| self.lane(lane).cache_spec().is_some());
         let given = [new.key.is_some(), cache_key.is_some(), replay_of.is_some(), holds.is_some()];
-        if given.contains(&true) || new.callback.is_some() || new.waited.is_some() {
+        if given.contains(&true) || new.callback.is_some() || new.caller_waits.is_some() {
             let rare = job.rare();
             rare.key = new.key;
             rare.cache_key = cache_key;
@@ -178,7 +178,7 @@ impl Engine {
             rare.holds = holds;
             rare.correlation = new.correlation;
             rare.callback = new.callback;
-            rare.waited_until = new.waited.map(|wait| now + wait);
+            rare.waited_until = new.caller_waits.map(|wait| now + wait);
         }
         let index = self.jobs.insert(job);
         if self.lane(lane).keys.len() > MAX_KEYS {
@@ -263,7 +263,7 @@ mod tests {
         engine.enqueue(vec![job(1)], NOW);
         let (lease, answer) = (dispatch(&mut engine, 1)[0], Some(vec![b'x'; MAX_CACHED - 1].into()));
         let report = CallResult::Success.into();
-        engine.settle(vec![Settlement { lease, report, outcome: Outcome::Done, answer, left: None }], NOW);
+        engine.settle(vec![Settlement { lease, report, outcome: Outcome::Done, answer, unsent: None }], NOW);
 
         let told = engine.enqueue(vec![job(2), job(3), job(4)], NOW).jobs;
         assert!(matches!(told[..], [Enqueued::Cached(_), Enqueued::Cached(_), Enqueued::Accepted(_)]));

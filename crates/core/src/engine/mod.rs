@@ -78,7 +78,7 @@ use self::leases::Leases;
 use self::rules::Rules;
 use self::schedule::Schedules;
 use crate::ended::Ended;
-use crate::gate::{GateChange, GateSpecs, Gates, NotUntil, Part, PublicGates, Reason};
+use crate::gate::{GateChange, GateSpecs, Gates, NotUntil, PublicGates, Reason, Share};
 use crate::ids::Name;
 use crate::lane::{Lane, LineKey, Parked};
 use crate::policy::HashKey;
@@ -124,7 +124,7 @@ pub struct Engine {
     bulks: Bulks,
     codes: Codes,
     /// What falls to this engine of every scoped bucket, if not all; see `alone.rs`.
-    part: Option<Part>,
+    share: Option<Share>,
     hash_key: Option<HashKey>,
     hash_key_unsaved: bool,
     rules: Rules,

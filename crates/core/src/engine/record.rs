@@ -11,7 +11,7 @@ use super::codes::CodeCount;
 use super::debits::Debit;
 use crate::alert::{Alert, AlertKey};
 use crate::charge::Terms;
-use crate::dead_letter::{DeadLetter, LetterAges, Way};
+use crate::dead_letter::{ChainState, DeadLetter, LetterAges};
 use crate::ended::ServedBy;
 use crate::gate::{Bucket, BucketSpec, Gates, Pass};
 use crate::ids::{JobId, LeaseId, Name};
@@ -165,7 +165,7 @@ pub(crate) enum Record {
     RedriveWay {
         lane: u32,
         chain: Vec<Name>,
-        way: Way,
+        state: ChainState,
     },
     RedriveWayGone {
         lane: u32,

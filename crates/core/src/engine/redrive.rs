@@ -1,8 +1,8 @@
 //! Redrive: dead letters that are sent again by themselves after a while.
 //!
-//! Letters of a lane that go the same way (one chain) wait together. When the first is due and no breaker of the chain
-//! stands in the way, it goes alone, as a canary. If it succeeds the others follow, some at a time; if one fails, all wait
-//! again. What waits and what is under way follows from the letters; only how a chain stands is a record of its own.
+//! Letters of a lane with the same chain wait together. When the first is due and no breaker of the chain
+//! is open, it goes first, as a canary. If it succeeds the others follow, some at a time; if one fails, all wait
+//! again. What waits and what runs follows from the letters; only how a chain stands is a record of its own.
 
 use super::Engine;
 use super::bulk::LOOK_AGAIN;
@@ -41,16 +41,16 @@ impl Engine {
         now: Time,
     ) -> Time {
         for _ in 0..MAX_BATCH {
-            let way = self.lane(lane).dead.wave(chain);
-            let Some((due, letter)) = way.first.filter(|(due, _)| *due <= now) else {
-                if way.running == 0 {
+            let state = self.lane(lane).dead.wave(chain);
+            let Some((due, letter)) = state.first.filter(|(due, _)| *due <= now) else {
+                if state.running == 0 {
                     // The wave is over; the next one begins with a canary of its own.
-                    self.lane_mut(lane).dead.set_way(chain, |way| way.proven = false, now);
+                    self.lane_mut(lane).dead.update_chain_state(chain, |state| state.proven = false, now);
                 }
-                return way.first.map_or(Time::NEVER, |(due, _)| due.max(way.held_until));
+                return state.first.map_or(Time::NEVER, |(due, _)| due.max(state.held_until));
             };
-            if way.held_until > now {
-                return way.held_until.max(due);
+            if state.held_until > now {
+                return state.held_until.max(due);
             }
             let bytes = self.lane(lane).dead.get(letter).map_or(0, |letter| letter.payload.len());
             if !self.can_ever_hold(lane, bytes) {
@@ -58,10 +58,10 @@ impl Engine {
                 self.lane_mut(lane).dead.begin_redrive(letter);
                 continue;
             }
-            if !way.proven && way.running > 0 {
+            if !state.proven && state.running > 0 {
                 return now + CANARY_LOOK;
             }
-            if way.running >= self.replay_window(lane) || !self.has_room(lane, bytes) {
+            if state.running >= self.replay_window(lane) || !self.has_room(lane, bytes) {
                 return now + LOOK_AGAIN;
             }
             if !self.some_breaker_lets(chain, now) {
@@ -85,7 +85,7 @@ impl Engine {
     /// When a letter is sent again by itself, at the earliest.
     pub(super) fn next_redrive(lane: &Lane, letter: &DeadLetter) -> Option<Time> {
         let rule = lane.spec.as_ref().and_then(|spec| spec.dead_letters.as_ref()?.redrive.as_ref())?;
-        rule.due(letter).map(|due| due.max(lane.dead.way(&letter.chain).held_until))
+        rule.due(letter).map(|due| due.max(lane.dead.chain_state(&letter.chain).held_until))
     }
 
     /// Whether an upstream of the chain has no open breaker. One that is half open needs a call to close, and the canary
@@ -116,9 +116,13 @@ impl Engine {
         let after = rule.map_or(Span::ZERO, RedriveSpec::after);
         let dead = &mut state.dead;
         if status == Status::Completed {
-            dead.set_way(&chain, |way| way.proven = true, now);
+            dead.update_chain_state(&chain, |state| state.proven = true, now);
         } else {
-            dead.set_way(&chain, |way| (way.proven, way.held_until) = (false, now + after), now);
+            dead.update_chain_state(
+                &chain,
+                |state| (state.proven, state.held_until) = (false, now + after),
+                now,
+            );
         }
     }
 }

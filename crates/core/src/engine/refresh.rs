@@ -102,7 +102,7 @@ impl Engine {
             Mention::AlertMeters => self.alerts.touch_meters(),
             Mention::AlertHistory(lane) => self.alerts.touch_history(*lane),
             Mention::Bulk(id) => self.bulks.touch(*id),
-            Mention::RedriveWay(lane, chain) => self.lanes[*lane as usize].dead.touch_way(chain),
+            Mention::RedriveWay(lane, chain) => self.lanes[*lane as usize].dead.touch_chain_state(chain),
             Mention::Code(upstream, code) => self.codes.touch(&(*upstream, code.clone())),
         }
     }

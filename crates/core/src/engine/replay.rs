@@ -103,7 +103,7 @@ impl Engine {
         lane.is_some_and(|lane| {
             let lane = self.lane_mut(lane);
             lane.dirty = true;
-            lane.dead.leave(letter, now).is_some()
+            lane.dead.retire(letter, now).is_some()
         })
     }
 }

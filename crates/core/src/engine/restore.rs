@@ -114,8 +114,8 @@ impl Restorer {
         for (id, bulk) in changes.bulks {
             engine.bulks.restore(id, bulk);
         }
-        for ((lane, chain), way) in changes.ways {
-            lane_at(engine, lane)?.dead.restore_way(chain, way);
+        for ((lane, chain), state) in changes.chain_states {
+            lane_at(engine, lane)?.dead.restore_chain_state(chain, state);
         }
         for (code, count) in changes.codes {
             engine.codes.restore(code, count);
@@ -396,7 +396,7 @@ mod tests {
         let lease = engine.dispatch(&ask, now).grants[0].lease;
         let (report, answer) = (crate::gate::CallResult::Success.into(), Some(b"700"[..].into()));
         let outcome = crate::Outcome::Done;
-        engine.settle(vec![crate::Settlement { lease, report, outcome, answer, left: None }], now);
+        engine.settle(vec![crate::Settlement { lease, report, outcome, answer, unsent: None }], now);
         let mut restorer = Restorer::default();
         restorer.apply(&saved(&mut engine)).unwrap();
         restorer.build().unwrap();

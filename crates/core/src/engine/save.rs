@@ -15,7 +15,7 @@ use super::record::{
 };
 use super::rules::Registration;
 use super::{Engine, Upstream};
-use crate::dead_letter::{Kept, Way};
+use crate::dead_letter::{ChainState, Kept};
 use crate::ids::{JobId, Name};
 use crate::lane::{Entry, Lane, Tenant};
 use crate::layout::{RECORD_VERSION, append_record, encode_gates, encode_lane, encode_spec};
@@ -109,7 +109,7 @@ impl Engine {
         for lane in &mut self.lanes {
             lane.tenants.drain_changes(|_, _| {});
             lane.dead.drain_changes(|_, _| {});
-            lane.dead.drain_way_changes(|_, _| {});
+            lane.dead.drain_chain_states(|_, _| {});
             lane.keys.drain_changes(|_, _| {});
             lane.cache.drain_changes(|_, _| {});
         }
@@ -176,8 +176,10 @@ impl Engine {
             let tenants = lane.tenants.iter_from(crate::table::TenantIx(0));
             records.extend(tenants.map(|(_, tenant)| Record::Tenant(tenant_record(number, tenant))));
             records.extend(lane.dead.kept_after(0).flat_map(|(at, kept)| dead_records(number, at, kept)));
-            let ways = lane.dead.ways();
-            records.extend(ways.map(|(chain, way)| way_record(number, chain.clone(), Some(*way))));
+            let chain_states = lane.dead.chain_states();
+            records.extend(
+                chain_states.map(|(chain, state)| chain_state_record(number, chain.clone(), Some(*state))),
+            );
             records.extend(lane.keys.iter().map(|(key, entry)| Record::Key {
                 lane: number,
                 key: key.clone(),
@@ -310,7 +312,7 @@ fn save_lane(number: u32, lane: &mut Lane, writer: &mut Writer<'_>) {
         Some(kept) => dead_records(number, at, kept).for_each(|record| writer.write(&record)),
         None => writer.write(&Record::DeadGone { lane: number, number: at }),
     });
-    lane.dead.drain_way_changes(|chain, way| writer.write(&way_record(number, chain, way)));
+    lane.dead.drain_chain_states(|chain, state| writer.write(&chain_state_record(number, chain, state)));
     lane.keys.drain_changes(|key, entry| {
         let key = key.clone();
         writer.write(&match entry {
@@ -333,9 +335,9 @@ fn dead_records(lane: u32, number: u64, kept: &Kept) -> impl Iterator<Item = Rec
     std::iter::once(letter).chain(kept.correlation.map(correlated))
 }
 
-fn way_record(lane: u32, chain: Vec<Name>, way: Option<Way>) -> Record {
-    match way {
-        Some(way) => Record::RedriveWay { lane, chain, way },
+fn chain_state_record(lane: u32, chain: Vec<Name>, state: Option<ChainState>) -> Record {
+    match state {
+        Some(state) => Record::RedriveWay { lane, chain, state },
         None => Record::RedriveWayGone { lane, chain },
     }
 }

@@ -55,16 +55,16 @@ impl Engine {
     pub fn fire(&mut self, ask: Fire, now: Time) -> Fired {
         let Fire { schedule, moment, job } = ask;
         if let Some(last) = self.schedules.last.get(&schedule).filter(|last| **last >= moment) {
-            return Fired::Before(*last);
+            return Fired::AlreadyDone(*last);
         }
         if moment > now {
             return Fired::TooSoon(moment.since(now));
         }
         let answer = job.map(|job| self.enqueue(vec![*job], now)).unwrap_or_default();
-        if answer.jobs.iter().all(Enqueued::is_there) {
+        if !answer.jobs.iter().any(Enqueued::is_refused) {
             self.schedules.done(schedule, moment);
         }
-        Fired::Asked(answer)
+        Fired::Submitted(answer)
     }
 
     /// The last moment of each schedule that was done.

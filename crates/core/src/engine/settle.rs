@@ -46,8 +46,8 @@ impl Engine {
     }
 
     fn settle_job(&mut self, job: JobIx, lease: Lease, settlement: Settlement, now: Time) -> Settled {
-        let Settlement { lease: id, report, outcome, answer, left } = settlement;
-        self.replace_payload(job, left);
+        let Settlement { lease: id, report, outcome, answer, unsent } = settlement;
+        self.replace_payload(job, unsent);
         if let Outcome::Awaiting { timeout, external, next, poll } = outcome {
             let id = self.await_upstream(job, id, lease, report, now + timeout, now);
             self.submitted(job, external, next, poll, now);
@@ -233,7 +233,7 @@ impl Engine {
     }
 
     fn advance_unless(&mut self, denied: Option<NotUntil>, ask: Advance, now: Time) -> Advanced {
-        let Advance { lease: id, upstream, report, failure, left } = ask;
+        let Advance { lease: id, upstream, report, failure, unsent } = ask;
         let Some(lease) = self.leases.get(id) else { return Advanced::Stale };
         let Use::Job(job, _) = lease.used_by else { return Advanced::Stale };
         let Some(current) = lease.upstream else { return Advanced::Exhausted };
@@ -245,7 +245,7 @@ impl Engine {
             // The upstream has told how it ended, and that counts when the lease is settled.
             return Advanced::Exhausted;
         }
-        self.replace_payload(job, left);
+        self.replace_payload(job, unsent);
         self.leave_failed(job, id, current, &report, now);
         self.fail_attempt(job, failure, now);
         self.jobs.touch(job);
@@ -280,13 +280,13 @@ impl Engine {
     }
 
     /// A call did a part of a running job: from now on the job, and the dead letter it replays, are what is left.
-    fn replace_payload(&mut self, job: JobIx, left: Option<Payload>) {
-        let Some(left) = left else { return };
-        self.jobs.replace_payload(job, left.clone());
+    fn replace_payload(&mut self, job: JobIx, unsent: Option<Payload>) {
+        let Some(unsent) = unsent else { return };
+        self.jobs.replace_payload(job, unsent.clone());
         let state = &self.jobs[job];
         let (lane, replay_of) = (state.lane, state.rare.as_ref().and_then(|rare| rare.replay_of));
         if let Some(letter) = replay_of {
-            self.lane_mut(lane).dead.change(letter, |letter| letter.payload = left);
+            self.lane_mut(lane).dead.change(letter, |letter| letter.payload = unsent);
         }
     }
 
@@ -341,7 +341,7 @@ impl Engine {
         self.settle_holds(lease, report, now);
         if let Some(at) = lease.upstream {
             for index in self.gates_at(at) {
-                self.upstream_mut(index).gates.leave();
+                self.upstream_mut(index).gates.release_slot();
             }
             self.stir_users(self.without_key(at));
         }
@@ -364,18 +364,18 @@ impl Engine {
         self.leave_tenant(lease.tenant, answer == Answer::NotSent, now);
         let lane = self.lane_mut(lane);
         let rules = lane.spec.as_ref().map(|spec| &spec.gates);
-        lane.gates.leave();
+        lane.gates.release_slot();
         lane.gates.end_request(rules, Pass::default(), answer, now);
         lane.dirty = true;
         if let (Answer::NotSent, Some(rules)) = (answer, rules) {
-            lane.gates.give_back(rules, now);
+            lane.gates.refund(rules, now);
         }
     }
 
     /// Tells the gates that a call was answered, but not how.
     fn tell_answered(&mut self, lease: &Lease, report: &Report, now: Time) {
         let Some(at) = lease.upstream else { return };
-        if let Some(closure) = &report.close {
+        if let Some(closure) = &report.retry_after {
             let bucket = closure.bucket.clone().or_else(|| self.narrowest(&lease.holds));
             self.close(at, bucket.as_deref(), now + closure.wait, now);
         }

@@ -178,7 +178,7 @@ impl Engine {
     fn next_forgetting(&self, lane: LaneIx, now: Time) -> Time {
         let lane = self.lane(lane);
         let keep = lane.spec.as_ref().map_or(Keep::default(), |spec| spec.keep);
-        if lane.surplus_letter(now).is_some()
+        if lane.letter_to_trim(now).is_some()
             || lane.cache.surplus(lane.cache_spec(), now).is_some()
             || lane.finished.len() as u64 > keep.max
         {

@@ -60,9 +60,9 @@ impl Engine {
     ) -> Result<Option<BucketSpec>, NotUntil> {
         let limits = self.lane(lane).spec.as_ref().map(|spec| &spec.tenant_limits);
         let rule = limits.and_then(|limits| kind.rule(limits, tenant));
-        match (rule, self.part) {
-            (Some(rule), Some(part)) => {
-                rule.part(part).map(Some).ok_or(NotUntil::new(Reason::RateLimit, now + ASK_AGAIN))
+        match (rule, self.share) {
+            (Some(rule), Some(share)) => {
+                rule.share(share).map(Some).ok_or(NotUntil::new(Reason::RateLimit, now + ASK_AGAIN))
             }
             (rule, _) => Ok(rule),
         }

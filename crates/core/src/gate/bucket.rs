@@ -8,7 +8,7 @@
 
 use std::num::NonZeroU32;
 
-use super::{NotUntil, Part, Reason};
+use super::{NotUntil, Reason, Share};
 use crate::error::{SpecError, positive};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
@@ -63,9 +63,9 @@ impl BucketSpec {
     }
 
     /// A part of its capacity with as much of its refill, if a whole token falls to that.
-    pub(crate) fn part(self, part: Part) -> Option<Self> {
+    pub(crate) fn share(self, share: Share) -> Option<Self> {
         let whole = u32::try_from(self.capacity.as_micro() / Tokens::ONE.as_micro()).unwrap_or(u32::MAX);
-        let own = part.of(whole);
+        let own = share.of(whole);
         let (micro, ms) = (self.refill_micro * u64::from(own), self.refill_ms * u64::from(whole));
         let divisor = greatest_common_divisor(micro, ms);
         (own > 0).then(|| Self {
@@ -190,7 +190,7 @@ impl Bucket {
     }
 
     /// Gives back what was spent for nothing.
-    pub fn give_back(&mut self, spec: &BucketSpec, tokens: Tokens, now: Time) {
+    pub fn refund(&mut self, spec: &BucketSpec, tokens: Tokens, now: Time) {
         *self = self.refilled(spec, now);
         self.balance = self.balance + tokens;
         self.cap(spec);

@@ -75,7 +75,7 @@ mod tests {
             }
             let pass = gates.take(spec, lease(number), now + Span::from_secs(10), now);
             gates.end_request(Some(spec), pass, crate::gate::gates::Answer::At(now), now);
-            gates.leave();
+            gates.release_slot();
             starts.push(now);
         }
         starts

@@ -8,7 +8,7 @@ pub(crate) use elsewhere::Used;
 use super::starts::StartCount;
 use super::{
     Breaker, BreakerSpec, BreakerState, BreakerView, Bucket, BucketSpec, CallResult, Cooldown, CooldownSpec,
-    NotUntil, Pace, PaceSpec, PaceView, Part, Reason, Window, WindowSpec,
+    NotUntil, Pace, PaceSpec, PaceView, Reason, Share, Window, WindowSpec,
 };
 use crate::error::{SpecError, positive};
 use crate::ids::LeaseId;
@@ -56,17 +56,17 @@ impl GateSpecs {
     }
 
     /// A part of what these rules allow. Where nothing of a limit falls to it, it allows nothing at all.
-    pub(crate) fn part(&self, part: Part) -> Self {
-        let window = self.window.map(|rule| rule.part(part));
-        let bucket = self.bucket.map(|rule| rule.part(part));
+    pub(crate) fn share(&self, share: Share) -> Self {
+        let window = self.window.map(|rule| rule.share(share));
+        let bucket = self.bucket.map(|rule| rule.share(share));
         let nothing = window == Some(None) || bucket == Some(None);
         Self {
             breaker: self.breaker,
             cooldown: self.cooldown.clone(),
             window: window.flatten(),
             bucket: bucket.flatten(),
-            pace: self.pace.map(|rule| rule.part(part)),
-            slots: if nothing { Some(0) } else { self.slots.map(|slots| part.of(slots)) },
+            pace: self.pace.map(|rule| rule.share(share)),
+            slots: if nothing { Some(0) } else { self.slots.map(|slots| share.of(slots)) },
         }
     }
 }
@@ -184,15 +184,15 @@ impl Gates {
             self.breaker.report(rule, lease, pass.generation, result, now);
         }
         if result.is_unsent() {
-            self.give_back(spec, now);
+            self.refund(spec, now);
         }
         self.adapt(spec, result, took, now);
     }
 
     /// Gives back the token of a call that was never sent.
-    pub(crate) fn give_back(&mut self, spec: &GateSpecs, now: Time) {
+    pub(crate) fn refund(&mut self, spec: &GateSpecs, now: Time) {
         if let (Some(rule), Some(bucket)) = (&spec.bucket, &mut self.bucket) {
-            bucket.give_back(rule, Tokens::ONE, now);
+            bucket.refund(rule, Tokens::ONE, now);
         }
     }
 
@@ -222,12 +222,12 @@ impl Gates {
         let rule = spec.map_or(Some(WindowSpec::UNKNOWN), |spec| spec.window);
         match (answer, rule) {
             (Answer::At(ended), Some(rule)) => self.window.answer(&rule, ended, now),
-            _ => self.window.give_back(),
+            _ => self.window.release(),
         }
     }
 
     /// Gives a slot back.
-    pub fn leave(&mut self) {
+    pub fn release_slot(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 

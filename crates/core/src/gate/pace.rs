@@ -6,7 +6,7 @@ mod adaptive;
 pub use adaptive::Adaptive;
 pub(crate) use adaptive::Batch;
 
-use super::{CallResult, NotUntil, Part, Reason};
+use super::{CallResult, NotUntil, Reason, Share};
 use crate::error::{SpecError, positive};
 use crate::time::{Span, Time};
 
@@ -58,8 +58,8 @@ impl PaceSpec {
     }
 
     /// A part of it: intervals are longer where others start calls too.
-    pub(super) fn part(self, part: Part) -> Self {
-        let longer = |span: Span| Span::from_millis(span.as_millis().saturating_mul(part.count().into()));
+    pub(super) fn share(self, share: Share) -> Self {
+        let longer = |span: Span| Span::from_millis(span.as_millis().saturating_mul(share.count().into()));
         Self { initial: longer(self.initial), min: longer(self.min), max: longer(self.max), ..self }
     }
 }

@@ -8,7 +8,7 @@
 //! can only delay a start (by under 1 % of the span). So the state of a window is small whatever its limit.
 
 use super::tally::Tally;
-use super::{NotUntil, Part, Reason};
+use super::{NotUntil, Reason, Share};
 use crate::error::{SpecError, positive};
 use crate::time::{Span, Time};
 
@@ -42,8 +42,8 @@ impl WindowSpec {
     }
 
     /// A part of it, if anything falls to that.
-    pub(super) fn part(self, part: Part) -> Option<Self> {
-        let limit = part.of(self.limit);
+    pub(super) fn share(self, share: Share) -> Option<Self> {
+        let limit = share.of(self.limit);
         (limit > 0).then_some(Self { limit, ..self })
     }
 
@@ -103,7 +103,7 @@ impl Window {
     }
 
     /// Gives back the place of a call that was never sent.
-    pub fn give_back(&mut self) {
+    pub fn release(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
@@ -114,7 +114,7 @@ impl Window {
 
     /// The call was answered, or its lease ended, at `ended`: its place comes free so much later.
     pub fn answer(&mut self, spec: &WindowSpec, ended: Time, now: Time) {
-        self.give_back();
+        self.release();
         self.answered.add(1, ended + spec.span, spec.grain_ms(), now);
     }
 }
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(admits(&window, &spec, at(5_000)), until(5_000 + 10_000 + 60_000), "both are in flight");
         window.answer(&spec, at(7_000), at(7_000));
         assert_eq!(admits(&window, &spec, at(7_000)), until(67_000));
-        window.give_back();
+        window.release();
         assert_eq!((admits(&window, &spec, at(7_000)), window.count(at(7_000))), (Ok(()), 1));
     }
 

@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashMap;
 
-use crate::dead_letter::{DeadLetters, Surplus};
+use crate::dead_letter::{DeadLetters, TrimReason};
 use crate::ended::{End, ServedBy};
 use crate::gate::Gates;
 use crate::ids::{JobId, Name};
@@ -331,9 +331,9 @@ impl Lane {
     }
 
     /// The oldest dead letter if it is kept no longer.
-    pub(crate) fn surplus_letter(&self, now: Time) -> Option<(JobId, Surplus)> {
+    pub(crate) fn letter_to_trim(&self, now: Time) -> Option<(JobId, TrimReason)> {
         let spec = self.spec.as_ref().and_then(|spec| spec.dead_letters.as_ref());
-        self.dead.surplus(spec.map_or(u64::MAX, |spec| spec.max), now)
+        self.dead.next_to_trim(spec.map_or(u64::MAX, |spec| spec.max), now)
     }
 
     /// Whether any job stands in a line, be it a line that cannot go on.

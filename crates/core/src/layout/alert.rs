@@ -2,7 +2,7 @@
 
 use super::LayoutError;
 use super::convert::{Layout, decode, encode, layout_enum, layout_struct};
-use crate::alert::{Addressee, Alert, AlertKey, AlertRule, Condition, Notice, Severity};
+use crate::alert::{Alert, AlertKey, AlertRule, Condition, Notice, Recipient, Severity};
 use crate::engine::Callback;
 use crate::job::Payload;
 
@@ -48,9 +48,9 @@ layout_struct!(AlertLayout<'a> = Alert {
     resolved: Option<u64>,
 });
 
-layout_enum!(AddresseeLayout<'a> = Addressee { Operators, Tenant(tenant: &'a str) });
+layout_enum!(RecipientLayout<'a> = Recipient { Operators, Tenant(tenant: &'a str) });
 
-layout_struct!(NoticeLayout<'a> = Notice { to: AddresseeLayout<'a>, alert: AlertLayout<'a> });
+layout_struct!(NoticeLayout<'a> = Notice { to: RecipientLayout<'a>, alert: AlertLayout<'a> });
 
 impl Notice {
     /// As the payload of a job.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::LayoutError;
 use crate::engine::ProcessId;
-use crate::gate::Part;
+use crate::gate::Share;
 use crate::ids::{JobId, Name};
 use crate::job::{FailureReason, Payload};
 use crate::policy::{Correlation, HashKey, Scope};
@@ -150,8 +150,8 @@ layout_as! {
     Correlation => u128: |id| id.0, |id| Ok(Correlation(id));
     HashKey => u128: |key| key.bits(), |bits| Ok(HashKey::new(bits));
     ProcessId => u64: |id| id.0, |id| Ok(ProcessId(id));
-    Part => (u32, u32): |part| (part.number(), part.count()), |part| {
-        Part::new(part.0, part.1).ok_or_else(|| unreadable("there is no such part"))
+    Share => (u32, u32): |share| (share.number(), share.count()), |share| {
+        Share::new(share.0, share.1).ok_or_else(|| unreadable("there is no such share"))
     };
     Name => &'a str: |name| name.as_str(), |name| Name::read(name).map_err(unreadable);
     Arc<str> => &'a str: |text| text, |text| Ok(text.into());

@@ -16,8 +16,8 @@ use crate::job::{CallFailure, NewJob};
 use crate::policy::HashKey;
 use crate::time::Span;
 use crate::verbs::{
-    Admit, Advance, BulkAsk, CancelAll, Closure, Completion, Correction, CountLetters, Credit, Dispatch,
-    Fire, LetterQuery, Outcome, Poll, Polling, Replay, Report, Settlement, Usage, Wait,
+    Admit, Advance, BulkAsk, CancelAll, Completion, Correction, CountLetters, Credit, Dispatch, Fire,
+    LetterQuery, Outcome, Poll, Polling, Replay, Report, RetryAfter, Settlement, Usage, Wait,
 };
 use crate::views::{BucketQuery, JobQuery};
 
@@ -161,9 +161,9 @@ layout_struct!(CreditLayout<'a> = Credit { event: &'a str, correlation: u128 });
 layout_struct!(CorrectionLayout<'a> = Correction {
     bucket: BucketIdLayout<'a>,
     spec: BucketSpecLayout,
-    theirs: i64,
-    then: i64,
-    ago: u64,
+    reported: i64,
+    when_asked: i64,
+    asked_ago: u64,
 });
 
 layout_struct!(BucketQueryLayout<'a> = BucketQuery {
@@ -176,7 +176,7 @@ layout_struct!(BucketQueryLayout<'a> = BucketQuery {
 });
 
 layout_struct!(AbsenceLayout<'a> = Absence {
-    part: PartLayout,
+    share: ShareLayout,
     since: u64,
     left: Vec<(BucketOfLayout<'a>, i64)>,
     calls: Vec<AbsentCallLayout<'a>>,
@@ -186,7 +186,7 @@ layout_struct!(AbsenceLayout<'a> = Absence {
 layout_enum!(BucketOfLayout<'a> = BucketOf { Lane(lane: &'a str), Upstream(upstream: &'a str) });
 
 /// The number of the part and how many there are.
-type PartLayout = (u32, u32);
+type ShareLayout = (u32, u32);
 
 layout_struct!(AbsentCallLayout<'a> = AbsentCall {
     lane: Option<&'a str>,
@@ -202,7 +202,7 @@ layout_struct!(AbsentCallLayout<'a> = AbsentCall {
 layout_struct!(AbsentReportLayout<'a> = AbsentReport {
     upstream: &'a str,
     result: CallResultLayout,
-    close: Option<ClosureLayout<'a>>,
+    retry_after: Option<RetryAfterLayout<'a>>,
     hold: Option<HoldLayout<'a>>,
     began: Option<u64>,
     ago: u64,
@@ -223,7 +223,7 @@ layout_struct!(NewJobLayout<'a> = NewJob {
     holds: Vec<HoldLayout<'a>>,
     correlation: Option<u128>,
     callback: Option<&'a str>,
-    waited: Option<u64>,
+    caller_waits: Option<u64>,
 });
 
 layout_struct!(DispatchLayout<'a> = Dispatch {
@@ -240,14 +240,14 @@ layout_struct!(AdvanceLayout<'a> = Advance {
     upstream: &'a str,
     report: ReportLayout<'a>,
     failure: CallFailureLayout<'a>,
-    left: Option<Bytes<'a>>,
+    unsent: Option<Bytes<'a>>,
 });
 
 layout_struct!(ReportLayout<'a> = Report {
     result: CallResultLayout,
     status: Option<u16>,
     usage: UsageLayout<'a>,
-    close: Option<ClosureLayout<'a>>,
+    retry_after: Option<RetryAfterLayout<'a>>,
     took: Option<u64>,
 });
 
@@ -262,7 +262,7 @@ layout_enum!(
         CallResult { Success, Rejected, Throttled, Failed, TimedOut, NotSent, Unknown, Unreachable }
 );
 
-layout_struct!(ClosureLayout<'a> = Closure { wait: u64, bucket: Option<&'a str> });
+layout_struct!(RetryAfterLayout<'a> = RetryAfter { wait: u64, bucket: Option<&'a str> });
 
 layout_struct!(CallFailureLayout<'a> = CallFailure {
     reason: &'a str,
@@ -275,7 +275,7 @@ layout_struct!(SettlementLayout<'a> = Settlement {
     report: ReportLayout<'a>,
     outcome: OutcomeLayout<'a>,
     answer: Option<Bytes<'a>>,
-    left: Option<Bytes<'a>>,
+    unsent: Option<Bytes<'a>>,
 });
 
 layout_enum!(OutcomeLayout<'a> = Outcome {
@@ -326,4 +326,4 @@ layout_struct!(JobQueryLayout<'a> = JobQuery {
 
 layout_struct!(CancelAllLayout<'a> = CancelAll { query: JobQueryLayout<'a>, dry_run: bool });
 
-layout_struct!(WaitLayout = Wait { job: u128, timeout: u64, coming: bool, seen: Option<u64> });
+layout_struct!(WaitLayout = Wait { job: u128, timeout: u64, allow_unknown: bool, seen: Option<u64> });

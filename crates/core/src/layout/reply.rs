@@ -16,7 +16,7 @@ use super::view::{
     WhyLayout,
 };
 use crate::alert::{AlertChanges, AlertsView};
-use crate::dead_letter::{DeadLetterView, Surplus};
+use crate::dead_letter::{DeadLetterView, TrimReason};
 use crate::engine::RegistrationView;
 use crate::error::SpecError;
 use crate::gate::{NotUntil, Quota, QuotaOf};
@@ -175,8 +175,8 @@ layout_struct!(AlertsViewLayout<'a> = AlertsView {
 });
 
 layout_enum!(FiredLayout<'a> = Fired {
-    Asked(answer: EnqueueAnswerLayout<'a>),
-    Before(last: u64),
+    Submitted(answer: EnqueueAnswerLayout<'a>),
+    AlreadyDone(last: u64),
     TooSoon(span: u64),
 });
 
@@ -212,7 +212,7 @@ layout_enum!(CreditedLayout<'a> = Credited {
     Unknown,
 });
 
-layout_struct!(CorrectedLayout = Corrected { before: i64, after: i64, doubt: i64 });
+layout_struct!(CorrectedLayout = Corrected { before: i64, after: i64, uncertainty: i64 });
 
 layout_struct!(BucketPageLayout<'a> = BucketPage {
     buckets: Vec<BucketViewLayout<'a>>,
@@ -267,8 +267,8 @@ layout_enum!(EnqueuedLayout<'a> = Enqueued {
 layout_struct!(CachedLayout<'a> = Cached {
     answer: Bytes<'a>,
     stale: Option<FallbackLayout>,
-    left: u64,
-    overdue: u64,
+    fresh_for: u64,
+    stale_for: u64,
 });
 
 layout_struct!(SpecErrorLayout<'a> = SpecError { field: &'a str, problem: &'a str });
@@ -357,11 +357,11 @@ layout_enum!(AdmissionLayout<'a> = Admission {
 layout_struct!(SweptLayout<'a> = Swept {
     ended: Vec<EndedLayout<'a>>,
     taken_up: Vec<u128>,
-    dead_letters: Vec<(&'a str, u128, SurplusLayout)>,
+    dead_letters: Vec<(&'a str, u128, TrimReasonLayout)>,
     replayed: Vec<ReplayedLetterLayout<'a>>,
     debits_dropped: u64,
     now: u64,
     next: u64,
 });
 
-layout_enum!(SurplusLayout = Surplus { Expired, OverCap });
+layout_enum!(TrimReasonLayout = TrimReason { Expired, OverCap });

@@ -35,11 +35,11 @@ pub struct Correction {
     /// Its rule here.
     pub spec: BucketSpec,
     /// What is there by the upstream's count, in whole tokens.
-    pub theirs: Tokens,
+    pub reported: Tokens,
     /// What was here, and held by calls under way, when the upstream was asked.
-    pub then: Tokens,
+    pub when_asked: Tokens,
     /// How long ago that was.
-    pub ago: Span,
+    pub asked_ago: Span,
 }
 
 /// What a bucket held before it was corrected, and what it holds now. The difference is the drift.
@@ -50,5 +50,5 @@ pub struct Corrected {
     /// After: their count less the holds of calls under way and what was spent since they were asked.
     pub after: Tokens,
     /// How much of the difference calls and refills during the round trip may account for.
-    pub doubt: Tokens,
+    pub uncertainty: Tokens,
 }

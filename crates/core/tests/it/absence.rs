@@ -1,7 +1,7 @@
 //! Processes that lose each other, go on with their parts of the limits and come back: together they never exceed a limit,
 //! neither meanwhile nor afterwards, as the upstream counts it.
 
-use eclusa_core::gate::{BucketSpec, CallResult, GateSpecs, Part, WindowSpec};
+use eclusa_core::gate::{BucketSpec, CallResult, GateSpecs, Share, WindowSpec};
 use eclusa_core::{
     Absence, AbsentCall, Admission, Admit, BucketOf, Chain, Engine, LaneSpec, LeaseId, Name, Outcome, Seen,
     Settlement, Span, Spec, Starts, Time, Tokens, UpstreamSpec,
@@ -67,7 +67,7 @@ impl Process {
         while let Some(call) = self.calls.get(self.settled).filter(|call| call.ends <= now) {
             let (lease, report) = (call.lease, CallResult::Success.into());
             let settlement =
-                Settlement { lease, report, outcome: Outcome::Release, answer: None, left: None };
+                Settlement { lease, report, outcome: Outcome::Release, answer: None, unsent: None };
             self.engine.settle(vec![settlement], at(call.ends.max(from)));
             self.settled += 1;
         }
@@ -92,7 +92,7 @@ impl Process {
     }
 }
 
-fn absence(part: Part, left: &[(BucketOf, Tokens)], calls: &[Call], lost: u64, now: u64) -> Absence {
+fn absence(share: Share, left: &[(BucketOf, Tokens)], calls: &[Call], lost: u64, now: u64) -> Absence {
     let ago = |ms: u64| Span::from_millis(now - ms);
     let call = |call: &Call| AbsentCall {
         lane: Some(name("lane")),
@@ -105,7 +105,7 @@ fn absence(part: Part, left: &[(BucketOf, Tokens)], calls: &[Call], lost: u64, n
         ended: (call.ends <= now).then(|| ago(call.ends)),
     };
     let calls = calls.iter().map(call).collect();
-    Absence { part, since: ago(lost), left: left.to_vec(), calls, reports: Vec::new() }
+    Absence { share, since: ago(lost), left: left.to_vec(), calls, reports: Vec::new() }
 }
 
 /// What an upstream with these limits would say of all calls.
@@ -166,9 +166,9 @@ proptest! {
         let mut absences = Vec::new();
         let back = lost + alone.iter().map(|wishes| wishes.iter().map(|wish| wish.0).sum()).max().unwrap_or(0);
         for (number, wishes) in (0..).zip(alone) {
-            let part = Part::new(number, count).unwrap();
+            let share = Share::new(number, count).unwrap();
             let (lanes, upstreams) = (owner.engine.lanes(at(lost)), owner.engine.upstreams(at(lost)));
-            let seen = Seen { part, lanes, upstreams, started: Starts::new() };
+            let seen = Seen { share, lanes, upstreams, started: Starts::new() };
             let engine = Engine::alone(&spec, &seen, (1 << 63) + u64::from(number), LEASE, at(lost));
             let left = engine.own_buckets(at(lost));
             let mut process = Process::new(engine);
@@ -177,7 +177,7 @@ proptest! {
                 now += wish.0;
                 process.wish(0, now, wish);
             }
-            absences.push(absence(part, &left, &process.calls, lost, back));
+            absences.push(absence(share, &left, &process.calls, lost, back));
             all.extend(process.calls);
         }
         // What ended meanwhile under the owner's own leases is told first; then those that were lost.

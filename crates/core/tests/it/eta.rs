@@ -46,7 +46,7 @@ fn errors(load: &Load) -> Vec<i64> {
                 (CallResult::Success, Outcome::Done)
             };
             engine.settle(
-                vec![Settlement { lease, report: result.into(), outcome, answer: None, left: None }],
+                vec![Settlement { lease, report: result.into(), outcome, answer: None, unsent: None }],
                 now,
             );
         }

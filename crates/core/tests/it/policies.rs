@@ -104,7 +104,7 @@ fn call(engine: &mut Engine, policies: &[&Policy], id: &str, status: u16, now: T
         Admission::Granted { lease, .. } => {
             let report = Report { status: Some(status), ..CallResult::Success.into() };
             engine.settle(
-                vec![Settlement { lease, report, outcome: Outcome::Release, answer: None, left: None }],
+                vec![Settlement { lease, report, outcome: Outcome::Release, answer: None, unsent: None }],
                 now,
             );
             Ok(())
@@ -344,7 +344,7 @@ fn changed_numbers_keep_the_balance_while_holds_are_out() {
     assert_eq!(wider.left(&engine, half), Tokens::whole(21), "half a minute counted under the old rule");
     let report = || Report { status: Some(200), ..CallResult::Success.into() };
     let settle =
-        |lease| Settlement { lease, report: report(), outcome: Outcome::Release, answer: None, left: None };
+        |lease| Settlement { lease, report: report(), outcome: Outcome::Release, answer: None, unsent: None };
     engine.settle(vec![settle(lease), settle(other)], half);
     assert_eq!(wider.left(&engine, half), Tokens::whole(51), "both cost what the new rule says");
     let narrow = Policy { spec: BucketSpec::new(20, 2, MINUTE).unwrap(), ..pf().worst() };

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use eclusa_core::gate::{BucketSpec, CallResult, GateSpecs, PaceSpec, WindowSpec};
 use eclusa_core::{
-    Admission, Admit, Advance, Advanced, CallFailure, Capacity, Chain, Charge, Closure, Dispatch, Dispatched,
-    Engine, FailureReason, Grant, Hold, JobId, Keep, LaneSpec, LeaseId, Level, Name, NewJob, Outcome, Report,
-    Restorer, Settled, Settlement, Span, Spec, Terms, Time, Tokens, UpstreamSpec, Usage,
+    Admission, Admit, Advance, Advanced, CallFailure, Capacity, Chain, Charge, Dispatch, Dispatched, Engine,
+    FailureReason, Grant, Hold, JobId, Keep, LaneSpec, LeaseId, Level, Name, NewJob, Outcome, Report,
+    Restorer, RetryAfter, Settled, Settlement, Span, Spec, Terms, Time, Tokens, UpstreamSpec, Usage,
 };
 
 const NOW: Time = Time::from_millis(1_700_000_000_000);
@@ -62,7 +62,7 @@ fn failure() -> CallFailure {
 }
 
 fn settle(engine: &mut Engine, lease: LeaseId, result: CallResult, outcome: Outcome, now: Time) -> Settled {
-    let settlement = Settlement { lease, report: Report::from(result), outcome, answer: None, left: None };
+    let settlement = Settlement { lease, report: Report::from(result), outcome, answer: None, unsent: None };
     engine.settle(vec![settlement], now).leases[0]
 }
 
@@ -77,8 +77,13 @@ fn a_job_whose_worker_vanished_after_the_whole_chain_failed_runs_again() {
     engine.enqueue(vec![job(1)], NOW);
     let lease = start(&mut engine, NOW).lease;
     let upstream = name("ses");
-    let ask =
-        Advance { lease, upstream, report: Report::from(CallResult::Failed), failure: failure(), left: None };
+    let ask = Advance {
+        lease,
+        upstream,
+        report: Report::from(CallResult::Failed),
+        failure: failure(),
+        unsent: None,
+    };
     assert_eq!(engine.advance(ask, NOW), Advanced::Exhausted);
     let again = start(&mut engine, after(11));
     assert_eq!((again.job, again.attempt), (JobId(1), 2));
@@ -213,10 +218,12 @@ fn lines_parked_at_a_closed_bucket_do_not_keep_the_lane_busy() {
         engine.enqueue(vec![holding(hold(1), n + 1, &format!("t{n}"))], NOW);
     }
     (0..3).for_each(|_| assert_eq!(dispatch(&mut engine, NOW).grants, []));
-    let close = Some(Closure { wait: Span::from_secs(60), bucket: Some("b".into()) });
-    let report = Report { close, ..CallResult::Throttled.into() };
-    engine
-        .settle(vec![Settlement { lease, report, outcome: Outcome::Release, answer: None, left: None }], NOW);
+    let retry_after = Some(RetryAfter { wait: Span::from_secs(60), bucket: Some("b".into()) });
+    let report = Report { retry_after, ..CallResult::Throttled.into() };
+    engine.settle(
+        vec![Settlement { lease, report, outcome: Outcome::Release, answer: None, unsent: None }],
+        NOW,
+    );
     engine.enqueue(vec![job(9_999)], after(1));
     let granted = (1..30).any(|second| !dispatch(&mut engine, after(second)).grants.is_empty());
     assert!(granted, "a job that needs nothing from the bucket never started");
@@ -244,7 +251,7 @@ fn lanes_that_share_a_bucket_both_get_from_it() {
             report: CallResult::Success.into(),
             outcome: Outcome::Done,
             answer: None,
-            left: None,
+            unsent: None,
         };
         engine.settle(leases.iter().copied().map(done).collect(), now).ended.len()
     };
@@ -286,7 +293,7 @@ fn a_negative_cost_mints_nothing() {
         let usage = Usage::Amount(Tokens::from_micro(-5_000_000));
         let report = Report { status: Some(200), usage, ..CallResult::Success.into() };
         engine.settle(
-            vec![Settlement { lease, report, outcome: Outcome::Release, answer: None, left: None }],
+            vec![Settlement { lease, report, outcome: Outcome::Release, answer: None, unsent: None }],
             NOW,
         );
     }

@@ -76,7 +76,7 @@ impl Kept {
 
     fn settle(&mut self, lease: LeaseId, outcome: Outcome) -> SettleAnswer {
         let report = CallResult::Success.into();
-        self.engine.settle(vec![Settlement { lease, report, outcome, answer: None, left: None }], NOW)
+        self.engine.settle(vec![Settlement { lease, report, outcome, answer: None, unsent: None }], NOW)
     }
 }
 

@@ -92,7 +92,7 @@ impl World {
             (CallResult::Failed, Outcome::Dead(failure))
         };
         let settlement =
-            Settlement { lease: grant.lease, report: result.into(), outcome, answer: None, left: None };
+            Settlement { lease: grant.lease, report: result.into(), outcome, answer: None, unsent: None };
         self.engine.settle(vec![settlement], self.now);
         self.step();
     }

@@ -73,7 +73,7 @@ impl Kept {
     fn settle(&mut self, lease: LeaseId) -> usize {
         let (report, answer) = (CallResult::Success.into(), Some(b"700"[..].into()));
         self.engine
-            .settle(vec![Settlement { lease, report, outcome: Outcome::Done, answer, left: None }], NOW)
+            .settle(vec![Settlement { lease, report, outcome: Outcome::Done, answer, unsent: None }], NOW)
             .ended
             .len()
     }
@@ -117,7 +117,7 @@ fn with_the_cache_back_one_of_several_that_run_answers_those_that_wait() {
             report: CallResult::NotSent.into(),
             outcome: Outcome::Release,
             answer: None,
-            left: None,
+            unsent: None,
         };
         let ended = kept.engine.settle(vec![released], NOW).ended.len();
         assert_eq!(ended, 1, "it waits for what is there already");
@@ -153,7 +153,7 @@ fn with_the_cache_back_those_that_wait_get_the_answer_that_is_still_there() {
             report: CallResult::NotSent.into(),
             outcome: Outcome::Release,
             answer: None,
-            left: None,
+            unsent: None,
         };
         assert_eq!(kept.engine.settle(vec![released], NOW).ended.len(), 0);
         kept.change(true);

@@ -247,7 +247,7 @@ impl Moving {
                     report: Report::from(report.result),
                     outcome: outcome_of(outcome),
                     answer: Some(b"700"[..].into()),
-                    left: None,
+                    unsent: None,
                 };
                 Call::Settle(plans.iter().map(settle).collect())
             }
@@ -308,7 +308,7 @@ impl Moving {
             upstream,
             report: report.result.into(),
             failure: failure(),
-            left: None,
+            unsent: None,
         })
     }
 
@@ -367,7 +367,7 @@ impl Moving {
                 report: Report::from(CallResult::Success),
                 outcome: Outcome::Done,
                 answer: None,
-                left: None,
+                unsent: None,
             };
             let settlements: Vec<_> = self.leases.iter().map(done).collect();
             let idle = settlements.is_empty();

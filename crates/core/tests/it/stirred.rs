@@ -76,7 +76,8 @@ fn what_comes_free_while_nobody_waits_is_told_with_the_next_job() {
     let (_, lease) = dispatch(&mut engine, 1)[0];
     engine.cancel(JobId(2), NOW);
     let report = CallResult::Success.into();
-    engine.settle(vec![Settlement { lease, report, outcome: Outcome::Done, answer: None, left: None }], NOW);
+    engine
+        .settle(vec![Settlement { lease, report, outcome: Outcome::Done, answer: None, unsent: None }], NOW);
     engine.take_stirred();
     enqueue(&mut engine, "slow", 3);
     assert!(stirred(&mut engine));
@@ -110,7 +111,7 @@ fn changed_rules_wake_the_lane_that_waits_for_its_retry_budget() {
     let failed = |lease| {
         let failure = CallFailure { reason: FailureReason::new("no").unwrap(), code: None, upstream: None };
         let outcome = Outcome::Retry { after: Span::ZERO, failure };
-        Settlement { lease, report: CallResult::Failed.into(), outcome, answer: None, left: None }
+        Settlement { lease, report: CallResult::Failed.into(), outcome, answer: None, unsent: None }
     };
     let failed = dispatch(&mut engine, 1).into_iter().map(|(_, lease)| failed(lease)).collect();
     engine.settle(failed, NOW);

@@ -59,7 +59,7 @@ fn starts(engine: &mut Engine, now: Time) -> Vec<u128> {
 fn end(engine: &mut Engine, grants: &[Grant], now: Time) {
     let settlement = |grant: &Grant| {
         let (lease, report) = (grant.lease, CallResult::Success.into());
-        Settlement { lease, report, outcome: Outcome::Done, answer: None, left: None }
+        Settlement { lease, report, outcome: Outcome::Done, answer: None, unsent: None }
     };
     engine.settle(grants.iter().map(settlement).collect(), now);
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Admit, Advance, CallFailure, Closure, Dispatch, Engine, FailureReason, JobId, LeaseId, Level, NewJob,
-    Outcome, Payload, Polling, Report, Settlement, Span, Spec, Time, Tokens, Usage,
+    Admit, Advance, CallFailure, Dispatch, Engine, FailureReason, JobId, LeaseId, Level, NewJob, Outcome,
+    Payload, Polling, Report, RetryAfter, Settlement, Span, Spec, Time, Tokens, Usage,
 };
 
 use crate::calls::{Call, Reply};
@@ -91,7 +91,7 @@ impl World {
                 let upstream =
                     self.ledger.leases.get(&lease).and_then(|lease| lease.upstream).unwrap_or_default();
                 let upstream = rules::upstream_name(upstream);
-                let ask = Advance { lease, upstream, report, failure: failure(), left: None };
+                let ask = Advance { lease, upstream, report, failure: failure(), unsent: None };
                 self.call(&Call::Advance(ask))?;
             }
             Op::Extend(picks, ms) => {
@@ -103,7 +103,7 @@ impl World {
                     let lease = self.lease(pick);
                     let report = self.report(lease, report);
                     let answer = self.answer(outcome);
-                    Settlement { lease, report, outcome: to_outcome(outcome), answer, left: None }
+                    Settlement { lease, report, outcome: to_outcome(outcome), answer, unsent: None }
                 };
                 let settlements = plans.iter().map(settle).collect();
                 self.call(&Call::Settle(settlements))?;
@@ -234,10 +234,10 @@ impl World {
             result: plan.result,
             status: plan.cost.map(|_| 200),
             usage: plan.cost.map_or(Usage::Unknown, usage),
-            close: plan
-                .close
-                .filter(|_| !self.open)
-                .map(|(ms, narrow)| Closure { wait: Span::from_millis(ms), bucket: key.filter(|_| narrow) }),
+            retry_after: plan.close.filter(|_| !self.open).map(|(ms, narrow)| RetryAfter {
+                wait: Span::from_millis(ms),
+                bucket: key.filter(|_| narrow),
+            }),
             took: plan.cost.map(|cost| Span::from_millis(u64::from(cost) * 100)),
         }
     }
@@ -286,7 +286,7 @@ impl World {
             report: Report::from(CallResult::Success),
             outcome: Outcome::Done,
             answer: lease.number.is_multiple_of(2).then(|| lease.number.to_be_bytes()[..].into()),
-            left: None,
+            unsent: None,
         };
         let settlements: Vec<_> = of_jobs.map(|(id, _)| settle(*id)).collect();
         let some = !settlements.is_empty();

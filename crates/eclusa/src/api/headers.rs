@@ -156,13 +156,13 @@ fn bad_headers(bad: &passed::BadHeaders) -> Problem {
 /// `Cache-Status` (RFC 9211) for an answer that needed no job.
 pub(super) fn cache_hit(cached: &Cached) -> String {
     match cached.stale {
-        None => format!("eclusa; hit; ttl={}", cached.left.as_millis() / 1_000),
+        None => format!("eclusa; hit; ttl={}", cached.fresh_for.as_millis() / 1_000),
         Some(why) => {
-            let overdue = match cached.overdue.as_millis() / 1_000 {
+            let stale_for = match cached.stale_for.as_millis() / 1_000 {
                 0 => "0".to_owned(),
                 seconds => format!("-{seconds}"),
             };
-            format!("eclusa; hit; ttl={overdue}; detail={}", why.as_str())
+            format!("eclusa; hit; ttl={stale_for}; detail={}", why.as_str())
         }
     }
 }
@@ -207,8 +207,8 @@ mod tests {
     #[test]
     fn an_answer_is_never_stale_for_minus_nothing() {
         let hit = |millis| {
-            let (stale, overdue) = (Some(eclusa_core::Fallback::CircuitOpen), Span::from_millis(millis));
-            cache_hit(&Cached { answer: [].into(), stale, left: Span::ZERO, overdue })
+            let (stale, stale_for) = (Some(eclusa_core::Fallback::CircuitOpen), Span::from_millis(millis));
+            cache_hit(&Cached { answer: [].into(), stale, fresh_for: Span::ZERO, stale_for })
         };
         assert_eq!(hit(999), "eclusa; hit; ttl=0; detail=breaker_aberto");
         assert_eq!(hit(2_000), "eclusa; hit; ttl=-2; detail=breaker_aberto");

@@ -242,7 +242,7 @@ pub(super) async fn enqueue(
     wait: Option<Duration>,
     span: Option<Box<OpenSpan>>,
 ) -> Result<(Taken, Option<JobView>), Problem> {
-    let job = NewJob { waited: wait.filter(|_| answers_matter(intake, &job)).map(Into::into), ..job };
+    let job = NewJob { caller_waits: wait.filter(|_| answers_matter(intake, &job)).map(Into::into), ..job };
     let (id, lane) = (job.id, job.lane.clone());
     let put = intake.decider.enqueue(vec![job], stored_by(&intake.rules));
     let told = |answer: Result<EnqueueAnswer, StoreError>| {
@@ -255,7 +255,8 @@ pub(super) async fn enqueue(
         taken(&lane, id, answer.jobs.pop())
     };
     let Some(wait) = wait else { return Ok((told(put.await)?, None)) };
-    let mut waiting = std::pin::pin!(ended(intake, Wait { coming: true, ..Wait::for_end(id, wait.into()) }));
+    let mut waiting =
+        std::pin::pin!(ended(intake, Wait { allow_unknown: true, ..Wait::for_end(id, wait.into()) }));
     // The wait begins first: a job may have ended, and be forgotten, before its acceptance is heard.
     let (early, answer) = begin_then(&mut waiting, put).await;
     let taken = told(answer)?;

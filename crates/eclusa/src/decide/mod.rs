@@ -17,7 +17,7 @@ use eclusa_core::{
     Advance, Advanced, AlertChanges, CancelAll, Cancelled, CancelledAll, Clock, CompleteAnswer, Completed,
     Completion, DiscardedLetters, Dispatch, Dispatched, Ended, EnqueueAnswer, Enqueued, Fire, Fired, JobId,
     LeaseId, LetterQuery, Name, NewJob, Outcome, Place, Replay, Replayed, ReplayedLetter, Report, Settled,
-    Settlement, Store, StoreError, Surplus, Swept, UpstreamView, Watch,
+    Settlement, Store, StoreError, Swept, TrimReason, UpstreamView, Watch,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -120,7 +120,7 @@ impl Decider {
         let fire = async move {
             let lane = ask.job.as_ref().map(|job| job.lane.clone());
             let fired = decider.store.fire(ask).await?;
-            if let Fired::Asked(answer) = &fired {
+            if let Fired::Submitted(answer) = &fired {
                 decider.note(&answer.ended);
                 if let (Some(lane), [Enqueued::Cached(cached)]) = (&lane, answer.jobs.as_slice()) {
                     decider.metrics.count_cached(lane, cached.stale);
@@ -318,8 +318,8 @@ impl Decider {
         self.note_taken_up(&swept.taken_up);
         for (lane, job, surplus) in &swept.dead_letters {
             let reason = match surplus {
-                Surplus::Expired => "ttl",
-                Surplus::OverCap => "max",
+                TrimReason::Expired => "ttl",
+                TrimReason::OverCap => "max",
             };
             self.metrics.count_trimmed_letter(lane, reason);
             tracing::warn!(jobId = %job, lane = %lane, reason, "Dead letter removed");
@@ -385,5 +385,5 @@ impl Decider {
 
 /// Gives a lease back: no job ends by it.
 const fn end_of_call(lease: LeaseId, report: Report) -> Settlement {
-    Settlement { lease, report, outcome: Outcome::Release, answer: None, left: None }
+    Settlement { lease, report, outcome: Outcome::Release, answer: None, unsent: None }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use eclusa_core::{Addressee, Clock, JobId};
+use eclusa_core::{Clock, JobId, Recipient};
 use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{HeaderValue, Request, Uri};
 use http_body_util::Full;
@@ -78,10 +78,10 @@ impl AlertClient {
     }
 
     /// Posts `body`, which is JSON, as the message `id`. Only the status of the answer counts.
-    pub(crate) async fn call(&self, id: JobId, to: &Addressee, body: Vec<u8>, clock: &dyn Clock) -> Called {
+    pub(crate) async fn call(&self, id: JobId, to: &Recipient, body: Vec<u8>, clock: &dyn Clock) -> Called {
         let target = match to {
-            Addressee::Operators => self.operators.as_ref(),
-            Addressee::Tenant(tenant) => self.tenants.get(tenant),
+            Recipient::Operators => self.operators.as_ref(),
+            Recipient::Tenant(tenant) => self.tenants.get(tenant),
         };
         match target {
             Some((uri, key)) => self.poster.post((id, uri.clone()), key, body, clock).await,

@@ -6,7 +6,7 @@
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::retry::{ExtraCodes, FailedCall, RetryPolicy, Verdict};
-use eclusa_core::{CallFailure, Closure, FailureReason, JobId, Name, Outcome, Report, Span, Usage};
+use eclusa_core::{CallFailure, FailureReason, JobId, Name, Outcome, Report, RetryAfter, Span, Usage};
 
 use super::judge::{CallEnd, Judgement};
 use crate::request::{Mail, Response};
@@ -61,7 +61,7 @@ impl Judged {
     /// Judges a call to `upstream`, which means some codes differently.
     pub fn new(upstream: Name, called: &Called, codes: &ExtraCodes) -> Self {
         let judgement = called.end.judge(codes);
-        let close = called.close.map(|wait| Closure { wait, bucket: None });
+        let retry_after = called.close.map(|wait| RetryAfter { wait, bucket: None });
         let status = match called.end {
             CallEnd::Answered(status) | CallEnd::TooLarge { status, .. } | CallEnd::Ses { status, .. } => {
                 Some(status)
@@ -69,7 +69,7 @@ impl Judged {
             _ => None,
         };
         let report =
-            Report { result: judgement.result, status, usage: called.usage.clone(), close, took: None };
+            Report { result: judgement.result, status, usage: called.usage.clone(), retry_after, took: None };
         Self { upstream, judgement, report }
     }
 
@@ -83,7 +83,7 @@ impl Judged {
         let Judgement { result, verdict, ambiguous, reusable, .. } = self.judgement;
         match (verdict, result) {
             (Some(verdict), _) => {
-                let close = self.report.close.as_ref().filter(|_| !attempt.keyed);
+                let close = self.report.retry_after.as_ref().filter(|_| !attempt.keyed);
                 let retry_after = close.map(|close| close.wait);
                 let failed = FailedCall { verdict, ambiguous, retry_after };
                 match retry.next_attempt(attempt.seed, &failed, attempt.job, attempt.number) {

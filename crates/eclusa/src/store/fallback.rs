@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use eclusa_core::gate::{CallResult, Part};
+use eclusa_core::gate::{CallResult, Share};
 use eclusa_core::layout::{Question, Reply};
 use eclusa_core::{
     Absence, AbsentCall, AbsentReport, Admission, Admit, Advanced, BucketOf, Clock, Engine, Hold, LaneView,
@@ -40,7 +40,7 @@ struct State {
 /// A time without the owner.
 struct Alone {
     engine: Engine,
-    part: Part,
+    share: Share,
     since: Time,
     /// What its buckets held at the beginning.
     left: Vec<(BucketOf, Tokens)>,
@@ -103,7 +103,7 @@ impl Fallback {
             left: engine.own_buckets(since),
             since,
             engine,
-            part: state.seen.part,
+            share: state.seen.share,
             running: BTreeMap::new(),
             ended: Vec::new(),
             reports: Vec::new(),
@@ -132,14 +132,14 @@ impl Fallback {
         let told = |report: &Reported| AbsentReport {
             upstream: report.upstream.clone(),
             result: report.report.result,
-            close: report.report.close.clone(),
+            retry_after: report.report.retry_after.clone(),
             hold: report.hold.clone(),
             began: report.began.map(|began| now.since(began)),
             ago: now.since(report.at),
         };
         let reports = alone.reports.iter().map(told).collect();
         Some(Absence {
-            part: alone.part,
+            share: alone.share,
             since: now.since(alone.since),
             left: alone.left.clone(),
             calls,
@@ -166,7 +166,7 @@ impl Fallback {
     /// What is shared was seen like this, and `before` began here before it was looked at.
     pub(super) fn see(
         &self,
-        part: Part,
+        share: Share,
         lanes: Vec<LaneView>,
         upstreams: Vec<UpstreamView>,
         before: &Starts,
@@ -178,7 +178,7 @@ impl Fallback {
             }
         }
         seen.started.retain(|_, count| *count > 0);
-        *seen = Seen { part, lanes, upstreams, started: std::mem::take(&mut seen.started) };
+        *seen = Seen { share, lanes, upstreams, started: std::mem::take(&mut seen.started) };
     }
 
     /// Calls that began since what is shared was last seen.
@@ -277,7 +277,7 @@ impl Alone {
         }
         let (upstream, report) = (call.upstream.clone(), report.clone());
         let hold = Hold::narrowest(&call.ask.holds, &upstream.without_key()).cloned();
-        let hold = hold.filter(|_| report.close.is_some());
+        let hold = hold.filter(|_| report.retry_after.is_some());
         let holds = call.ask.holds.iter().filter_map(|hold| hold.settled(&report)).collect();
         let (sent, ask) = (!report.result.is_unsent(), Admit { holds, ..call.ask });
         let told = Reported { upstream, report, hold, began: Some(call.began), at: now };

@@ -60,7 +60,7 @@ pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply
 /// The jobs that ended by a verb.
 pub(super) fn ends(reply: &Reply) -> &[Ended] {
     match reply {
-        Reply::Enqueued(answer) | Reply::Fired(Fired::Asked(answer)) => &answer.ended,
+        Reply::Enqueued(answer) | Reply::Fired(Fired::Submitted(answer)) => &answer.ended,
         Reply::Watched(changes) => &changes.ended,
         Reply::Dispatched(answer) => &answer.ended,
         Reply::Settled(answer) => &answer.ended,
@@ -87,7 +87,7 @@ pub(super) fn give_back(reply: &Reply) -> Option<Question> {
         report: Report::from(CallResult::NotSent),
         outcome: Outcome::Release,
         answer: None,
-        left: None,
+        unsent: None,
     };
     match reply {
         Reply::Dispatched(told) if !told.grants.is_empty() => {

@@ -98,14 +98,14 @@ impl Stage {
             })
         };
         // One that was there and is gone has ended: whoever ended it is about to tell.
-        let mut coming = ask.coming;
+        let mut allow_unknown = ask.allow_unknown;
         loop {
             let mut changed = pin!(waiting.changed());
             changed.as_mut().enable();
             let (job, durable) = look()?;
-            coming |= job.is_some();
+            allow_unknown |= job.is_some();
             let more = |job: &JobView| ask.seen.is_some_and(|seen| job.lines() > seen);
-            let over = job.as_ref().map_or(!coming, |job| job.status.is_final() || more(job));
+            let over = job.as_ref().map_or(!allow_unknown, |job| job.status.is_final() || more(job));
             if over {
                 return Ok((job, durable));
             }
@@ -254,7 +254,8 @@ mod tests {
         let stage = stage();
         stage.run(|engine, now| apply(engine, enqueue(1, 1), now)).unwrap();
         let follow = |seen| {
-            let ask = Wait { job: JobId(1), timeout: Span::from_secs(5), coming: false, seen: Some(seen) };
+            let ask =
+                Wait { job: JobId(1), timeout: Span::from_secs(5), allow_unknown: false, seen: Some(seen) };
             stage.ask_and_wait(Question::Wait(ask))
         };
         let lines = |told: Result<Told<Reply>, StoreError>| match told {
@@ -284,7 +285,7 @@ mod tests {
     async fn a_job_that_is_forgotten_as_it_ends_is_told_to_who_follows_it() {
         let stage = stage_with(|lane| lane.keep.max = 0);
         stage.run(|engine, now| apply(engine, enqueue(1, 1), now)).unwrap();
-        let ask = Wait { job: JobId(1), timeout: Span::from_secs(60), coming: false, seen: Some(1) };
+        let ask = Wait { job: JobId(1), timeout: Span::from_secs(60), allow_unknown: false, seen: Some(1) };
         let mut follows = pin!(stage.ask_and_wait(Question::Wait(ask)));
         let ends = Wait::for_end(JobId(1), Span::from_secs(60));
         let mut waits = pin!(stage.ask_and_wait(Question::Wait(ends)));

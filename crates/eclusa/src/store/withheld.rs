@@ -151,7 +151,7 @@ mod tests {
             upstream: granted.upstream,
             report: Report::from(CallResult::Failed),
             failure: CallFailure { reason: FailureReason::fixed("502"), code: None, upstream: None },
-            left: None,
+            unsent: None,
         };
         let told = withheld.apply(&mut engine, Question::Advance(failed), now);
         assert!(matches!(told, Reply::Advanced(Advanced::Waits(_))), "{told:?}");

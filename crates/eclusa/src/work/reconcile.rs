@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use eclusa_core::gate::BucketSpec;
 use eclusa_core::{
-    Admit, BucketId, BucketQuery, Closure, Corrected, Correction, Hold, MAX_BATCH, Name, Span, Store,
+    Admit, BucketId, BucketQuery, Corrected, Correction, Hold, MAX_BATCH, Name, RetryAfter, Span, Store,
     StoreError, Tokens,
 };
 use tokio::task::JoinSet;
@@ -199,13 +199,13 @@ impl Reconciler {
             (None, _) => CallEnd::NotMade.into(),
         };
         let mut judged = self.rules.judge(&self.name, &called);
-        metrics.count_call(&self.name, &judged.judgement, judged.report.close.is_some());
+        metrics.count_call(&self.name, &judged.judgement, judged.report.retry_after.is_some());
         let took = started.elapsed();
         metrics.time_call(&self.name, took);
         judged.report.took = Some(took.into());
         // Its word to stay away is about the policy that the question falls under, not about our turns.
         let bucket = takes.holds.first().map(|hold| hold.bucket().into());
-        judged.report.close = judged.report.close.map(|close| Closure { bucket, ..close });
+        judged.report.retry_after = judged.report.retry_after.map(|asked| RetryAfter { bucket, ..asked });
         permit.set_report(judged.report);
         permit.end().await;
         self.read(&called).ok_or(judged.judgement.reason)?
@@ -236,11 +236,11 @@ impl Reconciler {
         });
         let both: Vec<_> = both.collect();
         for batch in both.chunks(MAX_BATCH) {
-            let ago = Span::from(asked.elapsed());
+            let asked_ago = Span::from(asked.elapsed());
             let correction = |(policy, class, told): &(&Policy, &PolicyClass, &ReportedBalance)| {
                 let bucket = policy.bucket(&self.name, class, None);
-                let then = then.get(&bucket.key()).copied().unwrap_or(class.bucket.capacity());
-                Correction { bucket, spec: class.bucket, theirs: told.available, then, ago }
+                let when_asked = then.get(&bucket.key()).copied().unwrap_or(class.bucket.capacity());
+                Correction { bucket, spec: class.bucket, reported: told.available, when_asked, asked_ago }
             };
             let corrections: Vec<Correction> = batch.iter().map(correction).collect();
             let buckets: Vec<BucketId> = corrections.iter().map(|one| one.bucket.clone()).collect();
@@ -253,7 +253,7 @@ impl Reconciler {
         Ok(())
     }
 
-    fn publish(&self, bucket: &BucketId, Corrected { before, after, doubt }: Corrected) {
+    fn publish(&self, bucket: &BucketId, Corrected { before, after, uncertainty }: Corrected) {
         let (upstream, policy, drift) = (&self.name, &bucket.policy, after - before);
         self.parts.workers.metrics.set_drift(upstream, policy, drift);
         if drift == Tokens::ZERO {
@@ -261,7 +261,7 @@ impl Reconciler {
         }
         let [ours, corrected] =
             [before, after].map(|tokens| tokens.as_micro().div_euclid(Tokens::ONE.as_micro()));
-        if drift > doubt || Tokens::ZERO - drift > doubt {
+        if drift > uncertainty || Tokens::ZERO - drift > uncertainty {
             let drift = corrected - ours;
             tracing::warn!(%upstream, %policy, ours, corrected, drift, "Balance differs from the upstream's count");
         } else {

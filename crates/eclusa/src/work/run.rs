@@ -121,7 +121,7 @@ impl Run {
                 submit_failed(awaited, &called, &mut judged);
             }
             let Judged { judgement, report, .. } = &judged;
-            self.workers.metrics.count_call(&upstream, judgement, report.close.is_some());
+            self.workers.metrics.count_call(&upstream, judgement, report.retry_after.is_some());
             if !self.may_go_on(&judged) {
                 let _span = self.settling(trace, &judged);
                 return self.settle(at, judged, called.answer, left).await;
@@ -266,13 +266,13 @@ impl Run {
         !single && judged.may_go_on(self.lane_rules.retry.retries_ambiguous())
     }
 
-    async fn advance(&self, judged: &Judged, left: Option<Payload>) -> Option<Advanced> {
+    async fn advance(&self, judged: &Judged, unsent: Option<Payload>) -> Option<Advanced> {
         let ask = Advance {
             lease: self.grant.lease,
             upstream: judged.upstream.clone(),
             report: judged.report.clone(),
             failure: judged.failure(),
-            left,
+            unsent,
         };
         self.workers.decider.advance(ask).await
     }
@@ -301,7 +301,8 @@ impl Run {
             _ => None,
         };
         let answer = answer.as_ref().filter(|_| external.is_none()).map(Response::to_payload);
-        let settlement = Settlement { lease: self.grant.lease, report: judged.report, outcome, answer, left };
+        let settlement =
+            Settlement { lease: self.grant.lease, report: judged.report, outcome, answer, unsent: left };
         let settled = self.workers.decider.settle(&judged.upstream, settlement).await;
         if let (Some(Settled::Released), Some(external)) = (settled, external) {
             self.recall(at.clone(), external).await;

@@ -157,13 +157,13 @@ impl Timetable {
         let id = job.as_ref().map(|job| job.id);
         let fire = Fire { schedule: self.name.clone(), moment, job };
         Ok(match self.parts.workers.decider.fire(fire).await? {
-            Fired::Before(done) => done,
+            Fired::AlreadyDone(done) => done,
             Fired::TooSoon(span) => {
                 tokio::time::sleep(Duration::from_millis(span.as_millis()).min(POLL)).await;
                 last
             }
-            Fired::Asked(answer) => match (answer.jobs.first(), id) {
-                (Some(told), _) if !told.is_there() => {
+            Fired::Submitted(answer) => match (answer.jobs.first(), id) {
+                (Some(told), _) if told.is_refused() => {
                     self.refused(moment).await;
                     last
                 }

@@ -55,7 +55,7 @@ fn churn(store: &EmbeddedStore, round: u128) {
         report: CallResult::Success.into(),
         outcome: Outcome::Done,
         answer: None,
-        left: None,
+        unsent: None,
     };
     let mut left = usize::try_from(BATCH).unwrap();
     // One dispatch gives no more than a few MiB.
@@ -124,7 +124,7 @@ fn cleaning_does_not_feed_on_what_it_writes_itself() {
             report: CallResult::Failed.into(),
             outcome: outcome(),
             answer: None,
-            left: None,
+            unsent: None,
         };
         block_on(store.settle(grants.iter().map(|grant| dead(grant.lease)).collect())).unwrap();
     }

@@ -73,14 +73,14 @@ fn ended(began: Span, ended: Option<Span>) -> AbsentCall {
 }
 
 fn report(result: CallResult, ago: Span) -> AbsentReport {
-    AbsentReport { upstream: name("up"), result, close: None, hold: None, began: None, ago }
+    AbsentReport { upstream: name("up"), result, retry_after: None, hold: None, began: None, ago }
 }
 
 /// Half of every limit was its own, and what it held of buckets is not known.
 fn calls(calls: impl IntoIterator<Item = AbsentCall>) -> Absence {
     let calls: Vec<_> = calls.into_iter().collect();
     let since = calls.iter().map(|call| call.began).max().unwrap_or(secs(60));
-    Absence { part: Part::new(0, 2).unwrap(), since, left: Vec::new(), calls, reports: Vec::new() }
+    Absence { share: Share::new(0, 2).unwrap(), since, left: Vec::new(), calls, reports: Vec::new() }
 }
 
 fn reports(reports: impl IntoIterator<Item = AbsentReport>) -> Absence {
@@ -111,7 +111,7 @@ fn admit(engine: &mut Engine, now: Time) -> Result<LeaseId, (Reason, Time)> {
 
 fn settle(engine: &mut Engine, lease: LeaseId, result: CallResult, now: Time) -> Settled {
     let settlement =
-        Settlement { lease, report: result.into(), outcome: Outcome::Release, answer: None, left: None };
+        Settlement { lease, report: result.into(), outcome: Outcome::Release, answer: None, unsent: None };
     engine.settle(vec![settlement], now).leases[0]
 }
 
@@ -194,8 +194,8 @@ fn what_its_own_part_of_the_bucket_gained_is_not_missing() {
     // A part that nothing falls to gains nothing.
     for rules in either(&rate(1, 1)) {
         let mut engine = Engine::new(&rules);
-        let part = Part::new(1, 2).unwrap();
-        engine.catch_up(Absence { part, ..calls([ended(secs(50), None), ended(secs(20), None)]) }, at(100));
+        let share = Share::new(1, 2).unwrap();
+        engine.catch_up(Absence { share, ..calls([ended(secs(50), None), ended(secs(20), None)]) }, at(100));
         assert_eq!(admit(&mut engine, at(100)), Err((Reason::RateLimit, at(102))));
     }
 }
@@ -313,8 +313,9 @@ fn cooldowns_and_retry_after_last_as_long_as_they_would_have() {
     assert_eq!(admit(&mut engine, at(100)), Err((Reason::Cooldown, at(122))));
     engine.catch_up(reports([report(CallResult::Success, secs(9))]), at(100));
     assert_eq!(admit(&mut engine, at(100)), Err((Reason::Cooldown, at(122))), "it was before the errors");
-    let close = Some(Closure { wait: secs(60), bucket: None });
-    engine.catch_up(reports([AbsentReport { close, ..report(CallResult::Unknown, secs(15)) }]), at(100));
+    let retry_after = Some(RetryAfter { wait: secs(60), bucket: None });
+    engine
+        .catch_up(reports([AbsentReport { retry_after, ..report(CallResult::Unknown, secs(15)) }]), at(100));
     assert_eq!(admit(&mut engine, at(100)), Err((Reason::UpstreamRetryAfter, at(145))));
 }
 
@@ -328,8 +329,8 @@ fn a_retry_after_closes_the_narrowest_bucket_of_the_call() {
     let narrowest = Hold::narrowest(&holds, &name("up")).cloned();
     assert_eq!(narrowest.as_ref(), Some(&holds[1]));
     assert_eq!(Hold::narrowest(&holds, &name("other")), None);
-    let close = Some(Closure { wait: secs(60), bucket: None });
-    let told = AbsentReport { close, hold: narrowest, ..report(CallResult::Throttled, secs(15)) };
+    let retry_after = Some(RetryAfter { wait: secs(60), bucket: None });
+    let told = AbsentReport { retry_after, hold: narrowest, ..report(CallResult::Throttled, secs(15)) };
     engine.catch_up(reports([told]), at(100));
     assert!(admit(&mut engine, at(100)).is_ok(), "others may go on");
     let mut closed = |holds| match engine.admit(&Admit { holds, ..ask() }, at(100)).admission {
@@ -378,8 +379,8 @@ fn calls_with_a_key_are_counted_at_the_key_and_at_its_upstream() {
     let key = name("up").with_key(&name("k"));
     assert_eq!((in_flight(&engine, &name("up")), in_flight(&engine, &key)), (2, 1));
     let told = AbsentReport { upstream: key.clone(), ..report(CallResult::Throttled, secs(1)) };
-    let close = Some(Closure { wait: secs(60), bucket: None });
-    let absence = Absence { reports: vec![AbsentReport { close, ..told }], ..calls([]) };
+    let retry_after = Some(RetryAfter { wait: secs(60), bucket: None });
+    let absence = Absence { reports: vec![AbsentReport { retry_after, ..told }], ..calls([]) };
     engine.catch_up(absence, at(20));
     let shut = |engine: &Engine, name: &Name| {
         engine.upstream_view(name, at(20)).unwrap().gates.iter().any(|gate| gate.denies_until.is_some())

@@ -14,7 +14,7 @@ use super::super::debits::Debit;
 use super::super::record::{JobRecord, LaneRecord, LeaseRecord, Record, TenantRecord};
 use crate::alert::{Alert, AlertKey};
 use crate::charge::Terms;
-use crate::dead_letter::{DeadLetter, Way};
+use crate::dead_letter::{ChainState, DeadLetter};
 use crate::gate::{Bucket, BucketSpec, Gates};
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::Payload;
@@ -58,7 +58,7 @@ pub(super) struct Changes {
     pub(super) debits: Things<Correlation, Debit>,
     pub(super) schedules: BTreeMap<Name, Time>,
     pub(super) bulks: Things<JobId, Bulk>,
-    pub(super) ways: Things<(u32, Vec<Name>), Way>,
+    pub(super) chain_states: Things<(u32, Vec<Name>), ChainState>,
     pub(super) codes: Things<(u32, Arc<str>), CodeCount>,
     pub(super) alerts: AlertChangesRead,
 }
@@ -131,8 +131,10 @@ impl Changes {
             Record::AlertMeters(meters) => self.alerts.meters = Some(meters),
             Record::Bulk(bulk) => drop(self.bulks.insert(bulk.id, Some(*bulk))),
             Record::BulkGone(id) => remove(&mut self.bulks, id, kept),
-            Record::RedriveWay { lane, chain, way } => drop(self.ways.insert((lane, chain), Some(way))),
-            Record::RedriveWayGone { lane, chain } => remove(&mut self.ways, (lane, chain), kept),
+            Record::RedriveWay { lane, chain, state } => {
+                self.chain_states.insert((lane, chain), Some(state));
+            }
+            Record::RedriveWayGone { lane, chain } => remove(&mut self.chain_states, (lane, chain), kept),
             Record::Code { upstream, code, count } => drop(self.codes.insert((upstream, code), Some(count))),
             Record::CodeGone { upstream, code } => remove(&mut self.codes, (upstream, code), kept),
             record => self.gather_job(record, engine),

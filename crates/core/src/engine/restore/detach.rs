@@ -60,11 +60,11 @@ impl Engine {
             self.buckets.unhold(slot, Tokens::ONE);
         }
         if let Some(lane) = lease.used_by.lane() {
-            self.lane_mut(lane).gates.unenter(Pass::default());
+            self.lane_mut(lane).gates.remove_call(Pass::default());
         }
         if let Some(upstream) = lease.upstream {
             for index in self.gates_at(upstream) {
-                self.upstreams[index.0 as usize].gates.unenter(lease.pass);
+                self.upstreams[index.0 as usize].gates.remove_call(lease.pass);
             }
         }
     }

@@ -221,12 +221,12 @@ fn restore_lease(
     }
     let tenant = TenantHold { rate, slot };
     if let Some(lane) = used_by.lane() {
-        lane_at(engine, lane.0)?.gates.reenter(Pass::default());
+        lane_at(engine, lane.0)?.gates.restore_call(Pass::default());
     }
     let upstream = record.upstream.map(UpstreamIx);
     if let Some(upstream) = upstream {
         for index in engine.gates_at(upstream) {
-            engine.upstreams[index.0 as usize].gates.reenter(record.pass);
+            engine.upstreams[index.0 as usize].gates.restore_call(record.pass);
         }
     }
     let LeaseRecord { pass, expires, .. } = *record;

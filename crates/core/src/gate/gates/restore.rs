@@ -4,18 +4,18 @@ use super::{Gates, Pass};
 
 impl Gates {
     /// Takes a slot for a lease found at start-up, and its place in the window if it still holds one.
-    pub(crate) fn reenter(&mut self, pass: Pass) {
+    pub(crate) fn restore_call(&mut self, pass: Pass) {
         self.in_flight += 1;
         if !pass.answered {
             self.window.take();
         }
     }
 
-    /// The opposite of [`Gates::reenter`].
-    pub(crate) fn unenter(&mut self, pass: Pass) {
-        self.leave();
+    /// The opposite of [`Gates::restore_call`].
+    pub(crate) fn remove_call(&mut self, pass: Pass) {
+        self.release_slot();
         if !pass.answered {
-            self.window.give_back();
+            self.window.release();
         }
     }
 

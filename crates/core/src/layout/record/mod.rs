@@ -21,7 +21,7 @@ use super::shared::{BucketSpecLayout, LeaseIdLayout, LevelLayout, StatusLayout, 
 use super::view::{
     DeadLetterLayout, DropReasonLayout, FailureLayout, LetterAgesLayout, ServedByLayout, TotalsLayout,
 };
-use crate::dead_letter::Way;
+use crate::dead_letter::ChainState;
 use crate::engine::alerts::history::{EndsAt, History, LinedUp};
 use crate::engine::alerts::{AlertMeters, AlertState};
 use crate::engine::away::Away;
@@ -113,7 +113,7 @@ layout_enum!(RecordLayout<'a> = Record {
     AlertHistory { lane: u32, history: HistoryLayout },
     Bulk(bulk: Box<BulkLayout<'a>>),
     BulkGone(id: u128),
-    RedriveWay { lane: u32, chain: Vec<&'a str>, way: WayLayout },
+    RedriveWay { lane: u32, chain: Vec<&'a str>, state: ChainStateLayout },
     RedriveWayGone { lane: u32, chain: Vec<&'a str> },
     Code { upstream: u32, code: &'a str, count: CodeLayout },
     CodeGone { upstream: u32, code: &'a str },
@@ -218,7 +218,7 @@ layout_struct!(BulkLayout<'a> = Bulk {
 
 layout_struct!(BulkLaneLayout = BulkLane { lane: u32, counted: u64, at: u64, end: u64, running: u64 });
 
-layout_struct!(WayLayout = Way { held_until: u64, proven: bool });
+layout_struct!(ChainStateLayout = ChainState { held_until: u64, proven: bool });
 
 layout_struct!(AwayLayout<'a> = Away {
     external: Option<&'a str>,

@@ -91,7 +91,7 @@ fn a_newer_version_is_refused_for_good() {
 fn names_and_reasons_are_checked() {
     let failure = CallFailure { reason: FailureReason::fixed("m"), code: None, upstream: None };
     let (lease, report, outcome) = (lease(1), CallResult::Failed.into(), Outcome::Dead(failure));
-    let settlement = Settlement { lease, report, outcome, answer: None, left: None };
+    let settlement = Settlement { lease, report, outcome, answer: None, unsent: None };
     for question in [Question::Recover(name("email")), Question::Settle(vec![settlement])] {
         let mut bytes = question.encoded();
         let at = bytes.iter().position(|byte| *byte == b'm').unwrap();

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::alert::{Addressee, Notice};
+use crate::alert::{Notice, Recipient};
 
 use super::{Message, questions, records, replies, specs};
 
@@ -78,8 +78,8 @@ fn callbacks_have_the_bytes_of_their_golden_files() {
 #[test]
 fn notices_have_the_bytes_of_their_golden_files() {
     let alert = super::alert(None);
-    let to = Addressee::Tenant("acme".into());
-    let operators = Notice { to: Addressee::Operators, alert: alert.clone() };
+    let to = Recipient::Tenant("acme".into());
+    let operators = Notice { to: Recipient::Operators, alert: alert.clone() };
     check("notice", vec![("notice-operators", operators), ("notice-tenant", Notice { to, alert })]);
 }
 

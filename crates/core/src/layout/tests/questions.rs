@@ -3,7 +3,7 @@
 use super::{alert, bucket_id, cursor, filter, hold, id, lease, letter_cursor, ms, name, terms};
 use crate::alert::{AlertLimits, DeadLetterRate, Evaluation, Watch};
 use crate::engine::{Absence, AbsentCall, AbsentReport, BucketOf, ProcessId};
-use crate::gate::{CallResult, Part, Reason};
+use crate::gate::{CallResult, Reason, Share};
 use crate::ids::Name;
 use crate::job::{CallFailure, FailureReason, Level, NewJob, Status};
 use crate::layout::Question;
@@ -11,8 +11,8 @@ use crate::policy::{Correlation, HashKey};
 use crate::time::Time;
 use crate::tokens::Tokens;
 use crate::verbs::{
-    Admit, Advance, BulkAsk, CancelAll, Closure, Completion, Correction, CountLetters, Credit, Denied,
-    Dispatch, Fire, LetterBy, LetterFilter, LetterQuery, Outcome, Poll, Polling, Replay, Report, Settlement,
+    Admit, Advance, BulkAsk, CancelAll, Completion, Correction, CountLetters, Credit, Denied, Dispatch, Fire,
+    LetterBy, LetterFilter, LetterQuery, Outcome, Poll, Polling, Replay, Report, RetryAfter, Settlement,
     Usage, Wait,
 };
 use crate::views::{BucketQuery, JobQuery};
@@ -28,7 +28,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
             upstream: upstream.clone(),
             report: report(CallResult::Throttled),
             failure: failure(),
-            left: Some(b"left".as_slice().into()),
+            unsent: Some(b"left".as_slice().into()),
         }),
         Question::Extend { leases: vec![lease(1), lease(2)], lease: ms(10_000) },
         Question::Settle(settlements()),
@@ -73,7 +73,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
         Question::Tenants { lane: lane.clone(), from: 7, max: 100 },
         Question::DeadLetter(id(1)),
         Question::DeadLetters(letter_query(lane)),
-        Question::Wait(Wait { job: id(1), timeout: ms(30_000), coming: true, seen: Some(7) }),
+        Question::Wait(Wait { job: id(1), timeout: ms(30_000), allow_unknown: true, seen: Some(7) }),
         Question::CatchUp(absence()),
         Question::Fleet,
         Question::Leave(ProcessId(7)),
@@ -81,9 +81,9 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
         Question::Correct(vec![Correction {
             bucket: bucket_id(),
             spec: *hold().spec(),
-            theirs: Tokens::from_micro(-1_500_000),
-            then: Tokens::ONE,
-            ago: ms(30),
+            reported: Tokens::from_micro(-1_500_000),
+            when_asked: Tokens::ONE,
+            asked_ago: ms(30),
         }]),
         Question::HashKey(HashKey::new(u128::MAX)),
         Question::Buckets(BucketQuery {
@@ -217,7 +217,7 @@ pub(super) fn full_job() -> NewJob {
         holds: vec![hold().under(terms())],
         correlation: Some(Correlation(u128::MAX)),
         callback: Some("https://app.example.com/done".into()),
-        waited: Some(ms(10_000)),
+        caller_waits: Some(ms(10_000)),
     }
 }
 
@@ -233,13 +233,13 @@ fn dispatch() -> Dispatch {
 }
 
 fn report(result: CallResult) -> Report {
-    let close = Some(Closure { wait: ms(30_000), bucket: Some("cpf:1".into()) });
+    let retry_after = Some(RetryAfter { wait: ms(30_000), bucket: Some("cpf:1".into()) });
     let usage = match result {
         CallResult::Success => Usage::BySource(vec![("body:/usage".into(), Tokens::from_micro(1_500_000))]),
         CallResult::Rejected => Usage::Amount(Tokens::whole(3)),
         _ => Usage::Unknown,
     };
-    Report { result, status: Some(404), usage, close, took: Some(crate::Span::from_millis(250)) }
+    Report { result, status: Some(404), usage, retry_after, took: Some(crate::Span::from_millis(250)) }
 }
 
 fn failure() -> CallFailure {
@@ -265,7 +265,7 @@ fn settlements() -> Vec<Settlement> {
         report: if number == 1 { result.into() } else { report(result) },
         outcome,
         answer: (number != 1).then(|| b"answer".as_slice().into()),
-        left: (number == 3).then(|| b"left".as_slice().into()),
+        unsent: (number == 3).then(|| b"left".as_slice().into()),
     };
     (1..).zip(ends).map(settle).collect()
 }
@@ -299,11 +299,11 @@ fn absence() -> Absence {
         lease: Some((lease(1), ms(7_000))),
         ended: Some(ms(1_000)),
     };
-    let close = Some(Closure { wait: ms(5_000), bucket: Some("ses/acme".into()) });
+    let retry_after = Some(RetryAfter { wait: ms(5_000), bucket: Some("ses/acme".into()) });
     let report = AbsentReport {
         upstream: name("ses"),
         result: CallResult::Throttled,
-        close,
+        retry_after,
         hold: Some(hold()),
         began: Some(ms(3_000)),
         ago: ms(1_000),
@@ -312,6 +312,6 @@ fn absence() -> Absence {
         (BucketOf::Lane(name("email")), Tokens::whole(3)),
         (BucketOf::Upstream(name("ses")), Tokens::from_micro(-1)),
     ];
-    let part = Part::new(1, 3).unwrap();
-    Absence { part, since: ms(9_000), left, calls: vec![call], reports: vec![report] }
+    let share = Share::new(1, 3).unwrap();
+    Absence { share, since: ms(9_000), left, calls: vec![call], reports: vec![report] }
 }

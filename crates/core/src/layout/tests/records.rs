@@ -2,7 +2,7 @@
 
 use super::questions::completion;
 use super::{alert, alert_key, bucket_id, filter, hold, id, lease, ms, name, note, terms, time};
-use crate::dead_letter::{DeadLetter, Way};
+use crate::dead_letter::{ChainState, DeadLetter};
 use crate::ended::{Fallback, ServedBy};
 use crate::engine::alerts::history::{EndsAt, History, LinedUp};
 use crate::engine::alerts::{AlertMeters, AlertState};
@@ -344,7 +344,7 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
             Record::RedriveWay {
                 lane: 1,
                 chain: vec![name("ses"), name("smtp")],
-                way: Way { held_until: time(600_000), proven: true },
+                state: ChainState { held_until: time(600_000), proven: true },
             },
         ),
         ("record-redrive-way-gone", Record::RedriveWayGone { lane: 1, chain: vec![name("ses")] }),

@@ -2,7 +2,7 @@
 
 use super::{alert, bucket_id, cursor, filter, hold, id, lease, letter_cursor, ms, name, note, time};
 use crate::alert::{AlertChanges, AlertsView};
-use crate::dead_letter::{DeadLetter, DeadLetterView, Surplus};
+use crate::dead_letter::{DeadLetter, DeadLetterView, TrimReason};
 use crate::ended::{End, Ended, Fallback, ServedBy};
 use crate::engine::{Callback, ProcessId, RegistrationView};
 use crate::error::SpecError;
@@ -109,8 +109,8 @@ fn of_jobs() -> Vec<(&'static str, Reply)> {
                 next: Some(cursor()),
             }),
         ),
-        ("reply-fired", Reply::Fired(Fired::Asked(enqueued()))),
-        ("reply-fired-before", Reply::Fired(Fired::Before(time(7)))),
+        ("reply-fired", Reply::Fired(Fired::Submitted(enqueued()))),
+        ("reply-fired-before", Reply::Fired(Fired::AlreadyDone(time(7)))),
         ("reply-fired-too-soon", Reply::Fired(Fired::TooSoon(ms(7)))),
         ("reply-schedules", Reply::Schedules(vec![(name("nightly"), time(7))])),
         ("reply-admitted-granted", admitted(granted)),
@@ -130,7 +130,7 @@ fn of_jobs() -> Vec<(&'static str, Reply)> {
             Reply::Corrected(vec![Corrected {
                 before: Tokens::ONE,
                 after: Tokens::from_micro(-1_500_000),
-                doubt: Tokens::whole(2),
+                uncertainty: Tokens::whole(2),
             }]),
         ),
         ("reply-hash-key", Reply::HashKey(HashKey::new(u128::MAX))),
@@ -166,7 +166,7 @@ fn of_jobs() -> Vec<(&'static str, Reply)> {
 fn enqueued() -> EnqueueAnswer {
     let place = Place { status: Status::Queued, position: 3, eta: Some(time(5)), expires_at: Time::NEVER };
     let answer = b"score".as_slice().into();
-    let cached = Cached { answer, stale: Some(Fallback::Timeout), left: ms(0), overdue: ms(9) };
+    let cached = Cached { answer, stale: Some(Fallback::Timeout), fresh_for: ms(0), stale_for: ms(9) };
     let jobs = vec![
         Enqueued::Accepted(place),
         Enqueued::Existing(id(1)),
@@ -233,7 +233,7 @@ fn polls() -> Polls {
 }
 
 fn swept() -> Swept {
-    let letters = [(id(1), Surplus::Expired), (id(2), Surplus::OverCap)];
+    let letters = [(id(1), TrimReason::Expired), (id(2), TrimReason::OverCap)];
     Swept {
         ended: ends(),
         taken_up: vec![id(3)],

@@ -117,7 +117,7 @@ impl NeverMint {
     }
 
     fn ended(&mut self, end: &CallEnd, now: Time) {
-        if let (Some(upstream), Some(close)) = (end.upstream, &end.close) {
+        if let (Some(upstream), Some(close)) = (end.upstream, &end.retry_after) {
             let until = now + close.wait;
             // Unless it is named, the narrowest bucket of the call.
             let shared = |key: &str| !key.contains('/') || key.ends_with('/');

@@ -61,8 +61,8 @@ impl Ledger {
         given.then(|| Cached {
             answer: kept.answer.clone(),
             stale: (!fresh).then_some(Fallback::CircuitOpen),
-            left: fresh_until.since(now),
-            overdue: now.since(fresh_until),
+            fresh_for: fresh_until.since(now),
+            stale_for: now.since(fresh_until),
         })
     }
 

@@ -48,7 +48,7 @@ impl Ledger {
                 Usage::Amount(used) => Some(used.as_micro()),
                 _ => None,
             },
-            close: report.close.clone(),
+            retry_after: report.retry_after.clone(),
             held: lease.held.clone(),
             unsent: heir.is_none()
                 && report.result.is_unsent()
@@ -230,7 +230,7 @@ impl Ledger {
         settled: Settled,
         now: Time,
     ) -> Verdict {
-        let Settlement { lease: id, report, outcome, answer, left: _ } = settlement;
+        let Settlement { lease: id, report, outcome, answer, unsent: _ } = settlement;
         let id = *id;
         let heir = match (settled, outcome) {
             (Settled::Awaiting(lease), Outcome::Awaiting { timeout, .. }) => Some((lease, now + *timeout)),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::{
-    Closure, DropReason, End, Engine, Hold, JobId, LeaseId, Level, Payload, Replayed, ServedBy, Settled,
+    DropReason, End, Engine, Hold, JobId, LeaseId, Level, Payload, Replayed, RetryAfter, ServedBy, Settled,
     Status, Time,
 };
 
@@ -102,7 +102,7 @@ pub(crate) struct CallEnd {
     pub(crate) result: CallResult,
     /// Micro-tokens that it cost of each bucket it held from, if that was told.
     pub(crate) cost: Option<i64>,
-    pub(crate) close: Option<Closure>,
+    pub(crate) retry_after: Option<RetryAfter>,
     pub(crate) held: Held,
     /// Nothing went out under this lease, so the lane's token comes back too.
     pub(crate) unsent: bool,

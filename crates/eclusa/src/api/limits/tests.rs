@@ -88,7 +88,7 @@ impl Fixture {
     async fn settle_elsewhere(&self, lease: LeaseId) {
         sleep(Duration::from_millis(300)).await;
         let (report, outcome) = (CallResult::Success.into(), Outcome::Release);
-        let settlement = Settlement { lease, report, outcome, answer: None, left: None };
+        let settlement = Settlement { lease, report, outcome, answer: None, unsent: None };
         self.api.0.store.settle(vec![settlement]).await.unwrap();
     }
 

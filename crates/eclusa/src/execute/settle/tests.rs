@@ -120,7 +120,7 @@ fn table() -> Vec<Row> {
 fn every_end_of_a_call_means_one_thing_to_gates_jobs_and_chains() {
     for (end, close, result, retried, stopped, goes_on) in table() {
         let judged = judged(end.clone(), close, &ExtraCodes::default());
-        let closes = judged.report.close.as_ref().map(|close| close.wait);
+        let closes = judged.report.retry_after.as_ref().map(|close| close.wait);
         assert_eq!((judged.report.result, closes), (result, close.map(Span::from_secs)), "{end:?}");
         let fates = (fate(&judged, OnAmbiguous::Retry, 1), fate(&judged, OnAmbiguous::Stop, 1));
         assert_eq!((fates, next(&judged)), ((retried, stopped), goes_on), "{end:?}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use eclusa_core::RegistrationView;
 use eclusa_core::StoreError;
-use eclusa_core::gate::Part;
+use eclusa_core::gate::Share;
 use eclusa_core::layout::{Question, Reply};
 use eclusa_fleet::ProcessId;
 use tokio::time::{Instant, sleep, timeout};
@@ -48,20 +48,20 @@ async fn look(fleet: &Fleet) -> Result<(), StoreError> {
     let lanes = fleet.ask_fleet(Question::Lanes).await?;
     let upstreams = fleet.ask_fleet(Question::Upstreams).await?;
     if let (Reply::Lanes(lanes), Reply::Upstreams(upstreams)) = (lanes, upstreams) {
-        let part = part_of(&fleet.shared.instances(), fleet.shared.membership.process);
-        fallback.see(part, lanes, upstreams, &before);
+        let share = share_of(&fleet.shared.instances(), fleet.shared.membership.process);
+        fallback.see(share, lanes, upstreams, &before);
     }
     Ok(())
 }
 
 /// What falls to a process if nobody can ask the others. Those that only run jobs begin nothing then.
-fn part_of(instances: &[RegistrationView], own: ProcessId) -> Part {
+fn share_of(instances: &[RegistrationView], own: ProcessId) -> Share {
     let mut sharing: Vec<_> =
         instances.iter().filter(|one| !one.about.starts_with("worker")).map(|one| one.process.0).collect();
     sharing.sort_unstable();
     let place = sharing.iter().position(|one| *one == own.0).and_then(|place| u32::try_from(place).ok());
-    let parts = u32::try_from(sharing.len()).unwrap_or(u32::MAX);
-    place.and_then(|place| Part::new(place, parts)).unwrap_or(Part::WHOLE)
+    let shares = u32::try_from(sharing.len()).unwrap_or(u32::MAX);
+    place.and_then(|place| Share::new(place, shares)).unwrap_or(Share::WHOLE)
 }
 
 #[cfg(test)]
@@ -76,8 +76,8 @@ mod tests {
     #[test]
     fn limits_are_divided_among_those_that_begin_calls_by_themselves() {
         let alive = [process(3, "api 7f"), process(2, "worker 7f"), process(1, "all 7f")];
-        assert_eq!(part_of(&alive, ProcessId(1)), Part::new(0, 2).unwrap());
-        assert_eq!(part_of(&alive, ProcessId(3)), Part::new(1, 2).unwrap());
-        assert_eq!(part_of(&alive, ProcessId(2)), Part::WHOLE, "it begins nothing");
+        assert_eq!(share_of(&alive, ProcessId(1)), Share::new(0, 2).unwrap());
+        assert_eq!(share_of(&alive, ProcessId(3)), Share::new(1, 2).unwrap());
+        assert_eq!(share_of(&alive, ProcessId(2)), Share::WHOLE, "it begins nothing");
     }
 }

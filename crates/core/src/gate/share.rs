@@ -2,16 +2,16 @@
 
 /// One of several parts of every limit. Parts are whole and, all together, the limit: nothing is lost or added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct Share {
     number: u32,
     of: u32,
 }
 
-impl Part {
+impl Share {
     /// Everything, for one who shares with nobody.
-    pub const WHOLE: Part = Part { number: 0, of: 1 };
+    pub const WHOLE: Share = Share { number: 0, of: 1 };
 
-    /// Part `number`, counted from 0, of so many; `None` if there are not so many.
+    /// Share `number`, counted from 0, of so many; `None` if there are not so many.
     pub fn new(number: u32, of: u32) -> Option<Self> {
         (number < of).then_some(Self { number, of })
     }
@@ -39,10 +39,10 @@ mod tests {
     #[test]
     fn all_parts_together_are_the_limit() {
         for (limit, of) in [(10, 1), (10, 3), (1, 2), (0, 4), (7, 7), (2, 5)] {
-            let parts: Vec<_> = (0..of).map(|number| Part::new(number, of).unwrap().of(limit)).collect();
-            assert_eq!(parts.iter().sum::<u32>(), limit, "{parts:?}");
-            assert!(parts.iter().max().unwrap() - parts.iter().min().unwrap() <= 1, "{parts:?}");
+            let shares: Vec<_> = (0..of).map(|number| Share::new(number, of).unwrap().of(limit)).collect();
+            assert_eq!(shares.iter().sum::<u32>(), limit, "{shares:?}");
+            assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1, "{shares:?}");
         }
-        assert_eq!(Part::new(2, 2), None);
+        assert_eq!(Share::new(2, 2), None);
     }
 }
