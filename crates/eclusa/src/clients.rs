@@ -1,5 +1,5 @@
-//! How slow a client may be while it owes bytes, or while bytes wait for it to read them. Time that an upstream takes, or in
-//! which nothing is to be sent, does not count.
+//! Bounds on slow clients: while they owe bytes, or while bytes wait for them to read. Time that an upstream takes, or in which
+//! nothing has to be sent, does not count.
 
 mod connection;
 mod download;
@@ -20,26 +20,26 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::config::ClientBounds;
 
-/// Over how much waiting the rate is measured: a shorter stall is nobody's fault.
+/// The waiting time over which the rate is measured. Shorter stalls are tolerated.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// A client was waited for too long.
+/// The client was too slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the client is slower than `server.client` allows")]
 pub(crate) struct TooSlow;
 
-/// Measures one direction of a transfer, while the client is waited for.
+/// Measures one direction of a transfer while it waits for the client.
 #[derive(Debug)]
 struct Meter {
     bounds: ClientBounds,
-    /// Since when the client is waited for, or up to when that was counted.
+    /// When the wait for the client began, or up to when it is counted.
     since: Option<Instant>,
-    /// How long it was waited for in all.
+    /// The waiting time in total.
     total: Duration,
-    /// How long in the present window, and how many bytes came meanwhile.
+    /// The waiting time in the current window, and the bytes moved in it.
     window: Duration,
     bytes: u64,
-    /// Set only once there was something to wait for.
+    /// Created with the first wait.
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
@@ -49,7 +49,7 @@ impl Meter {
         Self { bounds, since: None, total, window, bytes: 0, alarm: None }
     }
 
-    /// So many bytes came or went: the client is not waited for any more.
+    /// Counts bytes that were moved; the wait for the client is over.
     fn moved(&mut self, bytes: usize) {
         if self.since.is_some() {
             self.count(Instant::now());
@@ -65,7 +65,7 @@ impl Meter {
         self.since = Some(now);
     }
 
-    /// The client is waited for. Ready when that has been too long.
+    /// Waits for the client. Ready when that has taken too long.
     fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<TooSlow> {
         loop {
             let now = Instant::now();
@@ -108,23 +108,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_is_too_slow_is_cut_after_a_window_and_any_other_after_its_total() {
+    async fn a_slow_client_is_cut_off_after_a_window_and_any_other_after_the_total() {
         let window = tolerated(Meter::new(BOUNDS), 50).await;
         assert!((WINDOW..WINDOW + Duration::from_secs(1)).contains(&window), "{window:?}");
         let total = tolerated(Meter::new(BOUNDS), 200).await;
         assert!((BOUNDS.total..BOUNDS.total + Duration::from_secs(1)).contains(&total), "{total:?}");
     }
 
-    /// What was sent fast in the past does not buy time.
+    /// Bytes sent fast in the past do not buy time.
     #[tokio::test(start_paused = true)]
-    async fn one_that_was_fast_before_is_cut_after_two_windows() {
+    async fn a_client_that_was_fast_before_is_cut_off_after_two_windows() {
         let mut meter = Meter::new(BOUNDS);
         meter.moved(1 << 30);
         assert!(tolerated(meter, 1).await <= 2 * WINDOW + Duration::from_secs(1));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_the_time_of_waiting_counts() {
+    async fn only_waiting_time_counts() {
         let mut meter = Meter::new(BOUNDS);
         for _ in 0..100 {
             meter.moved(1);

@@ -1,4 +1,4 @@
-//! Calls about a job that an upstream works on: how it goes, and that it was cancelled.
+//! Calls about a job that an upstream works on: to poll it, and to cancel it.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::life::Life;
 use crate::request::{Content, Envelope};
 use crate::rules::Rules;
 
-/// A job as its upstream knows it.
+/// A job that was submitted to an upstream.
 #[derive(Debug, Clone)]
 pub(crate) struct Submitted {
     pub(crate) job: JobId,
@@ -25,7 +25,7 @@ pub(crate) struct Submitted {
     pub(crate) payload: Payload,
 }
 
-/// Who asks, and by which rules.
+/// Makes follow-up calls about submitted jobs.
 #[derive(Clone)]
 pub(crate) struct FollowUp {
     pub(crate) rules: Arc<Rules>,
@@ -33,7 +33,7 @@ pub(crate) struct FollowUp {
 }
 
 impl FollowUp {
-    /// Sends what a template makes of the job. It passes no gate: those are for submits.
+    /// Sends the request that a template makes of the job. It passes no gate: gates are for submits.
     pub(crate) async fn call(&self, template: &RequestTemplate, job: &Submitted) -> Called {
         let upstream = &job.at.without_key();
         let key = match self.rules.key(upstream, job.at.key()) {
@@ -42,7 +42,7 @@ impl FollowUp {
         };
         let envelope = match Envelope::from_payload(&job.payload) {
             Ok(envelope) => envelope,
-            Err(error) => return CallEnd::Invalid(format!("what is stored of the job {error}")).into(),
+            Err(error) => return CallEnd::Invalid(format!("the stored job {error}")).into(),
         };
         let params = envelope.params.as_deref().and_then(|params| serde_json::from_str::<Value>(params).ok());
         let job_id = job.job.to_string();
@@ -73,7 +73,7 @@ impl FollowUp {
         }
     }
 
-    /// Tells the upstream that nobody waits for the job any more; says whether it has understood.
+    /// Cancels the job at the upstream; returns whether the upstream accepted that.
     pub(crate) async fn cancel(&self, job: &Submitted) -> bool {
         let upstream = &job.at.without_key();
         let rules = self.rules.config.upstreams.get(upstream);
@@ -92,8 +92,8 @@ impl FollowUp {
     }
 }
 
-/// Tells the upstream that worked on `job`, as it was when it was cancelled. Its slot comes free when the upstream has
-/// understood.
+/// Cancels a job at the upstream that worked on it; `job` is as it was when it was cancelled. Its slot is released when the
+/// upstream has accepted.
 pub(crate) fn recall(follow_up: FollowUp, decider: &Arc<Decider>, life: &Life, job: &JobView) {
     let Some((upstream, lease)) = works_on(job) else { return };
     let job = Submitted {

@@ -1,5 +1,5 @@
-//! Jobs that an upstream works on: what its answers and webhooks mean, and how it is asked or told that a job was
-//! cancelled.
+//! Jobs that an upstream works on asynchronously: what its answers and webhooks mean, and the calls that poll or cancel a
+//! job there.
 
 mod follow_up;
 mod progress;

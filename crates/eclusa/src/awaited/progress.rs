@@ -1,4 +1,4 @@
-//! What an upstream says: its own id of a job, and later how the job went.
+//! What an upstream says about a job: its own id for it, and later the result.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::retry::{FailedCall, RetryPolicy, Verdict};
@@ -9,21 +9,19 @@ use crate::config::{Async, OnFailure, States};
 use crate::execute::{Called, Judged};
 use crate::request::Response;
 
-/// The longest external id. Longer ones are no ids.
+/// The longest external id, in bytes. Longer values are not ids.
 const MAX_ID: usize = 512;
 
-/// What an upstream told of a job.
+/// What an upstream reported about a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum JobProgress {
-    /// It succeeded.
     Success,
-    /// It failed, in this word of the config.
+    /// It failed; the status word is one of the config's.
     Failure(String),
-    /// It goes on.
     Running,
 }
 
-/// What a body says by these rules; without rules every body tells of success.
+/// Reads a body by these rules; without rules every body means success.
 pub(crate) fn progress(states: Option<&States>, body: &[u8]) -> JobProgress {
     let Some(States { status, success, failure }) = states else { return JobProgress::Success };
     let Some(word) = word_at(body, status) else { return JobProgress::Running };
@@ -36,12 +34,12 @@ pub(crate) fn progress(states: Option<&States>, body: &[u8]) -> JobProgress {
     }
 }
 
-/// What the upstream calls a job, if the body says so.
+/// The upstream's own id for the job, if the body has it.
 pub(crate) fn external_id(rules: &Async, body: &[u8]) -> Option<String> {
     word_at(body, &rules.id).filter(|id| !id.is_empty() && id.len() <= MAX_ID)
 }
 
-/// A string, number or boolean of a JSON body, as a word.
+/// A string, number or boolean in a JSON body, as text.
 fn word_at(body: &[u8], pointer: &str) -> Option<String> {
     let body: Value = serde_json::from_slice(body).ok()?;
     match body.pointer(pointer)? {
@@ -51,7 +49,8 @@ fn word_at(body: &[u8], pointer: &str) -> Option<String> {
     }
 }
 
-/// A submit whose answer does not name the job has failed: nobody could tell what becomes of it. It may have been taken in.
+/// Marks a submit as failed if its answer does not name the job, since its result could never be found. The failure is
+/// ambiguous: the upstream may have accepted the job.
 pub(crate) fn submit_failed(rules: &Async, called: &Called, judged: &mut Judged) {
     let unnamed = called.answer.as_ref().is_none_or(|answer| external_id(rules, &answer.body).is_none());
     if judged.judgement.verdict.is_none() && judged.report.result == CallResult::Success && unnamed {
@@ -65,7 +64,7 @@ pub(crate) fn submit_failed(rules: &Async, called: &Called, judged: &mut Judged)
     }
 }
 
-/// What is told to the store of a job that `upstream` has ended; `None` while it goes on.
+/// The completion for a job that `upstream` has ended; `None` while it is running.
 pub(crate) fn completion(
     upstream: &Name,
     rules: &Async,

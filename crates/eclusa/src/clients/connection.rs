@@ -1,4 +1,4 @@
-//! Connections, by which answers are read.
+//! Connections on which clients read answers.
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use super::Meter;
 use crate::config::ClientBounds;
 
-/// How many requests came by a connection: with each the client has its whole time again to read.
+/// The number of requests on a connection. Each request restarts the client's time to read.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Requests(Arc<AtomicUsize>);
 
@@ -27,7 +27,7 @@ impl Requests {
     }
 }
 
-/// A client's connection, which breaks if what is sent to it is read too slowly.
+/// A client's connection, which breaks if the client reads too slowly.
 #[derive(Debug)]
 pub(crate) struct ClientConnection {
     stream: TcpStream,
@@ -41,7 +41,7 @@ impl ClientConnection {
         Self { stream, meter: Meter::new(bounds), requests, measured: 0 }
     }
 
-    /// What came of writing, unless the client has had unread bytes for too long.
+    /// Returns the result of a write, or an error if the client has had unread bytes for too long.
     fn measure(&mut self, written: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(written) => {

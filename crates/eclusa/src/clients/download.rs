@@ -1,4 +1,4 @@
-//! Answers by HTTP/2, where one stream can stand still while its connection does not.
+//! Answers over HTTP/2, where one stream can stall while its connection does not.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -13,10 +13,10 @@ use super::{Meter, TooSlow};
 use crate::config::ClientBounds;
 use crate::execute::http::BoxError;
 
-/// Parts that are read ahead of the client, each at most as large as what is read from an upstream at once.
+/// Parts that are read ahead of the client, each at most as large as one read from an upstream.
 const AHEAD: usize = 2;
 
-/// A body that is read in a task of its own, which gives it up if the client does not take what has come.
+/// A body that is read in a separate task, which gives up if the client does not read what has arrived.
 pub(crate) struct Download {
     parts: mpsc::Receiver<DownloadPart>,
     ended: bool,
@@ -42,7 +42,7 @@ impl Download {
     }
 }
 
-/// Passes a body on until its end, or until nobody takes it.
+/// Passes a body on until its end, or until the client stops reading it.
 async fn pass<B>(mut body: B, passed: mpsc::Sender<DownloadPart>, mut meter: Meter)
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
@@ -96,7 +96,7 @@ impl Body for Download {
             Some(DownloadPart::Frame(frame)) => Some(Ok(frame)),
             Some(DownloadPart::Broken(error)) => Some(Err(error)),
             Some(DownloadPart::End) => None,
-            // It was given up.
+            // The task gave up.
             None => Some(Err(TooSlow.into())),
         })
     }

@@ -1,33 +1,33 @@
-//! Bodies that are held while they are received, bounded over all connections: a bound on each of them alone allows as many as
-//! there are connections.
+//! Bodies held in memory while they are received. Their total is bounded over all connections, since a bound per body would
+//! still grow with the number of connections.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
 
-/// Bytes of all bodies that are being received.
+/// The bytes of all bodies that are being received.
 #[derive(Debug, Default)]
 pub(crate) struct Uploads(AtomicUsize);
 
-/// There is no room for more bodies now.
+/// There is no room for more bytes now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("`server.max_bodies` is used up")]
 pub(crate) struct NoRoom;
 
-/// A body as far as it has come. Its bytes count until it is whole or given up.
+/// A body received so far. Its bytes count until it is complete or dropped.
 #[derive(Debug)]
 pub(crate) struct Received<'a> {
     all: &'a Uploads,
-    /// Bytes that all of them may have together.
+    /// The most bytes of all bodies in total.
     max: usize,
-    /// Mostly a body comes in one part, which need not be copied.
+    /// Most bodies arrive in one part, which need not be copied.
     only: Bytes,
     joined: BytesMut,
 }
 
 impl Uploads {
-    /// Nothing of a body yet, where all bodies together may have `max` bytes.
+    /// An empty body; all bodies may have `max` bytes in total.
     pub(crate) fn begin(&self, max: usize) -> Received<'_> {
         Received { all: self, max, only: Bytes::new(), joined: BytesMut::new() }
     }
@@ -54,9 +54,9 @@ impl Received<'_> {
         Ok(())
     }
 
-    /// All that has come.
+    /// The whole body.
     pub(crate) fn finish(mut self) -> Bytes {
-        // Dropping it gives back what is counted, so nothing is taken out before that is done.
+        // `release` counts the bytes that are still here, so it runs before they are taken out.
         self.release();
         let (only, joined) = (std::mem::take(&mut self.only), std::mem::take(&mut self.joined));
         if joined.is_empty() { only } else { joined.freeze() }
@@ -80,15 +80,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_bodies_together_have_no_more_than_they_may() {
+    fn the_total_of_all_bodies_is_bounded() {
         let uploads = Uploads::default();
         let (mut first, mut second) = (uploads.begin(10), uploads.begin(10));
         assert_eq!((first.add("abc".into()), first.add("def".into())), (Ok(()), Ok(())));
         assert_eq!(second.add("12345".into()), Err(NoRoom));
         assert_eq!((second.add("1234".into()), second.len()), (Ok(()), 4));
         assert_eq!(first.finish(), "abcdef");
-        assert_eq!(second.add("567890".into()), Ok(()), "a body that is whole makes room");
+        assert_eq!(second.add("567890".into()), Ok(()), "a complete body makes room");
         drop(second);
-        assert_eq!(uploads.0.into_inner(), 0, "one that is given up too");
+        assert_eq!(uploads.0.into_inner(), 0, "a dropped body too");
     }
 }

@@ -1,4 +1,4 @@
-//! Requests' bodies.
+//! Bodies of requests.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,7 +10,7 @@ use super::Meter;
 use crate::config::ClientBounds;
 use crate::execute::http::BoxError;
 
-/// A request's body that ends with [`TooSlow`](super::TooSlow) if its client takes too long to send it.
+/// A request's body that fails with [`TooSlow`](super::TooSlow) if its client takes too long to send it.
 pub(crate) struct Upload<B> {
     body: B,
     meter: Meter,

@@ -1,7 +1,7 @@
-//! What decides and tells of ends: the store's verbs that change something, as the program uses them.
+//! The store's verbs that change something, as the rest of the program uses them.
 //!
-//! Each job that ended by a verb is counted and logged here and nowhere else, and callers that wait for a permit are
-//! woken when one may have become possible. A verb is done to its end, whoever stops waiting for its answer.
+//! Every job that a verb ends is counted and logged here and nowhere else, and callers that wait for a permit are woken when
+//! one may be possible. A verb runs to completion even if its caller stops waiting.
 
 mod permit;
 mod quotes;
@@ -27,23 +27,23 @@ use crate::store::AnyStore;
 use crate::telemetry::{Metrics, log_end};
 use crate::turns::Turns;
 
-/// How long to wait before asking a store again that did not answer.
+/// How long to wait before asking again when the store did not answer.
 const STORE_PAUSE: Duration = Duration::from_millis(250);
-/// Why a dead letter goes that somebody discarded.
+/// The reason under which a discarded dead letter is counted.
 const PURGED: &str = "purged";
 
 /// See the module.
 pub(crate) struct Decider {
     store: Arc<AnyStore>,
-    /// For how long jobs lived; decisions take the store's time.
+    /// Measures how long jobs lived. Decisions use the store's time.
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
-    /// Who may ask for a call next.
+    /// Callers that wait for a permit, in order.
     turns: Arc<Turns>,
     life: Arc<Life>,
-    /// When jobs were told that they will start.
+    /// The start times that were quoted for jobs.
     quotes: Quotes,
-    /// Whether the store did not answer when it was last asked.
+    /// Whether the last question to the store went unanswered.
     store_lost: AtomicBool,
 }
 
@@ -59,8 +59,7 @@ impl Decider {
         Self { store, clock, metrics, turns, life, quotes, store_lost }
     }
 
-    /// Hands jobs to the store and says what became of each and where it is, read in the same breath. At `until` it is not
-    /// waited for any longer.
+    /// Enqueues jobs and returns the result and place of each, read in the same step. Gives up at `until`.
     pub(crate) async fn enqueue(
         self: &Arc<Self>,
         jobs: Vec<NewJob>,
@@ -69,9 +68,9 @@ impl Decider {
         let decider = self.clone();
         let put = async move {
             let lanes: Vec<(JobId, Name)> = jobs.iter().map(|job| (job.id, job.lane.clone())).collect();
-            // What the store has not begun is withdrawn with its future: late callers leave nothing behind that adds up.
+            // Dropping the future withdraws what the store has not begun, so late callers leave nothing behind.
             let answer = timeout_at(until, decider.store.enqueue(jobs)).await;
-            let late = "it did not come to this within `server.max_wait`";
+            let late = "its turn did not come within `server.max_wait`";
             let answer = answer.unwrap_or_else(|_| Err(StoreError::Unconfirmed { cause: late.into() }))?;
             decider.note(&answer.ended);
             for ((job, lane), enqueued) in lanes.iter().zip(&answer.jobs) {
@@ -103,7 +102,7 @@ impl Decider {
         self.life.run_to_completion(cancel).await
     }
 
-    /// Cancels a page of the jobs that fit.
+    /// Cancels a page of the matching jobs.
     pub(crate) async fn cancel_all(self: &Arc<Self>, ask: CancelAll) -> Result<CancelledAll, StoreError> {
         let decider = self.clone();
         let cancel = async move {
@@ -114,7 +113,7 @@ impl Decider {
         self.life.run_to_completion(cancel).await
     }
 
-    /// Enqueues the job of a moment of a schedule, unless that was done.
+    /// Enqueues the job of a scheduled time, unless that was done before.
     pub(crate) async fn fire(self: &Arc<Self>, ask: Fire) -> Result<Fired, StoreError> {
         let decider = self.clone();
         let fire = async move {
@@ -131,7 +130,7 @@ impl Decider {
         self.life.run_to_completion(fire).await
     }
 
-    /// Looks which alerts fire.
+    /// Evaluates the alerts.
     pub(crate) async fn watch(self: &Arc<Self>, ask: Watch) -> Result<AlertChanges, StoreError> {
         let decider = self.clone();
         let watch = async move {
@@ -142,26 +141,26 @@ impl Decider {
         self.life.run_to_completion(watch).await
     }
 
-    /// Ends a job of `lane` that its upstream worked on in this attempt, because that has told.
+    /// Ends this attempt of a job of `lane` with the result that its upstream reported.
     pub(crate) async fn complete(
         self: &Arc<Self>,
         (lane, attempt): (Name, u32),
-        told: Completion,
+        reported: Completion,
     ) -> Result<Completed, StoreError> {
         let decider = self.clone();
         let complete = async move {
-            let (job, upstream) = (told.job, told.upstream.clone());
-            let retry = match told.outcome {
+            let (job, upstream) = (reported.job, reported.upstream.clone());
+            let retry = match reported.outcome {
                 Outcome::Retry { after, .. } => Some(Duration::from_millis(after.as_millis())),
                 _ => None,
             };
-            let CompleteAnswer { completed, ended } = decider.store.complete(told).await?;
+            let CompleteAnswer { completed, ended } = decider.store.complete(reported).await?;
             decider.note(&ended);
             if let (Completed::Settled(Settled::RetryAt(_)), Some(delay)) = (completed, retry) {
                 decider.metrics.count_retry(&lane, attempt + 1, delay);
             }
             decider.turns.ring(&upstream);
-            tracing::info!(jobId = %job, %upstream, did = ?completed, "The upstream told how a job went");
+            tracing::info!(jobId = %job, %upstream, did = ?completed, "The upstream reported the result of a job");
             Ok(completed)
         };
         self.life.run_to_completion(complete).await
@@ -180,7 +179,7 @@ impl Decider {
         self.life.run_to_completion(replay).await
     }
 
-    /// Lets a dead letter go; says whether there was one.
+    /// Deletes a dead letter; returns whether it existed.
     pub(crate) async fn discard(self: &Arc<Self>, lane: Name, letter: JobId) -> Result<bool, StoreError> {
         let decider = self.clone();
         let discard = async move {
@@ -193,7 +192,7 @@ impl Decider {
         self.life.run_to_completion(discard).await
     }
 
-    /// Lets a page of the dead letters that fit go.
+    /// Deletes a page of the matching dead letters.
     pub(crate) async fn discard_all(
         self: &Arc<Self>,
         query: LetterQuery,
@@ -209,7 +208,7 @@ impl Decider {
         self.life.run_to_completion(discard).await
     }
 
-    /// Jobs of a lane that may start. What was granted to one who stopped waiting is given back by the store.
+    /// Asks for jobs of a lane that may start. If the caller stops waiting, the store releases what it granted.
     pub(crate) async fn dispatch(&self, ask: Dispatch) -> Result<Dispatched, StoreError> {
         let lane = ask.lane.clone();
         let answer = self.store.dispatch(ask).await?;
@@ -227,7 +226,7 @@ impl Decider {
         Ok(answer)
     }
 
-    /// Moves a job along its chain, however long the store takes to come back; `None` if it is gone for good.
+    /// Moves a job along its chain, waiting out outages of the store; `None` if the store failed permanently.
     pub(crate) async fn advance(&self, ask: Advance) -> Option<Advanced> {
         let advanced = loop {
             match self.store.advance(ask.clone()).await {
@@ -240,8 +239,8 @@ impl Decider {
         advanced
     }
 
-    /// Ends a lease of a call to `upstream`, however long the store takes to come back: a call that was made must be told.
-    /// If the lease has passed to somebody else meanwhile, nothing comes of it.
+    /// Ends the lease of a call to `upstream`, waiting out outages of the store: a call that was made must be reported. Changes
+    /// nothing if the lease is stale.
     pub(crate) async fn settle(self: &Arc<Self>, upstream: &Name, settlement: Settlement) -> Option<Settled> {
         let (decider, upstream) = (self.clone(), upstream.clone());
         let settle = async move {
@@ -260,7 +259,7 @@ impl Decider {
         self.life.run_to_completion(settle).await.ok().flatten()
     }
 
-    /// Ends a lease whose call has no job, or whose job goes back to its line, where nobody waits for what comes of it.
+    /// Ends a lease whose call has no job, or whose job returns to its line. Does not wait for the result.
     pub(crate) fn end_call(self: &Arc<Self>, upstream: Name, lease: LeaseId, report: Report) {
         let settlement = end_of_call(lease, report);
         if let Some(answer) = self.store.settle_now(&settlement) {
@@ -273,7 +272,7 @@ impl Decider {
         self.life.running.spawn(settle);
     }
 
-    /// The same for who can be told that the store does not answer.
+    /// Like [`end_call`](Self::end_call), but waits, and reports an outage to the caller.
     pub(crate) async fn try_end_call(
         &self,
         upstream: &Name,
@@ -286,7 +285,7 @@ impl Decider {
         Ok(answer.leases.pop())
     }
 
-    /// Tells the breaker of `upstream` of a call that was made elsewhere.
+    /// Reports a call that was made elsewhere to the breaker of `upstream`.
     pub(crate) async fn record(
         &self,
         upstream: Name,
@@ -311,7 +310,7 @@ impl Decider {
         Ok(view)
     }
 
-    /// Does what only time triggers.
+    /// Does what only the passing of time triggers.
     pub(crate) async fn sweep(&self) -> Result<Swept, StoreError> {
         let swept = self.store.sweep().await?;
         self.note(&swept.ended);
@@ -333,13 +332,13 @@ impl Decider {
             let calls = swept.debits_dropped;
             tracing::warn!(
                 calls,
-                "Too many correlation ids: no event gives the tokens of the oldest calls back"
+                "Too many correlation ids: events can no longer return the tokens of the oldest calls"
             );
         }
         Ok(swept)
     }
 
-    /// The one place that hears of every job that ended.
+    /// Counts and logs jobs that ended. Every verb that can end jobs calls this.
     fn note(&self, ended: &[Ended]) {
         for ended in ended {
             self.metrics.count_end(ended, self.clock.now());
@@ -347,18 +346,18 @@ impl Decider {
         }
     }
 
-    /// Jobs whose worker vanished stand in their lines again.
+    /// Logs jobs that were put back in their lines because their worker vanished.
     fn note_taken_up(&self, jobs: &[JobId]) {
         for job in jobs {
-            tracing::warn!(jobId = %job, "Job taken up: its worker did not come back");
+            tracing::warn!(jobId = %job, "Job recovered: its worker did not come back");
         }
         if !jobs.is_empty() {
             self.turns.ring_all();
         }
     }
 
-    /// Waits a little if the store may come back by itself, and says whether to go on. If it is gone for good the process
-    /// must end, for it can keep no promise any more.
+    /// Waits a little if the error is transient, and returns whether to try again. After a permanent failure the process must
+    /// end, because it can keep no promise.
     pub(crate) async fn wait_out_outage(&self, error: &StoreError) -> bool {
         if error.is_transient() {
             if !self.store_lost.swap(true, Ordering::Relaxed) {
@@ -367,14 +366,14 @@ impl Decider {
             tokio::time::sleep(STORE_PAUSE).await;
             return true;
         }
-        // Every loop hears of it; it is said once.
+        // Every loop gets the error; it is logged once.
         if self.life.fail() {
             tracing::error!(error = %error, "The store failed");
         }
         false
     }
 
-    /// The store has answered.
+    /// Notes that the store answered.
     pub(crate) fn store_answers(&self) {
         if self.store_lost.swap(false, Ordering::Relaxed) {
             tracing::info!("The store answers again");
@@ -383,7 +382,7 @@ impl Decider {
     }
 }
 
-/// Gives a lease back: no job ends by it.
+/// A settlement that releases the lease and ends no job.
 const fn end_of_call(lease: LeaseId, report: Report) -> Settlement {
     Settlement { lease, report, outcome: Outcome::Release, answer: None, unsent: None }
 }

@@ -1,4 +1,4 @@
-//! Permit to make one call without a job: in a direct lane, or by a worker elsewhere.
+//! Permits: each allows one call without a job, in a direct lane or by a worker elsewhere.
 
 use std::sync::Arc;
 
@@ -8,11 +8,10 @@ use eclusa_core::{Admission, Admit, Admitted, LeaseId, Name, Report, Store, Stor
 use super::{Decider, end_of_call};
 use crate::store::AnyStore;
 
-/// What comes of asking for permit.
+/// The answer to a request for a permit.
 pub(crate) enum PermitAnswer {
-    /// It was given.
     Granted(Permit),
-    /// A gate said no.
+    /// A gate denies the call.
     Denied {
         /// The upstream that will admit it first; `None` if the lane denies it.
         upstream: Option<Name>,
@@ -22,62 +21,63 @@ pub(crate) enum PermitAnswer {
     Unknown,
 }
 
-/// A gate said no.
+/// A denial by a gate.
 pub(crate) struct PermitDenied {
-    /// Why and until when.
+    /// The reason, and when to ask again.
     pub(crate) denial: NotUntil,
-    /// The limit that allows the fewest such calls, if there is any.
+    /// The limit that leaves the fewest such calls, if there is one.
     pub(crate) quota: Option<Quota>,
-    /// The own gate of the lane or the upstream, if it is one of theirs.
+    /// The gate that denied, if it is one of the lane or the upstream (not a scoped bucket).
     pub(crate) gate: Option<GateView>,
-    /// Whether it may open before the time that `denial` says.
+    /// Whether the gate may open before `denial.at`.
     pub(crate) sooner: bool,
-    /// What time it was in the store.
+    /// The time in the store when it denied.
     pub(crate) now: Time,
 }
 
 impl PermitDenied {
-    /// The limit that has not enough for such a call, if there is one.
+    /// The limit that has too little left for such a call, if there is one.
     pub(crate) fn used_up(&self) -> Option<&Quota> {
         self.quota.as_ref().filter(|quota| quota.enough_at > self.now)
     }
 }
 
-/// Permit that was given. Its lease ends when this is dropped, however that comes.
+/// A granted permit. Dropping it ends its lease.
 pub(crate) struct Permit {
     decider: Arc<Decider>,
-    /// Where the call may be made.
+    /// The upstream that may be called.
     pub(crate) upstream: Name,
-    /// With which key of the upstream, by its name.
+    /// The name of the upstream's key to use, if it has keys.
     pub(crate) key: Option<String>,
     pub(crate) lease: LeaseId,
-    /// The limit that allows the fewest more such calls, if there is any.
+    /// The limit that leaves the fewest further calls, if there is one.
     pub(crate) quota: Option<Quota>,
-    /// What time it was in the store when it was given.
+    /// The time in the store when it was granted.
     pub(crate) granted_at: Time,
-    /// How the call went; nothing if somebody else will tell.
+    /// The report to send when the permit ends; `None` if another party ends the lease.
     report: Option<Report>,
 }
 
 impl Permit {
-    /// What is told of the call unless something else is told before its end.
+    /// Sets the report to send when the permit ends.
     pub(crate) fn set_report(&mut self, report: Report) {
         self.report = Some(report);
     }
 
-    /// Tells how the call went and returns when that is known.
+    /// Sends the report and waits until the store has it.
     pub(crate) async fn end(mut self) {
         if let Some(report) = self.report.take() {
             self.decider.settle(&self.upstream, end_of_call(self.lease, report)).await;
         }
     }
 
-    /// What there is to tell of the call, for one that goes on from it.
+    /// The lease and its report, for the call that continues from this one.
     pub(crate) fn final_report(&self) -> Option<(LeaseId, Report)> {
         Some((self.lease, self.report.clone()?))
     }
 
-    /// The call under `next` goes on from it. If another engine gave that, the one that gave this is still to be told.
+    /// The call under `next` continues from this one, so its admission carried the report. If another engine granted `next`,
+    /// this permit still sends its own report.
     pub(crate) fn continued_by(mut self, next: &Permit) {
         if self.lease.epoch == next.lease.epoch {
             self.report = None;
@@ -85,14 +85,14 @@ impl Permit {
         }
     }
 
-    /// The answer says that so much was used.
+    /// Sets the usage that the answer reported.
     pub(crate) fn set_usage(&mut self, usage: Usage) {
         if let Some(report) = &mut self.report {
             report.usage = usage;
         }
     }
 
-    /// Leaves it to somebody else to end the lease.
+    /// Leaves it to the caller to end the lease.
     pub(crate) fn hand_over(mut self) {
         self.report = None;
     }
@@ -107,11 +107,11 @@ impl Drop for Permit {
 }
 
 impl Decider {
-    /// Asks once for permit. What was granted is given back if the caller goes away meanwhile.
+    /// Asks once for a permit. If the caller is dropped meanwhile, a granted permit is released.
     pub(crate) async fn admit(self: &Arc<Self>, ask: Admit) -> Result<PermitAnswer, StoreError> {
         if let AnyStore::Embedded(store) = &*self.store {
             let (admitted, durable) = store.admit_soon(&ask)?;
-            // From here on its own drop gives it back.
+            // From here on dropping it releases the lease.
             let asked = self.permit_answer(admitted);
             durable.await?;
             return Ok(asked);

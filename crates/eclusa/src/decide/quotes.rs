@@ -1,4 +1,4 @@
-//! Which start was quoted for a job when it was taken in, so that it can be compared with the real one.
+//! The start times quoted at intake, to compare them with the real ones.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -6,12 +6,12 @@ use std::sync::{Mutex, PoisonError};
 use eclusa_core::{JobId, Time};
 use hashbrown::HashMap;
 
-/// Quotes of more jobs are forgotten, the oldest first: what is measured is a sample then.
+/// The most quotes that are kept. Beyond that the oldest are dropped, and the measurement becomes a sample.
 const REMEMBERED: usize = 10_000;
-/// Starts that are remembered, for jobs that a worker took before their quote was noted.
+/// How many starts are kept, for jobs that a worker started before their quote was noted.
 const STARTS: usize = 64;
 
-/// The quotes of jobs that this process took in and that did not start yet.
+/// The quotes of jobs that this process enqueued and that have not started.
 #[derive(Default)]
 pub(super) struct Quotes(Mutex<Known>);
 
@@ -19,12 +19,12 @@ pub(super) struct Quotes(Mutex<Known>);
 struct Known {
     by_job: HashMap<JobId, Time, foldhash::fast::FixedState>,
     order: VecDeque<JobId>,
-    /// Jobs without a quote that started last, and when.
+    /// The last jobs that started without a quote, and when.
     started: VecDeque<(JobId, Time)>,
 }
 
 impl Quotes {
-    /// Notes that `job` is to start at `eta`, or returns when it did start.
+    /// Notes that `job` should start at `eta`, or returns its start if it has started.
     pub(super) fn quoted(&self, job: JobId, eta: Time) -> Option<Time> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, at)) = known.started.iter().find(|(started, _)| *started == job) {
@@ -39,7 +39,7 @@ impl Quotes {
         None
     }
 
-    /// The quoted start of `job`, which starts now.
+    /// Removes and returns the quoted start of `job`, which starts now.
     pub(super) fn started(&self, job: JobId, now: Time) -> Option<Time> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let quoted = known.by_job.remove(&job);
@@ -78,7 +78,7 @@ mod tests {
         for number in 1..=STARTS as u128 + 1 {
             assert_eq!(quotes.started(JobId(number), start), None);
         }
-        assert_eq!(quotes.quoted(JobId(1), quote), None, "that is too long ago");
+        assert_eq!(quotes.quoted(JobId(1), quote), None, "its start is forgotten");
         assert_eq!(quotes.quoted(JobId(2), quote), Some(start));
     }
 }

@@ -5,10 +5,10 @@ use eclusa_core::{Store, UpstreamView};
 
 use super::state::ApiState;
 
-/// Knows whether an API is down. See [the module](super).
+/// Tracks whether an API is down. See [the module](super).
 ///
-/// So many failures in a row make it degraded for a while. Then it is not degraded any more, by itself; the next word
-/// about the API decides whether it stays so or is degraded again at once.
+/// A number of consecutive failures marks the API as degraded for a time. After that it is no longer degraded; the next result
+/// decides whether it stays that way or is degraded again at once.
 pub struct CircuitBreaker {
     state: ApiState,
 }
@@ -23,19 +23,18 @@ impl CircuitBreaker {
         self.record(CallResult::Failed).await;
     }
 
-    /// Forgets all failures, and that the API was degraded.
+    /// Forgets all failures; the API is no longer degraded.
     pub async fn record_success(&self) {
         self.record(CallResult::Success).await;
     }
 
-    /// Forgets the failures if the time is over for which the API was degraded, else nothing. Says whether the API may be
-    /// called.
+    /// Forgets the failures if the degraded time is over. Returns whether the API may be called.
     pub async fn try_recover(&self) -> bool {
         let recovered = self.state.store().await.recover(self.state.name.clone()).await;
         !recovered.is_ok_and(|view| view.as_ref().is_some_and(is_degraded))
     }
 
-    /// Whether the API is to be left alone now.
+    /// Whether the API should not be called now.
     pub async fn is_degraded(&self) -> bool {
         let views = self.state.store().await.upstreams().await.unwrap_or_default();
         views.iter().any(|view| view.name == self.state.name && is_degraded(view))

@@ -1,7 +1,7 @@
 //! Limits for Rust programs that make their own calls: a rate limiter and a circuit breaker for each API.
 //!
-//! With a Redis they are shared: by all processes that name the same server, and by gateways that keep their state there.
-//! Without one they are this process's own. Whoever uses them sees no difference.
+//! With Redis they are shared by all processes that name the same server, and by gateways that keep their state there. Without
+//! Redis they are local to this process. The API is the same.
 //!
 //! ```
 //! # use std::time::Duration;
@@ -24,12 +24,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A Redis that does not answer never fails a call: each process goes by its part of every limit until it answers again.
+//! If Redis does not answer, calls do not fail: each process uses its share of every limit until Redis answers again.
 //!
-//! A gateway may have other gates for the same API: those of both hold, as long as both are there. Where they name the same
-//! gate, the rule of the process that was started or changed last applies to all.
+//! A gateway may have other gates for the same API. All gates apply while both are running. If both define the same gate, the
+//! rule of the process that was started or changed last applies to all.
 //!
-//! A limiter is only about the rate: it gives leave also while the breaker of the same API is open.
+//! A limiter only limits the rate: it admits calls even while the breaker of the same API is open.
 
 mod circuit_breaker;
 mod rate_limiter;
@@ -48,46 +48,46 @@ use self::state::{ApiState, SharedStore};
 use crate::config::on_or_off;
 use crate::store::RedisError;
 
-/// A limiter or breaker that cannot be.
+/// Why a limiter or breaker cannot be created.
 #[derive(Debug, Error)]
 pub enum LimitsError {
-    /// Its name or its rule is wrong.
+    /// The name or the rule is invalid.
     #[error(transparent)]
     Rule(#[from] SpecError),
-    /// The address of the Redis makes no sense.
+    /// The address of Redis is invalid.
     #[error(transparent)]
     Redis(#[from] RedisError),
 }
 
-/// So many calls per span of time.
+/// A number of calls per period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// How many.
+    /// The number of calls.
     pub calls: u32,
-    /// In how much time.
+    /// The period.
     pub per: Duration,
-    /// How many may be made at once after a time without any.
+    /// How many calls may be made at once after an idle time.
     pub burst: u32,
 }
 
-/// Where the state of limiters and breakers lives. On Redis it takes part in the fleet as one process, from its first limiter
-/// or breaker on until it, its clones and all its limiters and breakers are dropped.
+/// Holds the state of limiters and breakers. On Redis it joins the fleet as one process with its first limiter or breaker, and
+/// leaves when it, its clones and all its limiters and breakers are dropped.
 #[derive(Clone)]
 pub struct Limits {
     redis: Option<String>,
     prefix: String,
-    /// Opened for the first limiter or breaker.
+    /// Opened with the first limiter or breaker.
     shared: Arc<Mutex<Option<Arc<SharedStore>>>>,
 }
 
 impl Limits {
-    /// On the Redis at this address, or in this process if there is none.
+    /// Keeps the state on the Redis at this address, or in this process if there is none.
     pub fn new(redis: Option<&str>) -> Self {
         Self { redis: redis.map(ToOwned::to_owned), prefix: String::new(), shared: Arc::default() }
     }
 
-    /// On the Redis that `REDIS_URL` names, if it does. `USE_REDIS_CIRCUIT_BREAKER=false` makes them this process's own all
-    /// the same: a way back that needs no change of the program.
+    /// Keeps the state on the Redis that `REDIS_URL` names, if it is set. `USE_REDIS_CIRCUIT_BREAKER=false` makes it local to
+    /// this process: a way back that needs no change of the program.
     pub fn from_env() -> Self {
         Self::from_variables(|name| std::env::var(name).ok())
     }
@@ -99,12 +99,12 @@ impl Limits {
         Self::new(redis.as_deref())
     }
 
-    /// Whether other processes can share them.
+    /// Whether the limits are shared with other processes.
     pub const fn are_shared(&self) -> bool {
         self.redis.is_some()
     }
 
-    /// The same in keys that begin with `prefix`, to share them with a gateway whose `store.prefix` that is. Without, they
+    /// Uses keys that begin with `prefix`, to share limits with a gateway that has this `store.prefix`. Without a prefix the keys
     /// are `circuit_breaker:<name>:failures`, `circuit_breaker:<name>:degraded_until` and `rate_limiter:<name>`.
     #[must_use]
     pub fn with_prefix(mut self, prefix: &str) -> Self {
@@ -113,14 +113,14 @@ impl Limits {
         self
     }
 
-    /// The limiter of the API called `name`. All who share it should give the same rate.
+    /// The limiter of the API called `name`. All processes that share it should pass the same rate.
     pub fn rate_limiter(&self, name: &str, rate: Rate) -> Result<RateLimiter, LimitsError> {
         let bucket = BucketSpec::new(rate.burst, rate.calls, rate.per.into())?;
         Ok(RateLimiter::new(self.state(name, |gates| gates.bucket = Some(bucket))?))
     }
 
-    /// The breaker of the API called `name`, which `failures` in a row open for a while. All who share it should give the
-    /// same numbers.
+    /// The breaker of the API called `name`: `failures` consecutive failures open it for `open_for`. All processes that share it
+    /// should pass the same numbers.
     pub fn circuit_breaker(
         &self,
         name: &str,
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_unshares_them_in_any_usual_way() {
+    fn every_usual_spelling_of_false_makes_limits_local() {
         let shared = |set: Option<&str>| {
             Limits::from_variables(|name| match name {
                 "REDIS_URL" => Some("redis://127.0.0.1".to_owned()),

@@ -11,14 +11,14 @@ use crate::SystemClock;
 use crate::ids::seed_maps;
 use crate::store::{AnyStore, EmbeddedStore, RedisSettings, RedisStore};
 
-/// What other processes are told of this one.
+/// How this process is described to the others.
 const ABOUT: &str = "library";
 
-/// A store with the rules of all APIs that were named so far.
+/// A store with the rules of all APIs named so far.
 pub(super) struct SharedStore {
     store: AnyStore,
     rules: Mutex<LibraryRules>,
-    /// How many changes of the rules the store has applied.
+    /// The number of rule changes that the store has applied.
     applied: tokio::sync::Mutex<u64>,
 }
 
@@ -31,13 +31,13 @@ struct LibraryRules {
 impl LibraryRules {
     fn spec(&self) -> Spec {
         let upstreams = self.gates.iter().map(|(name, gates)| UpstreamSpec::new(name.clone(), gates.clone()));
-        // Each has a name of its own, so they are always valid.
+        // The names are unique, so the spec is always valid.
         Spec::partial(upstreams.collect()).unwrap_or_default()
     }
 }
 
 impl SharedStore {
-    /// On the Redis at `url` with keys that begin with `prefix`, or in this process.
+    /// Opens a store on the Redis at `url` with keys that begin with `prefix`, or in this process.
     pub(super) fn open(url: Option<&str>, prefix: &str) -> Result<Self, LimitsError> {
         seed_maps();
         let nothing = Spec::default();
@@ -56,14 +56,14 @@ impl SharedStore {
         Ok(Self { store, rules: Mutex::default(), applied: tokio::sync::Mutex::new(0) })
     }
 
-    /// Adds a rule to those of the API called `name`, which may have some.
+    /// Adds a rule for the API called `name`.
     pub(super) fn add(&self, name: &Name, rule: impl FnOnce(&mut GateSpecs)) {
         let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
         rule(rules.gates.entry(name.clone()).or_default());
         rules.changes += 1;
     }
 
-    /// The store, once it goes by all rules.
+    /// The store, after it has applied all rules.
     async fn store(&self) -> &AnyStore {
         let mut applied = self.applied.lock().await;
         let changed = {
@@ -71,7 +71,7 @@ impl SharedStore {
             (*applied < rules.changes).then(|| (rules.changes, rules.spec()))
         };
         if let Some((changes, spec)) = changed {
-            // A Redis that does not answer now is told with the next question that reaches it.
+            // If Redis does not answer now, the next question that reaches it carries the rules.
             let _ = self.store.configure(ABOUT, &spec).await;
             *applied = changes;
         }
@@ -90,7 +90,7 @@ impl ApiState {
         Self { name, shared }
     }
 
-    /// Where they are.
+    /// The store that holds them.
     pub(super) async fn store(&self) -> &AnyStore {
         self.shared.store().await
     }

@@ -1,13 +1,13 @@
 //! Whether a policy applies to a request.
 //!
-//! Where a request could be written in two ways for the same effect (percent-encoding, doubled slashes), both match: a
-//! spelling must not get around a limit.
+//! Requests that differ only in spelling (percent-encoding, doubled slashes) match alike: a spelling must not get around a
+//! limit.
 
 use crate::config::{Field, Policy, Presence, RequestMatch};
 use crate::intake::Fields;
 
 impl Policy {
-    /// Whether it applies to a request.
+    /// Whether the policy applies to a request.
     pub(super) fn applies_to(&self, fields: &Fields<'_>) -> bool {
         self.matches.is_empty() || self.matches.iter().any(|one| fits(one, fields))
     }

@@ -1,7 +1,7 @@
-//! Limits by scope: from a request to the buckets it takes from.
+//! Limits by scope: from a request to the buckets it takes tokens from.
 //!
-//! Several policies may apply to one request, and all of them count. A request that a policy matches and that does not say
-//! whose it is (no header, no class for its value) is refused: left through, it would get around the limit.
+//! Several policies may apply to one request, and all of them count. A request that matches a policy but has no scope value
+//! (no header, no class for the value) is refused; otherwise it would get around the limit.
 
 mod matching;
 mod state;
@@ -21,43 +21,43 @@ use crate::intake::{Fault, Fields};
 use crate::request::{Request, RequestView};
 use crate::store::AnyStore;
 
-/// What a request takes from scoped buckets.
+/// What a request takes from the buckets of policies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Takes {
-    /// At each upstream that it may go to.
+    /// One hold per policy, at each upstream it may go to.
     pub(crate) holds: Vec<Hold>,
-    /// What ties a later event to it.
+    /// Connects a later event to this request.
     pub(crate) correlation: Option<Correlation>,
 }
 
 impl Takes {
-    /// What is taken at these upstreams.
+    /// The holds at these upstreams.
     pub(crate) fn at(&self, chain: &[Name]) -> Vec<Hold> {
         self.holds.iter().filter(|hold| chain.contains(hold.upstream())).cloned().collect()
     }
 }
 
-/// What policies look at.
+/// What policies match against.
 #[derive(Clone, Copy)]
 pub(crate) struct Subject<'a> {
-    /// What is sent to every upstream that is not among `shaped`.
+    /// The request to every upstream that is not in `shaped`.
     pub(crate) request: Option<RequestView<'a>>,
-    /// What is sent to an upstream instead.
+    /// Requests made by templates, by upstream.
     pub(crate) shaped: &'a [(Name, Request)],
     pub(crate) tenant: &'a str,
-    /// Whose it is, if that is given apart from the request.
+    /// The scope value, if it is given separately from the request.
     pub(crate) scope: Option<&'a str>,
-    /// What to take, if not what the policies say.
+    /// The tokens to take, in place of what the policies say.
     pub(crate) hold: Option<Tokens>,
 }
 
 impl<'a> Subject<'a> {
-    /// A request of `tenant`.
+    /// A request by `tenant`.
     pub(crate) fn new(request: impl Into<RequestView<'a>>, tenant: &'a str) -> Self {
         Self { request: Some(request.into()), shaped: &[], tenant, scope: None, hold: None }
     }
 
-    /// A job of `tenant`, of which templates make another request for some upstreams.
+    /// A job of `tenant`; `shaped` holds the requests that templates make of it for some upstreams.
     pub(crate) fn of_job(
         request: Option<&'a Request>,
         shaped: &'a [(Name, Request)],
@@ -67,7 +67,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Hashes scope values under the key of the store, which it asks for once.
+/// Hashes scope values with the store's key, which it asks for once.
 pub(crate) struct Scopes {
     store: Arc<AnyStore>,
     ids: Arc<Ids>,
@@ -84,7 +84,7 @@ impl Scopes {
         self.key.get_or_try_init(|| self.store.hash_key(self.ids.hash_key())).await.copied()
     }
 
-    /// What a request takes at the upstreams of `chain`, or everything that is wrong with it.
+    /// What a request takes at the upstreams of `chain`, or all faults of the request.
     pub(crate) async fn takes(
         &self,
         upstreams: &BTreeMap<Name, Upstream>,
@@ -100,7 +100,7 @@ impl Scopes {
     }
 }
 
-/// The same where the key is known.
+/// What a request takes, with the hash key given.
 fn takes(limited: &[(&Name, &[Policy])], subject: Subject<'_>, key: HashKey) -> Result<Takes, Vec<Fault>> {
     let own = Fields::new(subject.request, None);
     let (mut takes, mut faults) = (Takes::default(), Vec::new());
@@ -111,7 +111,7 @@ fn takes(limited: &[(&Name, &[Policy])], subject: Subject<'_>, key: HashKey) -> 
         for policy in policies.iter().filter(|policy| policy.applies_to(fields)) {
             match hold(upstream, policy, fields, subject, key) {
                 Ok(hold) => takes.holds.push(hold),
-                // Two policies may miss the same field.
+                // Two policies may lack the same field.
                 Err(fault) if faults.contains(&fault) => {}
                 Err(fault) => faults.push(fault),
             }
@@ -152,7 +152,7 @@ fn hold(
     Ok(hold.under(class.terms.clone()))
 }
 
-/// `None` if all requests share a bucket.
+/// The scope value of a request; `None` if all requests share one bucket.
 fn scope_value(policy: &Policy, fields: &Fields<'_>, subject: Subject<'_>) -> Result<Option<String>, Fault> {
     if policy.scope == ScopeSource::Upstream {
         return Ok(None);
@@ -171,7 +171,7 @@ fn scope_value(policy: &Policy, fields: &Fields<'_>, subject: Subject<'_>) -> Re
 }
 
 impl ScopeSource {
-    /// Where the value is, as it is named to callers.
+    /// The name of the field with the value, for error messages.
     fn place(&self) -> String {
         match self {
             ScopeSource::Upstream => "upstream".to_owned(),
@@ -192,12 +192,12 @@ impl Policy {
         self.classes.iter().find(fits)
     }
 
-    /// The bucket of a scope.
+    /// The id of the bucket for a scope.
     pub(crate) fn bucket(&self, upstream: &Name, class: &PolicyClass, scope: Option<Scope>) -> BucketId {
         BucketId { upstream: upstream.clone(), policy: self.name.clone(), class: class.name.clone(), scope }
     }
 
-    /// What a request takes at admission, and where that is said.
+    /// The tokens that a request takes at admission, and the field that determines them.
     fn tokens(&self, fields: &Fields<'_>) -> Result<(String, Tokens), Fault> {
         let field = match &self.hold {
             HoldRule::Tokens(tokens) => return Ok(("hold".to_owned(), *tokens)),

@@ -1,4 +1,4 @@
-//! Balances as an upstream tells them.
+//! Balances as an upstream reports them.
 
 use eclusa_core::{Span, Tokens};
 use quick_xml::Reader;
@@ -9,23 +9,23 @@ use serde_json::Value;
 use super::usage::amount;
 use crate::config::{PolicyClass, StateFormat};
 
-/// What the list of all balances, and the balance of one policy, begin with in XML.
+/// The root elements in XML: of the list of all balances, and of one balance.
 const ROOTS: [&str; 2] = ["ListPoliciesResponse", "GetPolicyResponse"];
 const POLICY: &str = "Policy";
 
-/// One balance by the upstream's count.
+/// One balance as the upstream counts it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReportedBalance {
-    /// The policy.
+    /// The name of the policy.
     pub(crate) name: String,
-    /// What is there; in whole tokens, of which some may be missing.
+    /// The available tokens; negative if there is a debt.
     pub(crate) available: Tokens,
-    /// Capacity, and the refill in tokens and seconds, if they are reported.
+    /// Capacity, refill tokens and refill period in seconds, if they are reported.
     pub(crate) numbers: Option<[u64; 3]>,
 }
 
 impl ReportedBalance {
-    /// Whether capacity and refill are those of the config.
+    /// Whether capacity and refill equal those of the config.
     pub(crate) fn agrees_with(&self, class: &PolicyClass) -> bool {
         let Some([capacity, tokens, seconds]) = self.numbers else { return true };
         let (own, per) = class.refill;
@@ -36,7 +36,7 @@ impl ReportedBalance {
     }
 }
 
-/// All balances in an answer that are for an upstream as a whole, or what is wrong with it.
+/// The balances in an answer that cover the whole upstream, or what is wrong with the answer.
 pub(crate) fn read_state(format: StateFormat, body: &[u8]) -> Result<Vec<ReportedBalance>, String> {
     match format {
         StateFormat::DictXml => from_xml(body),
@@ -62,13 +62,14 @@ struct Listed {
 
 fn from_json(body: &[u8]) -> Result<Vec<ReportedBalance>, String> {
     let list: List = serde_json::from_slice(body).map_err(|error| {
-        // The library's text may repeat the answer.
+        // The library's error text may quote the answer.
         let (line, column) = (error.line(), error.column());
         format!("is not a list of policies in JSON (line {line}, column {column})")
     })?;
     let shared = list.policies.into_iter().filter(|one| one.scope.as_deref().is_none_or(|s| s == "upstream"));
     let balance = |one: Listed| {
-        let available = amount(&one.available_tokens).ok_or("has an `availableTokens` that is no number")?;
+        let available =
+            amount(&one.available_tokens).ok_or("has an `availableTokens` that is not a number")?;
         let numbers = one.capacity.zip(one.refill_tokens).zip(one.refill_period_sec);
         let numbers = numbers.map(|((capacity, tokens), seconds)| [capacity, tokens, seconds]);
         Ok(ReportedBalance { name: one.name, available, numbers })
@@ -103,13 +104,13 @@ fn from_xml(body: &[u8]) -> Result<Vec<ReportedBalance>, String> {
                 }
             }
             Event::Eof if path.is_empty() && !balances.is_empty() => return Ok(balances),
-            Event::Eof => return Err("has no policy, or breaks off".to_owned()),
+            Event::Eof => return Err("has no policy, or is cut off".to_owned()),
             _ => {}
         }
     }
 }
 
-/// What is in a `Policy`.
+/// The fields of a `Policy` element.
 #[derive(Default)]
 struct PolicyFields {
     name: Option<String>,
@@ -120,7 +121,7 @@ struct PolicyFields {
 impl PolicyFields {
     fn add(&mut self, member: &str, text: &str) -> Result<(), String> {
         let text = text.trim();
-        let wrong = || format!("has a `{member}` that is no number");
+        let wrong = || format!("has a `{member}` that is not a number");
         let number = || text.parse().map(Some).map_err(|_| wrong());
         match member {
             "Name" => self.name = Some(text.to_owned()),
@@ -157,9 +158,9 @@ mod tests {
         }
     }
 
-    /// As in the specification, but with a signature in place and a name space, as answers may have.
+    /// As in the specification, plus a signature and a namespace, which answers may have.
     #[test]
-    fn the_dict_tells_its_balances_in_xml() {
+    fn balances_are_read_from_the_xml_of_the_dict() {
         let xml = br#"<?xml version="1.0" encoding="UTF-8" ?>
 <d:ListPoliciesResponse xmlns:d="urn:x">
     <Signature xmlns="http://www.w3.org/2000/09/xmldsig#"><SignedInfo><Name>X</Name></SignedInfo></Signature>
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn eclusa_tells_its_balances_in_json() {
+    fn balances_are_read_from_the_json_of_eclusa() {
         let json = br#"{"policies":[
             {"name":"A","upstream":"u","availableTokens":7,"capacity":10,"refillTokens":2,"refillPeriodSec":60,"scope":"upstream","class":null},
             {"name":"B","availableTokens":7.5},
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_balances_is_refused_and_not_repeated() {
+    fn anything_but_a_list_of_balances_is_refused_and_not_quoted() {
         let policy = |inner: &str| {
             format!(
                 "<ListPoliciesResponse><Policies><Policy>{inner}</Policy></Policies></ListPoliciesResponse>"
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_than_those_of_the_config_are_noticed() {
+    fn numbers_that_differ_from_the_config_are_noticed() {
         let class = PolicyClass {
             name: None,
             scope: None,

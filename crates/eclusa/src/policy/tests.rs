@@ -1,4 +1,4 @@
-//! Which buckets a request takes from.
+//! Which buckets a request takes tokens from.
 
 use super::*;
 use crate::config::Config;
@@ -126,7 +126,7 @@ fn method_path_variables_query_and_headers_decide() {
 }
 
 #[test]
-fn a_request_that_does_not_say_whose_it_is_is_refused() {
+fn a_request_without_a_scope_value_is_refused() {
     let said = |headers: &[(&str, &str)]| {
         let lookup = request("GET", "/entries/a@b.c", headers, "");
         let faults = taken(&["dict"], Subject::new(&lookup, "acme")).unwrap_err();
@@ -176,13 +176,13 @@ fn a_chain_takes_at_each_of_its_upstreams() {
 }
 
 #[test]
-fn scope_and_hold_may_be_told_apart_from_the_request() {
+fn scope_and_hold_may_be_given_separately_from_the_request() {
     let lookup = request("GET", "/entries/a@b.c", &[], "");
-    let told =
+    let given =
         Subject { scope: Some("12345678901"), hold: Some(Tokens::whole(7)), ..Subject::new(&lookup, "acme") };
-    let takes = taken(&["dict"], told).unwrap();
+    let takes = taken(&["dict"], given).unwrap();
     assert_eq!(names(&takes), [("USER/PF".into(), 7), ("PSP".into(), 7)]);
     assert!(takes.holds[0].bucket().ends_with(&KEY.scope("12345678901").to_string()));
-    let much = Subject { hold: Some(Tokens::whole(60)), ..told };
+    let much = Subject { hold: Some(Tokens::whole(60)), ..given };
     assert_eq!(taken(&["dict"], much).unwrap_err()[0].field, "hold");
 }

@@ -1,7 +1,7 @@
-//! What an answer says was used.
+//! The usage that an answer reports.
 //!
-//! JSON is read when it is whole, up to a bound. Of an event stream the last event that has the value counts, so that it
-//! need not be kept. What is compressed or too large says nothing: such a call costs what it held.
+//! JSON is read when it is complete, up to a bound. In an event stream the last event that has the value counts, so the stream
+//! need not be kept. Nothing is read from a body that is compressed or too large: such a call costs what it held.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use crate::config::Policy;
 
-/// The largest JSON answer, and the largest event, that is looked into.
+/// The largest JSON answer, and the largest event, that is parsed, in bytes.
 const MAX_READ: usize = 1 << 20;
 
-/// Where answers to requests under these policies say what was used, each once.
+/// The places in answers where these policies find the usage, without duplicates.
 pub(crate) fn sources(policies: &[Policy]) -> Vec<Arc<str>> {
     let classes = policies.iter().flat_map(|policy| &policy.classes);
     let mut sources: Vec<_> = classes.filter_map(|class| class.terms.charge.source().cloned()).collect();
@@ -24,7 +24,7 @@ pub(crate) fn sources(policies: &[Policy]) -> Vec<Arc<str>> {
     sources
 }
 
-/// A number of tokens as JSON has it; fractions are kept to a millionth, rounded up.
+/// A JSON number as tokens; fractions are rounded up to a millionth.
 pub(crate) fn amount(value: &Value) -> Option<Tokens> {
     if let Some(whole) = value.as_i64() {
         return Some(Tokens::from_micro(whole.saturating_mul(Tokens::ONE.as_micro())));
@@ -34,24 +34,24 @@ pub(crate) fn amount(value: &Value) -> Option<Tokens> {
     micro.is_finite().then(|| Tokens::from_micro(micro as i64))
 }
 
-/// What the whole body of an answer says.
+/// Reads the usage from the complete body of an answer.
 pub(crate) fn read_usage(sources: Vec<Arc<str>>, headers: &HeaderMap, body: &[u8]) -> Usage {
     let mut meter = UsageMeter::new(sources, headers);
     meter.feed(body);
     meter.usage()
 }
 
-/// Reads the usage out of a body that passes by.
+/// Reads the usage from a body as it streams through.
 pub(crate) struct UsageMeter {
     found: Vec<(Arc<str>, Option<Tokens>)>,
     format: BodyFormat,
-    /// Of JSON everything so far, of a stream the current line.
+    /// For JSON, everything so far; for a stream, the current line.
     text: Vec<u8>,
-    /// Of a stream the data of the current event.
+    /// For a stream, the data of the current event.
     event: Vec<u8>,
-    /// The event is larger than what is looked into.
+    /// The event is larger than [`MAX_READ`].
     overlong: bool,
-    /// Some of the line was left out for that.
+    /// A part of the line was left out because of that.
     cut: bool,
 }
 
@@ -63,7 +63,7 @@ enum BodyFormat {
 }
 
 impl UsageMeter {
-    /// For a body under these headers.
+    /// A meter for a body with these headers.
     pub(crate) fn new(sources: Vec<Arc<str>>, headers: &HeaderMap) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let encoded = !matches!(text(&CONTENT_ENCODING), "" | "identity");
@@ -77,7 +77,7 @@ impl UsageMeter {
         Self { found, format, text: Vec::new(), event: Vec::new(), overlong: false, cut: false }
     }
 
-    /// Sees the next part.
+    /// Reads the next part.
     pub(crate) fn feed(&mut self, part: &[u8]) {
         match self.format {
             BodyFormat::Unreadable => {}
@@ -114,7 +114,7 @@ impl UsageMeter {
         let line = std::mem::take(&mut self.text);
         let line = line.strip_suffix(b"\r").unwrap_or(&line);
         if std::mem::take(&mut self.cut) {
-            // It was no empty line, which would end the event.
+            // The line was not empty, so it does not end the event.
         } else if line.is_empty() {
             self.end_event();
         } else if let Some(data) = line.strip_prefix(b"data:") {
@@ -138,7 +138,7 @@ impl UsageMeter {
         }
     }
 
-    /// What was found, now that the body has passed.
+    /// The usage, after the last part.
     pub(crate) fn usage(&mut self) -> Usage {
         match self.format {
             BodyFormat::Json => {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_read_whole_however_it_is_cut() {
+    fn json_is_read_whatever_its_parts() {
         let body = br#"{"usage":{"total_tokens":321}}"#;
         for cut in 0..body.len() {
             let (first, second) = body.split_at(cut);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_stream_the_last_event_that_has_it_counts() {
+    fn in_a_stream_the_last_event_with_the_value_counts() {
         let stream =
             b"data: {\"usage\":null}\n\nevent: x\r\ndata: {\"usage\":\r\ndata: {\"total_tokens\":5}}\r\n\r\n\
             : comment\ndata: {\"usage\":{\"total_tokens\":7}}\n\ndata: {\"delta\":1}\n\ndata: [DONE]\n\n";
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlong_event_is_passed_over_and_the_next_is_read() {
+    fn an_oversized_event_is_skipped_and_the_next_is_read() {
         let long = vec![b'x'; MAX_READ + 1];
         let next = b"\n\ndata: {\"usage\":{\"total_tokens\":3}}\n\n";
         assert_eq!(usage("text/event-stream", &[b"data: ", &long, next]), found(3));
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(
             usage("text/event-stream", &[b"data: ", &long, same]),
             Usage::Unknown,
-            "it is still that event"
+            "it is still the same event"
         );
     }
 

@@ -1,4 +1,4 @@
-//! Whether a webhook comes from the upstream, and is not an old one that somebody kept.
+//! Checks that a webhook comes from the upstream and is not a replay of an old one.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -10,48 +10,48 @@ use subtle::ConstantTimeEq;
 use crate::config::{Signature, SignedPart, Verify};
 use crate::standard_webhooks as webhooks;
 
-/// How far the timestamp of a webhook may be from now.
+/// How far the timestamp of a webhook may be from the current time.
 const TOLERANCE: Span = Span::from_secs(300);
 
-/// A webhook as it came.
+/// A received webhook.
 pub(crate) struct Incoming<'a> {
     pub(crate) upstream: &'a Name,
     pub(crate) job: JobId,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: &'a [u8],
-    /// `token` of the query.
+    /// The query parameter `token`.
     pub(crate) token: Option<&'a str>,
 }
 
-/// Why a webhook is not believed.
+/// Why a webhook is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum VerifyError {
-    /// What must be there to check it is not.
+    /// A header or token that the check needs is missing.
     Missing(String),
-    /// It was made too long ago, or in the future.
+    /// The timestamp is too old, or in the future.
     Stale,
-    /// Its signature, or its token, is not right.
+    /// The signature or the token is wrong.
     Forged,
 }
 
 impl VerifyError {
-    /// What to tell whoever sent it.
+    /// The text for the sender.
     pub(crate) fn problem(&self) -> String {
         match self {
             Self::Missing(what) => format!("The webhook has no {what}"),
-            Self::Stale => "The webhook's timestamp is more than 5 minutes from now".to_owned(),
-            Self::Forged => "The webhook's signature or token is not right".to_owned(),
+            Self::Stale => "The webhook's timestamp is more than 5 minutes from the current time".to_owned(),
+            Self::Forged => "The webhook's signature or token is wrong".to_owned(),
         }
     }
 }
 
-/// The word in the address of a webhook of `job`.
+/// The token in the webhook address of `job`.
 pub(crate) fn token(key: &[u8], upstream: &Name, job: JobId) -> String {
     let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), format!("{upstream}/{job}").as_bytes());
     URL_SAFE_NO_PAD.encode(tag)
 }
 
-/// Believes a webhook; gives a hash of its own id, if it has one.
+/// Verifies a webhook; returns a hash of its message id, if it has one.
 pub(crate) fn verify(rule: &Verify, webhook: &Incoming<'_>, now: Time) -> Result<Option<u64>, VerifyError> {
     match rule {
         Verify::StandardWebhooks(key) => standard(key, webhook, now).map(Some),
@@ -75,7 +75,7 @@ pub(crate) fn verify(rule: &Verify, webhook: &Incoming<'_>, now: Time) -> Result
     }
 }
 
-/// Standard Webhooks: `webhook-id`, `webhook-timestamp` and the body, signed; several signatures while keys change.
+/// Standard Webhooks: a signature over `webhook-id`, `webhook-timestamp` and the body; several during a key rotation.
 fn standard(key: &[u8], webhook: &Incoming<'_>, now: Time) -> Result<u64, VerifyError> {
     let id = header(webhook, webhooks::ID)?;
     let timestamp = header(webhook, webhooks::TIMESTAMP)?;
@@ -96,10 +96,10 @@ fn standard(key: &[u8], webhook: &Incoming<'_>, now: Time) -> Result<u64, Verify
     }
 }
 
-/// The signature that a webhook brings, and what it must be of.
+/// The signature of a webhook, and the bytes that it must sign.
 fn signed(rule: &Signature, webhook: &Incoming<'_>) -> Result<(Vec<u8>, Vec<u8>), VerifyError> {
     let given = header(webhook, rule.header.as_str())?;
-    // Some say in the same header how it was made.
+    // Some upstreams prefix the algorithm.
     let given = given.strip_prefix("sha256=").unwrap_or(given);
     let given = rule.encoding.decode(given).ok_or(VerifyError::Forged)?;
     let mut signed = Vec::with_capacity(webhook.body.len());
@@ -113,7 +113,7 @@ fn signed(rule: &Signature, webhook: &Incoming<'_>) -> Result<(Vec<u8>, Vec<u8>)
     Ok((given, signed))
 }
 
-/// A header that is there once.
+/// The value of a header that occurs exactly once.
 fn header<'a>(webhook: &Incoming<'a>, name: &str) -> Result<&'a str, VerifyError> {
     let mut values = webhook.headers.get_all(name).iter();
     let value = values.next().and_then(|value| value.to_str().ok()).filter(|_| values.next().is_none());

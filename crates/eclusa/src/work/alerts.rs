@@ -1,4 +1,4 @@
-//! Alerts: looks from time to time which of them fire. Of all processes that share a store one does.
+//! Alerts: evaluates them periodically, in one of the processes that share a store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,9 @@ use crate::peers::Peers;
 use crate::store::{AnyStore, ServerFacts};
 use crate::telemetry::{log_alert, policy_levels};
 
-/// How often.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// What this loop takes.
+/// What this loop needs.
 pub(super) struct AlertsParts {
     pub(super) workers: Arc<Workers>,
     pub(super) store: Arc<AnyStore>,
@@ -49,11 +48,11 @@ fn log(changes: &AlertChanges) {
     changes.fired.iter().chain(&changes.resolved).for_each(log_alert);
 }
 
-/// What the store does not know: thresholds, whom to notify, balances under policies, and how Redis is.
+/// What the store does not know: thresholds, recipients, balances under policies, and the state of Redis.
 async fn evaluation(config: &Config, store: &AnyStore) -> Evaluation {
     let alerts = &config.alerts;
     let mut seen = low_policies(config, store).await;
-    // A server that does not tell now tells the next time.
+    // A server that does not reply now is asked again next time.
     let server = store.server_facts().await;
     seen.extend(server.iter().flat_map(|server| server_conditions(config, server)));
     Evaluation {

@@ -15,7 +15,7 @@ use crate::ids::own_nonce;
 use crate::rules::Rules;
 use crate::telemetry::Metrics;
 
-/// How long the store may hold the question when nothing can start.
+/// How long the store may hold the question while nothing can start.
 const HELD: Span = Span::from_secs(10);
 
 pub(super) async fn run(workers: Arc<Workers>, lane: Name, slots: Slots, stop: CancellationToken) {
@@ -33,7 +33,7 @@ pub(super) async fn run(workers: Arc<Workers>, lane: Name, slots: Slots, stop: C
         if full {
             continue;
         }
-        // Nothing more can start now. The store holds the next question; no slot is kept from others meanwhile.
+        // Nothing more can start now. The store holds the next question, and no slot is held meanwhile.
         let Some(granted) = dispatcher.ask(1, HELD).await else { return };
         match slots.take_one() {
             Some(slot) => dispatcher.start(granted, vec![slot]),
@@ -46,16 +46,16 @@ pub(super) async fn run(workers: Arc<Workers>, lane: Name, slots: Slots, stop: C
 #[derive(Default)]
 struct Granted {
     grants: Vec<Grant>,
-    /// When they were given, at the earliest, and under which rules.
+    /// The earliest time they can have been granted, and the rules they run under.
     given: Option<(Instant, Arc<Rules>)>,
-    /// Since when gates were asked for them, and the one that held them back, if any.
+    /// When gates were first asked for them, and the gate that held them back, if any.
     gates: Option<(Instant, Option<Denied>)>,
 }
 
 struct Dispatcher {
     workers: Arc<Workers>,
     lane: Name,
-    /// Set when the lane was removed or the process is stopping.
+    /// Cancelled when the lane is removed or the process is stopping.
     stop: CancellationToken,
     blocked: Blocked,
 }
@@ -76,7 +76,7 @@ impl Dispatcher {
         };
         let answer = tokio::select! {
             biased;
-            // What it may have granted is given back.
+            // The store releases what it may have granted.
             () = self.stop.cancelled() => return None,
             answer = decider.dispatch(ask) => answer,
         };
@@ -90,7 +90,7 @@ impl Dispatcher {
             None => (asked_at + Duration::from_millis(answer.held.as_millis()), None),
         };
         self.blocked.update(metrics, &self.lane, &answer, asked_at);
-        // A lane that was removed meanwhile is known to the rules before.
+        // A lane that was removed meanwhile is only in the older rules.
         let newest = current.get();
         if newest.config.lanes.contains_key(&self.lane) {
             rules = newest;
@@ -99,7 +99,7 @@ impl Dispatcher {
         Some(Granted { grants: answer.grants, given: Some((at, rules)), gates: Some(gates) })
     }
 
-    /// Starts what was granted; slots that are left over go back.
+    /// Starts the granted jobs; unused slots are released.
     fn start(&self, granted: Granted, mut taken: Vec<TakenSlots>) {
         let (Some((asked, rules)), Some(gates)) = (granted.given, granted.gates) else { return };
         let Some(lane_rules) = rules.config.lanes.get(&self.lane) else { return };
@@ -121,7 +121,7 @@ impl Dispatcher {
         }
     }
 
-    /// Other lanes took all slots meanwhile: the jobs go back to the front of their lines.
+    /// Returns the jobs to the front of their lines: other lanes took all slots meanwhile.
     fn give_back(&self, granted: Granted) {
         for grant in granted.grants {
             self.workers.decider.end_call(
@@ -133,7 +133,7 @@ impl Dispatcher {
     }
 }
 
-/// Since when the lane is blocked although it has jobs, and why.
+/// The gate that holds back a lane with jobs, and since when.
 #[derive(Default)]
 struct Blocked(Option<(Denied, Instant)>);
 
@@ -142,7 +142,7 @@ impl Blocked {
         self.0.as_ref().map(|(denied, _)| denied.clone())
     }
 
-    /// Counts each time a gate begins to hold the lane back, and how long it did so.
+    /// Counts each time a gate starts to hold the lane back, and measures for how long.
     fn update(&mut self, metrics: &Metrics, lane: &Name, answer: &Dispatched, now: Instant) {
         let held_back = answer.denied.as_ref().filter(|_| answer.grants.is_empty());
         if self.0.as_ref().map(|(denied, _)| denied) == held_back {

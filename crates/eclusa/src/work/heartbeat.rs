@@ -1,7 +1,7 @@
-//! Heartbeat: keeps the leases of running jobs alive, and ends the calls of those it could not keep.
+//! Heartbeat: extends the leases of running jobs, and cancels the calls whose leases it could not extend.
 //!
-//! A worker that lost its lease must stop before somebody else gets the job. So each running call has a deadline on this
-//! machine's own monotonic clock, counted from before its lease was asked for, and is cut off a little earlier.
+//! A worker that lost its lease must stop before another worker gets the job. So each running call has a deadline on this
+//! machine's monotonic clock, counted from before its lease was requested, and is cancelled a little earlier.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::leases::Leases;
 use crate::life::Life;
 use crate::store::AnyStore;
 
-/// Beats per lease: two may be lost.
+/// Beats per lease: two may fail.
 const BEATS: u32 = 3;
-/// The part of a lease that is left when a call under it is cut off.
+/// A call is cancelled when this fraction (1/n) of its lease is left.
 pub(super) const MARGIN: u32 = 10;
 
-/// Beats until nothing runs any more: also while the process is stopping, jobs need their leases.
+/// Beats until nothing is running: jobs need their leases also while the process is stopping.
 pub(super) async fn run(
     store: Arc<AnyStore>,
     leases: Arc<Leases>,
@@ -40,13 +40,13 @@ pub(super) async fn run(
                 Ok(Err(error)) => {
                     decider.wait_out_outage(&error).await;
                 }
-                Err(_) => tracing::warn!("The store did not prolong leases in time"),
+                Err(_) => tracing::warn!("The store did not extend leases in time"),
             }
         }
     }
 }
 
-/// Those that are alive last until `ends`.
+/// Moves the deadline of the live leases to `ends`.
 fn update_deadlines(leases: &Leases, ids: &[LeaseId], alive: &[bool], ends: Instant) {
     for (lease, alive) in ids.iter().zip(alive) {
         leases.update(*lease, alive.then_some(ends));

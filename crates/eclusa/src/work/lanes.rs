@@ -1,7 +1,7 @@
-//! Lanes: one dispatch loop for each lane, as the rules have it.
+//! Lanes: one dispatch loop for each lane of the current rules.
 //!
-//! A direct lane has one too: it may hold jobs from when it had a queue, of this process or of others that still have the old
-//! config, and dead letters that are replayed.
+//! A direct lane has one too: it may hold jobs from when it was a queue, jobs of processes with the old config, and replayed
+//! dead letters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::dispatch;
 use super::slots::{SlotPool, Slots};
 use crate::config::Config;
 
-/// The loops that run.
+/// The running loops.
 struct LaneLoops {
     workers: Arc<Workers>,
     /// Slots of the process for jobs of any lane.
@@ -29,12 +29,12 @@ struct LaneLoops {
 struct LaneLoop {
     /// What the lane's `concurrency` allows.
     own: SlotPool,
-    /// Slots of the process that no other lane can take, so that one whose upstream hangs cannot stop the others.
+    /// Slots of the process that no other lane can take, so that a hanging upstream of one lane does not stop the others.
     reserved: SlotPool,
     stop: CancellationToken,
 }
 
-/// Keeps the loops as the rules have them, until the process is stopping and all of them have ended.
+/// Keeps the loops in line with the rules until the process is stopping and all loops have ended.
 pub(super) async fn run(workers: Arc<Workers>) {
     let mut changes = workers.rules.watch();
     let mut lanes =
@@ -53,7 +53,7 @@ pub(super) async fn run(workers: Arc<Workers>) {
 }
 
 impl LaneLoops {
-    /// Starts loops of new lanes, ends those of removed ones, and divides the slots anew.
+    /// Starts loops of new lanes, ends those of removed ones, and redistributes the slots.
     fn follow(&mut self, config: &Config) {
         let wanted = &config.lanes;
         self.running.retain(|lane, running| {
@@ -64,7 +64,7 @@ impl LaneLoops {
             stays
         });
         let concurrency = config.workers.concurrency;
-        // Where there are fewer slots than lanes, all are for whoever comes first.
+        // With fewer slots than lanes, all slots are shared.
         let reserved = usize::from(concurrency >= wanted.len());
         self.shared.resize(concurrency - reserved * wanted.len());
         for (lane, rules) in wanted {
@@ -80,7 +80,7 @@ impl LaneLoops {
         }
     }
 
-    /// Returns when a loop has ended, and whether its lane still needs it.
+    /// Waits until a loop ends; returns whether its lane still needs it.
     async fn a_loop_failed(&mut self) -> bool {
         match self.loops.join_next().await {
             None => std::future::pending().await,

@@ -29,10 +29,10 @@ use crate::store::AnyStore;
 use crate::telemetry::traces::Traces;
 use crate::telemetry::{Metrics, Rates};
 
-/// However quiet it is, every loop looks again after this long.
+/// The longest that any loop sleeps.
 const POLL: Duration = Duration::from_secs(1);
 
-/// What running jobs takes.
+/// What the loops need to run jobs.
 pub(crate) struct Workers {
     pub(crate) decider: Arc<Decider>,
     pub(crate) rules: Arc<CurrentRules>,
@@ -40,17 +40,17 @@ pub(crate) struct Workers {
     pub(crate) life: Arc<Life>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) traces: Arc<Traces>,
-    /// For answers that name a moment.
+    /// For answers that name a point in time.
     pub(crate) clock: Arc<dyn Clock>,
-    /// Of the jitter of retries; another one in each process.
+    /// The seed of the jitter of retries; different in each process.
     pub(crate) seed: u64,
 }
 
 /// The loops of one process.
 pub(crate) struct Loops {
-    /// Those that begin things; they end when the process is stopping.
+    /// Loops that start work; they end when the process is stopping.
     pub(crate) begin: JoinSet<()>,
-    /// Those that what runs needs; they end when it is finished.
+    /// Loops that running jobs need; they end when all jobs are finished.
     pub(crate) keep: JoinSet<()>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn start(
     loops
 }
 
-/// How long to wait when the store says at `now` that something happens at `next`.
+/// How long to sleep when the store says at `now` that something is due at `next`.
 fn until(next: Time, now: Time) -> Duration {
     Duration::from_millis(next.since(now).as_millis()).min(POLL)
 }

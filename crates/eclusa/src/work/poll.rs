@@ -1,7 +1,7 @@
-//! Poll: asks upstreams for jobs that they work on and have not told of.
+//! Poll: asks upstreams about jobs that they work on and have not reported.
 //!
-//! Every process of a fleet runs this loop; the store hands each job that is due to one of them, for as long as the call may
-//! take. A call that fails is made again when the job is due again.
+//! Every process of a fleet runs this loop; the store gives each due job to one of them, for as long as the call may take. A
+//! failed call is repeated when the job is due again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,21 +15,21 @@ use crate::config::{Async, Poll as PollRules};
 use crate::rules::Rules;
 use crate::store::AnyStore;
 
-/// Jobs that one process asks an upstream for at the same time.
+/// Jobs that one process polls at one upstream at the same time.
 const MAX_AT_ONCE: usize = 16;
-/// However soon a job is due, the store is asked again no sooner.
+/// The shortest pause between two questions to the store.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
-/// However late, no later: another process may end, and its jobs be due.
+/// The longest pause: another process may end and leave due jobs behind.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-/// How much longer than its call a job is kept from others.
+/// How much longer than its call a job is reserved for this process.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// Runs a loop for each upstream that can be asked, as the rules have it.
+/// Runs a loop for each upstream that can be polled under the current rules.
 pub(super) async fn run(workers: Arc<Workers>, store: Arc<AnyStore>) {
     let (mut changes, life) = (workers.rules.watch(), workers.life.clone());
     loop {
         let rules = changes.borrow_and_update().clone();
-        // A question under way ends with its loop; the job is due again later.
+        // A running poll ends with its loop; the job is due again later.
         let mut loops = JoinSet::new();
         for (upstream, found) in &rules.config.upstreams {
             let Some(awaited) = found.awaited() else { continue };
@@ -44,7 +44,7 @@ pub(super) async fn run(workers: Arc<Workers>, store: Arc<AnyStore>) {
         tokio::select! {
             () = life.stopping.cancelled() => return,
             _ = changes.changed() => {}
-            // The store failed for good.
+            // The store failed permanently.
             Some(_) = loops.join_next() => return,
         }
     }
@@ -79,7 +79,7 @@ impl UpstreamPoll {
         }
     }
 
-    /// Begins to ask for jobs that are due, and says when to look again.
+    /// Starts to poll the due jobs; returns how long to wait before the next look.
     async fn begin(
         self: &Arc<Self>,
         calls: &mut JoinSet<JobId>,
@@ -94,12 +94,12 @@ impl UpstreamPoll {
             calls.spawn(async move {
                 let job = due.job;
                 if let Err(error) = poll.poll_job(due).await {
-                    tracing::warn!(jobId = %job, %error, "What the upstream said of a job could not be stored");
+                    tracing::warn!(jobId = %job, %error, "The upstream's report of a job could not be stored");
                 }
                 job
             });
         }
-        // A job that is taken in later is due no sooner than after this long.
+        // A job that is submitted later is not due before this time has passed.
         let longest = Duration::from_millis(self.poll.times.after.as_millis()).min(MAX_PAUSE);
         let next = Duration::from_millis(polls.next.since(polls.now).as_millis());
         Ok(next.min(longest).max(MIN_PAUSE))
@@ -113,7 +113,7 @@ impl UpstreamPoll {
         let judged = self.rules.judge(&self.upstream, &called).judgement;
         let Some(answer) = called.answer.filter(|answer| (200..300).contains(&answer.status)) else {
             let (upstream, reason) = (&self.upstream, judged.reason);
-            tracing::warn!(jobId = %job, %upstream, reason, "The upstream did not say how the job goes");
+            tracing::warn!(jobId = %job, %upstream, reason, "The upstream did not report the state of the job");
             return Ok(());
         };
         let progress = progress(Some(&self.poll.states), &answer.body);
@@ -127,7 +127,7 @@ impl UpstreamPoll {
         let seed = self.workers.seed;
         let completion = completion(&self.upstream, &self.awaited, reported, at, &retry, seed);
         let Some(mut completion) = completion else { return Ok(()) };
-        // What was asked for is what is told of, whatever the body calls it.
+        // The result is of the job that was polled, whatever id the body names.
         completion.external = external;
         self.workers.decider.complete((view.lane, attempt), completion).await.map(drop)
     }

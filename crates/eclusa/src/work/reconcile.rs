@@ -1,9 +1,8 @@
-//! Reconcile: asks upstreams for their own count of balances and corrects ours by it.
+//! Reconcile: asks upstreams for their own balances and corrects ours.
 //!
-//! The question is a call like any other: it needs a permit from the upstream's gates and of the policies that it falls under.
-//! Every process of a fleet runs this loop, and one of them asks: with each question goes a bucket of one token, which
-//! nobody else sees and which refills in `every` after the answer. So corrections never overlap, and none is lost with a
-//! process.
+//! The request is a call like any other: the upstream's gates and the policies that match it must admit it. Every process of a
+//! fleet runs this loop, but only one asks: each request also takes the only token of a hidden bucket, which refills in
+//! `every`. So corrections never overlap, and the death of a process loses none.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,23 +27,23 @@ use crate::request::{Content, Request};
 use crate::rules::Rules;
 use crate::store::AnyStore;
 
-/// A gate that opens this soon is asked again no sooner.
+/// The shortest pause before a denied request is tried again.
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 
-/// What these loops need besides what workers need.
+/// What these loops need in addition to what workers need.
 pub(super) struct ReconcileParts {
     pub(super) workers: Arc<Workers>,
     pub(super) store: Arc<AnyStore>,
     pub(super) scopes: Arc<Scopes>,
 }
 
-/// Runs a loop for each upstream that tells its balances, as the rules have it.
+/// Runs a loop for each upstream that reports its balances under the current rules.
 pub(super) async fn run(parts: ReconcileParts) {
     let (mut changes, life) = (parts.workers.rules.watch(), parts.workers.life.clone());
     let parts = Arc::new(parts);
     loop {
         let rules = changes.borrow_and_update().clone();
-        // A question under way ends with its loop, and its lease with it.
+        // A running request ends with its loop, and its lease with it.
         let mut loops = JoinSet::new();
         for (name, upstream) in &rules.config.upstreams {
             if let Some(reconcile) = upstream.reconcile() {
@@ -56,7 +55,7 @@ pub(super) async fn run(parts: ReconcileParts) {
         tokio::select! {
             () = life.stopping.cancelled() => return,
             _ = changes.changed() => {}
-            // The store failed for good.
+            // The store failed permanently.
             Some(_) = loops.join_next() => return,
         }
     }
@@ -68,11 +67,11 @@ struct Reconciler {
     rules: Arc<Rules>,
     name: Name,
     reconcile: Reconcile,
-    /// What was last logged of differences between its policies and ours.
+    /// The last logged differences between its policies and ours.
     noted: String,
 }
 
-/// A policy of the upstream as a whole, and its class.
+/// A policy with one bucket for the whole upstream, and its class.
 type UpstreamWide<'a> = (&'a Policy, &'a PolicyClass);
 
 impl Reconciler {
@@ -87,7 +86,7 @@ impl Reconciler {
         }
     }
 
-    /// Asks, if that may be now, and says when to try again.
+    /// Asks, if the gates admit it; returns how long to wait before the next try.
     async fn once(&mut self) -> Result<Duration, StoreError> {
         let (every, request) = (self.reconcile.every, self.request());
         let (upstreams, chain) = (&self.rules.config.upstreams, std::slice::from_ref(&self.name));
@@ -96,7 +95,7 @@ impl Reconciler {
             Ok(takes) => takes,
             Err(faults) => {
                 let missing: Vec<String> = faults.into_iter().map(|fault| fault.field).collect();
-                self.failed(&format!("a policy needs {} of the question", missing.join(", ")));
+                self.failed(&format!("a policy needs {} in the request", missing.join(", ")));
                 return Ok(every);
             }
         };
@@ -128,7 +127,7 @@ impl Reconciler {
         Request { method: "GET".to_owned(), path, query, headers, body: Vec::new() }
     }
 
-    /// Permit to ask, or how long to wait for it.
+    /// A permit for the request, or how long to wait before the next try.
     async fn admit(&self, takes: &Takes) -> Result<Result<Permit, Duration>, StoreError> {
         let every = self.reconcile.every;
         let mut holds = takes.at(std::slice::from_ref(&self.name));
@@ -151,12 +150,12 @@ impl Reconciler {
                 let wait = Duration::from_millis(denied.denial.at.since(denied.now).as_millis());
                 Err(wait.min(every).max(MIN_PAUSE))
             }
-            // The store hears of new rules a moment later than this loop.
+            // The store gets new rules a moment later than this loop.
             PermitAnswer::Unknown => Err(MIN_PAUSE),
         })
     }
 
-    /// What is here and held, by bucket; one that is not there is full.
+    /// Available plus held tokens, by bucket; a bucket that is missing is full.
     async fn counts(&self) -> Result<BTreeMap<Arc<str>, Tokens>, StoreError> {
         let (mut counts, mut after) = (BTreeMap::new(), Some(0));
         while let Some(place) = after {
@@ -175,7 +174,7 @@ impl Reconciler {
         Ok(counts)
     }
 
-    /// Makes the call and settles it, so that it is itself among what was spent meanwhile.
+    /// Makes the call and settles it, so that its own cost counts as spent meanwhile.
     async fn call(
         &self,
         mut permit: Permit,
@@ -203,7 +202,7 @@ impl Reconciler {
         let took = started.elapsed();
         metrics.time_call(&self.name, took);
         judged.report.took = Some(took.into());
-        // Its word to stay away is about the policy that the question falls under, not about our turns.
+        // A Retry-After closes the bucket of the matching policy, not the hidden one.
         let bucket = takes.holds.first().map(|hold| hold.bucket().into());
         judged.report.retry_after = judged.report.retry_after.map(|asked| RetryAfter { bucket, ..asked });
         permit.set_report(judged.report);
@@ -211,14 +210,14 @@ impl Reconciler {
         self.read(&called).ok_or(judged.judgement.reason)?
     }
 
-    /// `None` unless it was answered with 200.
+    /// Reads the balances; `None` unless the status is 200.
     fn read(&self, called: &Called) -> Option<Result<Vec<ReportedBalance>, String>> {
         let answer = called.answer.as_ref().filter(|answer| answer.status == 200)?;
         let read = read_state(self.reconcile.format, &answer.body);
         Some(read.map_err(|problem| format!("the answer {problem}")))
     }
 
-    /// Corrects what differs and tells of it.
+    /// Corrects balances that differ, and logs that.
     async fn compare(
         &mut self,
         told: &[ReportedBalance],
@@ -269,7 +268,7 @@ impl Reconciler {
         }
     }
 
-    /// Policies that only one side has, or with other numbers: logged when that changes.
+    /// Logs policies that only one side has, or with other numbers, whenever that changes.
     fn note_differences(
         &mut self,
         policies: &[Policy],
@@ -304,7 +303,7 @@ impl Reconciler {
     }
 }
 
-/// What only one question at a time can hold. Its key is that of no policy's bucket.
+/// The hold that only one request at a time can have. Its key differs from that of every policy's bucket.
 fn turn(upstream: &Name, every: Duration) -> Option<Hold> {
     let spec = BucketSpec::new(1, 1, Span::from(every)).ok()?;
     Hold::new(upstream.clone(), &format!("{upstream}/reconcile/"), spec, Tokens::ONE).ok()

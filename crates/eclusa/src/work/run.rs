@@ -1,4 +1,4 @@
-//! Run: takes one job along its chain and settles how it went.
+//! Run: takes one job along its chain and settles the result.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,27 +25,27 @@ use crate::rules::Rules;
 use crate::telemetry::log_retry;
 use crate::telemetry::traces::{JobTrace, OpenSpan, SpanKind, TRACESTATE};
 
-/// `tracestate`, where the job's own headers do not hold it.
+/// The `tracestate` header of the job's trace, if it has one.
 fn state_header(trace: &JobTrace) -> Option<(HeaderName, HeaderValue)> {
     Some((TRACESTATE, HeaderValue::try_from(trace.state.as_deref()?).ok()?))
 }
 
-/// A job that this process runs.
+/// A job that this process is running.
 pub(super) struct Run {
     pub(super) workers: Arc<Workers>,
     pub(super) lane: Name,
-    /// It ends under the rules it began with.
+    /// The rules when it started; it ends under the same.
     pub(super) rules: Arc<Rules>,
-    /// Those of its lane.
+    /// The rules of its lane.
     pub(super) lane_rules: Arc<Lane>,
     pub(super) grant: Grant,
     /// When the grant was asked for.
     pub(super) asked: Instant,
-    /// Since when gates were asked for the job, and the one that held its lane back, if any.
+    /// When gates were first asked for the job, and the gate that held its lane back, if any.
     pub(super) gates: (Instant, Option<Denied>),
 }
 
-/// What a job has its worker do.
+/// What the worker has to do for a job.
 enum Order {
     Request(Box<Envelope>),
     Deliver(Delivery),
@@ -63,7 +63,7 @@ impl Order {
         Ok(Self::Request(Box::new(envelope)))
     }
 
-    /// The trace that it belongs to.
+    /// The trace the job belongs to.
     fn trace(&self) -> Option<&JobTrace> {
         match self {
             Self::Request(envelope) => envelope.trace.as_deref(),
@@ -71,7 +71,7 @@ impl Order {
         }
     }
 
-    /// A call did a part: from now on this is what is to be sent, and what the store keeps of the job.
+    /// Replaces the message by what is left to send after a partial success; returns the new payload for the store.
     fn replace(&mut self, left: Option<Box<Mail>>) -> Option<Payload> {
         let (Self::Request(envelope), Some(left)) = (self, left) else { return None };
         envelope.content = Content::Mail(left);
@@ -80,7 +80,7 @@ impl Order {
 }
 
 impl Run {
-    /// Runs the job until it is settled, its lease is lost, or the process can wait no longer.
+    /// Runs the job until it is settled, its lease is lost, or the process aborts it.
     pub(super) async fn to_its_end(&self) {
         let lease = self.rules.config.workers.lease;
         let hold = self.workers.leases.hold(self.grant.lease, self.asked + lease);
@@ -89,9 +89,9 @@ impl Run {
             biased;
             () = self.along_the_chain(&mut at, &sent) => {}
             () = hold.lost(lease / MARGIN) => {
-                tracing::warn!(jobId = %self.grant.job, lane = %self.lane, "Lease lost, call cut off");
+                tracing::warn!(jobId = %self.grant.job, lane = %self.lane, "Lease lost, call cancelled");
             }
-            // The process ends and the call with it.
+            // The process ends, and the call with it.
             () = self.workers.life.aborting.cancelled() => {
                 self.workers.life.handed_back.fetch_add(1, Ordering::Relaxed);
                 self.end(&at, CallEnd::Abandoned { sent: sent.perhaps() }).await;
@@ -99,12 +99,12 @@ impl Run {
         }
     }
 
-    /// Calls one upstream after the other; `at` is where the job is, at a key of an upstream that has keys.
+    /// Calls one upstream after the other. `at` is the upstream where the job is, with the key if it has keys.
     async fn along_the_chain(&self, at: &mut Name, sent: &Sent) {
         let mut order = match Order::read(&self.lane, self.grant.job, &self.grant.payload) {
             Ok(order) => order,
             Err(error) => {
-                let unreadable = CallEnd::Invalid(format!("what is stored of the job {error}"));
+                let unreadable = CallEnd::Invalid(format!("the stored job {error}"));
                 return self.end(at, unreadable).await;
             }
         };
@@ -144,7 +144,7 @@ impl Run {
         }
     }
 
-    /// Makes a call; says how long it took.
+    /// Makes a call; returns how long it took.
     async fn call(&self, at: &Name, order: &Order, sent: &Sent) -> (Called, Duration) {
         let mut span = order.trace().map(|trace| self.span(trace, "attempt", SpanKind::Client));
         let started = Instant::now();
@@ -196,8 +196,8 @@ impl Run {
         }
     }
 
-    /// What the template of `upstream` makes of `params`, to be sent in place of the job's own request. That it fits was
-    /// checked at intake, by the rules of then.
+    /// The request that the template of `upstream` makes of `params`, to be sent in place of the job's own. That it fits was
+    /// checked at intake, under the rules of that time.
     fn shaped(
         &self,
         upstream: &Name,
@@ -234,7 +234,7 @@ impl Run {
         self.rules.alerts.call(self.grant.job, to, body, &*self.workers.clock).await
     }
 
-    /// How the job waited until now.
+    /// Records how long the job waited.
     fn trace_start(&self, trace: Option<&JobTrace>) {
         let Some(trace) = trace else { return };
         if self.grant.attempt == 1 {
@@ -245,7 +245,7 @@ impl Run {
         if let Some(Denied { reason, .. }) = held_back {
             span.set("eclusa.reason", || reason.as_str());
         }
-        // The lane may have been held back before this job came.
+        // The lane may have been held back before this job arrived.
         span.lasted((*since, trace.taken_ms), Instant::now());
     }
 
@@ -277,12 +277,12 @@ impl Run {
         self.workers.decider.advance(ask).await
     }
 
-    /// Ends the attempt without a call to the end.
+    /// Ends the attempt without a finished call.
     async fn end(&self, upstream: &Name, end: CallEnd) {
         self.settle(upstream, self.rules.judge(&upstream.without_key(), &end.into()), None, None).await;
     }
 
-    /// Ends the attempt with the call that was its last; `left` is what it left to send, if it did a part.
+    /// Ends the attempt with its last call; `left` is what is left to send after a partial success.
     async fn settle(&self, at: &Name, judged: Judged, answer: Option<Response>, left: Option<Payload>) {
         let Grant { job, attempt: number, .. } = self.grant;
         let keyed =
@@ -313,7 +313,7 @@ impl Run {
         }
     }
 
-    /// How an upstream that has taken the job in will tell of it.
+    /// The outcome for an upstream that accepted the job and will report its result later.
     fn awaiting(&self, judged: &Judged, answer: Option<&Response>) -> Option<Outcome> {
         let awaited = self.awaited(&judged.upstream)?;
         let external = external_id(awaited, &answer.filter(|_| judged.judgement.verdict.is_none())?.body)?;
@@ -326,15 +326,15 @@ impl Run {
         self.rules.config.upstreams.get(upstream)?.awaited()
     }
 
-    /// The job was cancelled while it was submitted: the upstream hears of it.
+    /// Cancels the job at the upstream: it was cancelled here while it was being submitted.
     async fn recall(&self, at: Name, external: Arc<str>) {
         let follow_up = FollowUp { rules: self.rules.clone(), clock: self.workers.clock.clone() };
         let Grant { job, tenant, payload, .. } = self.grant.clone();
         follow_up.cancel(&Submitted { job, at, tenant, external: Some(external), payload }).await;
     }
 
-    /// The job was cancelled while it ran, so it goes no further; its lease still holds slots, and the gates must hear of
-    /// the call. Changes nothing if the lease itself is gone.
+    /// Ends the lease of a job that was cancelled while it ran: it still holds slots, and the gates need the result of the
+    /// call. Changes nothing if the lease is gone.
     fn give_back(&self, judged: Judged) {
         self.workers.decider.end_call(judged.upstream, self.grant.lease, judged.report);
     }

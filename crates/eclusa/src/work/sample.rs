@@ -1,4 +1,4 @@
-//! Sample: writes the lanes' totals down from time to time, so that rates can be told.
+//! Sample: records the lanes' totals periodically, so that rates can be computed.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Schedule: enqueues the jobs of `[schedules]` when their moments come.
+//! Schedule: enqueues the jobs of `[schedules]` at their times.
 //!
-//! Every process of a fleet runs this loop. The store does each moment for whoever asks first, and keeps the last one, from which
-//! the next process to start learns what was missed.
+//! Every process of a fleet runs this loop. The store fires each scheduled time for the first process that asks, and keeps the
+//! last one, so that a process that starts later knows what was missed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::rules::Rules;
 use crate::store::AnyStore;
 use crate::words::iso;
 
-/// A moment that is later than this was missed.
+/// A scheduled time that is overdue by more than this was missed.
 const LATE: Span = Span::from_secs(60);
-/// Missed moments that are made up for at most.
+/// The most missed times that are made up for.
 const MAX_MISSED: usize = 100;
-/// How long to wait before a job is offered again that its lane refused.
+/// How long to wait before a refused job is tried again.
 const REFUSED: Duration = Duration::from_secs(10);
 
-/// What these loops need besides what workers need.
+/// What these loops need in addition to what workers need.
 pub(super) struct ScheduleParts {
     pub(super) workers: Arc<Workers>,
     pub(super) store: Arc<AnyStore>,
@@ -48,24 +48,24 @@ pub(super) async fn run(parts: ScheduleParts) {
         tokio::select! {
             () = life.stopping.cancelled() => return,
             _ = changes.changed() => {}
-            // The store failed for good.
+            // The store failed permanently.
             Some(_) = loops.join_next() => return,
         }
     }
 }
 
-/// What is next.
+/// The next step of a schedule.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
-    /// Nothing before that.
+    /// Nothing is due before this time.
     Wait(Time),
-    /// The job of this moment.
+    /// The job of this time is due.
     Job(Time),
-    /// Nothing for all moments until this one.
+    /// All times up to this one are skipped.
     Pass(Time),
 }
 
-/// What is next at `now` for a schedule whose last moment done is `last`; `None` if it has no more moments.
+/// The next step at `now` for a schedule that is done up to `last`; `None` if it has no more times.
 fn next(schedule: &Schedule, last: Time, now: Time) -> Option<Next> {
     let first = schedule.after(last)?;
     if first > now {
@@ -84,7 +84,7 @@ fn next(schedule: &Schedule, last: Time, now: Time) -> Option<Next> {
     })
 }
 
-/// The last moment that is not made up for any more.
+/// The newest missed time that is too old to be made up for.
 fn too_old(schedule: &Schedule, now: Time) -> Option<Time> {
     let before = |time: Time| schedule.until(time - Span::from_millis(1));
     (0..MAX_MISSED).try_fold(schedule.until(now)?, |moment, _| before(moment))
@@ -117,7 +117,7 @@ impl Timetable {
         }
     }
 
-    /// The last moment done; a new schedule begins now.
+    /// Returns the last time that is done; a new schedule begins now.
     async fn begin(&self, now: Time) -> Result<Time, StoreError> {
         let known = self.parts.store.schedules().await?;
         let known = known.into_iter().find(|(name, _)| *name == self.name);
@@ -131,7 +131,7 @@ impl Timetable {
         Ok(last)
     }
 
-    /// Does what is next; says which moment was the last done.
+    /// Does the next step; returns the last time that is done.
     async fn step(&mut self, last: Time, now: Time) -> Result<Time, StoreError> {
         let (moment, job) = match next(&self.schedule, last, now) {
             None => {
@@ -143,7 +143,7 @@ impl Timetable {
                 return Ok(last);
             }
             Some(Next::Pass(moment)) => {
-                tracing::warn!(schedule = %self.name, until = iso(moment), "Moments of a schedule were missed");
+                tracing::warn!(schedule = %self.name, until = iso(moment), "Scheduled times were missed");
                 (moment, None)
             }
             Some(Next::Job(moment)) => {
@@ -181,12 +181,12 @@ impl Timetable {
     async fn refused(&mut self, moment: Time) {
         if !std::mem::replace(&mut self.refusal_logged, true) {
             let (schedule, lane) = (&self.name, &self.schedule.lane);
-            tracing::warn!(%schedule, %lane, moment = iso(moment), "Scheduled job refused; trying until it is taken");
+            tracing::warn!(%schedule, %lane, moment = iso(moment), "Scheduled job refused; trying until it is accepted");
         }
         tokio::time::sleep(REFUSED).await;
     }
 
-    /// The job of a moment, whose key is the same in every process; `None` if the lane or a policy would refuse it.
+    /// The job of a scheduled time, with the same key in every process; `None` if the lane or a policy would refuse it.
     async fn job(&self, moment: Time) -> Result<Option<NewJob>, StoreError> {
         let lane = &self.schedule.lane;
         let Some(rules) = self.rules.config.lanes.get(lane) else { return Ok(None) };
@@ -231,31 +231,31 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_those_of_the_time_zone() {
+    fn times_follow_the_time_zone() {
         let night = schedule("0 3 * * *", "America/Sao_Paulo", "skip");
         let found = moments(&night, "2026-11-17T05:59:59Z", 2);
         assert_eq!(found, ["2026-11-17T06:00:00Z", "2026-11-18T06:00:00Z"]);
     }
 
     #[test]
-    fn a_clock_put_forward_or_back_neither_skips_nor_doubles_a_moment_of_the_day() {
+    fn a_change_to_or_from_daylight_saving_time_neither_skips_nor_repeats_a_daily_time() {
         let early = schedule("30 2 * * *", "America/New_York", "skip");
         let found = moments(&early, "2026-03-07T12:00:00Z", 2);
         assert_eq!(
             found,
             ["2026-03-08T07:00:00Z", "2026-03-09T06:30:00Z"],
-            "02:30 did not exist: right after"
+            "02:30 does not exist: fires right after the gap"
         );
         let night = schedule("30 1 * * *", "America/New_York", "skip");
         let found = moments(&night, "2026-11-01T04:00:00Z", 2);
-        assert_eq!(found, ["2026-11-01T05:30:00Z", "2026-11-02T06:30:00Z"], "01:30 came twice: once");
+        assert_eq!(found, ["2026-11-01T05:30:00Z", "2026-11-02T06:30:00Z"], "01:30 occurs twice: fires once");
         let hourly = schedule("0 * * * *", "America/New_York", "skip");
         let found = moments(&hourly, "2026-11-01T04:30:00Z", 3);
         assert_eq!(found, ["2026-11-01T05:00:00Z", "2026-11-01T06:00:00Z", "2026-11-01T07:00:00Z"]);
     }
 
     #[test]
-    fn what_comes_next_depends_on_what_was_missed() {
+    fn the_next_step_depends_on_the_rule_for_missed_times() {
         let last = at("2026-11-14T03:00:00Z");
         let day = |day: u64| at(&format!("2026-11-{day}T03:00:00Z"));
         for (now, skip, once, all) in [
@@ -264,7 +264,7 @@ mod tests {
             ("2026-11-15T03:01:00Z", Next::Job(day(15)), Next::Job(day(15)), Next::Job(day(15))),
             ("2026-11-15T03:01:01Z", Next::Pass(day(15)), Next::Job(day(15)), Next::Job(day(15))),
             ("2026-11-17T02:00:00Z", Next::Pass(day(16)), Next::Job(day(16)), Next::Job(day(15))),
-            // The one of today is not missed yet.
+            // Today's is not missed yet.
             ("2026-11-17T03:00:30Z", Next::Pass(day(16)), Next::Job(day(17)), Next::Job(day(15))),
         ] {
             for (missed, wanted) in [("skip", skip), ("once", once), ("all", all)] {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn not_more_than_so_many_missed_moments_are_made_up_for() {
+    fn at_most_max_missed_times_are_made_up_for() {
         let minutes = schedule("* * * * *", "UTC", "all");
         let now = at("2026-11-17T12:00:30Z");
         let passed = Time::from_millis(at("2026-11-17T12:00:00Z").as_millis() - 100 * 60_000);

@@ -1,21 +1,21 @@
-//! Slots: how many jobs this process runs at the same time, in all and of each lane.
+//! Slots: how many jobs this process runs at the same time, in total and per lane.
 
 use std::sync::Arc;
 
 use eclusa_core::MAX_BATCH;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// TakenSlots for jobs of one lane.
+/// The slots that one lane can use.
 pub(super) struct Slots {
     /// What the lane's `concurrency` allows.
     own: Arc<Semaphore>,
-    /// Slots of the process that no other lane can take, so that one that hangs does not stop the others.
+    /// Slots of the process that no other lane can take, so that a hanging lane does not stop the others.
     reserved: Arc<Semaphore>,
-    /// Slots of the process for whoever comes first.
+    /// Slots of the process that any lane may take.
     shared: Arc<Semaphore>,
 }
 
-/// A number of slots that can be changed while some of them are taken.
+/// A resizable number of slots; some may be taken during a resize.
 #[derive(Debug)]
 pub(super) struct SlotPool {
     slots: Arc<Semaphore>,
@@ -29,7 +29,7 @@ impl Default for SlotPool {
 }
 
 impl SlotPool {
-    /// Has so many slots from now on. Slots that are taken and too many go as they are given back.
+    /// Changes the number of slots. Surplus slots that are taken are removed when they are released.
     pub(super) fn resize(&mut self, size: usize) {
         let old = std::mem::replace(&mut self.size, size);
         self.slots.add_permits(size.saturating_sub(old));
@@ -37,8 +37,8 @@ impl SlotPool {
         if surplus > 0 {
             let slots = self.slots.clone();
             tokio::spawn(async move {
-                if let Ok(given_back) = slots.acquire_many_owned(surplus).await {
-                    given_back.forget();
+                if let Ok(released) = slots.acquire_many_owned(surplus).await {
+                    released.forget();
                 }
             });
         }
@@ -52,11 +52,11 @@ impl Slots {
 
     /// Waits for a slot, then takes as many more as are free.
     pub(super) async fn take(&self) -> Vec<TakenSlots> {
-        // Own slots first: who holds one of the process's while waiting for its own keeps other lanes from it.
+        // The lane's own slot first: holding a slot of the process while waiting for it would block other lanes.
         let Ok(own) = self.own.clone().acquire_owned().await else { return Vec::new() };
         let process = tokio::select! {
             biased;
-            // The lane's own last: while nothing can start, the next question is held under it.
+            // The reserved slot last: `take_one` prefers it while nothing can start.
             shared = self.shared.clone().acquire_owned() => shared,
             reserved = self.reserved.clone().acquire_owned() => reserved,
         };
@@ -68,13 +68,13 @@ impl Slots {
         taken
     }
 
-    /// A slot, if one is free.
+    /// Takes a slot, if one is free.
     pub(super) fn take_one(&self) -> Option<TakenSlots> {
         self.more(&self.reserved, 1).or_else(|| self.more(&self.shared, 1))
     }
 
-    /// At most `max` more slots whose process part is of `process`. A slot that somebody else takes meanwhile is had next
-    /// time.
+    /// Takes at most `max` more slots, with the process's part from `process`. Takes none if another lane is faster; the next
+    /// call tries again.
     fn more(&self, process: &Arc<Semaphore>, max: usize) -> Option<TakenSlots> {
         let free = max.min(self.own.available_permits()).min(process.available_permits());
         let free = u32::try_from(free).ok().filter(|free| *free > 0)?;
@@ -84,19 +84,19 @@ impl Slots {
     }
 }
 
-/// Slots that were taken; they are free again when this is dropped.
+/// Taken slots. Dropping this releases them.
 pub(super) struct TakenSlots {
     own: OwnedSemaphorePermit,
     process: OwnedSemaphorePermit,
 }
 
 impl TakenSlots {
-    /// For so many jobs.
+    /// How many jobs they are for.
     pub(super) fn len(&self) -> usize {
         self.own.num_permits()
     }
 
-    /// Takes one slot out.
+    /// Splits off one slot.
     pub(super) fn split_one(&mut self) -> Option<TakenSlots> {
         Some(TakenSlots { own: self.own.split(1)?, process: self.process.split(1)? })
     }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pool_that_shrinks_gives_no_slot_again_that_is_too_many() {
+    async fn a_shrunken_pool_hands_out_no_surplus_slot() {
         let (mut own, shared) = (pool(3), pool(10));
         let lane = Slots::new(&own, &pool(0), &shared);
         let taken = lane.take().await;
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lane_takes_its_own_and_what_is_shared_but_no_more_than_a_batch() {
+    async fn a_lane_takes_reserved_and_shared_slots_up_to_a_batch() {
         let shared = pool(150);
         let greedy = Slots::new(&pool(500), &pool(1), &shared);
         let first = greedy.take().await;
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_more_slot_is_had_while_there_is_one() {
+    async fn take_one_succeeds_while_a_slot_is_free() {
         let lane = Slots::new(&pool(500), &pool(1), &pool(2));
         let taken: Vec<_> = std::iter::from_fn(|| lane.take_one()).collect();
         assert_eq!(taken.iter().map(TakenSlots::len).collect::<Vec<_>>(), [1, 1, 1]);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_lanes_own_limit_holds() {
+    async fn a_lane_never_exceeds_its_own_concurrency() {
         let lane = Slots::new(&pool(3), &pool(1), &pool(10));
         let mut taken = lane.take().await;
         assert_eq!(total(&taken), 3);

@@ -1,4 +1,4 @@
-//! Sweep: lets scheduled jobs in, drops expired ones, takes up those of dead workers, forgets what is kept no longer.
+//! Sweep: queues jobs that are due, drops expired ones, recovers those of dead workers, forgets what is past its retention.
 
 use std::sync::Arc;
 

@@ -91,7 +91,7 @@ async fn bad_answers_change_nothing() {
         "answered 503 Service Unavailable",
         "answered 429 Too Many Requests",
         "the answer is not a `ListPoliciesResponse`",
-        "the answer has a `AvailableTokens` that is no number",
+        "the answer has a `AvailableTokens` that is not a number",
         "the answer has a policy without `Name` or `AvailableTokens`",
     ] {
         program.logged("Balances could not be compared", &[("reason", reason)]).await;
