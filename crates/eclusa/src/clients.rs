@@ -1,5 +1,5 @@
-//! Bounds on slow clients: while they owe bytes, or while bytes wait for them to read. Time that an upstream takes, or in which
-//! nothing has to be sent, does not count.
+//! Bounds on slow clients: while they owe bytes, or while bytes wait for them to read. Time that an upstream takes, or
+//! in which nothing has to be sent, does not count.
 
 mod connection;
 mod download;

@@ -92,8 +92,8 @@ impl FollowUp {
     }
 }
 
-/// Cancels a job at the upstream that worked on it; `job` is as it was when it was cancelled. Its slot is released when the
-/// upstream has accepted.
+/// Cancels a job at the upstream that worked on it; `job` is as it was when it was cancelled. Its slot is released when
+/// the upstream has accepted.
 pub(crate) fn recall(follow_up: FollowUp, decider: &Arc<Decider>, life: &Life, job: &JobView) {
     let Some((upstream, lease)) = works_on(job) else { return };
     let job = Submitted {

@@ -1,5 +1,5 @@
-//! Jobs that an upstream works on asynchronously: what its answers and webhooks mean, and the calls that poll or cancel a
-//! job there.
+//! Jobs that an upstream works on asynchronously: what its answers and webhooks mean, and the calls that poll or cancel
+//! a job there.
 
 mod follow_up;
 mod progress;

@@ -1,5 +1,5 @@
-//! Bodies held in memory while they are received. Their total is bounded over all connections, since a bound per body would
-//! still grow with the number of connections.
+//! Bodies held in memory while they are received. Their total is bounded over all connections, since a bound per body
+//! would still grow with the number of connections.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,7 +1,7 @@
 //! The store's verbs that change something, as the rest of the program uses them.
 //!
-//! Every job that a verb ends is counted and logged here and nowhere else, and callers that wait for a permit are woken when
-//! one may be possible. A verb runs to completion even if its caller stops waiting.
+//! Every job that a verb ends is counted and logged here and nowhere else, and callers that wait for a permit are woken
+//! when one may be possible. A verb runs to completion even if its caller stops waiting.
 
 mod permit;
 mod quotes;
@@ -239,8 +239,8 @@ impl Decider {
         advanced
     }
 
-    /// Ends the lease of a call to `upstream`, waiting out outages of the store: a call that was made must be reported. Changes
-    /// nothing if the lease is stale.
+    /// Ends the lease of a call to `upstream`, waiting out outages of the store: a call that was made must be reported.
+    /// Changes nothing if the lease is stale.
     pub(crate) async fn settle(self: &Arc<Self>, upstream: &Name, settlement: Settlement) -> Option<Settled> {
         let (decider, upstream) = (self.clone(), upstream.clone());
         let settle = async move {
@@ -356,8 +356,8 @@ impl Decider {
         }
     }
 
-    /// Waits a little if the error is transient, and returns whether to try again. After a permanent failure the process must
-    /// end, because it can keep no promise.
+    /// Waits a little if the error is transient, and returns whether to try again. After a permanent failure the
+    /// process must end, because it can keep no promise.
     pub(crate) async fn wait_out_outage(&self, error: &StoreError) -> bool {
         if error.is_transient() {
             if !self.store_lost.swap(true, Ordering::Relaxed) {

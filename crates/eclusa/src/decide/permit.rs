@@ -76,8 +76,8 @@ impl Permit {
         Some((self.lease, self.report.clone()?))
     }
 
-    /// The call under `next` continues from this one, so its admission carried the report. If another engine granted `next`,
-    /// this permit still sends its own report.
+    /// The call under `next` continues from this one, so its admission carried the report. If another engine granted
+    /// `next`, this permit still sends its own report.
     pub(crate) fn continued_by(mut self, next: &Permit) {
         if self.lease.epoch == next.lease.epoch {
             self.report = None;

@@ -7,8 +7,8 @@ use super::state::ApiState;
 
 /// Tracks whether an API is down. See [the module](super).
 ///
-/// A number of consecutive failures marks the API as degraded for a time. After that it is no longer degraded; the next result
-/// decides whether it stays that way or is degraded again at once.
+/// A number of consecutive failures marks the API as degraded for a time. After that it is no longer degraded; the next
+/// result decides whether it stays that way or is degraded again at once.
 pub struct CircuitBreaker {
     state: ApiState,
 }

@@ -1,7 +1,7 @@
 //! Limits for Rust programs that make their own calls: a rate limiter and a circuit breaker for each API.
 //!
-//! With Redis they are shared by all processes that name the same server, and by gateways that keep their state there. Without
-//! Redis they are local to this process. The API is the same.
+//! With Redis they are shared by all processes that name the same server, and by gateways that keep their state there.
+//! Without Redis they are local to this process. The API is the same.
 //!
 //! ```
 //! # use std::time::Duration;
@@ -26,8 +26,8 @@
 //!
 //! If Redis does not answer, calls do not fail: each process uses its share of every limit until Redis answers again.
 //!
-//! A gateway may have other gates for the same API. All gates apply while both are running. If both define the same gate, the
-//! rule of the process that was started or changed last applies to all.
+//! A gateway may have other gates for the same API. All gates apply while both are running. If both define the same
+//! gate, the rule of the process that was started or changed last applies to all.
 //!
 //! A limiter only limits the rate: it admits calls even while the breaker of the same API is open.
 
@@ -70,8 +70,8 @@ pub struct Rate {
     pub burst: u32,
 }
 
-/// Holds the state of limiters and breakers. On Redis it joins the fleet as one process with its first limiter or breaker, and
-/// leaves when it, its clones and all its limiters and breakers are dropped.
+/// Holds the state of limiters and breakers. On Redis it joins the fleet as one process with its first limiter or
+/// breaker, and leaves when it, its clones and all its limiters and breakers are dropped.
 #[derive(Clone)]
 pub struct Limits {
     redis: Option<String>,
@@ -86,8 +86,8 @@ impl Limits {
         Self { redis: redis.map(ToOwned::to_owned), prefix: String::new(), shared: Arc::default() }
     }
 
-    /// Keeps the state on the Redis that `REDIS_URL` names, if it is set. `USE_REDIS_CIRCUIT_BREAKER=false` makes it local to
-    /// this process: a way back that needs no change of the program.
+    /// Keeps the state on the Redis that `REDIS_URL` names, if it is set. `USE_REDIS_CIRCUIT_BREAKER=false` makes it
+    /// local to this process: a way back that needs no change of the program.
     pub fn from_env() -> Self {
         Self::from_variables(|name| std::env::var(name).ok())
     }
@@ -104,8 +104,9 @@ impl Limits {
         self.redis.is_some()
     }
 
-    /// Uses keys that begin with `prefix`, to share limits with a gateway that has this `store.prefix`. Without a prefix the keys
-    /// are `circuit_breaker:<name>:failures`, `circuit_breaker:<name>:degraded_until` and `rate_limiter:<name>`.
+    /// Uses keys that begin with `prefix`, to share limits with a gateway that has this `store.prefix`. Without a
+    /// prefix the keys are `circuit_breaker:<name>:failures`, `circuit_breaker:<name>:degraded_until` and
+    /// `rate_limiter:<name>`.
     #[must_use]
     pub fn with_prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.prefix);
@@ -119,8 +120,8 @@ impl Limits {
         Ok(RateLimiter::new(self.state(name, |gates| gates.bucket = Some(bucket))?))
     }
 
-    /// The breaker of the API called `name`: `failures` consecutive failures open it for `open_for`. All processes that share it
-    /// should pass the same numbers.
+    /// The breaker of the API called `name`: `failures` consecutive failures open it for `open_for`. All processes that
+    /// share it should pass the same numbers.
     pub fn circuit_breaker(
         &self,
         name: &str,

@@ -1,7 +1,7 @@
 //! Whether a policy applies to a request.
 //!
-//! Requests that differ only in spelling (percent-encoding, doubled slashes) match alike: a spelling must not get around a
-//! limit.
+//! Requests that differ only in spelling (percent-encoding, doubled slashes) match alike: a spelling must not get
+//! around a limit.
 
 use crate::config::{Field, Policy, Presence, RequestMatch};
 use crate::intake::Fields;

@@ -1,7 +1,7 @@
 //! Limits by scope: from a request to the buckets it takes tokens from.
 //!
-//! Several policies may apply to one request, and all of them count. A request that matches a policy but has no scope value
-//! (no header, no class for the value) is refused; otherwise it would get around the limit.
+//! Several policies may apply to one request, and all of them count. A request that matches a policy but has no scope
+//! value (no header, no class for the value) is refused; otherwise it would get around the limit.
 
 mod matching;
 mod state;

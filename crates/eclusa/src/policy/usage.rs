@@ -1,7 +1,8 @@
 //! The usage that an answer reports.
 //!
-//! JSON is read when it is complete, up to a bound. In an event stream the last event that has the value counts, so the stream
-//! need not be kept. Nothing is read from a body that is compressed or too large: such a call costs what it held.
+//! JSON is read when it is complete, up to a bound. In an event stream the last event that has the value counts, so the
+//! stream need not be kept. Nothing is read from a body that is compressed or too large: such a call costs what it
+//! held.
 
 use std::sync::Arc;
 

@@ -1,18 +1,19 @@
-//! When to rewrite a journal because of its age, so that what was forgotten does not stay in old chunks.
+//! When to rewrite a journal because of its age, so that forgotten data does not stay in old chunks.
 //!
-//! In every period one pass looks through all chunks that are there when it begins: what is still alive in them is written
-//! again, and they go. A pass takes half a period, a part at a time, so that callers do not wait for it.
+//! In every period one pass reads all chunks that exist when it begins: what is still alive in them is written again,
+//! and they are removed. A pass takes half a period and works in small parts, so that callers do not wait for it.
 
 use std::time::Duration;
 
 use eclusa_core::{Span, Time};
 
-/// A pass looks through at least this part of the journal at a time.
+/// A pass reads at least this fraction (1/n) of the journal at a time.
 const PARTS: u64 = 512;
-/// The first pass begins after this part of a period: what expired while no process ran goes soon.
+/// The first pass begins after this fraction (1/n) of a period, so that what expired while no process ran is removed
+/// soon.
 const SOON: u64 = 32;
 
-/// The passes over a journal whose chunks have places of type `P`.
+/// The passes over a journal whose chunks have positions of type `P`.
 #[derive(Debug)]
 pub(super) struct Aging<P> {
     period_ms: u64,
@@ -28,24 +29,24 @@ struct Pass<P> {
     looked: u64,
 }
 
-/// What to look through now: the oldest chunks, of about so many bytes, but none after `until`.
+/// What to read now: the oldest chunks, of about `bytes` bytes, but none after `until`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Part<P> {
+pub(super) struct AgingPart<P> {
     pub(super) until: P,
     pub(super) bytes: u64,
-    /// It is the first of its pass.
+    /// Whether it is the first part of its pass.
     pub(super) begins: bool,
 }
 
 impl<P: Copy + Ord> Aging<P> {
-    /// Whatever has expired is gone `within` this time: at most a period until a pass begins, and half of one for the pass.
+    /// Expired data is gone `within` this time: at most one period until a pass begins, and half a period for the pass.
     pub(super) fn new(within: Duration, now: Time) -> Self {
         let period_ms = Span::from(within).as_millis() / 2;
         Self { period_ms, next_pass: now + Span::from_millis(period_ms / SOON), pass: None }
     }
 
-    /// What is to be done now, with a journal from chunk `first` to chunk `last`.
-    pub(super) fn part(&mut self, now: Time, (first, last): (P, P), bytes: u64) -> Option<Part<P>> {
+    /// The part to read now, of a journal from chunk `first` to chunk `last`.
+    pub(super) fn part(&mut self, now: Time, (first, last): (P, P), bytes: u64) -> Option<AgingPart<P>> {
         let begins = now >= self.next_pass;
         if begins {
             self.next_pass = now + Span::from_millis(self.period_ms);
@@ -60,10 +61,10 @@ impl<P: Copy + Ord> Aging<P> {
         let share = u128::from(pass.bytes) * u128::from(passed) / u128::from((self.period_ms / 2).max(1));
         let due = u64::try_from(share).unwrap_or(u64::MAX).saturating_add(pass.bytes / PARTS + 1);
         let bytes = due.saturating_sub(pass.looked);
-        (bytes > 0).then_some(Part { until: pass.until, bytes, begins })
+        (bytes > 0).then_some(AgingPart { until: pass.until, bytes, begins })
     }
 
-    /// Chunks of `bytes` were looked through.
+    /// Notes that chunks of `bytes` bytes were read.
     pub(super) fn looked(&mut self, bytes: u64) {
         if let Some(pass) = &mut self.pass {
             pass.looked += bytes;
@@ -75,7 +76,8 @@ impl<P: Copy + Ord> Aging<P> {
 mod tests {
     use super::*;
 
-    /// A journal with one chunk of a byte for every millisecond, cleaned as `Aging` says; the greatest age of a chunk.
+    /// The greatest age of a chunk in a journal that grows by a chunk of one byte per millisecond and is cleaned by
+    /// `Aging`.
     fn oldest_ever(within_ms: u64, look_every_ms: u64) -> u64 {
         let mut aging = Aging::new(Duration::from_millis(within_ms), Time::default());
         let (mut first, mut oldest) = (0, 0);
@@ -104,11 +106,17 @@ mod tests {
         let mut aging = Aging::new(Duration::from_hours(1), Time::default());
         assert_eq!(aging.part(Time::default(), (1, 9), 512_000), None);
         let soon = Time::from_millis(1_800_000 / 32);
-        assert_eq!(aging.part(soon, (1, 9), 512_000), Some(Part { until: 9, bytes: 1_001, begins: true }));
+        assert_eq!(
+            aging.part(soon, (1, 9), 512_000),
+            Some(AgingPart { until: 9, bytes: 1_001, begins: true })
+        );
         aging.looked(1_001);
         assert_eq!(aging.part(soon, (2, 9), 510_999), None);
         let later = soon + Span::from_millis(9_000);
-        assert_eq!(aging.part(later, (2, 10), 511_000), Some(Part { until: 9, bytes: 5_120, begins: false }));
+        assert_eq!(
+            aging.part(later, (2, 10), 511_000),
+            Some(AgingPart { until: 9, bytes: 5_120, begins: false })
+        );
         assert_eq!(aging.part(later, (10, 10), 1), None);
         assert_eq!(aging.part(soon + Span::from_secs(1_799), (10, 10), 1), None);
         assert!(aging.part(soon + Span::from_secs(1_800), (10, 10), 1).unwrap().begins);

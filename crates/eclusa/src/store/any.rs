@@ -15,7 +15,7 @@ pub enum AnyStore {
 }
 
 impl AnyStore {
-    /// Goes by other rules from now on; `about` is what other processes are told of this one.
+    /// Applies other rules from now on; `about` describes this process to the others.
     pub async fn configure(&self, about: &str, spec: &Spec) -> Result<(), StoreError> {
         match self {
             AnyStore::Embedded(store) => store.configure(spec).await,
@@ -23,7 +23,7 @@ impl AnyStore {
         }
     }
 
-    /// How the server is that the state is kept on; `None` where there is none, or it does not tell now.
+    /// The state of the server that holds the data; `None` if there is no server, or it does not reply now.
     pub(crate) async fn server_facts(&self) -> Option<ServerFacts> {
         match self {
             AnyStore::Embedded(_) => None,
@@ -31,7 +31,7 @@ impl AnyStore {
         }
     }
 
-    /// Ends a lease at once, for one who does not wait until that is durable; `None` if it can only be asked for.
+    /// Ends a lease at once, for a caller that does not wait until that is durable; `None` if the store cannot do that.
     pub(crate) fn settle_now(&self, settlement: &Settlement) -> Option<SettleAnswer> {
         let AnyStore::Embedded(store) = self else { return None };
         match store.ask_now(Question::Settle(vec![settlement.clone()])) {
@@ -40,7 +40,8 @@ impl AnyStore {
         }
     }
 
-    /// Has another process decide, if there is one; this one goes on asking it. For a process that is about to stop.
+    /// Hands ownership to another process, if there is one, and asks that one from then on. For a process that will
+    /// stop soon.
     pub(crate) fn step_down(&self) {
         if let AnyStore::Redis(store) = self {
             store.step_down();

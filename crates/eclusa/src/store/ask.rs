@@ -1,9 +1,10 @@
-//! A store, verb by verb, on top of one way to ask questions.
+//! Implements the store's verbs on top of one method that asks questions.
 
 use eclusa_core::StoreError;
 use eclusa_core::layout::Reply;
 
-/// Gives the verbs of [`Store`](eclusa_core::Store) to a type that has `async fn ask(&self, Question) -> Result<Reply, StoreError>`.
+/// Implements [`Store`](eclusa_core::Store) for a type that has `async fn ask(&self, Question) -> Result<Reply,
+/// StoreError>`.
 macro_rules! store_by_asking {
     ($store:ty) => {
         const _: () = {
@@ -43,8 +44,8 @@ macro_rules! store_by_asking {
                     ask!(self, Question::Settle(settlements), Settled)
                 }
 
-                async fn complete(&self, told: Completion) -> Result<CompleteAnswer, StoreError> {
-                    ask!(self, Question::Complete(told), Completed)
+                async fn complete(&self, reported: Completion) -> Result<CompleteAnswer, StoreError> {
+                    ask!(self, Question::Complete(reported), Completed)
                 }
 
                 async fn poll(&self, ask: Poll) -> Result<Polls, StoreError> {

@@ -1,20 +1,20 @@
-//! Wakes the one thread that takes groups to the journal.
+//! Wakes the thread that writes groups to the journal.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long the thread naps while it is asked to come soon.
+/// How long the thread sleeps when it is asked to come soon.
 const NAP: Duration = Duration::from_millis(5);
 
-/// Rung by many, heard by one.
+/// Rung by many threads, heard by one.
 #[derive(Debug, Default)]
 pub(super) struct Doorbell {
     rung: Mutex<bool>,
     heard: Condvar,
-    /// Somebody wants the thread to come soon.
+    /// Whether a caller wants the thread to come soon.
     soon: AtomicBool,
-    /// The thread comes within a [`NAP`] by itself.
+    /// Whether the thread wakes within a [`NAP`] on its own.
     napping: AtomicBool,
 }
 
@@ -27,16 +27,16 @@ impl Doorbell {
         }
     }
 
-    /// Has the thread come within a [`NAP`] or two. Many who want that cost one wake-up in all.
+    /// Makes the thread come within a [`NAP`] or two. Many such calls cost one wake-up.
     pub(super) fn ring_soon(&self) {
         if !self.soon.swap(true, Ordering::SeqCst) && !self.napping.load(Ordering::SeqCst) {
             self.ring();
         }
     }
 
-    /// Sleeps until somebody rings, or `at_most` has passed.
+    /// Sleeps until the bell rings, or `at_most` has passed.
     pub(super) fn sleep(&self, at_most: Duration) {
-        // In this order: who finds the thread napping relies on it to look whether it is wanted.
+        // The order matters: a caller that finds the thread napping relies on it to check `soon`.
         self.napping.store(true, Ordering::SeqCst);
         let at_most = if self.soon.swap(false, Ordering::SeqCst) {
             NAP
@@ -58,13 +58,13 @@ mod tests {
     const FOR_EVER: Duration = Duration::from_mins(10);
 
     #[test]
-    fn who_is_wanted_soon_comes_whether_it_naps_or_not() {
+    fn ring_soon_wakes_the_thread_whether_it_naps_or_not() {
         let bell = Doorbell::default();
         bell.ring_soon();
         bell.sleep(FOR_EVER);
-        assert!(bell.napping.load(Ordering::SeqCst), "it comes again by itself");
+        assert!(bell.napping.load(Ordering::SeqCst), "it wakes again on its own");
         bell.ring_soon();
-        assert!(!*bell.rung.lock().unwrap(), "no call to the system");
+        assert!(!*bell.rung.lock().unwrap(), "no system call");
         bell.sleep(FOR_EVER);
     }
 }

@@ -1,4 +1,4 @@
-//! The embedded store: the engine in memory, every change journaled before anybody hears of it.
+//! The embedded store: the engine in memory, with every change journaled before its answer leaves.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ pub enum OpenError {
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// What the journal holds cannot be understood.
+    /// The records in the journal cannot be restored.
     #[error("the journal in {dir} cannot be used: {source}")]
     Records {
-        /// Where it is.
+        /// The directory of the journal.
         dir: Box<Path>,
-        /// What is wrong with it.
+        /// What is wrong with the records.
         source: RestoreError,
     },
     /// The thread that writes the journal could not be started.
@@ -42,7 +42,7 @@ pub enum OpenError {
 /// A store for one process, in a directory or, for tests, in memory only.
 pub struct EmbeddedStore {
     stage: Arc<Stage>,
-    /// Absent in memory.
+    /// `None` in memory.
     writer: Option<Writer>,
 }
 
@@ -52,12 +52,12 @@ impl EmbeddedStore {
         Self { stage: Arc::new(Stage::new(Engine::new(spec), clock, None, None)), writer: None }
     }
 
-    /// Opens or creates the store in `dir` and brings back exactly the state it had.
+    /// Opens or creates the store in `dir` and restores exactly the state it had.
     pub fn open(dir: &Path, ack: Ack, spec: &Spec, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
         Self::open_forgetting(dir, ack, FORGET_WITHIN, spec, clock)
     }
 
-    /// The same, and says how long after something expired it may still be in the directory.
+    /// Like [`open`](Self::open), with the time after which expired data must be gone from the directory.
     pub fn open_forgetting(
         dir: &Path,
         ack: Ack,
@@ -83,7 +83,7 @@ impl EmbeddedStore {
         Ok(Self { stage, writer: Some(writer) })
     }
 
-    /// Goes by other rules from now on. Nothing that waits or runs is lost.
+    /// Applies other rules from now on. Nothing that waits or runs is lost.
     pub async fn configure(&self, spec: &Spec) -> Result<(), StoreError> {
         let registration = registration(spec);
         self.stage.change(|engine, now| engine.register(registration, now)).await
@@ -94,12 +94,12 @@ impl EmbeddedStore {
         self.stage.wakes.waits()
     }
 
-    /// How many times it was opened.
+    /// How many times the store was opened.
     pub fn epoch(&self) -> u64 {
         self.stage.look(Engine::epoch)
     }
 
-    /// Everything there is, one record each: two stores are in the same state when these are equal.
+    /// The whole state, one record per thing: two stores are in the same state if these are equal.
     pub fn snapshot(&self) -> Vec<Vec<u8>> {
         self.stage.look(|engine| engine.snapshot().unwrap_or_default())
     }
@@ -108,13 +108,14 @@ impl EmbeddedStore {
         self.stage.ask(question).await
     }
 
-    /// Asks for leave at once. The answer may be told once it is durable, and whoever drops it before must give it back.
+    /// Admits at once. The answer may be used once the future is done; a caller that drops it earlier must release the
+    /// lease.
     pub(crate) fn admit_soon(
         &self,
         ask: &Admit,
     ) -> Result<(Admitted, impl Future<Output = Result<(), StoreError>>), StoreError> {
         let (admitted, ticket) = self.stage.run(|engine, now| engine.admit(ask, now))?;
-        self.stage.wakes.tell(&admitted.ended);
+        self.stage.wakes.notify_ended(&admitted.ended);
         Ok((admitted, self.stage.durable(ticket)))
     }
 

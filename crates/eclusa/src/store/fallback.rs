@@ -1,5 +1,6 @@
-//! Gates without the fleet: while the owner cannot be asked, this process goes by its part of every limit. What needs only
-//! gates goes on: direct lanes, leave for workers elsewhere, breakers. What happened meanwhile is told to the owner afterwards.
+//! Gates without the fleet: while the owner cannot be asked, this process applies its share of every limit. What needs
+//! only gates continues: direct lanes, permits for workers elsewhere, breakers. What happened meanwhile is reported to
+//! the owner afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,43 +15,44 @@ use eclusa_core::{
 use super::gate_log::{Decided, log_changes};
 use super::verbs::apply;
 
-/// Set in the epoch of every lease that is given here. Epochs of owners are times in milliseconds, which do not reach it.
+/// Set in the epoch of every lease granted here. Epochs of owners are times in milliseconds, which never reach it.
 const LOCAL: u64 = 1 << 63;
 
-/// No more calls and reports than this are remembered, the newest.
+/// The most calls and reports that are kept; the oldest are dropped.
 const MAX_REMEMBERED: usize = 10_000;
 
 /// See the module.
 pub(super) struct Fallback {
     spec: Mutex<Arc<Spec>>,
-    /// How long calls of others may go on that nobody can ask about.
+    /// How long calls of other processes may continue that cannot be asked about.
     lease: Span,
     clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+    state: Mutex<FallbackState>,
 }
 
 #[derive(Default)]
-struct State {
+struct FallbackState {
     seen: Seen,
-    /// Leases given here are unique over all absences of this process.
+    /// The number of absences so far; makes leases unique over all absences of this process.
     absences: u64,
-    alone: Option<Alone>,
+    /// Set while this process decides about gates.
+    local: Option<LocalGates>,
 }
 
-/// A time without the owner.
-struct Alone {
+/// The gates of this process while it is without the owner.
+struct LocalGates {
     engine: Engine,
     share: Share,
     since: Time,
-    /// What its buckets held at the beginning.
+    /// What its buckets held at the start.
     left: Vec<(BucketOf, Tokens)>,
-    running: BTreeMap<LeaseId, Call>,
-    ended: Vec<Call>,
+    running: BTreeMap<LeaseId, LocalCall>,
+    ended: Vec<LocalCall>,
     reports: Vec<Reported>,
 }
 
 #[derive(Clone)]
-struct Call {
+struct LocalCall {
     ask: Admit,
     upstream: Name,
     began: Time,
@@ -61,7 +63,7 @@ struct Call {
 struct Reported {
     upstream: Name,
     report: eclusa_core::Report,
-    /// Whom a word to stay away is for: who uses the narrowest bucket of the call.
+    /// The narrowest bucket of the call, which a Retry-After closes.
     hold: Option<Hold>,
     began: Option<Time>,
     at: Time,
@@ -72,34 +74,34 @@ impl Fallback {
         Self { spec: Mutex::new(Arc::new(spec.clone())), lease, clock, state: Mutex::default() }
     }
 
-    /// What it holds is whole also where somebody panicked: the engine has no half-done verbs.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    /// The state is consistent even after a panic: the engine has no half-done verbs.
+    fn lock(&self) -> MutexGuard<'_, FallbackState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Other rules are in force from now on.
+    /// Applies other rules from now on.
     pub(super) fn configure(&self, spec: &Spec) {
         *self.spec.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(spec.clone());
     }
 
-    /// Whether it decides here: the owner has not heard yet what was done without it.
+    /// Whether this process decides: the owner does not yet know what was done without it.
     pub(super) fn decides(&self) -> bool {
-        self.lock().alone.is_some()
+        self.lock().local.is_some()
     }
 
-    /// The fleet cannot be asked: it decides from now on, from what was last seen.
+    /// Decides from now on, starting from what was last seen, because the fleet cannot be asked.
     pub(super) fn begin(&self) {
         let mut state = self.lock();
-        if state.alone.is_some() {
+        if state.local.is_some() {
             return;
         }
-        tracing::warn!("Limits are this process's own until the store answers");
+        tracing::warn!("Limits are local to this process until the store answers");
         state.absences += 1;
         let epoch = LOCAL | self.clock.now().as_millis() << 8 | (state.absences & 0xff);
         let spec = self.spec.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let engine = Engine::alone(&spec, &state.seen, epoch, self.lease, self.clock.now());
         let since = self.clock.now();
-        state.alone = Some(Alone {
+        state.local = Some(LocalGates {
             left: engine.own_buckets(since),
             since,
             engine,
@@ -110,26 +112,26 @@ impl Fallback {
         });
     }
 
-    /// Answers a question about gates, if it decides.
+    /// Answers a question about gates, if this process decides.
     pub(super) fn ask(&self, question: &Question) -> Option<Reply> {
         let mut state = self.lock();
-        let alone = state.alone.as_mut()?;
-        let now = alone.engine.now(self.clock.now());
-        let reply = apply(&mut alone.engine, question.clone(), now);
-        alone.note(question, &reply, now);
-        alone.engine.forget_changes();
-        log_changes(&alone.engine.take_gate_changes(), Decided::WithoutOwner);
+        let local = state.local.as_mut()?;
+        let now = local.engine.now(self.clock.now());
+        let reply = apply(&mut local.engine, question.clone(), now);
+        local.note(question, &reply, now);
+        local.engine.forget_changes();
+        log_changes(&local.engine.take_gate_changes(), Decided::WithoutOwner);
         Some(reply)
     }
 
-    /// What was done without the owner, to tell it. Calls that run become leases there.
+    /// What was done without the owner, to report it. Running calls become leases there.
     pub(super) fn absence(&self) -> Option<Absence> {
         let mut state = self.lock();
-        let alone = state.alone.as_mut()?;
-        let now = alone.engine.now(self.clock.now());
-        let running = alone.running.iter().map(|(lease, call)| call.told(Some(*lease), now));
-        let calls = running.chain(alone.ended.iter().map(|call| call.told(None, now))).collect();
-        let told = |report: &Reported| AbsentReport {
+        let local = state.local.as_mut()?;
+        let now = local.engine.now(self.clock.now());
+        let running = local.running.iter().map(|(lease, call)| call.absent_call(Some(*lease), now));
+        let calls = running.chain(local.ended.iter().map(|call| call.absent_call(None, now))).collect();
+        let absent_report = |report: &Reported| AbsentReport {
             upstream: report.upstream.clone(),
             result: report.report.result,
             retry_after: report.report.retry_after.clone(),
@@ -137,33 +139,33 @@ impl Fallback {
             began: report.began.map(|began| now.since(began)),
             ago: now.since(report.at),
         };
-        let reports = alone.reports.iter().map(told).collect();
+        let reports = local.reports.iter().map(absent_report).collect();
         Some(Absence {
-            share: alone.share,
-            since: now.since(alone.since),
-            left: alone.left.clone(),
+            share: local.share,
+            since: now.since(local.since),
+            left: local.left.clone(),
             calls,
             reports,
         })
     }
 
-    /// The owner may have counted what it was told, and would count it again. Calls that run are told again: their leases
-    /// are known there.
-    pub(super) fn forget_told(&self) {
-        if let Some(alone) = &mut self.lock().alone {
-            alone.ended.clear();
-            alone.reports.clear();
+    /// Forgets finished calls and reports that the owner may have counted, so that they are not counted twice. Running
+    /// calls are reported again: the owner recognises their leases.
+    pub(super) fn forget_reported(&self) {
+        if let Some(local) = &mut self.lock().local {
+            local.ended.clear();
+            local.reports.clear();
         }
     }
 
-    /// The owner has heard: it decides again.
+    /// Stops deciding here: the owner knows everything and decides again.
     pub(super) fn end(&self) {
-        if self.lock().alone.take().is_some() {
+        if self.lock().local.take().is_some() {
             tracing::info!("Limits are shared again");
         }
     }
 
-    /// What is shared was seen like this, and `before` began here before it was looked at.
+    /// Notes the shared state as last seen; the calls in `before` began here before that and are part of it.
     pub(super) fn see(
         &self,
         share: Share,
@@ -181,20 +183,20 @@ impl Fallback {
         *seen = Seen { share, lanes, upstreams, started: std::mem::take(&mut seen.started) };
     }
 
-    /// Calls that began since what is shared was last seen.
+    /// Calls that began since the shared state was last seen.
     pub(super) fn started(&self) -> Starts {
         self.lock().seen.started.clone()
     }
 
-    /// Takes note of what the owner answered.
-    pub(super) fn hear(&self, lane: Option<&Name>, reply: &Reply) {
+    /// Notes what the owner answered.
+    pub(super) fn observe(&self, lane: Option<&Name>, reply: &Reply) {
         match reply {
-            Reply::Dispatched(told) => {
-                self.lock().see_started(lane, told.grants.iter().map(|grant| &grant.upstream));
+            Reply::Dispatched(answer) => {
+                self.lock().see_started(lane, answer.grants.iter().map(|grant| &grant.upstream));
             }
             Reply::Advanced(Advanced::To(upstream)) => self.lock().see_started(None, [upstream]),
-            Reply::Admitted(told) => {
-                if let Admission::Granted { upstream, .. } = &told.admission {
+            Reply::Admitted(answer) => {
+                if let Admission::Granted { upstream, .. } = &answer.admission {
                     self.lock().see_started(lane, [upstream]);
                 }
             }
@@ -208,7 +210,7 @@ impl Fallback {
     }
 }
 
-impl State {
+impl FallbackState {
     fn see_started<'a>(&mut self, lane: Option<&Name>, upstreams: impl IntoIterator<Item = &'a Name>) {
         for upstream in upstreams {
             *self.seen.started.entry((lane.cloned(), upstream.clone())).or_default() += 1;
@@ -223,24 +225,24 @@ impl State {
     }
 }
 
-impl Alone {
-    /// Remembers what the owner must hear of.
+impl LocalGates {
+    /// Notes what must be reported to the owner.
     fn note(&mut self, question: &Question, reply: &Reply, now: Time) {
         match (question, reply) {
-            (Question::Admit(ask), Reply::Admitted(told)) => {
-                let granted = matches!(told.admission, Admission::Granted { .. });
+            (Question::Admit(ask), Reply::Admitted(answer)) => {
+                let granted = matches!(answer.admission, Admission::Granted { .. });
                 if let Some((before, report)) = &ask.after
                     && let Some(mut call) = self.running.remove(before)
                 {
-                    // For the lane the two are one call.
+                    // For the lane, the two are one call.
                     call.ask.lane = call.ask.lane.filter(|_| !granted);
                     self.note_end(call, report, now);
                 }
-                if let Admission::Granted { lease, upstream, lease_expires, .. } = &told.admission {
+                if let Admission::Granted { lease, upstream, lease_expires, .. } = &answer.admission {
                     let (ask, upstream) = (Admit { after: None, ..ask.clone() }, upstream.clone());
-                    let call = Call { ask, upstream, began: now, expires: *lease_expires, ended: None };
+                    let call = LocalCall { ask, upstream, began: now, expires: *lease_expires, ended: None };
                     if lease.number == 0 {
-                        remember(&mut self.ended, Call { ended: Some(now), ..call });
+                        remember(&mut self.ended, LocalCall { ended: Some(now), ..call });
                     } else {
                         self.running.insert(*lease, call);
                     }
@@ -250,7 +252,9 @@ impl Alone {
                 let (upstream, report) = (upstream.clone(), (*result).into());
                 remember(&mut self.reports, Reported { upstream, report, hold: None, began: None, at: now });
             }
-            (Question::Settle(settlements), Reply::Settled(told)) => self.note_ends(settlements, told, now),
+            (Question::Settle(settlements), Reply::Settled(answer)) => {
+                self.note_ends(settlements, answer, now)
+            }
             (Question::Extend { leases, lease }, Reply::Extended(alive)) => {
                 for (id, _) in leases.iter().zip(alive).filter(|(_, alive)| **alive) {
                     if let Some(call) = self.running.get_mut(id) {
@@ -262,16 +266,16 @@ impl Alone {
         }
     }
 
-    fn note_ends(&mut self, settlements: &[Settlement], told: &SettleAnswer, now: Time) {
-        for (settlement, told) in settlements.iter().zip(&told.leases) {
+    fn note_ends(&mut self, settlements: &[Settlement], answer: &SettleAnswer, now: Time) {
+        for (settlement, settled) in settlements.iter().zip(&answer.leases) {
             let Some(call) = self.running.remove(&settlement.lease) else { continue };
-            if *told != eclusa_core::Settled::Stale {
+            if *settled != eclusa_core::Settled::Stale {
                 self.note_end(call, &settlement.report, now);
             }
         }
     }
 
-    fn note_end(&mut self, call: Call, report: &eclusa_core::Report, now: Time) {
+    fn note_end(&mut self, call: LocalCall, report: &eclusa_core::Report, now: Time) {
         if report.result == CallResult::NotSent {
             return;
         }
@@ -280,16 +284,16 @@ impl Alone {
         let hold = hold.filter(|_| report.retry_after.is_some());
         let holds = call.ask.holds.iter().filter_map(|hold| hold.settled(&report)).collect();
         let (sent, ask) = (!report.result.is_unsent(), Admit { holds, ..call.ask });
-        let told = Reported { upstream, report, hold, began: Some(call.began), at: now };
-        remember(&mut self.reports, told);
+        let reported = Reported { upstream, report, hold, began: Some(call.began), at: now };
+        remember(&mut self.reports, reported);
         if sent {
-            remember(&mut self.ended, Call { ask, ended: Some(now), ..call });
+            remember(&mut self.ended, LocalCall { ask, ended: Some(now), ..call });
         }
     }
 }
 
-impl Call {
-    fn told(&self, lease: Option<LeaseId>, now: Time) -> AbsentCall {
+impl LocalCall {
+    fn absent_call(&self, lease: Option<LeaseId>, now: Time) -> AbsentCall {
         AbsentCall {
             lane: self.ask.lane.clone(),
             tenant: self.ask.tenant.clone(),
@@ -303,12 +307,12 @@ impl Call {
     }
 }
 
-/// Whether a lease was given without the owner.
+/// Whether a lease was granted without the owner.
 pub(super) const fn is_local(lease: LeaseId) -> bool {
     lease.epoch & LOCAL != 0
 }
 
-/// Whether gates alone can answer a question.
+/// Whether a question needs only gates.
 pub(super) fn concerns_gates(question: &Question) -> bool {
     matches!(
         question,

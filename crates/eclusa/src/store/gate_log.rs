@@ -1,13 +1,13 @@
-//! Log lines about gates, written by the process whose engine decided: once for the whole fleet.
+//! Log lines about gates, written by the process whose engine decided, so once for the whole fleet.
 
 use eclusa_core::gate::{GateChange, GateChangeKind};
 
 /// Which engine decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decided {
-    /// The one behind the journal. What it decided is durable.
+    /// The engine behind the journal; its decisions are durable.
     Here,
-    /// That of a process without an owner to ask, with its own part of the limits.
+    /// The fallback engine of a process that cannot ask the owner, with its share of the limits.
     WithoutOwner,
 }
 

@@ -1,8 +1,8 @@
 //! Where the state of the rules lives: the engine behind a journal.
 //!
-//! - `stage` runs verbs on the engine and groups what they changed; `waiting` holds questions until something happens.
-//! - `writer` takes groups to a journal on disk; `fleet` to one on Redis that processes share.
-//! - `withheld` keeps grants back after an outage until everybody has told what was done meanwhile.
+//! - `stage` runs verbs on the engine and groups their changes; `waiting` holds questions until something happens.
+//! - `writer` writes groups to a journal on disk; `fleet` to one on Redis that processes share.
+//! - `withheld` withholds grants after an outage until all processes have reported what they did meanwhile.
 //! - `fallback` decides about gates while the fleet cannot be asked.
 
 mod aging;

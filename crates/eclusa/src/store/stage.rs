@@ -1,7 +1,7 @@
-//! The one place where verbs are applied: the engine, and what of its changes is not durable yet.
+//! The one place where verbs are applied: the engine, and its changes that are not durable yet.
 //!
-//! Verbs run one after the other, at once. What they changed is saved as one group when the writer comes for it; answers,
-//! reads included, leave when their group is durable, so nothing is told that a crash could take back.
+//! Verbs run one after the other. Their changes are saved as one group when the writer takes it. Answers, reads
+//! included, leave when their group is durable, so a crash cannot take back anything that was answered.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,22 +24,22 @@ use super::writer::Desk;
 
 /// Bytes of payload that may be staged for a journal on disk.
 const STAGED: u32 = 16 << 20;
-/// The same for one on Redis, which stands still while it stores a chunk.
+/// The same for a journal on Redis, which blocks while it stores a chunk.
 const STAGED_SHARED: u32 = 1 << 20;
 
-/// Callers that follow each other faster than this are likely to be ready at the same time, and share a group.
+/// Callers that follow each other faster than this are likely to be ready at the same time and share a group.
 const CROWD: Duration = Duration::from_micros(60);
 
-/// Tells all who wait for a group when it is durable, or that it will never be.
+/// Notifies all that wait for a group when it is durable, or that it never will be.
 pub(super) type Durable = Arc<SetOnce<Result<(), StoreError>>>;
 
-/// A place in a group that is not durable yet. Whoever began the group sees to it that it is written: by waiting for it
-/// ([`Stage::durable`]), or, when this is dropped before, by waking the writer.
+/// A place in a group that is not durable yet. The caller that began the group ensures that it is written: by waiting
+/// for it ([`Stage::durable`]), or, if this is dropped earlier, by waking the writer.
 pub(super) struct Ticket {
     group: Durable,
-    /// For who began the group and has not written it.
+    /// Set for the caller that began the group and has not written it.
     wake: Option<Arc<Doorbell>>,
-    /// Whether others are likely to join the group if they are let.
+    /// Whether other callers are likely to join the group if this one yields.
     crowded: bool,
 }
 
@@ -59,68 +59,68 @@ impl Drop for Ticket {
 
 /// See the module.
 pub(super) struct Stage {
-    state: Mutex<State>,
+    state: Mutex<StageState>,
     clock: Arc<dyn Clock>,
-    /// Absent where nothing is journaled.
+    /// `None` if nothing is journaled.
     doorbell: Option<Arc<Doorbell>>,
-    /// Where a caller may write its group itself, which spares waking the writer and being woken by it.
+    /// Lets a caller write its group itself, which saves waking the writer and being woken by it.
     desk: Option<Arc<Desk>>,
-    /// On a shared journal: the process that owns it. Answers must be fenced then, so they wait for the journal even if
-    /// nothing was changed.
+    /// The process that owns the journal, if it is shared. Answers must then be fenced, so they wait for the journal
+    /// even if nothing changed.
     owner: Option<eclusa_core::ProcessId>,
     pub(super) wakes: Wakes,
-    /// Bytes that may be staged and not yet durable: a journal that stalls pushes back at intake.
+    /// Bytes that may be staged but not yet durable: a journal that stalls slows down intake.
     room: Semaphore,
     pub(super) withheld: Withheld,
 }
 
-struct State {
+struct StageState {
     engine: Engine,
-    /// What of the group is saved already; empty, or a chunk.
+    /// The records of the group that are saved already; empty, or a chunk.
     records: Vec<u8>,
-    /// For those who wait for what is not handed to the writer yet.
+    /// The group that is not handed to the writer yet, if anything waits for it.
     group: Option<Durable>,
-    /// Whether the writer has a group under way.
+    /// Whether the writer is writing a group.
     writing: bool,
     /// When the last caller came that waits for a group.
     last_came: Option<Instant>,
     /// Answers to other processes, encoded, by sequence.
-    answers: Answers,
-    /// For the log, once the group is durable.
+    answers: AnswersByProcess,
+    /// Gate changes to log once the group is durable.
     gates: Vec<GateChange>,
     stopped: Option<StoreError>,
 }
 
 /// Answers to other processes, encoded, by sequence.
-pub(super) type Answers = BTreeMap<ProcessId, Vec<(u64, Arc<[u8]>)>>;
+pub(super) type AnswersByProcess = BTreeMap<ProcessId, Vec<(u64, Arc<[u8]>)>>;
 
-/// What the writer takes.
+/// A group as the writer takes it.
 pub(super) struct Group {
-    /// What was changed, as records; empty if nothing was.
+    /// The changes as records; empty if there are none.
     pub(super) records: Vec<u8>,
-    /// Who waits for it here.
+    /// Notifies the callers in this process.
     pub(super) durable: Durable,
-    /// Who waits for it elsewhere.
-    pub(super) answers: Answers,
-    /// What changed at gates, to be logged when the group is durable.
+    /// Answers to other processes.
+    pub(super) answers: AnswersByProcess,
+    /// Gate changes, to be logged when the group is durable.
     pub(super) gates: Vec<GateChange>,
 }
 
 impl Stage {
-    /// A stage whose groups a writer takes when the bell rings; without a bell nothing is journaled.
+    /// A stage whose groups a writer takes when the bell rings. Without a bell nothing is journaled.
     pub(super) fn new(
         engine: Engine,
         clock: Arc<dyn Clock>,
         doorbell: Option<Arc<Doorbell>>,
         owner: Option<eclusa_core::ProcessId>,
     ) -> Self {
-        let state = State {
+        let state = StageState {
             engine,
             records: Vec::new(),
             group: None,
             writing: false,
             last_came: None,
-            answers: Answers::new(),
+            answers: AnswersByProcess::new(),
             gates: Vec::new(),
             stopped: None,
         };
@@ -137,13 +137,13 @@ impl Stage {
         }
     }
 
-    /// The same where callers write their groups at a desk.
+    /// Lets callers write their groups at `desk`.
     pub(super) fn at(self, desk: Arc<Desk>) -> Self {
         Self { desk: Some(desk), ..self }
     }
 
-    /// A verb that panicked left the engine in an unknown state; going on would make that durable.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    /// Stops the stage if a verb panicked: the engine is in an unknown state, which must not become durable.
+    fn lock(&self) -> MutexGuard<'_, StageState> {
         self.state.lock().unwrap_or_else(|poisoned: PoisonError<_>| {
             let mut state = poisoned.into_inner();
             let cause = "a rule failed unexpectedly; see the log".into();
@@ -156,8 +156,8 @@ impl Stage {
         look(&self.lock().engine)
     }
 
-    /// Waits until `bytes` more may be staged; they count until the answer is dropped. What is longer than all the room there
-    /// is goes alone.
+    /// Waits until `bytes` more may be staged; they count until the permit is dropped. What is larger than the whole
+    /// bound waits until nothing else is staged.
     pub(super) async fn room_for(&self, bytes: usize) -> Option<SemaphorePermit<'_>> {
         if bytes == 0 || self.doorbell.is_none() {
             return None;
@@ -168,7 +168,7 @@ impl Stage {
         self.room.acquire_many(bytes).await.ok()
     }
 
-    /// Changes the engine in a way that is no verb, and waits until that is durable.
+    /// Changes the engine outside of the verbs, and waits until that is durable.
     pub(super) async fn change<T: Send>(
         &self,
         change: impl FnOnce(&mut Engine, Time) -> T + Send,
@@ -178,7 +178,7 @@ impl Stage {
         Ok(answer)
     }
 
-    /// Runs something on the engine. The answer may be told once its group is durable, or at once if it has none.
+    /// Runs a verb on the engine. The answer may leave once its group is durable, or at once if there is no ticket.
     pub(super) fn run<T>(
         &self,
         verb: impl FnOnce(&mut Engine, Time) -> T,
@@ -197,7 +197,7 @@ impl Stage {
         }
         let first = state.group.is_none();
         if first && !state.writing && self.desk.is_none() {
-            // A group of one, most likely. What it changed is in the caches of this core and not of the writer's.
+            // Most likely a group of one. Its changes are in the caches of this core, not of the writer's.
             state.save()?;
         }
         let group = state.group.get_or_insert_default().clone();
@@ -205,13 +205,13 @@ impl Stage {
         drop(state);
         let mut ticket = Ticket { group, wake: first.then(|| doorbell.clone()), crowded };
         if self.desk.is_none() {
-            // The writer sleeps only while nobody waits, so only the first need wake it: that is a call to the system.
+            // The writer sleeps only while nothing waits, so only the first caller wakes it: that is a system call.
             ticket.wake_writer();
         }
         Ok((answer, Some(ticket)))
     }
 
-    /// Runs a verb for whose answer nobody waits: what it changes is durable soon.
+    /// Runs a verb without waiting until it is durable; that happens soon.
     pub(super) fn post<T>(&self, verb: impl FnOnce(&mut Engine, Time) -> T) -> Result<T, StoreError> {
         let mut state = self.lock();
         let answer = self.run_locked(&mut state, verb)?;
@@ -226,14 +226,14 @@ impl Stage {
         Ok(answer)
     }
 
-    /// Returns when a group is durable.
+    /// Waits until a group is durable.
     pub(super) async fn durable(&self, ticket: Option<Ticket>) -> Result<(), StoreError> {
         let Some(mut ticket) = ticket else { return Ok(()) };
         if ticket.wake.is_some()
             && let Some(desk) = &self.desk
         {
             if ticket.crowded {
-                // Callers that are ready too join the group.
+                // Other callers that are ready join the group.
                 yield_now().await;
             }
             if desk.write_now(self) {
@@ -247,7 +247,7 @@ impl Stage {
 
     fn run_locked<T>(
         &self,
-        state: &mut State,
+        state: &mut StageState,
         verb: impl FnOnce(&mut Engine, Time) -> T,
     ) -> Result<T, StoreError> {
         if let Some(stopped) = &state.stopped {
@@ -259,8 +259,8 @@ impl Stage {
         }
         let answer = verb(&mut state.engine, now);
         state.gates.append(&mut state.engine.take_gate_changes());
-        self.wakes.stir(&state.engine.take_stirred());
-        self.wakes.tell_news(&state.engine.take_news());
+        self.wakes.wake_lanes(&state.engine.take_stirred());
+        self.wakes.notify_changed(&state.engine.take_news());
         Ok(answer)
     }
 
@@ -272,7 +272,7 @@ impl Stage {
     ) -> Result<(), StoreError> {
         let mut state = self.lock();
         let replies = self.run_locked(&mut state, verbs)?;
-        replies.iter().for_each(|(_, reply)| self.wakes.tell(ends(reply)));
+        replies.iter().for_each(|(_, reply)| self.wakes.notify_ended(ends(reply)));
         let encoded = replies.into_iter().map(|(sequence, reply)| (sequence, encode(&reply)));
         state.answers.entry(process).or_default().extend(encoded);
         drop(state);
@@ -280,7 +280,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Sends an answer that was given before once more.
+    /// Sends an earlier answer again.
     pub(super) fn answer_again(&self, process: ProcessId, sequence: u64, reply: Arc<[u8]>) {
         self.lock().answers.entry(process).or_default().push((sequence, reply));
         self.ring();
@@ -292,7 +292,7 @@ impl Stage {
         }
     }
 
-    /// What is to be made durable, if there is anything. The writer must say when it is.
+    /// The group to write, if there is one. The writer must report when it is durable.
     pub(super) fn take_group(&self) -> Result<Option<Group>, StoreError> {
         let mut state = self.lock();
         if let Some(stopped) = &state.stopped {
@@ -309,41 +309,41 @@ impl Stage {
         Ok(Some(Group { records, durable, answers, gates }))
     }
 
-    /// The writer has nothing under way any more.
+    /// Notes that the writer is idle.
     pub(super) fn written(&self) {
         self.lock().writing = false;
     }
 
-    /// The time, as the engine is told it.
+    /// The time that the engine is given.
     pub(super) fn now(&self) -> Time {
         self.clock.now()
     }
 
-    /// Marks what still exists of what an old chunk mentions as changed; the next group holds it.
+    /// Marks what an old chunk mentions and still exists as changed, so that the next group holds it.
     pub(super) fn refresh(&self, mentions: &Mentions) {
         self.lock().engine.refresh(mentions);
     }
 
-    /// What others may read of upstreams and changed since this was last called, and what time it is.
+    /// The public state of upstreams that changed since the last call, and the current time.
     pub(super) fn public_changes(&self) -> (Vec<(Name, PublicGates)>, Time) {
         let mut state = self.lock();
         let now = state.engine.now(self.clock.now());
         (state.engine.drain_public_changes(now), now)
     }
 
-    /// Nothing more is run here, and nothing that waits becomes durable.
+    /// Stops the stage: nothing more runs here, and nothing that waits becomes durable.
     pub(super) fn stop(&self, error: StoreError) {
         let mut state = self.lock();
         let error = state.stop(error);
         if let Some(group) = state.group.take() {
-            tell(&group, Err(error));
+            resolve(&group, Err(error));
         }
         self.wakes.stop();
     }
 }
 
-impl State {
-    /// Adds what changed to the records of the group.
+impl StageState {
+    /// Adds the changes to the records of the group.
     fn save(&mut self) -> Result<(), StoreError> {
         if !self.engine.has_changes() {
             return Ok(());
@@ -355,7 +355,7 @@ impl State {
         saved.map_err(|error| self.stop(StoreError::Stopped { cause: error.to_string().into() }))
     }
 
-    /// Notes that a caller came; says whether it followed another closely.
+    /// Notes that a caller came; returns whether it followed another closely.
     fn is_crowded(&mut self) -> bool {
         let now = Instant::now();
         self.last_came.replace(now).is_some_and(|last| now - last < CROWD)
@@ -366,12 +366,12 @@ impl State {
     }
 }
 
-/// Each group is taken from the stage by one, who tells it once.
-pub(super) fn tell(group: &SetOnce<Result<(), StoreError>>, how: Result<(), StoreError>) {
+/// Notifies all that wait for a group. Each group has one writer, so this happens once.
+pub(super) fn resolve(group: &SetOnce<Result<(), StoreError>>, how: Result<(), StoreError>) {
     let _ = group.set(how);
 }
 
-/// A reply as it is sent.
+/// Encodes a reply.
 pub(super) fn encode(reply: &Reply) -> Arc<[u8]> {
     let mut bytes = Vec::new();
     reply.encode(&mut bytes);

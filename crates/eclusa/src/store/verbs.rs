@@ -1,10 +1,10 @@
-//! From a question to the engine's answer.
+//! Maps questions to the engine's verbs.
 
 use eclusa_core::gate::CallResult;
 use eclusa_core::layout::{Question, Reply};
 use eclusa_core::{Admission, Cancelled, Ended, Engine, Fired, Outcome, Replayed, Report, Settlement, Time};
 
-/// Asks the engine. Waiting is not its business: a question that may wait is answered as things are.
+/// Answers a question from the engine. It never waits: a question that may wait is answered from the current state.
 pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply {
     match question {
         Question::Enqueue(jobs) => Reply::Enqueued(engine.enqueue(jobs, now)),
@@ -47,7 +47,7 @@ pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply
         Question::Credit(credits) => Reply::Credited(engine.credit(&credits, now)),
         Question::Correct(corrections) => Reply::Corrected(engine.correct(&corrections, now)),
         Question::HashKey(offer) => Reply::HashKey(engine.hash_key(offer)),
-        Question::Complete(told) => Reply::Completed(engine.complete(told, now)),
+        Question::Complete(answer) => Reply::Completed(engine.complete(answer, now)),
         Question::Poll(ask) => Reply::Polls(engine.poll(&ask, now)),
         Question::Buckets(query) => Reply::Buckets(engine.buckets(&query, now)),
         Question::Leave(process) => {
@@ -74,14 +74,14 @@ pub(super) fn ends(reply: &Reply) -> &[Ended] {
     }
 }
 
-/// Whether a question may be asked again when its answer was lost and its effect may be on record. What counts each time it
-/// is told may not.
+/// Whether a question may be repeated when its answer was lost and it may have taken effect. Reports that would count
+/// twice may not.
 pub(super) fn is_repeatable(question: &Question) -> bool {
     !matches!(question, Question::Record { .. } | Question::CatchUp(_))
 }
 
-/// What undoes a reply that nobody will act on.
-pub(super) fn give_back(reply: &Reply) -> Option<Question> {
+/// The question that undoes a reply which no caller will act on.
+pub(super) fn undo_question(reply: &Reply) -> Option<Question> {
     let release = |lease| Settlement {
         lease,
         report: Report::from(CallResult::NotSent),
@@ -90,10 +90,10 @@ pub(super) fn give_back(reply: &Reply) -> Option<Question> {
         unsent: None,
     };
     match reply {
-        Reply::Dispatched(told) if !told.grants.is_empty() => {
-            Some(Question::Settle(told.grants.iter().map(|grant| release(grant.lease)).collect()))
+        Reply::Dispatched(answer) if !answer.grants.is_empty() => {
+            Some(Question::Settle(answer.grants.iter().map(|grant| release(grant.lease)).collect()))
         }
-        Reply::Admitted(told) => match told.admission {
+        Reply::Admitted(answer) => match answer.admission {
             Admission::Granted { lease, .. } if lease.number > 0 => {
                 Some(Question::Settle(vec![release(lease)]))
             }
@@ -103,7 +103,7 @@ pub(super) fn give_back(reply: &Reply) -> Option<Question> {
     }
 }
 
-/// Bytes that a question brings to the journal, but for what every question does.
+/// Payload bytes that a question adds to the journal, beyond what every question adds.
 pub(super) fn payload_bytes(question: &Question) -> usize {
     match question {
         Question::Enqueue(jobs) => jobs.iter().map(|job| job.payload.len()).sum(),
@@ -112,7 +112,7 @@ pub(super) fn payload_bytes(question: &Question) -> usize {
         Question::Settle(settlements) => {
             settlements.iter().filter_map(|one| one.answer.as_ref()).map(|answer| answer.len()).sum()
         }
-        Question::Complete(told) => told.answer.as_ref().map_or(0, |answer| answer.len()),
+        Question::Complete(answer) => answer.answer.as_ref().map_or(0, |answer| answer.len()),
         _ => 0,
     }
 }

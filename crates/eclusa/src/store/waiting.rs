@@ -1,5 +1,5 @@
-//! Questions that are held until something happens: a dispatch until a job may start, a wait until a job has ended or more of
-//! its history can be told.
+//! Questions that are held until something happens: a dispatch until a job may start, a wait until a job has ended or
+//! its timeline has grown.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use eclusa_core::{Dispatch, Dispatched, JobView, StoreError, Time, Wait};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::stage::{Stage, Ticket};
-use super::verbs::{apply, ends, give_back, payload_bytes};
+use super::verbs::{apply, ends, payload_bytes, undo_question};
 
-/// However quiet it is, a dispatch that waits looks again after this long: the safety net under all wake-ups.
+/// A waiting dispatch looks again after this long at the latest, in case a wake-up was missed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// A reply that may be told once it is durable.
-pub(super) type Told<T> = (T, Option<Ticket>);
+/// A reply that may leave once it is durable.
+pub(super) type Staged<T> = (T, Option<Ticket>);
 
-/// A reply on its way to its caller: if the caller goes away meanwhile, what it grants is given back.
+/// A reply on its way to its caller. Dropping it releases what it grants.
 struct Undelivered<'a> {
     stage: &'a Stage,
     reply: Option<Reply>,
@@ -25,70 +25,74 @@ struct Undelivered<'a> {
 
 impl Drop for Undelivered<'_> {
     fn drop(&mut self) {
-        if let Some(question) = self.reply.take().as_ref().and_then(give_back) {
-            // A stage that stopped gives nothing to anybody.
+        if let Some(question) = self.reply.take().as_ref().and_then(undo_question) {
+            // A stage that has stopped grants nothing.
             let _ = self.stage.run(|engine, now| apply(engine, question, now));
         }
     }
 }
 
 impl Stage {
-    /// Answers a question when the answer is durable.
+    /// Answers a question and waits until the answer is durable.
     pub(super) async fn ask(&self, question: Question) -> Result<Reply, StoreError> {
         let _room = self.room_for(payload_bytes(&question)).await;
         let (reply, ticket) = self.ask_and_wait(question).await?;
         let mut undelivered = Undelivered { stage: self, reply: Some(reply) };
         self.durable(ticket).await?;
-        undelivered.reply.take().ok_or_else(|| StoreError::Unavailable { cause: "it was taken back".into() })
+        undelivered
+            .reply
+            .take()
+            .ok_or_else(|| StoreError::Unavailable { cause: "the answer was taken back".into() })
     }
 
-    /// Answers a question at once, for one who does not wait until the answer is durable.
+    /// Answers a question without waiting until the answer is durable.
     pub(super) fn ask_now(&self, question: Question) -> Result<Reply, StoreError> {
         let reply = self.post(|engine, now| self.withheld.apply(engine, question, now))?;
-        self.wakes.tell(ends(&reply));
+        self.wakes.notify_ended(ends(&reply));
         Ok(reply)
     }
 
-    /// Answers a question, holding it for as long as it wants to wait.
-    pub(super) async fn ask_and_wait(&self, question: Question) -> Result<Told<Reply>, StoreError> {
+    /// Answers a question; one that may wait is held as long as it allows.
+    pub(super) async fn ask_and_wait(&self, question: Question) -> Result<Staged<Reply>, StoreError> {
         match question {
             Question::Dispatch(ask) if !ask.wait.is_zero() => Box::pin(self.dispatch_when_possible(ask))
                 .await
-                .map(|(told, durable)| (Reply::Dispatched(told), durable)),
+                .map(|(answer, durable)| (Reply::Dispatched(answer), durable)),
             Question::Wait(ask) => {
-                Box::pin(self.wait_for_job(ask)).await.map(|(told, durable)| (Reply::Job(told), durable))
+                Box::pin(self.wait_for_job(ask)).await.map(|(answer, durable)| (Reply::Job(answer), durable))
             }
             question => {
                 let (reply, durable) = self.run(|engine, now| self.withheld.apply(engine, question, now))?;
-                self.wakes.tell(ends(&reply));
+                self.wakes.notify_ended(ends(&reply));
                 Ok((reply, durable))
             }
         }
     }
 
-    async fn dispatch_when_possible(&self, ask: Dispatch) -> Result<Told<Dispatched>, StoreError> {
+    async fn dispatch_when_possible(&self, ask: Dispatch) -> Result<Staged<Dispatched>, StoreError> {
         let asked = Instant::now();
         let deadline = asked + Duration::from_millis(ask.wait.as_millis());
         let bell = self.wakes.bell(&ask.lane);
         loop {
             let held = asked.elapsed().into();
-            let (mut told, durable) = self.run(|engine, now| self.withheld.dispatch(engine, &ask, now))?;
-            told.held = held;
-            self.wakes.tell(&told.ended);
-            let something = !told.grants.is_empty() || !told.ended.is_empty() || !told.taken_up.is_empty();
-            if something || told.denied != ask.denied || Instant::now() >= deadline {
-                if told.grants.len() >= ask.max {
-                    // There may be more for whoever else waits.
+            let (mut answer, durable) = self.run(|engine, now| self.withheld.dispatch(engine, &ask, now))?;
+            answer.held = held;
+            self.wakes.notify_ended(&answer.ended);
+            let something =
+                !answer.grants.is_empty() || !answer.ended.is_empty() || !answer.taken_up.is_empty();
+            if something || answer.denied != ask.denied || Instant::now() >= deadline {
+                if answer.grants.len() >= ask.max {
+                    // There may be more for other waiting dispatches.
                     bell.ring();
                 }
-                return Ok((told, durable));
+                return Ok((answer, durable));
             }
-            let again = Instant::now() + until(told.next, told.now);
+            let again = Instant::now() + until(answer.next, answer.now);
             let _ = timeout_at(again.min(deadline), bell.rung()).await;
         }
     }
 
-    async fn wait_for_job(&self, ask: Wait) -> Result<Told<Option<JobView>>, StoreError> {
+    async fn wait_for_job(&self, ask: Wait) -> Result<Staged<Option<JobView>>, StoreError> {
         let deadline = Instant::now() + Duration::from_millis(ask.timeout.as_millis());
         let waiting = self.wakes.wait_for(ask.job);
         let look = || {
@@ -97,7 +101,7 @@ impl Stage {
                 None => engine.job(ask.job),
             })
         };
-        // One that was there and is gone has ended: whoever ended it is about to tell.
+        // A job that existed and is gone has ended; the notification of its end is about to come.
         let mut allow_unknown = ask.allow_unknown;
         loop {
             let mut changed = pin!(waiting.changed());
@@ -113,21 +117,21 @@ impl Stage {
                 biased;
                 ended = waiting.ended() => return match ended {
                     Some(forgotten) => {
-                        // The end itself may not be durable yet: join what is under way.
+                        // The end itself may not be durable yet: join the current group.
                         let ((), durable) = self.run(|_, _| ())?;
                         Ok((Some(forgotten), durable))
                     }
                     None => look(),
                 },
                 () = changed, if ask.seen.is_some() => {}
-                // What is coming may have come meanwhile, however short the time was.
+                // The job may have arrived meanwhile, however short the time was.
                 () = sleep_until(deadline) => return look(),
             }
         }
     }
 }
 
-/// How long to wait when the engine says at `now` that something happens at `next`.
+/// How long to wait when the engine says at `now` that something is due at `next`.
 fn until(next: Time, now: Time) -> Duration {
     Duration::from_millis(next.since(now).as_millis()).min(LOOK_AGAIN)
 }
@@ -146,7 +150,7 @@ mod tests {
     use crate::SystemClock;
     use crate::store::doorbell::Doorbell;
     use crate::store::journal::file::Journal;
-    use crate::store::stage::tell;
+    use crate::store::stage::resolve;
     use crate::store::verbs::ends as ends_of;
     use crate::store::writer::Desk;
     use crate::store::{Ack, JournalError};
@@ -177,7 +181,7 @@ mod tests {
     fn write(stage: &Stage) {
         let group = stage.take_group().unwrap();
         stage.written();
-        group.iter().for_each(|group| tell(&group.durable, Ok(())));
+        group.iter().for_each(|group| resolve(&group.durable, Ok(())));
     }
 
     fn enqueue(id: u128, bytes: usize) -> Question {
@@ -189,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_staged_and_not_durable_pushes_back_at_intake() {
+    async fn staged_bytes_that_are_not_durable_slow_down_intake() {
         let stage = stage();
         let (first, second) = (stage.ask(enqueue(1, 8 << 20)), stage.ask(enqueue(2, 8 << 20)));
         let (mut first, mut second) = (pin!(first), pin!(second));
@@ -203,20 +207,20 @@ mod tests {
         assert_eq!(waiting(&stage), 3);
         write(&stage);
         assert!(
-            matches!(third.await, Ok(Reply::Enqueued(told)) if matches!(told.jobs[..], [Enqueued::Accepted(_)]))
+            matches!(third.await, Ok(Reply::Enqueued(answer)) if matches!(answer.jobs[..], [Enqueued::Accepted(_)]))
         );
     }
 
     /// Time stands still, so the second caller follows the first closely.
     #[tokio::test(start_paused = true)]
-    async fn a_caller_writes_its_group_and_one_that_goes_away_leaves_it_to_the_writer() {
+    async fn a_caller_writes_its_group_and_a_dropped_one_leaves_it_to_the_writer() {
         let dir = tempfile::tempdir().unwrap();
         let journal = Journal::open(dir.path(), Ack::Write, |_, _| Ok::<_, JournalError>(())).unwrap();
         let aging = crate::store::aging::Aging::new(crate::config::FORGET_WITHIN, Time::default());
         let (bell, desk) = (Arc::new(Doorbell::default()), Arc::new(Desk::new(journal, aging)));
         let stage = Stage::new(Engine::new(&spec(|_| {})), Arc::new(SystemClock), Some(bell.clone()), None);
         let stage = stage.at(desk.clone());
-        assert!(poll!(pin!(stage.ask(enqueue(1, 1)))).is_ready(), "it was alone");
+        assert!(poll!(pin!(stage.ask(enqueue(1, 1)))).is_ready(), "no other caller was close");
         let mut gone = Box::pin(stage.ask(enqueue(2, 1)));
         assert!(poll!(&mut gone).is_pending(), "others may join");
         let mut joins = pin!(stage.ask(enqueue(3, 1)));
@@ -228,7 +232,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_grant_whose_caller_goes_away_before_it_is_durable_is_given_back() {
+    async fn a_grant_is_released_if_its_caller_is_dropped_before_it_is_durable() {
         let stage = stage();
         let mut put = pin!(stage.ask(enqueue(1, 1)));
         assert!(poll!(&mut put).is_pending());
@@ -250,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_follows_a_job_is_held_until_there_is_more_to_tell() {
+    async fn a_follower_of_a_job_is_held_until_its_timeline_grows() {
         let stage = stage();
         stage.run(|engine, now| apply(engine, enqueue(1, 1), now)).unwrap();
         let follow = |seen| {
@@ -258,7 +262,7 @@ mod tests {
                 Wait { job: JobId(1), timeout: Span::from_secs(5), allow_unknown: false, seen: Some(seen) };
             stage.ask_and_wait(Question::Wait(ask))
         };
-        let lines = |told: Result<Told<Reply>, StoreError>| match told {
+        let lines = |answer: Result<Staged<Reply>, StoreError>| match answer {
             Ok((Reply::Job(Some(job)), _)) => job.lines(),
             other => panic!("{:?}", other.map(|(reply, _)| reply)),
         };
@@ -282,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_that_is_forgotten_as_it_ends_is_told_to_who_follows_it() {
+    async fn a_job_that_is_forgotten_as_it_ends_is_delivered_to_its_followers() {
         let stage = stage_with(|lane| lane.keep.max = 0);
         stage.run(|engine, now| apply(engine, enqueue(1, 1), now)).unwrap();
         let ask = Wait { job: JobId(1), timeout: Span::from_secs(60), allow_unknown: false, seen: Some(1) };
@@ -291,15 +295,18 @@ mod tests {
         let mut waits = pin!(stage.ask_and_wait(Question::Wait(ends)));
         assert!(poll!(&mut follows).is_pending() && poll!(&mut waits).is_pending());
         let (reply, _) = stage.run(|engine, now| apply(engine, Question::Cancel(JobId(1)), now)).unwrap();
-        assert!(poll!(&mut follows).is_pending() && poll!(&mut waits).is_pending(), "nobody told of it yet");
-        stage.wakes.tell(ends_of(&reply));
-        for told in [follows.await, waits.await] {
-            assert!(matches!(told, Ok((Reply::Job(Some(job)), _)) if job.lines() == 2));
+        assert!(
+            poll!(&mut follows).is_pending() && poll!(&mut waits).is_pending(),
+            "nothing was notified yet"
+        );
+        stage.wakes.notify_ended(ends_of(&reply));
+        for answer in [follows.await, waits.await] {
+            assert!(matches!(answer, Ok((Reply::Job(Some(job)), _)) if job.lines() == 2));
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_dispatch_is_held_until_a_job_comes_or_its_time_is_over() {
+    async fn a_dispatch_is_held_until_a_job_arrives_or_its_time_is_over() {
         let stage = stage();
         let held = Dispatch {
             lane: lane(),
@@ -310,14 +317,14 @@ mod tests {
             denied: None,
         };
         let began = Instant::now();
-        let (told, _) = stage.ask_and_wait(Question::Dispatch(held.clone())).await.unwrap();
-        assert!(matches!(told, Reply::Dispatched(told) if told.grants.is_empty()));
+        let (answer, _) = stage.ask_and_wait(Question::Dispatch(held.clone())).await.unwrap();
+        assert!(matches!(answer, Reply::Dispatched(answer) if answer.grants.is_empty()));
         assert_eq!(began.elapsed().as_secs(), 5);
         let mut waits = pin!(stage.ask_and_wait(Question::Dispatch(held)));
         assert!(poll!(&mut waits).is_pending());
         stage.run(|engine, now| apply(engine, enqueue(1, 1), now)).unwrap();
-        let (told, _) = waits.await.unwrap();
-        assert!(matches!(told, Reply::Dispatched(told) if told.grants.len() == 1));
+        let (answer, _) = waits.await.unwrap();
+        assert!(matches!(answer, Reply::Dispatched(answer) if answer.grants.len() == 1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -347,8 +354,8 @@ mod tests {
         let began = Instant::now();
         let job = NewJob { chain: Some(vec![other]), ..NewJob::new(JobId(3), lane(), "acme", *b"x") };
         stage.run(|engine, now| apply(engine, Question::Enqueue(vec![job]), now)).unwrap();
-        let (told, _) = waits.await.unwrap();
-        assert!(matches!(told, Reply::Dispatched(told) if told.grants.len() == 1));
+        let (answer, _) = waits.await.unwrap();
+        assert!(matches!(answer, Reply::Dispatched(answer) if answer.grants.len() == 1));
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
 }

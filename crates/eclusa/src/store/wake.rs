@@ -1,4 +1,4 @@
-//! Wakes those who wait for something to start, to change or to end.
+//! Wakes callers that wait for a job to start, to change or to end.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, SetOnce};
 
-/// Those who wait.
+/// The waiting callers, by lane and by job.
 #[derive(Default)]
 pub(super) struct Wakes {
     lanes: Mutex<ByLane>,
@@ -16,7 +16,7 @@ pub(super) struct Wakes {
 
 type ByLane = HashMap<Name, Arc<Bell>, foldhash::fast::FixedState>;
 
-/// Heard by dispatches of one lane that found nothing to start.
+/// Wakes dispatches of one lane that found nothing to start.
 #[derive(Debug, Default)]
 pub(super) struct Bell(Notify);
 
@@ -26,21 +26,21 @@ impl Bell {
         self.0.notified().await;
     }
 
-    /// Something may start.
+    /// Wakes one dispatch: something may start.
     pub(super) fn ring(&self) {
         self.0.notify_one();
     }
 }
 
-/// How many wait for a job, and what they are told.
-type ByJob = HashMap<JobId, (usize, Arc<Told>), foldhash::fast::FixedState>;
+/// The number of callers that wait for a job, and how they are notified.
+type ByJob = HashMap<JobId, (usize, Arc<JobSignals>), foldhash::fast::FixedState>;
 
-/// What those who wait for a job are told.
+/// Notifies the callers that wait for a job.
 #[derive(Default)]
-struct Told {
-    /// Its end, with the job if it can no longer be read.
+struct JobSignals {
+    /// Set when the job ends; holds the job if it can no longer be read.
     ended: SetOnce<Option<JobView>>,
-    /// That it changed.
+    /// Notified when the job changes.
     changed: Notify,
 }
 
@@ -50,8 +50,8 @@ impl Wakes {
         lock(&self.lanes).entry(lane.clone()).or_default().clone()
     }
 
-    /// Something may start in these lanes.
-    pub(super) fn stir(&self, lanes: &[Name]) {
+    /// Wakes a dispatch of each of these lanes: something may start.
+    pub(super) fn wake_lanes(&self, lanes: &[Name]) {
         if lanes.is_empty() {
             return;
         }
@@ -59,39 +59,40 @@ impl Wakes {
         lanes.iter().filter_map(|lane| bells.get(lane)).for_each(|bell| bell.ring());
     }
 
-    /// These jobs ended. A job that its lane forgot is handed over; others can be read.
-    pub(super) fn tell(&self, ended: &[Ended]) {
+    /// Notifies the callers that wait for these jobs to end. A job that its lane forgot is passed along; others can be
+    /// read.
+    pub(super) fn notify_ended(&self, ended: &[Ended]) {
         if ended.is_empty() {
             return;
         }
         let jobs = lock(&self.jobs);
         for ended in ended {
-            if let Some((_, told)) = jobs.get(&ended.job) {
-                let _ = told.ended.set(ended.forgotten.as_deref().cloned());
+            if let Some((_, signals)) = jobs.get(&ended.job) {
+                let _ = signals.ended.set(ended.forgotten.as_deref().cloned());
             }
         }
     }
 
-    /// These jobs changed.
-    pub(super) fn tell_news(&self, changed: &[JobId]) {
+    /// Notifies the callers that follow these jobs.
+    pub(super) fn notify_changed(&self, changed: &[JobId]) {
         if changed.is_empty() {
             return;
         }
         let jobs = lock(&self.jobs);
-        for (_, told) in changed.iter().filter_map(|job| jobs.get(job)) {
-            told.changed.notify_waiters();
+        for (_, signals) in changed.iter().filter_map(|job| jobs.get(job)) {
+            signals.changed.notify_waiters();
         }
     }
 
-    /// Nothing will happen here any more: everybody looks for themselves.
+    /// Wakes everything: nothing will happen here any more.
     pub(super) fn stop(&self) {
         lock(&self.lanes).values().for_each(|bell| bell.0.notify_waiters());
-        lock(&self.jobs).values().for_each(|(_, told)| {
-            let _ = told.ended.set(None);
+        lock(&self.jobs).values().for_each(|(_, signals)| {
+            let _ = signals.ended.set(None);
         });
     }
 
-    /// How many wait for a job.
+    /// How many callers wait for a job.
     pub(super) fn waits(&self) -> u64 {
         lock(&self.jobs).values().map(|(waiting, _)| *waiting as u64).sum()
     }
@@ -99,28 +100,28 @@ impl Wakes {
     /// Begins to wait for a job. To miss nothing, begin before looking at the job.
     pub(super) fn wait_for(&self, job: JobId) -> Waiting<'_> {
         let mut jobs = lock(&self.jobs);
-        let (waiting, told) = jobs.entry(job).or_default();
+        let (waiting, signals) = jobs.entry(job).or_default();
         *waiting += 1;
-        Waiting { wakes: self, job, told: told.clone() }
+        Waiting { wakes: self, job, signals: signals.clone() }
     }
 }
 
-/// One who waits for a job to end or to change.
+/// A caller that waits for a job to end or to change.
 pub(super) struct Waiting<'a> {
     wakes: &'a Wakes,
     job: JobId,
-    told: Arc<Told>,
+    signals: Arc<JobSignals>,
 }
 
 impl Waiting<'_> {
-    /// Returns when the job has ended, with the job if it can no longer be read.
+    /// Waits until the job has ended; returns the job if it can no longer be read.
     pub(super) async fn ended(&self) -> Option<JobView> {
-        self.told.ended.wait().await.clone()
+        self.signals.ended.wait().await.clone()
     }
 
-    /// Returns when a followed job has changed. To miss nothing, enable it before looking at the job.
+    /// Waits until the job has changed. To miss nothing, enable it before looking at the job.
     pub(super) fn changed(&self) -> Notified<'_> {
-        self.told.changed.notified()
+        self.signals.changed.notified()
     }
 }
 
@@ -136,7 +137,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// What is held is whole also where somebody panicked.
+/// Ignores poisoning: the maps are consistent even after a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! After an outage in which processes decided by themselves, each with its part of every limit: nothing is granted from the
-//! whole limits until all of them have told what they did, or have been silent for long.
+//! Withholds grants after an outage in which processes decided on their own, each with its share of every limit:
+//! nothing is granted from the whole limits until all of them have reported what they did, or were silent for too long.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,67 +13,67 @@ use tokio::time::Instant;
 
 use super::verbs::apply;
 
-/// Processes that stay silent are waited for this long.
+/// How long to wait for processes that stay silent.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Whoever is granted nothing may ask again after this long.
+/// When to ask again while grants are withheld.
 const SOON: Span = Span::from_millis(50);
 
-/// Whether grants are withheld, and until whom is heard.
+/// Whether grants are withheld, and which processes must report first.
 #[derive(Default)]
-pub(super) struct Withheld(Mutex<State>);
+pub(super) struct Withheld(Mutex<WithheldState>);
 
 #[derive(Default)]
-enum State {
+enum WithheldState {
     #[default]
     Nothing,
-    /// The others cannot be heard.
+    /// The other processes cannot be reached.
     Cut,
-    /// They can: until all of these have caught up, or then.
+    /// They can be reached: until all of these have caught up, or until this time.
     Until(BTreeSet<ProcessId>, Instant),
 }
 
 impl Withheld {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WithheldState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The journal cannot be reached: the others go by their parts of the limits, or are about to.
+    /// Withholds grants: the journal cannot be reached, and the others use their shares of the limits, or are about to.
     pub(super) fn cut(&self) {
-        *self.lock() = State::Cut;
+        *self.lock() = WithheldState::Cut;
     }
 
-    /// The journal can be reached again: these processes are waited for.
+    /// Waits for these processes: the journal can be reached again.
     pub(super) fn wait_for(&self, processes: BTreeSet<ProcessId>) {
         *self.lock() = if processes.is_empty() {
-            State::Nothing
+            WithheldState::Nothing
         } else {
-            State::Until(processes, Instant::now() + PATIENCE)
+            WithheldState::Until(processes, Instant::now() + PATIENCE)
         };
     }
 
-    /// Whether the journal could not be reached, and nobody is waited for yet.
+    /// Whether the journal could not be reached and [`wait_for`](Self::wait_for) was not called yet.
     pub(super) fn is_cut(&self) -> bool {
-        matches!(*self.lock(), State::Cut)
+        matches!(*self.lock(), WithheldState::Cut)
     }
 
-    /// A process goes by what the owner says.
+    /// Notes that a process follows the owner again.
     pub(super) fn caught_up(&self, process: ProcessId) {
         let mut state = self.lock();
-        if let State::Until(processes, _) = &mut *state {
+        if let WithheldState::Until(processes, _) = &mut *state {
             processes.remove(&process);
             if processes.is_empty() {
-                *state = State::Nothing;
+                *state = WithheldState::Nothing;
             }
         }
     }
 
-    /// Whether somebody else than `process` is waited for, or cannot be heard.
+    /// Whether processes other than `process` must still report, or cannot be reached.
     pub(super) fn waits_for_others_than(&self, process: ProcessId) -> bool {
         match &*self.lock() {
-            State::Nothing => false,
-            State::Cut => true,
-            State::Until(processes, until) => {
+            WithheldState::Nothing => false,
+            WithheldState::Cut => true,
+            WithheldState::Until(processes, until) => {
                 Instant::now() < *until && processes.iter().any(|one| *one != process)
             }
         }
@@ -81,13 +81,13 @@ impl Withheld {
 
     fn withholds(&self) -> bool {
         match &*self.lock() {
-            State::Nothing => false,
-            State::Cut => true,
-            State::Until(_, until) => Instant::now() < *until,
+            WithheldState::Nothing => false,
+            WithheldState::Cut => true,
+            WithheldState::Until(_, until) => Instant::now() < *until,
         }
     }
 
-    /// Asks the engine, unless the question could be granted something and nothing is.
+    /// Asks the engine, unless the question asks for a grant and grants are withheld.
     pub(super) fn apply(&self, engine: &mut Engine, question: Question, now: Time) -> Reply {
         match question {
             Question::Dispatch(ask) => Reply::Dispatched(self.dispatch(engine, &ask, now)),
@@ -108,7 +108,7 @@ impl Withheld {
         }
     }
 
-    /// The same for a dispatch.
+    /// Dispatches, unless grants are withheld.
     pub(super) fn dispatch(&self, engine: &mut Engine, ask: &Dispatch, now: Time) -> Dispatched {
         if !self.withholds() {
             return engine.dispatch(ask, now);
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_job_does_not_go_on_to_another_upstream_while_grants_are_withheld() {
+    async fn a_job_does_not_continue_at_another_upstream_while_grants_are_withheld() {
         let name = |text| Name::new(text).unwrap();
         let (lane, chain) = (name("work"), [name("first"), name("second")]);
         let upstreams = chain.clone().map(|name| UpstreamSpec::new(name, GateSpecs::default()));
@@ -153,12 +153,12 @@ mod tests {
             failure: CallFailure { reason: FailureReason::fixed("502"), code: None, upstream: None },
             unsent: None,
         };
-        let told = withheld.apply(&mut engine, Question::Advance(failed), now);
-        assert!(matches!(told, Reply::Advanced(Advanced::Waits(_))), "{told:?}");
+        let reply = withheld.apply(&mut engine, Question::Advance(failed), now);
+        assert!(matches!(reply, Reply::Advanced(Advanced::Waits(_))), "{reply:?}");
         assert!(withheld.dispatch(&mut engine, &ask, now).grants.is_empty());
         withheld.wait_for(BTreeSet::new());
         let granted = withheld.dispatch(&mut engine, &Dispatch { nonce: 8, ..ask }, now).grants.remove(0);
-        assert_eq!(granted.upstream, name("second"), "it goes on where it was");
+        assert_eq!(granted.upstream, name("second"), "it continues where it was");
     }
 
     fn these(processes: &[u64]) -> BTreeSet<ProcessId> {
@@ -166,12 +166,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn grants_are_withheld_until_all_have_caught_up_or_were_silent_for_long() {
+    async fn grants_are_withheld_until_all_have_caught_up_or_patience_ends() {
         let withheld = Withheld::default();
         assert!(!withheld.withholds());
         withheld.cut();
         withheld.caught_up(ProcessId(1));
-        assert!(withheld.withholds() && withheld.is_cut(), "nobody can be heard");
+        assert!(withheld.withholds() && withheld.is_cut(), "nothing can be reached");
         withheld.wait_for(these(&[1, 2]));
         withheld.caught_up(ProcessId(2));
         assert!(withheld.withholds() && !withheld.waits_for_others_than(ProcessId(1)));
@@ -185,6 +185,6 @@ mod tests {
         assert!(!withheld.withholds() && !withheld.waits_for_others_than(ProcessId(1)));
 
         withheld.wait_for(BTreeSet::new());
-        assert!(!withheld.withholds(), "nobody is waited for");
+        assert!(!withheld.withholds(), "there is nothing to wait for");
     }
 }

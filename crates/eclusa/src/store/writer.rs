@@ -1,8 +1,8 @@
-//! Taking groups of changes to a journal on disk: by a thread of its own, or by the caller that began the group.
+//! Writes groups of changes to a journal on disk: on a dedicated thread, or on that of the caller that began the group.
 //!
-//! Where a group is acknowledged once it is written, writing it takes less than waking another thread and being woken by it,
-//! so callers do it themselves. All that may last is left to the thread: fsyncs, new segments, and groups that come while
-//! somebody else writes.
+//! If a group is acknowledged once it is written, writing it takes less time than waking another thread and being woken
+//! by it, so callers do it themselves. Whatever may take longer is left to the thread: fsyncs, new segments, and groups
+//! that arrive during another write.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,33 +19,33 @@ use super::doorbell::Doorbell;
 use super::gate_log::{Decided, log_changes};
 use super::journal::JournalError;
 use super::journal::file::Journal;
-use super::stage::{Group, Stage, tell};
+use super::stage::{Group, Stage, resolve};
 
-/// How often written chunks are taken to the disk when that is not done at once.
+/// How often written chunks are fsynced when that is not done at once.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
 const PANICKED: &str = "the journal's writer failed unexpectedly; see the log";
 
-/// How much longer than the data that lives the journal may be: disk is cheap.
+/// How much larger than the live data the journal may be: disk is cheap.
 const BOUND: Bound = Bound { per_mille: 4_000, extra_bytes: 64 << 20, looked_per_byte: 2 };
 
-/// Where groups are written, by one at a time.
-pub(super) struct Desk(Mutex<Work>);
+/// Where groups are written, by one thread at a time.
+pub(super) struct Desk(Mutex<DeskWork>);
 
-struct Work {
+struct DeskWork {
     journal: Journal,
     cleaning: Cleaning,
     aging: Aging<u64>,
-    /// The chunks before this one were looked through because of their age.
+    /// The chunks before this one were rewritten because of their age.
     aged: u64,
 }
 
 impl Desk {
     pub(super) fn new(journal: Journal, aging: Aging<u64>) -> Self {
-        Self(Mutex::new(Work { journal, cleaning: Cleaning::default(), aging, aged: 0 }))
+        Self(Mutex::new(DeskWork { journal, cleaning: Cleaning::default(), aging, aged: 0 }))
     }
 
-    /// Writes what is staged if that can be done at once; says whether it was.
+    /// Writes what is staged if that can be done at once; returns whether it was.
     pub(super) fn write_now(&self, stage: &Stage) -> bool {
         let Ok(mut work) = self.0.try_lock() else { return false };
         if work.journal.is_segment_full() {
@@ -58,8 +58,8 @@ impl Desk {
     }
 }
 
-impl Work {
-    /// Takes what is staged to the journal; says whether there was anything.
+impl DeskWork {
+    /// Writes what is staged to the journal; returns whether there was anything.
     fn write_group(&mut self, stage: &Stage) -> Result<bool, StoreError> {
         let cleaned = clean(stage, &self.journal, &mut self.cleaning);
         let keep_from = cleaned.map_err(|error| stopped(&error.to_string()))?.max(self.aged);
@@ -68,17 +68,17 @@ impl Work {
         let appended = appended.unwrap_or_else(|_| Err(stopped(PANICKED)));
         match &appended {
             Ok(()) => stage.written(),
-            // Before anybody else can look: what the engine holds now will not be there after a restart.
+            // Before any other caller can look: the engine's state will not be there after a restart.
             Err(error) => stage.stop(error.clone()),
         }
-        tell(&group.durable, appended.clone());
+        resolve(&group.durable, appended.clone());
         if appended.is_ok() {
             log_changes(&group.gates, Decided::Here);
         }
         appended.map(|()| true)
     }
 
-    /// Stages what is still alive in chunks that are old; they go with the next group.
+    /// Stages what is still alive in old chunks; they are removed with the next group.
     fn age(&mut self, stage: &Stage) -> Result<(), JournalError> {
         let Self { journal, aging, .. } = self;
         let Some(part) = aging.part(stage.now(), (journal.first(), journal.last()), journal.bytes()) else {
@@ -106,7 +106,7 @@ impl Work {
     }
 }
 
-/// The thread that writes.
+/// The writing thread.
 pub(super) struct Writer {
     thread: JoinHandle<()>,
     doorbell: Arc<Doorbell>,
@@ -135,7 +135,7 @@ impl Writer {
     }
 }
 
-/// Takes groups to the journal until the store is closed.
+/// Writes groups to the journal until the store is closed.
 fn write_groups(
     stage: &Stage,
     desk: &Desk,
@@ -145,7 +145,7 @@ fn write_groups(
     let mut synced = monotonic_now();
     loop {
         let closing = closing.load(Ordering::Acquire);
-        // Work that panicked is not gone on with: the journal verifies itself when it is opened again.
+        // After a panic nothing more is written: the journal verifies itself when it is opened again.
         let mut work = desk.0.lock().map_err(|_| stopped(PANICKED))?;
         work.age(stage).map_err(|error| stopped(&error.to_string()))?;
         let idle = !work.write_group(stage)?;
@@ -167,13 +167,13 @@ fn stopped(cause: &str) -> StoreError {
     StoreError::Stopped { cause: cause.into() }
 }
 
-#[expect(clippy::disallowed_methods, reason = "how often the disk is asked to sync is no rule of the engine")]
+#[expect(clippy::disallowed_methods, reason = "how often the disk is synced is not a rule of the engine")]
 fn monotonic_now() -> Instant {
     Instant::now()
 }
 
-/// Stages what is still alive in the oldest chunks, so that they can go with the next one; says from which chunk on
-/// the journal is then needed.
+/// Stages what is still alive in the oldest chunks, so that they can be removed with the next one; returns the first
+/// chunk that is still needed then.
 fn clean(stage: &Stage, journal: &Journal, cleaning: &mut Cleaning) -> Result<u64, JournalError> {
     let mut keep_from = journal.first();
     let live = stage.look(Engine::footprint);
@@ -185,7 +185,7 @@ fn clean(stage: &Stage, journal: &Journal, cleaning: &mut Cleaning) -> Result<u6
     Ok(keep_from)
 }
 
-/// Stages what is still alive in a chunk; how long the chunk is.
+/// Stages what is still alive in a chunk; returns the chunk's length in bytes.
 fn refresh(stage: &Stage, journal: &Journal, number: u64) -> Result<u64, JournalError> {
     let chunk = journal.read(number)?;
     let mentions = Mentions::read(&chunk).map_err(|error| journal.damaged(number, &error.to_string()))?;

@@ -1,7 +1,7 @@
 //! Heartbeat: extends the leases of running jobs, and cancels the calls whose leases it could not extend.
 //!
-//! A worker that lost its lease must stop before another worker gets the job. So each running call has a deadline on this
-//! machine's monotonic clock, counted from before its lease was requested, and is cancelled a little earlier.
+//! A worker that lost its lease must stop before another worker gets the job. So each running call has a deadline on
+//! this machine's monotonic clock, counted from before its lease was requested, and is cancelled a little earlier.
 
 use std::sync::Arc;
 use std::time::Duration;

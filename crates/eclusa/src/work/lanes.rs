@@ -1,7 +1,7 @@
 //! Lanes: one dispatch loop for each lane of the current rules.
 //!
-//! A direct lane has one too: it may hold jobs from when it was a queue, jobs of processes with the old config, and replayed
-//! dead letters.
+//! A direct lane has one too: it may hold jobs from when it was a queue, jobs of processes with the old config, and
+//! replayed dead letters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ struct LaneLoops {
 struct LaneLoop {
     /// What the lane's `concurrency` allows.
     own: SlotPool,
-    /// Slots of the process that no other lane can take, so that a hanging upstream of one lane does not stop the others.
+    /// Slots of the process that no other lane can take, so that a hanging upstream of one lane does not stop the
+    /// others.
     reserved: SlotPool,
     stop: CancellationToken,
 }

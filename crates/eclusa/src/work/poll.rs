@@ -1,7 +1,7 @@
 //! Poll: asks upstreams about jobs that they work on and have not reported.
 //!
-//! Every process of a fleet runs this loop; the store gives each due job to one of them, for as long as the call may take. A
-//! failed call is repeated when the job is due again.
+//! Every process of a fleet runs this loop; the store gives each due job to one of them, for as long as the call may
+//! take. A failed call is repeated when the job is due again.
 
 use std::sync::Arc;
 use std::time::Duration;

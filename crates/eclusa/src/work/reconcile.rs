@@ -1,8 +1,8 @@
 //! Reconcile: asks upstreams for their own balances and corrects ours.
 //!
-//! The request is a call like any other: the upstream's gates and the policies that match it must admit it. Every process of a
-//! fleet runs this loop, but only one asks: each request also takes the only token of a hidden bucket, which refills in
-//! `every`. So corrections never overlap, and the death of a process loses none.
+//! The request is a call like any other: the upstream's gates and the policies that match it must admit it. Every
+//! process of a fleet runs this loop, but only one asks: each request also takes the only token of a hidden bucket,
+//! which refills in `every`. So corrections never overlap, and the death of a process loses none.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

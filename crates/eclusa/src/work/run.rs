@@ -196,8 +196,8 @@ impl Run {
         }
     }
 
-    /// The request that the template of `upstream` makes of `params`, to be sent in place of the job's own. That it fits was
-    /// checked at intake, under the rules of that time.
+    /// The request that the template of `upstream` makes of `params`, to be sent in place of the job's own. That it
+    /// fits was checked at intake, under the rules of that time.
     fn shaped(
         &self,
         upstream: &Name,
@@ -333,8 +333,8 @@ impl Run {
         follow_up.cancel(&Submitted { job, at, tenant, external: Some(external), payload }).await;
     }
 
-    /// Ends the lease of a job that was cancelled while it ran: it still holds slots, and the gates need the result of the
-    /// call. Changes nothing if the lease is gone.
+    /// Ends the lease of a job that was cancelled while it ran: it still holds slots, and the gates need the result of
+    /// the call. Changes nothing if the lease is gone.
     fn give_back(&self, judged: Judged) {
         self.workers.decider.end_call(judged.upstream, self.grant.lease, judged.report);
     }

@@ -1,7 +1,7 @@
 //! Schedule: enqueues the jobs of `[schedules]` at their times.
 //!
-//! Every process of a fleet runs this loop. The store fires each scheduled time for the first process that asks, and keeps the
-//! last one, so that a process that starts later knows what was missed.
+//! Every process of a fleet runs this loop. The store fires each scheduled time for the first process that asks, and
+//! keeps the last one, so that a process that starts later knows what was missed.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -73,8 +73,8 @@ impl Slots {
         self.more(&self.reserved, 1).or_else(|| self.more(&self.shared, 1))
     }
 
-    /// Takes at most `max` more slots, with the process's part from `process`. Takes none if another lane is faster; the next
-    /// call tries again.
+    /// Takes at most `max` more slots, with the process's part from `process`. Takes none if another lane is faster;
+    /// the next call tries again.
     fn more(&self, process: &Arc<Semaphore>, max: usize) -> Option<TakenSlots> {
         let free = max.min(self.own.available_permits()).min(process.available_permits());
         let free = u32::try_from(free).ok().filter(|free| *free > 0)?;

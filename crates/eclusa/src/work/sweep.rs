@@ -1,4 +1,5 @@
-//! Sweep: queues jobs that are due, drops expired ones, recovers those of dead workers, forgets what is past its retention.
+//! Sweep: queues jobs that are due, drops expired ones, recovers those of dead workers, forgets what is past its
+//! retention.
 
 use std::sync::Arc;
 

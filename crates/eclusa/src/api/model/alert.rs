@@ -128,8 +128,7 @@ fn text(key: &AlertKey, value: f64, threshold: f64) -> String {
             format!("Redis refused {value} connections within five minutes: `maxclients` is reached.")
         }
         AlertRule::RedisAofOff => {
-            "Redis keeps no append-only file: what it holds is lost when it ends. Set `appendonly yes`."
-                .into()
+            "Redis keeps no append-only file: its data is lost when it stops. Set `appendonly yes`.".into()
         }
         AlertRule::RedisEviction => {
             "Redis removes jobs when its memory is full. Set `maxmemory-policy noeviction`.".into()

@@ -1,4 +1,4 @@
-//! Answering other processes, as the owner: each question takes effect once, however often it comes.
+//! Answers other processes, as the owner: each question takes effect once, however often it arrives.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,71 +12,71 @@ use tokio::time::Instant;
 
 use super::messages::{Answers, Questions};
 use crate::store::stage::{self, Stage};
-use crate::store::verbs::{apply, give_back};
+use crate::store::verbs::{apply, undo_question};
 
-/// All bytes that may be on the way to the owner: below what the server keeps for a subscriber that reads slowly (32 MB).
+/// The most bytes on the way to the owner: below what the server buffers for a slow subscriber (32 MB).
 const ALL_WINDOWS: u64 = 16 << 20;
-/// The half of them that is divided among all; the other half is lent to one process at a time.
+/// The half that is divided among all processes; the other half is lent to one process at a time.
 const DIVIDED: u64 = ALL_WINDOWS / 2;
-/// No process is granted more than this of the divided half.
+/// The most that one process gets of the divided half.
 const LARGEST_SHARE: u64 = 1 << 20;
 
-/// A process that asked nothing for this long is gone: each asks every two seconds who else is there.
+/// A process that asked nothing for this long is gone: each process asks every two seconds who is in the fleet.
 const SILENT: Duration = Duration::from_mins(1);
 
-/// What is known of those who ask.
+/// What is known about the asking processes.
 #[derive(Default)]
 pub(super) struct Answering {
-    state: Mutex<State>,
+    state: Mutex<AskersState>,
 }
 
 #[derive(Default)]
-struct State {
+struct AskersState {
     askers: BTreeMap<ProcessId, Asker>,
-    /// Who may send one long question.
+    /// The process that may send one long question.
     lent_to: Option<ProcessId>,
 }
 
-/// One process that asks.
+/// One asking process.
 #[derive(Default)]
 struct Asker {
-    /// Sequences below are done with.
+    /// Sequences below this are finished.
     done_below: u64,
     /// Answers by sequence.
     answers: BTreeMap<u64, Remembered>,
-    /// Whether the last message came without known rules.
+    /// Whether the last message came from a process whose rules are not known.
     unregistered: bool,
     heard: Option<Instant>,
 }
 
-/// What became of a question.
+/// The state of a question.
 #[derive(Default)]
 struct Remembered {
-    /// `None` while the question is held or its answer has not left.
+    /// `None` while the question is held or its answer has not been sent.
     reply: Option<Arc<[u8]>>,
-    /// How often the answer has left.
+    /// How often the answer was sent.
     copies: u32,
 }
 
 /// A question that is held until something happens.
-pub(super) struct Held {
+pub(super) struct HeldQuestion {
     pub(super) process: ProcessId,
     pub(super) sequence: u64,
     pub(super) question: Question,
 }
 
 impl Answering {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, AskersState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets everything: the answers of a tenure that was lost may not be in the journal.
+    /// Forgets everything: the answers of a lost tenure may not be in the journal.
     pub(super) fn forget(&self) {
-        *self.lock() = State::default();
+        *self.lock() = AskersState::default();
     }
 
-    /// Runs the questions of a message. Those that may wait are returned, to be held.
-    pub(super) fn hear(&self, stage: &Stage, message: &[u8]) -> Result<Vec<Held>, StoreError> {
+    /// Runs the questions of a message; returns those that may wait, to be held.
+    pub(super) fn hear(&self, stage: &Stage, message: &[u8]) -> Result<Vec<HeldQuestion>, StoreError> {
         let questions = match Questions::decode(message) {
             Ok(questions) => questions,
             Err(error) => {
@@ -98,7 +98,7 @@ impl Answering {
             .iter()
             .filter_map(|(sequence, bytes)| asker.fresh(stage, process, *sequence, bytes))
             .collect();
-        // It has told what it did by itself, and what it asks now may be granted.
+        // It has reported what it did on its own, so what it asks now may be granted.
         if !questions.alone {
             stage.withheld.caught_up(process);
         }
@@ -111,7 +111,7 @@ impl Answering {
             for (sequence, question) in fresh {
                 asker.answers.insert(sequence, Remembered::default());
                 if may_wait(&question) {
-                    held.push(Held { process, sequence, question });
+                    held.push(HeldQuestion { process, sequence, question });
                 } else {
                     replies.push((sequence, stage.withheld.apply(engine, question, now)));
                 }
@@ -121,7 +121,7 @@ impl Answering {
         Ok(held)
     }
 
-    /// A held question was answered.
+    /// Sends the answer to a held question.
     pub(super) fn answer(
         &self,
         stage: &Stage,
@@ -131,8 +131,8 @@ impl Answering {
         let (process, sequence) = held;
         let waits = |asker: &Asker| asker.answers.contains_key(&sequence);
         if !self.lock().askers.get(&process).is_some_and(waits) {
-            // It was withdrawn, or the process is gone.
-            if let Some(question) = give_back(&reply) {
+            // The question was withdrawn, or the process is gone.
+            if let Some(question) = undo_question(&reply) {
                 stage.run(|engine, now| apply(engine, question, now))?;
             }
             return Ok(());
@@ -140,8 +140,8 @@ impl Answering {
         stage.run_for(process, |_, _| vec![(sequence, reply)])
     }
 
-    /// The messages for answers that are about to leave, which are remembered until they are done with.
-    pub(super) fn address(&self, answers: stage::Answers) -> Vec<Outgoing> {
+    /// The messages for answers that are about to be sent; the answers are kept until the asker is done with them.
+    pub(super) fn address(&self, answers: stage::AnswersByProcess) -> Vec<Outgoing> {
         let mut state = self.lock();
         let share = state.share();
         let lent_to = state.lent_to;
@@ -164,7 +164,8 @@ impl Answering {
         outgoing
     }
 
-    /// Nobody received these answers: what they granted is given back, unless another copy of the answer is on its way.
+    /// Releases what these answers granted, because nobody received them, unless another copy of the answer is on its
+    /// way.
     pub(super) fn unheard(&self, stage: &Stage, outgoing: &[Outgoing]) -> Result<(), StoreError> {
         let mut undo = Vec::new();
         for Outgoing { to, message } in outgoing {
@@ -175,8 +176,8 @@ impl Answering {
                 if asker.answers.get(sequence).is_none_or(|remembered| remembered.copies > 1) {
                     continue;
                 }
-                if let Some(question) = Reply::decode(reply).ok().as_ref().and_then(give_back) {
-                    // Asked again, it is decided anew.
+                if let Some(question) = Reply::decode(reply).ok().as_ref().and_then(undo_question) {
+                    // If it is asked again, it is decided again.
                     asker.answers.remove(sequence);
                     undo.push(question);
                 }
@@ -194,7 +195,7 @@ impl Answering {
     }
 }
 
-impl State {
+impl AskersState {
     /// Forgets processes that are gone.
     fn forget_silent(&mut self) {
         let silent = |asker: &Asker| asker.heard.is_some_and(|heard| heard.elapsed() > SILENT);
@@ -204,12 +205,12 @@ impl State {
         }
     }
 
-    /// What each process may have on the way.
+    /// The bytes that each process may have on the way.
     fn share(&self) -> u64 {
         (DIVIDED / (self.askers.len().max(1) as u64)).min(LARGEST_SHARE)
     }
 
-    /// Lends the other half to one process that needs it, until it asks without.
+    /// Lends the other half to one process that needs it, until it asks without needing it.
     fn lend(&mut self, process: ProcessId, wants: u64) {
         if wants == 0 {
             if self.lent_to == Some(process) {
@@ -222,7 +223,7 @@ impl State {
 }
 
 impl Asker {
-    /// The question, if it was not heard before. One that was answered is answered again, one that cannot be read is refused.
+    /// The question, if it is new. One that was answered is answered again; one that cannot be read is refused.
     fn fresh(
         &self,
         stage: &Stage,
@@ -253,7 +254,7 @@ impl Asker {
     }
 }
 
-/// Makes the rules of a process known; says whether they are.
+/// Registers the rules of a process; returns whether they are known.
 fn register(engine: &mut Engine, questions: &Questions<'_>, now: Time) -> bool {
     let process = eclusa_core::ProcessId(questions.process);
     if let Some(registration) = &questions.registration {

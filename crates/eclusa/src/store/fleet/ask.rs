@@ -1,5 +1,5 @@
-//! One process's way to an answer: from its own engine if it owns, from the owner if not, from its own gates if nobody can be
-//! asked.
+//! How a process gets an answer: from its own engine if it owns the basin, from the owner if not, or from its local
+//! gates if nobody can be asked.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -11,37 +11,37 @@ use tokio::sync::RwLock;
 use tokio::time::timeout;
 
 use super::RedisSettings;
-use super::membership::Rules;
+use super::membership::MemberRules;
 use super::shared::{Route, Shared, unavailable};
 use crate::config::WhenLost;
 use crate::store::fallback::{Fallback, concerns_gates, is_local};
 use crate::store::verbs::is_repeatable;
 
-/// How often somebody who waits looks whether anything still replies.
+/// How often a waiting caller checks whether anything still replies.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// See the module.
 pub(super) struct Fleet {
     pub(super) shared: Arc<Shared>,
-    /// Absent where nothing is sent while the fleet cannot be asked.
+    /// `None` if nothing may be sent while the fleet cannot be asked.
     pub(super) fallback: Option<Fallback>,
-    /// Whether gates are each process's own by choice.
+    /// Whether gates are local to each process by configuration.
     own_gates: bool,
-    /// Held by those who decide here; taken whole while the owner hears what was decided.
+    /// Read-locked by local decisions; write-locked while they are reported to the owner.
     returning: RwLock<()>,
 }
 
-/// The owner is told what was decided without it. What it may have counted is not told again, also where nobody waits for
-/// its answer any more.
-struct Telling<'a> {
+/// A report to the owner of what was decided without it. What the owner may have counted is not reported again, even if
+/// the caller stops waiting for the answer.
+struct CatchingUp<'a> {
     fallback: &'a Fallback,
     may_be_counted: bool,
 }
 
-impl Drop for Telling<'_> {
+impl Drop for CatchingUp<'_> {
     fn drop(&mut self) {
         if self.may_be_counted {
-            self.fallback.forget_told();
+            self.fallback.forget_reported();
         }
     }
 }
@@ -60,20 +60,20 @@ impl Fleet {
 
     pub(super) async fn configure(&self, about: &str, spec: &Spec) -> Result<(), StoreError> {
         let stamp = crate::SystemClock.now().as_millis();
-        let rules = self.shared.membership.change(Rules::new(stamp, about, spec));
+        let rules = self.shared.membership.change(MemberRules::new(stamp, about, spec));
         if let Some(fallback) = &self.fallback {
             fallback.configure(spec);
         }
         let Route::Own(stage, _) = self.shared.route() else {
             self.shared.asking.register_again();
-            // Any answer says that the owner has heard.
+            // Any answer shows that the owner has the rules.
             return self.ask_fleet(Question::Lanes).await.map(drop);
         };
         let registration = rules.registration(self.shared.membership.process);
         stage.change(|engine, now| engine.register(registration, now)).await
     }
 
-    /// What is rare is boxed: every caller's future is as large as its largest branch.
+    /// Rare branches are boxed: every caller's future is as large as its largest branch.
     pub(super) async fn ask(&self, question: Question) -> Result<Reply, StoreError> {
         let Some(fallback) = &self.fallback else { return self.ask_fleet(question).await };
         match question {
@@ -88,52 +88,52 @@ impl Fleet {
         }
         let (lane, gates) = (lane_of(&question), concerns_gates(&question).then(|| question.clone()));
         if let Some(gates) = gates.as_ref().filter(|_| fallback.decides())
-            && let Some(told) = Box::pin(self.decide_here(fallback, gates)).await
+            && let Some(reply) = Box::pin(self.decide_locally(fallback, gates)).await
         {
-            return Ok(told);
+            return Ok(reply);
         }
         match (self.ask_fleet(question).await, gates) {
-            (Ok(told), _) => {
-                fallback.hear(lane.as_ref(), &told);
-                Ok(told)
+            (Ok(reply), _) => {
+                fallback.observe(lane.as_ref(), &reply);
+                Ok(reply)
             }
             (Err(error), Some(gates)) if error.is_transient() => {
-                self.go_alone(fallback).await;
-                Box::pin(self.decide_here(fallback, &gates)).await.ok_or(error)
+                self.start_fallback(fallback).await;
+                Box::pin(self.decide_locally(fallback, &gates)).await.ok_or(error)
             }
             (Err(error), _) => Err(error),
         }
     }
 
-    /// Decides here from now on. Not while the owner hears what was decided before: the end of that would be taken for the
-    /// end of this.
-    async fn go_alone(&self, fallback: &Fallback) {
+    /// Decides locally from now on. Not during a report to the owner: the end of that report would end this too.
+    async fn start_fallback(&self, fallback: &Fallback) {
         let _here = self.returning.read().await;
-        self.shared.membership.set_alone(true);
+        self.shared.membership.set_in_fallback(true);
         fallback.begin();
     }
 
-    /// The answer of this process's own gates, if they decide.
-    async fn decide_here(&self, fallback: &Fallback, question: &Question) -> Option<Reply> {
+    /// The answer of the local gates, if they decide.
+    async fn decide_locally(&self, fallback: &Fallback, question: &Question) -> Option<Reply> {
         if !fallback.decides() {
             return None;
         }
-        if self.own_gates || self.shared.away().is_some() || !self.come_back(fallback).await {
+        if self.own_gates || self.shared.away().is_some() || !self.rejoin(fallback).await {
             let _here = self.returning.read().await;
             return fallback.ask(question);
         }
         None
     }
 
-    /// The fleet may be asked again: the owner hears first what was decided without it. Says whether it has.
-    async fn come_back(&self, fallback: &Fallback) -> bool {
-        let _alone = self.returning.write().await;
+    /// Reports to the owner what was decided without it, now that the fleet may be asked again; returns whether that
+    /// succeeded.
+    async fn rejoin(&self, fallback: &Fallback) -> bool {
+        let _exclusive = self.returning.write().await;
         let own = self.shared.membership.process;
         let stage = match self.shared.route() {
             Route::Own(stage, _) => Some(stage),
             _ => None,
         };
-        // The owner itself is the last: nothing is granted before all others are back.
+        // The owner itself comes last: nothing is granted before all others have reported.
         if stage.as_ref().is_some_and(|stage| stage.withheld.waits_for_others_than(own)) {
             return false;
         }
@@ -146,24 +146,24 @@ impl Fleet {
         } else {
             Question::CatchUp(absence)
         };
-        let mut telling = Telling { fallback, may_be_counted: true };
-        let told = self.ask_fleet(question).await;
-        telling.may_be_counted = !matches!(told, Err(StoreError::Unavailable { .. }));
-        if told.is_ok() {
-            // Last of all it stops to decide here: whoever then asks the owner must not be denied because it still waits.
+        let mut catching_up = CatchingUp { fallback, may_be_counted: true };
+        let reply = self.ask_fleet(question).await;
+        catching_up.may_be_counted = !matches!(reply, Err(StoreError::Unavailable { .. }));
+        if reply.is_ok() {
+            // Local decisions stop last: a caller that then asks the owner must not be denied because it still waits.
             if let Some(stage) = stage {
                 stage.withheld.caught_up(own);
             }
-            self.shared.membership.set_alone(false);
+            self.shared.membership.set_in_fallback(false);
             fallback.end();
         }
-        told.is_ok()
+        reply.is_ok()
     }
 
-    /// Comes back without being asked anything, once the fleet may be asked again. Says whether nothing is decided here.
-    pub(super) async fn come_back_by_itself(&self) -> bool {
+    /// Rejoins without a question, once the fleet may be asked again. Returns whether nothing is decided locally.
+    pub(super) async fn rejoin_if_possible(&self) -> bool {
         match &self.fallback {
-            Some(fallback) if fallback.decides() && !self.own_gates => self.come_back(fallback).await,
+            Some(fallback) if fallback.decides() && !self.own_gates => self.rejoin(fallback).await,
             _ => true,
         }
     }
@@ -176,8 +176,8 @@ impl Fleet {
     ) -> Result<Reply, StoreError> {
         let (here, there): (Vec<_>, Vec<_>) = leases.iter().copied().partition(|lease| is_local(*lease));
         let own = Question::Extend { leases: here, lease };
-        let own = match self.decide_here(fallback, &own).await {
-            Some(told) => told,
+        let own = match self.decide_locally(fallback, &own).await {
+            Some(reply) => reply,
             None => self.ask_fleet(own).await?,
         };
         let others = if there.is_empty() {
@@ -194,18 +194,18 @@ impl Fleet {
     }
 
     async fn settle(&self, fallback: &Fallback, settlements: Vec<Settlement>) -> Result<Reply, StoreError> {
-        let whose: Vec<_> = settlements.iter().map(|settlement| is_local(settlement.lease)).collect();
+        let local: Vec<_> = settlements.iter().map(|settlement| is_local(settlement.lease)).collect();
         let (here, there): (Vec<_>, Vec<_>) =
             settlements.into_iter().partition(|settlement| is_local(settlement.lease));
-        // Those of the owner first: if it cannot be asked, all are settled later.
+        // The owner's first: if it cannot be asked, all are settled later.
         let others = if there.is_empty() {
             Reply::Settled(SettleAnswer::default())
         } else {
             self.ask_fleet(Question::Settle(there)).await?
         };
         let own = Question::Settle(here);
-        let own = match self.decide_here(fallback, &own).await {
-            Some(told) => told,
+        let own = match self.decide_locally(fallback, &own).await {
+            Some(reply) => reply,
             None => self.ask_fleet(own).await?,
         };
         let (Reply::Settled(own), Reply::Settled(others)) = (own, others) else {
@@ -213,11 +213,11 @@ impl Fleet {
         };
         let (mut from_here, mut from_there) = (own.leases.into_iter(), others.leases.into_iter());
         let next = |here| if here { from_here.next() } else { from_there.next() };
-        let leases = whose.into_iter().map_while(next).collect();
+        let leases = local.into_iter().map_while(next).collect();
         Ok(Reply::Settled(SettleAnswer { leases, ended: [own.ended, others.ended].concat() }))
     }
 
-    /// Asks the engine here if this process owns, else the owner.
+    /// Asks the engine here if this process is the owner, else the owner.
     pub(super) async fn ask_fleet(&self, question: Question) -> Result<Reply, StoreError> {
         if matches!(question, Question::Enqueue(_) | Question::Replay { .. })
             && let Some(error) = self.shared.full()
@@ -230,32 +230,32 @@ impl Fleet {
             }
             let Route::Own(stage, owner) = self.shared.route() else {
                 let mut asked = self.shared.asking.ask(&question);
-                let told = self.patiently(pin!(asked.answer())).await;
-                return told.map_err(|error| asked.in_doubt(error));
+                let reply = self.wait_while_replies_arrive(pin!(asked.answer())).await;
+                return reply.map_err(|error| asked.in_doubt(error));
             };
-            match self.patiently(pin!(stage.ask(question.clone()))).await {
-                // What ran here may have reached the journal: only what can be repeated is asked again.
+            match self.wait_while_replies_arrive(pin!(stage.ask(question.clone()))).await {
+                // What ran here may have reached the journal: only repeatable questions are asked again.
                 Err(StoreError::Unavailable { .. }) if self.shared.away().is_none() => {
                     if !is_repeatable(&question) {
                         let cause = "another process took over; this may have been counted".into();
                         return Err(StoreError::Unconfirmed { cause });
                     }
-                    self.shared.leave_route(owner).await;
+                    self.shared.until_route_changes(owner).await;
                 }
                 Err(StoreError::Unavailable { cause }) => return Err(StoreError::Unconfirmed { cause }),
-                told => return told,
+                reply => return reply,
             }
         }
     }
 
-    /// Waits for as long as anything replies.
-    async fn patiently<T>(
+    /// Waits for an answer as long as the server or the owner replies.
+    async fn wait_while_replies_arrive<T>(
         &self,
         mut answer: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
     ) -> Result<T, StoreError> {
         loop {
             match timeout(LOOK, &mut answer).await {
-                Ok(told) => return told,
+                Ok(reply) => return reply,
                 Err(_) => {
                     if let Some(error) = self.shared.away() {
                         return Err(error);
@@ -266,7 +266,7 @@ impl Fleet {
     }
 }
 
-/// The lane in which a call may begin by a question. One that goes on from another began in its lane before.
+/// The lane in which a question may start a call. A call that continues from another was counted in its lane before.
 fn lane_of(question: &Question) -> Option<Name> {
     match question {
         Question::Dispatch(ask) => Some(ask.lane.clone()),

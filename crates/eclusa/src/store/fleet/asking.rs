@@ -1,4 +1,4 @@
-//! Asking the owner: questions wait here, in order, until they are answered by whichever process owns.
+//! Asks the owner: questions wait here, in order, until the current owner answers them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,43 +13,43 @@ use tokio::time::Instant;
 
 use super::membership::Membership;
 use super::messages::{Answers, Questions, Registration};
-use crate::store::verbs::{give_back, is_repeatable};
+use crate::store::verbs::{is_repeatable, undo_question};
 
-/// A message has at most so many bytes of questions, unless a single one is longer.
+/// The most bytes of questions in a message, unless a single one is longer.
 const MAX_MESSAGE: usize = 1 << 20;
 /// Bytes that may be on the way before the owner has granted more.
 const FIRST_WINDOW: u64 = 64 << 10;
-/// A question without an answer is sent again after so long, in case it or its answer was lost.
+/// When an unanswered question is sent again, in case it or its answer was lost.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// The same for one that the owner may hold.
+/// The same for a question that the owner may hold.
 const ASK_AGAIN_HELD: Duration = Duration::from_secs(5);
 
-/// A larger window is asked for this often.
+/// How often a larger window is requested.
 const ASK_FOR_ROOM: Duration = Duration::from_millis(50);
 
-/// What became of a question.
+/// The result of a question.
 pub(super) type Answered = Result<Reply, StoreError>;
 
-/// Questions of this process.
+/// The questions of this process.
 pub(super) struct Asking {
-    state: Mutex<State>,
-    /// Something may be sent.
+    state: Mutex<AskingState>,
+    /// Notified when something may be sent.
     pub(super) sendable: Notify,
 }
 
-struct State {
+struct AskingState {
     next: u64,
     pending: BTreeMap<u64, Pending>,
     /// The term whose owner is asked.
     term: Option<TermId>,
     window: u64,
-    /// Whether answers can be heard: nothing is sent before.
+    /// Whether answers can be received; nothing is sent before.
     listening: bool,
     /// Whether that owner knows the rules of this process.
     registered: bool,
-    /// Whether this process has left the fleet: a question after that would have it registered again.
+    /// Whether this process has left the fleet: a later question would register it again.
     left: bool,
-    /// When a larger window was last asked for.
+    /// When a larger window was last requested.
     asked_for_room: Option<Instant>,
 }
 
@@ -57,23 +57,23 @@ struct Pending {
     question: Arc<[u8]>,
     repeatable: bool,
     held: bool,
-    /// To whom it was sent last, and when.
+    /// The term to whose owner it was last sent, and when.
     sent: Option<(TermId, Instant)>,
     /// Whether it was ever sent.
     was_sent: bool,
-    /// Gone when the caller is: what the answer grants is given back then.
+    /// `None` once the caller is gone; what the answer grants is then released.
     answer: Option<oneshot::Sender<Answered>>,
 }
 
-/// Questions that go together.
+/// The questions of one message.
 struct Chosen {
     sequences: Vec<u64>,
-    /// How many bytes the next one has, if the window is too small for it.
+    /// The size of the next question, if the window is too small for it; else 0.
     wants: u64,
 }
 
-impl State {
-    /// What is to be sent now, as far as it fits the window.
+impl AskingState {
+    /// The questions to send now, as far as they fit the window.
     fn choose(&self, term: TermId, now: Instant) -> Chosen {
         let under_way = self.pending.values().filter(|pending| pending.due(term, now) > now);
         let used: usize = under_way.map(|pending| pending.question.len()).sum();
@@ -95,15 +95,15 @@ impl State {
         Chosen { sequences, wants }
     }
 
-    fn line_up(&mut self, pending: Pending) -> u64 {
+    fn push(&mut self, pending: Pending) -> u64 {
         let sequence = self.next;
         self.next += 1;
         self.pending.insert(sequence, pending);
         sequence
     }
 
-    /// The next message, if something is to be sent now; else when to look again.
-    fn next_message(&mut self, own: &Membership, now: Instant) -> Result<Message, Option<Instant>> {
+    /// The next message, if there is something to send now; else when to look again.
+    fn next_message(&mut self, own: &Membership, now: Instant) -> Result<QuestionMessage, Option<Instant>> {
         let Some(term) = self.term.filter(|_| self.listening && !self.left) else { return Err(None) };
         let Chosen { sequences, wants } = self.choose(term, now);
         let asks_for_room = wants > 0 && self.asked_for_room.is_none_or(|at| at + ASK_FOR_ROOM <= now);
@@ -123,7 +123,7 @@ impl State {
             stamp: rules.stamp,
             done_below: self.pending.keys().next().copied().unwrap_or(self.next),
             wants,
-            alone: own.is_alone(),
+            alone: own.is_in_fallback(),
             registration,
             items: items.map(|(sequence, pending)| (*sequence, Bytes::new(&pending.question))).collect(),
         };
@@ -135,12 +135,12 @@ impl State {
                 pending.was_sent = true;
             }
         }
-        Ok(Message { term, bytes, sequences })
+        Ok(QuestionMessage { term, bytes, sequences })
     }
 }
 
 /// A message ready to be published.
-pub(super) struct Message {
+pub(super) struct QuestionMessage {
     pub(super) term: TermId,
     pub(super) bytes: Vec<u8>,
     sequences: Vec<u64>,
@@ -148,7 +148,7 @@ pub(super) struct Message {
 
 impl Asking {
     pub(super) fn new() -> Self {
-        let state = State {
+        let state = AskingState {
             next: 1,
             pending: BTreeMap::new(),
             term: None,
@@ -161,30 +161,30 @@ impl Asking {
         Self { state: Mutex::new(state), sendable: Notify::new() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, AskingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a question in line. If its future is dropped, what the answer grants is given back.
+    /// Queues a question. If the result is dropped, what the answer grants is released.
     pub(super) fn ask(self: &Arc<Self>, question: &Question) -> Asked {
-        let (answer, told) = oneshot::channel();
-        let sequence = self.line_up(question, Some(answer));
-        Asked { asking: self.clone(), sequence, told }
+        let (answer, reply) = oneshot::channel();
+        let sequence = self.push(question, Some(answer));
+        Asked { asking: self.clone(), sequence, reply }
     }
 
-    /// Puts a question in line whose answer nobody waits for.
-    pub(super) fn tell(&self, question: &Question) {
-        self.line_up(question, None);
+    /// Queues a question whose answer is not needed.
+    pub(super) fn post(&self, question: &Question) {
+        self.push(question, None);
     }
 
-    fn line_up(&self, question: &Question, answer: Option<oneshot::Sender<Answered>>) -> u64 {
+    fn push(&self, question: &Question, answer: Option<oneshot::Sender<Answered>>) -> u64 {
         let pending = Pending::new(question, answer);
-        let sequence = self.lock().line_up(pending);
+        let sequence = self.lock().push(pending);
         self.sendable.notify_one();
         sequence
     }
 
-    /// Another term is in force, or none is known.
+    /// Asks the owner of another term from now on, or nobody if none is known.
     pub(super) fn follow(&self, term: Option<TermId>) {
         let mut state = self.lock();
         if state.term == term {
@@ -193,7 +193,7 @@ impl Asking {
         state.term = term;
         state.window = FIRST_WINDOW;
         state.registered = false;
-        // What counts each time it is told is not told again where it may have been heard.
+        // A question that counts each time it arrives is not repeated if it may have arrived.
         let in_doubt = |pending: &Pending| !pending.repeatable && pending.sent.is_some();
         let lost: Vec<_> = state
             .pending
@@ -204,13 +204,13 @@ impl Asking {
         for pending in lost.iter().filter_map(|sequence| state.pending.remove(sequence)) {
             let cause =
                 "the process that decides changed before it answered; this may have been counted".into();
-            pending.tell(Err(StoreError::Unconfirmed { cause }));
+            pending.deliver(Err(StoreError::Unconfirmed { cause }));
         }
         drop(state);
         self.sendable.notify_one();
     }
 
-    /// Answers can be heard from now on, or no longer. Those that came meanwhile are lost: their questions are sent again.
+    /// Sets whether answers can be received. Answers that came meanwhile are lost, so their questions are sent again.
     pub(super) fn listen(&self, listening: bool) {
         let mut state = self.lock();
         state.listening = listening;
@@ -223,24 +223,28 @@ impl Asking {
         self.sendable.notify_one();
     }
 
-    /// The next message, if something is to be sent now; else when to look again.
-    pub(super) fn next_message(&self, own: &Membership, now: Instant) -> Result<Message, Option<Instant>> {
+    /// The next message, if there is something to send now; else when to look again.
+    pub(super) fn next_message(
+        &self,
+        own: &Membership,
+        now: Instant,
+    ) -> Result<QuestionMessage, Option<Instant>> {
         self.lock().next_message(own, now)
     }
 
-    /// The last message of this process: it leaves the fleet.
-    pub(super) fn leave(&self, own: &Membership, now: Instant) -> Option<Message> {
-        // In one step: nobody else may send it.
+    /// The last message of this process, with which it leaves the fleet.
+    pub(super) fn leave(&self, own: &Membership, now: Instant) -> Option<QuestionMessage> {
+        // Under one lock, so that nothing else sends it.
         let mut state = self.lock();
         let leave = Question::Leave(eclusa_core::ProcessId(own.process.0));
-        state.line_up(Pending::new(&leave, None));
+        state.push(Pending::new(&leave, None));
         let message = state.next_message(own, now).ok();
         state.left = true;
         message
     }
 
-    /// Nobody heard the message: it is sent again to whoever owns next.
-    pub(super) fn not_heard(&self, message: &Message) {
+    /// Marks a message as not received; it is sent again, to the next owner.
+    pub(super) fn not_heard(&self, message: &QuestionMessage) {
         let mut state = self.lock();
         for sequence in &message.sequences {
             if let Some(pending) = state.pending.get_mut(sequence) {
@@ -250,7 +254,7 @@ impl Asking {
         state.registered = false;
     }
 
-    /// Answers came. What was granted to a caller that is gone is given back.
+    /// Delivers answers. What was granted to a caller that is gone is released.
     pub(super) fn answered(self: &Arc<Self>, answers: &Answers<'_>) {
         let mut orphans = Vec::new();
         let mut state = self.lock();
@@ -265,26 +269,26 @@ impl Asking {
         }
         for (sequence, reply) in &answers.items {
             let Some(pending) = state.pending.remove(sequence) else { continue };
-            let told = match Reply::decode(reply) {
+            let answer = match Reply::decode(reply) {
                 Ok(Reply::Unread(cause)) => {
                     Err(unread(&format!("the owner cannot read the question: {cause}")))
                 }
-                told => told.map_err(|error| unread(&format!("the answer cannot be read: {error}"))),
+                answer => answer.map_err(|error| unread(&format!("the answer cannot be read: {error}"))),
             };
-            if let Some(Ok(unheard)) = pending.tell(told) {
+            if let Some(Ok(unheard)) = pending.deliver(answer) {
                 orphans.push(unheard);
             }
         }
         drop(state);
         self.sendable.notify_one();
         for reply in orphans {
-            if let Some(question) = give_back(&reply) {
-                self.tell(&question);
+            if let Some(question) = undo_question(&reply) {
+                self.post(&question);
             }
         }
     }
 
-    /// The rules of this process changed: the owner is told with the next message.
+    /// Sends the rules of this process with the next message, because they changed.
     pub(super) fn register_again(&self) {
         self.lock().registered = false;
         self.sendable.notify_one();
@@ -301,7 +305,7 @@ impl Pending {
         Self { question: bytes.into(), repeatable, held, sent: None, was_sent: false, answer }
     }
 
-    /// When it is to be sent to the owner of `term`.
+    /// When to send it to the owner of `term`.
     fn due(&self, term: TermId, now: Instant) -> Instant {
         match self.sent {
             Some((to, at)) if to == term => at + if self.held { ASK_AGAIN_HELD } else { ASK_AGAIN },
@@ -309,8 +313,8 @@ impl Pending {
         }
     }
 
-    /// Tells the caller; gives the answer back if there is none any more.
-    fn tell(self, answer: Answered) -> Option<Answered> {
+    /// Delivers the answer to the caller; returns it if the caller is gone.
+    fn deliver(self, answer: Answered) -> Option<Answered> {
         match self.answer {
             Some(caller) => caller.send(answer).err(),
             None => Some(answer),
@@ -318,21 +322,21 @@ impl Pending {
     }
 }
 
-/// A question on its way.
+/// A question that waits for its answer.
 pub(super) struct Asked {
     asking: Arc<Asking>,
     sequence: u64,
-    told: oneshot::Receiver<Answered>,
+    reply: oneshot::Receiver<Answered>,
 }
 
 impl Asked {
-    /// The answer.
+    /// Waits for the answer.
     pub(super) async fn answer(&mut self) -> Answered {
         let gone = || StoreError::Unavailable { cause: "this process is stopping".into() };
-        (&mut self.told).await.unwrap_or_else(|_| Err(gone()))
+        (&mut self.reply).await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// An error for the caller, who must know whether the owner may have heard the question.
+    /// Turns an error into one that says whether the owner may have received the question.
     pub(super) fn in_doubt(&self, error: StoreError) -> StoreError {
         let was_sent = self.asking.lock().pending.get(&self.sequence).is_none_or(|pending| pending.was_sent);
         match error {
@@ -355,7 +359,8 @@ impl Drop for Asked {
     }
 }
 
-/// The error for a question or an answer that the other process, of another version, wrote or cannot read.
+/// The error for a question that the owner cannot read, or an answer that this process cannot read: the versions
+/// differ.
 fn unread(cause: &str) -> StoreError {
     StoreError::Stopped { cause: cause.into() }
 }

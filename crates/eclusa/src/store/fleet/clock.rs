@@ -1,5 +1,5 @@
-//! The server's time, carried on this process's monotonic clock: a server whose clock steps, or another server, moves it only
-//! slowly.
+//! The server's time, carried on this process's monotonic clock: if the server's clock steps, or another server takes
+//! over, the time moves only slowly.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -9,34 +9,34 @@ use tokio::time::Instant;
 
 use crate::clock::SteadyClock;
 
-/// The owner's time as last heard, which a new owner does not go beyond: the server's clock may have been turned forward
-/// since the old owner first heard it, and all leases and jobs would end at once.
+/// The owner's time as last reported, which a new owner does not exceed: the server's clock may have been turned
+/// forward since the old owner first read it, and all leases and jobs would end at once.
 #[derive(Default)]
 pub(super) struct EngineTime(Mutex<Option<(Time, Instant)>>);
 
 impl EngineTime {
-    /// The owner said that it was `time` to a question that was asked at `asked`.
+    /// Notes that the owner reported `time` in answer to a question asked at `asked`.
     pub(super) fn hear(&self, time: Time, asked: Instant) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((time, asked));
     }
 
-    /// The latest that it can be by now; `None` if the owner was never heard.
+    /// The latest time it can be now; `None` if the owner never reported one.
     pub(super) fn at_most(&self) -> Option<Time> {
         let heard = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         heard.map(|(time, asked)| time + asked.elapsed().into())
     }
 }
 
-/// See the module. Before the server was first heard it shows the time of this machine.
+/// See the module. Before the server's first reply it shows the time of this machine.
 pub(super) struct ServerClock {
     start: Instant,
-    state: Mutex<Option<Heard>>,
+    state: Mutex<Option<ServerTime>>,
 }
 
-struct Heard {
+struct ServerTime {
     steady: SteadyClock,
-    /// What the server said last, and when by the monotonic clock.
-    told: Duration,
+    /// The server's last time, and when it was read, by the monotonic clock.
+    time: Duration,
     at: Duration,
 }
 
@@ -45,13 +45,13 @@ impl ServerClock {
         Self { start: Instant::now(), state: Mutex::new(None) }
     }
 
-    /// The server says that it is `time`.
+    /// Notes the server's time.
     pub(super) fn hear(&self, time: Time) {
         let at = self.start.elapsed();
-        let told = Duration::from_millis(time.as_millis());
+        let time = Duration::from_millis(time.as_millis());
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let steady = state.as_ref().map_or_else(|| SteadyClock::new(at, told), |heard| heard.steady);
-        *state = Some(Heard { steady, told, at });
+        let steady = state.as_ref().map_or_else(|| SteadyClock::new(at, time), |heard| heard.steady);
+        *state = Some(ServerTime { steady, time, at });
     }
 }
 
@@ -60,7 +60,7 @@ impl Clock for ServerClock {
         let elapsed = self.start.elapsed();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *state {
-            Some(heard) => heard.steady.read(elapsed, heard.told + elapsed.saturating_sub(heard.at)),
+            Some(heard) => heard.steady.read(elapsed, heard.time + elapsed.saturating_sub(heard.at)),
             None => crate::SystemClock.now(),
         }
     }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_time_of_the_owner_goes_on_from_when_it_was_asked() {
+    async fn the_owners_time_advances_from_when_it_was_asked() {
         let time = EngineTime::default();
         assert_eq!(time.at_most(), None);
         let asked = Instant::now();

@@ -1,4 +1,4 @@
-//! A process leaves the fleet in order.
+//! How a process leaves the fleet in an orderly way.
 
 use eclusa_core::RegistrationView;
 use eclusa_fleet::ProcessId;
@@ -8,12 +8,13 @@ use super::membership::LEAVING;
 use super::owner::Owner;
 
 impl Owner {
-    /// Whether there is no server to stop in order with: the others find out by this process's silence.
-    pub(super) fn stops_in_vain(&self) -> bool {
+    /// Whether to stop without the server, which does not reply: the others notice this process's silence.
+    pub(super) fn stop_times_out(&self) -> bool {
         self.unanswered && self.stopping.is_some_and(|since| since.elapsed() > self.shared.timeout)
     }
 
-    /// Tells the others that this process will stop soon, and has one of them decide. It takes part until then.
+    /// Announces that this process will stop soon, and hands ownership to another one. It stays in the fleet until
+    /// then.
     pub(super) fn leave(&mut self) {
         self.leaving = true;
         let rules = self.shared.membership.set_leaving();
@@ -25,22 +26,22 @@ impl Owner {
         }
     }
 
-    /// Leaves the fleet in order: the others no longer count this process, and one of them gets ready to decide.
+    /// Leaves the fleet: the others no longer count this process, and one of them prepares to own.
     pub(super) fn stop(&mut self) {
         self.stopping = Some(Instant::now());
         let own = eclusa_core::ProcessId(self.shared.membership.process.0);
         if let Some(stage) = &self.work.stage {
-            // A stage that has stopped has nobody to leave.
+            // If the stage has stopped, there is nothing to leave.
             let _ = stage.run(|engine, now| engine.unregister(own, now));
         } else {
-            self.tell_of_leaving();
+            self.announce_leaving();
         }
         self.successor = None;
         self.machine.stop(None);
     }
 
-    /// Has another process follow, also if the one that was chosen leaves itself. A process that only will stop soon goes on
-    /// where there is none.
+    /// Chooses the successor, again if the chosen one leaves too. If there is none, a process that will only stop soon
+    /// continues as owner.
     pub(super) fn choose_successor(&mut self) {
         let stops = self.stopping.is_some();
         let (Some(stage), true) = (&self.work.stage, stops || self.leaving) else { return };
@@ -59,18 +60,18 @@ impl Owner {
         }
     }
 
-    /// Without it the others find out by this process's silence.
-    fn tell_of_leaving(&mut self) {
+    /// Tells the others at once; otherwise they would notice this process's silence.
+    fn announce_leaving(&mut self) {
         let Some(message) = self.shared.asking.leave(&self.shared.membership, Instant::now()) else { return };
         let channel = self.shared.keys.questions(message.term);
         let _ = self.journal.publish(&channel, &message.bytes);
-        // After it: whoever hears this asks an owner that knows.
+        // Second, so that a process that receives this asks an owner that already knows.
         let _ = self.journal.publish(&self.shared.keys.fleet(), b"left");
     }
 }
 
-/// Who is to follow: `current` while it is there, else one that stays, a gateway before a program that only uses the library, and the one that
-/// was heard last. A process that stops has left.
+/// The successor: `current` while it is there; else a process that is not leaving before one that is, a gateway before
+/// a program that only uses the library, and the one heard last. A process that has stopped is not in `others`.
 fn successor(others: &[RegistrationView], current: Option<ProcessId>) -> Option<ProcessId> {
     let best = others.iter().max_by_key(|one| {
         let id = ProcessId(one.process.0);
@@ -79,7 +80,7 @@ fn successor(others: &[RegistrationView], current: Option<ProcessId>) -> Option<
     best.map(|one| ProcessId(one.process.0))
 }
 
-/// Whether a process will stop soon.
+/// Whether a process announced that it will stop soon.
 fn leaves(one: &RegistrationView) -> bool {
     one.about.ends_with(LEAVING)
 }
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_follows_before_a_library_and_the_one_that_was_chosen_while_it_is_there() {
+    fn the_chosen_successor_stays_while_it_is_there_and_gateways_come_before_libraries() {
         let all = [process(1, "library", 9), process(2, "worker 7f", 3), process(3, "all 7f", 5)];
         assert_eq!(successor(&all, None), Some(ProcessId(3)));
         assert_eq!(successor(&all, Some(ProcessId(2))), Some(ProcessId(2)));

@@ -1,6 +1,6 @@
-//! From the chunks of a journal to an engine, on a thread of its own: with very many jobs that takes longer than a term, which
-//! the owning thread must renew meanwhile. A process that reads ahead has an engine before it owns anything; a snapshot that
-//! follows takes its place whole.
+//! Builds an engine from the chunks of a journal, on a separate thread: with very many jobs that takes longer than a
+//! term, which the owning thread must renew meanwhile. A process that reads ahead has an engine before it owns
+//! anything; a later snapshot replaces it as a whole.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -18,20 +18,20 @@ use crate::store::journal::redis::{ChunkError, Mark, decode};
 pub(super) enum LoadError {
     #[error("chunk {number} {source}")]
     Chunk { number: u64, source: ChunkError },
-    #[error("chunk {found} follows chunk {after}: something between them is gone")]
+    #[error("chunk {found} follows chunk {after}: the chunks between them are missing")]
     Hole { after: u64, found: u64 },
     #[error(transparent)]
     Records(#[from] RestoreError),
-    #[error("there is no thread to read it: {0}")]
+    #[error("the thread to read it could not be started: {0}")]
     Thread(#[from] io::Error),
     #[error("the thread that read it failed unexpectedly; see the log")]
     Failed,
 }
 
-/// How long the owning thread waits for the loader before it looks after its term again.
+/// How long the owning thread waits for the loader before it attends to its term again.
 const WAIT: Duration = Duration::from_millis(5);
 
-/// So many pages may wait to be applied: one is applied while the next is fetched.
+/// How many pages may wait to be applied: one is applied while the next is fetched.
 const PAGES: usize = 1;
 
 /// Chunks in order.
@@ -39,23 +39,23 @@ pub(super) type Page = Vec<(Position, Vec<u8>)>;
 
 enum Task {
     Apply(Page),
-    /// Puts together what was applied.
+    /// Builds an engine from what was applied.
     Build,
     Finish {
         epoch: u64,
     },
 }
 
-/// What became of a task; with an engine for the last one.
+/// The result of a task; the last one returns an engine.
 type Done = Result<Option<Box<Engine>>, LoadError>;
 
 /// See the module.
 pub(super) struct Loader {
     tasks: Sender<Task>,
     done: Receiver<Done>,
-    /// Tasks that are not done.
+    /// The number of unfinished tasks.
     open: usize,
-    /// Whether nothing was applied since it was last told to build.
+    /// Whether a build was requested and nothing was applied since.
     building: bool,
     finishing: bool,
     engine: Option<Box<Engine>>,
@@ -63,21 +63,21 @@ pub(super) struct Loader {
 }
 
 impl Loader {
-    /// One that has nothing yet. Its thread ends when it is dropped.
+    /// Starts an empty loader. Its thread ends when it is dropped.
     pub(super) fn start() -> Result<Self, LoadError> {
-        let ((tasks, given), (told, done)) = (channel(), channel());
+        let ((tasks, given), (results, done)) = (channel(), channel());
         let thread = Builder::new().name("eclusa-load".into());
-        thread.spawn(move || load(&given, &told))?;
+        thread.spawn(move || load(&given, &results))?;
         Ok(Self { tasks, done, open: 0, building: true, finishing: false, engine: None, last: None })
     }
 
-    /// Whether the next page can be given to it. Waits a little until it can.
+    /// Whether the next page can be applied. Waits a little until it can.
     pub(super) fn has_room(&mut self) -> Result<bool, LoadError> {
         self.wait(PAGES)?;
         Ok(self.open <= PAGES)
     }
 
-    /// Applies chunks after those it has, later.
+    /// Queues the next chunks to be applied.
     pub(super) fn apply(&mut self, page: Page) -> Result<(), LoadError> {
         for (Position { number, .. }, _) in &page {
             if let Some(after) = self.last.replace(*number)
@@ -87,43 +87,43 @@ impl Loader {
             }
         }
         self.building = false;
-        self.give(Task::Apply(page))
+        self.submit(Task::Apply(page))
     }
 
-    /// Whether the chunks are put together. Waits a little for it. What is applied later is done then, and only that.
+    /// Whether the applied chunks are built into an engine. Waits a little for it. Chunks applied later only add to it.
     pub(super) fn build(&mut self) -> Result<bool, LoadError> {
         if !std::mem::replace(&mut self.building, true) {
-            self.give(Task::Build)?;
+            self.submit(Task::Build)?;
         }
         self.wait(0)?;
         Ok(self.open == 0)
     }
 
-    /// Whether the engine that wrote the chunks is there, with leases of this epoch. Waits a little for it.
+    /// Whether the engine is restored, with leases of this epoch. Waits a little for it.
     pub(super) fn finish(&mut self, epoch: u64) -> Result<bool, LoadError> {
         if !std::mem::replace(&mut self.finishing, true) {
-            self.give(Task::Finish { epoch })?;
+            self.submit(Task::Finish { epoch })?;
         }
         self.wait(0)?;
         Ok(self.engine.is_some())
     }
 
-    /// The engine, once it is built.
+    /// The engine, once it is finished.
     pub(super) fn into_engine(self) -> Option<Engine> {
         self.engine.map(|engine| *engine)
     }
 
-    fn give(&mut self, task: Task) -> Result<(), LoadError> {
+    fn submit(&mut self, task: Task) -> Result<(), LoadError> {
         self.open += 1;
         if self.tasks.send(task).is_err() {
-            // The thread has ended, and said why.
+            // The thread has ended and reported why.
             self.wait(0)?;
             return Err(LoadError::Failed);
         }
         Ok(())
     }
 
-    /// Waits a little until no more than so many tasks are open.
+    /// Waits a little until at most `most` tasks are open.
     fn wait(&mut self, most: usize) -> Result<(), LoadError> {
         while self.open > most {
             match self.done.recv_timeout(WAIT) {
@@ -139,9 +139,9 @@ impl Loader {
     }
 }
 
-/// Does what is given to it, up to what fails.
-fn load(tasks: &Receiver<Task>, told: &Sender<Done>) {
-    let mut chunks = Chunks::default();
+/// Runs tasks until one fails.
+fn load(tasks: &Receiver<Task>, results: &Sender<Done>) {
+    let mut chunks = ChunkApplier::default();
     while let Ok(task) = tasks.recv() {
         let done = match task {
             Task::Apply(page) => {
@@ -154,21 +154,21 @@ fn load(tasks: &Receiver<Task>, told: &Sender<Done>) {
             }
         };
         let failed = done.is_err();
-        if told.send(done).is_err() || failed {
+        if results.send(done).is_err() || failed {
             return;
         }
     }
 }
 
-/// Applies chunks in order. A snapshot replaces what came before it when its end is there; one without an end counts for
-/// nothing.
+/// Applies chunks in order. A snapshot replaces everything before it when its end mark arrives; without an end mark it
+/// is ignored.
 #[derive(Default)]
-struct Chunks {
+struct ChunkApplier {
     restorer: Restorer,
     snapshot: Option<Restorer>,
 }
 
-impl Chunks {
+impl ChunkApplier {
     fn apply(&mut self, position: Position, bytes: &[u8]) -> Result<(), LoadError> {
         let number = position.number;
         let chunk = decode(number, bytes).map_err(|source| LoadError::Chunk { number, source })?;
@@ -182,7 +182,7 @@ impl Chunks {
                 snapshot.apply(&chunk.records)?;
                 self.snapshot = Some(snapshot);
             }
-            // Without a beginning that was cleaned away, and with it everything older: the snapshot was whole then.
+            // If the begin mark was cleaned away, everything older is gone too, so the snapshot was complete.
             Mark::Part => self.snapshot.as_mut().unwrap_or(&mut self.restorer).apply(&chunk.records)?,
             Mark::End => {
                 if let Some(snapshot) = self.snapshot.take() {
@@ -229,12 +229,12 @@ mod tests {
         (at, encode(at, mark, records).0)
     }
 
-    /// One that has built an engine of the first of the chunks.
+    /// A loader that has built an engine from the first chunk.
     fn ahead(first: (Position, Vec<u8>)) -> Loader {
         let mut loader = Loader::start().unwrap();
         loader.apply(vec![first]).unwrap();
         while !loader.build().unwrap() {}
-        assert!(loader.engine.is_none(), "it is for whoever owns");
+        assert!(loader.engine.is_none(), "only the owner gets it");
         loader
     }
 
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_was_built_ahead_has_what_is_applied_later() {
+    fn an_engine_built_ahead_includes_chunks_applied_later() {
         let mut owner = engine();
         let mut loader = ahead(chunk(1, Mark::None, &enqueue(&mut owner, 1)));
         loader.apply(vec![chunk(2, Mark::None, &enqueue(&mut owner, 2))]).unwrap();
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_snapshot_takes_the_place_of_what_was_built() {
+    fn a_complete_snapshot_replaces_what_was_built() {
         for whole in [true, false] {
             let mut other = engine();
             enqueue(&mut other, 7);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_to_the_engine_is_told() {
+    fn a_chunk_that_does_not_fit_is_reported() {
         let mut loader = ahead(chunk(1, Mark::None, &enqueue(&mut engine(), 1)));
         assert!(matches!(loader.apply(vec![chunk(3, Mark::None, &[])]), Err(LoadError::Hole { .. })));
         let mut loader = ahead(chunk(1, Mark::None, &enqueue(&mut engine(), 1)));
@@ -292,13 +292,13 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_is_told_also_to_who_finds_the_thread_gone() {
+    fn the_reason_is_reported_even_if_the_thread_is_gone() {
         let mut loader = Loader::start().unwrap();
         let (at, mut bytes) = chunk(1, Mark::None, &Engine::begin_chunk());
         bytes.push(0);
         loader.apply(vec![(at, bytes)]).unwrap();
         let failed = loop {
-            if let Err(error) = loader.give(Task::Build) {
+            if let Err(error) = loader.submit(Task::Build) {
                 break error;
             }
         };

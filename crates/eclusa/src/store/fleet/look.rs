@@ -1,4 +1,4 @@
-//! Looks at the gates and at who else is there, to go on from there if the fleet is lost.
+//! Observes the gates and the other processes, so that this process can continue on its own if the fleet is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::ask::Fleet;
 use super::shared::unavailable;
 
 const EVERY: Duration = Duration::from_secs(2);
-/// After something went wrong, or at the start.
+/// The pause after a failure, or at the start.
 const SOON: Duration = Duration::from_millis(100);
 
-/// Looks until the process stops.
+/// Observes until the process stops.
 pub(super) async fn run(fleet: Arc<Fleet>) {
     loop {
         let looked = look(&fleet).await;
@@ -32,14 +32,14 @@ pub(super) async fn run(fleet: Arc<Fleet>) {
 async fn look(fleet: &Fleet) -> Result<(), StoreError> {
     let asked = Instant::now();
     if let Reply::Fleet(instances) = fleet.ask_fleet(Question::Fleet).await? {
-        // Whoever asks is heard at the time of the answer.
+        // The asking process itself is marked as heard at the time of the answer.
         if let Some(time) = instances.iter().filter_map(|one| one.heard).max() {
             fleet.shared.engine_time.hear(time, asked);
         }
-        fleet.shared.meet(instances);
+        fleet.shared.set_instances(instances);
     }
-    if !fleet.come_back_by_itself().await {
-        return Err(unavailable("not everybody is back"));
+    if !fleet.rejoin_if_possible().await {
+        return Err(unavailable("not all processes are back"));
     }
     let Some(fallback) = fleet.fallback.as_ref().filter(|fallback| !fallback.decides()) else {
         return Ok(());
@@ -54,7 +54,7 @@ async fn look(fleet: &Fleet) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// What falls to a process if nobody can ask the others. Those that only run jobs begin nothing then.
+/// The share of a process while the others cannot be asked. Processes that only run jobs start nothing then.
 fn share_of(instances: &[RegistrationView], own: ProcessId) -> Share {
     let mut sharing: Vec<_> =
         instances.iter().filter(|one| !one.about.starts_with("worker")).map(|one| one.process.0).collect();
@@ -74,10 +74,10 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_divided_among_those_that_begin_calls_by_themselves() {
+    fn limits_are_divided_among_processes_that_start_calls_on_their_own() {
         let alive = [process(3, "api 7f"), process(2, "worker 7f"), process(1, "all 7f")];
         assert_eq!(share_of(&alive, ProcessId(1)), Share::new(0, 2).unwrap());
         assert_eq!(share_of(&alive, ProcessId(3)), Share::new(1, 2).unwrap());
-        assert_eq!(share_of(&alive, ProcessId(2)), Share::WHOLE, "it begins nothing");
+        assert_eq!(share_of(&alive, ProcessId(2)), Share::WHOLE, "it starts nothing");
     }
 }

@@ -1,4 +1,4 @@
-//! This process as the others see it: its id and the rules it was started with or has read since.
+//! This process as the others see it: its id and its current rules.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -7,34 +7,34 @@ use eclusa_core::Spec;
 use eclusa_core::layout::encode_spec;
 use eclusa_fleet::ProcessId;
 
-/// What a process that will stop soon adds to what others are told of it.
+/// The suffix of `about` for a process that will stop soon.
 pub(super) const LEAVING: &str = " leaving";
 
 /// See the module.
 pub(super) struct Membership {
     pub(super) process: ProcessId,
-    rules: RwLock<Arc<Rules>>,
-    /// Whether it decides about gates by itself because it could not ask.
-    alone: AtomicBool,
+    rules: RwLock<Arc<MemberRules>>,
+    /// Whether this process decides about gates locally because it could not ask.
+    in_fallback: AtomicBool,
 }
 
-/// Rules and what is said of them.
+/// The rules of a process, with their description.
 #[derive(Clone)]
-pub(super) struct Rules {
-    /// When they were read, by the wall clock in milliseconds: the newest are in force.
+pub(super) struct MemberRules {
+    /// When they were read, in milliseconds of the wall clock: the newest apply.
     pub(super) stamp: u64,
-    /// Role and version, for those who look at the fleet.
+    /// Role and version, for displays of the fleet.
     pub(super) about: Arc<str>,
     pub(super) spec: Arc<Spec>,
     pub(super) encoded: Vec<u8>,
 }
 
-impl Rules {
+impl MemberRules {
     pub(super) fn new(stamp: u64, about: &str, spec: &Spec) -> Self {
         Self { stamp, about: about.into(), encoded: encode_spec(spec), spec: Arc::new(spec.clone()) }
     }
 
-    /// The same, as the engine takes them.
+    /// The rules as the engine registers them.
     pub(super) fn registration(&self, process: ProcessId) -> eclusa_core::Registration {
         eclusa_core::Registration {
             process: eclusa_core::ProcessId(process.0),
@@ -46,33 +46,33 @@ impl Rules {
 }
 
 impl Membership {
-    pub(super) fn new(process: ProcessId, rules: Rules) -> Self {
-        Self { process, rules: RwLock::new(Arc::new(rules)), alone: AtomicBool::new(false) }
+    pub(super) fn new(process: ProcessId, rules: MemberRules) -> Self {
+        Self { process, rules: RwLock::new(Arc::new(rules)), in_fallback: AtomicBool::new(false) }
     }
 
-    /// Whether it decides about gates by itself because it could not ask.
-    pub(super) fn is_alone(&self) -> bool {
-        self.alone.load(Ordering::Relaxed)
+    /// Whether this process decides about gates locally because it could not ask.
+    pub(super) fn is_in_fallback(&self) -> bool {
+        self.in_fallback.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_alone(&self, alone: bool) {
-        self.alone.store(alone, Ordering::Relaxed);
+    pub(super) fn set_in_fallback(&self, in_fallback: bool) {
+        self.in_fallback.store(in_fallback, Ordering::Relaxed);
     }
 
-    pub(super) fn rules(&self) -> Arc<Rules> {
+    pub(super) fn rules(&self) -> Arc<MemberRules> {
         self.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Others are told from now on that this process will stop soon. Its rules stay as old as they are.
-    pub(super) fn set_leaving(&self) -> Arc<Rules> {
+    /// Marks this process as leaving, for the others. The stamp of its rules does not change.
+    pub(super) fn set_leaving(&self) -> Arc<MemberRules> {
         let mut current = self.rules.write().unwrap_or_else(PoisonError::into_inner);
         let about = format!("{}{LEAVING}", current.about).into();
-        *current = Arc::new(Rules { about, ..Rules::clone(&current) });
+        *current = Arc::new(MemberRules { about, ..MemberRules::clone(&current) });
         current.clone()
     }
 
-    /// Goes by other rules from now on. Their stamp is above the old one, whatever the clock says.
-    pub(super) fn change(&self, mut rules: Rules) -> Arc<Rules> {
+    /// Applies other rules from now on. Their stamp is above the old one, whatever the clock says.
+    pub(super) fn change(&self, mut rules: MemberRules) -> Arc<MemberRules> {
         let mut current = self.rules.write().unwrap_or_else(PoisonError::into_inner);
         rules.stamp = rules.stamp.max(current.stamp + 1);
         *current = Arc::new(rules);

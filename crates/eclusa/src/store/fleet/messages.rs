@@ -1,5 +1,5 @@
-//! What processes send each other: questions to the owner, its answers. Each with a version; the questions and replies inside
-//! have one of their own (`eclusa_core::layout`).
+//! The messages between processes: questions to the owner and its answers. Each has a version; the questions and
+//! replies inside have a separate one (`eclusa_core::layout`).
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ const VERSION: u8 = 1;
 /// Questions of one process.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Questions<'a> {
-    /// Who asks.
+    /// The asking process.
     pub(super) process: u64,
-    /// Under which registration.
+    /// The stamp of its registration.
     pub(super) stamp: u64,
-    /// All sequences below this one are done with: their answers need not be remembered.
+    /// All sequences below this one are finished: their answers need not be kept.
     pub(super) done_below: u64,
-    /// Bytes that it would like to send at once; zero if its window is enough.
+    /// The window it needs for its next question, in bytes; 0 if its window is large enough.
     pub(super) wants: u64,
-    /// Whether it decides about gates by itself: what it did without the owner is not told yet.
+    /// Whether it decides about gates locally: what it did without the owner is not reported yet.
     pub(super) alone: bool,
-    /// Its rules, if the owner may not know them.
+    /// Its rules, if the owner may not have them.
     #[serde(borrow)]
     pub(super) registration: Option<Registration<'a>>,
-    /// Each with its sequence.
+    /// The questions, each with its sequence.
     #[serde(borrow)]
     pub(super) items: Vec<(u64, &'a Bytes)>,
 }
@@ -34,9 +34,9 @@ pub(super) struct Questions<'a> {
 /// The rules of a process.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Registration<'a> {
-    /// What others are told of it: its role and the version of its rules.
+    /// Its role and the version of its rules, for displays of the fleet.
     pub(super) about: &'a str,
-    /// The rules.
+    /// The encoded rules.
     #[serde(borrow)]
     pub(super) spec: &'a Bytes,
 }
@@ -44,9 +44,9 @@ pub(super) struct Registration<'a> {
 /// Answers to one process.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Answers<'a> {
-    /// Bytes that it may have on the way to the owner.
+    /// The bytes that the process may have on the way to the owner.
     pub(super) window: u64,
-    /// Whether the owner does not know its rules: it must register and ask again.
+    /// Whether the owner lacks its rules: the process must register and ask again.
     pub(super) register: bool,
     /// The replies, each with its sequence.
     #[serde(borrow)]
@@ -74,7 +74,7 @@ impl<'a> Answers<'a> {
 }
 
 fn encode(message: &impl Serialize) -> Vec<u8> {
-    // Writing to memory fails only where a length does not fit a usize.
+    // Writing to memory fails only if a length does not fit a usize.
     postcard::to_extend(message, vec![VERSION]).unwrap_or_default()
 }
 
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_come_back_as_they_were_sent_and_newer_ones_are_refused() {
+    fn messages_round_trip_and_newer_versions_are_refused() {
         let mut bytes = questions().encode();
         assert_eq!(Questions::decode(&bytes), Ok(questions()));
         assert_eq!(Answers::decode(&answers().encode()), Ok(answers()));

@@ -1,8 +1,8 @@
 //! The store on Redis: one process at a time owns the basin and decides, the others ask it through Redis.
 //!
-//! - `owner` is the thread that owns, or would: it follows the protocol of `eclusa-fleet`. `tenure`, `outage` and `leaving`
-//!   are what it does when the owner changes, after nothing replied, and at the end.
-//! - `subscriber` is the thread that hears questions and answers and sends questions.
+//! - `owner` is the thread that owns the basin, or may own it: it follows the protocol of `eclusa-fleet`. `tenure`,
+//!   `outage` and `leaving` are what it does when the owner changes, after an outage, and when the process stops.
+//! - `subscriber` is the thread that receives questions and answers and sends questions.
 //! - `asking` keeps questions until they are answered; `answering` makes each take effect once.
 
 mod answering;
@@ -35,10 +35,10 @@ use thiserror::Error;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use self::ask::Fleet;
-use self::membership::{Membership, Rules};
+use self::membership::{MemberRules, Membership};
 use self::owner::Owner;
 pub use self::shared::OwnerView;
-use self::shared::{Parts, Route, Shared};
+use self::shared::{Route, Shared, SharedParts};
 use self::subscriber::Listen;
 use super::Ack;
 use super::ask::store_by_asking;
@@ -48,13 +48,13 @@ use crate::config::{FORGET_WITHIN, StoreConfig, Tls, WhenLost};
 /// The only basin.
 const BASIN: &str = "main";
 
-/// How much longer than gateways programs that only use the library wait before they take over.
+/// How much longer than a gateway a program that only uses the library waits before it takes over.
 const LIBRARY_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Why a Redis store could not be made.
+/// Why a Redis store could not be opened.
 #[derive(Debug, Error)]
 pub enum RedisError {
-    /// The address makes no sense.
+    /// The address is invalid.
     #[error("{0}")]
     Address(redis::RedisError),
     /// A thread could not be started.
@@ -62,32 +62,33 @@ pub enum RedisError {
     Thread(std::io::Error),
 }
 
-/// How a process uses a server.
+/// The settings of a store on Redis.
 #[derive(Clone)]
 pub struct RedisSettings {
-    /// What the names of all keys begin with.
+    /// The prefix of all keys.
     pub prefix: String,
-    /// What "accepted" means.
+    /// When a write counts as accepted.
     pub ack: Ack,
-    /// For `rediss://`.
+    /// Certificates for `rediss://`.
     pub tls: Tls,
     /// How long the server and the owner may be silent before callers are refused.
     pub timeout: Duration,
     /// How long an owner may be silent before another process takes over.
     pub term: Duration,
-    /// How long after something expired it may still be in the journal.
+    /// How long expired data may stay in the journal.
     pub forget_within: Duration,
     /// Whether this process only uses the library: it takes over only if no gateway does.
     pub library: bool,
-    /// How long leases last that this process gives: those of others are thought to last as long while nobody can be asked.
+    /// How long leases of this process last. While the fleet cannot be asked, those of others are assumed to last as
+    /// long.
     pub lease: Duration,
     /// What to do while the fleet cannot be asked.
     pub when_lost: WhenLost,
-    /// Whether gates are shared; else each process has the whole of every limit for what it decides about gates alone.
+    /// Whether gates are shared. If not, each process applies the whole of every limit locally.
     pub shared_gates: bool,
-    /// What others are told of this process: its role and the version of its rules.
+    /// The role of this process and the version of its rules, for displays of the fleet.
     pub about: String,
-    /// Tells the time instead of the server, in tests.
+    /// Replaces the server's clock in tests.
     pub clock: Option<Arc<dyn Clock>>,
 }
 
@@ -113,22 +114,22 @@ impl Default for RedisSettings {
 /// A store on a Redis or Valkey server, shared by all processes that name it.
 pub struct RedisStore {
     fleet: Arc<Fleet>,
-    /// Asks the server how it is.
+    /// Asks the server for its state.
     inspector: Inspector,
     owner: Option<JoinHandle<()>>,
     subscriber: Option<JoinHandle<()>>,
 }
 
 impl RedisStore {
-    /// A store on the server at `url`. It connects by itself, now or when the server is there.
+    /// Opens a store on the server at `url`. It connects in the background, as soon as the server is reachable.
     pub fn open(url: &str, settings: &RedisSettings, spec: &Spec) -> Result<Self, RedisError> {
         let client = client(url, &settings.tls).map_err(RedisError::Address)?;
         let process = ProcessId(fastrand::u64(1..));
         let keys = Keys::new(&settings.prefix, BASIN, client.get_connection_info().redis_settings().db());
         let stamp = crate::SystemClock.now().as_millis();
-        let shared = Arc::new(Shared::new(Parts {
+        let shared = Arc::new(Shared::new(SharedParts {
             keys: keys.clone(),
-            membership: Membership::new(process, Rules::new(stamp, &settings.about, spec)),
+            membership: Membership::new(process, MemberRules::new(stamp, &settings.about, spec)),
             timeout: settings.timeout,
             forget_within: settings.forget_within,
             clock: settings.clock.clone(),
@@ -155,7 +156,7 @@ impl RedisStore {
         })
     }
 
-    /// Who decides, if that is known.
+    /// The owner, if it is known.
     pub fn owner(&self) -> Option<OwnerView> {
         match self.fleet.shared.route() {
             Route::Nobody => None,
@@ -163,12 +164,12 @@ impl RedisStore {
         }
     }
 
-    /// Whether this process decides.
+    /// Whether this process is the owner.
     pub fn owns(&self) -> bool {
         matches!(self.fleet.shared.route(), Route::Own(..))
     }
 
-    /// How many callers, at all processes, wait for the end of a job; 0 where this process does not decide.
+    /// How many callers, at all processes, wait for the end of a job; 0 if this process is not the owner.
     pub fn waits(&self) -> u64 {
         match self.fleet.shared.route() {
             Route::Own(stage, _) => stage.wakes.waits(),
@@ -176,12 +177,12 @@ impl RedisStore {
         }
     }
 
-    /// This process, as others see it.
+    /// The id of this process in the fleet.
     pub fn process(&self) -> ProcessId {
         self.fleet.shared.membership.process
     }
 
-    /// The processes that share the store, as last heard.
+    /// The processes that share the store, as last reported.
     pub fn instances(&self) -> Vec<RegistrationView> {
         self.fleet.shared.instances()
     }
@@ -191,22 +192,22 @@ impl RedisStore {
         self.fleet.shared.losses()
     }
 
-    /// Whether nothing has replied for so long that callers are refused.
+    /// Whether nothing replied for so long that callers are refused.
     pub fn is_away(&self) -> bool {
         self.fleet.shared.away().is_some()
     }
 
-    /// How the server is; `None` if it does not tell now.
+    /// The state of the server; `None` if it does not reply now.
     pub(crate) async fn server_facts(&self) -> Option<ServerFacts> {
         self.inspector.look().await
     }
 
-    /// Goes by other rules from now on. Nothing that waits or runs is lost.
+    /// Applies other rules from now on. Nothing that waits or runs is lost.
     pub async fn configure(&self, about: &str, spec: &Spec) -> Result<(), StoreError> {
         self.fleet.configure(about, spec).await
     }
 
-    /// Has another process decide, if there is one; this one goes on asking it.
+    /// Hands ownership to another process, if there is one, and asks that one from then on.
     pub(crate) fn step_down(&self) {
         self.fleet.shared.leaving.store(true, Ordering::Relaxed);
         self.fleet.shared.doorbell.ring();
@@ -226,7 +227,7 @@ impl Drop for RedisStore {
         if let Some(owner) = self.owner.take() {
             drop(owner.join());
         }
-        // The owning thread held the other end of what this one listens to.
+        // The subscriber ends because the owning thread held the sender of its commands.
         if let Some(subscriber) = self.subscriber.take() {
             drop(subscriber.join());
         }
@@ -248,18 +249,18 @@ fn protocol(process: ProcessId, settings: &RedisSettings) -> Settings {
     }
 }
 
-/// Hears and sends messages until the owning thread ends.
+/// Receives and sends messages until the owning thread ends.
 fn exchange_messages(fleet: &Arc<Fleet>, client: &Client, wished: UnboundedReceiver<Listen>) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return tracing::error!(%error, "There is no runtime for messages"),
+        Err(error) => return tracing::error!(%error, "The runtime for messages could not be started"),
     };
     runtime.spawn(subscriber::send(fleet.shared.clone(), client.clone()));
     runtime.spawn(look::run(fleet.clone()));
     runtime.block_on(subscriber::hear(fleet.shared.clone(), client.clone(), wished));
 }
 
-/// Asks the server that `store` names what it is like, in place of using it.
+/// Examines the server that `store` names, without using it.
 pub(crate) fn examine(url: &str, store: &StoreConfig) -> Result<Examined, redis::RedisError> {
     super::journal::redis::examine(&client(url, &store.tls)?, store.timeout, store.ack)
 }

@@ -1,5 +1,5 @@
-//! What the owning thread does about an outage: while nothing replies, processes decide by themselves, each with its part of
-//! every limit, and nobody can prolong leases.
+//! What the owning thread does about an outage: while nothing replies, processes decide on their own, each with its
+//! share of every limit, and no lease can be extended.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use tokio::time::Instant;
 
 use super::owner::Owner;
 
-/// Leases last at least so much longer after nobody decided for a while: nobody could prolong them meanwhile.
+/// How much longer leases last after a time without an owner, because they could not be extended meanwhile.
 pub(super) const GRACE: Span = Span::from_secs(4);
 
-/// How much earlier than callers the owner begins to count an outage.
+/// How much earlier than callers the owner notices an outage.
 const SLACK: Duration = Duration::from_millis(100);
 
-/// An outage counts until then for whoever becomes the owner after it.
+/// How long an outage still counts for a process that becomes the owner after it.
 const OUTAGE_REMEMBERED: Duration = Duration::from_secs(10);
 
 impl Owner {
-    /// After a silence in which processes decided by themselves, nothing is granted until they are back.
+    /// Withholds grants after an outage in which processes decided on their own, until they are back.
     pub(super) fn note_outage(&mut self) {
         if self.unanswered {
-            // From the first failure on: leases may be shorter than the time until an outage counts as one.
+            // From the first failure on: a lease may be shorter than the time after which an outage counts.
             self.spare_leases();
-            // This thread may learn of it a little before the callers that wait.
+            // This thread may notice it a little before the waiting callers.
             if self.shared.outage() + SLACK > self.shared.timeout {
                 self.cut = true;
                 if let Some(stage) = &self.work.stage {
@@ -41,15 +41,15 @@ impl Owner {
         }
     }
 
-    /// No worker could prolong its leases during an outage: none of them ends because of it.
+    /// Extends all leases, because no worker could do that during the outage.
     pub(super) fn spare_leases(&self) {
         if let Some(stage) = &self.work.stage {
-            // A stage that has stopped gives no leases.
+            // A stage that has stopped has no leases.
             let _ = stage.run(|engine, now| engine.spare_leases(now + GRACE, now));
         }
     }
 
-    /// Withholds grants until the other processes have caught up, if there was an outage just now.
+    /// Withholds grants until the other processes have caught up, if there was an outage shortly before.
     pub(super) fn gather(&mut self) {
         let Some(stage) = &self.work.stage else { return };
         let just_back = self.back_at.take().is_some_and(|at| at.elapsed() < OUTAGE_REMEMBERED);
@@ -61,7 +61,7 @@ impl Owner {
         let mut waited_for: BTreeSet<_> = stage.look(|engine| {
             engine.registrations().filter(shares).map(|one| ProcessId(one.process.0)).collect()
         });
-        if !own.is_alone() {
+        if !own.is_in_fallback() {
             waited_for.remove(&own.process);
         }
         stage.withheld.wait_for(waited_for);

@@ -1,7 +1,7 @@
-//! The thread that owns the basin, or would: it does what the ownership protocol says, one command after the other. What a
-//! change of ownership means is in `tenure`, what an outage means in `outage`.
+//! The thread that owns the basin, or may own it: it runs the commands of the ownership protocol, one after the other.
+//! What a change of ownership means is in `tenure`, what an outage means in `outage`.
 //!
-//! It is a thread of its own, so that a program that blocks its async runtime does not hold up the fleet.
+//! It is a dedicated thread, so that a program that blocks its async runtime does not hold up the fleet.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,13 +25,13 @@ use crate::store::stage::Stage;
 /// How long a subscription may take before the command is tried again.
 const LISTEN: Duration = Duration::from_secs(1);
 
-/// A journal that cannot be read so often in a row is damaged.
+/// After this many failed reads in a row the journal counts as damaged.
 const MAX_UNREADABLE: u32 = 5;
 
-/// How often the server's memory is looked at.
+/// How often the server's memory is checked.
 const LOOK_AT_MEMORY: Duration = Duration::from_millis(500);
 
-/// How long claims live after they were last renewed.
+/// How long claims live after the last renewal.
 const CLAIMS_MS: u64 = 10_000;
 
 /// See the module.
@@ -42,28 +42,28 @@ pub(super) struct Owner {
     pub(super) wishes: UnboundedSender<Listen>,
     pub(super) started: Instant,
     pub(super) work: Work,
-    /// The state of a tenure that was lost, until it is known whether the journal has all of it.
+    /// The state of a lost tenure, until it is known whether the journal has all of it.
     pub(super) lost: Option<Arc<Stage>>,
     pub(super) loading: Option<Loader>,
-    /// Whether nobody decided for a while before this process took over.
+    /// Whether there was no owner for a while before this process took over.
     pub(super) unplanned: bool,
-    /// How often in a row the journal could not be read.
+    /// Failed reads of the journal in a row.
     pub(super) unreadable: u32,
-    /// Whether the others know that this process will stop soon.
+    /// Whether this process has announced that it will stop soon.
     pub(super) leaving: bool,
-    /// Since when the process stops.
+    /// When the process began to stop.
     pub(super) stopping: Option<Instant>,
-    /// Who is to follow it then.
+    /// The process that will own then.
     pub(super) successor: Option<ProcessId>,
     /// Whether the last command was not answered.
     pub(super) unanswered: bool,
-    /// The owner's beat when it was last looked at.
+    /// The owner's beat when it was last read.
     beat: Option<(TermId, u64)>,
-    /// Whether nothing replied for so long that processes decide by themselves.
+    /// Whether nothing replied for so long that processes decide on their own.
     pub(super) cut: bool,
-    /// When that was last over.
+    /// When the last such outage ended.
     pub(super) back_at: Option<Instant>,
-    /// When to look at the server's memory again.
+    /// When to check the server's memory again.
     pub(super) memory_at: Instant,
 }
 
@@ -99,7 +99,7 @@ impl Owner {
 
     /// Takes part in the fleet until the process stops.
     pub(super) fn run(mut self) {
-        while !self.machine.is_stopped() && !self.stops_in_vain() {
+        while !self.machine.is_stopped() && !self.stop_times_out() {
             if self.shared.look_soon.swap(false, Ordering::Relaxed) {
                 self.machine.look_soon(self.now());
             }
@@ -137,7 +137,7 @@ impl Owner {
         self.shared.set_route(Route::Nobody);
     }
 
-    /// Time on this thread's monotonic clock.
+    /// The time on this thread's monotonic clock.
     pub(super) fn now(&self) -> Time {
         Time::default() + self.started.elapsed().into()
     }
@@ -158,40 +158,40 @@ impl Owner {
                 self.look_at_memory();
                 Ok(reply)
             }
-            Err(Failed::Redis(error)) => {
-                tracing::debug!(%error, "Redis did not do what it was asked");
+            Err(CommandError::Redis(error)) => {
+                tracing::debug!(%error, "Redis did not execute a command");
                 let refused = error.kind() == ErrorKind::InvalidClientConfig;
                 self.shared.refuse(refused.then(|| error.to_string()).as_deref());
                 Err(Unanswered)
             }
-            Err(Failed::NotListening) => Err(Unanswered),
+            Err(CommandError::NotListening) => Err(Unanswered),
         }
     }
 
-    /// Takes note of whether the server replies, and whether it does what it is asked. A server that only lets others look
-    /// cannot be decided on: that it does so no more is seen when it writes, for this process or for the owner.
-    fn note_reply(&mut self, executed: &Result<Reply, Failed>) {
+    /// Notes whether the server replies and whether it executes commands. Reads alone do not show that it accepts
+    /// writes again; a write does, of this process or of the owner.
+    fn note_reply(&mut self, executed: &Result<Reply, CommandError>) {
         match executed {
             // The server was not asked.
-            Ok(Reply::Built(_)) | Err(Failed::NotListening) => {}
+            Ok(Reply::Built(_)) | Err(CommandError::NotListening) => {}
             Ok(reply) => {
                 self.shared.heard();
                 if self.shows_writes(reply) {
-                    self.shared.refusing(false);
+                    self.shared.set_refusing(false);
                     self.shared.note_trouble(None);
                 }
             }
-            Err(Failed::Redis(error)) => {
+            Err(CommandError::Redis(error)) => {
                 if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension) {
                     self.shared.heard();
-                    self.shared.refusing(true);
+                    self.shared.set_refusing(true);
                 }
                 self.shared.note_trouble(Some(&error.to_string()));
             }
         }
     }
 
-    /// Whether a reply shows that the server writes.
+    /// Whether a reply shows that the server accepts writes.
     fn shows_writes(&mut self, reply: &Reply) -> bool {
         match reply {
             Reply::Looked(look) => {
@@ -203,20 +203,22 @@ impl Owner {
         }
     }
 
-    /// Stops intake before the server has no memory left: what is there must be able to end.
+    /// Stops intake before the server runs out of memory, so that existing jobs can still end.
     fn look_at_memory(&mut self) {
         if Instant::now() < self.memory_at {
             return;
         }
         self.memory_at = Instant::now() + LOOK_AT_MEMORY;
         if let Ok(full) = self.journal.is_full() {
-            self.shared.fill(full.then_some(
-                "Redis has used 90 % of its `maxmemory`: nothing is taken in until there is room",
-            ));
+            self.shared.set_full(
+                full.then_some(
+                    "Redis has used 90 % of its `maxmemory`: no job is accepted until there is room",
+                ),
+            );
         }
     }
 
-    fn try_execute(&mut self, command: Command) -> Result<Reply, Failed> {
+    fn try_execute(&mut self, command: Command) -> Result<Reply, CommandError> {
         Ok(match command {
             Command::Look => {
                 let looked = self.journal.look()?;
@@ -224,9 +226,9 @@ impl Owner {
                 Reply::Looked(looked.look)
             }
             Command::Listen(term) => {
-                let (done, told) = std::sync::mpsc::channel();
+                let (done, subscribed) = std::sync::mpsc::channel();
                 let _ = self.wishes.send(Listen::To(term, done));
-                told.recv_timeout(LISTEN).map_err(|_| Failed::NotListening)?;
+                subscribed.recv_timeout(LISTEN).map_err(|_| CommandError::NotListening)?;
                 Reply::Listening
             }
             Command::Take(take) => {
@@ -283,8 +285,8 @@ impl Owner {
         })
     }
 
-    /// What was read is of no use: it is read again from the beginning. The owner may have cleaned the journal between two
-    /// pages of a process that reads ahead; one that nobody else appends to and that still cannot be read is damaged.
+    /// Discards what was read and starts over. If this process reads ahead, the owner may have cleaned the journal
+    /// between two pages; a journal that no other process appends to and that still cannot be read is damaged.
     fn read_again(&mut self, error: &LoadError) -> Reply {
         self.loading = None;
         if self.machine.holds().is_some() {
@@ -298,14 +300,14 @@ impl Owner {
     }
 }
 
-/// Why a command was not answered.
-enum Failed {
+/// Why a command has no reply.
+enum CommandError {
     Redis(RedisError),
     NotListening,
 }
 
-impl From<RedisError> for Failed {
+impl From<RedisError> for CommandError {
     fn from(error: RedisError) -> Self {
-        Failed::Redis(error)
+        CommandError::Redis(error)
     }
 }

@@ -1,4 +1,4 @@
-//! The keys that other programs read: what breakers and limiters are like now. A view: changing them changes nothing.
+//! The keys that other programs read: the state of breakers and limiters. They are a view: changing them has no effect.
 
 use eclusa_core::gate::PublicGates;
 use eclusa_core::{Name, Span, Time, Tokens};
@@ -7,7 +7,7 @@ use crate::store::journal::redis::{Keys, PublicWrite};
 use crate::store::stage::Stage;
 use crate::words::iso;
 
-/// Keys that nothing happens to live this long.
+/// The lifetime of keys that do not change.
 const IDLE: Span = Span::from_secs(300);
 
 /// The writes that bring the public keys up to date with what changed since the last call.
@@ -55,19 +55,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_show_what_the_gates_are_like_and_go_when_there_is_nothing_to_show() {
+    fn keys_show_the_gates_and_are_deleted_when_there_is_nothing_to_show() {
         let (keys, pncp) = (Keys::new("", "main", 0), Name::new("pncp").unwrap());
         let now = Time::from_millis(1_768_000_000_250);
         let until = now + Span::from_secs(400);
         let tokens = Some((Tokens::from_micro(-1_500_000), now));
         let gates = PublicGates { failures: 5, degraded_until: Some(until), tokens };
-        let told: Vec<_> = writes(&keys, &pncp, &gates, now)
+        let written: Vec<_> = writes(&keys, &pncp, &gates, now)
             .into_iter()
             .map(|write| (write.key, write.args.join(" ")))
             .collect();
-        let told: Vec<_> = told.iter().map(|(key, args)| (key.as_str(), args.as_str())).collect();
+        let written: Vec<_> = written.iter().map(|(key, args)| (key.as_str(), args.as_str())).collect();
         assert_eq!(
-            told,
+            written,
             [
                 ("circuit_breaker:pncp:failures", "set 5  400000"),
                 ("circuit_breaker:pncp:degraded_until", "set 2026-01-09T23:13:20.250Z  400000"),

@@ -1,4 +1,4 @@
-//! What the parts of a process that takes part in a fleet share: who owns, who is asked, when the server was last heard.
+//! What the parts of a process in a fleet share: the owner, where questions go, when the server last replied.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,16 +20,16 @@ use crate::store::stage::Stage;
 /// Where questions go.
 #[derive(Clone, Default)]
 pub(super) enum Route {
-    /// Nobody is known to own.
+    /// No owner is known.
     #[default]
     Nobody,
-    /// This process owns.
+    /// This process is the owner.
     Own(Arc<Stage>, OwnerView),
-    /// Another one does.
+    /// Another process is the owner.
     Ask(OwnerView),
 }
 
-/// Who owns, for those who look.
+/// The owner, for displays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnerView {
     /// The process.
@@ -40,7 +40,7 @@ pub struct OwnerView {
 }
 
 impl OwnerView {
-    /// When it took over, by the server's clock: that is what an epoch is, unless the clock ran back.
+    /// When it took over, by the server's clock: that is what an epoch is, unless the clock went back.
     pub fn since(self) -> Time {
         Time::from_millis(self.epoch)
     }
@@ -53,43 +53,43 @@ pub(super) struct Shared {
     pub(super) asking: Arc<Asking>,
     pub(super) answering: Answering,
     pub(super) route: watch::Sender<Route>,
-    /// Wakes the thread that owns, or would.
+    /// Wakes the owning thread.
     pub(super) doorbell: Arc<Doorbell>,
     pub(super) look_soon: AtomicBool,
-    /// A process has come to own or has left: whoever keeps note of who is there looks again.
+    /// Notified when a process takes over or leaves: the list of processes is then read again.
     pub(super) fleet_changed: Notify,
     pub(super) stopping: AtomicBool,
-    /// Set when the process will stop soon: another one is to decide.
+    /// Set when the process will stop soon and another one should own.
     pub(super) leaving: AtomicBool,
     pub(super) server_clock: ServerClock,
     pub(super) engine_time: EngineTime,
-    /// Tells the time instead of the server, in tests.
+    /// Replaces the server's clock in tests.
     pub(super) clock: Option<Arc<dyn Clock>>,
     /// How long the server may be silent.
     pub(super) timeout: Duration,
-    /// How long after something expired it may still be in the journal.
+    /// How long expired data may stay in the journal.
     pub(super) forget_within: Duration,
     started: Instant,
-    /// Milliseconds since the start at which something last replied.
+    /// When something last replied, in milliseconds since the start.
     heard_ms: AtomicU64,
-    /// Processes that share the store, as last heard.
+    /// The processes that share the store, as last reported.
     instances: Mutex<Vec<RegistrationView>>,
     /// How often the server was found to have lost what this process had acknowledged.
     losses: AtomicU64,
-    /// Why the server cannot be used at all.
+    /// Why the server cannot be used, if it cannot.
     refused: Mutex<Option<Arc<str>>>,
     /// Why the last command failed, until one succeeds.
     trouble: Mutex<Option<Arc<str>>>,
-    /// Since when the server replies with errors, or refuses to write: nothing can be decided for the fleet.
+    /// Since when the server replies with errors or refuses writes: nothing can be decided for the fleet.
     refusing: Mutex<Option<Instant>>,
-    /// Since when no replica has what was appended, where one must.
+    /// Since when no replica has what was appended, if one must.
     unreplicated: Mutex<Option<Instant>>,
-    /// Why nothing more may be stored, though everything else works.
+    /// Why nothing more may be stored, although everything else works.
     full: Mutex<Option<Arc<str>>>,
 }
 
-/// What a fleet is made of.
-pub(super) struct Parts {
+/// What [`Shared`] is built from.
+pub(super) struct SharedParts {
     pub(super) keys: Keys,
     pub(super) membership: Membership,
     pub(super) timeout: Duration,
@@ -98,8 +98,8 @@ pub(super) struct Parts {
 }
 
 impl Shared {
-    pub(super) fn new(parts: Parts) -> Self {
-        let Parts { keys, membership, timeout, forget_within, clock } = parts;
+    pub(super) fn new(parts: SharedParts) -> Self {
+        let SharedParts { keys, membership, timeout, forget_within, clock } = parts;
         Self {
             keys,
             membership,
@@ -128,26 +128,26 @@ impl Shared {
         }
     }
 
-    /// The server or the owner replied.
+    /// Notes that the server or the owner replied.
     pub(super) fn heard(&self) {
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.heard_ms.fetch_max(now, Ordering::Relaxed);
     }
 
-    /// For how long nothing has replied, or only errors.
+    /// How long nothing has replied, or only with errors.
     pub(super) fn outage(&self) -> Duration {
         let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
         let silence = self.started.elapsed().saturating_sub(heard);
         lock(&self.refusing).map_or(silence, |since| silence.max(since.elapsed()))
     }
 
-    /// The server replied with an error, or does again what it is asked.
-    pub(super) fn refusing(&self, refusing: bool) {
+    /// Notes whether the server refuses commands.
+    pub(super) fn set_refusing(&self, refusing: bool) {
         let mut since = lock(&self.refusing);
         *since = if refusing { Some(since.unwrap_or_else(Instant::now)) } else { None };
     }
 
-    /// The error for those who come while nothing replies.
+    /// The error for callers while nothing replies.
     pub(super) fn away(&self) -> Option<StoreError> {
         if let Some(cause) = lock(&self.refused).clone() {
             return Some(StoreError::Stopped { cause });
@@ -165,59 +165,59 @@ impl Shared {
         })
     }
 
-    /// The server says that it cannot be used, or can again.
+    /// Sets why the server cannot be used, or that it can.
     pub(super) fn refuse(&self, cause: Option<&str>) {
         *lock(&self.refused) = cause.map(Into::into);
     }
 
-    /// The server has lost what this process had acknowledged.
+    /// Counts a loss: the server lost what this process had acknowledged.
     pub(super) fn lost_data(&self) {
         self.losses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often it has.
+    /// The number of losses.
     pub(super) fn losses(&self) -> u64 {
         self.losses.load(Ordering::Relaxed)
     }
 
-    /// A command failed for this reason, or succeeded.
+    /// Notes why the last command failed, or that it succeeded.
     pub(super) fn note_trouble(&self, cause: Option<&str>) {
         *lock(&self.trouble) = cause.map(Into::into);
     }
 
-    /// A replica has all that was appended, or has not.
+    /// Notes whether a replica has all that was appended.
     pub(super) fn replicated(&self, replicated: bool) {
         let mut unreplicated = lock(&self.unreplicated);
         *unreplicated = if replicated { None } else { Some(unreplicated.unwrap_or_else(Instant::now)) };
     }
 
-    /// Nothing more may be stored, or it may again.
-    pub(super) fn fill(&self, cause: Option<&str>) {
+    /// Sets why nothing more may be stored, or that it may.
+    pub(super) fn set_full(&self, cause: Option<&str>) {
         *lock(&self.full) = cause.map(Into::into);
     }
 
-    /// The error for whoever brings something to store while nothing more may be.
+    /// The error for questions that would store something while nothing more may be stored.
     pub(super) fn full(&self) -> Option<StoreError> {
         lock(&self.full).clone().map(|cause| StoreError::Unavailable { cause })
     }
 
-    /// These processes share the store.
-    pub(super) fn meet(&self, instances: Vec<RegistrationView>) {
+    /// Sets the processes that share the store.
+    pub(super) fn set_instances(&self, instances: Vec<RegistrationView>) {
         *lock(&self.instances) = instances;
     }
 
-    /// Processes that share the store, as last heard.
+    /// The processes that share the store, as last reported.
     pub(super) fn instances(&self) -> Vec<RegistrationView> {
         lock(&self.instances).clone()
     }
 
-    /// Has the owner looked at as soon as possible.
+    /// Makes the owning thread look at the term as soon as possible.
     pub(super) fn look_soon(&self) {
         self.look_soon.store(true, Ordering::Relaxed);
         self.doorbell.ring();
     }
 
-    /// Questions go there from now on.
+    /// Sets where questions go.
     pub(super) fn set_route(&self, route: Route) {
         let term = match &route {
             Route::Nobody => None,
@@ -227,8 +227,8 @@ impl Shared {
         self.asking.follow(term);
     }
 
-    /// Returns when this process no longer owns as `owner`.
-    pub(super) async fn leave_route(&self, owner: OwnerView) {
+    /// Waits until this process no longer owns as `owner`.
+    pub(super) async fn until_route_changes(&self, owner: OwnerView) {
         let mut route = self.route.subscribe();
         let changed = |route: &Route| !matches!(route, Route::Own(_, still) if *still == owner);
         let _ = route.wait_for(changed).await;
@@ -243,7 +243,7 @@ pub(super) fn unavailable(cause: &str) -> StoreError {
     StoreError::Unavailable { cause: cause.into() }
 }
 
-/// What is held is whole also where somebody panicked.
+/// Ignores poisoning: the values are consistent even after a panic.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,5 @@
-//! The thread that hears and sends messages: questions to this process if it owns, answers to its own questions.
+//! The thread that receives and sends messages: questions to this process if it is the owner, answers to its own
+//! questions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,51 +16,51 @@ use super::messages::Answers;
 use super::shared::{Route, Shared};
 use crate::store::stage::Stage;
 
-/// A connection that broke is made anew after this long.
+/// How long to wait before a broken connection is made again.
 const RECONNECT: Duration = Duration::from_millis(100);
 
-/// A question that nobody heard is sent again after this long: another process may own by then.
+/// When a question that nobody received is sent again: another process may own by then.
 const UNHEARD: Duration = Duration::from_millis(20);
 
-/// What the owning thread asks for.
+/// A command of the owning thread.
 pub(super) enum Listen {
-    /// Hear the questions of this term too, and say so.
+    /// Subscribe to the questions of this term too, and confirm it.
     To(TermId, std::sync::mpsc::Sender<()>),
-    /// The questions of this term are not heard: make the connection anew.
+    /// Reconnect: the questions of this term do not arrive.
     Anew(TermId),
-    /// This process owns: questions that came before can be answered.
+    /// This process is the owner now: questions that came early can be answered.
     Owns,
 }
 
-/// Hears until the owning thread is gone.
+/// Receives messages until the owning thread is gone.
 pub(super) async fn hear(shared: Arc<Shared>, client: Client, mut wishes: UnboundedReceiver<Listen>) {
-    let mut heard = Hearing { shared, term: None, early: Vec::new() };
+    let mut subscription = Subscription { shared, term: None, early: Vec::new() };
     loop {
-        let connected = timeout(heard.shared.timeout, heard.connect(&client)).await;
+        let connected = timeout(subscription.shared.timeout, subscription.connect(&client)).await;
         let Ok(Ok((sink, stream))) = connected else {
-            if !heard.wait_unconnected(&mut wishes).await {
+            if !subscription.wait_unconnected(&mut wishes).await {
                 return;
             }
             continue;
         };
-        heard.shared.asking.listen(true);
-        let again = heard.listen(sink, stream, &mut wishes).await;
-        heard.shared.asking.listen(false);
+        subscription.shared.asking.listen(true);
+        let again = subscription.listen(sink, stream, &mut wishes).await;
+        subscription.shared.asking.listen(false);
         if !again {
             return;
         }
     }
 }
 
-struct Hearing {
+struct Subscription {
     shared: Arc<Shared>,
     /// The term whose questions are for this process.
     term: Option<TermId>,
-    /// Questions that came before the journal was read. Bounded by the windows of those who ask.
+    /// Questions that came before the journal was read. Bounded by the windows of the askers.
     early: Vec<Vec<u8>>,
 }
 
-impl Hearing {
+impl Subscription {
     async fn connect(&self, client: &Client) -> Result<(PubSubSink, PubSubStream), RedisError> {
         let (mut sink, stream) = client.get_async_pubsub().await?.split();
         let keys = &self.shared.keys;
@@ -67,17 +68,17 @@ impl Hearing {
         channels.extend(self.term.map(|term| keys.questions(term)));
         sink.subscribe(channels).await?;
         self.shared.heard();
-        // Messages were lost meanwhile: whoever waits asks again.
+        // Messages were lost meanwhile: waiting callers ask again.
         self.shared.look_soon();
         Ok((sink, stream))
     }
 
-    /// While there is no connection, wishes wait, but the end is noticed. Says whether to go on.
+    /// Waits without a connection; commands are noted, and the end is noticed. Returns whether to continue.
     async fn wait_unconnected(&mut self, wishes: &mut UnboundedReceiver<Listen>) -> bool {
         tokio::select! {
             () = sleep(RECONNECT) => true,
             wish = wishes.recv() => match wish {
-                // Not said to be done: the owning thread tries again.
+                // Not confirmed: the owning thread tries again.
                 Some(Listen::To(term, _) | Listen::Anew(term)) => {
                     self.replace_term(term);
                     true
@@ -88,7 +89,7 @@ impl Hearing {
         }
     }
 
-    /// Hears until the connection breaks; says whether to make it anew.
+    /// Receives messages until the connection breaks; returns whether to reconnect.
     async fn listen(
         &mut self,
         mut sink: PubSubSink,
@@ -123,7 +124,7 @@ impl Hearing {
         }
     }
 
-    /// Questions of this term are for this process from now on; returns the term of before, if it was another.
+    /// Sets the term whose questions are for this process; returns the previous one if it differs.
     fn replace_term(&mut self, term: TermId) -> Option<TermId> {
         let old = self.term.replace(term).filter(|old| *old != term);
         if old.is_some() {
@@ -163,7 +164,7 @@ impl Hearing {
     }
 
     fn answer(&self, stage: &Arc<Stage>, message: &[u8]) {
-        // A stage that stopped answers nobody: whoever asked asks the next owner.
+        // A stage that has stopped answers nobody: the askers ask the next owner.
         let Ok(held) = self.shared.answering.hear(stage, message) else { return };
         for held in held {
             let (shared, stage) = (self.shared.clone(), stage.clone());

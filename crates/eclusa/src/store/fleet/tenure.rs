@@ -1,4 +1,4 @@
-//! What a change of ownership means for the engine of this process and for those who ask it.
+//! What a change of ownership means for the engine of this process and for the processes that ask it.
 
 use std::sync::Arc;
 
@@ -12,16 +12,18 @@ use super::owner::Owner;
 use super::shared::{OwnerView, Route, Shared, unavailable};
 use super::subscriber::Listen;
 use super::work::Work;
-use crate::store::stage::{Stage, tell};
+use crate::store::stage::{Stage, resolve};
 
 impl Owner {
     pub(super) fn react(&mut self) {
         for event in self.machine.events() {
             match event {
                 Event::ReadsAhead | Event::ReadInVain => self.loading = None,
-                Event::Ready => tracing::info!("This process is ready to decide when the owner has stopped"),
+                Event::Ready => {
+                    tracing::info!("This process is ready to take over when the owner has stopped")
+                }
                 Event::Loading { epoch, after } => {
-                    self.give_up(&unavailable("the journal is read anew"));
+                    self.give_up(&unavailable("the journal is read again"));
                     self.work = Work::new(epoch, self.work.handed);
                     if after == Position::default() {
                         self.loading = None;
@@ -35,12 +37,13 @@ impl Owner {
                 Event::Lost => self.lose(),
                 Event::Superseded { missing } => self.superseded(missing),
                 Event::Follows(view) => self.follow(&view),
-                Event::Released => tracing::info!("Another process may decide now"),
+                Event::Released => tracing::info!("Another process may take over now"),
             }
         }
     }
 
-    /// Also where the term is not the one that was last subscribed to: the server ran an earlier try to take it.
+    /// Reconnects, also if the term differs from the last subscription: the server may have run an earlier attempt to
+    /// take it.
     fn listen_anew(&self) {
         if let Some((term, _)) = self.machine.holds() {
             let _ = self.wishes.send(Listen::Anew(term));
@@ -48,7 +51,7 @@ impl Owner {
     }
 
     pub(super) fn own(&mut self, term: TermId, epoch: u64) {
-        // An engine that was kept goes on after the server lost data, the keys for other programs among it.
+        // An engine that was kept continues after the server lost data, including the public keys.
         let read = self.loading.take().and_then(Loader::into_engine);
         let kept = read.is_none();
         if let Some(mut engine) = read {
@@ -64,7 +67,7 @@ impl Owner {
         let rules = self.shared.membership.rules();
         let process = self.shared.membership.process;
         let unplanned = std::mem::take(&mut self.unplanned);
-        // What cannot run here any more is told to whoever asks next.
+        // If the stage has stopped, the next question reports it.
         let _ = stage.run(|engine, now| {
             engine.set_epoch(epoch);
             if kept {
@@ -79,7 +82,7 @@ impl Owner {
         self.gather();
         self.shared.set_route(Route::Own(stage, owner));
         let _ = self.wishes.send(Listen::Owns);
-        tracing::info!(epoch, "This process decides now");
+        tracing::info!(epoch, "This process is the owner now");
     }
 
     fn stage(&self, engine: Engine) -> Stage {
@@ -108,9 +111,9 @@ impl Owner {
 
     pub(super) fn lose(&mut self) {
         if self.leaving {
-            tracing::info!("Another process decides from now on");
+            tracing::info!("Another process takes over");
         } else {
-            tracing::warn!("Another process decides now");
+            tracing::warn!("Another process took over");
         }
         self.shared.set_route(Route::Nobody);
         self.lost = self.work.stage.clone();
@@ -119,14 +122,14 @@ impl Owner {
         self.unreadable = 0;
     }
 
-    /// Nobody is told that anything became durable, neither here nor elsewhere.
+    /// Fails everything that waits to become durable, here and at other processes.
     pub(super) fn give_up(&mut self, error: &StoreError) {
         if let Some(stage) = self.work.stage.take() {
             stage.stop(error.clone());
         }
         self.shared.answering.forget();
         for (_, durable, _) in self.work.groups.drain(..) {
-            tell(&durable, Err(error.clone()));
+            resolve(&durable, Err(error.clone()));
         }
     }
 
@@ -142,12 +145,12 @@ impl Owner {
         let now = self.shared.server_clock.now();
         let jobs = stage.look(|engine| engine.waiting_jobs(now));
         for some in jobs.chunks(100) {
-            self.shared.asking.tell(&Question::Enqueue(some.to_vec()));
+            self.shared.asking.post(&Question::Enqueue(some.to_vec()));
         }
     }
 }
 
-/// The server's time as the engine reads it.
+/// The server's clock, for the engine.
 struct FleetClock(Arc<Shared>);
 
 impl Clock for FleetClock {
@@ -167,22 +170,22 @@ mod tests {
     use eclusa_fleet::{Ack, Ownership, ProcessId, Settings};
     use serde_bytes::Bytes;
 
-    use super::super::membership::{Membership, Rules};
+    use super::super::membership::{MemberRules, Membership};
     use super::super::messages::{self, Answers, Questions};
-    use super::super::shared::Parts;
+    use super::super::shared::SharedParts;
     use super::*;
     use crate::store::journal::redis::{Keys, Promise, RedisJournal, Server};
 
     const ASKER: ProcessId = ProcessId(9);
 
-    /// One that has no server, and needs none until it sends something.
+    /// An owner without a server; it needs none until it sends something.
     fn owner() -> Owner {
         let process = ProcessId(1);
         let keys = Keys::new("", "test", 0);
         let term = Duration::from_secs(2);
-        let shared = Arc::new(Shared::new(Parts {
+        let shared = Arc::new(Shared::new(SharedParts {
             keys: keys.clone(),
-            membership: Membership::new(process, Rules::new(1, "all", &Spec::default())),
+            membership: Membership::new(process, MemberRules::new(1, "all", &Spec::default())),
             timeout: term,
             forget_within: crate::config::FORGET_WITHIN,
             clock: None,
@@ -201,7 +204,7 @@ mod tests {
         Owner::new(Ownership::new(settings), journal, shared, tokio::sync::mpsc::unbounded_channel().0)
     }
 
-    /// A tenure in whose journal this process is known.
+    /// Begins a tenure in whose journal the process `known` is registered.
     fn begin(owner: &mut Owner, known: u64) -> Arc<Stage> {
         let mut engine = Engine::default();
         let registration = Registration {
@@ -216,7 +219,7 @@ mod tests {
         stage
     }
 
-    /// The asker asks, always with the same sequence, who is there.
+    /// Asks, always with the same sequence, which processes are registered.
     fn asks(owner: &Owner, stage: &Stage) -> Vec<u64> {
         let mut question = Vec::new();
         Question::Fleet.encode(&mut question);
@@ -244,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_in_a_tenure_that_was_lost_is_decided_again_in_the_next() {
+    fn answers_of_a_lost_tenure_are_decided_again_in_the_next() {
         let mut owner = owner();
         let first = begin(&mut owner, 11);
         assert_eq!(asks(&owner, &first), [11]);
@@ -255,12 +258,12 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_back_is_granted_what_it_asks_first() {
+    fn a_process_that_rejoins_is_granted_its_first_question() {
         let mut owner = owner();
         let stage = begin(&mut owner, 11);
         let up = Name::new("up").unwrap();
         let spec = Spec::new(Vec::new(), vec![UpstreamSpec::new(up.clone(), GateSpecs::default())]).unwrap();
-        let rules = Rules::new(2, "all", &spec).registration(ProcessId(11));
+        let rules = MemberRules::new(2, "all", &spec).registration(ProcessId(11));
         stage.run(|engine, now| engine.register(rules, now)).unwrap();
         stage.withheld.wait_for(BTreeSet::from([ASKER]));
         let (holds, lease) = (Vec::new(), Span::from_secs(10));
@@ -276,8 +279,8 @@ mod tests {
         };
         let mut question = Vec::new();
         Question::Admit(ask).encode(&mut question);
-        let Reply::Admitted(told) = reply_to(&owner, &stage, &question) else { panic!("another answer") };
-        assert!(matches!(told.admission, Admission::Granted { .. }), "{told:?}");
+        let Reply::Admitted(answer) = reply_to(&owner, &stage, &question) else { panic!("another answer") };
+        assert!(matches!(answer.admission, Admission::Granted { .. }), "{answer:?}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What an owner has to append: the changes of its engine, batch by batch, or everything there is.
+//! What an owner has to append: the changes of its engine, batch by batch, or a whole snapshot.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,39 +14,39 @@ use crate::store::aging::Aging;
 use crate::store::cleaning::{Bound, Cleaning};
 use crate::store::gate_log::{Decided, log_changes};
 use crate::store::journal::redis::{Mark, PublicWrite, RedisJournal, encode};
-use crate::store::stage::{Durable, Group, Stage, tell};
+use crate::store::stage::{Durable, Group, Stage, resolve};
 
-/// Chunks of a snapshot have about so many bytes.
+/// The approximate size of a snapshot's chunks, in bytes.
 const SNAPSHOT_CHUNK: usize = 1 << 20;
 
-/// How much longer than the data that lives the journal may be.
+/// How much larger than the live data the journal may be.
 const BOUND: Bound = Bound { per_mille: 1_500, extra_bytes: 16 << 20, looked_per_byte: 4 };
 
-/// What this process has as the owner, or in doubt.
+/// The work of this process as the owner, or while that is in doubt.
 #[derive(Default)]
 pub(super) struct Work {
     pub(super) stage: Option<Arc<Stage>>,
     pub(super) epoch: u64,
     cleaning: Cleaning,
-    /// From the first changes on.
+    /// Set with the first changes.
     aging: Option<Aging<Position>>,
-    /// Batches that were handed out, who waits for them and what they changed at gates.
+    /// Batches that were handed out: their number, the callers that wait for them, and their gate changes.
     pub(super) groups: VecDeque<(u64, Durable, Vec<GateChange>)>,
     pub(super) handed: u64,
-    /// What is left to write of a snapshot, and the chunk it began with.
+    /// The rest of a snapshot, and the position of its first chunk.
     snapshot: VecDeque<Vec<u8>>,
     snapshot_from: Option<Position>,
-    /// Goes with the next append, and again if that is repeated.
+    /// Public keys to write with the next append, and again if that is repeated.
     pub(super) public: Vec<PublicWrite>,
 }
 
 impl Work {
-    /// Nothing yet, in a new tenure. Batches are counted over all of them.
+    /// The work of a new tenure. Batches are numbered across tenures.
     pub(super) fn new(epoch: u64, handed: u64) -> Self {
         Self { epoch, handed, ..Self::default() }
     }
 
-    /// What verbs did since the last batch, as chunk `number`.
+    /// The changes since the last batch, as chunk `number`.
     pub(super) fn changes(
         &mut self,
         now: Time,
@@ -73,7 +73,7 @@ impl Work {
         Chunk { number, bytes: bytes.into(), checksum, keep_from: keep_from.unwrap_or(own) }
     }
 
-    /// Marks what still lives in the oldest chunks as changed, so that they can go with the next one.
+    /// Marks what is still alive in the oldest chunks as changed, so that they can be removed with the next one.
     fn clean(&mut self, stage: &Stage, journal: &mut RedisJournal) -> Option<Position> {
         let first = journal.first();
         if !self.cleaning.is_due(journal.bytes(), stage.look(Engine::footprint), &BOUND) {
@@ -90,7 +90,7 @@ impl Work {
         last.and_then(|last| journal.after(last)).or(first)
     }
 
-    /// Marks what still lives in chunks that are old as changed; says from which chunk on the journal is then needed.
+    /// Marks what is still alive in old chunks as changed; returns the first chunk that is still needed then.
     fn age(
         &mut self,
         now: Time,
@@ -116,7 +116,7 @@ impl Work {
         journal.after(last)
     }
 
-    /// The next part of everything there is.
+    /// The next part of a snapshot.
     pub(super) fn snapshot(
         &mut self,
         number: u64,
@@ -128,7 +128,7 @@ impl Work {
         let mut answers = Vec::new();
         if first {
             journal.forget();
-            // What was staged is part of the snapshot: whoever waits for it waits for its end.
+            // What was staged is part of the snapshot, so its callers wait for the end of the snapshot.
             if let Ok(Some(group)) = stage.take_group() {
                 self.groups.push_back((self.handed + 1, group.durable, group.gates));
                 answers = shared.answering.address(group.answers);
@@ -154,7 +154,7 @@ impl Work {
             && *batch <= batches
         {
             if let Some((_, durable, gates)) = self.groups.pop_front() {
-                tell(&durable, Ok(()));
+                resolve(&durable, Ok(()));
                 log_changes(&gates, Decided::Here);
             }
         }
@@ -173,7 +173,7 @@ fn read_mentions(position: Position, bytes: &[u8]) -> Result<Mentions, LoadError
     Ok(Mentions::read(&chunk.records)?)
 }
 
-/// Records in chunks of about [`SNAPSHOT_CHUNK`] bytes.
+/// Groups records into chunks of about [`SNAPSHOT_CHUNK`] bytes.
 fn pages(records: Vec<Vec<u8>>) -> VecDeque<Vec<u8>> {
     let mut pages = VecDeque::from([Engine::begin_chunk()]);
     for record in records {

@@ -1,4 +1,4 @@
-//! Where chunks of records are kept.
+//! Journals: where chunks of records are kept.
 
 pub(in crate::store) mod file;
 pub(in crate::store) mod redis;

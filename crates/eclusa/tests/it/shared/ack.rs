@@ -28,7 +28,7 @@ async fn fsync_demands_a_server_that_syncs_always_and_says_so() {
     assert!(told.contains("`appendfsync` is everysec"), "{told}");
     let secretive = ["--appendonly", "yes", "--appendfsync", "always", "--rename-command", "CONFIG", ""];
     let told = refused(&RedisServer::with(&secretive)).await;
-    assert!(told.contains("does not tell its `appendfsync`"), "{told}");
+    assert!(told.contains("does not report its `appendfsync`"), "{told}");
 
     let redis = RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let program = start(&redis, &with_ack("fsync")).await;

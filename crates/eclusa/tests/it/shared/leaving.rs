@@ -17,8 +17,8 @@ fn so_many(count: usize) -> impl Fn(&Told) -> bool {
     move |answer| answer.status == 200 && answer.json()["instances"].as_array().unwrap().len() == count
 }
 
-const DECIDES: &str = "This process decides now";
-const READY: &str = "This process is ready to decide when the owner has stopped";
+const DECIDES: &str = "This process is the owner now";
+const READY: &str = "This process is ready to take over when the owner has stopped";
 
 /// Where it logged this first.
 fn logged(program: &Program, message: &str) -> Option<usize> {

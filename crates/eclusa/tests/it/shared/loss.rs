@@ -63,7 +63,7 @@ async fn an_owner_whose_acknowledged_data_is_gone_says_so() {
     assert_eq!(owner.get("/v1/health").await.json()["store"]["losses"], 0);
     owner.signal("STOP");
     redis.command(&["FLUSHALL"]);
-    other.logged("This process decides now", &[]).await;
+    other.logged("This process is the owner now", &[]).await;
     owner.signal("CONT");
     owner
         .logged(

@@ -12,7 +12,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::super::membership::Membership;
 use super::super::messages::{Answers, Questions};
-use super::super::shared::{OwnerView, Parts};
+use super::super::shared::{OwnerView, SharedParts};
 use super::*;
 use crate::store::journal::redis::Keys;
 use crate::store::stage::Stage;
@@ -23,12 +23,12 @@ fn up() -> Name {
     Name::new("up").unwrap()
 }
 
-/// A process that was cut off and heard of a failure meanwhile.
+/// A process that was cut off and recorded a failure meanwhile.
 fn cut_off() -> Fleet {
     let spec = Spec::new(Vec::new(), vec![UpstreamSpec::new(up(), GateSpecs::default())]).unwrap();
-    let shared = Arc::new(Shared::new(Parts {
+    let shared = Arc::new(Shared::new(SharedParts {
         keys: Keys::new("", "main", 0),
-        membership: Membership::new(ProcessId(1), Rules::new(1, "all", &spec)),
+        membership: Membership::new(ProcessId(1), MemberRules::new(1, "all", &spec)),
         timeout: TIMEOUT,
         forget_within: crate::config::FORGET_WITHIN,
         clock: None,
@@ -46,26 +46,26 @@ fn reports(fleet: &Fleet) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_never_told_is_told_when_the_fleet_can_be_asked_again() {
+async fn what_was_never_reported_is_kept_until_the_fleet_can_be_asked_again() {
     let fleet = cut_off();
     let fallback = fleet.fallback.as_ref().unwrap();
     advance(2 * TIMEOUT).await;
-    assert!(!fleet.come_back(fallback).await, "nothing replies");
+    assert!(!fleet.rejoin(fallback).await, "nothing replies");
     assert_eq!(reports(&fleet), 1);
     fleet.shared.heard();
-    assert!(!fleet.come_back(fallback).await, "nobody is known to own");
+    assert!(!fleet.rejoin(fallback).await, "no owner is known");
     assert_eq!(reports(&fleet), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_owner_may_have_counted_is_not_told_again() {
+async fn what_the_owner_may_have_counted_is_not_reported_again() {
     for gives_up in [true, false] {
         let fleet = cut_off();
         let (process, term) = (ProcessId(2), TermId(7));
         fleet.shared.set_route(Route::Ask(OwnerView { process, epoch: 1, term }));
         fleet.shared.asking.listen(true);
         {
-            let mut coming = pin!(fleet.come_back(fleet.fallback.as_ref().unwrap()));
+            let mut coming = pin!(fleet.rejoin(fleet.fallback.as_ref().unwrap()));
             assert!(poll!(&mut coming).is_pending());
             fleet.shared.asking.next_message(&fleet.shared.membership, Instant::now()).unwrap();
             if !gives_up {
@@ -95,18 +95,18 @@ async fn a_question_that_the_owner_cannot_read_is_not_asked_again() {
     assert!(error.to_string().contains("the owner cannot read the question: version 3"), "{error}");
 }
 
-/// Whether the owner waited for this process, and whether it took itself for alone, each time that something was logged.
+/// Records at each log line whether the owner waited for this process, and whether this process was in fallback.
 #[derive(Clone)]
-struct Watch {
+struct LogWatch {
     shared: Arc<Shared>,
     stage: Arc<Stage>,
     seen: Arc<Mutex<Vec<(bool, bool)>>>,
 }
 
-impl<S: Subscriber> Layer<S> for Watch {
+impl<S: Subscriber> Layer<S> for LogWatch {
     fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
         let waited_for = self.stage.withheld.waits_for_others_than(ProcessId(0));
-        self.seen.lock().unwrap().push((waited_for, self.shared.membership.is_alone()));
+        self.seen.lock().unwrap().push((waited_for, self.shared.membership.is_in_fallback()));
     }
 }
 
@@ -114,23 +114,23 @@ impl<S: Subscriber> Layer<S> for Watch {
 async fn limits_are_shared_again_only_when_the_owner_grants() {
     let fleet = cut_off();
     let process = fleet.shared.membership.process;
-    fleet.shared.membership.set_alone(true);
+    fleet.shared.membership.set_in_fallback(true);
     let stage = Arc::new(Stage::new(Engine::default(), Arc::new(crate::SystemClock), None, None));
     stage.withheld.wait_for(BTreeSet::from([process]));
     fleet.shared.set_route(Route::Own(stage.clone(), OwnerView { process, epoch: 1, term: TermId(7) }));
-    let watch = Watch { shared: fleet.shared.clone(), stage, seen: Arc::default() };
+    let watch = LogWatch { shared: fleet.shared.clone(), stage, seen: Arc::default() };
     let _watched = tracing_subscriber::registry().with(watch.clone()).set_default();
-    assert!(fleet.come_back(fleet.fallback.as_ref().unwrap()).await);
+    assert!(fleet.rejoin(fleet.fallback.as_ref().unwrap()).await);
     assert_eq!(*watch.seen.lock().unwrap(), [(false, false)], "once, when limits were shared again");
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_begins_to_decide_here_while_the_owner_hears_what_was_decided_before() {
+async fn local_decisions_do_not_start_during_a_report_to_the_owner() {
     let fleet = cut_off();
     let fallback = fleet.fallback.as_ref().unwrap();
     fallback.end();
     advance(2 * TIMEOUT).await;
-    let alone = || (fallback.decides(), fleet.shared.membership.is_alone());
+    let alone = || (fallback.decides(), fleet.shared.membership.is_in_fallback());
     let returning = fleet.returning.write().await;
     let mut asked = pin!(fleet.ask(Question::Record { upstream: up(), result: CallResult::Failed }));
     assert!(poll!(&mut asked).is_pending());

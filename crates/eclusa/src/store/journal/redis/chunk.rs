@@ -1,10 +1,10 @@
-//! How one chunk looks in the stream.
+//! The format of a chunk in the stream.
 //!
 //! | at | bytes | what, numbers big-endian |
 //! |---|---|---|
 //! | 0 | 1 | format version |
-//! | 1 | 1 | flags: 1 the records are compressed (LZ4), 2 a snapshot begins, 4 it goes on, 8 it ends |
-//! | 2 | 8 | epoch of the term that made it: after a repair it differs from that of its id |
+//! | 1 | 1 | flags: 1 the records are compressed (LZ4), 2 a snapshot begins, 4 it continues, 8 it ends |
+//! | 2 | 8 | epoch of the term that made it; after a repair it differs from the epoch in its id |
 //! | 10 | 8 | xxh3 over the chunk's number, the epoch, the flags and what follows |
 //! | 18 | … | records |
 
@@ -21,19 +21,19 @@ const COMPRESSED: u8 = 1;
 
 /// Below this many bytes compression does not pay.
 const WORTH_COMPRESSING: usize = 256;
-/// Nothing unpacks to more: a job has 8 MiB, and chunks end when they have more than one.
+/// The most bytes after decompression: a job has 8 MiB, and chunks end when they have more than one.
 const MAX_RECORDS: usize = 64 << 20;
 
-/// What part of a snapshot a chunk is, if it is one.
+/// Which part of a snapshot a chunk is, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::store) enum Mark {
-    /// Changes.
+    /// Not part of a snapshot: changes.
     None = 0,
     /// The first part of a snapshot.
     Begin = 2,
     /// A further part.
     Part = 4,
-    /// Nothing but the end of a snapshot: what came before its beginning does not count.
+    /// The end of a snapshot, without records: everything before its beginning is replaced.
     End = 8,
 }
 
@@ -79,7 +79,7 @@ pub(in crate::store) fn decode(number: u64, bytes: &[u8]) -> Result<Decoded<'_>,
         return Err(ChunkError::Newer(version));
     }
     if version < VERSION {
-        return Err(ChunkError::Damaged("has a version that never was"));
+        return Err(ChunkError::Damaged("has a version that never existed"));
     }
     let (epoch, sum) = (field(2), field(10));
     if checksum(Position { epoch, number }, flags, body) != sum {
@@ -128,7 +128,7 @@ mod tests {
     const AT: Position = Position { epoch: 3, number: 7 };
 
     #[test]
-    fn comes_back_as_written_whether_it_is_worth_compressing_or_not() {
+    fn a_chunk_round_trips_compressed_or_not() {
         let long = b"the same again ".repeat(100);
         for records in [b"short".as_slice(), b"", &long] {
             let (bytes, sum) = encode(AT, Mark::Part, records);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_every_cut_and_a_wrong_number_are_found() {
+    fn flipped_bits_cuts_and_wrong_numbers_are_detected() {
         let (good, _) = encode(AT, Mark::None, &b"some body ".repeat(50));
         assert!(decode(8, &good).is_err());
         let elsewhere = encode(Position { epoch: 4, ..AT }, Mark::None, &b"some body ".repeat(50));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_named() {
+    fn a_newer_version_is_reported_as_such() {
         let (mut bytes, _) = encode(AT, Mark::None, b"body");
         bytes[0] = 9;
         assert_eq!(decode(7, &bytes), Err(ChunkError::Newer(9)));

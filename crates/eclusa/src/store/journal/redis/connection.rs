@@ -1,4 +1,4 @@
-//! The owner's way to the server: one blocking connection, made anew when it breaks.
+//! The owner's connection to the server: one blocking connection, made again when it breaks.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ pub(in crate::store) struct Server {
     connections: u64,
 }
 
-/// A connection, and what the server said of itself when it was made. Another run of the server is another connection.
+/// A connection, and what the server reported about itself when it was made. Another run of the server needs another
+/// connection.
 pub(in crate::store) struct Open {
     pub(in crate::store) connection: Connection,
     pub(in crate::store) run: RunId,
@@ -40,12 +41,12 @@ impl Server {
         Self { client, timeout, promise, open: None, connections: 0 }
     }
 
-    /// The number of the present connection, or of the last one.
+    /// The number of the current connection, or of the last one.
     pub(in crate::store) fn connections(&self) -> u64 {
         self.connections
     }
 
-    /// Uses the connection, which is made if there is none and dropped if it can be used no more.
+    /// Runs a command on the connection, which is made if there is none and dropped if it is broken.
     pub(in crate::store) fn run<T>(
         &mut self,
         command: impl FnOnce(&mut Open) -> Result<T, RedisError>,
@@ -71,10 +72,10 @@ fn connect(client: &Client, timeout: Duration, promise: Promise) -> Result<Open,
     let mut connection = client.get_connection_with_timeout(timeout)?;
     connection.set_read_timeout(Some(timeout))?;
     connection.set_write_timeout(Some(timeout))?;
-    let told: String = redis::cmd("INFO").query(&mut connection)?;
-    server::check(&told, promise, &mut connection)?;
-    let run = server::field(&told, "run_id").ok_or((ErrorKind::Client, "it does not tell its run id"))?;
-    let uptime = server::field(&told, "uptime_in_seconds").and_then(|seconds| seconds.parse().ok());
+    let info: String = redis::cmd("INFO").query(&mut connection)?;
+    server::check(&info, promise, &mut connection)?;
+    let run = server::field(&info, "run_id").ok_or((ErrorKind::Client, "it does not report its run id"))?;
+    let uptime = server::field(&info, "uptime_in_seconds").and_then(|seconds| seconds.parse().ok());
     Ok(Open {
         run: run.into(),
         uptime: Duration::from_secs(uptime.unwrap_or_default()),

@@ -1,4 +1,4 @@
-//! What a server is like, for whoever sets it up.
+//! Examines a server, for the operator who sets it up.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::server::{field, too_old, unsynced};
 use crate::SystemClock;
 use crate::store::Ack;
 
-/// What a server tells of itself.
+/// What a server reports about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Examined {
     /// Name and version, such as `Redis 7.0.15`.
     pub(crate) version: String,
     /// Why it is too old, if it is.
     pub(crate) too_old: Option<String>,
-    /// Why what it accepts may not be on its disk, where `store.ack` asks for that.
+    /// Why accepted data may not be on its disk, if `store.ack` requires that.
     pub(crate) unsynced: Option<String>,
     /// Whether it keeps no append-only file.
     pub(crate) aof_off: bool,
@@ -24,9 +24,9 @@ pub(crate) struct Examined {
     pub(crate) eviction: String,
     /// Bytes in use.
     pub(crate) used_memory: u64,
-    /// Its `maxmemory`; `None` where it has no bound.
+    /// Its `maxmemory`; `None` if it has no bound.
     pub(crate) max_memory: Option<u64>,
-    /// Whether it is a replica, which takes no writes.
+    /// Whether it is a replica, which accepts no writes.
     pub(crate) is_replica: bool,
     /// Replicas that follow it.
     pub(crate) replicas: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Examined {
     pub(crate) ahead_ms: i64,
 }
 
-/// Asks the server; fails if it cannot be reached or lets nobody in.
+/// Asks the server; fails if it cannot be reached or refuses the connection.
 pub(in crate::store) fn examine(
     client: &Client,
     timeout: Duration,
@@ -43,33 +43,33 @@ pub(in crate::store) fn examine(
     let mut server = client.get_connection_with_timeout(timeout)?;
     server.set_read_timeout(Some(timeout))?;
     server.set_write_timeout(Some(timeout))?;
-    let told: String = redis::cmd("INFO").query(&mut server)?;
-    let unsynced = if ack == Ack::Fsync { unsynced(&told, &mut server)? } else { None };
+    let info: String = redis::cmd("INFO").query(&mut server)?;
+    let unsynced = if ack == Ack::Fsync { unsynced(&info, &mut server)? } else { None };
     let ahead_ms = ahead(&mut server)?;
-    Ok(Examined { unsynced, ahead_ms, ..read(&told) })
+    Ok(Examined { unsynced, ahead_ms, ..read(&info) })
 }
 
-fn read(told: &str) -> Examined {
-    let number = |name| field(told, name).and_then(|value| value.parse::<u64>().ok());
-    let (name, version) = match field(told, "valkey_version") {
+fn read(info: &str) -> Examined {
+    let number = |name| field(info, name).and_then(|value| value.parse::<u64>().ok());
+    let (name, version) = match field(info, "valkey_version") {
         Some(version) => ("Valkey", version),
-        None => ("Redis", field(told, "redis_version").unwrap_or("of unknown version")),
+        None => ("Redis", field(info, "redis_version").unwrap_or("of unknown version")),
     };
     Examined {
         version: format!("{name} {version}"),
-        too_old: too_old(told),
+        too_old: too_old(info),
         unsynced: None,
-        aof_off: field(told, "aof_enabled") == Some("0"),
-        eviction: field(told, "maxmemory_policy").unwrap_or("noeviction").to_owned(),
+        aof_off: field(info, "aof_enabled") == Some("0"),
+        eviction: field(info, "maxmemory_policy").unwrap_or("noeviction").to_owned(),
         used_memory: number("used_memory").unwrap_or_default(),
         max_memory: number("maxmemory").filter(|most| *most > 0),
-        is_replica: field(told, "role") == Some("slave"),
+        is_replica: field(info, "role") == Some("slave"),
         replicas: number("connected_slaves").unwrap_or_default(),
         ahead_ms: 0,
     }
 }
 
-/// The reply is as old as half the way there and back.
+/// How far the server's clock is ahead. The reply is assumed to be half a round trip old.
 fn ahead(server: &mut Connection) -> Result<i64, RedisError> {
     let before = SystemClock.now().as_millis();
     let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(server)?;
@@ -83,10 +83,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_tells_is_understood() {
-        let told = "redis_version:7.2.4\r\nvalkey_version:9.1.0\r\nused_memory:850\r\nmaxmemory:0\r\n\
+    fn the_info_of_a_server_is_parsed() {
+        let info = "redis_version:7.2.4\r\nvalkey_version:9.1.0\r\nused_memory:850\r\nmaxmemory:0\r\n\
                     maxmemory_policy:allkeys-lru\r\naof_enabled:0\r\nrole:slave\r\nconnected_slaves:2\r\n";
-        let examined = read(told);
+        let examined = read(info);
         assert_eq!((examined.version.as_str(), examined.too_old), ("Valkey 9.1.0", None));
         assert_eq!((examined.used_memory, examined.max_memory, examined.replicas), (850, None, 2));
         assert_eq!((examined.eviction.as_str(), examined.aof_off), ("allkeys-lru", true));

@@ -1,4 +1,5 @@
-//! How the server is, for alerts. The connection is kept: a server that refuses new ones must still be heard.
+//! The state of the server, for alerts. The connection is kept, so that a server that refuses new ones can still be
+//! asked.
 
 use std::time::Duration;
 
@@ -9,12 +10,12 @@ use tokio::time::timeout;
 
 use super::server::field;
 
-/// What a server tells of itself.
+/// What a server reports about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ServerFacts {
-    /// Millionths of `maxmemory` that it uses; `None` where it has no bound.
+    /// Millionths of `maxmemory` in use; `None` if it has no bound.
     pub(crate) memory_share_micros: Option<u64>,
-    /// Connections that it has refused since it started.
+    /// Connections refused since it started.
     pub(crate) rejected_connections: Option<u64>,
     /// Whether it keeps no append-only file.
     pub(crate) aof_off: bool,
@@ -23,8 +24,8 @@ pub(crate) struct ServerFacts {
 }
 
 impl ServerFacts {
-    fn read(told: &str) -> Self {
-        let number = |name| field(told, name).and_then(|value| value.parse::<u64>().ok());
+    fn read(info: &str) -> Self {
+        let number = |name| field(info, name).and_then(|value| value.parse::<u64>().ok());
         let most = number("maxmemory").filter(|most| *most > 0);
         let share = |most: u64| {
             let used = u128::from(number("used_memory")?) * 1_000_000 / u128::from(most);
@@ -33,8 +34,8 @@ impl ServerFacts {
         Self {
             memory_share_micros: most.and_then(share),
             rejected_connections: number("rejected_connections"),
-            aof_off: field(told, "aof_enabled") == Some("0"),
-            evicts: field(told, "maxmemory_policy").is_some_and(|policy| policy != "noeviction"),
+            aof_off: field(info, "aof_enabled") == Some("0"),
+            evicts: field(info, "maxmemory_policy").is_some_and(|policy| policy != "noeviction"),
         }
     }
 }
@@ -51,12 +52,12 @@ impl Inspector {
         Self { client, timeout, open: Mutex::default() }
     }
 
-    /// Asks; `None` if there is no answer.
+    /// Asks the server; `None` if it does not reply.
     pub(in crate::store) async fn look(&self) -> Option<ServerFacts> {
         let mut open = self.open.lock().await;
         let asked = timeout(self.timeout, self.ask(&mut open)).await;
-        if let Ok(Ok(told)) = asked {
-            return Some(ServerFacts::read(&told));
+        if let Ok(Ok(info)) = asked {
+            return Some(ServerFacts::read(&info));
         }
         *open = None;
         None
@@ -76,8 +77,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_tells_is_understood() {
-        let told = "# Memory\r\nused_memory:850\r\nmaxmemory:1000\r\nmaxmemory_policy:allkeys-lru\r\n# Persistence\r\n\
+    fn the_info_of_a_server_is_parsed() {
+        let info = "# Memory\r\nused_memory:850\r\nmaxmemory:1000\r\nmaxmemory_policy:allkeys-lru\r\n# Persistence\r\n\
                     aof_enabled:0\r\n# Stats\r\nrejected_connections:7\r\n";
         let facts = ServerFacts {
             memory_share_micros: Some(850_000),
@@ -85,7 +86,7 @@ mod tests {
             aof_off: true,
             evicts: true,
         };
-        assert_eq!(ServerFacts::read(told), facts);
+        assert_eq!(ServerFacts::read(info), facts);
         let facts = ServerFacts::read(
             "used_memory:850\r\nmaxmemory:0\r\naof_enabled:1\r\nmaxmemory_policy:noeviction\r\n",
         );

@@ -1,9 +1,9 @@
-//! The names of keys and channels on Redis, all of them.
+//! The names of all keys and channels on Redis.
 
 use eclusa_core::Name;
 use eclusa_fleet::{ProcessId, TermId};
 
-/// Names everything of one basin. Its hash tag keeps the keys together on a cluster.
+/// The names of one basin. Its hash tag keeps the keys on one node of a cluster.
 #[derive(Debug, Clone)]
 pub(in crate::store) struct Keys {
     basin: String,
@@ -13,15 +13,15 @@ pub(in crate::store) struct Keys {
 }
 
 impl Keys {
-    /// Names of `basin` below `prefix` in database `db`. Without a prefix, breakers and limiters have the names under which
-    /// other programs look for them.
+    /// The names of `basin` below `prefix` in database `db`. Without a prefix, breakers and limiters have the names
+    /// that other programs expect.
     pub(in crate::store) fn new(prefix: &str, basin: &str, db: i64) -> Self {
         let tagged = format!("{prefix}{{{basin}}}");
         let gates = if prefix.is_empty() { String::new() } else { format!("{tagged}:") };
         Self { channels: format!("{tagged}@{db}"), basin: tagged, gates }
     }
 
-    /// Who owns the basin.
+    /// The term: the owner of the basin.
     pub(in crate::store) fn term(&self) -> String {
         format!("{}:term", self.basin)
     }
@@ -31,32 +31,32 @@ impl Keys {
         format!("{}:journal", self.basin)
     }
 
-    /// Who has how much of the journal, after the server lost data.
+    /// The claims: how much of the journal each process has, after the server lost data.
     pub(in crate::store) fn claims(&self) -> String {
         format!("{}:claims", self.basin)
     }
 
-    /// Where the owner of `term` is asked.
+    /// The channel of questions to the owner of `term`.
     pub(in crate::store) fn questions(&self, term: TermId) -> String {
         format!("{}{term}", self.questions_prefix())
     }
 
-    /// What the names of all such channels begin with.
+    /// The prefix of all channels of questions.
     pub(in crate::store) fn questions_prefix(&self) -> String {
         format!("{}:ask:", self.channels)
     }
 
-    /// Where `process` is answered.
+    /// The channel of answers to `process`.
     pub(in crate::store) fn answers(&self, process: ProcessId) -> String {
         format!("{}:tell:{process}", self.channels)
     }
 
-    /// Heard by every process: another one owns.
+    /// The channel of notifications to every process: the owner changed, or a process left.
     pub(in crate::store) fn fleet(&self) -> String {
         format!("{}:fleet", self.channels)
     }
 
-    /// Failures in a row of an upstream.
+    /// The consecutive failures of an upstream.
     pub(in crate::store) fn breaker_failures(&self, upstream: &Name) -> String {
         format!("{}circuit_breaker:{upstream}:failures", self.gates)
     }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_carries_its_basin_but_those_that_others_know() {
+    fn every_name_carries_its_basin_except_names_for_other_programs() {
         let upstream = Name::new("pncp").unwrap();
         let keys = Keys::new("eclusa:", "main", 0);
         assert_eq!(keys.term(), "eclusa:{main}:term");

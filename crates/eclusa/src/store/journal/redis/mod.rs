@@ -32,17 +32,17 @@ static RELEASE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("sc
 static CLAIM: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/claim.lua")));
 static LOOK: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/look.lua")));
 
-/// Pages of the journal have about so many bytes.
+/// The approximate size of a page of the journal, in bytes.
 const PAGE_BYTES: u64 = 1 << 20;
 const MAX_PAGE: u64 = 1_000;
 
-/// So many old chunks are looked through at once.
+/// How many old chunks are cleaned at once.
 const CLEANED_AT_ONCE: u64 = 16;
 
-/// Intake stops when so many tenths of `maxmemory` are used.
+/// Intake stops when this many tenths of `maxmemory` are used.
 const FULL_TENTHS: u64 = 9;
 
-/// How long a replica may take before it is asked for again.
+/// How long to wait for a replica before asking again.
 const REPLICATION_MS: u64 = 100;
 
 /// A chunk that is in the stream.
@@ -52,7 +52,7 @@ struct Stored {
     bytes: u64,
 }
 
-/// A write to a key that others read.
+/// A write to a key that other programs read.
 #[derive(Debug, Clone)]
 pub(in crate::store) struct PublicWrite {
     pub(in crate::store) key: String,
@@ -71,11 +71,11 @@ pub(in crate::store) struct RedisJournal {
     page: u64,
     /// How long a claim counts after it was made.
     claims_live: Span,
-    /// The connection on which was last appended, by its number.
+    /// The number of the connection of the last append.
     appended_on: u64,
 }
 
-/// The time of the server at a look.
+/// The term and the claims, with the server's time.
 pub(in crate::store) struct Looked {
     pub(in crate::store) look: Look,
     pub(in crate::store) time: Time,
@@ -116,7 +116,7 @@ impl RedisJournal {
         self.stored.get(at).map(|stored| stored.position)
     }
 
-    /// Forgets which chunks there are, before they are read anew.
+    /// Forgets which chunks exist, before they are read again.
     pub(in crate::store) fn forget(&mut self) {
         self.stored.clear();
         self.bytes = 0;
@@ -159,8 +159,8 @@ impl RedisJournal {
             call.arg(keys.questions(take.term));
             call.arg(take.saw.map_or(String::new(), |(term, _)| keys.questions(term)));
             call.arg(process.to_string()).arg(keys.fleet());
-            let told: Vec<String> = call.invoke(&mut open.connection)?;
-            Ok(match told.as_slice() {
+            let reply: Vec<String> = call.invoke(&mut open.connection)?;
+            Ok(match reply.as_slice() {
                 [word, epoch, number] if word == "taken" => {
                     Reply::Taken { epoch: parse(epoch), number: parse(number) }
                 }
@@ -175,7 +175,7 @@ impl RedisJournal {
         public: &[PublicWrite],
     ) -> Result<Reply, RedisError> {
         let keys = &self.keys;
-        let told: Vec<Value> = self.server.run(|open| {
+        let reply: Vec<Value> = self.server.run(|open| {
             if open.run != append.run {
                 return Ok(vec![Value::SimpleString("regressed".into())]);
             }
@@ -197,7 +197,7 @@ impl RedisJournal {
             }
             call.invoke(&mut open.connection)
         })?;
-        let reply = read_outcome(&told)?;
+        let reply = read_outcome(&reply)?;
         self.appended_on = self.server.connections();
         if let (Reply::Appended { .. }, Some(chunk)) = (&reply, &append.chunk) {
             self.note(Position { epoch: append.epoch, number: append.number }, chunk.bytes.len() as u64);
@@ -220,11 +220,11 @@ impl RedisJournal {
         }
     }
 
-    /// Whether a replica has all that was written on this connection.
+    /// Waits until a replica has all that was written on this connection; returns whether it has.
     pub(in crate::store) fn confirm(&mut self) -> Result<Reply, RedisError> {
         if self.appended_on != self.server.connections() {
-            // This connection has written nothing that it could wait for.
-            return Err((ErrorKind::Io, "the connection was made anew").into());
+            // Nothing was written on this connection, so there is nothing to wait for.
+            return Err((ErrorKind::Io, "the connection was replaced").into());
         }
         let replicas: u32 = self
             .server
@@ -232,7 +232,7 @@ impl RedisJournal {
         Ok(Reply::Confirmed(replicas > 0))
     }
 
-    /// Claims live for as long as somebody renews one of them, and a little longer.
+    /// Stores a claim. The key lives as long as any process renews a claim, and a little longer.
     pub(in crate::store) fn claim(&mut self, claim: Claim, lives_ms: u64) -> Result<Reply, RedisError> {
         let key = self.keys.claims();
         let value = stream_id(claim.position);
@@ -244,7 +244,7 @@ impl RedisJournal {
         Ok(Reply::Claimed)
     }
 
-    /// Says who is to follow while the term goes on.
+    /// Names the successor; the term continues.
     pub(in crate::store) fn name(&mut self, term: TermId, successor: ProcessId) -> Result<Reply, RedisError> {
         self.end_term(term, Some(successor), "named")
     }
@@ -265,7 +265,7 @@ impl RedisJournal {
         how: &str,
     ) -> Result<Reply, RedisError> {
         let keys = &self.keys;
-        let told: Vec<Value> = self.server.run(|open| {
+        let reply: Vec<Value> = self.server.run(|open| {
             let mut call = RELEASE.prepare_invoke();
             call.key(keys.term()).arg(term.to_string()).arg(&*open.run);
             call.arg(successor.map_or(String::new(), |process| process.to_string()))
@@ -273,19 +273,19 @@ impl RedisJournal {
                 .arg(how);
             call.invoke(&mut open.connection)
         })?;
-        read_outcome(&told)
+        read_outcome(&reply)
     }
 
-    /// Whether the server has used so much of the memory it may use that nothing more is to be taken in.
+    /// Whether the server has so little memory left that intake must stop.
     pub(in crate::store) fn is_full(&mut self) -> Result<bool, RedisError> {
-        let told: String =
+        let reply: String =
             self.server.run(|open| redis::cmd("INFO").arg("memory").query(&mut open.connection))?;
-        let bytes = |name| server::field(&told, name).map_or(0, parse::<u64>);
+        let bytes = |name| server::field(&reply, name).map_or(0, parse::<u64>);
         let most = bytes("maxmemory");
         Ok(most > 0 && bytes("used_memory") > most / 10 * FULL_TENTHS)
     }
 
-    /// Sends a message; says how many heard it.
+    /// Publishes a message; returns how many subscribers received it.
     pub(in crate::store) fn publish(&mut self, channel: &str, message: &[u8]) -> Result<u64, RedisError> {
         self.server.run(|open| redis::cmd("PUBLISH").arg(channel).arg(message).query(&mut open.connection))
     }
@@ -342,13 +342,13 @@ fn reason(reason: TakeReason) -> &'static str {
     }
 }
 
-/// What an append or a release came to.
-fn read_outcome(told: &[Value]) -> Result<Reply, RedisError> {
-    let word = told.first().cloned().map(String::from_redis_value).transpose()?.unwrap_or_default();
-    let number = |at: usize| told.get(at).cloned().map(u64::from_redis_value).transpose();
+/// The result of an append or a release.
+fn read_outcome(reply: &[Value]) -> Result<Reply, RedisError> {
+    let word = reply.first().cloned().map(String::from_redis_value).transpose()?.unwrap_or_default();
+    let number = |at: usize| reply.get(at).cloned().map(u64::from_redis_value).transpose();
     Ok(match word.as_str() {
         "ok" => {
-            let unheard = told.iter().skip(2).cloned().map(usize::from_redis_value);
+            let unheard = reply.iter().skip(2).cloned().map(usize::from_redis_value);
             Reply::Appended {
                 listeners: number(1)?.unwrap_or_default(),
                 unheard: unheard.collect::<Result<_, _>>()?,
@@ -409,7 +409,7 @@ fn read_stream_id(id: &str) -> Option<Position> {
     Some(Position { epoch: epoch.parse().ok()?, number: number.parse().ok()? })
 }
 
-/// A number that a script wrote; anything else would be somebody else's key.
+/// A number that a script wrote; anything else would be in a foreign key.
 fn parse<T: std::str::FromStr + Default>(text: &str) -> T {
     text.parse().unwrap_or_default()
 }
@@ -419,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_that_its_process_does_not_renew_ends_by_itself() {
+    fn a_claim_that_is_not_renewed_expires() {
         let read = |now| read_claim("07", "5-90 1000", Time::from_millis(now), Span::from_millis(500));
         let claim = Claim { process: ProcessId(7), position: Position { epoch: 5, number: 90 } };
         assert_eq!([read(1_000), read(1_499), read(1_500)], [Some(claim), Some(claim), None]);

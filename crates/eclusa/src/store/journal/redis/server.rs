@@ -1,4 +1,4 @@
-//! What a server must be like, as it tells of itself.
+//! Requirements on a server, checked against what it reports about itself.
 
 use std::collections::BTreeMap;
 
@@ -6,77 +6,77 @@ use redis::{Connection, ErrorKind, RedisError};
 
 use crate::store::Ack;
 
-/// The first version with what the scripts need.
+/// The first major version that has what the scripts need.
 const OLDEST: u32 = 7;
 
-/// What a server must promise.
+/// What a server must guarantee.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::store) struct Promise {
     pub(in crate::store) ack: Ack,
-    /// Whether jobs are kept there: a server that throws things away is refused then, else only warned of.
+    /// Whether jobs are kept there: an evicting server is then refused, otherwise only logged.
     pub(in crate::store) keeps_jobs: bool,
 }
 
-/// Refuses a server that cannot keep what it is given, and warns of one that keeps it only until it ends.
-pub(super) fn check(told: &str, promise: Promise, server: &mut Connection) -> Result<(), RedisError> {
+/// Refuses a server that may lose data while it runs, and warns about one that loses it when it stops.
+pub(super) fn check(info: &str, promise: Promise, server: &mut Connection) -> Result<(), RedisError> {
     let refuse =
         |problem| Err(RedisError::from((ErrorKind::InvalidClientConfig, "it cannot be used", problem)));
-    if let Some(problem) = too_old(told) {
+    if let Some(problem) = too_old(info) {
         return refuse(problem);
     }
-    match evicts(told) {
+    match evicts(info) {
         Some(problem) if promise.keeps_jobs => return refuse(problem),
         Some(problem) => tracing::warn!("Limits may be forgotten: {problem}"),
         None => {}
     }
     if promise.ack == Ack::Fsync
-        && let Some(problem) = unsynced(told, server)?
+        && let Some(problem) = unsynced(info, server)?
     {
         return refuse(problem);
     }
-    if field(told, "aof_enabled") == Some("0") {
+    if field(info, "aof_enabled") == Some("0") {
         tracing::warn!(
-            "Redis keeps no append-only file: what it holds is lost when it ends. Set `appendonly yes` there"
+            "Redis keeps no append-only file: its data is lost when it stops. Set `appendonly yes` there"
         );
     }
     Ok(())
 }
 
-pub(super) fn too_old(told: &str) -> Option<String> {
-    let version = field(told, "valkey_version").or(field(told, "redis_version")).unwrap_or_default();
+pub(super) fn too_old(info: &str) -> Option<String> {
+    let version = field(info, "valkey_version").or(field(info, "redis_version")).unwrap_or_default();
     let major: u32 = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or_default();
     (major < OLDEST).then(|| format!("it is version {version:?}, and {OLDEST}.0 or newer is needed"))
 }
 
-fn evicts(told: &str) -> Option<String> {
-    let policy = field(told, "maxmemory_policy").unwrap_or("noeviction");
+fn evicts(info: &str) -> Option<String> {
+    let policy = field(info, "maxmemory_policy").unwrap_or("noeviction");
     (policy != "noeviction").then(|| {
         format!("its `maxmemory-policy` is {policy}, which throws jobs away when memory is short: set `noeviction`")
     })
 }
 
-/// Why what this server has accepted may not be on its disk. How often it syncs is not in `INFO`.
-pub(super) fn unsynced(told: &str, server: &mut Connection) -> Result<Option<String>, RedisError> {
+/// Why accepted data may not be on the server's disk. How often it syncs is not in `INFO`.
+pub(super) fn unsynced(info: &str, server: &mut Connection) -> Result<Option<String>, RedisError> {
     let wants = "`store.ack = \"fsync\"` needs `appendonly yes` and `appendfsync always` there";
-    if field(told, "aof_enabled") != Some("1") {
+    if field(info, "aof_enabled") != Some("1") {
         return Ok(Some(format!("it keeps no append-only file, and {wants}")));
     }
     let asked = redis::cmd("CONFIG").arg("GET").arg("appendfsync").query(server);
     let settings: BTreeMap<String, String> = match asked {
-        // It is there, but does not tell.
+        // Other errors mean that the server does not say.
         Err(error) if error.is_io_error() || error.is_connection_dropped() => return Err(error),
         asked => asked.unwrap_or_default(),
     };
     Ok(match settings.get("appendfsync").map(String::as_str) {
         Some("always") => None,
         Some(other) => Some(format!("its `appendfsync` is {other}, and {wants}")),
-        None => Some(format!("it does not tell its `appendfsync` (CONFIG GET), and {wants}")),
+        None => Some(format!("it does not report its `appendfsync` (CONFIG GET), and {wants}")),
     })
 }
 
-/// A field of what a server tells.
-pub(super) fn field<'a>(told: &'a str, name: &str) -> Option<&'a str> {
-    told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+/// A field of `INFO`.
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
 #[cfg(test)]
@@ -84,16 +84,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn old_servers_and_those_that_throw_things_away_are_refused() {
-        let told = |version: &str, policy: &str| {
+    fn old_and_evicting_servers_are_refused() {
+        let info = |version: &str, policy: &str| {
             format!("# Server\r\nredis_version:{version}\r\n# Memory\r\nmaxmemory_policy:{policy}\r\n")
         };
         assert_eq!(
-            (too_old(&told("7.0.15", "noeviction")), evicts(&told("7.0.15", "noeviction"))),
+            (too_old(&info("7.0.15", "noeviction")), evicts(&info("7.0.15", "noeviction"))),
             (None, None)
         );
-        assert!(too_old(&told("6.2.1", "noeviction")).unwrap().contains("6.2.1"));
-        assert!(evicts(&told("7.2.0", "allkeys-lru")).unwrap().contains("allkeys-lru"));
+        assert!(too_old(&info("6.2.1", "noeviction")).unwrap().contains("6.2.1"));
+        assert!(evicts(&info("7.2.0", "allkeys-lru")).unwrap().contains("allkeys-lru"));
         let valkey = "redis_version:7.2.4\r\nvalkey_version:9.1.0\r\nmaxmemory_policy:noeviction\r\n";
         assert_eq!(too_old(valkey), None);
     }

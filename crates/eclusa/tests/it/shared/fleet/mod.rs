@@ -35,7 +35,7 @@ const SCARCE: &str = "scarce";
 /// So few that all are made soon: then a takeover that gave any of them again would be seen.
 const CALLS: usize = 20;
 /// What the log says when a process begins to own.
-const DECIDES: &str = "This process decides now";
+const DECIDES: &str = "This process is the owner now";
 
 /// How often something is done, in the short form and in the full one.
 pub(crate) fn times(short: usize, full: usize) -> usize {

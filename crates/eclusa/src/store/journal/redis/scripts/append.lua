@@ -6,17 +6,17 @@
 -- KEYS[3…] public keys, in the order of their writes
 -- ARGV[1]  term                    ARGV[2]  run of the server
 -- ARGV[3]  epoch                   ARGV[4]  number of the last chunk after this call
--- ARGV[5]  chunk, '' to renew only ARGV[6]  chunks before this id go, '' for none
+-- ARGV[5]  chunk, '' to renew only ARGV[6]  chunks before this id are removed, '' for none
 -- ARGV[7]  oldest format that can read the journal
 -- ARGV[8]  channel of the term's questions
--- ARGV[9]  1 if the journal has all that the owner has
+-- ARGV[9]  1 if the journal has everything that the owner has
 -- ARGV[10] how many public writes follow, four arguments each: 'set' value '' ms, 'hash' tokens last_refill ms, 'del' '' '' ''
 -- then     channel and message of each answer
 --
 -- Returns {'ok', listeners, places of answers that nobody received…}, {'number', last}, {'fenced'}, {'regressed'} or {'empty'}.
 local term = redis.call('HMGET', KEYS[1], 'term', 'run', 'number', 'repairing')
 if not term[1] then return {'empty'} end
--- Before the term: after a fail-over to an older state the term may be an old one, and the owner still has what is missing.
+-- Checked before the term: after a failover to an older state the term may be old, and the owner still has what is missing.
 if term[2] ~= ARGV[2] then return {'regressed'} end
 if term[1] ~= ARGV[1] then return {'fenced'} end
 local last, number = tonumber(term[3]), tonumber(ARGV[4])

@@ -2,9 +2,9 @@
 -- Reads everything about ownership in one step.
 --
 -- KEYS[1]  the term (hash)   KEYS[2]  claims (hash)
--- ARGV[1]  what the channels of questions begin with   ARGV[2]  channel of the fleet
+-- ARGV[1]  prefix of the channels of questions   ARGV[2]  channel of the fleet
 --
--- Returns {term fields, claim fields, how many listen to the term's questions, how many processes are connected, seconds,
+-- Returns {term fields, claim fields, listeners to the term's questions, connected processes, seconds,
 -- microseconds}.
 local term = redis.call('HGETALL', KEYS[1])
 local id = redis.call('HGET', KEYS[1], 'term') or ''

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Ends a term in order, so that another process can take over at once, or only says who is to follow.
+-- Ends a term, so that another process can take over at once, or only names the successor.
 --
 -- KEYS[1]  the term (hash)
 -- ARGV[1]  term   ARGV[2]  run of the server
--- ARGV[3]  the process that should follow, '' for any   ARGV[4]  channel of the fleet, told of it
--- ARGV[5]  'released', or 'named' if the term goes on
+-- ARGV[3]  the successor, '' for any process   ARGV[4]  channel of the fleet, which is notified
+-- ARGV[5]  'released', or 'named' if the term continues
 --
 -- Returns {'released'} or {'named'}, {'fenced'}, {'regressed'} or {'empty'}.
 local term = redis.call('HMGET', KEYS[1], 'term', 'run')

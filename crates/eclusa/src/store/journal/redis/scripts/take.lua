@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Takes a new term, if nothing changed since it was looked at and this process listens to the new term's questions.
+-- Takes a new term, if nothing changed since the last look and this process listens to the new term's questions.
 --
 -- KEYS[1]  the term (hash)   KEYS[2]  claims (hash)
 -- ARGV[1]  term that was seen, '' for none   ARGV[2]  beat that was seen
@@ -7,7 +7,7 @@
 -- ARGV[5]  the new epoch is above this       ARGV[6]  reason: released, deaf, silent, settled, first
 -- ARGV[7]  channel of the new term's questions
 -- ARGV[8]  channel of the seen term's questions
--- ARGV[9]  the process that takes over       ARGV[10] channel of the fleet, told of the new owner
+-- ARGV[9]  the process that takes over       ARGV[10] channel of the fleet, which is notified
 --
 -- Returns {'taken', epoch, number} or {'changed'}.
 local seen = redis.call('HMGET', KEYS[1], 'term', 'beat', 'epoch', 'number', 'from', 'released', 'run')
@@ -17,7 +17,7 @@ local listeners = function(channel) return redis.call('PUBSUB', 'NUMSUB', channe
 if listeners(ARGV[7]) == 0 then return {'changed'} end
 local reason = ARGV[6]
 if reason == 'released' and seen[6] ~= '1' then return {'changed'} end
--- Without its claim the server was emptied again since this process looked.
+-- If its claim is missing, the server was emptied again since this process looked.
 if reason == 'settled' and redis.call('HEXISTS', KEYS[2], ARGV[9]) == 0 then return {'changed'} end
 if reason == 'deaf' and listeners(ARGV[8]) > 0 then return {'changed'} end
 if reason ~= 'settled' and seen[1] and seen[7] ~= ARGV[3] then return {'changed'} end
@@ -32,7 +32,7 @@ from[#from + 1] = ARGV[4] .. ':' .. number
 while #from > 16 do table.remove(from, 1) end
 redis.call('HSET', KEYS[1], 'term', ARGV[4], 'epoch', epoch, 'run', ARGV[3], 'number', number, 'beat', 0,
   'from', table.concat(from, ' '), 'owner', ARGV[9], 'since', time[1], 'released', 0, 'successor', '')
--- What the server lost is written by whoever takes over then; until it is, others would go on without it.
+-- The process that takes over writes what the server lost; until that is done, others would continue without it.
 if reason == 'settled' then
   redis.call('HSET', KEYS[1], 'repairing', 1)
 else
