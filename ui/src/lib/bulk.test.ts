@@ -1,0 +1,56 @@
+import { afterEach, describe, expect, test, vi } from 'vitest';
+import { ApiError, path, search } from './api';
+import { act, collect, preview } from './bulk';
+
+/** A server that answers what it is given, in order, and remembers what it was asked. */
+function server(...answers: [number, unknown][]): string[] {
+  const asked: string[] = [];
+  vi.stubGlobal('fetch', async (url: string, init: RequestInit) => {
+    asked.push(`${init.method} ${url}`);
+    const [status, body] = answers.shift() ?? [500, {}];
+    return new Response(status === 204 ? null : JSON.stringify(body), { status });
+  });
+  return asked;
+}
+
+afterEach(() => vi.unstubAllGlobals());
+
+describe('calls on everything that matches', () => {
+  test('go on while there is a cursor, and add up', async () => {
+    const asked = server([200, { matched: 1000, cancelled: 998, cursor: 'c1' }], [200, { matched: 12, cancelled: 12 }]);
+    const seen: number[] = [];
+    expect(await act('/v1/jobs', { lane: 'a b' }, (n) => seen.push(n))).toBe(1010);
+    expect(seen).toEqual([998, 1010]);
+    expect(asked).toEqual(['DELETE /v1/jobs?lane=a+b', 'DELETE /v1/jobs?lane=a+b&cursor=c1']);
+  });
+
+  test('a preview only counts', async () => {
+    const asked = server([200, { matched: 7, purged: 0 }]);
+    expect(await preview('/v1/dead-letters', { code: '5xx' })).toBe(7);
+    expect(asked).toEqual(['DELETE /v1/dead-letters?code=5xx&dryRun=true']);
+  });
+
+  test('short and empty pages with a cursor are not the end', async () => {
+    server([200, { jobs: [], cursor: 'a' }], [200, { jobs: [1], cursor: 'b' }], [200, { jobs: [2, 3], cursor: 'c' }]);
+    expect(await collect<number, { jobs: number[]; cursor?: string }>('/v1/jobs', {}, (page) => page.jobs, 2)).toEqual({ items: [1, 2, 3], cursor: 'c' });
+  });
+});
+
+describe('errors', () => {
+  test('are the server’s problems', async () => {
+    server([422, { type: 'urn:eclusa:problem:invalid', title: 'Invalid', detail: 'No', errors: [{ field: 'a', problem: 'b' }] }]);
+    const error = await preview('/v1/jobs', {}).catch((caught: unknown) => caught);
+    expect(error).toBeInstanceOf(ApiError);
+    expect(error).toMatchObject({ status: 422, kind: 'invalid', detail: 'No', fields: [{ field: 'a', problem: 'b' }] });
+  });
+
+  test('no answer is an error too', async () => {
+    vi.stubGlobal('fetch', () => Promise.reject(new TypeError('failed')));
+    await expect(preview('/v1/jobs', {})).rejects.toMatchObject({ status: 0, kind: 'unreachable' });
+  });
+});
+
+test('paths and queries are encoded', () => {
+  expect(path`/v1/jobs/${'a/b?c'}/why`).toBe('/v1/jobs/a%2Fb%3Fc/why');
+  expect(search({ a: '', b: undefined, c: 0, d: false })).toBe('?c=0&d=false');
+});

@@ -1,0 +1,194 @@
+/** Every action of the pages: what it says before, what it calls, what it says after. */
+
+import { actions } from './actions.svelte';
+import { del, get, path, post, type Query } from './api';
+import { act, preview } from './bulk';
+import { count } from './format';
+import { waiting } from './gates';
+import { m } from './i18n/index.svelte';
+import { live } from './live.svelte';
+import { href } from './routes';
+import type { Job, Lane, Replay } from './types';
+
+/** Something about what is shown may have changed: pages that do not hear of it by the stream load again. */
+type After = () => void;
+
+export function pauseLane(lane: Lane): void {
+  actions.ask({
+    title: m.lanes.pauseTitle(lane.name),
+    body: m.lanes.pauseBody(lane.name),
+    label: m.lanes.pause,
+    run: async () => {
+      live.hear({ type: 'lanes', data: [await post<Lane>(path`/v1/lanes/${lane.name}/pause`)] });
+      return m.lanes.pauseDone(lane.name);
+    },
+  });
+}
+
+export function resumeLane(lane: Lane): void {
+  actions.ask({
+    title: m.lanes.resumeTitle(lane.name),
+    body: m.lanes.resumeBody(lane.name, waiting(lane), count(waiting(lane))),
+    label: m.lanes.resume,
+    run: async () => {
+      live.hear({ type: 'lanes', data: [await post<Lane>(path`/v1/lanes/${lane.name}/resume`)] });
+      return m.lanes.resumeDone(lane.name);
+    },
+  });
+}
+
+/** Cancels what waits; calls in flight go on. */
+export function purgeLane(lane: string): void {
+  const parts: Query[] = [{ lane, status: 'queued' }, { lane, status: 'pending' }];
+  actions.ask({
+    title: m.lanes.purgeTitle(lane),
+    body: m.lanes.purgeBody(lane),
+    label: m.lanes.purge.replace('…', ''),
+    danger: true,
+    preview: async () => {
+      const found = await Promise.all(parts.map((filter) => preview('/v1/jobs', filter)));
+      const jobs = found.reduce((a, b) => a + b, 0);
+      return { count: jobs, text: m.jobs.counted(jobs, count(jobs)) };
+    },
+    run: async (progress) => {
+      let done = 0;
+      for (const filter of parts) {
+        const before = done;
+        done += await act('/v1/jobs', filter, (n) => progress(m.jobs.cancelled(before + n, count(before + n))));
+      }
+      return m.jobs.cancelled(done, count(done));
+    },
+  });
+}
+
+const shown = (filter: Query): string =>
+  Object.entries(filter).filter(([, value]) => value).map(([name, value]) => `${name} = ${value}`).join('\n');
+
+export function cancelJobs(filter: Query, after: After): void {
+  actions.ask({
+    title: m.jobs.bulkTitle,
+    body: m.jobs.bulkBody,
+    detail: shown(filter),
+    label: m.jobs.bulk.replace('…', ''),
+    danger: true,
+    preview: async () => {
+      const jobs = await preview('/v1/jobs', filter);
+      return { count: jobs, text: m.jobs.counted(jobs, count(jobs)) };
+    },
+    run: async (progress) => {
+      const done = await act('/v1/jobs', filter, (n) => progress(m.jobs.cancelled(n, count(n))));
+      after();
+      return m.jobs.cancelled(done, count(done));
+    },
+  });
+}
+
+export function cancelJob(job: Job, after: After): void {
+  actions.ask({
+    title: m.job.cancelTitle,
+    body: m.job.cancelBody(job.id),
+    label: m.job.cancel.replace('…', ''),
+    danger: true,
+    run: async () => {
+      await del(path`/v1/jobs/${job.jobId}`);
+      after();
+      return m.job.cancelDone;
+    },
+  });
+}
+
+export function resetUpstream(name: string): void {
+  actions.ask({
+    title: m.upstreams.resetTitle(name),
+    body: m.upstreams.resetBody(name),
+    label: m.upstreams.reset.replace('…', ''),
+    run: async () => {
+      await post(path`/v1/breakers/${name}/reset`);
+      live.hear({ type: 'upstreams', data: [await get(path`/v1/upstreams/${name}`)] });
+      return m.upstreams.resetDone(name);
+    },
+  });
+}
+
+/** `patch` is a merge patch over what was to be sent. */
+export function replayLetter(letter: { jobId: string; outboxId: string }, patch: unknown, after: After): void {
+  actions.ask({
+    title: m.letters.replayOneTitle,
+    body: `${m.letters.replayOneBody(letter.outboxId)}${patch === undefined ? '' : ` ${m.letters.replayPatched}`}`,
+    ...(patch === undefined ? {} : { detail: JSON.stringify(patch, null, 2) }),
+    label: m.letters.replay.replace('…', ''),
+    run: async () => {
+      const accepted = await post<{ jobId?: string }>(path`/v1/dead-letters/${letter.jobId}/replay`, patch);
+      after();
+      const link = accepted.jobId ? { href: href('jobs', accepted.jobId), text: m.letters.openJob } : undefined;
+      return { text: m.letters.replayOneDone, ...(link ? { link } : {}) };
+    },
+  });
+}
+
+export function discardLetter(letter: { jobId: string; outboxId: string }, after: After): void {
+  actions.ask({
+    title: m.letters.discardTitle,
+    body: m.letters.discardBody(letter.outboxId),
+    label: m.letters.discard.replace('…', ''),
+    danger: true,
+    run: async () => {
+      await del(path`/v1/dead-letters/${letter.jobId}`);
+      after();
+      return m.letters.discardDone;
+    },
+  });
+}
+
+const set = (filter: Query): Query => Object.fromEntries(Object.entries(filter).filter(([, value]) => value));
+
+export function replayLetters(filter: Query, after: After): void {
+  actions.ask({
+    title: m.letters.replayTitle,
+    body: m.letters.replayBody,
+    detail: shown(filter) || m.letters.everything,
+    label: m.letters.replay.replace('…', ''),
+    preview: async () => {
+      const { matched } = await post<{ matched: number }>('/v1/dead-letters/replay', { filter: set(filter), dryRun: true });
+      return { count: matched, text: m.letters.counted(matched, count(matched)) };
+    },
+    run: async () => {
+      await post('/v1/dead-letters/replay', { filter: set(filter), dryRun: false });
+      after();
+      return m.letters.started;
+    },
+  });
+}
+
+export function purgeLetters(filter: Query, after: After): void {
+  actions.ask({
+    title: m.letters.purgeTitle,
+    body: m.letters.purgeBody,
+    detail: shown(filter),
+    label: m.letters.purgeAll.replace('…', ''),
+    danger: true,
+    preview: async () => {
+      const letters = await preview('/v1/dead-letters', set(filter));
+      return { count: letters, text: m.letters.counted(letters, count(letters)) };
+    },
+    run: async (progress) => {
+      const done = await act('/v1/dead-letters', set(filter), (n) => progress(m.letters.purged(n, count(n))));
+      after();
+      return m.letters.purged(done, count(done));
+    },
+  });
+}
+
+export function stopReplay(replay: Replay, after: After): void {
+  actions.ask({
+    title: m.letters.stopTitle,
+    body: m.letters.stopBody,
+    label: m.letters.stop.replace('…', ''),
+    danger: true,
+    run: async () => {
+      await del(path`/v1/dead-letters/replays/${replay.replayId}`);
+      after();
+      return m.letters.stopDone;
+    },
+  });
+}

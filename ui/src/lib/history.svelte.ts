@@ -1,0 +1,29 @@
+import { get, type Query } from './api';
+import { RANGES } from './history';
+import { Resource } from './resource.svelte';
+import { router } from './router.svelte';
+import type { History } from './types';
+
+/** Points are of a minute; the one under way is worth asking for a few times. */
+const REFRESH_MS = 15_000;
+
+/** The range in the address, else an hour. */
+export function chosenMinutes(): number {
+  const minutes = Number(router.route.query.minutes);
+  return (RANGES as readonly number[]).includes(minutes) ? minutes : 60;
+}
+
+/** The history of something, kept current while the component that asks is shown. */
+export function watchHistory<P>(query: () => Query): Resource<History<P>> {
+  const history = new Resource<History<P>>(() => get<History<P>>('/v1/history', query()));
+  $effect(() => {
+    void JSON.stringify(query());
+    void history.load();
+    const timer = setInterval(() => history.refresh(0), REFRESH_MS);
+    return () => {
+      clearInterval(timer);
+      history.dispose();
+    };
+  });
+  return history;
+}

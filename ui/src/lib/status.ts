@@ -1,0 +1,129 @@
+/** The sentence of `/v1/status` and of alerts, in the reader's language. What is not known is shown as the server wrote it. */
+
+import { count, percent, rate, time, wholeSeconds } from './format';
+import type { AlertArgs, HeldArgs, Messages } from './i18n/en';
+import { em } from './i18n/rich';
+import type { Alert, Args, Need, Sentence } from './types';
+
+const text = (value: Args[string]): string => (value == null ? '' : String(value));
+const number = (value: Args[string]): number => Number(value ?? 0);
+const clock = (value: Args[string]): string | undefined => (value ? time(String(value)) : undefined);
+
+function held(m: Messages, args: Args): string {
+  const waiting = number(args.waiting);
+  const a: HeldArgs = {
+    lane: text(args.lane),
+    upstream: text(args.upstream),
+    limit: args.limit == null ? undefined : count(number(args.limit)),
+    waiting,
+    count: count(waiting),
+    opensAt: clock(args.opensAt),
+    lastStart: clock(args.lastStart),
+  };
+  const known = m.status.held as Record<string, (a: HeldArgs) => string>;
+  const reason = text(args.reason);
+  // A gate of the lane itself has no upstream to speak of.
+  if (!a.upstream) a.upstream = a.lane;
+  return (Object.hasOwn(known, reason) ? known[reason] : known.other)!(a);
+}
+
+/** The main sentence. */
+export function sentence(m: Messages, status: Sentence, now: number): string {
+  const { args } = status;
+  switch (status.code) {
+    case 'fresh':
+      return m.status.fresh;
+    case 'flows':
+      return number(args.perSecond) > 0 ? m.status.flows(rate(number(args.perSecond))) : m.status.flowsIdle;
+    case 'held':
+      return held(m, args);
+    case 'paused':
+      return m.status.paused(text(args.lane), number(args.waiting), count(number(args.waiting)));
+    case 'rules_gone':
+      return m.status.rules_gone(text(args.lane), number(args.waiting), count(number(args.waiting)));
+    case 'store_lost':
+      return m.status.store_lost(clock(args.since));
+    case 'rest_flows':
+      return m.status.rest_flows;
+    case 'fleet': {
+      const since = args.since ? wholeSeconds(coarse((now - Date.parse(String(args.since))) / 1000)) : undefined;
+      return m.status.fleet(number(args.processes), text(args.owner), since, args.ack ? ack(m, text(args.ack)) : undefined);
+    }
+    default:
+      return status.text;
+  }
+}
+
+/** An age in whole minutes or hours: the seconds of a day-old owner only distract. */
+function coarse(seconds: number): number {
+  if (seconds < 60) return seconds;
+  return seconds < 3600 ? seconds - (seconds % 60) : seconds - (seconds % 3600);
+}
+
+export function ack(m: Messages, word: string): string {
+  const { other, ...known } = m.status.acks;
+  return (known as Record<string, string>)[word] ?? other(word);
+}
+
+/** One thing that needs somebody, and what happens if nobody comes. */
+export function need(m: Messages, item: Need, alert?: Alert): { what: string; itself: string } {
+  const { args } = item;
+  const until = args.until ? time(String(args.until)) : undefined;
+  switch (item.code) {
+    case 'dead_letters': {
+      const n = number(args.count);
+      const top = args.topCode == null ? undefined : text(args.topCode);
+      const topShown = args.topCount == null ? undefined : count(number(args.topCount));
+      const tenant = args.topTenant == null ? undefined : text(args.topTenant);
+      return { what: m.needs.dead_letters(text(args.lane), n, count(n), top, topShown, tenant), itself: m.needs.kept };
+    }
+    case 'upstream_hot':
+      return {
+        what: m.needs.upstream_hot(text(args.upstream), number(args.errors), count(number(args.errors))),
+        itself: until ? m.needs.triedAgain(until) : m.needs.goesAway,
+      };
+    case 'breaker_open':
+      return { what: m.needs.breaker_open(text(args.upstream)), itself: until ? m.needs.triedAgain(until) : m.needs.goesAway };
+    case 'paused':
+      return { what: m.needs.paused(text(args.lane), number(args.waiting), count(number(args.waiting))), itself: m.needs.untilResumed };
+    case 'differs':
+      return { what: m.needs.differs(text(args.process), number(args.count), count(number(args.count))), itself: m.needs.masks };
+    case 'alert':
+      return { what: alert ? alertText(m, alert) : alertText(m, { ...fromArgs(args), text: item.text }), itself: m.needs.goesAway };
+    default:
+      return { what: item.text, itself: '' };
+  }
+}
+
+type AlertLike = Pick<Alert, 'name' | 'text'> & Partial<Omit<Alert, 'name' | 'text'>>;
+
+function fromArgs(args: Args): AlertLike {
+  const optional = (name: string) => (args[name] == null ? {} : { [name]: args[name] });
+  return {
+    name: text(args.name),
+    text: '',
+    ...optional('lane'), ...optional('upstream'), ...optional('policy'), ...optional('tenant'), ...optional('value'), ...optional('threshold'),
+  };
+}
+
+export function alertText(m: Messages, alert: AlertLike): string {
+  const known = m.alerts.text as Record<string, (a: AlertArgs) => string>;
+  const say = Object.hasOwn(known, alert.name) ? known[alert.name] : undefined;
+  if (!say || (alert.value === undefined && /lette|wait|memory/.test(alert.name))) {
+    return alert.text.replace(/^Resolved: /, '').replace(/`([^`]*)`/g, (_, name: string) => em(name));
+  }
+  const value = alert.value ?? 0;
+  const threshold = alert.threshold ?? 0;
+  return say({
+    lane: alert.lane ?? '',
+    upstream: alert.upstream ?? '',
+    policy: alert.policy ?? '',
+    tenant: alert.tenant ?? '',
+    value: count(value),
+    threshold: count(threshold),
+    share: percent(value),
+    shareLimit: percent(threshold),
+    time: wholeSeconds(value),
+    timeLimit: wholeSeconds(threshold),
+  });
+}

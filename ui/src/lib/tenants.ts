@@ -1,0 +1,28 @@
+/** Turns and shares of the tenants of a lane. */
+
+import type { Tenant } from './types';
+
+/** Those who wait first, by whose turn it is: the smaller `currentPriority` is the more urgent, then who has waited for more turns. */
+export function ranked(tenants: Tenant[]): Tenant[] {
+  const waits = (tenant: Tenant) => (tenant.queued > 0 ? 0 : 1);
+  return [...tenants].sort(
+    (a, b) =>
+      waits(a) - waits(b) ||
+      a.currentPriority - b.currentPriority ||
+      b.roundsWithoutProcessing - a.roundsWithoutProcessing ||
+      b.queued - a.queued ||
+      a.companyId.localeCompare(b.companyId),
+  );
+}
+
+/** What each has been served of all, and what its weight alone would give it. */
+export function shares(tenants: Tenant[]): Map<string, { served: number; fair: number }> {
+  const served = tenants.reduce((sum, tenant) => sum + tenant.totalProcessed, 0);
+  const weights = tenants.reduce((sum, tenant) => sum + tenant.weight, 0);
+  return new Map(
+    tenants.map((tenant) => [
+      tenant.companyId,
+      { served: served > 0 ? tenant.totalProcessed / served : 0, fair: weights > 0 ? tenant.weight / weights : 0 },
+    ]),
+  );
+}

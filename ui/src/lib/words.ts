@@ -1,0 +1,39 @@
+/** What gates say, in the reader's language. */
+
+import { count, duration, rate, wholeSeconds } from './format';
+import type { Messages } from './i18n/en';
+import type { Gate } from './types';
+
+/** The level of a gate: `58 / 60 per min`. */
+export function gateLevel(m: Messages, gate: Gate): string {
+  const { level, limit } = gate;
+  switch (gate.reason) {
+    case 'window':
+      return limit === null ? count(level) : m.gate.window(count(level), count(limit));
+    case 'rate_limit':
+      return limit === null ? count(level) : m.gate.rate_limit(count(level), count(limit));
+    case 'concurrency':
+      return limit === null ? count(level) : m.gate.concurrency(count(level), count(limit));
+    case 'pace':
+      return m.gate.pace(duration(level));
+    case 'circuit_open':
+      if (!gate.open) return gate.until ? m.gate.breakerOpen : m.gate.probing;
+      return level === 0 || limit === null ? m.gate.breakerClosed : m.gate.failuresOf(count(level), count(limit));
+    case 'cooldown':
+      return gate.open ? m.gate.cool : `${m.gate.hot}, ${m.gate.errors(level, count(level))}`;
+    case 'upstream_retry_after':
+      return gate.open ? m.gate.open : m.gate.asked;
+    default:
+      return gate.open ? m.gate.open : m.gate.closed;
+  }
+}
+
+/** When a closed gate opens. */
+export function opens(m: Messages, gate: { open?: boolean; until?: string | null }, now: number): string {
+  if (gate.open) return m.gate.open;
+  if (!gate.until) return m.gate.closed;
+  return m.gate.opensIn(wholeSeconds(Math.max(0, Math.ceil((Date.parse(gate.until) - now) / 1000))));
+}
+
+export const paceText = (m: Messages, perSecond: number, adaptive: boolean): string =>
+  adaptive ? m.overview.adaptive(rate(perSecond)) : rate(perSecond);
