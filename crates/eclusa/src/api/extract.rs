@@ -18,7 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::json;
 use super::problem::{Kind, Problem};
 use crate::clients::{NoRoom, Received, TooSlow, Upload, Uploads};
-use crate::config::Server;
+use crate::config::ServerConfig;
 use crate::execute::http::BoxError;
 use crate::intake::Fault;
 use crate::life::Life;
@@ -132,7 +132,7 @@ impl Body {
     /// Reads a body to its end, of which nothing was received.
     pub(super) async fn receive<B>(
         body: B,
-        server: &Server,
+        server: &ServerConfig,
         mut received: Received<'_>,
     ) -> Result<Self, Problem>
     where

@@ -7,13 +7,13 @@ use serde_json::Value;
 use super::Exit;
 use super::client::{Client, path};
 use super::output::{Format, or_dash, table, typed_all};
-use super::watch::{self, Listing, Watch};
+use super::watch::{self, Listing, WatchArgs};
 use crate::api::model::Breaker;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Breakers {
+pub(super) enum BreakersCommand {
     /// List breakers
-    Ls(Watch),
+    Ls(WatchArgs),
     /// Close a breaker, and clear its upstream's cooldown and Retry-After
     Reset {
         /// The upstream
@@ -23,12 +23,12 @@ pub(super) enum Breakers {
 }
 
 /// Runs a command on breakers.
-pub(super) fn run(ask: &Breakers, client: &Client, format: Format) -> Result<(), Exit> {
-    match ask {
-        Breakers::Ls(watch) => {
+pub(super) fn run(args: &BreakersCommand, client: &Client, format: Format) -> Result<(), Exit> {
+    match args {
+        BreakersCommand::Ls(watch) => {
             watch::show(watch, format, || client.get("/v1/breakers").map(Listing::of), text)
         }
-        Breakers::Reset { name } => {
+        BreakersCommand::Reset { name } => {
             let breaker = client.post(&path(&["v1", "breakers", name, "reset"]), None)?;
             format.one(&breaker, || text(std::slice::from_ref(&breaker)))
         }

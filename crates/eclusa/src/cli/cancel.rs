@@ -9,17 +9,17 @@ use super::Exit;
 use super::client::{Client, path, with_query};
 use super::confirm::confirm;
 use super::exit::note;
-use super::jobs::{Filter, show};
+use super::jobs::{JobFilter, show};
 use super::output::{Format, count, fields, typed};
 use crate::api::CancelledJobs;
 
 #[derive(Debug, Args)]
-pub(super) struct Cancel {
+pub(super) struct CancelArgs {
     /// The job: its own id, or the one that its caller gave. Without it, all that fit the filter
     #[arg(value_name = "JOB", value_parser = NonEmptyStringValueParser::new())]
     job: Option<String>,
     #[command(flatten)]
-    filter: Filter,
+    filter: JobFilter,
     /// With a filter: only count what would be cancelled
     #[arg(long, conflicts_with = "job")]
     dry_run: bool,
@@ -29,43 +29,48 @@ pub(super) struct Cancel {
 }
 
 /// Cancels one job or all that fit.
-pub(super) fn run(ask: &Cancel, client: &Client, format: Format) -> Result<(), Exit> {
-    let Some(id) = &ask.job else { return all(ask, client, format) };
-    if ask.filter.narrows_beyond_lane() {
+pub(super) fn run(args: &CancelArgs, client: &Client, format: Format) -> Result<(), Exit> {
+    let Some(id) = &args.job else { return all(args, client, format) };
+    if args.filter.narrows_beyond_lane() {
         let told = "a job and a filter\nhelp: give one of them; --lane goes with both";
         return Err(Exit::Usage(told.into()));
     }
-    let lane = ask.filter.lane.as_deref();
+    let lane = args.filter.lane.as_deref();
     show(&client.delete(&with_query(&path(&["v1", "jobs", id]), &[("lane", lane)]))?, format)
 }
 
-fn all(ask: &Cancel, client: &Client, format: Format) -> Result<(), Exit> {
-    if ask.filter.lane.is_none() && !ask.filter.narrows_beyond_lane() {
+fn all(args: &CancelArgs, client: &Client, format: Format) -> Result<(), Exit> {
+    if args.filter.lane.is_none() && !args.filter.narrows_beyond_lane() {
         let told = "nothing says which jobs\nhelp: give a job, or a filter such as --lane and --status";
         return Err(Exit::Usage(told.into()));
     }
-    let found = pages(ask, client, true, &ProgressBar::hidden())?.matched;
-    if ask.dry_run {
-        return tell(found, 0, true, format);
+    let found = pages(args, client, true, &ProgressBar::hidden())?.matched;
+    if args.dry_run {
+        return print(found, 0, true, format);
     }
-    if found > 0 && !ask.yes {
+    if found > 0 && !args.yes {
         let jobs = count(usize::try_from(found).unwrap_or(usize::MAX), "job");
         confirm(&format!("Cancel {jobs}?"), "nothing was cancelled")?;
     }
     // On anything but a terminal it draws nothing.
     let bar = ProgressBar::new(found);
-    let told = pages(ask, client, false, &bar);
+    let told = pages(args, client, false, &bar);
     bar.finish_and_clear();
     let told = told?;
-    tell(told.matched, told.cancelled, false, format)
+    print(told.matched, told.cancelled, false, format)
 }
 
 /// Goes through all that fit, page by page. Jobs that come in meanwhile are newer than where it
 /// began, and stay.
-fn pages(ask: &Cancel, client: &Client, dry_run: bool, bar: &ProgressBar) -> Result<CancelledJobs, Exit> {
+fn pages(
+    args: &CancelArgs,
+    client: &Client,
+    dry_run: bool,
+    bar: &ProgressBar,
+) -> Result<CancelledJobs, Exit> {
     let mut sum = CancelledJobs { matched: 0, cancelled: 0, dry_run, cursor: None };
     loop {
-        let mut parameters = ask.filter.parameters().to_vec();
+        let mut parameters = args.filter.parameters().to_vec();
         parameters.push(("cursor", sum.cursor.as_deref()));
         parameters.push(("dryRun", Some(if dry_run { "true" } else { "false" })));
         let page: Result<CancelledJobs, Exit> =
@@ -86,7 +91,7 @@ fn pages(ask: &Cancel, client: &Client, dry_run: bool, bar: &ProgressBar) -> Res
     }
 }
 
-fn tell(matched: u64, cancelled: u64, dry_run: bool, format: Format) -> Result<(), Exit> {
+fn print(matched: u64, cancelled: u64, dry_run: bool, format: Format) -> Result<(), Exit> {
     let told: Value = json!({ "matched": matched, "cancelled": cancelled, "dryRun": dry_run });
     format.one(&told, || {
         Ok(fields(&[("matched", Some(matched.to_string())), ("cancelled", Some(cancelled.to_string()))]))

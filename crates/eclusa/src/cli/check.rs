@@ -14,7 +14,7 @@ use super::{Exit, serve};
 use crate::config::{Config, Mode};
 
 #[derive(Debug, Args)]
-pub(super) struct Check {
+pub(super) struct CheckArgs {
     /// The config file
     #[arg(value_name = "FILE", default_value = "eclusa.toml", env = "ECLUSA_CONFIG")]
     file: PathBuf,
@@ -27,8 +27,8 @@ pub(super) struct Check {
 }
 
 /// Reads the config as `serve` would, and says what it holds.
-pub(super) fn run(ask: &Check, format: Format) -> Result<(), Exit> {
-    let config = match (serve::read(&ask.file, ask.env_file.as_deref())?, format) {
+pub(super) fn run(args: &CheckArgs, format: Format) -> Result<(), Exit> {
+    let config = match (serve::read(&args.file, args.env_file.as_deref())?, format) {
         (Ok(config), _) => config,
         (Err(errors), Format::Text) => return Err(serve::invalid(&errors)),
         (Err(errors), _) => {
@@ -40,12 +40,12 @@ pub(super) fn run(ask: &Check, format: Format) -> Result<(), Exit> {
     if format == Format::Text {
         warnings.iter().for_each(|warning| note(&serve::warning(warning)));
     }
-    let probed = if ask.probe { Some(probe::upstreams(&config)?) } else { None };
+    let probed = if args.probe { Some(probe::upstreams(&config)?) } else { None };
     let probed = probed.as_deref();
-    let store = if ask.probe { doctor::examine_store(&config) } else { Vec::new() };
+    let store = if args.probe { doctor::examine_store(&config) } else { Vec::new() };
     let mut summary = summary(&config, probed);
     summary["warnings"] = json!(warnings);
-    if ask.probe {
+    if args.probe {
         summary["store"] = store.iter().map(Finding::json).collect();
     }
     format.one(&summary, || Ok(text(&config, probed) + &section("store", &doctor::text(&store))))?;

@@ -34,7 +34,7 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'
 
 /// Where the server is, and who asks.
 #[derive(Debug, Clone)]
-pub(super) struct Server {
+pub(super) struct ServerAddress {
     /// `--url`.
     pub(super) url: BaseUrl,
     /// `ECLUSA_KEY`.
@@ -103,7 +103,7 @@ pub(super) fn escaped(text: &str) -> String {
 
 impl Client {
     /// A client for `server`; it connects when it is first used.
-    pub(super) fn new(server: &Server) -> Result<Self, Exit> {
+    pub(super) fn new(server: &ServerAddress) -> Result<Self, Exit> {
         let tls = Tls { ca: server.ca_file.as_deref().map(read_ca).transpose()?, client: None };
         let tls = client_config(&tls).map_err(|error| Exit::Error(format!("no TLS: {error}")))?;
         let http = legacy::Client::builder(TokioExecutor::new())
@@ -115,12 +115,12 @@ impl Client {
 
     /// `GET`.
     pub(super) fn get(&self, path: &str) -> Result<Value, Exit> {
-        self.ask(&Method::GET, path, None, ANSWER)
+        self.args(&Method::GET, path, None, ANSWER)
     }
 
     /// `POST`, with a body if there is one.
     pub(super) fn post(&self, path: &str, body: Option<&Value>) -> Result<Value, Exit> {
-        self.ask(&Method::POST, path, body, ANSWER)
+        self.args(&Method::POST, path, body, ANSWER)
     }
 
     /// `POST` of what the server may hold back for `wait`, which is asked of it.
@@ -148,7 +148,7 @@ impl Client {
 
     /// `DELETE`.
     pub(super) fn delete(&self, path: &str) -> Result<Value, Exit> {
-        self.ask(&Method::DELETE, path, None, ANSWER)
+        self.args(&Method::DELETE, path, None, ANSWER)
     }
 
     /// `GET` of what may be long: each piece is handed on as it comes.
@@ -183,7 +183,13 @@ impl Client {
         self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
 
-    fn ask(&self, method: &Method, path: &str, body: Option<&Value>, limit: Duration) -> Result<Value, Exit> {
+    fn args(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<&Value>,
+        limit: Duration,
+    ) -> Result<Value, Exit> {
         self.runtime.block_on(self.exchange(self.request(method, path, body)?, limit))
     }
 

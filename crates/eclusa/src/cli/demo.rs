@@ -5,19 +5,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::{Exit, serve};
-use crate::config::{Log, LogFormat};
+use crate::config::{LogConfig, LogFormat};
 use crate::{SystemClock, demo, telemetry};
 
 /// Runs the demo until it is told to stop.
 pub(super) fn run(listen: SocketAddr) -> Result<(), Exit> {
     let clock = Arc::new(SystemClock);
-    let log = Log { filter: "error".into(), format: LogFormat::Auto, access: false };
+    let log = LogConfig { filter: "error".into(), format: LogFormat::Auto, access: false };
     telemetry::start(&log, clock.clone()).map_err(|error| Exit::Error(error.to_string()))?;
-    serve::until_told(|stops| demo::run(listen, clock, tell, stops))
+    serve::run_until_stopped(|stops| demo::run(listen, clock, print_guide, stops))
 }
 
 /// What to open and what to try. Whoever does not read it does not need it, so a closed pipe is no error.
-fn tell(address: SocketAddr) {
+fn print_guide(address: SocketAddr) {
     let eclusa = own_name();
     let _ = write!(
         std::io::stdout().lock(),

@@ -8,22 +8,22 @@ use super::Exit;
 use super::client::{Client, path, with_query};
 use super::output::{Format, fields, or_dash, readable, section, table, typed, typed_all, write_bytes};
 use super::pages::{Pages, SHOWN, limit};
-use super::purge::{self, Purge};
-use super::replay::{self, Replay};
-use super::watch::{self, Listing, Watch};
+use super::purge::{self, PurgeArgs};
+use super::replay::{self, ReplayArgs};
+use super::watch::{self, Listing, WatchArgs};
 use crate::api::model::DeadLetter;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Dlq {
+pub(super) enum DlqCommand {
     /// List dead letters, oldest first
     Ls {
         #[command(flatten)]
-        filter: Filter,
+        filter: LetterFilter,
         /// How many to show at most
         #[arg(long, value_name = "N", default_value_t = SHOWN, value_parser = limit())]
         limit: usize,
         #[command(flatten)]
-        watch: Watch,
+        watch: WatchArgs,
     },
     /// Show a dead letter with what was to be sent
     Get {
@@ -32,13 +32,13 @@ pub(super) enum Dlq {
         id: String,
     },
     /// Enqueue dead letters again; each goes when its replay succeeds
-    Replay(Replay),
+    Replay(ReplayArgs),
     /// Discard dead letters
-    Purge(Purge),
+    Purge(PurgeArgs),
     /// Write dead letters with what was to be sent, one JSON object a line
     Export {
         #[command(flatten)]
-        filter: Filter,
+        filter: LetterFilter,
     },
     /// Count dead letters, the largest groups first
     Stats {
@@ -49,12 +49,12 @@ pub(super) enum Dlq {
         #[arg(long, value_name = "N", value_parser = limit())]
         limit: Option<usize>,
         #[command(flatten)]
-        filter: Filter,
+        filter: LetterFilter,
     },
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct Filter {
+pub(super) struct LetterFilter {
     /// Only of this lane
     #[arg(long)]
     lane: Option<String>,
@@ -75,7 +75,7 @@ pub(super) struct Filter {
     older_than: Option<String>,
 }
 
-impl Filter {
+impl LetterFilter {
     /// Up to `limit` letters that fit.
     pub(super) fn read(&self, client: &Client, limit: usize) -> Result<Pages, Exit> {
         Pages::read(client, "/v1/dead-letters", &self.parameters(), "deadLetters", limit)
@@ -106,21 +106,21 @@ impl Filter {
 }
 
 /// Runs a command on dead letters.
-pub(super) fn run(ask: &Dlq, client: &Client, format: Format) -> Result<(), Exit> {
-    match ask {
-        Dlq::Ls { filter, limit, watch } => {
+pub(super) fn run(args: &DlqCommand, client: &Client, format: Format) -> Result<(), Exit> {
+    match args {
+        DlqCommand::Ls { filter, limit, watch } => {
             let read = || {
                 filter.read(client, *limit).map(|pages| Listing::pages(pages, "deadLetters", "dead letters"))
             };
             watch::show(watch, format, read, text)
         }
-        Dlq::Get { id } => show(&client.get(&path(&["v1", "dead-letters", id]))?, format),
-        Dlq::Replay(replay) => replay::run(replay, client, format),
-        Dlq::Purge(purge) => purge::run(purge, client, format),
-        Dlq::Export { filter } => {
+        DlqCommand::Get { id } => show(&client.get(&path(&["v1", "dead-letters", id]))?, format),
+        DlqCommand::Replay(replay) => replay::run(replay, client, format),
+        DlqCommand::Purge(purge) => purge::run(purge, client, format),
+        DlqCommand::Export { filter } => {
             client.stream(&with_query("/v1/dead-letters/export", &filter.parameters()), write_bytes)
         }
-        Dlq::Stats { by, limit, filter } => stats(by, *limit, filter, client, format),
+        DlqCommand::Stats { by, limit, filter } => stats(by, *limit, filter, client, format),
     }
 }
 
@@ -164,7 +164,7 @@ fn show(value: &Value, format: Format) -> Result<(), Exit> {
 fn stats(
     by: &str,
     limit: Option<usize>,
-    filter: &Filter,
+    filter: &LetterFilter,
     client: &Client,
     format: Format,
 ) -> Result<(), Exit> {

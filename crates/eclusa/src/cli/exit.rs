@@ -26,7 +26,7 @@ pub enum Exit {
     /// Somebody pressed Ctrl-C; ends with the number that shells give to that.
     Interrupted(String),
     /// Whoever read the output has seen enough, as in `… | head`.
-    NobodyReads,
+    BrokenPipe,
 }
 
 impl Exit {
@@ -41,7 +41,7 @@ impl Exit {
             Exit::InvalidConfig(text) => (6, text),
             Exit::JobFailed(text) => (7, text),
             Exit::Interrupted(text) => (INTERRUPTED, text),
-            Exit::NobodyReads => (0, String::new()),
+            Exit::BrokenPipe => (0, String::new()),
         }
     }
 
@@ -51,7 +51,7 @@ impl Exit {
     }
 
     /// Says why on standard error.
-    pub fn tell(self) -> ExitCode {
+    pub fn report(self) -> ExitCode {
         let titled = matches!(self, Exit::InvalidConfig(_));
         let (code, text) = self.parts();
         match text.trim_end() {

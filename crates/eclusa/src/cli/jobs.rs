@@ -8,11 +8,11 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Exit;
-use super::cancel::{self, Cancel};
+use super::cancel::{self, CancelArgs};
 use super::client::{Client, path, with_query};
 use super::output::{Format, count, fields, or_dash, readable, section, table, typed, typed_all};
 use super::pages::{Pages, SHOWN, limit};
-use super::watch::{self, Listing, Watch};
+use super::watch::{self, Listing, WatchArgs};
 use crate::api::model::{Job, JobResult, LastFailure, TimelineEntry};
 
 /// How long the server is asked to hold one answer back; it may answer earlier.
@@ -25,34 +25,34 @@ const STATUSES: [&str; 7] =
 const ENDS: [&str; 4] = ["completed", "failed", "dropped", "cancelled"];
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Jobs {
+pub(super) enum JobsCommand {
     /// List jobs, the newest first
     Ls {
         #[command(flatten)]
-        filter: Filter,
+        filter: JobFilter,
         /// How many to show at most
         #[arg(long, value_name = "N", default_value_t = SHOWN, value_parser = limit())]
         limit: usize,
         #[command(flatten)]
-        watch: Watch,
+        watch: WatchArgs,
     },
     /// Show a job with its history and result
-    Get(One),
+    Get(JobArgs),
     /// Wait until a job has ended; ends with 7 unless it completed
     Wait {
         #[command(flatten)]
-        job: One,
+        job: JobArgs,
         /// How long to wait
         #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = seconds())]
         timeout: u64,
     },
     /// Cancel a job, or all that fit; what a call under way brings no longer counts
-    Cancel(Cancel),
+    Cancel(CancelArgs),
 }
 
 /// A job by its own id, or by the one that its caller gave.
 #[derive(Debug, Args)]
-pub(super) struct One {
+pub(super) struct JobArgs {
     /// The job: its own id, or the one that its caller gave
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     id: String,
@@ -61,14 +61,14 @@ pub(super) struct One {
     lane: Option<String>,
 }
 
-impl One {
+impl JobArgs {
     fn path(&self) -> String {
         with_query(&path(&["v1", "jobs", &self.id]), &[("lane", self.lane.as_deref())])
     }
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Filter {
+pub(super) struct JobFilter {
     /// Only of this lane
     #[arg(long)]
     pub(super) lane: Option<String>,
@@ -89,7 +89,7 @@ pub(super) struct Filter {
     until: Option<String>,
 }
 
-impl Filter {
+impl JobFilter {
     /// As parameters of a query.
     pub(super) fn parameters(&self) -> [(&'static str, Option<&str>); 6] {
         [
@@ -114,23 +114,23 @@ pub(super) fn seconds() -> clap::builder::RangedU64ValueParser {
 }
 
 /// Runs a command on jobs.
-pub(super) fn run(ask: &Jobs, client: &Client, format: Format) -> Result<(), Exit> {
-    match ask {
-        Jobs::Ls { filter, limit, watch } => {
+pub(super) fn run(args: &JobsCommand, client: &Client, format: Format) -> Result<(), Exit> {
+    match args {
+        JobsCommand::Ls { filter, limit, watch } => {
             let read = || {
                 let pages = Pages::read(client, "/v1/jobs", &filter.parameters(), "jobs", *limit)?;
                 Ok(Listing::pages(pages, "jobs", "jobs"))
             };
             watch::show(watch, format, read, text)
         }
-        Jobs::Get(job) => show(&client.get(&job.path())?, format),
-        Jobs::Wait { job, timeout } => {
+        JobsCommand::Get(job) => show(&client.get(&job.path())?, format),
+        JobsCommand::Wait { job, timeout } => {
             let timeout = Duration::from_secs(*timeout);
             let job = client.run(wait(client, (&job.id, job.lane.as_deref()), timeout))?;
             show(&job, format)?;
             completed(&typed(&job)?, timeout)
         }
-        Jobs::Cancel(ask) => cancel::run(ask, client, format),
+        JobsCommand::Cancel(args) => cancel::run(args, client, format),
     }
 }
 

@@ -10,13 +10,13 @@ use super::Exit;
 use super::client::{Client, path};
 use super::output::{Format, short, table, typed_all};
 use super::pages::{Pages, SHOWN, limit};
-use super::watch::{self, Listing, Watch};
+use super::watch::{self, Listing, WatchArgs};
 use crate::api::model::{Lane, TenantFairnessMetrics};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Lanes {
+pub(super) enum LanesCommand {
     /// List lanes with what waits in them
-    Ls(Watch),
+    Ls(WatchArgs),
     /// List the tenants of a lane and how fair it is to each
     Tenants {
         /// The lane
@@ -41,14 +41,14 @@ pub(super) enum Lanes {
 }
 
 /// Runs a command on lanes.
-pub(super) fn run(ask: &Lanes, client: &Client, format: Format) -> Result<(), Exit> {
-    let lane = match ask {
-        Lanes::Ls(watch) => {
+pub(super) fn run(args: &LanesCommand, client: &Client, format: Format) -> Result<(), Exit> {
+    let lane = match args {
+        LanesCommand::Ls(watch) => {
             return watch::show(watch, format, || client.get("/v1/lanes").map(Listing::of), text);
         }
-        Lanes::Tenants { lane, limit } => return tenants(client, lane, *limit, format),
-        Lanes::Pause { lane } => client.post(&path(&["v1", "lanes", lane, "pause"]), None)?,
-        Lanes::Resume { lane } => client.post(&path(&["v1", "lanes", lane, "resume"]), None)?,
+        LanesCommand::Tenants { lane, limit } => return tenants(client, lane, *limit, format),
+        LanesCommand::Pause { lane } => client.post(&path(&["v1", "lanes", lane, "pause"]), None)?,
+        LanesCommand::Resume { lane } => client.post(&path(&["v1", "lanes", lane, "resume"]), None)?,
     };
     format.one(&lane, || text(std::slice::from_ref(&lane)))
 }

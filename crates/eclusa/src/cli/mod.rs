@@ -40,7 +40,7 @@ use std::process::ExitCode;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 
-use self::client::{Client, Server};
+use self::client::{Client, ServerAddress};
 use self::output::Format;
 use crate::config::BaseUrl;
 use crate::peers::ProcessRole;
@@ -62,14 +62,14 @@ Exit codes:
 #[command(after_help = EXIT_CODES)]
 struct Arguments {
     #[command(flatten)]
-    everywhere: Everywhere,
+    global: GlobalArgs,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
-struct Everywhere {
+struct GlobalArgs {
     /// Where the server is
     #[arg(long, global = true, env = "ECLUSA_URL", default_value = "http://127.0.0.1:8080")]
     #[arg(value_parser = client::parse_url)]
@@ -109,9 +109,9 @@ enum Command {
         file: PathBuf,
     },
     /// Check a config and say what it holds
-    Check(check::Check),
+    Check(check::CheckArgs),
     /// Look at everything that a config needs: this machine, the store, the upstreams
-    Doctor(doctor::Doctor),
+    Doctor(doctor::DoctorArgs),
     /// Print the JSON Schema of the config, for editors
     Schema,
     /// Print what lets a shell complete this command
@@ -120,7 +120,7 @@ enum Command {
         shell: clap_complete::Shell,
     },
     /// Enqueue a job
-    Send(Box<send::Send>),
+    Send(Box<send::SendArgs>),
     /// Say what a job waits for
     Why {
         /// The job
@@ -129,55 +129,55 @@ enum Command {
     },
     /// Look at jobs, wait for them, cancel them
     #[command(subcommand)]
-    Jobs(jobs::Jobs),
+    Jobs(jobs::JobsCommand),
     /// Look at lanes, pause and resume them
     #[command(subcommand)]
-    Lanes(lanes::Lanes),
+    Lanes(lanes::LanesCommand),
     /// Look at upstreams
     #[command(subcommand)]
-    Upstreams(upstreams::Upstreams),
+    Upstreams(upstreams::UpstreamsCommand),
     /// Look at breakers, reset them
     #[command(subcommand)]
-    Breakers(breakers::Breakers),
+    Breakers(breakers::BreakersCommand),
     /// Look at limits by scope, tell of events that give tokens back
     #[command(subcommand)]
-    Policies(policies::Policies),
+    Policies(policies::PoliciesCommand),
     /// Print the alerts that fire, and those that resolved last
     Alerts,
     /// Look at dead letters, replay them
     #[command(subcommand)]
-    Dlq(dlq::Dlq),
+    Dlq(dlq::DlqCommand),
 }
 
 /// Runs the command that was asked for.
 pub fn main() -> ExitCode {
-    run(Arguments::parse()).map_or_else(Exit::tell, |()| ExitCode::SUCCESS)
+    run(Arguments::parse()).map_or_else(Exit::report, |()| ExitCode::SUCCESS)
 }
 
 fn run(arguments: Arguments) -> Result<(), Exit> {
-    let Everywhere { url, ca_file, output } = arguments.everywhere;
+    let GlobalArgs { url, ca_file, output } = arguments.global;
     let connect = || {
         // Never an argument: those can be seen by everybody on the machine.
         let key = std::env::var("ECLUSA_KEY").ok().filter(|key| !key.is_empty());
-        Client::new(&Server { url, key, ca_file })
+        Client::new(&ServerAddress { url, key, ca_file })
     };
     match arguments.command {
         Command::Demo { listen } => demo::run(listen),
         Command::Serve { config, env_file, role } => serve::run(&config, env_file, role),
         Command::Init { file } => init::run(&file),
-        Command::Check(ask) => check::run(&ask, output),
-        Command::Doctor(ask) => doctor::run(&ask, output),
+        Command::Check(args) => check::run(&args, output),
+        Command::Doctor(args) => doctor::run(&args, output),
         Command::Schema => schema::run(),
         Command::Completions { shell } => completions::run(shell),
-        Command::Send(ask) => send::run(&ask, &connect()?, output),
+        Command::Send(args) => send::run(&args, &connect()?, output),
         Command::Why { id } => why::run(&id, &connect()?, output),
-        Command::Jobs(ask) => jobs::run(&ask, &connect()?, output),
-        Command::Lanes(ask) => lanes::run(&ask, &connect()?, output),
-        Command::Upstreams(ask) => upstreams::run(&ask, &connect()?, output),
-        Command::Breakers(ask) => breakers::run(&ask, &connect()?, output),
-        Command::Policies(ask) => policies::run(&ask, &connect()?, output),
+        Command::Jobs(args) => jobs::run(&args, &connect()?, output),
+        Command::Lanes(args) => lanes::run(&args, &connect()?, output),
+        Command::Upstreams(args) => upstreams::run(&args, &connect()?, output),
+        Command::Breakers(args) => breakers::run(&args, &connect()?, output),
+        Command::Policies(args) => policies::run(&args, &connect()?, output),
         Command::Alerts => alerts::run(&connect()?, output),
-        Command::Dlq(ask) => dlq::run(&ask, &connect()?, output),
+        Command::Dlq(args) => dlq::run(&args, &connect()?, output),
     }
 }
 

@@ -50,7 +50,7 @@ pub(super) fn write(text: &str) -> Result<(), Exit> {
 pub(super) fn write_bytes(bytes: &[u8]) -> Result<(), Exit> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| match error.kind() {
-        io::ErrorKind::BrokenPipe => Exit::NobodyReads,
+        io::ErrorKind::BrokenPipe => Exit::BrokenPipe,
         _ => Exit::Error(format!("cannot write to standard output: {error}")),
     })
 }

@@ -8,11 +8,11 @@ use super::Exit;
 use super::client::{Client, path, with_query};
 use super::output::{Format, or_dash, table, typed_all};
 use super::pages::{Pages, SHOWN, limit};
-use super::watch::{self, Listing, Watch};
+use super::watch::{self, Listing, WatchArgs};
 use crate::api::policies::BucketState;
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Policies {
+pub(super) enum PoliciesCommand {
     /// List balances, those nearest to empty first
     Ls {
         /// Only of this scope: the value, or its hash
@@ -22,7 +22,7 @@ pub(super) enum Policies {
         #[arg(long, default_value_t = SHOWN, value_parser = limit())]
         limit: usize,
         #[command(flatten)]
-        watch: Watch,
+        watch: WatchArgs,
     },
     /// Show the balance of a policy, or of its scopes
     Get {
@@ -45,9 +45,9 @@ pub(super) enum Policies {
 }
 
 /// Runs a command on policies.
-pub(super) fn run(ask: &Policies, client: &Client, format: Format) -> Result<(), Exit> {
-    match ask {
-        Policies::Ls { scope, limit, watch } => {
+pub(super) fn run(args: &PoliciesCommand, client: &Client, format: Format) -> Result<(), Exit> {
+    match args {
+        PoliciesCommand::Ls { scope, limit, watch } => {
             let filter = [("scope", scope.as_deref())];
             let read = || {
                 let mut pages = Pages::read(client, "/v1/policies", &filter, "policies", *limit)?;
@@ -56,7 +56,7 @@ pub(super) fn run(ask: &Policies, client: &Client, format: Format) -> Result<(),
             };
             watch::show(watch, format, read, text)
         }
-        Policies::Get { policy, scope } => {
+        PoliciesCommand::Get { policy, scope } => {
             let at = path(&["v1", "policies", policy]);
             let found = client.get(&with_query(&at, &[("scope", scope.as_deref())]))?;
             let mut items = match found.get("policies") {
@@ -66,7 +66,7 @@ pub(super) fn run(ask: &Policies, client: &Client, format: Format) -> Result<(),
             items.sort_by_key(left);
             format.one(&found, || text(&items))
         }
-        Policies::Credit { event, correlation_id } => {
+        PoliciesCommand::Credit { event, correlation_id } => {
             let body = json!({ "event": event, "correlationId": correlation_id });
             let credited = client.post("/v1/policies/credits", Some(&body))?;
             format.one(&credited, || {

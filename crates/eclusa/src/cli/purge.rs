@@ -8,18 +8,18 @@ use serde_json::json;
 use super::Exit;
 use super::client::{Client, path, with_query};
 use super::confirm::confirm;
-use super::dlq::Filter;
+use super::dlq::LetterFilter;
 use super::exit::note;
 use super::output::{Format, count, fields, typed};
 use crate::api::PurgedLetters;
 
 #[derive(Debug, Args)]
-pub(super) struct Purge {
+pub(super) struct PurgeArgs {
     /// The jobs that failed. Without them, all letters that fit the filter
     #[arg(value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     ids: Vec<String>,
     #[command(flatten)]
-    filter: Filter,
+    filter: LetterFilter,
     /// Only count what would be discarded
     #[arg(long)]
     dry_run: bool,
@@ -29,37 +29,37 @@ pub(super) struct Purge {
 }
 
 /// Discards letters.
-pub(super) fn run(ask: &Purge, client: &Client, format: Format) -> Result<(), Exit> {
-    if ask.ids.is_empty() != ask.filter.narrows() {
+pub(super) fn run(args: &PurgeArgs, client: &Client, format: Format) -> Result<(), Exit> {
+    if args.ids.is_empty() != args.filter.narrows() {
         let told = "purge takes letters or a filter\nhelp: give ids, or a filter such as --older-than 30d";
         return Err(Exit::Usage(told.into()));
     }
     let matched =
-        if ask.ids.is_empty() { page(ask, client, None, true)?.matched } else { ask.ids.len() as u64 };
-    if ask.dry_run {
-        return tell(matched, 0, true, format);
+        if args.ids.is_empty() { page(args, client, None, true)?.matched } else { args.ids.len() as u64 };
+    if args.dry_run {
+        return print(matched, 0, true, format);
     }
-    if matched > 0 && !ask.yes {
+    if matched > 0 && !args.yes {
         let letters = count(usize::try_from(matched).unwrap_or(usize::MAX), "dead letter");
         confirm(&format!("Discard {letters} for good?"), "nothing was discarded")?;
     }
-    if ask.ids.is_empty() {
-        let purged = all(ask, client, matched)?;
-        return tell(matched.max(purged), purged, false, format);
+    if args.ids.is_empty() {
+        let purged = all(args, client, matched)?;
+        return print(matched.max(purged), purged, false, format);
     }
-    for id in &ask.ids {
+    for id in &args.ids {
         client.delete(&path(&["v1", "dead-letters", id]))?;
     }
-    tell(matched, matched, false, format)
+    print(matched, matched, false, format)
 }
 
 /// Discards all that fit, page by page.
-fn all(ask: &Purge, client: &Client, matched: u64) -> Result<u64, Exit> {
+fn all(args: &PurgeArgs, client: &Client, matched: u64) -> Result<u64, Exit> {
     // On anything but a terminal it draws nothing.
     let bar = ProgressBar::new(matched);
     let (mut purged, mut cursor) = (0, None);
     let ended = loop {
-        let answer = match page(ask, client, cursor.as_deref(), false) {
+        let answer = match page(args, client, cursor.as_deref(), false) {
             Ok(answer) => answer,
             Err(error) => {
                 note(&format!("Discarded {purged} before this"));
@@ -78,14 +78,19 @@ fn all(ask: &Purge, client: &Client, matched: u64) -> Result<u64, Exit> {
     ended
 }
 
-fn page(ask: &Purge, client: &Client, cursor: Option<&str>, dry_run: bool) -> Result<PurgedLetters, Exit> {
-    let mut parameters = ask.filter.parameters().to_vec();
+fn page(
+    args: &PurgeArgs,
+    client: &Client,
+    cursor: Option<&str>,
+    dry_run: bool,
+) -> Result<PurgedLetters, Exit> {
+    let mut parameters = args.filter.parameters().to_vec();
     parameters.push(("cursor", cursor));
     parameters.push(("dryRun", Some(if dry_run { "true" } else { "false" })));
     typed(&client.delete(&with_query("/v1/dead-letters", &parameters))?)
 }
 
-fn tell(matched: u64, purged: u64, dry_run: bool, format: Format) -> Result<(), Exit> {
+fn print(matched: u64, purged: u64, dry_run: bool, format: Format) -> Result<(), Exit> {
     let told = json!({ "matched": matched, "purged": purged, "dryRun": dry_run });
     format.one(&told, || {
         Ok(fields(&[("matched", Some(matched.to_string())), ("purged", Some(purged.to_string()))]))

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::Exit;
 use super::client::{Client, path};
-use super::dlq::Filter;
+use super::dlq::LetterFilter;
 use super::exit::note;
 use super::output::{Format, count, table, typed};
 use super::replay_all;
@@ -15,7 +15,7 @@ use crate::api::model::Accepted;
 
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("which").required(true).args(["ids", "all", "resume", "stop"])))]
-pub(super) struct Replay {
+pub(super) struct ReplayArgs {
     /// The jobs that failed
     #[arg(value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     ids: Vec<String>,
@@ -29,7 +29,7 @@ pub(super) struct Replay {
     #[arg(long, value_name = "REPLAY")]
     pub(super) stop: Option<String>,
     #[command(flatten)]
-    pub(super) filter: Filter,
+    pub(super) filter: LetterFilter,
     /// With one letter: send this instead, by JSON pointer into its original data (/request/path=/x); JSON, or text
     #[arg(long, value_name = "POINTER=VALUE", conflicts_with_all = ["all", "resume", "stop"])]
     set: Vec<String>,
@@ -57,33 +57,33 @@ struct Outcome {
 }
 
 /// Replays what was asked for.
-pub(super) fn run(ask: &Replay, client: &Client, format: Format) -> Result<(), Exit> {
-    if ask.ids.is_empty() {
-        return replay_all::run(ask, client, format);
+pub(super) fn run(args: &ReplayArgs, client: &Client, format: Format) -> Result<(), Exit> {
+    if args.ids.is_empty() {
+        return replay_all::run(args, client, format);
     }
-    if ask.filter.narrows() {
+    if args.filter.narrows() {
         return Err(Exit::Usage("letters and a filter\nhelp: a filter goes with --all".into()));
     }
-    let patch = patch(ask)?;
-    if ask.dry_run {
-        for id in &ask.ids {
+    let patch = patch(args)?;
+    if args.dry_run {
+        for id in &args.ids {
             client.get(&path(&["v1", "dead-letters", id]))?;
         }
-        note(&format!("Would replay {}", count(ask.ids.len(), "dead letter")));
+        note(&format!("Would replay {}", count(args.ids.len(), "dead letter")));
         return Ok(());
     }
-    match ask.ids.as_slice() {
+    match args.ids.as_slice() {
         [id] => {
             // With one letter its own error is the command's.
             let accepted = replay(client, id, patch.as_ref())?;
-            tell(&Outcome { replayed: vec![(id.clone(), accepted)], ..Outcome::default() }, format)
+            print(&Outcome { replayed: vec![(id.clone(), accepted)], ..Outcome::default() }, format)
         }
         _ if patch.is_some() => {
             Err(Exit::Usage("--set and --patch edit one letter\nhelp: give one id".into()))
         }
         ids => {
             let outcome = replay_each(client, ids);
-            tell(&outcome, format)?;
+            print(&outcome, format)?;
             end(outcome, ids.len())
         }
     }
@@ -94,13 +94,13 @@ fn replay(client: &Client, id: &str, patch: Option<&Value>) -> Result<Accepted, 
 }
 
 /// The merge patch that is asked for.
-fn patch(ask: &Replay) -> Result<Option<Value>, Exit> {
-    if let Some(text) = &ask.patch {
+fn patch(args: &ReplayArgs) -> Result<Option<Value>, Exit> {
+    if let Some(text) = &args.patch {
         let patch = serde_json::from_str(text);
         return patch.map(Some).map_err(|error| Exit::Usage(format!("--patch is not JSON: {error}")));
     }
     let mut patch = Value::Object(Map::new());
-    for set in &ask.set {
+    for set in &args.set {
         let (pointer, value) =
             set.split_once('=').filter(|(pointer, _)| pointer.starts_with('/')).ok_or_else(|| {
                 Exit::Usage(format!("--set {set:?} is not POINTER=VALUE, such as /request/path=/x"))
@@ -113,7 +113,7 @@ fn patch(ask: &Replay) -> Result<Option<Value>, Exit> {
         let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
         put(&mut patch, pointer, value);
     }
-    Ok((!ask.set.is_empty()).then_some(patch))
+    Ok((!args.set.is_empty()).then_some(patch))
 }
 
 /// Puts `value` at a JSON pointer; objects are made where there are none.
@@ -149,7 +149,7 @@ fn replay_each(client: &Client, ids: &[String]) -> Outcome {
     outcome
 }
 
-fn tell(outcome: &Outcome, format: Format) -> Result<(), Exit> {
+fn print(outcome: &Outcome, format: Format) -> Result<(), Exit> {
     let replayed = outcome.replayed.iter();
     let items: Vec<Value> = replayed
         .map(|(id, job)| json!({ "deadLetter": id, "jobId": job.job_id, "lane": job.lane }))

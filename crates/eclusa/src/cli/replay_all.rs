@@ -10,25 +10,25 @@ use super::client::{Client, path};
 use super::confirm::confirm;
 use super::exit::note;
 use super::output::{Format, count, fields, typed};
-use super::replay::Replay;
+use super::replay::ReplayArgs;
 use crate::api::BulkReplay;
 
 /// How often to ask how far it is.
 const LOOK: Duration = Duration::from_millis(300);
 
 /// Begins, follows or stops a replay.
-pub(super) fn run(ask: &Replay, client: &Client, format: Format) -> Result<(), Exit> {
-    if let Some(id) = &ask.stop {
-        return tell(&client.delete(&path(&["v1", "dead-letters", "replays", id]))?, format);
+pub(super) fn run(args: &ReplayArgs, client: &Client, format: Format) -> Result<(), Exit> {
+    if let Some(id) = &args.stop {
+        return print(&client.delete(&path(&["v1", "dead-letters", "replays", id]))?, format);
     }
-    if let Some(id) = &ask.resume {
+    if let Some(id) = &args.resume {
         return follow(client, client.get(&path(&["v1", "dead-letters", "replays", id]))?, format);
     }
-    let body = |dry_run| json!({ "filter": ask.filter.body(), "dryRun": dry_run });
+    let body = |dry_run| json!({ "filter": args.filter.body(), "dryRun": dry_run });
     let counted = client.post("/v1/dead-letters/replay", Some(&body(true)))?;
     let matched = counted.get("matched").and_then(Value::as_u64).unwrap_or_default();
     let letters = count(usize::try_from(matched).unwrap_or(usize::MAX), "dead letter");
-    if ask.dry_run {
+    if args.dry_run {
         note(&format!("Would replay {letters}"));
         return format.one(&counted, || Ok(fields(&[("matched", Some(matched.to_string()))])));
     }
@@ -36,7 +36,7 @@ pub(super) fn run(ask: &Replay, client: &Client, format: Format) -> Result<(), E
         note("No dead letters");
         return Ok(());
     }
-    if !ask.yes {
+    if !args.yes {
         confirm(&format!("Replay {letters}?"), "nothing was replayed")?;
     }
     let begun = client.post("/v1/dead-letters/replay", Some(&body(false)))?;
@@ -45,7 +45,7 @@ pub(super) fn run(ask: &Replay, client: &Client, format: Format) -> Result<(), E
         "Replay {id} goes on at the server; `eclusa dlq replay --resume {id}` shows how far it is",
         id = replay.replay_id
     ));
-    if ask.detach { tell(&begun, format) } else { follow(client, begun, format) }
+    if args.detach { print(&begun, format) } else { follow(client, begun, format) }
 }
 
 /// Shows a replay until it is over.
@@ -61,7 +61,7 @@ fn follow(client: &Client, mut told: Value, format: Format) -> Result<(), Exit> 
         bar.set_position(replay.replayed + replay.failed);
     }
     bar.finish_and_clear();
-    tell(&told, format)?;
+    print(&told, format)?;
     if replay.failed > 0 {
         let (failed, all) = (replay.failed, replay.total);
         return Err(Exit::Error(format!("{failed} of {all} dead letters failed again and are still there")));
@@ -69,7 +69,7 @@ fn follow(client: &Client, mut told: Value, format: Format) -> Result<(), Exit> 
     Ok(())
 }
 
-fn tell(told: &Value, format: Format) -> Result<(), Exit> {
+fn print(told: &Value, format: Format) -> Result<(), Exit> {
     format.one(told, || {
         let replay: BulkReplay = typed(told)?;
         Ok(fields(&[

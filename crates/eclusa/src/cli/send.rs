@@ -28,7 +28,7 @@ use crate::ids::Ids;
 const MAX_BODY: u64 = 16 << 20;
 
 #[derive(Debug, Args)]
-pub(super) struct Send {
+pub(super) struct SendArgs {
     /// The lane
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     lane: String,
@@ -91,15 +91,15 @@ fn duration(text: &str) -> Result<String, String> {
 }
 
 /// Enqueues a job, and waits for it if asked to.
-pub(super) fn run(ask: &Send, client: &Client, format: Format) -> Result<(), Exit> {
-    let mut job = request(ask)?;
-    let lane = path(&["v1", "lanes", &ask.lane, "jobs"]);
-    if let Some(seconds) = ask.wait {
+pub(super) fn run(args: &SendArgs, client: &Client, format: Format) -> Result<(), Exit> {
+    let mut job = request(args)?;
+    let lane = path(&["v1", "lanes", &args.lane, "jobs"]);
+    if let Some(seconds) = args.wait {
         // By an id of ours the job can be looked for before the server has answered.
         let known_as =
             job.id.get_or_insert_with(|| Ids::new(Arc::new(SystemClock)).job().to_string()).clone();
         let timeout = Duration::from_secs(seconds);
-        let mut progress = Progress::of(client, &ask.lane, &known_as);
+        let mut progress = Progress::of(client, &args.lane, &known_as);
         let value = client.run(send_and_wait(client, (&lane, &as_json(&job)?), timeout, &mut progress));
         progress.close();
         let value = value?;
@@ -179,13 +179,13 @@ fn told(accepted: &Accepted) -> String {
 }
 
 /// The job to enqueue.
-fn request(ask: &Send) -> Result<JobRequest, Exit> {
-    let message = ask.message.as_deref().map(read_body).transpose()?;
+fn request(args: &SendArgs) -> Result<JobRequest, Exit> {
+    let message = args.message.as_deref().map(read_body).transpose()?;
     let message = message.map(|text| serde_json::from_str(&text)).transpose();
     let message = message.map_err(|error| Exit::Usage(format!("--message is not a message: {error}")))?;
-    let body = ask.body.as_deref().map(read_body).transpose()?;
+    let body = args.body.as_deref().map(read_body).transpose()?;
     let mut headers = BTreeMap::new();
-    for (name, value) in &ask.header {
+    for (name, value) in &args.header {
         if headers.insert(name.to_lowercase(), value.clone()).is_some() {
             return Err(Exit::Usage(format!(
                 "--header {name} is given twice; a job carries each header once"
@@ -197,25 +197,25 @@ fn request(ask: &Send) -> Result<JobRequest, Exit> {
     if json && !headers.contains_key("content-type") {
         headers.insert("content-type".into(), "application/json".into());
     }
-    let (path, query) = target(&ask.path, &ask.query);
+    let (path, query) = target(&args.path, &args.query);
     let request = HttpRequest {
-        method: ask.method.as_ref().map(|method| method.to_uppercase()),
+        method: args.method.as_ref().map(|method| method.to_uppercase()),
         path,
         query: query.map(Value::String),
         headers,
         body: body.and_then(|text| to_raw_value(&text).ok()),
     };
     Ok(JobRequest {
-        id: ask.id.clone(),
-        tenant: ask.tenant.clone(),
-        priority: ask.priority.clone(),
-        kind: ask.kind.clone(),
-        delay: ask.delay.clone().map(Value::String),
-        ttl: ask.ttl.clone().map(Value::String),
+        id: args.id.clone(),
+        tenant: args.tenant.clone(),
+        priority: args.priority.clone(),
+        kind: args.kind.clone(),
+        delay: args.delay.clone().map(Value::String),
+        ttl: args.ttl.clone().map(Value::String),
         request: message.is_none().then_some(request),
         message,
         params: None,
-        callback_url: ask.callback_url.clone(),
+        callback_url: args.callback_url.clone(),
     })
 }
 

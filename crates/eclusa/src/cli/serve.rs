@@ -25,12 +25,12 @@ pub(super) fn run(path: &Path, env_file: Option<PathBuf>, role: ProcessRole) -> 
     let file = path.to_owned();
     let (reload, reloads) = mpsc::channel(1);
     let scheme = if config.server.tls.is_some() { "https" } else { "http" };
-    until_told(|stops| {
+    run_until_stopped(|stops| {
         // Watched before the store is opened, which may take a while: without that it would end the process.
         let hangup = signal(SignalKind::hangup());
         let ready = move |address| {
             if let Ok(hangup) = hangup {
-                read_when_hung_up(hangup, file, env_file, reload);
+                reload_on_hangup(hangup, file, env_file, reload);
             }
             tracing::info!(address = %address, "Listening on {scheme}://{address}");
         };
@@ -39,7 +39,7 @@ pub(super) fn run(path: &Path, env_file: Option<PathBuf>, role: ProcessRole) -> 
 }
 
 /// Reads the config again at each SIGHUP. One with mistakes changes nothing.
-fn read_when_hung_up(
+fn reload_on_hangup(
     mut hangup: Signal,
     path: PathBuf,
     env_file: Option<PathBuf>,
@@ -88,7 +88,7 @@ pub(super) fn about(warning: &Warning) -> String {
 
 /// Runs something that serves and is told of each signal to stop. A signal that it does not listen to any more ends the
 /// process at once.
-pub(super) fn until_told<F, E>(run: impl FnOnce(mpsc::Receiver<()>) -> F) -> Result<(), Exit>
+pub(super) fn run_until_stopped<F, E>(run: impl FnOnce(mpsc::Receiver<()>) -> F) -> Result<(), Exit>
 where
     F: Future<Output = Result<(), E>>,
     E: Error,

@@ -10,13 +10,13 @@ use super::Exit;
 use super::client::{Client, escaped};
 use super::gates::gate;
 use super::output::{Format, or_dash, table, typed_all};
-use super::watch::{self, Listing, Watch};
+use super::watch::{self, Listing, WatchArgs};
 use crate::api::model::{CodeOutcome, Gate, Pace, Upstream, UpstreamCodes};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Upstreams {
+pub(super) enum UpstreamsCommand {
     /// List upstreams with the state of their gates
-    Ls(Watch),
+    Ls(WatchArgs),
     /// Show how often a retry cured each code, and what that proposes for the config
     Codes {
         /// The upstream; all without one
@@ -25,12 +25,12 @@ pub(super) enum Upstreams {
 }
 
 /// Runs a command on upstreams.
-pub(super) fn run(ask: &Upstreams, client: &Client, format: Format) -> Result<(), Exit> {
-    match ask {
-        Upstreams::Ls(watch) => {
+pub(super) fn run(args: &UpstreamsCommand, client: &Client, format: Format) -> Result<(), Exit> {
+    match args {
+        UpstreamsCommand::Ls(watch) => {
             watch::show(watch, format, || client.get("/v1/upstreams").map(Listing::of), text)
         }
-        Upstreams::Codes { name } => codes(name.as_deref(), client, format),
+        UpstreamsCommand::Codes { name } => codes(name.as_deref(), client, format),
     }
 }
 

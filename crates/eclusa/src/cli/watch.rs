@@ -15,7 +15,7 @@ use super::pages::Pages;
 const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 
 #[derive(Debug, Args)]
-pub(super) struct Watch {
+pub(super) struct WatchArgs {
     /// Show the list again every so many seconds, until Ctrl-C
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -49,7 +49,7 @@ impl Listing {
 /// asked again.
 #[expect(clippy::disallowed_methods, reason = "a list is shown at an interval; nothing can be waited for")]
 pub(super) fn show(
-    watch: &Watch,
+    watch: &WatchArgs,
     format: Format,
     read: impl Fn() -> Result<Listing, Exit>,
     text: impl Fn(&[Value]) -> Result<String, Exit>,

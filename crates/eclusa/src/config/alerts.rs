@@ -9,7 +9,7 @@ use http::uri::Scheme;
 use toml::de::DeValue;
 
 use super::callbacks::signing_secret;
-use super::read::{FromText, Kind, Raw, Show, Table, Value, Wrong};
+use super::read::{FromText, RawValue, Show, Table, Value, ValueKind, Wrong};
 use super::types::Secret;
 use super::units::{Fraction, PositiveSpan};
 
@@ -82,11 +82,11 @@ impl FromText for WebhookUrl {
 struct OrOff<T>(Option<T>);
 
 impl<T: Value> Value for OrOff<T> {
-    fn kind() -> Kind {
-        Kind::Either(Box::new(T::kind()), Box::new(Kind::Off))
+    fn kind() -> ValueKind {
+        ValueKind::Either(Box::new(T::kind()), Box::new(ValueKind::Off))
     }
 
-    fn read(raw: Raw<'_>) -> Option<Self> {
+    fn read(raw: RawValue<'_>) -> Option<Self> {
         match raw.value() {
             DeValue::Boolean(false) => Some(Self(None)),
             _ => T::read(raw).map(|value| Self(Some(value))),
@@ -104,11 +104,11 @@ impl<T: Show> Show for OrOff<T> {
 struct Shares(Vec<Fraction>);
 
 impl Value for Shares {
-    fn kind() -> Kind {
+    fn kind() -> ValueKind {
         Vec::<Fraction>::kind()
     }
 
-    fn read(raw: Raw<'_>) -> Option<Self> {
+    fn read(raw: RawValue<'_>) -> Option<Self> {
         Value::read(raw).map(Self)
     }
 }

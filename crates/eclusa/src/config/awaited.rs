@@ -6,7 +6,7 @@ use eclusa_core::{Polling, Span};
 use http::{HeaderName, Method};
 
 use super::read::{FromText, Table, Wrong};
-use super::request::{RequestTemplate, Usable, request};
+use super::request::{AllowedPlaceholders, RequestTemplate, request};
 use super::server::secret_text;
 use super::template::{is_pointer, pieces};
 use super::types::Secret;
@@ -212,11 +212,11 @@ impl FromText for Signed {
 pub(super) fn awaited(t: &mut Table<'_>, public_url: bool) -> Option<Async> {
     let doc = "The upstream takes a job in, answers with its own id of it, and tells later how it went: by a webhook to \
                `{webhook_url}`, or when it is asked. The job stays `processing` and keeps its slot of `max_concurrent` meanwhile.";
-    let usable = Usable { webhook_url: public_url, external_id: true, key: t.has("keys") };
+    let usable = AllowedPlaceholders { webhook_url: public_url, external_id: true, key: t.has("keys") };
     t.table("async", doc, |t| read(t, usable)).flatten()
 }
 
-fn read(t: &mut Table<'_>, usable: Usable) -> Option<Async> {
+fn read(t: &mut Table<'_>, usable: AllowedPlaceholders) -> Option<Async> {
     let id: Option<BodyPointer> = t.need(
         "id",
         "\"body:/id\"",
@@ -250,7 +250,7 @@ fn read(t: &mut Table<'_>, usable: Usable) -> Option<Async> {
     Some(Async { id, timeout: timeout.0, on_failure, poll, cancel, webhook })
 }
 
-fn poll(t: &mut Table<'_>, usable: Usable, told: Option<States>) -> Option<Poll> {
+fn poll(t: &mut Table<'_>, usable: AllowedPlaceholders, told: Option<States>) -> Option<Poll> {
     let after =
         t.or("after", PositiveSpan(Span::from_secs(30)), "How long after the submit it is asked first.");
     let every = t.or("every", PositiveSpan(Span::from_secs(10)), "How often after that.");

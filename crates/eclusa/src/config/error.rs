@@ -130,7 +130,7 @@ pub(super) fn bad_syntax(error: &toml::de::Error) -> Mistake {
 
 /// What may be a secret in the line around `at`, of which nobody knows what is a key and what is a value: all that
 /// stands in quotes, and whatever else is as long as a key.
-pub(super) fn doubtful(text: &str, at: usize) -> Vec<Range<usize>> {
+pub(super) fn possible_secrets(text: &str, at: usize) -> Vec<Range<usize>> {
     const LONG: usize = 12;
     let start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
     let end = text[at..].find('\n').map_or(text.len(), |newline| at + newline);

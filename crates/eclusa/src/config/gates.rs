@@ -5,13 +5,13 @@ use std::num::NonZeroU32;
 use eclusa_core::gate::{BucketSpec, GateSpecs, WindowSpec};
 
 use super::read::Table;
-use super::units::Rate;
+use super::units::RateValue;
 
 /// Reads them; `slots` is the key of calls at the same time.
 pub(super) fn gates(t: &mut Table<'_>, slots: &'static str, slots_doc: &'static str) -> GateSpecs {
     let rpm: Option<NonZeroU32> =
         t.get("rpm", "At most so many requests in any 60 seconds, as the upstream counts them.");
-    let rate: Option<Rate> = t.get("rate", "Tokens that a bucket gains; each start takes one.");
+    let rate: Option<RateValue> = t.get("rate", "Tokens that a bucket gains; each start takes one.");
     let burst: Option<NonZeroU32> =
         t.get("burst", "Tokens that the bucket holds when full; the number in `rate` if not given.");
     let slots_at_once: Option<NonZeroU32> = t.get(slots, slots_doc);

@@ -12,7 +12,7 @@ pub(super) struct Interpolated {
 
 /// A variable that cannot be replaced.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct VariableError {
     /// How it stands in the string, to find the place.
     pub(super) written: String,
     pub(super) problem: String,
@@ -42,10 +42,10 @@ enum Otherwise<'a> {
 pub(super) fn interpolate(
     text: &str,
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Interpolated, Vec<Fault>> {
+) -> Result<Interpolated, Vec<VariableError>> {
     let pieces = pieces(text);
     let whole = matches!(pieces.as_slice(), [Ok(Piece::Variable(_))]);
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let mut done = String::with_capacity(text.len());
     for piece in pieces {
         let value = piece.and_then(|piece| match piece {
@@ -54,10 +54,10 @@ pub(super) fn interpolate(
         });
         match value {
             Ok(value) => done.push_str(&value),
-            Err(fault) => faults.push(fault),
+            Err(error) => errors.push(error),
         }
     }
-    if faults.is_empty() { Ok(Interpolated { text: done, whole }) } else { Err(faults) }
+    if errors.is_empty() { Ok(Interpolated { text: done, whole }) } else { Err(errors) }
 }
 
 /// The names of the variables in `text`, each once.
@@ -71,27 +71,28 @@ pub(super) fn variables(text: &str) -> BTreeSet<String> {
 
 impl Variable<'_> {
     /// An empty value counts as none where there is something to do instead, as in a shell.
-    fn value(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<String, Fault> {
+    fn value(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<String, VariableError> {
         let name = self.name;
-        let fault = |problem: String, help: String| Fault { written: self.written.to_owned(), problem, help };
+        let error =
+            |problem: String, help: String| VariableError { written: self.written.to_owned(), problem, help };
         match (env(name), &self.otherwise) {
             (Some(value), Otherwise::Fail) => Ok(value),
             (Some(value), _) if !value.is_empty() => Ok(value),
             (_, Otherwise::Take(default)) => Ok((*default).to_owned()),
             (_, Otherwise::FailSaying(message)) => {
                 let problem = format!("needs the environment variable `{name}`, which is not set: {message}");
-                Err(fault(problem, format!("set `{name}` before you start eclusa")))
+                Err(error(problem, format!("set `{name}` before you start eclusa")))
             }
             (None, Otherwise::Fail) => {
                 let problem = format!("needs the environment variable `{name}`, which is not set");
-                Err(fault(problem, format!("set `{name}`, or give a default: `${{{name}:-…}}`")))
+                Err(error(problem, format!("set `{name}`, or give a default: `${{{name}:-…}}`")))
             }
         }
     }
 }
 
 /// Text and variables in order. `$$` is a dollar, and so is one that no brace follows.
-fn pieces(text: &str) -> Vec<Result<Piece<'_>, Fault>> {
+fn pieces(text: &str) -> Vec<Result<Piece<'_>, VariableError>> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find("$$").into_iter().chain(rest.find("${")).min() {
@@ -118,7 +119,7 @@ fn pieces(text: &str) -> Vec<Result<Piece<'_>, Fault>> {
 }
 
 /// `written` is `${…}`.
-fn variable(written: &str) -> Result<Variable<'_>, Fault> {
+fn variable(written: &str) -> Result<Variable<'_>, VariableError> {
     let inside = &written[2..written.len() - 1];
     let end = inside.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(inside.len());
     let (name, after) = inside.split_at(end);
@@ -137,9 +138,9 @@ fn variable(written: &str) -> Result<Variable<'_>, Fault> {
     Ok(Variable { written, name, otherwise })
 }
 
-fn malformed(written: &str, problem: &str) -> Fault {
+fn malformed(written: &str, problem: &str) -> VariableError {
     let help = "write `${VAR}`, `${VAR:-default}` or `${VAR:?message}`; `$$` stands for a dollar".to_owned();
-    Fault { written: written.to_owned(), problem: problem.to_owned(), help }
+    VariableError { written: written.to_owned(), problem: problem.to_owned(), help }
 }
 
 #[cfg(test)]
@@ -159,9 +160,9 @@ mod tests {
     }
 
     fn problem(input: &str) -> String {
-        let faults = interpolate(input, &env).unwrap_err();
+        let errors = interpolate(input, &env).unwrap_err();
         let said: Vec<String> =
-            faults.into_iter().map(|fault| format!("{} {}", fault.written, fault.problem)).collect();
+            errors.into_iter().map(|error| format!("{} {}", error.written, error.problem)).collect();
         said.join("; ")
     }
 

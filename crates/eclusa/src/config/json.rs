@@ -3,17 +3,17 @@
 use serde_json::{Map, Number, Value as Any};
 use toml::de::DeValue;
 
-use super::read::{Entries, Kind, Raw, Value};
+use super::read::{Entries, RawValue, Value, ValueKind};
 
 /// Anything that JSON has, with variables replaced in its strings.
-pub(super) struct Json(pub(super) Any);
+pub(super) struct JsonValue(pub(super) Any);
 
-impl Value for Json {
-    fn kind() -> Kind {
-        Kind::Json
+impl Value for JsonValue {
+    fn kind() -> ValueKind {
+        ValueKind::Json
     }
 
-    fn read(raw: Raw<'_>) -> Option<Self> {
+    fn read(raw: RawValue<'_>) -> Option<Self> {
         let value = match raw.value() {
             DeValue::String(_) => raw.text().ok()??.text.into(),
             // A part that is wrong was noted; without it the rest would be something else.
@@ -39,7 +39,7 @@ impl Value for Json {
 }
 
 /// A number or a boolean; what is neither is wrong, and noted.
-pub(super) fn plain(raw: &Raw<'_>) -> Option<Any> {
+pub(super) fn plain(raw: &RawValue<'_>) -> Option<Any> {
     let number = match raw.value() {
         DeValue::Boolean(value) => return Some((*value).into()),
         DeValue::Integer(number) => {

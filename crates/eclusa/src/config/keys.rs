@@ -15,14 +15,14 @@ use super::upstreams::{cooldown, header_entries};
 const MAX_KEYS: usize = 100;
 
 /// A key with its limits.
-pub(super) struct ReadKey {
+pub(super) struct ReadUpstreamKey {
     name: At<Name>,
     secret: Secret,
     gates: GateSpecs,
 }
 
 /// Reads them; none is wrong where there are none.
-pub(super) fn keys(t: &mut Table<'_>) -> Vec<ReadKey> {
+pub(super) fn keys(t: &mut Table<'_>) -> Vec<ReadUpstreamKey> {
     let doc = "Several accounts at this upstream, each with limits of its own. A call is made with the one that has the fewest calls \
                under way of those that may be used now; its text stands where `headers` or `request` say `{key}`. The upstream's \
                own limits apply to all together; its `cooldown` applies to each.";
@@ -30,7 +30,7 @@ pub(super) fn keys(t: &mut Table<'_>) -> Vec<ReadKey> {
     if t.has("keys") && keys.is_empty() {
         t.wrong("keys", "are none", "add `{ name = \"a\", key = \"${TOKEN}\" }`, or remove it");
     }
-    let keys: Vec<ReadKey> = keys.into_iter().flatten().collect();
+    let keys: Vec<ReadUpstreamKey> = keys.into_iter().flatten().collect();
     if keys.len() > MAX_KEYS {
         t.wrong(
             "keys",
@@ -50,7 +50,7 @@ pub(super) fn keys(t: &mut Table<'_>) -> Vec<ReadKey> {
     keys
 }
 
-fn key(t: &mut Table<'_>) -> Option<ReadKey> {
+fn key(t: &mut Table<'_>) -> Option<ReadUpstreamKey> {
     let name: Option<At<Name>> =
         t.need("name", "\"a\"", "What it is called where its state is shown; not its text.");
     let text: Option<Secret> = t.get("key", "The key itself; better `${VAR}` than the text.");
@@ -62,11 +62,11 @@ fn key(t: &mut Table<'_>) -> Option<ReadKey> {
         t.wrong(at, "is empty", "write the key that the upstream gave you");
         return None;
     }
-    Some(ReadKey { name: name?, secret, gates })
+    Some(ReadUpstreamKey { name: name?, secret, gates })
 }
 
 /// The upstream's own `headers`.
-pub(super) struct Headers {
+pub(super) struct UpstreamHeaders {
     /// Those that all calls share.
     pub(super) shared: Vec<(HeaderName, HeaderValue)>,
     /// Each key with those that hold `{key}`.
@@ -76,9 +76,9 @@ pub(super) struct Headers {
 }
 
 /// Reads them.
-pub(super) fn headers(t: &mut Table<'_>, doc: &'static str, keys: &[ReadKey]) -> Headers {
+pub(super) fn headers(t: &mut Table<'_>, doc: &'static str, keys: &[ReadUpstreamKey]) -> UpstreamHeaders {
     let (mut shared, mut hold_key) = (Vec::new(), false);
-    let plain = |key: &ReadKey| UpstreamKey {
+    let plain = |key: &ReadUpstreamKey| UpstreamKey {
         name: key.name.value.clone(),
         secret: key.secret.clone(),
         headers: Vec::new(),
@@ -116,7 +116,7 @@ pub(super) fn headers(t: &mut Table<'_>, doc: &'static str, keys: &[ReadKey]) ->
             }
         }
     }
-    Headers { shared, keys: with_key, hold_key }
+    UpstreamHeaders { shared, keys: with_key, hold_key }
 }
 
 fn sensitive(text: &str) -> Option<HeaderValue> {
@@ -135,7 +135,7 @@ fn rendered(template: &TextTemplate, key: &str) -> String {
 
 /// The rules of an upstream and of its keys, for the engine. Keys rest one by one, so that one which is throttled does not
 /// keep the others from being used.
-pub(super) fn specs(name: &Name, mut own: GateSpecs, keys: Vec<ReadKey>) -> Vec<UpstreamSpec> {
+pub(super) fn specs(name: &Name, mut own: GateSpecs, keys: Vec<ReadUpstreamKey>) -> Vec<UpstreamSpec> {
     let ladder = if keys.is_empty() { None } else { own.cooldown.take() };
     let mut specs = vec![UpstreamSpec::new(name.clone(), own)];
     specs.extend(keys.into_iter().map(|key| {

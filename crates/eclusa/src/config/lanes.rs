@@ -17,7 +17,7 @@ use super::read::{At, ByPattern, Entries, FromText, Table};
 use super::server::unknown_name;
 use super::texts::Code;
 use super::types::{Admit, Chains, Check, Field, Lane, Mode};
-use super::units::{Percent, PositiveSpan, Rate, Size};
+use super::units::{Percent, PositiveSpan, RateValue, Size};
 
 /// Keys that speak of waiting, which nothing does in a direct lane.
 const QUEUE_ONLY: [&str; 11] = [
@@ -104,7 +104,7 @@ pub(super) fn lane(
         mode,
         chain: own,
         chains,
-        types: types.into_iter().flat_map(Entries::right).map(|(name, level)| (name.value, level)).collect(),
+        types: types.into_iter().flat_map(Entries::valid).map(|(name, level)| (name.value, level)).collect(),
         validate,
         accept: accept.unwrap_or_default(),
         mask: mask.unwrap_or_default(),
@@ -198,7 +198,7 @@ fn chains(t: &mut Table<'_>, upstreams: &[String], mode: Mode, used: &mut Vec<At
         );
     }
     let mut valid = BTreeMap::new();
-    for (value, names) in chains?.right() {
+    for (value, names) in chains?.valid() {
         used.extend(names.iter().cloned());
         let chain = chain(t, "chains", names, upstreams)?;
         valid.insert(value.value, chain.names().to_vec());
@@ -272,13 +272,13 @@ fn budget(t: &mut Table<'_>) -> Option<RetryBudget> {
         Percent(20),
         "Retries beyond `min`, as a share of the first attempts of the last ten seconds, from 0 to 1 in steps of 0.01.",
     );
-    let min = t.or("min", Rate { count: 10, per: Span::from_secs(1) }, "Retries that may always start.");
+    let min = t.or("min", RateValue { count: 10, per: Span::from_secs(1) }, "Retries that may always start.");
     let min = t.rule(BucketSpec::new(min.count, min.count, min.per))?;
     t.rule(RetryBudget::new(share.0, min))
 }
 
 fn tenant_limits(t: &mut Table<'_>) -> TenantLimits {
-    let rate: Option<ByPattern<Rate>> = t.get(
+    let rate: Option<ByPattern<RateValue>> = t.get(
         "tenant_rate",
         "How fast each tenant's calls may start: a bucket for every tenant, as `rate` is for the lane. One rate for all, or rates \
          by pattern of the tenant's name: `{ \"acme\" = \"10/min\", \"*\" = \"100/min\" }`, of which the most specific counts. Others pass a \
@@ -288,7 +288,7 @@ fn tenant_limits(t: &mut Table<'_>) -> TenantLimits {
         "tenant_concurrency",
         "Calls of each tenant that run at the same time: one number for all, or numbers by pattern as in `tenant_rate`.",
     );
-    let bucket = |rate: &Rate| t.rule(BucketSpec::new(rate.count, rate.count, rate.per));
+    let bucket = |rate: &RateValue| t.rule(BucketSpec::new(rate.count, rate.count, rate.per));
     TenantLimits {
         rate: rate.map(|rates| rates.map(bucket)).unwrap_or_default(),
         concurrency: concurrency.map(|limits| limits.map(|slots| Some(*slots))).unwrap_or_default(),
@@ -305,7 +305,7 @@ fn fairness(t: &mut Table<'_>) -> Option<Fairness> {
             "weights",
             "Tenants that may have more of them, by pattern: `{ \"gold-*\" = 3 }`. The most specific pattern counts.",
         );
-        let weights = weights.into_iter().flat_map(Entries::right);
+        let weights = weights.into_iter().flat_map(Entries::valid);
         let weights = weights.map(|(pattern, weight)| (pattern.value, weight.get())).collect();
         t.rule(Fairness::new(batch.get(), weights)).unwrap_or(default)
     })

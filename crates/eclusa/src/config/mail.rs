@@ -6,9 +6,9 @@ use std::num::NonZeroUsize;
 
 use eclusa_core::Name;
 
-use super::read::{At, Context, Place, Table};
+use super::read::{At, Context, Location, Table};
 use super::server::secret_text;
-use super::texts::Kind;
+use super::texts::Protocol;
 use super::types::{Mode, Secret, SmtpAuth, SmtpRules, SmtpUrl, StartTls, Upstream};
 
 /// Connections of a process to one server, unless the config says otherwise. Many servers allow no more.
@@ -24,7 +24,7 @@ pub(super) struct SmtpKeys {
 }
 
 /// Reads them; all have defaults, so that nothing is wrong where none is there.
-pub(super) fn smtp_keys(t: &mut Table<'_>, kind: Kind) -> SmtpKeys {
+pub(super) fn smtp_keys(t: &mut Table<'_>, kind: Protocol) -> SmtpKeys {
     let auth = t.table("auth", "Who sends, for `smtp`. Sent only over TLS, or to this machine.", auth);
     let starttls = t.or(
         "starttls",
@@ -34,7 +34,7 @@ pub(super) fn smtp_keys(t: &mut Table<'_>, kind: Kind) -> SmtpKeys {
     );
     let max_connections =
         t.or("max_connections", MAX_CONNECTIONS, "Connections of each process to an `smtp` upstream.");
-    if kind != Kind::Smtp {
+    if kind != Protocol::Smtp {
         not_for(t, &SMTP_KEYS, kind);
     }
     SmtpKeys { auth: auth.flatten(), starttls, max_connections: max_connections.get() }
@@ -57,7 +57,7 @@ fn auth(t: &mut Table<'_>) -> Option<SmtpAuth> {
 }
 
 /// Notes keys that an upstream of this kind does not have.
-pub(super) fn not_for(t: &Table<'_>, keys: &[&str], kind: Kind) {
+pub(super) fn not_for(t: &Table<'_>, keys: &[&str], kind: Protocol) {
     for key in keys.iter().filter(|key| t.has(key)) {
         let problem = format!("has no meaning for an upstream of kind `{}`", kind.as_str());
         t.misplaced(key, &problem, "remove it, or change `kind`");
@@ -92,7 +92,7 @@ pub(super) struct LaneUse {
     /// In all its chains, wrong names too.
     pub(super) upstreams: Vec<At<Name>>,
     /// Its `cache`, if it has one.
-    pub(super) cache: Option<Place>,
+    pub(super) cache: Option<Location>,
 }
 
 impl Uses {

@@ -109,7 +109,9 @@ impl Config {
         if !syntax.is_empty() {
             // What was read from broken text says little; but most of its secrets are known now.
             mistakes = syntax.iter().map(error::bad_syntax).collect();
-            secrets.extend(mistakes.iter().flat_map(|mistake| error::doubtful(text, mistake.span.start)));
+            secrets.extend(
+                mistakes.iter().flat_map(|mistake| error::possible_secrets(text, mistake.span.start)),
+            );
         }
         match config {
             Some(config) if mistakes.is_empty() => Ok(config),
@@ -120,9 +122,9 @@ impl Config {
 
 /// The whole file; `None` only once something wrong was noted.
 fn config(t: &mut Table<'_>) -> Option<Config> {
-    let (lane_names, upstream_names) = (t.names_below("lanes"), t.names_below("upstreams"));
-    t.context().know(&lane_names);
-    t.context().know(&upstream_names);
+    let (lane_names, upstream_names) = (t.names_under("lanes"), t.names_under("upstreams"));
+    t.context().add_public_names(&lane_names);
+    t.context().add_public_names(&upstream_names);
     let has_keys = t.lists("auth", "keys");
     let server = t.section("server", "How requests come in.", |t| server::server(t, has_keys));
     let store = t.section("store", "Where the state lives.", server::store);
@@ -133,7 +135,7 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
         let doc = "A key that lets its holder in, sent as `Authorization: Bearer`. Without any, Eclusa listens on \
                    loopback only.";
         let keys = t.tables("keys", doc, |t| server::key(t, &lane_names));
-        server::keys_apart(t, &keys);
+        server::check_keys_differ(t, &keys);
         keys
     });
     let callbacks = t.table(
@@ -150,8 +152,8 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
     let uses = mail::Uses::default();
     let lanes =
         t.named("lanes", "A queue with its rules.", |name, t| lanes::lane(name, t, &upstream_names, &uses));
-    let around = upstreams::Around {
-        seen: policies::Seen::default(),
+    let context = upstreams::UpstreamContext {
+        policy_names: policies::PolicyNames::default(),
         shared_gates: store.shared_gates || !matches!(store.url, StoreUrl::Redis(_)),
         public_url: server.public_url.is_some(),
         direct: lanes
@@ -161,11 +163,11 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
             .collect(),
     };
     let upstreams = t.named("upstreams", "A third party that jobs are sent to.", |name, t| {
-        upstreams::upstream(name, t, &around)
+        upstreams::upstream(name, t, &context)
     });
     let lanes = lanes.into_iter().map(|(name, (own, spec))| (name, (Arc::new(own), spec))).collect();
-    let (mut lanes, mut lane_specs): (BTreeMap<_, _>, Vec<_>) = apart(lanes);
-    let (upstreams, upstream_specs): (_, Vec<Vec<_>>) = apart(upstreams);
+    let (mut lanes, mut lane_specs): (BTreeMap<_, _>, Vec<_>) = split_specs(lanes);
+    let (upstreams, upstream_specs): (_, Vec<Vec<_>>) = split_specs(upstreams);
     uses.check(t.context(), &upstreams);
     let mut upstream_specs = upstream_specs.concat();
     let targets = Targets { upstreams: &upstreams, public_url: server.public_url.as_ref() };
@@ -207,6 +209,6 @@ fn describe() -> Vec<KeyDoc> {
 }
 
 /// What the program keeps, by name, and what goes to the engine.
-fn apart<N: Ord, A, B>(read: Vec<(N, (A, B))>) -> (std::collections::BTreeMap<N, A>, Vec<B>) {
+fn split_specs<N: Ord, A, B>(read: Vec<(N, (A, B))>) -> (std::collections::BTreeMap<N, A>, Vec<B>) {
     read.into_iter().map(|(name, (own, spec))| ((name, own), spec)).unzip()
 }

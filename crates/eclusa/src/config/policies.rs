@@ -14,7 +14,7 @@ use self::texts::{Cost, HeaderText, HoldText};
 pub use self::texts::{PathPattern, PathSegment, Pattern, Presence, ScopeSource};
 use super::read::{At, Entries, Table};
 use super::types::Field;
-use super::units::{Percent, PositiveSpan, Rate};
+use super::units::{Percent, PositiveSpan, RateValue};
 
 /// One token-bucket rule of an upstream.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,22 +84,22 @@ impl Policy {
 
 /// What policies must not repeat.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct PolicyNames {
     names: RefCell<Vec<Name>>,
 }
 
 /// All policies of one upstream.
-pub(super) fn policies(t: &mut Table<'_>, seen: &Seen) -> Vec<Policy> {
+pub(super) fn policies(t: &mut Table<'_>, taken: &PolicyNames) -> Vec<Policy> {
     let doc = "A limit by scope: a token bucket for the upstream as a whole, for each tenant, or for each value of a \
                header, a query parameter or a body field. A request needs enough tokens under all policies that match.";
     let correlation = RefCell::new(None);
-    t.tables("policies", doc, |t| policy(t, seen, &correlation)).into_iter().flatten().collect()
+    t.tables("policies", doc, |t| policy(t, taken, &correlation)).into_iter().flatten().collect()
 }
 
-fn policy(t: &mut Table<'_>, seen: &Seen, correlated: &RefCell<Option<Field>>) -> Option<Policy> {
+fn policy(t: &mut Table<'_>, taken: &PolicyNames, correlated: &RefCell<Option<Field>>) -> Option<Policy> {
     let name: Option<Name> =
         t.need("name", "\"READS\"", "What it is called in the API and in metrics; unique in the file.");
-    let name = name.filter(|name| unique(t, name, seen));
+    let name = name.filter(|name| unique(t, name, taken));
     let match_doc =
         "Which requests it applies to: one table, or a list of which one must fit; all if not given.";
     let matches = t.one_or_more("match", match_doc, request_match);
@@ -136,8 +136,8 @@ fn policy(t: &mut Table<'_>, seen: &Seen, correlated: &RefCell<Option<Field>>) -
     Some(Policy { name: name?, matches, scope, classes, hold, correlation, alert_below })
 }
 
-fn unique(t: &Table<'_>, name: &Name, seen: &Seen) -> bool {
-    let mut names = seen.names.borrow_mut();
+fn unique(t: &Table<'_>, name: &Name, taken: &PolicyNames) -> bool {
+    let mut names = taken.names.borrow_mut();
     let new = !names.contains(name);
     if new {
         names.push(name.clone());
@@ -160,7 +160,7 @@ fn request_match(t: &mut Table<'_>) -> RequestMatch {
         "Query parameters: a regular expression for the value, `true` if it must be there, `false` if it must not.",
     );
     let headers: Option<Entries<Presence>> = t.get("headers", "Headers, in the same way.");
-    let vars: Vec<_> = vars.into_iter().flat_map(Entries::right).collect();
+    let vars: Vec<_> = vars.into_iter().flat_map(Entries::valid).collect();
     for (var, _) in &vars {
         let known = path.as_ref().is_none_or(|path| path.has(&var.value));
         if !known || !t.has("path") {
@@ -180,7 +180,7 @@ fn request_match(t: &mut Table<'_>) -> RequestMatch {
         headers: headers.collect(),
         path,
         vars: vars.into_iter().map(|(var, pattern)| (var.value, pattern)).collect(),
-        query: query.into_iter().flat_map(Entries::right).map(|(name, value)| (name.value, value)).collect(),
+        query: query.into_iter().flat_map(Entries::valid).map(|(name, value)| (name.value, value)).collect(),
     }
 }
 
@@ -192,7 +192,7 @@ fn charge(t: &mut Table<'_>) -> Option<Charge> {
          event stream what the last event with the pointer says. Without a cost that fits, it is what was held.",
     );
     let mut charge = Charge::default();
-    for (key, cost) in costs?.right() {
+    for (key, cost) in costs?.valid() {
         let made = match (key.value.as_str(), &cost.value) {
             ("from", Cost::Source(source)) => charge.clone().from_usage(source),
             ("from", Cost::Tokens(_)) => {
@@ -238,7 +238,7 @@ fn correlation(t: &mut Table<'_>, correlated: &RefCell<Option<Field>>) -> Option
 type Events = Vec<(String, u32)>;
 
 fn events(entries: Entries<NonZeroU32>) -> Events {
-    entries.right().map(|(event, tokens)| (event.value, tokens.get())).collect()
+    entries.valid().map(|(event, tokens)| (event.value, tokens.get())).collect()
 }
 
 /// What classes share unless they say otherwise.
@@ -253,7 +253,7 @@ impl Common {
         &self,
         t: &Table<'_>,
         (name, scope): (Option<Name>, Option<Pattern>),
-        (capacity, refill): (NonZeroU32, Rate),
+        (capacity, refill): (NonZeroU32, RateValue),
         own: Option<&Events>,
     ) -> Option<PolicyClass> {
         let bucket = t.rule(BucketSpec::new(capacity.get(), refill.count, refill.per))?;
@@ -277,7 +277,7 @@ const REFILL: &str = "Tokens that it gains: `2/min`, `40/day`.";
 /// The classes to choose from; the policy's own capacity and refill are one without a name.
 fn classes(t: &mut Table<'_>, scope: &ScopeSource, common: &Common) -> Option<Vec<PolicyClass>> {
     let capacity: Option<NonZeroU32> = t.get("capacity", CAPACITY);
-    let refill: Option<Rate> = t.get("refill", REFILL);
+    let refill: Option<RateValue> = t.get("refill", REFILL);
     let picked: Option<At<Name>> =
         t.get("class", "The class of all requests, by its name: `\"${DICT_CATEGORY:-H}\"`.");
     let doc = "Other capacities for other scope values, or to choose from with `class`.";
@@ -346,7 +346,7 @@ fn class(t: &mut Table<'_>, common: &Common) -> Option<PolicyClass> {
     let scope: Option<Pattern> =
         t.get("scope", "Which scope values belong to it, as a regular expression; all others if not given.");
     let capacity: Option<NonZeroU32> = t.need("capacity", "100", CAPACITY);
-    let refill: Option<Rate> = t.need("refill", "\"2/min\"", REFILL);
+    let refill: Option<RateValue> = t.need("refill", "\"2/min\"", REFILL);
     let credit: Option<Entries<NonZeroU32>> =
         t.get("credit", "Tokens that an event gives back, in place of the policy's `credit`.");
     let (wrong_scope, wrong_credit) =

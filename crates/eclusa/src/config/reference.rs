@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::describe;
-use super::read::{KeyDoc, Kind};
+use super::read::{KeyDoc, ValueKind};
 
 const INTRODUCTION: &str = "\
 # Configuration
@@ -32,13 +32,13 @@ pub fn reference() -> String {
 /// A heading and a table of keys; tables of tables have sections of their own.
 fn add_section(page: &mut String, path: &str, section: &KeyDoc) {
     let (heading, keys) = match &section.kind {
-        Kind::Named(keys) => (format!("[{path}.NAME]"), keys),
-        Kind::Tables(keys) => (format!("[[{path}]]"), keys),
-        Kind::Table(keys) => (format!("[{path}]"), keys),
+        ValueKind::Named(keys) => (format!("[{path}.NAME]"), keys),
+        ValueKind::Tables(keys) => (format!("[[{path}]]"), keys),
+        ValueKind::Table(keys) => (format!("[{path}]"), keys),
         _ => return,
     };
     if let [only] = keys.as_slice()
-        && matches!(only.kind, Kind::Tables(_))
+        && matches!(only.kind, ValueKind::Tables(_))
     {
         return add_section(page, &format!("{path}.{}", only.name), only);
     }
@@ -48,9 +48,9 @@ fn add_section(page: &mut String, path: &str, section: &KeyDoc) {
         "\n## `{heading}`\n\n{}\n\n| key | type | default | meaning |\n|---|---|---|---|\n",
         section.doc
     );
-    let named = matches!(section.kind, Kind::Named(_));
+    let named = matches!(section.kind, ValueKind::Named(_));
     let (lists, rows): (Vec<_>, Vec<_>) =
-        keys.iter().partition(|key| named && matches!(key.kind, Kind::Tables(_)));
+        keys.iter().partition(|key| named && matches!(key.kind, ValueKind::Tables(_)));
     rows.into_iter().for_each(|key| add_row(page, "", key));
     for list in lists {
         add_section(page, &format!("{path}.NAME.{}", list.name), list);
@@ -65,37 +65,43 @@ fn add_row(page: &mut String, outer: &str, key: &KeyDoc) {
     };
     let doc = key.doc.replace('|', "\\|");
     let _ = writeln!(page, "| `{outer}{}` | {} | {default} | {doc} |", key.name, type_name(&key.kind));
-    if let Kind::Table(keys) | Kind::Switch(keys) | Kind::Tables(keys) | Kind::OneOrMore(keys) = &key.kind {
+    if let ValueKind::Table(keys)
+    | ValueKind::Switch(keys)
+    | ValueKind::Tables(keys)
+    | ValueKind::OneOrMore(keys) = &key.kind
+    {
         keys.iter().for_each(|inner| add_row(page, &format!("{outer}{}.", key.name), inner));
     }
-    if let Kind::Map(value) = &key.kind
-        && let Kind::Table(keys) = &**value
+    if let ValueKind::Map(value) = &key.kind
+        && let ValueKind::Table(keys) = &**value
     {
         keys.iter().for_each(|inner| add_row(page, &format!("{outer}{}.NAME.", key.name), inner));
     }
 }
 
-fn type_name(kind: &Kind) -> String {
+fn type_name(kind: &ValueKind) -> String {
     let bare = |what: &str| what.trim_start_matches("a ").trim_start_matches("an ").to_owned();
     match kind {
-        Kind::Duration => "duration".to_owned(),
-        Kind::Size => "size".to_owned(),
-        Kind::Rate => "rate".to_owned(),
-        Kind::Integer(0) => "whole number".to_owned(),
-        Kind::Integer(least) => format!("whole number, at least {least}"),
-        Kind::Json => "any value".to_owned(),
-        Kind::Boolean => "`true` or `false`".to_owned(),
-        Kind::Off => "`false`".to_owned(),
-        Kind::Fraction => "number from 0 to 1".to_owned(),
-        Kind::Text(what) => bare(what),
-        Kind::Words(words) => words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", "),
-        Kind::List(item) => format!("list ({})", type_name(item)),
-        Kind::Map(value) => format!("table ({})", type_name(value)),
-        Kind::Table(_) | Kind::Named(_) => "table".to_owned(),
-        Kind::Switch(_) => "table or `false`".to_owned(),
-        Kind::Tables(_) => "list of tables".to_owned(),
-        Kind::OneOrMore(_) => "table or list of tables".to_owned(),
-        Kind::Either(one, other) => format!("{} or {}", type_name(one), type_name(other)),
+        ValueKind::Duration => "duration".to_owned(),
+        ValueKind::Size => "size".to_owned(),
+        ValueKind::Rate => "rate".to_owned(),
+        ValueKind::Integer(0) => "whole number".to_owned(),
+        ValueKind::Integer(least) => format!("whole number, at least {least}"),
+        ValueKind::Json => "any value".to_owned(),
+        ValueKind::Boolean => "`true` or `false`".to_owned(),
+        ValueKind::Off => "`false`".to_owned(),
+        ValueKind::Fraction => "number from 0 to 1".to_owned(),
+        ValueKind::Text(what) => bare(what),
+        ValueKind::Words(words) => {
+            words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", ")
+        }
+        ValueKind::List(item) => format!("list ({})", type_name(item)),
+        ValueKind::Map(value) => format!("table ({})", type_name(value)),
+        ValueKind::Table(_) | ValueKind::Named(_) => "table".to_owned(),
+        ValueKind::Switch(_) => "table or `false`".to_owned(),
+        ValueKind::Tables(_) => "list of tables".to_owned(),
+        ValueKind::OneOrMore(_) => "table or list of tables".to_owned(),
+        ValueKind::Either(one, other) => format!("{} or {}", type_name(one), type_name(other)),
     }
 }
 

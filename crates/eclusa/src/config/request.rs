@@ -9,7 +9,7 @@ use http::{HeaderName, HeaderValue, Method};
 use toml::de::DeValue;
 
 use super::json::plain;
-use super::read::{At, Entries, FromText, Kind, Place, Raw, Show, Table, Value, Wrong};
+use super::read::{At, Entries, FromText, Location, RawValue, Show, Table, Value, ValueKind, Wrong};
 use super::reconcile::StatePath;
 use super::template::{is_pointer, pieces};
 use super::upstreams::header_entries;
@@ -84,7 +84,7 @@ pub enum Placeholder {
 
 /// Placeholders that not every template may use.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Usable {
+pub(super) struct AllowedPlaceholders {
     /// `server.public_url` is there.
     pub(super) webhook_url: bool,
     /// The upstream has answered a submit before.
@@ -264,17 +264,17 @@ impl FromText for TargetTemplate {
 }
 
 /// A body, and which placeholders it uses where.
-struct Body {
+struct BodyTemplate {
     template: JsonTemplate,
     used: Vec<At<Placeholder>>,
 }
 
-impl Value for Body {
-    fn kind() -> Kind {
-        Kind::Json
+impl Value for BodyTemplate {
+    fn kind() -> ValueKind {
+        ValueKind::Json
     }
 
-    fn read(raw: Raw<'_>) -> Option<Self> {
+    fn read(raw: RawValue<'_>) -> Option<Self> {
         match raw.value() {
             DeValue::String(_) => {
                 let At { value, place } = At::<TextTemplate>::read(raw)?;
@@ -288,7 +288,7 @@ impl Value for Body {
                 Some(Self { template: JsonTemplate::List(items), used: used.concat() })
             }
             DeValue::Table(_) => {
-                let members = Entries::<Self>::read(raw)?.right();
+                let members = Entries::<Self>::read(raw)?.valid();
                 let (members, used): (Vec<_>, Vec<_>) =
                     members.map(|(name, item)| ((name.value, item.template), item.used)).unzip();
                 Some(Self { template: JsonTemplate::Object(members), used: used.concat() })
@@ -298,12 +298,16 @@ impl Value for Body {
     }
 }
 
-fn at<'a>(template: &'a TextTemplate, place: &'a Place) -> impl Iterator<Item = At<Placeholder>> + 'a {
+fn at<'a>(template: &'a TextTemplate, place: &'a Location) -> impl Iterator<Item = At<Placeholder>> + 'a {
     template.placeholders().map(|value| At { value: value.clone(), place: place.clone() })
 }
 
 /// Reads the keys of a table that make up a request.
-pub(super) fn request(t: &mut Table<'_>, method: Method, usable: Usable) -> Option<RequestTemplate> {
+pub(super) fn request(
+    t: &mut Table<'_>,
+    method: Method,
+    usable: AllowedPlaceholders,
+) -> Option<RequestTemplate> {
     let method = t.or("method", method, "The method.");
     let target: Option<At<TargetTemplate>> = t.need(
         "path",
@@ -312,7 +316,7 @@ pub(super) fn request(t: &mut Table<'_>, method: Method, usable: Usable) -> Opti
     );
     let headers: Vec<(HeaderName, At<HeaderTemplate>)> =
         header_entries(t, "Sent in place of the upstream's own `headers`. Values are never shown.");
-    let body: Option<Body> = t.get(
+    let body: Option<BodyTemplate> = t.get(
         "body",
         "What is sent: a table becomes JSON, a string is sent as it is. `\"{params./input}\"` alone stands for the value \
          itself, whatever its JSON type.",
@@ -333,7 +337,7 @@ pub(super) fn request(t: &mut Table<'_>, method: Method, usable: Usable) -> Opti
     Some(RequestTemplate { method, path, query, headers, body })
 }
 
-fn check(t: &Table<'_>, placeholder: &At<Placeholder>, usable: Usable) {
+fn check(t: &Table<'_>, placeholder: &At<Placeholder>, usable: AllowedPlaceholders) {
     let (problem, help) = match placeholder.value {
         Placeholder::WebhookUrl if !usable.webhook_url => (
             "uses `{webhook_url}`, but the address of this server is not known",

@@ -10,7 +10,7 @@ use eclusa_core::{Name, Time};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::json::Json;
+use super::json::JsonValue;
 use super::read::{At, FromText, Show, Table, Wrong};
 use super::server::unknown_name;
 use super::types::{Lane, Missed, Mode};
@@ -110,7 +110,7 @@ pub(super) fn schedule(
     );
     let zone = t.or("tz", Zone(TimeZone::UTC), "The time zone of `cron`.");
     let lane: Option<At<Name>> = t.need("lane", "\"NAME\"", "Where the job goes.");
-    let job: Option<At<Json>> = t.need(
+    let job: Option<At<JsonValue>> = t.need(
         "job",
         "{ request = { path = \"/run\" } }",
         "The job, as it would be sent to `POST /v1/lanes/{lane}/jobs`, without `id`: that is made from the name and the moment.",
@@ -135,7 +135,7 @@ pub(super) fn schedule(
 fn is_taken(
     t: &Table<'_>,
     lane: &At<Name>,
-    job: &At<Json>,
+    job: &At<JsonValue>,
     (lanes, names): (&BTreeMap<Name, Arc<Lane>>, &[String]),
     targets: Targets<'_>,
 ) -> bool {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::describe;
-use super::read::{KeyDoc, Kind};
+use super::read::{KeyDoc, ValueKind};
 
 /// The schema, draft 2020-12.
 pub fn schema() -> Value {
@@ -53,33 +53,37 @@ fn property(key: &KeyDoc) -> Value {
     property
 }
 
-fn kind(kind: &Kind) -> Value {
+fn kind(kind: &ValueKind) -> Value {
     let variable = || json!({ "$ref": "#/$defs/variable" });
     match kind {
-        Kind::Duration => json!({ "$ref": "#/$defs/duration" }),
-        Kind::Size => json!({ "$ref": "#/$defs/size" }),
-        Kind::Rate => json!({ "$ref": "#/$defs/rate" }),
-        Kind::Integer(least) => json!({ "anyOf": [{ "type": "integer", "minimum": least }, variable()] }),
-        Kind::Boolean => json!({ "anyOf": [{ "type": "boolean" }, variable()] }),
-        Kind::Off => json!({ "const": false }),
-        Kind::Fraction => json!({ "anyOf": [{ "type": "number", "minimum": 0, "maximum": 1 }, variable()] }),
-        Kind::Json => json!({}),
-        Kind::Text(_) => json!({ "type": "string" }),
-        Kind::Words(words) => json!({ "anyOf": [{ "enum": words }, variable()] }),
-        Kind::List(item) => json!({ "type": "array", "items": self::kind(item) }),
-        Kind::Map(value) => json!({ "type": "object", "additionalProperties": self::kind(value) }),
-        Kind::Table(keys) => table(keys),
-        Kind::Switch(keys) => json!({ "anyOf": [{ "type": "boolean" }, table(keys), variable()] }),
-        Kind::Named(keys) => json!({
+        ValueKind::Duration => json!({ "$ref": "#/$defs/duration" }),
+        ValueKind::Size => json!({ "$ref": "#/$defs/size" }),
+        ValueKind::Rate => json!({ "$ref": "#/$defs/rate" }),
+        ValueKind::Integer(least) => {
+            json!({ "anyOf": [{ "type": "integer", "minimum": least }, variable()] })
+        }
+        ValueKind::Boolean => json!({ "anyOf": [{ "type": "boolean" }, variable()] }),
+        ValueKind::Off => json!({ "const": false }),
+        ValueKind::Fraction => {
+            json!({ "anyOf": [{ "type": "number", "minimum": 0, "maximum": 1 }, variable()] })
+        }
+        ValueKind::Json => json!({}),
+        ValueKind::Text(_) => json!({ "type": "string" }),
+        ValueKind::Words(words) => json!({ "anyOf": [{ "enum": words }, variable()] }),
+        ValueKind::List(item) => json!({ "type": "array", "items": self::kind(item) }),
+        ValueKind::Map(value) => json!({ "type": "object", "additionalProperties": self::kind(value) }),
+        ValueKind::Table(keys) => table(keys),
+        ValueKind::Switch(keys) => json!({ "anyOf": [{ "type": "boolean" }, table(keys), variable()] }),
+        ValueKind::Named(keys) => json!({
             "type": "object",
             "propertyNames": { "pattern": "^[A-Za-z0-9._-]{1,64}$" },
             "additionalProperties": table(keys),
         }),
-        Kind::Tables(keys) => json!({ "type": "array", "items": table(keys) }),
-        Kind::OneOrMore(keys) => {
+        ValueKind::Tables(keys) => json!({ "type": "array", "items": table(keys) }),
+        ValueKind::OneOrMore(keys) => {
             json!({ "anyOf": [table(keys), { "type": "array", "items": table(keys) }] })
         }
-        Kind::Either(one, other) => json!({ "anyOf": [self::kind(one), self::kind(other)] }),
+        ValueKind::Either(one, other) => json!({ "anyOf": [self::kind(one), self::kind(other)] }),
     }
 }
 
@@ -125,17 +129,17 @@ mod tests {
                     "{}",
                     key.name
                 );
-                if let Kind::Table(keys)
-                | Kind::Switch(keys)
-                | Kind::Named(keys)
-                | Kind::Tables(keys)
-                | Kind::OneOrMore(keys) = &key.kind
+                if let ValueKind::Table(keys)
+                | ValueKind::Switch(keys)
+                | ValueKind::Named(keys)
+                | ValueKind::Tables(keys)
+                | ValueKind::OneOrMore(keys) = &key.kind
                 {
                     assert!(!keys.is_empty(), "{}", key.name);
                     check(keys);
                 }
-                if let Kind::Map(value) = &key.kind
-                    && let Kind::Table(keys) = &**value
+                if let ValueKind::Map(value) = &key.kind
+                    && let ValueKind::Table(keys) = &**value
                 {
                     check(keys);
                 }

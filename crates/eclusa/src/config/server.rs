@@ -10,7 +10,8 @@ use super::read::{At, Table, suggest};
 use super::texts::LogFilter;
 use super::tls::{server_tls, tls};
 use super::types::{
-    Ack, ClientBounds, Key, Log, LogFormat, Role, Secret, Server, StoreConfig, StoreUrl, WhenLost, Workers,
+    Ack, ClientBounds, Key, LogConfig, LogFormat, Role, Secret, ServerConfig, StoreConfig, StoreUrl,
+    WhenLost, WorkersConfig,
 };
 use super::units::{ByteRate, PositiveSpan, Size, duration, on_or_off};
 
@@ -27,8 +28,8 @@ const SHORTEST_KEY: usize = 16;
 pub const FORGET_WITHIN: Duration = Duration::from_hours(1);
 const UNSHARE_GATES: &str = "USE_REDIS_CIRCUIT_BREAKER";
 
-pub(super) fn server(t: &mut Table<'_>, has_keys: bool) -> Server {
-    let server = Server {
+pub(super) fn server(t: &mut Table<'_>, has_keys: bool) -> ServerConfig {
+    let server = ServerConfig {
         listen: t.or("listen", DEFAULT_LISTEN, "Where to listen; port 0 picks a free one."),
         max_body: body_size(t, "max_body", Size(1 << 20), "The largest request body; at most 8128KiB."),
         max_bodies: all_bodies(t),
@@ -165,7 +166,7 @@ fn gates_unshared_by_environment(t: &Table<'_>) -> bool {
     shared == Some(false)
 }
 
-pub(super) fn workers(t: &mut Table<'_>) -> Workers {
+pub(super) fn workers(t: &mut Table<'_>) -> WorkersConfig {
     let concurrency = t.or(
         "concurrency",
         DEFAULT_CONCURRENCY,
@@ -179,13 +180,13 @@ pub(super) fn workers(t: &mut Table<'_>) -> Workers {
     if lease.0 < SHORTEST_LEASE {
         t.wrong("lease", "is too short to be renewed in time", "write at least \"1s\"");
     }
-    Workers { concurrency: concurrency.get(), lease: duration(lease.0) }
+    WorkersConfig { concurrency: concurrency.get(), lease: duration(lease.0) }
 }
 
-pub(super) fn log(t: &mut Table<'_>) -> Log {
+pub(super) fn log(t: &mut Table<'_>) -> LogConfig {
     let level = "What is written: `off`, `error`, `warn`, `info`, `debug`, `trace`, or a filter such as \
                  `info,eclusa=debug`.";
-    Log {
+    LogConfig {
         filter: t.or("level", LogFilter("info".into()), level).0,
         format: t.or(
             "format",
@@ -201,12 +202,12 @@ pub(super) fn log(t: &mut Table<'_>) -> Log {
 }
 
 /// A key, and its name even if the rest is wrong.
-pub(super) struct ReadKey {
+pub(super) struct ReadAuthKey {
     name: Option<At<String>>,
     pub(super) key: Option<Key>,
 }
 
-pub(super) fn key(t: &mut Table<'_>, lanes: &[String]) -> ReadKey {
+pub(super) fn key(t: &mut Table<'_>, lanes: &[String]) -> ReadAuthKey {
     let name: Option<At<String>> = t.need("name", "\"app\"", "Whose key it is; appears in the log.");
     let role: Option<Role> = t.need("role", "\"producer\"", "What it may do.");
     let text: Option<Secret> =
@@ -232,7 +233,7 @@ pub(super) fn key(t: &mut Table<'_>, lanes: &[String]) -> ReadKey {
         tenants,
         max_priority,
     });
-    ReadKey { name, key }
+    ReadAuthKey { name, key }
 }
 
 /// Notes that `name` names nothing of this kind, which comes with its article.
@@ -297,8 +298,8 @@ pub(super) fn secret(
 }
 
 /// Keys must be told apart: by name in the log, by text at the door.
-pub(super) fn keys_apart(t: &Table<'_>, keys: &[ReadKey]) {
-    let secret = |read: &ReadKey| read.key.as_ref().map(|key| key.secret.clone());
+pub(super) fn check_keys_differ(t: &Table<'_>, keys: &[ReadAuthKey]) {
+    let secret = |read: &ReadAuthKey| read.key.as_ref().map(|key| key.secret.clone());
     for (at, read) in keys.iter().enumerate() {
         let Some(name) = &read.name else { continue };
         let mut before = keys[..at].iter();

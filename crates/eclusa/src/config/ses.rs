@@ -146,7 +146,7 @@ fn from_file(t: &Table<'_>, file: &At<FilePath>, profile: String) -> Option<Cred
 
 fn from_environment(t: &Table<'_>) -> Option<CredentialSource> {
     let variable = |name: &str| t.context().variable(name).filter(|value| !value.is_empty());
-    let missing = |problem: &str, help: &str| t.lacks(problem, help);
+    let missing = |problem: &str, help: &str| t.missing(problem, help);
     match (variable("AWS_ACCESS_KEY_ID"), variable("AWS_SECRET_ACCESS_KEY")) {
         (Some(access_key_id), Some(secret)) => Some(CredentialSource::Fixed(Credentials {
             access_key_id,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::read::{FromText, Wrong};
-use super::types::{Field, Part, Template};
+use super::types::{Field, Template, TemplatePart};
 
 const FIELDS: &str = "use `query.NAME`, `header.NAME`, `body./POINTER` or `params./POINTER`";
 const PLACEHOLDERS: &str = "use `{query.NAME}`, `{header.NAME}`, `{body./POINTER}`, `{params./POINTER}`, `{tenant}`, \
@@ -57,7 +57,7 @@ impl FromText for Template {
     const HELP: &'static str = PLACEHOLDERS;
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
-        let parts = pieces(text, Part::Text, |inside| {
+        let parts = pieces(text, TemplatePart::Text, |inside| {
             placeholder(inside).ok_or_else(|| "has a placeholder that does not exist".to_owned())
         });
         parts.map(|parts| Self { parts }).map_err(|problem| Wrong::new(problem, PLACEHOLDERS))
@@ -101,12 +101,12 @@ pub(super) fn pieces<P>(
     Ok(parts)
 }
 
-fn placeholder(inside: &str) -> Option<Part> {
+fn placeholder(inside: &str) -> Option<TemplatePart> {
     match inside {
-        "tenant" => Some(Part::Tenant),
-        "method" => Some(Part::Method),
-        "path" => Some(Part::Path),
-        field => Field::parse(field).map(Part::Field),
+        "tenant" => Some(TemplatePart::Tenant),
+        "method" => Some(TemplatePart::Method),
+        "path" => Some(TemplatePart::Path),
+        field => Field::parse(field).map(TemplatePart::Field),
     }
 }
 
@@ -141,20 +141,20 @@ mod tests {
     #[test]
     fn templates_are_text_and_placeholders() {
         let parts = |text| Template::from_text(text).unwrap().parts;
-        let cpf = || Part::Field(Field::Query("cpf".into()));
+        let cpf = || TemplatePart::Field(Field::Query("cpf".into()));
         assert_eq!(parts("{query.cpf}"), [cpf()]);
         assert_eq!(
             parts("a-{tenant}:{method}{path}-{{x}}"),
             [
-                Part::Text("a-".into()),
-                Part::Tenant,
-                Part::Text(":".into()),
-                Part::Method,
-                Part::Path,
-                Part::Text("-{x}".into())
+                TemplatePart::Text("a-".into()),
+                TemplatePart::Tenant,
+                TemplatePart::Text(":".into()),
+                TemplatePart::Method,
+                TemplatePart::Path,
+                TemplatePart::Text("-{x}".into())
             ]
         );
-        assert_eq!(parts("{body./a/b}"), [Part::Field(Field::Body("/a/b".into()))]);
+        assert_eq!(parts("{body./a/b}"), [TemplatePart::Field(Field::Body("/a/b".into()))]);
     }
 
     #[test]

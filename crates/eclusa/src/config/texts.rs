@@ -10,7 +10,7 @@ use toml::de::DeValue;
 
 use super::awaited::{Encoding, OnFailure, VerifyKind};
 use super::cache::KeyScope;
-use super::read::{self, FromText, Raw, Show, Value, Wrong, suggest};
+use super::read::{self, FromText, RawValue, Show, Value, Wrong, suggest};
 use super::ses::Provision;
 use super::types::{
     Ack, Admit, BaseUrl, Check, LogFormat, Missed, Mode, Role, Secret, SmtpUrl, StartTls, StateFormat,
@@ -27,8 +27,8 @@ macro_rules! words {
             const WHAT: &'static str = $what;
             const HELP: &'static str = $help;
 
-            fn kind() -> read::Kind {
-                read::Kind::Words(vec![$($word),+])
+            fn kind() -> read::ValueKind {
+                read::ValueKind::Words(vec![$($word),+])
             }
 
             fn from_text(text: &str) -> Result<Self, Wrong> {
@@ -206,13 +206,13 @@ impl Show for StoreUrl {
 
 /// `kind`: what an upstream speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum Protocol {
     Http,
     Smtp,
     Ses,
 }
 
-impl Kind {
+impl Protocol {
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -222,8 +222,8 @@ impl Kind {
     }
 }
 
-words!(Kind, "a kind of upstream", "write `\"http\"`, `\"smtp\"` or `\"ses\"`", [
-    "http" => Kind::Http, "smtp" => Kind::Smtp, "ses" => Kind::Ses,
+words!(Protocol, "a kind of upstream", "write `\"http\"`, `\"smtp\"` or `\"ses\"`", [
+    "http" => Protocol::Http, "smtp" => Protocol::Smtp, "ses" => Protocol::Ses,
 ]);
 words!(Provision, "a place", "write `\"environment\"` or `\"instance\"`", [
     "environment" => Provision::Environment, "instance" => Provision::Instance,
@@ -316,11 +316,14 @@ pub(super) struct Code(pub(super) String);
 
 /// With or without quotes.
 impl Value for Code {
-    fn kind() -> read::Kind {
-        read::Kind::Either(Box::new(read::Kind::Text("a status")), Box::new(read::Kind::Integer(1)))
+    fn kind() -> read::ValueKind {
+        read::ValueKind::Either(
+            Box::new(read::ValueKind::Text("a status")),
+            Box::new(read::ValueKind::Integer(1)),
+        )
     }
 
-    fn read(raw: Raw<'_>) -> Option<Self> {
+    fn read(raw: RawValue<'_>) -> Option<Self> {
         match raw.value() {
             DeValue::Integer(_) => raw.integer(1).map(|code| Self(code.to_string())),
             DeValue::String(_) => Some(Self(raw.text().ok()??.text)),
@@ -334,23 +337,23 @@ impl Value for Code {
 
 impl Code {
     /// Whether an upstream of this kind can answer with it.
-    pub(super) fn check(&self, kind: Kind) -> Result<(), Wrong> {
+    pub(super) fn check(&self, kind: Protocol) -> Result<(), Wrong> {
         let number = |min: u16, max: u16| {
             self.0.len() == 3 && self.0.parse().is_ok_and(|code: u16| (min..=max).contains(&code))
         };
         match kind {
-            Kind::Http if !number(100, 599) => {
+            Protocol::Http if !number(100, 599) => {
                 Err(Wrong::new("is not an HTTP status", "write an HTTP status: 418"))
             }
-            Kind::Smtp if !number(200, 599) && !is_enhanced(&self.0) => {
+            Protocol::Smtp if !number(200, 599) && !is_enhanced(&self.0) => {
                 let help = "write a code or an enhanced code in quotes: \"450\" or \"4.7.0\"";
                 Err(Wrong::new("is not an SMTP code", help))
             }
-            Kind::Ses if !number(100, 599) && !is_ses_name(&self.0) => {
+            Protocol::Ses if !number(100, 599) && !is_ses_name(&self.0) => {
                 let help = "write the name of an error, such as \"MessageRejected\"";
                 Err(Wrong::new("is not an error of SES", help))
             }
-            Kind::Http | Kind::Smtp | Kind::Ses => Ok(()),
+            Protocol::Http | Protocol::Smtp | Protocol::Ses => Ok(()),
         }
     }
 }

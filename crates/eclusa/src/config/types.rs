@@ -26,13 +26,13 @@ use super::traces::TracesConfig;
 #[derive(Debug, Clone)]
 pub struct Config {
     /// `[server]`.
-    pub server: Server,
+    pub server: ServerConfig,
     /// `[store]`.
     pub store: StoreConfig,
     /// `[workers]`.
-    pub workers: Workers,
+    pub workers: WorkersConfig,
     /// `[log]`.
-    pub log: Log,
+    pub log: LogConfig,
     /// `[traces]`; without it no spans are recorded.
     pub traces: Option<TracesConfig>,
     /// `[[auth.keys]]`; none on loopback means that everybody may do everything.
@@ -53,7 +53,7 @@ pub struct Config {
 
 /// How requests come in.
 #[derive(Debug, Clone)]
-pub struct Server {
+pub struct ServerConfig {
     /// Where to listen; port 0 picks a free one.
     pub listen: SocketAddr,
     /// The largest request body.
@@ -170,7 +170,7 @@ impl fmt::Display for StoreUrl {
 
 /// How jobs are run.
 #[derive(Debug, Clone)]
-pub struct Workers {
+pub struct WorkersConfig {
     /// Jobs that this process runs at the same time, over all lanes.
     pub concurrency: usize,
     /// How long a job stays with a worker that no longer answers.
@@ -179,7 +179,7 @@ pub struct Workers {
 
 /// How the log is written.
 #[derive(Debug, Clone)]
-pub struct Log {
+pub struct LogConfig {
     /// What is written: `info`, or a filter such as `eclusa=debug`.
     pub filter: String,
     /// How it looks.
@@ -350,12 +350,12 @@ pub enum Check {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     /// In order.
-    pub parts: Vec<Part>,
+    pub parts: Vec<TemplatePart>,
 }
 
 /// A part of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub enum TemplatePart {
     /// As it stands.
     Text(String),
     /// The value of a field.

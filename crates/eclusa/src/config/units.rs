@@ -5,7 +5,7 @@ use std::time::Duration;
 use eclusa_core::Span;
 use toml::de::DeValue;
 
-use super::read::{FromText, Kind, Raw, Show, Value, Wrong};
+use super::read::{FromText, RawValue, Show, Value, ValueKind, Wrong};
 
 const DURATIONS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
@@ -52,8 +52,8 @@ impl FromText for Span {
     const WHAT: &'static str = "a duration";
     const HELP: &'static str = DURATION_HELP;
 
-    fn kind() -> Kind {
-        Kind::Duration
+    fn kind() -> ValueKind {
+        ValueKind::Duration
     }
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
@@ -91,8 +91,8 @@ impl FromText for PositiveSpan {
     const WHAT: &'static str = Span::WHAT;
     const HELP: &'static str = DURATION_HELP;
 
-    fn kind() -> Kind {
-        Kind::Duration
+    fn kind() -> ValueKind {
+        ValueKind::Duration
     }
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
@@ -114,11 +114,11 @@ impl Show for PositiveSpan {
 pub(super) struct Size(pub(super) u64);
 
 impl Value for Size {
-    fn kind() -> Kind {
-        Kind::Size
+    fn kind() -> ValueKind {
+        ValueKind::Size
     }
 
-    fn read(raw: Raw<'_>) -> Option<Self> {
+    fn read(raw: RawValue<'_>) -> Option<Self> {
         match raw.value() {
             DeValue::Integer(_) => raw.integer(1).map(Self),
             DeValue::String(_) => SizeText::read(raw).map(|size| Self(size.0)),
@@ -161,17 +161,17 @@ impl FromText for SizeText {
 
 /// So many per so long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rate {
+pub(super) struct RateValue {
     pub(super) count: u32,
     pub(super) per: Span,
 }
 
-impl FromText for Rate {
+impl FromText for RateValue {
     const WHAT: &'static str = "a rate";
     const HELP: &'static str = RATE_HELP;
 
-    fn kind() -> Kind {
-        Kind::Rate
+    fn kind() -> ValueKind {
+        ValueKind::Rate
     }
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
@@ -188,7 +188,7 @@ impl FromText for Rate {
     }
 }
 
-impl Show for Rate {
+impl Show for RateValue {
     fn show(&self) -> String {
         let unit =
             RATES.iter().find(|(_, secs)| Span::from_secs(*secs) == self.per).map_or("s", |(unit, _)| unit);
@@ -223,18 +223,18 @@ impl Show for ByteRate {
 pub(super) struct Percent(pub(super) u8);
 
 impl Value for Percent {
-    fn kind() -> Kind {
-        Kind::Fraction
+    fn kind() -> ValueKind {
+        ValueKind::Fraction
     }
 
-    fn read(raw: Raw<'_>) -> Option<Self> {
+    fn read(raw: RawValue<'_>) -> Option<Self> {
         let micros = fraction(&raw, "`0.25` is a quarter")?;
         u8::try_from((micros + 5_000) / 10_000).ok().map(Self)
     }
 }
 
 /// A number from 0 to 1, in millionths.
-fn fraction(raw: &Raw<'_>, help: &str) -> Option<u64> {
+fn fraction(raw: &RawValue<'_>, help: &str) -> Option<u64> {
     let number: Option<f64> = match raw.value() {
         DeValue::Float(number) => number.as_str().parse().ok(),
         DeValue::Integer(number) => number.as_str().parse().ok(),
@@ -265,11 +265,11 @@ pub(super) struct Fraction {
 }
 
 impl Value for Fraction {
-    fn kind() -> Kind {
-        Kind::Fraction
+    fn kind() -> ValueKind {
+        ValueKind::Fraction
     }
 
-    fn read(raw: Raw<'_>) -> Option<Self> {
+    fn read(raw: RawValue<'_>) -> Option<Self> {
         fraction(&raw, "`0.02` is two in a hundred").map(|micros| Self { micros })
     }
 }
@@ -337,8 +337,9 @@ mod tests {
 
     #[test]
     fn rates() {
-        let rate =
-            |text| Rate::from_text(text).map(|rate| (rate.count, rate.per)).map_err(|wrong| wrong.problem);
+        let rate = |text| {
+            RateValue::from_text(text).map(|rate| (rate.count, rate.per)).map_err(|wrong| wrong.problem)
+        };
         let good = [("10/s", 10, 1), ("1200/min", 1_200, 60), ("5/h", 5, 3_600), ("40/day", 40, 86_400)];
         for (text, count, secs) in good {
             assert_eq!(rate(text), Ok((count, Span::from_secs(secs))), "{text}");

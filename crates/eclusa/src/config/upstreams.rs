@@ -11,13 +11,13 @@ use super::awaited::awaited;
 use super::gates::gates;
 use super::keys::{headers as keyed_headers, keys, specs};
 use super::mail::{not_for, smtp, smtp_keys};
-use super::policies::{Seen, policies};
+use super::policies::{PolicyNames, policies};
 use super::read::{At, Entries, Table, Value};
 use super::reconcile::reconcile;
-use super::request::{RequestTemplate, Usable, request};
+use super::request::{AllowedPlaceholders, RequestTemplate, request};
 use super::server::{MAX_BODY, body_size};
 use super::ses::{SES_KEYS, ses, ses_keys};
-use super::texts::{Code, Kind, UpstreamUrl};
+use super::texts::{Code, Protocol, UpstreamUrl};
 use super::tls::tls;
 use super::types::{BaseUrl, HttpRules, Secret, Upstream, UpstreamKind};
 use super::units::{PositiveSpan, Size, duration};
@@ -41,8 +41,8 @@ const OWN_HEADERS: [&str; 9] = [
 const HTTP_KEYS: [&str; 7] = ["headers", "keys", "request", "async", "policies", "reconcile", "max_response"];
 
 /// What an upstream must know of the rest of the file.
-pub(super) struct Around {
-    pub(super) seen: Seen,
+pub(super) struct UpstreamContext {
+    pub(super) policy_names: PolicyNames,
     /// All processes on the store go by the same gates.
     pub(super) shared_gates: bool,
     /// `server.public_url` is there.
@@ -54,19 +54,19 @@ pub(super) struct Around {
 pub(super) fn upstream(
     name: &Name,
     t: &mut Table<'_>,
-    around: &Around,
+    context: &UpstreamContext,
 ) -> Option<(Upstream, Vec<UpstreamSpec>)> {
     let kind = t.or(
         "kind",
-        Kind::Http,
+        Protocol::Http,
         "What it speaks: requests go to `http`, messages to `smtp` and `ses` (Amazon SES).",
     );
     let doc = "Where calls go: `http://` or `https://`, host, port and the beginning of the path; for `smtp` `smtp://` (port 25 if \
                none is named) or `smtps://` (465), host and port. For `ses` the endpoint of its region unless it is given.";
     let url: Option<UpstreamUrl> = match kind {
-        Kind::Http => t.need("url", "\"https://api.example.com\"", doc),
-        Kind::Smtp => t.need("url", "\"smtp://mail.example.com:587\"", doc),
-        Kind::Ses => t.get("url", doc),
+        Protocol::Http => t.need("url", "\"https://api.example.com\"", doc),
+        Protocol::Smtp => t.need("url", "\"smtp://mail.example.com:587\"", doc),
+        Protocol::Ses => t.get("url", doc),
     };
     let timeout = t.or(
         "timeout",
@@ -100,34 +100,34 @@ pub(super) fn upstream(
     let tls = t.section("tls", "Certificates, where the usual ones do not do.", |t| {
         tls(t, "Trusted besides the public ones: a PEM file with certificates.")
     });
-    let policies = policies(t, &around.seen);
-    let reconcile = reconcile(t, &policies, around.shared_gates);
-    let request = request_template(t, around);
+    let policies = policies(t, &context.policy_names);
+    let reconcile = reconcile(t, &policies, context.shared_gates);
+    let request = request_template(t, context);
     if !keys.is_empty() && !headers.hold_key {
         keys_are_used(t, request.as_ref());
     }
-    let awaited = awaited(t, around.public_url);
-    if t.has("async") && around.direct.contains(name) {
+    let awaited = awaited(t, context.public_url);
+    if t.has("async") && context.direct.contains(name) {
         let help = "use it in lanes with a queue only, or remove `async`";
         t.misplaced("async", "has no meaning in a direct lane, where the caller waits for the answer", help);
     }
     let smtp_keys = smtp_keys(t, kind);
     let ses_keys = ses_keys(t);
-    if kind != Kind::Ses {
+    if kind != Protocol::Ses {
         not_for(t, &SES_KEYS, kind);
     }
     let kind = match (kind, url) {
-        (Kind::Http, Some(UpstreamUrl::Http(url))) => {
+        (Protocol::Http, Some(UpstreamUrl::Http(url))) => {
             no_tls_with_http(t, &url);
             let (headers, keys) = (headers.shared, headers.keys);
             let rules = HttpRules { url, headers, keys, request, awaited, max_response, policies, reconcile };
             Some(UpstreamKind::Http(Box::new(rules)))
         }
-        (Kind::Smtp, Some(UpstreamUrl::Smtp(url))) => {
+        (Protocol::Smtp, Some(UpstreamUrl::Smtp(url))) => {
             Some(UpstreamKind::Smtp(Box::new(smtp(t, url, smtp_keys))))
         }
-        (Kind::Ses, None) if !t.has("url") => ses(t, None, ses_keys).map(Box::new).map(UpstreamKind::Ses),
-        (Kind::Ses, Some(UpstreamUrl::Http(url))) => {
+        (Protocol::Ses, None) if !t.has("url") => ses(t, None, ses_keys).map(Box::new).map(UpstreamKind::Ses),
+        (Protocol::Ses, Some(UpstreamUrl::Http(url))) => {
             no_tls_with_http(t, &url);
             ses(t, Some(url), ses_keys).map(Box::new).map(UpstreamKind::Ses)
         }
@@ -139,8 +139,8 @@ pub(super) fn upstream(
         }
     };
     match kind {
-        Some(UpstreamKind::Smtp(_)) => not_for(t, &HTTP_KEYS, Kind::Smtp),
-        Some(UpstreamKind::Ses(_)) => not_for(t, &HTTP_KEYS, Kind::Ses),
+        Some(UpstreamKind::Smtp(_)) => not_for(t, &HTTP_KEYS, Protocol::Smtp),
+        Some(UpstreamKind::Ses(_)) => not_for(t, &HTTP_KEYS, Protocol::Ses),
         Some(UpstreamKind::Http(_)) | None => {}
     }
     let (timeout, connect_timeout) = (duration(timeout.0), duration(connect_timeout.0));
@@ -156,17 +156,17 @@ fn no_tls_with_http(t: &Table<'_>, url: &BaseUrl) {
 }
 
 /// Notes that `url` is of another kind than the upstream.
-fn wrong_address(t: &Table<'_>, kind: Kind) {
+fn wrong_address(t: &Table<'_>, kind: Protocol) {
     match kind {
-        Kind::Http => {
+        Protocol::Http => {
             let help = "write it like \"https://api.example.com/v1\", or `kind = \"smtp\"` beside it";
             t.wrong("url", "is not an `http://` or `https://` address", help);
         }
-        Kind::Ses => {
+        Protocol::Ses => {
             let help = "write it like \"https://email.us-east-1.amazonaws.com\", or remove it";
             t.wrong("url", "is not an `http://` or `https://` address", help);
         }
-        Kind::Smtp => {
+        Protocol::Smtp => {
             let help = "write it like \"smtp://mail.example.com:587\"";
             t.wrong("url", "is not an `smtp://` or `smtps://` address", help);
         }
@@ -190,10 +190,11 @@ pub(super) fn cooldown(t: &mut Table<'_>, doc: &'static str) -> Option<CooldownS
     t.rule(CooldownSpec::new(&ladder))
 }
 
-fn request_template(t: &mut Table<'_>, around: &Around) -> Option<RequestTemplate> {
+fn request_template(t: &mut Table<'_>, context: &UpstreamContext) -> Option<RequestTemplate> {
     let doc = "How a job's `params` become a request to this upstream, so that one job fits several. Texts may hold \
                `{params./POINTER}`, `{id}`, `{job_id}`, `{tenant}`, `{webhook_url}` and `{key}`. Without it the job's own `request` is sent.";
-    let usable = Usable { webhook_url: around.public_url, external_id: false, key: t.has("keys") };
+    let usable =
+        AllowedPlaceholders { webhook_url: context.public_url, external_id: false, key: t.has("keys") };
     t.table("request", doc, |t| request(t, Method::POST, usable)).flatten()
 }
 
@@ -271,7 +272,7 @@ fn pace(t: &mut Table<'_>) -> Option<PaceSpec> {
     Some(t.rule(PaceSpec::new(initial, min, max))?.adaptive(adaptive))
 }
 
-fn codes(t: &mut Table<'_>, kind: Kind) -> ExtraCodes {
+fn codes(t: &mut Table<'_>, kind: Protocol) -> ExtraCodes {
     let retryable: Option<Vec<At<Code>>> = t.get(
         "retryable",
         "Statuses to try again, besides the usual ones; for `smtp` codes, also enhanced ones (`5.7.1`), for `ses` names of errors.",

@@ -9,17 +9,17 @@ use tokio::sync::watch;
 
 /// Holds answers back until it is opened.
 #[derive(Debug, Clone)]
-pub struct Gate {
+pub struct Latch {
     open: Arc<watch::Sender<bool>>,
 }
 
-impl Default for Gate {
+impl Default for Latch {
     fn default() -> Self {
         Self { open: Arc::new(watch::channel(false).0) }
     }
 }
 
-impl Gate {
+impl Latch {
     /// Lets go what is held back, and all that comes later.
     pub fn open(&self) {
         self.open.send_replace(true);
@@ -38,7 +38,7 @@ pub struct Answer {
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) body: Bytes,
     pub(super) ending: Ending,
-    pub(super) gate: Option<Gate>,
+    pub(super) latch: Option<Latch>,
     pub(super) delay: Duration,
 }
 
@@ -126,10 +126,10 @@ impl Answer {
         Self { body: body.into(), ..self }
     }
 
-    /// Held back until the gate is opened.
+    /// Held back until the latch is opened.
     #[must_use]
-    pub fn after(self, gate: &Gate) -> Self {
-        Self { gate: Some(gate.clone()), ..self }
+    pub fn after(self, latch: &Latch) -> Self {
+        Self { latch: Some(latch.clone()), ..self }
     }
 
     /// Held back for so long.
@@ -140,6 +140,6 @@ impl Answer {
 
     fn new(head: Head) -> Self {
         let (headers, body, delay) = Default::default();
-        Self { head, headers, body, ending: Ending::Whole, gate: None, delay }
+        Self { head, headers, body, ending: Ending::Whole, latch: None, delay }
     }
 }

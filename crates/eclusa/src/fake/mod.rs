@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-pub use answer::{Answer, Gate};
+pub use answer::{Answer, Latch};
 
 /// The most requests that are remembered, so that a demo can run for days; older ones are forgotten.
 const REMEMBERED: usize = 10_000;

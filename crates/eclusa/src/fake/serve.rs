@@ -103,8 +103,8 @@ async fn handle(
         at: SystemClock.now(),
         connection,
     });
-    if let Some(gate) = &answer.gate {
-        gate.opened().await;
+    if let Some(latch) = &answer.latch {
+        latch.opened().await;
     }
     tokio::time::sleep(answer.delay).await;
     match answer.head {

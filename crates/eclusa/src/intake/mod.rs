@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 pub(crate) use self::fields::Fields;
 use self::fields::listed;
-use crate::config::{Accept, CacheKey, Field, KeyScope, Lane, Part, Template};
+use crate::config::{Accept, CacheKey, Field, KeyScope, Lane, Template, TemplatePart};
 use crate::execute::http::shape::{JobValues, Targets, Unfit, for_upstream};
 use crate::request::{Content, Envelope, Mail, Request, RequestView};
 use crate::telemetry::traces::{JobTrace, OpenSpan, trace_state};
@@ -298,15 +298,15 @@ fn render(key: &CacheKey, fields: &Fields<'_>, tenant: &str, request: Option<&Re
     };
     for part in &template.parts {
         let value = match part {
-            Part::Text(text) => {
+            TemplatePart::Text(text) => {
                 key.push_str(text);
                 continue;
             }
-            Part::Field(field) if fields.is_repeated(field) => return None,
-            Part::Field(field) => fields.get(field)?,
-            Part::Tenant => tenant.to_owned(),
-            Part::Method => request?.method.clone(),
-            Part::Path => request?.path.clone(),
+            TemplatePart::Field(field) if fields.is_repeated(field) => return None,
+            TemplatePart::Field(field) => fields.get(field)?,
+            TemplatePart::Tenant => tenant.to_owned(),
+            TemplatePart::Method => request?.method.clone(),
+            TemplatePart::Path => request?.path.clone(),
         };
         // Side by side, values must not run into each other: `a` and `b-c` are not `a-b` and `c`.
         match template.parts.len() {
@@ -321,7 +321,7 @@ fn render(key: &CacheKey, fields: &Fields<'_>, tenant: &str, request: Option<&Re
 /// a body that does not belong to a `GET` and is not in the key.
 fn depends_on_more_than_key(template: &Template, request: &Request) -> bool {
     let conditional = |(name, _): &(String, Vec<u8>)| name == "range" || name.starts_with("if-");
-    let of_body = |part: &Part| matches!(part, Part::Field(Field::Body(_)));
+    let of_body = |part: &TemplatePart| matches!(part, TemplatePart::Field(Field::Body(_)));
     request.method == "HEAD"
         || request.headers.iter().any(conditional)
         || request.method == "GET" && !request.body.is_empty() && !template.parts.iter().any(of_body)

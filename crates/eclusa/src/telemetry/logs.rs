@@ -14,11 +14,11 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
-use crate::config::{Log, LogFormat};
+use crate::config::{LogConfig, LogFormat};
 use crate::words::iso;
 
 /// Begins to log, to standard error.
-pub(crate) fn start(log: &Log, clock: Arc<dyn Clock>) -> Result<(), LogError> {
+pub(crate) fn start(log: &LogConfig, clock: Arc<dyn Clock>) -> Result<(), LogError> {
     let filter =
         EnvFilter::try_new(filter(&log.filter)).map_err(|error| LogError::Filter(error.to_string()))?;
     let json = match log.format {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use base64::Engine as _;
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate, Seen};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch, Seen};
 use ring::hmac;
 use serde_json::{Value, json};
 
@@ -170,15 +170,15 @@ async fn a_key_sees_the_alerts_of_its_own() {
 #[tokio::test]
 async fn a_notification_survives_the_kill_of_the_process_and_is_not_repeated() {
     let upstream = FakeUpstream::start(once(404)).await.unwrap();
-    let gate = Gate::default();
-    let operators = FakeUpstream::start(Answer::status(204).after(&gate)).await.unwrap();
+    let latch = Latch::default();
+    let operators = FakeUpstream::start(Answer::status(204).after(&latch)).await.unwrap();
     let rules = "dead_letters = 0\ntenant_dead_letters = false\ndead_letter_rate = false";
     let config = config(&upstream, &operators, rules) + "[workers]\nlease = \"1s\"\n";
     let program = Program::start(&config, &[]).await;
     fail(&program, "acme", 1).await;
     operators.wait_for(1).await;
     let dir = program.kill().await;
-    gate.open();
+    latch.open();
     let again = Program::start_in(dir, &config, &[]).await;
     operators.wait_for(2).await;
     let ids: Vec<String> =

@@ -1,7 +1,7 @@
 //! The end of a job, told to whoever asked for that.
 
 use base64::Engine as _;
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate, Seen};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch, Seen};
 use ring::hmac;
 use serde_json::{Value, json};
 
@@ -118,14 +118,14 @@ async fn a_name_that_leads_to_a_private_address_is_not_called() {
 #[tokio::test]
 async fn a_callback_survives_the_kill_of_the_process() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
-    let gate = Gate::default();
-    let listener = FakeUpstream::start(Answer::status(204).after(&gate)).await.unwrap();
+    let latch = Latch::default();
+    let listener = FakeUpstream::start(Answer::status(204).after(&latch)).await.unwrap();
     let config = config(&upstream, "\"127.0.0.1\"", "keep = { max = 0 }") + "[workers]\nlease = \"1s\"\n";
     let program = Program::start(&config, &[]).await;
     let id = program.enqueue("work", &job(&listener, "/a")).await;
     listener.wait_for(1).await;
     let dir = program.kill().await;
-    gate.open();
+    latch.open();
     let _again = Program::start_in(dir, &config, &[]).await;
     listener.wait_for(2).await;
     assert_eq!(told(&listener.requests()[1])["jobId"], json!(id));

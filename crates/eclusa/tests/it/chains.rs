@@ -1,6 +1,6 @@
 //! Which upstream of its chain a job goes to, and what becomes of it when none will have it.
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::json;
 
 use super::program::{Answer as Told, Program};
@@ -63,9 +63,9 @@ async fn when_all_are_hot_the_line_waits_and_no_attempt_is_spent() {
 
 #[tokio::test]
 async fn with_some_tried_and_the_rest_busy_the_job_waits_for_those_and_tries_none_twice() {
-    let gate = Gate::default();
+    let latch = Latch::default();
     let a = upstream(Answer::status(503)).await;
-    let b = upstream(Behaviour::script([Answer::status(200).after(&gate)]).then(Answer::status(200))).await;
+    let b = upstream(Behaviour::script([Answer::status(200).after(&latch)]).then(Answer::status(200))).await;
     let program = start((&a, ""), (&b, "max_concurrent = 1"), "retry = { attempts = 1 }").await;
     let hog = enqueue(&program, "/hog").await;
     b.wait_for(1).await;
@@ -73,7 +73,7 @@ async fn with_some_tried_and_the_rest_busy_the_job_waits_for_those_and_tries_non
     let waits_for_b = |answer: &Told| answer.json()["reason"] == "concurrency";
     program.until(&format!("/v1/jobs/{waiting}/why"), waits_for_b).await;
     assert_eq!(program.get(&format!("/v1/jobs/{waiting}")).await.json()["status"], "queued");
-    gate.open();
+    latch.open();
     assert_eq!(program.ended(&hog).await["upstream"], "b");
     let ended = program.ended(&waiting).await;
     assert_eq!(
@@ -86,8 +86,8 @@ async fn with_some_tried_and_the_rest_busy_the_job_waits_for_those_and_tries_non
 /// In the order of the chain: slots, requests per minute, rest after an error.
 #[tokio::test]
 async fn a_job_goes_to_the_first_that_has_a_slot_a_place_and_has_cooled_down() {
-    let gate = Gate::default();
-    let a = upstream(Answer::status(200).after(&gate)).await;
+    let latch = Latch::default();
+    let a = upstream(Answer::status(200).after(&latch)).await;
     let b = upstream(Behaviour::script([Answer::status(200)]).then(Answer::status(200))).await;
     let program = start((&a, "max_concurrent = 1"), (&b, "rpm = 1"), "").await;
     enqueue(&program, "/1").await;
@@ -96,6 +96,6 @@ async fn a_job_goes_to_the_first_that_has_a_slot_a_place_and_has_cooled_down() {
     assert_eq!(program.ended(&second).await["upstream"], "b");
     let third = enqueue(&program, "/3").await;
     assert_eq!(program.why(&third).await, "concurrency", "of the two it opens first");
-    gate.open();
+    latch.open();
     assert_eq!(program.ended(&third).await["upstream"], "a");
 }

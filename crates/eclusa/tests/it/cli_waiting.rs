@@ -1,14 +1,14 @@
 //! `eclusa send --wait`: which job it is at once, and how to go on after Ctrl-C.
 
-use eclusa::fake::{Answer, FakeUpstream, Gate};
+use eclusa::fake::{Answer, FakeUpstream, Latch};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
 use crate::cli::run_at;
 use crate::program::{PATIENCE, Program, eclusa};
 
-async fn start(gate: &Gate) -> (Program, FakeUpstream) {
-    let upstream = FakeUpstream::start(Answer::status(200).body("late").after(gate)).await.unwrap();
+async fn start(latch: &Latch) -> (Program, FakeUpstream) {
+    let upstream = FakeUpstream::start(Answer::status(200).body("late").after(latch)).await.unwrap();
     let config = format!(
         "[store]\nurl = \"memory:\"\n[lanes.mail]\nchain = [\"up\"]\n[upstreams.up]\nurl = \"{}\"\n",
         upstream.url()
@@ -29,21 +29,21 @@ async fn sent(program: &Program, more: &[&str]) -> (Child, String, impl AsyncBuf
 
 #[tokio::test]
 async fn the_id_of_the_job_is_told_before_it_ends() {
-    let gate = Gate::default();
-    let (program, _upstream) = start(&gate).await;
+    let latch = Latch::default();
+    let (program, _upstream) = start(&latch).await;
     let (child, line, _told) = sent(&program, &[]).await;
     let id = line.split_whitespace().nth(1).unwrap();
     let job = program.get(&format!("/v1/jobs/{id}")).await;
     assert_eq!((job.status, &job.json()["jobId"]), (200, &id.into()), "{line}");
-    gate.open();
+    latch.open();
     let ended = tokio::time::timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
     assert_eq!((ended.status.code(), ended.stdout.as_slice()), (Some(0), &b"late\n"[..]));
 }
 
 #[tokio::test]
 async fn after_ctrl_c_the_job_goes_on_and_it_is_told_how_to_find_it() {
-    let gate = Gate::default();
-    let (program, upstream) = start(&gate).await;
+    let latch = Latch::default();
+    let (program, upstream) = start(&latch).await;
     let (mut child, line, mut told) = sent(&program, &["--id", "order-7"]).await;
     let id = line.split_whitespace().nth(1).unwrap().to_owned();
     let pid = child.id().unwrap().to_string();
@@ -54,15 +54,15 @@ async fn after_ctrl_c_the_job_goes_on_and_it_is_told_how_to_find_it() {
     told.read_line(&mut second).await.unwrap();
     assert_eq!((code, first.trim()), (Some(130), "The job goes on without you."));
     assert!(second.contains(&format!("`eclusa jobs wait {id}`")), "{second}");
-    gate.open();
+    latch.open();
     upstream.wait_for(1).await;
     assert_eq!(run_at(&program.url(), &["jobs", "wait", &id]).await.code, 0);
 }
 
 #[tokio::test]
 async fn to_list_nothing_is_a_mistake() {
-    let gate = Gate::default();
-    let (program, _upstream) = start(&gate).await;
+    let latch = Latch::default();
+    let (program, _upstream) = start(&latch).await;
     for list in [
         &["jobs", "ls"][..],
         &["dlq", "ls"],
@@ -79,5 +79,5 @@ async fn to_list_nothing_is_a_mistake() {
         run_at(&program.url(), &["jobs", "ls", "--since", "10m", "--limit", "1", "-o", "jsonl"]).await.ok();
     assert!(listed.lines().count() == 1 && listed.contains("order-8"), "{listed}");
     assert_eq!(run_at(&program.url(), &["jobs", "ls", "--until", "10m", "-o", "jsonl"]).await.ok(), "");
-    gate.open();
+    latch.open();
 }

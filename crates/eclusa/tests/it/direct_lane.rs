@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use bytes::Bytes;
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use futures_util::StreamExt;
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -200,8 +200,8 @@ async fn what_the_lane_itself_does_not_admit_is_counted_for_the_lane() {
 /// All slots taken is "not now" too.
 #[tokio::test]
 async fn a_slot_is_taken_until_the_answer_has_passed() {
-    let gate = Gate::default();
-    let upstream = FakeUpstream::start(Behaviour::script([Answer::status(200).body("done").after(&gate)]))
+    let latch = Latch::default();
+    let upstream = FakeUpstream::start(Behaviour::script([Answer::status(200).body("done").after(&latch)]))
         .await
         .unwrap();
     let program = start(&[&upstream.url()], "max_concurrent = 1").await;
@@ -209,7 +209,7 @@ async fn a_slot_is_taken_until_the_answer_has_passed() {
         upstream.wait_for(1).await;
         let second = program.get("/proxy/fast/a").await;
         assert_eq!((second.status, &second.json()["reason"]), (429, &json!("concurrency")));
-        gate.open();
+        latch.open();
     });
     assert_eq!((first.status, first.text()), (200, "done"));
     slot_is_free(&program).await;

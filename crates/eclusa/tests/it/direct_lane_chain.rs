@@ -1,6 +1,6 @@
 //! Along the chain of a direct lane: when the next upstream is asked, and when that would do harm.
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::json;
 
 use super::http_upstream::free_port;
@@ -83,14 +83,14 @@ async fn without_an_answer_in_time_the_next_is_asked_only_where_that_does_no_har
 
 #[tokio::test]
 async fn one_that_is_busy_or_hot_is_passed_over() {
-    let (gate, second) = (Gate::default(), well().await);
-    let answers = [Answer::status(200).after(&gate), Answer::status(503)];
+    let (latch, second) = (Latch::default(), well().await);
+    let answers = [Answer::status(200).after(&latch), Answer::status(503)];
     let first = FakeUpstream::start(Behaviour::script(answers)).await.unwrap();
     let program = start(&first.url(), "max_concurrent = 1\ncooldown = [\"1h\"]", &second, "").await;
     let (held, ()) = tokio::join!(answered_by(&program, "POST"), async {
         first.wait_for(1).await;
         assert_eq!(answered_by(&program, "POST").await, (200, "b".into()), "it is busy");
-        gate.open();
+        latch.open();
     });
     assert_eq!(held, (200, "a".into()));
     program.until("/v1/upstreams/a", |answer| answer.json()["inFlight"] == 0).await;

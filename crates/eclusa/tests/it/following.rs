@@ -1,6 +1,6 @@
 //! A job's history: as `jobs get` shows it, and as it happens, by server-sent events.
 
-use eclusa::fake::{Answer, FakeUpstream, Gate};
+use eclusa::fake::{Answer, FakeUpstream, Latch};
 use serde_json::{Value, json};
 
 use super::cli::run_at;
@@ -26,9 +26,9 @@ fn names(events: &[(u64, String, Value)]) -> Vec<(u64, &str)> {
 }
 
 /// One upstream that is asked too much, and one that answers when the gate opens.
-async fn two_providers(gate: &Gate) -> (FakeUpstream, FakeUpstream, String) {
+async fn two_providers(latch: &Latch) -> (FakeUpstream, FakeUpstream, String) {
     let replicate = FakeUpstream::start(Answer::status(429)).await.unwrap();
-    let fal = FakeUpstream::start(Answer::status(200).body("image").after(gate)).await.unwrap();
+    let fal = FakeUpstream::start(Answer::status(200).body("image").after(latch)).await.unwrap();
     let rules = format!(
         "[lanes.work]\nchain = [\"replicate\", \"fal\"]\n[upstreams.replicate]\nurl = \"{}\"\n\
          [upstreams.fal]\nurl = \"{}\"\n",
@@ -40,15 +40,15 @@ async fn two_providers(gate: &Gate) -> (FakeUpstream, FakeUpstream, String) {
 
 #[tokio::test]
 async fn a_job_is_followed_along_its_chain_to_its_end() {
-    let gate = Gate::default();
-    let (_replicate, fal, rules) = two_providers(&gate).await;
+    let latch = Latch::default();
+    let (_replicate, fal, rules) = two_providers(&latch).await;
     let program = Program::start(&rules, &[]).await;
     let id = program.enqueue("work", &json!({ "request": { "path": "/a" } })).await;
     let path = format!("/v1/jobs/{id}/events");
     let open = async {
         fal.wait_for(1).await;
         while program.metric("eclusa_waits", &[]).await == 0 {}
-        gate.open();
+        latch.open();
     };
     let (stream, ()) = tokio::join!(program.get(&path), open);
     assert_eq!((stream.status, stream.header("content-type")), (200, "text/event-stream"));
@@ -77,7 +77,7 @@ async fn a_job_is_followed_along_its_chain_to_its_end() {
 
 #[tokio::test]
 async fn what_cannot_be_followed_is_refused() {
-    let program = Program::start(&two_providers(&Gate::default()).await.2, &[]).await;
+    let program = Program::start(&two_providers(&Latch::default()).await.2, &[]).await;
     let unknown = "/v1/jobs/01a1e20c-835f-7f54-a1de-93085b88f45f/events";
     assert_eq!(program.get(unknown).await.status, 404);
     let wrong = program.send("GET", unknown, &[("last-event-id", "last")], "").await;
@@ -88,8 +88,8 @@ async fn what_cannot_be_followed_is_refused() {
 #[tokio::test]
 async fn a_job_is_followed_from_another_process_than_the_one_that_decides() {
     let redis = RedisServer::start();
-    let gate = Gate::default();
-    let (_replicate, fal, rules) = two_providers(&gate).await;
+    let latch = Latch::default();
+    let (_replicate, fal, rules) = two_providers(&latch).await;
     let rules = rules.replace("[upstreams.replicate]", "keep = { max = 0 }\n[upstreams.replicate]");
     let config = format!(
         "[server]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"{}\"\nterm = \"500ms\"\n{rules}",
@@ -107,7 +107,7 @@ async fn a_job_is_followed_from_another_process_than_the_one_that_decides() {
         while worker.metric("eclusa_waits", &[]).await < 2 {
             tokio::task::yield_now().await;
         }
-        gate.open();
+        latch.open();
     };
     let path = format!("/v1/jobs/{id}/events");
     let (stream, ()) = tokio::join!(api.get(&path), open);

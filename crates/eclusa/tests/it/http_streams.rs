@@ -7,7 +7,7 @@ use bytes::Bytes;
 use eclusa::config::Upstream;
 use eclusa::execute::CallEnd;
 use eclusa::execute::http::{BodyError, Head, Streamed};
-use eclusa::fake::{Answer, FakeUpstream, Gate};
+use eclusa::fake::{Answer, FakeUpstream, Latch};
 use futures_util::stream;
 use http::{HeaderMap, Method};
 use http_body::{Body, Frame};
@@ -144,16 +144,16 @@ async fn without_a_connection_nothing_was_sent() {
 
 #[tokio::test]
 async fn an_answer_given_up_frees_its_connection() {
-    let gate = Gate::default();
-    let fake = FakeUpstream::start(Answer::status(200).after(&gate)).await.unwrap();
+    let latch = Latch::default();
+    let fake = FakeUpstream::start(Answer::status(200).after(&latch)).await.unwrap();
     let upstream = client(&rules(&fake.url()));
     let context = context();
     tokio::select! {
-        _ = upstream.stream(post(), Full::from("hello"), &context) => panic!("the gate is shut"),
+        _ = upstream.stream(post(), Full::from("hello"), &context) => panic!("the latch is closed"),
         () = fake.wait_for(1) => {}
     }
     // The caller went away; its connection goes with it, and the next call takes another.
-    gate.open();
+    latch.open();
     upstream.stream(post(), Full::from("hello"), &context).await.unwrap();
     let connections: Vec<u64> = fake.requests().iter().map(|seen| seen.connection).collect();
     assert_eq!(connections, [1, 2]);

@@ -7,7 +7,7 @@ use eclusa::SystemClock;
 use eclusa::config::{BaseUrl, HttpRules, Tls, Upstream, UpstreamKind};
 use eclusa::execute::http::HttpUpstream;
 use eclusa::execute::{CallContext, CallEnd, Called};
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use eclusa::request::{Request, Response};
 use eclusa_core::Span;
 use eclusa_core::gate::CallResult;
@@ -313,8 +313,8 @@ async fn a_pooled_connection_that_the_server_closed_fails_nothing() {
 
 #[tokio::test]
 async fn calls_run_side_by_side() {
-    let gate = Gate::default();
-    let fake = FakeUpstream::start(Answer::status(200).after(&gate)).await.unwrap();
+    let latch = Latch::default();
+    let fake = FakeUpstream::start(Answer::status(200).after(&latch)).await.unwrap();
     let upstream = client(&rules(&fake.url()));
     let calls: Vec<_> = (0..50)
         .map(|_| {
@@ -323,7 +323,7 @@ async fn calls_run_side_by_side() {
         })
         .collect();
     fake.wait_for(50).await;
-    gate.open();
+    latch.open();
     for call in calls {
         answered(call.await.unwrap());
     }

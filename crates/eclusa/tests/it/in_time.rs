@@ -1,6 +1,6 @@
 //! A lane that refuses at once what would expire in its queue.
 
-use eclusa::fake::{Answer, FakeUpstream, Gate};
+use eclusa::fake::{Answer, FakeUpstream, Latch};
 use serde_json::json;
 
 use super::program::{Program, millis};
@@ -32,8 +32,8 @@ async fn what_would_expire_in_the_queue_is_refused_with_the_quoted_start() {
 
 #[tokio::test]
 async fn quoted_starts_are_compared_with_the_real_ones() {
-    let gate = Gate::default();
-    let upstream = FakeUpstream::start(Answer::status(200).after(&gate)).await.unwrap();
+    let latch = Latch::default();
+    let upstream = FakeUpstream::start(Answer::status(200).after(&latch)).await.unwrap();
     let config = format!(
         "[lanes.work]\nchain = [\"up\"]\n[upstreams.up]\nurl = \"{}\"\nmax_concurrent = 1\n",
         upstream.url()
@@ -42,7 +42,7 @@ async fn quoted_starts_are_compared_with_the_real_ones() {
     program.enqueue("work", &json!({ "request": {} })).await;
     upstream.wait_for(1).await;
     let second = program.enqueue("work", &json!({ "request": {} })).await;
-    gate.open();
+    latch.open();
     program.finished(&second).await;
     let count = async |side| {
         let labels = [("lane", "work"), ("side", side)];

@@ -1,6 +1,6 @@
 //! A lane that keeps nothing of ended jobs: who waits for one gets it all the same.
 
-use eclusa::fake::{Answer, FakeUpstream, Gate};
+use eclusa::fake::{Answer, FakeUpstream, Latch};
 use serde_json::{Value, json};
 
 use super::cli::run_at;
@@ -46,14 +46,14 @@ async fn a_job_by_json_is_answered_whole() {
 
 #[tokio::test]
 async fn equal_requests_get_the_one_answer() {
-    let gate = Gate::default();
-    let (program, upstream) = start(Answer::status(200).body("once").after(&gate)).await;
+    let latch = Latch::default();
+    let (program, upstream) = start(Answer::status(200).body("once").after(&latch)).await;
     program.pause("mail").await;
     let ask = || put_and_wait(&program, json!({ "query": "same=1" }));
     let resume = async {
         while program.get("/v1/lanes/mail").await.json()["queued"]["normal"] != 2 {}
         program.resume("mail").await;
-        gate.open();
+        latch.open();
     };
     let (first, second, ()) = tokio::join!(ask(), ask(), resume);
     for job in [&first, &second] {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate, Seen};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch, Seen};
 use serde_json::{Value, json};
 
 use super::program::Program;
@@ -46,8 +46,8 @@ async fn keys(program: &Program) -> BTreeMap<String, Value> {
 
 #[tokio::test]
 async fn each_call_is_made_with_the_least_loaded_key_within_its_own_limits() {
-    let gate = Gate::default();
-    let upstream = FakeUpstream::start(Answer::status(200).after(&gate)).await.unwrap();
+    let latch = Latch::default();
+    let upstream = FakeUpstream::start(Answer::status(200).after(&latch)).await.unwrap();
     let program = start(&upstream, "max_concurrent = 2").await;
     let mut jobs = Vec::new();
     for number in 1..=5 {
@@ -62,7 +62,7 @@ async fn each_call_is_made_with_the_least_loaded_key_within_its_own_limits() {
     assert_eq!(program.why(&jobs[4]).await, "concurrency");
     let direct = program.get("/proxy/fast/x").await;
     assert_eq!(direct.status, 429, "a direct lane takes from the same keys");
-    gate.open();
+    latch.open();
     for id in &jobs {
         assert_eq!(program.ended(id).await["upstream"], "replicate");
     }

@@ -1,6 +1,6 @@
 //! SIGHUP: a config that was changed is put in force while everything runs, as a whole or not at all.
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::{Value, json};
 
 use super::program::Program;
@@ -84,8 +84,8 @@ async fn a_config_that_cannot_be_put_in_force_changes_nothing_and_says_why() {
 
 #[tokio::test]
 async fn a_job_that_runs_ends_though_its_lane_and_its_upstream_are_removed() {
-    let gate = Gate::default();
-    let first = FakeUpstream::start(Behaviour::script([Answer::status(201).after(&gate)])).await.unwrap();
+    let latch = Latch::default();
+    let first = FakeUpstream::start(Behaviour::script([Answer::status(201).after(&latch)])).await.unwrap();
     let second = FakeUpstream::start(Answer::status(202)).await.unwrap();
     let program = Program::start(&lanes(&first, &[("old", ""), ("work", "")]), &[]).await;
     let runs = program.enqueue("old", &job()).await;
@@ -94,7 +94,7 @@ async fn a_job_that_runs_ends_though_its_lane_and_its_upstream_are_removed() {
     program
         .logged("The config was reloaded", &[("changes", "lanes removed: old; upstreams changed: up")])
         .await;
-    gate.open();
+    latch.open();
     assert_eq!(program.ended(&runs).await["result"]["status"], 201);
     let next = program.enqueue("work", &job()).await;
     assert_eq!(program.ended(&next).await["result"]["status"], 202, "new calls go to the new address");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::{Value, json};
 
 use crate::cli::{run_at, run_with};
@@ -21,8 +21,8 @@ async fn enqueue(program: &Program, tenant: &str) -> String {
 
 #[tokio::test]
 async fn tenants_are_listed_with_what_waits_and_runs() {
-    let gate = Gate::default();
-    let upstream = FakeUpstream::start(Answer::status(200).after(&gate)).await.unwrap();
+    let latch = Latch::default();
+    let upstream = FakeUpstream::start(Answer::status(200).after(&latch)).await.unwrap();
     let lane = "concurrency = 2\nfairness = { weights = { \"a*\" = 2 } }";
     let program = Program::start(&config(&upstream, lane), &[]).await;
     for tenant in ["acme", "acme", "acme", "bolt"] {
@@ -54,7 +54,7 @@ async fn tenants_are_listed_with_what_waits_and_runs() {
         run_at(&program.url(), &["lanes", "tenants", "mail", "--limit", "1", "-o", "json"]).await.json();
     assert_eq!(one["tenants"].as_array().unwrap().len(), 1);
     run_at(&program.url(), &["lanes", "tenants", "nothing"]).await.failed(3);
-    gate.open();
+    latch.open();
 }
 
 #[tokio::test]
@@ -106,11 +106,11 @@ async fn a_tenant_at_its_limit_is_told_so_and_a_reload_lets_it_on() {
 
 #[tokio::test]
 async fn a_direct_lane_refuses_a_tenant_at_its_limit_and_no_other() {
-    let gate = Gate::default();
+    let latch = Latch::default();
     let upstream = FakeUpstream::start(Behaviour::by({
-        let gate = gate.clone();
+        let latch = latch.clone();
         move |seen| match seen.path.as_str() {
-            "/slow" => Answer::status(200).after(&gate),
+            "/slow" => Answer::status(200).after(&latch),
             _ => Answer::status(200),
         }
     }))
@@ -125,7 +125,7 @@ async fn a_direct_lane_refuses_a_tenant_at_its_limit_and_no_other() {
         assert_eq!((refused.status, &refused.json()["reason"]), (429, &json!("concurrency")));
         assert!(refused.header("retry-after").parse::<u32>().unwrap() >= 1);
         assert_eq!(call("/proxy/mail/a", "bolt").await.status, 200);
-        gate.open();
+        latch.open();
     });
     assert_eq!(
         (slow.status, slow.header("ratelimit-policy")),

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use super::super::extract::{no_room, unread};
 use super::super::problem::{Kind, Problem};
 use crate::clients::{Upload, Uploads};
-use crate::config::Server;
+use crate::config::ServerConfig;
 use crate::execute::http::BoxError;
 
 /// A body up to this size is held whole, so that another upstream can be tried.
@@ -30,7 +30,7 @@ pub(super) enum Held {
 pub(super) async fn hold(
     headers: &HeaderMap,
     body: Incoming,
-    server: &Server,
+    server: &ServerConfig,
     keep: usize,
     uploads: &Uploads,
 ) -> Result<Held, Problem> {

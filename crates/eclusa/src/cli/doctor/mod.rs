@@ -16,7 +16,7 @@ use crate::config::Config;
 pub(super) use store::examine as examine_store;
 
 #[derive(Debug, Args)]
-pub(super) struct Doctor {
+pub(super) struct DoctorArgs {
     /// The config file
     #[arg(value_name = "FILE", default_value = "eclusa.toml", env = "ECLUSA_CONFIG")]
     file: PathBuf,
@@ -75,12 +75,12 @@ impl Finding {
 }
 
 /// Looks at everything and says what it found.
-pub(super) fn run(ask: &Doctor, format: Format) -> Result<(), Exit> {
-    let config = serve::read(&ask.file, ask.env_file.as_deref())?;
+pub(super) fn run(args: &DoctorArgs, format: Format) -> Result<(), Exit> {
+    let config = serve::read(&args.file, args.env_file.as_deref())?;
     let config = config.map_err(|errors| serve::invalid(&errors))?;
     let (lanes, upstreams) = (count(config.lanes.len(), "lane"), count(config.upstreams.len(), "upstream"));
     let mut findings =
-        vec![Finding::ok("config", format!("{}: {lanes} and {upstreams}", ask.file.display()))];
+        vec![Finding::ok("config", format!("{}: {lanes} and {upstreams}", args.file.display()))];
     let warned = config.warnings();
     findings.extend(
         warned.iter().map(|warning| Finding::warning("config", serve::about(warning), &warning.help)),

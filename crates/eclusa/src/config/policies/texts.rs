@@ -6,7 +6,7 @@ use percent_encoding::percent_decode_str;
 use regex::Regex;
 use toml::de::DeValue;
 
-use super::super::read::{FromText, Kind, Raw, Show, Value, Wrong};
+use super::super::read::{FromText, RawValue, Show, Value, ValueKind, Wrong};
 use super::super::types::Field;
 
 const PATH_HELP: &str = "write it like `/entries/{key}`: parts between slashes, each a text or `{NAME}`";
@@ -69,11 +69,11 @@ pub enum Presence {
 }
 
 impl Value for Presence {
-    fn kind() -> Kind {
-        Kind::Either(Box::new(<Pattern as FromText>::kind()), Box::new(Kind::Boolean))
+    fn kind() -> ValueKind {
+        ValueKind::Either(Box::new(<Pattern as FromText>::kind()), Box::new(ValueKind::Boolean))
     }
 
-    fn read(raw: Raw<'_>) -> Option<Self> {
+    fn read(raw: RawValue<'_>) -> Option<Self> {
         match raw.value() {
             DeValue::Boolean(true) => Some(Self::There),
             DeValue::Boolean(false) => Some(Self::Absent),
@@ -229,11 +229,11 @@ pub(super) enum Cost {
 }
 
 impl Value for Cost {
-    fn kind() -> Kind {
-        Kind::Either(Box::new(Kind::Integer(0)), Box::new(Kind::Text("a place in the answer")))
+    fn kind() -> ValueKind {
+        ValueKind::Either(Box::new(ValueKind::Integer(0)), Box::new(ValueKind::Text("a place in the answer")))
     }
 
-    fn read(raw: Raw<'_>) -> Option<Self> {
+    fn read(raw: RawValue<'_>) -> Option<Self> {
         if let Some(text) = plain_text(&raw)? {
             if let Some(Field::Body(pointer)) = Field::parse(&text) {
                 return Some(Self::Source(format!("body:{pointer}")));
@@ -254,14 +254,14 @@ pub(super) enum HoldText {
 }
 
 impl Value for HoldText {
-    fn kind() -> Kind {
-        Kind::Either(
-            Box::new(Kind::Integer(1)),
-            Box::new(Kind::Text("`\"worst\"` or a place in the request")),
+    fn kind() -> ValueKind {
+        ValueKind::Either(
+            Box::new(ValueKind::Integer(1)),
+            Box::new(ValueKind::Text("`\"worst\"` or a place in the request")),
         )
     }
 
-    fn read(raw: Raw<'_>) -> Option<Self> {
+    fn read(raw: RawValue<'_>) -> Option<Self> {
         let Some(text) = plain_text(&raw)? else {
             let number = tokens(&raw)?;
             if number == 0 {
@@ -292,12 +292,12 @@ impl Show for HoldText {
 
 /// The text of a string that is not a variable with a number in it; `None` once what is wrong was noted.
 #[expect(clippy::option_option, reason = "wrong, no text, a text")]
-fn plain_text(raw: &Raw<'_>) -> Option<Option<String>> {
+fn plain_text(raw: &RawValue<'_>) -> Option<Option<String>> {
     let text = raw.text().ok()?;
     Some(text.filter(|text| !text.whole || text.text.trim().parse::<u64>().is_err()).map(|text| text.text))
 }
 
-fn tokens(raw: &Raw<'_>) -> Option<u32> {
+fn tokens(raw: &RawValue<'_>) -> Option<u32> {
     let number = u32::try_from(raw.integer(0)?).ok();
     if number.is_none() {
         raw.wrong("is too large", "write a smaller number");

@@ -48,7 +48,7 @@ impl<'a> Context<'a> {
     }
 
     /// Notes that the value at `place` is wrong. Names the variables it came from, never the value.
-    pub(in super::super) fn wrong(&self, place: &Place, problem: &str, help: &str) {
+    pub(in super::super) fn wrong(&self, place: &Location, problem: &str, help: &str) {
         let names: Vec<&str> = place.variables.iter().map(String::as_str).collect();
         let origin = if names.is_empty() {
             String::new()
@@ -64,7 +64,7 @@ impl<'a> Context<'a> {
     }
 
     /// Names that are no secrets wherever they stand.
-    pub(in super::super) fn know(&self, names: &[String]) {
+    pub(in super::super) fn add_public_names(&self, names: &[String]) {
         self.names.borrow_mut().extend(names.iter().cloned());
     }
 
@@ -110,7 +110,7 @@ impl<'a> Context<'a> {
 
 /// Where a value stands.
 #[derive(Debug, Clone)]
-pub(in super::super) struct Place {
+pub(in super::super) struct Location {
     /// In the text.
     pub(super) span: Range<usize>,
     /// Its full name, such as `lanes.score.ttl`.
@@ -123,21 +123,21 @@ pub(in super::super) struct Place {
 #[derive(Debug, Clone)]
 pub(in super::super) struct At<T> {
     pub(in super::super) value: T,
-    pub(in super::super) place: Place,
+    pub(in super::super) place: Location,
 }
 
 /// A value of the file, not yet understood.
-pub(in super::super) struct Raw<'a> {
+pub(in super::super) struct RawValue<'a> {
     pub(super) ctx: &'a Context<'a>,
     pub(super) value: &'a Spanned<DeValue<'a>>,
-    pub(super) place: Place,
+    pub(super) place: Location,
 }
 
-impl<'a> Raw<'a> {
+impl<'a> RawValue<'a> {
     /// `value`, which is called `path`.
     pub(super) fn new(ctx: &'a Context<'a>, value: &'a Spanned<DeValue<'a>>, path: String) -> Self {
         let variables = value.get_ref().as_str().map(variables).unwrap_or_default();
-        Self { ctx, value, place: Place { span: value.span(), path, variables } }
+        Self { ctx, value, place: Location { span: value.span(), path, variables } }
     }
 
     /// As it stands in the file.
@@ -169,13 +169,13 @@ impl<'a> Raw<'a> {
         let Some(text) = self.value.get_ref().as_str() else {
             return Ok(None);
         };
-        let faults = match interpolate(text, self.ctx.env) {
+        let errors = match interpolate(text, self.ctx.env) {
             Ok(done) => return Ok(Some(done)),
-            Err(faults) => faults,
+            Err(errors) => errors,
         };
-        for fault in faults {
-            let span = self.span_of(&fault.written);
-            self.ctx.note(span, format!("`{}` {}", self.place.path, fault.problem), fault.help);
+        for error in errors {
+            let span = self.span_of(&error.written);
+            self.ctx.note(span, format!("`{}` {}", self.place.path, error.problem), error.help);
         }
         Err(())
     }

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone)]
 pub(in super::super) struct KeyDoc {
     pub(in super::super) name: &'static str,
-    pub(in super::super) kind: Kind,
+    pub(in super::super) kind: ValueKind,
     /// As it would be written.
     pub(in super::super) default: Option<String>,
     pub(in super::super) required: bool,
@@ -13,7 +13,7 @@ pub(in super::super) struct KeyDoc {
 
 /// What may stand behind a key.
 #[derive(Debug, Clone)]
-pub(in super::super) enum Kind {
+pub(in super::super) enum ValueKind {
     /// `"10s"`.
     Duration,
     /// `"1MiB"`, or a number of bytes.
@@ -35,9 +35,9 @@ pub(in super::super) enum Kind {
     /// One of these.
     Words(Vec<&'static str>),
     /// A list of these.
-    List(Box<Kind>),
+    List(Box<ValueKind>),
     /// A table with any keys and values like this.
-    Map(Box<Kind>),
+    Map(Box<ValueKind>),
     /// A table with these keys.
     Table(Vec<KeyDoc>),
     /// `false`, or a table with these keys.
@@ -49,5 +49,5 @@ pub(in super::super) enum Kind {
     /// A table with these keys, or a list of such.
     OneOrMore(Vec<KeyDoc>),
     /// One or the other.
-    Either(Box<Kind>, Box<Kind>),
+    Either(Box<ValueKind>, Box<ValueKind>),
 }

@@ -10,8 +10,8 @@ mod describe;
 mod table;
 mod value;
 
-pub(super) use context::{At, Context, MAX_FILE_BYTES, Place, Raw};
-pub(super) use describe::{KeyDoc, Kind};
+pub(super) use context::{At, Context, Location, MAX_FILE_BYTES, RawValue};
+pub(super) use describe::{KeyDoc, ValueKind};
 pub(super) use table::Table;
 pub(crate) use value::suggest;
 pub(super) use value::{ByPattern, Entries, FromText, Show, Value, Wrong};

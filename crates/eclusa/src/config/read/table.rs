@@ -7,13 +7,13 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::super::texts::FilePath;
-use super::{At, Context, FromText, KeyDoc, Kind, Place, Raw, Show, Value, suggest};
+use super::{At, Context, FromText, KeyDoc, Location, RawValue, Show, Value, ValueKind, suggest};
 
 /// A table of the file, or the place where one could be.
 pub(in super::super) struct Table<'a> {
     ctx: &'a Context<'a>,
     entries: Option<&'a DeTable<'a>>,
-    place: Place,
+    place: Location,
     /// The keys asked for so far.
     docs: Vec<KeyDoc>,
 }
@@ -21,7 +21,7 @@ pub(in super::super) struct Table<'a> {
 impl<'a> Table<'a> {
     /// The whole file.
     pub(in super::super) fn root(ctx: &'a Context<'a>, entries: &'a DeTable<'a>) -> Self {
-        let place = Place { span: 0..0, path: String::new(), variables: BTreeSet::new() };
+        let place = Location { span: 0..0, path: String::new(), variables: BTreeSet::new() };
         Self { ctx, entries: Some(entries), place, docs: Vec::new() }
     }
 
@@ -76,7 +76,7 @@ impl<'a> Table<'a> {
     ) -> T {
         let entries = self.raw(key).and_then(|raw| raw.table());
         let (value, docs) = self.child(key, entries, read);
-        self.describe(key, Kind::Table(docs), None, false, doc);
+        self.describe(key, ValueKind::Table(docs), None, false, doc);
         value
     }
 
@@ -89,11 +89,11 @@ impl<'a> Table<'a> {
     ) -> Option<T> {
         let entries = self.raw(key).and_then(|raw| raw.table());
         if entries.is_none() && !self.ctx.describing {
-            self.describe(key, Kind::Table(Vec::new()), None, false, doc);
+            self.describe(key, ValueKind::Table(Vec::new()), None, false, doc);
             return None;
         }
         let (value, docs) = self.child(key, entries, read);
-        self.describe(key, Kind::Table(docs), None, false, doc);
+        self.describe(key, ValueKind::Table(docs), None, false, doc);
         Some(value)
     }
 
@@ -113,7 +113,7 @@ impl<'a> Table<'a> {
             _ => false,
         };
         let (value, docs) = self.child(key, entries, read);
-        self.describe(key, Kind::Switch(docs), None, false, doc);
+        self.describe(key, ValueKind::Switch(docs), None, false, doc);
         (!off).then_some(value)
     }
 
@@ -134,8 +134,9 @@ impl<'a> Table<'a> {
         for (name, raw) in
             self.raw(key).and_then(|raw| raw.table()).into_iter().flat_map(|table| entries(table))
         {
-            let raw = Raw::new(self.ctx, raw, join(&join(&self.place.path, key), name.get_ref()));
-            let place = Place { span: name.span(), path: raw.place.path.clone(), variables: BTreeSet::new() };
+            let raw = RawValue::new(self.ctx, raw, join(&join(&self.place.path, key), name.get_ref()));
+            let place =
+                Location { span: name.span(), path: raw.place.path.clone(), variables: BTreeSet::new() };
             let Some(table) = raw.table() else { continue };
             let valid = Name::from_text(name.get_ref());
             if let Err(wrong) = &valid {
@@ -150,7 +151,7 @@ impl<'a> Table<'a> {
             let value = Table::of(self.ctx, Some(table), raw.place).run(|table| read(&known, table)).0;
             values.extend(value.map(|value| (known, value)));
         }
-        self.describe(key, Kind::Named(docs), None, false, doc);
+        self.describe(key, ValueKind::Named(docs), None, false, doc);
         values
     }
 
@@ -167,12 +168,12 @@ impl<'a> Table<'a> {
         for (name, raw) in
             self.raw(key).and_then(|raw| raw.table()).into_iter().flat_map(|table| entries(table))
         {
-            let raw = Raw::new(self.ctx, raw, join(&path, name.get_ref()));
+            let raw = RawValue::new(self.ctx, raw, join(&path, name.get_ref()));
             let Some(table) = raw.table() else { continue };
             let value = Table::of(self.ctx, Some(table), raw.place).run(&read).0;
             values.extend(value.map(|value| (name.get_ref().to_string(), value)));
         }
-        self.describe(key, Kind::Map(Box::new(Kind::Table(docs))), None, false, doc);
+        self.describe(key, ValueKind::Map(Box::new(ValueKind::Table(docs))), None, false, doc);
         values
     }
 
@@ -190,11 +191,11 @@ impl<'a> Table<'a> {
         }
         let path = join(&self.place.path, key);
         for raw in self.raw(key).and_then(|raw| raw.list()).into_iter().flatten() {
-            let raw = Raw::new(self.ctx, raw, path.clone());
+            let raw = RawValue::new(self.ctx, raw, path.clone());
             let Some(table) = raw.table() else { continue };
             values.push(Table::of(self.ctx, Some(table), raw.place).run(&read).0);
         }
-        self.describe(key, Kind::Tables(docs), None, false, doc);
+        self.describe(key, ValueKind::Tables(docs), None, false, doc);
         values
     }
 
@@ -211,11 +212,11 @@ impl<'a> Table<'a> {
         }
         let entries = raw.and_then(|raw| raw.table());
         if entries.is_none() && !self.ctx.describing {
-            self.describe(key, Kind::OneOrMore(Vec::new()), None, false, doc);
+            self.describe(key, ValueKind::OneOrMore(Vec::new()), None, false, doc);
             return Vec::new();
         }
         let (value, docs) = self.child(key, entries, read);
-        self.describe(key, Kind::OneOrMore(docs), None, false, doc);
+        self.describe(key, ValueKind::OneOrMore(docs), None, false, doc);
         vec![value]
     }
 
@@ -225,7 +226,7 @@ impl<'a> Table<'a> {
     }
 
     /// The names below a key that holds tables, wrong ones too.
-    pub(in super::super) fn names_below(&self, key: &str) -> Vec<String> {
+    pub(in super::super) fn names_under(&self, key: &str) -> Vec<String> {
         let value = self.entries.and_then(|entries| entries.get(key));
         let below = value.and_then(|value| value.get_ref().as_table());
         below.into_iter().flat_map(DeTable::keys).map(|name| name.get_ref().to_string()).collect()
@@ -239,13 +240,13 @@ impl<'a> Table<'a> {
     }
 
     /// Notes that something is missing that no key names.
-    pub(in super::super) fn lacks(&self, problem: &str, help: &str) {
+    pub(in super::super) fn missing(&self, problem: &str, help: &str) {
         self.ctx.wrong(&self.place, problem, help);
     }
 
     /// Notes that the value of a key is wrong, or missing.
     pub(in super::super) fn wrong(&self, key: &str, problem: &str, help: &str) {
-        let missing = Place { path: join(&self.place.path, key), ..self.place.clone() };
+        let missing = Location { path: join(&self.place.path, key), ..self.place.clone() };
         let place = self.raw(key).map_or(missing, |raw| raw.place);
         self.ctx.wrong(&place, problem, help);
     }
@@ -253,15 +254,15 @@ impl<'a> Table<'a> {
     /// Notes that a key should not be there.
     pub(in super::super) fn misplaced(&self, key: &str, problem: &str, help: &str) {
         let path = join(&self.place.path, key);
-        let place = self.place_of(key).unwrap_or_else(|| Place { path, ..self.place.clone() });
+        let place = self.place_of(key).unwrap_or_else(|| Location { path, ..self.place.clone() });
         self.ctx.wrong(&place, problem, help);
     }
 
     /// Where a key stands, if it is there.
-    pub(in super::super) fn place_of(&self, key: &str) -> Option<Place> {
+    pub(in super::super) fn place_of(&self, key: &str) -> Option<Location> {
         let (name, _) = self.entries?.get_key_value(key)?;
         let path = join(&self.place.path, key);
-        Some(Place { span: name.span(), path, variables: BTreeSet::new() })
+        Some(Location { span: name.span(), path, variables: BTreeSet::new() })
     }
 
     /// The value of a rule, or a note at the key that the rule complains about.
@@ -294,7 +295,7 @@ impl<'a> Table<'a> {
         self.docs
     }
 
-    fn of(ctx: &'a Context<'a>, entries: Option<&'a DeTable<'a>>, place: Place) -> Self {
+    fn of(ctx: &'a Context<'a>, entries: Option<&'a DeTable<'a>>, place: Location) -> Self {
         Self { ctx, entries, place, docs: Vec::new() }
     }
 
@@ -309,7 +310,7 @@ impl<'a> Table<'a> {
         entries: Option<&'a DeTable<'a>>,
         read: impl FnOnce(&mut Table<'a>) -> T,
     ) -> (T, Vec<KeyDoc>) {
-        let missing = Place { path: join(&self.place.path, key), ..self.place.clone() };
+        let missing = Location { path: join(&self.place.path, key), ..self.place.clone() };
         let place = self.raw(key).map_or(missing, |raw| raw.place);
         Table::of(self.ctx, entries, place).run(read)
     }
@@ -322,15 +323,15 @@ impl<'a> Table<'a> {
         T::read(raw)
     }
 
-    fn raw(&self, key: &str) -> Option<Raw<'a>> {
+    fn raw(&self, key: &str) -> Option<RawValue<'a>> {
         let value = self.entries?.get(key)?;
-        Some(Raw::new(self.ctx, value, join(&self.place.path, key)))
+        Some(RawValue::new(self.ctx, value, join(&self.place.path, key)))
     }
 
     fn describe(
         &mut self,
         name: &'static str,
-        kind: Kind,
+        kind: ValueKind,
         default: Option<String>,
         required: bool,
         doc: &'static str,

@@ -8,16 +8,16 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::table::{entries, join};
-use super::{At, Kind, Place, Raw};
+use super::{At, Location, RawValue, ValueKind};
 
 /// Something a key may hold.
 pub(in super::super) trait Value: Sized {
     /// Whether it must never be shown.
     const SECRET: bool = false;
     /// How it is described.
-    fn kind() -> Kind;
+    fn kind() -> ValueKind;
     /// The value, or `None` once what is wrong was noted.
-    fn read(raw: Raw<'_>) -> Option<Self>;
+    fn read(raw: RawValue<'_>) -> Option<Self>;
 }
 
 /// Something that can be a default: as it would be written in the file.
@@ -50,8 +50,8 @@ pub(in super::super) trait FromText: Sized {
     /// How to write it, for those who wrote something else.
     const HELP: &'static str;
     /// How it is described.
-    fn kind() -> Kind {
-        Kind::Text(Self::WHAT)
+    fn kind() -> ValueKind {
+        ValueKind::Text(Self::WHAT)
     }
     /// Understands `text`.
     fn from_text(text: &str) -> Result<Self, Wrong>;
@@ -60,11 +60,11 @@ pub(in super::super) trait FromText: Sized {
 impl<T: FromText> Value for T {
     const SECRET: bool = T::SECRET;
 
-    fn kind() -> Kind {
+    fn kind() -> ValueKind {
         T::kind()
     }
 
-    fn read(raw: Raw<'_>) -> Option<Self> {
+    fn read(raw: RawValue<'_>) -> Option<Self> {
         let Some(text) = raw.text().ok()? else {
             raw.mistyped(T::WHAT, T::HELP);
             return None;
@@ -93,11 +93,11 @@ pub(crate) fn suggest<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) 
 impl<T: Value> Value for At<T> {
     const SECRET: bool = T::SECRET;
 
-    fn kind() -> Kind {
+    fn kind() -> ValueKind {
         T::kind()
     }
 
-    fn read(raw: Raw<'_>) -> Option<Self> {
+    fn read(raw: RawValue<'_>) -> Option<Self> {
         let place = raw.place.clone();
         Some(At { value: T::read(raw)?, place })
     }
@@ -106,12 +106,12 @@ impl<T: Value> Value for At<T> {
 impl<T: Value> Value for Vec<T> {
     const SECRET: bool = T::SECRET;
 
-    fn kind() -> Kind {
-        Kind::List(Box::new(T::kind()))
+    fn kind() -> ValueKind {
+        ValueKind::List(Box::new(T::kind()))
     }
 
-    fn read(raw: Raw<'_>) -> Option<Self> {
-        let read = |item| T::read(Raw::new(raw.ctx, item, raw.place.path.clone()));
+    fn read(raw: RawValue<'_>) -> Option<Self> {
+        let read = |item| T::read(RawValue::new(raw.ctx, item, raw.place.path.clone()));
         let items = raw.list()?;
         let valid: Vec<T> = items.iter().filter_map(|item| read(item)).collect();
         // What is wrong was noted; the rest is checked further.
@@ -129,7 +129,7 @@ impl<T> Entries<T> {
     }
 
     /// The keys with a right value.
-    pub(in super::super) fn right(self) -> impl Iterator<Item = (At<String>, T)> {
+    pub(in super::super) fn valid(self) -> impl Iterator<Item = (At<String>, T)> {
         self.0.into_iter().filter_map(|(key, value)| Some((key, value?)))
     }
 }
@@ -137,15 +137,15 @@ impl<T> Entries<T> {
 impl<T: Value> Value for Entries<T> {
     const SECRET: bool = T::SECRET;
 
-    fn kind() -> Kind {
-        Kind::Map(Box::new(T::kind()))
+    fn kind() -> ValueKind {
+        ValueKind::Map(Box::new(T::kind()))
     }
 
-    fn read(raw: Raw<'_>) -> Option<Self> {
+    fn read(raw: RawValue<'_>) -> Option<Self> {
         let read = |(key, value): (&Spanned<toml::de::DeString<'_>>, _)| {
             let path = join(&raw.place.path, key.get_ref());
-            let place = Place { span: key.span(), path: path.clone(), variables: BTreeSet::new() };
-            let value = T::read(Raw::new(raw.ctx, value, path));
+            let place = Location { span: key.span(), path: path.clone(), variables: BTreeSet::new() };
+            let value = T::read(RawValue::new(raw.ctx, value, path));
             (At { value: key.get_ref().to_string(), place }, value)
         };
         Some(Entries(entries(raw.table()?).into_iter().map(read).collect()))
@@ -163,22 +163,22 @@ impl<T> ByPattern<T> {
 }
 
 impl<T: Value> Value for ByPattern<T> {
-    fn kind() -> Kind {
-        Kind::Either(Box::new(T::kind()), Box::new(Kind::Map(Box::new(T::kind()))))
+    fn kind() -> ValueKind {
+        ValueKind::Either(Box::new(T::kind()), Box::new(ValueKind::Map(Box::new(T::kind()))))
     }
 
-    fn read(raw: Raw<'_>) -> Option<Self> {
+    fn read(raw: RawValue<'_>) -> Option<Self> {
         let Some(table) = raw.value.get_ref().as_table() else {
             return Some(Self(Patterns::of_all(T::read(raw)?)));
         };
         if table.is_empty() {
             raw.wrong("is empty", "write one value for all tenants, or `{ \"PATTERN\" = … }`");
         }
-        Some(Self(Entries::<T>::read(raw)?.right().map(|(pattern, value)| (pattern.value, value)).collect()))
+        Some(Self(Entries::<T>::read(raw)?.valid().map(|(pattern, value)| (pattern.value, value)).collect()))
     }
 }
 
-impl<'a> Raw<'a> {
+impl<'a> RawValue<'a> {
     pub(super) fn table(&self) -> Option<&'a DeTable<'a>> {
         let table = self.value.get_ref().as_table();
         if table.is_none() {
@@ -245,11 +245,11 @@ impl<'a> Raw<'a> {
 }
 
 impl Value for bool {
-    fn kind() -> Kind {
-        Kind::Boolean
+    fn kind() -> ValueKind {
+        ValueKind::Boolean
     }
 
-    fn read(raw: Raw<'_>) -> Option<Self> {
+    fn read(raw: RawValue<'_>) -> Option<Self> {
         raw.boolean("true or false", "write it without quotes")
     }
 }
@@ -263,11 +263,11 @@ impl Show for bool {
 macro_rules! integer {
     ($type:ty, $least:literal, $make:expr) => {
         impl Value for $type {
-            fn kind() -> Kind {
-                Kind::Integer($least)
+            fn kind() -> ValueKind {
+                ValueKind::Integer($least)
             }
 
-            fn read(raw: Raw<'_>) -> Option<Self> {
+            fn read(raw: RawValue<'_>) -> Option<Self> {
                 let number = raw.integer($least)?;
                 let made = $make(number);
                 if made.is_none() {

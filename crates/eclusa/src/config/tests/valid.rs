@@ -36,7 +36,7 @@ fn the_score_proxy_has_the_values_of_its_source() {
     assert_eq!(lane.validate, [(Field::Query("cpf".into()), Check::Cpf)]);
     assert_eq!(lane.retry.attempts(), 1);
     let key = lane.cache_key.as_ref().unwrap();
-    assert_eq!(key.template.parts, [Part::Field(Field::Query("cpf".into()))]);
+    assert_eq!(key.template.parts, [TemplatePart::Field(Field::Query("cpf".into()))]);
     let upstream = &config.upstreams[&name("bureau")];
     let url = &upstream.http().unwrap().url;
     assert_eq!((url.authority.as_str(), url.prefix.as_str()), ("bureau.example", "/v2"));
@@ -487,7 +487,11 @@ fn every_key_of_a_lane_arrives_where_it_belongs() {
     let fields: Vec<_> = lane.validate.iter().map(|(field, _)| field.clone()).collect();
     let expected = [Field::Query("cpf".into()), Field::Header("x-org".into()), Field::Body("/a".into())];
     assert_eq!(fields, expected);
-    let key = vec![Part::Tenant, Part::Text("-".into()), Part::Field(Field::Body("/a".into()))];
+    let key = vec![
+        TemplatePart::Tenant,
+        TemplatePart::Text("-".into()),
+        TemplatePart::Field(Field::Body("/a".into())),
+    ];
     let (template, methods) = (Template { parts: key }, vec!["POST".to_owned()]);
     assert_eq!(lane.cache_key, Some(CacheKey { template, scope: KeyScope::All, methods }));
     assert_eq!((&lane.accept.methods[..], lane.accept.paths.len()), (&["POST".to_owned()][..], 2));

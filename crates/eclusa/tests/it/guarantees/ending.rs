@@ -1,6 +1,6 @@
 //! Every job ends in exactly one way, and the counts add up.
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::{Value, json};
 
 use super::super::program::Program;
@@ -70,8 +70,8 @@ async fn every_job_ends_in_one_way_and_the_counts_add_up() {
 /// A job that is cancelled while its call runs gives its slot back when the call ends, also where a chain would go on.
 #[tokio::test]
 async fn a_cancelled_job_of_a_chain_gives_its_slot_back() {
-    let gate = Gate::default();
-    let answers = [Answer::status(503).after(&gate)];
+    let latch = Latch::default();
+    let answers = [Answer::status(503).after(&latch)];
     let upstream = FakeUpstream::start(Behaviour::script(answers)).await.unwrap();
     let config = format!(
         "[workers]\nlease = \"10m\"\n[lanes.work]\nchain = [\"up\", \"down\"]\n\
@@ -83,7 +83,7 @@ async fn a_cancelled_job_of_a_chain_gives_its_slot_back() {
     let first = program.enqueue("work", &job(1)).await;
     upstream.wait_for(1).await;
     assert_eq!(program.send("DELETE", &format!("/v1/jobs/{first}"), &[], "").await.status, 200);
-    gate.open();
+    latch.open();
     let second = program.enqueue("work", &job(2)).await;
     assert_eq!(program.ended(&second).await["status"], "completed");
     upstream.wait_for(2).await;

@@ -1,6 +1,6 @@
 //! A limit is never exceeded: not in any stretch of time, and not by a restart.
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 
 use super::super::program::{Program, starts};
 use super::{again, config, enqueue};
@@ -44,14 +44,14 @@ async fn no_minute_holds_more_calls_than_allowed_even_across_a_kill() {
 async fn no_more_calls_than_allowed_are_under_way() {
     const JOBS: usize = 10;
     const AT_ONCE: usize = 3;
-    let gates: Vec<Gate> = (0..JOBS).map(|_| Gate::default()).collect();
-    let answers = gates.iter().map(|gate| Answer::status(200).after(gate)).collect::<Vec<_>>();
+    let latches: Vec<Latch> = (0..JOBS).map(|_| Latch::default()).collect();
+    let answers = latches.iter().map(|latch| Answer::status(200).after(latch)).collect::<Vec<_>>();
     let upstream = FakeUpstream::start(Behaviour::script(answers)).await.unwrap();
     let program = Program::start(&config(&upstream, "", "max_concurrent = 3"), &[]).await;
     program.pause("work").await;
     let ids = enqueue(&program, JOBS).await;
     program.resume("work").await;
-    for (answered, gate) in gates.iter().enumerate() {
+    for (answered, latch) in latches.iter().enumerate() {
         let come = JOBS.min(answered + AT_ONCE);
         upstream.wait_for(come as u64).await;
         if come < JOBS {
@@ -60,7 +60,7 @@ async fn no_more_calls_than_allowed_are_under_way() {
         let in_flight = program.get("/v1/upstreams/up").await.json()["inFlight"].as_u64().unwrap();
         assert!(in_flight <= AT_ONCE as u64, "{in_flight} at once");
         assert_eq!(upstream.requests().len(), come, "{answered} were answered");
-        gate.open();
+        latch.open();
     }
     for id in &ids {
         assert_eq!(program.ended(id).await["status"], "completed");
@@ -89,8 +89,8 @@ async fn a_bucket_lets_through_its_burst_and_then_one_call_per_token() {
 /// A lane has limits of its own, over all its upstreams.
 #[tokio::test]
 async fn a_lane_can_be_limited_itself() {
-    let gate = Gate::default();
-    let upstream = FakeUpstream::start(Answer::status(200).after(&gate)).await.unwrap();
+    let latch = Latch::default();
+    let upstream = FakeUpstream::start(Answer::status(200).after(&latch)).await.unwrap();
     let program = Program::start(&config(&upstream, "concurrency = 2", ""), &[]).await;
     program.pause("work").await;
     let ids = enqueue(&program, 3).await;
@@ -98,6 +98,6 @@ async fn a_lane_can_be_limited_itself() {
     upstream.wait_for(2).await;
     assert_eq!(program.why(&ids[2]).await, "concurrency");
     assert_eq!(program.get("/v1/lanes/work").await.json()["processing"], 2);
-    gate.open();
+    latch.open();
     assert_eq!(program.ended(&ids[2]).await["status"], "completed");
 }

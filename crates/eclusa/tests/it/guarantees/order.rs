@@ -1,6 +1,6 @@
 //! Priority, first in first out, and turns of tenants; nothing starts after it expired.
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::json;
 
 use super::super::program::{Program, millis, starts};
@@ -70,8 +70,8 @@ async fn a_tenant_that_floods_the_lane_does_not_keep_others_waiting() {
 /// However long an upstream takes, what expired meanwhile is not sent.
 #[tokio::test]
 async fn nothing_starts_after_it_expired() {
-    let gate = Gate::default();
-    let upstream = FakeUpstream::start(Behaviour::script([Answer::status(200).after(&gate)])).await.unwrap();
+    let latch = Latch::default();
+    let upstream = FakeUpstream::start(Behaviour::script([Answer::status(200).after(&latch)])).await.unwrap();
     let program = Program::start(&config(&upstream, "", "max_concurrent = 1"), &[]).await;
     let first = program.enqueue("work", &job(0)).await;
     upstream.wait_for(1).await;
@@ -80,7 +80,7 @@ async fn nothing_starts_after_it_expired() {
     let short = program.enqueue("work", &short).await;
     let last = program.enqueue("work", &job(2)).await;
     program.logged("Job dropped", &[("jobId", &short), ("reason", "ttl_expired")]).await;
-    gate.open();
+    latch.open();
     for id in [&first, &last] {
         assert_eq!(program.ended(id).await["status"], "completed");
     }

@@ -1,6 +1,6 @@
 //! An upstream that hangs is its own affair.
 
-use eclusa::fake::{Answer, FakeUpstream, Gate};
+use eclusa::fake::{Answer, FakeUpstream, Latch};
 use serde_json::json;
 
 use super::super::program::Program;
@@ -20,8 +20,8 @@ async fn beside_one_that_hangs(hanging: &FakeUpstream, well: &FakeUpstream) -> P
 /// However many jobs hang, those of other lanes find a worker.
 #[tokio::test]
 async fn jobs_of_other_lanes_run_while_an_upstream_hangs() {
-    let gate = Gate::default();
-    let hanging = FakeUpstream::start(Answer::status(200).after(&gate)).await.unwrap();
+    let latch = Latch::default();
+    let hanging = FakeUpstream::start(Answer::status(200).after(&latch)).await.unwrap();
     let well = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let program = beside_one_that_hangs(&hanging, &well).await;
     let mut stuck = Vec::new();
@@ -34,7 +34,7 @@ async fn jobs_of_other_lanes_run_while_an_upstream_hangs() {
         assert_eq!(program.ended(&id).await["status"], "completed");
     }
     assert_eq!(program.get("/v1/lanes/stuck").await.json()["totals"]["completed"], 0);
-    gate.open();
+    latch.open();
     for id in &stuck {
         assert_eq!(program.ended(id).await["status"], "completed");
     }
@@ -43,8 +43,8 @@ async fn jobs_of_other_lanes_run_while_an_upstream_hangs() {
 /// One process never runs more than `workers.concurrency` jobs.
 #[tokio::test]
 async fn no_more_jobs_run_than_there_are_workers() {
-    let gate = Gate::default();
-    let hanging = FakeUpstream::start(Answer::status(200).after(&gate)).await.unwrap();
+    let latch = Latch::default();
+    let hanging = FakeUpstream::start(Answer::status(200).after(&latch)).await.unwrap();
     let program = beside_one_that_hangs(&hanging, &hanging).await;
     for number in 0..6 {
         program.enqueue("stuck", &super::job(number)).await;
@@ -56,5 +56,5 @@ async fn no_more_jobs_run_than_there_are_workers() {
         lanes.as_array().unwrap().iter().map(|lane| lane["processing"].as_u64().unwrap()).sum();
     assert_eq!(processing, 4, "{}", json!(lanes));
     assert_eq!(hanging.requests().len(), 4);
-    gate.open();
+    latch.open();
 }

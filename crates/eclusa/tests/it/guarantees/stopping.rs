@@ -1,6 +1,6 @@
 //! A process that is told to stop finishes or lets go what it runs, and loses nothing.
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::Value;
 
 use super::super::program::Program;
@@ -13,14 +13,14 @@ fn events(job: &Value) -> Vec<&str> {
 /// SIGTERM: what runs is finished, what waits is kept for the next process, nothing new is taken in.
 #[tokio::test]
 async fn a_running_job_is_finished_and_waiting_ones_are_kept() {
-    let gate = Gate::default();
-    let upstream = FakeUpstream::start(Behaviour::script([Answer::status(201).after(&gate)])).await.unwrap();
+    let latch = Latch::default();
+    let upstream = FakeUpstream::start(Behaviour::script([Answer::status(201).after(&latch)])).await.unwrap();
     let program = Program::start(&config(&upstream, "", "max_concurrent = 1"), &[]).await;
     let ids = enqueue(&program, 3).await;
     upstream.wait_for(1).await;
     program.signal("TERM");
     program.logged("Stopping", &[]).await;
-    gate.open();
+    latch.open();
     let (status, dir) = program.over().await;
     assert_eq!(status.code(), Some(0));
     assert_eq!(upstream.requests().len(), 1);
@@ -77,8 +77,8 @@ async fn a_second_signal_ends_it_at_once_and_loses_nothing() {
 /// Who waits for a job that will not start any more is told so at once, and where to look later.
 #[tokio::test]
 async fn those_who_wait_are_answered_when_it_stops() {
-    let gate = Gate::default();
-    let upstream = FakeUpstream::start(Answer::status(200).body("done").after(&gate)).await.unwrap();
+    let latch = Latch::default();
+    let upstream = FakeUpstream::start(Answer::status(200).body("done").after(&latch)).await.unwrap();
     let program = Program::start(&config(&upstream, "", "max_concurrent = 1"), &[]).await;
     let runs = program.send("GET", "/proxy/work/runs", &[("prefer", "wait=60")], "");
     let (runs, (waits, ())) = tokio::join!(runs, async {
@@ -92,7 +92,7 @@ async fn those_who_wait_are_answered_when_it_stops() {
             program.logged("Stopping", &[]).await;
         };
         let waits = tokio::join!(waits, stop);
-        gate.open();
+        latch.open();
         waits
     });
     assert_eq!((runs.status, runs.text()), (200, "done"));

@@ -1,6 +1,6 @@
 //! "protegida por um circuit breaker": it opens, lets one call try, and closes or opens again.
 
-use eclusa::fake::{Answer, Behaviour, Gate};
+use eclusa::fake::{Answer, Behaviour, Latch};
 use serde_json::{Value, json};
 
 use super::super::program::{end, millis, starts};
@@ -71,15 +71,15 @@ async fn failures_that_are_not_in_a_row_do_not_open_it() {
 /// After `BREAKER_OPEN_WINDOW_MS` exactly one call tries; its success closes the breaker and the rest follows.
 #[tokio::test]
 async fn one_probe_that_succeeds_closes_it() {
-    let gate = Gate::default();
-    let (proxy, probe) = opened(failures(), Some(score("1").after(&gate)), "400", "60000").await;
+    let latch = Latch::default();
+    let (proxy, probe) = opened(failures(), Some(score("1").after(&latch)), "400", "60000").await;
     let until = breaker(&proxy).await["degradedUntil"].clone();
     let rest = proxy.take_in(&cpf(11), &[]).await;
     proxy.bureau.wait_for(3).await;
     assert_eq!(circuit(&proxy).await, [2, 1, 1, 0]);
     assert_eq!(breaker(&proxy).await["state"], "half_open");
     assert_eq!(proxy.program.why(&rest).await, "circuit_open");
-    gate.open();
+    latch.open();
     let probed = proxy.program.finished(&probe).await;
     assert_eq!(probed["status"], "completed");
     // It may have been over already when it was asked for.

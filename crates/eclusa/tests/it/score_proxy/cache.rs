@@ -1,6 +1,6 @@
 //! "Cache de Respostas Recentes": the bureau is asked once.
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::json;
 
 use super::{CPF, Program, Proxy, cpf, program, score};
@@ -103,14 +103,14 @@ async fn the_cache_is_asked_again_before_a_call() {
 /// Equal requests in flight are sent once, and all get the answer.
 #[tokio::test]
 async fn equal_requests_in_flight_are_sent_once() {
-    let gate = Gate::default();
-    let proxy = Proxy::start(score("731").after(&gate), &[]).await;
+    let latch = Latch::default();
+    let proxy = Proxy::start(score("731").after(&latch), &[]).await;
     let first = proxy.take_in(CPF, &[]).await;
     proxy.bureau.wait_for(1).await;
     let (second, third) = (proxy.take_in(CPF, &[]).await, proxy.take_in_as(CPF, "high").await);
     assert_eq!(proxy.program.why(&second).await, "coalesced");
     assert_eq!(proxy.program.why(&third).await, "coalesced");
-    gate.open();
+    latch.open();
     for (job, reason) in [(first, json!(null)), (second, json!("coalesced")), (third, json!("coalesced"))] {
         let job = proxy.program.finished(&job).await;
         assert_eq!((&job["status"], &job["reason"]), (&json!("completed"), &reason));
@@ -127,13 +127,13 @@ async fn equal_requests_in_flight_are_sent_once() {
 /// A failure is nobody's answer: the next of the equal requests is sent.
 #[tokio::test]
 async fn a_failure_is_not_shared() {
-    let gate = Gate::default();
-    let answers = [Answer::status(500).after(&gate), score("2")];
+    let latch = Latch::default();
+    let answers = [Answer::status(500).after(&latch), score("2")];
     let proxy = Proxy::start(Behaviour::script(answers), &[]).await;
     let first = proxy.take_in(CPF, &[]).await;
     proxy.bureau.wait_for(1).await;
     let second = proxy.take_in(CPF, &[]).await;
-    gate.open();
+    latch.open();
     assert_eq!(proxy.program.finished(&first).await["status"], "failed");
     let second = proxy.program.finished(&second).await;
     assert_eq!((&second["status"], &second["result"]["body"]), (&json!("completed"), &json!({ "score": 2 })));

@@ -1,6 +1,6 @@
 //! "Como um Job entra na Fila": what is validated, what is answered, what is kept.
 
-use eclusa::fake::{Answer, Gate};
+use eclusa::fake::{Answer, Latch};
 use serde_json::json;
 
 use super::super::program::{Program, millis};
@@ -47,9 +47,9 @@ async fn only_a_right_cpf_is_taken_in() {
 /// "retorna 202 com jobId ao enfileirar", with where to look, the place in the queue, and when it starts at best.
 #[tokio::test]
 async fn what_is_taken_in_is_answered_with_202_and_where_it_stands() {
-    let gate = Gate::default();
+    let latch = Latch::default();
     let env = [("SCHEDULER_INITIAL_INTERVAL_MS", "60000")];
-    let proxy = Proxy::start(score("1").after(&gate), &env).await;
+    let proxy = Proxy::start(score("1").after(&latch), &env).await;
     let first = proxy.take_in(CPF, &[]).await;
     proxy.bureau.wait_for(1).await;
     let (second, third) = (proxy.ask(&cpf(2), &[]).await, proxy.ask(&cpf(3), &[]).await);

@@ -1,6 +1,6 @@
 //! "TTL (Time To Live)": what waits too long is dropped, and the next is taken.
 
-use eclusa::fake::{Answer, Gate};
+use eclusa::fake::{Answer, Latch};
 use serde_json::json;
 
 use super::super::program::{Program, end, millis};
@@ -44,13 +44,13 @@ async fn the_next_job_is_taken_in_place_of_an_expired_one() {
 /// The TTL is about waiting: a call that has begun may take longer.
 #[tokio::test]
 async fn a_call_under_way_is_not_dropped() {
-    let gate = Gate::default();
-    let proxy = Proxy::start(Answer::status(200).after(&gate), &[("JOB_TTL_MS", "2000")]).await;
+    let latch = Latch::default();
+    let proxy = Proxy::start(Answer::status(200).after(&latch), &[("JOB_TTL_MS", "2000")]).await;
     let running = proxy.take_in(&cpf(1), &[]).await;
     proxy.bureau.wait_for(1).await;
     proxy.program.pause("score").await;
     let waiting = proxy.take_in(&cpf(2), &[]).await;
     expired(&proxy.program, &waiting, "normal").await;
-    gate.open();
+    latch.open();
     assert_eq!(proxy.program.finished(&running).await["status"], "completed");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eclusa::fake::{Answer, FakeUpstream, Gate};
+use eclusa::fake::{Answer, FakeUpstream, Latch};
 use serde_json::json;
 
 use super::{begin, lane, start, start_as};
@@ -52,13 +52,13 @@ async fn a_process_starts_without_its_server_and_works_once_it_is_there() {
 #[tokio::test]
 async fn what_was_called_meanwhile_is_settled_later() {
     let mut redis = RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"]);
-    let gate = Gate::default();
-    let upstream = FakeUpstream::start(Answer::status(200).after(&gate)).await.unwrap();
+    let latch = Latch::default();
+    let upstream = FakeUpstream::start(Answer::status(200).after(&latch)).await.unwrap();
     let program = start(&redis, &lane(&upstream.url(), "", "")).await;
     let job = program.enqueue("work", &json!({ "request": {} })).await;
     upstream.wait_for(1).await;
     redis.stop();
-    gate.open();
+    latch.open();
     program.logged("The store does not answer; trying until it does", &[]).await;
     redis.start_again();
     program.until("/readyz", |answer| answer.status == 200).await;
@@ -123,8 +123,8 @@ async fn a_server_that_throws_limits_away_is_only_warned_of() {
 #[tokio::test]
 async fn a_server_without_memory_takes_nothing_in_and_lets_work_go_on() {
     let redis = RedisServer::start();
-    let gate = Gate::default();
-    let upstream = FakeUpstream::start(Answer::status(200).after(&gate)).await.unwrap();
+    let latch = Latch::default();
+    let upstream = FakeUpstream::start(Answer::status(200).after(&latch)).await.unwrap();
     let program = start(&redis, &lane(&upstream.url(), "", "")).await;
     let job = program.enqueue("work", &json!({ "request": {} })).await;
     upstream.wait_for(1).await;
@@ -144,7 +144,7 @@ async fn a_server_without_memory_takes_nothing_in_and_lets_work_go_on() {
     // Also for those who must connect anew.
     redis.command(&["CLIENT", "KILL", "TYPE", "normal"]);
     program.until("/readyz", |answer| answer.status == 200).await;
-    gate.open();
+    latch.open();
     assert_eq!(program.ended(&job).await["status"], "completed");
     redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
     let takes_in =
@@ -156,14 +156,14 @@ async fn a_server_without_memory_takes_nothing_in_and_lets_work_go_on() {
 #[tokio::test]
 async fn nobody_runs_a_job_again_because_the_server_was_away() {
     let mut redis = RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"]);
-    let gate = Gate::default();
-    let upstream = FakeUpstream::start(Answer::status(200).after(&gate)).await.unwrap();
+    let latch = Latch::default();
+    let upstream = FakeUpstream::start(Answer::status(200).after(&latch)).await.unwrap();
     let rules = format!("[workers]\nlease = \"1s\"\n{}", lane(&upstream.url(), "", ""));
     let (program, _other) = tokio::join!(start(&redis, &rules), start(&redis, &rules));
     let job = program.enqueue("work", &json!({ "request": {} })).await;
     upstream.wait_for(1).await;
     redis.stop();
-    gate.open();
+    latch.open();
     tokio::time::sleep(Duration::from_secs(4)).await;
     redis.start_again();
     program.until("/readyz", |answer| answer.status == 200).await;

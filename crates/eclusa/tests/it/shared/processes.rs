@@ -1,6 +1,6 @@
 //! What one process begins another may end.
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::json;
 
 use super::{lane, start, start_as};
@@ -24,8 +24,8 @@ async fn a_job_that_one_process_takes_in_is_run_by_another_and_awaited_at_the_fi
 #[tokio::test]
 async fn who_waits_gets_a_job_that_another_process_forgot_as_it_ended() {
     let redis = RedisServer::start();
-    let gate = Gate::default();
-    let upstream = FakeUpstream::start(Answer::status(200).body("sent").after(&gate)).await.unwrap();
+    let latch = Latch::default();
+    let upstream = FakeUpstream::start(Answer::status(200).body("sent").after(&latch)).await.unwrap();
     let rules = lane(&upstream.url(), "keep = { max = 0 }", "");
     let api = start_as(&redis, "api", &rules).await;
     let worker = start_as(&redis, "worker", &rules).await;
@@ -42,7 +42,7 @@ async fn who_waits_gets_a_job_that_another_process_forgot_as_it_ended() {
         {
             tokio::task::yield_now().await;
         }
-        gate.open();
+        latch.open();
     };
     let (waited, ()) = tokio::join!(api.get(&path), late);
     assert_eq!(

@@ -1,6 +1,6 @@
 //! Cancel reaches the provider.
 
-use eclusa::fake::{Answer, Behaviour, FakeUpstream, Gate};
+use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::json;
 
 use super::{config, heard, job, provider, server, taken_in, tell};
@@ -9,10 +9,10 @@ use crate::program::Program;
 const CANCEL: &str = "cancel = { method = \"POST\", path = \"/v1/predictions/{external_id}/cancel\" },";
 
 /// Takes jobs in when the gate opens; a cancel is understood at once.
-async fn cancellable(gate: &Gate, understood: u16) -> FakeUpstream {
-    let gate = gate.clone();
+async fn cancellable(latch: &Latch, understood: u16) -> FakeUpstream {
+    let latch = latch.clone();
     let behaviour = Behaviour::by(move |seen| match seen.path.as_str() {
-        "/v1/predictions" => Answer::status(201).body(r#"{"id":"ext-1"}"#).after(&gate),
+        "/v1/predictions" => Answer::status(201).body(r#"{"id":"ext-1"}"#).after(&latch),
         _ => Answer::status(understood),
     });
     FakeUpstream::start(behaviour).await.unwrap()
@@ -20,9 +20,9 @@ async fn cancellable(gate: &Gate, understood: u16) -> FakeUpstream {
 
 #[tokio::test]
 async fn a_cancelled_job_is_cancelled_at_its_provider_and_its_slot_comes_free() {
-    let (gate, fal) = (Gate::default(), provider().await);
-    gate.open();
-    let replicate = cancellable(&gate, 200).await;
+    let (latch, fal) = (Latch::default(), provider().await);
+    latch.open();
+    let replicate = cancellable(&latch, 200).await;
     let program =
         Program::start(&server(&config(&replicate, &fal, CANCEL, "max_concurrent = 1", "")), &[]).await;
     let id = program.enqueue("generate", &job()).await;
@@ -39,9 +39,9 @@ async fn a_cancelled_job_is_cancelled_at_its_provider_and_its_slot_comes_free() 
 
 #[tokio::test]
 async fn a_provider_that_does_not_understand_keeps_its_slot_until_it_tells() {
-    let (gate, fal) = (Gate::default(), provider().await);
-    gate.open();
-    let replicate = cancellable(&gate, 404).await;
+    let (latch, fal) = (Latch::default(), provider().await);
+    latch.open();
+    let replicate = cancellable(&latch, 404).await;
     let program =
         Program::start(&server(&config(&replicate, &fal, CANCEL, "max_concurrent = 1", "")), &[]).await;
     let id = program.enqueue("generate", &job()).await;
@@ -56,13 +56,13 @@ async fn a_provider_that_does_not_understand_keeps_its_slot_until_it_tells() {
 
 #[tokio::test]
 async fn a_job_that_is_cancelled_while_it_is_submitted_is_cancelled_at_its_provider_too() {
-    let (gate, fal) = (Gate::default(), provider().await);
-    let replicate = cancellable(&gate, 200).await;
+    let (latch, fal) = (Latch::default(), provider().await);
+    let replicate = cancellable(&latch, 200).await;
     let program = Program::start(&server(&config(&replicate, &fal, CANCEL, "", "")), &[]).await;
     let id = program.enqueue("generate", &job()).await;
     replicate.wait_for(1).await;
     program.send("DELETE", &format!("/v1/jobs/{id}"), &[], "").await;
-    gate.open();
+    latch.open();
     replicate.wait_for(2).await;
     assert_eq!(replicate.requests()[1].path, "/v1/predictions/ext-1/cancel");
     program.logged("Cancelled at the upstream", &[("jobId", &id)]).await;

@@ -1,6 +1,6 @@
 //! Nothing is lost when every process ends between a submit and its webhook.
 
-use eclusa::fake::{Answer, FakeUpstream, Gate};
+use eclusa::fake::{Answer, FakeUpstream, Latch};
 use serde_json::json;
 
 use super::{config, heard, job, provider, server, taken_in, tell};
@@ -26,8 +26,8 @@ async fn a_webhook_after_a_kill_counts_on_the_embedded_store() {
 /// What was told before the submit's answer is kept on disk, and counts although the worker is gone.
 #[tokio::test]
 async fn an_early_webhook_outlives_the_worker_that_submits() {
-    let gate = Gate::default();
-    let answer = Answer::status(201).body(json!({ "id": "ext-1" }).to_string()).after(&gate);
+    let latch = Latch::default();
+    let answer = Answer::status(201).body(json!({ "id": "ext-1" }).to_string()).after(&latch);
     let (replicate, fal) = (FakeUpstream::start(answer).await.unwrap(), provider().await);
     let config = format!("[workers]\nlease = \"1s\"\n{}", server(&config(&replicate, &fal, "", "", "")));
     let program = Program::start(&config, &[]).await;

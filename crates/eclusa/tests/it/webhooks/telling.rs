@@ -1,6 +1,6 @@
 //! What webhooks do.
 
-use eclusa::fake::{Answer, FakeUpstream, Gate};
+use eclusa::fake::{Answer, FakeUpstream, Latch};
 use serde_json::json;
 
 use super::{config, heard, job, provider, server, taken_in, tell};
@@ -41,8 +41,8 @@ async fn a_webhook_completes_the_job_once() {
 
 #[tokio::test]
 async fn a_webhook_that_comes_before_the_submits_answer_counts() {
-    let (gate, fal) = (Gate::default(), provider().await);
-    let answer = Answer::status(201).body(json!({ "id": "ext-1" }).to_string()).after(&gate);
+    let (latch, fal) = (Latch::default(), provider().await);
+    let answer = Answer::status(201).body(json!({ "id": "ext-1" }).to_string()).after(&latch);
     let replicate = FakeUpstream::start(answer).await.unwrap();
     let program = Program::start(&server(&config(&replicate, &fal, "", "", "")), &[]).await;
     let id = program.enqueue("generate", &job()).await;
@@ -50,7 +50,7 @@ async fn a_webhook_that_comes_before_the_submits_answer_counts() {
     let done = json!({ "id": "ext-1", "status": "succeeded" });
     assert_eq!(tell(&program, "replicate", &id, &done).await, heard(&id, "processing", true));
     assert_eq!(tell(&program, "replicate", &id, &done).await, heard(&id, "processing", false), "again");
-    gate.open();
+    latch.open();
     let ended = program.ended(&id).await;
     assert_eq!((&ended["status"], &ended["result"]["body"]), (&json!("completed"), &done));
     assert_eq!(ended["externalId"], json!("ext-1"));

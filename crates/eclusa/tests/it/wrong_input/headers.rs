@@ -1,6 +1,6 @@
 //! Headers that are meant for Eclusa: applied or refused, never ignored.
 
-use eclusa::fake::{Answer, Gate};
+use eclusa::fake::{Answer, Latch};
 use serde_json::{Value, json};
 
 use super::{assert_problem, start, start_well};
@@ -75,8 +75,8 @@ async fn an_unknown_header_of_our_own_is_refused_with_what_may_be_meant() {
 /// RFC 7240: a preference that cannot be followed is as if it were not there.
 #[tokio::test]
 async fn a_wait_that_is_no_number_of_seconds_is_ignored_and_not_confirmed() {
-    let gate = Gate::default();
-    let (program, _upstream) = start(Answer::status(200).after(&gate), "").await;
+    let latch = Latch::default();
+    let (program, _upstream) = start(Answer::status(200).after(&latch), "").await;
     for value in ["wait=1.5", "wait=soon", "wait=-1", "return=minimal; wait=60"] {
         for (method, path, body) in [("GET", "/proxy/work/a", ""), ("POST", JOBS, "{\"request\":{}}")] {
             let answer = program.send(method, path, &[("prefer", value)], body).await;
@@ -84,14 +84,14 @@ async fn a_wait_that_is_no_number_of_seconds_is_ignored_and_not_confirmed() {
             assert_eq!((answer.status, applied), (202, ""), "{value} {path}: {}", answer.text());
         }
     }
-    gate.open();
+    latch.open();
 }
 
 /// A wait that runs out is answered with the job as it is then, not as it was taken in.
 #[tokio::test]
 async fn a_wait_that_runs_out_shows_the_job_as_it_is() {
-    let gate = Gate::default();
-    let (program, _upstream) = start(Answer::status(200).after(&gate), "").await;
+    let latch = Latch::default();
+    let (program, _upstream) = start(Answer::status(200).after(&latch), "").await;
     program.pause("other").await;
     let prefer = [("prefer", "wait=1")];
     let (proxied, enqueued, waiting) = tokio::join!(
@@ -106,7 +106,7 @@ async fn a_wait_that_runs_out_shows_the_job_as_it_is() {
     }
     let told = waiting.json();
     assert_eq!((&told["status"], &told["position"]), (&json!("queued"), &json!(0)), "{told}");
-    gate.open();
+    latch.open();
 }
 
 #[tokio::test]

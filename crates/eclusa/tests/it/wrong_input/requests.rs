@@ -1,6 +1,6 @@
 //! Requests that cannot be, each with a problem that says what and where.
 
-use eclusa::fake::{Answer, Gate};
+use eclusa::fake::{Answer, Latch};
 use serde_json::{Value, json};
 
 use super::{assert_problem, start, start_well};
@@ -215,8 +215,8 @@ async fn a_caller_who_waits_gets_the_upstreams_own_answer_or_202() {
     assert_eq!((waited.header("eclusa-upstream"), waited.header("eclusa-attempts")), ("up", "1"));
     assert_eq!(waited.header("preference-applied"), "wait=60");
 
-    let gate = Gate::default();
-    let (program, upstream) = start(Answer::status(200).body("late").after(&gate), "").await;
+    let latch = Latch::default();
+    let (program, upstream) = start(Answer::status(200).body("late").after(&latch), "").await;
     let waited = program.send("GET", "/proxy/work/a", &[("prefer", "wait=0")], "").await;
     assert_eq!(waited.status, 202);
     let id = waited.json()["jobId"].as_str().unwrap().to_owned();
@@ -224,7 +224,7 @@ async fn a_caller_who_waits_gets_the_upstreams_own_answer_or_202() {
     upstream.wait_for(1).await;
     let looked = program.get(&format!("/v1/jobs/{id}/wait?timeout=0")).await;
     assert_eq!((looked.status, &looked.json()["status"]), (200, &json!("processing")));
-    gate.open();
+    latch.open();
     assert_eq!(program.ended(&id).await["result"]["body"], "late");
     for timeout in ["-1", "soon", "NaN"] {
         let looked = program.get(&format!("/v1/jobs/{id}/wait?timeout={timeout}")).await;
