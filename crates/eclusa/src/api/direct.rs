@@ -50,7 +50,8 @@ struct Passing<'a> {
     current: &'a Arc<Rules>,
     lane: &'a Name,
     tenant: &'a str,
-    head: Head,
+    /// Whether it may be sent again although it may have had its effect.
+    repeatable: bool,
     key: &'a str,
     version: Version,
     takes: Takes,
@@ -107,10 +108,11 @@ impl Asking<'_> {
         let takes = parts.scopes.takes(upstreams, chain, Subject::new(view, tenant)).await;
         let takes = takes.map_err(|error| unavailable(&error))?;
         let takes = takes.map_err(|faults| Problem::invalid(&faults))?;
-        let passing = Passing { parts, current, lane, tenant, head, key: &key, version, takes, span };
+        let repeatable = head.method.is_idempotent();
+        let passing = Passing { parts, current, lane, tenant, repeatable, key: &key, version, takes, span };
         match held {
-            Held::Whole(body) => passing.along(chain, body).await,
-            Held::Begun(body) => passing.once(chain, body).await,
+            Held::Whole(body) => passing.along(chain, head, body).await,
+            Held::Begun(body) => passing.once(chain, head, body).await,
         }
     }
 }
@@ -129,28 +131,31 @@ fn looks_into_bodies(rules: &Lane) -> bool {
 
 impl Passing<'_> {
     /// Tries one upstream after the other until one answers.
-    async fn along(&self, chain: &[Name], body: Bytes) -> Result<Response, Problem> {
+    async fn along(&self, chain: &[Name], head: Head, body: Bytes) -> Result<Response, Problem> {
         let mut left: Vec<Name> = chain.to_vec();
         let mut call = self.admit(&left, None).await?;
         loop {
             left.retain(|upstream| *upstream != call.permit.upstream);
-            let (problem, failed) = match self.call(call, Full::new(body.clone()), !left.is_empty()).await {
+            if left.is_empty() {
+                return self.call(call, head, Full::new(body), false).await.map_err(|failed| failed.problem);
+            }
+            let (problem, failed) = match self.call(call, head.clone(), Full::new(body.clone()), true).await {
                 Ok(response) => return Ok(response),
-                Err(Failed { problem, again: Some(failed) }) if !left.is_empty() => (problem, failed),
+                Err(Failed { problem, again: Some(failed) }) => (problem, failed),
                 Err(Failed { problem, .. }) => return Err(problem),
             };
             call = self.admit(&left, Some(failed)).await.map_err(|_| problem)?;
         }
     }
 
-    async fn once(&self, chain: &[Name], body: Begun) -> Result<Response, Problem> {
+    async fn once(&self, chain: &[Name], head: Head, body: Begun) -> Result<Response, Problem> {
         let call = self.admit(chain, None).await?;
         let (told, max) = (call.fault.clone(), call.rules.config.server.max_body);
         let body = body.map_err(move |error| {
             *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(unread(&*error, max));
             error
         });
-        self.call(call, body, false).await.map_err(|failed| failed.problem)
+        self.call(call, head, body, false).await.map_err(|failed| failed.problem)
     }
 
     /// Asks for a permit for one of `chain`, in place of the call that `failed`, which has passed the lane.
@@ -186,7 +191,7 @@ impl Passing<'_> {
     }
 
     /// Makes the call. With `more`, an answer that another upstream may better is a failure too.
-    async fn call<B>(&self, mut call: Call, body: B, more: bool) -> Result<Response, Failed>
+    async fn call<B>(&self, mut call: Call, head: Head, body: B, more: bool) -> Result<Response, Failed>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError>,
@@ -208,8 +213,8 @@ impl Passing<'_> {
             return Err(Problem::new(Kind::Internal, "The upstream is not configured").into());
         };
         // Unless something else comes of it: the caller may go away, or its body break off.
-        call.report(&CallEnd::Abandoned { sent: true }.into());
-        let judged = match client.stream(self.head.clone(), body, &context).await {
+        call.permit.set_report(CallResult::Unknown.into());
+        let judged = match client.stream(head, body, &context).await {
             Ok(answer) => {
                 let status = answer.status.as_u16();
                 if let Some(span) = &mut attempt {
@@ -218,7 +223,7 @@ impl Passing<'_> {
                 }
                 call.head = Some((status, answer.close));
                 let judged = call.told(CallEnd::Answered(status), answer.close);
-                if !(more && judged.may_go_on(self.may_repeat())) {
+                if !(more && judged.may_go_on(self.repeatable)) {
                     return Ok(streamed(answer, call, self.version));
                 }
                 judged
@@ -235,13 +240,8 @@ impl Passing<'_> {
                 judged
             }
         };
-        let again = judged.may_go_on(self.may_repeat()).then_some(call);
+        let again = judged.may_go_on(self.repeatable).then_some(call);
         Err(Failed { problem: failed(&judged.judgement), again })
-    }
-
-    /// What may have had its effect is sent again only where that does no harm.
-    fn may_repeat(&self) -> bool {
-        self.head.method.is_idempotent()
     }
 }
 
