@@ -25,6 +25,7 @@ mod rules;
 mod run_to_completion;
 mod serve;
 mod server;
+mod shard;
 mod standard_webhooks;
 pub mod store;
 mod telemetry;

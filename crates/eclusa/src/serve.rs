@@ -18,7 +18,7 @@ use crate::life::Life;
 use crate::peers::ProcessRole;
 use crate::process::{self, Process, StartError};
 use crate::rules::Rules;
-use crate::server::Certificate;
+use crate::server::{Certificate, Threads};
 use crate::store::AnyStore;
 use crate::{api, reload, server, work};
 
@@ -48,6 +48,9 @@ pub enum ServeError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// The threads that serve connections could not be started.
+    #[error("cannot start the threads that serve connections: {0}")]
+    Threads(std::io::Error),
     /// The store failed while running.
     #[error("the store failed. Fix the cause reported above and start again")]
     Broken,
@@ -107,8 +110,11 @@ async fn run(
     }
     let service = Arc::new(api::Service::new(&api, role));
     let stopping = life.stopping.clone();
+    // What requests started ends with these, after all else.
+    let threads = Arc::new(Threads::start().map_err(ServeError::Threads)?);
+    let deadline = grace + LAST_TASKS_WAIT;
     let serving =
-        server::serve((listener, tls), service, rules.clone(), stopping.clone(), grace + LAST_TASKS_WAIT);
+        server::serve((listener, tls), threads.clone(), service, rules.clone(), stopping.clone(), deadline);
     let serving = tokio::spawn(serving);
     if let Some(certificate) = certificate {
         tokio::spawn(stopping.clone().run_until_cancelled_owned(certificate.follow(rules.clone())));

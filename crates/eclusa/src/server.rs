@@ -1,8 +1,10 @@
 //! The HTTP server: bounded in connections, header size and the time a client may take.
 
 mod certificate;
+mod threads;
 
 pub(crate) use certificate::Certificate;
+pub(crate) use threads::Threads;
 
 use std::convert::Infallible;
 use std::io;
@@ -24,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api;
 use crate::clients::{ClientConnection, Requests};
+use crate::config::ClientBounds;
 use crate::rules::CurrentRules;
 
 /// The most bytes of a request's head.
@@ -41,6 +44,7 @@ const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// HTTPS with `tls`, else HTTP; by either of them HTTP/2 too.
 pub(crate) async fn serve(
     (listener, tls): (TcpListener, Option<TlsAcceptor>),
+    threads: Arc<Threads>,
     service: Arc<api::Service>,
     rules: Arc<CurrentRules>,
     stopping: CancellationToken,
@@ -53,15 +57,47 @@ pub(crate) async fn serve(
             () = stopping.cancelled() => break,
             accepted = accept(&listener, &slots) => accepted,
         };
-        let (service, requests) = (service.clone(), Requests::default());
-        let stream = ClientConnection::new(stream, rules.get().config.server.client, requests.clone());
+        let conversation = Conversation {
+            service: service.clone(),
+            client: rules.get().config.server.client,
+            peer,
+            server: server.clone(),
+            watcher: connections.watcher(),
+            tls: tls.clone(),
+            stopping: stopping.clone(),
+        };
+        threads.next().spawn(async move {
+            conversation.hold(stream).await;
+            drop(slot);
+        });
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(deadline, connections.shutdown()).await;
+}
+
+/// A connection with a client, from its first byte to its last.
+struct Conversation {
+    service: Arc<api::Service>,
+    client: ClientBounds,
+    peer: SocketAddr,
+    server: Builder<TokioExecutor>,
+    watcher: Watcher,
+    tls: Option<TlsAcceptor>,
+    stopping: CancellationToken,
+}
+
+impl Conversation {
+    /// Answers requests until the connection ends. The stream belongs to the runtime of the thread that calls this.
+    async fn hold(self, stream: std::net::TcpStream) {
+        let Self { service, client, peer, server, watcher, tls, stopping } = self;
+        let Ok(stream) = TcpStream::from_std(stream) else { return };
+        let requests = Requests::default();
+        let stream = ClientConnection::new(stream, client, requests.clone());
         let silent = first_request_overdue(requests.clone());
         let service = service_fn(move |request: http::Request<Incoming>| {
             requests.count();
             service.clone().answer(request, peer)
         });
-        let (server, watcher, tls) = (server.clone(), connections.watcher(), tls.clone());
-        let stopping = stopping.clone();
         let conversation = async move {
             match tls {
                 None => serve_connection(&server, stream, service, watcher).await,
@@ -73,16 +109,12 @@ pub(crate) async fn serve(
                 }
             }
         };
-        tokio::spawn(async move {
-            tokio::select! {
-                () = conversation => {}
-                () = silent => {}
-            }
-            drop(slot);
-        });
+        tokio::select! {
+            biased;
+            () = conversation => {}
+            () = silent => {}
+        }
     }
-    drop(listener);
-    let _ = tokio::time::timeout(deadline, connections.shutdown()).await;
 }
 
 /// Returns when the client has sent no request for too long. Only the first is waited for: before the version of HTTP is known,
@@ -136,10 +168,11 @@ fn builder() -> Builder<TokioExecutor> {
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
-) -> (TcpStream, SocketAddr, Option<OwnedSemaphorePermit>) {
+) -> (std::net::TcpStream, SocketAddr, Option<OwnedSemaphorePermit>) {
     let slot = slots.clone().acquire_owned().await.ok();
     loop {
-        match listener.accept().await {
+        // It is taken off this runtime: it lives on that of another thread.
+        match listener.accept().await.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
             Ok((stream, peer)) => {
                 // Small answers must not wait for the next.
                 let _ = stream.set_nodelay(true);

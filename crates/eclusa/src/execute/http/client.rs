@@ -23,8 +23,9 @@ use crate::config::{BaseUrl, HttpRules, Upstream};
 use crate::execute::{CallContext, CallEnd, Called};
 use crate::policy::sources;
 use crate::request::{Request, Response};
+use crate::shard;
 
-/// Connections that are kept open without a call.
+/// Connections that a shard keeps open without a call.
 const MAX_IDLE: usize = 64;
 /// For how long. Shorter than most servers do, so that a call seldom meets a connection that is being closed.
 const IDLE_FOR: Duration = Duration::from_secs(30);
@@ -41,7 +42,8 @@ pub struct HttpUpstream {
 }
 
 struct Inner {
-    client: Client<Connector, SentBody>,
+    /// One for each shard, so that a connection is used only by the thread that drives it.
+    clients: Vec<Client<Connector, SentBody>>,
     base: BaseUrl,
     headers: Vec<(HeaderName, HeaderValue)>,
     timeout: Duration,
@@ -105,22 +107,24 @@ impl HttpUpstream {
         let connector = Connector::new(tls::client_config(&upstream.tls)?, upstream.connect_timeout);
         // A request that found its pooled connection closed before a byte of it was sent goes out again on another
         // connection by itself: nothing can have happened.
-        let client = Client::builder(TokioExecutor::new())
-            .retry_canceled_requests(true)
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_FOR)
-            .pool_max_idle_per_host(MAX_IDLE)
-            .http1_max_buf_size(READ_BUFFER)
-            .http2_max_header_list_size(u32::try_from(READ_BUFFER).unwrap_or(u32::MAX))
-            .http2_keep_alive_interval(PING_EVERY)
-            .http2_keep_alive_timeout(PING_TIMEOUT)
-            .build(connector);
+        let client = || {
+            Client::builder(TokioExecutor::new())
+                .retry_canceled_requests(true)
+                .timer(TokioTimer::new())
+                .pool_timer(TokioTimer::new())
+                .pool_idle_timeout(IDLE_FOR)
+                .pool_max_idle_per_host(MAX_IDLE)
+                .http1_max_buf_size(READ_BUFFER)
+                .http2_max_header_list_size(u32::try_from(READ_BUFFER).unwrap_or(u32::MAX))
+                .http2_keep_alive_interval(PING_EVERY)
+                .http2_keep_alive_timeout(PING_TIMEOUT)
+            .build(connector.clone())
+        };
         // A compressed answer does not tell what was used. The upstream's own `headers` come later and win.
         let reads_answers = !sources(&rules.policies).is_empty();
         let plain = reads_answers.then_some((ACCEPT_ENCODING, HeaderValue::from_static("identity")));
         let inner = Inner {
-            client,
+            clients: std::iter::repeat_with(client).take(shard::count()).collect(),
             base: rules.url.clone(),
             headers: plain.into_iter().chain(rules.headers.iter().cloned()).collect(),
             timeout: upstream.timeout,
@@ -233,7 +237,7 @@ impl HttpUpstream {
         request: http::Request<SentBody>,
         context: &CallContext<'_>,
     ) -> Result<(Answer, Incoming), CallEnd> {
-        let answer = self.inner.client.request(request).await.map_err(|error| failed(&error))?;
+        let answer = self.inner.clients[shard::current()].request(request).await.map_err(|error| failed(&error))?;
         let (mut head, body) = answer.into_parts();
         let hints = Hints::read(&head.headers, context.clock.now());
         headers::strip_answer(&mut head.headers);
