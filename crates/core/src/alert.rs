@@ -1,7 +1,7 @@
-//! Alerts: conditions that people must hear of.
+//! Alerts: conditions that operators or tenants are notified of.
 //!
-//! A *condition* is what one look at the state finds: a rule, what it is about, and how far it is beyond its threshold. An *alert* is
-//! a condition that has held for a while. It fires once and resolves once, whichever process looks.
+//! A *condition* is what one evaluation finds: a rule, its subject, and how far it is beyond its threshold. An *alert*
+//! is a condition that has held for a while. It fires once and resolves once, no matter which process evaluates.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub enum AlertRule {
     RedisAofOff,
     /// Redis removes keys when its memory is full.
     RedisEviction,
-    /// The store lost what it had acknowledged.
+    /// The store lost acknowledged data.
     StoreLostData,
 }
 
@@ -69,7 +69,8 @@ impl AlertRule {
         }
     }
 
-    /// Whether one look is enough: a breaker has counted failures before it opens, and the other two happened or did not.
+    /// Whether one evaluation is enough: a breaker counts failures before it opens, and the other two are single
+    /// events.
     pub(crate) const fn fires_at_once(self) -> bool {
         matches!(
             self,
@@ -81,7 +82,7 @@ impl AlertRule {
 /// How urgent an alert is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// To be looked at soon.
+    /// Needs attention soon.
     Warning,
     /// Jobs are being lost or refused, or will be.
     Critical,
@@ -97,25 +98,25 @@ impl Severity {
     }
 }
 
-/// What an alert is about. Two alerts with the same key are the same alert.
+/// The subject of an alert. Two alerts with the same key are the same alert.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AlertKey {
     /// The rule.
     pub rule: AlertRule,
     /// How urgent it is.
     pub severity: Severity,
-    /// The lane, where the rule is about lanes.
+    /// The lane, if the rule is about lanes.
     pub lane: Option<Name>,
-    /// The upstream, where the rule is about upstreams.
+    /// The upstream, if the rule is about upstreams.
     pub upstream: Option<Name>,
-    /// The policy of the upstream.
+    /// The policy of the upstream, if the rule is about policies.
     pub policy: Option<Name>,
-    /// The tenant, where the rule is about tenants.
+    /// The tenant, if the rule is about tenants.
     pub tenant: Option<Arc<str>>,
 }
 
 impl AlertKey {
-    /// About everything.
+    /// A key without a particular subject.
     pub const fn new(rule: AlertRule, severity: Severity) -> Self {
         Self { rule, severity, lane: None, upstream: None, policy: None, tenant: None }
     }
@@ -124,33 +125,33 @@ impl AlertKey {
 /// One thing that is beyond its threshold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
-    /// What it is about.
+    /// Rule and subject.
     pub key: AlertKey,
-    /// How much it is, in millionths: of a count, a share, or a second.
+    /// The value, in millionths of a count, a share, or a second.
     pub value_micros: u64,
-    /// How much it may be, in the same unit.
+    /// The threshold, in the same unit.
     pub threshold_micros: u64,
 }
 
 /// An alert that fires or has fired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alert {
-    /// What it was at the last look.
+    /// The condition at the last evaluation.
     pub condition: Condition,
-    /// Since when the condition holds.
+    /// When the condition began.
     pub since: Time,
-    /// When it was over; `None` while it fires.
+    /// When it resolved; `None` while it fires.
     pub resolved: Option<Time>,
 }
 
-/// Thresholds of the rules that a store looks after by itself; a rule without one is off.
+/// Thresholds of the rules that the store evaluates; a rule without a threshold is off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlertLimits {
-    /// Dead letters that a lane may have.
+    /// The most dead letters in a lane.
     pub dead_letters: Option<u64>,
-    /// Dead letters of one tenant that a lane may have.
+    /// The most dead letters of one tenant in a lane.
     pub tenant_dead_letters: Option<u64>,
-    /// The share of a lane's jobs that may become dead letters.
+    /// The largest share of a lane's jobs that may become dead letters.
     pub dead_letter_rate: Option<DeadLetterRate>,
     /// How long a job may wait in its line.
     pub oldest_wait: Option<Span>,
@@ -162,7 +163,7 @@ pub struct AlertLimits {
     pub store_lost_data: bool,
     /// How long a condition must hold before its alert fires.
     pub hold: Span,
-    /// How long it must be over before its alert resolves.
+    /// How long the condition must be over before its alert resolves.
     pub clear: Span,
 }
 
@@ -171,18 +172,18 @@ pub struct AlertLimits {
 pub struct DeadLetterRate {
     /// The share, in millionths.
     pub share_micros: u64,
-    /// Of the jobs that ended in this last time.
+    /// The period: jobs that ended this recently count.
     pub over: Span,
-    /// Unless fewer ended.
+    /// The rule applies once this many jobs ended in the period.
     pub min: u64,
 }
 
-/// Asks the store to look.
+/// Asks the store to evaluate the alerts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watch {
-    /// The asker has just found that the store lost data.
+    /// The caller has just found that the store lost data.
     pub lost_data: bool,
-    /// The rest: only one process of a fleet evaluates.
+    /// Everything else, sent by the one process of a fleet that evaluates.
     pub evaluation: Option<Evaluation>,
 }
 
@@ -191,9 +192,9 @@ pub struct Watch {
 pub struct Evaluation {
     /// Thresholds.
     pub limits: AlertLimits,
-    /// Conditions that the process found by itself.
+    /// Conditions that the process itself found.
     pub seen: Vec<Condition>,
-    /// How many connections Redis has refused since it started.
+    /// Connections that Redis has refused since it started.
     pub rejected_connections: Option<u64>,
     /// Whether the operators are to be notified.
     pub operators: bool,
@@ -201,27 +202,27 @@ pub struct Evaluation {
     pub tenants: Vec<Arc<str>>,
 }
 
-/// What changed by a look.
+/// What an evaluation changed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AlertChanges {
-    /// Alerts that fire now.
+    /// Alerts that started to fire.
     pub fired: Vec<Alert>,
-    /// Alerts that are over.
+    /// Alerts that resolved.
     pub resolved: Vec<Alert>,
-    /// Jobs that ended because notifications needed their room, and notifications that found none.
+    /// Jobs that were evicted for notifications, and notifications that found no room.
     pub ended: Vec<Ended>,
 }
 
 /// All alerts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AlertsView {
-    /// Those that fire, ordered by what they are about.
+    /// Firing alerts, ordered by key.
     pub firing: Vec<Alert>,
-    /// Those that resolved last, the newest first.
+    /// The most recently resolved alerts, newest first.
     pub recent: Vec<Alert>,
 }
 
-/// Who is notified. Where they are and what a message is signed with is in the config of whoever delivers it.
+/// The recipient of a notification. Its address and signing key are in the config of the delivering process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Recipient {
     /// `alerts.webhook`.
@@ -230,11 +231,11 @@ pub enum Recipient {
     Tenant(Arc<str>),
 }
 
-/// What a job of the lane [`CALLBACKS`](crate::CALLBACKS) carries that notifies somebody of an alert.
+/// The payload of a job in the lane [`CALLBACKS`](crate::CALLBACKS) that reports an alert.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// Whom.
+    /// The recipient.
     pub to: Recipient,
-    /// Of what.
+    /// The alert.
     pub alert: Alert,
 }

@@ -1,4 +1,4 @@
-//! What a call costs under a policy, and what earns tokens back.
+//! What a call costs under a policy, and which events return tokens.
 
 use std::sync::Arc;
 
@@ -10,28 +10,28 @@ use crate::verbs::{Report, Usage};
 /// How long after a debit a credit counts, unless the policy says otherwise.
 pub const CREDIT_WITHIN: Span = Span::from_secs(24 * 3_600);
 
-/// What a hold on a bucket is settled to, and what its debit can earn back. It belongs to the policy and class of a
-/// bucket, so that whoever ends a call only tells its status and usage.
+/// What a hold on a bucket finally costs, and which events return tokens afterwards. Terms belong to a policy and
+/// class, so that a settlement only needs to report status and usage.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Terms {
     /// What a call costs.
     pub charge: Charge,
-    /// What gives tokens back afterwards.
+    /// Which events return tokens afterwards.
     pub credit: Option<CreditRule>,
 }
 
-/// Costs by status, or by what the answer says was used.
+/// Costs by status, or by the usage that the answer reports.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Charge {
-    /// By status; 1 to 5 stand for `1xx` to `5xx`.
+    /// By status; 1 to 5 mean `1xx` to `5xx`.
     pub(crate) costs: Vec<(u16, Tokens)>,
-    /// Where the answer says what was used.
+    /// Where the answer reports its usage.
     pub(crate) from: Option<Arc<str>>,
     pub(crate) default: Option<Tokens>,
 }
 
 impl Charge {
-    /// The same where an answer with `status` costs `cost`: `"404"`, a class such as `"5xx"`, or `"default"`.
+    /// Sets the cost of an answer with `status`: `"404"`, a class such as `"5xx"`, or `"default"`.
     pub fn on(mut self, status: &str, cost: Tokens) -> Result<Self, SpecError> {
         if cost < Tokens::ZERO {
             return Err(SpecError::new("cost", "must not be less than zero"));
@@ -44,7 +44,7 @@ impl Charge {
         let class = class.filter(|class| (1..=5).contains(class));
         let exact = status.parse().ok().filter(|exact| (100..=599).contains(exact));
         let Some(code) = class.or(exact) else {
-            let problem = format!("{status:?} is no status: 100 to 599, 1xx to 5xx, or default");
+            let problem = format!("{status:?} is not a status: use 100 to 599, 1xx to 5xx, or default");
             return Err(SpecError::new("cost", problem));
         };
         self.costs.retain(|(known, _)| *known != code);
@@ -53,7 +53,7 @@ impl Charge {
         Ok(self)
     }
 
-    /// The same where an answer costs what it says at `source` was used, unless its status is named.
+    /// Charges the usage that the answer reports at `source`, unless its status has a cost.
     pub fn from_usage(mut self, source: &str) -> Result<Self, SpecError> {
         if source.is_empty() {
             return Err(SpecError::new("cost", "the source of the usage must not be empty"));
@@ -62,19 +62,19 @@ impl Charge {
         Ok(self)
     }
 
-    /// The most that a named status costs: the hold with which a call never leaves a debt.
+    /// The highest cost of any status: a hold of this size never ends in debt.
     pub fn worst(&self) -> Option<Tokens> {
         self.costs.iter().map(|(_, cost)| *cost).chain(self.default).max()
     }
 
-    /// Where the answer says what was used.
+    /// Where the answer reports its usage.
     pub fn source(&self) -> Option<&Arc<str>> {
         self.from.as_ref()
     }
 
-    /// What a call costs that held `hold` and ended so. What was never sent costs nothing; what was sent and not
-    /// answered costs its hold. Of an answer the exact status counts first, then its class, then the usage; a success
-    /// without the usage that it should tell costs its hold, and so does a status that nothing names.
+    /// The cost of a call that held `hold` and ended with `report`. A call that was never sent costs nothing; one that
+    /// was sent but not answered costs its hold. For an answer, the exact status is looked up first, then its class,
+    /// then the usage. A success without the expected usage costs its hold, and so does a status without a cost.
     pub fn cost(&self, hold: Tokens, report: &Report) -> Tokens {
         if report.result.is_unsent() {
             return Tokens::ZERO;
@@ -82,26 +82,26 @@ impl Charge {
         let Some(status) = report.status else { return hold };
         let named = |code| self.costs.iter().find(|(known, _)| *known == code).map(|(_, cost)| *cost);
         let used = self.from.as_ref().and_then(|source| report.usage.of(source));
-        let unsaid = (self.from.is_some() && status / 100 == 2).then_some(hold);
-        named(status).or_else(|| named(status / 100)).or(used).or(unsaid).or(self.default).unwrap_or(hold)
+        let unreported = (self.from.is_some() && status / 100 == 2).then_some(hold);
+        named(status).or_else(|| named(status / 100)).or(used).or(unreported).or(self.default).unwrap_or(hold)
     }
 }
 
 impl Usage {
-    /// What was used by the count of `source`, if that was told.
+    /// The usage reported at `source`, if any.
     fn of(&self, source: &str) -> Option<Tokens> {
-        let told = match self {
+        let reported = match self {
             Usage::Unknown => None,
             Usage::Amount(amount) => Some(*amount),
             Usage::BySource(amounts) => {
-                amounts.iter().find(|(name, _)| **name == *source).map(|(_, told)| *told)
+                amounts.iter().find(|(name, _)| **name == *source).map(|(_, amount)| *amount)
             }
         };
-        told.map(|amount| amount.max(Tokens::ZERO))
+        reported.map(|amount| amount.max(Tokens::ZERO))
     }
 }
 
-/// Events that give tokens back for a call that cost some.
+/// Events that return tokens for a call that cost some.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreditRule {
     pub(crate) events: Vec<(Arc<str>, Tokens)>,
@@ -109,7 +109,7 @@ pub struct CreditRule {
 }
 
 impl CreditRule {
-    /// Each event gives so many tokens, if it happens `within` this time of the debit.
+    /// Each event returns its number of tokens if it happens `within` this time after the debit.
     pub fn new(events: &[(&str, Tokens)], within: Span) -> Result<Self, SpecError> {
         positive("credit_within", within)?;
         for (event, tokens) in events {
@@ -122,12 +122,12 @@ impl CreditRule {
         Ok(Self { events, within })
     }
 
-    /// What `event` gives.
+    /// How many tokens `event` returns.
     pub fn tokens(&self, event: &str) -> Option<Tokens> {
         self.events.iter().find(|(known, _)| **known == *event).map(|(_, tokens)| *tokens)
     }
 
-    /// How long after the debit it counts.
+    /// How long after the debit an event counts.
     pub const fn within(&self) -> Span {
         self.within
     }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exact_status_comes_before_its_class_and_that_before_the_default() {
+    fn an_exact_status_wins_over_its_class_and_a_class_over_the_default() {
         let antiscan = table(&[("200", 1), ("404", 20), ("default", 0)]);
         let others = table(&[("500", 0), ("default", 1)]);
         let by_class = table(&[("2xx", 1), ("5xx", 0), ("503", 2)]);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_sent_costs_nothing_and_what_was_not_answered_its_hold() {
+    fn unsent_calls_are_free_and_unanswered_calls_cost_their_hold() {
         let charge = table(&[("200", 1), ("default", 2)]);
         for (result, cost) in [
             (CallResult::NotSent, 0),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_is_charged_where_it_is_told() {
+    fn reported_usage_is_charged() {
         let charge = table(&[("429", 0), ("default", 1)]).from_usage("body:/usage/total_tokens").unwrap();
         let by_source =
             |name: &str| Usage::BySource(vec![("else".into(), whole(9)), (name.into(), whole(321))]);
@@ -206,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_is_the_dearest_status() {
+    fn the_worst_case_is_the_most_expensive_status() {
         assert_eq!(table(&[("200", 1), ("404", 20), ("default", 3)]).worst(), Some(whole(20)));
         assert_eq!(table(&[("200", 1), ("default", 3)]).worst(), Some(whole(3)));
         assert_eq!(Charge::default().worst(), None);
     }
 
     #[test]
-    fn costs_that_cannot_be_are_refused() {
+    fn invalid_costs_are_refused() {
         for status in ["", "6xx", "0xx", "xx", "99", "600", "2x", "20", "abc"] {
             assert_eq!(Charge::default().on(status, Tokens::ONE).unwrap_err().field, "cost", "{status}");
         }

@@ -1,4 +1,4 @@
-//! Dead letters: jobs that failed for good, kept with their reason.
+//! Dead letters: jobs that failed permanently, kept with their reason.
 
 mod redrive;
 
@@ -25,54 +25,54 @@ pub struct DeadLetterView {
     pub lane: Name,
     /// The letter itself.
     pub letter: DeadLetter,
-    /// When it is sent again by itself, at the earliest; `None` if it is not.
+    /// The earliest time of its next automatic redrive; `None` if there is none.
     pub next_redrive: Option<Time>,
 }
 
-/// What is kept of a job that failed for good.
+/// What is kept of a job that failed permanently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// The outboxId or idempotency key it came with.
+    /// The job's outboxId or idempotency key.
     pub key: Option<Arc<str>>,
-    /// Whose it was.
+    /// The tenant it belongs to.
     pub tenant: Arc<str>,
-    /// How urgent it was.
+    /// Its priority.
     pub level: Level,
-    /// What was to be sent.
+    /// The job's payload.
     pub payload: Payload,
-    /// The upstreams it could use.
+    /// The upstreams it may use.
     pub chain: Vec<Name>,
-    /// What it took from scoped buckets, and will again when replayed.
+    /// What it takes from scoped buckets, also when replayed.
     pub holds: Vec<Hold>,
-    /// Attempts made.
+    /// Number of attempts made.
     pub failed_attempts: u32,
-    /// Why the last one failed; its reason is never empty, by type.
+    /// The last failure; its reason cannot be empty, by type.
     pub last_failure: Failure,
-    /// When it first came in.
+    /// When the job was first enqueued.
     pub enqueued_at: Time,
-    /// When it was given up.
+    /// When it became a dead letter.
     pub moved_at: Time,
     /// How long it is kept.
     pub ttl: Span,
-    /// The job that replays it now, if one does.
+    /// The job that is replaying it, if any.
     pub replay: Option<JobId>,
-    /// Where the end of the job was told, and that of a replay is.
+    /// The callback URL of the job; a replay reports there too.
     pub callback: Option<Arc<str>>,
-    /// How often it was sent again by itself.
+    /// How often it was redriven.
     pub redrives: u32,
 }
 
-/// How old dead letters were when they went.
+/// A histogram of the ages of removed dead letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LetterAges {
-    /// How many went by the first of [`LetterAges::BOUNDS`] that is not below their age; the last is without a bound.
+    /// Letters per bucket: bucket `i` ends at `BOUNDS[i]` (inclusive), the last has no bound.
     pub counts: [u64; 9],
     /// The sum of their ages.
     pub total: Span,
 }
 
 impl LetterAges {
-    /// The bounds of the counts.
+    /// The upper bounds of the counts.
     pub const BOUNDS: [Span; 8] = [
         Span::from_secs(60),
         Span::from_secs(600),
@@ -91,12 +91,12 @@ impl LetterAges {
     }
 }
 
-/// A letter and what only its replay needs.
+/// A letter with the data that only its replay needs.
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) job: JobId,
     pub(crate) letter: DeadLetter,
-    /// What ties a later event to it.
+    /// Identifies its call to later events that earn tokens back.
     pub(crate) correlation: Option<Correlation>,
 }
 
@@ -106,7 +106,7 @@ pub(crate) struct DeadLetters {
     letters: BTreeMap<u64, Kept>,
     by_job: HashMap<JobId, u64, foldhash::fast::FixedState>,
     dirty: Vec<u64>,
-    /// Of all payloads.
+    /// Total payload size.
     bytes: u64,
     by_tenant: BTreeMap<Arc<str>, u64>,
     redrives: Redrives,
@@ -114,14 +114,14 @@ pub(crate) struct DeadLetters {
 }
 
 impl DeadLetters {
-    /// Adds a letter. A job has one: where it was forgotten, sent again and failed again, the newer one stays.
+    /// Adds a letter. It replaces an older letter of the same job, whose id was used again after the job was forgotten.
     pub(crate) fn add(&mut self, number: u64, kept: Kept) {
         self.remove(kept.job);
         self.restore(number, Some(kept));
         self.dirty.push(number);
     }
 
-    /// What the journal has under `number`; `None` if it is gone.
+    /// Applies the journal's entry for `number`; `None` removes it.
     pub(crate) fn restore(&mut self, number: u64, kept: Option<Kept>) {
         if let Some(old) = self.take(number) {
             // A newer letter of the same job may be there already.
@@ -161,7 +161,7 @@ impl DeadLetters {
         self.change_kept(job, |kept| change(&mut kept.letter));
     }
 
-    /// Changes a letter with what only its replay needs.
+    /// Changes a letter and its replay data.
     pub(crate) fn change_kept<T>(&mut self, job: JobId, change: impl FnOnce(&mut Kept) -> T) -> Option<T> {
         let number = *self.by_job.get(&job)?;
         let mut kept = self.take(number)?;
@@ -171,7 +171,7 @@ impl DeadLetters {
         Some(answer)
     }
 
-    /// Removes a letter that goes at `now`.
+    /// Removes a letter and counts its age.
     pub(crate) fn retire(&mut self, job: JobId, now: Time) -> Option<DeadLetter> {
         let letter = self.remove(job)?;
         self.ages.observe(now.since(letter.moved_at));
@@ -184,13 +184,13 @@ impl DeadLetters {
         self.take(number).map(|kept| kept.letter)
     }
 
-    /// Has letters sent again by this rule.
+    /// Applies a redrive rule.
     pub(crate) fn follow_redrive(&mut self, rule: Option<RedriveSpec>) {
         let letters = self.letters.iter().map(|(number, kept)| (*number, kept));
         self.redrives.follow(rule, letters);
     }
 
-    /// The chains of letters that are to be sent again, and of those that are held.
+    /// The chains that have letters to redrive, or a state.
     pub(crate) fn redrive_chains(&self) -> Vec<Vec<Name>> {
         self.redrives.chains()
     }
@@ -224,7 +224,7 @@ impl DeadLetters {
         self.redrives.chain_states()
     }
 
-    /// Counts another redrive of a letter; says which job it is.
+    /// Counts another redrive of a letter; returns the job's id.
     pub(crate) fn begin_redrive(&mut self, letter: JobId) -> Option<JobId> {
         self.change_kept(letter, redrive::begin)
     }
@@ -245,12 +245,12 @@ impl DeadLetters {
         }
     }
 
-    /// How many each tenant has that has some.
+    /// The number of letters of each tenant that has any.
     pub(crate) fn by_tenant(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
         self.by_tenant.iter().map(|(tenant, count)| (tenant, *count))
     }
 
-    /// The oldest letter if it is past its time or over the cap.
+    /// The oldest letter, if it has expired or the lane has more than `max`.
     pub(crate) fn next_to_trim(&self, max: u64, now: Time) -> Option<(JobId, TrimReason)> {
         let Kept { job, letter, .. } = self.letters.first_key_value()?.1;
         if letter.moved_at + letter.ttl <= now {
@@ -290,9 +290,9 @@ impl DeadLetters {
         !self.dirty.is_empty() || self.redrives.has_changes()
     }
 
-    /// Letters changed since the last call; those without one are gone.
+    /// Passes each letter changed since the last call to `changed`; removed letters are passed as `None`.
     pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(u64, Option<&Kept>)) {
-        // Each is written whole, however often it changed.
+        // A record holds the whole letter, so one per letter is enough.
         self.dirty.sort_unstable();
         self.dirty.dedup();
         for number in self.dirty.drain(..) {
@@ -300,17 +300,17 @@ impl DeadLetters {
         }
     }
 
-    /// Chains that stand otherwise since the last call; those without anything stand as at the beginning.
+    /// Passes each chain whose state changed since the last call to `changed`; `None` means the initial state.
     pub(crate) fn drain_chain_states(&mut self, changed: impl FnMut(Vec<Name>, Option<ChainState>)) {
         self.redrives.drain_changes(changed);
     }
 }
 
-/// Why a dead letter goes without having been replayed.
+/// Why a dead letter is removed without a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrimReason {
-    /// It was kept as long as promised.
+    /// Its time to live is over.
     Expired,
-    /// There are more than the lane keeps.
+    /// The lane has more letters than it keeps.
     OverCap,
 }

@@ -1,4 +1,4 @@
-//! How jobs end, as told to whoever logs and counts.
+//! How jobs end, for logs and metrics.
 
 use std::sync::Arc;
 
@@ -9,23 +9,23 @@ use crate::time::Time;
 /// A job that ended: enough for a log line and metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// Which job.
+    /// The job.
     pub job: JobId,
-    /// Of which lane.
+    /// Its lane.
     pub lane: Name,
-    /// Whose.
+    /// The tenant it belongs to.
     pub tenant: Arc<str>,
-    /// How urgent it was.
+    /// Its priority.
     pub level: Level,
-    /// Attempts begun.
+    /// Number of attempts started.
     pub attempts: u32,
-    /// When it came in.
+    /// When it was created.
     pub created_at: Time,
     /// How it ended.
     pub end: End,
-    /// The upstream that it would have been sent to, had its breaker not been open until the job expired.
+    /// The upstream whose open breaker kept the job from being sent until it expired.
     pub avoided: Option<Name>,
-    /// All of it, where its lane forgot it as it ended: nobody can read it any more.
+    /// The whole job, if its lane does not keep finished jobs: it cannot be read any more.
     pub forgotten: Option<Box<JobView>>,
 }
 
@@ -34,18 +34,18 @@ pub struct Ended {
 pub enum End {
     /// Its own call succeeded.
     Completed,
-    /// It was completed without a call of its own that succeeded.
+    /// It was completed without a successful call of its own.
     Served(ServedBy),
-    /// It failed for good.
+    /// It failed permanently.
     Failed {
         /// Why the last attempt failed.
         failure: Failure,
-        /// Whether a dead letter was written for it; a replay that fails has one already.
+        /// Whether a dead letter was written for it; a failed replay has one already.
         dead_letter: bool,
     },
-    /// It was given up before it was sent.
+    /// It was dropped before it was sent.
     Dropped(DropReason),
-    /// Somebody cancelled it.
+    /// It was cancelled.
     Cancelled,
 }
 
@@ -61,18 +61,18 @@ impl End {
     }
 }
 
-/// How a job was completed without a call of its own that succeeded.
+/// How a job was completed without a successful call of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ServedBy {
-    /// A fresh entry of the cache.
+    /// By a fresh cache entry.
     Cache,
-    /// The call of an equal job.
+    /// By the call of an equal job.
     Coalesced,
-    /// An old entry of the cache, because nothing newer could be had.
+    /// By a stale cache entry, because there was nothing newer.
     Stale(Fallback),
 }
 
-/// Why an old answer had to do.
+/// Why a stale answer was served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fallback {
     /// Every breaker of the chain is open.
@@ -81,7 +81,7 @@ pub enum Fallback {
     Timeout,
     /// The upstream answered with an error.
     Error,
-    /// There was no connection, or it broke.
+    /// The connection failed or broke.
     Connection,
 }
 
@@ -89,7 +89,7 @@ impl Fallback {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::CircuitOpen, Self::Timeout, Self::Error, Self::Connection];
 
-    /// The word for it, a label of `proxy_fallbacks_total`.
+    /// The label of `proxy_fallbacks_total`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Fallback::CircuitOpen => "breaker_aberto",

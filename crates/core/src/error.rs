@@ -1,14 +1,14 @@
-//! What is wrong with a rule somebody wrote.
+//! Errors in rules and arguments.
 
 use thiserror::Error;
 
-/// A rule that cannot be: which field, and how to mend it.
+/// An invalid rule: the field, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{field}: {problem}")]
 pub struct SpecError {
     /// The field as the config names it, such as `breaker.failures`.
     pub field: String,
-    /// What is wrong with it and what would be right.
+    /// What is wrong with it and what is valid.
     pub problem: String,
 }
 
@@ -17,7 +17,7 @@ impl SpecError {
         Self { field: field.into(), problem: problem.into() }
     }
 
-    /// The same error seen from outside: `rate` of `upstreams.bureau` is `upstreams.bureau.rate`.
+    /// Prefixes the field: `rate` within `upstreams.bureau` becomes `upstreams.bureau.rate`.
     #[must_use]
     pub fn within(mut self, outer: &str) -> Self {
         self.field = format!("{outer}.{}", self.field);
@@ -25,7 +25,7 @@ impl SpecError {
     }
 }
 
-/// `value`, or an error that names the field: a limit of zero would let nothing pass, ever.
+/// Returns `value` if it is positive: a limit of zero would never let anything pass.
 pub(crate) fn positive<T: Copy + Default + PartialOrd>(field: &str, value: T) -> Result<T, SpecError> {
     if value > T::default() { Ok(value) } else { Err(SpecError::new(field, "must be greater than zero")) }
 }

@@ -1,4 +1,4 @@
-//! Names and identities.
+//! Names and ids.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -8,17 +8,17 @@ use std::sync::Arc;
 use crate::error::SpecError;
 use crate::time::Time;
 
-/// Stands between an upstream and its key.
-const KEY_SIGN: char = '/';
+/// Separates an upstream from its key.
+const KEY_SEPARATOR: char = '/';
 
-/// The name of a lane or an upstream: part of metrics, keys and paths, so its letters are few.
+/// The name of a lane or an upstream. It appears in metrics, keys and paths, so its characters are restricted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<str>);
 
 impl Name {
     const MAX_LEN: usize = 64;
 
-    /// A name of letters, digits, `-`, `_` and `.`, at most 64 of them.
+    /// Checks a name: at most 64 letters, digits, `-`, `_` and `.`.
     pub fn new(name: &str) -> Result<Self, SpecError> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || name.len() > Self::MAX_LEN || !name.chars().all(allowed) {
@@ -33,27 +33,26 @@ impl Name {
         &self.0
     }
 
-    /// The name under which the engine knows `key` of the upstream with this name: `replicate/a`. Nobody can give a lane or
-    /// an upstream such a name.
+    /// The engine's name for `key` of this upstream: `replicate/a`. No lane or upstream can have such a name.
     #[must_use]
     pub fn with_key(&self, key: &Name) -> Self {
-        Name(format!("{}{KEY_SIGN}{}", self.0, key.0).into())
+        Name(format!("{}{KEY_SEPARATOR}{}", self.0, key.0).into())
     }
 
-    /// The key that it names, if it names one.
+    /// The key part of the name, if it has one.
     pub fn key(&self) -> Option<&str> {
-        self.0.split_once(KEY_SIGN).map(|(_, key)| key)
+        self.0.split_once(KEY_SEPARATOR).map(|(_, key)| key)
     }
 
-    /// The upstream whose key it names, else itself.
+    /// The name without its key part.
     #[must_use]
     pub fn without_key(&self) -> Self {
-        self.0.split_once(KEY_SIGN).map_or_else(|| self.clone(), |(upstream, _)| Name(upstream.into()))
+        self.0.split_once(KEY_SEPARATOR).map_or_else(|| self.clone(), |(upstream, _)| Name(upstream.into()))
     }
 
-    /// A name that was stored or sent: it may be that of a key.
+    /// Parses a name that was stored or sent; it may have a key part.
     pub(crate) fn read(text: &str) -> Result<Self, SpecError> {
-        match text.split_once(KEY_SIGN) {
+        match text.split_once(KEY_SEPARATOR) {
             Some((upstream, key)) => Ok(Self::new(upstream)?.with_key(&Self::new(key)?)),
             None => Self::new(text),
         }
@@ -72,7 +71,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// A job's identity, chosen by whoever enqueues it, so that a repeated call is recognised.
+/// A job's id, chosen by the process that enqueues it, so that a repeated call is recognized.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u128);
 
@@ -88,7 +87,7 @@ impl fmt::Debug for JobId {
     }
 }
 
-/// Written like a UUID.
+/// Formatted like a UUID.
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = [b'-'; 36];
@@ -105,22 +104,22 @@ impl FromStr for JobId {
     type Err = SpecError;
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let hex: String = text.chars().filter(|c| *c != '-').collect();
-        let bad = || SpecError::new("jobId", format!("{text:?} is not a job id (32 hexadecimal digits)"));
+        let invalid = || SpecError::new("jobId", format!("{text:?} is not a job id (32 hexadecimal digits)"));
         if hex.len() != 32 || hex.starts_with('+') {
-            return Err(bad());
+            return Err(invalid());
         }
-        u128::from_str_radix(&hex, 16).map(JobId).map_err(|_| bad())
+        u128::from_str_radix(&hex, 16).map(JobId).map_err(|_| invalid())
     }
 }
 
-/// A worker's fenced right to run one job, or to make one call of its own.
+/// Identifies a worker's fenced right to run one job, or to make one call without a job.
 ///
-/// A number alone could be issued twice after a restore; the store's epoch and the worker's nonce make it unique.
+/// The number could be issued twice after a restore; the store's epoch and the worker's nonce make the id unique.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId {
-    /// Of the store when it was issued; grows with every opening.
+    /// The store's epoch when the lease was issued; grows each time the store opens.
     pub epoch: u64,
-    /// Counts up within the store's life.
+    /// Counts the leases of the store.
     pub number: u64,
     /// Chosen by the worker that asked.
     pub nonce: u64,
@@ -161,7 +160,7 @@ pub(crate) fn mix(values: &[u64]) -> u64 {
     })
 }
 
-/// An id that follows from others: nobody who does not know those can guess it. It looks like one that was made at `at`.
+/// An id derived from other ids, which cannot be guessed without them. It looks like an id created at `at`.
 pub(crate) fn derived_id(at: Time, from: &[JobId], salt: u64) -> JobId {
     const VERSION: u128 = 0x7 << 76;
     const VARIANT: u128 = 0b10 << 62;
@@ -173,7 +172,7 @@ pub(crate) fn derived_id(at: Time, from: &[JobId], salt: u64) -> JobId {
     JobId((u128::from(at.as_millis()) << 80) | VERSION | VARIANT | random)
 }
 
-/// A stable fingerprint of bytes (FNV-1a), to tell a repeated payload from another one.
+/// A stable fingerprint of bytes (FNV-1a), to distinguish a repeated payload from another one.
 pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
     bytes
         .iter()
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_survive_being_written_and_read() {
+    fn ids_survive_a_round_trip_through_text() {
         let job = JobId(0x0192_f3a4_0000_7000_8000_0000_0000_002a);
         assert_eq!(job.to_string(), "0192f3a4-0000-7000-8000-00000000002a");
         assert_eq!(job.to_string().parse(), Ok(job));

@@ -1,4 +1,4 @@
-//! Jobs: what comes in, what they become, what is shown of them.
+//! Jobs: how they are submitted, their states, and how they are shown.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use crate::timeline::{Event, numbered};
 use crate::tokens::Tokens;
 use crate::verbs::Report;
 
-/// The request or message a job carries, or the result it left; the engine does not look inside.
+/// The request or message of a job, or its result; opaque to the engine.
 pub type Payload = Arc<[u8]>;
 
-/// Priority: high before normal before low, always.
+/// Priority: high is always served before normal, normal before low.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Level {
     /// Served first.
     High,
-    /// Where a job goes that says nothing.
+    /// The default.
     #[default]
     Normal,
     /// Served last, evicted first.
@@ -33,7 +33,7 @@ impl Level {
     /// In the order in which they are served.
     pub const ALL: [Level; 3] = [Level::High, Level::Normal, Level::Low];
 
-    /// The word for it.
+    /// Its name in the API, logs and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Level::High => "high",
@@ -43,7 +43,7 @@ impl Level {
     }
 }
 
-/// No job carries more, so that a batch of them fits a chunk of the journal.
+/// The largest payload of a job, so that a batch of jobs fits into a chunk of the journal.
 const MAX_PAYLOAD: usize = 8 << 20;
 
 /// Tokens a job takes from a scoped bucket when it goes to `upstream`.
@@ -57,7 +57,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Takes `tokens` from the bucket with key `bucket`, which must be able to hold them.
+    /// Takes `tokens` from the bucket with key `bucket`; the bucket's capacity must allow it.
     pub fn new(upstream: Name, bucket: &str, spec: BucketSpec, tokens: Tokens) -> Result<Self, SpecError> {
         if bucket.is_empty() {
             return Err(SpecError::new("bucket", "the key must not be empty"));
@@ -65,25 +65,25 @@ impl Hold {
         Ok(Self { upstream, bucket: bucket.into(), spec, tokens: spec.check_hold(tokens)?, terms: None })
     }
 
-    /// A hold as it was written down; the bucket's rule may have changed since, to less than the hold.
+    /// A stored hold. It may exceed the bucket's capacity, because the rule may have changed since.
     pub fn restore(upstream: Name, bucket: &str, spec: BucketSpec, tokens: Tokens) -> Self {
         Self { upstream, bucket: bucket.into(), spec, tokens, terms: None }
     }
 
-    /// The same under these terms, which from now on are those of all buckets of the policy and class. Without, the
-    /// terms that are known for them stay; if none are, a call costs its hold.
+    /// Sets the terms, which from now on apply to all buckets of the policy and class. Without it the known terms stay;
+    /// if there are none, a call costs its hold.
     #[must_use]
     pub fn under(self, terms: Arc<Terms>) -> Self {
         Self { terms: Some(terms), ..self }
     }
 
-    /// Of what a call takes at `upstream` that from the bucket which the fewest others use.
+    /// The hold at `upstream` on the bucket that the fewest other requests use.
     pub fn narrowest<'a>(holds: &'a [Hold], upstream: &Name) -> Option<&'a Hold> {
         let own = holds.iter().filter(|hold| hold.upstream == *upstream);
         own.min_by_key(|hold| width(&hold.bucket, hold.spec.capacity()))
     }
 
-    /// What a call cost that ended so; what its bucket really gave for it.
+    /// The final cost of a call that ended with `report`, as a hold of that size; `None` if it cost nothing.
     #[must_use]
     pub fn settled(&self, report: &Report) -> Option<Self> {
         let cost = match &self.terms {
@@ -93,7 +93,7 @@ impl Hold {
         (cost > Tokens::ZERO).then(|| Self { tokens: cost, ..self.clone() })
     }
 
-    /// Where.
+    /// The upstream at which it applies.
     pub const fn upstream(&self) -> &Name {
         &self.upstream
     }
@@ -108,7 +108,7 @@ impl Hold {
         &self.spec
     }
 
-    /// How many.
+    /// How many tokens it takes.
     pub const fn tokens(&self) -> Tokens {
         self.tokens
     }
@@ -117,40 +117,40 @@ impl Hold {
 /// A job to enqueue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewJob {
-    /// Chosen by the caller; the same id again is the same job again.
+    /// Chosen by the caller; repeating an id returns the same job.
     pub id: JobId,
-    /// Where it queues.
+    /// Its lane.
     pub lane: Name,
-    /// Whose it is.
+    /// The tenant it belongs to.
     pub tenant: Arc<str>,
-    /// How urgent it is.
+    /// Its priority.
     pub level: Level,
-    /// What is to be sent.
+    /// What to send.
     pub payload: Payload,
     /// `id` (outboxId) or `Idempotency-Key`, unique per lane.
     pub key: Option<Arc<str>>,
-    /// Tells two requests under one key apart, if not all of the payload does: a repeat may differ in its headers.
+    /// Distinguishes requests under one key, if not the whole payload should: a repeat may differ in its headers.
     pub fingerprint: Option<u64>,
-    /// Jobs of the lane under one key want the same answer; nothing to a lane without a cache.
+    /// Jobs of the lane with the same cache key share an answer; ignored by a lane without a cache.
     pub cache_key: Option<Arc<str>>,
-    /// How long it may wait, if not as long as the lane says.
+    /// How long it may wait; `None` uses the lane's TTL.
     pub ttl: Option<Span>,
-    /// How long to hold it back first.
+    /// How long to delay it.
     pub delay: Span,
-    /// The upstreams it may use, if not those of the lane.
+    /// The upstreams it may use; `None` uses the lane's chain.
     pub chain: Option<Vec<Name>>,
     /// What it takes from scoped buckets.
     pub holds: Vec<Hold>,
-    /// What ties a later event to its call, so that it can earn a credit.
+    /// Identifies its call to later events that earn tokens back.
     pub correlation: Option<Correlation>,
-    /// Where its end is to be told, if anywhere.
+    /// The callback URL that its end is reported to.
     pub callback: Option<Arc<str>>,
-    /// How long its caller waits for its end, if that matters to the lane.
+    /// How long the caller waits for its end, if that matters to the lane.
     pub caller_waits: Option<Span>,
 }
 
 impl NewJob {
-    /// A job of normal priority under the lane's own rules.
+    /// A job of normal priority with the lane's defaults.
     pub fn new(id: JobId, lane: Name, tenant: &str, payload: impl Into<Payload>) -> Self {
         Self {
             id,
@@ -171,13 +171,12 @@ impl NewJob {
         }
     }
 
-    /// What tells this request from another one under the same key.
+    /// Distinguishes this request from another one with the same key.
     pub fn identity(&self) -> u64 {
         self.fingerprint.unwrap_or_else(|| fingerprint(&self.payload))
     }
 
-    /// Whether everything about it is possible, where there are the upstreams that `exists` says and the lane's own chain
-    /// has those that `in_lane` says.
+    /// Validates the job. `exists` says which upstreams exist, `in_lane` which are in the lane's own chain.
     pub fn check(
         &self,
         exists: impl Fn(&Name) -> bool,
@@ -213,27 +212,27 @@ impl NewJob {
     }
 }
 
-/// Where a job is in its life.
+/// The status of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// Held back: scheduled, or between attempts.
+    /// Scheduled, or waiting for a retry.
     Pending,
-    /// Waits for its turn.
+    /// Waiting for its turn.
     Queued,
-    /// A worker has it, or the upstream works on it.
+    /// A worker or an upstream is working on it.
     Processing,
     /// It succeeded.
     Completed,
-    /// It failed for good.
+    /// It failed permanently.
     Failed,
-    /// It was given up before it was sent.
+    /// It was dropped before it was sent.
     Dropped,
-    /// Somebody cancelled it.
+    /// It was cancelled.
     Cancelled,
 }
 
 impl Status {
-    /// The word for it.
+    /// Its name in the API, logs and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Status::Pending => "pending",
@@ -246,7 +245,7 @@ impl Status {
         }
     }
 
-    /// Whether nothing more will happen to it.
+    /// Whether the job has ended.
     pub const fn is_final(self) -> bool {
         matches!(self, Status::Completed | Status::Failed | Status::Dropped | Status::Cancelled)
     }
@@ -255,18 +254,18 @@ impl Status {
 /// Why a job was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DropReason {
-    /// It waited longer than it may.
+    /// It waited longer than its TTL.
     TtlExpired,
-    /// A more urgent one took its place in a full lane.
+    /// A more urgent job took its place in a full lane.
     Preempted,
-    /// The lane was full and nothing below it could go.
+    /// The lane was full and had no less urgent job to evict.
     QueueFull,
-    /// It could not have started before it expires.
+    /// It could not start before it expires.
     NotInTime,
 }
 
 impl DropReason {
-    /// The word for it.
+    /// Its name in the API, logs and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             DropReason::TtlExpired => "ttl_expired",
@@ -277,44 +276,44 @@ impl DropReason {
     }
 }
 
-/// Why an attempt failed, as it is kept.
+/// Why an attempt failed, as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Said by the upstream or by us; never empty.
+    /// The reason, from the upstream or from Eclusa; never empty.
     pub reason: FailureReason,
     /// The HTTP status, SMTP reply or SES code, if there was one.
     pub code: Option<Arc<str>>,
-    /// When.
+    /// When it failed.
     pub at: Time,
-    /// At which upstream.
+    /// The upstream that failed.
     pub upstream: Option<Name>,
 }
 
-/// Why an attempt failed, as its worker tells it.
+/// Why an attempt failed, as the worker reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallFailure {
-    /// Said by the upstream or by us; never empty.
+    /// The reason, from the upstream or from Eclusa; never empty.
     pub reason: FailureReason,
     /// The HTTP status, SMTP reply or SES code, if there was one.
     pub code: Option<Arc<str>>,
-    /// At which upstream.
+    /// The upstream that failed.
     pub upstream: Option<Name>,
 }
 
 impl CallFailure {
-    /// The failure as a store keeps it that hears of it at `at`.
+    /// Adds the time at which the store received it.
     pub fn at(self, at: Time) -> Failure {
         let Self { reason, code, upstream } = self;
         Failure { reason, code, at, upstream }
     }
 }
 
-/// A reason that says something.
+/// A non-empty reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailureReason(Arc<str>);
 
 impl FailureReason {
-    /// `text`, unless it is empty or blank.
+    /// Checks that `text` is not blank.
     pub fn new(text: &str) -> Result<Self, SpecError> {
         if text.trim().is_empty() {
             return Err(SpecError::new("lastFailureReason", "must not be empty"));
@@ -322,7 +321,7 @@ impl FailureReason {
         Ok(Self(text.into()))
     }
 
-    /// A text that was written here, so that it says something.
+    /// A reason from the source code, which is never blank.
     pub fn fixed(text: &'static str) -> Self {
         Self(text.into())
     }
@@ -336,52 +335,52 @@ impl FailureReason {
 /// A job as shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobView {
-    /// Its identity.
+    /// Its id.
     pub id: JobId,
     /// Its lane.
     pub lane: Name,
-    /// Whose it is.
+    /// The tenant it belongs to.
     pub tenant: Arc<str>,
     /// Its priority.
     pub level: Level,
     /// `id` (outboxId) or `Idempotency-Key`.
     pub key: Option<Arc<str>>,
-    /// What makes it equal to others.
+    /// The key that equal jobs share.
     pub cache_key: Option<Arc<str>>,
-    /// Where it is in its life.
+    /// Its status.
     pub status: Status,
-    /// Whose answer it got, if it was completed without a call of its own that succeeded.
+    /// How it was completed, if not by a successful call of its own.
     pub served: Option<ServedBy>,
     /// Why it was dropped, if it was.
     pub dropped: Option<DropReason>,
-    /// When it came in.
+    /// When it was created.
     pub created_at: Time,
-    /// After when it is not started any more.
+    /// It does not start after this time.
     pub expires_at: Time,
-    /// When it starts at the earliest, while pending.
+    /// The earliest start, while pending.
     pub due_at: Option<Time>,
-    /// Attempts begun so far.
+    /// Number of attempts started.
     pub attempts: u32,
-    /// The upstream it is or was at.
+    /// The upstream it is or was sent to.
     pub upstream: Option<Name>,
-    /// What the upstream that it was last submitted to calls it.
+    /// Its id at the upstream it was last submitted to.
     pub external: Option<Arc<str>>,
     /// The lease it runs under.
     pub lease: Option<LeaseId>,
-    /// Where that lease is: at `upstream`, or at the key of it with which the call is made ([`Name::key`]).
+    /// Where the lease holds a slot: at `upstream`, or at the key of it that the call uses ([`Name::key`]).
     pub at: Option<Name>,
     /// Its last failure.
     pub last_failure: Option<Failure>,
-    /// What was to be sent.
+    /// What to send.
     pub payload: Payload,
-    /// What came back.
+    /// The upstream's answer.
     pub result: Option<Payload>,
     /// Its history.
     pub timeline: Vec<Event<Name>>,
 }
 
 impl JobView {
-    /// How many lines its history has, with those that are left out.
+    /// The number of lines in its history, including omitted ones.
     pub fn lines(&self) -> u64 {
         numbered(&self.timeline).last().map_or(0, |(number, _)| number)
     }

@@ -1,17 +1,17 @@
-//! Which codes of an upstream somebody decided about, and what is proposed for the others once a retry was seen often enough
-//! to cure them or not. Nothing here changes how a call is judged.
+//! Who classified each code of an upstream, and proposals for the other codes, based on how often a retry succeeded.
+//! Nothing here changes how a call is classified.
 
 use crate::retry::{CONNECTION_BROKEN, Ending, ExtraCodes, Verdict, classify};
 use crate::views::CodeView;
 
-/// Retries that must have been seen before anything is proposed.
+/// Retries needed before anything is proposed.
 pub const ENOUGH_RETRIES: u64 = 20;
-/// A code is proposed as retryable if a retry cured at least this share.
+/// A code is proposed as retryable if at least this share of retries succeeded.
 pub const CURED_PERCENT: u64 = 50;
-/// A code is proposed as permanent if a retry cured at most this share.
+/// A code is proposed as permanent if at most this share of retries succeeded.
 pub const HOPELESS_PERCENT: u64 = 5;
 
-/// What an upstream speaks: the same number means different things.
+/// The protocol of an upstream; it determines what a code means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP statuses.
@@ -27,14 +27,14 @@ pub enum Protocol {
 pub enum ClassifiedBy {
     /// `retryable` or `permanent` of the upstream.
     Config,
-    /// It is named in Eclusa's own lists.
+    /// Eclusa's built-in lists.
     BuiltIn,
-    /// Nobody: it follows a general rule, such as "other 4xx are permanent".
+    /// No list names it. A general rule applies, such as "other 4xx are permanent".
     Default,
 }
 
 impl ClassifiedBy {
-    /// The word for it.
+    /// Its name in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             ClassifiedBy::Config => "config",
@@ -44,7 +44,7 @@ impl ClassifiedBy {
     }
 }
 
-/// What `code` means at an upstream with the codes `extra`, and who decided that.
+/// The class of `code` at an upstream with the codes `extra`, and who decided it.
 pub fn classified(protocol: Protocol, code: &str, extra: &ExtraCodes) -> (Verdict, ClassifiedBy) {
     if let Some(verdict) = extra.verdict(code) {
         return (verdict, ClassifiedBy::Config);
@@ -57,14 +57,14 @@ pub fn classified(protocol: Protocol, code: &str, extra: &ExtraCodes) -> (Verdic
     (verdict, if named { ClassifiedBy::BuiltIn } else { ClassifiedBy::Default })
 }
 
-/// Words stand for calls without an answer, and for answers that were refused here; all of them are named.
+/// Codes that are not numbers mean calls without an answer, or answers rejected by Eclusa; all of them are listed.
 fn http(code: &str) -> (Verdict, bool) {
     let Ok(status) = code.parse() else { return (word(code), true) };
     (verdict(Ending::Http(status)), matches!(status, 408 | 425 | 429 | 500..=504))
 }
 
 fn smtp(code: &str) -> (Verdict, bool) {
-    // An enhanced code has the class of the other: `4.7.1` is some 4xx.
+    // An enhanced code has the class of a reply code: `4.7.1` is a 4xx.
     let number = match code.split('.').next().map(str::parse) {
         Some(Ok(class @ ..10)) => class * 100,
         Some(Ok(number)) => number,
@@ -74,7 +74,7 @@ fn smtp(code: &str) -> (Verdict, bool) {
     (verdict(Ending::Smtp { code: number, enhanced: None }), named)
 }
 
-/// Names that are not listed follow the status that they come with, which is 400 for nearly all of them.
+/// Unlisted names are classified by their HTTP status, which is 400 for nearly all of them.
 fn ses(code: &str) -> (Verdict, bool) {
     if word(code) == Verdict::Retryable {
         return (Verdict::Retryable, true);
@@ -103,7 +103,7 @@ impl CodeView {
         self.cured + self.failed_again
     }
 
-    /// What the retries speak for, if there were enough.
+    /// The class that the retries suggest, if there were enough.
     pub const fn proposal(&self) -> Option<Verdict> {
         let retried = self.retried();
         if retried < ENOUGH_RETRIES {
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_that_nobody_named_are_told_from_those_that_somebody_did() {
+    fn listed_codes_are_distinguished_from_unlisted_ones() {
         use ClassifiedBy::{BuiltIn, Config, Default};
         use Protocol::{Http, Ses, Smtp};
         use Verdict::{Permanent, Retryable};

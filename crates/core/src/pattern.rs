@@ -1,9 +1,9 @@
-//! Patterns of tenant names, in which `*` stands for any text, and values given by pattern.
+//! Patterns of tenant names with `*` as a wildcard, and values by pattern.
 
 use std::collections::BTreeMap;
 
-/// Whether `text` fits `pattern`, in which `*` stands for any text, none included. Linear in the length of both, whatever
-/// the pattern: the text between two stars is taken where it occurs first, which leaves the most for the rest.
+/// Whether `text` matches `pattern`, in which `*` matches any text, including none. The cost is linear in the length of
+/// both: the part between two stars is matched at its first occurrence, which leaves the most for the rest.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
@@ -17,13 +17,13 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     true
 }
 
-/// Values by pattern. Of several patterns that fit, the most specific one counts: the text itself before any pattern with a
-/// star, then the one with the most characters that are not stars, then the first in alphabetical order. The order in which
-/// they are written down does not matter.
+/// Values by pattern. Of several patterns that match, the most specific one wins: one without a star first, then the
+/// one with the most characters other than stars, then the first in alphabetical order. The order of definition does
+/// not matter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Patterns<T> {
     exact: BTreeMap<String, T>,
-    /// Those with stars, the most specific first.
+    /// Patterns with stars, the most specific first.
     open: Vec<(String, T)>,
 }
 
@@ -34,18 +34,18 @@ impl<T> Default for Patterns<T> {
 }
 
 impl<T> Patterns<T> {
-    /// The value of every text.
+    /// Gives every text the same value.
     pub fn of_all(value: T) -> Self {
         Self { exact: BTreeMap::new(), open: vec![("*".into(), value)] }
     }
 
-    /// The value of what fits `text` best.
+    /// The value of the pattern that matches `text` best.
     pub fn find(&self, text: &str) -> Option<&T> {
         let open = || self.open.iter().find(|(pattern, _)| matches(pattern, text)).map(|(_, value)| value);
         self.exact.get(text).or_else(open)
     }
 
-    /// Whether nothing has a value.
+    /// Whether there are no patterns.
     pub fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.open.is_empty()
     }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_any_text() {
+    fn a_star_matches_any_text() {
         for (pattern, fitting, other) in [
             ("acme", vec!["acme"], vec!["", "acm", "acmes"]),
             ("", vec![""], vec!["a"]),
@@ -90,9 +90,9 @@ mod tests {
         }
     }
 
-    /// With a search that goes back, five stars against the longest tenant would not end.
+    /// With backtracking, five stars against the longest tenant name would not finish.
     #[test]
-    fn patterns_made_to_be_slow_are_not() {
+    fn hostile_patterns_are_matched_in_linear_time() {
         let text = "a".repeat(100_000);
         for stars in [1, 5, 100] {
             let pattern = format!("{}b", "*a".repeat(stars));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_specific_pattern_counts_however_they_are_ordered() {
+    fn the_most_specific_pattern_wins_in_any_order() {
         let all =
             [("*", 0), ("gold-*", 1), ("gold-*-*", 2), ("gold-acme", 3), ("*-trial", 4), ("gold-*trial", 5)];
         for turn in 0..all.len() {
@@ -130,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_what_the_definition_says(pattern in "[ab*]{0,8}", text in "[ab]{0,8}") {
+        fn matching_agrees_with_its_definition(pattern in "[ab*]{0,8}", text in "[ab]{0,8}") {
             prop_assert_eq!(matches(&pattern, &text), by_definition(pattern.as_bytes(), text.as_bytes()));
         }
     }

@@ -1,8 +1,8 @@
-//! Which bucket a request takes from, without saying whose it is.
+//! Which bucket a request takes from, without revealing whose it is.
 //!
-//! A scope value (a tax number, a tenant) and a correlation id may tell who somebody is. Both become keyed hashes before
-//! they leave the process that read them, so that no key, log, metric or record holds the value. The key is random, is
-//! made once for a store and kept in it: without it a hash cannot be looked up by trying all values.
+//! A scope value (a tax number, a tenant) or a correlation id may identify a person. Both become keyed hashes before
+//! they leave the process that read them, so that no key, log, metric or record contains the value. The hash key is
+//! random, created once per store and kept in it: without it a value cannot be found by trying all values.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,12 +14,12 @@ use crate::error::SpecError;
 use crate::ids::Name;
 use crate::tokens::Tokens;
 
-/// The secret under which scope values and correlation ids are hashed.
+/// The secret that scope values and correlation ids are hashed with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HashKey(u128);
 
 impl HashKey {
-    /// A key of these bits, which nobody else may know.
+    /// A key with these bits, which must stay secret.
     pub const fn new(bits: u128) -> Self {
         Self(bits)
     }
@@ -28,7 +28,7 @@ impl HashKey {
         self.0
     }
 
-    /// The hash of a scope value. One value has one hash under all policies of a store.
+    /// The hash of a scope value. A value has the same hash under all policies of a store.
     pub fn scope(self, value: &str) -> Scope {
         Scope(self.hash(b's', value))
     }
@@ -38,7 +38,7 @@ impl HashKey {
         Correlation(self.hash(b'c', id))
     }
 
-    /// `kind` keeps equal texts of different meaning apart.
+    /// `kind` separates equal texts with different meanings.
     fn hash(self, kind: u8, text: &str) -> u128 {
         let hasher = SipHasher24::new_with_key(&self.0.to_le_bytes());
         let Hash128 { h1, h2 } = hasher.hash(&[&[kind], text.as_bytes()].concat());
@@ -75,32 +75,32 @@ impl FromStr for Scope {
     }
 }
 
-/// The keyed hash of what ties an event to the call it earns a credit for (`EndToEndId`).
+/// The keyed hash of the id that connects an event with the call it earns tokens for (`EndToEndId`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Correlation(pub(crate) u128);
 
-/// What tells one bucket from all others.
+/// Identifies a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BucketId {
-    /// Whose limit it counts.
+    /// The upstream whose limit it counts.
     pub upstream: Name,
-    /// Under which policy.
+    /// The policy.
     pub policy: Name,
-    /// Under which class of it, if it has classes.
+    /// The class of the policy, if it has classes.
     pub class: Option<Name>,
-    /// For whom; `None` for the upstream as a whole.
+    /// The scope; `None` for the upstream as a whole.
     pub scope: Option<Scope>,
 }
 
 impl BucketId {
-    /// The key under which it is stored.
+    /// The storage key.
     pub fn key(&self) -> Arc<str> {
         let class = self.class.as_ref().map_or("", Name::as_str);
         let family = format!("{}/{}/{class}/", self.upstream, self.policy);
         self.scope.map_or_else(|| family.as_str().into(), |scope| format!("{family}{scope}").into())
     }
 
-    /// Reads what [`BucketId::key`] wrote.
+    /// Parses the result of [`BucketId::key`].
     pub fn parse(key: &str) -> Option<Self> {
         let mut parts = key.split('/');
         let mut next = || parts.next();
@@ -117,7 +117,7 @@ pub(crate) fn family(key: &str) -> &str {
     key.rfind('/').map_or(key, |end| &key[..=end])
 }
 
-/// How many share a bucket with others: one scope's is narrower than that of all, and of two the smaller is.
+/// Orders buckets by how many requests share them: a scoped bucket before an unscoped one, then the smaller first.
 pub(crate) fn width(key: &str, capacity: Tokens) -> (bool, Tokens) {
     (family(key) == key, capacity)
 }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_names_policy_class_and_hash_and_is_read_again() {
+    fn a_key_contains_policy_class_and_hash_and_can_be_parsed() {
         let scope = HashKey::new(7).scope("12345678901");
         for (class, scope) in [(Some(name("PF")), Some(scope)), (None, Some(scope)), (None, None)] {
             let id = BucketId { upstream: name("dict"), policy: name("ENTRIES_READ"), class, scope };
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// Buckets are found by their hashes again after years.
+    /// Stored buckets are found by these hashes, so they must stay the same.
     #[test]
     fn hashes_never_change() {
         let key = HashKey::new(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_the_secret_nor_anything_but_a_hash_is_shown() {
+    fn neither_the_secret_nor_a_scope_value_is_shown() {
         assert_eq!(format!("{:?}", HashKey::new(12_345)), "HashKey(..)");
         let scope = HashKey::new(9).scope("x");
         assert_eq!(scope.to_string().parse(), Ok(scope));

@@ -1,11 +1,11 @@
-//! What a failed call means and when to try again.
+//! How failed calls are classified and when they are retried.
 
 use crate::error::{SpecError, positive};
 use crate::gate::{BucketSpec, CallResult};
 use crate::ids::{JobId, mix};
 use crate::time::Span;
 
-/// How often and how soon a lane tries again.
+/// How often and how soon a lane retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
     attempts: u32,
@@ -16,7 +16,7 @@ pub struct RetryPolicy {
     budget: Option<RetryBudget>,
 }
 
-/// How many retries of a lane may start: `min` always, and beyond that a share of its first attempts.
+/// Bounds the retries of a lane: `min` is always allowed, beyond that a share of the first attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryBudget {
     share_percent: u8,
@@ -24,7 +24,8 @@ pub struct RetryBudget {
 }
 
 impl RetryBudget {
-    /// Retries may always take from a bucket as `min`; beyond that they may be `share_percent` of the first attempts.
+    /// Retries may always take from a bucket with the rule `min`; beyond that they may be `share_percent` of first
+    /// attempts.
     pub fn new(share_percent: u8, min: BucketSpec) -> Result<Self, SpecError> {
         if share_percent > 100 {
             return Err(SpecError::new("retry.budget.share", "must lie between 0 and 1"));
@@ -37,13 +38,13 @@ impl RetryBudget {
         self.share_percent
     }
 
-    /// What is always allowed.
+    /// The rate of retries that is always allowed.
     pub const fn min(&self) -> BucketSpec {
         self.min
     }
 }
 
-/// What to do with a request that was sent but not answered: it may have had its effect.
+/// What to do with a request that was sent but not answered: the upstream may have processed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnAmbiguous {
     /// Send it again.
@@ -67,7 +68,8 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// `attempts` in all; waits from `base`, doubled each time, to `cap`, plus or minus `jitter_percent`.
+    /// Allows `attempts` in total. The wait starts at `base`, doubles up to `cap`, and varies by `jitter_percent` up or
+    /// down.
     pub fn new(attempts: u32, base: Span, cap: Span, jitter_percent: u8) -> Result<Self, SpecError> {
         positive("retry.attempts", attempts)?;
         positive("retry.base", base)?;
@@ -80,26 +82,26 @@ impl RetryPolicy {
         Ok(Self { attempts, base, cap, jitter_percent, ..Self::default() })
     }
 
-    /// The same with another rule for ambiguous sends.
+    /// Sets the rule for ambiguous sends.
     #[must_use]
     pub fn on_ambiguous(mut self, rule: OnAmbiguous) -> Self {
         self.on_ambiguous = rule;
         self
     }
 
-    /// The same with a budget.
+    /// Sets the budget.
     #[must_use]
     pub fn with_budget(mut self, budget: Option<RetryBudget>) -> Self {
         self.budget = budget;
         self
     }
 
-    /// What bounds the retries of all jobs together, if anything.
+    /// The bound on the retries of all jobs together, if any.
     pub const fn budget(&self) -> Option<RetryBudget> {
         self.budget
     }
 
-    /// How many attempts a job has in all.
+    /// How many attempts a job has in total.
     pub const fn attempts(&self) -> u32 {
         self.attempts
     }
@@ -114,7 +116,7 @@ impl RetryPolicy {
         self.cap
     }
 
-    /// How far waits are spread, up and down.
+    /// How far waits vary, up and down.
     pub const fn jitter_percent(&self) -> u8 {
         self.jitter_percent
     }
@@ -125,7 +127,7 @@ impl RetryPolicy {
     }
 
     /// The wait after failed attempt number `attempt` (from 1): `min(cap, base * 2^(attempt-1))` with jitter. The
-    /// jitter is a hash of seed, job and attempt: spread over jobs, the same in every run.
+    /// jitter is a hash of seed, job and attempt: it differs between jobs and is the same in every run.
     pub fn backoff(&self, seed: u64, job: JobId, attempt: u32) -> Span {
         let doublings = attempt.saturating_sub(1).min(63);
         let delay = self.base.as_millis().saturating_mul(1 << doublings).min(self.cap.as_millis());
@@ -136,7 +138,7 @@ impl RetryPolicy {
         Span::from_millis((delay - range / 2).saturating_add(jitter))
     }
 
-    /// How long to wait after failed attempt number `attempt`, or `None` if it was the last or another would be pointless.
+    /// How long to wait after failed attempt number `attempt`; `None` if there is no further attempt.
     pub fn next_attempt(&self, seed: u64, failed: &FailedCall, job: JobId, attempt: u32) -> Option<Span> {
         let stop = failed.verdict == Verdict::Permanent
             || attempt >= self.attempts
@@ -148,10 +150,10 @@ impl RetryPolicy {
     }
 }
 
-/// What a failed call says about trying again.
+/// What a failed call means for retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailedCall {
-    /// Curable by time, or not.
+    /// Whether a retry may succeed.
     pub verdict: Verdict,
     /// Sent but not answered.
     pub ambiguous: bool,
@@ -159,16 +161,16 @@ pub struct FailedCall {
     pub retry_after: Option<Span>,
 }
 
-/// Whether a failure can be cured by trying again.
+/// Whether a retry may succeed after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may pass.
+    /// A retry may succeed.
     Retryable,
-    /// It will not.
+    /// A retry would fail again.
     Permanent,
 }
 
-/// How a call ended, in the upstream's own terms.
+/// How a call ended, in terms of the upstream's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending<'a> {
     /// An HTTP status.
@@ -180,7 +182,8 @@ pub enum Ending<'a> {
         /// Its enhanced code (RFC 3463), such as `4.7.0`, if it has one.
         enhanced: Option<&'a str>,
     },
-    /// An SMTP reply before any message: to the greeting, EHLO, STARTTLS or AUTH. It is about the server or the account.
+    /// An SMTP reply before any message: to the greeting, EHLO, STARTTLS or AUTH. It concerns the server or the
+    /// account.
     SmtpSession {
         /// Its code.
         code: u16,
@@ -189,28 +192,28 @@ pub enum Ending<'a> {
     },
     /// An error of SES.
     Ses {
-        /// The HTTP status that it came with.
+        /// Its HTTP status.
         status: u16,
         /// Its name, such as `MessageRejected`.
         name: &'a str,
     },
     /// No answer in time.
     Timeout,
-    /// There was no connection: nothing was sent.
+    /// The connection could not be made: nothing was sent.
     Unreachable,
     /// The connection broke.
     Connection,
 }
 
-/// The code of a failure by a connection that broke.
+/// The failure code for a broken connection.
 pub const CONNECTION_BROKEN: &str = "connection_broken";
 
-/// What an ending means: for the upstream's gates, and for the job.
+/// Classifies an ending, for the upstream's gates and for the job.
 pub fn classify(ending: Ending<'_>, extra: &ExtraCodes) -> (CallResult, Option<Verdict>) {
     use CallResult::{Failed, Rejected, Success, Throttled, TimedOut, Unreachable};
     let by_list = match ending {
         Ending::Http(code) => extra.verdict(&code.to_string()),
-        // The enhanced code says more, so it goes before the other.
+        // The enhanced code is more specific, so it is checked first.
         Ending::Smtp { code, enhanced } | Ending::SmtpSession { code, enhanced } => {
             enhanced.and_then(|code| extra.verdict(code)).or_else(|| extra.verdict(&code.to_string()))
         }
@@ -242,16 +245,17 @@ pub fn classify(ending: Ending<'_>, extra: &ExtraCodes) -> (CallResult, Option<V
     }
 }
 
-/// The name of an SES error as both of its APIs have it: version 2 writes `ThrottlingException` for `Throttling`.
+/// The name of an SES error in both API versions: version 2 says `ThrottlingException` for `Throttling`.
 fn ses_name(name: &str) -> &str {
     name.strip_suffix("Exception").unwrap_or(name)
 }
 
-/// Most names say no more than their status does. SES answers 400 to some that time, or another region, cures.
+/// Most errors are classified by their status. But SES answers 400 to some that succeed later, or in another region.
 fn classify_ses(status: u16, name: &str) -> (CallResult, Option<Verdict>) {
     let result = match name {
         "Throttling" | "TooManyRequests" | "LimitExceeded" => CallResult::Throttled,
-        // Errors of the credentials are among them: the next attempt is signed anew, and they may have been renewed.
+        // Credential errors are included: the next attempt is signed again, and the credentials may have been renewed
+        // by then.
         "ServiceUnavailable"
         | "InternalFailure"
         | "SendingPaused"
@@ -269,7 +273,7 @@ fn classify_ses(status: u16, name: &str) -> (CallResult, Option<Verdict>) {
     (result, Some(Verdict::Retryable))
 }
 
-/// Codes that one upstream means differently.
+/// Codes that one upstream uses with a different meaning.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ExtraCodes {
     /// Codes to retry.
@@ -300,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_backoff_table_of_the_sources() {
+    fn backoff_stays_within_its_table_and_uses_the_whole_range() {
         let policy = RetryPolicy::default();
         let ranges = [
             (1, 750..=1_250),
@@ -323,14 +327,14 @@ mod tests {
     }
 
     #[test]
-    fn without_jitter_the_formula_rules() {
+    fn without_jitter_the_wait_follows_the_formula() {
         let policy = RetryPolicy::new(9, Span::from_secs(1), Span::from_secs(60), 0).unwrap();
         let delays: Vec<u64> = (1..=8).map(|n| policy.backoff(0, JobId(1), n).as_millis() / 1_000).collect();
         assert_eq!(delays, [1, 2, 4, 8, 16, 32, 60, 60]);
     }
 
     #[test]
-    fn the_last_attempt_a_permanent_error_and_an_ambiguous_stop_end_it() {
+    fn the_last_attempt_a_permanent_error_and_an_ambiguous_stop_end_the_job() {
         let policy = RetryPolicy::default();
         let failed = FailedCall { verdict: Verdict::Retryable, ambiguous: true, retry_after: None };
         let next = |policy: &RetryPolicy, failed: &FailedCall, attempt| {

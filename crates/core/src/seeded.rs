@@ -1,6 +1,6 @@
-//! How maps hash keys that callers choose: with a seed of the process, so that nobody can choose keys that collide.
+//! Hashing of keys that callers choose, with a per-process seed, so that callers cannot choose keys that collide.
 //!
-//! The seed decides where a key is in memory and nothing else: nothing may depend on the order in which such a map is walked.
+//! Nothing may depend on the iteration order of such a map.
 
 use std::hash::BuildHasher;
 use std::sync::OnceLock;
@@ -10,12 +10,12 @@ use foldhash::fast::{FoldHasher, SeedableRandomState};
 
 static SEED: OnceLock<SharedSeed> = OnceLock::new();
 
-/// Seeds the maps that are made in this process from now on; only the first call counts. Without it their seed is fixed.
+/// Seeds the maps that this process creates from now on; only the first call counts. Without it the seed is fixed.
 pub fn seed_maps(seed: u64) {
     let _ = SEED.set(SharedSeed::from_u64(seed));
 }
 
-/// Hashes with the seed of the process.
+/// Hashes with the process's seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Seeded(SeedableRandomState);
 
@@ -41,12 +41,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_depend_on_the_seed_of_the_process() {
+    fn hashes_depend_on_the_seed_of_the_process() {
         let unseeded = Seeded::default().hash_one("acme");
         seed_maps(7);
         let seeded = Seeded::default().hash_one("acme");
         assert_ne!(seeded, unseeded);
         seed_maps(8);
-        assert_eq!(Seeded::default().hash_one("acme"), seeded, "maps that are there keep their seed");
+        assert_eq!(Seeded::default().hash_one("acme"), seeded, "only the first seed counts");
     }
 }

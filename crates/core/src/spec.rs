@@ -18,12 +18,13 @@ use crate::verbs::fits_code;
 pub struct Spec {
     pub(crate) lanes: Vec<LaneSpec>,
     pub(crate) upstreams: Vec<UpstreamSpec>,
-    /// Whether it says nothing about the gates that its upstreams do not name; else they have no others.
+    /// Whether other processes may add gates to these upstreams; otherwise the upstreams have exactly the gates named
+    /// here.
     pub(crate) partial: bool,
 }
 
 impl Spec {
-    /// Lanes and upstreams that fit together, or everything that does not.
+    /// Checks that lanes and upstreams fit together; returns all errors otherwise.
     pub fn new(lanes: Vec<LaneSpec>, upstreams: Vec<UpstreamSpec>) -> Result<Self, Vec<SpecError>> {
         let mut errors = Vec::new();
         let mut known = BTreeSet::new();
@@ -47,12 +48,12 @@ impl Spec {
         if errors.is_empty() { Ok(Self { lanes, upstreams, partial: false }) } else { Err(errors) }
     }
 
-    /// Some gates of upstreams, which have those that others name for them as well.
+    /// Some gates of upstreams; the upstreams also keep the gates that other processes name for them.
     pub fn partial(upstreams: Vec<UpstreamSpec>) -> Result<Self, Vec<SpecError>> {
         Ok(Self { partial: true, ..Self::new(Vec::new(), upstreams)? })
     }
 
-    /// The same with a part of every limit.
+    /// Reduces every limit to one process's share.
     pub(crate) fn share(&self, share: Share) -> Self {
         let mut own = self.clone();
         own.lanes.iter_mut().for_each(|lane| lane.gates = lane.gates.share(share));
@@ -86,12 +87,12 @@ impl Spec {
 pub struct UpstreamSpec {
     /// Its name.
     pub name: Name,
-    /// What it allows.
+    /// Its gates.
     pub gates: GateSpecs,
 }
 
 impl UpstreamSpec {
-    /// An upstream with these gates.
+    /// Creates an upstream with these gates.
     pub fn new(name: Name, gates: GateSpecs) -> Self {
         Self { name, gates }
     }
@@ -102,10 +103,10 @@ impl UpstreamSpec {
 pub struct Chain(Vec<Name>);
 
 impl Chain {
-    /// More would not fit the set of upstreams a job has tried.
+    /// The set of upstreams that a job has tried holds no more.
     pub const MAX_LEN: usize = 32;
 
-    /// At least one upstream, none twice.
+    /// Creates a chain of at least one upstream, none repeated.
     pub fn new(upstreams: Vec<Name>) -> Result<Self, SpecError> {
         if upstreams.is_empty() {
             return Err(SpecError::new("chain", "is empty: name at least one upstream"));
@@ -130,32 +131,32 @@ impl Chain {
 pub struct LaneSpec {
     /// Its name.
     pub name: Name,
-    /// Where its jobs go unless they say otherwise.
+    /// The chain of jobs that do not name their own.
     pub chain: Chain,
     /// How many jobs may wait.
     pub capacity: Capacity,
-    /// How long a job may wait; `None` is for ever.
+    /// How long a job may wait; `None` means forever.
     pub ttl: Option<Span>,
-    /// How tenants take turns; `None` is one FIFO per level.
+    /// How tenants take turns; `None` means one FIFO per level.
     pub fairness: Option<Fairness>,
     /// `rpm`, `rate`, `concurrency` of the lane itself.
     pub gates: GateSpecs,
-    /// What each tenant may have of the lane.
+    /// Limits per tenant.
     pub tenant_limits: TenantLimits,
-    /// When to try again.
+    /// When failed jobs are retried.
     pub retry: RetryPolicy,
-    /// Which failed jobs are kept; `None` keeps none.
+    /// Which dead letters are kept; `None` keeps none.
     pub dead_letters: Option<DeadLetterSpec>,
     /// Which finished jobs are kept.
     pub keep: Keep,
-    /// Which answers are given again; `None` is none.
+    /// Which answers are cached; `None` caches none.
     pub cache: Option<CacheSpec>,
-    /// Whether jobs are refused that cannot start before they expire.
+    /// Whether a job that cannot start before it expires is refused.
     pub in_time: bool,
 }
 
 impl LaneSpec {
-    /// A lane with the defaults of everything else.
+    /// Creates a lane with defaults for everything else.
     pub fn new(name: Name, chain: Chain) -> Self {
         Self {
             name,
@@ -189,17 +190,17 @@ impl Default for Capacity {
 }
 
 impl Capacity {
-    /// At most `jobs` jobs with at most `bytes` of payload in all.
+    /// Allows at most `jobs` jobs with at most `bytes` of payload in total.
     pub fn new(jobs: u64, bytes: u64) -> Result<Self, SpecError> {
         Ok(Self { jobs: positive("capacity", jobs)?, bytes: positive("max_bytes", bytes)? })
     }
 
-    /// How many jobs.
+    /// The most jobs.
     pub const fn jobs(&self) -> u64 {
         self.jobs
     }
 
-    /// How many bytes of payload.
+    /// The most bytes of payload.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -219,7 +220,7 @@ impl Default for Fairness {
 }
 
 impl Fairness {
-    /// At most `batch` jobs in a row, times the weight of the pattern that fits the tenant best (`gold-*`).
+    /// Allows `batch` jobs in a row, times the weight of the pattern that matches the tenant best (`gold-*`).
     pub fn new(batch: u32, weights: Vec<(String, u32)>) -> Result<Self, SpecError> {
         positive("fairness.batch", batch)?;
         for (pattern, weight) in &weights {
@@ -228,7 +229,7 @@ impl Fairness {
         Ok(Self { batch, weights: weights.into_iter().collect() })
     }
 
-    /// How many jobs in a row `tenant` may have while others wait.
+    /// How many jobs in a row `tenant` gets while others wait.
     pub fn quota(&self, tenant: &str) -> u32 {
         self.batch.saturating_mul(self.weight(tenant))
     }
@@ -238,7 +239,7 @@ impl Fairness {
         self.weights.find(tenant).copied().unwrap_or(1)
     }
 
-    /// How many jobs in a row a tenant of weight one may have.
+    /// How many jobs in a row a tenant of weight one gets.
     pub const fn batch(&self) -> u32 {
         self.batch
     }
@@ -248,7 +249,7 @@ impl Fairness {
     }
 }
 
-/// Limits that each tenant of a lane has for itself, by pattern of its name.
+/// Limits that apply to each tenant of a lane separately, by pattern of its name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TenantLimits {
     /// `tenant_rate`.
@@ -264,12 +265,12 @@ impl TenantLimits {
     }
 }
 
-/// Which dead letters are kept, and which are sent again by themselves.
+/// Which dead letters are kept, and which are sent again automatically.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetterSpec {
     pub(crate) ttl: Span,
     pub(crate) max: u64,
-    /// Whether a refusal (4xx) that its caller waited for leaves a letter.
+    /// Whether a 4xx answer that the caller waited for creates a dead letter.
     pub(crate) answers: bool,
     pub(crate) redrive: Option<RedriveSpec>,
 }
@@ -282,41 +283,41 @@ impl Default for DeadLetterSpec {
 }
 
 impl DeadLetterSpec {
-    /// At most `max` for at most `ttl`.
+    /// Keeps at most `max` letters for at most `ttl`.
     pub fn new(ttl: Span, max: u64) -> Result<Self, SpecError> {
         let (ttl, max) = (positive("dead_letters.ttl", ttl)?, positive("dead_letters.max", max)?);
         Ok(Self { ttl, max, ..Self::default() })
     }
 
-    /// The same where a refusal (4xx) that its caller waited for leaves a letter, or does not.
+    /// Sets whether a 4xx answer that the caller waited for creates a dead letter.
     #[must_use]
     pub fn with_answers(self, answers: bool) -> Self {
         Self { answers, ..self }
     }
 
-    /// The same with letters that are sent again by themselves.
+    /// Sets which letters are sent again automatically.
     #[must_use]
     pub fn with_redrive(self, redrive: Option<RedriveSpec>) -> Self {
         Self { redrive, ..self }
     }
 
-    /// Whether a refusal that its caller waited for leaves a letter.
+    /// Whether a 4xx answer that the caller waited for creates a dead letter.
     pub const fn answers(&self) -> bool {
         self.answers
     }
 
-    /// How long.
+    /// How long letters are kept.
     pub const fn ttl(&self) -> Span {
         self.ttl
     }
 
-    /// How many.
+    /// How many letters are kept.
     pub const fn max(&self) -> u64 {
         self.max
     }
 }
 
-/// Which dead letters are sent again by themselves, and when.
+/// Which dead letters are sent again automatically, and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedriveSpec {
     after: Span,
@@ -325,11 +326,11 @@ pub struct RedriveSpec {
 }
 
 impl RedriveSpec {
-    /// Those whose last failure has one of `codes` (a code, a class such as `5xx`, or `none`), `after` that failure, each at
-    /// most so many `times`.
+    /// Sends letters whose last failure has one of `codes` (a code, a class such as `5xx`, or `none`) again, `after`
+    /// that failure, at most `times` times each.
     pub fn new(after: Span, times: u32, codes: Vec<Arc<str>>) -> Result<Self, SpecError> {
         if codes.is_empty() {
-            let problem = "is empty: name the codes that may be cured by time, such as \"421\" or \"5xx\"";
+            let problem = "is empty: name the codes that may succeed later, such as \"421\" or \"5xx\"";
             return Err(SpecError::new("dead_letters.redrive.codes", problem));
         }
         let after = positive("dead_letters.redrive.after", after)?;
@@ -348,21 +349,21 @@ impl RedriveSpec {
         &self.codes
     }
 
-    /// When a letter is due, unless it is being replayed, or is not to be sent again.
+    /// When a letter is due; `None` if it is being replayed or is not sent again.
     pub(crate) fn due(&self, letter: &DeadLetter) -> Option<Time> {
         let code = letter.last_failure.code.as_deref();
-        let meant = self.codes.iter().any(|pattern| fits_code(pattern, code));
-        (meant && letter.replay.is_none() && letter.redrives < self.times)
+        let matches = self.codes.iter().any(|pattern| fits_code(pattern, code));
+        (matches && letter.replay.is_none() && letter.redrives < self.times)
             .then(|| letter.last_failure.at + self.after)
     }
 }
 
-/// Which finished jobs are kept: at most `max` of a lane, at most this long.
+/// Which finished jobs of a lane are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
-    /// How long.
+    /// For how long.
     pub span: Span,
-    /// How many; zero keeps none.
+    /// The most jobs; zero keeps none.
     pub max: u64,
 }
 
@@ -373,7 +374,7 @@ impl Default for Keep {
     }
 }
 
-/// Which answers are given again, and how long.
+/// Which answers are cached, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheSpec {
     ttl: Span,
@@ -383,14 +384,14 @@ pub struct CacheSpec {
 }
 
 impl CacheSpec {
-    /// An answer is given instead of a call for `ttl`, and instead of a failure for another `stale_if_error`. Ten thousand
-    /// answers, 64 MiB of them.
+    /// An answer replaces a call for `ttl`, and a failure for another `stale_if_error`. The default bounds are ten
+    /// thousand answers and 64 MiB.
     pub fn new(ttl: Span, stale_if_error: Span) -> Result<Self, SpecError> {
         let ttl = positive("cache.ttl", ttl)?;
         Ok(Self { ttl, stale_if_error, max: 10_000, max_bytes: 64 << 20 })
     }
 
-    /// The same with at most `max` answers of at most `max_bytes` in all, their keys counted.
+    /// Sets the bounds: at most `max` answers of at most `max_bytes` in total, including their keys.
     pub fn bounded(mut self, max: u64, max_bytes: u64) -> Result<Self, SpecError> {
         self.max = positive("cache.max", max)?;
         self.max_bytes = positive("cache.max_bytes", max_bytes)?;
@@ -401,7 +402,7 @@ impl CacheSpec {
         self.ttl
     }
 
-    /// How long an old answer still serves when the upstream fails.
+    /// How long a stale answer may be served when the upstream fails.
     pub const fn stale_if_error(&self) -> Span {
         self.stale_if_error
     }
@@ -424,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_wrong_is_said_at_once_with_its_place() {
+    fn all_errors_are_reported_at_once_with_their_field() {
         let lane = |lane: &str, up: &str| LaneSpec::new(name(lane), Chain::new(vec![name(up)]).unwrap());
         let upstream = || UpstreamSpec::new(name("bureau"), GateSpecs::default());
         let errors = Spec::new(vec![lane("a", "burea"), lane("a", "bureau")], vec![upstream(), upstream()])
@@ -434,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_and_limits_that_cannot_be_are_refused_by_name() {
+    fn invalid_chains_and_limits_name_their_field() {
         assert_eq!(Chain::new(vec![]).unwrap_err().field, "chain");
         assert_eq!(Chain::new(vec![name("a"), name("a")]).unwrap_err().field, "chain");
         assert_eq!(Capacity::new(0, 1).unwrap_err().field, "capacity");

@@ -8,7 +8,7 @@ use hashbrown::HashTable;
 
 use crate::seeded::Seeded;
 
-/// Makes an index type of a table.
+/// Defines an index type for a table.
 macro_rules! index {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -56,121 +56,121 @@ index!(
     LineIx
 );
 index!(
-    /// Upstreams that jobs of one lane may still use, in order.
+    /// A group of lines in one lane: jobs that may still use the same upstreams, in order.
     GroupIx
 );
 
-/// Values that stay where they are until removed; freed places are used again.
+/// Values keep their slot until removed; free slots are reused.
 #[derive(Debug)]
 pub(crate) struct Table<I, T> {
-    places: Vec<Option<T>>,
+    slots: Vec<Option<T>>,
     free: Vec<u32>,
     index: PhantomData<I>,
 }
 
 impl<I, T> Default for Table<I, T> {
     fn default() -> Self {
-        Self { places: Vec::new(), free: Vec::new(), index: PhantomData }
+        Self { slots: Vec::new(), free: Vec::new(), index: PhantomData }
     }
 }
 
 impl<I: TableIndex, T> Table<I, T> {
     pub(crate) fn insert(&mut self, value: T) -> I {
         if let Some(slot) = self.free.pop() {
-            self.places[slot as usize] = Some(value);
+            self.slots[slot as usize] = Some(value);
             return I::from_slot(slot);
         }
-        let slot = u32::try_from(self.places.len()).unwrap_or(u32::MAX);
-        self.places.push(Some(value));
+        let slot = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+        self.slots.push(Some(value));
         I::from_slot(slot)
     }
 
     pub(crate) fn remove(&mut self, index: I) -> Option<T> {
-        let value = self.places.get_mut(index.slot())?.take()?;
+        let value = self.slots.get_mut(index.slot())?.take()?;
         self.free.push(u32::try_from(index.slot()).unwrap_or(u32::MAX));
         Some(value)
     }
 
     pub(crate) fn get(&self, index: I) -> Option<&T> {
-        self.places.get(index.slot())?.as_ref()
+        self.slots.get(index.slot())?.as_ref()
     }
 
     pub(crate) fn get_mut(&mut self, index: I) -> Option<&mut T> {
-        self.places.get_mut(index.slot())?.as_mut()
+        self.slots.get_mut(index.slot())?.as_mut()
     }
 
-    /// How many places there are, empty ones counted.
-    pub(crate) fn places(&self) -> usize {
-        self.places.len()
+    /// The number of slots, including empty ones.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
 
-    /// In the order of places, which differs after a restart: not for decisions.
+    /// Iterates in slot order, which differs after a restart: decisions must not depend on it.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (I, &T)> {
         self.iter_from(I::from_slot(0))
     }
 
     pub(crate) fn iter_from(&self, from: I) -> impl Iterator<Item = (I, &T)> {
-        let places = (0..u32::MAX).zip(&self.places).skip(from.slot());
-        places.filter_map(|(slot, place)| place.as_ref().map(|value| (I::from_slot(slot), value)))
+        let slots = (0..u32::MAX).zip(&self.slots).skip(from.slot());
+        slots.filter_map(|(slot, value)| value.as_ref().map(|value| (I::from_slot(slot), value)))
     }
 }
 
 impl<I: TableIndex, T> Index<I> for Table<I, T> {
     type Output = T;
     fn index(&self, index: I) -> &T {
-        match &self.places[index.slot()] {
+        match &self.slots[index.slot()] {
             Some(value) => value,
-            None => unreachable!("place {} is empty", index.slot()),
+            None => unreachable!("slot {} is empty", index.slot()),
         }
     }
 }
 
 impl<I: TableIndex, T> IndexMut<I> for Table<I, T> {
     fn index_mut(&mut self, index: I) -> &mut T {
-        match &mut self.places[index.slot()] {
+        match &mut self.slots[index.slot()] {
             Some(value) => value,
-            None => unreachable!("place {} is empty", index.slot()),
+            None => unreachable!("slot {} is empty", index.slot()),
         }
     }
 }
 
-/// A value that is found by a key it holds itself.
+/// A value that contains its own lookup key.
 pub(crate) trait Keyed {
     type Key: Hash + Eq + ?Sized;
     fn key(&self) -> &Self::Key;
 }
 
-/// Finds places of a table by key. It holds places only, so that each key is in memory once, with its value.
+/// Finds the slots of a table by key. It stores slots only, so that each key is in memory once, in its value.
 #[derive(Debug)]
 pub(crate) struct Lookup<I> {
-    places: HashTable<I>,
+    slots: HashTable<I>,
     hasher: Seeded,
 }
 
 impl<I> Default for Lookup<I> {
     fn default() -> Self {
-        Self { places: HashTable::new(), hasher: Seeded::default() }
+        Self { slots: HashTable::new(), hasher: Seeded::default() }
     }
 }
 
 impl<I: TableIndex> Lookup<I> {
     pub(crate) fn find<T: Keyed>(&self, table: &Table<I, T>, key: &T::Key) -> Option<I> {
-        self.places.find(self.hasher.hash_one(key), |place| table[*place].key() == key).copied()
+        self.slots.find(self.hasher.hash_one(key), |slot| table[*slot].key() == key).copied()
     }
 
-    /// Makes a value known that is in the table already.
-    pub(crate) fn add<T: Keyed>(&mut self, table: &Table<I, T>, place: I) {
-        let hash = |place: &I| self.hasher.hash_one(table[*place].key());
-        self.places.insert_unique(hash(&place), place, hash);
+    /// Adds a value that is already in the table.
+    pub(crate) fn add<T: Keyed>(&mut self, table: &Table<I, T>, slot: I) {
+        let hash = |slot: &I| self.hasher.hash_one(table[*slot].key());
+        self.slots.insert_unique(hash(&slot), slot, hash);
     }
 
-    /// Forgets the value with `key`, which has left `place` or is about to.
-    pub(crate) fn remove<Q: Hash + ?Sized>(&mut self, key: &Q, place: I) {
-        if let Ok(entry) = self.places.find_entry(self.hasher.hash_one(key), |other| *other == place) {
+    /// Removes the value with `key`, which was removed from `slot` of the table or is about to be.
+    pub(crate) fn remove<Q: Hash + ?Sized>(&mut self, key: &Q, slot: I) {
+        if let Ok(entry) = self.slots.find_entry(self.hasher.hash_one(key), |other| *other == slot) {
             entry.remove();
         }
     }

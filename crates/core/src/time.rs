@@ -1,24 +1,24 @@
-//! Moments and lengths of time, in milliseconds.
+//! Points in time and durations, in milliseconds.
 //!
-//! The engine never reads a clock: every verb is told what time it is.
+//! The engine never reads a clock: the current time is an argument of every verb.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A moment: milliseconds since the Unix epoch.
+/// A point in time: milliseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 
-/// A length of time in milliseconds.
+/// A duration in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span(u64);
 
 impl Time {
-    /// Later than anything that happens: "until something else changes".
+    /// Later than anything that happens; means "until something else changes".
     pub const NEVER: Time = Time(u64::MAX);
 
-    /// The moment `ms` milliseconds after the epoch.
+    /// The time `ms` milliseconds after the epoch.
     pub const fn from_millis(ms: u64) -> Self {
         Time(ms)
     }
@@ -28,14 +28,14 @@ impl Time {
         self.0
     }
 
-    /// How long after `earlier` this is; zero when it is not after it.
+    /// How long after `earlier` this is; zero if it is not later.
     pub const fn since(self, earlier: Time) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 }
 
 impl Span {
-    /// No time at all.
+    /// No time.
     pub const ZERO: Span = Span(0);
 
     /// A span of `ms` milliseconds.
@@ -48,7 +48,7 @@ impl Span {
         Span(secs * 1_000)
     }
 
-    /// Its milliseconds.
+    /// The duration in milliseconds.
     pub const fn as_millis(self) -> u64 {
         self.0
     }
@@ -65,14 +65,14 @@ impl From<Duration> for Span {
     }
 }
 
-/// Tells what time it is. The engine has none; stores are given one.
+/// Reads the current time. The engine has no clock; stores are given one.
 pub trait Clock: Send + Sync {
-    /// The moment of the call.
+    /// The current time.
     fn now(&self) -> Time;
 }
 
-/// Time that neither runs backwards nor stands still, whatever the clock does: after a step back it goes on from where
-/// it was.
+/// Time that never goes back and never stops, even if the clock does: after the clock steps back, it continues from its
+/// last value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct SteadyTime {
     pub(crate) last: Time,
@@ -80,17 +80,17 @@ pub(crate) struct SteadyTime {
 }
 
 impl SteadyTime {
-    /// The last moment that was told.
+    /// The last value returned.
     pub(crate) const fn last(&self) -> Time {
         self.last
     }
 
-    /// How many milliseconds it is before the clock; negative if it is behind.
+    /// How many milliseconds it is ahead of the clock; negative if it is behind.
     pub(crate) const fn ahead_ms(&self) -> i64 {
         self.ahead_ms
     }
 
-    /// The moment at which the clock shows `clock`.
+    /// The time when the clock shows `clock`.
     pub(crate) fn at(&mut self, clock: Time) -> Time {
         let now = Time(clock.0.saturating_add_signed(self.ahead_ms));
         if now < self.last {
@@ -100,14 +100,15 @@ impl SteadyTime {
         self.last
     }
 
-    /// Goes on with another clock, which shows `clock` now: not before where it was, and not beyond `most`.
+    /// Continues with another clock, which shows `clock` now: not earlier than the last value, and otherwise not later
+    /// than `most`.
     pub(crate) fn start_at(&mut self, clock: Time, most: Time) {
         let now = Time(clock.0.saturating_add_signed(self.ahead_ms));
         self.last = self.last.max(now.min(most));
         self.set(clock);
     }
 
-    /// Makes the last moment the one at which the clock shows `clock`.
+    /// Sets the offset so that the last value corresponds to `clock`.
     fn set(&mut self, clock: Time) {
         let ahead = i128::from(self.last.0) - i128::from(clock.0);
         self.ahead_ms = i64::try_from(ahead).unwrap_or(if ahead < 0 { i64::MIN } else { i64::MAX });
@@ -121,7 +122,7 @@ impl Add<Span> for Time {
     }
 }
 
-/// Not before the epoch.
+/// Saturates at the epoch.
 impl Sub<Span> for Time {
     type Output = Time;
     fn sub(self, span: Span) -> Time {
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_steps_back_neither_turns_time_back_nor_stops_it() {
+    fn a_clock_that_steps_back_neither_reverses_nor_stops_time() {
         let mut steady = SteadyTime::default();
         let clock = [1_000, 1_500, 9_000, 2_000, 2_300, 2_300, 2_400].map(Time::from_millis);
         let seen = clock.map(|clock| steady.at(clock).as_millis());
@@ -148,9 +149,9 @@ mod tests {
     }
 
     #[test]
-    fn another_clock_goes_on_from_where_time_was_and_not_beyond_what_it_can_be() {
+    fn another_clock_continues_from_the_last_time_and_within_the_bound() {
         let ms = Time::from_millis;
-        // Late, right, ahead of what is possible; and where time was is always reached.
+        // The clock is behind, right, or beyond the bound; the last time is always reached.
         for (clock, most, start) in
             [(500, 9_500, 9_000), (9_400, 9_500, 9_400), (70_000, 9_500, 9_500), (70_000, 800, 9_000)]
         {

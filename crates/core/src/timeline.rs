@@ -6,58 +6,58 @@ use crate::ended::ServedBy;
 use crate::job::{CallFailure, Status};
 use crate::time::Time;
 
-/// Later lines of a job's history push out the oldest; their number is kept.
+/// Lines kept of a job's history. Beyond that the oldest are dropped and only counted.
 const MAX_TIMELINE: usize = 20;
-/// No more characters of a failure's reason are kept in the history; the last failure is kept whole.
+/// Characters kept of a failure's reason in the history; the job's last failure is kept whole.
 const MAX_REASON: usize = 120;
 
 /// One line of a job's history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event<U> {
-    /// When.
+    /// When it happened.
     pub at: Time,
-    /// What.
+    /// What happened.
     pub kind: EventKind<U>,
 }
 
-/// What can happen to a job; `U` names an upstream.
+/// What can happen to a job; `U` identifies an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventKind<U> {
-    /// It came in.
+    /// It was accepted.
     Accepted,
-    /// A worker took it to this upstream.
+    /// A worker started it at this upstream.
     Started(U),
-    /// This upstream failed it; why is not known of what an earlier version wrote.
+    /// It failed at this upstream; records of earlier versions have no note.
     Failed(U, Option<Arc<FailureNote>>),
-    /// It will be tried again then.
+    /// Its retry is scheduled for this time.
     RetryAt(Time),
-    /// The rest of its chain was busy, so it waits for that.
+    /// The rest of its chain is busy; it waits for that.
     WaitsForRest,
-    /// Its worker vanished and it went back to its line.
+    /// Its worker vanished; it is back in its line.
     TakenUp,
-    /// Its worker gave it back unsent.
+    /// Its worker released it unsent.
     Released,
     /// The upstream works on it.
     Awaiting(U),
-    /// It got an answer that its own call did not bring.
+    /// It was completed without a successful call of its own.
     Served(ServedBy),
-    /// It ended so.
+    /// It ended with this status.
     Ended(Status),
-    /// So many lines stood here.
+    /// This many older lines were dropped.
     Omitted(u32),
 }
 
-/// Why an upstream failed a job, in short.
+/// Why a job failed at an upstream, in short.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailureNote {
     /// The HTTP status, SMTP reply or SES code, if there was one.
     pub code: Option<Arc<str>>,
-    /// Said by the upstream or by us, cut to a line.
+    /// The reason, from the upstream or from Eclusa, cut to one line.
     pub reason: Arc<str>,
 }
 
 impl FailureNote {
-    /// What a history keeps of a failure.
+    /// Shortens a failure for the history.
     pub fn of(failure: &CallFailure) -> Self {
         let reason = failure.reason.as_str();
         let cut = reason.char_indices().nth(MAX_REASON).map_or(reason.len(), |(at, _)| at);
@@ -66,7 +66,7 @@ impl FailureNote {
 }
 
 impl<U> EventKind<U> {
-    /// The same event with upstreams named another way.
+    /// Converts the upstreams of an event.
     pub(crate) fn map<V>(&self, name: impl Fn(&U) -> V) -> EventKind<V> {
         match self {
             EventKind::Accepted => EventKind::Accepted,
@@ -83,7 +83,7 @@ impl<U> EventKind<U> {
         }
     }
 
-    /// How many lines of the history it stands for.
+    /// How many lines of the history it represents.
     const fn lines(&self) -> u64 {
         match self {
             EventKind::Omitted(lines) => *lines as u64,
@@ -92,7 +92,7 @@ impl<U> EventKind<U> {
     }
 }
 
-/// Adds a line; the oldest ones are only counted once there are too many.
+/// Adds a line. If there are too many, the oldest ones are replaced by their count.
 pub(crate) fn push<U>(timeline: &mut Vec<Event<U>>, event: Event<U>) {
     if timeline.len() == MAX_TIMELINE {
         let omitted = timeline[..2].iter().map(|event| event.kind.lines()).sum::<u64>();
@@ -103,7 +103,7 @@ pub(crate) fn push<U>(timeline: &mut Vec<Event<U>>, event: Event<U>) {
     timeline.push(event);
 }
 
-/// Lines with their numbers, which count from 1 and stay the same when older lines are omitted. A line that stands for
+/// Lines with their numbers, which count from 1 and do not change when older lines are omitted. A line that represents
 /// omitted ones has the number of the last of them.
 pub fn numbered<U>(timeline: &[Event<U>]) -> impl Iterator<Item = (u64, &Event<U>)> {
     let mut number = 0;

@@ -14,17 +14,17 @@ impl Tokens {
     /// One token.
     pub const ONE: Tokens = Tokens(MICRO);
 
-    /// So many whole tokens.
+    /// This many whole tokens.
     pub const fn whole(tokens: u32) -> Self {
         Tokens(tokens as i64 * MICRO)
     }
 
-    /// So many millionths of a token.
+    /// This many millionths of a token.
     pub const fn from_micro(micro: i64) -> Self {
         Tokens(micro)
     }
 
-    /// Its millionths.
+    /// The amount in millionths of a token.
     pub const fn as_micro(self) -> i64 {
         self.0
     }

@@ -1,4 +1,4 @@
-//! What is asked of a store and what it answers.
+//! Arguments and answers of a store's verbs.
 
 mod awaiting;
 mod letters;
@@ -27,10 +27,10 @@ pub(crate) use letters::{NO_CODE, fits_code};
 pub use policy::{Corrected, Correction, Credit, Credited};
 pub use replays::{BulkAnswer, BulkAsk, BulkStatus, BulkView, Replay, Replayed, ReplayedLetter};
 
-/// The most that one dispatch gives and one sweep cleans up of each kind, so that every step is short.
+/// The most that one dispatch grants and one sweep cleans up of each kind, so that every step is short.
 pub const MAX_BATCH: usize = 100;
 
-/// Answers to a batch of new jobs.
+/// The answers to a batch of new jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EnqueueAnswer {
     /// One for each job, in order.
@@ -39,34 +39,34 @@ pub struct EnqueueAnswer {
     pub ended: Vec<Ended>,
 }
 
-/// What became of a new job.
+/// The result for one new job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Enqueued {
-    /// It waits, here.
+    /// It was accepted and waits.
     Accepted(Place),
-    /// It is known already: by its id, or by its key and the same payload.
+    /// This job exists already, with the same id, or with the same key and payload.
     Existing(JobId),
-    /// No job was made: the answer is there already.
+    /// No job was created: the cache has an answer.
     Cached(Cached),
-    /// Its key was used with another payload, by this job.
+    /// This job used the same key with another payload.
     Conflict(JobId),
     /// The lane is full.
     QueueFull,
     /// No such lane.
     UnknownLane,
-    /// Something about it cannot be.
+    /// The job is invalid.
     Invalid(SpecError),
-    /// It would start only then, which is after it expires.
+    /// It would expire before it could start.
     NotInTime {
         /// When it would start.
         eta: Time,
-        /// How much too late that is: after so long the same job might be in time.
+        /// How long after its expiry that is. The same job may be accepted after this time.
         late: Span,
     },
 }
 
 impl Enqueued {
-    /// Whether there is a new job.
+    /// Whether a new job was created.
     pub const fn is_accepted(&self) -> bool {
         matches!(self, Enqueued::Accepted(_))
     }
@@ -85,14 +85,14 @@ impl Enqueued {
     }
 }
 
-/// An answer that was there already.
+/// An answer from the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cached {
-    /// What the upstream answered to an equal request.
+    /// The upstream's answer to an equal request.
     pub answer: Payload,
-    /// Why an old answer is given, if it is one.
+    /// Why a stale answer is served; `None` if it is fresh.
     pub stale: Option<Fallback>,
-    /// How long it stays fresh.
+    /// How much longer it is fresh.
     pub fresh_for: Span,
     /// How long it has been stale.
     pub stale_for: Span,
@@ -101,84 +101,85 @@ pub struct Cached {
 /// Asks for jobs to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dispatch {
-    /// From which lane.
+    /// The lane to serve.
     pub lane: Name,
-    /// How many at the most; no more than [`MAX_BATCH`] are given.
+    /// The most jobs to return, capped at [`MAX_BATCH`].
     pub max: usize,
     /// How long each lease lasts.
     pub lease: Span,
-    /// Of this ask alone: asked again after the store was restored, it gets what it was given before and is still out.
+    /// Unique to this request. Repeated after the store was restored, the request returns its previous grants that are
+    /// still leased.
     pub nonce: u64,
-    /// How long the store may hold the question until something can start; zero answers at once. The engine always
-    /// answers at once: it is the store that asks it again.
+    /// How long the store may hold the question until something can start; zero answers at once. Only the store holds
+    /// questions; the engine always answers at once.
     pub wait: Span,
-    /// What held the lane back when this caller last heard: a change of it is an answer too.
+    /// What blocked the lane according to the caller's last answer. If that changes, the store answers.
     pub denied: Option<Denied>,
 }
 
 /// Jobs to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dispatched {
-    /// Each to be called and settled.
+    /// Jobs to run and settle.
     pub grants: Vec<Grant>,
-    /// Jobs found to be too old, lost for good with their worker, or answered without a call, in order.
+    /// Jobs that expired, were permanently lost with their worker, or were answered without a call, in order.
     pub ended: Vec<Ended>,
-    /// Jobs of any lane whose worker vanished, now back in their lines.
+    /// Jobs of any lane whose worker vanished; they are back in their lines.
     pub taken_up: Vec<JobId>,
-    /// What held back the most urgent job that could not start, if a gate did.
+    /// The gate that blocks the most urgent job that could not start, if it was a gate.
     pub denied: Option<Denied>,
-    /// What time it was in the store.
+    /// The store's time.
     pub now: Time,
-    /// When to ask again if nothing else happens before.
+    /// When to ask again if nothing else happens first.
     pub next: Time,
-    /// How long the store held the question: leases began that much after it was asked, at the earliest.
+    /// How long the store held the question. The leases began at least this long after the request was sent.
     pub held: Span,
 }
 
-/// A gate that said no.
+/// A gate that denied a start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denied {
-    /// The upstream it belongs to; `None` if it is the lane's own.
+    /// The upstream the gate belongs to; `None` for a gate of the lane.
     pub upstream: Option<Name>,
-    /// Why.
+    /// Its reason.
     pub reason: Reason,
 }
 
 /// The right to run one job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// The fence: every later word about the job needs it.
+    /// The fencing token: settle, advance and extend need it.
     pub lease: LeaseId,
-    /// When it ends unless extended.
+    /// When the lease expires unless extended.
     pub lease_expires: Time,
-    /// Which job.
+    /// The job.
     pub job: JobId,
-    /// Whose.
+    /// The tenant it belongs to.
     pub tenant: Arc<str>,
     /// Its priority.
     pub level: Level,
     /// What to send.
     pub payload: Payload,
-    /// Where to.
+    /// The upstream to send it to.
     pub upstream: Name,
-    /// Which attempt this is, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
-    /// After when it must not be started.
+    /// The job must not start after this time.
     pub expires_at: Time,
 }
 
-/// What a call told, for the gates.
+/// The result of a call, as the gates need it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// How it ended.
     pub result: CallResult,
-    /// What the upstream answered; `None` if it did not, or nobody knows.
+    /// The status of the answer; `None` without an answer or if it is unknown.
     pub status: Option<u16>,
-    /// What it says was used. With the status this is what a policy charges by.
+    /// The usage that the answer reports. Policies charge by status and usage.
     pub usage: Usage,
-    /// The upstream's word to stay away.
+    /// The upstream's `Retry-After`, if it sent one.
     pub retry_after: Option<RetryAfter>,
-    /// How long the call took until its answer began, where that was measured.
+    /// The time until the answer began, if it was measured.
     pub took: Option<Span>,
 }
 
@@ -188,199 +189,201 @@ impl From<CallResult> for Report {
     }
 }
 
-/// What a call used, by the upstream's own count.
+/// What a call used, as counted by the upstream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Usage {
-    /// The answer did not say, or nobody looked.
+    /// The answer did not say, or was not inspected.
     #[default]
     Unknown,
-    /// So much, whatever a policy counts.
+    /// This amount, for every policy.
     Amount(Tokens),
-    /// So much by each place of the answer that says so (`body:/usage/total_tokens`).
+    /// An amount for each part of the answer that reports one (`body:/usage/total_tokens`).
     BySource(Vec<(Arc<str>, Tokens)>),
 }
 
 /// A `Retry-After` of the upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryAfter {
-    /// How long nothing may start, from when the store hears of it.
+    /// How long nothing may start, counted from when the store receives the report.
     pub wait: Span,
-    /// Only this scoped bucket, or the whole upstream.
+    /// The scoped bucket it applies to; `None` for the whole upstream.
     pub bucket: Option<Arc<str>>,
 }
 
 /// The end of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
-    /// Which.
+    /// The lease to end.
     pub lease: LeaseId,
-    /// What the call told.
+    /// The result of the call.
     pub report: Report,
-    /// What becomes of the job; nothing for a lease without one.
+    /// What happens to the job; ignored for a lease without a job.
     pub outcome: Outcome,
-    /// What the upstream answered; kept with the job if this ends it, however it ends.
+    /// The upstream's answer; kept with the job if this settlement ends it, successfully or not.
     pub answer: Option<Payload>,
-    /// What is left to send after a call that did a part; it replaces the job's payload.
+    /// What is left to send after a call that delivered only a part; it replaces the job's payload.
     pub unsent: Option<Payload>,
 }
 
-/// What becomes of a job after its call.
+/// What happens to a job after its call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// It succeeded.
     Done,
-    /// It succeeded, with an answer that no equal request may be given.
+    /// It succeeded, with an answer that must not be cached.
     DoneUncached,
-    /// It is tried again later, or ends with this failure if that is too late for it.
+    /// It is retried later, or ends with this failure if it would expire before that.
     Retry {
-        /// How long to wait, from when the store hears of it.
+        /// How long to wait, counted from when the store receives the settlement.
         after: Span,
         /// Why this attempt failed.
         failure: CallFailure,
     },
-    /// It failed for good and becomes a dead letter.
+    /// It failed permanently and becomes a dead letter.
     Dead(CallFailure),
-    /// It failed for good and is only remembered like any finished job.
+    /// It failed permanently, without a dead letter.
     Failed(CallFailure),
     /// It was not sent and goes back to the front of its line.
     Release,
-    /// The upstream works on it and will tell.
+    /// The upstream works on it and will report the result.
     Awaiting {
-        /// Within this time, from when the store hears of it; else it failed.
+        /// The job fails if no result arrives within this time, counted from when the store receives the settlement.
         timeout: Span,
-        /// What the upstream calls it.
+        /// The upstream's id of the job.
         external: Option<Arc<str>>,
-        /// Whether the job goes on along its chain if the upstream fails it, before the attempt counts as failed.
+        /// Whether a failure moves the job along its chain before the attempt counts as failed.
         next: bool,
-        /// When the upstream is asked if it does not tell.
+        /// When to ask the upstream if it reports nothing.
         poll: Option<Polling>,
     },
 }
 
 impl Outcome {
-    /// The upstream works on it and will tell within `timeout`; nothing more is known, and a failure ends the attempt.
+    /// The upstream works on it and reports within `timeout`. It gave no id, is not polled, and a failure ends the
+    /// attempt.
     pub const fn awaiting(timeout: Span) -> Self {
         Outcome::Awaiting { timeout, external: None, next: false, poll: None }
     }
 }
 
-/// Answers to a batch of settlements.
+/// The answers to a batch of settlements.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SettleAnswer {
     /// One for each settlement, in order.
     pub leases: Vec<Settled>,
-    /// Jobs that ended by it, in order. A settlement that is repeated lists the end of its own job again.
+    /// Jobs that these settlements ended, in order. A repeated settlement lists its job again.
     pub ended: Vec<Ended>,
 }
 
-/// What a settlement did. Repeated while its job is remembered and was settled under no other lease since, it answers the
-/// same and changes nothing.
+/// What a settlement did. A repeated settlement returns the same and changes nothing, as long as the store keeps the
+/// job and no other lease of it was settled since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Settled {
-    /// The job ended so.
+    /// The job ended with this status.
     Ended(Status),
     /// The job waits for its next attempt.
     RetryAt(Time),
     /// The job is back in its line.
     Requeued,
-    /// The upstream works on it; its end is settled under this lease.
+    /// The upstream works on the job; its result is settled under this lease.
     Awaiting(LeaseId),
-    /// A lease without a job was given back.
+    /// A lease without a job was released.
     Released,
-    /// The lease was not known, or no longer: nothing was changed.
+    /// The lease is unknown or over; nothing changed.
     Stale,
 }
 
-/// Asks to go on with the next upstream of the chain after a failure there.
+/// Asks for the next upstream of the chain after a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advance {
-    /// The lease it runs under.
+    /// The lease the job runs under.
     pub lease: LeaseId,
-    /// The upstream that failed; a repeated call is known by it.
+    /// The upstream that failed. A repeated request is recognized by it.
     pub upstream: Name,
-    /// What the failed call told.
+    /// The result of the failed call.
     pub report: Report,
     /// Why it failed.
     pub failure: CallFailure,
-    /// What is left to send after a call that did a part; it replaces the job's payload.
+    /// What is left to send after a call that delivered only a part; it replaces the job's payload.
     pub unsent: Option<Payload>,
 }
 
-/// How a job goes on.
+/// How a job continues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Advanced {
     /// Call this upstream, under the same lease.
     To(Name),
-    /// The others are busy: the job waits for them and the lease is over.
+    /// The remaining upstreams are busy. The job waits for them, and the lease is over.
     Waits(NotUntil),
-    /// All were tried: the attempt failed; settle the lease.
+    /// All upstreams were tried. The attempt failed; settle the lease.
     Exhausted,
-    /// The lease was not known, or no longer: nothing was changed.
+    /// The lease is unknown or over; nothing changed.
     Stale,
 }
 
-/// Asks to make a call without a job: now or not at all.
+/// Asks for permission to make a call without a job, now or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admit {
-    /// Under the gates of this lane too.
+    /// The lane whose gates apply in addition to the upstream's.
     pub lane: Option<Name>,
-    /// Whose limits in that lane it falls under, if anybody's.
+    /// The tenant whose limits in the lane apply.
     pub tenant: Option<Arc<str>>,
-    /// At the first of these upstreams that admits it; empty with a lane means the lane's own chain.
+    /// The upstreams to try in order; empty means the lane's own chain.
     pub chain: Vec<Name>,
-    /// Tokens from scoped buckets, taken at the upstream they belong to.
+    /// Tokens to take from scoped buckets, at the upstream they belong to.
     pub holds: Vec<Hold>,
-    /// What ties a later event to this call, so that it can earn a credit.
+    /// Identifies the call to later events that earn tokens back.
     pub correlation: Option<Correlation>,
-    /// How long the lease lasts. Without any time there is none, and its number is 0: what is taken is spent, no slot is
-    /// held, and nobody need tell how the call went. Such a call is never a probe: in a lane it is admitted only while the
-    /// breaker is closed; without a lane it asks only whether the rate allows it, and the breaker is not asked.
+    /// How long the lease lasts. Zero means no lease (its number is 0): tokens are spent at once, no slot is held, and
+    /// no result needs to be reported. Such a call is never a probe. In a lane it is admitted only while the breaker is
+    /// closed; without a lane only the rate limits are checked, not the breaker.
     pub lease: Span,
-    /// Of this ask alone: asked again after the store was restored, it gets the lease it was given if that is still out.
+    /// Unique to this request. Repeated after the store was restored, the request returns its previous lease if that is
+    /// still held.
     pub nonce: u64,
-    /// Goes on from the call under this lease, which ended so: what that holds at its upstream is given back, and what it
-    /// holds in the lane passes to this call, which takes nothing from the lane. Whether admitted or not, that lease is over
-    /// if it was known.
+    /// Continues after the call under this lease, which ended with this report. The lease releases what it holds at its
+    /// upstream and hands over what it holds in the lane, so that this call takes nothing more from the lane. The old
+    /// lease is over, whether this call is admitted or not.
     pub after: Option<(LeaseId, Report)>,
 }
 
-/// The answer to a wish to make a call.
+/// The answer to an [`Admit`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admitted {
     /// Whether it may be made.
     pub admission: Admission,
-    /// Jobs that were lost for good with their worker, in order.
+    /// Jobs that were permanently lost with their worker, in order.
     pub ended: Vec<Ended>,
-    /// What time it was in the store.
+    /// The store's time.
     pub now: Time,
 }
 
 /// Whether a call may be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
-    /// Yes.
+    /// It may be made.
     Granted {
-        /// Under this lease, which holds a slot of the upstream and of the lane.
+        /// The lease, which holds a slot of the upstream and of the lane.
         lease: LeaseId,
-        /// There.
+        /// The upstream to call.
         upstream: Name,
-        /// Until then, unless the lease is extended.
+        /// When the lease expires unless extended.
         lease_expires: Time,
-        /// The limit that allows the fewest more such calls now, if there is any.
+        /// The tightest limit: the one that allows the fewest more such calls now.
         quota: Option<Quota>,
     },
-    /// Not now, and nothing was taken.
+    /// It may not be made now. Nothing was taken.
     Denied {
         /// The upstream that will admit it first; `None` if the lane denies it.
         upstream: Option<Name>,
-        /// Why and until when.
+        /// Reason and time of the denial.
         denial: NotUntil,
-        /// The limit that allows the fewest such calls there, if there is any; of several that allow none the one
+        /// The tightest limit there: the one that allows the fewest such calls; of several that allow none, the one
         /// that does so longest.
         quota: Option<Quota>,
-        /// The own gate of the lane or the upstream with the reason of the denial, if there is one.
+        /// The gate of the lane or upstream with the reason of the denial, if there is one.
         gate: Option<GateView>,
-        /// Whether it may be admitted before the time that `denial` says: that is when a lease ends, and its call may end
+        /// Whether it may be admitted before the time in `denial`: that is when a lease expires, and its call may end
         /// sooner.
         sooner: bool,
     },
@@ -390,95 +393,95 @@ pub enum Admission {
     UnknownLane,
 }
 
-/// Asks for a job when it has ended, or when more of its history can be told.
+/// Waits until a job ends or its history grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wait {
-    /// Which job.
+    /// The job.
     pub job: JobId,
-    /// How long to wait for its end; the job is shown as it is then.
+    /// How long to wait; after that, the job's current state is returned.
     pub timeout: Span,
-    /// The job may not be there yet: an unknown id is waited for too.
+    /// Also waits for a job that does not exist yet.
     pub allow_unknown: bool,
-    /// The number of the last line of its history that the asker has; a later one is told at once, the job's end or not.
+    /// The number of the last history line the caller has. If there is a later one, the answer is immediate.
     pub seen: Option<u64>,
 }
 
 impl Wait {
-    /// Waits for the end of a job that is there.
+    /// Waits for the end of an existing job.
     pub const fn for_end(job: JobId, timeout: Span) -> Self {
         Self { job, timeout, allow_unknown: false, seen: None }
     }
 }
 
-/// What became of a wish to cancel.
+/// The result of a cancellation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cancelled {
-    /// It is cancelled.
+    /// It was cancelled.
     Yes(Box<Ended>),
-    /// It had ended before.
+    /// It had already ended.
     AlreadyEnded(Status),
     /// There is no such job.
     Unknown,
 }
 
-/// Asks to cancel all jobs that fit and have not ended.
+/// Asks to cancel all unfinished jobs that match a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CancelAll {
-    /// Which; a page of them at a time.
+    /// Which jobs; one page at a time.
     pub query: JobQuery,
-    /// Only counts them.
+    /// Only counts the jobs.
     pub dry_run: bool,
 }
 
-/// What became of a page of jobs to cancel.
+/// The result of cancelling one page of jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CancelledAll {
-    /// Jobs that fit and had not ended.
+    /// Jobs that matched and had not ended.
     pub matched: u64,
-    /// Those that were cancelled, in order.
+    /// The cancelled jobs, in order.
     pub ended: Vec<Ended>,
-    /// Where to go on; `None` when all were looked at.
+    /// Where the next page starts; `None` after the last page.
     pub next: Option<JobCursor>,
 }
 
-/// Asks for the job of one moment of a schedule.
+/// Asks to enqueue the job for one scheduled time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fire {
     /// The schedule.
     pub schedule: Name,
-    /// Later than all its moments that were done.
+    /// The scheduled time; must be later than all that were handled.
     pub moment: Time,
-    /// What to enqueue; nothing, where the moment is only to count as done.
+    /// The job to enqueue; `None` only marks the time as handled.
     pub job: Option<Box<NewJob>>,
 }
 
-/// What became of a moment.
+/// The result for one scheduled time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fired {
-    /// Its job was handed to its lane. If that refused it, the moment is not done and may be asked for again.
+    /// The job was submitted to its lane. If the lane refused it, the scheduled time is not handled and may be
+    /// repeated.
     Submitted(EnqueueAnswer),
-    /// It was done before, or passed over: this is the last that was done.
+    /// It was handled or skipped before; this is the last scheduled time that was handled.
     AlreadyDone(Time),
-    /// It comes only in this time, by the clock of the store.
+    /// It is still this far in the future by the store's clock.
     TooSoon(Span),
 }
 
 /// What a sweep cleaned up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Swept {
-    /// Jobs that waited too long, were lost for good with their worker, or answered without a call, in order.
+    /// Jobs that expired, were permanently lost with their worker, or were answered without a call, in order.
     pub ended: Vec<Ended>,
-    /// Jobs whose worker vanished.
+    /// Jobs whose worker vanished; they are back in their lines.
     pub taken_up: Vec<JobId>,
-    /// Dead letters that went.
+    /// Dead letters that were trimmed.
     pub dead_letters: Vec<(Name, JobId, TrimReason)>,
-    /// Dead letters that were enqueued again: by bulk replays, or by themselves.
+    /// Dead letters that were enqueued again, by a bulk replay or by the lane's redrive.
     pub replayed: Vec<ReplayedLetter>,
-    /// Calls with a correlation id that were forgotten before their time, because too many were remembered. No event gives
-    /// their tokens back.
+    /// Debits that were dropped early because there were too many. Events can no longer return their tokens.
     pub debits_dropped: u64,
-    /// What time it was in the store.
+    /// The store's time.
     pub now: Time,
-    /// When to sweep again; at once if there was more than one call may do.
+    /// When to sweep again; now if there was more than one sweep may do.
     pub next: Time,
 }

@@ -1,4 +1,4 @@
-//! What a store shows to those who only look.
+//! Read-only views of a store's state, and the queries for them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,34 +14,34 @@ use crate::policy::{BucketId, Scope};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 
-/// Which jobs to show; what is absent does not narrow.
+/// Selects jobs; absent fields do not restrict.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobQuery {
-    /// Of this lane.
+    /// In this lane.
     pub lane: Option<Name>,
     /// Of this tenant.
     pub tenant: Option<Arc<str>>,
-    /// In this part of their life.
+    /// With this status.
     pub status: Option<Status>,
-    /// Called so by the upstream that works or worked on them.
+    /// With this id at the upstream.
     pub external: Option<Arc<str>>,
-    /// With this id: the `id` (outboxId) or `Idempotency-Key` that its caller gave, of which each lane has one at the most, or
-    /// its own.
+    /// With this id: the `id` (outboxId) or `Idempotency-Key` given by the caller, unique per lane, or the job's own
+    /// id.
     pub key: Option<Arc<str>>,
-    /// That came in then or later.
+    /// Created at this time or later.
     pub since: Option<Time>,
-    /// That came in then or earlier.
+    /// Created at this time or earlier.
     pub until: Option<Time>,
-    /// Go on from there: what the last page said.
+    /// Where to start: the cursor of the previous page.
     pub after: Option<JobCursor>,
-    /// How many at the most; no more than [`MAX_BATCH`](crate::MAX_BATCH) are shown.
+    /// The most jobs to return, capped at [`MAX_BATCH`](crate::MAX_BATCH).
     pub max: usize,
 }
 
-/// A place in the order of jobs by age. It stays valid when the job there is gone, and over a restart.
+/// A position in the order of jobs by age. It stays valid when its job is removed, and across restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JobCursor {
-    /// When the job came in.
+    /// When the job was created.
     pub created_at: Time,
     /// The job.
     pub job: JobId,
@@ -62,49 +62,49 @@ impl FromStr for JobCursor {
     type Err = SpecError;
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let parts = text.split_once('.').and_then(|(ms, job)| Some((ms.parse().ok()?, job.parse().ok()?)));
-        let bad = || SpecError::new("cursor", format!("{text:?} is not one that a page gave"));
+        let bad = || SpecError::new("cursor", format!("{text:?} is not a cursor of a previous page"));
         parts.map(|(ms, job)| Self { created_at: Time::from_millis(ms), job }).ok_or_else(bad)
     }
 }
 
-/// Some jobs, the newest first.
+/// A page of jobs, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobPage {
-    /// Those found. A page may be short, or empty, and still not be the last.
+    /// The jobs. A page may be short or empty without being the last.
     pub jobs: Vec<JobView>,
-    /// Where to go on; `None` when all were looked at.
+    /// Where the next page starts; `None` after the last page.
     pub next: Option<JobCursor>,
 }
 
-/// Where a job is among those that wait.
+/// The position of a waiting job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Where it is in its life.
+    /// Its status.
     pub status: Status,
-    /// About how many jobs go before it.
+    /// About how many jobs are ahead of it.
     pub position: u64,
-    /// When it will start, as far as can be told.
+    /// The estimated start, if one can be given.
     pub eta: Option<Time>,
-    /// After when it is not started any more.
+    /// It does not start after this time.
     pub expires_at: Time,
 }
 
 /// Why a job waits and until when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Why {
-    /// Where it is in its life.
+    /// Its status.
     pub status: Status,
     /// What it waits for, if it waits.
     pub reason: Option<Reason>,
-    /// At which upstream.
+    /// The upstream it waits for, if it waits for one.
     pub upstream: Option<Name>,
-    /// The tenant, where it waits for a limit of its tenant.
+    /// Its tenant, if it waits for a limit of that tenant.
     pub of_tenant: Option<Arc<str>>,
-    /// About how many jobs go before it.
+    /// About how many jobs are ahead of it.
     pub position: u64,
-    /// When it will start, as far as can be told.
+    /// The estimated start, if one can be given.
     pub eta: Option<Time>,
-    /// Whether it will be too old by then.
+    /// Whether it will expire before that.
     pub will_expire: bool,
     /// The gates of its upstreams.
     pub gates: Vec<(Name, Vec<GateView>)>,
@@ -119,25 +119,25 @@ pub struct LaneView {
     pub paused: bool,
     /// Jobs in lines: high, normal, low.
     pub queued: [u64; 3],
-    /// Jobs held back.
+    /// Jobs that are scheduled or wait for a retry.
     pub pending: u64,
-    /// Jobs that a worker or an upstream has.
+    /// Jobs that a worker or an upstream is working on.
     pub processing: u64,
-    /// Bytes of payload that wait.
+    /// Payload bytes of waiting jobs.
     pub waiting_bytes: u64,
-    /// Finished jobs still remembered.
+    /// Finished jobs still kept.
     pub finished: u64,
     /// Dead letters.
     pub dead_letters: u64,
-    /// When the oldest of them was written.
+    /// When the oldest dead letter was written.
     pub oldest_dead_letter: Option<Time>,
-    /// How old dead letters were that went: replayed, discarded or kept long enough.
+    /// The ages of removed dead letters: replayed, discarded or expired.
     pub letter_ages: LetterAges,
-    /// When the oldest job that waits in a line came in.
+    /// When the oldest job in a line was created.
     pub oldest_waiting: Option<Time>,
     /// How many jobs may wait; `None` while no process has rules for the lane.
     pub capacity: Option<u64>,
-    /// What happened so far.
+    /// Counters since the lane was created.
     pub totals: Totals,
     /// Its own gates.
     pub gates: Vec<GateView>,
@@ -148,7 +148,7 @@ pub struct LaneView {
 pub struct UpstreamView {
     /// Its name.
     pub name: Name,
-    /// Calls under way.
+    /// Running calls.
     pub in_flight: u32,
     /// Failures in a row that the breaker counts.
     pub failures: u32,
@@ -156,9 +156,9 @@ pub struct UpstreamView {
     pub degraded_until: Option<Time>,
     /// Its breaker, if it has one.
     pub breaker: Option<BreakerView>,
-    /// What its own bucket holds now, if it has one.
+    /// The balance of its own bucket, if it has one.
     pub tokens: Option<Tokens>,
-    /// Calls that began in the last 60 s. Above 128 it may include some of the second before.
+    /// Calls that began in the last 60 s. Above 128 it may include some from the second before that.
     pub starts_last_minute: u64,
     /// Its gates.
     pub gates: Vec<GateView>,
@@ -167,7 +167,7 @@ pub struct UpstreamView {
 }
 
 impl UpstreamView {
-    /// What the gates of upstream `name` show at `now`. `slot_free_at` is when a slot comes back by itself.
+    /// The state of upstream `name` at `now`. `slot_free_at` is when the first lease expires.
     pub fn of(
         name: &Name,
         spec: Option<&GateSpecs>,
@@ -189,7 +189,7 @@ impl UpstreamView {
     }
 }
 
-/// Which buckets to show; what is absent does not narrow.
+/// Selects buckets; absent fields do not restrict.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BucketQuery {
     /// Of this upstream.
@@ -198,47 +198,47 @@ pub struct BucketQuery {
     pub policy: Option<Name>,
     /// Of this scope, under each policy and class.
     pub scope: Option<Scope>,
-    /// Go on from there: zero, or what the last page said.
+    /// Where to start: zero, or the cursor of the previous page.
     pub after: u64,
-    /// How many at the most; no more than [`MAX_BATCH`](crate::MAX_BATCH) are shown.
+    /// The most buckets to return, capped at [`MAX_BATCH`](crate::MAX_BATCH).
     pub max: usize,
-    /// Only those that all requests under a policy share.
+    /// Only buckets without a scope, which all requests under a policy share.
     pub shared: bool,
 }
 
-/// Some buckets, in no particular order. One that is full and unused is not known: whoever has the rules knows what it
-/// holds.
+/// A page of buckets, in no particular order. A full, unused bucket is not stored and not listed; its balance follows
+/// from the rules.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BucketPage {
-    /// Those found. A page may be short, or empty, and still not be the last.
+    /// The buckets. A page may be short or empty without being the last.
     pub buckets: Vec<BucketView>,
-    /// Where to go on; `None` when all were looked at. It does not outlive a restart.
+    /// Where the next page starts; `None` after the last page. It is not valid after a restart.
     pub next: Option<u64>,
 }
 
 /// One scope's balance under a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BucketView {
-    /// Which it is.
+    /// Its identity.
     pub id: BucketId,
-    /// What it holds now; less than nothing is debt.
+    /// Its current balance; negative means debt.
     pub available: Tokens,
-    /// What it holds when full.
+    /// Its balance when full.
     pub capacity: Tokens,
-    /// It gains so much…
+    /// How much it gains per `period`.
     pub refill: Tokens,
-    /// …in so long, in lowest terms.
+    /// The refill period; `refill` and `period` are in lowest terms.
     pub period: Span,
-    /// What calls under way hold.
+    /// Tokens held by running calls.
     pub held: Tokens,
-    /// Until when the upstream's word keeps it closed, if it does.
+    /// When the upstream's Retry-After for it ends, if there is one.
     pub closed_until: Option<Time>,
-    /// What calls cost in the last minute, about. The engine that decides counts it, from when it began to.
+    /// About how much calls cost in the last minute. Counted by the current owner's engine only, since it started.
     pub spent_last_minute: Tokens,
 }
 
 impl BucketView {
-    /// When nothing is left if as much is spent as in the last minute; `None` if it does not run out.
+    /// The time until it is empty at the last minute's rate of spending; `None` if it does not run out.
     pub fn empty_in(&self) -> Option<Span> {
         let available = i128::from(self.available.as_micro());
         if available <= 0 {
@@ -252,16 +252,16 @@ impl BucketView {
     }
 }
 
-/// What became of calls to an upstream that failed with one code.
+/// Calls to an upstream that failed with one code, and how their retries went.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeView {
-    /// The HTTP status, SMTP reply, SES code, or a word for a failure without an answer.
+    /// The HTTP status, SMTP reply, SES code, or a name for a failure without an answer.
     pub code: Arc<str>,
     /// Calls that failed with it.
     pub seen: u64,
-    /// Those whose job succeeded there with the next call.
+    /// How many of their jobs succeeded there with the next call.
     pub cured: u64,
-    /// Those whose job failed there with the next call.
+    /// How many of their jobs failed there with the next call.
     pub failed_again: u64,
 }
 
@@ -270,9 +270,9 @@ pub struct CodeView {
 pub struct TenantView {
     /// `companyId`.
     pub tenant: Arc<str>,
-    /// When a job of it was last started.
+    /// When a job of it last started.
     pub last_processed: Option<Time>,
-    /// Turns that passed since its own.
+    /// Turns of other tenants since its own.
     pub rounds_without_processing: i64,
     /// `max(1, 5 - rounds)`: 1 is the most urgent.
     pub current_priority: i64,
@@ -280,16 +280,16 @@ pub struct TenantView {
     pub total_processed: u64,
     /// Jobs of it started in a row.
     pub consecutive_batch: u32,
-    /// Jobs of it that wait, retries and scheduled ones included.
+    /// Jobs of it that wait, including retries and scheduled jobs.
     pub waiting: u64,
     /// Jobs of it that a worker or an upstream has.
     pub processing: u64,
-    /// How many batches it may have in a row while others wait.
+    /// How many batches in a row it gets while others wait.
     pub weight: u32,
 }
 
 impl TenantView {
-    /// A tenant of weight one without jobs that has waited for `rounds` turns, or was never served.
+    /// A tenant of weight one without jobs, which has waited for `rounds` turns, or was never served.
     pub fn of(tenant: Arc<str>, rounds: Option<i64>) -> Self {
         let rounds = rounds.unwrap_or(SATURATED);
         Self {

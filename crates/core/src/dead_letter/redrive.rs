@@ -1,4 +1,4 @@
-//! Which dead letters of a lane are to be sent again by themselves, and when.
+//! Which dead letters of a lane are sent again automatically, and when.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,23 +7,23 @@ use crate::ids::{JobId, Name, derived_id};
 use crate::spec::RedriveSpec;
 use crate::time::Time;
 
-/// How a chain stands. Letters that may use the same upstreams wait for the same canary.
+/// The redrive state of a chain. Letters with the same chain wait for the same canary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ChainState {
-    /// Nothing goes before, because something failed again.
+    /// A redrive failed: nothing is sent before this time.
     pub(crate) held_until: Time,
-    /// A canary has succeeded: the others follow.
+    /// A canary succeeded: the others follow.
     pub(crate) proven: bool,
 }
 
-/// The letters of one chain; worked out from the letters.
+/// The letters of one chain that are due or running; derived from the letters.
 #[derive(Debug, Default)]
 struct Wave {
     due: BTreeSet<(Time, u64)>,
     running: u64,
 }
 
-/// The same with how the chain stands.
+/// A wave with the state of its chain.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaveView {
     /// The letter that is due first, and when.
@@ -35,32 +35,32 @@ pub(crate) struct WaveView {
 
 #[derive(Debug, Default)]
 pub(crate) struct Redrives {
-    /// What `waves` was worked out by.
+    /// The rule that `waves` was derived from.
     rule: Option<RedriveSpec>,
     waves: BTreeMap<Vec<Name>, Wave>,
-    /// Those that are held or proven.
+    /// Chains that are held or proven.
     chain_states: BTreeMap<Vec<Name>, ChainState>,
     unsaved: BTreeSet<Vec<Name>>,
 }
 
-/// The job that sends a letter again for the `redrives`th time.
+/// The id of the job for the letter's current redrive.
 fn job_of(kept: &Kept) -> JobId {
     derived_id(kept.letter.moved_at, &[kept.job], u64::from(kept.letter.redrives))
 }
 
-/// Whether `job` is the redrive of a letter that is under way.
+/// Whether `job` is the running redrive of a letter.
 pub(super) fn is_redriven_by(kept: &Kept, job: JobId) -> bool {
     kept.letter.redrives > 0 && kept.letter.replay == Some(job) && job == job_of(kept)
 }
 
-/// The job of the next redrive of a letter, which counts from now on.
+/// Counts the next redrive of a letter; returns its job's id.
 pub(super) fn begin(kept: &mut Kept) -> JobId {
     kept.letter.redrives += 1;
     job_of(kept)
 }
 
 impl Redrives {
-    /// Works everything out anew if the rule has changed.
+    /// Rebuilds the waves if the rule has changed.
     pub(super) fn follow<'a>(
         &mut self,
         rule: Option<RedriveSpec>,
@@ -85,7 +85,7 @@ impl Redrives {
         wave.running += u64::from(running);
     }
 
-    /// The opposite of [`Redrives::add`], with the letter as it was then.
+    /// Reverts [`Redrives::add`]; the letter must be the same as then.
     pub(super) fn remove(&mut self, number: u64, kept: &Kept) {
         let Some(rule) = &self.rule else { return };
         let Some(wave) = self.waves.get_mut(&kept.letter.chain) else { return };
@@ -115,7 +115,7 @@ impl Redrives {
         WaveView { first, running: wave.map_or(0, |wave| wave.running), held_until, proven }
     }
 
-    /// Changes how a chain stands; what says nothing any more is forgotten.
+    /// Changes the state of a chain; a state equal to the initial one is dropped.
     pub(super) fn update_chain_state(
         &mut self,
         chain: &[Name],

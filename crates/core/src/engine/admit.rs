@@ -186,7 +186,7 @@ impl Engine {
         match state.spec.as_ref().filter(|_| !state.gone) {
             Some(spec) if spec.breaker.is_some() => {
                 if ask.lane.is_some() {
-                    state.gates.breaker().admits_untold(now)?;
+                    state.gates.breaker().admits_unreported(now)?;
                 }
                 let mut rate = spec.clone();
                 rate.breaker = None;

@@ -410,7 +410,7 @@ impl Buckets {
 
     /// How many places there are, empty ones counted.
     pub(crate) fn places(&self) -> u64 {
-        self.table.places() as u64
+        self.table.slots() as u64
     }
 
     /// The bucket at a place, if there is one.

@@ -4,18 +4,18 @@
 
 use super::Engine;
 use super::jobs::Phase;
-use crate::lane::Stand;
+use crate::lane::WaitingIn;
 use crate::table::{JobIx, LaneIx};
 
 impl Engine {
     /// Makes a job that began to wait known to its equals.
     pub(super) fn join_equals(&mut self, index: JobIx) {
         let job = &self.jobs[index];
-        let (Some(key), Some(stand)) = (job.cache_key().cloned(), job.stand()) else { return };
+        let (Some(key), Some(waiting_in)) = (job.cache_key().cloned(), job.waiting_in()) else { return };
         let (lane, level, seq, chain) = (job.lane, job.level, job.seq, job.chain);
         let number = self.entry(lane, &key).map(|(_, entry)| entry.number);
         let state = self.lane_mut(lane);
-        state.equals.join(&key, stand, level, seq, index);
+        state.equals.add(&key, waiting_in, level, seq, index);
         if let Some(number) = number {
             state.equals.cover(chain, seq, index);
             if seq < number {
@@ -29,10 +29,10 @@ impl Engine {
     /// The opposite of [`Engine::join_equals`], before anything about the job changes.
     pub(super) fn leave_equals(&mut self, index: JobIx) {
         let job = &self.jobs[index];
-        let (Some(key), Some(stand)) = (job.cache_key().cloned(), job.stand()) else { return };
+        let (Some(key), Some(waiting_in)) = (job.cache_key().cloned(), job.waiting_in()) else { return };
         let (level, seq, chain) = (job.level, job.seq, job.chain);
         let lane = self.lane_of(index);
-        lane.equals.leave(&key, stand, level, seq);
+        lane.equals.remove(&key, waiting_in, level, seq);
         lane.equals.uncover(chain, seq);
     }
 
@@ -140,12 +140,12 @@ impl Engine {
 
 impl super::jobs::Job {
     /// Where it waits, if an answer to an equal request may end it.
-    pub(super) fn stand(&self) -> Option<Stand> {
+    pub(super) fn waiting_in(&self) -> Option<WaitingIn> {
         match self.phase {
-            Phase::Queued { .. } => Some(Stand::Line),
-            Phase::Coalesced => Some(Stand::Aside),
-            Phase::HeldBack { .. } => Some(Stand::Backoff),
-            Phase::Pending { .. } if self.attempts > 0 => Some(Stand::Backoff),
+            Phase::Queued { .. } => Some(WaitingIn::Line),
+            Phase::Coalesced => Some(WaitingIn::Aside),
+            Phase::HeldBack { .. } => Some(WaitingIn::Backoff),
+            Phase::Pending { .. } if self.attempts > 0 => Some(WaitingIn::Backoff),
             Phase::Pending { .. } | Phase::Processing { .. } | Phase::Finished { .. } => None,
         }
     }

@@ -86,7 +86,7 @@ impl Engine {
         let state = self.lane_mut(lane);
         state.spec = Some(rule.clone());
         if rule.fairness.is_some() {
-            state.tenants.let_everyone_go();
+            state.tenants.release_everyone();
         }
         for (seq, index) in &waiting {
             let waiter = self.jobs[*index].waiter(*index);

@@ -225,7 +225,7 @@ impl Engine {
         }
         let result = rare.and_then(|rare| rare.result.as_ref());
         self.jobs.bytes -= result.map_or(0, |result| result.len() as u64);
-        self.lane_mut(job.lane).tenants.let_go(job.tenant);
+        self.lane_mut(job.lane).tenants.release(job.tenant);
         Some(job)
     }
 

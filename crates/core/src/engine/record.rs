@@ -16,7 +16,7 @@ use crate::ended::ServedBy;
 use crate::gate::{Bucket, BucketSpec, Gates, Pass};
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::{DropReason, Failure, Level, Payload, Status};
-use crate::lane::{Budget, KeyEntry, Place, Tempo, Totals};
+use crate::lane::{Budget, KeyEntry, Tempo, Totals, TurnPlace};
 use crate::policy::{Correlation, HashKey};
 use crate::time::{SteadyTime, Time};
 use crate::timeline::Event;
@@ -210,7 +210,7 @@ pub(crate) struct TenantRecord {
     pub(crate) lane: u32,
     pub(crate) arrival: u64,
     pub(crate) name: Arc<str>,
-    pub(crate) levels: [(Option<i64>, Option<Place>); 3],
+    pub(crate) levels: [(Option<i64>, Option<TurnPlace>); 3],
     pub(crate) processed: u64,
     pub(crate) last_processed: Option<Time>,
 }

@@ -165,7 +165,7 @@ fn restore_rules(
     for (number, rules) in lane_rules {
         let lane = lane_at(engine, number)?;
         if rules.fairness.is_some() {
-            lane.tenants.let_everyone_go();
+            lane.tenants.release_everyone();
         }
         lane.spec = Some(rules.clone());
         engine.set_default_chain(LaneIx(number), &rules);

@@ -8,7 +8,7 @@ use super::leases::{Lease, Use};
 use super::tenant_limits::TenantHold;
 use crate::charge::Charge;
 use crate::ended::End;
-use crate::gate::{Answer, CallResult, NotUntil, Pass, Reason};
+use crate::gate::{CallResult, NotUntil, Pass, Reason, RequestEnd};
 use crate::ids::LeaseId;
 use crate::job::{CallFailure, Failure, Payload, Status};
 use crate::policy::width;
@@ -358,16 +358,16 @@ impl Engine {
         };
         self.came_free(lane);
         let answer = match answer_of(lease, result, now) {
-            Answer::NotSent if !untried => Answer::At(now),
+            RequestEnd::NotSent if !untried => RequestEnd::At(now),
             answer => answer,
         };
-        self.leave_tenant(lease.tenant, answer == Answer::NotSent, now);
+        self.leave_tenant(lease.tenant, answer == RequestEnd::NotSent, now);
         let lane = self.lane_mut(lane);
         let rules = lane.spec.as_ref().map(|spec| &spec.gates);
         lane.gates.release_slot();
         lane.gates.end_request(rules, Pass::default(), answer, now);
         lane.dirty = true;
-        if let (Answer::NotSent, Some(rules)) = (answer, rules) {
+        if let (RequestEnd::NotSent, Some(rules)) = (answer, rules) {
             lane.gates.refund(rules, now);
         }
     }
@@ -429,10 +429,10 @@ impl Engine {
 
 /// When the request of a call that ended so at `now` had arrived at the latest. A worker that vanished sent nothing after
 /// the end of its lease.
-fn answer_of(lease: &Lease, result: CallResult, now: Time) -> Answer {
+fn answer_of(lease: &Lease, result: CallResult, now: Time) -> RequestEnd {
     match result {
-        unsent if unsent.is_unsent() => Answer::NotSent,
-        CallResult::Unknown => Answer::At(now.min(lease.expires)),
-        _ => Answer::At(now),
+        unsent if unsent.is_unsent() => RequestEnd::NotSent,
+        CallResult::Unknown => RequestEnd::At(now.min(lease.expires)),
+        _ => RequestEnd::At(now),
     }
 }

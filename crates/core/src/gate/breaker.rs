@@ -1,18 +1,18 @@
-//! Circuit breaker: failures in a row open it; after a while a few leased probes find out whether to close it.
+//! Circuit breaker: consecutive failures open it; after a while, a few leased probes decide whether to close it.
 //!
-//! Every opening and closing begins a new *generation*; a call carries the one it started in, and late results of
-//! older ones do not count. Probes are leases that expire, so a probe whose worker died does not keep the breaker
-//! half open for ever. Nor does silence: half open without a probe for [`HEALTHY_AFTER`], it counts as closed.
+//! Every opening and closing begins a new *generation*; a call belongs to the one it started in, and late results of
+//! older generations do not count. Probes are leases that expire, so a probe whose worker died does not keep the
+//! breaker half open forever. A breaker that is half open without a probe for [`HEALTHY_AFTER`] counts as closed.
 
 use super::{CallResult, NotUntil, Reason};
 use crate::error::{SpecError, positive};
 use crate::ids::LeaseId;
 use crate::time::{Span, Time};
 
-/// A breaker that nobody probes is healthy again so long after its open window ended.
+/// A half-open breaker without probes counts as closed this long after its open window.
 pub const HEALTHY_AFTER: Span = Span::from_secs(300);
 
-/// When to open, for how long, and how many probes then.
+/// When to open, for how long, and how many probes to allow then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BreakerSpec {
     failures: u32,
@@ -21,7 +21,7 @@ pub struct BreakerSpec {
 }
 
 impl BreakerSpec {
-    /// Opens after `failures` in a row, for `open_for`, then lets at most `probes` calls try.
+    /// Opens after `failures` in a row, for `open_for`, then allows at most `probes` concurrent probes.
     pub fn new(failures: u32, open_for: Span, probes: u32) -> Result<Self, SpecError> {
         Ok(Self {
             failures: positive("breaker.failures", failures)?,
@@ -60,9 +60,9 @@ pub enum BreakerState {
 pub struct BreakerView {
     /// What it lets through.
     pub state: BreakerState,
-    /// How often it opened so far.
+    /// How often it opened.
     pub opened: u64,
-    /// How often it began to let probes through.
+    /// How often it started to let probes through.
     pub half_opened: u64,
     /// How often it closed.
     pub closed: u64,
@@ -84,12 +84,12 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// One that is open until then.
+    /// A breaker that is open until `until`.
     pub(super) fn open_until(until: Time) -> Self {
         Self { open_until: Some(until), ..Self::default() }
     }
 
-    /// It and its transitions so far.
+    /// Its state and the number of transitions.
     pub fn view(&self, now: Time) -> BreakerView {
         let Self { opened, half_opened, closed, .. } = *self;
         let closed = closed + u64::from(self.has_healed(now));
@@ -111,12 +111,12 @@ impl Breaker {
         if self.has_healed(now) { 0 } else { self.failures }
     }
 
-    /// The generation that a call starting now belongs to.
+    /// The generation of a call that starts now.
     pub const fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// The generation that a call which began at `began` belongs to, or an older one.
+    /// The generation of a call that began at `began`; any older one if it began before the current generation.
     pub(super) fn generation_at(&self, began: Time) -> u32 {
         if began < self.turned_at { self.generation.wrapping_sub(1) } else { self.generation }
     }
@@ -138,9 +138,9 @@ impl Breaker {
         }
     }
 
-    /// Whether a call may start at `now` that nobody will tell of. It cannot be a probe, so it waits until others have closed
-    /// the breaker; by itself that happens when it counts as healthy.
-    pub(crate) fn admits_untold(&self, now: Time) -> Result<(), NotUntil> {
+    /// Whether a call whose result will not be reported may start at `now`. It cannot be a probe, so it waits until
+    /// other calls close the breaker or until it counts as healthy.
+    pub(crate) fn admits_unreported(&self, now: Time) -> Result<(), NotUntil> {
         match (self.state(now), self.open_until) {
             (BreakerState::Open | BreakerState::HalfOpen, Some(until)) => {
                 let probed = self.live_probes(now).max().unwrap_or(now);
@@ -150,7 +150,7 @@ impl Breaker {
         }
     }
 
-    /// Counts a start; in half-open it is a probe that lasts as long as its lease. Without a lease it is none.
+    /// Counts a start. While half open it is a probe, for as long as its lease; without a lease it is not a probe.
     pub fn take(&mut self, lease: LeaseId, lease_expires: Time, now: Time) {
         self.heal(now);
         if self.state(now) == BreakerState::HalfOpen && lease_expires > now {
@@ -162,7 +162,7 @@ impl Breaker {
         }
     }
 
-    /// Moves a probe's end with its lease.
+    /// Extends a probe with its lease.
     pub fn extend(&mut self, lease: LeaseId, lease_expires: Time, now: Time) {
         self.heal(now);
         for probe in self.probes.iter_mut().filter(|(id, _)| *id == lease) {
@@ -170,14 +170,14 @@ impl Breaker {
         }
     }
 
-    /// A probe goes on under another lease.
+    /// Moves a probe to another lease.
     pub(crate) fn pass_on(&mut self, old: LeaseId, new: LeaseId) {
         for probe in self.probes.iter_mut().filter(|(id, _)| *id == old) {
             probe.0 = new;
         }
     }
 
-    /// Counts what a call of `generation` under `lease` told.
+    /// Counts the result of a call of `generation` under `lease`.
     pub fn report(
         &mut self,
         spec: &BreakerSpec,
@@ -194,7 +194,7 @@ impl Breaker {
         }
     }
 
-    /// Counts what a caller without a lease tells. While the breaker is open only success is news.
+    /// Counts the result of a call without a lease. While the breaker is open, only a success counts.
     pub fn record(&mut self, spec: &BreakerSpec, result: CallResult, now: Time) {
         self.heal(now);
         match self.state(now) {
@@ -204,15 +204,15 @@ impl Breaker {
         }
     }
 
-    /// Counts what a call that began at `began` told at `at`, some time ago, and which is heard of only now. It is no news
-    /// if the breaker has turned since the call began.
+    /// Counts the result of a call that began at `began` and ended at `at`, reported late. It does not count if the
+    /// breaker opened or closed since the call began.
     pub(super) fn record_late(&mut self, spec: &BreakerSpec, result: CallResult, began: Time, at: Time) {
         if began >= self.turned_at {
             self.record(spec, result, at);
         }
     }
 
-    /// Closes it by hand and forgets its failures.
+    /// Closes it by hand and resets its failures.
     pub fn reset(&mut self, now: Time) {
         self.failures = 0;
         if self.open_until.is_some() {
@@ -220,7 +220,7 @@ impl Breaker {
         }
     }
 
-    /// Closes it without a probe and forgets its failures, if its open window is over; says whether it was.
+    /// Closes it without a probe and resets its failures, if its open window is over; returns whether it was.
     pub fn recover(&mut self, now: Time) -> bool {
         let over = self.state(now) == BreakerState::HalfOpen;
         if over {
@@ -270,7 +270,7 @@ impl Breaker {
         self.probes.clear();
     }
 
-    /// Whether it has been half open for so long without a probe that it counts as closed.
+    /// Whether it has been half open without a probe for so long that it counts as closed.
     pub(crate) fn has_healed(&self, now: Time) -> bool {
         let long_ago = self.open_until.is_some_and(|until| until + HEALTHY_AFTER <= now);
         long_ago && self.live_probes(now).next().is_none()

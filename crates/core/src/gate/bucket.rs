@@ -1,10 +1,10 @@
 //! Token bucket: a balance that refills continuously up to a capacity.
 //!
-//! Admission takes a hold; the answer settles it to the real cost, which may leave a debt that nothing passes
-//! until it is paid. Until then the bucket refills at most to its capacity less what is held: the upstream counts the
-//! call at some moment before it answers, and gains nothing above its capacity before that. Amounts are integers
-//! (millionths) and the refill keeps its remainder, so no fraction is lost or minted, however often the bucket is
-//! looked at.
+//! Admission takes a hold; the answer settles it to the real cost, which may leave a debt that must refill before
+//! anything passes. Until the settlement, the bucket refills at most to its capacity minus what is held: the upstream
+//! counts the call at some time before it answers, and its own bucket gains nothing above capacity before that. Amounts
+//! are integers (millionths) and the refill keeps its remainder, so no fraction is lost or gained, however often the
+//! bucket is read.
 
 use std::num::NonZeroU32;
 
@@ -13,15 +13,15 @@ use crate::error::{SpecError, positive};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 
-/// A hold that only fits when others are settled may be tried again after this long: their calls are under way.
+/// When to retry a hold that only fits after other holds are settled: their calls are running.
 pub(crate) const HELD_BY_OTHERS: Span = Span::from_secs(1);
 
 /// Capacity and refill of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BucketSpec {
     capacity: Tokens,
-    /// Refill in lowest terms: so many micro-tokens each so many milliseconds. Lowest terms keep the products
-    /// of long idle times small enough for doubles (2^53), which is what Lua has.
+    /// Refill in lowest terms: `refill_micro` micro-tokens every `refill_ms` milliseconds. Lowest terms keep the
+    /// products of long idle times small enough for doubles (2^53), which is what Lua has.
     refill_micro: u64,
     refill_ms: u64,
 }
@@ -41,28 +41,28 @@ impl BucketSpec {
         })
     }
 
-    /// A bucket of which nothing is ever spent: it has what is not held of `slots`, which it gains at once.
+    /// A bucket for concurrency: tokens are only held, never spent, and released tokens are available at once.
     pub(crate) fn slots(slots: NonZeroU32) -> Self {
         let micro = u64::from(slots.get()) * 1_000_000;
         Self { capacity: Tokens::whole(slots.get()), refill_micro: micro, refill_ms: 1 }
     }
 
-    /// What the bucket holds when full.
+    /// The balance when full.
     pub const fn capacity(&self) -> Tokens {
         self.capacity
     }
 
-    /// Its refill in lowest terms: so many micro-tokens, each so many milliseconds.
+    /// Its refill in lowest terms: micro-tokens, and milliseconds in which they are gained.
     pub const fn refill(&self) -> (u64, u64) {
         (self.refill_micro, self.refill_ms)
     }
 
-    /// A bucket under the rule that these numbers say, as it was written down.
+    /// Restores a stored rule.
     pub const fn restore(capacity: Tokens, refill: (u64, u64)) -> Self {
         Self { capacity, refill_micro: refill.0, refill_ms: refill.1 }
     }
 
-    /// A part of its capacity with as much of its refill, if a whole token falls to that.
+    /// A share of its capacity and refill; `None` if the share is less than one token.
     pub(crate) fn share(self, share: Share) -> Option<Self> {
         let whole = u32::try_from(self.capacity.as_micro() / Tokens::ONE.as_micro()).unwrap_or(u32::MAX);
         let own = share.of(whole);
@@ -89,7 +89,7 @@ impl BucketSpec {
         Tokens::from_micro(i64::try_from(micro).unwrap_or(i64::MAX))
     }
 
-    /// `hold` if this bucket can ever give so much at once.
+    /// Checks that this bucket can ever provide `hold` at once.
     pub fn check_hold(&self, hold: Tokens) -> Result<Tokens, SpecError> {
         positive("hold", hold)?;
         if hold > self.capacity {
@@ -108,38 +108,38 @@ fn greatest_common_divisor(a: u64, b: u64) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bucket {
     pub(crate) balance: Tokens,
-    /// When `balance` was right; never moves back, so a clock that does mints nothing.
+    /// The time of `balance`. It never goes back, so a clock that does cannot add tokens.
     pub(crate) at: Time,
-    /// The part of a micro-token gained so far, in `1 / refill_ms`.
+    /// The fraction of a micro-token gained so far, in units of `1 / refill_ms`.
     pub(crate) remainder: u64,
-    /// Closed by the upstream's own word until then.
+    /// Closed by the upstream's Retry-After until this time.
     pub(crate) closed_until: Time,
-    /// What calls under way hold. Not stored: it is the sum over their leases.
+    /// Tokens held by running calls. Not stored: it is the sum over their leases.
     pub(crate) held: Tokens,
 }
 
 impl Bucket {
-    /// A bucket nobody took from yet.
+    /// A full bucket.
     pub fn full(spec: &BucketSpec, now: Time) -> Self {
         Self::holding(spec.capacity, now)
     }
 
-    /// A bucket that holds so much.
+    /// A bucket with this balance.
     pub(crate) fn holding(balance: Tokens, now: Time) -> Self {
         Self { balance, at: now, remainder: 0, closed_until: Time::default(), held: Tokens::ZERO }
     }
 
-    /// What it holds at `now`.
+    /// The balance at `now`.
     pub fn balance(&self, spec: &BucketSpec, now: Time) -> Tokens {
         self.refilled(spec, now).balance
     }
 
-    /// What it held when it was last refilled, and when that was.
+    /// The balance at the last refill, and the time of that refill.
     pub(super) const fn last_refill(&self) -> (Tokens, Time) {
         (self.balance, self.at)
     }
 
-    /// What calls under way hold.
+    /// Tokens held by running calls.
     pub const fn held(&self) -> Tokens {
         self.held
     }
@@ -149,12 +149,12 @@ impl Bucket {
         spec.capacity - self.held
     }
 
-    /// Whether it would be the same if it had never been touched.
+    /// Whether it is equal to an unused bucket.
     pub fn is_untouched(&self, spec: &BucketSpec, now: Time) -> bool {
         self.closed_until <= now && self.balance(spec, now) >= spec.capacity
     }
 
-    /// Whether `hold` is too much until a call under way has ended, however long it refills.
+    /// Whether `hold` cannot fit until a running call has ended, however long the bucket refills.
     pub(crate) fn waits_for_others(&self, spec: &BucketSpec, hold: Tokens) -> bool {
         self.held > Tokens::ZERO && hold > self.ceiling(spec)
     }
@@ -172,43 +172,43 @@ impl Bucket {
         }
     }
 
-    /// When `hold` will be there if nothing else is taken; `self` is refilled already.
+    /// When the balance reaches `hold` if nothing else is taken; `self` is already refilled.
     fn enough_at(&self, spec: &BucketSpec, hold: Tokens) -> Time {
         if self.waits_for_others(spec, hold) { self.at + HELD_BY_OTHERS } else { self.when(spec, hold) }
     }
 
-    /// When it will be full if nothing is taken and calls under way cost what they hold.
+    /// When it will be full if nothing is taken and running calls cost what they hold.
     pub(crate) fn full_at(&self, spec: &BucketSpec, now: Time) -> Time {
         let bucket = self.refilled(spec, now);
         bucket.when(spec, spec.capacity).max(self.closed_until)
     }
 
-    /// Takes `tokens` for good.
+    /// Spends `tokens`.
     pub fn spend(&mut self, spec: &BucketSpec, tokens: Tokens, now: Time) {
         *self = self.refilled(spec, now);
         self.balance = self.balance - tokens;
     }
 
-    /// Gives back what was spent for nothing.
+    /// Returns tokens that were spent on a call that was not made.
     pub fn refund(&mut self, spec: &BucketSpec, tokens: Tokens, now: Time) {
         *self = self.refilled(spec, now);
         self.balance = self.balance + tokens;
         self.cap(spec);
     }
 
-    /// Takes `tokens` until they are settled.
+    /// Holds `tokens` until they are settled.
     pub fn hold(&mut self, spec: &BucketSpec, tokens: Tokens, now: Time) {
         self.spend(spec, tokens, now);
         self.held = self.held + tokens;
     }
 
-    /// Holds what a lease holds that was given before, for which the balance was lowered already.
+    /// Restores the hold of an existing lease; the balance was reduced when the lease was granted.
     pub(crate) fn hold_again(&mut self, spec: &BucketSpec, tokens: Tokens) {
         self.held = self.held + tokens;
         self.balance = self.balance.min(self.ceiling(spec));
     }
 
-    /// Replaces a hold by the real cost: too much comes back, too little becomes debt.
+    /// Replaces a hold by the real cost: the excess is returned, a shortfall becomes debt.
     pub fn settle(&mut self, spec: &BucketSpec, hold: Tokens, cost: Tokens, now: Time) {
         *self = self.refilled(spec, now);
         self.held = self.held - hold;
@@ -216,27 +216,27 @@ impl Bucket {
         self.cap(spec);
     }
 
-    /// Sets what it holds to what its upstream said is there, less what calls under way hold and what was spent since the
-    /// upstream was asked: it may have counted neither. `then` is what was here and held when it was asked, so long ago.
-    /// A difference that the upstream's whole tokens and the refill meanwhile explain changes nothing. Where events earn
-    /// tokens back (`credited`), it is only lowered, and not because of calls under way: what the upstream has more may be
-    /// an event that is about to be told here, and would count twice. Returns how much of a difference can come of calls
-    /// and refills meanwhile.
+    /// Sets the balance to what its upstream `reported`, minus what running calls hold and what was spent since the
+    /// upstream was asked, because it may have counted neither. `when_asked` is our balance plus holds when it was
+    /// asked, `asked_ago` before now. A difference that rounding to whole tokens and refills since then explain changes
+    /// nothing. If events return tokens (`credited`), the balance is only lowered, and not because of running calls: a
+    /// higher report may include an event that we have not received yet and would count twice. Returns how much of a
+    /// difference calls and refills since then can explain.
     pub(crate) fn correct(
         &mut self,
         spec: &BucketSpec,
-        theirs: Tokens,
-        (then, ago): (Tokens, Span),
+        reported: Tokens,
+        (when_asked, asked_ago): (Tokens, Span),
         credited: bool,
         now: Time,
     ) -> Tokens {
         let refilled = self.refilled(spec, now);
-        let (ours, gained) = (refilled.balance + self.held, spec.gain(ago));
-        let spent = ((then + gained).min(spec.capacity) - ours).max(Tokens::ZERO);
-        let least = (theirs - spent).min(spec.capacity);
-        // Events that were told here meanwhile may not be in their count.
-        let unsure = if credited { self.held + (ours - then).max(Tokens::ZERO) } else { Tokens::ZERO };
-        let most = theirs + Tokens::ONE + gained + unsure;
+        let (ours, gained) = (refilled.balance + self.held, spec.gain(asked_ago));
+        let spent = ((when_asked + gained).min(spec.capacity) - ours).max(Tokens::ZERO);
+        let least = (reported - spent).min(spec.capacity);
+        // The upstream may not have counted events that we received since.
+        let unsure = if credited { self.held + (ours - when_asked).max(Tokens::ZERO) } else { Tokens::ZERO };
+        let most = reported + Tokens::ONE + gained + unsure;
         if ours >= most || (ours < least && !credited) {
             *self = Self { balance: least - self.held, remainder: 0, ..refilled };
             self.cap(spec);
@@ -244,7 +244,7 @@ impl Bucket {
         self.held + spent + gained + Tokens::ONE
     }
 
-    /// Lets nothing above what it can refill to; a full bucket holds no fraction on top.
+    /// Limits the balance to what it can refill to; a full bucket keeps no fraction.
     fn cap(&mut self, spec: &BucketSpec) {
         let ceiling = self.ceiling(spec);
         if self.balance >= ceiling {
@@ -252,23 +252,23 @@ impl Bucket {
         }
     }
 
-    /// Until when the upstream's word keeps it closed.
+    /// When the upstream's Retry-After ends.
     pub const fn closed_until(&self) -> Time {
         self.closed_until
     }
 
-    /// Lets nothing pass before `until`.
+    /// Closes it until `until`.
     pub fn close(&mut self, until: Time) {
         self.closed_until = self.closed_until.max(until);
     }
 
-    /// The balance cut to what `spec` can hold, after a change of rules.
+    /// Limits the balance to what `spec` allows, after a change of rules.
     pub(crate) fn fit(&mut self, spec: &BucketSpec) {
         self.balance = self.balance.min(self.ceiling(spec));
         self.remainder = self.remainder.min(spec.refill_ms - 1);
     }
 
-    /// When it will have gained up to `hold`; `self` is refilled already.
+    /// When the balance reaches `hold`; `self` is already refilled.
     fn when(&self, spec: &BucketSpec, hold: Tokens) -> Time {
         let missing = u128::from((hold - self.balance).as_micro().max(0).unsigned_abs());
         let parts = (missing * u128::from(spec.refill_ms)).saturating_sub(u128::from(self.remainder));
@@ -276,7 +276,7 @@ impl Bucket {
         self.at + Span::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
     }
 
-    /// Counts what was gained until now.
+    /// Adds what was gained until now.
     pub(crate) fn refill(&mut self, spec: &BucketSpec, now: Time) {
         *self = self.refilled(spec, now);
     }

@@ -4,7 +4,8 @@ use super::Gates;
 use crate::ids::Name;
 use crate::time::{Span, Time};
 
-/// A rest that is prolonged by less than this is not news: calls that were under way together end together.
+/// A rest that grows by less than this is not reported: calls that ran at the same time also end at about the same
+/// time.
 const PROLONGED: Span = Span::from_secs(1);
 
 /// One change at the gates of an upstream.
@@ -41,12 +42,12 @@ pub enum GateChangeKind {
     },
     /// A cooldown ended before its time.
     CooldownEnded,
-    /// The upstream asked for no calls, by Retry-After or `RateLimit`.
+    /// The upstream asked to stop calling, by Retry-After or `RateLimit`.
     Closed {
         /// For how long from now on.
         lasts: Span,
     },
-    /// That word was lifted before its time.
+    /// That ended early.
     Reopened,
 }
 
@@ -71,7 +72,7 @@ impl Gates {
         }
     }
 
-    /// What one step changed, in order. A breaker that healed by itself closes before it counts anything else.
+    /// What one step changed, in order. A breaker that healed without a probe closes before it counts anything else.
     pub(crate) fn changes_since(&self, before: GateMarks, now: Time) -> Vec<GateChangeKind> {
         let after = self.marks();
         let mut changes = Vec::new();
@@ -100,7 +101,7 @@ impl Gates {
     }
 }
 
-/// Whether a rest until `after` is news at `now` when one until `before` was known.
+/// Whether a rest until `after` is worth reporting at `now`, after a rest until `before` was reported.
 pub(crate) fn begins(before: Time, after: Time, now: Time) -> bool {
     after > now && after > before && (before <= now || after.since(before) >= PROLONGED)
 }
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rest_is_news_when_it_begins_and_when_it_grows_by_a_second() {
+    fn a_rest_is_reported_when_it_begins_and_when_it_grows_by_a_second() {
         let at = |ms: u64| Time::from_millis(1_000_000 + ms);
         assert!(begins(Time::default(), at(10), at(0)));
         assert!(begins(at(0), at(10), at(0)), "the one before is over");

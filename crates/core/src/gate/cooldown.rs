@@ -1,4 +1,4 @@
-//! Cooldown: after errors in a row an upstream rests, longer each time.
+//! Cooldown: after consecutive errors an upstream rests, longer each time.
 
 use super::{CallResult, NotUntil, Reason};
 use crate::error::{SpecError, positive};
@@ -7,12 +7,12 @@ use crate::time::{Span, Time};
 /// Errors older than this are forgotten.
 const FORGET_AFTER: Span = Span::from_secs(600);
 
-/// How long to rest after the first, second, … error in a row; the last one serves for all that follow.
+/// How long to rest after the first, second, … error in a row; the last rest applies to all further errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CooldownSpec(Box<[Span]>);
 
 impl CooldownSpec {
-    /// A ladder of rests.
+    /// Creates a cooldown from its rests.
     pub fn new(ladder: &[Span]) -> Result<Self, SpecError> {
         if ladder.is_empty() {
             return Err(SpecError::new(
@@ -40,7 +40,7 @@ pub struct Cooldown {
 }
 
 impl Cooldown {
-    /// One that rests until then.
+    /// A cooldown that rests until `until`.
     pub(super) fn hot_until(until: Time) -> Self {
         Self { hot_until: until, ..Self::default() }
     }
@@ -50,12 +50,13 @@ impl Cooldown {
         self.errors
     }
 
-    /// Whether it has cooled down.
+    /// Whether the rest is over.
     pub fn admits(&self, now: Time) -> Result<(), NotUntil> {
         if self.hot_until > now { Err(NotUntil::new(Reason::Cooldown, self.hot_until)) } else { Ok(()) }
     }
 
-    /// Counts what a call told at `now`, which may be some time ago: a success is no news after a later error.
+    /// Counts the result of a call that ended at `now`, which may be in the past: a success does not cancel a later
+    /// error.
     pub fn report(&mut self, spec: &CooldownSpec, result: CallResult, now: Time) {
         if matches!(result, CallResult::Success | CallResult::Rejected) {
             if now >= self.last_error {

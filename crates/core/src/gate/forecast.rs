@@ -1,4 +1,4 @@
-//! When gates will let the next calls start, as far as that can be told.
+//! When gates will let the next calls start, as far as that can be predicted.
 
 use super::gates::{GateSpecs, Gates};
 use super::window::{Window, WindowSpec};
@@ -6,12 +6,12 @@ use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 
 impl Gates {
-    /// When a call starts that `ahead` others go before, if all start as soon as they may. Slots are not looked at: when one
-    /// comes free depends on how long calls take.
+    /// When a call with `ahead` others before it starts, if all start as soon as they may. Slots are ignored: when they
+    /// come free depends on how long calls take.
     pub(crate) fn nth_start(&self, spec: &GateSpecs, ahead: u64, now: Time) -> Time {
         let open = self.opens(spec, now);
         let Some(window) = &spec.window else { return self.nth_without_window(spec, ahead, open, now) };
-        // Whoever finds no place gets that of the call so many before, a span later.
+        // A call without a free place reuses the place of the call `limit` positions before it, one span later.
         let (rounds, place) = (ahead / u64::from(window.limit()), ahead % u64::from(window.limit()));
         let first =
             self.nth_without_window(spec, place, open, now).max(self.window.place_at(window, place, now));
@@ -28,18 +28,18 @@ impl Gates {
         [pace, bucket].into_iter().flatten().fold(open, Time::max)
     }
 
-    /// When breaker, cooldown and the upstream's own word let calls through again.
+    /// When breaker, cooldown and Retry-After let calls through again.
     fn opens(&self, spec: &GateSpecs, now: Time) -> Time {
         let breaker = spec.breaker.as_ref().and_then(|rule| self.breaker.admits(rule, now).err());
         let cooldown = spec.cooldown.as_ref().and_then(|_| self.cooldown.admits(now).err());
         let closed = [breaker, cooldown].into_iter().flatten().map(|denial| denial.at);
-        // A probe that is under way ends it sooner than its lease does.
+        // A running probe usually ends before its lease does.
         closed.filter(|at| *at < Time::NEVER).fold(self.closed_until.max(now), Time::max)
     }
 }
 
 impl Window {
-    /// When the next place but `ahead` can be taken, of those there are.
+    /// When place number `ahead` (from 0) can be taken; `ahead` is below the limit.
     fn place_at(&self, rule: &WindowSpec, ahead: u64, now: Time) -> Time {
         let free = u64::from(rule.limit()).saturating_sub(u64::from(self.count(now)));
         let Some(over) = (ahead + 1).checked_sub(free).filter(|over| *over > 0) else { return now };
@@ -66,7 +66,7 @@ mod tests {
         LeaseId { epoch: 1, number, nonce: number }
     }
 
-    /// Starts `count` calls one after the other, each as soon as it may, all answered at once; when each started.
+    /// Starts `count` calls in turn, each as soon as it may, all answered at once; returns their start times.
     fn run(spec: &GateSpecs, gates: &mut Gates, count: u64, mut now: Time) -> Vec<Time> {
         let mut starts = Vec::new();
         for number in 0..count {
@@ -74,7 +74,7 @@ mod tests {
                 now = denial.at.max(now + Span::from_millis(1));
             }
             let pass = gates.take(spec, lease(number), now + Span::from_secs(10), now);
-            gates.end_request(Some(spec), pass, crate::gate::gates::Answer::At(now), now);
+            gates.end_request(Some(spec), pass, crate::gate::gates::RequestEnd::At(now), now);
             gates.release_slot();
             starts.push(now);
         }
@@ -85,16 +85,16 @@ mod tests {
         let mut gates = Gates::default();
         run(spec, &mut gates, before, at(0));
         let now = at(500);
-        let told: Vec<_> = (0..300).map(|ahead| gates.nth_start(spec, ahead, now)).collect();
+        let predicted: Vec<_> = (0..300).map(|ahead| gates.nth_start(spec, ahead, now)).collect();
         let real = run(spec, &mut gates, 300, now);
-        for (ahead, (told, real)) in told.iter().zip(&real).enumerate() {
-            let off = told.as_millis().abs_diff(real.as_millis());
-            assert!(off <= 5, "{ahead} ahead: told {told:?}, started {real:?}");
+        for (ahead, (predicted, real)) in predicted.iter().zip(&real).enumerate() {
+            let off = predicted.as_millis().abs_diff(real.as_millis());
+            assert!(off <= 5, "{ahead} ahead: predicted {predicted:?}, started {real:?}");
         }
     }
 
     #[test]
-    fn what_is_told_is_what_comes_where_only_time_decides() {
+    fn predictions_are_right_where_only_time_decides() {
         let mut spec = GateSpecs::default();
         check(&spec, 0);
         spec.bucket = Some(BucketSpec::new(10, 5, Span::from_secs(1)).unwrap());

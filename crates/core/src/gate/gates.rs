@@ -1,9 +1,9 @@
-//! The gates of one lane or upstream, asked together.
+//! The gates of one lane or upstream, combined.
 
-mod elsewhere;
+mod outage;
 mod restore;
 
-pub(crate) use elsewhere::Used;
+pub(crate) use outage::Used;
 
 use super::starts::StartCount;
 use super::{
@@ -15,7 +15,7 @@ use crate::ids::LeaseId;
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 
-/// The rules of one lane or upstream; what is absent does not limit.
+/// The gate rules of one lane or upstream; an absent rule does not limit.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct GateSpecs {
     /// `breaker`.
@@ -32,18 +32,18 @@ pub struct GateSpecs {
 }
 
 impl GateSpecs {
-    /// The same with at most `slots` calls at a time; `field` is how the config calls that limit.
+    /// Sets the number of concurrent calls; `field` is the config key of that limit.
     pub fn with_slots(mut self, field: &str, slots: u32) -> Result<Self, SpecError> {
         self.slots = Some(positive(field, slots)?);
         Ok(self)
     }
 
-    /// At most so many at a time.
+    /// The most concurrent calls.
     pub const fn slots(&self) -> Option<u32> {
         self.slots
     }
 
-    /// The same with the gates of `other` where it has none.
+    /// Fills in missing gates from `other`.
     pub(crate) fn or(self, other: &GateSpecs) -> Self {
         Self {
             breaker: self.breaker.or(other.breaker),
@@ -55,7 +55,7 @@ impl GateSpecs {
         }
     }
 
-    /// A part of what these rules allow. Where nothing of a limit falls to it, it allows nothing at all.
+    /// Reduces every limit to a share. If the share of any limit is zero, nothing is allowed.
     pub(crate) fn share(&self, share: Share) -> Self {
         let window = self.window.map(|rule| rule.share(share));
         let bucket = self.bucket.map(|rule| rule.share(share));
@@ -71,16 +71,16 @@ impl GateSpecs {
     }
 }
 
-/// What an admitted call must remember for its report.
+/// What an admitted call must keep for its report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pass {
     pub(crate) generation: u32,
-    /// Whether its request was answered, so that it holds no place in the window any more.
+    /// Whether its request was answered, so that it no longer holds a place in the window.
     pub(crate) answered: bool,
 }
 
 impl Pass {
-    /// The same after the request was answered and the upstream goes on working.
+    /// Marks the request as answered; the upstream continues to work on it.
     #[must_use]
     pub(crate) const fn answered(self) -> Self {
         Self { answered: true, ..self }
@@ -89,10 +89,10 @@ impl Pass {
 
 /// How a call ended, for the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum RequestEnd {
     /// It was never sent.
     NotSent,
-    /// It was answered, or its lease ended, then.
+    /// It was answered, or its lease ended, at this time.
     At(Time),
 }
 
@@ -106,40 +106,40 @@ pub struct Gates {
     pub(crate) pace: Option<Pace>,
     pub(crate) closed_until: Time,
     pub(crate) starts: StartCount,
-    /// How many leases hold a slot here. The engine's lease table is the set, with expiry; this is its size,
-    /// counted anew at every start, so that it cannot leak.
+    /// How many leases hold a slot here. The engine's lease table is the source; this count is rebuilt at every start,
+    /// so that it cannot leak.
     pub(crate) in_flight: u32,
 }
 
-/// What others read of an upstream's gates: the keys `circuit_breaker:<u>:failures`, `circuit_breaker:<u>:degraded_until`
-/// and `rate_limiter:<u>`. The default is what an upstream shows that nothing happened at.
+/// What other programs read of an upstream's gates: the keys `circuit_breaker:<u>:failures`,
+/// `circuit_breaker:<u>:degraded_until` and `rate_limiter:<u>`. The default is the state of an unused upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PublicGates {
     /// Failures in a row that the breaker counts.
     pub failures: u32,
     /// Until when the breaker is open, if it is.
     pub degraded_until: Option<Time>,
-    /// What its own bucket held when it was last refilled, and when that was; it has gained since. `None` if it has no
-    /// bucket or nothing was ever taken from it.
+    /// The balance of its bucket at the last refill, and the time of that refill. `None` if it has no bucket or the
+    /// bucket was never used.
     pub tokens: Option<(Tokens, Time)>,
 }
 
-/// One gate as seen from outside.
+/// A gate as shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateView {
-    /// The word with which it denies.
+    /// Its reason when it denies.
     pub reason: Reason,
     /// Until when it denies, if it does.
     pub denies_until: Option<Time>,
     /// What is used (places, slots, failures, errors) or left (micro-tokens), or the interval in ms.
     pub level: i64,
-    /// What `level` is measured against, if anything.
+    /// The limit for `level`, if any.
     pub limit: Option<i64>,
 }
 
 impl Gates {
-    /// Whether all gates admit a call at `now`; if not, the one that opens last. `slot_free_at` is when a slot comes
-    /// back by itself if no call ends before.
+    /// Whether all gates admit a call at `now`; otherwise the denial of the gate that opens last. `slot_free_at` is
+    /// when the first lease expires, if no call ends before.
     pub fn admits(&self, spec: &GateSpecs, now: Time, slot_free_at: Time) -> Result<(), NotUntil> {
         let verdicts = [
             self.closure(now),
@@ -154,7 +154,7 @@ impl Gates {
         last.map_or(Ok(()), Err)
     }
 
-    /// Takes what one call takes. Only after [`Gates::admits`] said yes.
+    /// Takes what one call needs. Call only after [`Gates::admits`] returned `Ok`.
     pub fn take(&mut self, spec: &GateSpecs, lease: LeaseId, lease_expires: Time, now: Time) -> Pass {
         self.in_flight += 1;
         self.starts.count(now, now);
@@ -171,7 +171,7 @@ impl Gates {
         Pass { generation: self.breaker.generation(), answered: false }
     }
 
-    /// Counts what the call under `lease` told; `took` is how long it was under way, where that was measured.
+    /// Counts the result of the call under `lease`; `took` is its duration, if it was measured.
     pub fn report(
         &mut self,
         spec: &GateSpecs,
@@ -189,14 +189,14 @@ impl Gates {
         self.adapt(spec, result, took, now);
     }
 
-    /// Gives back the token of a call that was never sent.
+    /// Returns the token of a call that was never sent.
     pub(crate) fn refund(&mut self, spec: &GateSpecs, now: Time) {
         if let (Some(rule), Some(bucket)) = (&spec.bucket, &mut self.bucket) {
             bucket.refund(rule, Tokens::ONE, now);
         }
     }
 
-    /// Counts what a caller without a lease tells.
+    /// Counts the result of a call without a lease.
     pub fn record(&mut self, spec: &GateSpecs, result: CallResult, now: Time) {
         if let Some(rule) = &spec.breaker {
             self.breaker.record(rule, result, now);
@@ -213,60 +213,66 @@ impl Gates {
         }
     }
 
-    /// Ends the part of a call in which its request arrives, unless that was over before. The place in the window is kept
-    /// also while there are no rules, which may be only for a moment.
-    pub(crate) fn end_request(&mut self, spec: Option<&GateSpecs>, pass: Pass, answer: Answer, now: Time) {
+    /// Records that a request was answered, unless it was recorded before. The place in the window is kept even without
+    /// rules, because they may be missing only for a moment.
+    pub(crate) fn end_request(
+        &mut self,
+        spec: Option<&GateSpecs>,
+        pass: Pass,
+        answer: RequestEnd,
+        now: Time,
+    ) {
         if pass.answered {
             return;
         }
         let rule = spec.map_or(Some(WindowSpec::UNKNOWN), |spec| spec.window);
         match (answer, rule) {
-            (Answer::At(ended), Some(rule)) => self.window.answer(&rule, ended, now),
+            (RequestEnd::At(ended), Some(rule)) => self.window.answer(&rule, ended, now),
             _ => self.window.release(),
         }
     }
 
-    /// Gives a slot back.
+    /// Releases a slot.
     pub fn release_slot(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// The same with so many slots taken, which what is written down does not tell.
+    /// Sets `in_flight`, which is not serialized.
     #[must_use]
     pub fn occupied(mut self, in_flight: u32) -> Self {
         self.in_flight = in_flight;
         self
     }
 
-    /// Moves what ends with the lease.
+    /// Extends what expires with the lease.
     pub fn extend(&mut self, lease: LeaseId, lease_expires: Time, now: Time) {
         self.breaker.extend(lease, lease_expires, now);
     }
 
-    /// The call under the lease `old` goes on under `new`.
+    /// Continues the call of lease `old` under lease `new`.
     pub(crate) fn pass_on(&mut self, old: LeaseId, new: LeaseId, lease_expires: Time, now: Time) {
         self.breaker.pass_on(old, new);
         self.breaker.extend(new, lease_expires, now);
     }
 
-    /// The upstream's own word: nothing before `until`.
+    /// Applies a Retry-After: nothing starts before `until`.
     pub fn close(&mut self, until: Time) {
         self.closed_until = self.closed_until.max(until);
     }
 
-    /// Forgets what the upstream did wrong and its word to stay away, because somebody knows better.
+    /// Clears failures, cooldown and Retry-After, by request of an operator.
     pub fn reset(&mut self, now: Time) {
         self.breaker.reset(now);
         self.cooldown = Cooldown::default();
         self.closed_until = Time::default();
     }
 
-    /// Whether the breaker's open window is over and nothing closed it yet.
+    /// Whether the breaker's open window is over and nothing has closed it yet.
     pub(crate) fn is_half_open(&self, now: Time) -> bool {
         self.breaker.state(now) == BreakerState::HalfOpen
     }
 
-    /// Closes the breaker without a probe if its open window is over; says whether it was.
+    /// Closes the breaker without a probe if its open window is over; returns whether it did.
     pub fn recover(&mut self, now: Time) -> bool {
         self.breaker.recover(now)
     }
@@ -276,13 +282,13 @@ impl Gates {
         self.starts.last_minute(now)
     }
 
-    /// What its own bucket holds, if it has one.
+    /// The balance of its own bucket, if it has one.
     pub fn tokens(&self, spec: &GateSpecs, now: Time) -> Option<Tokens> {
         let rule = spec.bucket.as_ref()?;
         Some(self.bucket.map_or(rule.capacity(), |bucket| bucket.balance(rule, now)))
     }
 
-    /// What others may read of it.
+    /// What other programs may read of it.
     pub(crate) fn public(&self, spec: Option<&GateSpecs>, now: Time) -> PublicGates {
         let bucket = self.bucket.filter(|_| spec.is_some_and(|spec| spec.bucket.is_some()));
         PublicGates {
@@ -292,18 +298,18 @@ impl Gates {
         }
     }
 
-    /// What its pace shows, if it has one.
+    /// The state of its pace, if it has one.
     pub fn pace_view(&self, spec: &GateSpecs) -> Option<PaceView> {
         let rule = spec.pace.as_ref()?;
         Some(self.pace.unwrap_or_else(|| Pace::new(rule)).view())
     }
 
-    /// What its breaker does, if it has one.
+    /// The state of its breaker, if it has one.
     pub fn breaker_view(&self, spec: &GateSpecs, now: Time) -> Option<BreakerView> {
         spec.breaker.is_some().then(|| self.breaker.view(now))
     }
 
-    /// The breaker, for those who only want that.
+    /// The breaker.
     pub const fn breaker(&self) -> &Breaker {
         &self.breaker
     }
@@ -313,8 +319,8 @@ impl Gates {
         self.in_flight
     }
 
-    /// Fits the state to changed rules. What a bucket gained until `now` it gained under the old ones. A gate without a
-    /// rule keeps its state: the process that names it may only be restarting, and nothing may be spent twice.
+    /// Adapts the state to changed rules. Until `now`, buckets refill under the old rules. A gate without a rule keeps
+    /// its state: the process that names it may only be restarting, and nothing may be spent twice.
     pub(crate) fn fit(&mut self, old: &GateSpecs, new: &GateSpecs, now: Time) {
         if let Some(bucket) = &mut self.bucket {
             if let Some(rule) = &old.bucket {

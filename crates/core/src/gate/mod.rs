@@ -1,8 +1,8 @@
-//! Gates: whatever can say "not now, try at T".
+//! Gates: everything that can say "not now, try at T".
 //!
-//! Each gate is a rule (`…Spec`, valid by construction) and a small state. A denial is a value that knows its
-//! reason and its time. [`Gates`] puts those of one lane or upstream together: one admission asks all of them
-//! before it takes from any.
+//! Each gate is a rule (`…Spec`, valid by construction) and a small state. A denial is a value with a reason and a
+//! time. [`Gates`] combines the gates of one lane or upstream: an admission checks all of them before it takes from
+//! any.
 
 mod breaker;
 mod bucket;
@@ -24,8 +24,8 @@ pub use bucket::{Bucket, BucketSpec};
 pub use change::{GateChange, GateChangeKind};
 pub(crate) use change::{GateMarks, begins};
 pub use cooldown::{Cooldown, CooldownSpec};
-pub(crate) use gates::{Answer, Used};
 pub use gates::{GateSpecs, GateView, Gates, Pass, PublicGates};
+pub(crate) use gates::{RequestEnd, Used};
 pub(crate) use pace::Batch;
 pub use pace::{Adaptive, Pace, PaceSpec, PaceView};
 pub use quota::{Quota, QuotaOf};
@@ -36,38 +36,38 @@ pub use window::{Window, WindowSpec};
 
 use crate::time::Time;
 
-/// Why a job waits: a closed list, the same words in the API and as metric labels.
+/// Why a job waits: a closed list, with the same names in the API and as metric labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// The lane is paused.
     Paused,
-    /// The job was asked to start later.
+    /// The job is scheduled for later.
     Scheduled,
     /// The job failed and waits for its next attempt.
     RetryBackoff,
-    /// Other jobs are before it.
+    /// Other jobs are ahead of it.
     Behind,
-    /// The upstream takes one start per interval.
+    /// The upstream allows one start per interval.
     Pace,
-    /// A token bucket has too little.
+    /// A token bucket has too few tokens.
     RateLimit,
     /// All places of the window are taken.
     Window,
     /// All slots are taken.
     Concurrency,
-    /// The upstream cools down after errors.
+    /// The upstream rests after errors.
     Cooldown,
-    /// The breaker is open, or its probes are out.
+    /// The breaker is open, or half open with all its probes running.
     CircuitOpen,
-    /// The upstream itself said to wait.
+    /// The upstream sent a Retry-After.
     UpstreamRetryAfter,
-    /// An equal request is under way and will answer this one too.
+    /// An equal request is running and will answer this one too.
     Coalesced,
     /// The upstream works on it and will call back.
     AwaitingWebhook,
-    /// No process that is there has rules for the lane, or for any upstream that the job may use.
+    /// No live process has rules for the lane, or for any upstream that the job may use.
     RulesGone,
-    /// Nothing stands in its way but a worker.
+    /// It only waits for a free worker.
     NoWorker,
     /// The store cannot be reached.
     StoreUnavailable,
@@ -94,7 +94,7 @@ impl Reason {
         Reason::StoreUnavailable,
     ];
 
-    /// The word for it.
+    /// Its name in the API and in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Reason::Paused => "paused",
@@ -120,27 +120,27 @@ impl Reason {
 /// A denial: not before `at`, because of `reason`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotUntil {
-    /// What says no.
+    /// What denies.
     pub reason: Reason,
-    /// When it may say yes; [`Time::NEVER`] if only an event can tell.
+    /// When it may admit; [`Time::NEVER`] if that depends on an event.
     pub at: Time,
 }
 
 impl NotUntil {
-    /// Not before `at`, because of `reason`.
+    /// Creates a denial until `at`.
     pub const fn new(reason: Reason, at: Time) -> Self {
         Self { reason, at }
     }
 }
 
-/// What one call told about the upstream it went to.
+/// What a call showed about the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallResult {
-    /// It answered as wished.
+    /// The call succeeded.
     Success,
-    /// It answered that the request itself is wrong: the upstream is well.
+    /// The upstream rejected the request itself: the upstream is healthy.
     Rejected,
-    /// It said "too many requests".
+    /// The upstream answered "too many requests".
     Throttled,
     /// It failed: a 5xx, a broken connection.
     Failed,
@@ -148,9 +148,9 @@ pub enum CallResult {
     TimedOut,
     /// The call was never made.
     NotSent,
-    /// Nobody knows: its worker vanished. It may have been sent.
+    /// Unknown, because the worker vanished. The call may have been sent.
     Unknown,
-    /// There was no connection: nothing was sent, and the upstream is not well.
+    /// No connection: nothing was sent, and the upstream is not healthy.
     Unreachable,
 }
 

@@ -1,5 +1,5 @@
-//! Pace: one start per interval, and the interval adapts to how the upstream takes it: by fixed factors, or, if the pace is
-//! adaptive, by what was learned of the upstream.
+//! Pace: one start per interval. The interval adapts to the results of calls: by fixed factors or, if the pace is
+//! adaptive, by what was learned about the upstream.
 
 mod adaptive;
 
@@ -10,7 +10,7 @@ use super::{CallResult, NotUntil, Reason, Share};
 use crate::error::{SpecError, positive};
 use crate::time::{Span, Time};
 
-/// Where the interval begins and the bounds it moves in.
+/// The initial interval and its bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PaceSpec {
     initial: Span,
@@ -32,19 +32,19 @@ impl PaceSpec {
         Ok(Self { initial, min, max, adaptive: false })
     }
 
-    /// The same, with the rate found by additive increase and multiplicative decrease if `adaptive`.
+    /// Sets whether the rate is found by additive increase and multiplicative decrease.
     #[must_use]
     pub const fn adaptive(mut self, adaptive: bool) -> Self {
         self.adaptive = adaptive;
         self
     }
 
-    /// Whether the rate is found.
+    /// Whether the rate adapts by additive increase and multiplicative decrease.
     pub const fn is_adaptive(&self) -> bool {
         self.adaptive
     }
 
-    /// The interval that it begins with.
+    /// The initial interval.
     pub const fn initial(&self) -> Span {
         self.initial
     }
@@ -57,7 +57,7 @@ impl PaceSpec {
         self.max
     }
 
-    /// A part of it: intervals are longer where others start calls too.
+    /// A share of it: intervals are longer because other processes start calls too.
     pub(super) fn share(self, share: Share) -> Self {
         let longer = |span: Span| Span::from_millis(span.as_millis().saturating_mul(share.count().into()));
         Self { initial: longer(self.initial), min: longer(self.min), max: longer(self.max), ..self }
@@ -68,7 +68,7 @@ fn micros(span: Span) -> u64 {
     span.as_millis().saturating_mul(1_000)
 }
 
-/// The interval of now.
+/// The current interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     /// In microseconds, so that many small steps down are not lost to rounding.
@@ -83,14 +83,14 @@ pub struct Pace {
 pub struct PaceView {
     /// Millionths of a start per second.
     pub rate_micro: u64,
-    /// Whether the rate is found.
+    /// Whether the rate adapts by additive increase and multiplicative decrease.
     pub adaptive: bool,
-    /// How long calls take while the load is not what slows them down, if that is known.
+    /// The latency of calls when the load does not slow them down, if known.
     pub floor_latency: Option<Span>,
 }
 
 impl Pace {
-    /// The pace before anything is known.
+    /// The initial pace.
     pub fn new(spec: &PaceSpec) -> Self {
         Self::every(spec, spec.initial)
     }
@@ -129,7 +129,7 @@ impl Pace {
         self.next_at = self.next_at.max(next_at);
     }
 
-    /// Adapts to how a call ended at `now`; `took` is how long it was under way, where that was measured.
+    /// Adapts to the result of a call that ended at `now`; `took` is its duration, if it was measured.
     pub fn report(&mut self, spec: &PaceSpec, result: CallResult, took: Option<Span>, now: Time) {
         if let Some(learned) = &mut self.learned {
             learned.report(spec, result, took, now);
@@ -147,7 +147,7 @@ impl Pace {
         self.fit(spec);
     }
 
-    /// Fits it to a rule, which may have changed: within the bounds, and adaptive or not.
+    /// Applies a rule that may have changed: its bounds, and whether it is adaptive.
     pub(super) fn fit(&mut self, spec: &PaceSpec) {
         self.interval_us = self.interval_us.clamp(micros(spec.min), micros(spec.max));
         if !spec.adaptive {
@@ -159,7 +159,7 @@ impl Pace {
         self.interval_us = learned.interval_us(spec);
     }
 
-    /// What it shows.
+    /// Its state as shown.
     pub fn view(&self) -> PaceView {
         PaceView {
             rate_micro: self

@@ -8,42 +8,42 @@ use crate::ids::Name;
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 
-/// Whose limit a quota is.
+/// What a limit belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QuotaOf {
-    /// The own limit of this lane.
+    /// This lane.
     Lane(Name),
-    /// The own limit of this upstream.
+    /// This upstream.
     Upstream(Name),
     /// The scoped bucket with this key.
     Bucket(Arc<str>),
-    /// A limit that the caller's tenant has for itself in this lane.
+    /// The caller's tenant in this lane.
     Tenant(Name),
 }
 
 /// What is left of one bucket or window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quota {
-    /// Whose it is.
+    /// What the limit belongs to.
     pub of: QuotaOf,
-    /// The word with which it denies: `rate_limit` for a bucket, `window` for `rpm`.
+    /// Its reason when it denies: `rate_limit` for a bucket, `window` for `rpm`.
     pub reason: Reason,
-    /// The most there can be.
+    /// The limit.
     pub limit: Tokens,
-    /// What is left; less than nothing is debt.
+    /// What is left; negative means debt.
     pub remaining: Tokens,
-    /// It gains so much…
+    /// How much it gains per `period`.
     pub refill: Tokens,
-    /// …in so long, in lowest terms.
+    /// The refill period; `refill` and `period` are in lowest terms.
     pub period: Span,
     /// When there is enough for such a call.
     pub enough_at: Time,
-    /// When all of it is there again if nothing else is taken; for a window at the latest.
+    /// When it is full again if nothing else is taken; for a window, the latest time.
     pub full_at: Time,
 }
 
 impl Quota {
-    /// The key of the scoped bucket, if it is one's.
+    /// The key of the scoped bucket, if it belongs to one.
     pub const fn bucket(&self) -> Option<&Arc<str>> {
         match &self.of {
             QuotaOf::Bucket(key) => Some(key),
@@ -51,14 +51,15 @@ impl Quota {
         }
     }
 
-    /// The lowest allows the fewest calls that take `tokens` each, or none for the longest.
+    /// Orders quotas: the lowest allows the fewest calls of `tokens` each; of those that allow none, the one that does
+    /// so longest.
     pub(crate) fn tightness(&self, tokens: Tokens) -> (i64, Reverse<Time>) {
         (self.remaining.as_micro().max(0) / tokens.as_micro().max(1), Reverse(self.enough_at))
     }
 }
 
 impl Bucket {
-    /// What is left of it for calls that take `tokens` each.
+    /// Its quota for calls that take `tokens` each.
     pub(crate) fn quota(&self, of: QuotaOf, spec: &BucketSpec, tokens: Tokens, now: Time) -> Quota {
         let (micro, ms) = spec.refill();
         Quota {
@@ -75,7 +76,7 @@ impl Bucket {
 }
 
 impl Gates {
-    /// What is left of the bucket and of the window `of` a lane or an upstream.
+    /// The quotas of the bucket and of the window of a lane or upstream.
     pub(crate) fn quotas(
         &self,
         of: &QuotaOf,

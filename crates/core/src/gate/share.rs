@@ -1,6 +1,6 @@
-//! Parts of limits, for those who share them but cannot ask each other.
+//! Shares of limits, for processes that cannot reach each other.
 
-/// One of several parts of every limit. Parts are whole and, all together, the limit: nothing is lost or added.
+/// One process's share of every limit. Shares are whole numbers and add up to the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
     number: u32,
@@ -8,25 +8,25 @@ pub struct Share {
 }
 
 impl Share {
-    /// Everything, for one who shares with nobody.
+    /// The whole limit.
     pub const WHOLE: Share = Share { number: 0, of: 1 };
 
-    /// Share `number`, counted from 0, of so many; `None` if there are not so many.
+    /// Share `number`, counted from 0, of `of` shares; `None` if `number` is too large.
     pub fn new(number: u32, of: u32) -> Option<Self> {
         (number < of).then_some(Self { number, of })
     }
 
-    /// What of `limit` falls to it.
+    /// Its share of `limit`.
     pub(crate) fn of(self, limit: u32) -> u32 {
         limit / self.of + u32::from(self.number < limit % self.of)
     }
 
-    /// Which part it is, counted from 0.
+    /// Its number, counted from 0.
     pub(crate) const fn number(self) -> u32 {
         self.number
     }
 
-    /// How many parts there are.
+    /// How many shares there are.
     pub(crate) const fn count(self) -> u32 {
         self.of
     }
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_parts_together_are_the_limit() {
+    fn all_shares_add_up_to_the_limit() {
         for (limit, of) in [(10, 1), (10, 3), (1, 2), (0, 4), (7, 7), (2, 5)] {
             let shares: Vec<_> = (0..of).map(|number| Share::new(number, of).unwrap().of(limit)).collect();
             assert_eq!(shares.iter().sum::<u32>(), limit, "{shares:?}");

@@ -1,7 +1,7 @@
-//! What was spent from a bucket in the last minute, for those who only look.
+//! What was spent from a bucket in the last minute, for display only.
 //!
-//! There may be a million buckets, so that no moments are kept: only the sums of the running minute and of the one before,
-//! of which as much counts as lies within the last sixty seconds. It is not stored.
+//! There may be a million buckets, so only two sums are kept: of the current minute and of the one before, which counts
+//! in proportion to its overlap with the last sixty seconds. They are not stored.
 
 use crate::time::Time;
 use crate::tokens::Tokens;
@@ -29,7 +29,7 @@ impl Spent {
         self.running += tokens;
     }
 
-    /// What was spent in the last sixty seconds, as if the minute before was spent evenly.
+    /// What was spent in the last sixty seconds, assuming that spending in the previous minute was even.
     pub(crate) fn last_minute(&self, now: Time) -> Tokens {
         let spent = self.at(now);
         let left = MINUTE_MS - now.as_millis() % MINUTE_MS;
@@ -41,7 +41,7 @@ impl Spent {
         Tokens::from_micro(micro)
     }
 
-    /// The same with `now` in its running minute. A clock that steps back stays in it.
+    /// Moves on to the minute of `now`. A clock that steps back changes nothing.
     fn at(self, now: Time) -> Self {
         let minute = u32::try_from(now.as_millis() / MINUTE_MS).unwrap_or(u32::MAX);
         match minute.saturating_sub(self.minute) {
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn the_minute_before_counts_as_far_as_it_lies_within_the_last() {
+    fn the_previous_minute_counts_in_proportion_to_its_overlap() {
         let mut spent = Spent::default();
         let start = 60 - at(0).as_millis() / 1_000 % 60;
         spent.add(Tokens::whole(60), at(start));
@@ -75,7 +75,7 @@ mod tests {
 
     /// A million buckets have one each.
     #[test]
-    fn it_is_small() {
+    fn spent_is_small() {
         assert_eq!(size_of::<Spent>(), 12);
     }
 }

@@ -1,14 +1,14 @@
-//! How many calls began in the last sixty seconds, for those who only look.
+//! How many calls began in the last sixty seconds, for display only.
 //!
-//! While fewer than [`EXACT`] moments are kept the number is exact to the millisecond. Beyond that, moments are rounded up
-//! to a second: calls that began up to 61 s ago may still be counted, and none of the last 60 s is ever missing.
+//! With fewer than [`EXACT`] entries the count is exact to the millisecond. Beyond that, times are rounded up to a
+//! second: calls that began up to 61 s ago may still be counted, and none of the last 60 s is ever missing.
 
 use super::tally::Tally;
 use crate::time::{Span, Time};
 
 const MINUTE: Span = Span::from_secs(60);
 const EXACT: usize = 128;
-/// With this and [`EXACT`] there are never more moments than a tally keeps apart.
+/// With this grain and [`EXACT`], a tally never has to merge entries.
 const GRAIN_MS: u64 = 1_000;
 
 /// The starts of the last minute.
@@ -26,7 +26,7 @@ impl StartCount {
         &self.0
     }
 
-    /// Counts a call that began at `began`, which is `now` or was before.
+    /// Counts a call that began at `began`, which is not after `now`.
     pub(super) fn count(&mut self, began: Time, now: Time) {
         let grain_ms = if self.0.len() < EXACT { 1 } else { GRAIN_MS };
         self.0.add(1, began + MINUTE, grain_ms, now);
@@ -55,7 +55,7 @@ mod tests {
             [60, 60, 59, 59, 44, 1, 0]
         );
         starts.count(at(58_500), at(90_000));
-        assert_eq!([118_499, 118_500].map(|ms| starts.last_minute(at(ms))), [2, 1], "told of late");
+        assert_eq!([118_499, 118_500].map(|ms| starts.last_minute(at(ms))), [2, 1], "reported late");
     }
 
     #[test]

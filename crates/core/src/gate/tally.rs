@@ -1,6 +1,6 @@
-//! Things that count until a moment, such as places in a window or starts of the last minute.
+//! Counts that expire, such as places in a window or starts of the last minute.
 //!
-//! They are kept as (moment, count), sorted, at most [`MAX_ENTRIES`] of them. Moments may be rounded *up*, to keep the
+//! They are kept as (expiry, count), sorted, at most [`MAX_ENTRIES`] of them. Expiries may be rounded *up* to keep the
 //! entries few: then something counts a little longer than it must, never shorter.
 
 use std::collections::VecDeque;
@@ -12,12 +12,12 @@ pub(super) const MAX_ENTRIES: usize = 192;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Tally {
-    /// Until when, and how many.
+    /// Expiry and count.
     entries: VecDeque<(Time, u32)>,
 }
 
 impl Tally {
-    /// Counts `count` more until `until`, rounded up to a multiple of `grain_ms`, and forgets what is over at `now`.
+    /// Adds `count` until `until`, rounded up to a multiple of `grain_ms`, and removes entries that expired by `now`.
     pub(super) fn add(&mut self, count: u32, until: Time, grain_ms: u64, now: Time) {
         while self.entries.front().is_some_and(|(until, _)| *until <= now) {
             self.entries.pop_front();
@@ -46,7 +46,7 @@ impl Tally {
         self.live(now).fold(0, |sum, (_, count)| sum.saturating_add(*count))
     }
 
-    /// When `count` of those that count at `now` will be over; `None` if there are fewer.
+    /// When `count` of those counted at `now` will have expired; `None` if there are fewer.
     pub(super) fn over_at(&self, count: u32, now: Time) -> Option<Time> {
         let mut left = count;
         for (until, count) in self.live(now) {
@@ -63,13 +63,13 @@ impl Tally {
         self.entries.len()
     }
 
-    /// Each entry by how long after the one before it is over, and its count.
+    /// The entries as (time since the previous expiry, count).
     pub(crate) fn steps(&self) -> impl Iterator<Item = (Span, u32)> {
         let before = std::iter::once(Time::default()).chain(self.entries.iter().map(|(until, _)| *until));
         self.entries.iter().zip(before).map(|((until, count), before)| (until.since(before), *count))
     }
 
-    /// The opposite of [`Tally::steps`].
+    /// Restores a tally from [`Tally::steps`].
     pub(crate) fn from_steps(steps: impl IntoIterator<Item = (Span, u32)>) -> Self {
         let mut last = Time::default();
         let entries = steps.into_iter().map(|(step, count)| {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_out_of_order_counts_until_its_own_moment() {
+    fn entries_added_out_of_order_count_until_their_own_expiry() {
         let mut tally = Tally::default();
         for until in [30, 10, 20, 10] {
             tally.add(1, at(until), 1, at(0));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_small_and_never_counts_too_little() {
+    fn a_tally_stays_small_and_never_counts_too_little() {
         let mut tally = Tally::default();
         let ends: Vec<_> = (0..1_000).map(|n| 10_000 + n * 7 % 1_000).collect();
         for until in &ends {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_time_is_no_overflow() {
+    fn the_end_of_time_does_not_overflow() {
         let mut tally = Tally::default();
         tally.add(u32::MAX, Time::NEVER, 477, at(0));
         tally.add(u32::MAX, Time::NEVER, 1, at(0));
@@ -131,7 +131,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_restored_as_it_was(adds in prop::collection::vec((1..9_u32, 0..100_000_u64), 0..300)) {
+        fn a_tally_is_restored_unchanged(adds in prop::collection::vec((1..9_u32, 0..100_000_u64), 0..300)) {
             let mut tally = Tally::default();
             adds.iter().for_each(|(count, until)| tally.add(*count, at(*until), 1, at(0)));
             prop_assert_eq!(&Tally::from_steps(tally.steps()), &tally);

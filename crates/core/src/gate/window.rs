@@ -1,11 +1,11 @@
 //! Window: at most N arrivals in *any* 60 seconds as the upstream counts them, not per calendar minute.
 //!
-//! A request arrives somewhere between its start and its answer. So a call holds a place from its start on, and the
-//! place comes free 60 s after the answer or the end of the lease, never earlier: two calls that held the same place
-//! arrived at least 60 s apart.
+//! A request arrives at some time between its start and its answer. So a call holds a place from its start on, and the
+//! place comes free 60 s after the answer or the end of the lease: two calls that held the same place arrived at least
+//! 60 s apart.
 //!
-//! Up to [`EXACT`] places they come free to the millisecond; with larger limits the moments are rounded *up*, which
-//! can only delay a start (by under 1 % of the span). So the state of a window is small whatever its limit.
+//! Up to a limit of [`EXACT`], places come free to the millisecond; with larger limits the times are rounded *up*,
+//! which can only delay a start (by under 1 % of the span). So the state of a window is small for every limit.
 
 use super::tally::Tally;
 use super::{NotUntil, Reason, Share};
@@ -22,8 +22,8 @@ pub struct WindowSpec {
 }
 
 impl WindowSpec {
-    /// What is noted of calls that end while nobody says what the rules are, so that the window is right when somebody
-    /// does again.
+    /// The rule assumed for calls that end while the rules are unknown, so that the window is right when they are known
+    /// again.
     pub(super) const UNKNOWN: WindowSpec = WindowSpec { limit: EXACT, span: Span::from_secs(60) };
 
     /// At most `limit` arrivals in any 60 seconds.
@@ -36,18 +36,18 @@ impl WindowSpec {
         self.limit
     }
 
-    /// Over how long.
+    /// The length of the window.
     pub(super) const fn span(&self) -> Span {
         self.span
     }
 
-    /// A part of it, if anything falls to that.
+    /// A share of it; `None` if the share is zero.
     pub(super) fn share(self, share: Share) -> Option<Self> {
         let limit = share.of(self.limit);
         (limit > 0).then_some(Self { limit, ..self })
     }
 
-    /// Two entries fewer than [`EXACT`], because a stretch of 60 s touches one grain more than fit into it.
+    /// At most [`EXACT`] entries: a window of 60 s touches one grain more than fit into it.
     fn grain_ms(&self) -> u64 {
         if self.limit <= EXACT { 1 } else { self.span.as_millis().div_ceil(u64::from(EXACT - 2)) }
     }
@@ -56,13 +56,13 @@ impl WindowSpec {
 /// The places that are taken.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Window {
-    /// Calls that began and were not answered yet. Not stored: counted anew from the leases at every start.
+    /// Calls that began and were not answered yet. Not stored: rebuilt from the leases at every start.
     in_flight: u32,
     /// Places of calls that were answered, until they come free.
     answered: Tally,
 }
 
-/// What of a window is stored.
+/// Only the answered calls of a window are stored.
 impl From<Tally> for Window {
     fn from(answered: Tally) -> Self {
         Self { in_flight: 0, answered }
@@ -75,7 +75,7 @@ impl Window {
         &self.answered
     }
 
-    /// One with `count` places taken by calls that will have ended by `ended`.
+    /// A window with `count` places taken by calls that will have ended by `ended`.
     pub(super) fn used(spec: &WindowSpec, count: u32, ended: Time, now: Time) -> Self {
         let mut window = Self::default();
         window.answered.add(count, ended + spec.span, spec.grain_ms(), now);
@@ -87,7 +87,7 @@ impl Window {
         self.in_flight.saturating_add(self.answered.count(now))
     }
 
-    /// Whether one more may start at `now`. `lease_ends_at` is when the first of the calls in flight ends by itself.
+    /// Whether one more may start at `now`. `lease_ends_at` is when the first lease of the running calls expires.
     pub fn admits(&self, spec: &WindowSpec, now: Time, lease_ends_at: Time) -> Result<(), NotUntil> {
         let used = self.count(now);
         if used < spec.limit {
@@ -102,17 +102,17 @@ impl Window {
         self.in_flight += 1;
     }
 
-    /// Gives back the place of a call that was never sent.
+    /// Releases the place of a call that was never sent.
     pub fn release(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// Has the calls under way of `old`, where only the answered ones were stored.
+    /// Keeps the running calls of `old`; only answered ones are stored.
     pub(super) fn restore(&mut self, old: &Window) {
         self.in_flight = old.in_flight;
     }
 
-    /// The call was answered, or its lease ended, at `ended`: its place comes free so much later.
+    /// The call was answered, or its lease ended, at `ended`: its place comes free one span later.
     pub fn answer(&mut self, spec: &WindowSpec, ended: Time, now: Time) {
         self.release();
         self.answered.add(1, ended + spec.span, spec.grain_ms(), now);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn with_more_places_taken_than_there_are_it_opens_when_enough_came_free() {
+    fn with_too_many_places_taken_a_window_opens_when_enough_came_free() {
         let spec = WindowSpec::per_minute(2).unwrap();
         let mut window = Window::default();
         (0..4).for_each(|_| window.take());
@@ -205,13 +205,13 @@ mod tests {
         assert_eq!(WindowSpec::per_minute(0).unwrap_err().field, "rpm");
     }
 
-    /// A call as the test plans it: how long after the call before it is tried, how long it takes, and where between
-    /// its start and its answer the upstream sees it, in 256ths.
+    /// A planned call: how long after the previous one it is tried, how long it takes, and where between its start and
+    /// its answer the upstream sees it, in 256ths.
     type Plan = (u64, u64, u8);
 
     proptest! {
-        /// An upstream that counts arrivals in an exact sliding minute never sees more than the limit, and whoever is
-        /// denied is not told a moment that is too late.
+        /// An upstream that counts arrivals in an exact sliding minute never sees more than the limit, and the time in
+        /// a denial is never too late.
         #[test]
         fn the_upstream_never_counts_more_than_the_limit(
             limit in prop_oneof![1..20_u32, 120..300_u32],

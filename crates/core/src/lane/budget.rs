@@ -1,27 +1,28 @@
-//! The retry budget of a lane: how many retries may start beside its first attempts.
+//! The retry budget of a lane: how many retries may start in addition to its first attempts.
 //!
-//! `min` retries may always start: they take from a bucket. Beyond that a retry may start while the retries of the last ten
-//! seconds that were not paid from the bucket are fewer than `share` of the first attempts of the last ten seconds. Both are
-//! counted in stretches of ten seconds; the one before counts for the part of it that is not yet ten seconds ago.
+//! `min` retries may always start: they take from a bucket. Beyond that, a retry may start while the retries of the
+//! last ten seconds that were not paid from the bucket are fewer than `share` of the first attempts of the last ten
+//! seconds. Both are counted in periods of ten seconds; the previous period counts in proportion to its overlap with
+//! the last ten seconds.
 
 use crate::gate::{Bucket, NotUntil, Reason};
 use crate::retry::RetryBudget;
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 
-/// How far back first attempts count.
+/// The length of a period.
 const WINDOW: Span = Span::from_secs(10);
 
-/// What of a budget is used.
+/// What is used of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Budget {
-    /// The bucket of `min`; `None` is full.
+    /// The bucket of `min`; `None` means full.
     pub(crate) min: Option<Bucket>,
-    /// When the present stretch began.
+    /// When the current period began.
     pub(crate) began: Time,
-    /// First attempts in the present stretch and in the one before.
+    /// First attempts in the current and in the previous period.
     pub(crate) firsts: (u64, u64),
-    /// Retries in both that were not paid from the bucket.
+    /// Retries in both periods that were not paid from the bucket.
     pub(crate) retries: (u64, u64),
 }
 
@@ -31,7 +32,8 @@ impl Budget {
         self.min_room(rule, now) + self.rolled(now).share_room(rule, now)
     }
 
-    /// Whether a retry may start now; if not, when one may by itself. First attempts may open it before.
+    /// Whether a retry may start now; otherwise when it may without further first attempts, which can only make it
+    /// earlier.
     pub(crate) fn admits(&self, rule: &RetryBudget, now: Time) -> Result<(), NotUntil> {
         if self.room(rule, now) > 0 {
             return Ok(());
@@ -58,7 +60,7 @@ impl Budget {
         }
     }
 
-    /// Fits the bucket to a changed rule, which it follows from `now` on.
+    /// Adapts the bucket to a changed rule, which applies from `now` on.
     pub(crate) fn fit(&mut self, old: &RetryBudget, new: &RetryBudget, now: Time) {
         if let Some(bucket) = &mut self.min {
             bucket.refill(&old.min(), now);
@@ -80,7 +82,7 @@ impl Budget {
         u64::try_from(allowed.saturating_sub(weighted(self.retries)) / window).unwrap_or(u64::MAX)
     }
 
-    /// When the share has room if nothing starts meanwhile, or when the stretch ends and another look is worth it.
+    /// When the share has room if nothing starts until then, or when the period ends and it must be checked again.
     fn share_opens(&self, rule: &RetryBudget, now: Time) -> Time {
         let window = i128::from(WINDOW.as_millis());
         let left = (window - i128::from(now.since(self.began).as_millis())).max(0);
@@ -89,13 +91,13 @@ impl Budget {
         };
         let (present, before) =
             (per_ms(self.firsts.0, self.retries.0), per_ms(self.firsts.1, self.retries.1));
-        // What the stretch before counts against retries fades by so much each millisecond.
+        // What the previous period counts against retries shrinks by this much each millisecond.
         let missing = 100 * window - present * window - before * left;
         let wait = if before < 0 { (missing - before - 1).div_euclid(-before) } else { left };
         now + Span::from_millis(u64::try_from(wait.clamp(1, left.max(1))).unwrap_or(1))
     }
 
-    /// The same with `now` in the present stretch.
+    /// Moves on to the period of `now`.
     fn rolled(&self, now: Time) -> Self {
         let elapsed = now.since(self.began);
         if elapsed < WINDOW {
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_always_may_and_refills() {
+    fn the_minimum_is_always_allowed_and_refills() {
         let (mut budget, rule) = (Budget::default(), rule(20, 10));
         assert_eq!(start(&mut budget, &rule, at(0)), 10);
         let denial = budget.admits(&rule, at(0)).unwrap_err();
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_that_a_share_of_the_first_attempts_of_the_last_ten_seconds() {
+    fn beyond_the_minimum_a_share_of_recent_first_attempts_is_allowed() {
         let (mut budget, rule) = (Budget::default(), rule(20, 1));
         (0..100).for_each(|_| budget.count_first(at(0)));
         assert_eq!(budget.room(&rule, at(0)), 21);
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn first_attempts_fade() {
+    fn first_attempts_expire_gradually() {
         let (mut budget, rule) = (Budget::default(), rule(50, 1));
         budget.count_first(at(0));
         (0..99).for_each(|_| budget.count_first(at(9_000)));
@@ -169,11 +171,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_opens_when_it_says_or_later_and_never_before(
+        fn a_budget_never_opens_before_the_time_it_reports(
             share in 0..=100u8,
             steps in proptest::collection::vec((0..4_000u64, any::<bool>()), 1..80),
         ) {
-            // So slow that only the share opens it.
+            // The bucket refills so slowly that only the share can open the budget.
             let min = BucketSpec::new(1, 1, Span::from_secs(86_400)).unwrap();
             let (mut budget, rule) = (Budget::default(), RetryBudget::new(share, min).unwrap());
             let mut ms = 0;

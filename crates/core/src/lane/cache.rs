@@ -1,4 +1,4 @@
-//! Answers of a lane that may be given again.
+//! The cached answers of a lane.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use crate::seeded::Seeded;
 use crate::spec::CacheSpec;
 use crate::time::Time;
 
-/// What an upstream answered to a request.
+/// An upstream's answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) answer: Payload,
     pub(crate) stored_at: Time,
-    /// Of the lane's numbers: jobs with a lower one waited when it was stored.
+    /// One of the lane's job numbers: jobs with a lower number were waiting when the answer was stored.
     pub(crate) number: u64,
 }
 
-/// The answers of a lane by the key of their request. What was stored first goes first.
+/// The answers of a lane by cache key. The oldest is evicted first.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     entries: HashMap<Arc<str>, Entry, Seeded>,
     order: BTreeMap<u64, Arc<str>>,
-    /// Of all keys and answers.
+    /// Total size of keys and answers.
     bytes: u64,
     dirty: Vec<Arc<str>>,
 }
@@ -38,8 +38,8 @@ impl Cache {
         self.entries.get(key)
     }
 
-    /// Stores an answer in the place of an older one, and lets others go until it fits. Says whether it was stored: one
-    /// that is larger than all the room there is would only push everything else out.
+    /// Stores an answer, replaces an older one and evicts others until it fits. Returns whether it was stored: an
+    /// answer larger than the whole cache is not.
     pub(crate) fn store(&mut self, key: &Arc<str>, entry: Entry, spec: &CacheSpec) -> bool {
         if size(key, &entry) > spec.max_bytes {
             return false;
@@ -54,7 +54,7 @@ impl Cache {
         true
     }
 
-    /// What the journal has under `key`; `None` if it is forgotten.
+    /// Applies the journal's entry for `key`; `None` removes it.
     pub(crate) fn restore(&mut self, key: Arc<str>, entry: Option<Entry>) {
         self.take(&key);
         if let Some(entry) = entry {
@@ -81,7 +81,7 @@ impl Cache {
         self.entries.len() as u64 > spec.max || self.bytes > spec.max_bytes
     }
 
-    /// The oldest entry if it is of no more use, or more than the lane keeps. Without a rule none is of use.
+    /// The oldest entry, if it has expired or the cache is too large. Without a rule every entry has expired.
     pub(crate) fn surplus(&self, spec: Option<&CacheSpec>, now: Time) -> Option<&Arc<str>> {
         let (_, key) = self.order.first_key_value()?;
         let entry = self.entries.get(key)?;
@@ -89,7 +89,7 @@ impl Cache {
         (!useful).then_some(key)
     }
 
-    /// When the oldest entry is of no more use.
+    /// When the oldest entry expires.
     pub(crate) fn next_expiry(&self, spec: Option<&CacheSpec>) -> Option<Time> {
         let entry = self.entries.get(self.order.first_key_value()?.1)?;
         Some(spec.map_or(entry.stored_at, |spec| spec.usable_until(entry.stored_at)))
@@ -105,7 +105,7 @@ impl Cache {
         !self.dirty.is_empty()
     }
 
-    /// Entries changed since the last call; keys without one are gone.
+    /// Passes each entry changed since the last call to `changed`; removed entries are passed as `None`.
     pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(&Arc<str>, Option<&Entry>)) {
         for key in self.dirty.drain(..) {
             changed(&key, self.entries.get(&key));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stored_first_goes_first() {
+    fn the_oldest_answer_is_evicted_first() {
         let spec = CacheSpec::new(Span::from_secs(1), Span::ZERO).unwrap().bounded(2, 100).unwrap();
         let mut cache = Cache::default();
         for (number, key) in (1..).zip(["a", "b", "a", "c"]) {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_bounded_and_a_giant_pushes_nobody_out() {
+    fn bytes_are_bounded_and_a_too_large_answer_evicts_nothing() {
         let spec = CacheSpec::new(Span::from_secs(1), Span::ZERO).unwrap().bounded(10, 100).unwrap();
         let mut cache = Cache::default();
         for (number, key) in (1..).zip(["a", "b", "c"]) {

@@ -1,11 +1,12 @@
 //! Turns: which tenant of a level is served next.
 //!
-//! Least recently served first, at most a quota in a row while another tenant can be served. A turn counter goes up
-//! whenever service passes to another tenant; a tenant's distance to it is how many rounds it went without.
+//! The least recently served tenant is first, with at most a quota of jobs in a row while another tenant can be served.
+//! A turn counter goes up whenever service passes to another tenant; a tenant's distance to it is the number of rounds
+//! it has waited.
 //!
-//! A tenant gets its *place* when it begins to wait and keeps it until it is served, blocked or not. One that was
-//! never seen, or has been idle for longer, begins as if it had waited [`SATURATED`] rounds and not for ever, so
-//! that a stream of new tenants cannot starve an old one, and nothing need be remembered of tenants long idle.
+//! A tenant gets its *place* when it begins to wait and keeps it until it is served, blocked or not. A new tenant, or
+//! one that has been idle for longer, starts as if it had waited [`SATURATED`] rounds, so that a stream of new tenants
+//! cannot starve an old one, and long idle tenants need not be kept.
 
 use std::collections::BTreeMap;
 
@@ -19,24 +20,25 @@ pub(crate) const SATURATED: i64 = 4;
 
 const BASE_PRIORITY: i64 = 5;
 
-/// The reported priority after so many rounds without service: 5 is the base, 1 the most urgent.
+/// The reported priority after `rounds` without service: 5 is the base, 1 the most urgent.
 pub(crate) fn priority(rounds: i64) -> i64 {
     (BASE_PRIORITY - rounds).max(1)
 }
 
-/// A tenant's place among those that wait: the turn it was last served in, ties by the job that made it wait.
-pub(crate) type Place = (i64, u64);
+/// A tenant's place among the waiting tenants: the turn it was last served in, then the number of the job it began to
+/// wait with.
+pub(crate) type TurnPlace = (i64, u64);
 
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     pub(crate) turn: i64,
     pub(crate) current: Option<TenantIx>,
     pub(crate) in_a_row: u32,
-    /// For each group: tenants with an open line there, by their place.
-    ready: Vec<BTreeMap<Place, TenantIx>>,
+    /// For each group: tenants with an open line there, by place.
+    ready: Vec<BTreeMap<TurnPlace, TenantIx>>,
 }
 
-/// Whom to serve.
+/// The line to serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub(crate) tenant: TenantIx,
@@ -45,7 +47,8 @@ pub(crate) struct Choice {
 }
 
 impl Turns {
-    /// The line to serve next among groups that are not `blocked`: the right tenant's with the oldest head.
+    /// The line to serve next among groups that are not `blocked`: the line with the oldest head of the tenant whose
+    /// turn it is.
     pub(crate) fn choose(
         &self,
         tenants: &Tenants,
@@ -94,12 +97,12 @@ impl Turns {
     }
 
     /// The place of a tenant that begins to wait with job `seq`.
-    pub(super) fn new_place(&self, last_turn: Option<i64>, seq: u64) -> Place {
+    pub(super) fn new_place(&self, last_turn: Option<i64>, seq: u64) -> TurnPlace {
         (last_turn.unwrap_or(i64::MIN).max(self.turn - SATURATED), seq)
     }
 
-    /// `tenant` at `place` now stands ready in `group`, or no longer.
-    pub(super) fn stand(&mut self, tenant: TenantIx, place: Place, group: GroupIx, ready: bool) {
+    /// Sets whether `tenant` at `place` is ready in `group`.
+    pub(super) fn set_ready(&mut self, tenant: TenantIx, place: TurnPlace, group: GroupIx, ready: bool) {
         let group = group.0 as usize;
         if self.ready.len() <= group {
             self.ready.resize_with(group + 1, BTreeMap::new);
@@ -122,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_priorities_of_the_sources() {
+    fn the_priority_rises_with_rounds_without_service() {
         assert_eq!(priority(3), 2);
         assert_eq!(priority(0), 5);
         assert_eq!([1, 2, 4, 5, 100].map(priority), [4, 3, 1, 1, 1]);

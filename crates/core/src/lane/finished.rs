@@ -1,4 +1,4 @@
-//! What is remembered of jobs that are over.
+//! What is kept of finished jobs.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl Finished {
         self.jobs.push_back((at, job));
     }
 
-    /// Puts a job back where it was; `number_of` is the number of a job's end, by which they are in order.
+    /// Restores a job at its position; `number_of` returns the number of a job's end, which defines the order.
     pub(crate) fn restore(&mut self, at: Time, job: JobIx, number_of: impl Fn(JobIx) -> u64) {
         let number = number_of(job);
         let last = self.jobs.back().is_none_or(|(_, other)| number_of(*other) < number);
@@ -30,7 +30,7 @@ impl Finished {
         self.jobs.insert(place, (at, job));
     }
 
-    /// The opposite of [`Finished::restore`].
+    /// Reverts [`Finished::restore`].
     pub(crate) fn unrestore(&mut self, job: JobIx, number_of: impl Fn(JobIx) -> u64) {
         let place = self.place(number_of(job), number_of);
         if self.jobs.get(place).is_some_and(|(_, found)| *found == job) {
@@ -42,7 +42,7 @@ impl Finished {
         self.jobs.partition_point(|(_, other)| number_of(*other) < number)
     }
 
-    /// The oldest job that is kept no longer.
+    /// Removes and returns the oldest job, if it is no longer kept.
     pub(crate) fn pop_surplus(&mut self, keep: Keep, now: Time) -> Option<JobIx> {
         let (at, _) = self.jobs.front()?;
         let surplus = self.jobs.len() as u64 > keep.max || *at + keep.span <= now;
@@ -58,17 +58,17 @@ impl Finished {
     }
 }
 
-/// Idempotency keys that a lane remembers. Beyond that the oldest are forgotten early, unless their jobs are still there.
+/// Idempotency keys that a lane keeps. Beyond that the oldest are removed early, unless their jobs still exist.
 pub(crate) const MAX_KEYS: usize = 1_000_000;
 
 /// How long an idempotency key lasts at least.
 const KEY_LASTS: Span = Span::from_secs(86_400);
 
-/// The job that an idempotency key stands for.
+/// The job of an idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KeyEntry {
     pub(crate) job: JobId,
-    /// Of the payload it came with.
+    /// The fingerprint of its payload.
     pub(crate) fingerprint: u64,
     pub(crate) expires: Time,
 }
@@ -91,7 +91,7 @@ impl Keys {
         self.dirty.push(key);
     }
 
-    /// What the journal has under `key`; `None` if it is forgotten.
+    /// Applies the journal's entry for `key`; `None` removes it.
     pub(crate) fn restore(&mut self, key: Arc<str>, entry: Option<KeyEntry>) {
         self.take(&key);
         if let Some(entry) = entry {
@@ -100,14 +100,14 @@ impl Keys {
         }
     }
 
-    /// The first key whose time is over, or that is one too many.
+    /// The oldest key, if it has expired or there are too many.
     pub(crate) fn surplus(&self, now: Time) -> Option<(Arc<str>, JobId)> {
         let too_many = self.entries.len() > MAX_KEYS;
         let (_, key) = self.expiry.first().filter(|(expires, _)| *expires <= now || too_many)?;
         self.entries.get(key).map(|entry| (key.clone(), entry.job))
     }
 
-    /// Keeps a key for another while, because its job is still there.
+    /// Extends a key because its job still exists.
     pub(crate) fn prolong(&mut self, key: &Arc<str>, now: Time) {
         if let Some(entry) = self.entries.get_mut(key) {
             self.expiry.remove(&(entry.expires, key.clone()));
@@ -139,7 +139,7 @@ impl Keys {
         !self.dirty.is_empty()
     }
 
-    /// Keys changed since the last call; those without an entry are gone.
+    /// Passes each key changed since the last call to `changed`; removed keys are passed as `None`.
     pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(&Arc<str>, Option<&KeyEntry>)) {
         for key in self.dirty.drain(..) {
             changed(&key, self.entries.get(&key));

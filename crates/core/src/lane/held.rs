@@ -1,8 +1,9 @@
-//! The retries of a lane that its budget holds back.
+//! Retries that wait for the lane's retry budget.
 //!
-//! The most urgent go first, and of a level tenants take turns, so that one whose jobs all fail does not use up the budget of
-//! the others. A retry that was let go stands in its line again until it starts. One whose line or group cannot go on does
-//! not count against the budget meanwhile, and no other is let go into that line or group: it could not start either.
+//! The most urgent retries go first, and within a level tenants take turns, so that a tenant whose jobs all fail does
+//! not use up the budget of the others. A released retry is back in its line until it starts. While its line or group
+//! is blocked, it does not count against the budget, and no other retry is released into that line or group, because it
+//! could not start either.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,13 +15,13 @@ use crate::table::{GroupIx, JobIx, TenantIx};
 
 #[derive(Debug, Default)]
 pub(crate) struct HeldBack {
-    /// Those that wait for the budget, by number, with the line that they would stand in.
+    /// Retries that wait for the budget, by number, with the line they belong to.
     waiting: BTreeMap<u64, (JobIx, LineKey)>,
-    /// Those that were let go and have not started, by number.
+    /// Retries that were released and have not started, by number.
     released: BTreeMap<u64, LineKey>,
     lines: HashMap<LineKey, HeldLine, foldhash::fast::FixedState>,
     groups: BTreeMap<GroupIx, HeldGroup>,
-    /// Tenants with something to let go.
+    /// Tenants with retries to release.
     tenants: BTreeMap<(GroupIx, Level, TenantIx), HeldTenant>,
     next_turn: u64,
 }
@@ -30,17 +31,17 @@ pub(crate) struct HeldBack {
 struct HeldLine {
     waiting: BTreeSet<u64>,
     released: u64,
-    /// Whether it has retries that were let go and waits for a bucket.
+    /// Whether it has released retries and waits for a bucket.
     parked: bool,
 }
 
 impl HeldLine {
-    /// The next one to let go.
+    /// The next retry to release.
     fn head(&self) -> Option<u64> {
         self.waiting.first().copied().filter(|_| !self.parked)
     }
 
-    /// Those let go that may start.
+    /// Released retries that may start.
     const fn free(&self) -> u64 {
         if self.parked { 0 } else { self.released }
     }
@@ -49,16 +50,16 @@ impl HeldLine {
 #[derive(Debug, Default)]
 struct HeldGroup {
     turns: BTreeMap<(Level, u64), TenantIx>,
-    /// Those let go in lines that are not parked.
+    /// Released retries in lines that are not parked.
     free: u64,
-    /// Whether the upstreams deny them.
+    /// Whether the upstreams deny the group.
     blocked: bool,
 }
 
 #[derive(Debug)]
 struct HeldTenant {
     turn: u64,
-    /// The next one to let go of each line.
+    /// The next retry to release of each line.
     heads: BTreeSet<u64>,
 }
 
@@ -82,7 +83,7 @@ impl HeldBack {
         }
     }
 
-    /// The next one to let go, if the budget has `room` for more than were let go already.
+    /// The next retry to release, if the budget has `room` for more than were already released.
     pub(crate) fn next(&self, room: u64) -> Option<JobIx> {
         if self.free() >= room {
             return None;
@@ -96,7 +97,7 @@ impl HeldBack {
         self.waiting.get(seq).map(|(job, _)| *job)
     }
 
-    /// Number `seq` was let go into a line, which may be `parked`. Its tenant has had its turn.
+    /// Number `seq` was released into a line, which may be `parked`. Its tenant has had its turn.
     pub(crate) fn release(&mut self, seq: u64, key: LineKey, parked: bool) {
         self.change(&key, |line| {
             line.released += 1;
@@ -112,7 +113,7 @@ impl HeldBack {
         self.released.insert(seq, key);
     }
 
-    /// Number `seq` is in no line any more, so its line and its group went on or are worth another try.
+    /// Number `seq` left its line: its line and group may be able to continue.
     pub(crate) fn left_line(&mut self, seq: u64) {
         let Some(key) = self.released.remove(&seq) else { return };
         if let Some(group) = self.groups.get_mut(&key.group) {
@@ -138,7 +139,7 @@ impl HeldBack {
         }
     }
 
-    /// Whether some wait for nothing but the budget.
+    /// Whether some retries wait only for the budget.
     pub(crate) fn waits(&self) -> bool {
         self.free() == 0 && self.open_groups().any(|(_, group)| !group.turns.is_empty())
     }
@@ -147,12 +148,12 @@ impl HeldBack {
         self.groups.iter().filter(|(_, group)| !group.blocked)
     }
 
-    /// Those let go that may start.
+    /// Released retries that may start.
     fn free(&self) -> u64 {
         self.open_groups().map(|(_, group)| group.free).sum()
     }
 
-    /// Changes a line and keeps what is derived from it right.
+    /// Changes a line and updates what is derived from it.
     fn change(&mut self, key: &LineKey, change: impl FnOnce(&mut HeldLine)) {
         let line = self.lines.entry(key.clone()).or_default();
         let before = (line.head(), line.free());
@@ -172,7 +173,7 @@ impl HeldBack {
         }
     }
 
-    /// A tenant gets its turn with its first head, behind all others, and loses it with its last.
+    /// A tenant gets a turn with its first head, behind all others, and loses it with its last.
     fn move_head(&mut self, key: &LineKey, old: Option<u64>, new: Option<u64>) {
         let (of, turns) =
             ((key.group, key.level, key.tenant), &mut self.groups.entry(key.group).or_default().turns);

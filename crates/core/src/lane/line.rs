@@ -22,34 +22,34 @@ pub(crate) struct JobHold {
 pub(crate) struct LineKey {
     pub(crate) level: Level,
     pub(crate) group: GroupIx,
-    /// Whose turn they take.
+    /// The tenant whose turn they take.
     pub(crate) tenant: TenantIx,
-    /// Whose own limits they fall under.
+    /// The tenant whose limits apply to them.
     pub(crate) limited: Option<TenantIx>,
     pub(crate) holds: Option<Arc<[JobHold]>>,
 }
 
-/// A parked line: the most urgent is woken first, then the one that has waited for the bucket longest.
+/// A parked line. The most urgent line is woken first, then the one that has waited for the bucket longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Parked {
     pub(crate) rank: Rank,
     pub(crate) lane: LaneIx,
     pub(crate) line: LineIx,
     pub(crate) hold: Tokens,
-    /// When it looks at the other upstreams of its chain again, if it has some.
+    /// When it checks the other upstreams of its chain again, if it has some.
     pub(crate) look_at: Option<Time>,
 }
 
-/// Who comes first at a bucket: the most urgent, then who drew the lowest ticket. A line draws one when it is first
-/// parked and keeps it until it is served.
+/// The order of lines at a bucket: by level, then by ticket. A line gets a ticket when it is first parked and keeps it
+/// until it is served.
 pub(crate) type Rank = (Level, u64);
 
-/// Jobs in the order of their numbers: a job that comes back has an old number and so stands at the front.
+/// Jobs in the order of their numbers: a job that returns has an old number and so goes to the front.
 #[derive(Debug)]
 pub(crate) struct Line {
     key: LineKey,
     jobs: BTreeMap<u64, JobIx>,
-    /// Its place among the lines that wait for the same bucket.
+    /// Its position among the lines that wait for the same bucket.
     pub(crate) ticket: Option<u64>,
     /// The scoped bucket it waits for; boxed because few lines do.
     pub(crate) parked: Option<Box<(BucketIx, Parked)>>,
@@ -71,7 +71,7 @@ impl Line {
         self.jobs.len()
     }
 
-    /// Where it stands at a bucket; without a ticket behind all that have one.
+    /// Its rank at a bucket; a line without a ticket comes last.
     pub(crate) fn rank(&self) -> Rank {
         (self.key.level, self.ticket.unwrap_or(u64::MAX))
     }
@@ -96,8 +96,8 @@ impl Line {
         self.jobs.remove(&seq);
     }
 
-    /// About how many jobs of the line stand before number `seq`: exact at both ends, between them by proportion,
-    /// so that the answer needs no walk along the line.
+    /// About how many jobs of the line are ahead of number `seq`: exact at both ends and interpolated between them, so
+    /// that no walk along the line is needed.
     pub(crate) fn ahead_of(&self, seq: u64) -> u64 {
         let (Some((first, _)), Some((last, _))) = (self.jobs.first_key_value(), self.jobs.last_key_value())
         else {
@@ -129,7 +129,7 @@ impl Lines {
         line
     }
 
-    /// The first job of each.
+    /// The first job of each line.
     pub(crate) fn heads(&self) -> impl Iterator<Item = JobIx> {
         self.table.iter().filter_map(|(_, line)| line.head_job())
     }
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_in_a_line_is_exact_at_its_ends_and_never_beyond() {
+    fn the_position_in_a_line_is_exact_at_its_ends_and_never_beyond() {
         let (level, group, tenant) = (Level::Normal, GroupIx(0), TenantIx(0));
         let key = LineKey { level, group, tenant, limited: None, holds: None };
         let mut line = Line { key, jobs: BTreeMap::new(), ticket: None, parked: None };

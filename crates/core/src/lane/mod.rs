@@ -1,8 +1,8 @@
-//! The state of one lane: who waits, in which lines, and whose turn it is.
+//! The state of one lane: its waiting jobs, their lines, and whose turn it is.
 //!
 //! A *line* is the FIFO unit: jobs of one level and tenant that need the same upstreams and the same scoped buckets.
-//! Lines that need the same upstreams form a *group*; all lines of a group are let through or denied together by
-//! the upstreams' gates, so a blocked upstream costs one look per group and not one per tenant or job.
+//! Lines that need the same upstreams form a *group*. The upstreams' gates admit or deny all lines of a group alike, so
+//! a blocked upstream costs one check per group, not one per tenant or job.
 
 mod budget;
 mod cache;
@@ -16,8 +16,8 @@ mod tenant;
 
 pub(crate) use budget::Budget;
 pub(crate) use cache::{Cache, Entry};
-pub(crate) use equals::{Equals, Stand};
-pub(crate) use fairness::{Choice, Place, SATURATED, Turns, priority};
+pub(crate) use equals::{Equals, WaitingIn};
+pub(crate) use fairness::{Choice, SATURATED, TurnPlace, Turns, priority};
 pub(crate) use finished::{Finished, KeyEntry, Keys, MAX_KEYS};
 pub(crate) use held::HeldBack;
 pub(crate) use line::{JobHold, LineKey, Lines, Parked, Rank};
@@ -36,7 +36,7 @@ use crate::spec::{CacheSpec, LaneSpec};
 use crate::table::{BucketIx, GroupIx, JobIx, LineIx, TenantIx, UpstreamIx};
 use crate::time::Time;
 
-/// What a lane must know of a job to queue it.
+/// What a lane must know about a job to queue it.
 #[derive(Debug, Clone)]
 pub(crate) struct Waiter {
     pub(crate) job: JobIx,
@@ -45,32 +45,32 @@ pub(crate) struct Waiter {
     pub(crate) seq: u64,
     pub(crate) bytes: u64,
     pub(crate) expires_at: Time,
-    /// Was offered to an upstream before: never evicted.
+    /// It was sent to an upstream before: never evicted.
     pub(crate) tried: bool,
 }
 
-/// What happened in a lane so far.
+/// Counters of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// Jobs that came in, those refused for lack of room not counted.
+    /// Jobs accepted, without those refused because the lane was full.
     pub accepted: u64,
-    /// Attempts begun, whatever became of them.
+    /// Attempts started.
     pub started: u64,
     /// Jobs whose own call succeeded.
     pub completed: u64,
-    /// Requests answered with a fresh answer of the cache, at intake or as jobs.
+    /// Requests answered with a fresh cache entry, at intake or as jobs.
     pub cache_hits: u64,
-    /// Jobs that the call of an equal one answered.
+    /// Jobs answered by the call of an equal job.
     pub coalesced: u64,
-    /// Requests answered with an old answer because no new one could be had, at intake or as jobs.
+    /// Requests answered with a stale cache entry because there was nothing newer, at intake or as jobs.
     pub fallbacks: u64,
-    /// How many of the hits and fallbacks were at intake, where no job was made.
+    /// How many of the hits and fallbacks were at intake, without a job.
     pub answered_at_intake: u64,
-    /// Jobs that failed for good.
+    /// Jobs that failed permanently.
     pub failed: u64,
     /// Jobs cancelled.
     pub cancelled: u64,
-    /// Jobs that waited too long.
+    /// Jobs that expired.
     pub expired: u64,
     /// Jobs evicted by more urgent ones.
     pub preempted: u64,
@@ -78,7 +78,7 @@ pub struct Totals {
     pub refused: u64,
     /// Dead letters written.
     pub dead: u64,
-    /// Dead letters lost to the cap.
+    /// Dead letters removed because the lane had too many.
     pub dead_trimmed: u64,
 }
 
@@ -98,7 +98,7 @@ impl Totals {
     }
 }
 
-/// How fast jobs start while some wait and nothing but slots and workers holds them back, for estimates.
+/// How fast jobs start while jobs wait and only slots and workers limit them, for estimates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tempo {
     pub(crate) last_grant: Time,
@@ -115,8 +115,8 @@ impl Tempo {
         self.last_grant = now;
     }
 
-    /// What comes until the next grant says nothing about slots and workers: nothing waits, or a gate says when. Says whether
-    /// that is new.
+    /// Ignores the time until the next grant, which does not depend on slots and workers: nothing waits, or a gate
+    /// decides. Returns whether that changed anything.
     pub(crate) fn rest(&mut self) -> bool {
         std::mem::take(&mut self.last_grant) > Time::default()
     }
@@ -132,19 +132,19 @@ pub(crate) struct LevelState {
     pub(crate) turns: Turns,
     /// Jobs in lines.
     pub(crate) queued: u64,
-    /// Jobs that wait for the answer of an equal one.
+    /// Jobs that wait for the answer of an equal job.
     pub(crate) aside: u64,
-    /// Jobs and bytes that could be evicted.
+    /// Jobs that could be evicted.
     pub(crate) evictable: u64,
     pub(crate) evictable_bytes: u64,
-    /// Tenants by how many of their jobs could be evicted.
+    /// Tenants by the number of their evictable jobs.
     by_backlog: BTreeSet<(usize, u64, TenantIx)>,
 }
 
-/// What could not go on when a dispatch last asked and has not changed since.
+/// What was blocked at the last dispatch and has not changed since.
 #[derive(Debug, Default)]
 pub(crate) struct Closed {
-    /// The lane itself, so everything in it.
+    /// The lane itself, and so everything in it.
     pub(crate) lane: bool,
     /// Groups that their upstreams deny.
     pub(crate) groups: BTreeSet<GroupIx>,
@@ -153,9 +153,9 @@ pub(crate) struct Closed {
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) name: Name,
-    /// Its last rules; `None` until a registration names it.
+    /// Its last known rules; `None` until a registration names it.
     pub(crate) spec: Option<LaneSpec>,
-    /// Whether no registration names it: its jobs are kept, but not dispatched.
+    /// Whether no registration names it: its jobs are kept but not dispatched.
     pub(crate) gone: bool,
     pub(crate) paused: bool,
     pub(crate) closed: Closed,
@@ -164,19 +164,19 @@ pub(crate) struct Lane {
     pub(crate) levels: [LevelState; 3],
     pub(crate) tenants: Tenants,
     pub(crate) lines: Lines,
-    /// The lowest number of each line.
+    /// The lowest job number of each line.
     heads: BTreeSet<u64>,
     groups: Vec<Box<[UpstreamIx]>>,
-    /// Of jobs that do not name their upstreams.
+    /// The group of jobs that do not name their own chain.
     pub(crate) default_chain: GroupIx,
     group_by_chain: HashMap<Box<[UpstreamIx]>, GroupIx, foldhash::fast::FixedState>,
-    /// Waiting jobs that expire, by when.
+    /// Waiting jobs by expiry.
     pub(crate) expiry: BTreeMap<(Time, u64), JobIx>,
-    /// Pending jobs by when they are due.
+    /// Pending jobs by due time.
     pub(crate) due: BTreeMap<(Time, u64), JobIx>,
-    /// What is used of the retry budget; `None` is nothing.
+    /// What is used of the retry budget; `None` means nothing.
     pub(crate) budget: Option<Box<Budget>>,
-    /// Retries that wait for it.
+    /// Retries that wait for the budget.
     pub(crate) held_back: HeldBack,
     pub(crate) waiting: u64,
     pub(crate) waiting_bytes: u64,
@@ -232,7 +232,7 @@ impl Lane {
         self.next_seq - 1
     }
 
-    /// Whether anything of it but its jobs changed and is not saved.
+    /// Whether anything except its jobs changed and is not saved.
     pub(crate) fn has_changes(&self) -> bool {
         self.dirty
             || self.tenants.has_changes()
@@ -259,7 +259,7 @@ impl Lane {
         &self.groups[group.0 as usize]
     }
 
-    /// Whether jobs of this lane may go to `upstream`.
+    /// Whether jobs of this lane may use `upstream`.
     pub(crate) fn uses(&self, upstream: UpstreamIx) -> bool {
         self.groups.iter().any(|chain| chain.contains(&upstream))
     }
@@ -268,18 +268,19 @@ impl Lane {
         self.groups.len()
     }
 
-    /// The tenant whose turn a job of `tenant` takes: its own, or everybody's where fairness is off.
+    /// The tenant whose turn a job of `tenant` takes: its own, or the shared one if fairness is off.
     pub(crate) fn turn_of(&mut self, tenant: TenantIx) -> TenantIx {
         let fair = self.spec.as_ref().is_none_or(|spec| spec.fairness.is_some());
         if fair { tenant } else { self.tenants.everyone() }
     }
 
-    /// The tenant whose own limits a job of `tenant` falls under, where the lane has such: jobs of others pass it.
+    /// The tenant whose limits apply to a job of `tenant`, if the lane has limits per tenant. Jobs of other tenants
+    /// pass it.
     pub(crate) fn limited(&self, tenant: TenantIx) -> Option<TenantIx> {
         self.spec.as_ref().filter(|spec| !spec.tenant_limits.is_empty()).map(|_| tenant)
     }
 
-    /// Counts a job among those that wait.
+    /// Counts a job as waiting.
     pub(crate) fn enter(&mut self, waiter: &Waiter) {
         self.waiting += 1;
         self.waiting_bytes += waiter.bytes;
@@ -300,7 +301,7 @@ impl Lane {
         }
     }
 
-    /// Counts a job out of those that wait; the opposite of [`Lane::enter`].
+    /// Reverts [`Lane::enter`].
     pub(crate) fn exit(&mut self, waiter: &Waiter) {
         self.waiting -= 1;
         self.waiting_bytes -= waiter.bytes;
@@ -330,18 +331,18 @@ impl Lane {
         jobs.last_key_value().map(|(_, job)| *job)
     }
 
-    /// The oldest dead letter if it is kept no longer.
+    /// The oldest dead letter, if it must be removed.
     pub(crate) fn letter_to_trim(&self, now: Time) -> Option<(JobId, TrimReason)> {
         let spec = self.spec.as_ref().and_then(|spec| spec.dead_letters.as_ref());
         self.dead.next_to_trim(spec.map_or(u64::MAX, |spec| spec.max), now)
     }
 
-    /// Whether any job stands in a line, be it a line that cannot go on.
+    /// Whether any job is in a line, blocked or not.
     pub(crate) fn has_jobs_in_line(&self) -> bool {
         self.levels.iter().any(|level| level.queued + level.aside > 0)
     }
 
-    /// Whether a line cannot go on, as far as the last dispatch knows.
+    /// Whether a line was blocked at the last dispatch.
     pub(crate) fn is_closed(&self, line: LineIx) -> bool {
         let line = &self.lines[line];
         self.closed.lane || line.parked.is_some() || self.closed.groups.contains(&line.key().group)
@@ -367,8 +368,8 @@ impl Lane {
         line
     }
 
-    /// Takes a job out of its line. The line goes with its last job; if it was parked then, says where. With its last line
-    /// in a level a tenant loses its place there.
+    /// Removes a job from its line. The line is removed with its last job; if it was parked, returns where. With its
+    /// last line in a level, a tenant loses its place there.
     #[must_use]
     pub(crate) fn pull(&mut self, line: LineIx, seq: u64) -> Option<(BucketIx, Parked)> {
         let LineKey { tenant, level, .. } = *self.lines[line].key();
@@ -381,7 +382,7 @@ impl Lane {
         parked
     }
 
-    /// The same where the records say which place the tenant has.
+    /// Removes a job from its line but keeps the tenant's place, which is restored from records.
     #[must_use]
     pub(crate) fn pull_in_place(&mut self, line: LineIx, seq: u64) -> Option<(BucketIx, Parked)> {
         let head = self.lines[line].head();
@@ -403,12 +404,12 @@ impl Lane {
         parked.map(|parked| *parked)
     }
 
-    /// The lowest number in a line: that of the job that lined up first.
+    /// The lowest job number in any line.
     pub(crate) fn oldest_in_line(&self) -> Option<u64> {
         self.heads.first().copied()
     }
 
-    /// A tenant without lines in a level gets its place there with its first.
+    /// Gives a tenant its place in a level with its first line there.
     fn begin_line(&mut self, tenant: TenantIx, level: Level, seq: u64) {
         let state = &mut self.tenants[tenant].levels[level as usize];
         state.lines += 1;
@@ -425,13 +426,13 @@ impl Lane {
         self.move_head(line, head);
     }
 
-    /// Puts a line back into the running.
+    /// Makes a parked line available again.
     pub(crate) fn unpark(&mut self, line: LineIx) {
         self.lines[line].parked = None;
         self.move_head(line, None);
     }
 
-    /// Keeps the order of lines and tenants right after the head of `line` was `old` in it.
+    /// Updates the order of lines and tenants after the head of `line` changed from `old`.
     fn move_head(&mut self, line: LineIx, old: Option<u64>) {
         let new = self.lines[line].open_head();
         let LineKey { level, group, tenant, .. } = *self.lines[line].key();
@@ -447,7 +448,7 @@ impl Lane {
         }
         let is_open = !open.is_empty();
         if was_open != is_open {
-            self.levels[level as usize].turns.stand(tenant, place, group, is_open);
+            self.levels[level as usize].turns.set_ready(tenant, place, group, is_open);
         }
     }
 }

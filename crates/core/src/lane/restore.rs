@@ -1,25 +1,25 @@
-//! A lane's tenants, changed as their records say.
+//! Restores a lane's tenants from records.
 
 use super::{Lane, Tenant};
 use crate::table::TenantIx;
 
 impl Lane {
-    /// Changes what is remembered of a tenant, as its records say; where it stands ready it does so at its new place.
+    /// Applies a tenant's record, and moves the tenant to its new place where it is ready.
     pub(crate) fn restore_tenant(&mut self, tenant: TenantIx, change: impl FnOnce(&mut Tenant)) {
-        self.stand_everywhere(tenant, false);
+        self.set_ready_everywhere(tenant, false);
         self.tenants.restore(tenant, change);
-        self.stand_everywhere(tenant, true);
+        self.set_ready_everywhere(tenant, true);
     }
 
-    fn stand_everywhere(&mut self, tenant: TenantIx, ready: bool) {
+    fn set_ready_everywhere(&mut self, tenant: TenantIx, ready: bool) {
         for (level, state) in self.levels.iter_mut().zip(&self.tenants[tenant].levels) {
             for (group, ..) in state.heads() {
-                level.turns.stand(tenant, state.place.unwrap_or_default(), group, ready);
+                level.turns.set_ready(tenant, state.place.unwrap_or_default(), group, ready);
             }
         }
     }
 
-    /// Removes a tenant that the records say is forgotten; `false` if it has jobs.
+    /// Removes a tenant as the records say; `false` if it still has jobs.
     pub(crate) fn restore_tenant_gone(&mut self, tenant: TenantIx) -> bool {
         for level in &mut self.levels {
             level.turns.current.take_if(|current| *current == tenant);

@@ -4,27 +4,27 @@ use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
-use super::fairness::Place;
+use super::fairness::TurnPlace;
 use crate::table::{GroupIx, JobIx, Keyed, LineIx, Lookup, Table, TenantIx};
 use crate::time::Time;
 
-/// Whose turn all jobs take where fairness is off. No tenant of anybody's is called so.
+/// The tenant whose turn all jobs take if fairness is off. No real tenant can have this name.
 pub(crate) const EVERYONE: &str = "\0";
 
-/// Tenants without jobs that are remembered; the least recently served are forgotten first.
+/// Tenants without jobs that are kept; the least recently served are removed first.
 const MAX_IDLE: usize = 10_000;
 
 #[derive(Debug)]
 pub(crate) struct Tenant {
     pub(crate) name: Arc<str>,
-    /// In which order tenants were first seen; breaks ties.
+    /// The order in which tenants were first seen; breaks ties.
     pub(crate) arrival: u64,
     pub(crate) levels: [TenantLevel; 3],
     pub(crate) processed: u64,
     pub(crate) last_processed: Option<Time>,
     /// Jobs of it that wait.
     pub(crate) waiting: u64,
-    /// Jobs of it that a worker or an upstream has.
+    /// Jobs of it that a worker or an upstream is working on.
     pub(crate) processing: u64,
     /// Jobs of it that exist, in any state.
     jobs: u64,
@@ -63,12 +63,12 @@ pub(crate) struct TenantLevel {
     /// The turn it was last served in.
     pub(crate) last_turn: Option<i64>,
     /// Its place while it has lines.
-    pub(crate) place: Option<Place>,
-    /// Lines it has, parked ones too.
+    pub(crate) place: Option<TurnPlace>,
+    /// Its lines, including parked ones.
     pub(super) lines: u32,
-    /// Waiting jobs that were never tried, by number.
+    /// Waiting jobs that were never sent, by number.
     pub(crate) evictable: BTreeMap<u64, JobIx>,
-    /// Lines that are not parked by the number of their head, for each group that has some.
+    /// Lines that are not parked, by the number of their head, for each group that has some.
     open: Vec<(GroupIx, BTreeMap<u64, LineIx>)>,
 }
 
@@ -76,7 +76,7 @@ impl TenantLevel {
     pub(super) fn open(&mut self, group: GroupIx) -> &mut BTreeMap<u64, LineIx> {
         let found = self.open.iter().position(|(of, _)| *of == group);
         let at = found.unwrap_or_else(|| {
-            // Most tenants need one group only, and there may be many tenants.
+            // Most tenants need only one group, and there may be many tenants.
             self.open.reserve_exact(1);
             self.open.push((group, BTreeMap::new()));
             self.open.len() - 1
@@ -117,7 +117,7 @@ impl Tenants {
         tenant
     }
 
-    /// Takes in a tenant that has no jobs yet.
+    /// Adds a tenant without jobs.
     pub(crate) fn add(&mut self, tenant: Tenant) -> TenantIx {
         self.next_arrival = self.next_arrival.max(tenant.arrival + 1);
         let place = tenant.idle_place();
@@ -127,7 +127,7 @@ impl Tenants {
         tenant
     }
 
-    /// Changes what is remembered of a tenant, as its records say.
+    /// Applies a tenant's record.
     pub(super) fn restore(&mut self, tenant: TenantIx, change: impl FnOnce(&mut Tenant)) {
         let state = &mut self.table[tenant];
         let idle = self.idle.remove(&state.idle_place()).is_some();
@@ -137,10 +137,10 @@ impl Tenants {
         }
     }
 
-    /// Removes a tenant that the records say is forgotten; `false` if it has jobs.
+    /// Removes a tenant as the records say; `false` if it still has jobs.
     pub(super) fn restore_gone(&mut self, tenant: TenantIx) -> bool {
         if self.everyone == Some(tenant) && self.table[tenant].jobs == 1 {
-            self.let_everyone_go();
+            self.release_everyone();
         }
         let idle = self.table[tenant].jobs == 0;
         if idle {
@@ -159,14 +159,14 @@ impl Tenants {
         tenant
     }
 
-    /// Fairness is on: nobody takes everybody's turn any more.
-    pub(crate) fn let_everyone_go(&mut self) {
+    /// Releases the shared tenant: fairness is on.
+    pub(crate) fn release_everyone(&mut self) {
         if let Some(tenant) = self.everyone.take() {
-            self.let_go(tenant);
+            self.release(tenant);
         }
     }
 
-    /// One more job of `tenant` exists.
+    /// Counts a new job of `tenant`.
     pub(crate) fn hold(&mut self, tenant: TenantIx) {
         let state = &mut self.table[tenant];
         if state.jobs == 0 {
@@ -175,8 +175,8 @@ impl Tenants {
         state.jobs += 1;
     }
 
-    /// One job less of `tenant` exists.
-    pub(crate) fn let_go(&mut self, tenant: TenantIx) {
+    /// Counts a removed job of `tenant`.
+    pub(crate) fn release(&mut self, tenant: TenantIx) {
         let state = &mut self.table[tenant];
         state.jobs -= 1;
         if state.jobs == 0 {
@@ -184,7 +184,7 @@ impl Tenants {
         }
     }
 
-    /// Forgets idle tenants beyond the bound. Not while turns point at them, hence `keep`.
+    /// Removes idle tenants beyond the bound, except those in `keep`, which turns refer to.
     pub(crate) fn forget_idle(&mut self, keep: &[Option<TenantIx>]) {
         while self.idle.len() > MAX_IDLE {
             let Some((_, tenant)) = self.idle.iter().find(|(_, tenant)| !keep.contains(&Some(**tenant)))
@@ -220,11 +220,11 @@ impl Tenants {
         !self.dirty.is_empty() || !self.forgotten.is_empty()
     }
 
-    /// Tenants changed since the last call, by arrival; those without a state are forgotten.
+    /// Passes each tenant changed since the last call to `changed`, by arrival; removed tenants are passed as `None`.
     pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(u64, Option<&Tenant>)) {
         self.forgotten.drain(..).for_each(|arrival| changed(arrival, None));
         for tenant in self.dirty.drain(..) {
-            // A place that was freed and taken again holds a tenant that is in the list itself.
+            // A slot that was freed and reused holds a tenant that is in the list itself.
             if let Some(state) = self.table.get_mut(tenant) {
                 state.dirty = false;
                 changed(state.arrival, Some(state));

@@ -1,4 +1,4 @@
-//! Jobs whose upstream works on them and will tell: what is told from outside, and who must be asked.
+//! Jobs whose upstream works on them and reports later: reports from outside, and polls.
 
 use std::sync::Arc;
 
@@ -8,99 +8,98 @@ use crate::ids::{JobId, Name};
 use crate::job::{Payload, Status};
 use crate::time::{Span, Time};
 
-/// When an upstream that has not told anything is asked.
+/// When to ask an upstream that has not reported a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Polling {
-    /// For the first time so long after its answer to the submit.
+    /// Time from the answer to the submit until the first poll.
     pub after: Span,
-    /// Then once in so long.
+    /// Time between polls.
     pub every: Span,
 }
 
-/// What an upstream told of a job it worked on, by a webhook or because it was asked.
+/// The result of a job that an upstream worked on, from a webhook or a poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Completion {
-    /// Which job.
+    /// The job.
     pub job: JobId,
-    /// Who tells.
+    /// The upstream that reports.
     pub upstream: Name,
-    /// What the upstream calls the job, if it says so: what it tells of an older submit changes nothing.
+    /// The upstream's id of the job, if given. A report about an older submit changes nothing.
     pub external: Option<Arc<str>>,
-    /// A hash of the message's own id, if it has one: the same message changes nothing the second time.
+    /// A hash of the message's id, if it has one. A repeated message changes nothing.
     pub message: Option<u64>,
-    /// What the gates hear.
+    /// The result of the call, for the gates.
     pub report: Report,
-    /// What becomes of the job: how it succeeded, or how it failed. [`Outcome::Release`] and [`Outcome::Awaiting`] are
-    /// neither and change nothing.
+    /// How the job succeeded or failed. [`Outcome::Release`] and [`Outcome::Awaiting`] are neither and change nothing.
     pub outcome: Outcome,
-    /// Whether a failure sends the job on along its chain, if some of it is left, without spending an attempt. It is told here
-    /// because the submit that would have said so may never be settled.
+    /// Whether a failure moves the job along the rest of its chain without spending an attempt. It is repeated here
+    /// because the settlement of the submit, which also has it, may never arrive.
     pub next: bool,
-    /// What the upstream brought; kept with the job if this ends it.
+    /// The upstream's result; kept with the job if this ends it.
     pub answer: Option<Payload>,
 }
 
 /// The answer to a [`Completion`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompleteAnswer {
-    /// What it did.
+    /// The effect of the completion.
     pub completed: Completed,
-    /// Jobs that ended by it, in order.
+    /// Jobs that ended because of it, in order.
     pub ended: Vec<Ended>,
 }
 
 /// What a completion did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completed {
-    /// The job was waited for, and this became of it.
+    /// The job was awaiting, and this is what happened to it.
     Settled(Settled),
-    /// The submit's own answer has not come yet: it is kept with the job and counts as soon as that has.
+    /// The submit is not settled yet. The result is kept with the job and applied when it is.
     Kept,
-    /// Nothing was changed: the job has ended, has moved on, or this was told before. The job is here.
+    /// Nothing changed: the job has ended or moved on, or this was reported before. The job has this status.
     NotAwaited(Status),
     /// There is no such job.
     Unknown,
 }
 
-/// Asks for jobs that an upstream works on and has told nothing of.
+/// Asks for jobs that an upstream works on and has not reported on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Poll {
-    /// Of this upstream.
+    /// The upstream.
     pub upstream: Name,
-    /// How many at the most; no more than [`MAX_BATCH`](crate::MAX_BATCH) are given.
+    /// The most jobs to return, capped at [`MAX_BATCH`](crate::MAX_BATCH).
     pub max: usize,
-    /// Nobody else is given the same ones for this long, or until they are said to be asked.
+    /// How long the jobs are claimed: no other process gets them until then, or until they are listed in `asked`.
     pub claim: Span,
-    /// Jobs that whoever asks was given before and has asked the upstream for: they are due again later.
+    /// Jobs from earlier answers that the caller has polled since; their next poll is scheduled.
     pub asked: Vec<JobId>,
 }
 
 /// Jobs whose upstream must be asked now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Polls {
-    /// Each claimed by whoever asked.
+    /// The jobs, claimed by the caller.
     pub due: Vec<DuePoll>,
-    /// What time it was in the store.
+    /// The store's time.
     pub now: Time,
-    /// When the next one of this upstream is due; `Time::NEVER` if none is known.
+    /// When the next job of this upstream is due; `Time::NEVER` if there is none.
     pub next: Time,
 }
 
 /// A job whose upstream must be asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DuePoll {
-    /// Which job.
+    /// The job.
     pub job: JobId,
-    /// The upstream, or the key of it with which the job was submitted.
+    /// The upstream, or its key that the job was submitted with.
     pub at: Option<Name>,
-    /// Whose.
+    /// The tenant it belongs to.
     pub tenant: Arc<str>,
     /// `id` (outboxId) or `Idempotency-Key`.
     pub key: Option<Arc<str>>,
-    /// What the upstream calls it.
+    /// The upstream's id of the job.
     pub external: Option<Arc<str>>,
-    /// What was to be sent.
+    /// The job's payload.
     pub payload: Payload,
-    /// Which attempt this is, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
 }

@@ -1,4 +1,4 @@
-//! What is asked about dead letters, one or many at a time.
+//! Queries about dead letters: filters, pages, counts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,20 +10,20 @@ use crate::ids::{JobId, Name};
 use crate::pattern::matches;
 use crate::time::Time;
 
-/// Which dead letters; what is absent does not narrow.
+/// Selects dead letters; absent fields do not restrict.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LetterFilter {
-    /// Of one of these lanes.
+    /// In one of these lanes.
     pub lanes: Option<Vec<Name>>,
     /// Of this tenant.
     pub tenant: Option<Arc<str>>,
-    /// Of a tenant that fits one of these patterns (`shop-*`).
+    /// Of a tenant that matches one of these patterns (`shop-*`).
     pub tenants: Option<Vec<Arc<str>>>,
-    /// With this code of the last failure, or of this class (`5xx`); `none` is for letters without one.
+    /// Whose last failure has this code, or a code of this class (`5xx`); `none` selects letters without a code.
     pub code: Option<Arc<str>>,
-    /// That were written then or later.
+    /// Written at this time or later.
     pub since: Option<Time>,
-    /// That were written then or earlier.
+    /// Written at this time or earlier.
     pub until: Option<Time>,
 }
 
@@ -32,7 +32,7 @@ impl LetterFilter {
         self.lanes.as_ref().is_none_or(|lanes| lanes.contains(lane))
     }
 
-    /// Whether a letter of a lane that fits does so too.
+    /// Whether a letter matches, apart from its lane.
     pub(crate) fn fits(&self, letter: &DeadLetter) -> bool {
         let tenants = |patterns: &Vec<Arc<str>>| patterns.iter().any(|one| matches(one, &letter.tenant));
         self.tenant.as_ref().is_none_or(|tenant| *tenant == letter.tenant)
@@ -43,10 +43,10 @@ impl LetterFilter {
     }
 }
 
-/// The word for letters whose last failure has no code.
+/// Selects letters whose last failure has no code.
 pub(crate) const NO_CODE: &str = "none";
 
-/// Whether a failure with `code` is meant by `pattern`: a code, a class of them such as `5xx`, or `none`.
+/// Whether `code` matches `pattern`: a code, a class such as `5xx`, or `none`.
 pub(crate) fn fits_code(pattern: &str, code: Option<&str>) -> bool {
     let Some(code) = code else { return pattern == NO_CODE };
     let class =
@@ -54,18 +54,18 @@ pub(crate) fn fits_code(pattern: &str, code: Option<&str>) -> bool {
     pattern == code || pattern.strip_suffix("xx").is_some_and(|digit| digit.len() == 1 && class(digit))
 }
 
-/// Asks for a page of dead letters: by lane, in each the oldest first.
+/// Asks for a page of dead letters: by lane, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LetterQuery {
-    /// Which.
+    /// Which letters.
     pub filter: LetterFilter,
-    /// Go on from there: what the last page said.
+    /// Where to start: the cursor of the previous page.
     pub after: Option<LetterCursor>,
-    /// How many at the most; no more than [`MAX_BATCH`](crate::MAX_BATCH) are given.
+    /// The most letters to return, capped at [`MAX_BATCH`](crate::MAX_BATCH).
     pub max: usize,
 }
 
-/// A place in the order of dead letters. It stays valid when the letter there is gone, and over a restart.
+/// A position in the order of dead letters. It stays valid when its letter is removed, and across restarts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LetterCursor {
     /// The lane.
@@ -85,21 +85,21 @@ impl FromStr for LetterCursor {
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let parts = text.rsplit_once(':');
         let parts = parts.and_then(|(lane, number)| Some((Name::new(lane).ok()?, number.parse().ok()?)));
-        let bad = || SpecError::new("cursor", format!("{text:?} is not one that a page gave"));
+        let bad = || SpecError::new("cursor", format!("{text:?} is not a cursor of a previous page"));
         parts.map(|(lane, number)| Self { lane, number }).ok_or_else(bad)
     }
 }
 
-/// Some dead letters.
+/// A page of dead letters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LetterPage {
-    /// Those found. A page may be short, or empty, and still not be the last.
+    /// The letters. A page may be short or empty without being the last.
     pub letters: Vec<DeadLetterView>,
-    /// Where to go on; `None` when all were looked at.
+    /// Where the next page starts; `None` after the last page.
     pub next: Option<LetterCursor>,
 }
 
-/// What letters are counted by.
+/// How letters are grouped for counting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LetterBy {
     /// The code of the last failure; `none` if there is none.
@@ -113,31 +113,31 @@ pub enum LetterBy {
 /// Asks for the number of dead letters, in steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CountLetters {
-    /// Which.
+    /// Which letters.
     pub filter: LetterFilter,
-    /// Counted by what.
+    /// How to group them.
     pub by: LetterBy,
-    /// Go on from there: what the last step said.
+    /// Where to start: the cursor of the previous step.
     pub after: Option<LetterCursor>,
-    /// Only those that are not being replayed.
+    /// Only letters that are not being replayed.
     pub idle: bool,
 }
 
-/// The numbers of one step, to be added to those of the steps before.
+/// The counts of one step, to be added to those of the previous steps.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LetterCounts {
-    /// How many letters by what was asked for.
+    /// The number of letters in each group.
     pub counts: Vec<(Arc<str>, u64)>,
-    /// Where to go on; `None` when all were looked at.
+    /// Where the next page starts; `None` after the last page.
     pub next: Option<LetterCursor>,
 }
 
-/// What became of a page of letters to discard.
+/// The result of discarding one page of letters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DiscardedLetters {
-    /// Those that are gone.
+    /// The removed letters.
     pub gone: Vec<(Name, JobId)>,
-    /// Where to go on; `None` when all were looked at.
+    /// Where the next page starts; `None` after the last page.
     pub next: Option<LetterCursor>,
 }
 
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_code_is_meant_by_itself_or_by_its_class() {
+    fn a_code_matches_itself_or_its_class() {
         assert!(fits_code("550", Some("550")) && fits_code("5xx", Some("503")));
         assert!(fits_code("Throttling", Some("Throttling")) && fits_code("none", None));
         assert!(
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_is_read_as_it_is_written() {
+    fn a_cursor_survives_a_round_trip_through_text() {
         let cursor = LetterCursor { lane: Name::new("mail.v1").unwrap(), number: 7 };
         assert_eq!(cursor.to_string().parse::<LetterCursor>().unwrap(), cursor);
         assert!("mail".parse::<LetterCursor>().is_err() && "a b:7".parse::<LetterCursor>().is_err());

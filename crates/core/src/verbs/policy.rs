@@ -1,4 +1,4 @@
-//! What is asked about limits by scope.
+//! Arguments and answers about limits by scope.
 
 use std::sync::Arc;
 
@@ -7,48 +7,49 @@ use crate::policy::{BucketId, Correlation};
 use crate::time::Span;
 use crate::tokens::Tokens;
 
-/// An event that earns tokens back for the call with this correlation id.
+/// An event that returns tokens for the call with this correlation id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credit {
-    /// Its name, as policies have it (`payment`).
+    /// Its name in the policies (`payment`).
     pub event: Arc<str>,
-    /// Which call.
+    /// The call.
     pub correlation: Correlation,
 }
 
-/// What an event did.
+/// The effect of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credited {
-    /// Each of these buckets got so much: what its policy gives, or what was missing to its capacity less what is held.
+    /// The buckets and what each gained: what its policy gives, up to its capacity minus what is held.
     Buckets(Vec<(BucketId, Tokens)>),
-    /// It was counted before; nothing changed.
+    /// The event was counted before; nothing changed.
     Repeated,
-    /// No call with this correlation id cost anything lately, or no policy that it fell under knows the event.
+    /// No recent call with this correlation id cost anything, or none of its policies knows the event.
     Unknown,
 }
 
-/// What the upstream itself says that a bucket holds.
+/// A bucket's balance as reported by its upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Correction {
-    /// Which bucket.
+    /// The bucket.
     pub bucket: BucketId,
-    /// Its rule here.
+    /// Its rule in this gateway.
     pub spec: BucketSpec,
-    /// What is there by the upstream's count, in whole tokens.
+    /// The balance the upstream reported, in whole tokens.
     pub reported: Tokens,
-    /// What was here, and held by calls under way, when the upstream was asked.
+    /// Our balance plus the tokens held by running calls, at the time the upstream was asked.
     pub when_asked: Tokens,
-    /// How long ago that was.
+    /// How long ago the upstream was asked.
     pub asked_ago: Span,
 }
 
-/// What a bucket held before it was corrected, and what it holds now. The difference is the drift.
+/// The balance of a bucket before and after a correction. The difference is the drift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Corrected {
-    /// Before.
+    /// The balance before.
     pub before: Tokens,
-    /// After: their count less the holds of calls under way and what was spent since they were asked.
+    /// The balance after: what the upstream reported, minus what running calls hold and what was spent since it was
+    /// asked.
     pub after: Tokens,
-    /// How much of the difference calls and refills during the round trip may account for.
+    /// How much of the drift calls and refills during the round trip can explain.
     pub uncertainty: Tokens,
 }

@@ -1,4 +1,4 @@
-//! What is asked of replays of dead letters, and what is told of them.
+//! Arguments and answers about replays of dead letters.
 
 use crate::ended::Ended;
 use crate::error::SpecError;
@@ -14,29 +14,28 @@ pub struct Replay {
     pub lane: Name,
     /// The job that failed.
     pub letter: JobId,
-    /// The job that replays it.
+    /// The id of the job that will replay it.
     pub id: JobId,
-    /// What is sent instead of what the letter holds: payload, chain, holds and correlation of this job. The rest of it is
-    /// not looked at.
+    /// Replaces payload, chain, holds and correlation of the letter. The other fields of this job are ignored.
     pub edit: Option<Box<NewJob>>,
 }
 
-/// What became of a wish to replay.
+/// The result of a replay request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replayed {
-    /// This job does it now, and these had to make room for it.
+    /// This job replays it; the listed jobs were evicted to make room.
     As(JobId, Vec<Ended>),
     /// There is no such dead letter.
     Unknown,
     /// The lane is full.
     QueueFull,
-    /// The id that was to be the replay's is another job's.
+    /// The id chosen for the replay belongs to another job.
     IdTaken,
-    /// Something about it cannot be, and the letter is still there.
+    /// The replay is invalid; the letter was kept.
     Invalid(SpecError),
 }
 
-/// A dead letter that was enqueued again without anybody asking for this one.
+/// A dead letter that a bulk replay or the redrive enqueued again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplayedLetter {
     /// The lane.
@@ -49,10 +48,10 @@ pub struct ReplayedLetter {
     pub bulk: Option<JobId>,
 }
 
-/// Asks to begin, show or stop the replay of many dead letters.
+/// Asks to start, show or stop a bulk replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BulkAsk {
-    /// Replays all letters that fit and are there now. The same id again is the same replay again.
+    /// Replays all letters that match now. Repeating an id returns the same replay.
     Begin {
         /// Chosen by the caller.
         id: JobId,
@@ -61,39 +60,39 @@ pub enum BulkAsk {
     },
     /// Shows one.
     Show(JobId),
-    /// Shows all that are remembered, the newest first.
+    /// Shows all that are kept, newest first.
     List,
-    /// Starts no more of its letters. Those already in their lanes go on.
+    /// Starts no more of its letters. Jobs already in their lanes continue.
     Stop(JobId),
 }
 
-/// What is told of bulk replays.
+/// The answer to a [`BulkAsk`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BulkAnswer {
-    /// Those asked for; none if there is no such one.
+    /// The requested replays; empty if the id is unknown.
     Replays(Vec<BulkView>),
-    /// So many are under way that no other can begin.
+    /// Too many are running; no other can start.
     TooMany,
 }
 
-/// The replay of many dead letters, as shown.
+/// A bulk replay as shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BulkView {
     /// Its identity.
     pub id: JobId,
     /// Which letters it replays.
     pub filter: LetterFilter,
-    /// Where it is.
+    /// Its progress.
     pub status: BulkStatus,
-    /// Letters that fitted when it began, as far as they are counted.
+    /// Letters that matched when it began, as far as they are counted.
     pub total: u64,
-    /// Letters that were sent with success, and are gone.
+    /// Letters that were sent successfully and removed.
     pub replayed: u64,
-    /// Letters that failed again, or could not be enqueued, and are still there.
+    /// Letters that failed again or could not be enqueued; they are kept.
     pub failed: u64,
     /// Letters that wait in their lane or are being sent.
     pub running: u64,
-    /// Letters that are still to be enqueued.
+    /// Letters not enqueued yet.
     pub remaining: u64,
     /// When it began.
     pub began: Time,
@@ -101,21 +100,21 @@ pub struct BulkView {
     pub ended: Option<Time>,
 }
 
-/// Where a bulk replay is.
+/// The progress of a bulk replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BulkStatus {
-    /// The letters are counted; none is sent yet.
+    /// The letters are being counted; none is sent yet.
     Counting,
     /// Letters are enqueued as their lanes have room.
     Running,
-    /// All were sent, or are gone.
+    /// All letters were sent or removed.
     Done,
-    /// Somebody stopped it.
+    /// It was stopped by request.
     Stopped,
 }
 
 impl BulkStatus {
-    /// The word for it.
+    /// Its name in the API.
     pub const fn as_str(self) -> &'static str {
         match self {
             BulkStatus::Counting => "counting",

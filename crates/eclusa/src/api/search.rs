@@ -171,7 +171,7 @@ pub(super) fn read<T>(
 }
 
 fn cursor(text: &str) -> Result<JobCursor, String> {
-    text.parse().map_err(|_| "is not one that a page gave".into())
+    text.parse().map_err(|_| "is not a cursor of a previous page".into())
 }
 
 fn status(text: &str) -> Result<Status, String> {

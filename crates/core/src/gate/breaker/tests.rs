@@ -60,7 +60,7 @@ fn half_open_lets_one_probe_in_and_its_result_decides() {
 }
 
 #[test]
-fn a_probe_whose_worker_died_gives_its_place_back() {
+fn a_probe_whose_worker_died_is_replaced() {
     let mut breaker = opened();
     breaker.take(lease(10), at(40), at(30));
     assert_eq!(breaker.admits(&spec(), at(40)), Ok(()));
@@ -90,7 +90,7 @@ fn callers_without_a_lease_count_too() {
 }
 
 #[test]
-fn it_recovers_without_a_probe_once_its_open_window_is_over_and_not_before() {
+fn a_breaker_recovers_without_a_probe_only_after_its_open_window() {
     let mut breaker = Breaker::default();
     breaker.record(&spec(), CallResult::Failed, at(0));
     assert!(!breaker.recover(at(60)));
@@ -111,7 +111,7 @@ fn it_recovers_without_a_probe_once_its_open_window_is_over_and_not_before() {
 }
 
 #[test]
-fn half_open_and_never_probed_it_is_healthy_after_five_minutes() {
+fn a_half_open_breaker_without_probes_is_healthy_after_five_minutes() {
     let healed = at(30) + HEALTHY_AFTER;
     let mut breaker = opened();
     assert_eq!((breaker.failures(at(329)), breaker.state(at(329))), (5, BreakerState::HalfOpen));
@@ -123,7 +123,7 @@ fn half_open_and_never_probed_it_is_healthy_after_five_minutes() {
 }
 
 #[test]
-fn a_probe_under_way_keeps_it_half_open_and_decides() {
+fn a_running_probe_keeps_the_breaker_half_open_and_decides() {
     for (result, state) in
         [(CallResult::Failed, BreakerState::Open), (CallResult::Success, BreakerState::Closed)]
     {
@@ -144,7 +144,7 @@ fn a_probe_under_way_keeps_it_half_open_and_decides() {
 }
 
 #[test]
-fn what_is_heard_late_counts_from_when_it_happened_unless_the_breaker_has_turned_since() {
+fn a_late_report_counts_from_when_it_happened_unless_the_breaker_changed_since() {
     let mut breaker = Breaker::default();
     (0..5).for_each(|n| breaker.record_late(&spec(), CallResult::Failed, at(n), at(n + 5)));
     assert_eq!(breaker.degraded_until(at(20)), Some(at(39)));
@@ -156,7 +156,7 @@ fn what_is_heard_late_counts_from_when_it_happened_unless_the_breaker_has_turned
 }
 
 #[test]
-fn zeroes_are_refused_by_name() {
+fn zeroes_are_refused_and_name_their_field() {
     let secs = Span::from_secs;
     assert_eq!(BreakerSpec::new(0, secs(1), 1).unwrap_err().field, "breaker.failures");
     assert_eq!(BreakerSpec::new(1, secs(0), 1).unwrap_err().field, "breaker.open_for");

@@ -26,7 +26,7 @@ fn fifteen_calls_against_ten_per_second_burst_ten_give_exactly_ten() {
 }
 
 #[test]
-fn forty_a_day_keeps_every_fraction_however_often_it_is_looked_at() {
+fn forty_a_day_keeps_every_fraction_however_often_it_is_read() {
     let spec = BucketSpec::new(200, 40, Span::from_secs(86_400)).unwrap();
     let mut bucket = Bucket::full(&spec, at(0));
     bucket.spend(&spec, Tokens::whole(200), at(0));
@@ -37,7 +37,7 @@ fn forty_a_day_keeps_every_fraction_however_often_it_is_looked_at() {
 }
 
 #[test]
-fn a_clock_that_steps_back_mints_nothing() {
+fn a_clock_that_steps_back_adds_no_tokens() {
     let spec = BucketSpec::new(10, 10, Span::from_secs(1)).unwrap();
     let mut bucket = Bucket::full(&spec, at(5_000));
     assert_eq!(grants(&spec, &mut bucket, 20, at(5_000)), 10);
@@ -69,7 +69,7 @@ fn a_returned_hold_never_lifts_the_balance_above_capacity() {
 }
 
 #[test]
-fn rates_of_zero_and_holds_above_capacity_are_refused_by_name() {
+fn rates_of_zero_and_holds_above_capacity_name_their_field() {
     assert_eq!(BucketSpec::new(0, 1, Span::from_secs(1)).unwrap_err().field, "capacity");
     assert_eq!(BucketSpec::new(1, 0, Span::from_secs(1)).unwrap_err().field, "refill");
     assert_eq!(BucketSpec::new(1, 1, Span::ZERO).unwrap_err().field, "refill");
@@ -80,7 +80,7 @@ fn rates_of_zero_and_holds_above_capacity_are_refused_by_name() {
 }
 
 #[test]
-fn while_a_hold_is_out_it_refills_to_what_is_not_held() {
+fn while_tokens_are_held_a_bucket_refills_only_the_rest() {
     let spec = BucketSpec::new(100, 2, Span::from_secs(60)).unwrap();
     let mut bucket = Bucket::full(&spec, at(0));
     bucket.hold(&spec, Tokens::whole(20), at(0));
@@ -92,7 +92,7 @@ fn while_a_hold_is_out_it_refills_to_what_is_not_held() {
 }
 
 #[test]
-fn a_hold_that_others_stand_in_the_way_of_is_tried_again_soon() {
+fn a_hold_blocked_by_other_holds_is_retried_soon() {
     let spec = BucketSpec::new(100, 2, Span::from_secs(60)).unwrap();
     let mut bucket = Bucket::full(&spec, at(0));
     bucket.hold(&spec, Tokens::whole(90), at(0));
@@ -104,7 +104,7 @@ fn a_hold_that_others_stand_in_the_way_of_is_tried_again_soon() {
 }
 
 #[test]
-fn a_smaller_capacity_counts_what_is_held_out() {
+fn a_smaller_capacity_counts_held_tokens() {
     let (old, new) =
         (BucketSpec::new(100, 2, Span::from_secs(60)), BucketSpec::new(10, 2, Span::from_secs(60)));
     let (old, new) = (old.unwrap(), new.unwrap());

@@ -1,4 +1,4 @@
-//! Gates as the records have them, and the leases that hold something of them.
+//! Restores gates from records, and the leases that hold slots and places.
 
 use super::{Gates, Pass};
 
@@ -11,7 +11,7 @@ impl Gates {
         }
     }
 
-    /// The opposite of [`Gates::restore_call`].
+    /// Reverts [`Gates::restore_call`].
     pub(crate) fn remove_call(&mut self, pass: Pass) {
         self.release_slot();
         if !pass.answered {
@@ -19,7 +19,7 @@ impl Gates {
         }
     }
 
-    /// Goes on from what is stored, with the calls under way that are counted already.
+    /// Replaces the state by the stored one; keeps the running calls, which are already counted.
     pub(crate) fn restore(&mut self, stored: Gates) {
         let old = std::mem::replace(self, stored);
         self.in_flight = old.in_flight;

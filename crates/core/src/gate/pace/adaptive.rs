@@ -1,11 +1,11 @@
-//! Adaptive pace: finds the rate that the upstream takes, by additive increase and multiplicative decrease (AIMD).
+//! Adaptive pace: finds the rate that the upstream accepts, by additive increase and multiplicative decrease (AIMD).
 //!
-//! The rate grows with successes while starts come as fast as it allows. It falls when the upstream says "too many requests",
-//! when calls fail, and when they take much longer than they used to. One burst of such signals is one decrease: only a
-//! call that began after the last decrease can cause another.
+//! The rate grows with successes while calls start as fast as it allows. It falls when the upstream says "too many
+//! requests", when calls fail, and when they take much longer than before. One burst of such signals is one decrease:
+//! only a call that began after the last decrease can cause another.
 //!
-//! The rate at the last decrease is remembered as the *knee*. Growth is fast far from it and slow close to it, so that most
-//! time is spent just below the limit, and a limit that was raised is found within seconds.
+//! The rate at the last decrease is kept as the *knee*. Growth is fast far from it and slow close to it, so that the
+//! rate is just below the limit most of the time, and a raised limit is found within seconds.
 
 use crate::gate::{CallResult, PaceSpec};
 use crate::time::{Span, Time};
@@ -13,43 +13,44 @@ use crate::time::{Span, Time};
 /// One start per second.
 const ONE: u64 = 1_000_000;
 
-/// Growth in a second: this share of the rate while no limit was met, and of the distance to the knee afterwards.
+/// Growth per second: this share of the rate until a limit was met, and of the distance to the knee afterwards.
 const TOWARDS_KNEE_PERCENT: u64 = 30;
-/// And this share of the knee, which takes the rate past it.
+/// Additional growth per second: this share of the knee, which takes the rate past it.
 const PAST_KNEE_PERCENT: u64 = 1;
-/// The longest time that one success stands for.
+/// The longest time that one success accounts for.
 const LONGEST_GROWTH: Span = Span::from_secs(1);
-/// The same below the knee: where calls are few, one refusal in ten seconds would be too many.
+/// The same below the knee: with few calls, one refusal in ten seconds would be too many.
 const LONGEST_GROWTH_TO_KNEE: Span = Span::from_millis(100);
 
-/// Two decreases are at least this far apart. Limits that are counted over a second need that long to admit calls again.
+/// Two decreases are at least this far apart. Limits that are counted over a second need that long to admit calls
+/// again.
 const SHORTEST_HOLD: Span = Span::from_secs(1);
-/// What a decrease leaves of the rate.
+/// The rate after a decrease, in percent.
 const SLOWED_PERCENT: u64 = 85;
-/// The same if the decrease before did not help.
+/// The rate after a decrease, in percent, if the previous decrease did not help.
 const SLOWED_AGAIN_PERCENT: u64 = 70;
 
-/// Latency and failures are judged over so many calls.
+/// Latency and failures are judged over this many calls.
 const BATCH: u32 = 16;
 /// Failures in a batch that are a signal; fewer have causes other than the rate.
 const FAILURES: u32 = 2;
-/// A mean latency above so many times the floor is a signal.
+/// A mean latency above this multiple of the floor is a signal.
 const TOLERANCE: u64 = 2;
-/// And so much more, for upstreams that answer within milliseconds.
+/// And it must exceed the floor by this much, for upstreams that answer within milliseconds.
 const TOLERANCE_US: u64 = 10_000;
 /// Longer latencies count as this.
 const LONGEST_LATENCY: Span = Span::from_secs(3_600);
-/// One call counts at the most so many times the floor: a single slow one is no signal.
+/// A call counts at most as this multiple of the floor: a single slow one is no signal.
 const OUTLIER: u64 = 8;
-/// A batch moves the floor up by this part of the difference. A lower mean is the floor at once.
+/// A batch raises the floor by this fraction of the difference. A lower mean becomes the floor at once.
 const FLOOR_STEP: u64 = 64;
-/// After so many decreases in a row for latency, the load is not what makes it high: that is the new floor.
+/// After this many decreases in a row because of latency, the load is not the cause: the latency is the new floor.
 const TRIES: u32 = 3;
 
-/// Starts that were late by no more than this, or one interval, used all that the pace allowed.
+/// A start that is late by no more than this, or one interval, counts as starting as soon as allowed.
 const LATE: Span = Span::from_millis(10);
 
-/// What was learned of an upstream.
+/// What was learned about an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Adaptive {
     /// Millionths of a start per second.
@@ -59,11 +60,11 @@ pub struct Adaptive {
     pub(crate) slowed_at: Time,
     /// Decreases in a row.
     pub(crate) strikes: u32,
-    /// The success that the rate last grew by.
+    /// When a success last raised the rate.
     pub(crate) grown_at: Time,
-    /// Whether the last start came as soon as the pace allowed it.
+    /// Whether the last call started as soon as the pace allowed.
     pub(crate) used: bool,
-    /// By how much the next start was due before the millisecond that it may come in.
+    /// The part of a millisecond by which the next start is due earlier than its rounded time.
     pub(crate) owed_us: u64,
     /// The lowest mean latency, in microseconds.
     pub(crate) floor_us: Option<u64>,
@@ -71,10 +72,10 @@ pub struct Adaptive {
     pub(crate) batch: Batch,
 }
 
-/// Calls that are judged together.
+/// Calls that are judged as one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Batch {
-    /// Those that succeeded or failed.
+    /// Calls that succeeded or failed.
     pub(crate) calls: u32,
     pub(crate) failed: u32,
     /// Successes whose latency is known.
@@ -84,7 +85,7 @@ pub(crate) struct Batch {
 }
 
 impl Adaptive {
-    /// One that begins with this interval between starts.
+    /// Starts with this interval between calls.
     pub(super) fn new(interval_us: u64) -> Self {
         Self {
             rate: per_second(interval_us),
@@ -104,8 +105,8 @@ impl Adaptive {
         (ONE * 1_000_000).div_ceil(self.rate.max(1)).clamp(micros(spec.min()), micros(spec.max()))
     }
 
-    /// When the next start may come after one at `now`, which was allowed from `allowed_at` on. A start that came a little late
-    /// does not lower the rate: the next may come that much sooner, but never sooner than the shortest interval.
+    /// When the next call may start after one at `now`, which was allowed from `allowed_at` on. A call that started a
+    /// little late does not lower the rate: the next may start that much sooner, but not below the shortest interval.
     pub(super) fn take(&mut self, spec: &PaceSpec, allowed_at: Time, now: Time) -> Time {
         let interval_us = self.interval_us(spec);
         let late = now.since(allowed_at);
@@ -120,7 +121,7 @@ impl Adaptive {
 
     /// Learns from a call that ended at `now` after `took`, if that is known.
     pub(super) fn report(&mut self, spec: &PaceSpec, result: CallResult, took: Option<Span>, now: Time) {
-        if !self.is_news(took, now) {
+        if !self.is_relevant(took, now) {
             return;
         }
         match result {
@@ -147,9 +148,9 @@ impl Adaptive {
         self.rate = self.rate.clamp(slowest, fastest);
     }
 
-    /// Whether the call began after the last decrease, and the pause after that is over. The answers before say nothing of
-    /// the lower rate.
-    fn is_news(&self, took: Option<Span>, now: Time) -> bool {
+    /// Whether the call began after the last decrease, and the pause after that is over. Earlier calls say nothing
+    /// about the lower rate.
+    fn is_relevant(&self, took: Option<Span>, now: Time) -> bool {
         if self.slowed_at == Time::default() {
             return true;
         }
@@ -171,7 +172,7 @@ impl Adaptive {
         self.batch = Batch::default();
     }
 
-    /// Adds what the time since the last success is worth.
+    /// Grows the rate for the time since the last success.
     fn grow(&mut self, now: Time) {
         let elapsed = now.since(self.grown_at);
         self.grown_at = now;
@@ -217,7 +218,7 @@ impl Adaptive {
         } else if self.strikes >= TRIES {
             (self.floor_us, self.strikes) = (Some(mean), 0);
         } else {
-            // The further above, the more of the rate goes.
+            // The higher the latency, the larger the decrease.
             let percent = (most * 100 / mean).clamp(SLOWED_AGAIN_PERCENT, SLOWED_PERCENT);
             self.slow(percent, now);
         }

@@ -49,9 +49,9 @@ fn bounds_that_cross_are_refused() {
     assert_eq!(PaceSpec::new(ms(10), ms(0), ms(30)).unwrap_err().field, "pace.min");
 }
 
-/// What the upstream does that nobody told the pace.
+/// An upstream whose limit the pace does not know.
 trait Hidden {
-    /// How a call that arrives at `ms` ends, and how long that takes.
+    /// The result and duration of a call that arrives at `ms`.
     fn call(&mut self, ms: u64) -> (CallResult, u64);
 }
 
@@ -85,7 +85,7 @@ impl Hidden for Limit {
     }
 }
 
-/// A server that takes everything and answers one call after the other: too many make it slow.
+/// A server that accepts everything and answers one call after the other: too many make it slow.
 struct Server {
     busy_until: f64,
     per_second: f64,
@@ -106,13 +106,13 @@ impl Hidden for Server {
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct CallLog {
     starts: Vec<u64>,
     ends: Vec<(u64, CallResult, u64)>,
     rates: Vec<u64>,
 }
 
-impl Seen {
+impl CallLog {
     fn count(&self, range: std::ops::Range<u64>, result: CallResult) -> f64 {
         let fits = |(ms, end, _): &&(u64, CallResult, u64)| range.contains(ms) && *end == result;
         f64::from(u32::try_from(self.ends.iter().filter(fits).count()).unwrap())
@@ -139,8 +139,8 @@ impl Seen {
 }
 
 /// Starts a call whenever the pace allows it.
-fn run(spec: &PaceSpec, upstream: &mut dyn Hidden, for_ms: u64) -> Seen {
-    let (mut pace, mut seen) = (Pace::new(spec), Seen::default());
+fn run(spec: &PaceSpec, upstream: &mut dyn Hidden, for_ms: u64) -> CallLog {
+    let (mut pace, mut seen) = (Pace::new(spec), CallLog::default());
     let mut under_way: VecDeque<(u64, CallResult, u64)> = VecDeque::new();
     for ms in 1..for_ms {
         let now = Time::from_millis(ms);
@@ -199,7 +199,7 @@ fn a_limit_that_changes_is_followed() {
 }
 
 #[test]
-fn latency_alone_is_enough() {
+fn high_latency_lowers_the_rate() {
     let server = || Server { busy_until: 0.0, per_second: 50.0 };
     let (learned, fixed) = (run(&adaptive(), &mut server(), 180_000), run(&plain(), &mut server(), 180_000));
     let settled = 60_000..180_000;
@@ -214,7 +214,7 @@ fn latency_alone_is_enough() {
     assert!(fixed_good < good && fixed_timeouts > 0.0, "plain: {fixed_good:.3}, {fixed_timeouts} timeouts");
 }
 
-/// One that only got slower is not made slower still.
+/// An upstream that only became slower is not slowed down further.
 #[test]
 fn latency_that_does_not_fall_with_the_rate_is_the_new_floor() {
     struct Slower;
@@ -243,7 +243,7 @@ fn one_burst_of_refusals_is_one_signal() {
 }
 
 #[test]
-fn a_rate_that_nobody_uses_does_not_grow() {
+fn an_unused_rate_does_not_grow() {
     let spec = adaptive();
     let mut pace = Pace::new(&spec);
     for start in 1..100 {
@@ -255,7 +255,7 @@ fn a_rate_that_nobody_uses_does_not_grow() {
 }
 
 #[test]
-fn a_failure_now_and_then_is_no_signal() {
+fn an_occasional_failure_is_no_signal() {
     let spec = adaptive();
     let mut pace = Pace::new(&spec);
     for (n, now) in (1..200).map(|n| (n, Time::from_millis(n * 1_000))) {
@@ -269,7 +269,7 @@ fn a_failure_now_and_then_is_no_signal() {
 }
 
 #[test]
-fn a_pace_that_becomes_adaptive_goes_on_from_its_interval() {
+fn a_pace_that_becomes_adaptive_continues_from_its_interval() {
     let mut pace = Pace::new(&plain());
     pace.report(&plain(), CallResult::Throttled, None, Time::from_millis(1));
     pace.fit(&adaptive());
@@ -290,9 +290,9 @@ fn result() -> impl Strategy<Value = CallResult> {
 }
 
 proptest! {
-    /// Whatever happens, two starts are at least `min` apart and at the most `max`.
+    /// In every case, two starts are at least `min` and at most `max` apart.
     #[test]
-    fn it_never_leaves_its_bounds(
+    fn a_pace_never_leaves_its_bounds(
         [min, more, most] in [1_u64..100, 0..1_000, 0..100_000],
         steps in proptest::collection::vec((result(), proptest::option::of(0..20_000_u64), 0..3_000_u64), 1..200),
     ) {

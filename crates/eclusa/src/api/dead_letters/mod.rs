@@ -139,8 +139,9 @@ impl DeadLetters {
         max: usize,
     ) -> Result<LetterQuery, Problem> {
         let mut faults = Vec::new();
-        let parse =
-            |text: &str| text.parse::<LetterCursor>().map_err(|_| "is not one that a page gave".into());
+        let parse = |text: &str| {
+            text.parse::<LetterCursor>().map_err(|_| "is not a cursor of a previous page".into())
+        };
         let after = read("cursor", cursor, parse, &mut faults);
         if !faults.is_empty() {
             return Err(Problem::invalid(&faults));

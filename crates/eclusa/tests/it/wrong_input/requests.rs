@@ -242,7 +242,7 @@ async fn a_wrong_query_is_told_what_and_where_and_how_to_mend_it() {
                  `cursor`";
     for (path, field, problem) in [
         ("/v1/jobs?max=12", "max", known),
-        ("/v1/jobs?cursor=abc", "cursor", "is not one that a page gave"),
+        ("/v1/jobs?cursor=abc", "cursor", "is not a cursor of a previous page"),
         ("/v1/jobs?lane=work&lane=work", "lane", "is there more than once"),
         ("/v1/lanes/work/tenants?cursor=-1", "cursor", "must be a whole number, zero or more"),
         ("/v1/dead-letters/stats?by=day", "by", "must be `code` (default), `tenant` or `lane`"),

@@ -1,25 +1,26 @@
-//! What calls take that were admitted elsewhere: by others that a process has lost, or by a process that was lost.
+//! Calls that another process admitted: the gates of a process cut off from the owner, and how its calls are counted
+//! afterwards.
 
-use super::{Answer, GateSpecs, GateView, Gates, Pass};
+use super::{GateSpecs, GateView, Gates, Pass, RequestEnd};
 use crate::gate::{Breaker, Bucket, CallResult, Cooldown, Pace, Reason, Share, Window};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 
-/// What a process that lost the others knows of the calls under way.
+/// What a process that is cut off knows about running calls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Used {
-    /// What falls to it of every limit.
+    /// Its share of every limit.
     pub(crate) share: Share,
-    /// Calls that it began since it last saw the gates.
+    /// Calls that it started since it last saw the gates.
     pub(crate) started: u32,
-    /// Slots of its part that are taken, each by a lease.
+    /// Slots of its share that are taken, each by a lease.
     pub(crate) in_flight: u32,
-    /// When all calls of others will have ended.
+    /// When all calls of other processes will have ended.
     pub(crate) ended: Time,
 }
 
 impl GateView {
-    /// What falls to `part` of what is free of its limit, less what was `started` there since.
+    /// The share of what is free of the limit, minus the calls `started` since.
     pub(crate) fn free(&self, share: Share, started: u32) -> u32 {
         let free = self.limit.unwrap_or(0).saturating_sub(self.level).max(0);
         share.of(u32::try_from(free).unwrap_or(u32::MAX)).saturating_sub(started)
@@ -27,9 +28,9 @@ impl GateView {
 }
 
 impl Gates {
-    /// Gates under `spec`, the part of rules whose gates all who share them last saw like this: what was free then is
-    /// divided too, and `started` calls have begun here since. Of the places that are used in the window `in_flight` are
-    /// told of by leases; the others are those of calls that end by `ended`.
+    /// Gates for a process's share `spec` of the rules, based on the last `seen` state of the shared gates: what was
+    /// free then is divided as well. Of the places used in the window, `in_flight` belong to known leases; the others
+    /// belong to calls that end by `ended`.
     pub(crate) fn of_share(spec: &GateSpecs, seen: &[GateView], used: &Used, now: Time) -> Self {
         let mut gates = Self::default();
         for gate in seen {
@@ -68,8 +69,8 @@ impl Gates {
         }
     }
 
-    /// Takes what a call took that began at `began` elsewhere, without asking: one that ended leaves its place in the
-    /// window, one that runs holds a slot too. The bucket is charged for all such calls together.
+    /// Counts a call that began at `began` in another process, without checking the gates. A call that ended still uses
+    /// its place in the window; a running one also holds a slot. The bucket is charged separately for all such calls.
     pub(crate) fn catch_up(
         &mut self,
         spec: Option<&GateSpecs>,
@@ -85,19 +86,19 @@ impl Gates {
         self.restore_call(pass);
         if let Some(ended) = ended {
             self.release_slot();
-            self.end_request(spec, pass, Answer::At(ended), now);
+            self.end_request(spec, pass, RequestEnd::At(ended), now);
         }
         pass
     }
 
-    /// Takes from its own bucket, without asking whether so much is there.
+    /// Takes from its own bucket, without checking the balance.
     pub(crate) fn charge(&mut self, spec: &GateSpecs, tokens: Tokens, now: Time) {
         if let Some(rule) = &spec.bucket {
             self.bucket.get_or_insert_with(|| Bucket::full(rule, now)).spend(rule, tokens, now);
         }
     }
 
-    /// Counts what a call that began at `began` told at `at`, some time ago.
+    /// Counts the result of a call that began at `began` and ended at `at`, some time ago.
     pub(crate) fn record_late(&mut self, spec: &GateSpecs, result: CallResult, began: Time, at: Time) {
         if let Some(rule) = &spec.breaker {
             self.breaker.record_late(rule, result, began, at);
