@@ -1,7 +1,7 @@
 /** Every action of the pages: what it says before, what it calls, what it says after. */
 
 import { actions } from './actions.svelte';
-import { del, get, path, post, type Query } from './api';
+import { del, path, post, type Query } from './api';
 import { act, preview } from './bulk';
 import { count } from './format';
 import { waiting } from './gates';
@@ -104,7 +104,6 @@ export function resetUpstream(name: string): void {
     label: m.upstreams.reset.replace('…', ''),
     run: async () => {
       await post(path`/v1/breakers/${name}/reset`);
-      live.hear({ type: 'upstreams', data: [await get(path`/v1/upstreams/${name}`)] });
       return m.upstreams.resetDone(name);
     },
   });

@@ -158,7 +158,6 @@ export interface TimelineEntry {
   detail?: string;
   upstream?: string;
   code?: string;
-  omitted?: number;
 }
 
 export interface JobRequest {
@@ -189,7 +188,6 @@ export interface Job {
   lastFailure?: { reason: string; code?: string; at: Iso; upstream?: string };
   result?: { status: number; headers: Record<string, string[]>; body: unknown };
   timeline: TimelineEntry[];
-  omitted?: number;
 }
 
 export interface Why {

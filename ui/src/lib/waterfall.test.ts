@@ -56,6 +56,11 @@ describe('the waterfall of a job', () => {
     expect(fall.to - T).toBe(40);
   });
 
+  test('between a failed call and the next, the job waits', () => {
+    const fall = waterfall(job('queued', [entry(0, 'accepted'), entry(0, 'started', { upstream: 'a' }), entry(40, 'failed', { upstream: 'a', code: '503' })]), T + 90);
+    expect(short(fall)).toEqual([['call', 0, 40, 'failed'], ['queued', 40, undefined, undefined]]);
+  });
+
   test('a lost worker, an async upstream, a rest of the chain', () => {
     const fall = waterfall(
       job('completed', [

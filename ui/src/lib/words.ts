@@ -28,6 +28,12 @@ export function gateLevel(m: Messages, gate: Gate): string {
   }
 }
 
+/** The same where there is little room: a gate that errors have closed is only named. */
+export function lockLevel(m: Messages, gate: Gate): string {
+  const counts = gate.reason === 'window' || gate.reason === 'rate_limit' || gate.reason === 'concurrency';
+  return gate.open || counts ? gateLevel(m, gate) : m.reason[gate.reason];
+}
+
 /** When a closed gate opens. */
 export function opens(m: Messages, gate: { open?: boolean; until?: string | null }, now: number): string {
   if (gate.open) return m.gate.open;

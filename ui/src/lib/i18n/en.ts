@@ -226,7 +226,7 @@ export const en = {
     waitingWord: 'waiting',
     processingWord: 'in flight',
     noHistory: 'The first point appears after a minute.',
-    emptyTitle: 'No job has passed yet',
+    emptyTitle: 'The first job',
     emptyText: 'The gateway runs. Send the first job through a lane; it appears here as it moves.',
     emptyNoLanes: 'The config has no lanes. Add one and its upstream, then reload the server.',
     emptyThen: 'Then watch it:',
