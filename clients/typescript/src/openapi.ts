@@ -759,6 +759,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show who is signed in */
+        get: operations["getSession"];
+        put?: never;
+        /**
+         * Sign in
+         * @description Sets a cookie that is valid on every process with the same config, until it expires or the key is removed.
+         */
+        post: operations["signIn"];
+        /** Sign out */
+        delete: operations["signOut"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/upstreams": {
         parameters: {
             query?: never;
@@ -1206,6 +1228,11 @@ export interface components {
              */
             matched: number;
         };
+        /** @description The key to sign in with. */
+        Credentials: {
+            /** @description A key of the config's `[[auth.keys]]`. */
+            key: string;
+        };
         /** @description What an event did. */
         CreditAnswer: {
             /**
@@ -1384,18 +1411,6 @@ export interface components {
             status: string;
             /** @description The store. */
             store: components["schemas"]["StoreHealth"];
-        };
-        /** @description What a webhook did. */
-        WebhookReceipt: {
-            /**
-             * @description Whether the webhook counts. Not if it was told before, the job has ended or moved on, or it says that the upstream
-             *     still works.
-             */
-            changed: boolean;
-            /** @description The job. */
-            jobId: string;
-            /** @description The job's status after it. */
-            status: string;
         };
         /** @description A request to an upstream. */
         HttpRequest: {
@@ -1585,6 +1600,11 @@ export interface components {
          * @enum {string}
          */
         JobStatus: "pending" | "queued" | "processing" | "completed" | "failed" | "dropped" | "cancelled";
+        /**
+         * @description What a key may do.
+         * @enum {string}
+         */
+        KeyRole: "producer" | "viewer" | "operator" | "admin";
         /** @description A lane. */
         Lane: {
             /** @description Requests that the process that is asked answered directly since its start, by status. */
@@ -1944,6 +1964,26 @@ export interface components {
          * @enum {string}
          */
         ReplayStatus: "counting" | "running" | "done" | "stopped";
+        /** @description Who is signed in, and what they may do. */
+        Session: {
+            /**
+             * Format: date-time
+             * @description When the session ends.
+             */
+            expiresAt?: string;
+            /** @description The only lanes that the key may use. */
+            lanes?: string[];
+            /** @description The highest priority that the key may use. */
+            maxPriority?: components["schemas"]["Priority"];
+            /** @description The name of the key. */
+            name?: string;
+            /** @description Whether the config has keys. Without keys every local caller may do everything. */
+            required: boolean;
+            /** @description What the key may do; absent if nobody is signed in. */
+            role?: components["schemas"]["KeyRole"];
+            /** @description The only tenants that the key may act for; `*` matches any text. */
+            tenants?: string[];
+        };
         /**
          * @description How a call went.
          * @example {
@@ -2148,6 +2188,18 @@ export interface components {
          * @enum {string}
          */
         WaitReason: "paused" | "scheduled" | "retry_backoff" | "behind" | "pace" | "rate_limit" | "window" | "concurrency" | "cooldown" | "circuit_open" | "upstream_retry_after" | "coalesced" | "awaiting_webhook" | "rules_gone" | "no_worker" | "store_unavailable";
+        /** @description What a webhook did. */
+        WebhookReceipt: {
+            /**
+             * @description Whether the webhook counts. Not if it was told before, the job has ended or moved on, or it says that the upstream
+             *     still works.
+             */
+            changed: boolean;
+            /** @description The job. */
+            jobId: string;
+            /** @description The job's status after it. */
+            status: string;
+        };
         /**
          * @description Why a job waits and until when.
          * @example {
@@ -2215,6 +2267,15 @@ export interface components {
         };
         /** @description `forbidden`: This key may not do that. */
         Forbidden: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description `foreign-site`: Pages of other sites may not ask for this. */
+        ForeignSite: {
             headers: {
                 [name: string]: unknown;
             };
@@ -4317,6 +4378,80 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             422: components["responses"]["Invalid"];
+            503: components["responses"]["StoreUnavailable"];
+        };
+    };
+    getSession: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Show who is signed in */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Session"];
+                };
+            };
+            503: components["responses"]["StoreUnavailable"];
+        };
+    };
+    signIn: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Credentials"];
+            };
+        };
+        responses: {
+            /** @description Sign in */
+            200: {
+                headers: {
+                    /** @description The session */
+                    "set-cookie"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Session"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["ForeignSite"];
+            408: components["responses"]["TooSlow"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            503: components["responses"]["StoreUnavailable"];
+        };
+    };
+    signOut: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The cookie is removed */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            403: components["responses"]["ForeignSite"];
             503: components["responses"]["StoreUnavailable"];
         };
     };

@@ -31,6 +31,7 @@ pub mod store;
 mod telemetry;
 mod turns;
 mod verify;
+mod web;
 mod words;
 mod work;
 

@@ -3,18 +3,21 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::Body as HttpBody;
 use axum::response::Response;
 use bytes::Bytes;
-use eclusa_core::JobId;
+use eclusa_core::{JobId, Time};
 use http::{HeaderMap, Method};
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
-use super::auth::key_name;
-use crate::rules::CurrentRules;
+use super::auth::by_bearer;
+use super::session;
+use super::state::Parts;
+use crate::config::Key;
 
 /// What a value or an identifier is replaced by.
 const MASK: &str = "***";
@@ -45,9 +48,10 @@ pub(super) struct AccessLine {
 
 impl AccessLine {
     /// For a request that has just come.
-    pub(super) fn begin<B>(rules: &CurrentRules, request: &http::Request<B>, client: SocketAddr) -> Self {
+    pub(super) fn begin<B>(api: &Parts, request: &http::Request<B>, client: SocketAddr) -> Self {
         let (headers, uri) = (request.headers(), request.uri());
-        let key = key_name(headers, &rules.get().config.keys).map(ToOwned::to_owned);
+        let rules = api.rules.get();
+        let key = key_of(headers, &rules.config.keys, api.clock.now()).map(|key| key.name.clone());
         let trace = text(headers, "traceparent").and_then(|text| Some(text.split('-').nth(1)?.to_owned()));
         Self {
             began: Instant::now(),
@@ -73,6 +77,11 @@ impl AccessLine {
         self.whole |= body.is_end_stream();
         Response::from_parts(parts, HttpBody::new(Logged { body, line: self }))
     }
+}
+
+/// The key that a request was sent with, or that its session belongs to.
+fn key_of<'a>(headers: &HeaderMap, keys: &'a [Arc<Key>], now: Time) -> Option<&'a Arc<Key>> {
+    by_bearer(headers, keys).or_else(|| session::find(headers, keys, now).map(|(key, _)| key))
 }
 
 fn text(headers: &HeaderMap, name: &str) -> Option<String> {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{FromRef, FromRequestParts};
-use eclusa_core::{Level, Name};
+use eclusa_core::{Clock, Level, Name};
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::request::Parts;
@@ -12,6 +12,7 @@ use http::uri::Authority;
 use subtle::ConstantTimeEq;
 
 use super::problem::{Kind, Problem};
+use super::session;
 use crate::config::{Config, Key, Lane, Role};
 use crate::intake::{DEFAULT_TENANT, Submission};
 use crate::rules::CurrentRules;
@@ -42,7 +43,7 @@ impl Caller {
             Role::Viewer => matches!(right, Right::SeeJob | Right::SeeAll),
             Role::Operator | Role::Admin => true,
         };
-        let role = format!("{:?}", key.role).to_lowercase();
+        let role = key.role.as_str();
         let needed = match right {
             Right::Enqueue => "enqueue jobs or make calls: that needs the role producer, operator or admin",
             Right::SeeJob | Right::SeeAll => "look at this: that needs the role viewer, operator or admin",
@@ -193,18 +194,28 @@ impl Caller {
 impl<S: Sync> FromRequestParts<S> for Caller
 where
     Arc<CurrentRules>: FromRef<S>,
+    Arc<dyn Clock>: FromRef<S>,
 {
     type Rejection = Problem;
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let caller = Caller::of(parts, &Arc::<CurrentRules>::from_ref(state).get().config.keys);
+        let rules = Arc::<CurrentRules>::from_ref(state).get();
+        let keys = &rules.config.keys;
+        let now = Arc::<dyn Clock>::from_ref(state).now();
+        let caller = match session::find(&parts.headers, keys, now) {
+            Some((key, _)) if bearer(&parts.headers).is_none() => {
+                same_origin(parts).map(|()| Caller(Some(Arc::clone(key))))
+            }
+            _ => Caller::of(parts, keys),
+        };
         caller.map_err(|problem| problem.of_request(&parts.method, parts.uri.path()))
     }
 }
 
 impl Caller {
+    /// The caller by its key. Cookies do not count here: only the API takes them, not the proxy.
     pub(super) fn of(request: &Parts, keys: &[Arc<Key>]) -> Result<Caller, Problem> {
         if keys.is_empty() {
-            return local_host(request).and_then(|()| same_site(request)).map(|()| Caller(None));
+            return local_host(request).and_then(|()| refuse_foreign_site(request)).map(|()| Caller(None));
         }
         let Some(token) = bearer(&request.headers) else {
             let detail = "Send `Authorization: Bearer <key>` with a key of the config's [[auth.keys]]";
@@ -223,15 +234,15 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 /// All keys are compared, whichever fits, so that the time tells nothing.
-fn find<'a>(keys: &'a [Arc<Key>], token: &[u8]) -> Option<&'a Arc<Key>> {
+pub(super) fn find<'a>(keys: &'a [Arc<Key>], token: &[u8]) -> Option<&'a Arc<Key>> {
     let fits = |key: &&Arc<Key>| bool::from(key.secret.reveal().as_bytes().ct_eq(token));
     let found: Vec<&Arc<Key>> = keys.iter().filter(fits).collect();
     found.first().copied()
 }
 
-/// The name of the key that a request was sent with, for the access log.
-pub(super) fn key_name<'a>(headers: &HeaderMap, keys: &'a [Arc<Key>]) -> Option<&'a str> {
-    find(keys, bearer(headers)?).map(|key| key.name.as_str())
+/// The key that a request was sent with.
+pub(super) fn by_bearer<'a>(headers: &HeaderMap, keys: &'a [Arc<Key>]) -> Option<&'a Arc<Key>> {
+    find(keys, bearer(headers)?)
 }
 
 /// Without keys a name that somebody else made to lead here (DNS rebinding) would make his page one of ours.
@@ -252,20 +263,37 @@ fn local_host(request: &Parts) -> Result<(), Problem> {
 
 /// Without keys a web page that the user looks at could send requests in the user's name: those are refused. To look is
 /// harmless, for the page is not shown what comes; but whatever goes through a lane has its effect.
-fn same_site(request: &Parts) -> Result<(), Problem> {
-    let text = |name: &str| request.headers.get(name).and_then(|value| value.to_str().ok());
-    let only_looks = request.method.is_safe() && !request.uri.path().starts_with("/proxy/");
-    // HTTP/2 names the host in place of the header.
-    let own = request.uri.authority().map(Authority::as_str).or(text(HOST.as_str()));
-    let foreign_origin =
-        text(ORIGIN.as_str()).is_some_and(|origin| origin.split_once("://").map(|(_, host)| host) != own);
-    let cross_site = text("sec-fetch-site").is_some_and(|site| site == "cross-site");
-    if !only_looks && (foreign_origin || cross_site) {
+pub(super) fn refuse_foreign_site(request: &Parts) -> Result<(), Problem> {
+    let only_reads = request.method.is_safe() && !request.uri.path().starts_with("/proxy/");
+    let cross_site = header(request, "sec-fetch-site") == Some("cross-site");
+    if !only_reads && (cross_site || is_own_origin(request) == Some(false)) {
         let detail =
             "The request comes from a page of another site; without keys only local programs may ask";
         return Err(Problem::new(Kind::ForeignSite, detail));
     }
     Ok(())
+}
+
+/// The browser sends a session's cookie by itself, so a change needs proof that a page of this server asked for it.
+fn same_origin(request: &Parts) -> Result<(), Problem> {
+    let proven = is_own_origin(request).unwrap_or(header(request, "sec-fetch-site") == Some("same-origin"));
+    if request.method.is_safe() || proven {
+        return Ok(());
+    }
+    let detail = "Only pages of this server may change something with a session; send `Authorization: Bearer <key>` instead";
+    Err(Problem::new(Kind::ForeignSite, detail))
+}
+
+/// Whether the page that sent a request is one of this server; `None` if the request does not say.
+fn is_own_origin(request: &Parts) -> Option<bool> {
+    let origin = header(request, ORIGIN.as_str())?;
+    // HTTP/2 names the host in place of the header.
+    let host = request.uri.authority().map(Authority::as_str).or(header(request, HOST.as_str()));
+    Some(origin.split_once("://").map(|(_, host)| host) == host)
+}
+
+fn header<'a>(request: &'a Parts, name: &str) -> Option<&'a str> {
+    request.headers.get(name)?.to_str().ok()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod audit;
 mod auth;
 mod batch;
 mod codes;
+mod dashboard;
 mod dead_letters;
 mod direct;
 mod docs;
@@ -29,6 +30,7 @@ mod problem;
 mod proxy;
 mod refusal;
 mod search;
+mod session;
 mod state;
 mod submit;
 mod upstreams;
@@ -50,7 +52,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::middleware::from_fn_with_state;
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
@@ -64,7 +66,6 @@ use utoipa_axum::routes;
 use self::access::AccessLine;
 use self::problem::{Kind, OwnProblem, Problem};
 use crate::peers::ProcessRole;
-use crate::rules::CurrentRules;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -131,6 +132,7 @@ fn open_calls() -> OpenApiRouter<Api> {
         .routes(routes!(health::livez))
         .routes(routes!(health::readyz))
         .routes(routes!(webhooks::receive))
+        .routes(routes!(session::show, session::begin, session::end))
 }
 
 /// The API as the handlers describe it, for tests.
@@ -148,14 +150,14 @@ pub(crate) struct Service {
     /// none are taken.
     lanes: Option<Api>,
     /// With `log.access`.
-    access: Option<Arc<CurrentRules>>,
+    access: Option<Api>,
 }
 
 impl Service {
     pub(crate) fn new(api: &Api, role: ProcessRole) -> Self {
         let lanes = (role != ProcessRole::Worker).then(|| api.clone());
         let rules = &api.0.rules;
-        let access = rules.get().config.log.access.then(|| rules.clone());
+        let access = rules.get().config.log.access.then(|| api.clone());
         Self { router: router(api, role), lanes, access }
     }
 
@@ -165,7 +167,7 @@ impl Service {
         request: http::Request<Incoming>,
         peer: SocketAddr,
     ) -> Result<Response, Infallible> {
-        let logged = self.access.as_ref().map(|rules| Box::new(AccessLine::begin(rules, &request, peer)));
+        let logged = self.access.as_ref().map(|api| Box::new(AccessLine::begin(&api.0, &request, peer)));
         let in_xml = wants_xml(request.headers());
         let mut response = match (head::check(&request), &self.lanes) {
             (Err(problem), _) => problem.into_response(),
@@ -197,7 +199,8 @@ pub(crate) fn router(api: &Api, role: ProcessRole) -> Router {
     let (routes, document) = calls().merge(changes).merge(open_calls()).split_for_parts();
     routes
         .route("/openapi.json", get(docs::document(document)))
-        .route("/", get(async || Redirect::to("/docs")))
+        .route("/", get(dashboard::page))
+        .route("/assets/{file}", get(dashboard::asset))
         .route("/docs", get(docs::page))
         .route("/docs/page.js", get(docs::script))
         .route("/docs/page.css", get(docs::style))

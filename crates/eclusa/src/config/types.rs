@@ -229,6 +229,21 @@ pub enum Role {
     Admin,
 }
 
+impl Role {
+    /// All roles, as the config names them.
+    pub const ALL: [Role; 4] = [Role::Producer, Role::Viewer, Role::Operator, Role::Admin];
+
+    /// Its name in the config.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Role::Producer => "producer",
+            Role::Viewer => "viewer",
+            Role::Operator => "operator",
+            Role::Admin => "admin",
+        }
+    }
+}
+
 /// A text that is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);

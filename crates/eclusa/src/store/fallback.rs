@@ -253,7 +253,7 @@ impl LocalGates {
                 remember(&mut self.reports, Reported { upstream, report, hold: None, began: None, at: now });
             }
             (Question::Settle(settlements), Reply::Settled(answer)) => {
-                self.note_ends(settlements, answer, now)
+                self.note_ends(settlements, answer, now);
             }
             (Question::Extend { leases, lease }, Reply::Extended(alive)) => {
                 for (id, _) in leases.iter().zip(alive).filter(|(_, alive)| **alive) {

@@ -67,7 +67,7 @@ async fn every_call_of_the_api_is_described_and_no_other() {
             calls.insert(format!("{method} {path}"));
         }
     }
-    for page in ["/openapi.json", "/docs"] {
+    for page in ["/", "/openapi.json", "/docs"] {
         assert_eq!(program.get(page).await.status, 200, "{page}");
         calls.insert(format!("GET {page}"));
     }

@@ -14,6 +14,7 @@ mod cli_waiting;
 mod clients;
 mod conformance;
 mod crash;
+mod dashboard;
 mod dead_letters;
 mod demo;
 mod deploy;

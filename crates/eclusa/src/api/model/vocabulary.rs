@@ -8,6 +8,8 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::config::Role;
+
 macro_rules! vocabulary {
     ($(#[doc = $doc:literal] $name:ident = $words:expr;)*) => {$(
         #[doc = $doc]
@@ -34,6 +36,8 @@ vocabulary! {
     Priority = Level::ALL.map(Level::as_str);
     /// Why a job waits, or what a gate refuses with.
     WaitReason = Reason::ALL.map(Reason::as_str);
+    /// What a key may do.
+    KeyRole = Role::ALL.map(Role::as_str);
     /// What a breaker lets through: everything, nothing, or probes.
     BreakerState = ["closed", "open", "half_open"];
     /// How far the replay of many dead letters is.

@@ -39,7 +39,7 @@ const BY_ID: &[Kind] = &[Kind::Conflict];
 const INTAKE: &[Kind] =
     &[Kind::Conflict, Kind::IdempotencyConflict, Kind::QueueFull, Kind::NotInTime, Kind::Stopping];
 
-pub(super) const OPERATIONS: [Operation; 46] = [
+pub(super) const OPERATIONS: [Operation; 49] = [
     call("enqueueJob", "post", "/v1/lanes/{lane}/jobs", INTAKE),
     call("enqueueJobs", "post", "/v1/lanes/{lane}/jobs/batch", &[Kind::Conflict, Kind::Stopping]),
     call("searchJobs", "get", "/v1/jobs", BY_LANE),
@@ -85,6 +85,9 @@ pub(super) const OPERATIONS: [Operation; 46] = [
     call("getMetrics", "get", "/metrics", NONE),
     open("isAlive", "get", "/livez", NONE),
     open("isReady", "get", "/readyz", &[Kind::Stopping]),
+    open("getSession", "get", "/v1/session", NONE),
+    open("signIn", "post", "/v1/session", &[Kind::Unauthorized, Kind::ForeignSite]),
+    open("signOut", "delete", "/v1/session", &[Kind::ForeignSite]),
     open("receiveWebhook", "post", "/v1/webhooks/{upstream}/{jobId}", &[Kind::Unauthorized]),
 ];
 

@@ -118,7 +118,7 @@ impl HttpUpstream {
                 .http2_max_header_list_size(u32::try_from(READ_BUFFER).unwrap_or(u32::MAX))
                 .http2_keep_alive_interval(PING_EVERY)
                 .http2_keep_alive_timeout(PING_TIMEOUT)
-            .build(connector.clone())
+                .build(connector.clone())
         };
         // A compressed answer does not tell what was used. The upstream's own `headers` come later and win.
         let reads_answers = !sources(&rules.policies).is_empty();
@@ -237,7 +237,8 @@ impl HttpUpstream {
         request: http::Request<SentBody>,
         context: &CallContext<'_>,
     ) -> Result<(Answer, Incoming), CallEnd> {
-        let answer = self.inner.clients[shard::current()].request(request).await.map_err(|error| failed(&error))?;
+        let answer =
+            self.inner.clients[shard::current()].request(request).await.map_err(|error| failed(&error))?;
         let (mut head, body) = answer.into_parts();
         let hints = Hints::read(&head.headers, context.clock.now());
         headers::strip_answer(&mut head.headers);

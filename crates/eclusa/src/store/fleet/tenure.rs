@@ -20,7 +20,7 @@ impl Owner {
             match event {
                 Event::ReadsAhead | Event::ReadInVain => self.loading = None,
                 Event::Ready => {
-                    tracing::info!("This process is ready to take over when the owner has stopped")
+                    tracing::info!("This process is ready to take over when the owner has stopped");
                 }
                 Event::Loading { epoch, after } => {
                     self.give_up(&unavailable("the journal is read again"));
