@@ -32,7 +32,10 @@ describe('calls on everything that matches', () => {
 
   test('short and empty pages with a cursor are not the end', async () => {
     server([200, { jobs: [], cursor: 'a' }], [200, { jobs: [1], cursor: 'b' }], [200, { jobs: [2, 3], cursor: 'c' }]);
-    expect(await collect<number, { jobs: number[]; cursor?: string }>('/v1/jobs', {}, (page) => page.jobs, 2)).toEqual({ items: [1, 2, 3], cursor: 'c' });
+    expect(await collect<number, { jobs: number[]; cursor?: string }>('/v1/jobs', {}, (page) => page.jobs, 2)).toEqual({
+      items: [1, 2, 3],
+      cursor: 'c',
+    });
   });
 });
 

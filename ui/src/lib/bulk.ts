@@ -10,7 +10,12 @@ interface Part {
 }
 
 /** Goes on until the server has no more; says after each part how many it was so far. */
-async function all(url: string, query: Query, progress: (done: number) => void, counted: (part: Part) => number): Promise<number> {
+async function all(
+  url: string,
+  query: Query,
+  progress: (done: number) => void,
+  counted: (part: Part) => number,
+): Promise<number> {
   let done = 0;
   let cursor: string | undefined;
   do {

@@ -39,7 +39,10 @@ export function resumeLane(lane: Lane): void {
 
 /** Cancels what waits; calls in flight go on. */
 export function purgeLane(lane: string): void {
-  const parts: Query[] = [{ lane, status: 'queued' }, { lane, status: 'pending' }];
+  const parts: Query[] = [
+    { lane, status: 'queued' },
+    { lane, status: 'pending' },
+  ];
   actions.ask({
     title: m.lanes.purgeTitle(lane),
     body: m.lanes.purgeBody(lane),
@@ -62,7 +65,10 @@ export function purgeLane(lane: string): void {
 }
 
 const shown = (filter: Query): string =>
-  Object.entries(filter).filter(([, value]) => value).map(([name, value]) => `${name} = ${value}`).join('\n');
+  Object.entries(filter)
+    .filter(([, value]) => value)
+    .map(([name, value]) => `${name} = ${value}`)
+    .join('\n');
 
 export function cancelJobs(filter: Query, after: After): void {
   actions.ask({

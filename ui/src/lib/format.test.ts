@@ -11,8 +11,18 @@ afterEach(() => setFormat('en', en.units, en.sizes));
 
 describe('durations', () => {
   test.each([
-    [0, '0 ms'], [420, '420 ms'], [999.4, '999 ms'], [1000, '1 s'], [1540, '1.5 s'], [9940, '9.9 s'], [12_400, '12 s'],
-    [125_000, '2 min 5 s'], [120_000, '2 min'], [15_000_000, '4 h 10 min'], [259_200_000, '3 d'], [-5, '0 ms'],
+    [0, '0 ms'],
+    [420, '420 ms'],
+    [999.4, '999 ms'],
+    [1000, '1 s'],
+    [1540, '1.5 s'],
+    [9940, '9.9 s'],
+    [12_400, '12 s'],
+    [125_000, '2 min 5 s'],
+    [120_000, '2 min'],
+    [15_000_000, '4 h 10 min'],
+    [259_200_000, '3 d'],
+    [-5, '0 ms'],
   ])('%d ms is %s', (ms, text) => expect(plain(duration(ms))).toBe(text));
 
   test('what is not a number is a dash', () => expect(duration(Number.POSITIVE_INFINITY)).toBe('–'));

@@ -2,7 +2,13 @@ import { describe, expect, test } from 'vitest';
 import { decisive, laneTone, left, lock, waiting } from './gates';
 import type { Gate, Lane, Reason } from './types';
 
-const gate = (reason: Reason, level: number, limit: number | null, until?: string | null): Gate => ({ reason, level, limit, open: until === undefined, until: until ?? null });
+const gate = (reason: Reason, level: number, limit: number | null, until?: string | null): Gate => ({
+  reason,
+  level,
+  limit,
+  open: until === undefined,
+  until: until ?? null,
+});
 const soon = '2026-11-17T17:00:10Z';
 const later = '2026-11-17T17:00:40Z';
 const NOW = Date.parse('2026-11-17T17:00:00Z');
@@ -57,7 +63,16 @@ describe('the gate that is shown for an upstream', () => {
 });
 
 describe('a lane', () => {
-  const lane = (more: Partial<Lane>): Lane => ({ name: 'score', paused: false, queued: { high: 1, normal: 2, low: 3 }, pending: 4, processing: 0, rates: { started: 1 }, ...more }) as Lane;
+  const lane = (more: Partial<Lane>): Lane =>
+    ({
+      name: 'score',
+      paused: false,
+      queued: { high: 1, normal: 2, low: 3 },
+      pending: 4,
+      processing: 0,
+      rates: { started: 1 },
+      ...more,
+    }) as Lane;
 
   test('scheduled jobs and retries wait too', () => expect(waiting(lane({}))).toBe(10));
 

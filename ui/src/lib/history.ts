@@ -50,5 +50,8 @@ export function statusWords(history: History<UpstreamPoint>): string[] {
   for (const point of history.points) {
     for (const [word, count] of Object.entries(point.statuses)) sums.set(word, (sums.get(word) ?? 0) + count);
   }
-  return [...sums].filter(([, count]) => count > 0).sort((a, b) => b[1] - a[1]).map(([word]) => word);
+  return [...sums]
+    .filter(([, count]) => count > 0)
+    .sort((a, b) => b[1] - a[1])
+    .map(([word]) => word);
 }

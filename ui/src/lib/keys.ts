@@ -3,8 +3,15 @@
 import type { Page } from './routes';
 
 export const GO: readonly (readonly [string, Page])[] = [
-  ['o', 'overview'], ['l', 'lanes'], ['u', 'upstreams'], ['j', 'jobs'], ['t', 'tenants'],
-  ['d', 'dead-letters'], ['p', 'policies'], ['f', 'fleet'], ['a', 'alerts'],
+  ['o', 'overview'],
+  ['l', 'lanes'],
+  ['u', 'upstreams'],
+  ['j', 'jobs'],
+  ['t', 'tenants'],
+  ['d', 'dead-letters'],
+  ['p', 'policies'],
+  ['f', 'fleet'],
+  ['a', 'alerts'],
 ];
 
 /** How long `g` waits for its letter. */

@@ -24,15 +24,31 @@ class Live {
   #source: EventSource | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
-  get lanes() { return this.#state.lanes; }
-  get upstreams() { return this.#state.upstreams; }
-  get alerts() { return this.#state.alerts; }
-  get fleet() { return this.#state.fleet; }
-  get status() { return this.#state.status; }
-  get jobs() { return this.#state.jobs; }
+  get lanes() {
+    return this.#state.lanes;
+  }
+  get upstreams() {
+    return this.#state.upstreams;
+  }
+  get alerts() {
+    return this.#state.alerts;
+  }
+  get fleet() {
+    return this.#state.fleet;
+  }
+  get status() {
+    return this.#state.status;
+  }
+  get jobs() {
+    return this.#state.jobs;
+  }
 
-  lane(name: string): Lane | undefined { return this.lanes.find((lane) => lane.name === name); }
-  upstream(name: string): Upstream | undefined { return this.upstreams.find((upstream) => upstream.name === name); }
+  lane(name: string): Lane | undefined {
+    return this.lanes.find((lane) => lane.name === name);
+  }
+  upstream(name: string): Upstream | undefined {
+    return this.upstreams.find((upstream) => upstream.name === name);
+  }
 
   start(): void {
     this.stop();

@@ -9,7 +9,8 @@ const T = Date.parse('2026-11-17T17:00:00Z');
 const at = (minutes: number) => new Date(T + minutes * 60_000).toISOString();
 
 describe('history', () => {
-  const point = (minutes: number, completed: number, partial?: boolean) => ({ at: at(minutes), completed, accepted: 1, failed: 2, dropped: 3, ...(partial ? { partial } : {}) }) as LanePoint;
+  const point = (minutes: number, completed: number, partial?: boolean) =>
+    ({ at: at(minutes), completed, accepted: 1, failed: 2, dropped: 3, ...(partial ? { partial } : {}) }) as LanePoint;
 
   test('the minute under way is measured by what has passed of it', () => {
     const history: History<LanePoint> = { stepSec: 60, points: [point(0, 60), point(1, 30, true)] };
@@ -22,14 +23,28 @@ describe('history', () => {
   });
 
   test('totals and status words', () => {
-    expect(totals({ stepSec: 60, points: [point(0, 5), point(1, 6)] })).toEqual({ accepted: 2, completed: 11, failed: 4, dropped: 6 });
+    expect(totals({ stepSec: 60, points: [point(0, 5), point(1, 6)] })).toEqual({
+      accepted: 2,
+      completed: 11,
+      failed: 4,
+      dropped: 6,
+    });
     const points = [{ statuses: { '2xx': 3, '429': 9 } }, { statuses: { '2xx': 8, timeout: 0 } }] as unknown as UpstreamPoint[];
     expect(statusWords({ stepSec: 60, points })).toEqual(['2xx', '429']);
   });
 });
 
 describe('policies', () => {
-  const policy = (availableTokens: number, more: Partial<Policy> = {}): Policy => ({ name: 'P', upstream: 'dict', availableTokens, capacity: 100, refillTokens: 2, refillPeriodSec: 60, scope: 's', ...more });
+  const policy = (availableTokens: number, more: Partial<Policy> = {}): Policy => ({
+    name: 'P',
+    upstream: 'dict',
+    availableTokens,
+    capacity: 100,
+    refillTokens: 2,
+    refillPeriodSec: 60,
+    scope: 's',
+    ...more,
+  });
 
   test('debts first, then what runs out soonest, then what is lowest', () => {
     const list = [policy(90), policy(50, { emptyInSec: 600 }), policy(20), policy(-18), policy(80, { emptyInSec: 30 })];
@@ -45,8 +60,17 @@ describe('policies', () => {
 });
 
 describe('tenants', () => {
-  const tenant = (companyId: string, queued: number, currentPriority: number, more: Partial<Tenant> = {}): Tenant =>
-    ({ companyId, queued, currentPriority, roundsWithoutProcessing: 0, totalProcessed: 0, consecutiveBatchCount: 0, processing: 0, weight: 1, ...more });
+  const tenant = (companyId: string, queued: number, currentPriority: number, more: Partial<Tenant> = {}): Tenant => ({
+    companyId,
+    queued,
+    currentPriority,
+    roundsWithoutProcessing: 0,
+    totalProcessed: 0,
+    consecutiveBatchCount: 0,
+    processing: 0,
+    weight: 1,
+    ...more,
+  });
 
   test('whose turn is next is first; who does not wait is last', () => {
     const list = [tenant('idle', 0, 1), tenant('b', 5, 4), tenant('a', 1, 2), tenant('c', 9, 4, { roundsWithoutProcessing: 3 })];
@@ -54,16 +78,32 @@ describe('tenants', () => {
   });
 
   test('shares served against weights', () => {
-    const found = shares([tenant('a', 0, 1, { totalProcessed: 30, weight: 2 }), tenant('b', 0, 1, { totalProcessed: 10, weight: 2 })]);
+    const found = shares([
+      tenant('a', 0, 1, { totalProcessed: 30, weight: 2 }),
+      tenant('b', 0, 1, { totalProcessed: 10, weight: 2 }),
+    ]);
     expect(found.get('a')).toEqual({ served: 0.75, fair: 0.5 });
     expect(shares([tenant('a', 0, 1)]).get('a')).toEqual({ served: 0, fair: 1 });
   });
 });
 
 describe('a replay', () => {
-  const replay: Replay = { replayId: 'r', status: 'running', total: 100, replayed: 40, failed: 10, running: 5, remaining: 45, startedAt: at(0), filter: {} };
+  const replay: Replay = {
+    replayId: 'r',
+    status: 'running',
+    total: 100,
+    replayed: 40,
+    failed: 10,
+    running: 5,
+    remaining: 45,
+    startedAt: at(0),
+    filter: {},
+  };
 
-  test('has a pace and an end', () => expect(progress(replay, T + 50_000)).toEqual({ done: 50, share: 0.5, perSecond: 1, leftSec: 50 }));
-  test('that has just begun has no end yet', () => expect(progress({ ...replay, replayed: 0, failed: 0 }, T).leftSec).toBeUndefined());
-  test('of nothing is done', () => expect(progress({ ...replay, status: 'done', total: 0, replayed: 0, failed: 0, running: 0, remaining: 0 }, T).share).toBe(1));
+  test('has a pace and an end', () =>
+    expect(progress(replay, T + 50_000)).toEqual({ done: 50, share: 0.5, perSecond: 1, leftSec: 50 }));
+  test('that has just begun has no end yet', () =>
+    expect(progress({ ...replay, replayed: 0, failed: 0 }, T).leftSec).toBeUndefined());
+  test('of nothing is done', () =>
+    expect(progress({ ...replay, status: 'done', total: 0, replayed: 0, failed: 0, running: 0, remaining: 0 }, T).share).toBe(1));
 });

@@ -18,7 +18,11 @@ describe('the state of the pages', () => {
   test('changes replace in place, add at the end and remove', () => {
     const before: State = { ...EMPTY, lanes: [lane('a'), lane('b'), lane('c')] };
     const after = reduce(before, { type: 'lanes', data: [lane('d'), { name: 'b', removed: true }, lane('a', 7)] });
-    expect(after.lanes.map(({ name, pending }) => [name, pending])).toEqual([['a', 7], ['c', 0], ['d', 0]]);
+    expect(after.lanes.map(({ name, pending }) => [name, pending])).toEqual([
+      ['a', 7],
+      ['c', 0],
+      ['d', 0],
+    ]);
     expect(after.lanes[1]).toBe(before.lanes[2]);
   });
 

@@ -50,5 +50,6 @@ export class Resource<T> {
   dispose(): void {
     this.#turn++;
     clearTimeout(this.#later);
+    this.#later = undefined;
   }
 }

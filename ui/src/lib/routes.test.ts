@@ -22,7 +22,8 @@ describe('hash routes', () => {
 
   test('a broken escape does not break the page', () => expect(parse('#/jobs/100%').id).toBe('100%'));
 
-  test('empty parts of a query are left out', () => expect(href('jobs', null, { lane: '', tenant: undefined, id: 'x' })).toBe('#/jobs?id=x'));
+  test('empty parts of a query are left out', () =>
+    expect(href('jobs', null, { lane: '', tenant: undefined, id: 'x' })).toBe('#/jobs?id=x'));
 
   test('what does not exist is unknown', () => {
     expect(parse('#/nothing').page).toBe('unknown');

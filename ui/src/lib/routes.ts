@@ -1,6 +1,16 @@
 /** Hash routes: `#/lanes/score`, `#/jobs?tenant=acme`. The server knows one page, so links can be shared. */
 
-export const PAGES = ['overview', 'lanes', 'upstreams', 'jobs', 'tenants', 'dead-letters', 'policies', 'fleet', 'alerts'] as const;
+export const PAGES = [
+  'overview',
+  'lanes',
+  'upstreams',
+  'jobs',
+  'tenants',
+  'dead-letters',
+  'policies',
+  'fleet',
+  'alerts',
+] as const;
 export type Page = (typeof PAGES)[number];
 
 export interface Route {

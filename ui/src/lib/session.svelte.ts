@@ -5,6 +5,8 @@ import type { Session } from './types';
 
 class Current {
   #session = $state<Session | undefined>();
+  /** Whether the server could not be asked. */
+  unreachable = $state(false);
 
   constructor() {
     whenUnauthorized(() => {
@@ -12,17 +14,33 @@ class Current {
     });
   }
 
-  get known(): boolean { return this.#session !== undefined; }
-  get required(): boolean { return this.#session?.required ?? false; }
-  get name(): string | undefined { return this.#session?.name; }
-  get role() { return this.#session?.role; }
-  get signedOut(): boolean { return this.required && this.role === undefined; }
+  get known(): boolean {
+    return this.#session !== undefined;
+  }
+  get required(): boolean {
+    return this.#session?.required ?? false;
+  }
+  get name(): string | undefined {
+    return this.#session?.name;
+  }
+  get role() {
+    return this.#session?.role;
+  }
+  get signedOut(): boolean {
+    return this.required && this.role === undefined;
+  }
   /** Whether buttons that change something are shown. */
-  get mayAct(): boolean { return this.known && (!this.required || this.role === 'operator' || this.role === 'admin'); }
+  get mayAct(): boolean {
+    return this.known && (!this.required || this.role === 'operator' || this.role === 'admin');
+  }
   /** Actions on whole lanes and upstreams: refused to keys of some tenants. */
-  get mayActForAll(): boolean { return this.mayAct && !this.#session?.tenants?.length; }
+  get mayActForAll(): boolean {
+    return this.mayAct && !this.#session?.tenants?.length;
+  }
   /** Producers send jobs and look up their own; lists are not for them. */
-  get maySee(): boolean { return this.role !== 'producer'; }
+  get maySee(): boolean {
+    return this.role !== 'producer';
+  }
 
   async load(): Promise<void> {
     try {
@@ -30,6 +48,7 @@ class Current {
     } catch (error) {
       // A server without sessions: its calls say 401 if a key is needed.
       if (error instanceof ApiError && error.status === 404) this.#session ??= { required: false, role: 'admin' };
+      else this.unreachable = true;
     }
   }
 

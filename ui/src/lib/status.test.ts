@@ -8,20 +8,36 @@ import { alertText, need, sentence } from './status';
 import { REASONS, type Alert, type Args } from './types';
 
 const NOW = Date.parse('2026-11-17T17:03:00Z');
-const held = (more: Args = {}): Args => ({ lane: 'score', reason: 'window', upstream: 'bureau', limit: 60, waiting: 22, lastStart: new Date(Date.now()).toISOString().slice(0, 11) + '17:03:24.000Z', ...more });
+const held = (more: Args = {}): Args => ({
+  lane: 'score',
+  reason: 'window',
+  upstream: 'bureau',
+  limit: 60,
+  waiting: 22,
+  lastStart: new Date(Date.now()).toISOString().slice(0, 11) + '17:03:24.000Z',
+  ...more,
+});
 const say = (m: Messages, code: string, args: Args, text = '') => plain(sentence(m, { code, args, text }, NOW));
 
 beforeEach(() => setFormat('en', en.units, en.sizes));
 
 describe('the sentence', () => {
   test('of a full window, in three languages', () => {
-    expect(say(en, 'held', held())).toMatch(/^bureau has had its 60 requests of this minute: 22 jobs wait, the last starts at 1\d:03:24\.$/);
-    expect(say(ptBR, 'held', held())).toMatch(/^bureau já recebeu as 60 requisições deste minuto: 22 jobs aguardam, o último começa às 1\d:03:24\.$/);
-    expect(say(ru, 'held', held())).toMatch(/^bureau уже получил 60 запросов этой минуты: 22 задания ждут, последнее начнётся в 1\d:03:24\.$/);
+    expect(say(en, 'held', held())).toMatch(
+      /^bureau has had its 60 requests of this minute: 22 jobs wait, the last starts at 1\d:03:24\.$/,
+    );
+    expect(say(ptBR, 'held', held())).toMatch(
+      /^bureau já recebeu as 60 requisições deste minuto: 22 jobs aguardam, o último começa às 1\d:03:24\.$/,
+    );
+    expect(say(ru, 'held', held())).toMatch(
+      /^bureau уже получил 60 запросов этой минуты: 22 задания ждут, последнее начнётся в 1\d:03:24\.$/,
+    );
   });
 
   test('of one job is singular', () => {
-    expect(say(en, 'held', held({ waiting: 1, lastStart: null }))).toBe('bureau has had its 60 requests of this minute: 1 job waits.');
+    expect(say(en, 'held', held({ waiting: 1, lastStart: null }))).toBe(
+      'bureau has had its 60 requests of this minute: 1 job waits.',
+    );
     expect(say(ru, 'held', held({ waiting: 21, lastStart: null }))).toMatch(/21 задание ждёт\.$/);
     expect(say(ru, 'held', held({ waiting: 11, lastStart: null }))).toMatch(/11 заданий ждут\.$/);
   });
@@ -40,11 +56,14 @@ describe('the sentence', () => {
     expect(say(en, 'held', held({ reason: 'toString', lastStart: null }))).toBe('score is held: 22 jobs wait.');
   });
 
-  test('of a code that is not known is the server’s', () => expect(say(en, 'new_thing', {}, 'As the server says.')).toBe('As the server says.'));
+  test('of a code that is not known is the server’s', () =>
+    expect(say(en, 'new_thing', {}, 'As the server says.')).toBe('As the server says.'));
 
   test('of one process and of several', () => {
     const since = new Date(NOW - 4 * 3600e3 - 65e3).toISOString();
-    expect(say(en, 'fleet', { processes: 3, owner: 'gw-2', since, ack: 'fsync' }).replace(/\u202f/g, ' ')).toBe('3 processes, owner gw-2 for 4 h, accepted means on disk.');
+    expect(say(en, 'fleet', { processes: 3, owner: 'gw-2', since, ack: 'fsync' }).replace(/\u202f/g, ' ')).toBe(
+      '3 processes, owner gw-2 for 4 h, accepted means on disk.',
+    );
     expect(say(en, 'fleet', { processes: 1, owner: 'gw-2', since: null, ack: null })).toBe('1 process.');
   });
 
@@ -56,26 +75,51 @@ describe('the sentence', () => {
 
 describe('needs', () => {
   test('dead letters name the most frequent code', () => {
-    const item = { code: 'dead_letters', args: { lane: 'email', count: 14, topCode: '550', topCount: 12, topTenant: 'globex' }, text: '', severity: 'critical' as const };
+    const item = {
+      code: 'dead_letters',
+      args: { lane: 'email', count: 14, topCode: '550', topCount: 12, topTenant: 'globex' },
+      text: '',
+      severity: 'critical' as const,
+    };
     expect(plain(need(en, item).what)).toBe('14 dead letters in email, 12 of them 550 from globex');
     expect(plain(need(en, { ...item, args: { lane: 'email', count: 1 } }).what)).toBe('1 dead letter in email');
   });
 
   test('an alert is told from its arguments', () => {
-    const item = { code: 'alert', args: { name: 'breaker_open', upstream: 'moody' }, text: 'x', severity: 'warning' as const };
+    const item = {
+      code: 'alert',
+      args: { name: 'breaker_open', upstream: 'moody' },
+      text: 'x',
+      severity: 'warning' as const,
+    };
     expect(plain(need(en, item).what)).toBe('The breaker of moody is open.');
   });
 });
 
 describe('alerts', () => {
-  const alert = (more: Partial<Alert>): Alert => ({ name: 'oldest_wait', severity: 'warning', lane: 'email', value: 400, threshold: 300, since: null, text: '', ...more });
+  const alert = (more: Partial<Alert>): Alert => ({
+    name: 'oldest_wait',
+    severity: 'warning',
+    lane: 'email',
+    value: 400,
+    threshold: 300,
+    since: null,
+    text: '',
+    ...more,
+  });
 
   test('have their numbers in the right unit', () => {
-    expect(plain(alertText(en, alert({}))).replace(/\u202f/g, ' ')).toBe('A job of lane email has waited for 6 min 40 s; the limit is 5 min.');
-    expect(plain(alertText(en, alert({ name: 'dead_letter_rate', value: 0.034, threshold: 0.02 }))).replace(/\u202f/g, ' ')).toBe('3.4 % of the jobs of lane email became dead letters; the limit is 2 %.');
+    expect(plain(alertText(en, alert({}))).replace(/\u202f/g, ' ')).toBe(
+      'A job of lane email has waited for 6 min 40 s; the limit is 5 min.',
+    );
+    expect(plain(alertText(en, alert({ name: 'dead_letter_rate', value: 0.034, threshold: 0.02 }))).replace(/\u202f/g, ' ')).toBe(
+      '3.4 % of the jobs of lane email became dead letters; the limit is 2 %.',
+    );
   });
 
   test('that are not known are the server’s, with names set off', () => {
-    expect(alertText(en, alert({ name: 'new_rule', text: 'Resolved: Lane `email` is odd.' }))).toBe('Lane \u0001email\u0002 is odd.');
+    expect(alertText(en, alert({ name: 'new_rule', text: 'Resolved: Lane `email` is odd.' }))).toBe(
+      'Lane \u0001email\u0002 is odd.',
+    );
   });
 });

@@ -83,13 +83,25 @@ export function need(m: Messages, item: Need, alert?: Alert): { what: string; it
         itself: until ? m.needs.triedAgain(until) : m.needs.goesAway,
       };
     case 'breaker_open':
-      return { what: m.needs.breaker_open(text(args.upstream)), itself: until ? m.needs.triedAgain(until) : m.needs.goesAway };
+      return {
+        what: m.needs.breaker_open(text(args.upstream)),
+        itself: until ? m.needs.triedAgain(until) : m.needs.goesAway,
+      };
     case 'paused':
-      return { what: m.needs.paused(text(args.lane), number(args.waiting), count(number(args.waiting))), itself: m.needs.untilResumed };
+      return {
+        what: m.needs.paused(text(args.lane), number(args.waiting), count(number(args.waiting))),
+        itself: m.needs.untilResumed,
+      };
     case 'differs':
-      return { what: m.needs.differs(text(args.process), number(args.count), count(number(args.count))), itself: m.needs.masks };
+      return {
+        what: m.needs.differs(text(args.process), number(args.count), count(number(args.count))),
+        itself: m.needs.masks,
+      };
     case 'alert':
-      return { what: alert ? alertText(m, alert) : alertText(m, { ...fromArgs(args), text: item.text }), itself: m.needs.goesAway };
+      return {
+        what: alert ? alertText(m, alert) : alertText(m, { ...fromArgs(args), text: item.text }),
+        itself: m.needs.goesAway,
+      };
     default:
       return { what: item.text, itself: '' };
   }
@@ -102,7 +114,12 @@ function fromArgs(args: Args): AlertLike {
   return {
     name: text(args.name),
     text: '',
-    ...optional('lane'), ...optional('upstream'), ...optional('policy'), ...optional('tenant'), ...optional('value'), ...optional('threshold'),
+    ...optional('lane'),
+    ...optional('upstream'),
+    ...optional('policy'),
+    ...optional('tenant'),
+    ...optional('value'),
+    ...optional('threshold'),
   };
 }
 

@@ -3,8 +3,22 @@
 export type Iso = string;
 
 export const REASONS = [
-  'paused', 'scheduled', 'retry_backoff', 'behind', 'pace', 'rate_limit', 'window', 'concurrency', 'cooldown',
-  'circuit_open', 'upstream_retry_after', 'coalesced', 'awaiting_webhook', 'no_worker', 'rules_gone', 'store_unavailable',
+  'paused',
+  'scheduled',
+  'retry_backoff',
+  'behind',
+  'pace',
+  'rate_limit',
+  'window',
+  'concurrency',
+  'cooldown',
+  'circuit_open',
+  'upstream_retry_after',
+  'coalesced',
+  'awaiting_webhook',
+  'no_worker',
+  'rules_gone',
+  'store_unavailable',
 ] as const;
 export type Reason = (typeof REASONS)[number];
 
@@ -39,11 +53,28 @@ export interface Lane {
   finished: number;
   deadLetters: number;
   rates: {
-    accepted: number; started: number; completed: number; failed: number; dropped: number; answered: number; seconds: number;
+    accepted: number;
+    started: number;
+    completed: number;
+    failed: number;
+    dropped: number;
+    answered: number;
+    seconds: number;
   };
   totals: Record<
-    | 'accepted' | 'started' | 'completed' | 'coalesced' | 'cacheHits' | 'fallbacks' | 'failed' | 'cancelled' | 'expired'
-    | 'preempted' | 'refused' | 'deadLetters' | 'deadLettersTrimmed',
+    | 'accepted'
+    | 'started'
+    | 'completed'
+    | 'coalesced'
+    | 'cacheHits'
+    | 'fallbacks'
+    | 'failed'
+    | 'cancelled'
+    | 'expired'
+    | 'preempted'
+    | 'refused'
+    | 'deadLetters'
+    | 'deadLettersTrimmed',
     number
   >;
   answers: Record<string, number>;
@@ -111,7 +142,14 @@ export interface Instance {
 
 export interface Fleet {
   status?: string;
-  store: { kind: string; status: string; losses: number; ack?: string | null; journalBytes?: number | null; url?: string | null };
+  store: {
+    kind: string;
+    status: string;
+    losses: number;
+    ack?: string | null;
+    journalBytes?: number | null;
+    url?: string | null;
+  };
   owner?: { id: string; epoch: number; since: Iso | null } | null;
   instances: Instance[];
   version?: string;

@@ -5,8 +5,13 @@ import { waterfall } from './waterfall';
 const T = Date.parse('2026-11-17T17:00:00.000Z');
 const at = (ms: number) => new Date(T + ms).toISOString();
 const entry = (ms: number, event: string, more: Partial<TimelineEntry> = {}): TimelineEntry => ({ at: at(ms), event, ...more });
-const job = (status: Job['status'], timeline: TimelineEntry[], expiresAt: string | null = null) => ({ status, timeline, expiresAt });
-const short = (fall: ReturnType<typeof waterfall>) => fall.bars.map((bar) => [bar.kind, bar.from - T, bar.to === undefined ? undefined : bar.to - T, bar.outcome]);
+const job = (status: Job['status'], timeline: TimelineEntry[], expiresAt: string | null = null) => ({
+  status,
+  timeline,
+  expiresAt,
+});
+const short = (fall: ReturnType<typeof waterfall>) =>
+  fall.bars.map((bar) => [bar.kind, bar.from - T, bar.to === undefined ? undefined : bar.to - T, bar.outcome]);
 
 describe('the waterfall of a job', () => {
   test('waits, calls along the chain, a backoff and an answer', () => {
@@ -46,33 +51,75 @@ describe('the waterfall of a job', () => {
   });
 
   test('a backoff that is not over is not a wait in the queue', () => {
-    const fall = waterfall(job('pending', [entry(0, 'accepted'), entry(0, 'started', { upstream: 'a' }), entry(100, 'failed', { upstream: 'a' }), entry(100, 'retry_scheduled', { detail: at(5000) })]), T + 1000);
-    expect(short(fall)).toEqual([['call', 0, 100, 'failed'], ['backoff', 100, undefined, undefined]]);
+    const fall = waterfall(
+      job('pending', [
+        entry(0, 'accepted'),
+        entry(0, 'started', { upstream: 'a' }),
+        entry(100, 'failed', { upstream: 'a' }),
+        entry(100, 'retry_scheduled', { detail: at(5000) }),
+      ]),
+      T + 1000,
+    );
+    expect(short(fall)).toEqual([
+      ['call', 0, 100, 'failed'],
+      ['backoff', 100, undefined, undefined],
+    ]);
   });
 
   test('a failed call is not the end, a failed job is', () => {
-    const fall = waterfall(job('failed', [entry(0, 'accepted'), entry(10, 'started', { upstream: 'a' }), entry(40, 'failed', { upstream: 'a', code: '422' }), entry(40, 'failed', { detail: 'answered 422' })]), T + 9000);
-    expect(short(fall)).toEqual([['queued', 0, 10, undefined], ['call', 10, 40, 'failed']]);
+    const fall = waterfall(
+      job('failed', [
+        entry(0, 'accepted'),
+        entry(10, 'started', { upstream: 'a' }),
+        entry(40, 'failed', { upstream: 'a', code: '422' }),
+        entry(40, 'failed', { detail: 'answered 422' }),
+      ]),
+      T + 9000,
+    );
+    expect(short(fall)).toEqual([
+      ['queued', 0, 10, undefined],
+      ['call', 10, 40, 'failed'],
+    ]);
     expect(fall.to - T).toBe(40);
   });
 
   test('between a failed call and the next, the job waits', () => {
-    const fall = waterfall(job('queued', [entry(0, 'accepted'), entry(0, 'started', { upstream: 'a' }), entry(40, 'failed', { upstream: 'a', code: '503' })]), T + 90);
-    expect(short(fall)).toEqual([['call', 0, 40, 'failed'], ['queued', 40, undefined, undefined]]);
+    const fall = waterfall(
+      job('queued', [
+        entry(0, 'accepted'),
+        entry(0, 'started', { upstream: 'a' }),
+        entry(40, 'failed', { upstream: 'a', code: '503' }),
+      ]),
+      T + 90,
+    );
+    expect(short(fall)).toEqual([
+      ['call', 0, 40, 'failed'],
+      ['queued', 40, undefined, undefined],
+    ]);
   });
 
   test('a lost worker, an async upstream, a rest of the chain', () => {
     const fall = waterfall(
       job('completed', [
-        entry(0, 'accepted'), entry(0, 'started', { upstream: 'a' }), entry(10_000, 'taken_up'), entry(10_100, 'started', { upstream: 'a' }),
-        entry(10_200, 'failed', { upstream: 'a' }), entry(10_200, 'waits_for_rest_of_chain'), entry(12_000, 'started', { upstream: 'b' }),
-        entry(12_100, 'awaiting', { upstream: 'b' }), entry(60_000, 'completed'),
+        entry(0, 'accepted'),
+        entry(0, 'started', { upstream: 'a' }),
+        entry(10_000, 'taken_up'),
+        entry(10_100, 'started', { upstream: 'a' }),
+        entry(10_200, 'failed', { upstream: 'a' }),
+        entry(10_200, 'waits_for_rest_of_chain'),
+        entry(12_000, 'started', { upstream: 'b' }),
+        entry(12_100, 'awaiting', { upstream: 'b' }),
+        entry(60_000, 'completed'),
       ]),
       T + 99_000,
     );
     expect(short(fall)).toEqual([
-      ['call', 0, 10_000, 'lost'], ['queued', 10_000, 10_100, undefined], ['call', 10_100, 10_200, 'failed'], ['chain', 10_200, 12_000, undefined],
-      ['call', 12_000, 12_100, 'ok'], ['awaiting', 12_100, 60_000, 'ok'],
+      ['call', 0, 10_000, 'lost'],
+      ['queued', 10_000, 10_100, undefined],
+      ['call', 10_100, 10_200, 'failed'],
+      ['chain', 10_200, 12_000, undefined],
+      ['call', 12_000, 12_100, 'ok'],
+      ['awaiting', 12_100, 60_000, 'ok'],
     ]);
   });
 

@@ -92,21 +92,61 @@ export const en = {
     clear: 'Clear',
   },
   words: {
-    lane: 'Lane', upstream: 'Upstream', tenant: 'Tenant', status: 'Status', code: 'Code', priority: 'Priority', id: 'Id',
-    created: 'Accepted', expires: 'Expires', attempts: 'Attempts', waiting: 'Waiting', processing: 'In flight', oldest: 'Oldest',
-    capacity: 'Capacity', rate: 'Rate', since: 'Since', reason: 'Reason', type: 'Type', severity: 'Severity',
-    gates: 'Gates', errors: 'Errors', latency: 'Latency', time: 'Time', weight: 'Weight', share: 'Share', actions: 'Actions',
+    lane: 'Lane',
+    upstream: 'Upstream',
+    tenant: 'Tenant',
+    status: 'Status',
+    code: 'Code',
+    priority: 'Priority',
+    id: 'Id',
+    created: 'Accepted',
+    expires: 'Expires',
+    attempts: 'Attempts',
+    waiting: 'Waiting',
+    processing: 'In flight',
+    oldest: 'Oldest',
+    capacity: 'Capacity',
+    rate: 'Rate',
+    since: 'Since',
+    reason: 'Reason',
+    type: 'Type',
+    severity: 'Severity',
+    gates: 'Gates',
+    errors: 'Errors',
+    latency: 'Latency',
+    time: 'Time',
+    weight: 'Weight',
+    share: 'Share',
+    actions: 'Actions',
   },
   priority: { high: 'high', normal: 'normal', low: 'low' },
   jobStatus: {
-    pending: 'pending', queued: 'queued', processing: 'processing', completed: 'completed', failed: 'failed', dropped: 'dropped',
+    pending: 'pending',
+    queued: 'queued',
+    processing: 'processing',
+    completed: 'completed',
+    failed: 'failed',
+    dropped: 'dropped',
     cancelled: 'cancelled',
   },
   /** Gates and reasons to wait. */
   reason: {
-    paused: 'paused', scheduled: 'scheduled', retry_backoff: 'backoff', behind: 'behind others', pace: 'pace', rate_limit: 'rate limit',
-    window: 'window', concurrency: 'slots', cooldown: 'cooldown', circuit_open: 'breaker', upstream_retry_after: 'Retry-After',
-    coalesced: 'equal call', awaiting_webhook: 'webhook', no_worker: 'worker', rules_gone: 'no rules', store_unavailable: 'store',
+    paused: 'paused',
+    scheduled: 'scheduled',
+    retry_backoff: 'backoff',
+    behind: 'behind others',
+    pace: 'pace',
+    rate_limit: 'rate limit',
+    window: 'window',
+    concurrency: 'slots',
+    cooldown: 'cooldown',
+    circuit_open: 'breaker',
+    upstream_retry_after: 'Retry-After',
+    coalesced: 'equal call',
+    awaiting_webhook: 'webhook',
+    no_worker: 'worker',
+    rules_gone: 'no rules',
+    store_unavailable: 'store',
   },
   reasonHint: {
     paused: 'The lane is paused.',
@@ -154,7 +194,8 @@ export const en = {
       `${em(lane)} is paused: ${count} ${n(waiting, 'job waits', 'jobs wait')} until it is resumed.`,
     rules_gone: (lane: string, waiting: number, count: string) =>
       `No process has rules for ${em(lane)}: ${count} ${n(waiting, 'job waits', 'jobs wait')}.`,
-    store_lost: (since: string | undefined) => `The store does not answer${since ? ` since ${since}` : ''}. Nothing accepted is lost.`,
+    store_lost: (since: string | undefined) =>
+      `The store does not answer${since ? ` since ${since}` : ''}. Nothing accepted is lost.`,
     held: {
       window: (a: HeldArgs) => `${em(a.upstream)} has had its ${a.limit ? `${a.limit} ` : ''}requests of this minute: ${tail(a)}`,
       rate_limit: (a: HeldArgs) => `${em(a.upstream)} has no tokens left: ${tail(a)}`,
@@ -163,7 +204,8 @@ export const en = {
       cooldown: (a: HeldArgs) => `${em(a.upstream)} cools down after errors${a.opensAt ? ` until ${a.opensAt}` : ''}: ${tail(a)}`,
       circuit_open: (a: HeldArgs) =>
         `The breaker of ${em(a.upstream)} is open${a.opensAt ? `, the next probe is at ${a.opensAt}` : ''}: ${tail(a)}`,
-      upstream_retry_after: (a: HeldArgs) => `${em(a.upstream)} asked to wait${a.opensAt ? ` until ${a.opensAt}` : ''}: ${tail(a)}`,
+      upstream_retry_after: (a: HeldArgs) =>
+        `${em(a.upstream)} asked to wait${a.opensAt ? ` until ${a.opensAt}` : ''}: ${tail(a)}`,
       no_worker: (a: HeldArgs) => `All workers are busy: in ${em(a.lane)} ${tail(a)}`,
       store_unavailable: (a: HeldArgs) => `The store is back, the processes are reporting: in ${em(a.lane)} ${tail(a)}`,
       retry_backoff: (a: HeldArgs) => `${em(a.lane)} waits to try failed calls again: ${tail(a)}`,
@@ -174,17 +216,32 @@ export const en = {
     rest_flows: 'Everything else flows.',
     fleet: (processes: number, owner: string, since: string | undefined, ack: string | undefined) =>
       `${processes} ${n(processes, 'process', 'processes')}${processes > 1 ? `, owner ${owner}${since ? ` for ${since}` : ''}` : since ? ` for ${since}` : ''}${ack ? `, accepted means ${ack}` : ''}.`,
-    acks: { fsync: 'on disk', write: 'written', replicate: 'on a replica too', memory: 'in memory', other: (ack: string) => `“${ack}”` },
+    acks: {
+      fsync: 'on disk',
+      write: 'written',
+      replicate: 'on a replica too',
+      memory: 'in memory',
+      other: (ack: string) => `“${ack}”`,
+    },
   },
   needs: {
     title: 'What needs you',
     nothing: 'Nothing needs you.',
     what: 'What',
-    dead_letters: (lane: string, count: number, shown: string, top: string | undefined, topShown: string | undefined, tenant: string | undefined) =>
+    dead_letters: (
+      lane: string,
+      count: number,
+      shown: string,
+      top: string | undefined,
+      topShown: string | undefined,
+      tenant: string | undefined,
+    ) =>
       `${shown} ${n(count, 'dead letter', 'dead letters')} in ${em(lane)}${top ? `, ${topShown} of them ${em(top)}` : ''}${tenant ? ` from ${em(tenant)}` : ''}`,
-    upstream_hot: (upstream: string, errors: number, shown: string) => `${em(upstream)} is hot after ${shown} ${n(errors, 'error', 'errors')}`,
+    upstream_hot: (upstream: string, errors: number, shown: string) =>
+      `${em(upstream)} is hot after ${shown} ${n(errors, 'error', 'errors')}`,
     breaker_open: (upstream: string) => `The breaker of ${em(upstream)} is open`,
-    paused: (lane: string, waiting: number, count: string) => `${em(lane)} is paused, ${count} ${n(waiting, 'job waits', 'jobs wait')}`,
+    paused: (lane: string, waiting: number, count: string) =>
+      `${em(lane)} is paused, ${count} ${n(waiting, 'job waits', 'jobs wait')}`,
     differs: (process: string, count: number, shown: string) =>
       `${em(process)} has other rules for ${shown} ${n(count, 'lane or upstream', 'lanes and upstreams')}`,
     triedAgain: (time: string) => `tried again ${time}`,
@@ -245,14 +302,16 @@ export const en = {
     resume: 'Resume',
     purge: 'Cancel waiting jobs…',
     pauseTitle: (lane: string) => `Pause ${lane}?`,
-    pauseBody: (lane: string) => `No job of ${em(lane)} is started until it is resumed. Jobs are still accepted, calls in flight go on. TTLs keep running.`,
+    pauseBody: (lane: string) =>
+      `No job of ${em(lane)} is started until it is resumed. Jobs are still accepted, calls in flight go on. TTLs keep running.`,
     pauseDone: (lane: string) => `${lane} is paused.`,
     resumeTitle: (lane: string) => `Resume ${lane}?`,
     resumeBody: (lane: string, waiting: number, count: string) =>
       `Jobs of ${em(lane)} are started again, as its gates allow. ${count} ${n(waiting, 'waits', 'wait')} now.`,
     resumeDone: (lane: string) => `${lane} is resumed.`,
     purgeTitle: (lane: string) => `Cancel all waiting jobs of ${lane}?`,
-    purgeBody: (lane: string) => `Every job of ${em(lane)} that waits ends as cancelled. Calls in flight go on. This cannot be undone.`,
+    purgeBody: (lane: string) =>
+      `Every job of ${em(lane)} that waits ends as cancelled. Calls in flight go on. This cannot be undone.`,
     byLevel: 'Waiting, by level',
     byTenant: 'Waiting, by tenant',
     used: (share: string) => `${share} of the capacity`,
@@ -267,9 +326,19 @@ export const en = {
     rates: 'Rates',
     totals: 'Since the beginning',
     total: {
-      accepted: 'accepted', started: 'attempts started', completed: 'completed', coalesced: 'answered by an equal call', cacheHits: 'answered from the cache',
-      fallbacks: 'answered by an old entry', failed: 'failed', cancelled: 'cancelled', expired: 'expired', preempted: 'preempted', refused: 'refused',
-      deadLetters: 'dead letters', deadLettersTrimmed: 'dead letters trimmed',
+      accepted: 'accepted',
+      started: 'attempts started',
+      completed: 'completed',
+      coalesced: 'answered by an equal call',
+      cacheHits: 'answered from the cache',
+      fallbacks: 'answered by an old entry',
+      failed: 'failed',
+      cancelled: 'cancelled',
+      expired: 'expired',
+      preempted: 'preempted',
+      refused: 'refused',
+      deadLetters: 'dead letters',
+      deadLettersTrimmed: 'dead letters trimmed',
     },
     quotes: 'Quoted against real start',
     quotesText: (p50: string, jobs: string) => `p95 · p50 ±${p50} · ${jobs} of the last hour`,
@@ -319,7 +388,8 @@ export const en = {
     newer: (count: number, shown: string) => `${shown} newer ${n(count, 'event', 'events')}: refresh`,
     bulk: 'Cancel all that match…',
     bulkTitle: 'Cancel all jobs that match?',
-    bulkBody: 'Every job that matches and has not ended ends as cancelled. The result of a call in flight is ignored. This cannot be undone.',
+    bulkBody:
+      'Every job that matches and has not ended ends as cancelled. The result of a call in flight is ignored. This cannot be undone.',
     bulkNeedsFilter: 'Choose a filter first.',
     counted: (count: number, shown: string) => `${shown} ${n(count, 'job has', 'jobs have')} not ended and match.`,
     counting: 'Counting…',
@@ -332,7 +402,8 @@ export const en = {
     title: 'Job',
     cancel: 'Cancel…',
     cancelTitle: 'Cancel this job?',
-    cancelBody: (id: string) => `${em(id)} ends as cancelled and is not started. If a call is in flight it is not aborted, but its result is ignored.`,
+    cancelBody: (id: string) =>
+      `${em(id)} ends as cancelled and is not started. If a call is in flight it is not aborted, but its result is ignored.`,
     cancelDone: 'The job is cancelled.',
     replay: 'Replay…',
     edit: 'Edit and replay',
@@ -352,11 +423,26 @@ export const en = {
     timeline: 'Timeline',
     events: 'Events',
     event: {
-      accepted: 'accepted', started: 'sent', failed: 'call failed', retry_scheduled: 'retry scheduled', waits_for_rest_of_chain: 'waits for the rest of the chain',
-      taken_up: 'taken up from a dead worker', released: 'released', awaiting: 'upstream works on it', served: 'answered', completed: 'completed',
-      dropped: 'dropped', cancelled: 'cancelled',
+      accepted: 'accepted',
+      started: 'sent',
+      failed: 'call failed',
+      retry_scheduled: 'retry scheduled',
+      waits_for_rest_of_chain: 'waits for the rest of the chain',
+      taken_up: 'taken up from a dead worker',
+      released: 'released',
+      awaiting: 'upstream works on it',
+      served: 'answered',
+      completed: 'completed',
+      dropped: 'dropped',
+      cancelled: 'cancelled',
     } as Record<string, string>,
-    bar: { queued: 'in the queue', backoff: 'backoff', chain: 'rest of the chain busy', call: 'call', awaiting: 'upstream works on it' },
+    bar: {
+      queued: 'in the queue',
+      backoff: 'backoff',
+      chain: 'rest of the chain busy',
+      call: 'call',
+      awaiting: 'upstream works on it',
+    },
     outcome: { ok: 'answered', failed: 'failed', lost: 'worker lost', ended: 'ended' },
     took: (time: string) => `${time} in all`,
     waited: (time: string) => `${time} waiting`,
@@ -375,9 +461,15 @@ export const en = {
     ambiguous: 'Jobs of several lanes have this id. Choose the lane:',
     deadLetter: 'It is a dead letter: it failed for good and is kept.',
     droppedReason: {
-      ttl_expired: 'expired before its turn', preempted: 'made room for more urgent jobs', queue_full: 'the lane was full', cache: 'answered from the cache',
-      coalesced: 'answered by an equal call', breaker_aberto: 'answered by an old entry: breaker open', timeout: 'answered by an old entry: timeout',
-      erro_5xx: 'answered by an old entry: upstream error', erro_conexao: 'answered by an old entry: no connection',
+      ttl_expired: 'expired before its turn',
+      preempted: 'made room for more urgent jobs',
+      queue_full: 'the lane was full',
+      cache: 'answered from the cache',
+      coalesced: 'answered by an equal call',
+      breaker_aberto: 'answered by an old entry: breaker open',
+      timeout: 'answered by an old entry: timeout',
+      erro_5xx: 'answered by an old entry: upstream error',
+      erro_conexao: 'answered by an old entry: no connection',
     } as Record<string, string>,
   },
   tenants: {
@@ -410,9 +502,11 @@ export const en = {
     replayAll: 'Replay all that match…',
     purgeAll: 'Purge all that match…',
     replayTitle: 'Replay all that match?',
-    replayBody: 'Each letter is enqueued again as a new job, as its lane has room and its gates allow. It is removed once that job succeeds.',
+    replayBody:
+      'Each letter is enqueued again as a new job, as its lane has room and its gates allow. It is removed once that job succeeds.',
     replayOneTitle: 'Replay this dead letter?',
-    replayOneBody: (id: string) => `${em(id)} is enqueued again as a new job. The letter is removed when that job succeeds, and kept when it fails again.`,
+    replayOneBody: (id: string) =>
+      `${em(id)} is enqueued again as a new job. The letter is removed when that job succeeds, and kept when it fails again.`,
     replayPatched: 'It is sent with these changes:',
     replayOneDone: 'Enqueued again.',
     openJob: 'Open the job',
@@ -512,8 +606,10 @@ export const en = {
     severity: { warning: 'warning', critical: 'critical' },
     text: {
       dead_letters: (a: AlertArgs) => `Lane ${em(a.lane)} has ${a.value} dead letters; the limit is ${a.threshold}.`,
-      dead_letter_rate: (a: AlertArgs) => `${a.share} of the jobs of lane ${em(a.lane)} became dead letters; the limit is ${a.shareLimit}.`,
-      tenant_dead_letters: (a: AlertArgs) => `Tenant ${em(a.tenant)} has ${a.value} dead letters in lane ${em(a.lane)}; the limit is ${a.threshold}.`,
+      dead_letter_rate: (a: AlertArgs) =>
+        `${a.share} of the jobs of lane ${em(a.lane)} became dead letters; the limit is ${a.shareLimit}.`,
+      tenant_dead_letters: (a: AlertArgs) =>
+        `Tenant ${em(a.tenant)} has ${a.value} dead letters in lane ${em(a.lane)}; the limit is ${a.threshold}.`,
       oldest_wait: (a: AlertArgs) => `A job of lane ${em(a.lane)} has waited for ${a.time}; the limit is ${a.timeLimit}.`,
       breaker_open: (a: AlertArgs) => `The breaker of ${em(a.upstream)} is open.`,
       policy_low: (a: AlertArgs) => `Balances under ${em(a.policy)} of ${em(a.upstream)} are low.`,
@@ -550,7 +646,13 @@ export interface AlertArgs {
 
 /** The same keys in every language: literal texts widened, functions with the same arguments. */
 type Shape<T> = {
-  [K in keyof T]: T[K] extends (...args: infer A) => string ? (...args: A) => string : T[K] extends string ? string : T[K] extends string[] ? string[] : Shape<T[K]>;
+  [K in keyof T]: T[K] extends (...args: infer A) => string
+    ? (...args: A) => string
+    : T[K] extends string
+      ? string
+      : T[K] extends string[]
+        ? string[]
+        : Shape<T[K]>;
 };
 
 export type Messages = Shape<typeof en>;

@@ -10,23 +10,50 @@ import { ru } from './ru';
 function texts(value: unknown, at = ''): [string, string][] {
   if (typeof value === 'string') return [[at, value]];
   if (typeof value === 'function') {
-    const held = { lane: 'L', upstream: 'U', limit: '60', waiting: 3, count: '3', opensAt: '1', lastStart: '2', policy: 'P', tenant: 'T', value: '1', threshold: '2', share: '3', shareLimit: '4', time: '5', timeLimit: '6' };
+    const held = {
+      lane: 'L',
+      upstream: 'U',
+      limit: '60',
+      waiting: 3,
+      count: '3',
+      opensAt: '1',
+      lastStart: '2',
+      policy: 'P',
+      tenant: 'T',
+      value: '1',
+      threshold: '2',
+      share: '3',
+      shareLimit: '4',
+      time: '5',
+      timeLimit: '6',
+    };
     const given = /held|alerts\.text/.test(at) ? [held] : Array.from({ length: value.length }, () => 5);
     return [[at, String((value as (...args: unknown[]) => unknown)(...given))]];
   }
   return Object.entries(value as object).flatMap(([key, one]) => texts(one, `${at}.${key}`));
 }
 
-describe.each([['pt-BR', ptBR], ['ru', ru]] as const)('%s', (_, language) => {
+describe.each([
+  ['pt-BR', ptBR],
+  ['ru', ru],
+] as const)('%s', (_, language) => {
   const own = new Map(texts(language));
 
   test('has every text, and none is empty', () => {
-    expect([...own.keys()].sort()).toEqual(texts(en).map(([at]) => at).sort());
+    expect([...own.keys()].sort()).toEqual(
+      texts(en)
+        .map(([at]) => at)
+        .sort(),
+    );
     for (const [at, text] of own) expect(text.trim(), at).not.toBe('');
   });
 
   test('says the same things: names and numbers appear in both', () => {
-    const names = (text: string) => pieces(text).filter((piece) => piece.strong).map((piece) => piece.text).sort();
+    const names = (text: string) =>
+      pieces(text)
+        .filter((piece) => piece.strong)
+        .map((piece) => piece.text)
+        .sort();
     for (const [at, text] of texts(en)) expect(names(own.get(at) ?? ''), at).toEqual(names(text));
   });
 
@@ -43,11 +70,22 @@ test('every reason and status has a word', () => {
 });
 
 describe('the language', () => {
-  test.each([[['pt-PT', 'en'], 'pt-BR'], [['de', 'ru-RU'], 'ru'], [['de'], 'en'], [[], 'en'], [['en-GB', 'pt-BR'], 'en']])('%j is %s', (wanted, found) => expect(preferred(wanted)).toBe(found));
+  test.each([
+    [['pt-PT', 'en'], 'pt-BR'],
+    [['de', 'ru-RU'], 'ru'],
+    [['de'], 'en'],
+    [[], 'en'],
+    [['en-GB', 'pt-BR'], 'en'],
+  ])('%j is %s', (wanted, found) => expect(preferred(wanted)).toBe(found));
 });
 
 test('emphasised parts are cut out and can be dropped', () => {
   const text = `${em('bureau')} has ${em('<b>x</b>')}.`;
-  expect(pieces(text)).toEqual([{ text: 'bureau', strong: true }, { text: ' has ', strong: false }, { text: '<b>x</b>', strong: true }, { text: '.', strong: false }]);
+  expect(pieces(text)).toEqual([
+    { text: 'bureau', strong: true },
+    { text: ' has ', strong: false },
+    { text: '<b>x</b>', strong: true },
+    { text: '.', strong: false },
+  ]);
   expect(plain(text)).toBe('bureau has <b>x</b>.');
 });
