@@ -83,6 +83,16 @@ describe('the waterfall of a job', () => {
     expect(fall.to - T).toBe(40);
   });
 
+  test('the step from one upstream to the next is not a wait', () => {
+    const steps = [
+      entry(0, 'accepted'),
+      entry(1, 'started', { upstream: 'a' }),
+      entry(40, 'failed', { upstream: 'a' }),
+      entry(42, 'started', { upstream: 'b' }),
+    ];
+    expect(short(waterfall(job('processing', steps), T + 90)).map(([kind]) => kind)).toEqual(['call', 'call']);
+  });
+
   test('between a failed call and the next, the job waits', () => {
     const fall = waterfall(
       job('queued', [

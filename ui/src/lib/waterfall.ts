@@ -25,6 +25,9 @@ export interface Waterfall {
   expires: number | undefined;
 }
 
+/** Up to this it did not wait: so long it takes to go from one step to the next. */
+const NO_WAIT_MS = 2;
+
 const FINAL = new Set(['completed', 'failed', 'dropped', 'cancelled']);
 
 /** Whether the entry ends the job: `failed` with an upstream is one failed call. */
@@ -43,8 +46,7 @@ export function waterfall(job: Pick<Job, 'timeline' | 'expiresAt' | 'status'>, n
     if (outcome && (open.kind === 'call' || open.kind === 'awaiting')) open.outcome = outcome;
     if (entry?.code) open.code = entry.code;
     if (entry?.detail && entry.event === 'failed') open.detail = entry.detail;
-    // A wait that took no time is not one.
-    if (open.to > open.from || open.kind === 'call' || open.kind === 'awaiting') bars.push(open);
+    if (open.to - open.from > NO_WAIT_MS || open.kind === 'call' || open.kind === 'awaiting') bars.push(open);
     open = undefined;
   };
   const begin = (bar: Bar) => {

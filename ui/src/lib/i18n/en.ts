@@ -593,6 +593,10 @@ export const en = {
     faults: 'Recent faults',
     noFaults: 'None since this process started.',
     unknown: 'no owner is known',
+    fault: { takeover: 'takeover', store_lost: 'store lost', store_back: 'store back', data_lost: 'data lost' } as Record<
+      string,
+      string
+    >,
   },
   alerts: {
     title: 'Alerts',

@@ -576,6 +576,12 @@ export const ptBR: Messages = {
     faults: 'Falhas recentes',
     noFaults: 'Nenhuma desde que este processo começou.',
     unknown: 'ninguém decide no momento',
+    fault: {
+      takeover: 'troca de dono',
+      store_lost: 'armazenamento fora',
+      store_back: 'armazenamento de volta',
+      data_lost: 'perda de dados',
+    },
   },
   alerts: {
     title: 'Alertas',

@@ -582,6 +582,12 @@ export const ru: Messages = {
     faults: 'Недавние сбои',
     noFaults: 'С запуска этого процесса сбоев не было.',
     unknown: 'владелец неизвестен',
+    fault: {
+      takeover: 'смена владельца',
+      store_lost: 'хранилище пропало',
+      store_back: 'хранилище вернулось',
+      data_lost: 'потеря данных',
+    },
   },
   alerts: {
     title: 'Оповещения',
