@@ -36,8 +36,8 @@ pub use charge::{CREDIT_WITHIN, Charge, CreditRule, Terms};
 pub use dead_letter::{DeadLetter, DeadLetterView, LetterAges, TrimReason};
 pub use ended::{End, Ended, Fallback, ServedBy};
 pub use engine::{
-    Absence, AbsentCall, AbsentReport, BucketOf, CALLBACKS, Callback, Engine, Mentions, ProcessId,
-    Registration, RegistrationView, RestoreError, Restorer, SILENCE, SaveError, Seen, Starts,
+    BucketOf, CALLBACKS, Callback, Engine, FallbackCall, FallbackLog, FallbackReport, LastSeen, Mentions,
+    ProcessId, Registration, RegistrationView, RestoreError, Restorer, SILENCE, SaveError, StartCounts,
 };
 pub use error::SpecError;
 pub use ids::{JobId, LeaseId, Name};

@@ -1,4 +1,4 @@
-//! Calls without a job: for direct lanes and for workers that make their own.
+//! Admit: calls without a job, for direct lanes and for workers that make their own calls.
 
 use super::Engine;
 use super::leases::{Lease, Use};
@@ -11,15 +11,15 @@ use crate::table::{BucketIx, LaneIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::verbs::{Admission, Admit, Admitted, MAX_BATCH};
 
-/// A call without a job is made now or not at all, so it stands behind nobody.
+/// A call without a job starts now or not at all, so it never waits behind others.
 const FIRST: Rank = (Level::High, 0);
 
-/// When a process without a share of a limit may ask again: the others may be back.
+/// When a process that has no share of a limit may ask again: the others may be back by then.
 pub(super) const ASK_AGAIN: Span = Span::from_secs(1);
 
 impl Engine {
-    /// Takes from all gates of the lane, all gates of the first upstream that admits the call and all of its buckets, or
-    /// from none. One that was asked before the engine was restored gets the lease it was given then, if that is still out.
+    /// Takes from all gates of the lane, of the first upstream that admits the call, and from all buckets of the call,
+    /// or from none. A request repeated after a restore gets the lease it was granted before, if that still exists.
     pub fn admit(&mut self, ask: &Admit, now: Time) -> Admitted {
         self.end_silent(now);
         self.take_up_lost(MAX_BATCH, now);
@@ -52,7 +52,7 @@ impl Engine {
             None => None,
         };
         let chain = self.chain_of_call(ask, lane)?;
-        let before = self.leave_for_next(ask, lane, now);
+        let before = self.release_for_next(ask, lane, now);
         if let (Some(lane), None) = (lane, &before) {
             self.lane_lets_in(ask, lane, now)
                 .map_err(|denial| Box::new(self.denied(ask, Some(lane), (None, denial), now)))?;
@@ -68,13 +68,13 @@ impl Engine {
             }
         }
         if let (Some(before), Some((_, report))) = (before, &ask.after) {
-            self.leave_lane(&before, report.result, now);
+            self.release_lane(&before, report.result, now);
         }
         Err(Box::new(self.denied(ask, lane, earliest, now)))
     }
 
-    /// Ends the call that this one goes on from at its upstream. What it holds in the lane is kept.
-    fn leave_for_next(&mut self, ask: &Admit, lane: Option<LaneIx>, now: Time) -> Option<Lease> {
+    /// Ends the previous call of the chain at its upstream and keeps what it holds in the lane.
+    fn release_for_next(&mut self, ask: &Admit, lane: Option<LaneIx>, now: Time) -> Option<Lease> {
         let (id, report) = ask.after.as_ref()?;
         let goes_on = |lease: &Lease| match lease.used_by {
             Use::Call(of) | Use::LaterCall(of) => of.is_some() && of == lane,
@@ -84,7 +84,7 @@ impl Engine {
             return None;
         }
         let mut lease = self.leases.remove(*id)?;
-        self.leave_upstream(*id, &lease, report, now);
+        self.release_upstream(*id, &lease, report, now);
         if !report.result.is_unsent() {
             lease.used_by = Use::LaterCall(lane);
         }
@@ -117,7 +117,7 @@ impl Engine {
         let gate = gates.into_iter().find(|gate| gate.reason == denial.reason);
         let sooner = match denial.reason {
             Reason::Concurrency => true,
-            // Of a half-open one the probes are out.
+            // A half-open breaker denies because all probes are in flight.
             Reason::CircuitOpen => upstream.is_some_and(|upstream| {
                 self.upstream(upstream).gates.breaker().degraded_until(now).is_none()
             }),
@@ -147,7 +147,7 @@ impl Engine {
         denial.map_or(Ok(()), |(_, denial)| Err(denial))
     }
 
-    /// What the call takes from scoped buckets at `upstream`, if everything there admits it.
+    /// The call's holds in scoped buckets at `upstream`, if everything there admits it.
     fn call_admitted(
         &mut self,
         ask: &Admit,
@@ -155,7 +155,7 @@ impl Engine {
         now: Time,
     ) -> Result<Vec<JobHold>, NotUntil> {
         if ask.lease == Span::ZERO {
-            self.untold_admitted(ask, upstream, now)?;
+            self.admits_unreported(ask, upstream, now)?;
         } else {
             self.upstream_admits(upstream, now)?;
         }
@@ -171,8 +171,8 @@ impl Engine {
         }
     }
 
-    /// The bucket that a call takes from. Where the limits are shared with processes that cannot be asked it is a part of the
-    /// bucket; a limit so small that nothing of it falls to this process denies the call.
+    /// The bucket that a call takes from. In fallback it is this process's share of the bucket; if the share is less
+    /// than one token, the call is denied.
     fn bucket_of_call(&mut self, hold: &Hold, now: Time) -> Result<BucketIx, NotUntil> {
         let Some(share) = self.share else { return Ok(self.buckets.find_or_create(hold, now)) };
         let nothing = NotUntil::new(Reason::RateLimit, now + ASK_AGAIN);
@@ -180,8 +180,8 @@ impl Engine {
         Ok(self.buckets.find_or_create(&Hold { spec, ..hold.clone() }, now))
     }
 
-    /// Whether all gates admit a call that nobody will tell of. Without a lane the breaker is not asked.
-    fn untold_admitted(&self, ask: &Admit, upstream: UpstreamIx, now: Time) -> Result<(), NotUntil> {
+    /// Whether all gates admit a call whose result will not be reported. Without a lane the breaker is not asked.
+    fn admits_unreported(&self, ask: &Admit, upstream: UpstreamIx, now: Time) -> Result<(), NotUntil> {
         let state = self.upstream(upstream);
         match state.spec.as_ref().filter(|_| !state.gone) {
             Some(spec) if spec.breaker.is_some() => {
@@ -230,7 +230,7 @@ impl Engine {
         let correlation = ask.correlation;
         let lease = Lease { used_by, upstream: Some(at), pass, holds, tenant, correlation, expires };
         if ask.lease == Span::ZERO {
-            self.leave(id, &lease, &CallResult::Unknown.into(), now);
+            self.release(id, &lease, &CallResult::Unknown.into(), now);
         } else {
             self.leases.insert(id, lease);
         }

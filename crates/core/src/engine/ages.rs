@@ -1,7 +1,7 @@
-//! The jobs of a lane in the order in which they came in, so that a search can go from the newest to the oldest.
+//! The jobs of a lane by age, so that a search can go from newest to oldest.
 //!
-//! Every job is in it for as long as it is known, so a place takes four bytes, and another four in the job say where it is.
-//! Jobs that go leave holes; when there are more holes than jobs, those that are left close up.
+//! It holds every job that is kept, so an entry is only four bytes, plus four in the job for its position. Removed jobs
+//! leave holes; when there are more holes than jobs, the list is compacted.
 
 use std::collections::VecDeque;
 
@@ -9,27 +9,27 @@ use super::jobs::Job;
 use crate::table::{JobIx, Table};
 use crate::time::Time;
 
-/// A place whose job has gone.
+/// The position of a removed job.
 const HOLE: JobIx = JobIx(u32::MAX);
-/// Holes that are not worth closing.
+/// Up to this many holes are not compacted.
 const FEW: usize = 64;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Ages {
-    /// The oldest job first, unless jobs were restored in another order.
+    /// Oldest first, unless jobs were restored in another order.
     places: VecDeque<JobIx>,
-    /// The number of the first place; numbers go round.
+    /// The number of the first position; numbers wrap around.
     first: u32,
     holes: usize,
-    /// When the last job came in.
+    /// When the newest job was created.
     newest: Time,
-    /// Jobs were added that are older than others before them.
+    /// Whether jobs were added out of order.
     mixed: bool,
 }
 
 impl Ages {
-    /// Adds a job; the answer is the number of its place.
+    /// Adds a job. Returns the number of its position.
     pub(super) fn push(&mut self, index: JobIx, created_at: Time) -> u32 {
         self.mixed |= created_at < self.newest;
         self.newest = self.newest.max(created_at);
@@ -37,7 +37,7 @@ impl Ages {
         self.number(self.places.len() - 1)
     }
 
-    /// Takes the job out that is at the place with this number.
+    /// Removes the job at the position with this number.
     pub(super) fn remove(&mut self, number: u32, jobs: &mut Table<JobIx, Job>) {
         if let Some(place) = self.places.get_mut(number.wrapping_sub(self.first) as usize) {
             *place = HOLE;
@@ -53,7 +53,7 @@ impl Ages {
         }
     }
 
-    /// Brings restored jobs into order.
+    /// Sorts restored jobs.
     pub(super) fn sort(&mut self, jobs: &mut Table<JobIx, Job>) {
         if self.mixed {
             self.close_up(jobs);
@@ -76,12 +76,12 @@ impl Ages {
         self.first.wrapping_add(u32::try_from(place).unwrap_or(u32::MAX))
     }
 
-    /// How many places are before the first job that came in after `time`. The jobs must be in order.
+    /// The number of positions before the first job created after `time`. The jobs must be sorted.
     pub(super) fn until(&self, time: Time, jobs: &Table<JobIx, Job>) -> usize {
         let (mut low, mut high) = (0, self.places.len());
         while low < high {
             let middle = low.midpoint(high);
-            // Holes belong to the job before them.
+            // A hole counts as part of the job before it.
             match self.at_or_before(middle, low) {
                 Some((at, index)) if jobs[index].created_at > time => high = at,
                 _ => low = middle + 1,
@@ -90,14 +90,14 @@ impl Ages {
         low
     }
 
-    /// The last job from place `from` on that is not after place `place`, and where it is.
+    /// The last job between positions `from` and `place`, and its position.
     fn at_or_before(&self, place: usize, from: usize) -> Option<(usize, JobIx)> {
         let places = self.places.range(from..=place).enumerate();
         let (at, index) = places.rev().find(|(_, index)| **index != HOLE)?;
         Some((from + at, *index))
     }
 
-    /// The youngest job in the first `end` places, and where it is.
+    /// The youngest job in the first `end` positions, and its position.
     pub(super) fn last_before(&self, end: usize) -> Option<(usize, JobIx)> {
         self.at_or_before(end.checked_sub(1)?, 0)
     }

@@ -1,8 +1,9 @@
 //! Watch: which alerts fire.
 //!
-//! A condition must hold for `limits.hold` before its alert fires and be over for `limits.clear` before it resolves, so that a value
-//! around its threshold does not flap. Each transition is recorded, and its notifications are enqueued in the same step: whoever dies,
-//! each is sent once. Another process that goes on looking finds what fires and does not fire it again.
+//! A condition must hold for `limits.hold` before its alert fires, and be over for `limits.clear` before it resolves,
+//! so that a value near its threshold does not flap. Each transition is recorded and its notifications are enqueued in
+//! the same step, so each is sent once even if the process dies. A new owner knows what fires and does not fire it
+//! again.
 
 mod conditions;
 pub(crate) mod history;
@@ -19,51 +20,51 @@ use crate::ids::{JobId, fingerprint, mix};
 use crate::job::Payload;
 use crate::time::Time;
 
-/// Alerts that are over and can still be looked at.
+/// Resolved alerts that are kept for display.
 const MAX_RECENT: usize = 100;
-/// Conditions that are watched at a time. More are not told apart by anybody; those already watched come first.
+/// Conditions that are watched at a time; those already watched have precedence.
 const MAX_WATCHED: usize = 1_000;
-/// Whose turn it is when operators are notified.
+/// The tenant of notifications to operators.
 const OPERATORS: &str = "_operators";
 
-/// A condition that holds, or did at the last look.
+/// A condition that holds, or held at the last evaluation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AlertState {
     pub(crate) value_micros: u64,
     pub(crate) threshold_micros: u64,
-    /// Since when it holds.
+    /// Since when the condition holds.
     pub(crate) since: Time,
     pub(crate) firing: bool,
-    /// Since when it does not.
+    /// Since when the condition no longer holds.
     pub(crate) over_since: Option<Time>,
 }
 
-/// What is known of things that are counted elsewhere.
+/// State of counters that are kept elsewhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct AlertMeters {
-    /// Connections that Redis had refused at the last look.
+    /// Connections that Redis had rejected at the last evaluation.
     pub(crate) rejected: Option<u64>,
-    /// When it was last seen to have refused more, and how many since the alert began.
+    /// When Redis was last seen to reject more, and how many since the alert began.
     pub(crate) rejected_at: Option<Time>,
     pub(crate) newly_rejected: u64,
     /// When data was last lost.
     pub(crate) lost_at: Option<Time>,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub(super) struct Alerts {
     watched: BTreeMap<AlertKey, AlertState>,
     /// The newest last.
     resolved: VecDeque<Alert>,
     meters: AlertMeters,
-    /// By number of the lane.
+    /// By lane number.
     histories: BTreeMap<u32, History>,
-    unsaved: Unsaved,
+    unsaved: UnsavedAlerts,
 }
 
 #[derive(Debug, Default)]
-struct Unsaved {
+struct UnsavedAlerts {
     watched: BTreeSet<AlertKey>,
     resolved: bool,
     meters: bool,
@@ -115,7 +116,7 @@ impl Alerts {
     }
 
     pub(super) fn has_changes(&self) -> bool {
-        let Unsaved { watched, resolved, meters, histories } = &self.unsaved;
+        let UnsavedAlerts { watched, resolved, meters, histories } = &self.unsaved;
         !watched.is_empty() || *resolved || *meters || !histories.is_empty()
     }
 
@@ -157,7 +158,7 @@ impl Alerts {
         Some(Alert { condition, since, resolved })
     }
 
-    /// Notes what holds now; the keys of those that fire by it.
+    /// Records the conditions that hold now. Returns the keys of alerts that start to fire.
     fn hold(&mut self, conditions: Vec<Condition>, evaluation: &Evaluation, now: Time) -> Vec<AlertKey> {
         let mut fired = Vec::new();
         for Condition { key, value_micros, threshold_micros } in conditions {
@@ -181,7 +182,7 @@ impl Alerts {
         fired
     }
 
-    /// Notes that none of the others holds; the keys of those that resolve by it.
+    /// Records that no other condition holds. Returns the keys of alerts that resolve.
     fn let_go(&mut self, holding: &BTreeSet<AlertKey>, evaluation: &Evaluation, now: Time) -> Vec<AlertKey> {
         let mut resolved = Vec::new();
         let unsaved = &mut self.unsaved.watched;
@@ -217,7 +218,7 @@ impl Alerts {
 }
 
 impl Engine {
-    /// Looks which alerts fire and which are over, and enqueues notifications of both.
+    /// Evaluates which alerts fire or resolve, and enqueues the notifications.
     pub fn watch(&mut self, ask: Watch, now: Time) -> AlertChanges {
         if ask.lost_data {
             self.alerts.meters.lost_at = Some(now);
@@ -261,7 +262,7 @@ impl Engine {
     }
 }
 
-/// Made of the moment and of what is told: no two notices are the same.
+/// Derived from the time and the content, so that no two notices share an id.
 fn notice_id(notice: &Payload, now: Time) -> JobId {
     let rest = mix(&[fingerprint(notice), now.as_millis()]);
     JobId(u128::from(now.as_millis()) << 80 | 0xa1e7 << 64 | u128::from(rest))

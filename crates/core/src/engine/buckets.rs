@@ -1,7 +1,7 @@
 //! Scoped buckets, found by key, and the lines that wait for them.
 //!
-//! A line denied by its own bucket is parked there. When the bucket refills, only as many lines are woken as its
-//! balance can serve, so that a hundred thousand lines waiting for one bucket cost one look per token.
+//! A line denied by its own bucket is parked there. When the bucket refills, it wakes only as many lines as its balance
+//! can serve: a hundred thousand lines waiting for one bucket cost one check per token.
 
 mod restore;
 
@@ -29,11 +29,11 @@ pub(crate) struct ScopedBucket {
     pub(crate) spec: BucketSpec,
     pub(crate) bucket: Bucket,
     family: FamilyIx,
-    /// Jobs that will take from it and leases that did.
+    /// Jobs that will take from it, and leases that have.
     users: u32,
-    /// What its calls cost lately.
+    /// Recent costs of its calls.
     spent: Spent,
-    /// The lines that wait for it; few buckets have some.
+    /// The lines that wait for it; most buckets have none.
     waiting: Option<Box<Waiting>>,
     forget_at: Option<Time>,
     dirty: bool,
@@ -43,22 +43,23 @@ pub(crate) struct ScopedBucket {
 #[derive(Debug, Default)]
 struct Waiting {
     parked: BTreeSet<Parked>,
-    /// Those of them that have other upstreams to go to, by when they look there.
-    looking: BTreeSet<(Time, Parked)>,
+    /// The lines that have other upstreams in their chain, by when they check those again.
+    rechecks: BTreeSet<(Time, Parked)>,
     wakes_at: Option<Time>,
 }
 
 impl Waiting {
     fn unpark(&mut self, line: &Parked) {
         self.parked.remove(line);
-        if let Some(at) = line.look_at {
-            self.looking.remove(&(at, *line));
+        if let Some(at) = line.recheck_at {
+            self.rechecks.remove(&(at, *line));
         }
     }
 }
 
 impl ScopedBucket {
-    /// Whether `tokens` may be taken; not by a job that comes after one that waits for them here, which would starve.
+    /// Whether `tokens` may be taken by a job with this `rank`. Not if a job with a lower rank is waiting for them: it
+    /// would starve.
     pub(crate) fn admits(&self, tokens: Tokens, rank: Rank, now: Time) -> Result<(), NotUntil> {
         self.bucket.admits(&self.spec, tokens, now)?;
         match &self.waiting {
@@ -69,7 +70,7 @@ impl ScopedBucket {
         }
     }
 
-    /// What its calls cost in the last minute.
+    /// The cost of its calls in the last minute.
     pub(crate) fn spent_last_minute(&self, now: Time) -> Tokens {
         self.spent.last_minute(now)
     }
@@ -78,7 +79,7 @@ impl ScopedBucket {
         self.waiting.as_ref()?.parked.first()
     }
 
-    /// When it will be full if nothing is taken.
+    /// When it will be full if nothing more is taken.
     fn full_at(&self, now: Time) -> Time {
         self.bucket.full_at(&self.spec, now)
     }
@@ -89,9 +90,9 @@ pub(crate) struct Buckets {
     table: Table<BucketIx, ScopedBucket>,
     by_key: HashMap<Arc<str>, BucketIx, Seeded>,
     families: Families,
-    /// When parked lines may go on.
+    /// When parked lines are woken.
     wakes: BTreeSet<(Time, BucketIx)>,
-    /// Buckets without users, by when they are full again: full and unused is the same as never made.
+    /// Buckets without users, by when they are full again. A full, unused bucket can be forgotten.
     idle: BTreeSet<(Time, BucketIx)>,
     dirty: Vec<BucketIx>,
     gone: Vec<Arc<str>>,
@@ -109,7 +110,7 @@ impl Buckets {
         all.map(|(index, state)| (index, state.key.clone())).collect()
     }
 
-    /// The bucket of `hold`, under the rule and the terms that it brings.
+    /// The bucket of `hold`, with the hold's rule and terms applied.
     pub(crate) fn find_or_create(&mut self, hold: &Hold, now: Time) -> BucketIx {
         let index = self.find_or_create_under(&hold.bucket, hold.spec, now);
         if let Some(terms) = &hold.terms {
@@ -118,12 +119,12 @@ impl Buckets {
         index
     }
 
-    /// The bucket with `key`, under the rule that is in force now.
+    /// The bucket with `key`, with the current rule applied.
     pub(crate) fn find_or_create_under(&mut self, key: &Arc<str>, spec: BucketSpec, now: Time) -> BucketIx {
         if let Some(index) = self.find(key) {
             let state = &mut self.table[index];
             if state.spec != spec {
-                // What was gained until now was gained under the old rule.
+                // The refill until now follows the old rule.
                 state.bucket.refill(&state.spec, now);
                 state.spec = spec;
                 state.bucket.fit(&spec);
@@ -154,7 +155,7 @@ impl Buckets {
         index
     }
 
-    /// What calls cost that take from this bucket, if that is known.
+    /// The terms (costs and credits) of calls that take from this bucket, if known.
     pub(crate) fn terms_of(&self, index: BucketIx) -> Option<&Arc<Terms>> {
         self.families.terms_of(self.table[index].family)
     }
@@ -180,7 +181,7 @@ impl Buckets {
         }
     }
 
-    /// Gives a bucket tokens that an event earned; says how many it had room for.
+    /// Adds tokens that an event earned. Returns how many the bucket had room for.
     pub(crate) fn credit(&mut self, index: BucketIx, tokens: Tokens, now: Time) -> Tokens {
         let state = &mut self.table[index];
         let before = state.bucket.balance(&state.spec, now);
@@ -191,7 +192,7 @@ impl Buckets {
         given
     }
 
-    /// Sets what a bucket holds to what its upstream counts.
+    /// Sets the balance of a bucket to what its upstream reports.
     pub(crate) fn correct(&mut self, index: BucketIx, correction: &Correction, now: Time) -> Corrected {
         let credited = self.terms_of(index).is_some_and(|terms| terms.credit.is_some());
         let state = &mut self.table[index];
@@ -222,8 +223,8 @@ impl Buckets {
         parked.take(MAX_BATCH).map(|line| line.lane).collect()
     }
 
-    /// Looks at a bucket at `at` whether it can be forgotten. If it is looked at before anyway, that is put off then: a
-    /// bucket that is used all the time is not moved each time.
+    /// Schedules a check at `at` whether a bucket can be forgotten. If one is scheduled earlier, that one reschedules
+    /// it: a bucket in constant use is not moved each time.
     fn forget_at(&mut self, index: BucketIx, at: Time) {
         let state = &mut self.table[index];
         if state.forget_at.is_some_and(|before| Time::default() < before && before <= at) {
@@ -243,7 +244,7 @@ impl Buckets {
         self.touch(index);
     }
 
-    /// Takes what was spent elsewhere, without asking whether so much is there.
+    /// Takes what was spent elsewhere, even beyond the balance.
     pub(crate) fn charge(&mut self, index: BucketIx, tokens: Tokens, now: Time) {
         let state = &mut self.table[index];
         state.bucket.spend(&state.spec, tokens, now);
@@ -269,13 +270,13 @@ impl Buckets {
     pub(crate) fn park(&mut self, index: BucketIx, line: Parked, until: Time) {
         let waiting = self.table[index].waiting.get_or_insert_default();
         waiting.parked.insert(line);
-        waiting.looking.extend(line.look_at.map(|at| (at, line)));
+        waiting.rechecks.extend(line.recheck_at.map(|at| (at, line)));
         if waiting.wakes_at.is_none_or(|at| until < at) {
             self.wake_at(index, until);
         }
     }
 
-    /// The next bucket whose lines may go on, and those lines.
+    /// The lines to wake at the next bucket that is due; `None` if no bucket is due.
     pub(crate) fn wake(&mut self, now: Time) -> Option<Vec<Parked>> {
         let (_, index) = *self.wakes.first().filter(|(at, _)| *at <= now)?;
         self.wakes.pop_first();
@@ -295,9 +296,9 @@ impl Buckets {
             waiting.unpark(&next);
             woken.push(next);
         }
-        // These do not wait for the bucket alone, so they need not wait for those before them.
+        // These lines can also use another upstream, so they do not wait for the lines before them.
         while woken.len() < MAX_BATCH
-            && let Some((_, next)) = waiting.looking.first().filter(|(at, _)| *at <= now).copied()
+            && let Some((_, next)) = waiting.rechecks.first().filter(|(at, _)| *at <= now).copied()
         {
             waiting.unpark(&next);
             woken.push(next);
@@ -309,8 +310,8 @@ impl Buckets {
             if next.hold <= left { closed_until.max(now) } else { closed_until.max(now + wait) }
         };
         let gained_at = waiting.parked.first().map(gain);
-        let look_at = waiting.looking.first().map(|(at, _)| *at);
-        match gained_at.into_iter().chain(look_at).min() {
+        let recheck_at = waiting.rechecks.first().map(|(at, _)| *at);
+        match gained_at.into_iter().chain(recheck_at).min() {
             Some(at) => self.wake_at(index, at),
             None => self.table[index].waiting = None,
         }
@@ -325,13 +326,13 @@ impl Buckets {
         self.wakes.insert((at, index));
     }
 
-    /// The next place at a bucket.
+    /// The next position in a queue at a bucket.
     pub(crate) fn draw_ticket(&mut self) -> u64 {
         self.next_ticket += 1;
         self.next_ticket
     }
 
-    /// When a bucket may be forgotten.
+    /// When the next idle bucket is checked.
     pub(crate) fn next_forgetting(&self) -> Time {
         self.idle.first().map_or(Time::NEVER, |(at, _)| *at)
     }
@@ -340,7 +341,8 @@ impl Buckets {
         self.wakes.first().map(|(at, _)| *at)
     }
 
-    /// A parked line lost its last job. With the last line goes the wake-up: the bucket may be forgotten next.
+    /// Removes a parked line that lost its last job. Without lines there is no wake-up, and the bucket may be
+    /// forgotten.
     pub(crate) fn unpark(&mut self, index: BucketIx, line: &Parked) {
         let state = &mut self.table[index];
         let Some(waiting) = &mut state.waiting else { return };
@@ -353,7 +355,7 @@ impl Buckets {
         }
     }
 
-    /// Puts all lines that wait for a bucket back into the running, which the caller does with them.
+    /// Removes all lines that wait for a bucket. The caller must make them eligible again.
     pub(crate) fn unpark_all(&mut self, index: BucketIx) -> BTreeSet<Parked> {
         let Some(waiting) = self.table[index].waiting.take() else { return BTreeSet::new() };
         if let Some(at) = waiting.wakes_at {
@@ -362,7 +364,7 @@ impl Buckets {
         waiting.parked
     }
 
-    /// Looks at one bucket that was idle: full and unused, it is forgotten. `None` when there is none to look at.
+    /// Checks the next idle bucket and forgets it if it is full and unused. `None` if no check is due.
     pub(crate) fn forget_idle(&mut self, now: Time) -> Option<()> {
         let (_, index) = self.idle.first().filter(|(at, _)| *at <= now).copied()?;
         self.idle.pop_first();
@@ -397,7 +399,7 @@ impl Buckets {
         !self.dirty.is_empty() || !self.gone.is_empty() || self.families.has_changes()
     }
 
-    /// Buckets changed since the last call; those without a state are gone.
+    /// Reports buckets that changed since the last call; `None` means forgotten.
     pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(&Arc<str>, Option<&ScopedBucket>)) {
         self.gone.drain(..).for_each(|key| changed(&key, None));
         for index in self.dirty.drain(..) {
@@ -408,12 +410,12 @@ impl Buckets {
         }
     }
 
-    /// How many places there are, empty ones counted.
+    /// The number of slots in the table, including free ones.
     pub(crate) fn places(&self) -> u64 {
         self.table.slots() as u64
     }
 
-    /// The bucket at a place, if there is one.
+    /// The bucket in a slot of the table, if there is one.
     pub(crate) fn at(&self, place: u64) -> Option<&ScopedBucket> {
         self.table.get(BucketIx(u32::try_from(place).ok()?))
     }

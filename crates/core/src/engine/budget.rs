@@ -1,7 +1,8 @@
-//! Retries beyond the budget of their lane wait, and first attempts pass them.
+//! Retry budgets: retries beyond the budget of their lane wait, and first attempts pass them.
 //!
-//! A retry is asked when it could start: whatever else holds it back is told first, and what it takes from the budget is for a
-//! call that is made. It then leaves its line, spends no attempt, and comes back when the budget has room.
+//! The budget is checked when a retry could start, so other obstacles are reported first and the budget is charged only
+//! for calls that are made. A retry over budget leaves its line, spends no attempt, and returns when the budget has
+//! room.
 
 use super::Engine;
 use super::jobs::{Job, Phase};
@@ -11,7 +12,7 @@ use crate::table::{JobIx, LaneIx};
 use crate::time::Time;
 
 impl Job {
-    /// Whether its next start is another attempt because one has failed.
+    /// Whether its next start is another attempt after a failed one.
     fn is_retry(&self) -> bool {
         self.tried == 0 && self.attempts > 0 && self.rare.as_ref().is_some_and(|rare| rare.failure.is_some())
     }
@@ -26,7 +27,7 @@ impl Engine {
         self.lane(lane).budget.as_deref().copied().unwrap_or_default()
     }
 
-    /// When the budget lets a retry start, if it does not now.
+    /// When the budget admits the retry; `None` if it does now.
     pub(super) fn over_budget(&self, index: JobIx, now: Time) -> Option<Time> {
         let job = &self.jobs[index];
         let rule = self.budget_rule(job.lane).filter(|_| job.is_retry())?;
@@ -39,7 +40,7 @@ impl Engine {
         rule.and_then(|rule| self.budget(lane).admits(&rule, now).err()).map_or(now, |denial| denial.at)
     }
 
-    /// Counts the attempt that a job begins.
+    /// Charges the attempt that a job starts to the budget.
     pub(super) fn count_attempt(&mut self, index: JobIx, now: Time) {
         let (lane, retry) = (self.jobs[index].lane, self.jobs[index].is_retry());
         let Some(rule) = self.budget_rule(lane).filter(|_| self.jobs[index].tried == 0) else { return };
@@ -53,7 +54,7 @@ impl Engine {
         state.dirty = true;
     }
 
-    /// Takes a retry out of its line until the budget has room for it.
+    /// Removes a retry from its line until the budget has room for it.
     pub(super) fn hold_back(&mut self, index: JobIx, now: Time) {
         self.stop_waiting(index);
         let waiter = self.jobs[index].waiter(index);
@@ -63,11 +64,11 @@ impl Engine {
         lane.held_back.add(waiter.seq, index, key);
         self.jobs[index].phase = Phase::HeldBack { since: now };
         self.join_equals(index);
-        self.give_way_after(index);
+        self.promote_next_after(index);
         self.jobs.touch(index);
     }
 
-    /// Puts retries that were held back into their lines, as many as the budget has room for and at most `max`.
+    /// Returns held-back retries to their lines, as many as the budget has room for and at most `max`.
     pub(super) fn release_held(&mut self, lane: LaneIx, max: usize, now: Time) {
         for _ in 0..max {
             if self.lane(lane).held_back.len() == 0 {

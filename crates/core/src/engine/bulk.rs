@@ -1,13 +1,14 @@
-//! Bulk replays: all dead letters that fit a filter, enqueued again as their lanes have room.
+//! Bulk replays: all dead letters that match a filter, enqueued again as their lanes have room.
 //!
-//! A bulk replay is a record like any other, so it goes on after a crash and at another owner. It walks the letters of each
-//! lane by number and never looks at one twice, and the id of each replay follows from its own and the letter's: however often
-//! a step is repeated, a letter is enqueued once. A few of a lane at a time are under way, never so many that they fill it.
+//! A bulk replay is a record, so it continues after a crash and under another owner. It goes through the letters of
+//! each lane by number and examines each once. The id of each replay job is derived from the ids of the bulk replay and
+//! the letter, so a letter is enqueued once however often a step is repeated. Only some letters of a lane are replayed
+//! at a time, so that they never fill the lane.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Engine;
-use super::letters::MAX_LOOKS;
+use super::letters::MAX_SCANNED;
 use super::record::Record;
 use crate::ids::{JobId, derived_id};
 use crate::job::Status;
@@ -17,14 +18,14 @@ use crate::verbs::{
     BulkAnswer, BulkAsk, BulkStatus, BulkView, LetterFilter, MAX_BATCH, Replay, Replayed, ReplayedLetter,
 };
 
-/// Bulk replays that are remembered.
+/// The number of bulk replays kept.
 const MAX_BULKS: usize = 20;
-/// When to look again whether a lane has room.
-pub(super) const LOOK_AGAIN: Span = Span::from_millis(100);
-/// Replays of a lane that one bulk replay, or one redrive, has under way; no more than half of what may wait there.
+/// When to check again whether a lane has room.
+pub(super) const RECHECK_AFTER: Span = Span::from_millis(100);
+/// Concurrent replays per lane of one bulk replay or redrive; also at most half of the lane's capacity.
 const MAX_RUNNING: u64 = 100;
 
-/// The replay of many letters.
+/// The state of one bulk replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bulk {
     pub(crate) id: JobId,
@@ -35,19 +36,19 @@ pub(crate) struct Bulk {
     pub(crate) total: u64,
     pub(crate) replayed: u64,
     pub(crate) failed: u64,
-    /// Lanes with letters to enqueue, or under way.
+    /// Lanes with letters still to be enqueued or being replayed.
     pub(crate) lanes: Vec<BulkLane>,
 }
 
-/// How far a bulk replay has come in a lane.
+/// The progress of a bulk replay in a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BulkLane {
     pub(crate) lane: u32,
-    /// The last letter that was counted.
+    /// The number of the last letter that was counted.
     pub(crate) counted: u64,
-    /// The last letter that was looked at.
+    /// The number of the last letter that was examined.
     pub(crate) at: u64,
-    /// The first letter that was not there when it began.
+    /// The number of the first letter written after the bulk replay began.
     pub(crate) end: u64,
     pub(crate) running: u64,
 }
@@ -66,7 +67,7 @@ impl Bulk {
         self.lanes.is_empty()
     }
 
-    /// Forgets lanes that are done.
+    /// Removes lanes that are done.
     fn settle(&mut self, now: Time) {
         self.lanes.retain(|lane| lane.at < lane.end || lane.running > 0);
         if self.lanes.is_empty() && self.ended.is_none() {
@@ -99,7 +100,7 @@ impl Bulk {
     }
 }
 
-/// All bulk replays that are remembered.
+/// All bulk replays that are kept.
 #[derive(Debug, Default)]
 pub(super) struct Bulks {
     all: BTreeMap<JobId, Bulk>,
@@ -140,7 +141,7 @@ impl Bulks {
         BulkAnswer::Replays(self.all.get(&id).map(Bulk::view).into_iter().collect())
     }
 
-    /// Whether another may be remembered, after the oldest that is over was forgotten if need be.
+    /// Whether another one can be kept, after removing the oldest finished one if needed.
     fn make_room(&mut self) -> bool {
         if self.all.len() < MAX_BULKS {
             return true;
@@ -156,7 +157,7 @@ impl Bulks {
 }
 
 impl Engine {
-    /// Begins, shows or stops bulk replays. Their letters are enqueued by [`Engine::sweep`].
+    /// Starts, shows or stops bulk replays. [`Engine::sweep`] enqueues their letters.
     pub fn bulk(&mut self, ask: BulkAsk, now: Time) -> BulkAnswer {
         match ask {
             BulkAsk::Begin { id, filter } => self.begin_bulk(id, filter, now),
@@ -207,23 +208,23 @@ impl Engine {
             failed: 0,
             lanes,
         };
-        let mut looks = MAX_LOOKS;
-        self.count_bulk(&mut bulk, &mut looks);
+        let mut scanned = MAX_SCANNED;
+        self.count_bulk(&mut bulk, &mut scanned);
         bulk.settle(now);
         self.bulks.all.insert(id, bulk);
         self.bulks.unsaved.insert(id);
         self.bulks.views(id)
     }
 
-    /// Goes on with all bulk replays; says when to do so again.
+    /// Continues all bulk replays. Returns when to continue next.
     pub(super) fn step_bulks(&mut self, replayed: &mut Vec<ReplayedLetter>, now: Time) -> Time {
         let alive: Vec<JobId> =
             self.bulks.all.values().filter(|bulk| bulk.ended.is_none()).map(|bulk| bulk.id).collect();
-        let (mut next, mut looks) = (Time::NEVER, MAX_LOOKS);
+        let (mut next, mut scanned) = (Time::NEVER, MAX_SCANNED);
         for id in alive {
             let Some(mut bulk) = self.bulks.all.remove(&id) else { continue };
             let before = bulk.clone();
-            next = next.min(self.step_bulk(&mut bulk, &mut looks, replayed, now));
+            next = next.min(self.step_bulk(&mut bulk, &mut scanned, replayed, now));
             bulk.settle(now);
             if bulk != before {
                 self.bulks.unsaved.insert(id);
@@ -236,30 +237,30 @@ impl Engine {
     fn step_bulk(
         &mut self,
         bulk: &mut Bulk,
-        looks: &mut usize,
+        scanned: &mut usize,
         replayed: &mut Vec<ReplayedLetter>,
         now: Time,
     ) -> Time {
-        if !self.count_bulk(bulk, looks) {
+        if !self.count_bulk(bulk, scanned) {
             return now;
         }
         let mut next = Time::NEVER;
         for at in 0..bulk.lanes.len() {
-            next = next.min(self.step_lane(bulk, at, looks, replayed, now));
+            next = next.min(self.step_lane(bulk, at, scanned, replayed, now));
         }
         next
     }
 
-    /// Goes on counting; says whether all is counted.
-    fn count_bulk(&self, bulk: &mut Bulk, looks: &mut usize) -> bool {
+    /// Continues counting. Returns whether everything is counted.
+    fn count_bulk(&self, bulk: &mut Bulk, scanned: &mut usize) -> bool {
         let Bulk { lanes, filter, total, .. } = bulk;
         for place in lanes.iter_mut().filter(|lane| lane.counted < lane.end) {
             let letters = self.lane(LaneIx(place.lane)).dead.after(place.counted);
             for (number, _, letter) in letters.take_while(|(number, ..)| *number < place.end) {
-                if *looks == 0 {
+                if *scanned == 0 {
                     return false;
                 }
-                *looks -= 1;
+                *scanned -= 1;
                 place.counted = number;
                 *total += u64::from(letter.replay.is_none() && filter.fits(letter));
             }
@@ -268,12 +269,12 @@ impl Engine {
         true
     }
 
-    /// Enqueues letters of one lane while it has room; says when to go on.
+    /// Enqueues letters of one lane while it has room. Returns when to continue.
     fn step_lane(
         &mut self,
         bulk: &mut Bulk,
         at: usize,
-        looks: &mut usize,
+        scanned: &mut usize,
         replayed: &mut Vec<ReplayedLetter>,
         now: Time,
     ) -> Time {
@@ -286,16 +287,16 @@ impl Engine {
                 bulk.lanes[at].at = place.end;
                 return Time::NEVER;
             };
-            if *looks == 0 {
+            if *scanned == 0 {
                 return now;
             }
-            *looks -= 1;
+            *scanned -= 1;
             let bytes = found.payload.len();
             if found.replay.is_none() && bulk.filter.fits(found) && !self.can_ever_hold(lane, bytes) {
                 bulk.failed += 1;
             } else if found.replay.is_none() && bulk.filter.fits(found) {
                 if place.running >= self.replay_window(lane) || !self.has_room(lane, bytes) {
-                    return now + LOOK_AGAIN;
+                    return now + RECHECK_AFTER;
                 }
                 let (name, job) = (self.lane(lane).name.clone(), bulk.job_of(letter));
                 let ask = Replay { lane: name.clone(), letter, id: job, edit: None };
@@ -304,7 +305,7 @@ impl Engine {
                         bulk.lanes[at].running += 1;
                         replayed.push(ReplayedLetter { lane: name, letter, job, bulk: Some(bulk.id) });
                     }
-                    Replayed::QueueFull => return now + LOOK_AGAIN,
+                    Replayed::QueueFull => return now + RECHECK_AFTER,
                     Replayed::Unknown | Replayed::IdTaken | Replayed::Invalid(_) => bulk.failed += 1,
                 }
             }
@@ -313,13 +314,13 @@ impl Engine {
         now
     }
 
-    /// How many replays of a lane may be under way at a time.
+    /// The maximum number of concurrent replays of a lane.
     pub(super) fn replay_window(&self, lane: LaneIx) -> u64 {
         let capacity = self.lane(lane).spec.as_ref().map_or(0, |spec| spec.capacity.jobs);
         (capacity / 2).clamp(1, MAX_RUNNING)
     }
 
-    /// Whether a job of this size fits a lane without anything being evicted for it.
+    /// Whether a job of this size fits into a lane without evicting others.
     pub(super) fn has_room(&self, lane: LaneIx, bytes: usize) -> bool {
         let state = self.lane(lane);
         let spec = state.spec.as_ref().filter(|_| !state.gone);
@@ -328,14 +329,14 @@ impl Engine {
         })
     }
 
-    /// Whether a job of this size would fit a lane in which nothing waits. Without rules nobody knows yet.
+    /// Whether a job of this size would fit into an empty lane. Without rules that is not known yet, so `true`.
     pub(super) fn can_ever_hold(&self, lane: LaneIx, bytes: usize) -> bool {
         let state = self.lane(lane);
         let spec = state.spec.as_ref().filter(|_| !state.gone);
         spec.is_none_or(|spec| bytes as u64 <= spec.capacity.bytes)
     }
 
-    /// The replay of `letter` by `job` ended so.
+    /// Notes that the replay of `letter` by `job` ended with `status`.
     pub(super) fn note_bulk_end(
         &mut self,
         lane: LaneIx,

@@ -1,4 +1,4 @@
-//! Answers that are given again: fresh ones at intake and before a start, old ones where nothing newer can be had.
+//! Cached answers: fresh ones at intake and before a start, stale ones if nothing newer is available.
 
 use super::Engine;
 use crate::ended::{End, Fallback, ServedBy};
@@ -12,17 +12,18 @@ use crate::time::Time;
 use crate::timeline::EventKind;
 use crate::verbs::{Cached, MAX_BATCH, Outcome, Report, Settled};
 
-/// How many jobs one verb looks at to find those that an old answer can end.
-const MAX_LOOKS: usize = 4 * MAX_BATCH;
+/// Jobs that one verb examines to find those that a stale answer can end.
+const MAX_SCANNED: usize = 4 * MAX_BATCH;
 
 impl Engine {
-    /// The entry under `key`, where the lane has a cache.
+    /// The entry under `key`, if the lane has a cache.
     pub(super) fn entry(&self, lane: LaneIx, key: &str) -> Option<(&CacheSpec, &Entry)> {
         let lane = self.lane(lane);
         Some((lane.cache_spec()?, lane.cache.get(key)?))
     }
 
-    /// The answer for a new request that needs no job. One that was asked to start later wants a call of then.
+    /// The cached answer to a new request, which then needs no job. A delayed request is not answered from the cache
+    /// now.
     pub(super) fn answer_at_intake(
         &mut self,
         lane: LaneIx,
@@ -68,21 +69,22 @@ impl Engine {
         (now < spec.fresh_until(entry.stored_at)).then(|| entry.answer.clone())
     }
 
-    /// The answer under a job's key, if it is better than none.
+    /// The answer under a job's key, if it is fresh or may still be used as a stale one.
     fn usable_answer(&self, index: JobIx, now: Time) -> Option<Payload> {
         let job = &self.jobs[index];
         let (spec, entry) = self.entry(job.lane, job.cache_key()?)?;
         (now < spec.usable_until(entry.stored_at)).then(|| entry.answer.clone())
     }
 
-    /// Ends a waiting job that may start with a fresh answer instead; says whether it did.
+    /// Ends a waiting job with a fresh answer. Returns whether there was one.
     pub(super) fn serve_fresh(&mut self, index: JobIx, now: Time) -> bool {
         let Some(answer) = self.fresh_answer(index, now) else { return false };
         self.end_with(index, answer, ServedBy::Cache, now);
         true
     }
 
-    /// Ends a job with an answer that its own call did not bring. It may come too late for one that waits.
+    /// Ends a job with an answer that did not come from its own call. A waiting job that has expired is dropped
+    /// instead.
     fn end_with(&mut self, index: JobIx, answer: Payload, by: ServedBy, now: Time) {
         if self.jobs[index].is_waiting() && self.jobs[index].is_expired(now) {
             self.drop_job(index, DropReason::TtlExpired, now);
@@ -94,7 +96,7 @@ impl Engine {
         self.finish(index, End::Served(by), now);
     }
 
-    /// Keeps the answer of a call that succeeded; those that wait for an equal one are owed it.
+    /// Caches the answer of a successful call; waiting equal jobs are owed it.
     pub(super) fn store_answer(&mut self, index: JobIx, answer: Option<&Payload>, now: Time) {
         let job = &self.jobs[index];
         let (lane, key) = (job.lane, job.cache_key().cloned());
@@ -108,8 +110,8 @@ impl Engine {
         }
     }
 
-    /// Ends jobs that waited when an equal one succeeded, as many as `budget` allows. Owed is what was stored then,
-    /// however long ago, unless it had to go.
+    /// Ends up to `budget` jobs that were waiting when an equal one succeeded. They get that answer, whatever its age,
+    /// unless it was evicted.
     pub(super) fn serve_owed(&mut self, budget: &mut usize, now: Time) {
         while *budget > 0
             && let Some(((lane, number), key)) = self.owed.first_key_value()
@@ -122,25 +124,25 @@ impl Engine {
                 *budget -= 1;
             } else {
                 self.owed.remove(&(lane, number));
-                self.give_way(lane, &key, None);
+                self.promote_next(lane, &key, None);
             }
         }
     }
 
-    /// Ends waiting jobs that have an answer, however old, and no upstream that could give a newer one. Says whether
-    /// there are more than `budget` allowed.
+    /// Ends waiting jobs that have a usable answer while all breakers of their chain are open. Returns whether `budget`
+    /// was too small.
     pub(super) fn serve_covered(&mut self, lane: LaneIx, budget: &mut usize, now: Time) -> bool {
         let mut from = (GroupIx(0), 0);
-        let mut looks = 0;
+        let mut scanned = 0;
         while let Some(((chain, seq), job)) = self.lane(lane).equals.next_covered(from) {
             if !self.all_open(lane, chain, now) {
                 from = (GroupIx(chain.0 + 1), 0);
                 continue;
             }
-            if *budget == 0 || looks == MAX_LOOKS {
+            if *budget == 0 || scanned == MAX_SCANNED {
                 return true;
             }
-            looks += 1;
+            scanned += 1;
             from = (chain, seq + 1);
             let fresh = self.fresh_answer(job, now).map(|answer| (answer, ServedBy::Cache));
             let stale = ServedBy::Stale(Fallback::CircuitOpen);
@@ -155,7 +157,7 @@ impl Engine {
         false
     }
 
-    /// Ends a job whose pass failed with an old answer, if the failure is one that this is kept for.
+    /// Ends a job whose pass failed with a stale answer, if the failure is one that `stale_if_error` covers.
     pub(super) fn fall_back(
         &mut self,
         index: JobIx,
@@ -180,7 +182,7 @@ impl Engine {
         Some(Settled::Ended(Status::Completed))
     }
 
-    /// Forgets answers that are of no more use.
+    /// Forgets answers that can no longer be used.
     pub(super) fn forget_answers(&mut self, lane: LaneIx, now: Time) {
         for _ in 0..MAX_BATCH {
             let state = self.lane_mut(lane);

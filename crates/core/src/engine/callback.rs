@@ -1,5 +1,5 @@
-//! Callbacks: the end of a job, told to whoever asked for that, by a job of a lane of its own. It is enqueued in the step
-//! in which the first one ends, so that no crash comes between the two.
+//! Callbacks: the end of a job is sent to its callback URL by a job of a dedicated lane. That job is enqueued in the
+//! same step in which the first one ends, so a crash cannot separate the two.
 
 use std::sync::Arc;
 
@@ -10,47 +10,47 @@ use crate::job::{DropReason, JobView, NewJob, Payload};
 use crate::table::JobIx;
 use crate::time::Time;
 
-/// The lane that delivers callbacks. Processes that may do so have rules for it.
+/// The lane that delivers callbacks. Processes that deliver them have rules for it.
 pub const CALLBACKS: &str = "_callbacks";
 
-/// A job whose request and result are larger is told without them.
-const MAX_TOLD: usize = 4 << 20;
-/// Turns the id of a job into that of its callback.
+/// If request and result are larger than this, the callback is sent without them.
+const MAX_CALLBACK_BYTES: usize = 4 << 20;
+/// Derives the id of a callback from that of its job.
 const CALLBACK_OF: u128 = 0x00ca_11ba_c4ca_11ba;
 
-/// What a job of the lane [`CALLBACKS`] carries.
+/// The payload of a job of the lane [`CALLBACKS`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Callback {
-    /// Where to.
+    /// The URL to call.
     pub url: Arc<str>,
     /// The job that ended.
     pub job: JobView,
 }
 
 impl Engine {
-    /// A job that is to be called back for needs somebody who will.
+    /// A job with a callback is valid only if some process delivers callbacks.
     pub(super) fn check_callback(&self, job: &NewJob) -> Result<(), SpecError> {
         let configured = || Name::new(CALLBACKS).is_ok_and(|lane| self.configured_lane(&lane).is_some());
         if job.callback.is_none() || configured() {
             return Ok(());
         }
-        Err(SpecError::new("callbackUrl", "cannot be called: there are no rules for callbacks"))
+        Err(SpecError::new("callbackUrl", "cannot be called: no process has rules for callbacks"))
     }
 
-    /// Tells the end of a job that has just ended, if that is wanted. No rules are needed by now: a lane that lost them
-    /// waits.
+    /// Enqueues the callback of a job that has just ended, if it has one. Rules are not needed any more: a lane without
+    /// rules waits.
     pub(super) fn call_back(&mut self, index: JobIx, now: Time) {
         let ended = &self.jobs[index];
         let Some(url) = ended.callback().cloned() else { return };
         let mut job = self.view_job(ended);
-        if job.payload.len() + job.result.as_ref().map_or(0, |result| result.len()) > MAX_TOLD {
+        if job.payload.len() + job.result.as_ref().map_or(0, |result| result.len()) > MAX_CALLBACK_BYTES {
             (job.payload, job.result) = ([].into(), None);
         }
         let (id, tenant) = (JobId(ended.id.0 ^ CALLBACK_OF), job.tenant.clone());
         self.deliver(id, &tenant, Callback { url, job }.encode(), now);
     }
 
-    /// Enqueues a job of the lane [`CALLBACKS`], if there ever was one.
+    /// Enqueues a job into the lane [`CALLBACKS`], if that exists.
     pub(super) fn deliver(&mut self, id: JobId, tenant: &str, payload: Payload, now: Time) {
         let Some(lane) = Name::new(CALLBACKS).ok() else { return };
         let Some(at) = self.lane_by_name.get(&lane).copied() else { return };

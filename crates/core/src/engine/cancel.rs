@@ -1,4 +1,4 @@
-//! Cancel a job; pause and resume a lane.
+//! Cancelling jobs; pausing and resuming lanes.
 
 use super::Engine;
 use super::jobs::Phase;
@@ -9,8 +9,8 @@ use crate::time::Time;
 use crate::verbs::Cancelled;
 
 impl Engine {
-    /// Cancels a job. One that runs is fenced off at once: its call may still be under way and keeps its slots until
-    /// its worker gives them back or its lease ends, but nothing it says changes the job.
+    /// Cancels a job. A running job is fenced off at once: its call may continue and keeps its slots until its worker
+    /// releases them or its lease expires, but its result does not change the job.
     pub fn cancel(&mut self, job: JobId, now: Time) -> Cancelled {
         let Some(index) = self.jobs.find(job) else {
             return Cancelled::Unknown;
@@ -36,12 +36,12 @@ impl Engine {
         }
     }
 
-    /// Stops or lets on the dispatch of a lane; says whether there is such a lane.
+    /// Pauses or resumes the dispatch of a lane. Returns whether the lane exists.
     pub fn pause(&mut self, lane: &Name, paused: bool) -> bool {
         let Some(lane) = self.lane_by_name.get(lane).copied() else {
             return false;
         };
-        self.stir(lane);
+        self.mark_ready(lane);
         let lane = self.lane_mut(lane);
         lane.paused = paused;
         lane.dirty = true;

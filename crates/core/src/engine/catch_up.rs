@@ -1,8 +1,8 @@
-//! What a process did with its own share of the limits while it could not ask.
+//! Catch up: calls that a process made with its own share of the limits while it could not reach the owner.
 //!
-//! It is taken from the gates without asking whether they admit it, because it happened: a limit may be exceeded
-//! afterwards, and then admits nobody until it is not. Everything carries its age, so that places, openings and rests end
-//! when they would have.
+//! They are taken from the gates without asking for admission, because they happened. A limit may be exceeded
+//! afterwards; it then admits nothing until it has recovered. Everything carries its age, so that window places, open
+//! breakers and cooldowns end when they would have ended.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -20,78 +20,80 @@ use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 use crate::verbs::RetryAfter;
 
-/// What a process did while it could not ask.
+/// What a process did in fallback, without the owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Absence {
-    /// What fell to it of every limit: of a bucket's refill, so much was its own to spend.
+pub struct FallbackLog {
+    /// The process's share of every limit. It could spend this share of a bucket's refill.
     pub share: Share,
-    /// How long ago it was cut off.
+    /// How long ago it lost the owner.
     pub since: Span,
-    /// What its part of each bucket held then ([`Engine::own_buckets`]). One that is not named counts as empty.
+    /// The balance of its share of each bucket at that time ([`Engine::own_buckets`]). A bucket that is not listed
+    /// counts as empty.
     pub left: Vec<(BucketOf, Tokens)>,
-    /// The calls that it made; those that were not sent are not among them.
-    pub calls: Vec<AbsentCall>,
-    /// What it learned of upstreams, in the order in which it did.
-    pub reports: Vec<AbsentReport>,
+    /// The calls it made, except those that were not sent.
+    pub calls: Vec<FallbackCall>,
+    /// The results it saw, in order.
+    pub reports: Vec<FallbackReport>,
 }
 
-/// Whose own bucket.
+/// Identifies the bucket of a lane or an upstream itself, as opposed to a scoped one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BucketOf {
-    /// A lane's.
+    /// The lane with this name.
     Lane(Name),
-    /// An upstream's.
+    /// The upstream with this name.
     Upstream(Name),
 }
 
-/// A call that nobody else heard of.
+/// A call that the owner does not know of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AbsentCall {
+pub struct FallbackCall {
     /// The lane it came through, if any.
     pub lane: Option<Name>,
-    /// Whose limits in that lane it fell under, if anybody's.
+    /// The tenant whose limits in that lane apply, if any.
     pub tenant: Option<Arc<str>>,
     /// The upstream it went to.
     pub upstream: Name,
-    /// What it took from scoped buckets; what it cost, if it has ended.
+    /// What it took from scoped buckets; after its end, what it cost.
     pub holds: Vec<Hold>,
-    /// What ties a later event to it.
+    /// Links a later credit event to this call.
     pub correlation: Option<Correlation>,
-    /// How long ago it began.
+    /// How long ago it started.
     pub began: Span,
-    /// The lease it runs under, and how long that lasts from now; `None` if it has ended or never had one.
+    /// The lease it runs under and how long that still lasts; `None` if it has ended or never had one.
     pub lease: Option<(LeaseId, Span)>,
-    /// How long ago it ended, if it has no lease any more; `None` is when it began.
+    /// How long ago it ended, if it has no lease any more; `None`: at its start.
     pub ended: Option<Span>,
 }
 
-/// What the end of a call told of an upstream.
+/// The result of a call, as reported to the gates of its upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AbsentReport {
-    /// Which.
+pub struct FallbackReport {
+    /// The upstream or key that was called.
     pub upstream: Name,
     /// How the call ended.
     pub result: CallResult,
-    /// The upstream's word to stay away, counted from then.
+    /// A Retry-After of the upstream, counted from the end of the call.
     pub retry_after: Option<RetryAfter>,
-    /// The narrowest that the call took ([`Hold::narrowest`]): only its bucket is closed.
+    /// The call's narrowest hold ([`Hold::narrowest`]): only its bucket is closed.
     pub hold: Option<Hold>,
-    /// How long ago the call began; `None` if whoever told it had no lease.
+    /// How long ago the call started; `None` if it was reported without a lease.
     pub began: Option<Span>,
-    /// How long ago it ended.
+    /// How long ago the call ended.
     pub ago: Span,
 }
 
-/// What a bucket lacks because of calls made elsewhere: the difference between one from which they were taken and its twin.
+/// What a bucket lacks because of calls made elsewhere: the difference between a bucket that was charged for them and
+/// one that was not.
 #[derive(Debug)]
-struct Missing {
+struct Deficit {
     rule: BucketSpec,
     bucket: Bucket,
     untouched: Bucket,
 }
 
-impl Missing {
-    /// Nothing, while the bucket holds `left`.
+impl Deficit {
+    /// No deficit yet, in a bucket that holds `left`.
     fn new(rule: BucketSpec, left: Tokens, since: Time) -> Self {
         let bucket = Bucket::holding(left, since);
         Self { rule, bucket, untouched: bucket }
@@ -101,28 +103,28 @@ impl Missing {
         self.bucket.spend(&self.rule, tokens, began);
     }
 
-    /// What was spent and not gained again since.
+    /// Tokens spent and not refilled since.
     fn at(&self, now: Time) -> Tokens {
         self.untouched.balance(&self.rule, now) - self.bucket.balance(&self.rule, now)
     }
 }
 
 #[derive(Debug)]
-struct Spent {
+struct ChargesElsewhere {
     since: Time,
-    lanes: BTreeMap<LaneIx, Missing>,
-    upstreams: BTreeMap<UpstreamIx, Missing>,
-    scoped: BTreeMap<BucketIx, Missing>,
-    /// What calls hold that still run.
+    lanes: BTreeMap<LaneIx, Deficit>,
+    upstreams: BTreeMap<UpstreamIx, Deficit>,
+    scoped: BTreeMap<BucketIx, Deficit>,
+    /// What running calls hold.
     held: Vec<(BucketIx, Tokens)>,
 }
 
 impl Engine {
-    /// Counts what a process did while it could not ask. Calls that still run become leases under the ids they have; those
-    /// that are known already are skipped, so that telling of them twice changes nothing. Whatever else is told twice counts
-    /// twice. Upstreams that are not known are skipped.
-    pub fn catch_up(&mut self, absence: Absence, now: Time) {
-        let Absence { share, since, left, mut calls, reports } = absence;
+    /// Accounts for what a process did in fallback. Running calls become leases under the ids they have; those that are
+    /// already known are skipped, so that reporting them twice changes nothing. Everything else counts each time it is
+    /// reported. Unknown upstreams are skipped.
+    pub fn catch_up(&mut self, fallback_log: FallbackLog, now: Time) {
+        let FallbackLog { share, since, left, mut calls, reports } = fallback_log;
         calls.sort_by_key(|call| Reverse(call.began));
         let mut spent = self.nothing_spent(share, now - since, &left);
         for call in &calls {
@@ -134,7 +136,7 @@ impl Engine {
         }
     }
 
-    /// What the own buckets of lanes and upstreams hold, for a process that goes on by itself from now.
+    /// The balances of the lanes' and upstreams' own buckets, for a process that enters fallback now.
     pub fn own_buckets(&self, now: Time) -> Vec<(BucketOf, Tokens)> {
         let lanes = self.lanes.iter().filter_map(|lane| {
             let left = lane.gates.tokens(&lane.spec.as_ref()?.gates, now)?;
@@ -147,25 +149,25 @@ impl Engine {
         lanes.chain(upstreams).collect()
     }
 
-    /// The buckets that calls were taken from, as they were before the first of them.
-    fn nothing_spent(&self, share: Share, since: Time, left: &[(BucketOf, Tokens)]) -> Spent {
-        let missing = |rule: BucketSpec, of: &BucketOf| {
+    /// The buckets that calls are charged to, as they were before the first of them.
+    fn nothing_spent(&self, share: Share, since: Time, left: &[(BucketOf, Tokens)]) -> ChargesElsewhere {
+        let deficit = |rule: BucketSpec, of: &BucketOf| {
             let left = left.iter().find(|(known, _)| known == of).map_or(Tokens::ZERO, |(_, left)| *left);
-            Missing::new(share_of(rule, share), left, since)
+            Deficit::new(share_of(rule, share), left, since)
         };
         let lanes = (0..).map(LaneIx).zip(&self.lanes).filter_map(|(index, lane)| {
             let rule = lane.spec.as_ref()?.gates.bucket?;
-            Some((index, missing(rule, &BucketOf::Lane(lane.name.clone()))))
+            Some((index, deficit(rule, &BucketOf::Lane(lane.name.clone()))))
         });
         let upstreams = (0..).map(UpstreamIx).zip(&self.upstreams).filter_map(|(index, upstream)| {
             let rule = upstream.spec.as_ref()?.bucket?;
-            Some((index, missing(rule, &BucketOf::Upstream(upstream.name.clone()))))
+            Some((index, deficit(rule, &BucketOf::Upstream(upstream.name.clone()))))
         });
         let (lanes, upstreams) = (lanes.collect(), upstreams.collect());
-        Spent { since, lanes, upstreams, scoped: BTreeMap::new(), held: Vec::new() }
+        ChargesElsewhere { since, lanes, upstreams, scoped: BTreeMap::new(), held: Vec::new() }
     }
 
-    fn catch_up_call(&mut self, call: &AbsentCall, spent: &mut Spent, now: Time) {
+    fn catch_up_call(&mut self, call: &FallbackCall, spent: &mut ChargesElsewhere, now: Time) {
         let Some(upstream) = self.known_at(&call.upstream) else { return };
         if call.lease.is_some_and(|(id, _)| self.leases.get(id).is_some()) {
             return;
@@ -178,22 +180,22 @@ impl Engine {
             state.dirty = true;
             let rules = state.spec.as_ref().map(|spec| &spec.gates);
             state.gates.catch_up(rules, began, ended, now);
-            if let Some(missing) = spent.lanes.get_mut(&lane) {
-                missing.spend(Tokens::ONE, began);
+            if let Some(deficit) = spent.lanes.get_mut(&lane) {
+                deficit.spend(Tokens::ONE, began);
             }
         }
         let mut pass = Pass::default();
         for index in self.gates_at(upstream) {
             let state = self.upstream_mut(index);
             pass = state.gates.catch_up(state.spec.as_ref(), began, ended, now);
-            if let Some(missing) = spent.upstreams.get_mut(&index) {
-                missing.spend(Tokens::ONE, began);
+            if let Some(deficit) = spent.upstreams.get_mut(&index) {
+                deficit.spend(Tokens::ONE, began);
             }
         }
         let (mut holds, name) = (Vec::new(), call.upstream.without_key());
         for hold in call.holds.iter().filter(|hold| hold.upstream == name) {
             let bucket = self.buckets.find_or_create(hold, now);
-            let empty = || Missing::new(hold.spec, Tokens::ZERO, spent.since);
+            let empty = || Deficit::new(hold.spec, Tokens::ZERO, spent.since);
             spent.scoped.entry(bucket).or_insert_with(empty).spend(hold.tokens, began);
             holds.push((bucket, hold.tokens));
         }
@@ -208,18 +210,18 @@ impl Engine {
         }
     }
 
-    /// Counts a call under the limits of its tenant. Says what it has of them if it still runs.
+    /// Charges a call to the limits of its tenant. Returns what it still holds of them if it is running.
     fn catch_up_tenant(
         &mut self,
         lane: Option<LaneIx>,
-        call: &AbsentCall,
-        spent: &mut Spent,
+        call: &FallbackCall,
+        spent: &mut ChargesElsewhere,
         now: Time,
     ) -> TenantHold {
         let Some((lane, tenant)) = lane.zip(call.tenant.as_ref()) else { return TenantHold::default() };
         let hold = self.tenant_buckets(lane, tenant, now);
         if let Some(rate) = hold.rate {
-            let empty = || Missing::new(self.buckets[rate].spec, Tokens::ZERO, spent.since);
+            let empty = || Deficit::new(self.buckets[rate].spec, Tokens::ZERO, spent.since);
             spent.scoped.entry(rate).or_insert_with(empty).spend(Tokens::ONE, now - call.began);
         }
         if call.lease.is_some() {
@@ -229,37 +231,37 @@ impl Engine {
         hold
     }
 
-    /// Takes from the buckets what is missing in them.
-    fn charge(&mut self, spent: &Spent, now: Time) {
-        let due = |missing: &Missing| Some(missing.at(now)).filter(|tokens| *tokens > Tokens::ZERO);
-        for (lane, missing) in &spent.lanes {
-            let Some(tokens) = due(missing) else { continue };
+    /// Takes the deficits from the buckets.
+    fn charge(&mut self, spent: &ChargesElsewhere, now: Time) {
+        let due = |deficit: &Deficit| Some(deficit.at(now)).filter(|tokens| *tokens > Tokens::ZERO);
+        for (lane, deficit) in &spent.lanes {
+            let Some(tokens) = due(deficit) else { continue };
             let state = self.lane_mut(*lane);
             state.dirty = true;
             if let Some(spec) = &state.spec {
                 state.gates.charge(&spec.gates, tokens, now);
             }
         }
-        for (upstream, missing) in &spent.upstreams {
-            let Some(tokens) = due(missing) else { continue };
+        for (upstream, deficit) in &spent.upstreams {
+            let Some(tokens) = due(deficit) else { continue };
             let state = self.upstream_mut(*upstream);
             if let Some(spec) = &state.spec {
                 state.gates.charge(spec, tokens, now);
             }
         }
-        for (bucket, missing) in &spent.scoped {
-            self.buckets.charge(*bucket, missing.at(now), now);
+        for (bucket, deficit) in &spent.scoped {
+            self.buckets.charge(*bucket, deficit.at(now), now);
         }
         for (bucket, tokens) in &spent.held {
             self.buckets.hold_again(*bucket, *tokens);
         }
     }
 
-    fn catch_up_report(&mut self, report: &AbsentReport, now: Time) {
+    fn catch_up_report(&mut self, report: &FallbackReport, now: Time) {
         let Some(upstream) = self.known_at(&report.upstream) else { return };
         let at = now - report.ago;
         if let Some(RetryAfter { wait, bucket }) = &report.retry_after {
-            // It may be full here, and then it is not known.
+            // A bucket that is full here is not stored, so create it.
             let narrowest = report.hold.as_ref().filter(|_| bucket.is_none());
             let narrowest = narrowest.map(|hold| self.buckets.find_or_create(hold, now));
             let narrowest = narrowest.map(|index| self.buckets[index].key.clone());
@@ -275,7 +277,7 @@ impl Engine {
         }
     }
 
-    /// The upstream, or key of one, with this name; the upstream where its key is not known.
+    /// The upstream or key with this name; the upstream if its key is unknown.
     fn known_at(&self, name: &Name) -> Option<UpstreamIx> {
         let known =
             self.upstream_by_name.get(name).or_else(|| self.upstream_by_name.get(&name.without_key()));
@@ -283,7 +285,7 @@ impl Engine {
     }
 }
 
-/// The rule that `part` of a bucket goes by. One that no whole token falls to was not to spend anything: it gains nothing.
+/// The rule of a share of a bucket. A share of less than one token could not be spent: it refills nothing.
 fn share_of(rule: BucketSpec, share: Share) -> BucketSpec {
     rule.share(share).unwrap_or(BucketSpec::restore(rule.capacity(), (0, 1)))
 }

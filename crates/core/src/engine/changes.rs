@@ -1,4 +1,4 @@
-//! Changes at gates that belong in the log.
+//! Gate transitions for the log.
 
 use super::{Engine, Upstream};
 use crate::gate::{GateChange, GateChangeKind, GateMarks, begins};
@@ -7,12 +7,12 @@ use crate::table::{BucketIx, UpstreamIx};
 use crate::time::Time;
 
 impl Engine {
-    /// What changed at gates since this was last called, in order.
+    /// The gate transitions since the last call, in order.
     pub fn take_gate_changes(&mut self) -> Vec<GateChange> {
         std::mem::take(&mut self.gate_changes)
     }
 
-    /// Changes the gates of an upstream in one step, and notes what is worth a line in the log.
+    /// Changes the gates of an upstream and records the transitions worth logging.
     pub(super) fn change_gates<T>(
         &mut self,
         index: UpstreamIx,
@@ -37,7 +37,7 @@ impl Engine {
         self.gate_changes.extend(changes.into_iter().map(change));
     }
 
-    /// Closes a scoped bucket until then, because the upstream said so.
+    /// Closes a scoped bucket until then, as the upstream asked.
     pub(super) fn close_bucket(&mut self, upstream: UpstreamIx, bucket: BucketIx, until: Time, now: Time) {
         let before = self.buckets[bucket].bucket.closed_until();
         self.buckets[bucket].bucket.close(until);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn each_transition_of_a_breaker_is_noted_once_and_in_order() {
+    fn each_breaker_transition_is_reported_once_and_in_order() {
         let (mut engine, up) = engine(breaker);
         call(&mut engine, &up, CallResult::Failed.into(), at(0));
         assert_eq!(kinds(&mut engine), []);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_breaker_that_nobody_probes_is_closed_by_a_sweep() {
+    fn a_sweep_closes_a_breaker_that_was_not_probed_for_long() {
         let (mut engine, up) = engine(breaker);
         engine.record(&up, CallResult::Failed, at(0));
         engine.record(&up, CallResult::Failed, at(0));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn cooldowns_and_closures_are_noted_when_they_begin() {
+    fn the_beginning_of_cooldowns_and_closures_is_reported() {
         let ladder = CooldownSpec::new(&[10, 30].map(Span::from_secs)).unwrap();
         let (mut engine, up) = engine(|gates| gates.cooldown = Some(ladder));
         engine.record(&up, CallResult::Failed, at(0));

@@ -1,6 +1,6 @@
-//! Equal requests are sent once: the others wait for the answer, and if none comes the next of them goes.
+//! Coalescing: equal requests are sent once. The others wait for the answer; if none comes, the next one is sent.
 //!
-//! If jobs are set aside for a key, then one of that key is processing, stands in a line, or has just succeeded.
+//! Invariant: if jobs are set aside for a key, a job with that key is processing, is in a line, or has just succeeded.
 
 use super::Engine;
 use super::jobs::Phase;
@@ -8,7 +8,7 @@ use crate::lane::WaitingIn;
 use crate::table::{JobIx, LaneIx};
 
 impl Engine {
-    /// Makes a job that began to wait known to its equals.
+    /// Adds a job that started to wait to the index of equal jobs.
     pub(super) fn join_equals(&mut self, index: JobIx) {
         let job = &self.jobs[index];
         let (Some(key), Some(waiting_in)) = (job.cache_key().cloned(), job.waiting_in()) else { return };
@@ -21,12 +21,12 @@ impl Engine {
             if seq < number {
                 self.owed.insert((lane, number), key);
             }
-            // It needs no upstream if all of them are closed.
-            self.stir(lane);
+            // A cached answer can end it even if all upstreams are closed.
+            self.mark_ready(lane);
         }
     }
 
-    /// The opposite of [`Engine::join_equals`], before anything about the job changes.
+    /// The opposite of [`Engine::join_equals`]; call it before anything about the job changes.
     pub(super) fn leave_equals(&mut self, index: JobIx) {
         let job = &self.jobs[index];
         let (Some(key), Some(waiting_in)) = (job.cache_key().cloned(), job.waiting_in()) else { return };
@@ -36,7 +36,7 @@ impl Engine {
         lane.equals.uncover(chain, seq);
     }
 
-    /// A job began to be processed.
+    /// Counts a job as processing.
     pub(super) fn begin_processing(&mut self, index: JobIx) {
         let (key, seq) = (self.jobs[index].cache_key().cloned(), self.jobs[index].seq);
         let tenant = self.jobs[index].tenant;
@@ -48,7 +48,7 @@ impl Engine {
         }
     }
 
-    /// A job is processed no longer.
+    /// Counts a job as no longer processing.
     pub(super) fn stop_processing(&mut self, index: JobIx) {
         self.stop_polling(index);
         let (key, seq) = (self.jobs[index].cache_key().cloned(), self.jobs[index].seq);
@@ -69,7 +69,7 @@ impl Engine {
         lane.equals.leader(job.cache_key()?)
     }
 
-    /// Takes a job out of its line while an equal one is processing.
+    /// Removes a job from its line while an equal one is processing.
     pub(super) fn set_aside(&mut self, index: JobIx) {
         self.leave_equals(index);
         let (phase, seq) = (self.jobs[index].phase, self.jobs[index].seq);
@@ -78,31 +78,31 @@ impl Engine {
         {
             self.buckets.unpark(bucket, &parked);
         }
-        self.stand_aside(index);
+        self.join_aside(index);
         self.jobs.touch(index);
     }
 
-    /// Puts a job that is counted among the waiting ones where it waits for the answer of another.
-    pub(super) fn stand_aside(&mut self, index: JobIx) {
+    /// Sets aside a job that is counted as waiting, until another job's answer arrives.
+    pub(super) fn join_aside(&mut self, index: JobIx) {
         self.jobs[index].phase = Phase::Coalesced;
         let level = self.jobs[index].level;
         self.lane_of(index).levels[level as usize].aside += 1;
         self.join_equals(index);
     }
 
-    /// Puts a job that was set aside back into its own line, at its own place.
+    /// Returns a job that was set aside to its position in its line.
     fn promote(&mut self, index: JobIx) {
         self.leave_equals(index);
         let level = self.jobs[index].level;
         self.lane_of(index).levels[level as usize].aside -= 1;
-        self.stand_in_line(index);
+        self.join_line(index);
         self.join_equals(index);
         self.jobs.touch(index);
     }
 
-    /// Lets the first of those set aside go on where no job of their key will bring an answer: none but number
-    /// `failed`, which has just tried in vain, is processing or in a line, and none has just succeeded.
-    pub(super) fn give_way(&mut self, lane: LaneIx, key: &str, failed: Option<u64>) {
+    /// Returns the first job set aside for `key` to its line if no other job will bring the answer: none is processing,
+    /// in a line (except number `failed`, which has just failed), or has just succeeded.
+    pub(super) fn promote_next(&mut self, lane: LaneIx, key: &str, failed: Option<u64>) {
         let equals = &self.lane(lane).equals;
         let Some(next) = equals.first_aside(key) else { return };
         let answer_comes = equals.leader(key).is_some() || equals.is_in_line(key, failed);
@@ -112,19 +112,19 @@ impl Engine {
         }
     }
 
-    /// A job stopped processing without success and waits again.
-    pub(super) fn give_way_after(&mut self, index: JobIx) {
+    /// Like [`Engine::promote_next`], after a job stopped processing without success and waits again.
+    pub(super) fn promote_next_after(&mut self, index: JobIx) {
         let job = &self.jobs[index];
         if let Some(key) = job.cache_key().cloned() {
-            self.give_way(job.lane, &key, Some(job.seq));
+            self.promote_next(job.lane, &key, Some(job.seq));
         }
     }
 
-    /// After a change of rules: nobody waits for an answer that will not come.
+    /// After a change of rules, makes sure that no job waits for an answer that will not come.
     pub(super) fn settle_equals(&mut self, lane: LaneIx) {
         for key in self.lane(lane).equals.keys_with_aside() {
             if self.lane(lane).cache_spec().is_some() {
-                self.give_way(lane, &key, None);
+                self.promote_next(lane, &key, None);
             } else {
                 self.promote_all(lane, &key);
             }
@@ -139,7 +139,7 @@ impl Engine {
 }
 
 impl super::jobs::Job {
-    /// Where it waits, if an answer to an equal request may end it.
+    /// Where the job waits, if the answer to an equal request may end it.
     pub(super) fn waiting_in(&self) -> Option<WaitingIn> {
         match self.phase {
             Phase::Queued { .. } => Some(WaitingIn::Line),

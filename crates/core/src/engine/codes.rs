@@ -1,7 +1,7 @@
-//! Codes: what became of calls that failed with a code, by upstream, so that somebody can see which codes a retry cures.
+//! Codes: how retries of calls that failed with a code ended, per upstream, to show for which codes a retry helps.
 //!
-//! A failure that is followed by another call for the same job to the same upstream was retried: that call cured it or failed
-//! again. The first call of a replayed dead letter is a retry of the failure that the letter was written for.
+//! A failure is retried if another call for the same job to the same upstream follows: that call cures it or fails
+//! again. The first call of a replayed dead letter is a retry of the letter's failure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::table::{JobIx, UpstreamIx};
 use crate::timeline::EventKind;
 use crate::views::CodeView;
 
-/// Codes of an upstream that are counted; a new one replaces the rarest.
+/// Codes counted per upstream; a new one replaces the rarest.
 const MAX_CODES: usize = 64;
 /// Longer codes are not counted.
 const MAX_CODE_BYTES: usize = 64;
 
-/// How often a code was seen, and what a retry then did.
+/// How often a code was seen, and how retries ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct CodeCount {
     pub(crate) seen: u64,
@@ -26,7 +26,7 @@ pub(crate) struct CodeCount {
     pub(crate) failed_again: u64,
 }
 
-/// An upstream's code.
+/// Upstream number and code.
 type Key = (u32, Arc<str>);
 
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ impl Codes {
         self.counts.range((upstream, Arc::from(""))..).take_while(move |((of, _), _)| *of == upstream)
     }
 
-    fn see(&mut self, key: Key) {
+    fn count_seen(&mut self, key: Key) {
         if !self.counts.contains_key(&key) && self.of(key.0).count() >= MAX_CODES {
             let rarest = self.of(key.0).min_by_key(|(_, count)| count.seen).map(|(key, _)| key.clone());
             if let Some(rarest) = rarest {
@@ -98,15 +98,15 @@ fn code_record((upstream, code): &Key, count: CodeCount) -> Record {
 }
 
 impl Engine {
-    /// Counts that a call for a job failed at `upstream` with `code`. Before the failure is noted with the job.
+    /// Counts a failed call for a job at `upstream`. Call it before the failure is recorded in the job.
     pub(super) fn count_failure(&mut self, job: JobIx, upstream: UpstreamIx, code: Option<&Arc<str>>) {
         self.count_retry(job, upstream, false);
         if let Some(code) = code.filter(|code| code.len() <= MAX_CODE_BYTES) {
-            self.codes.see((self.without_key(upstream).0, code.clone()));
+            self.codes.count_seen((self.without_key(upstream).0, code.clone()));
         }
     }
 
-    /// Counts that a call for a job succeeded. Before the job ends.
+    /// Counts a successful call for a job. Call it before the job ends.
     pub(super) fn count_success(&mut self, job: JobIx) {
         if let Some(upstream) = self.jobs[job].upstream {
             self.count_retry(job, upstream, true);
@@ -136,7 +136,7 @@ impl Engine {
         failure.code.clone().filter(|_| same)
     }
 
-    /// The codes that calls to an upstream failed with, the most frequent first; `None` if it is unknown.
+    /// The codes that calls to an upstream failed with, most frequent first; `None` if it is unknown.
     pub fn codes(&self, upstream: &Name) -> Option<Vec<CodeView>> {
         let index = self.upstream_by_name.get(upstream)?;
         let view = |(key, count): (&Key, &CodeCount)| CodeView {
@@ -160,10 +160,10 @@ mod tests {
         let mut codes = Codes::default();
         let key = |upstream: u32, code: usize| (upstream, Arc::from(format!("{code:03}")));
         for code in 0..MAX_CODES {
-            (0..=code).for_each(|_| codes.see(key(1, code)));
+            (0..=code).for_each(|_| codes.count_seen(key(1, code)));
         }
-        codes.see(key(2, 0));
-        codes.see(key(1, 900));
+        codes.count_seen(key(2, 0));
+        codes.count_seen(key(1, 900));
         assert_eq!(codes.of(1).count(), MAX_CODES);
         assert!(!codes.counts.contains_key(&key(1, 0)) && codes.counts.contains_key(&key(1, 900)));
         assert!(codes.counts.contains_key(&key(2, 0)), "another upstream's");

@@ -1,8 +1,8 @@
-//! Changed rules while jobs wait, run and are kept.
+//! Applying changed rules while jobs wait, run and are kept.
 //!
-//! What a job was promised at intake stays with it: its chain, its holds, when it expires. Limits are asked anew at every
-//! decision. What remains is state that was derived from the old rules, and each piece of it is made to fit here, so that
-//! the engine is the one that its records would give under the new rules.
+//! What a job was given at intake stays: its chain, its holds, its expiry. Limits are checked at every decision anyway.
+//! The rest is state derived from the old rules. It is adjusted here, so that the engine equals one restored from its
+//! records under the new rules.
 
 use super::Engine;
 use super::jobs::Phase;
@@ -12,7 +12,7 @@ use crate::table::{JobIx, LaneIx, UpstreamIx};
 use crate::time::Time;
 
 impl Engine {
-    /// Has an upstream follow `rule`; says whether that is another than before.
+    /// Applies `rule` to an upstream. Returns whether it differs from the previous rule.
     pub(super) fn configure_upstream(&mut self, number: usize, rule: &GateSpecs, now: Time) -> bool {
         let Some(old) = self.upstreams[number].spec.replace(rule.clone()) else { return true };
         if old == *rule {
@@ -23,7 +23,7 @@ impl Engine {
         true
     }
 
-    /// Has a lane follow `rule`; says whether that is another than before.
+    /// Applies `rule` to a lane. Returns whether it differs from the previous rule.
     pub(super) fn configure_lane(&mut self, number: usize, rule: &LaneSpec, now: Time) -> bool {
         let lane = LaneIx(u32::try_from(number).unwrap_or(u32::MAX));
         let old = self.lane(lane).spec.clone();
@@ -66,8 +66,8 @@ impl Engine {
         lane.default_chain = lane.group(&chain);
     }
 
-    /// Puts all jobs that wait in `lane` where they stand under `rule`, which turns fairness or limits per tenant on or
-    /// off: lines are per tenant with them and common without.
+    /// Moves all waiting jobs of `lane` to the lines they belong to under `rule`, which turns fairness or limits per
+    /// tenant on or off: lines are per tenant with them and shared without.
     fn change_turns(&mut self, lane: LaneIx, rule: &LaneSpec) {
         let waiting = self.jobs.iter().filter(|(_, job)| job.lane == lane && job.is_waiting());
         let mut waiting: Vec<(u64, JobIx)> = waiting.map(|(index, job)| (job.seq, index)).collect();
@@ -92,7 +92,7 @@ impl Engine {
             let waiter = self.jobs[*index].waiter(*index);
             self.lane_mut(lane).enter(&waiter);
             match self.jobs[*index].phase {
-                Phase::Queued { .. } => self.stand_in_line(*index),
+                Phase::Queued { .. } => self.join_line(*index),
                 Phase::HeldBack { .. } => {
                     let key = self.line_key(*index);
                     self.lane_mut(lane).held_back.add(*seq, *index, key);
@@ -102,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// Works out anew which waiting jobs of `lane` have an answer, after its cache changed.
+    /// Recomputes which waiting jobs of `lane` have an answer, after its cache changed.
     fn fit_equals(&mut self, lane: LaneIx) {
         for job in self.lane(lane).equals.waiting() {
             self.leave_equals(job);

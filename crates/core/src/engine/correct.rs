@@ -1,4 +1,4 @@
-//! Balances set to what the upstream itself counts.
+//! Corrections: balances set to what the upstream reports.
 
 use super::Engine;
 use crate::gate::Bucket;
@@ -6,8 +6,9 @@ use crate::time::Time;
 use crate::verbs::{Corrected, Correction};
 
 impl Engine {
-    /// Sets each bucket to what its upstream says it holds, less what calls under way hold and what was spent since it was
-    /// asked, and never above what it could refill to. One that events earn tokens back for is only lowered.
+    /// Sets each bucket to the balance that its upstream reports, minus what calls in flight hold and what was spent
+    /// since the upstream was asked, and never above what it could have refilled to. A bucket whose policy gives credit
+    /// is only lowered.
     pub fn correct(&mut self, corrections: &[Correction], now: Time) -> Vec<Corrected> {
         corrections.iter().map(|correction| self.correct_one(correction, now)).collect()
     }
@@ -25,7 +26,7 @@ impl Engine {
         }
         let index = self.buckets.find_or_create_under(&key, *spec, now);
         let corrected = self.buckets.correct(index, correction, now);
-        self.stir_waiting_for(index);
+        self.mark_waiting_ready(index);
         corrected
     }
 }

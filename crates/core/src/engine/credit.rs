@@ -1,4 +1,4 @@
-//! Events that give back tokens of calls that cost some.
+//! Credits: events that give back tokens of earlier calls.
 
 use super::Engine;
 use crate::charge::CreditRule;
@@ -9,8 +9,8 @@ use crate::tokens::Tokens;
 use crate::verbs::{Credit, Credited};
 
 impl Engine {
-    /// Counts events, each once: every bucket that was charged under its correlation id gets what its policy gives for
-    /// it. Repeated, it changes nothing.
+    /// Counts each event once: every bucket that was charged under its correlation id gets the credit of its policy.
+    /// Repeating an event changes nothing.
     pub fn credit(&mut self, credits: &[Credit], now: Time) -> Vec<Credited> {
         credits.iter().map(|credit| self.credit_one(credit, now)).collect()
     }
@@ -27,7 +27,7 @@ impl Engine {
             let rule = self.buckets.families().terms_of_key(key).and_then(|terms| terms.credit.as_ref());
             let tokens = rule.filter(|rule| now <= at + rule.within()).and_then(|rule| rule.tokens(event));
             let (Some(tokens), Some(id)) = (tokens, BucketId::parse(key)) else { continue };
-            // A bucket that is not there is full.
+            // A bucket that is not stored is full.
             let room = self.buckets.find(key).map_or(Tokens::ZERO, |bucket| self.give(bucket, tokens, now));
             given.push((id, room));
         }
@@ -40,18 +40,18 @@ impl Engine {
 
     fn give(&mut self, bucket: BucketIx, tokens: Tokens, now: Time) -> Tokens {
         let given = self.buckets.credit(bucket, tokens, now);
-        self.stir_waiting_for(bucket);
+        self.mark_waiting_ready(bucket);
         given
     }
 
-    /// A bucket has more than it would have gained by itself.
-    pub(super) fn stir_waiting_for(&mut self, bucket: BucketIx) {
+    /// Marks the lanes ready whose lines wait for a bucket that got tokens other than by its refill.
+    pub(super) fn mark_waiting_ready(&mut self, bucket: BucketIx) {
         for lane in self.buckets.lanes_waiting_for(bucket) {
-            self.stir(lane);
+            self.mark_ready(lane);
         }
     }
 
-    /// Remembers that `buckets` were charged for `correlation`, those whose policy gives credit.
+    /// Records which of `buckets` were charged for `correlation`, if their policy gives credit.
     pub(super) fn note_debit(
         &mut self,
         correlation: Correlation,

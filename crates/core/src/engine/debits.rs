@@ -1,4 +1,4 @@
-//! What calls cost, by correlation id, for as long as an event may give it back.
+//! Debits: which buckets a call was charged to, by correlation id, while an event may still give tokens back.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use crate::policy::Correlation;
 use crate::time::{Span, Time};
 use crate::verbs::MAX_BATCH;
 
-/// No more are remembered; the one that would be forgotten first goes, and the next sweep tells.
+/// The number of debits kept. Beyond it the one that expires first is dropped, and the next sweep reports it.
 const MAX_DEBITS: usize = 1_000_000;
 
-/// What one correlation id was charged for.
+/// What a correlation id was charged for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Debit {
     pub(crate) at: Time,
-    /// Until when an event counts, by the longest of the rules.
+    /// Until when events count: the longest time among the buckets' rules.
     pub(crate) until: Time,
     /// Keys of the buckets that were charged.
     pub(crate) buckets: Vec<Arc<str>>,
-    /// Events that were counted.
+    /// Events already credited.
     pub(crate) credited: Vec<Arc<str>>,
 }
 
@@ -29,12 +29,12 @@ pub(crate) struct Debits {
     by_id: HashMap<Correlation, Debit, foldhash::fast::FixedState>,
     expiry: BTreeSet<(Time, Correlation)>,
     unsaved: BTreeSet<Correlation>,
-    /// Those that went before their time since the last sweep.
+    /// Dropped before they expired, since the last sweep.
     dropped: u64,
 }
 
 impl Debits {
-    /// Notes that `bucket` was charged at `now` for `correlation`, which may earn it back `within` this time.
+    /// Records that `bucket` was charged for `correlation` at `now`; events count `within` this time.
     pub(crate) fn note(&mut self, correlation: Correlation, bucket: &Arc<str>, within: Span, now: Time) {
         let new = || Debit { at: now, until: now, buckets: Vec::new(), credited: Vec::new() };
         let debit = self.by_id.entry(correlation).or_insert_with(new);
@@ -57,12 +57,12 @@ impl Debits {
         }
     }
 
-    /// How many were dropped since the last call because there were too many: no event earns their tokens back.
+    /// How many were dropped since the last call because there were too many: no event gives their tokens back.
     pub(crate) fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
     }
 
-    /// What the journal has; `None` if it is forgotten.
+    /// Applies what the journal says; `None` if the debit is gone.
     pub(crate) fn restore(&mut self, correlation: Correlation, debit: Option<Debit>) {
         self.take(correlation);
         if let Some(debit) = debit {
@@ -75,7 +75,7 @@ impl Debits {
         self.by_id.get(&correlation)
     }
 
-    /// Counts an event, so that it counts no more.
+    /// Marks an event as credited, so that it counts once.
     pub(crate) fn count(&mut self, correlation: Correlation, event: &Arc<str>) {
         if let Some(debit) = self.by_id.get_mut(&correlation) {
             debit.credited.push(event.clone());
@@ -95,7 +95,7 @@ impl Debits {
         Some(debit)
     }
 
-    /// Forgets some of those for which no event counts any more.
+    /// Forgets some of the expired debits.
     pub(crate) fn forget_expired(&mut self, now: Time) {
         for _ in 0..MAX_BATCH {
             let Some((_, first)) = self.expiry.first().filter(|(until, _)| *until < now).copied() else {
@@ -105,7 +105,7 @@ impl Debits {
         }
     }
 
-    /// When one can be forgotten. An event still counts at the very last moment.
+    /// When the next debit can be forgotten. Events still count in its last millisecond.
     pub(crate) fn next_expiry(&self) -> Time {
         self.expiry.first().map_or(Time::NEVER, |(until, _)| *until + Span::from_millis(1))
     }
@@ -120,7 +120,7 @@ impl Debits {
         !self.unsaved.is_empty()
     }
 
-    /// Debits changed since the last call; those without one are gone.
+    /// Reports debits that changed since the last call; `None` means gone.
     pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(Correlation, Option<&Debit>)) {
         for correlation in std::mem::take(&mut self.unsaved) {
             changed(correlation, self.by_id.get(&correlation));
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_go_when_there_are_too_many() {
+    fn the_oldest_debits_are_dropped_when_there_are_too_many() {
         let mut debits = Debits::default();
         for n in 0..5_u64 {
             let at = Time::from_millis(1_000 + n);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_charge_under_one_id_renews_the_first() {
+    fn a_second_charge_under_one_id_extends_the_first() {
         let mut debits = Debits::default();
         let (id, within) = (Correlation(1), Span::from_secs(10));
         debits.note(id, &"a/".into(), within, Time::from_millis(0));

@@ -1,9 +1,10 @@
 //! Dispatch: which jobs may start now, and where.
 //!
-//! Levels are served in order. Within a level the right tenant's oldest line is offered to the first upstream of its
-//! chain whose gates admit it. A group of lines that no upstream admits is passed over whole; a gate of an upstream
-//! asks the same of every job, so lower levels are denied there as well and cannot starve it. A line denied only by
-//! its own scoped bucket, or by a limit of its tenant, is parked there, and others pass it; but lines that come after it take nothing from there.
+//! Levels are served in order. Within a level, the oldest line of the tenant whose turn it is is offered to the first
+//! upstream of its chain whose gates admit it. If no upstream admits it, its whole group is skipped. Gates of an
+//! upstream treat all jobs alike, so they deny lower levels too, which therefore cannot starve the group. A line that
+//! only its own scoped bucket or a limit of its tenant denies is parked there. Other lines pass it, but later lines
+//! take nothing from that bucket first.
 
 use super::Engine;
 use super::jobs::Phase;
@@ -19,27 +20,27 @@ use crate::timeline::EventKind;
 use crate::tokens::Tokens;
 use crate::verbs::{Denied, Dispatch, Dispatched, Grant, MAX_BATCH};
 
-/// How many lines one dispatch looks at before it says "ask again at once".
-pub(super) const MAX_LOOKS: usize = 4 * MAX_BATCH;
+/// Lines that one dispatch examines before it answers "ask again at once".
+pub(super) const MAX_SCANNED: usize = 4 * MAX_BATCH;
 
 /// A dispatch stops granting once the payloads reach this size, so that its answer fits into one message.
 const MAX_GRANTED_BYTES: usize = 4 << 20;
 
-/// A parked line that has other upstreams to go to looks at them again after this long.
+/// A parked line with other upstreams in its chain checks those again after this long.
 const PARKED_WITH_CHOICE: Span = Span::from_secs(1);
 
-/// What one dispatch has found out.
+/// The state of one dispatch.
 struct Round {
     lane: LaneIx,
     now: Time,
-    /// When something may change by itself.
+    /// When the result may change without another verb.
     next: Time,
-    looks: usize,
-    /// Payloads of the jobs that were granted.
+    scanned: usize,
+    /// Total size of the granted payloads.
     granted_bytes: usize,
-    /// How many more jobs may be answered without a call.
+    /// How many more jobs may be answered from the cache.
     serves: usize,
-    /// What held back the most urgent job that could not start.
+    /// Why the most urgent job that could not start was denied.
     denied: Option<Denied>,
 }
 
@@ -49,20 +50,20 @@ impl Round {
     }
 }
 
-/// What the gates say to one line.
+/// The decision of the gates for one line.
 enum Offer {
     Take(UpstreamIx),
-    /// The upstreams deny the line's whole group.
+    /// The upstreams deny the whole group of the line.
     GroupWaits(Option<UpstreamIx>, NotUntil),
-    /// Only the line's own bucket denies it.
+    /// Only the line's own scoped bucket denies it.
     LineWaits(JobHold, Time),
     /// A limit of the line's tenant denies it.
     TenantWaits(BucketIx, NotUntil),
 }
 
 impl Engine {
-    /// Hands out jobs that may start now, at most `ask.max`. One that was asked before the engine was restored gets what
-    /// it was given then and is still out.
+    /// Grants at most `ask.max` jobs that may start now. A request repeated after a restore gets the leases it was
+    /// granted before, if they still exist.
     pub fn dispatch(&mut self, ask: &Dispatch, now: Time) -> Dispatched {
         self.end_silent(now);
         let taken_up = self.take_up_lost(MAX_BATCH, now);
@@ -77,7 +78,7 @@ impl Engine {
         let mut grants = Vec::new();
         let (mut next, mut denied) = (Time::NEVER, None);
         if let Some((lane, _)) = self.configured_lane(&ask.lane) {
-            let mut round = Round { lane, now, next, looks: 0, granted_bytes: 0, serves: budget, denied };
+            let mut round = Round { lane, now, next, scanned: 0, granted_bytes: 0, serves: budget, denied };
             self.dispatch_from(&mut round, ask, &mut grants);
             (next, denied) = (round.next, round.denied);
         }
@@ -120,7 +121,7 @@ impl Engine {
         round.wake(self.buckets.next_wake().unwrap_or(Time::NEVER));
     }
 
-    /// Measures only while jobs wait for slots and workers.
+    /// The tempo is measured only while jobs wait for slots and workers.
     fn keep_tempo(&mut self, round: &Round) {
         let gated = round.denied.as_ref().is_some_and(|denied| denied.reason != Reason::Concurrency);
         let lane = self.lane_mut(round.lane);
@@ -145,7 +146,7 @@ impl Engine {
             let mut blocked = vec![false; self.lane(round.lane).groups()];
             while let Some(choice) = self.choose(round.lane, level, &blocked) {
                 let full = grants.len() >= max || round.granted_bytes >= MAX_GRANTED_BYTES;
-                if full || round.looks >= MAX_LOOKS || round.serves == 0 {
+                if full || round.scanned >= MAX_SCANNED || round.serves == 0 {
                     round.wake(round.now);
                     return;
                 }
@@ -154,7 +155,7 @@ impl Engine {
                     self.deny(round, None, denial);
                     return;
                 }
-                round.looks += 1;
+                round.scanned += 1;
                 match self.offer(round, choice) {
                     Offer::Take(upstream) => {
                         let grant = self.take_head(round, choice, upstream, ask);
@@ -173,8 +174,9 @@ impl Engine {
                         self.deny(round, None, denial);
                     }
                     Offer::LineWaits(hold, until) => {
-                        let look_at = (self.lane(round.lane).chain(choice.group).len() > 1).then_some(until);
-                        self.park(round.lane, choice, (hold.bucket, hold.tokens), until, look_at);
+                        let recheck_at =
+                            (self.lane(round.lane).chain(choice.group).len() > 1).then_some(until);
+                        self.park(round.lane, choice, (hold.bucket, hold.tokens), until, recheck_at);
                         self.deny(round, Some(hold.upstream), NotUntil::new(Reason::RateLimit, until));
                     }
                 }
@@ -182,7 +184,7 @@ impl Engine {
         }
     }
 
-    /// Starts the head of a line, unless it came too late, is answered already or will be by an equal one, or is a retry
+    /// Starts the head of a line, unless it has expired, has an answer, will get one from an equal job, or is a retry
     /// beyond the budget.
     fn take_head(
         &mut self,
@@ -228,7 +230,7 @@ impl Engine {
         self.free_key(index, now).map(|_| ())
     }
 
-    /// The one of `holds` at `upstream` whose bucket denies it longest, to one that comes when it is the turn of `rank`.
+    /// The hold at `upstream` that its bucket denies longest to a job with this `rank`.
     pub(super) fn denied_hold(
         &self,
         holds: &[JobHold],
@@ -245,7 +247,7 @@ impl Engine {
         denied.max_by_key(|(_, denial)| denial.at)
     }
 
-    /// What the gates say to a line.
+    /// Asks the gates whether a line may start.
     fn offer(&self, round: &Round, choice: Choice) -> Offer {
         let lane = self.lane(round.lane);
         let chain = lane.chain(choice.group);
@@ -280,7 +282,7 @@ impl Engine {
         Offer::LineWaits(hold, until)
     }
 
-    /// Starts a job: takes from every gate at once and hands out the lease.
+    /// Starts a job: takes from every gate at once and issues the lease.
     fn start(
         &mut self,
         index: JobIx,
@@ -337,8 +339,8 @@ impl Engine {
         self.begin_processing(index);
     }
 
-    /// Takes what a call of `index` to `upstream` takes, and writes the lease down. Says where it is: at a key, if the
-    /// upstream has keys.
+    /// Takes from the gates and buckets at `upstream` and stores the lease. Returns where the lease is: at a key, if
+    /// the upstream has keys.
     pub(super) fn enter_upstream(
         &mut self,
         index: JobIx,
@@ -375,7 +377,7 @@ impl Engine {
         }
     }
 
-    /// Takes what a call takes from the gates of an upstream, and of one of its keys. Says where that is.
+    /// Takes from the gates of an upstream and of one of its keys, if it has any. Returns where the lease is.
     pub(super) fn take_gates(
         &mut self,
         upstream: UpstreamIx,
@@ -385,7 +387,7 @@ impl Engine {
     ) -> (UpstreamIx, Pass) {
         let at = self.free_key(upstream, now).ok().flatten().unwrap_or(upstream);
         let mut pass = Pass::default();
-        // The upstream comes last: of the two it is the one with a breaker.
+        // The upstream comes last, because only it has a breaker.
         for index in self.gates_at(at) {
             self.change_gates(index, now, |state| {
                 if let Some(spec) = &state.spec {

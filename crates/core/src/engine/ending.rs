@@ -1,4 +1,4 @@
-//! How jobs end: each in exactly one final status.
+//! The end of a job: exactly one final status.
 
 use super::Engine;
 use super::jobs::{Job, Phase};
@@ -20,7 +20,7 @@ impl Engine {
         self.finish_having_avoided(index, End::Dropped(reason), avoided, now);
     }
 
-    /// The upstream that a job in line would go to if the breakers of its chain were not all open.
+    /// If all breakers of its chain are open: the upstream that a job in line was waiting for.
     fn kept_from(&self, index: JobIx, now: Time) -> Option<Name> {
         let job = &self.jobs[index];
         let in_line = matches!(job.phase, Phase::Queued { .. }) && !self.lane(job.lane).paused;
@@ -28,7 +28,7 @@ impl Engine {
         self.all_open(job.lane, job.chain, now).then(|| self.upstream(*first).name.clone())
     }
 
-    /// Keeps what the upstream answered with a job that is about to end.
+    /// Stores the upstream's answer with a job that is about to end.
     pub(super) fn keep_answer(&mut self, index: JobIx, answer: Option<Payload>) {
         if let Some(answer) = answer {
             self.jobs.bytes += answer.len() as u64;
@@ -36,14 +36,14 @@ impl Engine {
         }
     }
 
-    /// Ends a job that failed for good: as a dead letter where the lane keeps them.
-    pub(super) fn die(&mut self, index: JobIx, failure: Failure, now: Time) {
-        let dead_letter = self.bury(index, now);
+    /// Ends a job that failed permanently: with a dead letter, if the lane keeps them.
+    pub(super) fn fail_permanently(&mut self, index: JobIx, failure: Failure, now: Time) {
+        let dead_letter = self.add_dead_letter(index, now);
         self.finish(index, End::Failed { failure, dead_letter }, now);
     }
 
-    /// Says whether a new letter was written.
-    fn bury(&mut self, index: JobIx, now: Time) -> bool {
+    /// Returns whether a new letter was written.
+    fn add_dead_letter(&mut self, index: JobIx, now: Time) -> bool {
         let job = &self.jobs[index];
         let replay_of = job.rare.as_ref().and_then(|rare| rare.replay_of);
         let spec = self.lane(job.lane).spec.as_ref().and_then(|spec| spec.dead_letters.as_ref());
@@ -52,7 +52,7 @@ impl Engine {
         let letter = self.letter_of(job, ttl, now);
         let state = self.lane_mut(lane);
         if let Some(first) = replay_of.filter(|first| state.dead.get(*first).is_some()) {
-            // What failed may have been edited: the letter is what was sent last.
+            // The job may be an edited replay: the letter holds what was sent last.
             state.dead.change_kept(first, |old| {
                 let (before, kept) = (&mut old.letter, letter);
                 before.failed_attempts += kept.failed_attempts;
@@ -102,7 +102,7 @@ impl Engine {
         job.holds().into_iter().flat_map(|holds| holds.iter()).map(named).collect()
     }
 
-    /// Ends a job that neither waits nor runs any more.
+    /// Ends a job that is neither waiting nor running.
     pub(super) fn finish(&mut self, index: JobIx, end: End, now: Time) {
         self.finish_having_avoided(index, end, None, now);
     }
@@ -128,14 +128,14 @@ impl Engine {
         self.jobs[index].phase = Phase::Finished { at: now, number, status, dropped, served };
         self.jobs.touch(index);
         self.call_back(index, now);
-        self.tell_end(index, end, avoided);
+        self.report_end(index, end, avoided);
         if let Some(key) = cache_key {
-            self.give_way(lane, &key, None);
+            self.promote_next(lane, &key, None);
         }
         self.trim_finished(lane, now);
     }
 
-    fn tell_end(&mut self, index: JobIx, end: End, avoided: Option<Name>) {
+    fn report_end(&mut self, index: JobIx, end: End, avoided: Option<Name>) {
         let job = &self.jobs[index];
         let lane = self.lane(job.lane);
         let ended = Ended {
@@ -152,8 +152,8 @@ impl Engine {
         self.ended.push(ended);
     }
 
-    /// Tells the end of a finished job once more.
-    pub(super) fn tell_end_again(&mut self, index: JobIx) {
+    /// Reports the end of a finished job again.
+    pub(super) fn report_end_again(&mut self, index: JobIx) {
         let job = &self.jobs[index];
         let Phase::Finished { at, status, dropped, served, .. } = job.phase else { return };
         let failure = job.rare.as_ref().and_then(|rare| rare.failure.clone());
@@ -167,7 +167,7 @@ impl Engine {
             },
             _ => End::Completed,
         };
-        self.tell_end(index, end, None);
+        self.report_end(index, end, None);
     }
 
     fn end_replay(&mut self, index: JobIx, status: Status, now: Time) {
@@ -187,7 +187,7 @@ impl Engine {
         }
     }
 
-    /// Forgets finished jobs that are kept no longer.
+    /// Forgets finished jobs beyond the lane's retention.
     pub(super) fn trim_finished(&mut self, lane: LaneIx, now: Time) {
         let keep = self.lane(lane).spec.as_ref().map_or(Keep::default(), |spec| spec.keep);
         for _ in 0..MAX_BATCH {
@@ -202,7 +202,7 @@ impl Engine {
         let Some(job) = self.remove_job(index) else {
             return;
         };
-        // A job that goes as it ends is the last that was told.
+        // A job that is forgotten as it ends is the last one reported.
         if let Some(mut ended) = self.ended.pop_if(|ended| ended.job == job.id) {
             ended.forgotten = Some(Box::new(self.view_job(&job)));
             self.ended.push(ended);
@@ -212,12 +212,12 @@ impl Engine {
         lane.tenants.forget_idle(&current);
     }
 
-    /// Removes a job that neither waits nor runs, nor is among the finished ones.
+    /// Removes a job that is neither waiting, running nor listed as finished.
     pub(super) fn remove_job(&mut self, index: JobIx) -> Option<Job> {
         self.take_early(index);
         let job = self.jobs.remove(index)?;
-        if let Some(external) = job.away().and_then(|away| away.external.as_ref()) {
-            self.away.forget(external, index);
+        if let Some(external) = job.submission().and_then(|submission| submission.external.as_ref()) {
+            self.submissions.forget(external, index);
         }
         let rare = job.rare.as_deref();
         if let Some(last) = rare.and_then(|rare| rare.settled) {
@@ -229,7 +229,7 @@ impl Engine {
         Some(job)
     }
 
-    /// Lets dead letters go that are past their time or over the lane's cap.
+    /// Removes dead letters that have expired or exceed the lane's maximum.
     pub(super) fn trim_dead(&mut self, lane: LaneIx, now: Time, gone: &mut Vec<(Name, JobId, TrimReason)>) {
         let state = self.lane_mut(lane);
         for _ in 0..MAX_BATCH {

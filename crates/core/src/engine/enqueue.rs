@@ -1,4 +1,4 @@
-//! Enqueue: new jobs into their lanes, evicting less urgent ones where a lane is full.
+//! Enqueue: adds new jobs to their lanes and evicts less urgent ones if a lane is full.
 
 use std::sync::Arc;
 
@@ -14,23 +14,25 @@ use crate::table::{GroupIx, JobIx, LaneIx};
 use crate::time::Time;
 use crate::verbs::{EnqueueAnswer, Enqueued};
 
-/// Cached answers that one enqueue gives, in bytes. Jobs that come after that wait, and get theirs before they would start.
+/// Bytes of cached answers that one enqueue returns. Further jobs wait and get their answer just before they would
+/// start.
 const MAX_CACHED: usize = 4 << 20;
 
-/// Idempotency keys that a new one looks at to make room for itself: more than one, for jobs that are still there keep theirs.
-const KEYS_LOOKED_AT: usize = 8;
+/// Idempotency keys that are examined to make room for a new one. More than one, because jobs that have not ended keep
+/// theirs.
+const MAX_KEYS_SCANNED: usize = 8;
 
 impl Engine {
-    /// Takes in new jobs. Each stands for itself: one that is refused does not hinder the others.
+    /// Adds new jobs, independently of each other: one that is refused does not affect the others.
     pub fn enqueue(&mut self, jobs: Vec<NewJob>, now: Time) -> EnqueueAnswer {
         self.end_silent(now);
         let mut cached = 0;
         let mut enqueue = |job: NewJob| {
-            let told = self.enqueue_one(job, None, cached < MAX_CACHED, now);
-            if let Enqueued::Cached(given) = &told {
+            let answer = self.enqueue_one(job, None, cached < MAX_CACHED, now);
+            if let Enqueued::Cached(given) = &answer {
                 cached += given.answer.len();
             }
-            told
+            answer
         };
         let jobs = jobs.into_iter().map(&mut enqueue).collect();
         EnqueueAnswer { jobs, ended: std::mem::take(&mut self.ended) }
@@ -47,7 +49,7 @@ impl Engine {
             return Enqueued::UnknownLane;
         };
         let (capacity, ttl) = (spec.capacity, job.ttl.or(spec.ttl));
-        // Somebody wants a replay whatever it takes.
+        // A replay was requested explicitly, so it is not refused for being late.
         let in_time = spec.in_time && replay_of.is_none();
         let chain = match self.resolve(lane, &job) {
             Ok(chain) => chain,
@@ -91,7 +93,7 @@ impl Engine {
         });
     }
 
-    /// The answer for a job that is here already.
+    /// The answer for a job that already exists.
     fn known(&self, lane: LaneIx, job: &NewJob) -> Option<Enqueued> {
         if self.jobs.find(job.id).is_some() {
             return Some(Enqueued::Existing(job.id));
@@ -101,7 +103,7 @@ impl Engine {
         Some(if same { Enqueued::Existing(entry.job) } else { Enqueued::Conflict(entry.job) })
     }
 
-    /// The job's chain, once everything about the job is found to be possible.
+    /// Validates a job and returns its chain.
     fn resolve(&mut self, lane: LaneIx, job: &NewJob) -> Result<GroupIx, SpecError> {
         let state = self.lane(lane);
         let default = || state.chain(state.default_chain).iter();
@@ -116,8 +118,8 @@ impl Engine {
         Ok(self.lane_mut(lane).group(&chain))
     }
 
-    /// Whether the job fits, after evicting less urgent ones if need be. A lane that holds more than its capacity, because
-    /// that was lowered or jobs came back, is not emptied for it: no more goes than the job itself needs.
+    /// Makes room for a job by evicting less urgent ones if needed. Returns whether it fits. If the lane holds more
+    /// than its capacity, because that was lowered or jobs returned, no more is evicted than the job itself needs.
     pub(super) fn make_room(&mut self, lane: LaneIx, job: &NewJob, capacity: Capacity, now: Time) -> bool {
         let state = self.lane(lane);
         let bytes = job.payload.len() as u64;
@@ -182,7 +184,7 @@ impl Engine {
         }
         let index = self.jobs.insert(job);
         if self.lane(lane).keys.len() > MAX_KEYS {
-            self.forget_keys(lane, KEYS_LOOKED_AT, now);
+            self.forget_keys(lane, MAX_KEYS_SCANNED, now);
         }
         let due = (!new.delay.is_zero()).then(|| now + new.delay);
         self.wait(index, due);
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_remembers_so_many_keys_and_those_of_jobs_that_are_there() {
+    fn a_lane_keeps_a_bounded_number_of_keys_and_those_of_jobs_that_have_not_ended() {
         let lane = LaneSpec::new(name("a"), Chain::new(vec![name("up")]).unwrap());
         let upstream = UpstreamSpec::new(name("up"), GateSpecs::default());
         let mut engine = Engine::new(&Spec::new(vec![lane], vec![upstream]).unwrap());
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_answers_are_given_at_once_up_to_a_bound_and_then_before_a_start() {
+    fn enqueue_returns_a_bounded_size_of_cached_answers_and_dispatch_the_rest() {
         let mut lane = LaneSpec::new(name("a"), Chain::new(vec![name("up")]).unwrap());
         lane.cache = Some(CacheSpec::new(Span::from_secs(60), Span::ZERO).unwrap());
         let upstream = UpstreamSpec::new(name("up"), GateSpecs::default());
@@ -265,8 +267,8 @@ mod tests {
         let report = CallResult::Success.into();
         engine.settle(vec![Settlement { lease, report, outcome: Outcome::Done, answer, unsent: None }], NOW);
 
-        let told = engine.enqueue(vec![job(2), job(3), job(4)], NOW).jobs;
-        assert!(matches!(told[..], [Enqueued::Cached(_), Enqueued::Cached(_), Enqueued::Accepted(_)]));
+        let answers = engine.enqueue(vec![job(2), job(3), job(4)], NOW).jobs;
+        assert!(matches!(answers[..], [Enqueued::Cached(_), Enqueued::Cached(_), Enqueued::Accepted(_)]));
         assert_eq!(dispatch(&mut engine, 2), [], "it is not sent");
         assert_eq!(engine.job(JobId(4)).unwrap().status, Status::Completed);
     }

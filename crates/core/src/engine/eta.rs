@@ -1,5 +1,5 @@
-//! When a job will start, as far as that can be told: how many go before it, when the gates let that many through, and how fast
-//! slots and workers come free. A formula, not a scan.
+//! An estimate of when a job will start: how many jobs go first, when the gates admit that many, and how fast slots and
+//! workers become free. A formula, not a scan.
 
 use super::Engine;
 use super::jobs::{Job, Phase};
@@ -11,8 +11,8 @@ use crate::table::{GroupIx, LaneIx, UpstreamIx};
 use crate::time::{Span, Time};
 
 impl Engine {
-    /// About how many jobs go first: all of higher levels, those before it in its line, and what other tenants get in
-    /// the turns until then.
+    /// About how many jobs start first: all of higher levels, those before it in its line, and those that other tenants
+    /// start in their turns until then.
     pub(super) fn position(&self, job: &Job) -> u64 {
         let Phase::Queued { line } = job.phase else {
             return 0;
@@ -23,7 +23,7 @@ impl Engine {
         ahead(lane, (level, group), &lane.tenants[tenant].name, own, len)
     }
 
-    /// The same for a job that would come now: it stands behind all that its tenant has in lines of that group.
+    /// The position that a new job would get, behind all jobs of its tenant in lines of that group.
     fn position_of_new(&self, lane: LaneIx, group: GroupIx, job: &NewJob) -> u64 {
         let lane = self.lane(lane);
         let fair = lane.spec.as_ref().is_some_and(|spec| spec.fairness.is_some());
@@ -49,7 +49,7 @@ impl Engine {
         Some(at.max(self.tenant_start(job.lane, &lane.tenants[job.tenant].name, own, now)))
     }
 
-    /// When a job would start that came now, if that can be told.
+    /// When a new job would start, if that can be estimated.
     pub(super) fn forecast(&self, lane: LaneIx, chain: GroupIx, job: &NewJob, now: Time) -> Option<Time> {
         let state = self.lane(lane);
         let equal = job.cache_key.as_ref().and_then(|key| state.equals.leader(key)).is_some();
@@ -67,7 +67,7 @@ impl Engine {
         Some(self.estimate(lane, upstreams, denial, position, now).max(by_tenant))
     }
 
-    /// Why a new job could not start at `upstream` now, even if nobody went before it.
+    /// Why a new job could not start at `upstream` now, even with no job before it.
     fn denial_of_new(&self, upstream: UpstreamIx, job: &NewJob, now: Time) -> Option<NotUntil> {
         let own = job.holds.iter().filter(|hold| hold.upstream == self.upstream(upstream).name);
         let scoped = own.filter_map(|hold| {
@@ -77,7 +77,7 @@ impl Engine {
         scoped.chain(self.upstream_admits(upstream, now).err()).max_by_key(|denial| denial.at)
     }
 
-    /// `denial` is what would hold it back if nobody went before it.
+    /// `denial` is what would deny the job with no job before it.
     fn estimate(
         &self,
         lane: LaneIx,
@@ -88,7 +88,7 @@ impl Engine {
     ) -> Time {
         let lane = self.lane(lane);
         let interval_us = lane.tempo.interval_us();
-        // Slots come free as calls end; that a lease ends is the last resort.
+        // Slots become free as calls end; expiry of a lease is only the upper bound.
         let measured = denial.reason == Reason::Concurrency && interval_us > 0;
         let (from, waits) = if measured { (now, ahead + 1) } else { (denial.at.max(now), ahead) };
         let by_tempo = from + Span::from_millis(interval_us.saturating_mul(waits) / 1_000);
@@ -96,7 +96,7 @@ impl Engine {
         by_tempo.max(by_lane).max(self.chain_start(upstreams, ahead, now))
     }
 
-    /// When the upstreams of a chain let the next call but `ahead` start.
+    /// When the upstreams of a chain admit a call with `ahead` calls before it.
     fn chain_start(&self, upstreams: &[UpstreamIx], ahead: u64, now: Time) -> Time {
         let in_force = |at: &UpstreamIx| !self.upstream(*at).gone && self.upstream(*at).spec.is_some();
         let known: Vec<_> = upstreams.iter().copied().filter(in_force).collect();
@@ -104,8 +104,8 @@ impl Engine {
     }
 }
 
-/// When the next call but `ahead` starts at one of several: at the one that is fastest alone, or at all that share the calls
-/// evenly.
+/// When a call with `ahead` calls before it starts at one of several upstreams: at the fastest one, or with the calls
+/// divided evenly among all, whichever is earlier.
 pub(super) fn side_by_side(
     all: &[UpstreamIx],
     ahead: u64,
@@ -118,7 +118,7 @@ pub(super) fn side_by_side(
     alone.min(shared)
 }
 
-/// How many go before a job that has `own` before it in a line of `len`.
+/// How many jobs go before one that has `own` jobs before it in a line of `len`.
 fn ahead(lane: &Lane, (level, group): (Level, GroupIx), tenant: &str, own: u64, len: u64) -> u64 {
     let queued = |level: &Level| lane.levels[*level as usize].queued;
     let above: u64 = Level::ALL.iter().filter(|above| **above < level).map(queued).sum();

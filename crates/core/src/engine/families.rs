@@ -1,9 +1,9 @@
-//! What calls cost, and can earn back, by policy and class.
+//! Families: the terms (costs and credits) of calls, by policy and class.
 //!
-//! All buckets of one policy and class are a family: their keys begin alike. Its terms come with the holds on them and are
-//! kept once, so that a million buckets cost no million tables, and whoever settles a call need not know them. A family is
-//! kept when the last of its buckets is full again: there are as many as the rules name, and a dead letter that is replayed
-//! does not bring its terms.
+//! All buckets of one policy and class are a family: their keys share a prefix. Its terms come with the holds and are
+//! stored once per family rather than per bucket, and a settlement need not name them. A family is kept after its last
+//! bucket is forgotten: there are only as many as the rules define, and a replayed dead letter does not carry its
+//! terms.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::charge::Terms;
 use crate::policy::family;
 use crate::seeded::Seeded;
 
-/// A family by its place.
+/// The index of a family.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FamilyIx(u32);
 
@@ -42,7 +42,7 @@ impl Families {
         next
     }
 
-    /// From now on calls cost what `terms` say.
+    /// Sets the terms of a family.
     pub(crate) fn set_terms(&mut self, index: FamilyIx, terms: &Arc<Terms>) {
         let family = &mut self.all[index.0 as usize];
         let same = |known: &Arc<Terms>| Arc::ptr_eq(known, terms) || known == terms;
@@ -61,12 +61,12 @@ impl Families {
         self.all[index.0 as usize].terms.as_ref()
     }
 
-    /// What calls cost that take from the bucket with `key`, though it may be full and forgotten.
+    /// The terms of the bucket with `key`, even if that is full and forgotten.
     pub(crate) fn terms_of_key(&self, key: &str) -> Option<&Arc<Terms>> {
         self.by_name.get(family(key)).and_then(|index| self.terms_of(*index))
     }
 
-    /// What all keys of a policy and class begin with.
+    /// The key prefixes, one per policy and class.
     pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.all.iter().map(|family| &family.name)
     }
@@ -85,7 +85,7 @@ impl Families {
         self.all.iter().any(|family| family.dirty)
     }
 
-    /// Terms changed since the last call.
+    /// Reports terms that changed since the last call.
     pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(&Arc<str>, &Arc<Terms>)) {
         for family in self.all.iter_mut().filter(|family| family.dirty) {
             family.dirty = false;

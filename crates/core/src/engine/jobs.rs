@@ -4,7 +4,7 @@ use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 use super::ages::Ages;
-use super::away::Away;
+use super::submission::Submission;
 use crate::ended::ServedBy;
 use crate::ids::{JobId, LeaseId};
 use crate::job::{DropReason, Failure, Level, Payload, Status};
@@ -20,7 +20,7 @@ pub(crate) enum Phase {
     Pending {
         due: Time,
     },
-    /// A retry beyond the budget of its lane.
+    /// A retry beyond the retry budget of its lane.
     HeldBack {
         since: Time,
     },
@@ -48,25 +48,25 @@ pub(crate) struct Job {
     pub(crate) tenant: TenantIx,
     pub(crate) level: Level,
     pub(crate) phase: Phase,
-    /// Its number in the lane, which is its place in its line.
+    /// Its number in the lane, which determines its position in its line.
     pub(crate) seq: u64,
     pub(crate) created_at: Time,
     pub(crate) expires_at: Time,
     /// All upstreams it may use.
     pub(crate) chain: GroupIx,
-    /// Those tried in this attempt, as bits by their place in the chain.
+    /// Upstreams tried in this attempt: bit n is position n of the chain.
     pub(crate) tried: u32,
-    /// Attempts begun.
+    /// Attempts started.
     pub(crate) attempts: u32,
-    /// Workers that vanished with it.
+    /// Workers that vanished while running it.
     pub(crate) lost: u8,
     pub(crate) upstream: Option<UpstreamIx>,
     pub(crate) payload: Payload,
     pub(crate) rare: Option<Box<Rare>>,
-    /// Its place among the jobs of its lane by age.
+    /// Its position among the jobs of its lane by age.
     pub(super) age: u32,
-    unsaved: Unsaved,
-    /// Whether its next change is news to somebody.
+    unsaved: UnsavedPart,
+    /// Whether its next change must be reported.
     followed: bool,
 }
 
@@ -77,7 +77,7 @@ impl Keyed for Job {
     }
 }
 
-/// What most waiting jobs do not have.
+/// Fields that most waiting jobs do not have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Rare {
     pub(crate) key: Option<Arc<str>>,
@@ -85,9 +85,9 @@ pub(crate) struct Rare {
     /// What it takes from scoped buckets.
     pub(crate) holds: Option<Arc<[JobHold]>>,
     pub(crate) correlation: Option<Correlation>,
-    /// Where its end is to be told.
+    /// The URL to call when it ends.
     pub(crate) callback: Option<Arc<str>>,
-    /// Until when its caller waits for its end.
+    /// Until when its caller waits for it to end.
     pub(crate) waited_until: Option<Time>,
     /// The dead letter it replays.
     pub(crate) replay_of: Option<JobId>,
@@ -95,10 +95,10 @@ pub(crate) struct Rare {
     pub(crate) result: Option<Payload>,
     pub(crate) timeline: Vec<Event<UpstreamIx>>,
     pub(crate) settled: Option<LastSettled>,
-    pub(crate) away: Option<Box<Away>>,
+    pub(crate) submission: Option<Box<Submission>>,
 }
 
-/// The lease a job was last settled under, so that a repeated settlement gets the same answer.
+/// The lease of the last settlement and its result, so that a repeated settlement gets the same answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LastSettled {
     pub(crate) lease: LeaseId,
@@ -106,13 +106,13 @@ pub(crate) struct LastSettled {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Unsaved {
+enum UnsavedPart {
     Nothing,
     State,
     All,
 }
 
-/// What the journal must hear of a job.
+/// A change of a job that must be saved.
 pub(crate) enum JobChange<'a> {
     All(&'a Job),
     State(&'a Job),
@@ -120,7 +120,7 @@ pub(crate) enum JobChange<'a> {
 }
 
 impl Job {
-    #[expect(clippy::too_many_arguments, reason = "one constructor, and each is a different thing")]
+    #[expect(clippy::too_many_arguments, reason = "one constructor, and each argument is a different thing")]
     pub(crate) fn new(
         id: JobId,
         lane: LaneIx,
@@ -148,7 +148,7 @@ impl Job {
             payload,
             rare: None,
             age: 0,
-            unsaved: Unsaved::Nothing,
+            unsaved: UnsavedPart::Nothing,
             followed: false,
         }
     }
@@ -178,7 +178,7 @@ impl Job {
         }
     }
 
-    /// The number of its end; zero before.
+    /// The number of its end; zero before it ends.
     pub(crate) fn end_number(&self) -> u64 {
         if let Phase::Finished { number, .. } = self.phase { number } else { 0 }
     }
@@ -198,8 +198,8 @@ impl Job {
         self.rare.as_ref()?.correlation
     }
 
-    pub(crate) fn away(&self) -> Option<&Away> {
-        self.rare.as_ref()?.away.as_deref()
+    pub(crate) fn submission(&self) -> Option<&Submission> {
+        self.rare.as_ref()?.submission.as_deref()
     }
 
     pub(crate) fn callback(&self) -> Option<&Arc<str>> {
@@ -223,12 +223,12 @@ impl Job {
 pub(crate) struct Jobs {
     table: Table<JobIx, Job>,
     by_id: Lookup<JobIx>,
-    /// By number of the lane.
+    /// Indexed by lane number.
     by_age: Vec<Ages>,
     unsaved: Vec<JobIx>,
     gone: Vec<JobId>,
     /// Followed jobs that changed.
-    news: Vec<JobId>,
+    changed_followed: Vec<JobId>,
     /// Bytes of all payloads and results.
     pub(crate) bytes: u64,
 }
@@ -244,11 +244,11 @@ impl Jobs {
 
     pub(crate) fn insert(&mut self, job: Job) -> JobIx {
         let job = self.restore(job);
-        self.mark(job, Unsaved::All);
+        self.mark(job, UnsavedPart::All);
         job
     }
 
-    /// Puts a job back that the journal knows already.
+    /// Adds a job that was read from the journal.
     pub(crate) fn restore(&mut self, job: Job) -> JobIx {
         self.bytes += job.payload.len() as u64;
         let (lane, created_at) = (job.lane.0 as usize, job.created_at);
@@ -270,7 +270,7 @@ impl Jobs {
         Some(job)
     }
 
-    /// Another payload for a job that runs: lines count the bytes of those that wait.
+    /// Replaces the payload of a running job. Not for waiting ones: lines count their bytes.
     pub(crate) fn replace_payload(&mut self, job: JobIx, payload: Payload) {
         let state = &mut self.table[job];
         self.bytes = self.bytes - state.payload.len() as u64 + payload.len() as u64;
@@ -278,32 +278,32 @@ impl Jobs {
         self.touch_all(job);
     }
 
-    /// The state of `job` changed.
+    /// Marks the state of `job` as changed.
     pub(crate) fn touch(&mut self, job: JobIx) {
-        self.mark(job, Unsaved::State);
+        self.mark(job, UnsavedPart::State);
     }
 
-    /// All of `job` is to be written anew.
+    /// Marks all of `job` to be saved again.
     pub(crate) fn touch_all(&mut self, job: JobIx) {
-        self.mark(job, Unsaved::All);
+        self.mark(job, UnsavedPart::All);
     }
 
-    /// The next change of `job` is to be told, once.
+    /// Has the next change of `job` reported, once.
     pub(crate) fn follow(&mut self, job: JobIx) {
         self.table[job].followed = true;
     }
 
     /// Followed jobs that changed since this was last called.
-    pub(crate) fn take_news(&mut self) -> Vec<JobId> {
-        std::mem::take(&mut self.news)
+    pub(crate) fn take_changed_jobs(&mut self) -> Vec<JobId> {
+        std::mem::take(&mut self.changed_followed)
     }
 
-    fn mark(&mut self, job: JobIx, unsaved: Unsaved) {
+    fn mark(&mut self, job: JobIx, unsaved: UnsavedPart) {
         let state = &mut self.table[job];
         if std::mem::take(&mut state.followed) {
-            self.news.push(state.id);
+            self.changed_followed.push(state.id);
         }
-        if state.unsaved == Unsaved::Nothing {
+        if state.unsaved == UnsavedPart::Nothing {
             self.unsaved.push(job);
         }
         state.unsaved = state.unsaved.max(unsaved);
@@ -313,34 +313,34 @@ impl Jobs {
         !self.unsaved.is_empty() || !self.gone.is_empty()
     }
 
-    /// What changed since the last call.
+    /// Reports the changes since the last call.
     pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(JobChange<'_>)) {
         self.gone.drain(..).for_each(|id| changed(JobChange::Gone(id)));
         for job in self.unsaved.drain(..) {
-            // A place that was freed and taken again may stand here twice; the second time it is saved.
+            // A slot that was freed and reused may be listed twice; the second time it is already saved.
             let Some(job) = self.table.get_mut(job) else {
                 continue;
             };
-            let unsaved = std::mem::replace(&mut job.unsaved, Unsaved::Nothing);
+            let unsaved = std::mem::replace(&mut job.unsaved, UnsavedPart::Nothing);
             match unsaved {
-                Unsaved::All => changed(JobChange::All(job)),
-                Unsaved::State => changed(JobChange::State(job)),
-                Unsaved::Nothing => {}
+                UnsavedPart::All => changed(JobChange::All(job)),
+                UnsavedPart::State => changed(JobChange::State(job)),
+                UnsavedPart::Nothing => {}
             }
         }
     }
 
-    /// Puts restored jobs in the order in which they came in.
+    /// Sorts restored jobs by age.
     pub(super) fn sort_by_age(&mut self) {
         self.by_age.iter_mut().for_each(|ages| ages.sort(&mut self.table));
     }
 
-    /// How many places by age `lane` has for jobs that came in at `time` or before. The jobs must be sorted.
+    /// The number of positions by age that jobs of `lane` created at `time` or before use. The jobs must be sorted.
     pub(super) fn places_until(&self, lane: LaneIx, time: Time) -> usize {
         self.by_age.get(lane.0 as usize).map_or(0, |ages| ages.until(time, &self.table))
     }
 
-    /// The youngest job in the first `end` places of `lane` by age, and its place.
+    /// The youngest job in the first `end` positions of `lane` by age, and its position.
     pub(super) fn last_before(&self, lane: LaneIx, end: usize) -> Option<(usize, &Job)> {
         let (place, index) = self.by_age.get(lane.0 as usize)?.last_before(end)?;
         Some((place, &self.table[index]))

@@ -1,7 +1,7 @@
-//! Keys of upstreams: several accounts at one upstream, each with limits of its own.
+//! Keys of upstreams: several accounts at one upstream, each with its own limits.
 //!
-//! A key is an upstream below another, which no chain names. A call to an upstream that has keys takes from its gates and from
-//! those of one key, and its lease is at the key. Jobs know only the upstream.
+//! A key is an upstream below another; chains do not name it. A call to an upstream with keys takes from the gates of
+//! the upstream and of one key, and its lease is at the key. Jobs refer only to the upstream.
 
 use super::Engine;
 use super::eta::side_by_side;
@@ -11,18 +11,18 @@ use crate::table::UpstreamIx;
 use crate::time::Time;
 
 impl Engine {
-    /// The upstream whose key this is, else itself.
+    /// The upstream that a key belongs to; an upstream itself is returned unchanged.
     pub(super) fn without_key(&self, at: UpstreamIx) -> UpstreamIx {
         self.upstream(at).key_of.unwrap_or(at)
     }
 
-    /// Whose gates a call under a lease there takes from: the key's, if it is one, and the upstream's.
+    /// The gates that a call at `at` takes from: those of the key, if it is one, and of the upstream.
     pub(super) fn gates_at(&self, at: UpstreamIx) -> impl Iterator<Item = UpstreamIx> + use<> {
         [Some(at), self.upstream(at).key_of].into_iter().flatten()
     }
 
-    /// Of the keys that admit a call the one with the fewest calls under way, of equals the first; `None` if the upstream
-    /// has no keys. If none admits it, the denial that ends first.
+    /// The key with the fewest calls in flight among those that admit a call, the first of equals; `None` if the
+    /// upstream has no keys. If no key admits the call, the denial that ends first.
     pub(super) fn free_key(&self, upstream: UpstreamIx, now: Time) -> Result<Option<UpstreamIx>, NotUntil> {
         let (mut free, mut earliest): (Option<UpstreamIx>, Option<NotUntil>) = (None, None);
         let load = |key: UpstreamIx| self.upstream(key).gates.in_flight();
@@ -47,7 +47,7 @@ impl Engine {
         all.map(|at| (self.upstream(at).name.clone(), self.upstream_gates(at, now))).collect()
     }
 
-    /// When an upstream lets the next call but `ahead` start. Its keys are used side by side.
+    /// When an upstream admits a call with `ahead` calls before it. Its keys are used in parallel.
     pub(super) fn nth_start(&self, upstream: UpstreamIx, ahead: u64, now: Time) -> Time {
         let start = |at: UpstreamIx, ahead: u64| {
             let state = self.upstream(at);

@@ -1,4 +1,4 @@
-//! The engine's leases: the one set, with expiry, that slots and probes are counted from.
+//! The engine's leases: the one expiring set from which slots and probes are counted.
 
 use std::collections::BTreeSet;
 
@@ -17,11 +17,12 @@ use crate::tokens::Tokens;
 pub(crate) enum Use {
     /// A worker runs a job and holds a slot of its lane.
     Job(JobIx, LaneIx),
-    /// The upstream works on a job and will tell.
+    /// The upstream works on a job and will report its end.
     Awaiting(JobIx),
-    /// A call without a job, or whose job was cancelled, with a slot of this lane if it holds one.
+    /// A call without a job, or one whose job was cancelled, with the lane whose slot it holds, if any.
     Call(Option<LaneIx>),
-    /// The same after its job had been elsewhere before: the lane's token is spent whatever becomes of this call.
+    /// Like `Call`, but not the first call of its job or chain: the lane's token stays spent even if this call is not
+    /// sent.
     LaterCall(Option<LaneIx>),
 }
 
@@ -46,11 +47,11 @@ impl Use {
 #[derive(Debug, Clone)]
 pub(crate) struct Lease {
     pub(crate) used_by: Use,
-    /// Where it holds a slot; `None` between the last upstream of a chain and its settlement.
+    /// Where it holds a slot; `None` between the last upstream of a chain and the settlement.
     pub(crate) upstream: Option<UpstreamIx>,
     pub(crate) pass: Pass,
     pub(crate) holds: Vec<(BucketIx, Tokens)>,
-    /// What it has of its tenant's limits, for as long as it is in the lane.
+    /// What it holds of its tenant's limits while it is in the lane.
     pub(crate) tenant: TenantHold,
     pub(crate) correlation: Option<Correlation>,
     pub(crate) expires: Time,
@@ -62,9 +63,9 @@ pub(crate) struct Leases {
     pub(crate) next_number: u64,
     by_id: HashMap<LeaseId, Lease, foldhash::fast::FixedState>,
     expiry: BTreeSet<(Time, LeaseId)>,
-    /// Leases without a job that changed or went; those with one are saved with it.
+    /// Leases without a job that changed or ended; the others are saved with their job.
     unsaved: Vec<LeaseId>,
-    /// Leases from before a restore, by the nonce of the ask they were given for: its answer may not have been heard.
+    /// Leases from before a restore, by the nonce of the request they were granted for: its answer may have been lost.
     restored: HashMap<u64, Vec<LeaseId>, foldhash::fast::FixedState>,
     /// Jobs by the number of the lease they were last settled under.
     settled: HashMap<u64, JobIx, foldhash::fast::FixedState>,
@@ -96,7 +97,7 @@ impl Leases {
         self.by_id.get(&id)
     }
 
-    /// Changes anything but when it expires.
+    /// Changes a lease, except its expiry.
     pub(crate) fn change(&mut self, id: LeaseId, change: impl FnOnce(&mut Lease)) {
         if let Some(lease) = self.by_id.get_mut(&id) {
             change(lease);
@@ -111,7 +112,7 @@ impl Leases {
         Some(lease)
     }
 
-    /// Removes a lease whose end the journal knows already.
+    /// Removes a lease that has ended according to the journal.
     pub(crate) fn take(&mut self, id: LeaseId) -> Option<Lease> {
         let lease = self.by_id.remove(&id)?;
         self.expiry.remove(&(lease.expires, id));
@@ -124,23 +125,24 @@ impl Leases {
         Some(lease)
     }
 
-    /// What was given before the restore for the ask with this nonce and is still out, in the order it was given.
+    /// Leases that were granted before the restore to the request with this nonce and still exist, in the order of the
+    /// grants.
     pub(crate) fn given_before(&self, nonce: u64) -> impl Iterator<Item = (LeaseId, &Lease)> {
         let given = self.restored.get(&nonce).into_iter().flatten();
         given.filter_map(|id| self.by_id.get(id).map(|lease| (*id, lease)))
     }
 
-    /// The job that was last settled under a lease with the number of this one.
+    /// The job that was last settled under a lease with this number.
     pub(crate) fn settled_job(&self, lease: LeaseId) -> Option<JobIx> {
         self.settled.get(&lease.number).copied()
     }
 
-    /// `job` was last settled under `lease`.
+    /// Notes that `job` was last settled under `lease`.
     pub(crate) fn remember_settled(&mut self, lease: LeaseId, job: JobIx) {
         self.settled.insert(lease.number, job);
     }
 
-    /// The job settled under `lease` is forgotten, or was settled under another since.
+    /// Forgets a settlement: the job is forgotten, or was settled under another lease since.
     pub(crate) fn forget_settled(&mut self, lease: LeaseId) {
         self.settled.remove(&lease.number);
     }
@@ -180,14 +182,14 @@ impl Leases {
         !self.unsaved.is_empty()
     }
 
-    /// Leases without a job changed since the last call; those without a lease are gone.
+    /// Reports leases without a job that changed since the last call; `None` means ended.
     pub(crate) fn drain_changes(&mut self, mut changed: impl FnMut(LeaseId, Option<&Lease>)) {
         for id in self.unsaved.drain(..) {
             changed(id, self.by_id.get(&id));
         }
     }
 
-    /// In the order in which they expire.
+    /// All leases, in the order of their expiry.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (LeaseId, &Lease)> {
         self.expiry.iter().filter_map(|(_, id)| self.by_id.get(id).map(|lease| (*id, lease)))
     }
@@ -198,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_given_for_one_ask_stays_in_order_however_it_is_restored() {
+    fn leases_granted_to_one_request_keep_their_order_after_a_restore() {
         let mut leases = Leases::default();
         for number in [2, 3, 1] {
             let (used_by, pass, expires) = (Use::Call(None), Pass::default(), Time::from_millis(1));

@@ -1,4 +1,4 @@
-//! Dead letters that fit a filter: listed, counted or discarded, in steps that are bounded however many there are.
+//! Dead letters that match a filter: listed, counted or discarded, in bounded steps.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -13,13 +13,13 @@ use crate::verbs::{
     LetterQuery, MAX_BATCH, NO_CODE,
 };
 
-/// Letters that one step looks at.
-pub(super) const MAX_LOOKS: usize = 10_000;
-/// Payloads of one page, in bytes. The letter that goes beyond is the last of its page.
+/// Letters that one step examines.
+pub(super) const MAX_SCANNED: usize = 10_000;
+/// Bytes of payloads on one page. The letter that exceeds it is the last of its page.
 const MAX_BYTES: usize = 4 << 20;
 
 impl Engine {
-    /// Dead letters that fit, a page of them: by lane, in each the oldest first.
+    /// A page of the dead letters that match, by lane and, within a lane, oldest first.
     pub fn dead_letters(&self, query: &LetterQuery) -> LetterPage {
         let (mut letters, mut bytes) = (Vec::new(), 0);
         let next = self.each_letter(query, |lane, job, letter| {
@@ -30,7 +30,7 @@ impl Engine {
         LetterPage { letters, next }
     }
 
-    /// How many dead letters fit, as far as one step looks.
+    /// How many dead letters match, among those that one step examines.
     pub fn count_letters(&self, ask: &CountLetters) -> LetterCounts {
         let mut counts: BTreeMap<Arc<str>, u64> = BTreeMap::new();
         let none: Arc<str> = NO_CODE.into();
@@ -49,7 +49,7 @@ impl Engine {
         LetterCounts { counts: counts.into_iter().collect(), next }
     }
 
-    /// Lets a page of the dead letters that fit go.
+    /// Discards one page of the dead letters that match.
     pub fn discard_all(&mut self, query: &LetterQuery) -> DiscardedLetters {
         let mut gone = Vec::new();
         let next = self.each_letter(query, |lane, job, _| {
@@ -67,7 +67,7 @@ impl Engine {
         DeadLetterView { job, lane: lane.name.clone(), letter: letter.clone(), next_redrive }
     }
 
-    /// Calls `each` with as many letters as the query asks for, until it says no.
+    /// Calls `each` with at most as many letters as the query asks for, until it breaks.
     fn each_letter(
         &self,
         query: &LetterQuery,
@@ -84,7 +84,8 @@ impl Engine {
         })
     }
 
-    /// Calls `each` with the letters that fit after a place, as far as one step looks; says where to go on.
+    /// Calls `each` with the letters that match after a cursor, among those that one step examines. Returns where to
+    /// continue.
     fn walk_letters(
         &self,
         filter: &LetterFilter,
@@ -94,18 +95,18 @@ impl Engine {
         let begun = |lane: &&Lane| after.is_none_or(|after| lane.name >= after.lane);
         let mut lanes: Vec<&Lane> = self.lanes.iter().filter(|lane| filter.has_lane(&lane.name)).collect();
         lanes.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        let mut looks = 0;
+        let mut scanned = 0;
         for lane in lanes.into_iter().filter(begun) {
             let start = after.filter(|after| after.lane == lane.name).map_or(0, |after| after.number);
             for (number, job, letter) in lane.dead.after(start) {
-                // They are in the order in which they were written.
+                // Letters are in the order of `moved_at`.
                 if filter.until.is_some_and(|until| letter.moved_at > until) {
                     break;
                 }
-                looks += 1;
+                scanned += 1;
                 let flow =
                     if filter.fits(letter) { each(lane, job, letter) } else { ControlFlow::Continue(()) };
-                if flow.is_break() || looks == MAX_LOOKS {
+                if flow.is_break() || scanned == MAX_SCANNED {
                     return Some(LetterCursor { lane: lane.name.clone(), number });
                 }
             }

@@ -1,14 +1,12 @@
 //! The rules as a deterministic state machine.
 //!
-//! Every verb gets the time as an argument and is atomic: it is done whole or, with an answer that says why, not at
-//! all. For each thing it is given or lets go a verb costs no more than a walk down a search tree, however many jobs,
-//! tenants or leases there are. The verbs are in files of their own; this one holds what they work on.
+//! Every verb gets the time as an argument and is atomic: it is done completely or not at all, and then the answer says
+//! why. Its cost for each job, lease or entry it touches is at most one lookup in a search tree, regardless of the
+//! number of jobs, tenants or leases. Each verb has its own file; this one holds the state they share.
 
 mod admit;
 mod ages;
 pub(crate) mod alerts;
-mod alone;
-pub(crate) mod away;
 mod buckets;
 mod budget;
 pub(crate) mod bulk;
@@ -28,6 +26,7 @@ mod dispatch;
 mod ending;
 mod enqueue;
 mod eta;
+mod fallback;
 mod families;
 mod jobs;
 mod keys;
@@ -37,6 +36,7 @@ mod park;
 mod poll;
 mod public;
 mod quota;
+mod ready;
 pub(crate) mod record;
 mod redrive;
 pub(crate) mod refresh;
@@ -49,7 +49,7 @@ mod save;
 mod schedule;
 mod search;
 mod settle;
-mod stir;
+pub(crate) mod submission;
 mod sweep;
 pub(crate) mod tenant_limits;
 mod view;
@@ -58,9 +58,9 @@ mod why;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use alone::{Seen, Starts};
 pub use callback::{CALLBACKS, Callback};
-pub use catch_up::{Absence, AbsentCall, AbsentReport, BucketOf};
+pub use catch_up::{BucketOf, FallbackCall, FallbackLog, FallbackReport};
+pub use fallback::{LastSeen, StartCounts};
 use hashbrown::HashMap;
 pub use refresh::Mentions;
 pub use restore::{RestoreError, Restorer};
@@ -68,7 +68,6 @@ pub use rules::{ProcessId, Registration, RegistrationView, SILENCE};
 pub use save::SaveError;
 
 use self::alerts::Alerts;
-use self::away::AwayIndex;
 use self::buckets::Buckets;
 use self::bulk::Bulks;
 use self::codes::Codes;
@@ -77,6 +76,7 @@ use self::jobs::{Job, Jobs, Phase};
 use self::leases::Leases;
 use self::rules::Rules;
 use self::schedule::Schedules;
+use self::submission::SubmissionIndex;
 use crate::ended::Ended;
 use crate::gate::{GateChange, GateSpecs, Gates, NotUntil, PublicGates, Reason, Share};
 use crate::ids::Name;
@@ -86,28 +86,28 @@ use crate::spec::{LaneSpec, Spec};
 use crate::table::{BucketIx, JobIx, LaneIx, LineIx, UpstreamIx};
 use crate::time::{SteadyTime, Time};
 
-/// Pulls the job with this number out of its line.
+/// Removes the job with this number from its line.
 type Pull = fn(&mut Lane, LineIx, u64) -> Option<(BucketIx, Parked)>;
 
 #[derive(Debug)]
 struct Upstream {
     name: Name,
-    /// The upstream whose key it is: a call there takes from the gates of both.
+    /// If this is a key: the upstream it belongs to. A call with the key takes from the gates of both.
     key_of: Option<UpstreamIx>,
-    /// Its keys, in the order in which they came to be known.
+    /// Its keys, in the order of their first registration.
     keys: Vec<UpstreamIx>,
-    /// Its last rules; `None` until a registration names it.
+    /// Its last rules; `None` if no registration has named it yet.
     spec: Option<GateSpecs>,
-    /// Whether no registration names it: jobs that need it wait.
+    /// No current registration names it: jobs that need it wait.
     gone: bool,
     gates: Gates,
     dirty: bool,
-    /// What others were last told of it; see `public.rs`.
+    /// The last published view; see `public.rs`.
     public: PublicGates,
     public_dirty: bool,
 }
 
-/// All state of the lanes and upstreams that are decided together.
+/// All state of one basin: lanes and upstreams that are decided together.
 #[derive(Debug, Default)]
 pub struct Engine {
     lanes: Vec<Lane>,
@@ -115,7 +115,7 @@ pub struct Engine {
     upstreams: Vec<Upstream>,
     upstream_by_name: HashMap<Name, UpstreamIx, foldhash::fast::FixedState>,
     jobs: Jobs,
-    away: AwayIndex,
+    submissions: SubmissionIndex,
     leases: Leases,
     buckets: Buckets,
     debits: Debits,
@@ -123,28 +123,28 @@ pub struct Engine {
     alerts: Alerts,
     bulks: Bulks,
     codes: Codes,
-    /// What falls to this engine of every scoped bucket, if not all; see `alone.rs`.
+    /// This engine's share of every scoped bucket; `None` for the whole. See `fallback.rs`.
     share: Option<Share>,
     hash_key: Option<HashKey>,
     hash_key_unsaved: bool,
     rules: Rules,
     /// Upstreams whose public view may have changed.
     public_changes: Vec<UpstreamIx>,
-    /// See `changes.rs`.
+    /// Transitions to be logged; see `changes.rs`.
     gate_changes: Vec<GateChange>,
     time: SteadyTime,
-    /// Keys whose waiting jobs are owed an answer that was just stored, by the entry's number.
+    /// Keys with waiting jobs that must still get a newly stored answer, by the entry's number.
     owed: BTreeMap<(LaneIx, u64), Arc<str>>,
-    /// Jobs that ended in the verb under way; its answer takes them.
+    /// Jobs that ended in the current verb; moved into its answer.
     ended: Vec<Ended>,
-    /// Lanes in which something happened, see [`Engine::take_stirred`].
-    stirred: BTreeSet<LaneIx>,
-    /// How far time is ahead of the clock, as the journal has it; `None` if it must be written anew.
+    /// Lanes that may be able to start jobs; see [`Engine::take_ready_lanes`].
+    ready_lanes: BTreeSet<LaneIx>,
+    /// How far engine time is ahead of the clock, as last saved; `None` if it must be saved again.
     saved_ahead_ms: Option<i64>,
 }
 
 impl Engine {
-    /// An engine without jobs, with the rules of an embedded store.
+    /// Creates an engine without jobs, with the rules of an embedded store.
     pub fn new(spec: &Spec) -> Self {
         let mut engine = Self::default();
         let (process, spec) = (ProcessId::EMBEDDED, Arc::new(spec.clone()));
@@ -152,19 +152,19 @@ impl Engine {
         engine
     }
 
-    /// The time to pass to verbs when the clock shows `clock`: it neither runs backwards nor stands still when the clock
-    /// is turned back, also over a restart.
+    /// The time to pass to verbs when the clock shows `clock`. It never goes back and does not stop when the clock is
+    /// set back, even across a restart.
     pub fn now(&mut self, clock: Time) -> Time {
         self.time.at(clock)
     }
 
-    /// Goes on with another clock, which shows `clock` now. Time is not before what the journal says, and not beyond `most`:
-    /// a clock that is far ahead would end every lease and job at once.
+    /// Continues with another clock, which now shows `clock`. Time starts no earlier than the journal says and no later
+    /// than `most`: a clock that is far ahead would expire every lease and job at once.
     pub fn start_at(&mut self, clock: Time, most: Time) {
         self.time.start_at(clock, most);
     }
 
-    /// The secret of this store under which scope values and correlation ids are hashed: `offer`, unless there is one.
+    /// The store's secret for hashing scope values and correlation ids: the existing one, or else `offer`.
     pub fn hash_key(&mut self, offer: HashKey) -> HashKey {
         *self.hash_key.get_or_insert_with(|| {
             self.hash_key_unsaved = true;
@@ -244,7 +244,7 @@ impl Engine {
         chain.filter(|(place, _)| job.tried & (1 << place) == 0).map(|(_, upstream)| *upstream).collect()
     }
 
-    /// The first untried upstream of a job's chain that admits it, or the one that will first.
+    /// The first untried upstream of a job's chain that admits it, or the denial that ends first.
     fn first_admitting(&self, job: &Job, now: Time) -> Result<UpstreamIx, (Option<UpstreamIx>, NotUntil)> {
         let holds = job.holds().map_or([].as_slice(), |holds| holds);
         let rank = match job.phase {
@@ -265,9 +265,9 @@ impl Engine {
     }
 
     /// Puts a waiting job into the line it belongs to, by its number.
-    fn stand_in_line(&mut self, index: JobIx) {
+    fn join_line(&mut self, index: JobIx) {
         if self.jobs[index].tried != 0 && self.untried(&self.jobs[index]).is_empty() {
-            // Its worker vanished or gave it back after the whole chain had failed: that attempt is over.
+            // The whole chain had failed when its worker vanished or released it: that attempt is over.
             self.jobs[index].tried = 0;
         }
         let (lane, seq) = (self.jobs[index].lane, self.jobs[index].seq);
@@ -300,19 +300,19 @@ impl Engine {
             self.jobs[index].phase = Phase::Pending { due };
             self.lane_of(index).due.insert((due, waiter.seq), index);
         } else {
-            self.stand_in_line(index);
+            self.join_line(index);
         }
         self.join_equals(index);
         self.jobs.touch(index);
     }
 
-    /// Takes a job out of everything that waits; the opposite of [`Engine::wait`].
+    /// Removes a job from everything that holds waiting jobs; the opposite of [`Engine::wait`].
     fn stop_waiting(&mut self, index: JobIx) {
-        self.leave_wait(index, Lane::pull);
+        self.stop_waiting_by(index, Lane::pull);
     }
 
-    /// The same with the way in which it is pulled out of its line.
-    fn leave_wait(&mut self, index: JobIx, pull: Pull) {
+    /// Like [`Engine::stop_waiting`], with a given way to remove it from its line.
+    fn stop_waiting_by(&mut self, index: JobIx, pull: Pull) {
         self.leave_equals(index);
         let job = &self.jobs[index];
         let (seq, waiter, phase) = (job.seq, job.waiter(index), job.phase);
@@ -333,7 +333,7 @@ impl Engine {
         self.lane_of(index).exit(&waiter);
     }
 
-    /// How much the journal would be if it held each thing once.
+    /// The approximate size of the journal in bytes if it held each record once.
     pub fn footprint(&self) -> u64 {
         const PER_THING: u64 = 128;
         let things = |lane: &Lane| lane.tenants.len() + lane.dead.len() + lane.keys.len() + lane.cache.len();

@@ -1,4 +1,4 @@
-//! What others may read of upstreams, kept current by whoever owns the engine.
+//! The public view of upstreams, kept current by the owner for other programs to read.
 
 use super::Engine;
 use crate::gate::PublicGates;
@@ -7,9 +7,9 @@ use crate::table::UpstreamIx;
 use crate::time::Time;
 
 impl Engine {
-    /// The upstreams whose public view changed since the last call; after a restore all that have something to show. Costs
-    /// as much as was touched since. What changes by time alone (an open window that ends, a breaker that heals) is not
-    /// told: whoever shows it lets it expire.
+    /// The upstreams whose public view changed since the last call; after a restore, all that have something to show.
+    /// The cost is proportional to what was touched. Changes by time alone (the end of an open window, a breaker that
+    /// heals) are not reported: the published entry must expire.
     pub fn drain_public_changes(&mut self, now: Time) -> Vec<(Name, PublicGates)> {
         let mut changes = Vec::new();
         for index in self.public_changes.drain(..) {
@@ -26,7 +26,7 @@ impl Engine {
         changes
     }
 
-    /// Whoever showed the public views has lost them: the next call tells all that have something to show.
+    /// The published views were lost: the next call reports all that have something to show.
     pub fn forget_public_views(&mut self) {
         for (index, upstream) in (0..).map(UpstreamIx).zip(&mut self.upstreams) {
             upstream.public = PublicGates::default();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_is_told_and_once() {
+    fn a_change_of_the_public_view_is_reported_once() {
         let mut engine = Engine::new(&spec());
         assert_eq!(engine.drain_public_changes(at(0)), [], "nothing happened yet");
         call(&mut engine, "b", at(0));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn breakers_are_told_also_after_a_restore() {
+    fn public_breakers_are_reported_after_a_restore() {
         let mut engine = Engine::new(&spec());
         engine.record(&name("a"), CallResult::Failed, at(0));
         engine.record(&name("a"), CallResult::Failed, at(0));

@@ -1,4 +1,4 @@
-//! The limit that is nearest to its end.
+//! The tightest limit of a call, for `RateLimit` headers.
 
 use super::Engine;
 use super::tenant_limits::TenantHold;
@@ -8,7 +8,7 @@ use crate::time::Time;
 use crate::tokens::Tokens;
 
 impl Engine {
-    /// Of all buckets and windows that a call falls under, the one that allows the fewest more of them.
+    /// Of all buckets and windows that apply to a call, the one that admits the fewest more.
     pub(super) fn quota(
         &self,
         (lane, tenant): (Option<LaneIx>, TenantHold),

@@ -1,14 +1,14 @@
-//! What the journal holds: each thing's whole state under its identity, so that the newest record of a thing is all
-//! there is to know about it, whatever rules were in force when it was written. Their bytes are in `layout/record`.
+//! What the journal holds: the complete state of each thing under its identity. The newest record of a thing is all
+//! there is to know about it, regardless of the rules in force when it was written. `layout/record` defines the bytes.
 
 use std::sync::Arc;
 
 use super::alerts::history::History;
 use super::alerts::{AlertMeters, AlertState};
-use super::away::Away;
 use super::bulk::Bulk;
 use super::codes::CodeCount;
 use super::debits::Debit;
+use super::submission::Submission;
 use crate::alert::{Alert, AlertKey};
 use crate::charge::Terms;
 use crate::dead_letter::{ChainState, DeadLetter, LetterAges};
@@ -22,7 +22,7 @@ use crate::time::{SteadyTime, Time};
 use crate::timeline::Event;
 use crate::tokens::Tokens;
 
-/// Lanes and upstreams are named by number; their numbers never change.
+/// Refers to lanes and upstreams by number; numbers never change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Record {
     Meta {
@@ -102,17 +102,17 @@ pub(crate) enum Record {
         spec: Payload,
     },
     RegistrationGone(u64),
-    /// The terms of all buckets whose key begins so.
+    /// The terms of all buckets whose key starts with `family`.
     Terms {
         family: Arc<str>,
         terms: Arc<Terms>,
     },
-    /// Written with the job, but apart from it, so that a job's record is what it was in version 1.
+    /// Written with the job but as a separate record, so that the layout of a job's record is still that of version 1.
     JobCorrelation {
         id: JobId,
         correlation: Correlation,
     },
-    /// The same of a lease without a job.
+    /// The same for a lease without a job.
     LeaseCorrelation {
         id: LeaseId,
         correlation: Correlation,
@@ -123,35 +123,35 @@ pub(crate) enum Record {
     },
     DebitGone(Correlation),
     HashKey(HashKey),
-    /// Written with the dead letter, but apart from it.
+    /// Written with the dead letter, as a separate record.
     DeadCorrelation {
         lane: u32,
         number: u64,
         correlation: Correlation,
     },
-    /// The state of a job that was submitted to an upstream which tells later.
-    JobAway {
+    /// The state of a job that an async upstream has accepted.
+    JobSubmission {
         id: JobId,
         state: Box<JobState>,
-        away: Box<Away>,
+        submission: Box<Submission>,
     },
     /// Written after the job.
     JobCallback {
         id: JobId,
         url: Arc<str>,
     },
-    /// The last moment of a schedule that was done.
+    /// The last scheduled time that was fired.
     Schedule {
         name: Name,
         last: Time,
     },
-    /// A condition that holds, or an alert that fires.
+    /// A condition that holds, whether or not its alert fires yet.
     Alert {
         key: Box<AlertKey>,
         state: AlertState,
     },
     AlertGone(Box<AlertKey>),
-    /// The alerts that resolved last.
+    /// The most recently resolved alerts.
     AlertsResolved(Vec<Alert>),
     AlertMeters(AlertMeters),
     AlertHistory {
@@ -161,7 +161,7 @@ pub(crate) enum Record {
     /// A replay of many dead letters.
     Bulk(Box<Bulk>),
     BulkGone(JobId),
-    /// How a chain of a lane stands to letters that are sent again by themselves.
+    /// The redrive state of a chain of a lane.
     RedriveWay {
         lane: u32,
         chain: Vec<Name>,
@@ -171,7 +171,7 @@ pub(crate) enum Record {
         lane: u32,
         chain: Vec<Name>,
     },
-    /// What became of calls to an upstream that failed with a code.
+    /// How retries of calls that failed with a code ended, per upstream.
     Code {
         upstream: u32,
         code: Arc<str>,
@@ -200,7 +200,7 @@ pub(crate) struct LaneRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TurnsRecord {
     pub(crate) turn: i64,
-    /// By arrival.
+    /// The tenant's arrival number.
     pub(crate) current: Option<u64>,
     pub(crate) in_a_row: u32,
 }
@@ -219,7 +219,7 @@ pub(crate) struct TenantRecord {
 pub(crate) struct JobRecord {
     pub(crate) id: JobId,
     pub(crate) lane: u32,
-    /// By arrival.
+    /// The tenant's arrival number.
     pub(crate) tenant: u64,
     pub(crate) level: Level,
     pub(crate) created_at: Time,
@@ -231,9 +231,9 @@ pub(crate) struct JobRecord {
     pub(crate) replay_of: Option<JobId>,
     pub(crate) payload: Payload,
     pub(crate) state: JobState,
-    /// Stored apart, as [`Record::JobAway`].
-    pub(crate) away: Option<Box<Away>>,
-    /// Stored apart, as [`Record::JobCallback`].
+    /// A separate record: [`Record::JobSubmission`].
+    pub(crate) submission: Option<Box<Submission>>,
+    /// A separate record: [`Record::JobCallback`].
     pub(crate) callback: Option<Arc<str>>,
     pub(crate) waited_until: Option<Time>,
 }
@@ -252,7 +252,7 @@ pub(crate) struct JobState {
     pub(crate) settled: Option<(LeaseId, SettledRecord)>,
 }
 
-/// What the last settlement of a job did.
+/// The result of a job's last settlement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SettledRecord {
     Ended(Status),
@@ -279,12 +279,12 @@ pub(crate) struct LeaseRecord {
     pub(crate) pass: Pass,
     pub(crate) holds: Vec<(Arc<str>, Tokens)>,
     pub(crate) expires: Time,
-    /// The bucket of its tenant's rate that it took from, and that of its slots.
+    /// Buckets of its tenant's limits: rate and slots.
     pub(crate) tenant_rate: Option<Arc<str>>,
     pub(crate) tenant_slot: Option<Arc<str>>,
 }
 
-/// Which job it is for is said by the record it stands in.
+/// The job is the one whose record contains the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UseRecord {
     Job,

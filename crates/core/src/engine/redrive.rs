@@ -1,11 +1,11 @@
-//! Redrive: dead letters that are sent again by themselves after a while.
+//! Redrive: dead letters that are replayed automatically after a while.
 //!
-//! Letters of a lane with the same chain wait together. When the first is due and no breaker of the chain
-//! is open, it goes first, as a canary. If it succeeds the others follow, some at a time; if one fails, all wait
-//! again. What waits and what runs follows from the letters; only how a chain stands is a record of its own.
+//! Letters of a lane with the same chain wait together. When the first is due and not every breaker of the chain is
+//! open, it is replayed as a canary. If it succeeds, the others follow, a few at a time; if one fails, all wait again.
+//! Which letters wait or are being replayed follows from the letters; only the state of a chain has its own record.
 
 use super::Engine;
-use super::bulk::LOOK_AGAIN;
+use super::bulk::RECHECK_AFTER;
 use crate::dead_letter::DeadLetter;
 use crate::gate::BreakerState;
 use crate::ids::{JobId, Name};
@@ -16,11 +16,11 @@ use crate::table::LaneIx;
 use crate::time::{Span, Time};
 use crate::verbs::{MAX_BATCH, Replay, Replayed, ReplayedLetter};
 
-/// When to look again whether a breaker has closed, or a canary has come back.
-const CANARY_LOOK: Span = Span::from_secs(1);
+/// When to check again whether a breaker has closed or a canary has ended.
+const CANARY_RECHECK: Span = Span::from_secs(1);
 
 impl Engine {
-    /// Sends dead letters of a lane again that are due; says when to do so again.
+    /// Replays letters of a lane that are due. Returns when to do so again.
     pub(super) fn redrive(&mut self, lane: LaneIx, replayed: &mut Vec<ReplayedLetter>, now: Time) -> Time {
         let state = self.lane_mut(lane);
         let rule = state.spec.as_ref().and_then(|spec| spec.dead_letters.as_ref()?.redrive.clone());
@@ -44,7 +44,7 @@ impl Engine {
             let state = self.lane(lane).dead.wave(chain);
             let Some((due, letter)) = state.first.filter(|(due, _)| *due <= now) else {
                 if state.running == 0 {
-                    // The wave is over; the next one begins with a canary of its own.
+                    // The wave is over; the next one starts with its own canary.
                     self.lane_mut(lane).dead.update_chain_state(chain, |state| state.proven = false, now);
                 }
                 return state.first.map_or(Time::NEVER, |(due, _)| due.max(state.held_until));
@@ -54,18 +54,18 @@ impl Engine {
             }
             let bytes = self.lane(lane).dead.get(letter).map_or(0, |letter| letter.payload.len());
             if !self.can_ever_hold(lane, bytes) {
-                // It must not hold up the others for ever: its turns are over.
+                // It can never fit into the lane and must not block the others: use up its turn.
                 self.lane_mut(lane).dead.begin_redrive(letter);
                 continue;
             }
             if !state.proven && state.running > 0 {
-                return now + CANARY_LOOK;
+                return now + CANARY_RECHECK;
             }
             if state.running >= self.replay_window(lane) || !self.has_room(lane, bytes) {
-                return now + LOOK_AGAIN;
+                return now + RECHECK_AFTER;
             }
             if !self.some_breaker_lets(chain, now) {
-                return now + CANARY_LOOK;
+                return now + CANARY_RECHECK;
             }
             replayed.extend(self.redrive_one(lane, letter, now));
         }
@@ -82,14 +82,14 @@ impl Engine {
         }
     }
 
-    /// When a letter is sent again by itself, at the earliest.
+    /// When a letter is replayed automatically, at the earliest.
     pub(super) fn next_redrive(lane: &Lane, letter: &DeadLetter) -> Option<Time> {
         let rule = lane.spec.as_ref().and_then(|spec| spec.dead_letters.as_ref()?.redrive.as_ref())?;
         rule.due(letter).map(|due| due.max(lane.dead.chain_state(&letter.chain).held_until))
     }
 
-    /// Whether an upstream of the chain has no open breaker. One that is half open needs a call to close, and the canary
-    /// may be it.
+    /// Whether an upstream of the chain has no open breaker. A half-open breaker needs a call to close; the canary may
+    /// be that call.
     fn some_breaker_lets(&self, chain: &[Name], now: Time) -> bool {
         chain.iter().filter_map(|name| self.upstream_by_name.get(name)).any(|index| {
             let upstream = self.upstream(*index);
@@ -101,7 +101,8 @@ impl Engine {
         })
     }
 
-    /// The replay of `letter` by `job` is about to end so. To be called while the letter still knows of it.
+    /// Notes that the replay of `letter` by `job` is about to end with `status`. Call it while the letter still refers
+    /// to the job.
     pub(super) fn note_redrive_end(
         &mut self,
         lane: LaneIx,

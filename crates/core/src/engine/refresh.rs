@@ -1,4 +1,4 @@
-//! Writing anew what old chunks hold, so that they can go.
+//! Saving the content of old chunks again, so that the chunks can be deleted.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::ids::{JobId, LeaseId, Name};
 use crate::layout::read_mentions;
 use crate::policy::Correlation;
 
-/// What a chunk speaks of. Found without the engine, so that nobody waits for it meanwhile.
+/// The things that a chunk has records of. Read without the engine, so that reading does not block it.
 #[derive(Debug)]
 pub struct Mentions(Vec<Mention>);
 
@@ -44,14 +44,15 @@ pub(crate) enum Mention {
 }
 
 impl Mentions {
-    /// Reads what `chunk` speaks of, but for what it says is gone.
+    /// Reads which things `chunk` has records of, except those that the chunk says are gone.
     pub fn read(chunk: &[u8]) -> Result<Self, RestoreError> {
         Ok(Self(read_mentions(chunk)?))
     }
 }
 
 impl Engine {
-    /// Marks whatever still exists of what an old chunk speaks of as changed. Once that is saved, the chunk can go.
+    /// Marks everything that an old chunk mentions and that still exists as changed. Once this is saved, the chunk can
+    /// be deleted.
     pub fn refresh(&mut self, mentions: &Mentions) {
         mentions.0.iter().for_each(|mention| self.refresh_one(mention));
     }

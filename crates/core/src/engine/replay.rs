@@ -10,8 +10,8 @@ use crate::time::{Span, Time};
 use crate::verbs::{Enqueued, Replay, Replayed};
 
 impl Engine {
-    /// Enqueues a dead letter again. The letter stays until that job succeeds; while it is under way another replay gives
-    /// the same job back, and so does one repeated with the same `id` after that job has ended.
+    /// Enqueues a dead letter again. The letter is kept until the job succeeds. While the job is in progress, another
+    /// replay returns the same job; so does a replay repeated with the same `id` after the job has ended.
     pub fn replay(&mut self, ask: Replay, now: Time) -> Replayed {
         match self.replay_one(ask, now) {
             Replayed::As(id, _) => Replayed::As(id, std::mem::take(&mut self.ended)),
@@ -22,7 +22,7 @@ impl Engine {
         }
     }
 
-    /// The same as a part of another verb, which tells what ended.
+    /// Like [`Engine::replay`], as a part of another verb, which reports the ended jobs.
     pub(super) fn replay_one(&mut self, ask: Replay, now: Time) -> Replayed {
         let Replay { lane, letter, id, edit } = ask;
         let Some(index) = self.lane_by_name.get(&lane).copied() else {
@@ -73,10 +73,10 @@ impl Engine {
             let holds = letter.holds.iter().map(|hold| self.hold_of_now(hold)).collect();
             (letter.payload.clone(), Some(letter.chain.clone()), holds, *correlation)
         };
-        // Nobody waits for it on a connection, so it may wait for its turn as long as the letter is kept.
+        // No caller waits for it on a connection, so it may wait as long as the letter is kept.
         let kept_for = (letter.moved_at + letter.ttl).since(now);
         let lane_ttl = self.lane(index).spec.as_ref().and_then(|spec| spec.ttl);
-        let told = Name::new(super::CALLBACKS).is_ok_and(|lane| self.configured_lane(&lane).is_some());
+        let deliverable = Name::new(super::CALLBACKS).is_ok_and(|lane| self.configured_lane(&lane).is_some());
         NewJob {
             tenant: letter.tenant.clone(),
             level: letter.level,
@@ -85,19 +85,19 @@ impl Engine {
             chain,
             holds,
             correlation,
-            callback: letter.callback.clone().filter(|_| told),
-            // Its key stays the first job's, and it is sent again whatever was answered to others.
+            callback: letter.callback.clone().filter(|_| deliverable),
+            // The idempotency key remains that of the first job, and cached answers are not used.
             ..NewJob::new(id, lane.clone(), &letter.tenant, payload)
         }
     }
 
-    /// `hold` under the rule its bucket has now, which may have changed since the letter was written.
+    /// `hold` with the current rule of its bucket, which may have changed since the letter was written.
     fn hold_of_now(&self, hold: &Hold) -> Hold {
         let spec = self.buckets.find(&hold.bucket).map_or(hold.spec, |bucket| self.buckets[bucket].spec);
         Hold { spec, tokens: hold.tokens.min(spec.capacity()), ..hold.clone() }
     }
 
-    /// Lets a dead letter go; says whether there was one.
+    /// Discards a dead letter. Returns whether it existed.
     pub fn discard(&mut self, lane: &Name, letter: JobId) -> bool {
         let (lane, now) = (self.lane_by_name.get(lane).copied(), self.time.last());
         lane.is_some_and(|lane| {

@@ -1,11 +1,11 @@
-//! From records back to the engine's state.
+//! Restoring: from records back to the engine's state.
 //!
-//! Records are applied in the order in which they were written; the newest of a thing wins (`changes`). Whatever can be
-//! derived (lines, orders, counters of what is in flight) is not in the records and is built from them.
+//! Records are applied in the order in which they were written; the newest of each thing wins (`changes`). What can be
+//! derived (lines, orders, counts of calls in flight) is not in the records and is rebuilt.
 //!
-//! What was read can be put together before all is read, and is then changed in place: every thing that a later record
-//! speaks of is taken out of the engine with all that was derived from it (`detach`), and put back as it is now. A cold start
-//! is the same with nothing to take out. So a process that follows another has only the last records to do.
+//! An engine can be built before everything is read; later records then change it in place. Every thing they mention is
+//! removed together with all that was derived from it (`detach`) and added again in its new state. A cold start is the
+//! same with nothing to remove. So a process that follows another has only the last records left to apply.
 
 mod changes;
 mod detach;
@@ -27,35 +27,35 @@ use crate::spec::LaneSpec;
 use crate::table::{LaneIx, TenantIx};
 use crate::time::{SteadyTime, Time};
 
-/// Records that cannot be read.
+/// The records cannot be read.
 #[derive(Debug, Error)]
 pub enum RestoreError {
-    /// Not readable, or written by a newer program.
+    /// Unreadable, or written by a newer version.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// Readable, but they do not fit together.
+    /// Readable, but inconsistent.
     #[error("the records do not fit together: {0}")]
     Inconsistent(String),
 }
 
-/// Gathers records and makes an engine of them.
+/// Collects records and builds an engine from them.
 #[derive(Debug, Default)]
 pub struct Restorer {
     epoch: u64,
     next_lease: u64,
     time: SteadyTime,
     hash_key: Option<HashKey>,
-    /// What was read since the engine was last built.
+    /// Records since the engine was last built.
     changes: Changes,
     engine: Engine,
     tenants: TenantsByArrival,
 }
 
-/// Tenants by number of their lane and arrival.
+/// Tenants by lane number and arrival number.
 type TenantsByArrival = HashMap<(u32, u64), TenantIx, foldhash::fast::FixedState>;
 
 impl Restorer {
-    /// Applies the records of one chunk. Chunks must come in the order in which they were written.
+    /// Applies the records of one chunk. Chunks must be applied in the order in which they were written.
     pub fn apply(&mut self, chunk: &[u8]) -> Result<(), RestoreError> {
         Ok(read_records(chunk, |record| self.apply_one(record))?)
     }
@@ -74,13 +74,13 @@ impl Restorer {
         }
     }
 
-    /// An epoch in which no lease was issued yet, for a store whose journal has one owner ever.
+    /// An epoch in which no lease was issued yet, for a store whose journal only ever has one owner.
     pub fn next_epoch(&self) -> u64 {
         self.epoch + 1
     }
 
-    /// The engine that wrote the records, under the rules it had. It issues leases of `epoch`, in which none may have been
-    /// issued before.
+    /// Builds the engine that wrote the records, with the rules it had. It issues leases of `epoch`, in which none may
+    /// have been issued before.
     pub fn finish(mut self, epoch: u64) -> Result<Engine, RestoreError> {
         self.build()?;
         let mut engine = self.engine;
@@ -92,8 +92,8 @@ impl Restorer {
         Ok(engine)
     }
 
-    /// Puts together what was applied, all of which must be there: what [`Restorer::finish`] has to do is then only what is
-    /// applied later. After an error the restorer is of no use.
+    /// Builds an engine from what was applied, which must be consistent. [`Restorer::finish`] then only has to apply
+    /// later records. After an error the restorer must not be used.
     pub fn build(&mut self) -> Result<(), RestoreError> {
         let mut changes = std::mem::replace(&mut self.changes, Changes::of_an_engine());
         let lane_rules = decode_lanes(&mut changes)?;
@@ -135,7 +135,7 @@ impl Restorer {
         restore_jobs(engine, jobs, &self.tenants, &changes.job_correlations)?;
         restore_leases(engine, changes.leases, &changes.lease_correlations)?;
         engine.forget_what_is_not_owed();
-        // What came from the records need not go there again.
+        // What was read from the records need not be saved again.
         engine.jobs.drain_changes(|_| {});
         Ok(())
     }
@@ -146,7 +146,8 @@ fn decode_lanes(changes: &mut Changes) -> Result<Vec<(u32, LaneSpec)>, RestoreEr
     rules.map(|(number, rules)| Ok((number, decode_lane(&rules)?))).collect()
 }
 
-/// Nothing is made to fit: the records were written under these rules. `more`: lanes or upstreams were added.
+/// Sets the rules without adjusting any state: the records were written under these rules. `more`: lanes or upstreams
+/// were added.
 fn restore_rules(
     engine: &mut Engine,
     changes: &mut Changes,
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tenant_of_common_lines_goes_idle_with_them() {
+    fn the_tenant_of_shared_lines_becomes_idle_with_them() {
         for fair in [false, true] {
             let rules = |fair: bool| {
                 spec(|lane| lane.fairness = fair.then(|| lane.fairness.clone().unwrap_or_default()))
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_owed_when_nobody_waits_any_more() {
+    fn no_answer_is_owed_when_no_job_waits() {
         let span = crate::Span::from_secs(60);
         let now = Time::from_millis(1);
         let mut engine =

@@ -1,16 +1,16 @@
-//! Whose rules are in force.
+//! Which process's rules are in force.
 //!
-//! Each process registers the rules it was started or reloaded with, under the stamp of that moment. A lane or an
-//! upstream follows the registration with the highest stamp that names it, so a deployment is in force as soon as
-//! its first process is up, and a new owner of the engine changes nothing.
+//! Each process registers its rules with a stamp, the time of its start or last reload. A lane or upstream follows the
+//! registration with the highest stamp that names it. So a deployment is in force as soon as its first process is up,
+//! and a change of owner changes no rule.
 //!
-//! A gateway registers all gates of its upstreams, so that a gate which is gone from its config is gone. A program that
-//! uses the library registers only the gates that it uses ([`Spec::partial`]). They are added to those of the newest
-//! gateway; where both name the same gate, the higher stamp counts.
+//! A gateway registers all gates of its upstreams, so a gate that was removed from its config is removed here. A
+//! program that uses the library registers only the gates it uses ([`Spec::partial`]). They are added to those of the
+//! newest gateway; if both define the same gate, the higher stamp wins.
 //!
-//! A registration ends when its process says so or has been silent for [`SILENCE`]. A lane or an upstream that no
-//! registration names keeps its state and its last rules and waits: the rules are needed for what must still be decided
-//! about it, such as what becomes of a job whose worker vanished.
+//! A registration ends when its process deregisters or has been silent for [`SILENCE`]. A lane or upstream without a
+//! registration keeps its state and its last rules, and waits: the rules are still needed for decisions such as what
+//! happens to a job whose worker vanished.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,10 +23,10 @@ use crate::spec::{LaneSpec, Spec, UpstreamSpec};
 use crate::table::{LaneIx, UpstreamIx};
 use crate::time::{Span, Time};
 
-/// A registration whose process was not heard for this long ends.
+/// A registration ends when its process has been silent for this long.
 pub const SILENCE: Span = Span::from_secs(30);
 
-/// A process that shares the engine, by a number it chose at its start.
+/// A process that shares the engine, by a number that it chose when it started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProcessId(pub u64);
 
@@ -38,11 +38,11 @@ impl ProcessId {
 /// The rules of one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
-    /// Whose rules these are. It has one registration; a newer one takes the place of the older.
+    /// The process. It has one registration; a newer one replaces the older.
     pub process: ProcessId,
-    /// When the process was started or last reloaded: the highest is followed.
+    /// When the process was started or last reloaded. The highest stamp wins.
     pub stamp: u64,
-    /// What to show of the process, such as its host and version.
+    /// A description of the process for display, such as host and version.
     pub about: Arc<str>,
     /// The rules.
     pub spec: Arc<Spec>,
@@ -51,15 +51,15 @@ pub struct Registration {
 /// A registration as shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistrationView {
-    /// Whose it is.
+    /// The process that registered.
     pub process: ProcessId,
     /// When the process was started or last reloaded.
     pub stamp: u64,
-    /// What the process said about itself.
+    /// The process's description of itself.
     pub about: Arc<str>,
-    /// When the process was last heard; `None` if not since the engine was restored.
+    /// When the process was last heard from; `None` if not since the engine was restored.
     pub heard: Option<Time>,
-    /// Lanes and upstreams that follow other rules than these.
+    /// The number of lanes and upstreams that follow other rules than these.
     pub differs: usize,
 }
 
@@ -76,12 +76,12 @@ impl Live {
         self.registration.process != ProcessId::EMBEDDED
     }
 
-    /// What it says about the gates of an upstream.
+    /// Its gates for an upstream.
     fn gates(&self, upstream: &Name) -> Option<&GateSpecs> {
         self.registration.spec.upstream(upstream).map(|upstream| &upstream.gates)
     }
 
-    /// The highest is followed.
+    /// The registration with the highest rank wins.
     fn rank(&self) -> (u64, ProcessId) {
         (self.registration.stamp, self.registration.process)
     }
@@ -91,42 +91,42 @@ impl Live {
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     live: BTreeMap<ProcessId, Live>,
-    /// Ended, which the journal has not heard yet.
+    /// Ended registrations that are not saved yet.
     ended: Vec<ProcessId>,
-    /// Lanes and upstreams by number that follow other rules than the journal says.
+    /// Numbers of lanes and upstreams whose rules are not saved yet.
     pub(super) unsaved_lanes: BTreeSet<usize>,
     pub(super) unsaved_upstreams: BTreeSet<usize>,
-    /// No process can have been silent for too long before then.
+    /// No process can exceed [`SILENCE`] before this time.
     silent_at: Time,
 }
 
 impl Rules {
-    /// Takes in a registration that the journal knows already.
+    /// Adds a registration that was read from the journal.
     pub(super) fn restore(&mut self, registration: Registration) {
         let live = Live { registration, heard: None, unsaved: false };
         self.live.insert(live.registration.process, live);
     }
 
-    /// Removes a registration that the journal says has ended.
+    /// Removes a registration that has ended according to the journal.
     pub(super) fn restore_ended(&mut self, process: ProcessId) {
         self.live.remove(&process);
     }
 
-    /// The rules of a lane that are to be followed.
+    /// The rules that a lane should follow.
     fn lane(&self, name: &Name) -> Option<&LaneSpec> {
         let naming =
             self.live.values().filter_map(|live| Some((live.rank(), live.registration.spec.lane(name)?)));
         naming.max_by_key(|(rank, _)| *rank).map(|(_, found)| found)
     }
 
-    /// The gates of an upstream that are to be followed.
+    /// The gates that an upstream should follow.
     fn gates(&self, upstream: &Name) -> Option<GateSpecs> {
         let names_all = |live: &&Live| !live.registration.spec.partial && live.gates(upstream).is_some();
         let newest = self.live.values().filter(names_all).max_by_key(|live| live.rank());
         self.merged(upstream, newest.map(|live| live.registration.process))
     }
 
-    /// The newest of each kind of gate that partial registrations and that of `whole` name for an upstream.
+    /// For each kind of gate, the newest rule for an upstream among the partial registrations and that of `whole`.
     fn merged(&self, upstream: &Name, whole: Option<ProcessId>) -> Option<GateSpecs> {
         let counts =
             |live: &&Live| live.registration.spec.partial || Some(live.registration.process) == whole;
@@ -137,14 +137,14 @@ impl Rules {
         naming.into_iter().map(|(_, gates)| gates.clone()).reduce(|newer, older| newer.or(&older))
     }
 
-    /// Ends a registration; says whether there was one.
+    /// Ends a registration. Returns whether there was one.
     fn end(&mut self, process: ProcessId) -> bool {
         let ended = self.live.remove(&process).is_some();
         self.ended.extend(ended.then_some(process));
         ended
     }
 
-    /// Ends registrations whose process is silent; says whether there were any.
+    /// Ends the registrations of silent processes. Returns whether there were any.
     fn end_silent(&mut self, now: Time) -> bool {
         self.silent_at = Time::NEVER;
         let mut silent = Vec::new();
@@ -175,7 +175,7 @@ impl Rules {
             || self.live.values().any(|live| live.unsaved)
     }
 
-    /// Registrations changed since the last call; those without one have ended.
+    /// Reports registrations that changed since the last call; `None` means ended.
     pub(super) fn drain_changes(&mut self, mut changed: impl FnMut(ProcessId, Option<&Registration>)) {
         self.ended.drain(..).for_each(|process| changed(process, None));
         for (process, live) in &mut self.live {
@@ -191,8 +191,8 @@ impl Rules {
 }
 
 impl Engine {
-    /// Puts the rules of a process in force, in the place of those it had registered before. One with an older stamp than
-    /// that came late and changes nothing.
+    /// Puts the rules of a process in force and replaces its earlier registration. A registration with an older stamp
+    /// than that is late and ignored.
     pub fn register(&mut self, registration: Registration, now: Time) {
         let Registration { process, stamp, .. } = registration;
         self.rules.silent_at = self.rules.silent_at.min(now + SILENCE);
@@ -219,7 +219,7 @@ impl Engine {
         }
     }
 
-    /// Notes that a process is there. `false`: it has no registration and must register first.
+    /// Notes that a process is alive. `false`: it has no registration and must register first.
     pub fn heard_from(&mut self, process: ProcessId, now: Time) -> bool {
         self.rules.live.get_mut(&process).is_some_and(|live| {
             live.heard = live.heard.max(Some(now));
@@ -238,12 +238,12 @@ impl Engine {
         })
     }
 
-    /// How many lanes and upstreams of `spec` follow other rules.
+    /// The number of lanes and upstreams of `spec` that follow other rules.
     fn differing(&self, spec: &Spec) -> usize {
         let lane = |name: &Name| self.lane_by_name.get(name).and_then(|lane| self.lane(*lane).spec.as_ref());
         let upstream =
             |name: &Name| self.upstream_by_name.get(name).and_then(|ix| self.upstream(*ix).spec.as_ref());
-        // What others add is no difference.
+        // Gates that others add are not a difference.
         let added = |own: &UpstreamSpec| {
             if spec.partial { upstream(&own.name).cloned() } else { self.rules.merged(&own.name, None) }
         };
@@ -253,14 +253,14 @@ impl Engine {
         lanes.count() + upstreams.count()
     }
 
-    /// Ends registrations whose process was silent for too long.
+    /// Ends the registrations of processes that were silent for too long.
     pub(super) fn end_silent(&mut self, now: Time) {
         if now >= self.rules.silent_at && self.rules.end_silent(now) {
             self.follow_rules(now);
         }
     }
 
-    /// Has every lane and upstream follow the registration it should.
+    /// Applies to every lane and upstream the rules that it should follow.
     pub(super) fn follow_rules(&mut self, now: Time) {
         let mut rules = std::mem::take(&mut self.rules);
         for number in 0..self.upstreams.len() {
@@ -272,7 +272,9 @@ impl Engine {
                 rules.unsaved_upstreams.insert(number);
             }
             if changed || back {
-                self.stir_users(self.without_key(UpstreamIx(u32::try_from(number).unwrap_or(u32::MAX))));
+                self.mark_users_ready(
+                    self.without_key(UpstreamIx(u32::try_from(number).unwrap_or(u32::MAX))),
+                );
             }
         }
         for number in 0..self.lanes.len() {
@@ -284,7 +286,7 @@ impl Engine {
                 rules.unsaved_lanes.insert(number);
             }
             if changed || back {
-                self.stir(LaneIx(u32::try_from(number).unwrap_or(u32::MAX)));
+                self.mark_ready(LaneIx(u32::try_from(number).unwrap_or(u32::MAX)));
             }
         }
         self.rules = rules;

@@ -1,4 +1,4 @@
-//! What can be saved of an engine whose journal was lost.
+//! Salvage: what can be recovered from an engine whose journal was lost.
 
 use super::Engine;
 use super::jobs::{Job, Phase};
@@ -6,25 +6,27 @@ use crate::job::{Hold, NewJob};
 use crate::time::{Span, Time};
 
 impl Engine {
-    /// The epoch of the leases it gives.
+    /// The epoch of the leases it issues.
     pub fn epoch(&self) -> u64 {
         self.leases.epoch
     }
 
-    /// Goes on under another term: leases given from now on carry its epoch.
+    /// Continues under another term: leases issued from now on carry its epoch.
     pub fn set_epoch(&mut self, epoch: u64) {
         self.leases.epoch = epoch;
     }
 
-    /// Lets leases last until `until` at least: their workers could not prolong them, and will now if they live.
+    /// Extends all leases to at least `until`: their workers could not extend them, and will do so now if they are
+    /// alive.
     pub fn spare_leases(&mut self, until: Time, now: Time) {
         while let Some(lease) = self.leases.expired(until) {
-            // One millisecond more, so that it is not found again.
+            // One millisecond more, so that the loop does not find it again.
             self.extend_one(lease, until + Span::from_millis(1), now);
         }
     }
 
-    /// The jobs that have not ended, as they can be enqueued again under their ids. One that was running may have been sent.
+    /// The jobs that have not ended, as new jobs to be enqueued under the same ids. A running one may already have been
+    /// sent.
     pub fn waiting_jobs(&self, now: Time) -> Vec<NewJob> {
         let alive =
             self.jobs.iter().map(|(_, job)| job).filter(|job| !matches!(job.phase, Phase::Finished { .. }));
@@ -36,7 +38,7 @@ impl Engine {
         let mut new =
             NewJob::new(job.id, lane.name.clone(), &lane.tenants[job.tenant].name, job.payload.clone());
         new.level = job.level;
-        // The key of what a replay repeats is the first job's.
+        // The idempotency key of a replay belongs to the first job.
         let rare = job.rare.as_deref().filter(|rare| rare.replay_of.is_none());
         new.key = rare.and_then(|rare| rare.key.clone());
         new.cache_key = job.cache_key().cloned();
@@ -70,7 +72,7 @@ mod tests {
     use crate::{JobId, LeaseId, Name};
 
     #[test]
-    fn jobs_that_have_not_ended_can_be_enqueued_elsewhere_once() {
+    fn salvaged_jobs_can_be_enqueued_elsewhere_once() {
         let (lane, up) = (Name::new("a").unwrap(), Name::new("up").unwrap());
         let rules = LaneSpec::new(lane.clone(), Chain::new(vec![up.clone()]).unwrap());
         let spec = Spec::new(vec![rules], vec![UpstreamSpec::new(up, GateSpecs::default())]).unwrap();
@@ -89,9 +91,12 @@ mod tests {
         let saved = old.waiting_jobs(now + Span::from_secs(1));
         assert_eq!(saved.iter().filter(|job| job.correlation.is_some()).count(), 1);
         for again in [true, false] {
-            let told = new.enqueue(saved.clone(), now + Span::from_secs(1)).jobs;
-            assert!(told.iter().all(|told| told.is_accepted() == again), "{told:?}");
-            assert!(again || told.iter().all(|told| matches!(told, Enqueued::Existing(_))), "{told:?}");
+            let answers = new.enqueue(saved.clone(), now + Span::from_secs(1)).jobs;
+            assert!(answers.iter().all(|answer| answer.is_accepted() == again), "{answers:?}");
+            assert!(
+                again || answers.iter().all(|answer| matches!(answer, Enqueued::Existing(_))),
+                "{answers:?}"
+            );
         }
         let views = [1, 2].map(|id| new.job(JobId(id)).unwrap());
         assert_eq!(views[0].expires_at, now + Span::from_secs(60));
@@ -100,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_ran_out_is_spared_and_one_that_lasts_longer_is_left() {
+    fn spare_leases_extends_expired_leases_and_leaves_longer_ones_unchanged() {
         let up = Name::new("up").unwrap();
         let spec = Spec::new(Vec::new(), vec![UpstreamSpec::new(up.clone(), GateSpecs::default())]).unwrap();
         let mut engine = Engine::new(&spec);

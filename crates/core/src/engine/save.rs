@@ -1,4 +1,4 @@
-//! From the engine's state to records.
+//! Saving: from the engine's state to records.
 
 mod policies;
 
@@ -24,7 +24,7 @@ use crate::table::UpstreamIx;
 use crate::timeline::Event;
 use crate::verbs::Settled;
 
-/// A record that could not be written down.
+/// A record could not be encoded.
 #[derive(Debug, Error)]
 #[error("a change could not be encoded: {0}")]
 pub struct SaveError(#[from] postcard::Error);
@@ -44,12 +44,12 @@ impl Writer<'_> {
 }
 
 impl Engine {
-    /// The beginning of a chunk of records.
+    /// Starts a chunk of records.
     pub fn begin_chunk() -> Vec<u8> {
         vec![RECORD_VERSION]
     }
 
-    /// Whether anything changed that is not saved.
+    /// Whether there are unsaved changes.
     pub fn has_changes(&self) -> bool {
         self.saved_ahead_ms != Some(self.time.ahead_ms())
             || self.rules.has_changes()
@@ -66,8 +66,8 @@ impl Engine {
             || self.lanes.iter().any(Lane::has_changes)
     }
 
-    /// Writes everything that changed since the last call to the end of `chunk`: nothing, or first the time, so that it
-    /// never runs back where the records are read. It can be called after every verb or after many.
+    /// Appends everything that changed since the last call to `chunk`. Unless nothing changed, the time comes first, so
+    /// that it never goes back when the records are read. Can be called after every verb or after many.
     pub fn save_changes(&mut self, chunk: &mut Vec<u8>) -> Result<(), SaveError> {
         if !self.has_changes() {
             return Ok(());
@@ -94,7 +94,7 @@ impl Engine {
         writer.result
     }
 
-    /// Forgets what changed since the last call, where there is no journal.
+    /// Discards the changes since the last call, for stores without a journal.
     pub fn forget_changes(&mut self) {
         self.rules.drain_changes(|_, _| {});
         self.rules.unsaved_upstreams.clear();
@@ -133,12 +133,12 @@ impl Engine {
             JobChange::All(job) => {
                 writer.write(&Record::Job(Box::new(self.job_record(job))));
                 job_correlation(job).iter().for_each(|record| writer.write(record));
-                self.away_record(job).iter().for_each(|record| writer.write(record));
+                self.submission_record(job).iter().for_each(|record| writer.write(record));
                 job_callback(job).iter().for_each(|record| writer.write(record));
             }
             JobChange::State(job) => {
                 let state = || Record::JobState { id: job.id, state: Box::new(self.job_state(job)) };
-                writer.write(&self.away_record(job).unwrap_or_else(state));
+                writer.write(&self.submission_record(job).unwrap_or_else(state));
             }
             JobChange::Gone(id) => writer.write(&Record::JobGone(id)),
         });
@@ -157,7 +157,7 @@ impl Engine {
         self.leases = leases;
     }
 
-    /// Everything there is, one record each, sorted: engines are equal when their snapshots are.
+    /// The complete state, one record per thing, sorted: engines are equal if their snapshots are.
     pub fn snapshot(&self) -> Result<Vec<Vec<u8>>, SaveError> {
         let mut records = vec![self.meta_record()];
         records.extend(self.rules.iter().map(registration_record));
@@ -189,7 +189,7 @@ impl Engine {
         }
         records.extend(self.jobs.iter().map(|(_, job)| Record::Job(Box::new(self.job_record(job)))));
         records.extend(self.jobs.iter().filter_map(|(_, job)| job_correlation(job)));
-        records.extend(self.jobs.iter().filter_map(|(_, job)| self.away_record(job)));
+        records.extend(self.jobs.iter().filter_map(|(_, job)| self.submission_record(job)));
         records.extend(self.jobs.iter().filter_map(|(_, job)| job_callback(job)));
         let calls = || self.leases.iter().filter(|(_, lease)| lease.used_by.job().is_none());
         records.extend(calls().filter_map(|(id, lease)| lease_correlation(id, lease)));
@@ -213,7 +213,7 @@ impl Engine {
         Record::Upstream { number, name: upstream.name.clone(), gates: upstream.gates.clone() }
     }
 
-    /// What the records say of a job.
+    /// The record of a job.
     pub(super) fn record_of(&self, id: JobId) -> Option<(JobRecord, Option<Correlation>)> {
         let job = &self.jobs[self.jobs.find(id)?];
         Some((self.job_record(job), job.correlation()))
@@ -239,15 +239,15 @@ impl Engine {
             replay_of: rare.and_then(|rare| rare.replay_of),
             payload: job.payload.clone(),
             state: self.job_state(job),
-            away: job.away().cloned().map(Box::new),
+            submission: job.submission().cloned().map(Box::new),
             callback: job.callback().cloned(),
             waited_until: rare.and_then(|rare| rare.waited_until),
         }
     }
 
-    fn away_record(&self, job: &Job) -> Option<Record> {
-        let away = Box::new(job.away()?.clone());
-        Some(Record::JobAway { id: job.id, state: Box::new(self.job_state(job)), away })
+    fn submission_record(&self, job: &Job) -> Option<Record> {
+        let submission = Box::new(job.submission()?.clone());
+        Some(Record::JobSubmission { id: job.id, state: Box::new(self.job_state(job)), submission })
     }
 
     fn job_state(&self, job: &Job) -> JobState {
@@ -395,7 +395,7 @@ fn upstream_rules(number: usize, upstream: &Upstream) -> Option<Record> {
     Some(Record::UpstreamRules { number, rules })
 }
 
-/// `None` for what no job remembers.
+/// `None` for results that are not remembered.
 fn settled_record(how: Settled) -> Option<SettledRecord> {
     match how {
         Settled::Ended(status) => Some(SettledRecord::Ended(status)),

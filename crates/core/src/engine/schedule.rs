@@ -1,7 +1,7 @@
-//! Schedules: each moment of a schedule is done once, whoever asks first.
+//! Schedules: each scheduled time is fired once, whichever process asks first.
 //!
-//! Which moments a schedule has is not known here. What is kept is the last one that was done, so that whoever starts after
-//! everything stood still knows which were missed.
+//! The engine does not know the times of a schedule. It keeps the last one that was fired, so that a process that
+//! starts after a downtime knows which were missed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::ids::Name;
 use crate::time::Time;
 use crate::verbs::{Enqueued, Fire, Fired};
 
-/// The last moment of each schedule that was done.
+/// The last fired time of each schedule.
 #[derive(Debug, Default)]
 pub(super) struct Schedules {
     last: BTreeMap<Name, Time>,
@@ -50,8 +50,8 @@ impl Schedules {
 }
 
 impl Engine {
-    /// Enqueues the job of a moment, unless that moment or a later one of its schedule is done, or it is still to come.
-    /// Without a job the moment is done without anything. One whose job the lane refuses is not done.
+    /// Enqueues the job of a scheduled time, unless that time or a later one was fired already, or it is in the future.
+    /// Without a job, the time only counts as fired. If the lane refuses the job, the time is not fired.
     pub fn fire(&mut self, ask: Fire, now: Time) -> Fired {
         let Fire { schedule, moment, job } = ask;
         if let Some(last) = self.schedules.last.get(&schedule).filter(|last| **last >= moment) {
@@ -67,7 +67,7 @@ impl Engine {
         Fired::Submitted(answer)
     }
 
-    /// The last moment of each schedule that was done.
+    /// The last fired time of each schedule.
     pub fn schedules(&self) -> Vec<(Name, Time)> {
         self.schedules.last.iter().map(|(name, last)| (name.clone(), *last)).collect()
     }

@@ -1,4 +1,4 @@
-//! Search: jobs that fit a query, the newest first; and cancel all that do.
+//! Search: jobs that match a query, newest first; and cancelling all that match.
 
 use super::Engine;
 use super::jobs::Job;
@@ -8,79 +8,81 @@ use crate::time::Time;
 use crate::verbs::{CancelAll, Cancelled, CancelledAll, MAX_BATCH};
 use crate::views::{JobCursor, JobPage, JobQuery};
 
-/// Jobs that one search looks at.
-const MAX_LOOKS: usize = 10_000;
-/// Payloads and results of one page, in bytes. The job that goes beyond is the last of its page.
+/// Jobs that one search examines.
+const MAX_SCANNED: usize = 10_000;
+/// Bytes of payloads and results on one page. The job that exceeds it is the last of its page.
 const MAX_BYTES: usize = 4 << 20;
 
-/// How far a search has come in a lane.
+/// The progress of a search in a lane.
 struct Head {
     lane: LaneIx,
-    /// The places by age that are left.
+    /// The number of positions by age that are left.
     end: usize,
-    /// When the newest job in them came in.
+    /// When the newest of the remaining jobs was created.
     newest: Option<Time>,
 }
 
 impl Head {
     fn new(lane: LaneIx, end: usize, engine: &Engine) -> Self {
         let mut head = Self { lane, end, newest: None };
-        head.look(engine);
+        head.peek(engine);
         head
     }
 
-    fn look<'a>(&mut self, engine: &'a Engine) -> Option<(usize, &'a Job)> {
+    fn peek<'a>(&mut self, engine: &'a Engine) -> Option<(usize, &'a Job)> {
         let last = engine.jobs.last_before(self.lane, self.end);
         self.newest = last.map(|(_, job)| job.created_at);
         last
     }
 
-    /// Takes the jobs that came in at `time`, which are the newest left.
+    /// Takes the jobs created at `time`, if these are the newest ones left.
     fn take(&mut self, time: Time, engine: &Engine, taken: &mut Vec<JobId>) {
         if self.newest != Some(time) {
             return;
         }
-        while let Some((place, job)) = self.look(engine).filter(|(_, job)| job.created_at == time) {
+        while let Some((place, job)) = self.peek(engine).filter(|(_, job)| job.created_at == time) {
             taken.push(job.id);
             self.end = place;
         }
     }
 }
 
-/// A page while it is filled.
+/// A page being filled.
 struct Found<'a> {
     query: &'a JobQuery,
     /// Only jobs that have not ended.
     alive: bool,
     jobs: Vec<JobId>,
     bytes: usize,
-    looks: usize,
+    scanned: usize,
 }
 
 impl Found<'_> {
-    /// Looks at a job; says whether to go on after it.
-    fn look(&mut self, engine: &Engine, id: JobId) -> bool {
-        self.looks += 1;
+    /// Adds a job to the page if it matches. Returns whether to continue.
+    fn examine(&mut self, engine: &Engine, id: JobId) -> bool {
+        self.scanned += 1;
         let Some(job) = engine.jobs.find(id).map(|job| &engine.jobs[job]) else { return true };
         if engine.fits(job, self.query) && !(self.alive && job.status().is_final()) {
             self.jobs.push(id);
             let result = job.rare.as_ref().and_then(|rare| rare.result.as_ref());
             self.bytes += job.payload.len() + result.map_or(0, |result| result.len());
         }
-        self.jobs.len() < self.query.max.min(MAX_BATCH) && self.bytes < MAX_BYTES && self.looks < MAX_LOOKS
+        self.jobs.len() < self.query.max.min(MAX_BATCH)
+            && self.bytes < MAX_BYTES
+            && self.scanned < MAX_SCANNED
     }
 }
 
 impl Engine {
-    /// Jobs that fit `query`, a page of them, the newest first. However few fit, only so many are looked at. Jobs that came in
-    /// within the same millisecond are in the order of their ids.
+    /// A page of the jobs that match `query`, newest first. It examines a bounded number of jobs, even if few match.
+    /// Jobs of the same millisecond are ordered by id.
     pub fn jobs(&mut self, query: &JobQuery) -> JobPage {
         let (found, next) = self.search(query, false);
         let found = found.into_iter().filter_map(|id| self.job(id));
         JobPage { jobs: found.collect(), next }
     }
 
-    /// Cancels the jobs that fit and have not ended, a page of them, or only counts them.
+    /// Cancels, or only counts, one page of the jobs that match and have not ended.
     pub fn cancel_all(&mut self, ask: &CancelAll, now: Time) -> CancelledAll {
         let (found, next) = self.search(&ask.query, true);
         let mut answer = CancelledAll { matched: found.len() as u64, ended: Vec::new(), next };
@@ -93,11 +95,11 @@ impl Engine {
     }
 
     fn search(&mut self, query: &JobQuery, alive: bool) -> (Vec<JobId>, Option<JobCursor>) {
-        let mut found = Found { query, alive, jobs: Vec::new(), bytes: 0, looks: 0 };
+        let mut found = Found { query, alive, jobs: Vec::new(), bytes: 0, scanned: 0 };
         if query.max == 0 {
             return (found.jobs, Some(query.after.unwrap_or(JobCursor::START)));
         }
-        if let Some(known) = self.looked_up(query) {
+        if let Some(known) = self.direct_lookup(query) {
             return (self.newest_first(known, found), None);
         }
         self.jobs.sort_by_age();
@@ -114,7 +116,7 @@ impl Engine {
             group.sort_unstable();
             while let Some(job) = group.pop() {
                 let place = JobCursor { created_at, job };
-                if place < start && !found.look(self, job) {
+                if place < start && !found.examine(self, job) {
                     return (found.jobs, Some(place));
                 }
             }
@@ -122,8 +124,8 @@ impl Engine {
         (found.jobs, None)
     }
 
-    /// The jobs that an id names, if the query has one.
-    fn looked_up(&self, query: &JobQuery) -> Option<Vec<JobId>> {
+    /// The jobs that the query names by an id, if it does.
+    fn direct_lookup(&self, query: &JobQuery) -> Option<Vec<JobId>> {
         let lanes = self.lanes_of(query);
         let reached = |job: &JobIx| lanes.contains(&self.jobs[*job].lane);
         match (&query.key, &query.external) {
@@ -134,7 +136,7 @@ impl Engine {
                 Some(given.map(|entry| entry.job).chain(own).collect())
             }
             (None, Some(external)) => {
-                let called = self.away.called(external).filter(reached);
+                let called = self.submissions.called(external).filter(reached);
                 Some(called.map(|job| self.jobs[job].id).collect())
             }
             (None, None) => None,
@@ -145,7 +147,7 @@ impl Engine {
         let created_at = |id: JobId| self.jobs.find(id).map(|job| self.jobs[job].created_at);
         ids.sort_unstable_by_key(|id| std::cmp::Reverse((created_at(*id), *id)));
         ids.dedup();
-        ids.into_iter().take_while(|id| found.look(self, *id)).for_each(drop);
+        ids.into_iter().take_while(|id| found.examine(self, *id)).for_each(drop);
         found.jobs
     }
 
@@ -161,10 +163,9 @@ impl Engine {
             && query.status.is_none_or(|status| job.status() == status)
             && query.since.is_none_or(|since| job.created_at >= since)
             && query.until.is_none_or(|until| job.created_at <= until)
-            && query
-                .external
-                .as_ref()
-                .is_none_or(|external| job.away().and_then(|away| away.external.as_ref()) == Some(external))
+            && query.external.as_ref().is_none_or(|external| {
+                job.submission().and_then(|submission| submission.external.as_ref()) == Some(external)
+            })
     }
 }
 
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_comes_and_goes_jobs_are_found_from_the_newest_to_the_oldest() {
+    fn search_returns_jobs_newest_first_as_jobs_come_and_go() {
         let mut engine = engine();
         let mut known: Vec<(u64, u128, &str)> = Vec::new();
         let mut random = 1_u64;
@@ -256,12 +257,12 @@ mod tests {
     }
 
     #[test]
-    fn a_page_looks_at_so_many_jobs_and_shows_so_many_bytes() {
+    fn a_page_is_bounded_in_examined_jobs_and_in_bytes() {
         let mut engine = engine();
-        (0..2 * MAX_LOOKS as u64).for_each(|at| add(&mut engine, u128::from(at), "a", at));
+        (0..2 * MAX_SCANNED as u64).for_each(|at| add(&mut engine, u128::from(at), "a", at));
         let nothing = JobQuery { max: 1, status: Some(Status::Failed), ..JobQuery::default() };
         let page = engine.jobs(&nothing);
-        let last = MAX_LOOKS as u64;
+        let last = MAX_SCANNED as u64;
         assert_eq!((page.jobs.len(), page.next.map(|next| next.created_at.as_millis())), (0, Some(last)));
 
         let big = |id: u128| NewJob::new(JobId(id), name("b"), "acme", vec![0; MAX_BYTES / 2]);

@@ -1,4 +1,4 @@
-//! The words of a worker about its lease: settle, advance, extend. Each is fenced: an unknown lease changes nothing.
+//! Settle, advance and extend: what a worker says about its lease. Each is fenced: an unknown lease changes nothing.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::tokens::Tokens;
 use crate::verbs::{Advance, Advanced, MAX_BATCH, Outcome, Report, SettleAnswer, Settled, Settlement};
 
 impl Engine {
-    /// Ends leases. Each stands for itself.
+    /// Ends leases, independently of each other.
     pub fn settle(&mut self, settlements: Vec<Settlement>, now: Time) -> SettleAnswer {
         let mut budget = MAX_BATCH;
         let settle = |settlement| {
@@ -37,7 +37,7 @@ impl Engine {
             return self.settled_before(id);
         };
         let Some(job) = lease.used_by.job() else {
-            self.leave(id, &lease, &settlement.report, now);
+            self.release(id, &lease, &settlement.report, now);
             return Settled::Released;
         };
         let settled = self.settle_job(job, lease, settlement, now);
@@ -54,12 +54,12 @@ impl Engine {
             return self.settle_early(job, id, now).unwrap_or(Settled::Awaiting(id));
         }
         if !matches!(outcome, Outcome::Done | Outcome::DoneUncached)
-            && let Some(told) = self.take_early(job)
+            && let Some(completion) = self.take_early(job)
         {
-            return self.end_awaited(job, id, &lease, told, now);
+            return self.end_awaited(job, id, &lease, completion, now);
         }
-        let outcome = self.or_answer(job, &report, outcome, now);
-        self.leave(id, &lease, &report, now);
+        let outcome = self.refusal_as_answer(job, &report, outcome, now);
+        self.release(id, &lease, &report, now);
         self.stop_processing(job);
         match self.fall_back(job, &report, &outcome, now) {
             Some(settled) => settled,
@@ -67,8 +67,8 @@ impl Engine {
         }
     }
 
-    /// A refusal (4xx) that the caller waits for is its answer, where the lane says so: it leaves no dead letter.
-    fn or_answer(&self, job: JobIx, report: &Report, outcome: Outcome, now: Time) -> Outcome {
+    /// If the lane says so, a refusal (4xx) that the caller is waiting for is its answer and leaves no dead letter.
+    fn refusal_as_answer(&self, job: JobIx, report: &Report, outcome: Outcome, now: Time) -> Outcome {
         let (state, refused) = (&self.jobs[job], report.status.is_some_and(|status| status / 100 == 4));
         let rare = state.rare.as_ref().filter(|rare| rare.replay_of.is_none());
         let waited = rare.and_then(|rare| rare.waited_until).is_some_and(|until| now <= until);
@@ -86,8 +86,8 @@ impl Engine {
         }
     }
 
-    /// What the settlement did that ended the lease, if it is the last of a job that is still known: its answer was lost.
-    /// Nothing changes, but an end is told again, because the one who asks did not hear of it.
+    /// The result of the settlement that ended the lease, if that was the last one of a job that still exists: the
+    /// answer was lost. Nothing changes, but an end is reported again, because the caller did not receive it.
     fn settled_before(&mut self, id: LeaseId) -> Settled {
         let Some(job) = self.leases.settled_job(id) else { return Settled::Stale };
         let last = self.jobs[job].rare.as_ref().and_then(|rare| rare.settled);
@@ -95,12 +95,12 @@ impl Engine {
             return Settled::Stale;
         };
         if let Settled::Ended(_) = how {
-            self.tell_end_again(job);
+            self.report_end_again(job);
         }
         how
     }
 
-    /// Remembers what the settlement of a job did, unless the job was forgotten as it ended.
+    /// Remembers the result of a job's settlement, unless the job was forgotten when it ended.
     pub(super) fn remember_settled(&mut self, index: JobIx, lease: LeaseId, how: Settled) {
         let Some(job) = self.jobs.get_mut(index) else { return };
         if let Some(older) = job.rare().settled.replace(LastSettled { lease, how }) {
@@ -133,13 +133,13 @@ impl Engine {
                 state.tried = 0;
                 state.note(now, EventKind::RetryAt(at));
                 self.wait(job, Some(at));
-                self.give_way_after(job);
+                self.promote_next_after(job);
                 Settled::RetryAt(at)
             }
             Outcome::Retry { failure, .. } | Outcome::Dead(failure) => {
                 self.keep_answer(job, answer);
                 let failure = self.fail_attempt(job, failure, now);
-                self.die(job, failure, now);
+                self.fail_permanently(job, failure, now);
                 Settled::Ended(Status::Failed)
             }
             Outcome::Failed(failure) => {
@@ -148,7 +148,7 @@ impl Engine {
                 self.finish(job, End::Failed { failure, dead_letter: false }, now);
                 Settled::Ended(Status::Failed)
             }
-            // Only released ones come here; awaiting ones keep running.
+            // Only `Release` gets here; awaiting jobs keep running.
             Outcome::Release | Outcome::Awaiting { .. } => {
                 let state = &mut self.jobs[job];
                 if state.tried == 0 {
@@ -156,14 +156,14 @@ impl Engine {
                 }
                 state.note(now, EventKind::Released);
                 self.wait(job, None);
-                self.give_way_after(job);
+                self.promote_next_after(job);
                 Settled::Requeued
             }
         }
     }
 
-    /// Notes that the upstream failed the job, once: an advance that finds nothing left has done so before the settlement.
-    /// Gives the failure as it is kept.
+    /// Records once that the upstream failed the job: an advance that found the chain exhausted has already done so.
+    /// Returns the failure as stored.
     pub(super) fn fail_attempt(&mut self, job: JobIx, failure: CallFailure, now: Time) -> Failure {
         let noted = |upstream| move |event: &Event<UpstreamIx>| matches!(event.kind, EventKind::Failed(at, _) if at == upstream);
         let state = &mut self.jobs[job];
@@ -179,7 +179,7 @@ impl Engine {
         failure
     }
 
-    /// The call is made, the upstream works: the slot stays taken under a lease of its own, the lane's is free.
+    /// The upstream has accepted the job: its slot stays taken under a new lease, that of the lane is released.
     fn await_upstream(
         &mut self,
         job: JobIx,
@@ -189,16 +189,16 @@ impl Engine {
         until: Time,
         now: Time,
     ) -> LeaseId {
-        // What the upstream works on was sent, whatever was reported: no token may come back now and again at its end.
+        // An accepted job was sent, whatever was reported: its tokens must not be returned both now and at its end.
         if report.result.is_unsent() {
             report.result = CallResult::Unknown;
         }
         let id = self.leases.issue(old.nonce);
         if report.result.is_error() {
-            self.tell_gates(old, &lease, &report, now);
+            self.report_to_gates(old, &lease, &report, now);
         } else {
-            // Whether the upstream is well will be known when it tells.
-            self.tell_answered(&lease, &report, now);
+            // Whether the upstream works is known when it reports the end.
+            self.report_answered(&lease, &report, now);
             if let Some(at) = lease.upstream {
                 for index in self.gates_at(at) {
                     self.upstream_mut(index).gates.pass_on(old, id, until, now);
@@ -206,7 +206,7 @@ impl Engine {
             }
         }
         self.settle_holds(&lease, &report, now);
-        self.leave_lane(&lease, report.result, now);
+        self.release_lane(&lease, report.result, now);
         lease.used_by = Use::Awaiting(job);
         lease.pass = lease.pass.answered();
         lease.expires = until;
@@ -222,12 +222,12 @@ impl Engine {
         id
     }
 
-    /// Goes on to the next upstream of the chain that admits the job, under the same lease.
+    /// Moves a job to the next upstream of its chain that admits it, under the same lease.
     pub fn advance(&mut self, ask: Advance, now: Time) -> Advanced {
         self.advance_unless(None, ask, now)
     }
 
-    /// The same while nothing is granted, for the reason given: a job that could go on waits in its line.
+    /// Like [`Engine::advance`], but grants nothing, for the given reason: a job that could continue waits in its line.
     pub fn advance_later(&mut self, denial: NotUntil, ask: Advance, now: Time) -> Advanced {
         self.advance_unless(Some(denial), ask, now)
     }
@@ -238,27 +238,27 @@ impl Engine {
         let Use::Job(job, _) = lease.used_by else { return Advanced::Stale };
         let Some(current) = lease.upstream else { return Advanced::Exhausted };
         if self.upstream(self.without_key(current)).name != upstream.without_key() {
-            // Asked again: the answer was lost.
+            // A repeated request: the answer was lost.
             return Advanced::To(self.upstream(current).name.clone());
         }
-        if self.jobs[job].away().is_some_and(|away| away.early.is_some()) {
-            // The upstream has told how it ended, and that counts when the lease is settled.
+        if self.jobs[job].submission().is_some_and(|submission| submission.early.is_some()) {
+            // The upstream has already reported the end, which counts when the lease is settled.
             return Advanced::Exhausted;
         }
         self.replace_payload(job, unsent);
-        self.leave_failed(job, id, current, &report, now);
+        self.release_failed(job, id, current, &report, now);
         self.fail_attempt(job, failure, now);
         self.jobs.touch(job);
-        self.go_on(denied, job, id, now)
+        self.continue_chain(denied, job, id, now)
     }
 
-    fn go_on(&mut self, denied: Option<NotUntil>, job: JobIx, id: LeaseId, now: Time) -> Advanced {
+    fn continue_chain(&mut self, denied: Option<NotUntil>, job: JobIx, id: LeaseId, now: Time) -> Advanced {
         let untried = self.untried(&self.jobs[job]);
         if untried.is_empty() || self.jobs[job].is_expired(now) {
             return Advanced::Exhausted;
         }
         let Some(lease) = self.leases.remove(id) else { return Advanced::Stale };
-        // A call under an expired lease would hold its slots and its place as a probe for no time at all.
+        // A call under an expired lease would release its slots and its place as a probe immediately.
         let expired = (lease.expires <= now).then(|| NotUntil::new(Reason::NoWorker, now));
         let admitted = || self.first_admitting(&self.jobs[job], now).map_err(|(_, denial)| denial);
         let next = denied.or(expired).map_or_else(admitted, Err);
@@ -269,17 +269,17 @@ impl Engine {
                 Advanced::To(self.upstream(at).name.clone())
             }
             Err(denial) => {
-                self.leave_lane(&lease, CallResult::Success, now);
+                self.release_lane(&lease, CallResult::Success, now);
                 self.stop_processing(job);
                 self.jobs[job].note(now, EventKind::WaitsForRest);
                 self.wait(job, None);
-                self.give_way_after(job);
+                self.promote_next_after(job);
                 Advanced::Waits(denial)
             }
         }
     }
 
-    /// A call did a part of a running job: from now on the job, and the dead letter it replays, are what is left.
+    /// A call did a part of a running job: the rest is now the payload of the job and of the dead letter it replays.
     fn replace_payload(&mut self, job: JobIx, unsent: Option<Payload>) {
         let Some(unsent) = unsent else { return };
         self.jobs.replace_payload(job, unsent.clone());
@@ -290,10 +290,10 @@ impl Engine {
         }
     }
 
-    /// Gives back what the failed call held and remembers that this upstream was tried.
-    fn leave_failed(&mut self, job: JobIx, id: LeaseId, failed: UpstreamIx, report: &Report, now: Time) {
+    /// Releases what the failed call held and marks the upstream as tried.
+    fn release_failed(&mut self, job: JobIx, id: LeaseId, failed: UpstreamIx, report: &Report, now: Time) {
         if let Some(lease) = self.leases.get(id).cloned() {
-            self.leave_upstream(id, &lease, report, now);
+            self.release_upstream(id, &lease, report, now);
         }
         self.leases.change(id, |lease| {
             lease.upstream = None;
@@ -302,14 +302,14 @@ impl Engine {
         self.mark_tried(job, failed);
     }
 
-    /// Remembers that `upstream` failed the job in this attempt.
+    /// Marks `failed` as tried in this attempt.
     pub(super) fn mark_tried(&mut self, job: JobIx, failed: UpstreamIx) {
         let (state, failed) = (&self.jobs[job], self.without_key(failed));
         let place = self.lane(state.lane).chain(state.chain).iter().position(|upstream| *upstream == failed);
         self.jobs[job].tried |= place.map_or(0, |place| 1 << place);
     }
 
-    /// Makes leases last `lease` from now; says which ones still exist.
+    /// Extends leases to `lease` from now. Returns which of them still exist.
     pub fn extend(&mut self, leases: &[LeaseId], lease: Span, now: Time) -> Vec<bool> {
         leases.iter().map(|id| self.extend_one(*id, now + lease, now)).collect()
     }
@@ -330,26 +330,26 @@ impl Engine {
         true
     }
 
-    /// Gives back everything a lease held.
-    pub(super) fn leave(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
-        self.leave_upstream(id, lease, report, now);
-        self.leave_lane(lease, report.result, now);
+    /// Releases everything a lease held.
+    pub(super) fn release(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
+        self.release_upstream(id, lease, report, now);
+        self.release_lane(lease, report.result, now);
     }
 
-    pub(super) fn leave_upstream(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
-        self.tell_gates(id, lease, report, now);
+    pub(super) fn release_upstream(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
+        self.report_to_gates(id, lease, report, now);
         self.settle_holds(lease, report, now);
         if let Some(at) = lease.upstream {
             for index in self.gates_at(at) {
                 self.upstream_mut(index).gates.release_slot();
             }
-            self.stir_users(self.without_key(at));
+            self.mark_users_ready(self.without_key(at));
         }
     }
 
-    /// Gives back the slots of lane and tenant, and the lane's token and its place in the window where it is certain that nothing was sent
-    /// for it.
-    pub(super) fn leave_lane(&mut self, lease: &Lease, result: CallResult, now: Time) {
+    /// Releases the slots of lane and tenant; also the lane's token and its place in the window, if certainly nothing
+    /// was sent.
+    pub(super) fn release_lane(&mut self, lease: &Lease, result: CallResult, now: Time) {
         let Some(lane) = lease.used_by.lane() else { return };
         let untried = match lease.used_by {
             Use::Job(job, _) | Use::Awaiting(job) => self.jobs[job].tried == 0,
@@ -361,7 +361,7 @@ impl Engine {
             RequestEnd::NotSent if !untried => RequestEnd::At(now),
             answer => answer,
         };
-        self.leave_tenant(lease.tenant, answer == RequestEnd::NotSent, now);
+        self.release_tenant(lease.tenant, answer == RequestEnd::NotSent, now);
         let lane = self.lane_mut(lane);
         let rules = lane.spec.as_ref().map(|spec| &spec.gates);
         lane.gates.release_slot();
@@ -372,8 +372,8 @@ impl Engine {
         }
     }
 
-    /// Tells the gates that a call was answered, but not how.
-    fn tell_answered(&mut self, lease: &Lease, report: &Report, now: Time) {
+    /// Reports to the gates that a call was answered, but not its result.
+    fn report_answered(&mut self, lease: &Lease, report: &Report, now: Time) {
         let Some(at) = lease.upstream else { return };
         if let Some(closure) = &report.retry_after {
             let bucket = closure.bucket.clone().or_else(|| self.narrowest(&lease.holds));
@@ -386,8 +386,8 @@ impl Engine {
         }
     }
 
-    fn tell_gates(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
-        self.tell_answered(lease, report, now);
+    fn report_to_gates(&mut self, id: LeaseId, lease: &Lease, report: &Report, now: Time) {
+        self.report_answered(lease, report, now);
         let Some(at) = lease.upstream else { return };
         for index in self.gates_at(at) {
             self.change_gates(index, now, |state| {
@@ -398,14 +398,15 @@ impl Engine {
         }
     }
 
-    /// Of the buckets of a call the one that the fewest others use.
+    /// The call's bucket that is shared with the fewest others.
     fn narrowest(&self, holds: &[(BucketIx, Tokens)]) -> Option<Arc<str>> {
         let buckets = holds.iter().map(|(bucket, _)| &self.buckets[*bucket]);
         let narrowest = buckets.min_by_key(|bucket| width(&bucket.key, bucket.spec.capacity()));
         narrowest.map(|bucket| bucket.key.clone())
     }
 
-    /// The upstream's word to stay away from one of its buckets, or from all of it, or of the key that the call was made with.
+    /// Closes a bucket, the upstream, or the key that the call was made with: the upstream said not to call before
+    /// `until`.
     pub(super) fn close(&mut self, upstream: UpstreamIx, bucket: Option<&str>, until: Time, now: Time) {
         match bucket.and_then(|key| self.buckets.find(key)) {
             Some(bucket) => self.close_bucket(upstream, bucket, until, now),
@@ -427,8 +428,8 @@ impl Engine {
     }
 }
 
-/// When the request of a call that ended so at `now` had arrived at the latest. A worker that vanished sent nothing after
-/// the end of its lease.
+/// The latest time at which the request of a call that ended at `now` can have arrived. A worker that vanished sent
+/// nothing after the end of its lease.
 fn answer_of(lease: &Lease, result: CallResult, now: Time) -> RequestEnd {
     match result {
         unsent if unsent.is_unsent() => RequestEnd::NotSent,

@@ -1,4 +1,5 @@
-//! Sweep: what time does by itself. Each step is bounded; a sweep that did not finish says "again at once".
+//! Sweep: everything that only the passing of time triggers. Each step is bounded; an unfinished sweep answers "again
+//! at once".
 
 use super::Engine;
 use super::jobs::Phase;
@@ -12,11 +13,12 @@ use crate::time::{Span, Time};
 use crate::timeline::EventKind;
 use crate::verbs::{MAX_BATCH, Report, Swept};
 
-/// A job that takes this many workers down with it is given up.
+/// A job fails after this many workers vanished while running it.
 const MAX_LOST: u8 = 10;
 
 impl Engine {
-    /// Takes up lost jobs, drops expired ones, lets scheduled ones in, forgets what is kept no longer.
+    /// Requeues lost jobs, drops expired ones, queues scheduled ones that are due, and forgets what is beyond its
+    /// retention.
     pub fn sweep(&mut self, now: Time) -> Swept {
         let mut swept = Swept { now, next: Time::NEVER, ..Swept::default() };
         self.end_silent(now);
@@ -54,7 +56,7 @@ impl Engine {
         swept
     }
 
-    /// Closes breakers that nobody probed for so long that they count as closed, so that this is on record.
+    /// Closes breakers that were not probed for so long that they count as closed, so that the journal says so.
     fn heal_breakers(&mut self, now: Time) {
         for index in
             (0..self.upstreams.len()).map(|index| UpstreamIx(u32::try_from(index).unwrap_or(u32::MAX)))
@@ -65,7 +67,7 @@ impl Engine {
         }
     }
 
-    /// Puts jobs whose lease ran out back to the front of their own line, at most `max`.
+    /// Returns at most `max` jobs whose lease expired to the front of their lines, or ends them.
     pub(super) fn take_up_lost(&mut self, max: usize, now: Time) -> Vec<JobId> {
         let mut taken_up = Vec::new();
         for _ in 0..max {
@@ -73,16 +75,16 @@ impl Engine {
             let Some(lease) = self.leases.remove(id) else {
                 break;
             };
-            if let Some((job, told)) =
-                lease.used_by.job().and_then(|job| self.take_early(job).map(|told| (job, told)))
+            if let Some((job, completion)) =
+                lease.used_by.job().and_then(|job| self.take_early(job).map(|completion| (job, completion)))
             {
-                let settled = self.end_awaited(job, id, &lease, told, now);
+                let settled = self.end_awaited(job, id, &lease, completion, now);
                 self.remember_settled(job, id, settled);
                 continue;
             }
             let awaited = matches!(lease.used_by, Use::Awaiting(_));
             let result = if awaited { CallResult::TimedOut } else { CallResult::Unknown };
-            self.leave(id, &lease, &Report::from(result), now);
+            self.release(id, &lease, &Report::from(result), now);
             let Some(job) = lease.used_by.job() else { continue };
             self.stop_processing(job);
             taken_up.push(self.jobs[job].id);
@@ -99,25 +101,26 @@ impl Engine {
         if !awaited && retries && lost < MAX_LOST {
             self.jobs[job].note(now, EventKind::TakenUp);
             self.wait(job, None);
-            self.give_way_after(job);
+            self.promote_next_after(job);
             return;
         }
         let reason = match (awaited, retries) {
             (true, _) => "the upstream did not report back in time",
-            (_, false) => "its worker vanished; it may have been sent, and the lane does not send twice",
-            _ => "ten workers vanished with it",
+            (_, false) => "its worker vanished; it may have been sent, and the lane does not send it twice",
+            _ => "ten workers vanished while running it",
         };
         let upstream = self.jobs[job].upstream.map(|upstream| self.upstream(upstream).name.clone());
         let failure = CallFailure { reason: FailureReason::fixed(reason), code: None, upstream };
         let failure = self.fail_attempt(job, failure, now);
-        let next = awaited && retries && self.jobs[job].away().is_some_and(|away| away.next);
-        if !(next && self.goes_to_the_rest(job, now)) {
-            self.die(job, failure, now);
+        let next =
+            awaited && retries && self.jobs[job].submission().is_some_and(|submission| submission.next);
+        if !(next && self.requeue_for_rest(job, now)) {
+            self.fail_permanently(job, failure, now);
         }
     }
 
-    /// Moves jobs that are due into their lines, at most `max`, and then retries that the budget has room for. One that was
-    /// scheduled lines up as if it came now.
+    /// Moves at most `max` jobs that are due into their lines, then retries that the budget has room for. A scheduled
+    /// job joins its line as if it were new.
     pub(super) fn release_due(&mut self, lane: LaneIx, max: usize, now: Time) {
         for _ in 0..max {
             let first = self.lane(lane).due.first_key_value().map(|((due, _), job)| (*due, *job));
@@ -144,8 +147,8 @@ impl Engine {
         }
     }
 
-    /// Forgets idempotency keys, looking at `max` at most. The keys of jobs that are still there stay, and are not the oldest
-    /// any more.
+    /// Forgets expired idempotency keys, examining at most `max`. The key of a job that has not ended is kept and no
+    /// longer counts as the oldest.
     pub(super) fn forget_keys(&mut self, lane: LaneIx, max: usize, now: Time) {
         for _ in 0..max {
             let Some((key, job)) = self.lane(lane).keys.surplus(now) else {
@@ -164,12 +167,12 @@ impl Engine {
         }
     }
 
-    /// When something in `lane` happens by itself.
+    /// When the next time-triggered event in `lane` is due.
     pub(super) fn next_event(&self, lane: LaneIx, now: Time) -> Time {
         let budget = self.lane(lane).held_back.waits().then(|| self.budget_opens(lane, now));
         let lane = self.lane(lane);
         let due = lane.due.first_key_value().map(|((due, _), _)| *due);
-        // A job may still start at the very moment it expires.
+        // A job may still start in the millisecond in which it expires.
         let expiry = lane.expiry.first_key_value().map(|((at, _), _)| *at + Span::from_millis(1));
         let events = [due, expiry, budget, Some(self.leases.next_expiry())];
         events.into_iter().flatten().min().unwrap_or(Time::NEVER)

@@ -1,8 +1,8 @@
-//! Limits that every tenant of a lane has for itself.
+//! Limits that apply to each tenant of a lane separately.
 //!
-//! They are scoped buckets whose keys name lane and tenant, so that lines wait at them, are woken, stored and forgotten as at
-//! any other. A rate is spent when a call starts, as the rate of a lane is. A slot is a token that is held until the call
-//! leaves the lane: its bucket refills at once to what is not held.
+//! They are scoped buckets whose keys contain lane and tenant, so lines wait at them and are woken, and they are stored
+//! and forgotten, like any other scoped bucket. A rate is spent when a call starts, like the rate of a lane. A slot is
+//! a token held until the call leaves the lane: its bucket immediately refills to the number of free slots.
 
 use super::Engine;
 use super::admit::ASK_AGAIN;
@@ -14,12 +14,12 @@ use crate::table::{BucketIx, LaneIx};
 use crate::time::Time;
 use crate::tokens::Tokens;
 
-/// What a call has of the limits of its tenant.
+/// What a call holds of its tenant's limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct TenantHold {
-    /// It took a token here.
+    /// The bucket it took a token from.
     pub(crate) rate: Option<BucketIx>,
-    /// It holds a token here.
+    /// The bucket it holds a token of.
     pub(crate) slot: Option<BucketIx>,
 }
 
@@ -32,7 +32,7 @@ enum Kind {
 impl Kind {
     const ALL: [Self; 2] = [Self::Rate, Self::Slots];
 
-    /// No upstream has a name that begins so. What all tenants of a lane have in common ends at the last slash.
+    /// No upstream name starts with a colon. The part shared by all tenants of a lane ends at the last slash.
     fn key(self, lane: &Name, tenant: &str) -> String {
         let kind = match self {
             Self::Rate => "rate",
@@ -50,7 +50,7 @@ impl Kind {
 }
 
 impl Engine {
-    /// The rule of a limit, or that nothing of it falls to this process.
+    /// The rule of a limit, or a denial if this process has no share of it.
     fn tenant_rule(
         &self,
         lane: LaneIx,
@@ -68,7 +68,7 @@ impl Engine {
         }
     }
 
-    /// The limit of `tenant` that denies a call longest, and the bucket that it would wait at.
+    /// The limit of `tenant` that denies a call longest, and the bucket to wait at.
     pub(super) fn tenant_denial(
         &self,
         lane: LaneIx,
@@ -96,7 +96,7 @@ impl Engine {
         denials.max_by_key(|(_, denial)| denial.at)
     }
 
-    /// Takes what a call of `tenant` takes from its limits, once it is admitted.
+    /// Takes from the limits of `tenant` for an admitted call.
     pub(super) fn take_tenant(&mut self, lane: LaneIx, tenant: &str, now: Time) -> TenantHold {
         if self.lane(lane).spec.as_ref().is_none_or(|spec| spec.tenant_limits.is_empty()) {
             return TenantHold::default();
@@ -122,13 +122,13 @@ impl Engine {
         TenantHold { rate, slot }
     }
 
-    /// Those of them that are not untouched.
+    /// The buckets of the limits of `tenant` that exist, that is, are in use or not full.
     pub(super) fn tenant_hold(&self, lane: LaneIx, tenant: &str) -> TenantHold {
         let [rate, slot] = Kind::ALL.map(|kind| self.buckets.find(&kind.key(&self.lane(lane).name, tenant)));
         TenantHold { rate, slot }
     }
 
-    /// The limits of `tenant` as gates, those that are not untouched.
+    /// The limits of `tenant` as gates, as far as their buckets exist.
     pub(super) fn tenant_gates(&self, lane: LaneIx, tenant: &str, now: Time) -> Vec<GateView> {
         let TenantHold { rate, slot } = self.tenant_hold(lane, tenant);
         let view = |bucket: BucketIx, reason, level: Tokens, unit: i64| GateView {
@@ -147,8 +147,8 @@ impl Engine {
         rate.into_iter().chain(slot).collect()
     }
 
-    /// Gives back what a call had of its tenant's limits: the slot, and the token if it was never sent.
-    pub(super) fn leave_tenant(&mut self, hold: TenantHold, unsent: bool, now: Time) {
+    /// Releases what a call holds of its tenant's limits: the slot, and the token if it was never sent.
+    pub(super) fn release_tenant(&mut self, hold: TenantHold, unsent: bool, now: Time) {
         if let Some(rate) = hold.rate {
             if unsent {
                 self.buckets.credit(rate, Tokens::ONE, now);
@@ -160,10 +160,10 @@ impl Engine {
         }
     }
 
-    /// Fits the limits of tenants to changed rules. Balances are kept; lines that wait look again.
+    /// Applies changed rules to the limits of tenants. Balances are kept; waiting lines are checked again.
     pub(super) fn fit_tenants(&mut self, rule: &LaneSpec, now: Time) {
         for kind in Kind::ALL {
-            // Not by the lane's tenants: those that only make direct calls are not among them.
+            // Tenants that only make direct calls are not among the lane's tenants, so go by the keys.
             let prefix = kind.key(&rule.name, "");
             for (bucket, key) in self.buckets.under(&prefix) {
                 for parked in self.buckets.unpark_all(bucket) {
@@ -177,7 +177,7 @@ impl Engine {
         }
     }
 
-    /// When the rate of `tenant` lets the next call but `ahead` start.
+    /// When the rate of `tenant` admits a call with `ahead` calls before it.
     pub(super) fn tenant_start(&self, lane: LaneIx, tenant: &str, ahead: u64, now: Time) -> Time {
         let Ok(Some(rule)) = self.tenant_rule(lane, Kind::Rate, tenant, now) else { return now };
         let bucket = self.buckets.find(&Kind::Rate.key(&self.lane(lane).name, tenant));

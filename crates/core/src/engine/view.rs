@@ -16,17 +16,17 @@ use crate::tokens::Tokens;
 use crate::verbs::MAX_BATCH;
 use crate::views::{BucketPage, BucketQuery, BucketView, LaneView, TenantView, UpstreamView};
 
-/// Places of the table of buckets that one search looks at.
-const MAX_LOOKS: u64 = 10_000;
+/// Slots of the bucket table that one query examines.
+const MAX_SCANNED: u64 = 10_000;
 
 impl Engine {
-    /// A job, if it is known.
+    /// The job, if it exists.
     pub fn job(&self, id: JobId) -> Option<JobView> {
         self.jobs.find(id).map(|job| self.view_job(&self.jobs[job]))
     }
 
-    /// Buckets that fit `query`, a page of them. However few fit, only so many are looked at; those of one scope and those
-    /// that all share are looked up.
+    /// A page of the buckets that match `query`. It examines a bounded number of them, even if few match. Buckets of
+    /// one scope and buckets without a scope are looked up directly.
     pub fn buckets(&self, query: &BucketQuery, now: Time) -> BucketPage {
         let max = query.max.min(MAX_BATCH);
         if let Some(scope) = query.scope {
@@ -41,7 +41,7 @@ impl Engine {
         let mut page = BucketPage::default();
         let places = self.buckets.places();
         let mut place = query.after;
-        let end = places.min(query.after.saturating_add(MAX_LOOKS));
+        let end = places.min(query.after.saturating_add(MAX_SCANNED));
         while place < end && page.buckets.len() < max {
             let state = self.buckets.at(place);
             page.buckets.extend(state.and_then(|state| view_bucket(state, query, now)));
@@ -51,7 +51,7 @@ impl Engine {
         page
     }
 
-    /// The key of a shared bucket is that of its family.
+    /// A shared bucket has the key of its family.
     fn shared_buckets(&self, query: &BucketQuery, max: usize, now: Time) -> BucketPage {
         let place = usize::try_from(query.after).unwrap_or(usize::MAX);
         let mut families = self.buckets.families().names().skip(place);
@@ -90,7 +90,7 @@ impl Engine {
             due_at,
             attempts: job.attempts,
             upstream: job.upstream.map(|upstream| self.upstream(upstream).name.clone()),
-            external: job.away().and_then(|away| away.external.clone()),
+            external: job.submission().and_then(|submission| submission.external.clone()),
             lease,
             at: at.map(|at| self.upstream(at).name.clone()),
             last_failure: rare.and_then(|rare| rare.failure.clone()),
@@ -163,13 +163,13 @@ impl Engine {
         upstream.spec.as_ref().map_or(Vec::new(), |spec| upstream.gates.view(spec, now, slot_free_at))
     }
 
-    /// The balance of a scoped bucket, if anything ever took from it.
+    /// The balance of a scoped bucket, if it exists.
     pub fn bucket(&self, key: &str, now: Time) -> Option<Tokens> {
         let state = &self.buckets[self.buckets.find(key)?];
         Some(state.bucket.balance(&state.spec, now))
     }
 
-    /// How fair a lane is to its tenants: at most `max` of them from place `from` on, each with its place.
+    /// The fairness metrics of a lane: at most `max` tenants starting at index `from`, each with its index.
     pub fn tenants(&self, lane: &Name, from: u32, max: usize) -> Vec<(u32, TenantView)> {
         let Some(lane) = self.lane_by_name.get(lane).map(|lane| self.lane(*lane)) else {
             return Vec::new();
@@ -178,7 +178,7 @@ impl Engine {
         shown.take(max).map(|(index, _)| (index.0, view_tenant(lane, index))).collect()
     }
 
-    /// A dead letter, of whatever lane.
+    /// A dead letter of any lane.
     pub fn dead_letter(&self, job: JobId) -> Option<DeadLetterView> {
         self.lanes.iter().find_map(|lane| self.dead_letter_view(&lane.name, job))
     }
@@ -190,7 +190,7 @@ impl Engine {
     }
 }
 
-/// A tenant by the level at which it was last served.
+/// A tenant, with the rounds of the level at which it was served last.
 fn view_tenant(lane: &Lane, index: TenantIx) -> TenantView {
     let tenant = &lane.tenants[index];
     let rounds = |level: &Level| {
@@ -214,7 +214,7 @@ fn view_tenant(lane: &Lane, index: TenantIx) -> TenantView {
     }
 }
 
-/// A bucket as shown, if it fits.
+/// The view of a bucket, if it matches the query.
 fn view_bucket(state: &ScopedBucket, query: &BucketQuery, now: Time) -> Option<BucketView> {
     let ScopedBucket { key, spec, bucket, .. } = state;
     let id = BucketId::parse(key)?;

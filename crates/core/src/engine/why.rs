@@ -9,7 +9,7 @@ use crate::table::{JobIx, UpstreamIx};
 use crate::time::Time;
 use crate::views::{Place, Why};
 
-/// What stands in a job's way, and where.
+/// What keeps a job from starting, and where.
 pub(super) struct Obstacle {
     pub(super) reason: Reason,
     pub(super) until: Time,
@@ -19,7 +19,7 @@ pub(super) struct Obstacle {
 }
 
 impl Engine {
-    /// Why a job waits, its place, and when it will start as far as can be told.
+    /// Why a job waits, its position, and an estimate of when it will start.
     pub fn why(&self, id: JobId, now: Time) -> Option<Why> {
         let index = self.jobs.find(id)?;
         let job = &self.jobs[index];
@@ -39,7 +39,7 @@ impl Engine {
         })
     }
 
-    /// Where a job is among those that wait: what [`Engine::why`] says of it, for less.
+    /// The position and estimate of a waiting job: a part of [`Engine::why`] that costs less.
     pub(super) fn place(&self, index: JobIx, now: Time) -> Place {
         self.place_of(index, now).0
     }
@@ -54,8 +54,8 @@ impl Engine {
         (Place { status: job.status(), position, eta, expires_at: job.expires_at }, obstacle)
     }
 
-    /// That a waiting job is in a lane, or has only upstreams left, that no registration names. No time and no other job
-    /// can change that, so it is told before anything else.
+    /// A waiting job whose lane, or all of whose remaining upstreams, have no registration. Neither time nor other jobs
+    /// change that, so it is reported first.
     fn without_rules(&self, job: &Job) -> Option<Obstacle> {
         if !job.is_waiting() {
             return None;
@@ -68,7 +68,7 @@ impl Engine {
         stuck.then_some(Obstacle { reason, until: Time::NEVER, upstream, of_tenant: false })
     }
 
-    /// That an equal job is under way, whose answer this one will get too.
+    /// An equal job is being processed, whose answer will end this one too.
     fn coalesced(&self, index: JobIx) -> Option<Obstacle> {
         let leader = match self.jobs[index].phase {
             Phase::Queued { .. } => Some(self.leader_of(index)?),
@@ -83,7 +83,7 @@ impl Engine {
         Some(Obstacle { reason, until: Time::NEVER, upstream, of_tenant: false })
     }
 
-    /// The limit of its own tenant that denies a job in a line.
+    /// The limit of its own tenant that denies a queued job.
     fn own_limit(&self, job: &Job, now: Time) -> Option<NotUntil> {
         let Phase::Queued { line } = job.phase else { return None };
         let lane = self.lane(job.lane);
@@ -92,7 +92,7 @@ impl Engine {
         denial.map(|(_, denial)| denial)
     }
 
-    /// The first thing on the list that holds the job back.
+    /// The first obstacle of the job, in the order in which they are reported.
     fn obstacle(&self, job: &Job, position: u64, now: Time) -> Option<Obstacle> {
         let plain = |reason, until| Some(Obstacle { reason, until, upstream: None, of_tenant: false });
         match job.phase {

@@ -36,8 +36,8 @@ pub(crate) struct Parked {
     pub(crate) lane: LaneIx,
     pub(crate) line: LineIx,
     pub(crate) hold: Tokens,
-    /// When it checks the other upstreams of its chain again, if it has some.
-    pub(crate) look_at: Option<Time>,
+    /// When it looks at the other upstreams of its chain again, if it has some.
+    pub(crate) recheck_at: Option<Time>,
 }
 
 /// The order of lines at a bucket: by level, then by ticket. A line gets a ticket when it is first parked and keeps it

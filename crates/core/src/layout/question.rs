@@ -9,7 +9,7 @@ use super::shared::{
     StatusLayout,
 };
 use crate::alert::{AlertLimits, DeadLetterRate, Evaluation, Watch};
-use crate::engine::{Absence, AbsentCall, AbsentReport, BucketOf, ProcessId};
+use crate::engine::{BucketOf, FallbackCall, FallbackLog, FallbackReport, ProcessId};
 use crate::gate::CallResult;
 use crate::ids::{JobId, LeaseId, Name};
 use crate::job::{CallFailure, NewJob};
@@ -51,7 +51,7 @@ pub enum Question {
     DeadLetter(JobId),
     DeadLetters(LetterQuery),
     Wait(Wait),
-    CatchUp(Absence),
+    CatchUp(FallbackLog),
     Fleet,
     Leave(ProcessId),
     Credit(Vec<Credit>),
@@ -107,7 +107,7 @@ layout_enum!(QuestionLayout<'a> = Question {
     DeadLetter(letter: u128),
     DeadLetters(query: LetterQueryLayout<'a>),
     Wait(ask: WaitLayout),
-    CatchUp(absence: AbsenceLayout<'a>),
+    CatchUp(fallback_log: FallbackLogLayout<'a>),
     Fleet,
     Leave(process: u64),
     Credit(credits: Vec<CreditLayout<'a>>),
@@ -175,12 +175,12 @@ layout_struct!(BucketQueryLayout<'a> = BucketQuery {
     shared: bool,
 });
 
-layout_struct!(AbsenceLayout<'a> = Absence {
+layout_struct!(FallbackLogLayout<'a> = FallbackLog {
     share: ShareLayout,
     since: u64,
     left: Vec<(BucketOfLayout<'a>, i64)>,
-    calls: Vec<AbsentCallLayout<'a>>,
-    reports: Vec<AbsentReportLayout<'a>>,
+    calls: Vec<FallbackCallLayout<'a>>,
+    reports: Vec<FallbackReportLayout<'a>>,
 });
 
 layout_enum!(BucketOfLayout<'a> = BucketOf { Lane(lane: &'a str), Upstream(upstream: &'a str) });
@@ -188,7 +188,7 @@ layout_enum!(BucketOfLayout<'a> = BucketOf { Lane(lane: &'a str), Upstream(upstr
 /// The number of the part and how many there are.
 type ShareLayout = (u32, u32);
 
-layout_struct!(AbsentCallLayout<'a> = AbsentCall {
+layout_struct!(FallbackCallLayout<'a> = FallbackCall {
     lane: Option<&'a str>,
     tenant: Option<&'a str>,
     upstream: &'a str,
@@ -199,7 +199,7 @@ layout_struct!(AbsentCallLayout<'a> = AbsentCall {
     ended: Option<u64>,
 });
 
-layout_struct!(AbsentReportLayout<'a> = AbsentReport {
+layout_struct!(FallbackReportLayout<'a> = FallbackReport {
     upstream: &'a str,
     result: CallResultLayout,
     retry_after: Option<RetryAfterLayout<'a>>,

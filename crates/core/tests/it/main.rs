@@ -9,13 +9,14 @@
     reason = "all of this is test code, but only functions marked as tests are known as such"
 )]
 
-mod absence;
 mod calls;
 mod check;
 mod eta;
+mod fallback;
 mod ledger;
 mod plan;
 mod policies;
+mod ready_lanes;
 mod registrations;
 mod regression;
 mod repeats;
@@ -23,7 +24,6 @@ mod replays;
 mod rules;
 mod rules_changed;
 mod rules_moving;
-mod stirred;
 mod tenant_limits;
 mod world;
 

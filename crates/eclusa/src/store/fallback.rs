@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use eclusa_core::gate::{CallResult, Share};
 use eclusa_core::layout::{Question, Reply};
 use eclusa_core::{
-    Absence, AbsentCall, AbsentReport, Admission, Admit, Advanced, BucketOf, Clock, Engine, Hold, LaneView,
-    LeaseId, Name, Seen, SettleAnswer, Settlement, Span, Spec, Starts, Time, Tokens, UpstreamView,
+    Admission, Admit, Advanced, BucketOf, Clock, Engine, FallbackCall, FallbackLog, FallbackReport, Hold,
+    LaneView, LastSeen, LeaseId, Name, SettleAnswer, Settlement, Span, Spec, StartCounts, Time, Tokens,
+    UpstreamView,
 };
 
 use super::gate_log::{Decided, log_changes};
@@ -32,7 +33,7 @@ pub(super) struct Fallback {
 
 #[derive(Default)]
 struct FallbackState {
-    seen: Seen,
+    seen: LastSeen,
     /// The number of absences so far; makes leases unique over all absences of this process.
     absences: u64,
     /// Set while this process decides about gates.
@@ -99,7 +100,7 @@ impl Fallback {
         state.absences += 1;
         let epoch = LOCAL | self.clock.now().as_millis() << 8 | (state.absences & 0xff);
         let spec = self.spec.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let engine = Engine::alone(&spec, &state.seen, epoch, self.lease, self.clock.now());
+        let engine = Engine::fallback(&spec, &state.seen, epoch, self.lease, self.clock.now());
         let since = self.clock.now();
         state.local = Some(LocalGates {
             left: engine.own_buckets(since),
@@ -125,13 +126,13 @@ impl Fallback {
     }
 
     /// What was done without the owner, to report it. Running calls become leases there.
-    pub(super) fn absence(&self) -> Option<Absence> {
+    pub(super) fn fallback_log(&self) -> Option<FallbackLog> {
         let mut state = self.lock();
         let local = state.local.as_mut()?;
         let now = local.engine.now(self.clock.now());
-        let running = local.running.iter().map(|(lease, call)| call.absent_call(Some(*lease), now));
-        let calls = running.chain(local.ended.iter().map(|call| call.absent_call(None, now))).collect();
-        let absent_report = |report: &Reported| AbsentReport {
+        let running = local.running.iter().map(|(lease, call)| call.fallback_call(Some(*lease), now));
+        let calls = running.chain(local.ended.iter().map(|call| call.fallback_call(None, now))).collect();
+        let fallback_report = |report: &Reported| FallbackReport {
             upstream: report.upstream.clone(),
             result: report.report.result,
             retry_after: report.report.retry_after.clone(),
@@ -139,8 +140,8 @@ impl Fallback {
             began: report.began.map(|began| now.since(began)),
             ago: now.since(report.at),
         };
-        let reports = local.reports.iter().map(absent_report).collect();
-        Some(Absence {
+        let reports = local.reports.iter().map(fallback_report).collect();
+        Some(FallbackLog {
             share: local.share,
             since: now.since(local.since),
             left: local.left.clone(),
@@ -171,7 +172,7 @@ impl Fallback {
         share: Share,
         lanes: Vec<LaneView>,
         upstreams: Vec<UpstreamView>,
-        before: &Starts,
+        before: &StartCounts,
     ) {
         let seen = &mut self.lock().seen;
         for (call, count) in before {
@@ -180,11 +181,11 @@ impl Fallback {
             }
         }
         seen.started.retain(|_, count| *count > 0);
-        *seen = Seen { share, lanes, upstreams, started: std::mem::take(&mut seen.started) };
+        *seen = LastSeen { share, lanes, upstreams, started: std::mem::take(&mut seen.started) };
     }
 
     /// Calls that began since the shared state was last seen.
-    pub(super) fn started(&self) -> Starts {
+    pub(super) fn started(&self) -> StartCounts {
         self.lock().seen.started.clone()
     }
 
@@ -293,8 +294,8 @@ impl LocalGates {
 }
 
 impl LocalCall {
-    fn absent_call(&self, lease: Option<LeaseId>, now: Time) -> AbsentCall {
-        AbsentCall {
+    fn fallback_call(&self, lease: Option<LeaseId>, now: Time) -> FallbackCall {
+        FallbackCall {
             lane: self.ask.lane.clone(),
             tenant: self.ask.tenant.clone(),
             upstream: self.upstream.clone(),

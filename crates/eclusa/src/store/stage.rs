@@ -259,8 +259,8 @@ impl Stage {
         }
         let answer = verb(&mut state.engine, now);
         state.gates.append(&mut state.engine.take_gate_changes());
-        self.wakes.wake_lanes(&state.engine.take_stirred());
-        self.wakes.notify_changed(&state.engine.take_news());
+        self.wakes.wake_lanes(&state.engine.take_ready_lanes());
+        self.wakes.notify_changed(&state.engine.take_changed_jobs());
         Ok(answer)
     }
 

@@ -39,8 +39,8 @@ pub(super) fn apply(engine: &mut Engine, question: Question, now: Time) -> Reply
         Question::Tenants { lane, from, max } => Reply::Tenants(engine.tenants(&lane, from, max)),
         Question::DeadLetter(letter) => Reply::DeadLetter(engine.dead_letter(letter)),
         Question::DeadLetters(query) => Reply::DeadLetters(engine.dead_letters(&query)),
-        Question::CatchUp(absence) => {
-            engine.catch_up(absence, now);
+        Question::CatchUp(fallback_log) => {
+            engine.catch_up(fallback_log, now);
             Reply::Done(true)
         }
         Question::Fleet => Reply::Fleet(engine.registrations().collect()),

@@ -1,4 +1,4 @@
-//! What the engine itself finds to be beyond its threshold.
+//! Conditions that the engine itself detects.
 
 use super::super::Engine;
 use super::AlertMeters;
@@ -7,15 +7,15 @@ use crate::gate::BreakerState;
 use crate::ids::Name;
 use crate::time::{Span, Time};
 
-/// One of whatever is counted.
+/// One unit of a counted value; alert values are in millionths.
 const ONE: u64 = 1_000_000;
-/// Tenants of a lane that are told apart, those with most dead letters.
+/// Tenants per lane that are reported separately: those with the most dead letters.
 const MAX_TENANTS: usize = 100;
-/// How long refused connections are an alert.
+/// How long an alert about rejected connections lasts after the last one.
 const REJECTED_FOR: Span = Span::from_secs(300);
-/// How long lost data is.
+/// How long an alert about lost data lasts.
 const LOST_FOR: Span = Span::from_secs(3_600);
-/// The wait of a job is known to within this part of what is allowed.
+/// The wait of a job is known to within the allowed wait divided by this.
 const STEPS: u64 = 20;
 
 fn condition(key: AlertKey, value: u64, threshold: u64) -> Condition {
@@ -28,7 +28,7 @@ fn of_lane(rule: AlertRule, lane: &Name) -> AlertKey {
 }
 
 impl Engine {
-    /// Everything that is beyond its threshold now.
+    /// All values beyond their threshold now.
     pub(super) fn conditions(&mut self, evaluation: &Evaluation, now: Time) -> Vec<Condition> {
         let limits = &evaluation.limits;
         let mut found = self.dead_letters_beyond(limits);
@@ -58,7 +58,7 @@ impl Engine {
             if let Some(max) = limits.dead_letters.filter(|max| letters > *max) {
                 found.push(condition(of_lane(AlertRule::DeadLetters, &lane.name), letters, max));
             }
-            // Without so many letters in all, nobody has so many.
+            // If the lane has no more letters than this, neither has any tenant.
             if let Some(max) = limits.tenant_dead_letters.filter(|max| letters > *max) {
                 let mut tenants: Vec<_> = lane.dead.by_tenant().filter(|(_, count)| *count > max).collect();
                 tenants.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(other.0)));
@@ -71,7 +71,7 @@ impl Engine {
         found
     }
 
-    /// The share of dead letters, and the wait of the oldest job.
+    /// The dead-letter rate, and the wait of the oldest job.
     fn lane_conditions(&mut self, number: usize, limits: &AlertLimits, now: Time) -> Vec<Condition> {
         let (lane, at) = (&self.lanes[number], u32::try_from(number).unwrap_or(u32::MAX));
         let before = self.alerts.histories.get(&at).cloned().unwrap_or_default();
@@ -125,7 +125,7 @@ impl Engine {
         not_closed.collect()
     }
 
-    /// Compares with the last look. A count that is lower is that of a server that started again.
+    /// Compares with the last evaluation. A lower count means that the server was restarted.
     fn count_rejected(&mut self, rejected: Option<u64>, now: Time) {
         let Some(count) = rejected else { return };
         let meters = &mut self.alerts.meters;

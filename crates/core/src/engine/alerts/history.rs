@@ -1,14 +1,15 @@
-//! What alerts must remember of a lane: how much had ended when, and how far its lines had grown when.
+//! What alerts remember of a lane: how many jobs had ended at which time, and which job numbers had been given out by
+//! then.
 
 use crate::lane::Totals;
 use crate::time::{Span, Time};
 
-/// Samples of the time that a share looks back on.
+/// Samples per period of a dead-letter rate.
 const SAMPLES: u64 = 60;
-/// Marks of a line; when there are more, every second goes.
+/// Marks kept per lane; if there are more, every second one is dropped.
 const MAX_MARKS: usize = 40;
 
-/// What had happened in a lane at one moment.
+/// The totals of a lane at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EndsAt {
     pub(crate) at: Time,
@@ -16,24 +17,24 @@ pub(crate) struct EndsAt {
     pub(crate) dead: u64,
 }
 
-/// Whatever has a lower number had lined up at this moment.
+/// Jobs with lower numbers had joined their lines by this time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LinedUp {
     pub(crate) at: Time,
     pub(crate) next_seq: u64,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct History {
-    /// The oldest first. One is added only when something has ended since the last.
+    /// Oldest first. One is added only if jobs have ended since the last.
     pub(crate) ends: Vec<EndsAt>,
-    /// The oldest first; none is older than the oldest job that waits.
+    /// Oldest first; none is older than the oldest waiting job.
     pub(crate) marks: Vec<LinedUp>,
 }
 
 impl History {
-    /// Jobs that were sent to their end in the last `over`, and how many of them became dead letters.
+    /// Jobs that were called and ended in the last `over`, and how many of them became dead letters.
     pub(super) fn ended(&mut self, totals: &Totals, over: Span, now: Time) -> (u64, u64) {
         let (ended, dead) = (totals.completed + totals.failed, totals.dead);
         let step = Span::from_millis(over.as_millis() / SAMPLES);
@@ -50,7 +51,7 @@ impl History {
         (ended.saturating_sub(then.0), dead.saturating_sub(then.1))
     }
 
-    /// How long the job with the number `oldest`, the lowest that waits, has waited; within a `step` of it.
+    /// How long the job numbered `oldest`, the lowest waiting number, has waited, to within a `step`.
     pub(super) fn waited(&mut self, oldest: Option<u64>, next_seq: u64, step: Span, now: Time) -> Span {
         let Some(oldest) = oldest else {
             self.marks.clear();
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_looks_back_so_far_and_no_farther() {
+    fn a_dead_letter_rate_covers_exactly_its_period() {
         let mut history = History::default();
         let hour = Span::from_secs(3_600);
         let mut look = |completed, dead, at| {
@@ -110,14 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_is_that_of_the_lowest_number() {
+    fn the_longest_wait_is_that_of_the_lowest_number() {
         let mut history = History::default();
         let mut look =
             |oldest, next, at| history.waited(oldest, next, Span::from_secs(10), secs(at)).as_millis();
         assert_eq!(look(Some(5), 8, 100), 0, "it may have come just now");
         assert_eq!(look(Some(5), 30, 160), 60_000);
         assert_eq!(look(Some(7), 30, 170), 70_000, "it was there as well");
-        assert_eq!(look(Some(20), 30, 180), 20_000, "it came between two looks");
+        assert_eq!(look(Some(20), 30, 180), 20_000, "it came between two samples");
         assert_eq!(look(None, 30, 190), 0);
         assert_eq!(look(Some(29), 31, 200), 0, "somebody took it up again");
     }

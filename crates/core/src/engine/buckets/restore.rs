@@ -1,4 +1,4 @@
-//! Buckets as the records have them, and what uses them.
+//! Restoring buckets and their users.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::time::Time;
 use crate::tokens::Tokens;
 
 impl Buckets {
-    /// The bucket with `key` as it is stored, with the users that are counted already.
+    /// Sets the bucket with `key` as stored, and keeps the users that are already counted.
     pub(crate) fn restore(&mut self, key: Arc<str>, spec: BucketSpec, bucket: Bucket) {
         let Some(index) = self.find(&key) else {
             self.add(key, spec, bucket);
@@ -21,7 +21,7 @@ impl Buckets {
         state.bucket.hold_again(&spec, held);
     }
 
-    /// Removes a bucket that the records say is forgotten; `false` if something uses it.
+    /// Removes a bucket that is forgotten according to the journal; `false` if something uses it.
     pub(crate) fn restore_gone(&mut self, key: &str) -> bool {
         let Some(index) = self.find(key) else { return true };
         if self.table[index].users > 0 {
@@ -34,7 +34,7 @@ impl Buckets {
         true
     }
 
-    /// Holds what a lease holds that was given before, for which the balance was lowered already.
+    /// Adds the hold of a restored lease. The stored balance is already reduced by it.
     pub(crate) fn hold_again(&mut self, index: BucketIx, tokens: Tokens) {
         let state = &mut self.table[index];
         state.users += 1;
@@ -45,11 +45,11 @@ impl Buckets {
     pub(crate) fn unhold(&mut self, index: BucketIx, tokens: Tokens) {
         let state = &mut self.table[index];
         state.bucket.held = state.bucket.held - tokens;
-        self.unuse(index);
+        self.drop_user(index);
     }
 
-    /// The opposite of [`Buckets::add_user`], where a restored bucket was not looked at yet.
-    pub(crate) fn unuse(&mut self, index: BucketIx) {
+    /// The opposite of [`Buckets::add_user`], without scheduling the bucket to be forgotten.
+    pub(crate) fn drop_user(&mut self, index: BucketIx) {
         self.table[index].users -= 1;
         self.forget_at(index, Time::default());
     }

@@ -24,7 +24,7 @@ fn lease(number: u64) -> LeaseId {
     LeaseId { epoch: 1 << 63, number, nonce: 9 }
 }
 
-/// A lane and an upstream, `a` and `up`, whose gates these are.
+/// A lane `a` and an upstream `up` with these gates.
 fn spec(lane: GateSpecs, upstream: GateSpecs) -> Spec {
     let mut rules = LaneSpec::new(name("a"), Chain::new(vec![name("up")]).unwrap());
     rules.gates = lane;
@@ -49,18 +49,18 @@ fn rate(capacity: u32, per_second: u32) -> GateSpecs {
     gates(|gates| gates.bucket = Some(BucketSpec::new(capacity, per_second, secs(1)).unwrap()))
 }
 
-/// Both where the rules are the lane's and where they are the upstream's.
+/// The rules on the lane, and the rules on the upstream.
 fn either(rules: &GateSpecs) -> [Spec; 2] {
     [spec(rules.clone(), GateSpecs::default()), spec(GateSpecs::default(), rules.clone())]
 }
 
-fn running(number: u64, began: Span, lasts: Span) -> AbsentCall {
-    AbsentCall { lease: Some((lease(number), lasts)), ..ended(began, None) }
+fn running(number: u64, began: Span, lasts: Span) -> FallbackCall {
+    FallbackCall { lease: Some((lease(number), lasts)), ..ended(began, None) }
 }
 
-fn ended(began: Span, ended: Option<Span>) -> AbsentCall {
+fn ended(began: Span, ended: Option<Span>) -> FallbackCall {
     let (lane, upstream) = (Some(name("a")), name("up"));
-    AbsentCall {
+    FallbackCall {
         lane,
         tenant: None,
         upstream,
@@ -72,19 +72,19 @@ fn ended(began: Span, ended: Option<Span>) -> AbsentCall {
     }
 }
 
-fn report(result: CallResult, ago: Span) -> AbsentReport {
-    AbsentReport { upstream: name("up"), result, retry_after: None, hold: None, began: None, ago }
+fn report(result: CallResult, ago: Span) -> FallbackReport {
+    FallbackReport { upstream: name("up"), result, retry_after: None, hold: None, began: None, ago }
 }
 
-/// Half of every limit was its own, and what it held of buckets is not known.
-fn calls(calls: impl IntoIterator<Item = AbsentCall>) -> Absence {
+/// A process with half of every limit and unknown balances.
+fn calls(calls: impl IntoIterator<Item = FallbackCall>) -> FallbackLog {
     let calls: Vec<_> = calls.into_iter().collect();
     let since = calls.iter().map(|call| call.began).max().unwrap_or(secs(60));
-    Absence { share: Share::new(0, 2).unwrap(), since, left: Vec::new(), calls, reports: Vec::new() }
+    FallbackLog { share: Share::new(0, 2).unwrap(), since, left: Vec::new(), calls, reports: Vec::new() }
 }
 
-fn reports(reports: impl IntoIterator<Item = AbsentReport>) -> Absence {
-    Absence { reports: reports.into_iter().collect(), ..calls([]) }
+fn reports(reports: impl IntoIterator<Item = FallbackReport>) -> FallbackLog {
+    FallbackLog { reports: reports.into_iter().collect(), ..calls([]) }
 }
 
 fn ask() -> Admit {
@@ -100,7 +100,7 @@ fn ask() -> Admit {
     }
 }
 
-/// The lease, or who denies it until when.
+/// The lease, or the reason and end of the denial.
 fn admit(engine: &mut Engine, now: Time) -> Result<LeaseId, (Reason, Time)> {
     match engine.admit(&ask(), now).admission {
         Admission::Granted { lease, .. } => Ok(lease),
@@ -116,7 +116,7 @@ fn settle(engine: &mut Engine, lease: LeaseId, result: CallResult, now: Time) ->
 }
 
 #[test]
-fn a_limit_of_six_stays_six_until_fewer_are_left() {
+fn an_exceeded_limit_admits_nothing_until_enough_calls_ended() {
     for rules in either(&slots(6)) {
         let mut engine = Engine::new(&rules);
         engine.catch_up(calls((0..9).map(|n| running(n, secs(5), secs(20)))), at(10));
@@ -134,7 +134,7 @@ fn a_limit_of_six_stays_six_until_fewer_are_left() {
 }
 
 #[test]
-fn calls_that_run_are_counted_once_however_often_they_are_told() {
+fn running_calls_count_once_however_often_they_are_reported() {
     let mut rules = rate(10, 1);
     rules.window = rpm(10).window;
     for rules in either(&rules.with_slots("max_concurrent", 10).unwrap()) {
@@ -148,7 +148,7 @@ fn calls_that_run_are_counted_once_however_often_they_are_told() {
 }
 
 #[test]
-fn it_survives_a_restart() {
+fn what_was_caught_up_survives_a_restart() {
     for rules in either(&slots(6)) {
         let mut engine = Engine::new(&rules);
         engine.catch_up(calls((0..6).map(|n| running(n, secs(5), secs(20)))), at(10));
@@ -164,7 +164,7 @@ fn it_survives_a_restart() {
 }
 
 #[test]
-fn a_bucket_is_in_debt_by_what_was_spent_beyond_it() {
+fn spending_beyond_a_bucket_leaves_it_in_debt() {
     for rules in either(&rate(10, 1)) {
         let mut engine = Engine::new(&rules);
         assert!((0..8).all(|_| admit(&mut engine, at(10)).is_ok()));
@@ -178,35 +178,36 @@ fn a_bucket_is_in_debt_by_what_was_spent_beyond_it() {
 }
 
 #[test]
-fn what_its_own_part_of_the_bucket_gained_is_not_missing() {
+fn the_refill_of_its_own_share_is_not_charged() {
     for rules in either(&rate(10, 2)) {
-        // Five at once, then one each second for an hour: its part was empty all the time.
+        // Five at once, then one per second for an hour: its share was empty all the time.
         let burst = (0..5).map(|_| ended(secs(3_600), None));
-        let absence = calls(burst.chain((0..3_600).map(|ago| ended(secs(ago), None))));
+        let fallback_log = calls(burst.chain((0..3_600).map(|ago| ended(secs(ago), None))));
         let half =
             [BucketOf::Lane(name("a")), BucketOf::Upstream(name("up"))].map(|of| (of, Tokens::whole(5)));
         for (left, free) in [(half.to_vec(), 5), (Vec::new(), 0)] {
             let mut engine = Engine::new(&rules);
-            engine.catch_up(Absence { left, ..absence.clone() }, at(4_000));
+            engine.catch_up(FallbackLog { left, ..fallback_log.clone() }, at(4_000));
             assert_eq!((0..99).take_while(|_| admit(&mut engine, at(4_000)).is_ok()).count(), free);
         }
     }
-    // A part that nothing falls to gains nothing.
+    // A share of nothing refills nothing.
     for rules in either(&rate(1, 1)) {
         let mut engine = Engine::new(&rules);
         let share = Share::new(1, 2).unwrap();
-        engine.catch_up(Absence { share, ..calls([ended(secs(50), None), ended(secs(20), None)]) }, at(100));
+        engine
+            .catch_up(FallbackLog { share, ..calls([ended(secs(50), None), ended(secs(20), None)]) }, at(100));
         assert_eq!(admit(&mut engine, at(100)), Err((Reason::RateLimit, at(102))));
     }
 }
 
 #[test]
-fn calls_count_under_the_limits_of_their_tenant() {
+fn calls_are_charged_to_the_limits_of_their_tenant() {
     let mut rules = spec(GateSpecs::default(), GateSpecs::default());
     rules.lanes[0].tenant_limits.rate = Patterns::of_all(BucketSpec::new(3, 1, secs(100)).unwrap());
     rules.lanes[0].tenant_limits.concurrency = Patterns::of_all(2.try_into().unwrap());
     let mut engine = Engine::new(&rules);
-    let of = |tenant: &str, call| AbsentCall { tenant: Some(tenant.into()), ..call };
+    let of = |tenant: &str, call| FallbackCall { tenant: Some(tenant.into()), ..call };
     let told = [of("a", running(1, secs(2), secs(20))), of("a", running(2, secs(1), secs(20)))];
     engine.catch_up(calls(told), at(100));
     let admit = |engine: &mut Engine, tenant: &str| match engine
@@ -229,14 +230,14 @@ fn scoped_buckets_are_charged_and_settled() {
     let mut engine = Engine::new(&spec(GateSpecs::default(), GateSpecs::default()));
     let rule = BucketSpec::new(10, 1, secs(10)).unwrap();
     let hold = |tokens| Hold::new(name("up"), "cpf:1", rule, Tokens::whole(tokens)).unwrap();
-    let call = AbsentCall { holds: vec![hold(7)], ..running(1, secs(20), secs(20)) };
-    let done = AbsentCall { holds: vec![hold(6)], ..ended(secs(10), None) };
+    let call = FallbackCall { holds: vec![hold(7)], ..running(1, secs(20), secs(20)) };
+    let done = FallbackCall { holds: vec![hold(6)], ..ended(secs(10), None) };
     engine.catch_up(calls([done, call]), at(100));
     assert_eq!(engine.bucket("cpf:1", at(100)), Some(Tokens::from_micro(-3_000_000)));
     settle(&mut engine, lease(1), CallResult::NotSent, at(100));
     assert_eq!(engine.bucket("cpf:1", at(100)), Some(Tokens::whole(4)));
-    let long_ago = AbsentCall { holds: vec![hold(3)], ..ended(secs(50), None) };
-    engine.catch_up(Absence { since: secs(200), ..calls([long_ago]) }, at(100));
+    let long_ago = FallbackCall { holds: vec![hold(3)], ..ended(secs(50), None) };
+    engine.catch_up(FallbackLog { since: secs(200), ..calls([long_ago]) }, at(100));
     assert_eq!(engine.bucket("cpf:1", at(100)), Some(Tokens::whole(4)), "it was gained again since");
 }
 
@@ -249,7 +250,7 @@ fn calls_made_elsewhere_earn_their_credit() {
     let hold = Hold::new(name("up"), "up/P/PF/", rule, Tokens::whole(5)).unwrap().under(terms);
     let correlation = |id| HashKey::new(1).correlation(id);
     let told =
-        |call, id| AbsentCall { holds: vec![hold.clone()], correlation: Some(correlation(id)), ..call };
+        |call, id| FallbackCall { holds: vec![hold.clone()], correlation: Some(correlation(id)), ..call };
     engine.catch_up(
         calls([told(ended(secs(0), None), "over"), told(running(1, secs(0), secs(9)), "runs")]),
         at(100),
@@ -266,7 +267,7 @@ fn calls_made_elsewhere_earn_their_credit() {
 }
 
 #[test]
-fn places_in_the_window_come_free_when_they_would_have() {
+fn window_places_become_free_when_they_would_have() {
     for rules in either(&rpm(3)) {
         let mut engine = Engine::new(&rules);
         let long_over = ended(secs(70), Some(secs(61)));
@@ -280,10 +281,10 @@ fn places_in_the_window_come_free_when_they_would_have() {
 }
 
 #[test]
-fn a_breaker_that_opened_meanwhile_is_open_for_what_is_left() {
+fn a_breaker_that_opened_in_fallback_stays_open_for_the_rest_of_its_window() {
     let rules = gates(|gates| gates.breaker = Some(BreakerSpec::new(3, secs(30), 1).unwrap()));
     let mut engine = Engine::new(&spec(GateSpecs::default(), rules));
-    let late = AbsentReport { began: Some(secs(20)), ..report(CallResult::Success, secs(5)) };
+    let late = FallbackReport { began: Some(secs(20)), ..report(CallResult::Success, secs(5)) };
     let failed = [12, 11, 10].map(|ago| report(CallResult::Failed, secs(ago)));
     engine.catch_up(reports(failed.into_iter().chain([late])), at(100));
     assert_eq!(admit(&mut engine, at(100)), Err((Reason::CircuitOpen, at(120))));
@@ -305,7 +306,7 @@ fn a_success_from_before_others_opened_the_breaker_does_not_close_it() {
 }
 
 #[test]
-fn cooldowns_and_retry_after_last_as_long_as_they_would_have() {
+fn cooldowns_and_retry_after_end_when_they_would_have() {
     let rules = gates(|gates| gates.cooldown = Some(CooldownSpec::new(&[secs(10), secs(30)]).unwrap()));
     let mut engine = Engine::new(&spec(GateSpecs::default(), rules));
     let errors = [CallResult::Throttled, CallResult::Failed].map(|result| report(result, secs(8)));
@@ -314,12 +315,11 @@ fn cooldowns_and_retry_after_last_as_long_as_they_would_have() {
     engine.catch_up(reports([report(CallResult::Success, secs(9))]), at(100));
     assert_eq!(admit(&mut engine, at(100)), Err((Reason::Cooldown, at(122))), "it was before the errors");
     let retry_after = Some(RetryAfter { wait: secs(60), bucket: None });
-    engine
-        .catch_up(reports([AbsentReport { retry_after, ..report(CallResult::Unknown, secs(15)) }]), at(100));
+    engine.catch_up(reports([FallbackReport { retry_after, ..report(CallResult::Unknown, secs(15)) }]), at(100));
     assert_eq!(admit(&mut engine, at(100)), Err((Reason::UpstreamRetryAfter, at(145))));
 }
 
-/// The bucket is full here, and not known: the word was said to one scope all the same.
+/// The bucket is full here and therefore not stored, but the Retry-After was for this scope only.
 #[test]
 fn a_retry_after_closes_the_narrowest_bucket_of_the_call() {
     let mut engine = Engine::new(&spec(GateSpecs::default(), GateSpecs::default()));
@@ -330,7 +330,7 @@ fn a_retry_after_closes_the_narrowest_bucket_of_the_call() {
     assert_eq!(narrowest.as_ref(), Some(&holds[1]));
     assert_eq!(Hold::narrowest(&holds, &name("other")), None);
     let retry_after = Some(RetryAfter { wait: secs(60), bucket: None });
-    let told = AbsentReport { retry_after, hold: narrowest, ..report(CallResult::Throttled, secs(15)) };
+    let told = FallbackReport { retry_after, hold: narrowest, ..report(CallResult::Throttled, secs(15)) };
     engine.catch_up(reports([told]), at(100));
     assert!(admit(&mut engine, at(100)).is_ok(), "others may go on");
     let mut closed = |holds| match engine.admit(&Admit { holds, ..ask() }, at(100)).admission {
@@ -342,7 +342,7 @@ fn a_retry_after_closes_the_narrowest_bucket_of_the_call() {
 }
 
 #[test]
-fn the_pace_goes_on_from_the_last_start() {
+fn the_pace_continues_from_the_last_start() {
     let rules = gates(|gates| gates.pace = Some(PaceSpec::new(secs(10), secs(1), secs(60)).unwrap()));
     for rules in either(&rules) {
         let mut engine = Engine::new(&rules);
@@ -352,36 +352,37 @@ fn the_pace_goes_on_from_the_last_start() {
 }
 
 #[test]
-fn what_is_not_known_is_skipped() {
+fn unknown_lanes_and_upstreams_are_skipped() {
     let mut engine = Engine::new(&spec(slots(1), slots(2)));
     let before = engine.snapshot().unwrap();
-    let nowhere = AbsentCall { upstream: name("nowhere"), ..running(1, secs(1), secs(20)) };
+    let nowhere = FallbackCall { upstream: name("nowhere"), ..running(1, secs(1), secs(20)) };
     engine.catch_up(calls([nowhere]), at(10));
-    let elsewhere = AbsentReport { upstream: name("nowhere"), ..report(CallResult::Failed, secs(1)) };
+    let elsewhere = FallbackReport { upstream: name("nowhere"), ..report(CallResult::Failed, secs(1)) };
     engine.catch_up(reports([elsewhere]), at(10));
     assert_eq!(engine.snapshot().unwrap(), before);
-    let laneless = AbsentCall { lane: Some(name("gone")), ..running(2, secs(1), secs(20)) };
+    let laneless = FallbackCall { lane: Some(name("gone")), ..running(2, secs(1), secs(20)) };
     engine.catch_up(calls([laneless]), at(10));
     assert!(admit(&mut engine, at(10)).is_ok(), "the lane's slot is free");
     assert_eq!(engine.upstream_view(&name("up"), at(10)).unwrap().in_flight, 2);
 }
 
-/// What was done with a key counts there and at its upstream; one that is not known here counts at the upstream alone.
+/// Calls with a key count at the key and at its upstream; with an unknown key, only at the upstream.
 #[test]
 fn calls_with_a_key_are_counted_at_the_key_and_at_its_upstream() {
     let plain = spec(GateSpecs::default(), slots(9));
     let key = UpstreamSpec::new(name("up").with_key(&name("k")), slots(3));
     let mut engine = Engine::new(&Spec::new(plain.lanes, [plain.upstreams, vec![key]].concat()).unwrap());
-    let with = |key: &str, call: AbsentCall| AbsentCall { upstream: name("up").with_key(&name(key)), ..call };
+    let with =
+        |key: &str, call: FallbackCall| FallbackCall { upstream: name("up").with_key(&name(key)), ..call };
     let done = [with("k", running(1, secs(1), secs(9))), with("gone", running(2, secs(1), secs(9)))];
     engine.catch_up(calls(done), at(20));
     let in_flight = |engine: &Engine, name: &Name| engine.upstream_view(name, at(20)).unwrap().in_flight;
     let key = name("up").with_key(&name("k"));
     assert_eq!((in_flight(&engine, &name("up")), in_flight(&engine, &key)), (2, 1));
-    let told = AbsentReport { upstream: key.clone(), ..report(CallResult::Throttled, secs(1)) };
+    let told = FallbackReport { upstream: key.clone(), ..report(CallResult::Throttled, secs(1)) };
     let retry_after = Some(RetryAfter { wait: secs(60), bucket: None });
-    let absence = Absence { reports: vec![AbsentReport { retry_after, ..told }], ..calls([]) };
-    engine.catch_up(absence, at(20));
+    let fallback_log = FallbackLog { reports: vec![FallbackReport { retry_after, ..told }], ..calls([]) };
+    engine.catch_up(fallback_log, at(20));
     let shut = |engine: &Engine, name: &Name| {
         engine.upstream_view(name, at(20)).unwrap().gates.iter().any(|gate| gate.denies_until.is_some())
     };

@@ -1,4 +1,4 @@
-//! What records say of each thing, the newest only.
+//! The newest record of each thing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::spec::LaneSpec;
 use crate::table::{JobIx, LaneIx};
 use crate::time::Time;
 
-/// Things by what names them; `None` if a thing is gone.
+/// Things by identity; `None` if a thing is gone.
 type Things<K, V> = BTreeMap<K, Option<V>>;
 
 /// Boxed, because the table is moved as it grows.
@@ -32,12 +32,12 @@ type JobRecords = HashMap<JobId, Option<Box<JobRecord>>, foldhash::fast::FixedSt
 
 pub(super) type JobCorrelations = HashMap<JobId, Correlation, foldhash::fast::FixedState>;
 
-/// Stamp, what the process says about itself, and its rules.
+/// Stamp, description of the process, and rules.
 type RegistrationRecord = (u64, Arc<str>, Payload);
 
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Whether there is an engine that these change: what is gone must be taken out of it.
+    /// Whether these change an existing engine: what is gone must then be removed from it.
     of_an_engine: bool,
     pub(super) lanes: BTreeMap<u32, LaneRecord>,
     pub(super) upstreams: BTreeMap<u32, (Name, Gates)>,
@@ -76,7 +76,7 @@ impl Changes {
         Self { of_an_engine: true, ..Self::default() }
     }
 
-    /// Takes note of a record, which is newer than all before and than `engine`.
+    /// Adds a record that is newer than all before it and than `engine`.
     pub(super) fn gather(&mut self, record: Record, engine: &Engine) {
         let kept = self.of_an_engine;
         match record {
@@ -94,7 +94,7 @@ impl Changes {
             Record::Bucket { key, spec, bucket } => drop(self.buckets.insert(key, Some((spec, bucket)))),
             Record::BucketGone(key) => remove(&mut self.buckets, key, kept),
             Record::Dead { lane, number, job, letter } => {
-                // One that it still has follows.
+                // If it still has a correlation, that record follows.
                 self.dead_correlations.remove(&(lane, number));
                 drop(self.dead.insert((lane, number), Some((job, letter))));
             }
@@ -144,7 +144,7 @@ impl Changes {
     fn gather_job(&mut self, record: Record, engine: &Engine) {
         match record {
             Record::Job(job) => {
-                // What is only written anew, so that old chunks can go, stays as it is.
+                // A record that was only saved again, so that old chunks can be deleted, changes nothing.
                 let new = || engine.record_of(job.id).is_none_or(|(known, _)| known != *job);
                 if !self.of_an_engine || self.jobs.contains_key(&job.id) || new() {
                     self.jobs.insert(job.id, Some(job));
@@ -152,7 +152,7 @@ impl Changes {
             }
             Record::JobState { id, state } => match self.jobs.get_mut(&id) {
                 Some(Some(job)) => job.state = *state,
-                // It will be written anew, or is gone, further on.
+                // A later record has all of it, or says that it is gone.
                 Some(None) => {}
                 None => {
                     let Some((known, correlation)) = engine.record_of(id) else { return };
@@ -162,13 +162,13 @@ impl Changes {
                     }
                 }
             },
-            Record::JobAway { id, state, away } => match self.jobs.get_mut(&id) {
-                Some(Some(job)) => (job.state, job.away) = (*state, Some(away)),
+            Record::JobSubmission { id, state, submission } => match self.jobs.get_mut(&id) {
+                Some(Some(job)) => (job.state, job.submission) = (*state, Some(submission)),
                 Some(None) => {}
                 None => {
                     let Some((known, correlation)) = engine.record_of(id) else { return };
-                    if known.state != *state || known.away.as_ref() != Some(&away) {
-                        let job = JobRecord { state: *state, away: Some(away), ..known };
+                    if known.state != *state || known.submission.as_ref() != Some(&submission) {
+                        let job = JobRecord { state: *state, submission: Some(submission), ..known };
                         self.jobs.insert(id, Some(Box::new(job)));
                         self.job_correlations.extend(correlation.map(|correlation| (id, correlation)));
                     }
@@ -194,8 +194,8 @@ impl Changes {
         }
     }
 
-    /// Takes up waiting jobs of `engine` that stand elsewhere though no record speaks of them: because the answer that they
-    /// may get has changed, or the rules of their lane by which they stand in lines.
+    /// Adds waiting jobs of `engine` that must move although no record mentions them: the answer that they may get has
+    /// changed, or the rules of their lane that determine their lines.
     pub(super) fn take_up_dependents(&mut self, engine: &Engine, rules: &[(u32, LaneSpec)]) {
         for (lane, key) in self.cache.keys().cloned().collect::<Vec<_>>() {
             let Some(state) = engine.lanes.get(lane as usize) else { continue };
@@ -228,7 +228,7 @@ impl Changes {
     }
 }
 
-/// `kept`: that it is gone must be remembered.
+/// `kept`: remember that it is gone.
 fn remove<K: Ord, V>(things: &mut Things<K, V>, key: K, kept: bool) {
     if kept {
         things.insert(key, None);

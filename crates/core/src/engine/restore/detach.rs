@@ -1,5 +1,5 @@
-//! Things taken out of the engine as if their records had not been read, with all that was derived from them. Nobody has
-//! decided anything on it yet.
+//! Removes things from the engine as if their records had not been read, with everything derived from them. No decision
+//! has been based on them yet.
 
 use super::super::Engine;
 use super::super::jobs::Phase;
@@ -11,7 +11,7 @@ use crate::table::JobIx;
 use crate::tokens::Tokens;
 
 impl Engine {
-    /// Takes out all jobs and leases that changed. What they use changes in place.
+    /// Removes all changed jobs and leases. What they refer to changes in place.
     pub(super) fn detach(&mut self, changes: &Changes) {
         for id in changes.jobs.keys() {
             if let Some(job) = self.jobs.find(*id) {
@@ -19,7 +19,7 @@ impl Engine {
             }
         }
         for id in changes.leases.keys() {
-            // That of a job is in the records of the job.
+            // A job's lease is removed with the job.
             if self.leases.get(*id).is_some_and(|lease| lease.used_by.job().is_none()) {
                 self.detach_lease(*id);
             }
@@ -30,7 +30,7 @@ impl Engine {
         let lane = self.jobs[index].lane;
         match self.jobs[index].phase {
             Phase::Pending { .. } | Phase::HeldBack { .. } | Phase::Queued { .. } | Phase::Coalesced => {
-                self.leave_wait(index, Lane::pull_in_place);
+                self.stop_waiting_by(index, Lane::pull_in_place);
             }
             Phase::Processing { lease } => {
                 self.stop_processing(index);
@@ -43,7 +43,7 @@ impl Engine {
         }
         let holds = self.jobs[index].rare.as_mut().and_then(|rare| rare.holds.take());
         for hold in holds.iter().flat_map(|holds| holds.iter()) {
-            self.buckets.unuse(hold.bucket);
+            self.buckets.drop_user(hold.bucket);
         }
         self.remove_job(index);
     }
@@ -54,7 +54,7 @@ impl Engine {
             self.buckets.unhold(bucket, tokens);
         }
         if let Some(rate) = lease.tenant.rate {
-            self.buckets.unuse(rate);
+            self.buckets.drop_user(rate);
         }
         if let Some(slot) = lease.tenant.slot {
             self.buckets.unhold(slot, Tokens::ONE);
@@ -69,7 +69,7 @@ impl Engine {
         }
     }
 
-    /// Answers that nobody waits for any more are owed to nobody.
+    /// Forgets owed answers for which no job waits any more.
     pub(super) fn forget_what_is_not_owed(&mut self) {
         let mut owed = std::mem::take(&mut self.owed);
         owed.retain(|(lane, number), key| {

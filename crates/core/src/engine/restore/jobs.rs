@@ -1,4 +1,4 @@
-//! Jobs and leases, put back where they stood.
+//! Restoring jobs and leases.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::timeline::Event;
 use crate::tokens::Tokens;
 use crate::verbs::Settled;
 
-/// Waiting jobs by number, finished ones by the number of their end: the order in which they stood.
+/// Restores waiting jobs in the order of their numbers, and finished ones in the order in which they ended.
 #[expect(clippy::vec_box, reason = "records are long, and sorting would move them")]
 pub(super) fn restore_jobs(
     engine: &mut Engine,
@@ -73,13 +73,13 @@ fn restore_job(
         job.rare().callback = record.callback;
     }
     let settled = job.rare.as_ref().and_then(|rare| rare.settled);
-    let early_bytes = record.away.as_ref().map_or(0, |away| away.early_bytes());
-    if let Some(away) = record.away {
-        job.rare().away = Some(away);
+    let early_bytes = record.submission.as_ref().map_or(0, |submission| submission.early_bytes());
+    if let Some(submission) = record.submission {
+        job.rare().submission = Some(submission);
     }
     let index = engine.jobs.restore(job);
     engine.jobs.bytes += early_bytes;
-    engine.restore_away(index);
+    engine.index_submission(index);
     engine.jobs.bytes += result_bytes;
     if let Some(last) = settled {
         engine.leases.remember_settled(last.lease, index);
@@ -90,7 +90,7 @@ fn restore_job(
         PhaseRecord::Coalesced => {
             let waiter = engine.jobs[index].waiter(index);
             engine.lane_mut(lane).enter(&waiter);
-            engine.stand_aside(index);
+            engine.join_aside(index);
         }
         PhaseRecord::Processing(lease, record) => {
             engine.jobs[index].phase = Phase::Processing { lease };
@@ -177,7 +177,7 @@ fn restore_holds(
     Ok(restored.into())
 }
 
-/// Those that no job has.
+/// Restores leases without a job.
 pub(super) fn restore_leases(
     engine: &mut Engine,
     leases: BTreeMap<LeaseId, Option<LeaseRecord>>,

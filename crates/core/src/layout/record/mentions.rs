@@ -30,7 +30,9 @@ fn mention(record: RecordLayout<'_>) -> Result<Option<Mention>, LayoutError> {
         RecordLayout::JobCorrelation { id, .. } | RecordLayout::JobCallback { id, .. } => {
             Mention::Job(JobId(id))
         }
-        RecordLayout::JobState { id, .. } | RecordLayout::JobAway { id, .. } => Mention::JobState(JobId(id)),
+        RecordLayout::JobState { id, .. } | RecordLayout::JobSubmission { id, .. } => {
+            Mention::JobState(JobId(id))
+        }
         RecordLayout::Lease(id, _) | RecordLayout::LeaseCorrelation { id, .. } => lease(id)?,
         RecordLayout::Bucket { key, .. } => Mention::Bucket(key.into()),
         RecordLayout::Dead { lane, number, .. } | RecordLayout::DeadCorrelation { lane, number, .. } => {

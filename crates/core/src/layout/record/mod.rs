@@ -24,7 +24,6 @@ use super::view::{
 use crate::dead_letter::ChainState;
 use crate::engine::alerts::history::{EndsAt, History, LinedUp};
 use crate::engine::alerts::{AlertMeters, AlertState};
-use crate::engine::away::Away;
 use crate::engine::bulk::{Bulk, BulkLane};
 use crate::engine::codes::CodeCount;
 use crate::engine::debits::Debit;
@@ -32,6 +31,7 @@ use crate::engine::record::{
     JobRecord, JobState, LaneRecord, LeaseRecord, PhaseRecord, Record, SettledRecord, TenantRecord,
     TurnsRecord, UseRecord,
 };
+use crate::engine::submission::Submission;
 use crate::lane::{Budget, KeyEntry, Tempo};
 use crate::time::SteadyTime;
 use crate::timeline::Event;
@@ -103,7 +103,7 @@ layout_enum!(RecordLayout<'a> = Record {
     DebitGone(correlation: u128),
     HashKey(key: u128),
     DeadCorrelation { lane: u32, number: u64, correlation: u128 },
-    JobAway { id: u128, state: Box<JobStateLayout<'a>>, away: Box<AwayLayout<'a>> },
+    JobSubmission { id: u128, state: Box<JobStateLayout<'a>>, submission: Box<SubmissionLayout<'a>> },
     JobCallback { id: u128, url: &'a str },
     Schedule { name: &'a str, last: u64 },
     Alert { key: Box<AlertKeyLayout<'a>>, state: AlertStateLayout },
@@ -199,7 +199,7 @@ layout_struct!(JobLayout<'a> = JobRecord {
     replay_of: Option<u128>,
     payload: Bytes<'a>,
     state: JobStateLayout<'a>,
-    away: StoredApart,
+    submission: StoredApart,
     callback: StoredApart,
     waited_until: Option<u64>,
 });
@@ -220,12 +220,12 @@ layout_struct!(BulkLaneLayout = BulkLane { lane: u32, counted: u64, at: u64, end
 
 layout_struct!(ChainStateLayout = ChainState { held_until: u64, proven: bool });
 
-layout_struct!(AwayLayout<'a> = Away {
+layout_struct!(SubmissionLayout<'a> = Submission {
     external: Option<&'a str>,
     next: bool,
     poll: Option<(u64, u64)>,
     early: Option<Box<CompletionLayout<'a>>>,
-    heard: Vec<u64>,
+    messages: Vec<u64>,
 });
 
 /// What has a record of its own takes no bytes here.

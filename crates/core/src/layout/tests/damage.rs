@@ -75,7 +75,7 @@ proptest! {
 }
 
 #[test]
-fn a_newer_version_is_refused_for_good() {
+fn a_newer_version_is_a_permanent_error() {
     let newer = Err(LayoutError::NewerVersion { found: 3, known: 2 });
     assert_eq!(Question::decode(&[3, 13]), newer);
     let Err(error) = Reply::decode(&[3, 9, 1]) else { panic!("it was read") };

@@ -2,8 +2,8 @@
 
 use super::{alert, bucket_id, cursor, filter, hold, id, lease, letter_cursor, ms, name, terms};
 use crate::alert::{AlertLimits, DeadLetterRate, Evaluation, Watch};
-use crate::engine::{Absence, AbsentCall, AbsentReport, BucketOf, ProcessId};
-use crate::gate::{CallResult, Reason, Share};
+use crate::engine::{BucketOf, FallbackCall, FallbackLog, FallbackReport, ProcessId};
+use crate::gate::{CallResult, Share, Reason};
 use crate::ids::Name;
 use crate::job::{CallFailure, FailureReason, Level, NewJob, Status};
 use crate::layout::Question;
@@ -74,7 +74,7 @@ pub(super) fn all() -> Vec<(&'static str, Question)> {
         Question::DeadLetter(id(1)),
         Question::DeadLetters(letter_query(lane)),
         Question::Wait(Wait { job: id(1), timeout: ms(30_000), allow_unknown: true, seen: Some(7) }),
-        Question::CatchUp(absence()),
+        Question::CatchUp(fallback_log()),
         Question::Fleet,
         Question::Leave(ProcessId(7)),
         Question::Credit(vec![Credit { event: "payment".into(), correlation: Correlation(7) }]),
@@ -288,8 +288,8 @@ pub(super) fn completion() -> Completion {
     }
 }
 
-fn absence() -> Absence {
-    let call = AbsentCall {
+fn fallback_log() -> FallbackLog {
+    let call = FallbackCall {
         lane: Some(name("email")),
         tenant: Some("acme".into()),
         upstream: name("ses"),
@@ -300,7 +300,7 @@ fn absence() -> Absence {
         ended: Some(ms(1_000)),
     };
     let retry_after = Some(RetryAfter { wait: ms(5_000), bucket: Some("ses/acme".into()) });
-    let report = AbsentReport {
+    let report = FallbackReport {
         upstream: name("ses"),
         result: CallResult::Throttled,
         retry_after,
@@ -313,5 +313,5 @@ fn absence() -> Absence {
         (BucketOf::Upstream(name("ses")), Tokens::from_micro(-1)),
     ];
     let share = Share::new(1, 3).unwrap();
-    Absence { share, since: ms(9_000), left, calls: vec![call], reports: vec![report] }
+    FallbackLog { share, since: ms(9_000), left, calls: vec![call], reports: vec![report] }
 }

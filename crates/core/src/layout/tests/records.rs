@@ -6,13 +6,13 @@ use crate::dead_letter::{ChainState, DeadLetter};
 use crate::ended::{Fallback, ServedBy};
 use crate::engine::alerts::history::{EndsAt, History, LinedUp};
 use crate::engine::alerts::{AlertMeters, AlertState};
-use crate::engine::away::Away;
 use crate::engine::bulk::{Bulk, BulkLane};
 use crate::engine::debits::Debit;
 use crate::engine::record::{
     JobRecord, JobState, LaneRecord, LeaseRecord, PhaseRecord, Record, SettledRecord, TenantRecord,
     TurnsRecord, UseRecord,
 };
+use crate::engine::submission::Submission;
 use crate::gate::{Adaptive, Batch, Breaker, Bucket, BucketSpec, Cooldown, Gates, Pace, Pass, Tally};
 use crate::job::{DropReason, Failure, FailureReason, Level, Status};
 use crate::lane::{Budget, KeyEntry, Tempo, Totals};
@@ -144,7 +144,7 @@ fn job(phase: PhaseRecord, settled: Option<SettledRecord>) -> Record {
         replay_of: Some(id(9)),
         payload: b"payload"[..].into(),
         state: state(phase, settled),
-        away: None,
+        submission: None,
         callback: None,
         waited_until: Some(time(10_000)),
     }))
@@ -154,15 +154,19 @@ fn job_state(phase: PhaseRecord, settled: SettledRecord) -> Record {
     Record::JobState { id: id(1), state: Box::new(state(phase, Some(settled))) }
 }
 
-fn job_away(phase: PhaseRecord, settled: SettledRecord) -> Record {
-    let away = Away {
+fn job_submission(phase: PhaseRecord, settled: SettledRecord) -> Record {
+    let submission = Submission {
         external: Some("ext-1".into()),
         next: true,
         poll: Some((time(10), ms(10_000))),
         early: Some(Box::new(completion())),
-        heard: vec![u64::MAX, 7],
+        messages: vec![u64::MAX, 7],
     };
-    Record::JobAway { id: id(1), state: Box::new(state(phase, Some(settled))), away: Box::new(away) }
+    Record::JobSubmission {
+        id: id(1),
+        state: Box::new(state(phase, Some(settled))),
+        submission: Box::new(submission),
+    }
 }
 
 fn letter() -> DeadLetter {
@@ -261,7 +265,7 @@ fn jobs() -> Vec<(&'static str, Record)> {
             "record-job-dropped",
             job_state(finished(Some(DropReason::Preempted), None), SettledRecord::Ended(Status::Dropped)),
         ),
-        ("record-job-away", job_away(running(UseRecord::Awaiting), SettledRecord::Awaiting(lease(2)))),
+        ("record-job-away", job_submission(running(UseRecord::Awaiting), SettledRecord::Awaiting(lease(2)))),
         ("record-job-gone", Record::JobGone(id(1))),
     ]
 }

@@ -137,14 +137,14 @@ impl Fleet {
         if stage.as_ref().is_some_and(|stage| stage.withheld.waits_for_others_than(own)) {
             return false;
         }
-        let Some(absence) = fallback.absence() else { return true };
+        let Some(fallback_log) = fallback.fallback_log() else { return true };
         if self.shared.away().is_some() {
             return false;
         }
-        let question = if absence.calls.is_empty() && absence.reports.is_empty() {
+        let question = if fallback_log.calls.is_empty() && fallback_log.reports.is_empty() {
             Question::Lanes
         } else {
-            Question::CatchUp(absence)
+            Question::CatchUp(fallback_log)
         };
         let mut catching_up = CatchingUp { fallback, may_be_counted: true };
         let reply = self.ask_fleet(question).await;

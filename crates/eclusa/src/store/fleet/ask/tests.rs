@@ -42,7 +42,7 @@ fn cut_off() -> Fleet {
 }
 
 fn reports(fleet: &Fleet) -> usize {
-    fleet.fallback.as_ref().unwrap().absence().map_or(0, |absence| absence.reports.len())
+    fleet.fallback.as_ref().unwrap().fallback_log().map_or(0, |fallback_log| fallback_log.reports.len())
 }
 
 #[tokio::test(start_paused = true)]

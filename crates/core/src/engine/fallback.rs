@@ -1,8 +1,8 @@
-//! An engine for one of several processes that share limits and have lost each other.
+//! An engine for a process that shares limits with others and cannot reach the owner.
 //!
-//! It goes by a part of every limit. What was free when the gates were last seen is divided as well, so that all such
-//! engines together admit no more than was left; what was in use stays so for as long as it may last. Scoped buckets are too
-//! many to be seen: each begins with its part of a full one.
+//! It applies its share of every limit. What was free when the gates were last seen is divided too, so that all
+//! fallback engines together admit no more than that; what was in use stays in use as long as it can last. Scoped
+//! buckets are too many to transfer: each starts with the process's share of a full one.
 
 use std::collections::BTreeMap;
 
@@ -16,39 +16,39 @@ use crate::table::UpstreamIx;
 use crate::time::{Span, Time};
 use crate::views::{LaneView, UpstreamView};
 
-/// Calls that began, by the lane they came through, if any, and the upstream they went to.
-pub type Starts = BTreeMap<(Option<Name>, Name), u32>;
+/// The number of calls started, by the lane they came through, if any, and their upstream.
+pub type StartCounts = BTreeMap<(Option<Name>, Name), u32>;
 
-/// What a process last saw of what it shares.
+/// The shared state as a process last saw it.
 #[derive(Debug, Clone)]
-pub struct Seen {
-    /// What falls to it of every limit.
+pub struct LastSeen {
+    /// The process's share of every limit.
     pub share: Share,
     /// The lanes.
     pub lanes: Vec<LaneView>,
     /// The upstreams.
     pub upstreams: Vec<UpstreamView>,
-    /// Calls that it has begun since.
-    pub started: Starts,
+    /// Calls that the process has started since then.
+    pub started: StartCounts,
 }
 
-impl Default for Seen {
-    /// It never saw anybody.
+impl Default for LastSeen {
+    /// Nothing was ever seen.
     fn default() -> Self {
-        Self { share: Share::WHOLE, lanes: Vec::new(), upstreams: Vec::new(), started: Starts::new() }
+        Self { share: Share::WHOLE, lanes: Vec::new(), upstreams: Vec::new(), started: StartCounts::new() }
     }
 }
 
-impl Seen {
+impl LastSeen {
     fn started(&self, which: impl Fn(&(Option<Name>, Name)) -> bool) -> u32 {
         self.started.iter().filter(|(call, _)| which(call)).map(|(_, count)| count).sum()
     }
 }
 
 impl Engine {
-    /// An engine that goes on by itself from what was `seen`. Its leases are of this `epoch`; those of the others, which it
-    /// does not know, last no longer than `lease`.
-    pub fn alone(spec: &Spec, seen: &Seen, epoch: u64, lease: Span, now: Time) -> Self {
+    /// Creates an engine that continues from what was `seen`. It issues leases of this `epoch`. Leases of other
+    /// processes, which it does not know, last at most `lease`.
+    pub fn fallback(spec: &Spec, seen: &LastSeen, epoch: u64, lease: Span, now: Time) -> Self {
         let mut engine = Self::new(&spec.share(seen.share));
         engine.leases.epoch = epoch;
         engine.share = Some(seen.share);
@@ -60,8 +60,8 @@ impl Engine {
             let used = used(rule, seen.share, &view.gates, started, now + lease);
             state.gates = Gates::of_share(rule, &view.gates, &used, now);
             for _ in 0..used.in_flight {
-                // One at a key holds a slot of the upstream too. Those of the upstream itself are seen as well: for as long as
-                // they last they count twice, which errs on the safe side.
+                // A call at a key also holds a slot of the upstream. Calls at the upstream were seen as well, so these
+                // count twice while they last, which errs on the safe side.
                 for index in engine.gates_at(upstream) {
                     engine.upstream_mut(index).gates.restore_call(Pass::default());
                 }
@@ -92,7 +92,7 @@ impl Engine {
     }
 }
 
-/// What of this part others may still use, until `ended`.
+/// What others may still use of this share, until `ended`.
 fn used(rule: &GateSpecs, share: Share, seen: &[GateView], started: u32, ended: Time) -> Used {
     let slots = seen.iter().find(|gate| gate.reason == Reason::Concurrency);
     let in_flight = match (rule.slots(), slots) {
@@ -122,7 +122,7 @@ mod tests {
         Time::from_millis(1_000_000 + ms)
     }
 
-    /// A lane and an upstream, `a` and `up`, whose gates these are.
+    /// A lane `a` and an upstream `up` with these gates.
     fn spec(lane: GateSpecs, upstream: GateSpecs) -> Spec {
         let mut rules = LaneSpec::new(name("a"), Chain::new(vec![name("up")]).unwrap());
         rules.gates = lane;
@@ -164,15 +164,15 @@ mod tests {
         (0..1_000).take_while(|_| admitted(engine, now).is_ok()).count()
     }
 
-    /// What process `number` of `of` sees of `whole`, in which `started` of the calls are its own and not seen yet.
-    fn seen(whole: &Engine, number: u32, of: u32, now: Time, started: u32) -> Seen {
-        let started = Starts::from([((Some(name("a")), name("up")), started)]);
+    /// What process `number` of `of` sees of `whole`; `started` calls are its own and not seen yet.
+    fn seen(whole: &Engine, number: u32, of: u32, now: Time, started: u32) -> LastSeen {
+        let started = StartCounts::from([((Some(name("a")), name("up")), started)]);
         let share = Share::new(number, of).unwrap();
-        Seen { share, lanes: whole.lanes(now), upstreams: whole.upstreams(now), started }
+        LastSeen { share, lanes: whole.lanes(now), upstreams: whole.upstreams(now), started }
     }
 
     #[test]
-    fn together_they_admit_what_was_free_and_then_what_the_limit_allows() {
+    fn fallback_engines_together_admit_what_was_free_and_then_the_limit() {
         let mut window = GateSpecs::default();
         window.window = Some(WindowSpec::per_minute(20).unwrap());
         let unlimited = GateSpecs::default;
@@ -187,7 +187,7 @@ mod tests {
             let mut whole = Engine::new(&rules);
             assert!((0..7).all(|_| admitted(&mut whole, at(0)).is_ok()));
             let mut shares: Vec<_> = (0..3)
-                .map(|number| Engine::alone(&rules, &seen(&whole, number, 3, at(0), 0), 1, LEASE, at(0)))
+                .map(|number| Engine::fallback(&rules, &seen(&whole, number, 3, at(0), 0), 1, LEASE, at(0)))
                 .collect();
             let first: usize = shares.iter_mut().map(|share| count(share, at(0))).sum();
             assert!((free - 3..=free).contains(&first), "{first} of {free}: {rules:?}");
@@ -200,10 +200,10 @@ mod tests {
     fn scoped_buckets_are_divided_too() {
         let rules = spec(GateSpecs::default(), GateSpecs::default());
         let rule = |capacity| BucketSpec::new(capacity, 10, Span::from_secs(1)).unwrap();
-        let share = |number| Seen { share: Share::new(number, 3).unwrap(), ..Seen::default() };
+        let share = |number| LastSeen { share: Share::new(number, 3).unwrap(), ..LastSeen::default() };
         for (capacity, expected) in [(20, [7, 7, 6]), (2, [1, 1, 0])] {
             let counts = [0, 1, 2].map(|number| {
-                let mut engine = Engine::alone(&rules, &share(number), 1, LEASE, at(0));
+                let mut engine = Engine::fallback(&rules, &share(number), 1, LEASE, at(0));
                 let hold = Hold::new(name("up"), "up/P//", rule(capacity), Tokens::ONE).unwrap();
                 let ask = Admit { holds: vec![hold], ..ask() };
                 let granted = |admission| matches!(admission, Admission::Granted { .. });
@@ -224,8 +224,8 @@ mod tests {
                 let mut rules = spec(GateSpecs::default(), GateSpecs::default());
                 rules.lanes[0].tenant_limits = limits;
                 let counts = [0, 1, 2].map(|number| {
-                    let share = Seen { share: Share::new(number, 3).unwrap(), ..Seen::default() };
-                    let mut engine = Engine::alone(&rules, &share, 1, LEASE, at(0));
+                    let share = LastSeen { share: Share::new(number, 3).unwrap(), ..LastSeen::default() };
+                    let mut engine = Engine::fallback(&rules, &share, 1, LEASE, at(0));
                     let ask = |tenant: &str| Admit { tenant: Some(tenant.into()), ..ask() };
                     let mut granted = |tenant| {
                         matches!(engine.admit(&ask(tenant), at(0)).admission, Admission::Granted { .. })
@@ -240,19 +240,19 @@ mod tests {
     }
 
     #[test]
-    fn what_it_began_since_it_looked_is_not_there_twice() {
+    fn calls_started_since_the_last_view_are_not_free_again() {
         let rules = spec(GateSpecs::default(), rate(20, 10));
         let whole = Engine::new(&rules);
-        let mut share = Engine::alone(&rules, &seen(&whole, 0, 2, at(0), 4), 1, LEASE, at(0));
+        let mut share = Engine::fallback(&rules, &seen(&whole, 0, 2, at(0), 4), 1, LEASE, at(0));
         assert_eq!(count(&mut share, at(0)), 6);
     }
 
     #[test]
-    fn a_limit_of_one_falls_to_one() {
+    fn a_limit_of_one_goes_to_one_process() {
         for rules in [spec(GateSpecs::default(), slots(1)), spec(GateSpecs::default(), rate(1, 1))] {
-            let unseen = |number| Seen { share: Share::new(number, 2).unwrap(), ..Seen::default() };
+            let unseen = |number| LastSeen { share: Share::new(number, 2).unwrap(), ..LastSeen::default() };
             let counts = [0, 1].map(|number| {
-                let mut share = Engine::alone(&rules, &unseen(number), 1, LEASE, at(0));
+                let mut share = Engine::fallback(&rules, &unseen(number), 1, LEASE, at(0));
                 count(&mut share, at(0))
             });
             assert_eq!(counts, [1, 0]);
@@ -260,28 +260,28 @@ mod tests {
     }
 
     #[test]
-    fn what_was_closed_stays_closed() {
+    fn closed_gates_and_paused_lanes_stay_closed_in_fallback() {
         let mut rules = rate(20, 10);
         rules.breaker = Some(BreakerSpec::new(1, Span::from_secs(30), 1).unwrap());
         let rules = spec(GateSpecs::default(), rules);
         let mut whole = Engine::new(&rules);
         whole.record(&name("up"), CallResult::Failed, at(0));
-        let mut share = Engine::alone(&rules, &seen(&whole, 0, 2, at(0), 0), 1, LEASE, at(100));
+        let mut share = Engine::fallback(&rules, &seen(&whole, 0, 2, at(0), 0), 1, LEASE, at(100));
         assert_eq!(admitted(&mut share, at(100)), Err(Some((Reason::CircuitOpen, at(30_000)))));
         whole.pause(&name("a"), true);
-        let mut share = Engine::alone(&rules, &seen(&whole, 0, 2, at(0), 0), 1, LEASE, at(100));
+        let mut share = Engine::fallback(&rules, &seen(&whole, 0, 2, at(0), 0), 1, LEASE, at(100));
         assert_eq!(admitted(&mut share, at(100)), Err(Some((Reason::Paused, Time::NEVER))));
     }
 
     #[test]
-    fn its_leases_are_told_from_those_of_others() {
+    fn leases_of_a_fallback_engine_have_their_own_epoch() {
         let rules = spec(GateSpecs::default(), GateSpecs::default());
-        let mut share = Engine::alone(&rules, &Seen::default(), 3, LEASE, at(0));
+        let mut share = Engine::fallback(&rules, &LastSeen::default(), 3, LEASE, at(0));
         let lease = admitted(&mut share, at(0)).unwrap();
         assert_eq!(lease.epoch, 3);
     }
 
-    /// Each process has its part of every key, and all of them together admit no more than the keys do.
+    /// Each process has its share of every key, and all of them together admit no more than the keys do.
     #[test]
     fn keys_are_divided_too() {
         let keys = |rules: GateSpecs| {
@@ -293,7 +293,7 @@ mod tests {
             let mut whole = Engine::new(&rules);
             assert!((0..7).all(|_| admitted(&mut whole, at(0)).is_ok()));
             let shares = (0..3).map(|number| seen(&whole, number, 3, at(0), 0));
-            let admits = |seen| count(&mut Engine::alone(&rules, &seen, 1, LEASE, at(0)), at(0));
+            let admits = |seen| count(&mut Engine::fallback(&rules, &seen, 1, LEASE, at(0)), at(0));
             let first: usize = shares.map(admits).sum();
             assert!((7..=13).contains(&first), "{first} of 13: {rules:?}");
         }

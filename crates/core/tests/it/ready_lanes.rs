@@ -43,25 +43,25 @@ fn dispatch(engine: &mut Engine, nonce: u64) -> Vec<(JobId, eclusa_core::LeaseId
     let lease = Span::from_secs(600);
     let ask = Dispatch { lane: name("mail"), max: 10, lease, nonce, wait: Span::ZERO, denied: None };
     let grants = engine.dispatch(&ask, NOW).grants;
-    engine.take_stirred();
+    engine.take_ready_lanes();
     grants.iter().map(|grant| (grant.job, grant.lease)).collect()
 }
 
-fn stirred(engine: &mut Engine) -> bool {
-    engine.take_stirred() == [name("mail")]
+fn became_ready(engine: &mut Engine) -> bool {
+    engine.take_ready_lanes() == [name("mail")]
 }
 
 #[test]
 fn a_job_that_comes_to_a_closed_upstream_is_no_news_and_one_to_another_is() {
     let mut engine = Engine::new(&spec(|_| {}));
     enqueue(&mut engine, "slow", 1);
-    assert!(stirred(&mut engine), "the first that comes");
+    assert!(became_ready(&mut engine), "the first that comes");
     enqueue(&mut engine, "slow", 2);
     assert_eq!(dispatch(&mut engine, 1).len(), 1);
     enqueue(&mut engine, "slow", 3);
-    assert!(!stirred(&mut engine), "it would wait as the second does");
+    assert!(!became_ready(&mut engine), "it would wait as the second does");
     enqueue(&mut engine, "free", 4);
-    assert!(stirred(&mut engine), "it can start");
+    assert!(became_ready(&mut engine), "it can start");
     assert_eq!(dispatch(&mut engine, 2)[0].0, JobId(4));
 }
 
@@ -76,11 +76,10 @@ fn what_comes_free_while_nobody_waits_is_told_with_the_next_job() {
     let (_, lease) = dispatch(&mut engine, 1)[0];
     engine.cancel(JobId(2), NOW);
     let report = CallResult::Success.into();
-    engine
-        .settle(vec![Settlement { lease, report, outcome: Outcome::Done, answer: None, unsent: None }], NOW);
-    engine.take_stirred();
+    engine.settle(vec![Settlement { lease, report, outcome: Outcome::Done, answer: None, unsent: None }], NOW);
+    engine.take_ready_lanes();
     enqueue(&mut engine, "slow", 3);
-    assert!(stirred(&mut engine));
+    assert!(became_ready(&mut engine));
 }
 
 #[test]
@@ -97,7 +96,7 @@ fn a_reset_of_one_key_wakes_the_lanes_of_its_upstream() {
     enqueue(&mut engine, "slow", 1);
     assert_eq!(dispatch(&mut engine, 1), []);
     engine.reset(&key, NOW);
-    assert!(stirred(&mut engine));
+    assert!(became_ready(&mut engine));
     assert_eq!(dispatch(&mut engine, 2).len(), 1);
 }
 
@@ -118,5 +117,5 @@ fn changed_rules_wake_the_lane_that_waits_for_its_retry_budget() {
     assert_eq!(dispatch(&mut engine, 2).len(), 1, "the other waits for the budget");
     let spec = Arc::new(rules(Span::from_secs(1)));
     engine.register(Registration { process: ProcessId::EMBEDDED, stamp: 1, about: "".into(), spec }, NOW);
-    assert!(stirred(&mut engine));
+    assert!(became_ready(&mut engine));
 }

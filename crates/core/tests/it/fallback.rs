@@ -3,8 +3,8 @@
 
 use eclusa_core::gate::{BucketSpec, CallResult, GateSpecs, Share, WindowSpec};
 use eclusa_core::{
-    Absence, AbsentCall, Admission, Admit, BucketOf, Chain, Engine, LaneSpec, LeaseId, Name, Outcome, Seen,
-    Settlement, Span, Spec, Starts, Time, Tokens, UpstreamSpec,
+    Admission, Admit, BucketOf, Chain, Engine, FallbackCall, FallbackLog, LaneSpec, LastSeen, LeaseId, Name,
+    Outcome, Settlement, Span, Spec, StartCounts, Time, Tokens, UpstreamSpec,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -92,9 +92,9 @@ impl Process {
     }
 }
 
-fn absence(share: Share, left: &[(BucketOf, Tokens)], calls: &[Call], lost: u64, now: u64) -> Absence {
+fn fallback_log(share: Share, left: &[(BucketOf, Tokens)], calls: &[Call], lost: u64, now: u64) -> FallbackLog {
     let ago = |ms: u64| Span::from_millis(now - ms);
-    let call = |call: &Call| AbsentCall {
+    let call = |call: &Call| FallbackCall {
         lane: Some(name("lane")),
         tenant: None,
         upstream: name("up"),
@@ -105,7 +105,7 @@ fn absence(share: Share, left: &[(BucketOf, Tokens)], calls: &[Call], lost: u64,
         ended: (call.ends <= now).then(|| ago(call.ends)),
     };
     let calls = calls.iter().map(call).collect();
-    Absence { share, since: ago(lost), left: left.to_vec(), calls, reports: Vec::new() }
+    FallbackLog { share, since: ago(lost), left: left.to_vec(), calls, reports: Vec::new() }
 }
 
 /// What an upstream with these limits would say of all calls.
@@ -144,7 +144,7 @@ fn limits() -> impl Strategy<Value = Limits> {
 }
 
 proptest! {
-    #![proptest_config(crate::config(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/regressions/absence.txt")))]
+    #![proptest_config(crate::config(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/regressions/fallback.txt")))]
 
     #[test]
     fn limits_hold_while_processes_are_lost_and_after_they_came_back(
@@ -163,13 +163,13 @@ proptest! {
         let lost = now;
         let count = u32::try_from(alone.len()).unwrap();
         let mut all = Vec::new();
-        let mut absences = Vec::new();
+        let mut fallback_logs = Vec::new();
         let back = lost + alone.iter().map(|wishes| wishes.iter().map(|wish| wish.0).sum()).max().unwrap_or(0);
         for (number, wishes) in (0..).zip(alone) {
             let share = Share::new(number, count).unwrap();
             let (lanes, upstreams) = (owner.engine.lanes(at(lost)), owner.engine.upstreams(at(lost)));
-            let seen = Seen { share, lanes, upstreams, started: Starts::new() };
-            let engine = Engine::alone(&spec, &seen, (1 << 63) + u64::from(number), LEASE, at(lost));
+            let seen = LastSeen { share, lanes, upstreams, started: StartCounts::new() };
+            let engine = Engine::fallback(&spec, &seen, (1 << 63) + u64::from(number), LEASE, at(lost));
             let left = engine.own_buckets(at(lost));
             let mut process = Process::new(engine);
             let mut now = lost;
@@ -177,12 +177,12 @@ proptest! {
                 now += wish.0;
                 process.wish(0, now, wish);
             }
-            absences.push(absence(share, &left, &process.calls, lost, back));
+            fallback_logs.push(fallback_log(share, &left, &process.calls, lost, back));
             all.extend(process.calls);
         }
         // What ended meanwhile under the owner's own leases is told first; then those that were lost.
         owner.settle(back, back);
-        absences.into_iter().for_each(|absence| owner.engine.catch_up(absence, at(back)));
+        fallback_logs.into_iter().for_each(|fallback_log| owner.engine.catch_up(fallback_log, at(back)));
         let calls = std::mem::take(&mut owner.calls).into_iter().chain(all);
         let (running, over) = calls.partition::<Vec<_>, _>(|call| call.ends > back);
         owner.calls = running;

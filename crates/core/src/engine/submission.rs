@@ -1,4 +1,4 @@
-//! Jobs that an upstream works on: what it calls them, when it is asked, and what it told too early.
+//! Jobs submitted to async upstreams: their external ids, when to poll, and completions that arrive early.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,49 +10,49 @@ use crate::table::{JobIx, UpstreamIx};
 use crate::time::{Span, Time};
 use crate::verbs::{Completion, Polling};
 
-/// How many messages about a job are remembered, so that each counts once.
-const MAX_HEARD: usize = 8;
+/// Messages about a job that are remembered, so that each counts once.
+const MAX_MESSAGES: usize = 8;
 
-/// What is known of a job that was submitted to an upstream which tells later.
+/// What is known of a job that was submitted to an async upstream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Away {
-    /// What the upstream calls it.
+pub(crate) struct Submission {
+    /// The upstream's id of the job.
     pub(crate) external: Option<Arc<str>>,
-    /// Whether it goes on along its chain if the upstream does not tell in time.
+    /// Whether the job continues along its chain if the upstream does not report in time.
     pub(crate) next: bool,
-    /// When the upstream is asked next and how often after that, while it is waited for.
+    /// When to poll next and the interval after that, while the job is awaited.
     pub(crate) poll: Option<(Time, Span)>,
-    /// What the upstream told before its answer to the submit was heard.
+    /// A completion that arrived before the answer to the submit.
     pub(crate) early: Option<Box<Completion>>,
-    /// Hashes of the messages that were heard, the newest last.
-    pub(crate) heard: Vec<u64>,
+    /// Hashes of the messages received, newest last.
+    pub(crate) messages: Vec<u64>,
 }
 
-impl Away {
-    /// Bytes of what was told too early.
+impl Submission {
+    /// The size of an early completion.
     pub(crate) fn early_bytes(&self) -> u64 {
         let answer = self.early.as_ref().and_then(|early| early.answer.as_ref());
         answer.map_or(0, |answer| answer.len() as u64)
     }
 
-    pub(super) fn hear(&mut self, message: Option<u64>) {
+    pub(super) fn remember_message(&mut self, message: Option<u64>) {
         let Some(message) = message else { return };
-        if self.heard.len() == MAX_HEARD {
-            self.heard.remove(0);
+        if self.messages.len() == MAX_MESSAGES {
+            self.messages.remove(0);
         }
-        self.heard.push(message);
+        self.messages.push(message);
     }
 }
 
-/// Finds jobs by what their upstream calls them, and by when it is to be asked.
+/// Finds jobs by external id and by the time of their next poll.
 #[derive(Debug, Default)]
-pub(super) struct AwayIndex {
+pub(super) struct SubmissionIndex {
     called: BTreeSet<(Arc<str>, JobIx)>,
     polls: BTreeSet<(UpstreamIx, Time, JobIx)>,
 }
 
-impl AwayIndex {
-    /// Jobs that are called `external`.
+impl SubmissionIndex {
+    /// Jobs with this external id.
     pub(super) fn called(&self, external: &Arc<str>) -> impl Iterator<Item = JobIx> {
         let all = (external.clone(), JobIx(0))..=(external.clone(), JobIx(u32::MAX));
         self.called.range(all).map(|(_, job)| *job)
@@ -71,7 +71,7 @@ impl AwayIndex {
 }
 
 impl Engine {
-    /// The upstream has taken a job in, which is waited for now.
+    /// Records that the upstream has accepted a job, which is awaited from now on.
     pub(super) fn submitted(
         &mut self,
         job: JobIx,
@@ -80,47 +80,50 @@ impl Engine {
         poll: Option<Polling>,
         now: Time,
     ) {
-        let away = self.jobs[job].rare().away.get_or_insert_default();
-        let old = std::mem::replace(&mut away.external, external);
-        away.next = next;
-        away.poll = poll.map(|poll| (now + poll.after, poll.every));
+        let submission = self.jobs[job].rare().submission.get_or_insert_default();
+        let old = std::mem::replace(&mut submission.external, external);
+        submission.next = next;
+        submission.poll = poll.map(|poll| (now + poll.after, poll.every));
         if let Some(old) = old {
-            self.away.forget(&old, job);
+            self.submissions.forget(&old, job);
         }
-        self.restore_away(job);
+        self.index_submission(job);
         self.start_polling(job);
         self.jobs.touch(job);
     }
 
-    /// Makes a job findable by what its upstream calls it.
-    pub(super) fn restore_away(&mut self, job: JobIx) {
-        if let Some(external) = self.jobs[job].away().and_then(|away| away.external.clone()) {
-            self.away.called.insert((external, job));
+    /// Makes a job findable by its external id.
+    pub(super) fn index_submission(&mut self, job: JobIx) {
+        if let Some(external) = self.jobs[job].submission().and_then(|submission| submission.external.clone())
+        {
+            self.submissions.called.insert((external, job));
         }
     }
 
-    /// The upstream of an awaiting job is asked from time to time, where it can be.
+    /// Schedules polls of an awaiting job, if it has any.
     pub(super) fn start_polling(&mut self, job: JobIx) {
         if let Some(entry) = self.poll_of(job) {
-            self.away.polls.insert(entry);
+            self.submissions.polls.insert(entry);
         }
     }
 
-    /// The upstream of a job is not waited for any more.
+    /// Ends the polls of a job that is no longer awaited.
     pub(super) fn stop_polling(&mut self, job: JobIx) {
         if let Some(entry) = self.poll_of(job) {
-            self.away.polls.remove(&entry);
+            self.submissions.polls.remove(&entry);
         }
-        if let Some(away) = self.jobs[job].rare.as_mut().and_then(|rare| rare.away.as_mut()) {
-            away.poll = None;
+        if let Some(submission) = self.jobs[job].rare.as_mut().and_then(|rare| rare.submission.as_mut()) {
+            submission.poll = None;
         }
     }
 
-    /// Sets when the upstream of a job is asked next.
+    /// Sets when a job is polled next.
     pub(super) fn poll_later(&mut self, job: JobIx, at: Time) {
         let Some(entry) = self.poll_of(job) else { return };
-        self.away.polls.remove(&entry);
-        if let Some(poll) = self.jobs[job].rare().away.as_mut().and_then(|away| away.poll.as_mut()) {
+        self.submissions.polls.remove(&entry);
+        if let Some(poll) =
+            self.jobs[job].rare().submission.as_mut().and_then(|submission| submission.poll.as_mut())
+        {
             poll.0 = at;
         }
         self.start_polling(job);
@@ -129,14 +132,14 @@ impl Engine {
 
     fn poll_of(&self, job: JobIx) -> Option<(UpstreamIx, Time, JobIx)> {
         let state = &self.jobs[job];
-        Some((state.upstream?, state.away()?.poll?.0, job))
+        Some((state.upstream?, state.submission()?.poll?.0, job))
     }
 
-    /// What the upstream of a job told before its answer to the submit was heard; it is not kept any longer.
+    /// Takes the completion that arrived before the answer to the submit.
     pub(super) fn take_early(&mut self, job: JobIx) -> Option<Completion> {
-        let away = self.jobs[job].rare.as_mut()?.away.as_mut()?;
-        let bytes = away.early_bytes();
-        let early = away.early.take()?;
+        let submission = self.jobs[job].rare.as_mut()?.submission.as_mut()?;
+        let bytes = submission.early_bytes();
+        let early = submission.early.take()?;
         self.jobs.bytes -= bytes;
         self.jobs.touch(job);
         Some(*early)
