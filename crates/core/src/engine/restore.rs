@@ -34,7 +34,7 @@ pub enum RestoreError {
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// Readable, but inconsistent.
-    #[error("the records do not fit together: {0}")]
+    #[error("the records are inconsistent: {0}")]
     Inconsistent(String),
 }
 
@@ -159,7 +159,7 @@ fn restore_rules(
         return Ok(());
     }
     for (number, rules) in std::mem::take(&mut changes.upstream_rules) {
-        let problem = || RestoreError::Inconsistent(format!("upstream number {number} is not known"));
+        let problem = || RestoreError::Inconsistent(format!("upstream number {number} is unknown"));
         let upstream = engine.upstreams.get_mut(number as usize).ok_or_else(problem)?;
         upstream.spec = Some(decode_gates(&rules)?);
     }
@@ -224,7 +224,7 @@ fn restore_tenants(
             }
             (None, Some(tenant)) => {
                 let idle = lane.restore_tenant_gone(tenant);
-                expect(idle, || format!("a tenant of lane {} is gone and has jobs", lane.name))?;
+                expect(idle, || format!("a tenant of lane {} is gone but has jobs", lane.name))?;
                 known.remove(&at);
             }
             (None, None) => {}
@@ -270,7 +270,7 @@ fn restore_policies(engine: &mut Engine, changes: &mut Changes) -> Result<(), Re
             engine.buckets.restore(key, spec, bucket);
         } else {
             let unused = engine.buckets.restore_gone(&key);
-            expect(unused, || format!("bucket {key:?} is gone and used"))?;
+            expect(unused, || format!("bucket {key:?} is gone but in use"))?;
         }
     }
     Ok(())
@@ -297,7 +297,7 @@ fn expect(fits: bool, problem: impl FnOnce() -> String) -> Result<(), RestoreErr
 }
 
 fn lane_at(engine: &mut Engine, number: u32) -> Result<&mut crate::lane::Lane, RestoreError> {
-    let problem = || RestoreError::Inconsistent(format!("lane number {number} is not known"));
+    let problem = || RestoreError::Inconsistent(format!("lane number {number} is unknown"));
     engine.lanes.get_mut(number as usize).ok_or_else(problem)
 }
 

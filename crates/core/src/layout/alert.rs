@@ -1,4 +1,4 @@
-//! The layouts of alerts, and of what a job carries that notifies somebody of one.
+//! The layouts of alerts, and the payload of a job that delivers a notice of one.
 
 use super::LayoutError;
 use super::convert::{Layout, decode, encode, layout_enum, layout_struct};
@@ -6,7 +6,7 @@ use crate::alert::{Alert, AlertKey, AlertRule, Condition, Notice, Recipient, Sev
 use crate::engine::Callback;
 use crate::job::Payload;
 
-/// The version of a notice. It begins where no other payload does.
+/// The version of a notice. No other payload starts with this byte.
 const VERSION: u8 = 0xc2;
 
 layout_enum!(
@@ -53,7 +53,7 @@ layout_enum!(RecipientLayout<'a> = Recipient { Operators, Tenant(tenant: &'a str
 layout_struct!(NoticeLayout<'a> = Notice { to: RecipientLayout<'a>, alert: AlertLayout<'a> });
 
 impl Notice {
-    /// As the payload of a job.
+    /// Encodes it as the payload of a job.
     pub fn encode(&self) -> Payload {
         let mut bytes = Vec::new();
         encode(VERSION, &NoticeLayout::from_domain(self), &mut bytes);
@@ -66,7 +66,7 @@ impl Notice {
     }
 }
 
-/// What a job of the lane [`CALLBACKS`](crate::CALLBACKS) carries.
+/// The payload of a job of the lane [`CALLBACKS`](crate::CALLBACKS).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivery {
     /// The end of a job.
@@ -76,7 +76,7 @@ pub enum Delivery {
 }
 
 impl Delivery {
-    /// Reads it.
+    /// Decodes the payload of a job.
     pub fn decode(payload: &[u8]) -> Result<Self, LayoutError> {
         if payload.first() == Some(&VERSION) {
             return Notice::decode(payload).map(|notice| Self::Notice(Box::new(notice)));

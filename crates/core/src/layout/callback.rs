@@ -1,4 +1,4 @@
-//! What a job carries that delivers a callback.
+//! The payload of a job that delivers a callback.
 
 use super::LayoutError;
 use super::convert::{Layout, decode, encode, layout_struct};
@@ -6,13 +6,13 @@ use super::view::JobViewLayout;
 use crate::engine::Callback;
 use crate::job::Payload;
 
-/// The version of the layout in this file, which stores views of jobs. It begins where no other payload does.
+/// The version of the layout in this file, which contains views of jobs. No other payload starts with this byte.
 const VERSION: u8 = 0xc1;
 
 layout_struct!(CallbackLayout<'a> = Callback { url: &'a str, job: JobViewLayout<'a> });
 
 impl Callback {
-    /// As the payload of a job.
+    /// Encodes it as the payload of a job.
     pub fn encode(&self) -> Payload {
         let mut bytes = Vec::new();
         encode(VERSION, &CallbackLayout::from_domain(self), &mut bytes);

@@ -1,4 +1,4 @@
-//! From domain types to layouts and back.
+//! Conversion between domain types and layouts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::policy::{Correlation, HashKey, Scope};
 use crate::time::{Span, Time};
 use crate::tokens::Tokens;
 
-/// The layout of `D`, which borrows from it on its way out and from the bytes on its way in.
+/// The layout of `D`. It borrows from the domain type when encoding and from the bytes when decoding.
 pub(super) trait Layout<'a, D>: Sized {
     fn from_domain(domain: &'a D) -> Self;
     fn into_domain(self) -> Result<D, LayoutError>;
@@ -24,7 +24,7 @@ pub(super) trait Layout<'a, D>: Sized {
 pub(super) fn encode(version: u8, value: &impl Serialize, out: &mut Vec<u8>) {
     out.push(version);
     let encoded = append(value, out);
-    // Appending cannot fail, and postcard itself only refuses sequences of unknown length, which no layout has.
+    // Appending cannot fail, and postcard only refuses sequences of unknown length, which no layout has.
     debug_assert!(encoded.is_ok(), "{encoded:?}");
 }
 
@@ -34,16 +34,16 @@ pub(super) fn append(value: &impl Serialize, out: &mut Vec<u8>) -> postcard::Res
     Ok(())
 }
 
-/// Reads what [`encode`] wrote; all bytes must be used.
+/// Decodes what [`encode`] wrote; all bytes must be used.
 pub(super) fn decode<'a, T: Deserialize<'a>>(version: u8, bytes: &'a [u8]) -> Result<T, LayoutError> {
     match bytes {
         [found, rest @ ..] if *found == version => match postcard::take_from_bytes(rest) {
             Ok((value, [])) => Ok(value),
-            Ok((_, rest)) => Err(unreadable(format_args!("{} bytes too many", rest.len()))),
+            Ok((_, rest)) => Err(unreadable(format_args!("{} extra bytes", rest.len()))),
             Err(error) => Err(unreadable(error)),
         },
         [found, ..] if *found > version => Err(LayoutError::NewerVersion { found: *found, known: version }),
-        [found, ..] => Err(unreadable(format_args!("version {found} of the layout is not read here"))),
+        [found, ..] => Err(unreadable(format_args!("version {found} of the layout is not supported"))),
         [] => Err(unreadable("no bytes")),
     }
 }
@@ -52,7 +52,7 @@ pub(super) fn unreadable(problem: impl fmt::Display) -> LayoutError {
     LayoutError::Unreadable(problem.to_string())
 }
 
-/// Bytes encoded as one piece, not one by one.
+/// Bytes encoded as a whole rather than one by one.
 pub(super) struct Bytes<'a>(&'a [u8]);
 
 impl Serialize for Bytes<'_> {
@@ -86,7 +86,7 @@ impl<'a> Layout<'a, Payload> for Bytes<'a> {
     }
 }
 
-/// A list that is written straight from the domain's, without one of layouts in between.
+/// A list encoded directly from domain values, without a temporary list of layouts.
 pub(super) enum Many<'a, D, L> {
     Written(&'a [D]),
     Read(Vec<L>),
@@ -119,7 +119,7 @@ impl<'a, D: Clone, L: Layout<'a, D>> Layout<'a, Vec<D>> for Many<'a, D, L> {
     }
 }
 
-/// The layout of `$domain` is `$layout`: how to get there, and back.
+/// Declares `$layout` as the layout of `$domain`, with the conversions in both directions.
 macro_rules! layout_as {
     ($($domain:ty => $layout:ty: |$out:ident| $to:expr, |$in:ident| $back:expr;)+) => {$(
         impl<'a> Layout<'a, $domain> for $layout {
@@ -151,7 +151,7 @@ layout_as! {
     HashKey => u128: |key| key.bits(), |bits| Ok(HashKey::new(bits));
     ProcessId => u64: |id| id.0, |id| Ok(ProcessId(id));
     Share => (u32, u32): |share| (share.number(), share.count()), |share| {
-        Share::new(share.0, share.1).ok_or_else(|| unreadable("there is no such share"))
+        Share::new(share.0, share.1).ok_or_else(|| unreadable("invalid share"))
     };
     Name => &'a str: |name| name.as_str(), |name| Name::read(name).map_err(unreadable);
     Arc<str> => &'a str: |text| text, |text| Ok(text.into());
@@ -228,7 +228,7 @@ where
     }
 }
 
-/// Declares the layout of a struct, field by field. It compiles only while both have the same fields.
+/// Declares the layout of a struct, field by field. It compiles only if both have the same fields.
 macro_rules! layout_struct {
     ($name:ident<'a> = $domain:ident $(<$arg:ty>)? { $($field:ident: $layout:ty),+ $(,)? }) => {
         #[derive(serde::Serialize, serde::Deserialize)]
@@ -254,7 +254,8 @@ macro_rules! layout_struct {
     };
 }
 
-/// Declares the layout of an enum, variant by variant. Their order is part of the layout: new ones go to the end.
+/// Declares the layout of an enum, variant by variant. The order of the variants is part of the layout: add new ones at
+/// the end.
 macro_rules! layout_enum {
     ($name:ident<'a> = $domain:ident $(<$arg:ty>)? { $($variants:tt)+ }) => {
         layout_enum!(

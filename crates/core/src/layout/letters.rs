@@ -1,4 +1,4 @@
-//! Layouts of what is asked and told about dead letters and their replays.
+//! Layouts of questions and answers about dead letters and their replays.
 
 use super::convert::{layout_enum, layout_struct};
 use super::question::NewJobLayout;

@@ -1,9 +1,9 @@
-//! Layouts: the bytes of what is stored and of what processes send each other.
+//! Layouts: the bytes of everything that is stored or sent between processes.
 //!
-//! A layout is a struct or enum of its own, converted from and to the domain type, so that the bytes change only when
-//! somebody changes a layout. Fields and variants are written in the order in which they are declared, encoded by postcard
-//! after one byte with the version. To change what is written, raise the version, keep reading the previous one and renew
-//! the golden files:
+//! A layout is a separate struct or enum, converted from and to the domain type, so that the bytes change only if a
+//! layout is changed. Fields and variants are encoded by postcard in the order of their declaration, after one byte
+//! with the version. To change what is written, raise the version, keep reading the previous one and regenerate the
+//! golden files:
 //!
 //! ```text
 //! ECLUSA_WRITE_GOLDEN=1 cargo nextest run -p eclusa-core layout
@@ -33,21 +33,21 @@ use thiserror::Error;
 /// Why bytes could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LayoutError {
-    /// A newer program wrote them.
-    #[error("written in version {found} of the layout, but only versions up to {known} are known here")]
+    /// Written by a newer program.
+    #[error("written in version {found} of the layout; versions up to {known} are supported")]
     NewerVersion {
         /// The version of the bytes.
         found: u8,
         /// The newest version that this program reads.
         known: u8,
     },
-    /// They are damaged or were never meant to be read as this.
+    /// Damaged, or not bytes of this layout.
     #[error("unreadable: {0}")]
     Unreadable(String),
 }
 
 impl LayoutError {
-    /// Whether the same bytes may be read later: never.
+    /// Whether reading the same bytes may succeed later: never.
     pub const fn is_transient(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! What a process asks of the store elsewhere.
+//! Questions: what a process asks the owner of the store.
 
 use super::LayoutError;
 use super::alert::ConditionLayout;
@@ -21,7 +21,7 @@ use crate::verbs::{
 };
 use crate::views::{BucketQuery, JobQuery};
 
-/// The version of the layouts in this file. Readers refuse a newer one, and version 1, which no release wrote.
+/// The version of the layouts in this file. Other versions are refused; no release wrote version 1.
 const VERSION: u8 = 2;
 
 /// A verb of the [`Store`](crate::Store) with its arguments.
@@ -185,7 +185,7 @@ layout_struct!(FallbackLogLayout<'a> = FallbackLog {
 
 layout_enum!(BucketOfLayout<'a> = BucketOf { Lane(lane: &'a str), Upstream(upstream: &'a str) });
 
-/// The number of the part and how many there are.
+/// The index of a share and the number of shares.
 type ShareLayout = (u32, u32);
 
 layout_struct!(FallbackCallLayout<'a> = FallbackCall {

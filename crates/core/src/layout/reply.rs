@@ -1,4 +1,4 @@
-//! What a store answers to those who asked from elsewhere.
+//! Replies: the owner's answers to questions.
 
 use super::LayoutError;
 use super::alert::AlertLayout;
@@ -31,8 +31,7 @@ use crate::verbs::{
 };
 use crate::views::{BucketPage, BucketView, CodeView, JobPage, LaneView, TenantView, UpstreamView, Why};
 
-/// The version of the layouts in this file and of the views. Readers refuse a newer one, and version 1, which no release
-/// wrote.
+/// The version of the layouts in this file and of the views. Other versions are refused; no release wrote version 1.
 const VERSION: u8 = 2;
 
 /// The answer to a [`Question`](super::Question).
@@ -108,7 +107,7 @@ pub enum Reply {
     Bulk(BulkAnswer),
     /// To `Codes`.
     Codes(Option<Vec<CodeView>>),
-    /// To a question that the store cannot read, and why: it may be of a newer version.
+    /// The store cannot read the question, perhaps because it is of a newer version; says why.
     Unread(String),
 }
 

@@ -1,4 +1,4 @@
-//! Layouts that both questions and answers are made of.
+//! Layouts used by both questions and replies.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ layout_struct!(LeaseIdLayout = LeaseId { epoch: u64, number: u64, nonce: u64 });
 
 layout_struct!(DeniedLayout<'a> = Denied { upstream: Option<&'a str>, reason: ReasonLayout });
 
-/// A hold without its terms, as dead letters keep it: those of its bucket are known.
+/// A hold without terms, as kept in dead letters: the terms of its bucket are stored elsewhere.
 #[derive(serde::Serialize, serde::Deserialize)]
 pub(super) struct KeptHoldLayout<'a> {
     upstream: &'a str,
@@ -60,12 +60,12 @@ impl<'a> Layout<'a, Hold> for KeptHoldLayout<'a> {
         Self { upstream: upstream.as_str(), bucket, spec, tokens }
     }
 
-    /// A hold of nothing or less would mint tokens. That of a dead letter may be more than its bucket holds: the rule may
-    /// have changed since.
+    /// A hold of zero or less would mint tokens. The hold of a dead letter may exceed its bucket's capacity, because
+    /// the rule may have changed since.
     fn into_domain(self) -> Result<Hold, LayoutError> {
         let Self { upstream, bucket, spec, tokens } = self;
         if bucket.is_empty() || tokens <= 0 {
-            return Err(unreadable("a hold that cannot be"));
+            return Err(unreadable("invalid hold"));
         }
         let (upstream, spec) = (Layout::into_domain(upstream)?, spec.into_domain()?);
         Ok(Hold::restore(upstream, bucket, spec, Tokens::from_micro(tokens)))
@@ -110,13 +110,13 @@ impl<'a> Layout<'a, Arc<Terms>> for TermsLayout<'a> {
         Self { charge: Layout::from_domain(&terms.charge), credit: Layout::from_domain(&terms.credit) }
     }
 
-    /// A cost of less than nothing would mint tokens.
+    /// A negative cost would mint tokens.
     fn into_domain(self) -> Result<Arc<Terms>, LayoutError> {
         let terms = Terms { charge: self.charge.into_domain()?, credit: self.credit.into_domain()? };
         let costs = terms.charge.costs.iter().map(|(_, cost)| *cost).chain(terms.charge.default);
         let credits = terms.credit.iter().flat_map(|rule| &rule.events).map(|(_, tokens)| *tokens);
         if costs.chain(credits).any(|tokens| tokens < Tokens::ZERO) {
-            return Err(unreadable("terms that cannot be"));
+            return Err(unreadable("invalid terms"));
         }
         Ok(Arc::new(terms))
     }
@@ -145,7 +145,7 @@ impl<'a> Layout<'a, BucketSpec> for BucketSpecLayout {
     fn into_domain(self) -> Result<BucketSpec, LayoutError> {
         let Self { capacity, refill_micro, refill_ms } = self;
         if capacity <= 0 || refill_micro == 0 || refill_ms == 0 {
-            return Err(unreadable("a bucket that cannot be"));
+            return Err(unreadable("invalid bucket"));
         }
         Ok(BucketSpec::restore(Tokens::from_micro(capacity), (refill_micro, refill_ms)))
     }

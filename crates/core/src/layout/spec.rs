@@ -18,20 +18,20 @@ use crate::spec::{
 };
 use crate::time::Span;
 
-/// The version in which all rules of a process are written.
+/// The version of a process's complete rules.
 const SPEC_VERSION: u8 = 3;
-/// The version in which the rules of one upstream are written.
+/// The version of the rules of one upstream.
 const VERSION: u8 = 1;
-/// The same for a lane; version 1 lacked `in_time`, which comes last.
+/// The version of the rules of one lane. Version 1 lacked `in_time`, which comes last.
 const LANE_VERSION: u8 = 2;
 
-/// Spans are milliseconds, tokens are millionths.
+/// Spans are in milliseconds, tokens in millionths.
 #[derive(Serialize, Deserialize)]
 struct SpecLayout {
     lanes: Vec<LaneLayout>,
     upstreams: Vec<UpstreamLayout>,
     partial: bool,
-    /// Lanes with `in_time`.
+    /// Names of the lanes with `in_time`.
     in_time: Vec<String>,
 }
 
@@ -72,7 +72,7 @@ struct RetryLayout {
     cap: u64,
     jitter_percent: u8,
     stops_when_ambiguous: bool,
-    /// Share in percent, and what is always allowed.
+    /// Share in percent, and the rate that is always allowed.
     budget: Option<(u8, BucketSpecLayout)>,
 }
 
@@ -102,7 +102,7 @@ struct CacheLayout {
 #[derive(Serialize, Deserialize)]
 struct GatesLayout {
     breaker: Option<BreakerLayout>,
-    /// The ladder of rests.
+    /// Durations in milliseconds, by number of consecutive errors.
     cooldown: Option<Vec<u64>>,
     per_minute: Option<u32>,
     bucket: Option<BucketSpecLayout>,
@@ -125,7 +125,7 @@ struct PaceLayout {
     adaptive: bool,
 }
 
-/// The bytes of `spec`.
+/// Encodes the rules of a process.
 pub fn encode_spec(spec: &Spec) -> Vec<u8> {
     let layout = SpecLayout {
         lanes: spec.lanes.iter().map(LaneLayout::from).collect(),
@@ -136,10 +136,10 @@ pub fn encode_spec(spec: &Spec) -> Vec<u8> {
     encoded(SPEC_VERSION, &layout)
 }
 
-/// The rules that `bytes` hold.
+/// Decodes what [`encode_spec`] wrote.
 pub fn decode_spec(bytes: &[u8]) -> Result<Spec, LayoutError> {
     let layout: SpecLayout = match bytes {
-        // Version 1 lacked `partial` and version 2 the list, which come last.
+        // Version 1 lacked `partial`, and versions 1 and 2 the list; both come last.
         [1, rest @ ..] => decode(SPEC_VERSION, &[&[SPEC_VERSION], rest, &[u8::from(false), 0]].concat())?,
         [2, rest @ ..] => decode(SPEC_VERSION, &[&[SPEC_VERSION], rest, &[0]].concat())?,
         _ => decode(SPEC_VERSION, bytes)?,
@@ -159,7 +159,7 @@ pub fn decode_spec(bytes: &[u8]) -> Result<Spec, LayoutError> {
     Ok(Spec { partial: layout.partial, ..spec })
 }
 
-/// The bytes of the rules of one lane.
+/// Encodes the rules of one lane.
 pub(crate) fn encode_lane(spec: &LaneSpec) -> Vec<u8> {
     encoded(LANE_VERSION, &(LaneLayout::from(spec), spec.in_time))
 }
@@ -171,7 +171,7 @@ pub(crate) fn decode_lane(bytes: &[u8]) -> Result<LaneSpec, LayoutError> {
     }
 }
 
-/// The bytes of the rules of one upstream.
+/// Encodes the rules of one upstream.
 pub(crate) fn encode_gates(spec: &GateSpecs) -> Vec<u8> {
     encoded(VERSION, &GatesLayout::from(spec))
 }

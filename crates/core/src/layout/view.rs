@@ -1,4 +1,4 @@
-//! Layouts of what a store shows: jobs and their ends, lanes, upstreams, tenants, dead letters.
+//! Layouts of views: jobs and their ends, lanes, upstreams, tenants, dead letters.
 
 use std::sync::Arc;
 

@@ -34,7 +34,7 @@ pub(super) fn restore_jobs(
     for record in jobs {
         let at = (record.lane, record.tenant);
         let Some(tenant) = tenants.get(&at).copied() else {
-            return Err(RestoreError::Inconsistent(format!("the tenant of job {} is not known", record.id)));
+            return Err(RestoreError::Inconsistent(format!("the tenant of job {} is unknown", record.id)));
         };
         let correlation = correlations.get(&record.id).copied();
         restore_job(engine, *record, tenant, correlation)?;
@@ -51,7 +51,7 @@ fn restore_job(
     let (id, lane) = (record.id, LaneIx(record.lane));
     let chain: Vec<_> = record.chain.iter().map(|upstream| UpstreamIx(*upstream)).collect();
     let known = chain.iter().all(|upstream| (upstream.0 as usize) < engine.upstreams.len());
-    expect(known, || format!("an upstream of job {id} is not known"))?;
+    expect(known, || format!("an upstream of job {id} is unknown"))?;
     let state = lane_at(engine, record.lane)?;
     state.tenants.hold(tenant);
     let chain = state.group(&chain);
@@ -169,7 +169,7 @@ fn restore_holds(
     let mut restored = Vec::with_capacity(holds.len());
     for (upstream, key, tokens) in holds {
         let bucket = engine.buckets.find(key);
-        let problem = || RestoreError::Inconsistent(format!("bucket {key:?} of job {job} is not known"));
+        let problem = || RestoreError::Inconsistent(format!("bucket {key:?} of job {job} is unknown"));
         let bucket = bucket.ok_or_else(problem)?;
         engine.buckets.add_user(bucket);
         restored.push(JobHold { upstream: UpstreamIx(*upstream), bucket, tokens: *tokens });
@@ -202,13 +202,13 @@ fn restore_lease(
 ) -> Result<(), RestoreError> {
     let mut holds = Vec::with_capacity(record.holds.len());
     for (key, tokens) in &record.holds {
-        let problem = || RestoreError::Inconsistent(format!("bucket {key:?} of lease {id} is not known"));
+        let problem = || RestoreError::Inconsistent(format!("bucket {key:?} of lease {id} is unknown"));
         let bucket = engine.buckets.find(key).ok_or_else(problem)?;
         engine.buckets.hold_again(bucket, *tokens);
         holds.push((bucket, *tokens));
     }
     let mut find = |key: &Arc<str>| {
-        let problem = || RestoreError::Inconsistent(format!("bucket {key:?} of lease {id} is not known"));
+        let problem = || RestoreError::Inconsistent(format!("bucket {key:?} of lease {id} is unknown"));
         engine.buckets.find(key).ok_or_else(problem)
     };
     let rate = record.tenant_rate.as_ref().map(&mut find).transpose()?;

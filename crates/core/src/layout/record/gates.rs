@@ -1,4 +1,5 @@
-//! The layout of the state of gates. Slots, places and tokens in use are not stored: they are counted anew from the leases.
+//! The layout of the state of gates. Slots, window places and tokens in use are not stored: they are counted again from
+//! the leases.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -112,7 +113,7 @@ layout_struct!(BatchLayout = Batch { calls: u32, failed: u32, timed: u32, total_
 
 layout_struct!(PassLayout = Pass { generation: u32, answered: bool });
 
-/// Each moment as the milliseconds since the one before, which are small numbers.
+/// Each time as the milliseconds since the previous one, which are small numbers.
 enum TallyLayout<'a> {
     Written(&'a Tally),
     Read(Vec<(u64, u32)>),

@@ -1,4 +1,4 @@
-//! What records speak of, without the rest of what they say: cleaning a journal reads all of it again and again.
+//! Reads only which things records are about: cleaning a journal reads all of it again and again.
 
 use super::{RecordLayout, each_layout};
 use crate::engine::ProcessId;
@@ -9,7 +9,7 @@ use crate::layout::convert::Layout;
 use crate::layout::shared::LeaseIdLayout;
 use crate::policy::Correlation;
 
-/// What the records of `chunk` speak of, but for what they say is gone.
+/// The things that the records of `chunk` are about, except those that they say are gone.
 pub(crate) fn read_mentions(chunk: &[u8]) -> Result<Vec<Mention>, LayoutError> {
     let mut mentions = Vec::new();
     each_layout(chunk, |record| {

@@ -37,9 +37,9 @@ use crate::time::SteadyTime;
 use crate::timeline::Event;
 use crate::tokens::Tokens;
 
-/// The version of the records of a chunk, which is its first byte.
+/// The version of the records of a chunk, stored in its first byte.
 ///
-/// Version 2 has the records from `Terms` on; the others are as in version 1.
+/// Version 2 adds the records from `Terms` on; the others are the same as in version 1.
 pub(crate) const RECORD_VERSION: u8 = 2;
 
 /// Appends the bytes of `record` to `chunk`.
@@ -228,7 +228,7 @@ layout_struct!(SubmissionLayout<'a> = Submission {
     messages: Vec<u64>,
 });
 
-/// What has a record of its own takes no bytes here.
+/// The place of a field that has a separate record; takes no bytes.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct StoredApart;
 

@@ -1,4 +1,4 @@
-//! The history of a job as it is stored.
+//! The layout of a job's timeline.
 
 use crate::layout::LayoutError;
 use crate::layout::convert::{Layout, layout_struct};
@@ -8,7 +8,7 @@ use crate::timeline::{Event, EventKind};
 
 layout_struct!(EventLayout<'a> = Event<u32> { at: u64, kind: EventKindLayout<'a> });
 
-/// Not made by the macro: a failure without its note is written as before there were notes, and both are read.
+/// Not made by the macro: a failure without a note is written as before notes existed, and both forms are read.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 pub(in crate::layout) enum EventKindLayout<'a> {

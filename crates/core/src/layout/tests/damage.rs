@@ -1,4 +1,4 @@
-//! Bytes that nobody wrote so: they are refused, or mean something else, but never end the process.
+//! Damaged bytes are refused or read as something else, but never panic or allocate without bound.
 
 use proptest::prelude::*;
 
@@ -11,10 +11,10 @@ use crate::layout::{LayoutError, Question, Reply, decode_spec};
 use crate::tokens::Tokens;
 use crate::verbs::{Admit, Outcome, Settlement};
 
-/// As long as a length can be: whoever trusted it would ask for more memory than there is.
+/// The largest possible length: a decoder that trusted it would run out of memory.
 const HUGE: [u8; 10] = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01];
 
-/// What can be read of it can be written and read again.
+/// Whatever can be decoded can be encoded and decoded again.
 fn harmless<M: Message>(bytes: &[u8]) {
     if let Ok(read) = M::decoded(bytes) {
         assert_eq!(M::decoded(&read.encoded()), Ok(read));
@@ -144,7 +144,7 @@ fn terms_that_would_mint_tokens_are_refused() {
 
 #[test]
 fn records_of_version_1_are_read() {
-    // What version 2 brought comes after all that version 1 had.
+    // The records that version 2 added come after all those of version 1.
     let first_of_version_2 = Record::Terms { family: "".into(), terms: terms() }.encoded()[1];
     for (name, record) in records::all() {
         let mut chunk = record.encoded();

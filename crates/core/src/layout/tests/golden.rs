@@ -1,4 +1,4 @@
-//! The bytes of everything that has a layout, as they are in the files of `golden/`.
+//! The bytes of everything that has a layout, compared with the files in `golden/`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use crate::alert::{Notice, Recipient};
 
 use super::{Message, questions, records, replies, specs};
 
-/// Set to write the files instead of comparing them.
+/// If set, the files are written instead of compared.
 const RENEW: &str = "ECLUSA_WRITE_GOLDEN";
 
 fn dir() -> PathBuf {
@@ -32,7 +32,7 @@ fn from_hex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
-/// Compares, or writes, one file for each sample and no others that begin with `prefix`.
+/// Compares or writes one file per sample. There must be no other files that start with `prefix`.
 fn check<M: Message>(prefix: &str, samples: Vec<(&'static str, M)>) {
     let names: BTreeSet<String> = samples.iter().map(|(name, _)| format!("{name}.hex")).collect();
     assert_eq!(names.len(), samples.len(), "two samples share a file");
@@ -60,7 +60,7 @@ fn replies_have_the_bytes_of_their_golden_files() {
     check("reply-", replies::all());
 }
 
-/// Each kind of message is numbered by its place, which is the second byte.
+/// Each kind of message is numbered by its position, which is the second byte.
 #[test]
 fn every_kind_of_message_has_a_sample() {
     fn kinds<M: Message>(samples: &[(&str, M)]) -> BTreeSet<u8> {

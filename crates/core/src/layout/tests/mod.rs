@@ -1,4 +1,4 @@
-//! What is sent has exactly these bytes, and no bytes whatever do harm.
+//! Everything sent has exactly the expected bytes, and no bytes do harm.
 
 mod damage;
 mod golden;
@@ -29,7 +29,7 @@ use crate::tokens::Tokens;
 use crate::verbs::{LetterCursor, LetterFilter};
 use crate::views::JobCursor;
 
-/// Whatever has bytes.
+/// Anything with a layout.
 trait Message: Debug + Clone + PartialEq + Sized {
     fn encoded(&self) -> Vec<u8>;
     fn decoded(bytes: &[u8]) -> Result<Self, LayoutError>;
@@ -177,7 +177,7 @@ fn bucket_id() -> BucketId {
     BucketId { upstream: name("dict"), policy: name("ENTRIES_READ"), class: Some(name("PF")), scope }
 }
 
-/// A reason that has a layout but is not listed would be missing wherever all of them are shown.
+/// A reason that has a layout but is not listed would be missing wherever all reasons are shown.
 #[test]
 fn every_reason_is_listed() {
     let with_layout = (0_u8..).map_while(|number| postcard::from_bytes::<ReasonLayout>(&[number]).ok());

@@ -1,4 +1,4 @@
-//! Every question, with every part of it filled.
+//! Every question, with all fields set.
 
 use super::{alert, bucket_id, cursor, filter, hold, id, lease, letter_cursor, ms, name, terms};
 use crate::alert::{AlertLimits, DeadLetterRate, Evaluation, Watch};
@@ -17,7 +17,7 @@ use crate::verbs::{
 };
 use crate::views::{BucketQuery, JobQuery};
 
-/// Each with the name of its golden file.
+/// Samples, each with the name of its golden file.
 pub(super) fn all() -> Vec<(&'static str, Question)> {
     let (lane, upstream) = (name("email"), name("ses"));
     let mut all = vec![
@@ -149,7 +149,7 @@ fn watch() -> Watch {
     Watch { lost_data: true, evaluation: Some(evaluation) }
 }
 
-/// Does not compile until a new question has a name, and then it needs a sample above.
+/// Does not compile until a new question has a name here; it then needs a sample above.
 fn file_name(question: &Question) -> &'static str {
     match question {
         Question::Enqueue(_) => "question-enqueue",

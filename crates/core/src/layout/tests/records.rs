@@ -1,4 +1,4 @@
-//! One record of each kind, with everything in it.
+//! One record of each kind, with all fields set.
 
 use super::questions::completion;
 use super::{alert, alert_key, bucket_id, filter, hold, id, lease, ms, name, note, terms, time};
@@ -270,7 +270,7 @@ fn jobs() -> Vec<(&'static str, Record)> {
     ]
 }
 
-/// Each with the name of its file.
+/// Samples, each with the name of its golden file.
 pub(super) fn all() -> Vec<(&'static str, Record)> {
     let mut steady = SteadyTime::default();
     steady.start_at(time(500), time(16));

@@ -1,4 +1,4 @@
-//! Every reply, with every part of it filled and in every form that it can take.
+//! Every reply, with all fields set and in all its forms.
 
 use super::{alert, bucket_id, cursor, filter, hold, id, lease, letter_cursor, ms, name, note, time};
 use crate::alert::{AlertChanges, AlertsView};
@@ -23,7 +23,7 @@ use crate::verbs::{
 };
 use crate::views::{BucketPage, BucketView, JobPage, LaneView, Place, TenantView, UpstreamView, Why};
 
-/// Each with the name of its golden file.
+/// Samples, each with the name of its golden file.
 pub(super) fn all() -> Vec<(&'static str, Reply)> {
     let mut all = of_jobs();
     all.extend(of_letters());
@@ -247,7 +247,7 @@ fn swept() -> Swept {
     }
 }
 
-/// One job for each way to end.
+/// One job for each kind of end.
 fn ends() -> Vec<Ended> {
     [
         End::Completed,
@@ -356,7 +356,7 @@ fn why() -> Why {
     }
 }
 
-/// One for each reason.
+/// One gate for each reason.
 fn gates() -> Vec<GateView> {
     let gate = |(level, reason): (i64, Reason)| GateView {
         reason,

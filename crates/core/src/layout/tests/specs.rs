@@ -1,4 +1,4 @@
-//! Rules with everything in them.
+//! Rules with all fields set.
 
 use std::num::NonZeroU32;
 
@@ -12,7 +12,7 @@ use crate::spec::{
 };
 use crate::time::Span;
 
-/// The gates that a program names for one upstream.
+/// Gates as a program that uses the library registers them for one upstream.
 pub(super) fn partial() -> Spec {
     let gates = GateSpecs::default().with_slots("max_concurrent", 7).unwrap();
     Spec::partial(vec![UpstreamSpec::new(name("a"), gates)]).unwrap()
@@ -38,7 +38,7 @@ fn rules_of_a_lane_of_version_1_refuse_nothing() {
     assert_eq!(decode_lane(&encode_lane(&lane)), Ok(lane));
 }
 
-/// Rules in which everything is set, and a lane and an upstream in which nothing is.
+/// Rules with everything set, and a lane and an upstream with nothing set.
 pub(super) fn sample() -> Spec {
     whole(true)
 }

@@ -294,6 +294,6 @@ mod tests {
         assert!(cause.contains("written in version 3"), "{cause}");
         question[0] = 1;
         let Reply::Unread(cause) = reply_to(&owner, &stage, &question) else { panic!("another answer") };
-        assert!(cause.contains("version 1 of the layout is not read here"), "{cause}");
+        assert!(cause.contains("version 1 of the layout is not supported"), "{cause}");
     }
 }
