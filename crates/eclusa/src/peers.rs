@@ -189,7 +189,7 @@ mod tests {
             process: eclusa_core::ProcessId(id),
             stamp: 1,
             about: about.into(),
-            heard: None,
+            last_heard: None,
             differs: 0,
         };
         let fleet = [process(3, "all 7f"), process(2, "worker 7f"), process(1, "library")];

@@ -76,11 +76,11 @@ impl Engine {
     /// Ends the previous call of the chain at its upstream and keeps what it holds in the lane.
     fn release_for_next(&mut self, ask: &Admit, lane: Option<LaneIx>, now: Time) -> Option<Lease> {
         let (id, report) = ask.after.as_ref()?;
-        let goes_on = |lease: &Lease| match lease.used_by {
+        let continues = |lease: &Lease| match lease.used_by {
             Use::Call(of) | Use::LaterCall(of) => of.is_some() && of == lane,
             Use::Job(..) | Use::Awaiting(_) => false,
         };
-        if !self.leases.get(*id).is_some_and(goes_on) {
+        if !self.leases.get(*id).is_some_and(continues) {
             return None;
         }
         let mut lease = self.leases.remove(*id)?;

@@ -108,7 +108,7 @@ mod tests {
         call(&mut engine, &up, CallResult::Failed.into(), at(0));
         let opened = |failures| GateChangeKind::BreakerOpened { failures, lasts: OPEN };
         assert_eq!(kinds(&mut engine), [opened(2)]);
-        assert_eq!(kinds(&mut engine), [], "told once");
+        assert_eq!(kinds(&mut engine), [], "reported once");
         call(&mut engine, &up, CallResult::Failed.into(), at(30));
         assert_eq!(kinds(&mut engine), [GateChangeKind::BreakerHalfOpened, opened(3)]);
         call(&mut engine, &up, CallResult::Success.into(), at(60));
@@ -141,8 +141,8 @@ mod tests {
         engine.record(&up, CallResult::Success, at(1));
         assert_eq!(kinds(&mut engine), [GateChangeKind::CooldownEnded]);
         let retry_after = Some(RetryAfter { wait: Span::from_secs(5), bucket: None });
-        let told = Report { retry_after, ..Report::from(CallResult::Success) };
-        call(&mut engine, &up, told, at(2));
+        let report = Report { retry_after, ..Report::from(CallResult::Success) };
+        call(&mut engine, &up, report, at(2));
         assert_eq!(kinds(&mut engine), [GateChangeKind::Closed { lasts: Span::from_secs(5) }]);
         engine.reset(&up, at(3));
         assert_eq!(kinds(&mut engine), [GateChangeKind::Reopened]);

@@ -153,7 +153,7 @@ mod tests {
         debits.drain_changes(|id, debit| gone.extend(debit.is_none().then_some(id.0)));
         assert_eq!(gone, [0, 1, 2]);
         assert_eq!(debits.take_dropped(), 3);
-        assert_eq!(debits.take_dropped(), 0, "told once");
+        assert_eq!(debits.take_dropped(), 0, "reported once");
         assert_eq!(debits.iter().map(|(id, _)| id.0).collect::<Vec<_>>(), [3, 4]);
         assert_eq!(debits.next_expiry(), Time::from_millis(2_004));
     }

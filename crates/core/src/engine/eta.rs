@@ -113,9 +113,9 @@ pub(super) fn side_by_side(
     start: impl Fn(UpstreamIx, u64) -> Time,
 ) -> Time {
     let share = ahead / (all.len().max(1) as u64);
-    let alone = all.iter().map(|at| start(*at, ahead)).min().unwrap_or(now);
+    let fastest = all.iter().map(|at| start(*at, ahead)).min().unwrap_or(now);
     let shared = all.iter().map(|at| start(*at, share)).max().unwrap_or(now);
-    alone.min(shared)
+    fastest.min(shared)
 }
 
 /// How many jobs go before one that has `own` jobs before it in a line of `len`.

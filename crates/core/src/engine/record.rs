@@ -162,12 +162,12 @@ pub(crate) enum Record {
     Bulk(Box<Bulk>),
     BulkGone(JobId),
     /// The redrive state of a chain of a lane.
-    RedriveWay {
+    RedriveState {
         lane: u32,
         chain: Vec<Name>,
         state: ChainState,
     },
-    RedriveWayGone {
+    RedriveStateGone {
         lane: u32,
         chain: Vec<Name>,
     },

@@ -39,7 +39,7 @@ pub(crate) enum Mention {
     AlertMeters,
     AlertHistory(u32),
     Bulk(JobId),
-    RedriveWay(u32, Vec<Name>),
+    RedriveState(u32, Vec<Name>),
     Code(u32, Arc<str>),
 }
 
@@ -103,7 +103,7 @@ impl Engine {
             Mention::AlertMeters => self.alerts.touch_meters(),
             Mention::AlertHistory(lane) => self.alerts.touch_history(*lane),
             Mention::Bulk(id) => self.bulks.touch(*id),
-            Mention::RedriveWay(lane, chain) => self.lanes[*lane as usize].dead.touch_chain_state(chain),
+            Mention::RedriveState(lane, chain) => self.lanes[*lane as usize].dead.touch_chain_state(chain),
             Mention::Code(upstream, code) => self.codes.touch(&(*upstream, code.clone())),
         }
     }

@@ -58,7 +58,7 @@ pub struct RegistrationView {
     /// The process's description of itself.
     pub about: Arc<str>,
     /// When the process was last heard from; `None` if not since the engine was restored.
-    pub heard: Option<Time>,
+    pub last_heard: Option<Time>,
     /// The number of lanes and upstreams that follow other rules than these.
     pub differs: usize,
 }
@@ -67,7 +67,7 @@ pub struct RegistrationView {
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) registration: Registration,
-    heard: Option<Time>,
+    last_heard: Option<Time>,
     unsaved: bool,
 }
 
@@ -103,7 +103,7 @@ pub(super) struct Rules {
 impl Rules {
     /// Adds a registration that was read from the journal.
     pub(super) fn restore(&mut self, registration: Registration) {
-        let live = Live { registration, heard: None, unsaved: false };
+        let live = Live { registration, last_heard: None, unsaved: false };
         self.live.insert(live.registration.process, live);
     }
 
@@ -149,7 +149,7 @@ impl Rules {
         self.silent_at = Time::NEVER;
         let mut silent = Vec::new();
         for (process, live) in self.live.iter_mut().filter(|(_, live)| live.falls_silent()) {
-            let silent_at = *live.heard.get_or_insert(now) + SILENCE;
+            let silent_at = *live.last_heard.get_or_insert(now) + SILENCE;
             if silent_at <= now {
                 silent.push(*process);
             } else {
@@ -197,7 +197,7 @@ impl Engine {
         let Registration { process, stamp, .. } = registration;
         self.rules.silent_at = self.rules.silent_at.min(now + SILENCE);
         if let Some(live) = self.rules.live.get_mut(&process) {
-            live.heard = live.heard.max(Some(now));
+            live.last_heard = live.last_heard.max(Some(now));
             if stamp < live.registration.stamp || live.registration == registration {
                 return;
             }
@@ -208,7 +208,7 @@ impl Engine {
         for lane in &registration.spec.lanes {
             self.add_lane(&lane.name);
         }
-        self.rules.live.insert(process, Live { registration, heard: Some(now), unsaved: true });
+        self.rules.live.insert(process, Live { registration, last_heard: Some(now), unsaved: true });
         self.follow_rules(now);
     }
 
@@ -222,7 +222,7 @@ impl Engine {
     /// Notes that a process is alive. `false`: it has no registration and must register first.
     pub fn heard_from(&mut self, process: ProcessId, now: Time) -> bool {
         self.rules.live.get_mut(&process).is_some_and(|live| {
-            live.heard = live.heard.max(Some(now));
+            live.last_heard = live.last_heard.max(Some(now));
             true
         })
     }
@@ -233,7 +233,7 @@ impl Engine {
             process: live.registration.process,
             stamp: live.registration.stamp,
             about: live.registration.about.clone(),
-            heard: live.heard,
+            last_heard: live.last_heard,
             differs: self.differing(&live.registration.spec),
         })
     }

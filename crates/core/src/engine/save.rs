@@ -337,8 +337,8 @@ fn dead_records(lane: u32, number: u64, kept: &Kept) -> impl Iterator<Item = Rec
 
 fn chain_state_record(lane: u32, chain: Vec<Name>, state: Option<ChainState>) -> Record {
     match state {
-        Some(state) => Record::RedriveWay { lane, chain, state },
-        None => Record::RedriveWayGone { lane, chain },
+        Some(state) => Record::RedriveState { lane, chain, state },
+        None => Record::RedriveStateGone { lane, chain },
     }
 }
 

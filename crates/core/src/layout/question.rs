@@ -114,7 +114,7 @@ layout_enum!(QuestionLayout<'a> = Question {
     Correct(corrections: Vec<CorrectionLayout<'a>>),
     HashKey(offer: u128),
     Buckets(query: BucketQueryLayout<'a>),
-    Complete(told: CompletionLayout<'a>),
+    Complete(completion: CompletionLayout<'a>),
     Poll(ask: PollLayout<'a>),
     CancelAll(ask: CancelAllLayout<'a>),
     Fire(ask: FireLayout<'a>),

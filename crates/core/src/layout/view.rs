@@ -226,6 +226,6 @@ layout_struct!(RegistrationViewLayout<'a> = RegistrationView {
     process: u64,
     stamp: u64,
     about: &'a str,
-    heard: Option<u64>,
+    last_heard: Option<u64>,
     differs: u64,
 });

@@ -92,7 +92,13 @@ impl Process {
     }
 }
 
-fn fallback_log(share: Share, left: &[(BucketOf, Tokens)], calls: &[Call], lost: u64, now: u64) -> FallbackLog {
+fn fallback_log(
+    share: Share,
+    left: &[(BucketOf, Tokens)],
+    calls: &[Call],
+    lost: u64,
+    now: u64,
+) -> FallbackLog {
     let ago = |ms: u64| Span::from_millis(now - ms);
     let call = |call: &Call| FallbackCall {
         lane: Some(name("lane")),

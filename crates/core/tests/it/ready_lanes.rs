@@ -76,7 +76,8 @@ fn what_comes_free_while_nobody_waits_is_told_with_the_next_job() {
     let (_, lease) = dispatch(&mut engine, 1)[0];
     engine.cancel(JobId(2), NOW);
     let report = CallResult::Success.into();
-    engine.settle(vec![Settlement { lease, report, outcome: Outcome::Done, answer: None, unsent: None }], NOW);
+    engine
+        .settle(vec![Settlement { lease, report, outcome: Outcome::Done, answer: None, unsent: None }], NOW);
     engine.take_ready_lanes();
     enqueue(&mut engine, "slow", 3);
     assert!(became_ready(&mut engine));

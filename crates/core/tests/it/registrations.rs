@@ -118,7 +118,7 @@ fn registrations_tell_who_is_there_and_where_rules_differ() {
     let views: Vec<_> = engine.registrations().collect();
     let shown: Vec<_> = views
         .iter()
-        .map(|view| (view.process.0, view.stamp, &*view.about, view.heard, view.differs))
+        .map(|view| (view.process.0, view.stamp, &*view.about, view.last_heard, view.differs))
         .collect();
     assert_eq!(
         shown,
@@ -145,7 +145,7 @@ fn everybody_counts_as_heard_when_an_engine_was_restored() {
     let mut engine = Engine::default();
     register(&mut engine, 1, 10, spec(&["a"], 1), NOW);
     let mut engine = restored(&[saved(&mut engine)]);
-    assert_eq!(engine.registrations().map(|view| view.heard).collect::<Vec<_>>(), [None]);
+    assert_eq!(engine.registrations().map(|view| view.last_heard).collect::<Vec<_>>(), [None]);
     assert!(enqueue(&mut engine, 1, "a", after(1_000)).is_accepted());
     engine.sweep(after(1_029));
     assert_eq!(engine.registrations().count(), 1);

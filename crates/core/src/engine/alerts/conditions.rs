@@ -135,8 +135,8 @@ impl Engine {
             Some(_) => count,
         };
         if more > 0 {
-            let goes_on = meters.rejected_at.is_some_and(|at| now.since(at) < REJECTED_FOR);
-            meters.newly_rejected = if goes_on { meters.newly_rejected + more } else { more };
+            let continues = meters.rejected_at.is_some_and(|at| now.since(at) < REJECTED_FOR);
+            meters.newly_rejected = if continues { meters.newly_rejected + more } else { more };
             meters.rejected_at = Some(now);
         }
         if meters.rejected != Some(count) {

@@ -120,6 +120,6 @@ mod tests {
         assert_eq!(look(Some(7), 30, 170), 70_000, "it was there as well");
         assert_eq!(look(Some(20), 30, 180), 20_000, "it came between two samples");
         assert_eq!(look(None, 30, 190), 0);
-        assert_eq!(look(Some(29), 31, 200), 0, "somebody took it up again");
+        assert_eq!(look(Some(29), 31, 200), 0, "the job was requeued");
     }
 }

@@ -124,7 +124,7 @@ fn an_exceeded_limit_admits_nothing_until_enough_calls_ended() {
         assert_eq!(engine.extend(&[lease(8), lease(9)], secs(40), at(11)), [true, false]);
         for n in 0..3 {
             assert_eq!(settle(&mut engine, lease(n), CallResult::Success, at(12)), Settled::Released);
-            assert!(admit(&mut engine, at(12)).is_err(), "six are still under way");
+            assert!(admit(&mut engine, at(12)).is_err(), "six are still running");
         }
         settle(&mut engine, lease(3), CallResult::Success, at(12));
         assert!(admit(&mut engine, at(12)).is_ok());
@@ -195,8 +195,10 @@ fn the_refill_of_its_own_share_is_not_charged() {
     for rules in either(&rate(1, 1)) {
         let mut engine = Engine::new(&rules);
         let share = Share::new(1, 2).unwrap();
-        engine
-            .catch_up(FallbackLog { share, ..calls([ended(secs(50), None), ended(secs(20), None)]) }, at(100));
+        engine.catch_up(
+            FallbackLog { share, ..calls([ended(secs(50), None), ended(secs(20), None)]) },
+            at(100),
+        );
         assert_eq!(admit(&mut engine, at(100)), Err((Reason::RateLimit, at(102))));
     }
 }
@@ -208,8 +210,8 @@ fn calls_are_charged_to_the_limits_of_their_tenant() {
     rules.lanes[0].tenant_limits.concurrency = Patterns::of_all(2.try_into().unwrap());
     let mut engine = Engine::new(&rules);
     let of = |tenant: &str, call| FallbackCall { tenant: Some(tenant.into()), ..call };
-    let told = [of("a", running(1, secs(2), secs(20))), of("a", running(2, secs(1), secs(20)))];
-    engine.catch_up(calls(told), at(100));
+    let running = [of("a", running(1, secs(2), secs(20))), of("a", running(2, secs(1), secs(20)))];
+    engine.catch_up(calls(running), at(100));
     let admit = |engine: &mut Engine, tenant: &str| match engine
         .admit(&Admit { tenant: Some(tenant.into()), ..ask() }, at(100))
         .admission
@@ -249,10 +251,10 @@ fn calls_made_elsewhere_earn_their_credit() {
     let terms = Arc::new(Terms { charge: Charge::default(), credit: Some(credit) });
     let hold = Hold::new(name("up"), "up/P/PF/", rule, Tokens::whole(5)).unwrap().under(terms);
     let correlation = |id| HashKey::new(1).correlation(id);
-    let told =
+    let call =
         |call, id| FallbackCall { holds: vec![hold.clone()], correlation: Some(correlation(id)), ..call };
     engine.catch_up(
-        calls([told(ended(secs(0), None), "over"), told(running(1, secs(0), secs(9)), "runs")]),
+        calls([call(ended(secs(0), None), "over"), call(running(1, secs(0), secs(9)), "runs")]),
         at(100),
     );
     let pays = |engine: &mut Engine, id| {
@@ -260,7 +262,7 @@ fn calls_made_elsewhere_earn_their_credit() {
         matches!(engine.credit(&[paid], at(100)).as_slice(), [Credited::Buckets(_)])
     };
     assert!(pays(&mut engine, "over"));
-    assert!(!pays(&mut engine, "runs"), "nobody knows yet what it costs");
+    assert!(!pays(&mut engine, "runs"), "its cost is not known yet");
     settle(&mut engine, lease(1), CallResult::Unknown, at(100));
     assert!(pays(&mut engine, "runs"));
     assert_eq!(engine.bucket("up/P/PF/", at(100)), Some(Tokens::whole(2)));
@@ -299,7 +301,11 @@ fn a_success_from_before_others_opened_the_breaker_does_not_close_it() {
     engine.catch_up(calls([running(1, secs(10), secs(20))]), at(104));
     assert_eq!(admit(&mut engine, at(104)), Err((Reason::CircuitOpen, at(130))));
     settle(&mut engine, lease(1), CallResult::Success, at(105));
-    assert_eq!(admit(&mut engine, at(105)), Err((Reason::CircuitOpen, at(130))), "nor does one that goes on");
+    assert_eq!(
+        admit(&mut engine, at(105)),
+        Err((Reason::CircuitOpen, at(130))),
+        "nor does one from a running call"
+    );
     assert_eq!(engine.upstream_view(&name("up"), at(105)).unwrap().failures, 1);
     engine.catch_up(reports([report(CallResult::Success, secs(1))]), at(106));
     assert!(admit(&mut engine, at(106)).is_ok(), "one from after it does");
@@ -315,7 +321,10 @@ fn cooldowns_and_retry_after_end_when_they_would_have() {
     engine.catch_up(reports([report(CallResult::Success, secs(9))]), at(100));
     assert_eq!(admit(&mut engine, at(100)), Err((Reason::Cooldown, at(122))), "it was before the errors");
     let retry_after = Some(RetryAfter { wait: secs(60), bucket: None });
-    engine.catch_up(reports([FallbackReport { retry_after, ..report(CallResult::Unknown, secs(15)) }]), at(100));
+    engine.catch_up(
+        reports([FallbackReport { retry_after, ..report(CallResult::Unknown, secs(15)) }]),
+        at(100),
+    );
     assert_eq!(admit(&mut engine, at(100)), Err((Reason::UpstreamRetryAfter, at(145))));
 }
 
@@ -330,9 +339,9 @@ fn a_retry_after_closes_the_narrowest_bucket_of_the_call() {
     assert_eq!(narrowest.as_ref(), Some(&holds[1]));
     assert_eq!(Hold::narrowest(&holds, &name("other")), None);
     let retry_after = Some(RetryAfter { wait: secs(60), bucket: None });
-    let told = FallbackReport { retry_after, hold: narrowest, ..report(CallResult::Throttled, secs(15)) };
-    engine.catch_up(reports([told]), at(100));
-    assert!(admit(&mut engine, at(100)).is_ok(), "others may go on");
+    let report = FallbackReport { retry_after, hold: narrowest, ..report(CallResult::Throttled, secs(15)) };
+    engine.catch_up(reports([report]), at(100));
+    assert!(admit(&mut engine, at(100)).is_ok(), "other calls are admitted");
     let mut closed = |holds| match engine.admit(&Admit { holds, ..ask() }, at(100)).admission {
         Admission::Denied { denial, .. } => Some((denial.reason, denial.at)),
         _ => None,
@@ -379,9 +388,9 @@ fn calls_with_a_key_are_counted_at_the_key_and_at_its_upstream() {
     let in_flight = |engine: &Engine, name: &Name| engine.upstream_view(name, at(20)).unwrap().in_flight;
     let key = name("up").with_key(&name("k"));
     assert_eq!((in_flight(&engine, &name("up")), in_flight(&engine, &key)), (2, 1));
-    let told = FallbackReport { upstream: key.clone(), ..report(CallResult::Throttled, secs(1)) };
+    let report = FallbackReport { upstream: key.clone(), ..report(CallResult::Throttled, secs(1)) };
     let retry_after = Some(RetryAfter { wait: secs(60), bucket: None });
-    let fallback_log = FallbackLog { reports: vec![FallbackReport { retry_after, ..told }], ..calls([]) };
+    let fallback_log = FallbackLog { reports: vec![FallbackReport { retry_after, ..report }], ..calls([]) };
     engine.catch_up(fallback_log, at(20));
     let shut = |engine: &Engine, name: &Name| {
         engine.upstream_view(name, at(20)).unwrap().gates.iter().any(|gate| gate.denies_until.is_some())

@@ -131,10 +131,10 @@ impl Changes {
             Record::AlertMeters(meters) => self.alerts.meters = Some(meters),
             Record::Bulk(bulk) => drop(self.bulks.insert(bulk.id, Some(*bulk))),
             Record::BulkGone(id) => remove(&mut self.bulks, id, kept),
-            Record::RedriveWay { lane, chain, state } => {
+            Record::RedriveState { lane, chain, state } => {
                 self.chain_states.insert((lane, chain), Some(state));
             }
-            Record::RedriveWayGone { lane, chain } => remove(&mut self.chain_states, (lane, chain), kept),
+            Record::RedriveStateGone { lane, chain } => remove(&mut self.chain_states, (lane, chain), kept),
             Record::Code { upstream, code, count } => drop(self.codes.insert((upstream, code), Some(count))),
             Record::CodeGone { upstream, code } => remove(&mut self.codes, (upstream, code), kept),
             record => self.gather_job(record, engine),

@@ -52,8 +52,8 @@ fn mention(record: RecordLayout<'_>) -> Result<Option<Mention>, LayoutError> {
         RecordLayout::AlertMeters(_) => Mention::AlertMeters,
         RecordLayout::AlertHistory { lane, .. } => Mention::AlertHistory(lane),
         RecordLayout::Bulk(bulk) => Mention::Bulk(JobId(bulk.id)),
-        RecordLayout::RedriveWay { lane, chain, .. } => {
-            Mention::RedriveWay(lane, Layout::<Vec<Name>>::into_domain(chain)?)
+        RecordLayout::RedriveState { lane, chain, .. } => {
+            Mention::RedriveState(lane, Layout::<Vec<Name>>::into_domain(chain)?)
         }
         RecordLayout::Code { upstream, code, .. } => Mention::Code(upstream, code.into()),
         RecordLayout::AlertGone(_)
@@ -66,7 +66,7 @@ fn mention(record: RecordLayout<'_>) -> Result<Option<Mention>, LayoutError> {
         | RecordLayout::CacheGone { .. }
         | RecordLayout::DebitGone(_)
         | RecordLayout::BulkGone(_)
-        | RecordLayout::RedriveWayGone { .. }
+        | RecordLayout::RedriveStateGone { .. }
         | RecordLayout::CodeGone { .. }
         | RecordLayout::RegistrationGone(_) => return Ok(None),
     }))

@@ -113,8 +113,8 @@ layout_enum!(RecordLayout<'a> = Record {
     AlertHistory { lane: u32, history: HistoryLayout },
     Bulk(bulk: Box<BulkLayout<'a>>),
     BulkGone(id: u128),
-    RedriveWay { lane: u32, chain: Vec<&'a str>, state: ChainStateLayout },
-    RedriveWayGone { lane: u32, chain: Vec<&'a str> },
+    RedriveState { lane: u32, chain: Vec<&'a str>, state: ChainStateLayout },
+    RedriveStateGone { lane: u32, chain: Vec<&'a str> },
     Code { upstream: u32, code: &'a str, count: CodeLayout },
     CodeGone { upstream: u32, code: &'a str },
 });

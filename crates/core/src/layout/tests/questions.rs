@@ -3,7 +3,7 @@
 use super::{alert, bucket_id, cursor, filter, hold, id, lease, letter_cursor, ms, name, terms};
 use crate::alert::{AlertLimits, DeadLetterRate, Evaluation, Watch};
 use crate::engine::{BucketOf, FallbackCall, FallbackLog, FallbackReport, ProcessId};
-use crate::gate::{CallResult, Share, Reason};
+use crate::gate::{CallResult, Reason, Share};
 use crate::ids::Name;
 use crate::job::{CallFailure, FailureReason, Level, NewJob, Status};
 use crate::layout::Question;

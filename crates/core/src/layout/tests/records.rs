@@ -345,13 +345,13 @@ pub(super) fn all() -> Vec<(&'static str, Record)> {
         ("record-bulk-gone", Record::BulkGone(id(9))),
         (
             "record-redrive-way",
-            Record::RedriveWay {
+            Record::RedriveState {
                 lane: 1,
                 chain: vec![name("ses"), name("smtp")],
                 state: ChainState { held_until: time(600_000), proven: true },
             },
         ),
-        ("record-redrive-way-gone", Record::RedriveWayGone { lane: 1, chain: vec![name("ses")] }),
+        ("record-redrive-way-gone", Record::RedriveStateGone { lane: 1, chain: vec![name("ses")] }),
     ];
     all.extend(jobs());
     all.extend(alerts());

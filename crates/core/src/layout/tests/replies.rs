@@ -480,7 +480,7 @@ fn registration() -> RegistrationView {
         process: ProcessId(7),
         stamp: 1_768_000_000_000,
         about: "all 7f".into(),
-        heard: Some(time(5)),
+        last_heard: Some(time(5)),
         differs: 2,
     }
 }

@@ -75,7 +75,7 @@ impl Owner {
 fn successor(others: &[RegistrationView], current: Option<ProcessId>) -> Option<ProcessId> {
     let best = others.iter().max_by_key(|one| {
         let id = ProcessId(one.process.0);
-        (Some(id) == current, !leaves(one), !one.about.starts_with("library"), one.heard)
+        (Some(id) == current, !leaves(one), !one.about.starts_with("library"), one.last_heard)
     });
     best.map(|one| ProcessId(one.process.0))
 }
@@ -92,8 +92,8 @@ mod tests {
     use super::*;
 
     fn process(id: u64, about: &str, heard: u64) -> RegistrationView {
-        let (process, heard) = (eclusa_core::ProcessId(id), Some(Time::from_millis(heard)));
-        RegistrationView { process, stamp: 1, about: about.into(), heard, differs: 0 }
+        let (process, last_heard) = (eclusa_core::ProcessId(id), Some(Time::from_millis(heard)));
+        RegistrationView { process, stamp: 1, about: about.into(), last_heard, differs: 0 }
     }
 
     #[test]

@@ -33,7 +33,7 @@ async fn look(fleet: &Fleet) -> Result<(), StoreError> {
     let asked = Instant::now();
     if let Reply::Fleet(instances) = fleet.ask_fleet(Question::Fleet).await? {
         // The asking process itself is marked as heard at the time of the answer.
-        if let Some(time) = instances.iter().filter_map(|one| one.heard).max() {
+        if let Some(time) = instances.iter().filter_map(|one| one.last_heard).max() {
             fleet.shared.engine_time.hear(time, asked);
         }
         fleet.shared.set_instances(instances);
@@ -70,7 +70,7 @@ mod tests {
 
     fn process(id: u64, about: &str) -> RegistrationView {
         let process = eclusa_core::ProcessId(id);
-        RegistrationView { process, stamp: 1, about: about.into(), heard: None, differs: 0 }
+        RegistrationView { process, stamp: 1, about: about.into(), last_heard: None, differs: 0 }
     }
 
     #[test]
