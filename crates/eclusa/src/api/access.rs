@@ -1,4 +1,4 @@
-//! The access log: one line for each request when its answer has ended.
+//! The access log: one line per request, written when its response has ended.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -19,16 +19,16 @@ use super::session;
 use super::state::Parts;
 use crate::config::Key;
 
-/// What a value or an identifier is replaced by.
+/// Replaces masked values and identifiers.
 const MASK: &str = "***";
-/// The most bytes of a caller's own text in a line.
+/// Maximum bytes of caller-supplied text in a line.
 const MAX_TEXT: usize = 256;
-/// A part of a path with more digits than this is taken for an identifier.
+/// A path segment with more digits than this is masked as an identifier.
 const MAX_DIGITS: usize = 3;
-/// The same where a lane, an upstream or a policy is named, which may have a date in its name.
+/// The same bound for names of lanes, upstreams and policies, which may contain a date.
 const MAX_DIGITS_OF_NAME: usize = 8;
 
-/// A line that is written when it is dropped: when the answer has ended, or the client has gone.
+/// A log line that is written on drop: when the response has ended, or the client has disconnected.
 pub(super) struct AccessLine {
     began: Instant,
     method: String,
@@ -38,16 +38,16 @@ pub(super) struct AccessLine {
     client: SocketAddr,
     trace: Option<String>,
     request_id: Option<String>,
-    /// 0 until the answer begins.
+    /// 0 until the response begins.
     status: u16,
     job: Option<String>,
     bytes: u64,
-    /// Whether the whole answer was passed on.
+    /// Whether the whole response was sent.
     whole: bool,
 }
 
 impl AccessLine {
-    /// For a request that has just come.
+    /// Starts the line of a request that has just arrived.
     pub(super) fn begin<B>(api: &Parts, request: &http::Request<B>, client: SocketAddr) -> Self {
         let (headers, uri) = (request.headers(), request.uri());
         let rules = api.rules.get();
@@ -65,12 +65,12 @@ impl AccessLine {
             status: 0,
             job: None,
             bytes: 0,
-            // Nobody reads the body of an answer to HEAD.
+            // Responses to HEAD have no body.
             whole: request.method() == Method::HEAD,
         }
     }
 
-    /// An answer that is logged when it has ended.
+    /// Returns the response with a body that writes the line when it ends.
     pub(super) fn of(mut self: Box<Self>, response: Response) -> Response {
         let (parts, body) = response.into_parts();
         (self.status, self.job) = (parts.status.as_u16(), text(&parts.headers, "eclusa-job-id"));
@@ -147,13 +147,13 @@ impl Body for Logged {
     }
 }
 
-/// Names stay, values do not: `cpf=***&page=***`.
+/// Keeps names and masks values: `cpf=***&page=***`.
 fn masked_query(query: &str) -> String {
     let mut masked = String::new();
     for (at, pair) in query.split('&').enumerate() {
         let name = pair.split('=').next().unwrap_or_default();
         let separator = if at == 0 { "" } else { "&" };
-        // A part without a name may be a value.
+        // A part without `=` may itself be a value.
         let name = if pair.contains('=') { cut(name) } else { MASK };
         let _ = write!(masked, "{separator}{name}");
         if pair.contains('=') {
@@ -163,8 +163,7 @@ fn masked_query(query: &str) -> String {
     cut(&masked).to_owned()
 }
 
-/// Without what may be an identifier of a person, or gives a right: parts that look like one, wherever they are, and ids of
-/// leases. Ids of jobs are shown.
+/// Masks path segments that look like personal identifiers, and lease ids, which grant a right. Job ids stay visible.
 pub(super) fn masked_path(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let is_hidden = |at: usize, part: &str| match (&parts[..], at) {
@@ -182,7 +181,7 @@ pub(super) fn masked_path(path: &str) -> String {
     cut(&masked).to_owned()
 }
 
-/// An `@`, a `+`, an escape or many digits.
+/// Whether a segment contains an `@`, a `+`, a percent-escape or many digits.
 fn is_identifier(part: &str, max_digits: usize) -> bool {
     part.bytes().filter(u8::is_ascii_digit).count() > max_digits || part.contains(['@', '+', '%'])
 }

@@ -17,19 +17,19 @@ use crate::config::Config;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 
-/// Alerts.
+/// Alerts that fire, and those that resolved recently.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct AlertList {
-    /// Those that fire.
+    /// Alerts that fire now.
     alerts: Vec<Alert>,
-    /// The last hundred that resolved, the newest first.
+    /// The last hundred that resolved, newest first.
     recent: Vec<Alert>,
 }
 
-/// The alerts that fire, and those that resolved last
+/// List the alerts that fire, and those that resolved recently
 ///
-/// A key bounded to some lanes is shown alerts about these and their upstreams; one bounded to some tenants, only those about
-/// these tenants.
+/// A key restricted to some lanes sees alerts about these lanes and their upstreams. A key restricted to some tenants
+/// sees only alerts about these tenants.
 #[utoipa::path(get, path = "/v1/alerts", tag = "alerts", responses((status = 200, body = AlertList)))]
 pub(super) async fn list(
     State(store): State<Arc<AnyStore>>,

@@ -1,6 +1,6 @@
-//! The audit line: what an operator changed, and with which key. Written whatever `log.level` says, but for `off`.
+//! The audit log: what an operator changed, and with which key. Written at every `log.level` except `off`.
 
-/// One line: what was done (`audit`), with the name of the key that did it (`by`), to what, and how much of it.
+/// Writes one line: the action (`audit`), the name of the key (`by`), and the fields given.
 macro_rules! audit {
     ($caller:expr, $action:expr, $($fields:tt)*) => {
         tracing::info!(target: "audit", audit = $action, by = $caller.name(), $($fields)*)

@@ -1,4 +1,4 @@
-//! Who asks, and what they may do.
+//! Authentication and authorization of callers.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use crate::config::{Config, Key, Lane, Role};
 use crate::intake::{DEFAULT_TENANT, Submission};
 use crate::rules::CurrentRules;
 
-/// Things to do that not everybody may.
+/// What a role may allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Right {
-    /// Put jobs into lanes, or make calls of one's own under the limits of an upstream.
+    /// Enqueue jobs, or acquire permits for calls to an upstream.
     Enqueue,
-    /// Look at a job whose id one has.
+    /// Read a job by its id.
     SeeJob,
-    /// Look at everything.
+    /// Read everything.
     SeeAll,
     /// Pause, cancel, replay, reset.
     Operate,
 }
 
-/// Who asks; without keys in the config, anybody on this machine.
+/// The authenticated caller; `None` for any local program when the config has no keys.
 #[derive(Debug, Clone)]
 pub(super) struct Caller(Option<Arc<Key>>);
 
 impl Caller {
-    /// `Ok` if the caller may.
+    /// `Ok` if the caller's role has this right.
     pub(super) fn may(&self, right: Right) -> Result<(), Problem> {
         let Some(key) = &self.0 else { return Ok(()) };
         let allowed = match key.role {
@@ -46,7 +46,7 @@ impl Caller {
         let role = key.role.as_str();
         let needed = match right {
             Right::Enqueue => "enqueue jobs or make calls: that needs the role producer, operator or admin",
-            Right::SeeJob | Right::SeeAll => "look at this: that needs the role viewer, operator or admin",
+            Right::SeeJob | Right::SeeAll => "read this: that needs the role viewer, operator or admin",
             Right::Operate => "change this: that needs the role operator or admin",
         };
         let problem =
@@ -54,7 +54,7 @@ impl Caller {
         if allowed { Ok(()) } else { Err(problem()) }
     }
 
-    /// Whether nothing is hidden from the caller but secrets.
+    /// Whether the caller sees masked fields too. Secrets stay masked.
     pub(super) fn is_admin(&self) -> bool {
         self.0.as_ref().is_none_or(|key| key.role == Role::Admin)
     }
@@ -65,7 +65,7 @@ impl Caller {
         match bound {
             Some((key, lanes)) if !lanes.contains(lane) => {
                 let detail =
-                    format!("Key `{}` may not use lane `{lane}`: its `lanes` do not name it", key.name);
+                    format!("Key `{}` may not use lane `{lane}`: it is not in the key's `lanes`", key.name);
                 Err(Problem::new(Kind::Forbidden, detail))
             }
             _ => Ok(()),
@@ -77,11 +77,10 @@ impl Caller {
         let bound = self.0.as_ref().and_then(|key| Some((key, key.tenants.as_ref()?)));
         match bound {
             Some((key, tenants)) if !tenants.iter().any(|pattern| eclusa_core::matches(pattern, tenant)) => {
-                let unnamed =
-                    if tenant == DEFAULT_TENANT { "; say whose job it is (Eclusa-Tenant)" } else { "" };
+                let unnamed = if tenant == DEFAULT_TENANT { "; name a tenant (Eclusa-Tenant)" } else { "" };
                 let name = &key.name;
                 let detail = format!(
-                    "Key `{name}` may not act for this tenant: its `tenants` do not name it{unnamed}"
+                    "Key `{name}` may not act for this tenant: it is not in the key's `tenants`{unnamed}"
                 );
                 Err(Problem::new(Kind::Forbidden, detail))
             }
@@ -89,36 +88,37 @@ impl Caller {
         }
     }
 
-    /// The lanes that the caller is bound to, if it is.
+    /// The lanes the key is restricted to, if any.
     pub(super) fn lanes(&self) -> Option<Vec<Name>> {
         self.0.as_ref()?.lanes.clone()
     }
 
-    /// Patterns of the tenants that the caller is bound to, if it is.
+    /// The tenant patterns the key is restricted to, if any.
     pub(super) fn tenants(&self) -> Option<Vec<Arc<str>>> {
         let tenants = self.0.as_ref()?.tenants.as_ref()?;
         Some(tenants.iter().map(|tenant| tenant.as_str().into()).collect())
     }
 
-    /// Who it is, for the log.
+    /// The key's name, for the log.
     pub(super) fn name(&self) -> &str {
         self.0.as_ref().map_or("local", |key| &key.name)
     }
 
-    /// `Ok` if the caller's jobs may be this urgent.
+    /// `Ok` if the caller may enqueue at this priority.
     pub(super) fn may_use_priority(&self, level: Level) -> Result<(), Problem> {
         match &self.0 {
             Some(key) if level < key.max_priority => {
                 let (name, most, asked) = (&key.name, key.max_priority.as_str(), level.as_str());
-                let detail =
-                    format!("Key `{name}` may enqueue at most as `{most}` (max_priority), not as `{asked}`");
+                let detail = format!(
+                    "Key `{name}` may enqueue at priority `{most}` at most (max_priority), not `{asked}`"
+                );
                 Err(Problem::new(Kind::Forbidden, detail))
             }
             _ => Ok(()),
         }
     }
 
-    /// A job that says nothing of its priority is as urgent as usual, or as its caller may be at the most.
+    /// Lowers the default priority of a job that sets none to the highest one the caller may use.
     pub(super) fn cap_default_priority(&self, mut submission: Submission, rules: &Lane) -> Submission {
         let most = self.0.as_ref().map(|key| key.max_priority);
         if submission.priority.is_none() && !submission.type_sets_priority(rules) {
@@ -127,7 +127,7 @@ impl Caller {
         submission
     }
 
-    /// `Ok` if the caller may see and touch this upstream: one that a lane of his uses.
+    /// `Ok` if the caller may see and use this upstream: one of its lanes uses it.
     pub(super) fn may_reach(&self, config: &Config, upstream: &str) -> Result<(), Problem> {
         let Some((key, lanes)) = self.0.as_ref().and_then(|key| Some((key, key.lanes.as_ref()?))) else {
             return Ok(());
@@ -137,13 +137,15 @@ impl Caller {
         if own.any(|name| name.as_str() == upstream) {
             return Ok(());
         }
-        let detail =
-            format!("Key `{}` may not use upstream `{upstream}`: no lane of its `lanes` does", key.name);
+        let detail = format!(
+            "Key `{}` may not use upstream `{upstream}`: none of the key's `lanes` uses it",
+            key.name
+        );
         Err(Problem::new(Kind::Forbidden, detail))
     }
 
-    /// `Ok` if the caller may change the state of this upstream's breaker, which all who use the upstream share: nobody whose
-    /// lanes or tenants the key does not name does.
+    /// `Ok` if the caller may change the breaker of this upstream. All users of the upstream share it, so the key must
+    /// cover all their lanes and tenants.
     pub(super) fn may_change_breaker(&self, config: &Config, upstream: &str) -> Result<(), Problem> {
         self.may_act_for_all_tenants()?;
         let Some((key, lanes)) = self.0.as_ref().and_then(|key| Some((key, key.lanes.as_ref()?))) else {
@@ -155,33 +157,37 @@ impl Caller {
             return Ok(());
         }
         let name = &key.name;
-        let detail = format!("Key `{name}` is for some lanes only, and others use upstream `{upstream}` too");
+        let detail = format!(
+            "Key `{name}` is restricted to some lanes, and other lanes use upstream `{upstream}` too"
+        );
         Err(Problem::new(Kind::Forbidden, detail))
     }
 
-    /// `Ok` if the caller's key is not bounded to some tenants, for what concerns all of them.
+    /// `Ok` if the caller's key is not restricted to some tenants.
     pub(super) fn may_act_for_all_tenants(&self) -> Result<(), Problem> {
         match &self.0 {
             Some(key) if key.tenants.is_some() => {
-                let detail = format!("Key `{}` is for some tenants only, and this concerns all", key.name);
+                let detail =
+                    format!("Key `{}` is restricted to some tenants, and this affects all of them", key.name);
                 Err(Problem::new(Kind::Forbidden, detail))
             }
             _ => Ok(()),
         }
     }
 
-    /// `Ok` if the caller's key is not bounded to some lanes, for what concerns all of them.
+    /// `Ok` if the caller's key is not restricted to some lanes.
     pub(super) fn may_use_all_lanes(&self) -> Result<(), Problem> {
         match &self.0 {
             Some(key) if key.lanes.is_some() => {
-                let detail = format!("Key `{}` is for some lanes only, and this concerns all", key.name);
+                let detail =
+                    format!("Key `{}` is restricted to some lanes, and this affects all of them", key.name);
                 Err(Problem::new(Kind::Forbidden, detail))
             }
             _ => Ok(()),
         }
     }
 
-    /// The tenant of a caller who names none: its own, where its key is for exactly one.
+    /// The default tenant of a caller whose key is restricted to exactly one.
     pub(super) fn own_tenant(&self) -> Option<&str> {
         match self.0.as_ref()?.tenants.as_deref()? {
             [tenant] if !tenant.contains('*') => Some(tenant),
@@ -190,7 +196,7 @@ impl Caller {
     }
 }
 
-/// Found out before anything else of the request is looked at: who asks is the first thing that each call asks for.
+/// Extracted before anything else of the request is read: it is the first argument of each handler.
 impl<S: Sync> FromRequestParts<S> for Caller
 where
     Arc<CurrentRules>: FromRef<S>,
@@ -218,12 +224,12 @@ impl Caller {
             return local_host(request).and_then(|()| refuse_foreign_site(request)).map(|()| Caller(None));
         }
         let Some(token) = bearer(&request.headers) else {
-            let detail = "Send `Authorization: Bearer <key>` with a key of the config's [[auth.keys]]";
+            let detail = "Send `Authorization: Bearer <key>` with a key from [[auth.keys]] of the config";
             return Err(Problem::new(Kind::Unauthorized, detail));
         };
         match find(keys, token) {
             Some(key) => Ok(Caller(Some(Arc::clone(key)))),
-            None => Err(Problem::new(Kind::Unauthorized, "The key is not one of the config's [[auth.keys]]")),
+            None => Err(Problem::new(Kind::Unauthorized, "The key is not in [[auth.keys]] of the config")),
         }
     }
 }
@@ -233,7 +239,7 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
 }
 
-/// All keys are compared, whichever fits, so that the time tells nothing.
+/// Compares every key in constant time, so that timing reveals nothing.
 pub(super) fn find<'a>(keys: &'a [Arc<Key>], token: &[u8]) -> Option<&'a Arc<Key>> {
     let fits = |key: &&Arc<Key>| bool::from(key.secret.reveal().as_bytes().ct_eq(token));
     let found: Vec<&Arc<Key>> = keys.iter().filter(fits).collect();
@@ -245,7 +251,7 @@ pub(super) fn by_bearer<'a>(headers: &HeaderMap, keys: &'a [Arc<Key>]) -> Option
     find(keys, bearer(headers)?)
 }
 
-/// Without keys a name that somebody else made to lead here (DNS rebinding) would make his page one of ours.
+/// Without keys, a host name that resolves here (DNS rebinding) would let a foreign web page act as a local program.
 fn local_host(request: &Parts) -> Result<(), Problem> {
     let header = request.headers.get(HOST).and_then(|host| host.to_str().ok());
     let Some(host) = request.uri.authority().map(Authority::as_str).or(header) else { return Ok(()) };
@@ -261,14 +267,14 @@ fn local_host(request: &Parts) -> Result<(), Problem> {
     Err(Problem::new(Kind::WrongHost, detail))
 }
 
-/// Without keys a web page that the user looks at could send requests in the user's name: those are refused. To look is
-/// harmless, for the page is not shown what comes; but whatever goes through a lane has its effect.
+/// Without keys, a web page open in the user's browser could send requests in the user's name; such requests are
+/// refused. Reading is harmless, because the browser hides the response from the page, but anything sent through a lane
+/// has an effect.
 pub(super) fn refuse_foreign_site(request: &Parts) -> Result<(), Problem> {
     let only_reads = request.method.is_safe() && !request.uri.path().starts_with("/proxy/");
     let cross_site = header(request, "sec-fetch-site") == Some("cross-site");
     if !only_reads && (cross_site || is_own_origin(request) == Some(false)) {
-        let detail =
-            "The request comes from a page of another site; without keys only local programs may ask";
+        let detail = "The request comes from a page of another site; without keys only local programs may send requests";
         return Err(Problem::new(Kind::ForeignSite, detail));
     }
     Ok(())
@@ -287,7 +293,7 @@ fn same_origin(request: &Parts) -> Result<(), Problem> {
 /// Whether the page that sent a request is one of this server; `None` if the request does not say.
 fn is_own_origin(request: &Parts) -> Option<bool> {
     let origin = header(request, ORIGIN.as_str())?;
-    // HTTP/2 names the host in place of the header.
+    // HTTP/2 sends the host as `:authority`, not as a header.
     let host = request.uri.authority().map(Authority::as_str).or(header(request, HOST.as_str()));
     Some(origin.split_once("://").map(|(_, host)| host) == host)
 }
@@ -312,7 +318,7 @@ mod tests {
         })))
     }
 
-    /// With a search that goes back, this would not end.
+    /// A backtracking matcher would not finish.
     #[test]
     fn a_bound_with_many_stars_is_matched_in_linear_time() {
         let tenant = "a".repeat(256);
@@ -321,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn who_names_no_tenant_is_told_how() {
+    fn a_caller_without_a_tenant_is_told_to_name_one() {
         let caller = bound_to("shop-*");
         let detail = |tenant| caller.may_act_for(tenant).unwrap_err().into_json()["detail"].to_string();
         assert!(caller.may_act_for("shop-7").is_ok());

@@ -1,4 +1,4 @@
-//! `/v1/lanes/{lane}/jobs/batch`: many jobs in one call, an answer each.
+//! `/v1/lanes/{lane}/jobs/batch`: many jobs in one call, with one result each.
 
 use std::sync::Arc;
 
@@ -25,16 +25,16 @@ use crate::telemetry::traces::OpenSpan;
 
 /// The most jobs in one batch.
 const MAX_JOBS: usize = 1_000;
-/// The store is given so many bytes of a batch at once, or one job: longer ones would hold up everybody else.
+/// Bytes of a batch given to the store at once, unless a single job is larger. Bigger parts would delay other callers.
 const PART_BYTES: usize = 1 << 20;
-/// What a job has besides its payload and its keys, about.
+/// Approximate bytes of a job besides its payload and keys.
 const JOB_BYTES: usize = 256;
 
-/// What became of one job of a batch.
+/// The result for one job of a batch.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
 pub(super) enum BatchAnswer {
-    /// Taken in.
+    /// Accepted.
     Accepted(Accepted),
     /// Answered from the cache.
     Completed(CachedAnswer),
@@ -45,10 +45,11 @@ pub(super) enum BatchAnswer {
 
 /// Enqueue up to 1000 jobs
 ///
-/// Each stands for itself: one that is refused does not hinder the others. Answers are in the order of the jobs. If the store
-/// fails halfway, those before it are stored and the others say whether they may be.
+/// Jobs are independent: a refused job does not affect the others. Results are in the order of the jobs. If the store
+/// fails partway, the jobs before that point are stored, and the result of each other job says whether it may be
+/// stored.
 #[utoipa::path(post, path = "/v1/lanes/{lane}/jobs/batch", tag = "jobs", request_body = Vec<JobRequest>,
-    params(("lane" = String, Path, description = "The lane")), responses((status = 200, body = Vec<BatchAnswer>)))]
+    params(("lane" = String, Path, description = "The lane's name")), responses((status = 200, body = Vec<BatchAnswer>)))]
 pub(super) async fn enqueue(
     intake: Intake,
     caller: Caller,
@@ -87,8 +88,8 @@ pub(super) async fn enqueue(
     Ok(Json(answers))
 }
 
-/// Puts jobs one part after the other and says what became of each. When a part fails, the rest is not tried; when it is the
-/// first, all have failed.
+/// Enqueues jobs part by part and returns a result for each. After a part fails, the rest is not tried; if the first
+/// part fails, all have failed.
 async fn in_parts<F: Future<Output = Result<EnqueueAnswer, StoreError>>>(
     jobs: Vec<NewJob>,
     put: impl Fn(Vec<NewJob>) -> F,
@@ -110,7 +111,7 @@ async fn in_parts<F: Future<Output = Result<EnqueueAnswer, StoreError>>>(
     Ok(told)
 }
 
-/// Jobs in the same order, in parts of at most [`PART_BYTES`], or one job.
+/// Splits jobs, in order, into parts of at most [`PART_BYTES`], or one job.
 fn parts(jobs: Vec<NewJob>) -> Vec<Vec<NewJob>> {
     let (mut parts, mut last): (Vec<Vec<NewJob>>, _) = (Vec::new(), 0);
     for job in jobs {
@@ -205,7 +206,7 @@ mod tests {
     async fn a_part_that_fails_says_of_each_job_whether_it_may_be_stored() {
         let (told, asked) = with_part_failing(3).await;
         assert_eq!(told.unwrap(), ["1", "2", "Err(Unconfirmed", "Err(Unavailable"]);
-        assert_eq!(asked, [1, 2, 3], "what comes after is not tried");
+        assert_eq!(asked, [1, 2, 3], "later parts are not tried");
         let (told, asked) = with_part_failing(1).await;
         assert_eq!((told.unwrap_err(), asked), ("the store did not answer: silence".into(), vec![1]));
         assert_eq!(with_part_failing(0).await.0.unwrap(), ["1", "2", "3", "4"]);

@@ -19,7 +19,7 @@ use crate::config::UpstreamKind;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 
-/// What this call needs.
+/// State needed by this call.
 #[derive(FromRequestParts)]
 #[from_request(state(Api))]
 pub(super) struct Codes {
@@ -29,10 +29,10 @@ pub(super) struct Codes {
     rules: Arc<CurrentRules>,
 }
 
-/// The codes that calls to an upstream failed with, and what a retry did
+/// List the codes that calls to an upstream failed with, and what retries did
 ///
-/// Codes that neither the config nor Eclusa's own lists name are proposed for `retryable` or `permanent` once 20 retries were
-/// seen. Nothing changes by itself.
+/// A code that is neither in the config nor in the built-in lists is proposed for `retryable` or `permanent` after 20
+/// retries. Nothing changes automatically.
 #[utoipa::path(get, path = "/v1/upstreams/{name}/codes", tag = "upstreams",
     params(("name" = String, Path, description = "The upstream")), responses((status = 200, body = UpstreamCodes)))]
 pub(super) async fn codes(

@@ -1,4 +1,5 @@
-//! Direct lanes: the caller waits on the connection, bodies stream through, and what no gate admits now is refused.
+//! Direct lanes: the caller waits on the connection, bodies are streamed, and a request that no gate admits now is
+//! refused.
 
 mod flow;
 mod held;
@@ -44,7 +45,7 @@ pub(super) struct Asking<'a> {
     pub(super) rules: &'a Lane,
 }
 
-/// A request on its way through a direct lane.
+/// A request being passed through a direct lane.
 struct Passing<'a> {
     parts: &'a Parts,
     current: &'a Arc<Rules>,
@@ -55,12 +56,12 @@ struct Passing<'a> {
     key: &'a str,
     version: Version,
     takes: Takes,
-    /// Of the whole request, if it belongs to a trace.
+    /// The span of the whole request, if it belongs to a trace.
     span: Option<Box<OpenSpan>>,
 }
 
 impl Asking<'_> {
-    /// Passes a request on at once, or says when to come again.
+    /// Forwards a request at once, or says when to try again.
     pub(super) async fn pass(self, head: Head, version: Version, body: Incoming) -> Response {
         let (lane, metrics) = (self.lane, &self.parts.metrics);
         let passed = self.try_pass(head, version, body).await;
@@ -98,7 +99,7 @@ impl Asking<'_> {
         let body = match &held {
             Held::Whole(body) => &body[..],
             Held::Begun(_) if looks_into_bodies(rules) => {
-                let detail = format!("The lane looks into bodies, which is possible up to {HELD} bytes");
+                let detail = format!("The lane reads fields of bodies, which must have at most {HELD} bytes");
                 return Err(Problem::new(Kind::TooLarge, detail));
             }
             Held::Begun(_) => &[],
@@ -130,7 +131,7 @@ fn looks_into_bodies(rules: &Lane) -> bool {
 }
 
 impl Passing<'_> {
-    /// Tries one upstream after the other until one answers.
+    /// Tries the upstreams in order until one answers.
     async fn along(&self, chain: &[Name], head: Head, body: Bytes) -> Result<Response, Problem> {
         let mut left: Vec<Name> = chain.to_vec();
         let mut call = self.admit(&left, None).await?;
@@ -158,7 +159,8 @@ impl Passing<'_> {
         self.call(call, head, body, false).await.map_err(|failed| failed.problem)
     }
 
-    /// Asks for a permit for one of `chain`, in place of the call that `failed`, which has passed the lane.
+    /// Obtains a permit for one upstream of `chain`. `failed` is the previous call, which has already passed the lane's
+    /// gates.
     async fn admit(&self, chain: &[Name], failed: Option<Call>) -> Result<Call, Problem> {
         let Parts { decider, leases, metrics, .. } = self.parts;
         let rules = self.current.clone();
@@ -185,12 +187,12 @@ impl Passing<'_> {
                 Err(not_now(upstream.as_ref().unwrap_or(self.lane), &denied))
             }
             PermitAnswer::Unknown => {
-                Err(Problem::new(Kind::Internal, "The lane and the store do not agree on the rules"))
+                Err(Problem::new(Kind::Internal, "The rules of the lane and of the store differ"))
             }
         }
     }
 
-    /// Makes the call. With `more`, an answer that another upstream may better is a failure too.
+    /// Makes the call. With `more`, an answer that another upstream may improve on counts as a failure too.
     async fn call<B>(&self, mut call: Call, head: Head, body: B, more: bool) -> Result<Response, Failed>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
@@ -212,7 +214,7 @@ impl Passing<'_> {
         let Some(client) = rules.upstreams.get(&call.permit.upstream) else {
             return Err(Problem::new(Kind::Internal, "The upstream is not configured").into());
         };
-        // Unless something else comes of it: the caller may go away, or its body break off.
+        // The default result: the caller may disconnect, or its body break off.
         call.permit.set_report(CallResult::Unknown.into());
         let judged = match client.stream(head, body, &context).await {
             Ok(answer) => {
@@ -245,10 +247,10 @@ impl Passing<'_> {
     }
 }
 
-/// A call that has no answer for the caller.
+/// A call without a response for the caller.
 struct Failed {
     problem: Problem,
-    /// The call, if another upstream may cure what went wrong.
+    /// The call, if another upstream may succeed.
     again: Option<Call>,
 }
 

@@ -24,25 +24,25 @@ use crate::intake::Fault;
 use crate::life::Life;
 use crate::store::AnyStore;
 
-/// Streams that one process holds open; each also holds two questions to the store.
+/// Streams that one process holds open. Each also holds two questions to the store.
 const MAX_STREAMS: usize = 1_000;
-/// A silent stream gets a comment this often, so that nothing between takes it for dead.
+/// An idle stream gets a comment this often, so that proxies do not close it.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// A stream ends after this long; whoever follows goes on by `Last-Event-ID`.
+/// A stream ends after this long; the client reconnects with `Last-Event-ID`.
 const MAX_LENGTH: Duration = Duration::from_hours(1);
-/// How long to wait before asking a store again that did not answer.
+/// Pause before a store that did not answer is asked again.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long the end of a job that is not known any more may take to be told.
+/// How long to wait for the end of a job that the store no longer knows.
 const LATE: Duration = Duration::from_secs(2);
 
-/// How many streams may still be opened.
+/// Limits the number of open streams.
 pub(crate) struct Streams(Arc<Semaphore>);
 
 impl Streams {
     fn open(&self) -> Result<OwnedSemaphorePermit, Problem> {
         self.0.clone().try_acquire_owned().map_err(|_| {
-            let detail = format!("{MAX_STREAMS} streams are open here; ask again, or use /v1/jobs/ID/wait");
+            let detail = format!("{MAX_STREAMS} streams are open; try again, or use /v1/jobs/ID/wait");
             Problem::new(Kind::TooManyStreams, detail).retry_after(5)
         })
     }
@@ -56,18 +56,18 @@ impl Default for Streams {
 
 /// Follow a job
 ///
-/// Server-sent events, one for each line of the job's timeline: `id` is the number of the line, `event` its name, `data` the
-/// line as JSON with the status after it; the last event has the job without request and params, and the stream ends after it. A client that
-/// sends `Last-Event-ID` gets what came after that.
+/// Server-sent events, one per entry of the job's timeline: `id` is the number of the entry, `event` its name, `data`
+/// the entry as JSON with the status after it. The last event contains the job without request and params, and ends the
+/// stream. A client that sends `Last-Event-ID` receives the events after that one.
 #[utoipa::path(get, path = "/v1/jobs/{id}/events", tag = "jobs",
     params(
-        ("id" = String, Path, description = "The job: its own id, or the one that its caller gave"),
+        ("id" = String, Path, description = "The job's id, or the id given by its caller"),
         OfLane,
-        ("Last-Event-ID" = Option<u64>, Header, description = "The id of the last event that was received"),
+        ("Last-Event-ID" = Option<u64>, Header, description = "The id of the last event received"),
     ),
     responses((status = 200, body = String, content_type = "text/event-stream",
-            description = "Events; the `data` of each is a `JobEvent`"),
-        (status = 204, description = "It has ended, and nothing came after `Last-Event-ID`"),
+            description = "Events, each with a `JobEvent` as `data`"),
+        (status = 204, description = "The job has ended, and there is no event after `Last-Event-ID`"),
         (status = 503, description = "Too many streams are open")))]
 pub(super) async fn follow(
     State(store): State<Arc<AnyStore>>,
@@ -98,7 +98,7 @@ pub(super) async fn follow(
     let (mut follower, now) = begun.ok_or_else(no_such_job)?;
     let begun = follower.new_events(&now);
     if begun.is_empty() && follower.over {
-        // Browsers that follow come back after every end but this one.
+        // Browsers reconnect after every end except this one.
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     Ok(Sse::new(stream::iter(begun).chain(follower.rest()).map(Ok::<_, Infallible>)).into_response())
@@ -112,7 +112,7 @@ fn last_event_id(headers: &HeaderMap) -> Result<u64, Problem> {
     })
 }
 
-/// A job when it has ended.
+/// Resolves to the job when it has ended.
 type End = BoxFuture<'static, Result<Option<JobView>, StoreError>>;
 
 fn end_of(store: &Arc<AnyStore>, job: JobId) -> End {
@@ -120,16 +120,16 @@ fn end_of(store: &Arc<AnyStore>, job: JobId) -> End {
     async move { store.wait(Wait::for_end(job, MAX_LENGTH.into())).await }.boxed()
 }
 
-/// One who follows a job.
+/// A client that follows a job.
 struct Follower {
     store: Arc<AnyStore>,
     life: Arc<Life>,
     job: JobId,
-    /// The number of the last line that was told.
+    /// The number of the last timeline entry sent.
     seen: u64,
-    /// Asked before anything else: a lane may forget a job as it ends, and only who waits by then is told.
+    /// Asked first: a lane may forget a job as soon as it ends, and only a wait that is already held sees the end.
     end: End,
-    /// The end, once it was heard of.
+    /// The ended job, once known.
     ended: Option<JobView>,
     over: bool,
     until: Instant,
@@ -149,7 +149,7 @@ impl Follower {
         Self { store, life, job, seen, end, ended: None, over: false, until, _permit: permit }
     }
 
-    /// The job when there is more to tell, or after `timeout`; `None` if it is not known any more.
+    /// The job when there is something new, or after `timeout`; `None` if the store no longer knows it.
     async fn poll_job(&mut self, timeout: Duration) -> Result<Option<JobView>, StoreError> {
         if let Some(ended) = &self.ended {
             return Ok(Some(ended.clone()));
@@ -159,7 +159,7 @@ impl Follower {
             biased;
             end = &mut self.end => end,
             job = self.store.wait(ask) => match job {
-                // Its end may be on its way still.
+                // Its end may still be on the way.
                 Ok(None) => timeout_at(Instant::now() + LATE, &mut self.end).await.unwrap_or(Ok(None)),
                 job => return job,
             },
@@ -177,7 +177,7 @@ impl Follower {
         new.into_iter().map(|(number, told)| event(number, &told)).collect()
     }
 
-    /// All events that are still to come.
+    /// All remaining events.
     fn rest(self) -> impl Stream<Item = Event> {
         let steps = stream::unfold(self, async |mut follower| {
             let events = follower.next().await?;
@@ -195,7 +195,7 @@ impl Follower {
         let looked = tokio::select! {
             biased;
             looked = self.poll_job(HEARTBEAT) => looked,
-            // The client comes back to another process, or to this one when it is up again.
+            // The client reconnects to another process, or to this one after a restart.
             () = life.stopping.cancelled() => return None,
         };
         match looked {
@@ -207,7 +207,7 @@ impl Follower {
                 tokio::time::sleep(STORE_PAUSE).await;
                 Some(vec![Event::default().comment("the store does not answer")])
             }
-            // It ended and was forgotten while nobody decided, or the store is gone for good.
+            // The job ended and was forgotten during an outage, or the store is gone permanently.
             Ok(None) | Err(_) => None,
         }
     }
@@ -215,7 +215,7 @@ impl Follower {
 
 fn event(number: u64, told: &JobEvent) -> Event {
     let event = Event::default().id(number.to_string()).event(&told.entry.event);
-    // Text without line breaks, as all JSON that is written here.
+    // JSON written by serde contains no line breaks.
     event.data(serde_json::to_string(told).unwrap_or_default())
 }
 
@@ -232,7 +232,7 @@ mod tests {
     use crate::peers::ProcessRole;
     use crate::process;
 
-    /// Who follows a job of a lane that forgets jobs as they end.
+    /// A follower of a job in a lane that forgets jobs when they end.
     async fn follower() -> (Follower, Arc<Decider>) {
         let text = "[store]\nurl = \"memory:\"\n[lanes.mail]\nchain = [\"up\"]\nkeep = { max = 0 }\n\
                     [upstreams.up]\nurl = \"http://up\"\n";
@@ -244,12 +244,12 @@ mod tests {
         let permit = parts.streams.0.clone().try_acquire_owned().unwrap();
         let mut follower = Follower::new(parts.store.clone(), parts.life.clone(), id, 0, permit);
         let job = follower.poll_job(Duration::ZERO).await.unwrap().unwrap();
-        assert_eq!(follower.new_events(&job).len(), 1, "it was accepted");
+        assert_eq!(follower.new_events(&job).len(), 1, "accepted");
         (follower, Arc::from_ref(&Api(parts.clone())))
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_stream_is_kept_open_by_comments_up_to_its_longest() {
+    async fn an_idle_stream_is_kept_open_by_comments_until_its_maximum_length() {
         let (mut follower, _) = follower().await;
         let began = Instant::now();
         let mut comments = 0;
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_end_of_a_job_that_is_forgotten_between_two_looks_is_told() {
+    async fn the_end_of_a_job_forgotten_between_two_polls_is_sent() {
         let (mut follower, decider) = follower().await;
         decider.cancel(follower.job).await.unwrap();
         assert_eq!(follower.next().await.map(|events| events.len()), Some(1));

@@ -24,7 +24,7 @@ use crate::intake::Fault;
 use crate::life::Life;
 use crate::rules::CurrentRules;
 
-/// A part of the path.
+/// A path parameter.
 #[derive(FromRequestParts)]
 #[from_request(via(axum::extract::Path), rejection(Problem))]
 pub(super) struct Path<T>(pub(super) T);
@@ -35,7 +35,7 @@ impl From<PathRejection> for Problem {
     }
 }
 
-/// The query.
+/// The query parameters.
 pub(super) struct Query<T>(pub(super) T);
 
 impl<S: Sync, T: DeserializeOwned + IntoParams> FromRequestParts<S> for Query<T> {
@@ -47,7 +47,7 @@ impl<S: Sync, T: DeserializeOwned + IntoParams> FromRequestParts<S> for Query<T>
     }
 }
 
-/// No query: the call takes no parameters.
+/// Rejects every query parameter: the call takes none.
 pub(super) struct NoQuery;
 
 impl<S: Sync> FromRequestParts<S> for NoQuery {
@@ -56,13 +56,13 @@ impl<S: Sync> FromRequestParts<S> for NoQuery {
         let pairs = parts.uri.query().into_iter().flat_map(|query| query.split('&'));
         let names = pairs.filter(|pair| !pair.is_empty()).map(|pair| pair.split('=').next().unwrap_or(pair));
         let faults: Vec<Fault> =
-            names.map(|name| Fault::new(name, "is not known here: this call takes no parameters")).collect();
+            names.map(|name| Fault::new(name, "is unknown: this call takes no parameters")).collect();
         if faults.is_empty() { Ok(Self) } else { Err(Problem::invalid(&faults)) }
     }
 }
 
-/// What is wrong with a query that cannot be read, from what the API says about its parameters. All of them may be left
-/// out, so each can be read by itself.
+/// What is wrong with a query that cannot be read, according to the OpenAPI description of its parameters. All of them
+/// are optional, so each can be checked separately.
 fn wrong_parameters<T: DeserializeOwned + IntoParams>(query: &str) -> Vec<Fault> {
     let known = T::into_params(|| None);
     let (mut faults, mut seen) = (Vec::new(), BTreeSet::new());
@@ -75,7 +75,7 @@ fn wrong_parameters<T: DeserializeOwned + IntoParams>(query: &str) -> Vec<Fault>
                 let names: Vec<String> = known.iter().map(|parameter| parameter.name.clone()).collect();
                 json::unknown(name, names.iter())
             }
-            Some(_) if !seen.insert(name) => "is there more than once".into(),
+            Some(_) if !seen.insert(name) => "is given more than once".into(),
             Some(_) if readable => continue,
             Some(parameter) => format!("must be {}", expected(parameter)),
         };
@@ -84,7 +84,7 @@ fn wrong_parameters<T: DeserializeOwned + IntoParams>(query: &str) -> Vec<Fault>
     faults
 }
 
-/// What a parameter must be, in words.
+/// What a parameter must be, as text.
 fn expected(parameter: &Parameter) -> String {
     let kind = match &parameter.schema {
         Some(RefOr::T(Schema::Object(object))) => Some(&object.schema_type),
@@ -104,7 +104,7 @@ fn expected(parameter: &Parameter) -> String {
     }
 }
 
-/// A whole body, no larger than the config allows.
+/// A whole body, at most `server.max_body` bytes.
 pub(super) struct Body(pub(super) Bytes);
 
 impl<S: Sync> FromRequest<S> for Body
@@ -129,7 +129,7 @@ impl Body {
         Self::receive(body, server, uploads.begin(server.max_bodies)).await
     }
 
-    /// Reads a body to its end, of which nothing was received.
+    /// Reads a body to its end; none of it has been received yet.
     pub(super) async fn receive<B>(
         body: B,
         server: &ServerConfig,
@@ -149,29 +149,29 @@ impl Body {
     }
 }
 
-/// Why a body of at most `max` bytes could not be read.
+/// The problem for a body of at most `max` bytes that could not be read.
 pub(super) fn unread(error: &(dyn std::error::Error + Send + Sync + 'static), max: usize) -> Problem {
     if error.is::<LengthLimitError>() {
         return Problem::new(Kind::TooLarge, format!("The body has more than {max} bytes (server.max_body)"));
     }
     if error.is::<TooSlow>() {
-        return Problem::new(Kind::TooSlow, "The body came more slowly than `server.client` allows");
+        return Problem::new(Kind::TooSlow, "The body arrived more slowly than `server.client` allows");
     }
     Problem::new(Kind::BadRequest, "The body could not be read to its end")
 }
 
 pub(super) fn no_room(_: NoRoom) -> Problem {
-    let detail = "The bodies that are being received have as many bytes as they may (server.max_bodies)";
+    let detail = "The bodies being received have reached the limit (server.max_bodies)";
     Problem::new(Kind::TooManyBodies, detail).retry_after(1)
 }
 
 impl Body {
-    /// JSON of any form.
+    /// Reads JSON of any shape.
     pub(super) fn json<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Problem> {
         json::any(&self.0)
     }
 
-    /// A JSON object, or everything that is wrong with it.
+    /// Reads a JSON object, or reports everything that is wrong with it.
     pub(super) fn object<T: DeserializeOwned + ToSchema>(&self) -> Result<T, Problem> {
         json::whole(&self.0)
     }

@@ -1,4 +1,4 @@
-//! One job, by its own id or by the one that its caller gave.
+//! Finds one job by its id or by the id its caller gave.
 
 use eclusa_core::{JobId, JobQuery, JobView, MAX_BATCH, Name, Store};
 use serde::Deserialize;
@@ -12,11 +12,11 @@ use crate::config::Field;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 
-/// Which of several jobs with one id.
+/// Disambiguates jobs that share an id.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OfLane {
-    /// The lane of the job, where others have one with the same id.
+    /// The lane of the job, if jobs of other lanes have the same id.
     pub(super) lane: Option<String>,
 }
 
@@ -36,7 +36,7 @@ pub(super) async fn visible(
     by_given_id(store, caller, id, lane).await
 }
 
-/// The job that Eclusa gave this id.
+/// The job with this job id.
 pub(super) async fn by_own_id(
     store: &AnyStore,
     caller: &Caller,
@@ -47,7 +47,7 @@ pub(super) async fn by_own_id(
     Ok(job.and_then(|job| may_see(caller, job, lane)))
 }
 
-/// The job whose caller gave it this id, which another lane may have too.
+/// The job to which its caller gave this id. Jobs of other lanes may have the same one.
 pub(super) async fn by_given_id(
     store: &AnyStore,
     caller: &Caller,
@@ -66,20 +66,20 @@ pub(super) async fn by_given_id(
             let mut lanes: Vec<&str> = others.iter().chain([&job]).map(|job| job.lane.as_str()).collect();
             lanes.sort_unstable();
             let detail =
-                format!("Jobs of several lanes have this id; add `?lane=` with one of {}", lanes.join(", "));
+                format!("Jobs in several lanes have this id; add `?lane=` with one of {}", lanes.join(", "));
             Err(Problem::new(Kind::Conflict, detail))
         }
     }
 }
 
-/// The job, if the caller's key reaches its lane and tenant, and it is of `lane`.
+/// Returns the job if the caller's key covers its lane and tenant, and it is in `lane`.
 pub(super) fn may_see(caller: &Caller, job: JobView, lane: Option<&str>) -> Option<JobView> {
     let wanted = lane.is_none_or(|lane| job.lane.as_str() == lane);
     Some(job)
         .filter(|job| wanted && caller.may_use(&job.lane).is_ok() && caller.may_act_for(&job.tenant).is_ok())
 }
 
-/// The job as the caller may see it. What a lane that is gone from the config masked is not known any more.
+/// The job as the caller may see it. If the lane is no longer in the config, its masks are unknown.
 pub(super) fn shown(rules: &CurrentRules, caller: &Caller, job: JobView) -> Job {
     match masks(rules, caller, &job.lane) {
         Some(masks) => Job::with_request(job, &masks),
@@ -87,7 +87,7 @@ pub(super) fn shown(rules: &CurrentRules, caller: &Caller, job: JobView) -> Job 
     }
 }
 
-/// What the caller is not shown of jobs of a lane; `None` if that is not known.
+/// The fields of the lane's jobs that are masked for the caller; `None` if unknown.
 pub(super) fn masks(rules: &CurrentRules, caller: &Caller, lane: &Name) -> Option<Vec<Field>> {
     if caller.is_admin() {
         return Some(Vec::new());
@@ -97,6 +97,6 @@ pub(super) fn masks(rules: &CurrentRules, caller: &Caller, lane: &Name) -> Optio
 
 pub(super) fn no_such_job() -> Problem {
     let detail =
-        "There is no job with this id: it never was, or has ended and is no longer remembered (`keep`)";
+        "There is no job with this id: it never existed, or it has ended and is no longer kept (`keep`)";
     Problem::new(Kind::NotFound, detail)
 }

@@ -1,4 +1,4 @@
-//! Changes that an operator makes are finished and audited even if the client hangs up: the change happens in any case.
+//! Changes made by an operator are finished and audited even if the client disconnects.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use axum::response::Response;
 use crate::life::Life;
 use crate::run_to_completion::RunToCompletion;
 
-/// Runs the rest of a request to its end.
+/// Runs the rest of a request to completion.
 pub(super) async fn finish(State(life): State<Arc<Life>>, request: Request, next: Next) -> Response {
     RunToCompletion::new(life.running.track_future(next.run(request))).await
 }
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_change_whose_client_hangs_up_is_finished() {
+    async fn a_change_is_finished_after_its_client_disconnects() {
         let (go_on, finished) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (change, changed) = (go_on.clone(), finished.clone());
         let handler = move || async move {
@@ -37,7 +37,10 @@ mod tests {
         let life = Arc::<Life>::default();
         let router = Router::new().route("/", post(handler)).layer(from_fn_with_state(life.clone(), finish));
         let request = Request::post("/").body(Body::empty()).unwrap();
-        assert!(router.oneshot(request).now_or_never().is_none(), "it waits, and its client has gone");
+        assert!(
+            router.oneshot(request).now_or_never().is_none(),
+            "it waits, and its client has disconnected"
+        );
         assert_eq!(life.running.len(), 1);
         go_on.notify_one();
         finished.notified().await;

@@ -1,5 +1,4 @@
-//! What is refused before anything else of a request is looked at: methods that nobody means, and requests that do not name
-//! one host.
+//! Checks before routing: refuses unsupported methods, and requests that do not name exactly one host.
 
 use http::header::{ALLOW, HOST};
 use http::{HeaderValue, Method, Version};
@@ -12,7 +11,7 @@ pub(super) fn check<B>(request: &http::Request<B>) -> Result<(), Problem> {
     check_method(request.method())?;
     let mut hosts = request.headers().get_all(HOST).into_iter();
     let detail = match (hosts.next(), hosts.next(), request.version()) {
-        (Some(_), Some(_), _) => "The header Host is there more than once",
+        (Some(_), Some(_), _) => "The header Host is given more than once",
         (None, _, Version::HTTP_11) => "The header Host is missing",
         _ => return Ok(()),
     };
@@ -24,7 +23,7 @@ fn check_method(method: &Method) -> Result<(), Problem> {
         return Ok(());
     }
     let detail = match *method {
-        Method::TRACE | Method::CONNECT => "Eclusa takes no TRACE or CONNECT: they are about a connection",
+        Method::TRACE | Method::CONNECT => "TRACE and CONNECT are not supported",
         _ => "A method is at most 20 capital letters and `-`",
     };
     let allowed = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");

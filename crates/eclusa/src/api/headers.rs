@@ -1,4 +1,4 @@
-//! Headers that mean something to Eclusa itself.
+//! Headers that Eclusa itself reads.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::execute::http::headers as passed;
 use crate::execute::is_reusable;
 use crate::intake::Fault;
 
-/// What a caller may say in headers of Eclusa's own.
+/// Eclusa's own request headers.
 const OWN: [&str; 4] = ["eclusa-tenant", "eclusa-priority", "eclusa-type", "eclusa-ttl"];
 
-/// `Ok` if Eclusa knows all headers that are meant for it: one with a typing error would have no effect.
+/// `Ok` if all `Eclusa-*` headers are known: a misspelled one would silently have no effect.
 pub(super) fn check_own(headers: &HeaderMap) -> Result<(), Problem> {
     let unknown = |name: &&HeaderName| name.as_str().starts_with("eclusa-") && !OWN.contains(&name.as_str());
     let faults: Vec<Fault> = headers.keys().filter(unknown).map(unknown_header).collect();
@@ -24,21 +24,21 @@ pub(super) fn check_own(headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 fn unknown_header(name: &HeaderName) -> Fault {
-    let help = suggest(name.as_str(), OWN).unwrap_or_else(|| format!("there is {}", OWN.join(", ")));
-    Fault::new(format!("Header {name}"), format!("is not known here; {help}"))
+    let help = suggest(name.as_str(), OWN).unwrap_or_else(|| format!("known are {}", OWN.join(", ")));
+    Fault::new(format!("Header {name}"), format!("is unknown; {help}"))
 }
 
-/// `Ok` if none of the headers that describe a job are there, for a call with many.
+/// `Ok` if there is no header that describes a single job: a batch has many.
 pub(super) fn refuse_own(headers: &HeaderMap) -> Result<(), Problem> {
     check_own(headers)?;
     let given = OWN.iter().filter(|name| headers.contains_key(**name));
     let faults: Vec<Fault> = given
-        .map(|name| Fault::new(format!("Header {name}"), "is not for a batch: write it into each job"))
+        .map(|name| Fault::new(format!("Header {name}"), "is not allowed with a batch: set it in each job"))
         .collect();
     if faults.is_empty() { Ok(()) } else { Err(Problem::invalid(&faults)) }
 }
 
-/// Writes what the headers say of a job into it. Where the job says so too, it must say the same.
+/// Copies what the headers say about a job into it. A field given in both places must be equal.
 pub(super) fn apply(
     headers: &HeaderMap,
     job: &mut JobRequest,
@@ -63,7 +63,7 @@ pub(super) fn apply(
         match span("ttl", job.ttl.as_ref()) {
             Ok(Some(said)) if said != header => faults.push(differs("ttl", "Eclusa-Ttl")),
             Ok(None) => job.ttl = text(headers, "eclusa-ttl")?.map(Value::from),
-            // What is wrong with the job's own is found where the job is read.
+            // A fault in the job's own value is reported when the job is read.
             Ok(Some(_)) | Err(_) => {}
         }
     }
@@ -74,12 +74,12 @@ fn differs(field: &str, header: &str) -> Fault {
     Fault::new(field, format!("differs from {header}: send one of them"))
 }
 
-/// The value of a header that must be text, and there once at most.
+/// The value of a header that must be text and given at most once.
 pub(super) fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, Problem> {
     let mut values = headers.get_all(name).into_iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(Problem::new(Kind::BadRequest, format!("The header {name} is there more than once")));
+        return Err(Problem::new(Kind::BadRequest, format!("The header {name} is given more than once")));
     }
     match value.to_str() {
         Ok(text) => Ok(Some(text.trim())),
@@ -87,7 +87,7 @@ pub(super) fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Opt
     }
 }
 
-/// `Idempotency-Key`: a structured-field string, or as it stands where it is not quoted.
+/// `Idempotency-Key`: a structured-field string, or the raw value if it is not quoted.
 pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let Some(text) = text(headers, "idempotency-key")? else { return Ok(None) };
     let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
@@ -111,11 +111,11 @@ pub(super) fn ttl(headers: &HeaderMap) -> Result<Option<Span>, Problem> {
     span.map(Some).map_err(|problem| Problem::invalid(&[Fault::new("Eclusa-Ttl", problem)]))
 }
 
-/// `Prefer: wait=N` in seconds (RFC 7240). Other preferences are for others, and one that is of no use is none.
+/// `Prefer: wait=N` in seconds (RFC 7240). Other preferences, and malformed ones, are ignored.
 pub(super) fn prefer_wait(headers: &HeaderMap) -> Option<Duration> {
     let values = headers.get_all("prefer").into_iter().filter_map(|value| value.to_str().ok());
     let seconds = values.flat_map(|value| unquoted(value, ',')).find_map(|preference| {
-        // What follows a semicolon is a parameter of the preference.
+        // Parameters of the preference follow a semicolon.
         let (name, value) = unquoted(preference, ';').next()?.split_once('=')?;
         name.trim().eq_ignore_ascii_case("wait").then(|| value.trim().trim_matches('"'))
     })?;
@@ -123,7 +123,7 @@ pub(super) fn prefer_wait(headers: &HeaderMap) -> Option<Duration> {
     digits.then(|| Duration::from_secs(seconds.parse().unwrap_or(u64::MAX)))
 }
 
-/// `text` in parts between those of `separator` that are not quoted.
+/// Splits `text` at each `separator` that is not inside quotes.
 fn unquoted(text: &str, separator: char) -> impl Iterator<Item = &str> {
     let (mut quoted, mut escaped) = (false, false);
     text.split(move |c| {
@@ -138,13 +138,13 @@ fn unquoted(text: &str, separator: char) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The headers of a caller that go on to the upstream.
+/// The caller's headers that are forwarded to the upstream.
 pub(super) fn passed_on(headers: &HeaderMap) -> Result<Vec<(String, Vec<u8>)>, Problem> {
     let all = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     passed::from_caller(all).map_err(|bad| bad_headers(&bad))
 }
 
-/// Takes out of a caller's headers what does not go on to the upstream.
+/// Removes headers that are not forwarded to the upstream.
 pub(super) fn sendable(headers: &mut HeaderMap) -> Result<(), Problem> {
     passed::keep_sendable(headers).map_err(|bad| bad_headers(&bad))
 }
@@ -153,7 +153,7 @@ fn bad_headers(bad: &passed::BadHeaders) -> Problem {
     Problem::new(Kind::BadRequest, format!("The request {bad}"))
 }
 
-/// `Cache-Status` (RFC 9211) for an answer that needed no job.
+/// `Cache-Status` (RFC 9211) of a response from the cache, without a job.
 pub(super) fn cache_hit(cached: &Cached) -> String {
     match cached.stale {
         None => format!("eclusa; hit; ttl={}", cached.fresh_for.as_millis() / 1_000),
@@ -167,7 +167,7 @@ pub(super) fn cache_hit(cached: &Cached) -> String {
     }
 }
 
-/// `Cache-Status` for the answer of a job with this status; none for a job that was neither sent nor answered.
+/// `Cache-Status` of a job's response; `None` for a job that was neither sent nor answered.
 pub(super) fn cache_status(job: &JobView, status: StatusCode) -> Option<String> {
     match job.served {
         None if job.attempts == 0 => None,
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_never_stale_for_minus_nothing() {
+    fn the_ttl_of_a_stale_answer_is_never_minus_zero() {
         let hit = |millis| {
             let (stale, stale_for) = (Some(eclusa_core::Fallback::CircuitOpen), Span::from_millis(millis));
             cache_hit(&Cached { answer: [].into(), stale, fresh_for: Span::ZERO, stale_for })

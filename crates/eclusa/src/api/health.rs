@@ -1,4 +1,4 @@
-//! Whether it works: `/livez`, `/readyz`, `/v1/health`, `/metrics`.
+//! Health and metrics: `/livez`, `/readyz`, `/v1/health`, `/metrics`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,16 +26,16 @@ use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 use crate::telemetry::{Exposition, Metrics, Snapshot, policy_levels};
 
-/// How long metrics wait for the store.
+/// How long `/metrics` waits for the store.
 const METRICS_WAIT: Duration = Duration::from_secs(1);
 
-/// Whether the process runs
+/// Check whether the process runs
 #[utoipa::path(get, path = "/livez", tag = "health", responses((status = 200, body = String)))]
 pub(super) async fn livez(_: NoQuery) -> &'static str {
     "ok\n"
 }
 
-/// Whether it can take in jobs
+/// Check whether the process accepts jobs
 #[utoipa::path(get, path = "/readyz", tag = "health",
     responses((status = 200, body = String), (status = 503, description = "Stopping, or the store does not answer")))]
 pub(super) async fn readyz(
@@ -50,7 +50,7 @@ pub(super) async fn readyz(
     Ok("ok\n")
 }
 
-/// What the state of everything is told from.
+/// State needed by `/v1/health`.
 #[derive(FromRequestParts)]
 #[from_request(state(Api))]
 pub(super) struct HealthState {
@@ -62,7 +62,7 @@ pub(super) struct HealthState {
     peers: Arc<Peers>,
 }
 
-/// The state of everything.
+/// The state of the process, the store and the gates.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Health {
@@ -70,7 +70,7 @@ pub(super) struct Health {
     status: &'static str,
     /// The store.
     store: StoreHealth,
-    /// The process that decides; absent while none is known.
+    /// The process that owns the store; absent while none is known.
     owner: Option<Owner>,
     /// Processes that share the store.
     instances: Vec<Instance>,
@@ -85,36 +85,37 @@ pub(super) struct Health {
 pub(super) struct StoreHealth {
     /// `embedded`, `memory` or `redis`.
     kind: &'static str,
-    /// `ok`, or `lost` while it does not answer: breakers and limits are then those of this process alone.
+    /// `ok`, or `lost` while it does not answer. Breakers and limits are then local to this process.
     status: &'static str,
-    /// How often Redis was found to have lost what this process had acknowledged.
+    /// How often Redis was found to have lost data that it had acknowledged to this process.
     losses: u64,
 }
 
-/// A process.
+/// A process that shares the store.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Instance {
     /// Its id.
     id: String,
-    /// What it does: `all`, `api`, `worker`, or `library` for a program with limits of its own.
+    /// Its role: `all`, `api`, `worker`, or `library` for a program that uses the Rust library.
     role: String,
-    /// Processes with the same word here go by the same rules; absent where only one can use the store.
+    /// A version of its rules: equal for processes with the same rules. Absent where only one process can use the
+    /// store.
     #[serde(skip_serializing_if = "String::is_empty")]
     rules: String,
-    /// Lanes and upstreams for which it was given other rules than those in force.
+    /// Lanes and upstreams whose rules in this process's config differ from those in force.
     differs: usize,
-    /// Whether it was asked to stop and still serves requests.
+    /// Whether it is stopping and still serves requests.
     leaving: bool,
 }
 
-/// The process that decides.
+/// The process that owns the store.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Owner {
-    /// Its id, one of those in `instances`.
+    /// Its id, as in `instances`.
     id: String,
-    /// Rises with each change of owner.
+    /// Increases with each change of owner.
     epoch: u64,
-    /// When the process that answers first saw it own.
+    /// When the responding process first saw this owner.
     #[schema(format = DateTime)]
     since: Option<String>,
 }
@@ -131,7 +132,7 @@ impl From<peers::Peer> for Instance {
     }
 }
 
-/// A breaker, in the words of the sources.
+/// A breaker, in the names of the older services.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BreakerHealth {
@@ -141,16 +142,16 @@ pub(super) struct BreakerHealth {
     degraded_until: Option<String>,
 }
 
-/// A limit, in the words of the sources.
+/// A rate limit, in the names of the older services.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LimiterHealth {
-    /// Absent where the upstream has no bucket.
+    /// Absent if the upstream has no bucket.
     tokens_available: Option<f64>,
     requests_last_minute: u64,
 }
 
-/// The state of everything
+/// Get the state of the process, the store and the gates
 #[utoipa::path(get, path = "/v1/health", tag = "health", responses((status = 200, body = Health)))]
 pub(super) async fn health(state: HealthState, caller: Caller, _: NoQuery) -> Result<Json<Health>, Problem> {
     caller.may(Right::SeeAll)?;
@@ -200,7 +201,7 @@ fn tokens(tokens: Tokens) -> f64 {
     tokens.as_micro() as f64 / 1e6
 }
 
-/// Metrics for Prometheus
+/// Get metrics for Prometheus
 #[utoipa::path(get, path = "/metrics", tag = "health",
     responses((status = 200, content((String = "text/plain"), (String = "application/openmetrics-text")))))]
 pub(super) async fn metrics(
@@ -215,7 +216,7 @@ pub(super) async fn metrics(
     caller.may(Right::SeeAll)?;
     caller.may_use_all_lanes()?;
     caller.may_act_for_all_tenants()?;
-    // Without the store there is still what this process counts.
+    // Without the store, the counters of this process are still reported.
     let taken = async {
         if !peers.owns() {
             store.upstreams().await?;

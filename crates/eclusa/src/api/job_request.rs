@@ -1,4 +1,4 @@
-//! A job as JSON, and what it asks for.
+//! A job as JSON, and how it becomes a submission.
 
 use std::collections::BTreeMap;
 
@@ -28,38 +28,38 @@ use crate::request::Request;
 }))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct JobRequest {
-    /// Unique per lane (outboxId): the same id again is the same job again.
+    /// Unique per lane (`outboxId`). Sending the same id again returns the same job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Whose job it is.
+    /// The tenant the job belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// `high`, `normal` or `low`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Priority>)]
     pub priority: Option<String>,
-    /// Gives the priority by the lane's `types`.
+    /// The job's type; the lane's `types` may map it to a priority.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// How long to hold the job back, such as `"10s"`.
+    /// How long to wait before the job may start, such as `"10s"`.
     #[schema(value_type = Option<String>, example = "10s")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<Value>,
-    /// How long the job may wait, such as `"10s"`.
+    /// How long the job may wait before it expires, such as `"10s"`.
     #[schema(value_type = Option<String>, example = "10s")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Value>,
-    /// What to send. May be left out if every upstream that the job may go to makes its request from `params`.
+    /// The request to send. May be omitted if every upstream of the job builds its request from `params`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json::optional_object")]
     pub request: Option<HttpRequest>,
-    /// The message to send, in a lane whose upstreams take mail.
+    /// The message to send, in a lane whose upstreams send mail.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "json::optional_object")]
     pub message: Option<Message>,
-    /// Shown with the job; an upstream with a `request` template in the config is sent what that makes of these.
+    /// Returned with the job. Upstreams with a `request` template build their request from these.
     #[schema(value_type = Option<Value>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<Box<RawValue>>,
-    /// Where the end of the job is told: an address on a host that `[callbacks]` allows.
+    /// URL to which the ended job is posted. Its host must be allowed in `[callbacks]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback_url: Option<String>,
 }
@@ -68,49 +68,49 @@ pub struct JobRequest {
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HttpRequest {
-    /// `GET` if there is no body, else `POST`.
+    /// Defaults to `GET` without a body, else `POST`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// Below the upstream's own address.
+    /// Path below the upstream's base URL.
     #[serde(default)]
     pub path: String,
-    /// Parameters as an object, or the whole query as text.
+    /// Parameters as an object, or the whole query string.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<Value>,
     /// Headers to send.
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// JSON, which is sent as it is written here; or a string, whose text is sent.
+    /// A JSON value, sent exactly as written here; a string is sent as plain text.
     #[schema(value_type = Option<Value>)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Box<RawValue>>,
 }
 
 impl JobRequest {
-    /// What a job that is written as JSON asks for; `Err` says all that is wrong with it.
+    /// Reads a submission from JSON; `Err` lists everything that is wrong with it.
     pub(crate) fn read(job: &Value) -> Result<Submission, String> {
-        // A part that is kept as it is written can only be read from text.
+        // `RawValue` can only be deserialized from text.
         let request: Self = serde_json::from_str(&job.to_string()).map_err(|error| error.to_string())?;
         request.into_submission(None).map_err(|faults| in_words(&faults))
     }
 
-    /// `Ok` if a lane takes a job that is written as JSON, with an id that is given later.
+    /// `Ok` if the lane accepts this job. Its id is assigned later.
     pub(crate) fn check(job: &Value, rules: &Lane, targets: Targets<'_>) -> Result<(), String> {
         let submission = Self::read(job)?;
         if submission.key.is_some() {
-            return Err("id: is given by the schedule".into());
+            return Err("id: is set by the schedule".into());
         }
         submission.check(JobId(0), rules, targets).map(drop).map_err(|faults| in_words(&faults))
     }
 
-    /// What it asks for, or everything that cannot be. A job that names no tenant is `own_tenant`'s.
+    /// Converts to a submission, or reports everything that is wrong. The tenant defaults to `own_tenant`.
     pub(super) fn into_submission(self, own_tenant: Option<&str>) -> Result<Submission, Vec<Fault>> {
         let mut faults = Vec::new();
         let submission = self.into_readable_part(own_tenant, &mut faults);
         if faults.is_empty() { Ok(submission) } else { Err(faults) }
     }
 
-    /// What it asks for, without what cannot be: that is added to `faults`.
+    /// Converts what is valid; what is not is added to `faults`.
     pub(super) fn into_readable_part(self, own_tenant: Option<&str>, faults: &mut Vec<Fault>) -> Submission {
         let tenant = self.tenant.as_deref().or(own_tenant).unwrap_or(DEFAULT_TENANT).to_owned();
         let mut or_fault = |fault| faults.push(fault);
@@ -142,13 +142,13 @@ fn in_words(faults: &[Fault]) -> String {
     words.collect::<Vec<_>>().join("; ")
 }
 
-/// The priority that `text` names.
+/// Parses a priority.
 pub(super) fn level(text: &str) -> Result<Level, Fault> {
     let found = Level::ALL.into_iter().find(|level| level.as_str() == text);
     found.ok_or_else(|| Fault::new("priority", "must be one of high, normal, low"))
 }
 
-/// A duration such as `"10s"`. A bare number is refused: some would mean seconds by it, others milliseconds.
+/// Parses a duration such as `"10s"`. A bare number is refused: it could mean seconds or milliseconds.
 pub(super) fn span(field: &str, value: Option<&Value>) -> Result<Option<Span>, Fault> {
     match value {
         None | Some(Value::Null) => Ok(None),
@@ -161,7 +161,7 @@ pub(super) fn span(field: &str, value: Option<&Value>) -> Result<Option<Span>, F
 }
 
 impl HttpRequest {
-    /// The request, or everything that cannot be.
+    /// Converts to a request, or reports everything that is wrong.
     pub(super) fn into_request(self) -> Result<Request, Vec<Fault>> {
         let mut faults = Vec::new();
         let path = target::normalise(&self.path).unwrap_or_else(|bad| {

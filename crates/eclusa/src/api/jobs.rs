@@ -1,4 +1,4 @@
-//! `/v1/lanes/{lane}/jobs` and `/v1/jobs`: jobs by JSON.
+//! `/v1/lanes/{lane}/jobs` and `/v1/jobs`: jobs as JSON.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,16 +32,16 @@ use crate::request;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 
-/// An answer from the cache; no job was needed.
+/// A response from the cache; no job was created.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct CachedAnswer {
-    /// `completed`.
+    /// Always `completed`.
     status: &'static str,
     /// The lane.
     lane: String,
-    /// Where the answer came from: `cache`, or why an old one had to do.
+    /// The source of the result: `cache`, or why a stale entry was used.
     reason: &'static str,
-    /// The answer.
+    /// The cached response.
     result: JobResult,
 }
 
@@ -54,14 +54,14 @@ impl CachedAnswer {
     }
 }
 
-/// What is answered without a 202.
+/// What is returned instead of 202.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its description is used")]
 enum EndedAtOnce {
-    /// From the cache.
+    /// Answered from the cache.
     Cached(CachedAnswer),
-    /// With `Prefer: wait`, the job once it has ended.
+    /// With `Prefer: wait`: the job, after it has ended.
     Job(Box<Job>),
     /// A job that was enqueued before and has ended.
     Known(Accepted),
@@ -69,19 +69,19 @@ enum EndedAtOnce {
 
 /// Enqueue a job
 ///
-/// With `Prefer: wait=N` it is answered with the job itself, if that ends within N seconds.
+/// With `Prefer: wait=N`, returns the job itself if it ends within N seconds.
 #[utoipa::path(post, path = "/v1/lanes/{lane}/jobs", tag = "jobs", request_body = JobRequest,
     params(
         ("lane" = String, Path, description = "The lane"),
         ("Prefer" = Option<String>, Header, description = "`wait=10`: seconds to wait for the job to end"),
-        ("Idempotency-Key" = Option<String>, Header, min_length = 1, description = "The same as `id`"),
-        ("Eclusa-Tenant" = Option<String>, Header, description = "The same as `tenant`"),
-        ("Eclusa-Priority" = Option<Priority>, Header, description = "The same as `priority`"),
-        ("Eclusa-Type" = Option<String>, Header, description = "The same as `type`"),
-        ("Eclusa-Ttl" = Option<String>, Header, description = "The same as `ttl`"),
+        ("Idempotency-Key" = Option<String>, Header, min_length = 1, description = "Same as `id`"),
+        ("Eclusa-Tenant" = Option<String>, Header, description = "Same as `tenant`"),
+        ("Eclusa-Priority" = Option<Priority>, Header, description = "Same as `priority`"),
+        ("Eclusa-Type" = Option<String>, Header, description = "Same as `type`"),
+        ("Eclusa-Ttl" = Option<String>, Header, description = "Same as `ttl`"),
     ),
-    responses((status = 202, body = Accepted, description = "It waits"),
-        (status = 200, body = EndedAtOnce, description = "Answered from the cache, or ended")))]
+    responses((status = 202, body = Accepted, description = "Accepted; the job waits"),
+        (status = 200, body = EndedAtOnce, description = "Answered from the cache, or the job has ended")))]
 pub(super) async fn enqueue(
     intake: Intake,
     caller: Caller,
@@ -114,10 +114,10 @@ pub(super) async fn enqueue(
     })
 }
 
-/// A job with its history and result
+/// Get a job with its timeline and result
 #[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs",
-    params(("id" = String, Path, description = "The job: its own id, or the one that its caller gave"), OfLane),
-    responses((status = 200, body = Job), (status = 409, description = "Several lanes have a job with this id")))]
+    params(("id" = String, Path, description = "The job's id, or the id given by its caller"), OfLane),
+    responses((status = 200, body = Job), (status = 409, description = "Jobs in several lanes have this id")))]
 pub(super) async fn get(
     State(store): State<Arc<AnyStore>>,
     State(rules): State<Arc<CurrentRules>>,
@@ -129,22 +129,23 @@ pub(super) async fn get(
     Ok(Json(shown(&rules, &caller, job)))
 }
 
-/// How long to wait.
+/// How long to wait, and for which job.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WaitQuery {
-    /// Seconds; as much as the server allows, if it allows less.
+    /// Seconds; limited by `server.max_wait`.
     #[param(default = 10)]
     timeout: Option<f64>,
-    /// The lane of the job, where others have one with the same id.
+    /// The lane of the job, if jobs of other lanes have the same id.
     lane: Option<String>,
 }
 
 /// Wait until a job has ended
 ///
-/// Answers when the job has ended, or after the timeout with the job as it is.
+/// Responds when the job has ended, or after the timeout with the job's current state.
 #[utoipa::path(get, path = "/v1/jobs/{id}/wait", tag = "jobs",
-    params(("id" = String, Path, description = "The job"), WaitQuery), responses((status = 200, body = Job)))]
+    params(("id" = String, Path, description = "The job's id, or the id given by its caller"), WaitQuery),
+    responses((status = 200, body = Job)))]
 pub(super) async fn wait(
     intake: Intake,
     caller: Caller,
@@ -168,7 +169,7 @@ pub(super) async fn wait(
     ended.map(|job| Json(shown(&intake.rules, &caller, job))).ok_or_else(no_such_job)
 }
 
-/// The job once it has ended, or as it is when the time is over, if the caller may see it.
+/// The job once it has ended, or its state when the time is over, if the caller may see it.
 async fn end_of(
     intake: &Intake,
     caller: &Caller,
@@ -176,11 +177,11 @@ async fn end_of(
     lane: Option<&str>,
 ) -> Result<Option<JobView>, Problem> {
     let id = ask.job;
-    // Begun before looking: a job that ends between the two may be forgotten.
+    // Start waiting before looking: a job that ends between the two may be forgotten.
     let mut ended = std::pin::pin!(wait::ended(intake, ask));
     let (early, seen) = wait::begin_then(&mut ended, by_own_id(&intake.store, caller, id, lane)).await;
     match (early, seen) {
-        // It ended before it was looked at, and may be forgotten: it is shown as it ended.
+        // It ended before it was looked up, and may be forgotten: return it as it ended.
         (Some(Ok(Some(job))), _) => Ok(may_see(caller, job, lane)),
         (Some(job), seen) => seen.and(job),
         (None, Ok(Some(_))) => ended.await,
@@ -188,9 +189,10 @@ async fn end_of(
     }
 }
 
-/// Why a job waits, and until when
+/// Explain why a job waits, and until when
 #[utoipa::path(get, path = "/v1/jobs/{id}/why", tag = "jobs",
-    params(("id" = String, Path, description = "The job"), OfLane), responses((status = 200, body = WhyAnswer)))]
+    params(("id" = String, Path, description = "The job's id, or the id given by its caller"), OfLane),
+    responses((status = 200, body = WhyAnswer)))]
 pub(super) async fn why(
     State(store): State<Arc<AnyStore>>,
     caller: Caller,
@@ -202,7 +204,7 @@ pub(super) async fn why(
     why.map(|why| Json(why.into())).ok_or_else(no_such_job)
 }
 
-/// What telling an upstream takes.
+/// What is needed to notify an upstream of a cancellation.
 #[derive(Clone)]
 pub(super) struct Canceller {
     rules: Arc<CurrentRules>,
@@ -217,7 +219,7 @@ impl FromRef<Api> for Canceller {
 }
 
 impl Canceller {
-    /// An upstream that worked on the job hears that it was cancelled, where it can be told.
+    /// Cancels the job at an upstream that works on it, if the upstream has a `cancel`.
     pub(super) fn recall(&self, decider: &Arc<Decider>, job: &JobView) {
         let follow_up = FollowUp { rules: self.rules.get(), clock: self.clock.clone() };
         recall(follow_up, decider, &self.life, job);
@@ -226,11 +228,11 @@ impl Canceller {
 
 /// Cancel a job
 ///
-/// A call that is under way is not cut off, but what it brings no longer counts. An upstream that works on it (`async`) is
-/// told, where it has a `cancel`.
+/// A call that is in progress is not aborted, but its result no longer counts. An `async` upstream that works on the
+/// job is notified if it has a `cancel`.
 #[utoipa::path(delete, path = "/v1/jobs/{id}", tag = "jobs",
-    params(("id" = String, Path, description = "The job"), OfLane),
-    responses((status = 200, body = Job), (status = 409, description = "It had ended before")))]
+    params(("id" = String, Path, description = "The job's id, or the id given by its caller"), OfLane),
+    responses((status = 200, body = Job), (status = 409, description = "The job has already ended")))]
 pub(super) async fn cancel(
     State(store): State<Arc<AnyStore>>,
     State(rules): State<Arc<CurrentRules>>,
@@ -246,14 +248,14 @@ pub(super) async fn cancel(
     match decider.cancel(id).await.map_err(|error| unavailable(&error))? {
         Cancelled::Yes(ended) => {
             canceller.recall(&decider, &running);
-            audit!(caller, "cancel", jobId = %id, lane = %running.lane, "One job cancelled");
+            audit!(caller, "cancel", jobId = %id, lane = %running.lane, "Job cancelled");
             if let Some(job) = ended.forgotten {
                 return Ok(Json(shown(&rules, &caller, *job)));
             }
         }
         Cancelled::Unknown => return Err(no_such_job()),
         Cancelled::AlreadyEnded(status) => {
-            let detail = format!("The job has ended before: it is {}", status.as_str());
+            let detail = format!("The job has already ended: it is {}", status.as_str());
             return Err(Problem::new(Kind::Conflict, detail).with("jobStatus", status.as_str()));
         }
     }

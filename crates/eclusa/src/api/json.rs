@@ -1,5 +1,5 @@
-//! Bodies in JSON: read at once when they are right; when they are not, compared with what the API says about them, so that
-//! everything that is wrong is reported together.
+//! JSON bodies. A valid body is deserialized directly; an invalid one is compared with its OpenAPI schema, so that
+//! everything that is wrong is reported at once.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,10 +15,10 @@ use super::problem::{Kind, Problem};
 use crate::config::suggest;
 use crate::intake::Fault;
 
-/// How deep JSON may be nested, as with `serde_json`.
+/// Maximum nesting depth, as in `serde_json`.
 const MAX_DEPTH: usize = 127;
 
-/// A value that is written as an object. A derived `Deserialize` alone also takes an array of the fields in their order.
+/// A value that must be a JSON object. Derived `Deserialize` would also accept an array of the fields in order.
 struct Object<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -39,7 +39,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Reads a member that must be an object.
+/// Deserializes a member that must be an object.
 pub(super) fn object<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -48,7 +48,7 @@ where
     Object::deserialize(deserializer).map(|Object(object)| object)
 }
 
-/// Reads a member that must be an object where it is there.
+/// Deserializes an optional member that must be an object.
 pub(super) fn optional_object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -57,7 +57,7 @@ where
     Option::<Object<T>>::deserialize(deserializer).map(|object| object.map(|Object(object)| object))
 }
 
-/// Reads a member that must be a list of objects.
+/// Deserializes a member that must be a list of objects.
 pub(super) fn objects<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -67,13 +67,13 @@ where
     Ok(objects.into_iter().map(|Object(object)| object).collect())
 }
 
-/// Reads JSON of any form.
+/// Reads JSON of any shape.
 pub(super) fn any<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, Problem> {
     check_depth(text)?;
     serde_json::from_slice(text).map_err(|error| unreadable(&error))
 }
 
-/// Reads an object, or says everything that is wrong with it.
+/// Reads an object, or reports everything that is wrong with it.
 pub(super) fn whole<T: DeserializeOwned + ToSchema>(text: &[u8]) -> Result<T, Problem> {
     match partly(text)? {
         (object, faults) if faults.is_empty() => Ok(object),
@@ -81,7 +81,7 @@ pub(super) fn whole<T: DeserializeOwned + ToSchema>(text: &[u8]) -> Result<T, Pr
     }
 }
 
-/// Reads an object, and says everything that is wrong with it: those members are left out.
+/// Reads an object without its invalid members, and reports everything that is wrong with it.
 pub(super) fn partly<T: DeserializeOwned + ToSchema>(text: &[u8]) -> Result<(T, Vec<Fault>), Problem> {
     check_depth(text)?;
     let error = match serde_json::from_slice(text) {
@@ -95,7 +95,7 @@ pub(super) fn partly<T: DeserializeOwned + ToSchema>(text: &[u8]) -> Result<(T, 
     if form.faults.is_empty() {
         return Err(unreadable(&error));
     }
-    // A part that is kept as it is written can only be read from text.
+    // `RawValue` can only be deserialized from text.
     match serde_json::from_str(&value.to_string()) {
         Ok(Object(object)) => Ok((object, form.faults)),
         Err(_) => Err(Problem::invalid(&form.faults).in_body()),
@@ -104,12 +104,12 @@ pub(super) fn partly<T: DeserializeOwned + ToSchema>(text: &[u8]) -> Result<(T, 
 
 fn unreadable(error: &serde_json::Error) -> Problem {
     let kind = if error.is_data() { Kind::Invalid } else { Kind::BadRequest };
-    Problem::new(kind, format!("The body is not the JSON that is expected here: {error}"))
+    Problem::new(kind, format!("The body is not the expected JSON: {error}"))
 }
 
-/// What the API says about a body, and what is wrong with one.
+/// The OpenAPI schema of a body, and the faults found in one.
 struct BodySchema {
-    /// Schemas that others refer to, by name.
+    /// Named schemas that others refer to.
     named: BTreeMap<String, Value>,
     faults: Vec<Fault>,
 }
@@ -122,8 +122,8 @@ impl BodySchema {
         Self { named: schemas.into_iter().map(as_json).collect(), faults: Vec::new() }
     }
 
-    /// The schema itself, where this one only names it or allows it to be absent. Of several forms that a value may have, none
-    /// is chosen: whoever reads the value says what is wrong with it.
+    /// Resolves references and nullable wrappers. Where a value may have several shapes, none is chosen: deserializing
+    /// it reports what is wrong.
     fn resolve(&self, schema: &Value) -> Value {
         if let Some(name) = schema["$ref"].as_str().and_then(|name| name.rsplit('/').next()) {
             return self.named.get(name).map(|schema| self.resolve(schema)).unwrap_or_default();
@@ -144,7 +144,7 @@ impl BodySchema {
         }
     }
 
-    /// Takes everything that is wrong out of `value`, which is at `at`. Says whether it is right as a whole.
+    /// Removes everything invalid from `value`, which is at path `at`. Returns whether it was valid as a whole.
     fn prune(&mut self, schema: &Value, value: &mut Value, at: &str) -> bool {
         let schema = self.resolve(schema);
         let allowed: Vec<&str> = match &schema["type"] {
@@ -165,7 +165,7 @@ impl BodySchema {
                 self.prune_members(&schema, members, at);
                 true
             }
-            // Without one of its items a list would say something else.
+            // Removing one item would change the meaning of a list.
             Value::Array(items) => {
                 let right = |(index, item)| self.prune(&schema["items"], item, &format!("{at}[{index}]"));
                 items.iter_mut().enumerate().map(right).filter(|right| !right).count() == 0
@@ -203,7 +203,7 @@ impl BodySchema {
     }
 }
 
-/// Adds what `later` found to `faults`, but for what follows from those: what was left out is not missing.
+/// Adds the faults in `later`, except those that only follow from members already removed.
 pub(super) fn add(faults: &mut Vec<Fault>, later: Vec<Fault>) {
     let known: Vec<String> = faults.iter().filter_map(|fault| pointer(&fault.field)).collect();
     let of_item = |known: &str, place: &str| {
@@ -225,12 +225,12 @@ pub(super) fn add(faults: &mut Vec<Fault>, later: Vec<Fault>) {
     faults.extend(later.into_iter().filter(|fault| !follows(fault)));
 }
 
-/// What is wrong with a name that is none of `known`.
+/// The problem text for a name that is not in `known`.
 pub(super) fn unknown<'n>(name: &str, known: impl Iterator<Item = &'n String> + Clone) -> String {
     let listed = known.clone().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
     match suggest(name, known.map(String::as_str)) {
-        Some(suggestion) => format!("is not known here; {suggestion}"),
-        None => format!("is not known here; there is {listed}"),
+        Some(suggestion) => format!("is unknown; {suggestion}"),
+        None => format!("is unknown; known are {listed}"),
     }
 }
 
@@ -261,7 +261,7 @@ fn in_words(kinds: &[&str]) -> String {
 }
 
 fn check_depth(text: &[u8]) -> Result<(), Problem> {
-    // Hardly any text opens so many at all, and to count those is cheap.
+    // Counting all opening brackets first is cheap, and almost no body has that many.
     let opened = text.iter().filter(|byte| matches!(byte, b'{' | b'[')).count();
     if opened > MAX_DEPTH && depth(text) > MAX_DEPTH {
         let detail = format!("The JSON is nested more than {MAX_DEPTH} levels deep");
@@ -270,8 +270,8 @@ fn check_depth(text: &[u8]) -> Result<(), Problem> {
     Ok(())
 }
 
-/// How deep objects and arrays are nested, whatever else is wrong with the text. Parts that are kept as they came are not
-/// parsed, so nobody else would count.
+/// The nesting depth of objects and arrays, also in invalid text. Raw values are not parsed, so nothing else bounds
+/// their depth.
 fn depth(json: &[u8]) -> usize {
     let (mut depth, mut deepest, mut quoted, mut escaped) = (0_usize, 0, false, false);
     for byte in json {
@@ -288,7 +288,7 @@ fn depth(json: &[u8]) -> usize {
     deepest
 }
 
-/// Where a field of a request is in the body that describes it, as a JSON pointer (RFC 6901); `None` for what is not in the body.
+/// The JSON pointer (RFC 6901) to a field of the body; `None` if the field is not in the body.
 pub(super) fn pointer(field: &str) -> Option<String> {
     let escape = |name: &str| name.replace('~', "~0").replace('/', "~1");
     if field.starts_with(|first: char| first.is_ascii_uppercase()) {
@@ -297,7 +297,7 @@ pub(super) fn pointer(field: &str) -> Option<String> {
     if field == "body" {
         return Some(String::new());
     }
-    // Fields of the request inside, as the config names them. Names of headers may hold dots.
+    // Fields of the inner request, as the config names them. Header names may contain dots.
     for (named, place) in [
         ("query.", "/request/query"),
         ("header.", "/request/headers"),
@@ -322,13 +322,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn brackets_in_texts_do_not_count() {
+    fn brackets_in_strings_do_not_count() {
         assert_eq!(depth(br#"{"a":[{"b":"[[[[\"{{{"}],"c":"\\","d":[]}"#), 3);
         assert_eq!(depth(b"]]]1"), 0);
     }
 
     #[test]
-    fn pointers_lead_to_the_field() {
+    fn pointers_name_the_field() {
         for (field, place) in [
             ("ttl", "/ttl"),
             ("request.path", "/request/path"),

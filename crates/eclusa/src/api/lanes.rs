@@ -20,10 +20,10 @@ use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 use crate::telemetry::{Metrics, Rates};
 
-/// How many tenants a page shows.
+/// Tenants per page.
 const PAGE: usize = 200;
 
-/// What these calls need.
+/// State needed by these calls.
 #[derive(FromRequestParts)]
 #[from_request(state(Api))]
 pub(super) struct Lanes {
@@ -37,7 +37,7 @@ pub(super) struct Lanes {
     metrics: Arc<Metrics>,
 }
 
-/// All lanes
+/// List all lanes
 #[utoipa::path(get, path = "/v1/lanes", tag = "lanes", responses((status = 200, body = Vec<Lane>)))]
 pub(super) async fn list(lanes: Lanes, caller: Caller, _: NoQuery) -> Result<Json<Vec<Lane>>, Problem> {
     caller.may(Right::SeeAll)?;
@@ -46,7 +46,7 @@ pub(super) async fn list(lanes: Lanes, caller: Caller, _: NoQuery) -> Result<Jso
     Ok(Json(seen.map(|lane| lanes.shown(lane)).collect()))
 }
 
-/// One lane
+/// Get a lane
 #[utoipa::path(get, path = "/v1/lanes/{lane}", tag = "lanes",
     params(("lane" = String, Path, description = "The lane")), responses((status = 200, body = Lane)))]
 pub(super) async fn get(
@@ -84,7 +84,7 @@ impl Lanes {
     }
 }
 
-/// Stop starting jobs of a lane; jobs are still taken in
+/// Stop starting jobs of a lane; new jobs are still accepted
 #[utoipa::path(post, path = "/v1/lanes/{lane}/pause", tag = "lanes",
     params(("lane" = String, Path, description = "The lane")), responses((status = 200, body = Lane)))]
 pub(super) async fn pause(
@@ -108,11 +108,11 @@ pub(super) async fn resume(
     lanes.set_paused(&caller, &lane, false).await
 }
 
-/// Where to go on.
+/// Paging.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TenantsQuery {
-    /// Where the last page said to go on.
+    /// The `cursor` of the previous page.
     cursor: Option<u32>,
 }
 
@@ -121,12 +121,12 @@ pub(super) struct TenantsQuery {
 pub(super) struct TenantList {
     /// In no particular order.
     tenants: Vec<TenantFairnessMetrics>,
-    /// Where to go on; absent on the last page.
+    /// The cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     cursor: Option<u32>,
 }
 
-/// How fair a lane is to its tenants
+/// Get fairness metrics of a lane's tenants
 #[utoipa::path(get, path = "/v1/lanes/{lane}/tenants", tag = "lanes",
     params(("lane" = String, Path, description = "The lane"), TenantsQuery),
     responses((status = 200, body = TenantList)))]

@@ -1,4 +1,4 @@
-//! A message as JSON, and what is wrong with it.
+//! A mail message as JSON, and its validation.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use super::json;
 use crate::intake::{Fault, mail_address};
 use crate::request::{Attachment, Mail, Mailbox, Progress};
 
-/// Recipients of a message, over `to`, `cc` and `bcc`.
+/// Maximum recipients in `to`, `cc` and `bcc` together.
 const MAX_RECIPIENTS: usize = 50;
-/// Other headers of a message, and files that go with it.
+/// Maximum additional headers, and maximum attachments.
 const MAX_PARTS: usize = 50;
-/// Bytes of texts and files together. Encoded for sending, they are a third more.
+/// Maximum bytes of texts and attachments together. Encoding adds a third.
 pub(crate) const MAX_MESSAGE: usize = 6 << 20;
-/// Bytes of a subject, or of the value of a header: with its name it is at most one line of a message, which has 998.
+/// Maximum bytes of a subject or header value: with its name it must fit one line of a message (998 bytes).
 const MAX_LINE: usize = 900;
-/// Headers that are made from other fields, or by those who pass the message on.
+/// Headers that are generated from other fields, or added by mail servers.
 const OWN_HEADERS: [&str; 14] = [
     "from",
     "sender",
@@ -42,52 +42,52 @@ const OWN_HEADERS: [&str; 14] = [
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Message {
-    /// Who sends it: `a@example.com`, or `Name <a@example.com>`.
+    /// The sender: `a@example.com`, or `Name <a@example.com>`.
     #[serde(default)]
     pub from: String,
-    /// Recipients: one, or a list.
+    /// Recipients: one address, or a list.
     #[serde(default, skip_serializing_if = "OneOrMany::is_empty")]
     pub to: OneOrMany,
-    /// Recipients that get a copy.
+    /// Recipients of a copy.
     #[serde(default, skip_serializing_if = "OneOrMany::is_empty")]
     pub cc: OneOrMany,
-    /// Recipients that the others do not see.
+    /// Recipients not visible to the others.
     #[serde(default, skip_serializing_if = "OneOrMany::is_empty")]
     pub bcc: OneOrMany,
-    /// Where answers go.
+    /// Where replies go.
     #[serde(default, skip_serializing_if = "OneOrMany::is_empty")]
     pub reply_to: OneOrMany,
-    /// What it is about.
+    /// The subject line.
     #[serde(default)]
     pub subject: String,
-    /// The body as text.
+    /// The plain-text body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The body as HTML.
+    /// The HTML body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub html: Option<String>,
-    /// Other headers, such as `List-Unsubscribe`.
+    /// Additional headers, such as `List-Unsubscribe`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    /// Files that go with it.
+    /// Attached files.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "json::objects")]
     pub attachments: Vec<MessageAttachment>,
 }
 
-/// A file that goes with a message.
+/// An attached file.
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct MessageAttachment {
-    /// What it is called.
+    /// The file name.
     #[serde(default)]
     pub filename: String,
-    /// Its media type; `application/octet-stream` if not given.
+    /// Its media type; defaults to `application/octet-stream`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// Its bytes in base64.
+    /// The content in base64.
     #[serde(default)]
     pub content: Option<String>,
-    /// What `html` refers to it by: `<img src="cid:logo">`.
+    /// The id by which `html` refers to it: `<img src="cid:logo">`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_id: Option<String>,
 }
@@ -96,11 +96,11 @@ pub struct MessageAttachment {
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum OneOrMany {
-    /// One.
+    /// One address.
     One(String),
-    /// A list.
+    /// Several addresses.
     Many(Vec<String>),
-    /// Something else, which is refused with its field.
+    /// Any other value; refused with the name of its field.
     Other(Value),
 }
 
@@ -115,7 +115,7 @@ impl OneOrMany {
         matches!(self, Self::Many(list) if list.is_empty())
     }
 
-    /// The mailboxes, with a fault for each that is none.
+    /// Parses the mailboxes, adding a fault for each invalid one.
     fn read(&self, field: &str, faults: &mut Vec<Fault>) -> Vec<Mailbox> {
         let mut read = |field: String, text: &str| match mail_address::mailbox(text) {
             Ok(mailbox) => Some(mailbox),
@@ -139,11 +139,11 @@ impl OneOrMany {
 }
 
 impl Message {
-    /// The message, still without its `Message-ID`, or everything that is wrong with it.
+    /// Converts to a message without a `Message-ID`, or reports everything that is wrong.
     pub(crate) fn into_mail(self) -> Result<Mail, Vec<Fault>> {
         let mut faults = Vec::new();
         let from = match self.from.as_str() {
-            "" => Err("is missing: who sends it".into()),
+            "" => Err("is missing: the sender".into()),
             from => mail_address::mailbox(from),
         };
         let from = from.map_err(|problem| faults.push(Fault::new("message.from", problem))).ok();
@@ -203,7 +203,7 @@ impl Message {
     }
 }
 
-/// One line, for a header: a line break would begin another header.
+/// Checks a header value: a line break would start another header.
 fn line(field: &str, text: &str, faults: &mut Vec<Fault>) {
     if text.chars().any(|c| c.is_control() && c != '\t') {
         faults.push(Fault::new(field, "must not contain line breaks or control characters"));
@@ -214,22 +214,22 @@ fn line(field: &str, text: &str, faults: &mut Vec<Fault>) {
 
 fn headers(headers: BTreeMap<String, String>, faults: &mut Vec<Fault>) -> Vec<(String, String)> {
     if headers.len() > MAX_PARTS {
-        faults.push(Fault::new("message.headers", format!("are more than {MAX_PARTS}")));
+        faults.push(Fault::new("message.headers", format!("has more than {MAX_PARTS} entries")));
     }
     for (name, value) in &headers {
         let field = format!("message.headers.{name}");
         let lower = name.to_ascii_lowercase();
         let is_name = |byte: u8| byte.is_ascii_graphic() && byte != b':';
         if name.is_empty() || name.len() > 64 || !name.bytes().all(is_name) {
-            // The name itself may be the attack.
-            faults.push(Fault::new("message.headers", "has a name that is not the name of a header"));
+            // The name itself may be the attack, so it is not repeated.
+            faults.push(Fault::new("message.headers", "has an invalid header name"));
             continue;
         }
         if OWN_HEADERS.contains(&lower.as_str())
             || lower.starts_with("content-")
             || lower.starts_with("resent-")
         {
-            faults.push(Fault::new(&field, "cannot be set here: it is made from the other fields"));
+            faults.push(Fault::new(&field, "cannot be set: it is generated from the other fields"));
         }
         line(&field, value, faults);
     }
@@ -238,7 +238,7 @@ fn headers(headers: BTreeMap<String, String>, faults: &mut Vec<Fault>) -> Vec<(S
 
 fn attachments(files: Vec<MessageAttachment>, faults: &mut Vec<Fault>) -> Vec<Attachment> {
     if files.len() > MAX_PARTS {
-        faults.push(Fault::new("message.attachments", format!("are more than {MAX_PARTS}")));
+        faults.push(Fault::new("message.attachments", format!("has more than {MAX_PARTS} entries")));
     }
     let mut read = Vec::new();
     for (at, file) in files.into_iter().enumerate() {
@@ -260,13 +260,13 @@ fn attachments(files: Vec<MessageAttachment>, faults: &mut Vec<Fault>) -> Vec<At
         match content.map(|content| STANDARD.decode(content)) {
             Some(Ok(content)) => read.push(Attachment { filename, content_type, content, content_id }),
             Some(Err(_)) => faults.push(Fault::new(field("content"), "is not base64")),
-            None => faults.push(Fault::new(field("content"), "is missing: the file's bytes in base64")),
+            None => faults.push(Fault::new(field("content"), "is missing: the content in base64")),
         }
     }
     read
 }
 
-/// A message as it is shown: without the recipients that have it already.
+/// A message as it is shown: without recipients that have already received it.
 impl From<&Mail> for Message {
     fn from(mail: &Mail) -> Self {
         let left = |list: &[Mailbox]| {

@@ -78,7 +78,7 @@ use crate::peers::ProcessRole;
 )]
 struct Description;
 
-/// All calls that need to know who asks: each takes a [`Caller`](auth::Caller), before anything else.
+/// All calls that need a key: each takes a [`Caller`](auth::Caller) first.
 fn calls() -> OpenApiRouter<Api> {
     OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(jobs::enqueue))
@@ -107,7 +107,7 @@ fn calls() -> OpenApiRouter<Api> {
         .routes(routes!(health::metrics))
 }
 
-/// Those of them that an operator changes something with.
+/// The calls by which an operator changes something.
 fn changes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(search::search, search::cancel))
@@ -135,7 +135,7 @@ fn open_calls() -> OpenApiRouter<Api> {
         .routes(routes!(session::show, session::begin, session::end))
 }
 
-/// The API as the handlers describe it, for tests.
+/// The OpenAPI description, for tests.
 #[cfg(test)]
 fn description() -> utoipa::openapi::OpenApi {
     let mut document = calls().merge(changes()).merge(open_calls()).split_for_parts().1;
@@ -143,13 +143,13 @@ fn description() -> utoipa::openapi::OpenApi {
     document
 }
 
-/// What answers the requests of a process.
+/// Answers the requests of a process.
 pub(crate) struct Service {
     router: Router,
-    /// For requests that are passed on, which go past the router: its layers would cost them more than all else. Absent where
-    /// none are taken.
+    /// Handles `/proxy` requests, which bypass the router: its layers would cost more than all else. Absent in a
+    /// process without intake.
     lanes: Option<Api>,
-    /// With `log.access`.
+    /// Set with `log.access`.
     access: Option<Api>,
 }
 
@@ -161,7 +161,7 @@ impl Service {
         Self { router: router(api, role), lanes, access }
     }
 
-    /// Answers a request, with problems in XML for those who ask for it.
+    /// Answers a request. Problems are sent as XML if the client prefers it.
     pub(crate) async fn answer(
         self: Arc<Self>,
         request: http::Request<Incoming>,
@@ -190,7 +190,7 @@ impl Service {
     }
 }
 
-/// The API of a process with this role, but for what is passed on.
+/// The API of a process with this role, except `/proxy`.
 pub(crate) fn router(api: &Api, role: ProcessRole) -> Router {
     if role == ProcessRole::Worker {
         return health_of_a_worker(api);
@@ -220,7 +220,7 @@ fn health_of_a_worker(api: &Api) -> Router {
         .fallback(async || {
             Problem::new(
                 Kind::NotFound,
-                "This process only runs jobs (--role worker); ask one that takes them in",
+                "This process only runs jobs (--role worker); send requests to one with --role all or api",
             )
         })
         .with_state(api.clone())
@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn xml_is_for_those_who_prefer_it() {
+    fn xml_is_sent_only_if_preferred() {
         let wants = |accept: &str| {
             wants_xml(&HeaderMap::from_iter([(ACCEPT, HeaderValue::try_from(accept).unwrap())]))
         };

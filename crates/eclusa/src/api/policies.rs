@@ -1,4 +1,4 @@
-//! `/v1/policies`: the balances of limits by scope, and events that give tokens back.
+//! `/v1/policies`: balances of buckets by scope, and events that give tokens back.
 
 mod credits;
 mod xml;
@@ -26,7 +26,7 @@ use crate::policy::Scopes;
 use crate::rules::{CurrentRules, Rules};
 use crate::store::AnyStore;
 
-/// What these calls need.
+/// State needed by these calls.
 #[derive(FromRequestParts)]
 #[from_request(state(Api))]
 pub(super) struct Policies {
@@ -40,59 +40,59 @@ pub(super) struct Policies {
     clock: Arc<dyn Clock>,
 }
 
-/// One bucket of a policy.
+/// The state of one bucket of a policy.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BucketState {
-    /// The policy.
+    /// The policy's name.
     pub(crate) name: String,
-    /// Whose limit it counts.
+    /// The upstream the policy belongs to.
     pub(crate) upstream: String,
-    /// Whole tokens that are there now; less than nothing is debt.
+    /// Whole tokens available now; negative while in debt.
     pub(crate) available_tokens: i64,
-    /// Tokens that it holds when full.
+    /// Tokens in a full bucket.
     pub(crate) capacity: i64,
-    /// It gains so many tokens…
+    /// Tokens added per `refillPeriodSec`.
     pub(crate) refill_tokens: u32,
-    /// …in so many seconds.
+    /// Refill period in seconds.
     pub(crate) refill_period_sec: u64,
-    /// `upstream`, or the keyed hash of whom it is for.
+    /// `upstream`, or the keyed hash of the scope value.
     pub(crate) scope: String,
     /// Its class, if the policy has classes.
     pub(crate) class: Option<String>,
-    /// Until when the upstream said to stay away, if it did.
+    /// Until when the upstream asked to stop sending, if it did.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     #[schema(format = DateTime)]
     pub(crate) closed_until: Option<String>,
-    /// Tokens that its calls cost in the last minute, about; absent if nothing.
+    /// Approximate tokens spent in the last minute; absent if none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) spent_last_minute: Option<f64>,
-    /// In so many seconds nothing is left, if as much is spent as in the last minute; absent if it does not run out.
+    /// Seconds until the bucket is empty at the current rate of spending; absent if it does not run out.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) empty_in_sec: Option<u64>,
 }
 
-/// Buckets, by page.
+/// A page of buckets.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct PolicyList {
-    /// Those of whole upstreams, and those of scopes that are not full.
+    /// Buckets shared by a whole upstream, and buckets of scopes that are not full.
     pub(crate) policies: Vec<BucketState>,
-    /// For the next page; absent on the last. A page may be short, or empty, and not be the last.
+    /// The cursor of the next page; absent on the last page. A page may be short or empty without being the last.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) cursor: Option<u64>,
 }
 
-/// Which buckets.
+/// Which buckets to return.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PolicyQuery {
-    /// Those of this scope: the value, or its hash as it is shown here.
+    /// Buckets of this scope: the value, or its hash as shown in `scope`.
     scope: Option<String>,
-    /// Where the last page ended.
+    /// The `cursor` of the previous page.
     cursor: Option<u64>,
 }
 
-/// A scope that was asked for: by its value, or by a hash that was shown.
+/// A scope in a query: its value, or a hash shown before.
 enum Wanted {
     Value(String, Scope),
     Hash(Scope),
@@ -106,7 +106,7 @@ impl Wanted {
     }
 }
 
-/// A policy with the upstream that it belongs to.
+/// A policy and the upstream it belongs to.
 type Owned<'a> = (&'a Name, &'a Policy);
 
 impl BucketState {
@@ -127,7 +127,7 @@ impl BucketState {
         }
     }
 
-    /// The same with what is known of it.
+    /// Sets the fields that `view` knows.
     fn with(self, view: &BucketView) -> Self {
         let available_tokens = view.available.as_micro().div_euclid(Tokens::ONE.as_micro());
         let empty_in_sec = view.empty_in().map(|span| span.as_millis() / 1_000);
@@ -139,7 +139,7 @@ impl BucketState {
     }
 }
 
-/// The bucket that `view` shows, if the rules still have its policy and class.
+/// The bucket of `view`, if its policy and class are still configured.
 fn known(rules: &Rules, view: &BucketView) -> Option<BucketState> {
     let (upstream, config) = rules.config.upstreams.get_key_value(&view.id.upstream)?;
     let policy = config.policies().iter().find(|policy| policy.name == view.id.policy)?;
@@ -148,7 +148,7 @@ fn known(rules: &Rules, view: &BucketView) -> Option<BucketState> {
 }
 
 impl Policies {
-    /// Those that the caller may see, in the order of the file.
+    /// The policies the caller may see, in the order of the config.
     fn owned<'a>(caller: &Caller, rules: &'a Rules) -> Vec<Owned<'a>> {
         let upstreams = rules.config.upstreams.iter();
         let seen = upstreams.filter(|(name, _)| caller.may_reach(&rules.config, name.as_str()).is_ok());
@@ -189,7 +189,7 @@ impl Policies {
         Ok(shared.filter_map(shown).collect())
     }
 
-    /// The buckets of one scope: of a value all, of a hash those that are known.
+    /// The buckets of one scope. For a value: all that apply; for a hash: those that are known.
     async fn of_scope(
         &self,
         rules: &Rules,
@@ -212,7 +212,7 @@ impl Policies {
         Ok(scoped.filter_map(shown).collect())
     }
 
-    /// A page of buckets of scopes.
+    /// A page of scoped buckets.
     async fn scoped(
         &self,
         rules: &Rules,
@@ -227,9 +227,9 @@ impl Policies {
     }
 }
 
-/// The balances of all policies
+/// List the balances of all policies
 ///
-/// On `Accept: application/xml` in the form in which the DICT tells its own.
+/// With `Accept: application/xml`, in the format of the DICT API.
 #[utoipa::path(get, path = "/v1/policies", tag = "policies", params(PolicyQuery),
     responses((status = 200, body = PolicyList)))]
 pub(super) async fn list(
@@ -257,20 +257,20 @@ pub(super) async fn list(
     Ok(policies.answer(&rules, &headers, list, xml::list))
 }
 
-/// What one policy is answered with.
+/// The response for one policy.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its description is used")]
 enum OneOrPage {
-    /// Its only bucket, or that of the scope.
+    /// Its only bucket, or the bucket of the given scope.
     One(BucketState),
     /// A page of its scopes.
     Page(PolicyList),
 }
 
-/// The balance of one policy, or of its scopes
+/// Get the balance of one policy, or of its scopes
 ///
-/// One object if all requests share a bucket, or with `scope`; else a page.
+/// One object if all requests share a bucket, or if `scope` is given; otherwise a page.
 #[utoipa::path(get, path = "/v1/policies/{policy}", tag = "policies",
     params(("policy" = String, Path, description = "The policy"), PolicyQuery),
     responses((status = 200, body = OneOrPage)))]
@@ -302,7 +302,7 @@ pub(super) async fn get(
         }
     };
     let unknown = || {
-        let detail = "No bucket of this scope is known: a value must fit a class, and a hash be of one that is not full";
+        let detail = "No bucket of this scope is known: a value must match a class, and a hash must belong to a bucket that is not full";
         Problem::new(Kind::NotFound, detail)
     };
     let found = found.into_iter().next().ok_or_else(unknown)?;
@@ -310,7 +310,7 @@ pub(super) async fn get(
 }
 
 impl Policies {
-    /// As JSON, or in the DICT's own form for those who ask for XML.
+    /// Responds with JSON, or with the DICT's own format if XML is accepted.
     fn answer<T: Serialize>(
         &self,
         rules: &Rules,
@@ -326,7 +326,7 @@ impl Policies {
     }
 }
 
-/// The class that the config picks for the whole upstream, as the DICT has one for a participant.
+/// The class that the config sets for the whole upstream, like the DICT's category of a participant.
 fn category(rules: &Rules) -> Option<String> {
     let policies = rules.config.upstreams.values().flat_map(Upstream::policies);
     let mut shared = policies.filter(|policy| policy.scope == ScopeSource::Upstream);

@@ -1,4 +1,4 @@
-//! Errors as the caller sees them: RFC 9457 problem details, one type for each thing that can go wrong.
+//! Errors as callers see them: RFC 9457 problem details, one type per kind of error.
 
 use std::borrow::Cow;
 
@@ -16,40 +16,40 @@ use super::model::vocabulary::JobStatus;
 use crate::intake::Fault;
 use crate::telemetry::log_refusal;
 
-/// What can go wrong: the last part of the problem's `type`, its status and its title.
+/// The kinds of error, each with the last part of its `type`, its status and its title.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The request cannot be understood.
     BadRequest,
-    /// No key, or an unknown one.
+    /// A missing or unknown key.
     Unauthorized,
-    /// The key may not do this.
+    /// The key does not allow this.
     Forbidden,
-    /// The server does not answer to this name.
+    /// The `Host` is not a name of this server.
     WrongHost,
-    /// A page of another site asks.
+    /// Sent by a page of another site.
     ForeignSite,
     /// There is no such thing.
     NotFound,
     /// The path exists, the method does not.
     MethodNotAllowed,
-    /// The state of the thing does not allow it.
+    /// The current state does not allow it.
     Conflict,
     /// The body is too large.
     TooLarge,
-    /// The body comes too slowly.
+    /// The body arrives too slowly.
     TooSlow,
-    /// Understood, but wrong.
+    /// Readable, but not valid.
     Invalid,
     /// The key was used with another payload.
     IdempotencyConflict,
-    /// A gate says no.
+    /// A gate denies the call now.
     QuotaExceeded,
-    /// The lane takes no more.
+    /// The lane accepts no more jobs.
     QueueFull,
-    /// It could not start before it expires.
+    /// The job could not start before it expires.
     NotInTime,
-    /// No more can be followed here.
+    /// No more event streams can be opened.
     TooManyStreams,
     /// No more bodies can be received at the same time.
     TooManyBodies,
@@ -59,7 +59,7 @@ pub(super) enum Kind {
     Stopping,
     /// The job ended without an answer.
     JobDropped,
-    /// The upstream did not answer as it should.
+    /// The upstream failed.
     UpstreamFailed,
     /// The upstream did not answer in time.
     UpstreamTimeout,
@@ -68,7 +68,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     const ALL: [Self; 23] = [
         Kind::BadRequest,
         Kind::Unauthorized,
@@ -95,22 +95,22 @@ impl Kind {
         Kind::Internal,
     ];
 
-    /// The last part of the problem's `type`.
+    /// The last part of the `type`.
     pub(super) const fn word(self) -> &'static str {
         self.facts().0
     }
 
-    /// Its status.
+    /// The HTTP status.
     pub(super) const fn status(self) -> StatusCode {
         self.facts().1
     }
 
-    /// What it means, in a sentence without a full stop.
+    /// The title: a sentence without a full stop.
     pub(super) const fn title(self) -> &'static str {
         self.facts().2
     }
 
-    /// The problem's `type`.
+    /// The `type`.
     pub(super) fn urn(self) -> String {
         format!("{TYPE}{}", self.word())
     }
@@ -124,14 +124,16 @@ impl Kind {
                 ("wrong-host", StatusCode::FORBIDDEN, "The server does not answer to this Host")
             }
             Kind::ForeignSite => {
-                ("foreign-site", StatusCode::FORBIDDEN, "Pages of other sites may not ask for this")
+                ("foreign-site", StatusCode::FORBIDDEN, "Pages of other sites may not send this")
             }
-            Kind::NotFound => ("not-found", StatusCode::NOT_FOUND, "There is no such thing"),
-            Kind::MethodNotAllowed => {
-                ("method-not-allowed", StatusCode::METHOD_NOT_ALLOWED, "This method is not for this path")
-            }
-            Kind::Conflict => ("conflict", StatusCode::CONFLICT, "Its state does not allow that"),
-            Kind::TooSlow => ("too-slow", StatusCode::REQUEST_TIMEOUT, "The request came too slowly"),
+            Kind::NotFound => ("not-found", StatusCode::NOT_FOUND, "Not found"),
+            Kind::MethodNotAllowed => (
+                "method-not-allowed",
+                StatusCode::METHOD_NOT_ALLOWED,
+                "This path does not support the method",
+            ),
+            Kind::Conflict => ("conflict", StatusCode::CONFLICT, "The current state does not allow that"),
+            Kind::TooSlow => ("too-slow", StatusCode::REQUEST_TIMEOUT, "The request arrived too slowly"),
             Kind::TooLarge => ("too-large", StatusCode::PAYLOAD_TOO_LARGE, "The body is too large"),
             Kind::Invalid => ("invalid", StatusCode::UNPROCESSABLE_ENTITY, "The request is not valid"),
             Kind::IdempotencyConflict => (
@@ -139,10 +141,12 @@ impl Kind {
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "The key was used with another payload",
             ),
-            Kind::QuotaExceeded => ("quota-exceeded", StatusCode::TOO_MANY_REQUESTS, "Not now"),
+            Kind::QuotaExceeded => {
+                ("quota-exceeded", StatusCode::TOO_MANY_REQUESTS, "A limit does not allow the call now")
+            }
             Kind::QueueFull => ("queue-full", StatusCode::SERVICE_UNAVAILABLE, "The queue is full"),
             Kind::NotInTime => {
-                ("not-in-time", StatusCode::SERVICE_UNAVAILABLE, "It cannot start before it expires")
+                ("not-in-time", StatusCode::SERVICE_UNAVAILABLE, "The job cannot start before it expires")
             }
             Kind::TooManyStreams => {
                 ("too-many-streams", StatusCode::SERVICE_UNAVAILABLE, "Too many streams are open")
@@ -154,20 +158,20 @@ impl Kind {
                 ("store-unavailable", StatusCode::SERVICE_UNAVAILABLE, "The store does not answer")
             }
             Kind::Stopping => ("stopping", StatusCode::SERVICE_UNAVAILABLE, "The server is stopping"),
-            Kind::JobDropped => ("job-dropped", StatusCode::SERVICE_UNAVAILABLE, "The job was given up"),
+            Kind::JobDropped => ("job-dropped", StatusCode::SERVICE_UNAVAILABLE, "The job was dropped"),
             Kind::UpstreamFailed => ("upstream-failed", StatusCode::BAD_GATEWAY, "The upstream failed"),
             Kind::UpstreamTimeout => {
                 ("upstream-timeout", StatusCode::GATEWAY_TIMEOUT, "The upstream did not answer in time")
             }
-            Kind::Internal => ("internal", StatusCode::INTERNAL_SERVER_ERROR, "Something went wrong here"),
+            Kind::Internal => ("internal", StatusCode::INTERNAL_SERVER_ERROR, "Internal error"),
         }
     }
 }
 
-/// What the type of every problem begins with.
+/// Prefix of every problem `type`.
 const TYPE: &str = "urn:eclusa:problem:";
 
-/// Problem details (RFC 9457). Which members there are besides the first four depends on the `type`.
+/// Problem details (RFC 9457). Members other than the first four depend on the `type`.
 #[derive(ToSchema)]
 #[schema(as = Problem, example = json!({
     "type": "urn:eclusa:problem:invalid",
@@ -179,23 +183,23 @@ const TYPE: &str = "urn:eclusa:problem:";
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "only its description is used")]
 pub(super) struct ProblemDetails {
-    /// What kind of problem it is.
+    /// The kind of problem.
     #[schema(value_type = ProblemType)]
     r#type: String,
-    /// The kind in words.
+    /// The kind, as text.
     title: String,
-    /// The status of the answer.
+    /// The HTTP status.
     #[schema(minimum = 400, maximum = 599)]
     status: u16,
     /// What is wrong, where, and how to fix it.
     detail: String,
-    /// With `invalid`: each field that is wrong.
+    /// With `invalid`: the fields that are wrong.
     #[schema(nullable = false)]
     errors: Option<Vec<FieldError>>,
-    /// With `quota-exceeded`, the gate that refused; with `job-dropped`, why.
+    /// With `quota-exceeded`: the gate that denied. With `job-dropped`: why it was dropped.
     #[schema(nullable = false)]
     reason: Option<String>,
-    /// With `quota-exceeded`: the limits that are used up.
+    /// With `quota-exceeded`: the limits that are exhausted.
     #[serde(rename = "violated-policies")]
     #[schema(nullable = false)]
     violated_policies: Option<Vec<String>>,
@@ -205,7 +209,7 @@ pub(super) struct ProblemDetails {
     /// With `not-in-time`: when the job would start.
     #[schema(format = DateTime, nullable = false)]
     eta: Option<String>,
-    /// The job that it is about.
+    /// The job concerned.
     #[schema(nullable = false)]
     job_id: Option<String>,
     /// The status of that job.
@@ -217,7 +221,7 @@ pub(super) struct ProblemDetails {
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(super) struct FieldError {
-    /// The field, such as `request.path`; or the parameter or header.
+    /// The field, such as `request.path`, or the name of a parameter or header.
     field: String,
     /// What is wrong with it.
     problem: String,
@@ -239,18 +243,18 @@ impl ToSchema for ProblemType {
     }
 }
 
-/// A problem to answer with.
+/// A problem to respond with.
 #[derive(Debug)]
 pub(super) struct Problem {
     kind: Kind,
     members: Map<String, Value>,
     headers: Vec<(HeaderName, HeaderValue)>,
-    /// Method and path of a request that was refused for its key, for the log.
+    /// Method and path of a request refused for its key, for the log.
     request: Option<String>,
 }
 
 impl Problem {
-    /// A problem of this kind; `detail` says what, where and how to mend it.
+    /// Creates a problem. `detail` says what is wrong, where, and how to fix it.
     pub(super) fn new(kind: Kind, detail: impl Into<String>) -> Self {
         let (word, status, title) = kind.facts();
         let mut members = Map::new();
@@ -267,7 +271,7 @@ impl Problem {
         Self { kind, members, headers, request: None }
     }
 
-    /// Everything that is wrong with a request, each with its field.
+    /// Everything that is wrong with a request, by field.
     pub(super) fn invalid(faults: &[Fault]) -> Self {
         let said: Vec<String> =
             faults.iter().map(|fault| format!("{}: {}", fault.field, fault.problem)).collect();
@@ -276,7 +280,7 @@ impl Problem {
         Self::new(Kind::Invalid, said.join("; ")).with("errors", errors)
     }
 
-    /// The same about a body in JSON: each field with where it is, as a JSON pointer.
+    /// For a JSON body: adds the JSON pointer of each field.
     #[must_use]
     pub(super) fn in_body(mut self) -> Self {
         let errors = self.members.get_mut("errors").and_then(Value::as_array_mut);
@@ -288,27 +292,27 @@ impl Problem {
         self
     }
 
-    /// The same with one more member.
+    /// Adds a member.
     #[must_use]
     pub(super) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.members.insert(name.into(), value.into());
         self
     }
 
-    /// The same with one more header.
+    /// Adds a header.
     #[must_use]
     pub(super) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
         self
     }
 
-    /// The same for a request of which the log is to tell.
+    /// Sets the method and path that the log reports.
     #[must_use]
     pub(super) fn of_request(self, method: &http::Method, path: &str) -> Self {
         Self { request: Some(format!("{method} {}", access::masked_path(path))), ..self }
     }
 
-    /// The same, to be tried again after `seconds`.
+    /// Sets `Retry-After`.
     #[must_use]
     pub(super) fn retry_after(self, seconds: u64) -> Self {
         self.header(RETRY_AFTER, HeaderValue::from(seconds.max(1)))
@@ -316,13 +320,13 @@ impl Problem {
 }
 
 impl Problem {
-    /// As JSON.
+    /// Converts to JSON.
     pub(super) fn into_json(self) -> Value {
         Value::Object(self.members)
     }
 }
 
-/// Marks a problem of ours, as opposed to one that an upstream answered.
+/// Marks a problem response as Eclusa's own, not an upstream's.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OwnProblem;
 
@@ -343,13 +347,13 @@ impl IntoResponse for Problem {
     }
 }
 
-/// What the DICT API, whose clients expect XML, says where a quota is exceeded.
+/// The type and title of the DICT API for an exceeded quota, for clients that expect XML.
 const DICT_RATE_LIMITED: [(&str, &str); 2] =
     [("type", "https://dict.pi.rsfn.net.br/api/v2/error/RateLimited"), ("title", "Rate limited")];
-/// What comes first, in the order of RFC 9457.
+/// The first members, in the order of RFC 9457.
 const FIRST: [&str; 4] = ["type", "title", "status", "detail"];
 
-/// The same problem as XML, for those who ask for it. An exceeded quota is told in the words of the DICT API.
+/// The problem as XML. An exceeded quota uses the type and title of the DICT API.
 pub(super) fn as_xml(mut problem: Map<String, Value>) -> String {
     let (quota, ..) = Kind::QuotaExceeded.facts();
     if problem.get("type").and_then(Value::as_str).and_then(|kind| kind.strip_prefix(TYPE)) == Some(quota) {
@@ -380,7 +384,7 @@ fn element(xml: &mut String, name: &str, value: &Value) {
     xml.extend(["</", name, ">"]);
 }
 
-/// As it stands in XML.
+/// Escapes text for XML.
 pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -391,7 +395,7 @@ mod tests {
 
     #[test]
     fn the_documentation_lists_every_type_with_its_status_and_no_other() {
-        assert_eq!(Kind::ALL.len(), Kind::Internal as usize + 1, "the list is not whole");
+        assert_eq!(Kind::ALL.len(), Kind::Internal as usize + 1, "the list is incomplete");
         let page = include_str!("../../../../docs/reference/api.md");
         let (_, problems) = page.split_once("\n## Problems\n").unwrap();
         let mut listed: Vec<String> = problems
@@ -421,11 +425,11 @@ mod tests {
     }
 
     #[test]
-    fn an_exceeded_quota_is_told_as_the_dict_api_does() {
-        let xml = as_xml(Problem::new(Kind::QuotaExceeded, "`dict` takes no more now").members);
+    fn an_exceeded_quota_has_the_type_of_the_dict_api() {
+        let xml = as_xml(Problem::new(Kind::QuotaExceeded, "`dict` accepts no more calls now").members);
         let said = "<problem xmlns=\"urn:ietf:rfc:7807\">\
                     <type>https://dict.pi.rsfn.net.br/api/v2/error/RateLimited</type>\
-                    <title>Rate limited</title><status>429</status><detail>`dict` takes no more now</detail></problem>\n";
+                    <title>Rate limited</title><status>429</status><detail>`dict` accepts no more calls now</detail></problem>\n";
         assert!(xml.ends_with(said), "{xml}");
     }
 }

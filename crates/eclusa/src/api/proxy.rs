@@ -24,12 +24,12 @@ use crate::telemetry::traces::JobTrace;
 
 const PREFIX: &str = "/proxy/";
 
-/// Whether a request to this path is to be passed on.
+/// Whether this path is a proxy path.
 pub(super) fn takes(path: &str) -> bool {
     path.strip_prefix(PREFIX).is_some_and(|rest| !rest.is_empty())
 }
 
-/// Passes a request on, through its lane.
+/// Passes a request through its lane.
 pub(super) async fn proxy(api: &Parts, request: http::Request<Incoming>) -> Result<Response, Problem> {
     let current = api.rules.get();
     let (parts, body) = request.into_parts();
@@ -50,7 +50,7 @@ pub(super) async fn proxy(api: &Parts, request: http::Request<Incoming>) -> Resu
     Box::pin(queue(api.into(), &caller, (lane, rules), head, body)).await
 }
 
-/// Makes a job of a request.
+/// Enqueues a request as a job.
 async fn queue(
     intake: Intake,
     caller: &Caller,
@@ -71,7 +71,7 @@ async fn queue(
     Ok(match taken {
         Taken::Cached(cached) => {
             let mut response = stored(&cached.answer)?;
-            // Cookies were meant for whoever asked first.
+            // Cookies were meant for the client whose request was cached.
             response.headers_mut().remove(http::header::SET_COOKIE);
             with(response, [header("cache-status", &headers::cache_hit(&cached))])
         }
@@ -82,7 +82,7 @@ async fn queue(
     })
 }
 
-/// How the API describes this call, which takes every method and any path.
+/// The OpenAPI description of this call, which accepts every method and path.
 pub(super) fn describe() -> utoipa::openapi::OpenApi {
     #[derive(utoipa::OpenApi)]
     #[openapi(paths(described))]
@@ -90,24 +90,25 @@ pub(super) fn describe() -> utoipa::openapi::OpenApi {
     <Proxy as utoipa::OpenApi>::openapi()
 }
 
-/// Pass a request on through a lane
+/// Pass a request through a lane
 ///
-/// Any method. In a queue lane the request becomes a job and is answered with 202; with `Prefer: wait=N` the upstream's
-/// own answer comes if it comes within N seconds. In a direct lane it is passed on at once, or refused with 429.
+/// Any method. In a queue lane the request becomes a job and is answered with 202; with `Prefer: wait=N` it is answered
+/// with the upstream's response if that arrives within N seconds. In a direct lane it is forwarded at once, or refused
+/// with 429.
 #[utoipa::path(get, path = "/proxy/{lane}/{path}", tag = "proxy",
     params(
-        ("lane" = String, Path, description = "The lane"),
-        ("path" = String, Path, description = "Below the upstream's own address; with the query, passed on"),
+        ("lane" = String, Path, description = "The lane's name"),
+        ("path" = String, Path, description = "Path below the upstream's base URL, forwarded with the query"),
         ("Prefer" = Option<String>, Header, description = "`wait=10`: seconds to wait for the answer"),
-        ("Idempotency-Key" = Option<String>, Header, min_length = 1, description = "The same key again is the same job again"),
-        ("Eclusa-Tenant" = Option<String>, Header, description = "Whose job it is"),
+        ("Idempotency-Key" = Option<String>, Header, min_length = 1, description = "Sending the same key again returns the same job"),
+        ("Eclusa-Tenant" = Option<String>, Header, description = "The tenant the job belongs to"),
         ("Eclusa-Priority" = Option<Priority>, Header, description = "`high`, `normal` or `low`"),
-        ("Eclusa-Type" = Option<String>, Header, description = "Gives the priority by the lane's `types`"),
-        ("Eclusa-Ttl" = Option<String>, Header, description = "How long it may wait, such as `10s`"),
+        ("Eclusa-Type" = Option<String>, Header, description = "The job's type; the lane's `types` may map it to a priority"),
+        ("Eclusa-Ttl" = Option<String>, Header, description = "How long the job may wait before it expires, such as `10s`"),
     ),
     responses(
-        (status = 202, body = Accepted, description = "It waits"),
-        (status = "default", description = "The upstream's own status, headers and body, or those from the cache",
+        (status = 202, body = Accepted, description = "Accepted; the job waits"),
+        (status = "default", description = "The upstream's status, headers and body, or those from the cache",
             body = Value, content_type = "*/*"),
     ))]
 #[expect(dead_code, reason = "only its description is used")]
@@ -137,7 +138,7 @@ fn submission(caller: &Caller, asked: &HeaderMap, request: Request) -> Result<Su
     })
 }
 
-/// What the upstream answered to a job that has ended, or why there is nothing.
+/// The upstream's response to an ended job, or the problem why there is none.
 fn answer_of(job: &JobView) -> Response {
     let answered = job.result.as_deref().map(stored);
     let response = match answered {
@@ -163,13 +164,13 @@ fn answer_of(job: &JobView) -> Response {
     )
 }
 
-/// An upstream's answer from the store, as it came.
+/// A stored response of an upstream.
 fn stored(answer: &[u8]) -> Result<Response, Problem> {
     let answer = request::Response::from_payload(answer)
         .map_err(|error| Problem::new(Kind::Internal, format!("The stored answer {error}")))?;
     let mut response = Response::new(HttpBody::from(answer.body));
     *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_GATEWAY);
-    // The length is that of the body as it is here.
+    // The body's length is set again when it is sent.
     for (name, value) in answer.headers.into_iter().filter(|(name, _)| name != "content-length") {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             response.headers_mut().append(name, value);

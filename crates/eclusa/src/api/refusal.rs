@@ -1,4 +1,4 @@
-//! What a limit allows, in the headers `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers), and 429.
+//! The headers `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers), and 429 responses.
 
 use eclusa_core::gate::{GateView, Quota, QuotaOf, Reason};
 use eclusa_core::{BucketId, Name, Span, Time, Tokens};
@@ -9,11 +9,12 @@ use super::submit::header;
 use crate::decide::PermitDenied;
 use crate::words::counted;
 
-/// The headers that tell what is left of a limit at `now`: until there is enough for such a call, or if there is, until all
-/// of it is there again. If the upstream said to stay away, nothing is left for that long.
+/// The headers that report what is left of a limit at `now`. `t` is the time until there is enough for such a call or,
+/// if there is enough, until the limit is full again. If the upstream asked to stop sending, nothing is left for that
+/// long.
 pub(super) fn left(quota: &Quota, closed: Option<Span>, now: Time) -> Vec<(HeaderName, HeaderValue)> {
     let policy = policy_of(quota);
-    // A place in a window may be taken until the lease of its call ends, which is soon over.
+    // A place in a window may be held until the lease of its call ends, which is soon.
     let until = if quota.enough_at > now { quota.enough_at.min(quota.full_at) } else { quota.full_at };
     let (remaining, seconds) = match closed {
         Some(wait) => (0, whole_seconds(wait)),
@@ -26,7 +27,7 @@ pub(super) fn left(quota: &Quota, closed: Option<Span>, now: Time) -> Vec<(Heade
     headers.into_iter().flatten().collect()
 }
 
-/// How a limit is called: never by whose it is.
+/// The name of a limit, without its scope value.
 fn policy_of(quota: &Quota) -> String {
     match &quota.of {
         QuotaOf::Lane(name) | QuotaOf::Upstream(name) => policy_at(name, quota.reason),
@@ -39,7 +40,7 @@ fn policy_at(name: &Name, reason: Reason) -> String {
     format!("{name}-{}", reason.as_str())
 }
 
-/// What a limit allows, as parameters of a policy: as many in the time that an empty one takes to fill.
+/// What a limit allows, as policy parameters: the quota, and the time an empty one takes to fill.
 fn allows(quota: &Quota) -> String {
     let (limit, refill) = (quota.limit.as_micro(), quota.refill.as_micro().max(1));
     let period = i128::from(quota.period.as_millis());
@@ -51,8 +52,8 @@ const fn whole(tokens: Tokens) -> i64 {
     tokens.as_micro() / Tokens::ONE.as_micro()
 }
 
-/// 429: what the lane or upstream `at` says no with, what it allows, and when to come again. A policy is named, and not whose
-/// bucket it is.
+/// 429: which limit of the lane or upstream `at` denied the call, what it allows, and when to try again. The policy is
+/// named, its scope value is not.
 pub(super) fn not_now(at: &Name, denied: &PermitDenied) -> Problem {
     let PermitDenied { denial, gate, now, .. } = denied;
     let seconds = match denial.at {
@@ -64,10 +65,10 @@ pub(super) fn not_now(at: &Name, denied: &PermitDenied) -> Problem {
     let bucket = scoped.and_then(|quota| BucketId::parse(quota.bucket()?));
     let (policy, detail) = match bucket {
         Some(BucketId { upstream, policy, .. }) => {
-            let detail = format!("Policy `{policy}` of `{upstream}` has no tokens for this now");
+            let detail = format!("Policy `{policy}` of `{upstream}` has too few tokens for this call now");
             (policy.to_string(), detail)
         }
-        None => (policy_at(at, denial.reason), format!("`{at}` takes no more now ({reason})")),
+        None => (policy_at(at, denial.reason), format!("`{at}` accepts no more calls now ({reason})")),
     };
     let quota = quota.filter(|quota| scoped.is_some() || quota.reason == denial.reason);
     let remaining = quota.map_or(0, |quota| whole(quota.remaining).max(0));
@@ -83,19 +84,19 @@ pub(super) fn not_now(at: &Name, denied: &PermitDenied) -> Problem {
     headers.into_iter().flatten().fold(problem, |problem, (name, value)| problem.header(name, value))
 }
 
-/// Rounded up, and at least one.
+/// Rounded up to at least one second.
 fn whole_seconds(wait: Span) -> u64 {
     wait.as_millis().div_ceil(1_000).max(1)
 }
 
-/// What a gate allows that is no quota; one call where it does not count calls.
+/// What a gate without a quota allows; one call if it does not count calls.
 fn gate_allows(gate: Option<&GateView>, reason: Reason) -> String {
     let limit = gate.and_then(|gate| Some(counted(gate, gate.limit?))).unwrap_or(1);
     match reason {
         Reason::Concurrency => format!("q={limit};qu=\"concurrent-requests\""),
         Reason::Window => format!("q={limit};w=60"),
         Reason::RateLimit => format!("q={limit}"),
-        // Its level is the interval between two calls in ms.
+        // The level of a pace is the interval between two calls in milliseconds.
         Reason::Pace => {
             let interval = gate.map_or(0, |gate| gate.level.max(0).unsigned_abs());
             format!("q=1;w={}", interval.div_ceil(1_000).max(1))
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn every_gate_says_what_it_allows_and_when_to_come_again() {
+    fn every_gate_reports_its_limit_and_when_to_retry() {
         let now = now();
         let gate = |reason, level, limit| Some(GateView { reason, denies_until: None, level, limit });
         let window = Quota { reason: Reason::Window, ..quota(3, 0, 3, 1, 60_000) };
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_told_with_when_it_is_enough_or_all_there() {
+    fn the_remaining_quota_is_reported_with_its_time() {
         let of = QuotaOf::Bucket("dict/USER/PF/18d4956485ad7666b6a267f418061e86".into());
         let scoped = Quota { of, ..quota(100, 80, 2, 0, 600_001) };
         let debt = Quota { remaining: Tokens::from_micro(-1_500_000), ..quota(10, 0, 1, 90_000, 690_000) };

@@ -1,4 +1,4 @@
-//! `/v1/jobs`: jobs that fit a filter, listed or cancelled.
+//! `/v1/jobs`: search jobs, or cancel those that match a filter.
 
 use std::sync::Arc;
 
@@ -24,12 +24,12 @@ use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 use crate::words::iso;
 
-/// How many jobs a page of a search shows.
+/// Jobs per page.
 const PAGE: usize = 50;
 /// Pages of jobs that one call cancels.
 const CANCELLED_PAGES: usize = 10;
 
-/// What a search needs.
+/// State needed by these calls.
 #[derive(FromRequestParts)]
 #[from_request(state(Api))]
 pub(super) struct Search {
@@ -41,26 +41,26 @@ pub(super) struct Search {
     clock: Arc<dyn Clock>,
 }
 
-/// Which jobs to show.
+/// Which jobs to return.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[into_params(rename_all = "camelCase")]
 pub(super) struct SearchQuery {
-    /// Of this lane.
+    /// Jobs of this lane.
     lane: Option<String>,
-    /// Of this tenant.
+    /// Jobs of this tenant.
     tenant: Option<String>,
-    /// With this status.
+    /// Jobs with this status.
     status: Option<String>,
-    /// With this id: the one that the caller gave, or the job's own.
+    /// Jobs with this id: the caller's, or the job's own.
     id: Option<String>,
-    /// Called so by their upstream.
+    /// Jobs with this id at their upstream.
     external_id: Option<String>,
-    /// That came in then or later: a moment as ISO 8601, or how long ago, such as `10m`.
+    /// Jobs created at or after this time: ISO 8601, or an age such as `10m`.
     since: Option<String>,
-    /// That came in then or earlier: a moment as ISO 8601, or how long ago, such as `10m`.
+    /// Jobs created at or before this time: ISO 8601, or an age such as `10m`.
     until: Option<String>,
-    /// Where the last page said to go on.
+    /// The `cursor` of the previous page.
     cursor: Option<String>,
 }
 
@@ -69,53 +69,53 @@ pub(super) struct SearchQuery {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[into_params(rename_all = "camelCase")]
 pub(super) struct CancelQuery {
-    /// Of this lane.
+    /// Jobs of this lane.
     lane: Option<String>,
-    /// Of this tenant.
+    /// Jobs of this tenant.
     tenant: Option<String>,
-    /// With this status.
+    /// Jobs with this status.
     status: Option<String>,
-    /// With this id: the one that the caller gave, or the job's own.
+    /// Jobs with this id: the caller's, or the job's own.
     id: Option<String>,
-    /// Called so by their upstream.
+    /// Jobs with this id at their upstream.
     external_id: Option<String>,
-    /// That came in then or later: a moment as ISO 8601, or how long ago, such as `10m`.
+    /// Jobs created at or after this time: ISO 8601, or an age such as `10m`.
     since: Option<String>,
-    /// That came in then or earlier: a moment as ISO 8601, or how long ago, such as `10m`.
+    /// Jobs created at or before this time: ISO 8601, or an age such as `10m`.
     until: Option<String>,
-    /// Where the last call said to go on.
+    /// The `cursor` of the previous call.
     cursor: Option<String>,
-    /// `true`: only counts.
+    /// If `true`, only counts.
     dry_run: Option<bool>,
 }
 
-/// Some jobs.
+/// A page of jobs.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct JobList {
-    /// The newest first. A page may be short and still not be the last.
+    /// Newest first. A page may be short without being the last.
     pub jobs: Vec<Job>,
-    /// Where to go on; absent on the last page.
+    /// The cursor of the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
-/// What became of jobs to cancel.
+/// The result of a bulk cancellation.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CancelledJobs {
-    /// Jobs that fitted and had not ended.
+    /// Jobs that matched and had not ended.
     pub matched: u64,
-    /// Those that were cancelled.
+    /// Jobs that were cancelled.
     pub cancelled: u64,
     /// Whether they were only counted.
     pub dry_run: bool,
-    /// Where to go on; absent when all were looked at.
+    /// The cursor for the next call; absent when all jobs were checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
 impl Search {
-    /// What the store is asked, with all that is wrong with it.
+    /// The query for the store, or everything that is wrong with it.
     fn query(&self, caller: &Caller, query: SearchQuery, max: usize) -> Result<JobQuery, Problem> {
         let lane = query.lane.as_deref().map(|lane| submit::lane(&self.rules, caller, lane)).transpose()?;
         let (now, mut faults) = (self.clock.now(), Vec::new());
@@ -133,7 +133,7 @@ impl Search {
         if faults.is_empty() { Ok(ask) } else { Err(Problem::invalid(&faults)) }
     }
 
-    /// Those of the jobs to cancel that upstreams may work on, which then hear of it.
+    /// The jobs to cancel that upstreams may be working on, which are then notified.
     async fn running(&self, query: &JobQuery) -> Result<Vec<JobView>, Problem> {
         let status = query.status.unwrap_or(Status::Processing);
         let upstreams = &self.rules.get().config.upstreams;
@@ -148,15 +148,14 @@ impl Search {
     }
 }
 
-/// A moment, or how long before `now` it was.
+/// Parses a time, or an age before `now`.
 pub(super) fn moment(now: Time, text: &str) -> Result<Time, String> {
     if let Ok(ago) = parse_duration(text) {
         return Ok(now - ago);
     }
     let moment = text.parse::<jiff::Timestamp>().ok();
     let millis = moment.and_then(|moment| u64::try_from(moment.as_millisecond()).ok());
-    let wrong =
-        "must be a moment such as 2026-11-17T12:00:00Z (`+` is written %2B), or how long ago, such as 10m";
+    let wrong = "must be a time such as 2026-11-17T12:00:00Z (write `+` as %2B), or an age such as 10m";
     millis.map(Time::from_millis).ok_or_else(|| wrong.into())
 }
 
@@ -184,7 +183,7 @@ fn status(text: &str) -> Result<Status, String> {
     })
 }
 
-/// Search jobs, the newest first
+/// Search jobs, newest first
 #[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(SearchQuery), responses((status = 200, body = JobList)))]
 pub(super) async fn search(
     search: Search,
@@ -194,16 +193,16 @@ pub(super) async fn search(
     caller.may(Right::SeeAll)?;
     let ask = search.query(&caller, query, PAGE)?;
     let page = search.store.jobs(ask).await.map_err(|error| unavailable(&error))?;
-    // A list does not show what was asked and answered: that may be personal.
+    // A list omits requests and results, which may be personal.
     let short = |job: JobView| Job { params: None, result: None, ..Job::from(job) };
     let jobs = page.jobs.into_iter().filter_map(|job| may_see(&caller, job, None)).map(short).collect();
     Ok(Json(JobList { jobs, cursor: page.next.map(|next| next.to_string()) }))
 }
 
-/// Cancel all jobs that fit
+/// Cancel all jobs that match
 ///
-/// Needs at least one filter. One call cancels up to 1000 jobs; where it says `cursor`, call again with it. Upstreams that work
-/// on a job (`async`) are told, where they have a `cancel`.
+/// Needs at least one filter. One call cancels up to 1000 jobs; if the response has a `cursor`, call again with it.
+/// `async` upstreams that work on a job are notified if they have a `cancel`.
 #[utoipa::path(delete, path = "/v1/jobs", tag = "jobs", params(CancelQuery),
     responses((status = 200, body = CancelledJobs)))]
 pub(super) async fn cancel(
@@ -237,12 +236,12 @@ pub(super) async fn cancel(
         }
     }
     if told.cancelled > 0 {
-        audit!(caller, "cancel", jobs = told.cancelled, filter, "Jobs cancelled by a filter");
+        audit!(caller, "cancel", jobs = told.cancelled, filter, "Jobs cancelled by filter");
     }
     Ok(Json(told))
 }
 
-/// The filter in words, for the log. The caller's own id is left out: it may be personal.
+/// The filter as text for the log. The caller's own id is omitted: it may be personal.
 fn described(query: &JobQuery) -> String {
     let words = [
         query.lane.as_ref().map(|lane| format!("lane={lane}")),
@@ -256,17 +255,17 @@ fn described(query: &JobQuery) -> String {
     words.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// `Ok` if the filter is one, and reaches nothing that the caller may not touch.
+/// `Ok` if the filter is not empty and matches nothing that the caller may not change.
 fn may_cancel(caller: &Caller, query: &JobQuery) -> Result<(), Problem> {
     let JobQuery { lane, tenant, status, key, external, since, until, after: _, max: _ } = query;
     let named = key.is_some() || external.is_some();
     let narrowed = lane.is_some() || tenant.is_some() || status.is_some() || named;
     if !narrowed && since.is_none() && until.is_none() {
-        let problem = "is needed, or another of `tenant`, `status`, `id`, `externalId`, `since`, `until`: else every job would fit";
+        let problem = "is required, or one of `tenant`, `status`, `id`, `externalId`, `since`, `until`: otherwise every job would match";
         return Err(Problem::invalid(&[Fault::new("lane", problem)]));
     }
     if let Some(status) = status.filter(|status| status.is_final()) {
-        let problem = format!("is `{}`: those jobs have ended", status.as_str());
+        let problem = format!("is `{}`: such jobs have already ended", status.as_str());
         return Err(Problem::invalid(&[Fault::new("status", problem)]));
     }
     if lane.is_none() {

@@ -1,4 +1,4 @@
-//! What the calls of the API share. Each call takes only the parts that it needs, by a type of its own noun.
+//! State shared by the handlers. Each handler extracts only the parts it needs.
 
 use std::sync::Arc;
 
@@ -34,36 +34,36 @@ macro_rules! parts {
 }
 
 parts! {
-    /// For what changes something.
+    /// Applies changes.
     decider: Decider;
-    /// For what only looks.
+    /// For reads.
     store: AnyStore;
     /// The rules in force.
     rules: CurrentRules;
-    /// For new jobs and leases.
+    /// Makes ids of jobs and leases.
     ids: Ids;
-    /// For limits by scope.
+    /// Finds the scoped buckets of a request.
     scopes: Scopes;
-    /// Leases of calls that pass through here.
+    /// Leases of calls that pass through this process.
     leases: Leases;
-    /// Who may ask for a call next.
+    /// Queues of callers that wait for a permit.
     turns: Turns;
     /// The processes that share the store.
     peers: Peers;
-    /// Whether the process is stopping.
+    /// Signals that the process is draining or stopping.
     life: Life;
-    /// Who follows jobs.
+    /// Limits the open event streams.
     streams: Streams;
-    /// What is counted.
+    /// Counters.
     metrics: Metrics;
     /// Begins spans.
     traces: Traces;
-    /// How fast lanes move.
+    /// Recent rates of lanes.
     rates: Rates;
-    /// For what callers are shown; decisions take the store's time.
+    /// For displayed times; decisions use the store's time.
     clock: dyn Clock;
 }
 
-/// The parts, which each request clones as one.
+/// All parts behind one pointer, cloned per request.
 #[derive(Clone)]
 pub(crate) struct Api(pub(crate) Arc<Parts>);

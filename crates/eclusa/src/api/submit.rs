@@ -29,17 +29,17 @@ use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 use crate::telemetry::traces::{OpenSpan, Traces};
 
-/// The store's error as the caller sees it.
+/// The problem for a failed read.
 pub(super) fn unavailable(error: &StoreError) -> Problem {
-    Problem::new(Kind::StoreUnavailable, format!("It could not be asked: {error}")).retry_after(5)
+    Problem::new(Kind::StoreUnavailable, format!("The store could not be read: {error}")).retry_after(5)
 }
 
-/// The same for who wanted something to be kept.
+/// The problem for a failed write.
 pub(super) fn unconfirmed(error: &StoreError) -> Problem {
     let detail = match error {
-        StoreError::Unavailable { .. } => format!("Nothing was accepted: {error}. Send it again later"),
+        StoreError::Unavailable { .. } => format!("Nothing was accepted: {error}. Try again later"),
         StoreError::Stopped { .. } | StoreError::Unconfirmed { .. } => format!(
-            "It was not confirmed: {error}. It may be stored; sent again with the same `Idempotency-Key`, or the same `id`, it is stored once"
+            "Not confirmed: {error}. It may have been stored; send it again with the same `Idempotency-Key` or `id`, and it is stored once"
         ),
     };
     Problem::new(Kind::StoreUnavailable, detail).retry_after(5)
@@ -50,7 +50,7 @@ pub(super) fn lane(rules: &CurrentRules, caller: &Caller, lane: &str) -> Result<
     lane_of(&rules.get().config, caller, lane).map(|(name, rules)| (name.clone(), rules.clone()))
 }
 
-/// The same of the config in force.
+/// Same, borrowed from `config`.
 pub(super) fn lane_of<'a>(
     config: &'a Config,
     caller: &Caller,
@@ -67,7 +67,7 @@ pub(super) fn lane_of<'a>(
     Ok((name, rules))
 }
 
-/// What taking in jobs needs.
+/// State needed to enqueue jobs.
 #[derive(FromRequestParts)]
 #[from_request(state(Api))]
 pub(super) struct Intake {
@@ -102,7 +102,7 @@ impl From<&Parts> for Intake {
     }
 }
 
-/// The job of a submission that the caller may enqueue.
+/// Converts a submission to a job, if the caller may enqueue it.
 pub(super) async fn job(
     intake: &Intake,
     caller: &Caller,
@@ -114,16 +114,18 @@ pub(super) async fn job(
     let submission = caller.cap_default_priority(submission, rules);
     caller.may_use_priority(submission.level(rules))?;
     if rules.mode == Mode::Direct {
-        let detail = format!("Lane `{lane}` is direct: it has no queue. Send the request to /proxy/{lane}/…");
+        let detail =
+            format!("Lane `{lane}` is a direct lane and has no queue; send the request to /proxy/{lane}/…");
         return Err(Problem::new(Kind::Conflict, detail));
     }
     if lane.as_str() == CALLBACKS {
-        let detail = "This lane is Eclusa's own: it takes only what `callbackUrl` of other jobs asks for";
+        let detail =
+            "This lane is internal: it only holds callbacks, which the `callbackUrl` of other jobs creates";
         return Err(Problem::new(Kind::Conflict, detail));
     }
     if intake.life.stopping.is_cancelled() {
         return Err(
-            Problem::new(Kind::Stopping, "The server is stopping and takes in no more jobs").retry_after(5)
+            Problem::new(Kind::Stopping, "The server is stopping and accepts no more jobs").retry_after(5)
         );
     }
     let config = &intake.rules.get().config;
@@ -137,7 +139,7 @@ pub(super) async fn job(
     Ok(NewJob { holds, correlation, ..checked.into_job(lane) })
 }
 
-/// The job that the caller describes in JSON, of which `faults` are known; all others are reported with them.
+/// Converts a job described in JSON. `faults` are already known; all others are reported with them.
 pub(super) async fn described(
     intake: &Intake,
     caller: &Caller,
@@ -154,7 +156,7 @@ pub(super) async fn described(
     if faults.is_empty() {
         return job(intake, caller, (lane, rules), submission).await.map_err(Problem::in_body);
     }
-    // What could not be read is not missing, nor are its parts.
+    // A part that could not be read is not missing, nor are its members.
     let unread = [
         ("/request", had_request && submission.request.is_none()),
         ("/message", had_message && submission.message.is_none()),
@@ -171,25 +173,25 @@ pub(super) async fn described(
     Err(Problem::invalid(&faults).in_body())
 }
 
-/// Only who is allowed by the config is called back.
+/// Callbacks go only to hosts that the config allows.
 fn check_callback(config: &Config, url: Option<&str>) -> Result<(), Problem> {
     let Some(url) = url else { return Ok(()) };
     let checked = match &config.callbacks {
         Some(callbacks) => callbacks.check(url).map(drop),
-        None => Err("cannot be called: the config has no `[callbacks]` with `hosts`".to_owned()),
+        None => Err("is not allowed: the config has no `[callbacks]` with `hosts`".to_owned()),
     };
     checked.map_err(|problem| Problem::invalid(&[Fault::new("callbackUrl", problem)]))
 }
 
-/// What became of a new job.
+/// The result of enqueueing a job.
 pub(super) enum Taken {
-    /// It waits, or is known already and may have ended.
+    /// Accepted; or, without `Accepted`, already known under this id and maybe ended.
     Job(JobId, Option<Accepted>),
-    /// The cache answers it.
+    /// Answered from the cache.
     Cached(Cached),
 }
 
-/// The store's answer for one job, or why it was refused.
+/// Interprets the store's answer for one job.
 pub(super) fn taken(lane: &Name, id: JobId, enqueued: Option<Enqueued>) -> Result<Taken, Problem> {
     let Some(enqueued) = enqueued else {
         return Err(Problem::new(Kind::Internal, "The store answered nothing"));
@@ -209,17 +211,17 @@ pub(super) fn taken(lane: &Name, id: JobId, enqueued: Option<Enqueued>) -> Resul
         Enqueued::Existing(first) => Ok(Taken::Job(first, None)),
         Enqueued::Cached(cached) => Ok(Taken::Cached(cached)),
         Enqueued::Conflict(_) => {
-            let detail = "The key belongs to a job that asked for something else; use a new key";
+            let detail = "The key belongs to a job with another payload; use a new key";
             Err(Problem::new(Kind::IdempotencyConflict, detail))
         }
         Enqueued::QueueFull => {
-            let detail = format!("Lane `{lane}` is full and nothing less urgent could make room");
+            let detail = format!("Lane `{lane}` is full and holds no job of lower priority to evict");
             Err(Problem::new(Kind::QueueFull, detail).with("lane", lane.as_str()).retry_after(1))
         }
         Enqueued::NotInTime { eta, late } => {
             let quoted = iso(eta).unwrap_or_default();
             let detail = format!(
-                "At the present pace it would start at {quoted}, after it expires; send it later, or with a longer `ttl`"
+                "At the current pace the job would start at {quoted}, after it expires; send it later, or with a longer `ttl`"
             );
             let problem =
                 Problem::new(Kind::NotInTime, detail).with("lane", lane.as_str()).with("eta", quoted);
@@ -230,12 +232,12 @@ pub(super) fn taken(lane: &Name, id: JobId, enqueued: Option<Enqueued>) -> Resul
     }
 }
 
-/// How long the store may take to keep what comes in now.
+/// Until when the store may take to confirm what is enqueued now.
 pub(super) fn stored_by(rules: &CurrentRules) -> Instant {
     Instant::now() + rules.get().config.server.max_wait
 }
 
-/// Puts one job into its lane and, for a caller that waits, says how it ended or how it is after that time.
+/// Enqueues one job. For a caller that waits, also returns the job after it ended or the time is over.
 pub(super) async fn enqueue(
     intake: &Intake,
     job: NewJob,
@@ -246,7 +248,7 @@ pub(super) async fn enqueue(
     let (id, lane) = (job.id, job.lane.clone());
     let put = intake.decider.enqueue(vec![job], stored_by(&intake.rules));
     let told = |answer: Result<EnqueueAnswer, StoreError>| {
-        // The span ends here, however long the caller waits for the job's end.
+        // The span ends here, not when the job does.
         if let Some(mut span) = span {
             span.of_job(&lane, id);
             answer.as_ref().err().iter().for_each(|error| span.fail(&error.to_string()));
@@ -257,7 +259,7 @@ pub(super) async fn enqueue(
     let Some(wait) = wait else { return Ok((told(put.await)?, None)) };
     let mut waiting =
         std::pin::pin!(ended(intake, Wait { allow_unknown: true, ..Wait::for_end(id, wait.into()) }));
-    // The wait begins first: a job may have ended, and be forgotten, before its acceptance is heard.
+    // Start waiting first: a job may end, and be forgotten, before its acceptance is known.
     let (early, answer) = begin_then(&mut waiting, put).await;
     let taken = told(answer)?;
     let job = match (&taken, early) {
@@ -271,14 +273,14 @@ pub(super) async fn enqueue(
     Ok((taken, job))
 }
 
-/// Whether the lane of a job tells refusals that were waited for from others.
+/// Whether the job's lane distinguishes jobs whose caller waits for the answer.
 fn answers_matter(intake: &Intake, job: &NewJob) -> bool {
     let rules = intake.rules.get();
     let lane = rules.config.spec.lane(&job.lane);
     lane.and_then(|lane| lane.dead_letters.as_ref()).is_some_and(|rule| !rule.answers())
 }
 
-/// 202 for a job that waits, with where to look for it; 200 for one that was there before and has ended.
+/// 202 with the location of a job that waits; 200 for a known job that has ended.
 pub(super) async fn accepted(
     store: &AnyStore,
     id: JobId,
@@ -296,11 +298,11 @@ pub(super) async fn accepted(
     Ok(response)
 }
 
-/// The answer for a job that was enqueued before.
+/// The response for a job that was enqueued before.
 pub(super) async fn known(store: &AnyStore, id: JobId) -> Result<(StatusCode, Accepted), Problem> {
     let job = store.job(id).await.map_err(|error| unavailable(&error))?;
     let Some(job) = job else {
-        let detail = format!("The key belongs to job {id}, which has ended and is no longer remembered");
+        let detail = format!("The key belongs to job {id}, which has ended and is no longer kept");
         return Err(Problem::new(Kind::Conflict, detail).with("jobId", id.to_string()));
     };
     let status = if job.status.is_final() { StatusCode::OK } else { StatusCode::ACCEPTED };
@@ -315,7 +317,7 @@ pub(super) async fn known(store: &AnyStore, id: JobId) -> Result<(StatusCode, Ac
     Ok((status, accepted))
 }
 
-/// A header whose value is known to be printable.
+/// A header whose value is printable.
 pub(super) fn header(name: &'static str, value: &str) -> Option<(HeaderName, HeaderValue)> {
     Some((HeaderName::from_static(name), HeaderValue::try_from(value).ok()?))
 }
@@ -325,15 +327,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_wanted_something_kept_is_told_that_it_was_not() {
+    fn a_failed_write_says_whether_it_may_have_been_stored() {
         let stopped = StoreError::Stopped { cause: "no space".into() };
         let said = |problem: Problem| problem.into_json()["detail"].as_str().unwrap_or_default().to_owned();
         let (read, enqueued) = (said(unavailable(&stopped)), said(unconfirmed(&stopped)));
-        let away = said(unconfirmed(&StoreError::Unavailable { cause: "Redis is away".into() }));
-        let silent = said(unconfirmed(&StoreError::Unconfirmed { cause: "Redis is away".into() }));
+        let away = said(unconfirmed(&StoreError::Unavailable { cause: "Redis is unreachable".into() }));
+        let silent = said(unconfirmed(&StoreError::Unconfirmed { cause: "Redis is unreachable".into() }));
         assert!(away.starts_with("Nothing was accepted: "), "{away}");
-        assert!(silent.contains("It may be stored; sent again with the same `Idempotency-Key`"), "{silent}");
-        assert!(enqueued.starts_with("It was not confirmed: the store has stopped: no space"), "{enqueued}");
-        assert!(read.starts_with("It could not be asked: the store has stopped: no space"), "{read}");
+        assert!(
+            silent.contains("It may have been stored; send it again with the same `Idempotency-Key`"),
+            "{silent}"
+        );
+        assert!(enqueued.starts_with("Not confirmed: the store has stopped: no space"), "{enqueued}");
+        assert!(read.starts_with("The store could not be read: the store has stopped: no space"), "{read}");
     }
 }

@@ -18,7 +18,7 @@ use crate::decide::Decider;
 use crate::rules::CurrentRules;
 use crate::store::AnyStore;
 
-/// What these calls need.
+/// State needed by these calls.
 #[derive(FromRequestParts)]
 #[from_request(state(Api))]
 pub(super) struct Upstreams {
@@ -31,7 +31,7 @@ pub(super) struct Upstreams {
 }
 
 impl Upstreams {
-    /// Those that the caller may see.
+    /// The upstreams the caller may see.
     async fn views(&self, caller: &Caller) -> Result<Vec<UpstreamView>, Problem> {
         caller.may(Right::SeeAll)?;
         let mut views = self.store.upstreams().await.map_err(|error| unavailable(&error))?;
@@ -47,7 +47,7 @@ impl Upstreams {
         view.ok_or_else(|| unknown(&self.rules, name))
     }
 
-    /// As they are shown: keys with their upstream, and only those that the config has.
+    /// Converts views to upstreams with their keys; only those in the config.
     fn with_keys(&self, views: &[UpstreamView]) -> Vec<Upstream> {
         let rules = self.rules.get();
         model::upstreams(views, |name| rules.config.spec.upstream(name).is_some())
@@ -77,7 +77,7 @@ fn breaker_of(view: &UpstreamView) -> Result<Json<Breaker>, Problem> {
     breaker(view).map(Json).ok_or_else(|| Problem::new(Kind::NotFound, none()))
 }
 
-/// All upstreams with every gate's state
+/// List all upstreams with the state of every gate
 #[utoipa::path(get, path = "/v1/upstreams", tag = "upstreams", responses((status = 200, body = Vec<Upstream>)))]
 pub(super) async fn list(
     upstreams: Upstreams,
@@ -88,7 +88,7 @@ pub(super) async fn list(
     Ok(Json(upstreams.with_keys(&views)))
 }
 
-/// One upstream
+/// Get an upstream
 #[utoipa::path(get, path = "/v1/upstreams/{name}", tag = "upstreams",
     params(("name" = String, Path, description = "The upstream")), responses((status = 200, body = Upstream)))]
 pub(super) async fn get(
@@ -103,7 +103,7 @@ pub(super) async fn get(
     found.map(Json).ok_or_else(|| unknown(&upstreams.rules, &name))
 }
 
-/// All breakers
+/// List all breakers
 #[utoipa::path(get, path = "/v1/breakers", tag = "breakers", responses((status = 200, body = Vec<Breaker>)))]
 pub(super) async fn breakers(
     upstreams: Upstreams,
@@ -113,7 +113,7 @@ pub(super) async fn breakers(
     Ok(Json(upstreams.views(&caller).await?.iter().filter_map(breaker).collect()))
 }
 
-/// One breaker
+/// Get a breaker
 #[utoipa::path(get, path = "/v1/breakers/{name}", tag = "breakers",
     params(("name" = String, Path, description = "The upstream")), responses((status = 200, body = Breaker)))]
 pub(super) async fn get_breaker(
@@ -125,7 +125,7 @@ pub(super) async fn get_breaker(
     breaker_of(&upstreams.view(&caller, &name).await?)
 }
 
-/// Tell a breaker of a failed call that was made elsewhere
+/// Report to a breaker that a call made elsewhere failed
 #[utoipa::path(post, path = "/v1/breakers/{name}/failure", tag = "breakers",
     params(("name" = String, Path, description = "The upstream")), responses((status = 200, body = Breaker)))]
 pub(super) async fn failure(
@@ -138,7 +138,7 @@ pub(super) async fn failure(
     upstreams.shown(&name, upstreams.decider.record(upstream, CallResult::Failed).await)
 }
 
-/// Tell a breaker of a call made elsewhere that succeeded
+/// Report to a breaker that a call made elsewhere succeeded
 #[utoipa::path(post, path = "/v1/breakers/{name}/success", tag = "breakers",
     params(("name" = String, Path, description = "The upstream")), responses((status = 200, body = Breaker)))]
 pub(super) async fn success(
@@ -153,7 +153,7 @@ pub(super) async fn success(
 
 /// Close a breaker whose open window is over
 ///
-/// One that is open or closed stays as it is.
+/// A breaker that is open or closed does not change.
 #[utoipa::path(post, path = "/v1/breakers/{name}/try-recover", tag = "breakers",
     params(("name" = String, Path, description = "The upstream")), responses((status = 200, body = Breaker)))]
 pub(super) async fn try_recover(
@@ -191,7 +191,7 @@ fn changeable(rules: &CurrentRules, caller: &Caller, right: Right, name: &str) -
     Ok(upstream)
 }
 
-/// The upstream with this name, if the caller may make calls of its own to it.
+/// The upstream with this name, if the caller may acquire permits for it.
 pub(super) fn callable(rules: &CurrentRules, caller: &Caller, name: &str) -> Result<Name, Problem> {
     caller.may(Right::Enqueue)?;
     reachable(rules, caller, name)

@@ -10,7 +10,7 @@ use super::problem::{Kind, Problem};
 use super::submit::{Intake, accepted, header, unavailable};
 use crate::store::AnyStore;
 
-/// Begins `waiting`, then does `work`; what the wait brought meanwhile, if anything, and what the work did.
+/// Starts `waiting`, then does `work`. Returns the result of the wait, if it is over by then, and of the work.
 pub(super) async fn begin_then<W: Future + Unpin, T>(
     waiting: &mut W,
     work: impl Future<Output = T>,
@@ -25,7 +25,7 @@ pub(super) async fn begin_then<W: Future + Unpin, T>(
     }
 }
 
-/// The job once it has ended, or as it is when the time is over; `None` if there is no such job.
+/// The job once it has ended, or its state when the time is over; `None` if there is no such job.
 pub(super) async fn ended(intake: &Intake, ask: Wait) -> Result<Option<JobView>, Problem> {
     let id = ask.job;
     let mut waiting = std::pin::pin!(intake.store.wait(ask));
@@ -33,7 +33,7 @@ pub(super) async fn ended(intake: &Intake, ask: Wait) -> Result<Option<JobView>,
         biased;
         job = &mut waiting => job,
         () = intake.life.stopping.cancelled() => match intake.store.job(id).await {
-            // A process that is stopping still finishes what runs, but begins nothing.
+            // A process that is stopping finishes running jobs, but starts none.
             Ok(Some(job)) if job.status == Status::Processing => waiting.await,
             job => job,
         },
@@ -41,7 +41,7 @@ pub(super) async fn ended(intake: &Intake, ask: Wait) -> Result<Option<JobView>,
     job.map_err(|error| unavailable(&error))
 }
 
-/// What `answer` makes of a job that has ended; else 202 with the job as it is after the wait.
+/// Responds with `answer` for a job that has ended, else with 202 and its state after the wait.
 pub(super) async fn answered(
     store: &AnyStore,
     id: JobId,
@@ -52,7 +52,7 @@ pub(super) async fn answered(
         Some(job) if job.status.is_final() => answer(job),
         Some(job) => accepted(store, id, Some(unfinished(store, &job).await?)).await?,
         None => {
-            let detail = format!("Job {id} has ended, and its lane keeps its answer no longer (`keep`)");
+            let detail = format!("Job {id} has ended, and its result is no longer kept (`keep`)");
             return Err(Problem::new(Kind::NotFound, detail).with("jobId", id.to_string()));
         }
     };
@@ -60,7 +60,7 @@ pub(super) async fn answered(
     Ok(response)
 }
 
-/// A job that has not ended, with its place if it waits.
+/// A job that has not ended, with its position if it waits.
 async fn unfinished(store: &AnyStore, job: &JobView) -> Result<Accepted, Problem> {
     let why = match job.status {
         Status::Processing => None,
@@ -76,14 +76,16 @@ async fn unfinished(store: &AnyStore, job: &JobView) -> Result<Accepted, Problem
     })
 }
 
-/// Why a job that ended has no answer of an upstream to show.
+/// The problem for a job that ended without a response of an upstream.
 pub(super) fn without_answer(job: &JobView) -> Problem {
     let id = job.id.to_string();
     let problem = match (job.status, job.dropped) {
         (Status::Dropped, Some(DropReason::TtlExpired)) => {
             Problem::new(Kind::JobDropped, "The job expired before it could be sent")
         }
-        (Status::Dropped, _) => Problem::new(Kind::JobDropped, "More urgent jobs took the place of this one"),
+        (Status::Dropped, _) => {
+            Problem::new(Kind::JobDropped, "The job was evicted by one of higher priority")
+        }
         (Status::Cancelled, _) => Problem::new(Kind::JobDropped, "The job was cancelled"),
         _ => match &job.last_failure {
             Some(failure) if failure.code.as_deref() == Some("timeout") => {
@@ -115,7 +117,7 @@ mod tests {
 
     const WAIT: Duration = Duration::from_mins(1);
 
-    /// A lane that forgets jobs as they end, with a job in it.
+    /// A lane that forgets jobs when they end, with a job in it.
     async fn waiting_job() -> (Intake, JobId) {
         let text = "[store]\nurl = \"memory:\"\n[lanes.mail]\nchain = [\"up\"]\nkeep = { max = 0 }\n\
                     [upstreams.up]\nurl = \"http://up\"\n";
@@ -130,11 +132,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_is_given_a_job_that_is_forgotten_as_it_ends() {
+    async fn a_waiting_caller_gets_a_job_that_is_forgotten_when_it_ends() {
         let (intake, id) = waiting_job().await;
         let wait = Wait::for_end(id, WAIT.into());
         let (job, _) = tokio::join!(biased; ended(&intake, wait), intake.decider.cancel(id));
         assert_eq!(job.unwrap().unwrap().status, Status::Cancelled);
-        assert_eq!(ended(&intake, wait).await.unwrap(), None, "nobody tells of it any more");
+        assert_eq!(ended(&intake, wait).await.unwrap(), None, "it is forgotten");
     }
 }

@@ -1,4 +1,4 @@
-//! Webhooks: an upstream tells how a job went that it worked on. They need no key, but must be true.
+//! Webhooks: an upstream reports the result of a job it worked on. They need no key, but must be authentic.
 
 use std::sync::Arc;
 
@@ -25,10 +25,11 @@ use crate::rules::{CurrentRules, Rules};
 use crate::store::AnyStore;
 use crate::verify::{Incoming, verify};
 
-/// Bodies of webhooks may take this part of `server.max_bodies`, which is not that of callers with keys: anybody can send one.
+/// Webhook bodies may use this fraction (1/N) of `server.max_bodies`, separate from callers with keys: anybody can send
+/// one.
 const SHARE: usize = 8;
 
-/// What hearing of a job takes.
+/// State needed by this call.
 #[derive(Clone)]
 pub(super) struct WebhookState {
     store: Arc<AnyStore>,
@@ -45,36 +46,38 @@ impl FromRef<Api> for WebhookState {
     }
 }
 
-/// What `verify = "token"` puts into the address.
+/// The query of a webhook URL.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WebhookQuery {
-    /// Where the upstream's `verify` is `token`: as it stands in `{webhook_url}`.
+    /// With `verify = "token"`: the token that is part of `{webhook_url}`.
     token: Option<String>,
 }
 
-/// What a webhook did.
+/// The effect of a webhook.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct WebhookReceipt {
-    /// The job.
+    /// The job's id.
     job_id: String,
-    /// Whether the webhook counts. Not if it was told before, the job has ended or moved on, or it says that the upstream
-    /// still works.
+    /// Whether the webhook changed the job. `false` if it is a repetition, if the job has ended or moved on, or if the
+    /// upstream reports that it still works.
     changed: bool,
-    /// The job's status after it.
+    /// The job's status afterwards.
     status: &'static str,
 }
 
-/// Completion of a job by its upstream
+/// Report the result of a job, as its upstream
 ///
-/// Needs no key: it must be signed, or bring the token, as the upstream's `async.webhook` says. Repeating it does no harm.
+/// Needs no key: the webhook must be signed or carry the token, as the upstream's `async.webhook` requires. Repeating
+/// it is harmless.
 #[utoipa::path(post, path = "/v1/webhooks/{upstream}/{jobId}", tag = "webhooks",
-    params(("upstream" = String, Path, description = "Who tells"), ("jobId" = String, Path, description = "Of which job"),
+    params(("upstream" = String, Path, description = "The upstream that reports"),
+        ("jobId" = String, Path, description = "The job's id"),
         WebhookQuery),
-    request_body(content = serde_json::Value, description = "Becomes the `result.body` of the job"),
-    responses((status = 200, body = WebhookReceipt), (status = 401, description = "Forged, or too old"),
-        (status = 404, description = "No such job, or the upstream sends no webhooks"),
+    request_body(content = serde_json::Value, description = "Becomes `result.body` of the job"),
+    responses((status = 200, body = WebhookReceipt), (status = 401, description = "Not authentic, or too old"),
+        (status = 404, description = "Unknown job, or the upstream sends no webhooks"),
         (status = 413, description = "The body is too large")))]
 pub(super) async fn receive(
     State(WebhookState { store, decider, rules, life, clock }): State<WebhookState>,
@@ -101,7 +104,7 @@ pub(super) async fn receive(
         Json(WebhookReceipt { job_id: job.to_string(), changed, status: status.as_str() })
     };
     if progress == JobProgress::Running {
-        tracing::debug!(jobId = %job, %upstream, "Webhook noted: the upstream goes on");
+        tracing::debug!(jobId = %job, %upstream, "Webhook received: the upstream still works on the job");
         return Ok(noted(view.status, false));
     }
     let content = (progress, answer(&headers, &body.0));
@@ -128,7 +131,7 @@ fn receiver<'a>(rules: &'a Rules, name: &str) -> Result<(&'a Name, &'a Async, &'
     receiver.ok_or_else(|| Problem::new(Kind::NotFound, "No upstream of this name sends webhooks"))
 }
 
-/// The completion that a webhook tells of, by the rules of the job's lane.
+/// The completion that a webhook reports, under the rules of the job's lane.
 fn finished(
     rules: &Rules,
     upstream: &Name,
@@ -141,7 +144,7 @@ fn finished(
     completion(upstream, awaited, content, (job.id, job.attempts), &retry, own_nonce())
 }
 
-/// What the job's result will be.
+/// The job's result.
 fn answer(headers: &HeaderMap, body: &[u8]) -> Response {
     let kind = headers.get(CONTENT_TYPE).map(|kind| ("content-type".to_owned(), kind.as_bytes().to_vec()));
     Response { status: 200, headers: kind.into_iter().collect(), body: body.to_vec() }

@@ -194,7 +194,7 @@ async fn why_tells_what_a_job_waits_for() {
     let scene = Scene::start().await;
     let id = scene.held_back().await;
     let out = scene.run(&["why", &id]).await.ok();
-    assert!(out.starts_with("It was asked to start later; it should start at 20"), "{out}");
+    assert!(out.starts_with("It is scheduled to start later; it should start at 20"), "{out}");
     assert!(
         out.contains("\nreason    scheduled\n") && out.contains("  api       slots    0/10 in use"),
         "{out}"
@@ -263,7 +263,10 @@ async fn cancelling_shows_the_job_and_only_works_once() {
     let id = scene.held_back().await;
     assert_eq!(scene.run(&["jobs", "cancel", &id, "-o", "jsonl"]).await.json()["status"], "cancelled");
     let err = scene.run(&["jobs", "cancel", &id]).await.failed(1);
-    assert_eq!(err, "error: Its state does not allow that: The job has ended before: it is cancelled\n");
+    assert_eq!(
+        err,
+        "error: The current state does not allow that: The job has already ended: it is cancelled\n"
+    );
 }
 
 #[tokio::test]

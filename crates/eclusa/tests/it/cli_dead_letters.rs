@@ -71,7 +71,7 @@ async fn some_letters_are_replayed_and_the_others_told() {
     assert_eq!(ran.code, 1);
     assert_eq!(ran.out.lines().count(), 3, "{ran:?}");
     assert!(ran.out.starts_with("DEAD LETTER ") && ran.out.contains(&format!("\n{}  ", ids[1])), "{ran:?}");
-    assert!(ran.err.starts_with("nonsense was not replayed: There is no such thing: "), "{ran:?}");
+    assert!(ran.err.starts_with("nonsense was not replayed: Not found: "), "{ran:?}");
     assert!(ran.err.ends_with("Replayed 2 dead letters\nerror: 1 of 3 dead letters could not be replayed\n"));
 }
 

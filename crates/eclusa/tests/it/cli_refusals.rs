@@ -12,7 +12,7 @@ use crate::program::Program;
 async fn what_is_not_there_ends_with_3() {
     let scene = Scene::start().await;
     let id = "01900000-0000-7000-8000-000000000000";
-    let told = "error: There is no such thing: ";
+    let told = "error: Not found: ";
     for (arguments, detail) in [
         (vec!["send", "nope"], "There is no lane `nope`; the config has mail, score"),
         (vec!["lanes", "pause", "nope"], "There is no lane `nope`; the config has mail, score"),

@@ -116,16 +116,14 @@ async fn what_an_operator_changes_is_told_with_the_name_of_the_key() {
     send("POST", "/v1/lanes/work/pause", "").await;
     send("POST", "/v1/lanes/work/jobs", r#"{"request":{}}"#).await;
     send("DELETE", "/v1/jobs?lane=work&status=queued", "").await;
-    program
-        .logged("Jobs cancelled by a filter", &[("jobs", "1"), ("filter", "lane=work status=queued")])
-        .await;
+    program.logged("Jobs cancelled by filter", &[("jobs", "1"), ("filter", "lane=work status=queued")]).await;
     let lines = [
         ("Lane paused", "pause", ("lane", "work")),
-        ("One job cancelled", "cancel", ("jobId", job)),
+        ("Job cancelled", "cancel", ("jobId", job)),
         ("Lane resumed", "resume", ("lane", "work")),
         ("Breaker reset", "reset", ("upstream", "up")),
         ("Dead letter replayed", "replay", ("replayOf", letter.as_str())),
-        ("Replay of dead letters begun", "replay", ("level", "info")),
+        ("Bulk replay of dead letters started", "replay", ("level", "info")),
         ("Dead letters purged", "purge", ("level", "info")),
     ];
     for (message, action, about) in lines {

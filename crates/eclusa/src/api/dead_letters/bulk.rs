@@ -1,4 +1,4 @@
-//! Many dead letters, sent again as their lanes have room.
+//! Bulk replay: many dead letters, enqueued again as their lanes have room.
 
 use std::sync::Arc;
 
@@ -27,41 +27,41 @@ use crate::words::iso;
 #[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct BulkRequest {
-    /// Those that fit; all of them if nothing is said.
+    /// The letters to replay; all if empty.
     #[serde(default, deserialize_with = "json::object")]
     pub filter: FilterBody,
-    /// Only count them.
+    /// Whether to only count them.
     #[serde(default)]
     pub dry_run: bool,
 }
 
-/// The replay of many dead letters.
+/// A bulk replay of dead letters.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BulkReplay {
-    /// Its identity.
+    /// Its id.
     pub replay_id: String,
     /// `counting`, `running`, `done` or `stopped`.
     #[schema(value_type = ReplayStatus)]
     pub status: String,
-    /// Letters that fitted when it began; while `counting`, those found so far.
+    /// Letters that matched when it began; while `counting`, those found so far.
     pub total: u64,
-    /// Letters that were sent with success, and are gone.
+    /// Letters replayed successfully, which are deleted.
     pub replayed: u64,
-    /// Letters that failed again, and are still there.
+    /// Letters that failed again, which are kept.
     pub failed: u64,
-    /// Letters that wait in their lane or are being sent.
+    /// Letters that wait in their lane or are being processed.
     pub running: u64,
-    /// Letters that are still to be enqueued.
+    /// Letters not enqueued yet.
     pub remaining: u64,
     /// When it began.
     #[schema(format = DateTime)]
     pub started_at: Option<String>,
-    /// When it was done or stopped.
+    /// When it finished or was stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub ended_at: Option<String>,
-    /// Which letters.
+    /// The letters it replays.
     pub filter: FilterBody,
 }
 
@@ -82,10 +82,10 @@ impl From<BulkView> for BulkReplay {
     }
 }
 
-/// Replays of many dead letters.
+/// Bulk replays of dead letters.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub struct BulkList {
-    /// The newest first. The last twenty are remembered.
+    /// Newest first. The last twenty are kept.
     pub replays: Vec<BulkReplay>,
 }
 
@@ -93,16 +93,16 @@ pub struct BulkList {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in super::super) struct Counted {
-    /// Letters that fit.
+    /// Letters that match.
     matched: u64,
-    /// `true`.
+    /// Always `true`.
     dry_run: bool,
 }
 
-/// Replay all dead letters that fit
+/// Replay all dead letters that match
 ///
-/// The letters that are there now are enqueued again as their lanes have room, by whichever process decides, also after a
-/// crash. See `/v1/dead-letters/replays/{id}`.
+/// The letters that exist now are enqueued again as their lanes have room, by the process that owns the store. The
+/// replay survives crashes. See `/v1/dead-letters/replays/{id}`.
 #[utoipa::path(post, path = "/v1/dead-letters/replay", tag = "dead-letters", request_body = BulkRequest,
     responses((status = 202, body = BulkReplay), (status = 200, body = Counted, description = "With `dryRun`")))]
 pub(in super::super) async fn begin(
@@ -124,7 +124,7 @@ pub(in super::super) async fn begin(
     let answer = letters.store.bulk(ask).await.map_err(|error| unconfirmed(&error))?;
     let BulkAnswer::Replays(mut begun) = answer else {
         let detail =
-            "Twenty replays are under way: stop one (`DELETE /v1/dead-letters/replays/{id}`), or wait";
+            "Twenty replays are in progress: stop one (`DELETE /v1/dead-letters/replays/{id}`), or wait";
         return Err(Problem::new(Kind::Conflict, detail));
     };
     let Some(view) = begun.pop() else {
@@ -132,14 +132,14 @@ pub(in super::super) async fn begin(
     };
     let replay = BulkReplay::from(view);
     let (id, total, filter) = (&replay.replay_id, replay.total, replay.filter.to_string());
-    audit!(caller, "replay", replayId = %id, letters = total, filter, "Replay of dead letters begun");
+    audit!(caller, "replay", replayId = %id, letters = total, filter, "Bulk replay of dead letters started");
     let location = HeaderValue::try_from(format!("/v1/dead-letters/replays/{id}"));
     let mut response = (StatusCode::ACCEPTED, Json(replay)).into_response();
     response.headers_mut().extend(location.ok().map(|location| (LOCATION, location)));
     Ok(response)
 }
 
-/// Replays of many dead letters, the newest first
+/// List bulk replays, newest first
 #[utoipa::path(get, path = "/v1/dead-letters/replays", tag = "dead-letters",
     responses((status = 200, body = BulkList)))]
 pub(in super::super) async fn show_all(
@@ -152,7 +152,7 @@ pub(in super::super) async fn show_all(
     Ok(Json(BulkList { replays: views.into_iter().map(BulkReplay::from).collect() }))
 }
 
-/// How far a replay of many dead letters is
+/// Get the progress of a bulk replay
 #[utoipa::path(get, path = "/v1/dead-letters/replays/{id}", tag = "dead-letters",
     params(("id" = String, Path, description = "The replay")), responses((status = 200, body = BulkReplay)))]
 pub(in super::super) async fn show(
@@ -166,9 +166,9 @@ pub(in super::super) async fn show(
     view.map(|view| Json(view.into())).ok_or_else(missing)
 }
 
-/// Stop a replay of many dead letters
+/// Stop a bulk replay
 ///
-/// No more letters are enqueued. Those that are in their lanes go on; cancel their jobs to stop them too.
+/// No more letters are enqueued. Those already in their lanes continue; cancel their jobs to stop them too.
 #[utoipa::path(delete, path = "/v1/dead-letters/replays/{id}", tag = "dead-letters",
     params(("id" = String, Path, description = "The replay")), responses((status = 200, body = BulkReplay)))]
 pub(in super::super) async fn stop(
@@ -183,11 +183,11 @@ pub(in super::super) async fn stop(
         return Err(missing());
     }
     let view = ask(&letters, &caller, BulkAsk::Stop(id)).await?.pop().ok_or_else(missing)?;
-    audit!(caller, "stop_replay", replayId = %id, "Replay of dead letters stopped");
+    audit!(caller, "stop_replay", replayId = %id, "Bulk replay of dead letters stopped");
     Ok(Json(view.into()))
 }
 
-/// The replays asked for, as far as the caller may reach their letters.
+/// The requested replays, restricted to letters that the caller may access.
 async fn ask(letters: &DeadLetters, caller: &Caller, ask: BulkAsk) -> Result<Vec<BulkView>, Problem> {
     let answer = letters.store.bulk(ask).await.map_err(|error| unavailable(&error))?;
     let BulkAnswer::Replays(views) = answer else { return Ok(Vec::new()) };
@@ -199,5 +199,5 @@ fn parse(id: &str) -> Result<JobId, Problem> {
 }
 
 fn missing() -> Problem {
-    Problem::new(Kind::NotFound, "There is no such replay: it never was, or is remembered no longer")
+    Problem::new(Kind::NotFound, "There is no such replay: it never existed, or is no longer kept")
 }

@@ -1,4 +1,4 @@
-//! What a dead letter was to send, as it is shown, and as it is sent again when somebody has edited it.
+//! The content of a dead letter as it is shown, and as it is sent again after an edit.
 
 use eclusa_core::{Callback, DeadLetterView, Notice};
 use serde_json::{Map, Value, json};
@@ -10,16 +10,16 @@ use crate::config::Field;
 use crate::intake::{Fault, Submission};
 use crate::request::{Content, Envelope};
 
-/// The parts of a job that may be edited.
+/// The parts of a job that can be edited.
 const PARTS: [&str; 4] = ["type", "params", "request", "message"];
 
-/// Where a message goes.
+/// The fields that hold recipients.
 const RECIPIENTS: [&str; 3] = ["to", "cc", "bcc"];
 
-/// What was to be sent, in the form in which a job is enqueued, but for what `masks` hide; nothing if that is not known.
+/// The letter's content in the form in which a job is enqueued, without what `masks` hide; `None` if that is unknown.
 pub(super) fn original_data(view: &DeadLetterView, masks: Option<&[Field]>) -> Option<Value> {
     if let Ok(Callback { url, job }) = Callback::decode(&view.letter.payload) {
-        // What follows in the address may be a secret of whoever is called, and the lane of the job masks its params.
+        // The rest of the URL may be a secret of the receiver, and the job's own lane masks its params.
         let url = url.split('?').next().unwrap_or_default();
         let job = Job { params: None, ..Job::from(job) };
         return Some(json!({ "callbackUrl": url, "job": job }));
@@ -43,15 +43,15 @@ fn data(kind: Option<&str>, Shown { request, message, params }: Shown) -> Value 
     data
 }
 
-/// What a letter sends when `patch` (RFC 7396) is applied to what it was to send. The patch is that of somebody who sees what
-/// `masks` leave: where it says what is shown, nothing changes.
+/// The content of a letter after applying `patch` (RFC 7396). The patch is based on the masked view: a value equal to
+/// what is shown changes nothing.
 pub(super) fn edited(view: &DeadLetterView, patch: Value, masks: &[Field]) -> Result<Submission, Problem> {
     let refuse = |problem: &str| Err(Problem::new(Kind::Conflict, problem));
     if Callback::decode(&view.letter.payload).is_ok() || Notice::decode(&view.letter.payload).is_ok() {
-        return refuse("A callback or an alert is replayed as it is, or not at all");
+        return refuse("A callback or an alert cannot be edited; replay it without a body");
     }
     let Ok(envelope) = Envelope::from_payload(&view.letter.payload) else {
-        return refuse("What this letter holds cannot be read by this version");
+        return refuse("This version cannot read the content of this letter");
     };
     let kind = envelope.kind.clone();
     let seen = data(kind.as_deref(), shown(envelope.clone(), masks));
@@ -64,7 +64,7 @@ pub(super) fn edited(view: &DeadLetterView, patch: Value, masks: &[Field]) -> Re
     let mut faults = Vec::new();
     for part in patch.keys().filter(|part| !PARTS.contains(&part.as_str())) {
         let problem =
-            format!("cannot be edited; there is {}", PARTS.map(|part| format!("`{part}`")).join(", "));
+            format!("cannot be edited; only {} can", PARTS.map(|part| format!("`{part}`")).join(", "));
         faults.push(Fault::new(part.clone(), problem));
     }
     lower_header_names(&mut patch);
@@ -75,7 +75,7 @@ pub(super) fn edited(view: &DeadLetterView, patch: Value, masks: &[Field]) -> Re
             RECIPIENTS.iter().filter(|part| message.is_some_and(|message| message.get(part).is_some()))
         {
             let problem =
-                "cannot be changed by a key that is not shown the whole message: it would be sent to others";
+                "cannot be changed by a key that does not see the whole message: it would be sent to others";
             faults.push(Fault::new(format!("message.{part}"), problem));
         }
     }
@@ -87,7 +87,7 @@ pub(super) fn edited(view: &DeadLetterView, patch: Value, masks: &[Field]) -> Re
     submission(view, &envelope, &whole, merged)
 }
 
-/// Names of headers are kept in lower case.
+/// Header names are stored in lower case.
 fn lower_header_names(patch: &mut Map<String, Value>) {
     let headers = patch.get_mut("request").and_then(|request| request.get_mut("headers"));
     if let Some(Value::Object(headers)) = headers {
@@ -97,7 +97,7 @@ fn lower_header_names(patch: &mut Map<String, Value>) {
     }
 }
 
-/// Takes out of a patch what is there already. What is left of a mask is a fault: it would be sent as it is.
+/// Removes values from a patch that equal what is shown. A remaining mask is a fault: it would be sent literally.
 fn drop_unchanged(patch: &mut Map<String, Value>, seen: &Value, at: &str, faults: &mut Vec<Fault>) {
     patch.retain(|name, value| seen.get(name) != Some(&*value));
     for (name, value) in patch.iter_mut() {
@@ -109,7 +109,7 @@ fn drop_unchanged(patch: &mut Map<String, Value>, seen: &Value, at: &str, faults
             }
             value if masked && has_mask(value) => {
                 let problem =
-                    format!("still holds what is masked (`{MASK}`): leave it out, or send the whole value");
+                    format!("still contains a masked value (`{MASK}`): omit it, or send the whole value");
                 faults.push(Fault::new(field, problem));
             }
             _ => {}
@@ -130,7 +130,7 @@ fn has_mask(value: &Value) -> bool {
     }
 }
 
-/// RFC 7396.
+/// Merges as RFC 7396 says.
 fn merge(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;
@@ -149,7 +149,7 @@ fn merge(target: &mut Value, patch: Value) {
     }
 }
 
-/// The job that `merged` asks for. What was not edited is sent as it was, byte for byte.
+/// Converts `merged` to a submission. Parts that were not edited are sent byte for byte as before.
 fn submission(
     view: &DeadLetterView,
     envelope: &Envelope,
@@ -171,9 +171,9 @@ fn submission(
             return Err(Problem::invalid(&faults));
         }
     }
-    // A part that is kept as it is written can only be read from text.
+    // `RawValue` can only be deserialized from text.
     let ask: JobRequest = serde_json::from_str(&merged.to_string()).map_err(|error| {
-        let detail = format!("The edited job is not one: {error}");
+        let detail = format!("The edited job is not valid: {error}");
         Problem::new(Kind::Invalid, detail)
     })?;
     let mut made = ask.into_submission(None).map_err(|faults| Problem::invalid(&faults))?;
@@ -198,7 +198,7 @@ fn submission(
     Ok(made)
 }
 
-/// Headers are shown with all their values, and sent as one.
+/// Headers are shown as lists of values, and sent as one joined value.
 fn join(field: &str, value: &mut Value, faults: &mut Vec<Fault>) {
     let texts: Option<Vec<&str>> = match value {
         Value::String(text) => Some(vec![text]),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_value_that_is_no_text_is_a_fault_and_not_dropped() {
+    fn a_header_value_that_is_not_text_is_a_fault() {
         let joined = |mut value: Value| {
             let mut faults = Vec::new();
             join("request.headers.a", &mut value, &mut faults);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_no_change_and_a_mask_is_no_value() {
+    fn a_shown_value_changes_nothing_and_a_mask_is_refused() {
         let seen =
             json!({"request": {"query": "cpf=%2A%2A%2A&a=1", "headers": {"x-key": ["***"]}, "path": "/a"}});
         let take = |patch: Value| {

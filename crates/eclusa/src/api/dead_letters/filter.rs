@@ -1,4 +1,4 @@
-//! Which dead letters a call is about.
+//! Filters for dead letters.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::super::submit;
 use crate::rules::CurrentRules;
 use crate::words::iso;
 
-/// Declares the parameters of a call that filters dead letters, and some of its own.
+/// Declares the query of a call that filters dead letters, with additional parameters.
 macro_rules! letter_query {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$doc])*
@@ -22,21 +22,22 @@ macro_rules! letter_query {
         #[serde(deny_unknown_fields, rename_all = "camelCase")]
         #[into_params(rename_all = "camelCase")]
         pub(in super::super) struct $name {
-            /// Of this lane.
+            /// Letters of this lane.
             lane: Option<String>,
-            /// Of this tenant.
+            /// Letters of this tenant.
             tenant: Option<String>,
-            /// With this code of the last failure, or of this class, such as `5xx`; `none` for letters without a code.
+            /// Letters whose last failure has this code, or a code of this class, such as `5xx`; `none` for letters
+            /// without a code.
             code: Option<String>,
-            /// That were given up then or later: a moment as ISO 8601, or how long ago, such as `10m`.
+            /// Letters created at or after this time: ISO 8601, or an age such as `10m`.
             since: Option<String>,
-            /// That were given up then or earlier: a moment as ISO 8601, or how long ago, such as `7d`.
+            /// Letters created at or before this time: ISO 8601, or an age such as `7d`.
             until: Option<String>,
             $($(#[$field_doc])* $field: $type,)*
         }
 
         impl $name {
-            /// Takes the filter out.
+            /// Takes the filter out of the query.
             fn filter(&mut self) -> $crate::api::dead_letters::filter::FilterBody {
                 $crate::api::dead_letters::filter::FilterBody {
                     lane: self.lane.take(),
@@ -51,34 +52,35 @@ macro_rules! letter_query {
 }
 pub(super) use letter_query;
 
-/// Which dead letters; what is absent does not narrow.
+/// Which dead letters; an absent field does not filter.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct FilterBody {
-    /// Of this lane.
+    /// Letters of this lane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<String>,
-    /// Of this tenant.
+    /// Letters of this tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// With this code of the last failure, or of this class, such as `5xx`; `none` for letters without a code.
+    /// Letters whose last failure has this code, or a code of this class, such as `5xx`; `none` for letters without a
+    /// code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// That were given up then or later: a moment as ISO 8601, or how long ago, such as `10m`.
+    /// Letters created at or after this time: ISO 8601, or an age such as `10m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// That were given up then or earlier: a moment as ISO 8601, or how long ago, such as `7d`.
+    /// Letters created at or before this time: ISO 8601, or an age such as `7d`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
 }
 
 impl FilterBody {
-    /// Whether it narrows nothing.
+    /// Whether it filters nothing.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// What the store is asked for: no more than the caller may reach. Errors say everything that is wrong.
+    /// The filter for the store, restricted to what the caller may access; or everything that is wrong with it.
     pub(super) fn read(
         self,
         rules: &CurrentRules,
@@ -101,7 +103,7 @@ impl FilterBody {
         if faults.is_empty() { Ok(filter) } else { Err(Problem::invalid(&faults)) }
     }
 
-    /// A filter as it is shown.
+    /// Converts a filter back for display.
     pub(super) fn shown(filter: &LetterFilter) -> Self {
         let lane =
             filter.lanes.as_ref().map(|lanes| lanes.iter().map(Name::as_str).collect::<Vec<_>>().join(","));
@@ -115,14 +117,14 @@ impl FilterBody {
     }
 }
 
-/// As JSON, for the log.
+/// JSON, for the log.
 impl fmt::Display for FilterBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).unwrap_or_default())
     }
 }
 
-/// Whether the caller may reach everything that a filter reaches.
+/// Whether the caller may access everything that the filter matches.
 pub(super) fn reaches(caller: &Caller, filter: &LetterFilter) -> bool {
     let lanes = filter.lanes.as_ref().map_or_else(
         || caller.lanes().is_none(),

@@ -1,4 +1,4 @@
-//! One dead letter, sent again.
+//! Replay of one dead letter.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use super::edit::edited;
 use crate::decide::Decider;
 use crate::intake::Fault;
 
-/// Enqueue a dead letter again
+/// Replay a dead letter
 ///
-/// It goes when the replay succeeds. A body is a merge patch (RFC 7396) over `originalData`: what it holds is sent instead,
-/// checked like any new job. Values that are masked need not be repeated.
+/// The letter is deleted when the replay succeeds. A body is a merge patch (RFC 7396) over `originalData`, validated
+/// like a new job. Masked values need not be repeated.
 #[utoipa::path(post, path = "/v1/dead-letters/{id}/replay", tag = "dead-letters",
     params(("id" = String, Path, description = "The job that failed")),
     request_body(content = Option<Value>, content_type = "application/merge-patch+json"),
     responses((status = 202, body = super::super::model::Accepted),
-        (status = 200, body = super::super::model::Accepted, description = "The replay has ended already")))]
+        (status = 200, body = super::super::model::Accepted, description = "The replay has already ended")))]
 pub(in super::super) async fn replay(
     State(decider): State<Arc<Decider>>,
     intake: Intake,
@@ -48,17 +48,17 @@ pub(in super::super) async fn replay(
             submit::accepted(&letters.store, job, None).await
         }
         Replayed::QueueFull => {
-            let detail = format!("Lane `{}` is full: try again when jobs have left it", view.lane);
+            let detail = format!("Lane `{}` is full: try again later", view.lane);
             Err(Problem::new(Kind::QueueFull, detail).retry_after(1))
         }
         Replayed::Invalid(error) => Err(Problem::invalid(&[Fault::new(error.field, error.problem)])),
         Replayed::Unknown | Replayed::IdTaken => {
-            Err(Problem::new(Kind::NotFound, "The dead letter went while it was asked for"))
+            Err(Problem::new(Kind::NotFound, "The dead letter was deleted meanwhile"))
         }
     }
 }
 
-/// The job that is sent instead of what the letter holds.
+/// The job to send in place of the letter's content.
 async fn edit(
     letters: &DeadLetters,
     intake: &Intake,
@@ -71,7 +71,8 @@ async fn edit(
         return Ok(None);
     }
     if view.letter.replay.is_some() {
-        let detail = "It is being replayed: wait for that, or cancel the job that does it (`replayedBy`)";
+        let detail =
+            "It is being replayed: wait for the end, or cancel the job that replays it (`replayedBy`)";
         return Err(Problem::new(Kind::Conflict, detail));
     }
     let (lane, rules) = submit::lane(&letters.rules, caller, view.lane.as_str())?;

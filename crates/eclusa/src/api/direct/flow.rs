@@ -1,4 +1,4 @@
-//! A call under way, and its answer as it passes.
+//! A call in progress, and its response as it is streamed.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,25 +24,25 @@ use crate::policy::UsageMeter;
 use crate::rules::Rules;
 use crate::telemetry::Metrics;
 
-/// What went wrong with the caller's own body, which is not the upstream's fault.
+/// A problem with the caller's own body, which is not the upstream's fault.
 pub(super) type Fault = Arc<Mutex<Option<Problem>>>;
 
-/// A call under way.
+/// A call in progress.
 pub(super) struct Call {
     pub(super) permit: Permit,
-    /// It ends under the rules it began with.
+    /// The rules in force when it began; it also ends under them.
     pub(super) rules: Arc<Rules>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) asked: Instant,
-    /// The status of the answer that is coming, and for how long the upstream said to stay away.
+    /// The status of the response being streamed, and how long the upstream asked to stop sending.
     pub(super) head: Option<(u16, Option<Span>)>,
     pub(super) fault: Fault,
-    /// Keeps its slots taken however long the answer is.
+    /// Holds the slots until the response has ended.
     pub(super) _hold: Hold,
 }
 
 impl Call {
-    /// It ended, or its answer began to come.
+    /// The call ended, or its response began.
     pub(super) fn told(&mut self, end: CallEnd, close: Option<Span>) -> Judged {
         let mut judged = self.report(&Called { close, ..end.into() });
         let took = self.asked.elapsed();
@@ -53,14 +53,14 @@ impl Call {
         judged
     }
 
-    /// The answer breaks off. What the upstream said of its limits was said.
+    /// The response broke off. What its headers said about limits still counts.
     fn break_off(&mut self, error: BodyError) {
         let Some((status, close)) = self.head else { return };
         if self.fault.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
             return;
         }
         let end = CallEnd::from(error).after_head(status);
-        // Else it was counted when it began.
+        // Otherwise it was counted when the response began.
         let anew = end != CallEnd::Answered(status);
         let judged = self.report(&Called { close, ..end.into() });
         if anew {
@@ -68,7 +68,7 @@ impl Call {
         }
     }
 
-    /// What the gates will be told when the lease ends.
+    /// Sets what is reported to the gates when the lease ends.
     pub(super) fn report(&mut self, called: &Called) -> Judged {
         let judged = self.rules.judge(&self.permit.upstream, called);
         self.permit.set_report(judged.report.clone());
@@ -76,7 +76,7 @@ impl Call {
     }
 }
 
-/// The upstream's answer, whose body comes as it comes.
+/// The upstream's response, with its body streamed.
 pub(super) fn streamed(answer: Streamed, call: Call, version: Version) -> Response {
     let upstream = header("eclusa-upstream", call.permit.upstream.as_str());
     let limit = call.permit.quota.as_ref().map(|quota| left(quota, answer.close, call.permit.granted_at));
@@ -84,26 +84,26 @@ pub(super) fn streamed(answer: Streamed, call: Call, version: Version) -> Respon
     let sources = call.rules.usage_sources(&call.permit.upstream);
     let meter = UsageMeter::new(sources, &answer.headers);
     let flow = Flow { body: answer.body, meter, call };
-    // By HTTP/1 the connection shows whether the client reads.
+    // With HTTP/1 the connection itself shows whether the client reads.
     let by_itself = version == Version::HTTP_2;
     let body = if by_itself { HttpBody::new(Download::new(flow, client)) } else { HttpBody::new(flow) };
     let mut response = Response::new(body);
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
-    // The body is sent anew, and its length with it.
+    // The body is framed again, and so is its length.
     response.headers_mut().remove(HeaderName::from_static("content-length"));
     response.headers_mut().extend(upstream);
-    // They tell what the caller may do here; the upstream's own pass where nothing limits calls here.
+    // These describe the limits here; the upstream's own are kept if nothing limits calls here.
     for (name, value) in limit.into_iter().flatten() {
         response.headers_mut().insert(name, value);
     }
     response
 }
 
-/// A body that keeps its call open until it has passed.
+/// A body that holds its call open until it has been streamed.
 struct Flow {
     body: AnswerBody,
-    /// What it says was used.
+    /// Reads the usage that the response reports.
     meter: UsageMeter,
     call: Call,
 }

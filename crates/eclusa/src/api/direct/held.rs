@@ -1,4 +1,4 @@
-//! The beginning of a request's body, which is there before anything is taken for the call.
+//! The beginning of a request body, read before any permit is taken.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,18 +15,18 @@ use crate::clients::{Upload, Uploads};
 use crate::config::ServerConfig;
 use crate::execute::http::BoxError;
 
-/// A body up to this size is held whole, so that another upstream can be tried.
+/// Bodies up to this size are buffered whole, so that another upstream can be tried.
 pub(super) const HELD: usize = 64 * 1024;
 
-/// What of a body was read.
+/// The part of a body that was read.
 pub(super) enum Held {
-    /// All of it.
+    /// The whole body.
     Whole(Bytes),
-    /// Its beginning: the rest passes as it comes.
+    /// Its beginning; the rest is streamed.
     Begun(Begun),
 }
 
-/// Reads a body until it ends or has more than `keep` bytes. A client that is slow until then holds nobody up.
+/// Reads a body until it ends or exceeds `keep` bytes. A slow client blocks nothing meanwhile.
 pub(super) async fn hold(
     headers: &HeaderMap,
     body: Incoming,
@@ -48,14 +48,14 @@ pub(super) async fn hold(
     let mut begun = uploads.begin(server.max_bodies);
     while begun.len() <= keep {
         let Some(frame) = rest.frame().await else { return Ok(Held::Whole(begun.finish())) };
-        // Anything else is trailers, which are not passed on.
+        // Other frames are trailers, which are not forwarded.
         let Ok(part) = frame.map_err(|error| unread(&*error, max))?.into_data() else { continue };
         begun.add(part).map_err(no_room)?;
     }
     Ok(Held::Begun(Begun { held: begun.finish(), rest }))
 }
 
-/// A body whose beginning is here.
+/// A body whose beginning is buffered.
 pub(super) struct Begun {
     held: Bytes,
     rest: Limited<Upload<Incoming>>,

@@ -1,4 +1,4 @@
-// Shows /openapi.json: every call with its parameters, body and answers.
+// Shows /openapi.json: every call with its parameters, body and responses.
 "use strict";
 
 const make = (tag, text, ...children) => {
@@ -15,7 +15,7 @@ const table = (heads, rows) => {
   return element;
 };
 
-// A schema with its references put in; what refers to itself is named only.
+// A schema with its references resolved; a recursive one is only named.
 const resolve = (api, schema, seen = []) => {
   if (!schema || typeof schema !== "object") return schema;
   if (schema.$ref) {

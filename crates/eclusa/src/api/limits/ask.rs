@@ -16,19 +16,19 @@ use crate::decide::{Permit, PermitAnswer, PermitDenied};
 use crate::policy::Takes;
 use crate::turns::Line;
 
-/// How often the first of a line asks by itself: the safety net under the time that it was told and under the bell.
+/// How often the head of the queue asks without being woken: a safety net besides the reported time and the wake-ups.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// Between two questions at least so much time passes, whatever the store says.
+/// Minimum time between two questions, whatever the store answers.
 const MIN_ASK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A granted permit. Dropping it releases its lease, for example when the caller has gone.
+/// A granted permit. Dropped without being accepted, because the caller has disconnected, it is given back.
 pub(super) struct Grant {
     permit: Permit,
     remaining: Option<Tokens>,
 }
 
 impl Grant {
-    /// Somebody is there to be told.
+    /// Hands the permit to the caller.
     pub(super) fn accept(self) -> Acquired {
         let lease_id =
             ForeignLease { upstream: self.permit.upstream.clone(), id: self.permit.lease }.to_string();
@@ -44,12 +44,12 @@ fn opens_in(denied: &PermitDenied) -> Duration {
     Duration::from_millis(denied.denial.at.since(denied.now).as_millis())
 }
 
-/// Whether only calls of the same scope are denied by it.
+/// Whether it denies only calls of the same scope.
 fn is_scoped(denied: &PermitDenied) -> bool {
     denied.used_up().is_some_and(|quota| quota.bucket().is_some())
 }
 
-/// Returns a permit for one call to `upstream` that takes this, now or within `wait`.
+/// A permit for one call to `upstream`, now or within `wait`.
 pub(super) async fn grant(
     limits: &Limits,
     upstream: &Name,
@@ -57,7 +57,7 @@ pub(super) async fn grant(
     wait: Duration,
 ) -> Result<Grant, Problem> {
     let deadline = Instant::now() + wait;
-    // Who does not wait stands behind nobody.
+    // A caller that does not wait does not queue.
     let line = limits.turns.line(upstream);
     let mut own_turn = if wait.is_zero() { None } else { turn(limits, &line, upstream, deadline).await? };
     loop {
@@ -74,7 +74,7 @@ pub(super) async fn grant(
         }
         let again = opens_in(&denied).clamp(MIN_ASK_INTERVAL, ASK_AGAIN).min(left);
         if is_scoped(&denied) {
-            // Others wait for other buckets: they pass.
+            // Other callers wait for other buckets: let them pass.
             drop(own_turn.take());
             tokio::select! {
                 () = limits.life.stopping.cancelled() => {}
@@ -117,12 +117,12 @@ async fn ask(
         }
         PermitAnswer::Denied { denied, .. } => Ok(Err(denied)),
         PermitAnswer::Unknown => {
-            Err(Problem::new(Kind::Internal, "The config and the store do not agree on the rules"))
+            Err(Problem::new(Kind::Internal, "The rules of the config and of the store differ"))
         }
     }
 }
 
-/// Waits until all who came before have had their turn; at the deadline it is too late.
+/// Waits until it is the caller's turn, or until the deadline.
 async fn turn(
     limits: &Limits,
     line: &Line,
@@ -138,7 +138,7 @@ async fn turn(
     let now = limits.clock.now();
     let views = limits.store.upstreams().await.map_err(|error| unavailable(&error))?;
     let Some(view) = views.into_iter().find(|view| view.name == *upstream) else {
-        return Err(Problem::new(Kind::Internal, "The upstream is not there"));
+        return Err(Problem::new(Kind::Internal, "The upstream is not configured"));
     };
     let last = view.gates.into_iter().filter(|gate| gate.denies_until.is_some());
     let last = last.max_by_key(|gate| gate.denies_until);

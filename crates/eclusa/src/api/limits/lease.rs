@@ -1,4 +1,4 @@
-//! What becomes of a call that leave was given for: it is settled, or takes longer.
+//! The lease of a permit: settled or extended by the worker.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ use crate::intake::Fault;
 use crate::policy::amount;
 use crate::rules::CurrentRules;
 
-/// A lease as a worker elsewhere knows it: by the upstream too, which says by whose rules its call is judged.
+/// A lease as an external worker names it: with its upstream, whose rules judge the call.
 pub(super) struct ForeignLease {
     pub(super) upstream: Name,
     pub(super) id: LeaseId,
@@ -36,70 +36,70 @@ impl fmt::Display for ForeignLease {
 }
 
 impl ForeignLease {
-    /// The lease that `text` names, if the caller may use its upstream.
+    /// Parses a lease id, if the caller may use its upstream.
     fn find(rules: &CurrentRules, caller: &Caller, text: &str) -> Result<Self, Problem> {
         let parts =
             text.split_once(':').and_then(|(upstream, id)| Some((upstream, id.parse::<LeaseId>().ok()?)));
         let Some((upstream, id)) = parts else { return Err(no_such_lease()) };
         let upstream = callable(rules, caller, upstream)?;
-        // Those of our own workers are not for others to end.
+        // Leases of Eclusa's own workers cannot be ended from outside.
         if is_foreign(id.nonce) { Ok(Self { upstream, id }) } else { Err(no_such_lease()) }
     }
 }
 
 fn no_such_lease() -> Problem {
-    Problem::new(Kind::NotFound, "There is no such lease: it never was, was settled before, or has run out")
+    Problem::new(Kind::NotFound, "There is no such lease: it never existed, was settled, or has expired")
 }
 
-/// How a call went.
+/// The result of a call.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(example = json!({ "status": 429, "retryAfter": "30" }))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct SettleRequest {
-    /// The status that the upstream answered, or a word for a call without an answer.
+    /// The upstream's HTTP status, or a word for a call without a response.
     #[schema(value_type = CallStatus)]
     status: Value,
-    /// The `Retry-After` of the upstream's answer as it came: seconds, or a date. It counts with 403, 429 and 5xx.
+    /// The `Retry-After` header of the response, unchanged: seconds, or a date. It applies with 403, 429 and 5xx.
     #[serde(default)]
     retry_after: Option<String>,
-    /// What the answer says was used, for policies that charge by it: a number, or `{"body:/usage/total_tokens": 321}`
-    /// where they count different things.
+    /// The usage that the response reports, for policies that charge by it: a number, or `{"body:/usage/total_tokens":
+    /// 321}` if they count different things.
     #[schema(value_type = Option<f64>)]
     #[serde(default)]
     usage: Option<Value>,
 }
 
-/// What a worker says of its call.
+/// A worker's report of its call.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(untagged)]
 enum CallStatus {
-    /// From 100 to 599.
+    /// An HTTP status, 100 to 599.
     Answered(u16),
-    /// A word.
+    /// Why there was no response.
     Unanswered(Unanswered),
 }
 
-/// Why there was no answer.
+/// Why there was no response.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Unanswered {
-    /// None came in time.
+    /// No response in time.
     Timeout,
-    /// There was no connection, or it broke.
+    /// The connection failed or broke.
     ConnectionError,
-    /// The call was not made: its token comes back.
+    /// The call was not made: its tokens are given back.
     NotSent,
 }
 
 impl SettleRequest {
-    /// The call as it was told, or everything that is wrong with that.
+    /// The reported call, or everything that is wrong with the report.
     fn called(&self, now: Time) -> Result<Called, Vec<Fault>> {
         let end = self.end();
         let close = match (&self.retry_after, &end) {
             (None, _) => Ok(None),
             (Some(text), Ok(CallEnd::Answered(status))) => retry_after(text, *status, now),
             (Some(text), Err(_)) => retry_after(text, 429, now),
-            (Some(_), Ok(_)) => Err(Fault::new("retryAfter", "comes with an answer, and there was none")),
+            (Some(_), Ok(_)) => Err(Fault::new("retryAfter", "is not allowed without a response")),
         };
         let usage = self.usage.as_ref().map_or(Ok(Usage::Unknown), used);
         match (end, close, usage) {
@@ -109,7 +109,7 @@ impl SettleRequest {
     }
 
     fn end(&self) -> Result<CallEnd, Fault> {
-        let told = || "told by the worker that made the call".to_owned();
+        let told = || "reported by the worker that made the call".to_owned();
         match CallStatus::deserialize(&self.status) {
             Ok(CallStatus::Answered(status @ 100..=599)) => Ok(CallEnd::Answered(status)),
             Ok(CallStatus::Answered(_)) => Err(Fault::new("status", "must be from 100 to 599")),
@@ -124,10 +124,10 @@ impl SettleRequest {
     }
 }
 
-/// What a worker says was used.
+/// Parses the reported usage.
 fn used(told: &Value) -> Result<Usage, Fault> {
     let wrong =
-        || Fault::new("usage", "must be a number, or numbers by the place in the answer that says them");
+        || Fault::new("usage", "must be a number, or an object of numbers by their place in the response");
     match told {
         Value::Null => Ok(Usage::Unknown),
         Value::Object(places) => {
@@ -138,24 +138,24 @@ fn used(told: &Value) -> Result<Usage, Fault> {
     }
 }
 
-/// For how long an answer with this `Retry-After` says to stay away.
+/// How long a response with this `Retry-After` asks to stop sending.
 fn retry_after(text: &str, status: u16, now: Time) -> Result<Option<Span>, Fault> {
     let header = HeaderValue::from_str(text).ok().map(|value| (RETRY_AFTER, value));
     let hints = Hints::read(&HeaderMap::from_iter(header), now);
-    let wrong = || Fault::new("retryAfter", "must be as the upstream sent it: seconds, or an HTTP date");
+    let wrong = || Fault::new("retryAfter", "must be seconds or an HTTP date, as the upstream sent it");
     hints.retry_after.ok_or_else(wrong).map(|_| hints.close_for(status))
 }
 
-/// A lease has ended.
+/// A lease was settled.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::api) struct LeaseSettled {
-    /// `true`.
+    /// Always `true`.
     settled: bool,
 }
 
-/// Tell how a call went that leave was given for
+/// Settle a lease: report the result of its call
 ///
-/// The gates hear of it as they hear of every other call.
+/// The gates count it like every other call.
 #[utoipa::path(post, path = "/v1/limits/leases/{leaseId}/settle", tag = "limits", request_body = SettleRequest,
     params(("leaseId" = String, Path, description = "The lease")), responses((status = 200, body = LeaseSettled)))]
 pub(in crate::api) async fn settle(
@@ -183,14 +183,14 @@ pub(in crate::api) async fn settle(
     Ok(Json(LeaseSettled { settled: true }))
 }
 
-/// A lease lasts longer.
+/// A lease was extended.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::api) struct LeaseExtended {
-    /// `true`.
+    /// Always `true`.
     extended: bool,
 }
 
-/// Let a lease last for a whole lease from now
+/// Extend a lease by its full duration from now
 #[utoipa::path(post, path = "/v1/limits/leases/{leaseId}/extend", tag = "limits",
     params(("leaseId" = String, Path, description = "The lease")), responses((status = 200, body = LeaseExtended)))]
 pub(in crate::api) async fn extend(

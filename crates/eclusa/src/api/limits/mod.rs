@@ -1,4 +1,4 @@
-//! `/v1/limits`: leave for workers that make their own calls, under the gates that all share.
+//! `/v1/limits`: permits for workers that make their own calls, under the shared gates.
 
 mod ask;
 pub(super) mod lease;
@@ -35,7 +35,7 @@ use crate::store::AnyStore;
 use crate::telemetry::Metrics;
 use crate::turns::Turns;
 
-/// What these calls need.
+/// State needed by these calls.
 #[derive(FromRequestParts)]
 #[from_request(state(Api))]
 pub(super) struct Limits {
@@ -59,50 +59,51 @@ pub(super) struct Limits {
     clock: Arc<dyn Clock>,
 }
 
-/// What a worker wants.
+/// The permit that a worker requests.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[schema(example = json!({ "wait": "5s", "request": { "method": "GET", "path": "/entries/1" } }))]
 #[serde(deny_unknown_fields)]
 pub(super) struct AcquireRequest {
-    /// How long to wait for leave, such as `"5s"`; as much as the server allows, if it allows less. Without it the answer
-    /// comes at once.
+    /// How long to wait for the permit, such as `"5s"`; limited by `server.max_wait`. Without it, the response is
+    /// immediate.
     #[schema(value_type = Option<String>, example = "5s")]
     #[serde(default)]
     wait: Option<Value>,
-    /// The call that will be made: it says which policies apply. Without it only those apply that match every request.
+    /// The call to be made, which decides what policies apply. Without it, only policies that match every request
+    /// apply.
     #[serde(default, deserialize_with = "json::optional_object")]
     request: Option<HttpRequest>,
-    /// Whose call it is, where policies would read that from the request.
+    /// The scope value, for policies that would read it from the request.
     #[serde(default)]
     scope: Option<String>,
-    /// Tokens to take under each policy, in place of what they say.
+    /// Tokens to take under each policy, instead of its own `hold`.
     #[schema(value_type = Option<f64>)]
     #[serde(default)]
     hold: Option<Value>,
 }
 
-/// Leave to make one call.
+/// A permit for one call.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(example = json!({ "granted": true, "leaseId": "fal:01a1e20c-835f-7f54-a1de-93085b88f45f", "remaining": 9 }))]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Acquired {
-    /// `true`.
+    /// Always `true`.
     granted: bool,
-    /// Under which the call is settled. Without that it ends by itself.
+    /// The lease by which the call is settled. Without a settlement it expires.
     lease_id: String,
-    /// The key of the upstream with which to make the call, by its name, where the upstream has `keys`.
+    /// The name of the upstream's key to make the call with, if the upstream has `keys`.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
-    /// What is left now, in whole tokens or calls, of the tightest limit that applies; `null` if there is none.
+    /// What is left of the tightest limit that applies, in whole tokens or calls; `null` if none applies.
     remaining: Option<i64>,
 }
 
-/// Ask for leave to make one call to an upstream
+/// Acquire a permit for one call to an upstream
 ///
-/// All gates of the upstream let it through, or nothing is taken.
+/// Either all gates of the upstream admit the call, or nothing is taken.
 #[utoipa::path(post, path = "/v1/limits/{upstream}/acquire", tag = "limits", request_body = AcquireRequest,
     params(("upstream" = String, Path, description = "The upstream")),
-    responses((status = 200, body = Acquired), (status = 429, description = "Not now; Retry-After says when")))]
+    responses((status = 200, body = Acquired), (status = 429, description = "Not admitted now; see Retry-After")))]
 pub(super) async fn acquire(
     limits: Limits,
     caller: Caller,
@@ -134,7 +135,7 @@ impl Limits {
         if let Some(scope) = asked.scope.as_deref().filter(|_| by_tenant) {
             caller.may_act_for(scope)?;
         }
-        // Without a method and a path, which no policy that asks for one matches.
+        // Without method and path, so that no policy that requires one matches.
         let nothing = || Request {
             method: String::new(),
             path: String::new(),

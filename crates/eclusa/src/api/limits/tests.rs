@@ -1,4 +1,4 @@
-//! Waiting, under virtual time: the clock of the store is that of the runtime, so every moment is exact.
+//! Waiting, under virtual time: the store's clock is the runtime's, so times are exact.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl Clock for VirtualClock {
     }
 }
 
-/// One upstream, `up`, with these rules, and when it began.
+/// One upstream, `up`, with the given rules.
 struct Fixture {
     api: Api,
     began: Instant,
@@ -62,7 +62,7 @@ impl Fixture {
         granted.map(super::ask::Grant::accept)
     }
 
-    /// The same, with when the answer came in milliseconds from the beginning; `Err` is the reason of the refusal.
+    /// Returns the result with its time in milliseconds since the start; `Err` is the reason of the refusal.
     async fn asked(&self, wait_ms: u64) -> (u128, Result<(), String>) {
         let answer = self.ask(wait_ms).await;
         let reason = |problem: Problem| problem.into_json()["reason"].as_str().unwrap_or("none").to_owned();
@@ -74,7 +74,7 @@ impl Fixture {
         id.strip_prefix("up:").unwrap().parse().unwrap()
     }
 
-    /// Posts nothing to a path of the API; the status of what comes.
+    /// Posts an empty body to a path of the API and returns the status.
     async fn post(&self, path: String) -> u16 {
         let request = http::Request::post(path).body(axum::body::Body::empty()).unwrap();
         crate::api::router(&self.api, ProcessRole::All).oneshot(request).await.unwrap().status().as_u16()
@@ -84,7 +84,7 @@ impl Fixture {
         self.api.0.store.upstreams().await.unwrap()[0].in_flight
     }
 
-    /// Ends a call after 300 ms, as whoever else uses the store does: no bell rings here.
+    /// Settles a call after 300 ms through the store, as another process does: no wake-up here.
     async fn settle_elsewhere(&self, lease: LeaseId) {
         sleep(Duration::from_millis(300)).await;
         let (report, outcome) = (CallResult::Success.into(), Outcome::Release);
@@ -110,7 +110,7 @@ async fn all<T>(asked: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_fifteen_at_one_instant_ten_are_let_through() {
+async fn ten_of_fifteen_simultaneous_requests_are_admitted() {
     let fixture = Fixture::new("rate = \"10/s\"\nburst = 10");
     let answers = all((0..15).map(|_| fixture.asked(0))).await;
     assert!(answers.iter().all(|(at, _)| *at == 0), "{answers:?}");
@@ -118,14 +118,14 @@ async fn of_fifteen_at_one_instant_ten_are_let_through() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_let_through_when_its_token_is_there_first_come_first_served() {
+async fn waiting_callers_are_admitted_in_order_as_tokens_refill() {
     let fixture = Fixture::new("rate = \"10/s\"\nburst = 2");
     let answers = all((0..6).map(|_| fixture.asked(1_000))).await;
     assert_eq!(answers, [0, 0, 100, 200, 300, 400].map(|at| (at, Ok(()))));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_would_be_in_vain_is_refused_at_once() {
+async fn a_wait_that_cannot_succeed_is_refused_at_once() {
     let fixture = Fixture::new("rate = \"1/min\"\nburst = 1");
     fixture.lease().await;
     assert_eq!(fixture.asked(59_999).await, (0, refused("rate_limit")));
@@ -135,16 +135,16 @@ async fn a_wait_that_would_be_in_vain_is_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_stands_behind_waits_to_its_own_end_and_does_not_overtake() {
+async fn a_queued_caller_waits_until_its_own_deadline_and_does_not_overtake() {
     let fixture = Fixture::new("rate = \"1/min\"\nburst = 1");
     fixture.lease().await;
     let answers = all([60_000, 5_000].map(|wait| fixture.asked(wait))).await;
     assert_eq!(answers, [(60_000, Ok(())), (5_000, refused("rate_limit"))]);
 }
 
-/// The slot would come back by itself after ten seconds, but its call may end before.
+/// The slot would be free after ten seconds anyway, but its call may end before.
 #[tokio::test(start_paused = true)]
-async fn a_slot_that_is_given_back_is_had_at_once() {
+async fn a_released_slot_is_granted_at_once() {
     let fixture = Fixture::new("max_concurrent = 1");
     let lease = fixture.lease().await;
     let settle = async {
@@ -155,15 +155,15 @@ async fn a_slot_that_is_given_back_is_had_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_given_back_elsewhere_is_found_by_looking() {
+async fn a_slot_released_elsewhere_is_found_by_polling() {
     let fixture = Fixture::new("max_concurrent = 1");
     let lease = fixture.lease().await;
     assert_eq!(tokio::join!(fixture.asked(5_000), fixture.settle_elsewhere(lease)).0, (1_000, Ok(())));
 }
 
-/// The second comes when the slot is free already and the first has not seen it yet.
+/// The second arrives when the slot is free and the first has not noticed yet.
 #[tokio::test(start_paused = true)]
-async fn who_comes_later_does_not_overtake() {
+async fn a_later_caller_does_not_overtake() {
     let fixture = Fixture::new("max_concurrent = 1");
     let lease = fixture.lease().await;
     let later = async {
@@ -175,7 +175,7 @@ async fn who_comes_later_does_not_overtake() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_that_nobody_gives_back_is_refused_at_the_end_of_the_wait_and_comes_back_by_itself() {
+async fn a_slot_that_is_never_released_is_refused_until_its_lease_expires() {
     let fixture = Fixture::new("max_concurrent = 1");
     fixture.lease().await;
     assert_eq!(fixture.asked(5_500).await, (5_500, refused("concurrency")));
@@ -183,7 +183,7 @@ async fn a_slot_that_nobody_gives_back_is_refused_at_the_end_of_the_wait_and_com
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_extended_lease_lasts_for_a_whole_lease_from_then() {
+async fn an_extended_lease_lasts_its_full_duration_from_then() {
     let fixture = Fixture::new("max_concurrent = 1");
     let lease = fixture.lease().await;
     sleep(Duration::from_secs(6)).await;
@@ -193,7 +193,7 @@ async fn an_extended_lease_lasts_for_a_whole_lease_from_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_open_breaker_refuses_at_once_and_one_that_is_tried_out_is_waited_for() {
+async fn an_open_breaker_refuses_at_once_and_a_half_open_one_is_waited_for() {
     let fixture = Fixture::new("breaker = { failures = 1, open_for = \"30s\" }");
     fixture.record(CallResult::Failed).await;
     assert_eq!(fixture.asked(29_000).await, (0, refused("circuit_open")));
@@ -206,9 +206,9 @@ async fn an_open_breaker_refuses_at_once_and_one_that_is_tried_out_is_waited_for
     assert_eq!(tokio::join!(fixture.asked(5_000), settle).0, (32_000, Ok(())));
 }
 
-/// A worker that never settles may tell the breaker instead: its probe counts as if it had.
+/// A worker that never settles may report to the breaker instead: that settles its probe.
 #[tokio::test(start_paused = true)]
-async fn a_probe_may_end_by_what_the_breaker_is_told() {
+async fn a_report_to_the_breaker_settles_a_probe() {
     let fixture = Fixture::new("breaker = { failures = 1, open_for = \"30s\" }");
     fixture.record(CallResult::Failed).await;
     sleep(Duration::from_secs(30)).await;
@@ -219,7 +219,7 @@ async fn a_probe_may_end_by_what_the_breaker_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_away_while_waiting_leaves_no_lease_and_no_place_in_the_line() {
+async fn a_caller_that_disconnects_while_waiting_holds_no_lease_and_no_place() {
     let fixture = Fixture::new("max_concurrent = 1");
     let lease = fixture.lease().await;
     let gone = async {
@@ -234,9 +234,9 @@ async fn who_goes_away_while_waiting_leaves_no_lease_and_no_place_in_the_line() 
     assert_eq!(fixture.in_flight().await, 1);
 }
 
-/// The store has been asked and will grant, but nobody is there any more.
+/// The store has been asked and will grant, but the caller has disconnected.
 #[tokio::test(start_paused = true)]
-async fn what_is_granted_to_one_who_has_gone_is_given_back() {
+async fn a_grant_to_a_disconnected_caller_is_given_back() {
     let dir = tempfile::tempdir().unwrap();
     let store = format!("embedded:{}", dir.path().display());
     let fixture = Fixture::on(&store, "rate = \"1/min\"\nburst = 1");
@@ -247,7 +247,7 @@ async fn what_is_granted_to_one_who_has_gone_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_when_the_process_stops_is_told_so() {
+async fn a_waiting_caller_is_refused_when_the_process_stops() {
     let fixture = Fixture::new("max_concurrent = 1");
     fixture.lease().await;
     let stop = async {

@@ -1,4 +1,4 @@
-//! Alerts, as the API and webhooks show them.
+//! Alerts, as the API and webhooks report them.
 
 use eclusa_core::{AlertKey, AlertRule, Condition};
 use serde::{Deserialize, Serialize};
@@ -28,27 +28,27 @@ pub struct Alert {
     /// The tenant, where the rule is about tenants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// What was last measured: a count, a share of 1, or seconds.
+    /// The last measured value: a count, a share (0 to 1), or seconds.
     pub value: f64,
-    /// What is allowed, in the same unit.
+    /// The limit, in the same unit.
     pub threshold: f64,
-    /// Since when the condition holds.
+    /// When the condition began.
     #[schema(format = DateTime)]
     pub since: Option<String>,
-    /// When it was over; absent while the alert fires.
+    /// When it ended; absent while the alert fires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub resolved_at: Option<String>,
-    /// The same in a sentence; it begins with `Resolved:` once the alert is over.
+    /// The condition as a sentence; starts with `Resolved:` once it has ended.
     pub text: String,
 }
 
-/// What is posted when an alert fires and when it is over, in the form that Standard Webhooks propose.
+/// The message posted when an alert fires and when it resolves, in the form proposed by Standard Webhooks.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct AlertMessage {
     /// `alert.firing` or `alert.resolved`.
     pub r#type: &'static str,
-    /// When that was.
+    /// Time of the event.
     #[schema(format = DateTime)]
     pub timestamp: Option<String>,
     /// The alert.
@@ -90,12 +90,12 @@ impl From<&eclusa_core::Alert> for Alert {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "what is shown needs no more precision")]
+#[expect(clippy::cast_precision_loss, reason = "displayed values need no more precision")]
 fn units(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
 
-/// What holds, in a sentence.
+/// Describes the condition in a sentence.
 fn text(key: &AlertKey, value: f64, threshold: f64) -> String {
     let lane = key.lane.as_ref().map_or("", |lane| lane.as_str());
     let upstream = key.upstream.as_ref().map_or("", |upstream| upstream.as_str());
@@ -131,10 +131,11 @@ fn text(key: &AlertKey, value: f64, threshold: f64) -> String {
             "Redis keeps no append-only file: its data is lost when it stops. Set `appendonly yes`.".into()
         }
         AlertRule::RedisEviction => {
-            "Redis removes jobs when its memory is full. Set `maxmemory-policy noeviction`.".into()
+            "Redis evicts data when its memory is full. Set `maxmemory-policy noeviction`.".into()
         }
         AlertRule::StoreLostData => {
-            "Redis lost data that it had acknowledged. What the processes still had was written again.".into()
+            "Redis lost data that it had acknowledged. What the processes still held was written again."
+                .into()
         }
     }
 }

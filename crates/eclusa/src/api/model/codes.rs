@@ -1,4 +1,4 @@
-//! What became of failures after a retry.
+//! What retries did to failures, by code.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -9,13 +9,13 @@ use utoipa::ToSchema;
 pub struct UpstreamCodes {
     /// The upstream.
     pub upstream: String,
-    /// The most frequent first; at most 64.
+    /// Most frequent first; at most 64.
     pub codes: Vec<CodeOutcome>,
-    /// The configured list with what is proposed for it.
+    /// The configured list with the proposed codes added.
     pub retryable: Vec<String>,
-    /// The configured list with what is proposed for it.
+    /// The configured list with the proposed codes added.
     pub permanent: Vec<String>,
-    /// Both lists as they go into the config; absent while nothing is proposed.
+    /// Both lists as TOML for the config; absent while nothing is proposed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub toml: Option<String>,
 }
@@ -24,26 +24,26 @@ pub struct UpstreamCodes {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CodeOutcome {
-    /// The status, or a word for an end without one.
+    /// The status, or a word for a failure without one.
     pub code: String,
-    /// What it counts as now: `retryable` or `permanent`.
+    /// How it is classified now: `retryable` or `permanent`.
     pub class: String,
-    /// Who says so: `config`, `built_in`, or `default` for a general rule.
+    /// The source of the classification: `config`, `built_in`, or `default` for a general rule.
     pub classified_by: String,
     /// Calls that failed with it.
     pub seen: u64,
-    /// Those followed by another call for the same job, or by a replay of its dead letter.
+    /// Failures followed by another call for the same job, or by a replay of its dead letter.
     pub retried: u64,
     /// Retries that succeeded.
     pub cured: u64,
     /// Retries that failed.
     pub failed_again: u64,
-    /// Those without a retry, or without one yet.
+    /// Failures without a retry, or without one yet.
     pub not_retried: u64,
     /// `cured / retried`; absent without retries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cure_share: Option<f64>,
-    /// Where it belongs by what was seen: `retryable` or `permanent`; only for codes that nobody classified.
+    /// The proposed classification: `retryable` or `permanent`. Only for codes classified by `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proposed: Option<String>,
 }

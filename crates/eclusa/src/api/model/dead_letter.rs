@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::iso;
 
-/// A job that failed for good.
+/// A job that failed permanently.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
     "jobId": "01a1e20c-835f-7f54-a1de-93085b88f45f",
@@ -26,13 +26,14 @@ use super::iso;
 }))]
 #[serde(rename_all = "camelCase")]
 pub struct DeadLetter {
-    /// The job that failed.
+    /// The id of the job that failed.
     pub job_id: String,
-    /// The id the caller gave, else the job's own.
+    /// The id given by the caller, else the job's own.
     pub outbox_id: String,
-    /// Whose it was.
+    /// The tenant of the job.
     pub company_id: String,
-    /// What was to be sent; only in the view of a single letter and in the export, for it may be personal.
+    /// The job's content, in the form in which it is enqueued. Only in the response for a single letter and in the
+    /// export: it may be personal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original_data: Option<Value>,
     /// Attempts made.
@@ -42,13 +43,13 @@ pub struct DeadLetter {
     /// The upstream's code, if it gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure_code: Option<String>,
-    /// When it failed last.
+    /// Time of the last failure.
     #[schema(format = DateTime)]
     pub last_failure_timestamp: Option<String>,
-    /// When the job came in.
+    /// When the job was enqueued.
     #[schema(format = DateTime)]
     pub enqueued_at: Option<String>,
-    /// When it was given up.
+    /// When the job became a dead letter.
     #[serde(rename = "movedToDLQAt")]
     #[schema(format = DateTime)]
     pub moved_to_dlq_at: Option<String>,
@@ -56,16 +57,16 @@ pub struct DeadLetter {
     pub ttl: u64,
     /// Its lane.
     pub lane: String,
-    /// Where it failed last.
+    /// The upstream of the last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
-    /// The job that replays it now.
+    /// The job that is replaying it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed_by: Option<String>,
-    /// How often it was sent again by itself.
+    /// How often it was replayed automatically (`redrive`).
     #[serde(default)]
     pub redrives: u32,
-    /// When it is sent again by itself, at the earliest; absent if it is not.
+    /// Earliest time of the next automatic replay; absent if there will be none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub next_redrive_at: Option<String>,

@@ -14,7 +14,7 @@ use crate::config::Field;
 use crate::request::{Envelope, Response};
 use crate::words::served;
 
-/// The answer to a job that was taken in.
+/// The response for an accepted job.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
     "jobId": "01a1e20c-835f-7f54-a1de-93085b88f45f",
@@ -28,19 +28,19 @@ use crate::words::served;
 pub struct Accepted {
     /// The job's id.
     pub job_id: String,
-    /// Where the job is in its life.
+    /// The job's status.
     #[schema(value_type = JobStatus)]
     pub status: String,
     /// Its lane.
     pub lane: String,
-    /// About how many jobs go first.
+    /// Approximate number of jobs ahead of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
-    /// When it will start, as far as can be told.
+    /// When it will probably start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub eta: Option<String>,
-    /// After when it is not started any more.
+    /// When it expires: it is not started after this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub expires_at: Option<String>,
@@ -68,121 +68,122 @@ pub struct Accepted {
 }))]
 #[serde(rename_all = "camelCase")]
 pub struct Job {
-    /// The id the caller gave (`id` or `Idempotency-Key`), else the job's own.
+    /// The id given by the caller (`id` or `Idempotency-Key`), else the job's own.
     pub id: String,
     /// The job's own id.
     pub job_id: String,
     /// Its lane.
     pub lane: String,
-    /// Whose it is.
+    /// The tenant it belongs to.
     pub tenant: String,
     /// `high`, `normal` or `low`.
     #[schema(value_type = Priority)]
     pub priority: String,
-    /// The type it came with.
+    /// The type given by the caller.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// The params it came with.
+    /// The params given by the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<Value>,
-    /// What it sends; only in the view of a single job, for it may be personal. Secrets are masked, and so are the fields
-    /// that the lane masks, to all but admins.
+    /// The request it sends. Only in the response for a single job: it may be personal. Secrets are masked; the fields
+    /// in the lane's `mask` are masked for every role except admin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<ShownRequest>,
-    /// The message it sends, shown like `request`: without the contents of files, and without recipients that have it.
+    /// The message it sends, masked like `request`: without attachment contents, and without recipients that have
+    /// received it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Value>,
     /// `pending`, `queued`, `processing`, `completed`, `failed`, `dropped` or `cancelled`.
     #[schema(value_type = JobStatus)]
     pub status: String,
-    /// Why it was dropped, or what it was answered from if not from its own call.
+    /// Why it was dropped, or the source of its result if not its own call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// When it came in.
+    /// When it was accepted.
     #[schema(format = DateTime)]
     pub created_at: Option<String>,
-    /// After when it is not started any more.
+    /// When it expires: it is not started after this time.
     #[schema(format = DateTime)]
     pub expires_at: Option<String>,
-    /// Attempts begun.
+    /// Attempts started.
     pub attempts: u32,
-    /// The upstream it is or was at.
+    /// The upstream that works on it, or did last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
-    /// What the upstream calls it, where it works on it and tells later.
+    /// Its id at an upstream that reports results later (`async`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_id: Option<String>,
     /// Its last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<LastFailure>,
-    /// What the upstream answered.
+    /// The upstream's response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<JobResult>,
-    /// What happened to it.
+    /// What happened to the job, oldest first.
     pub timeline: Vec<TimelineEntry>,
 }
 
-/// Why an attempt failed.
+/// A failed attempt.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct LastFailure {
     /// What went wrong.
     pub reason: String,
     /// The upstream's code, if it gave one.
     pub code: Option<String>,
-    /// When.
+    /// Time of the failure.
     #[schema(format = DateTime)]
     pub at: Option<String>,
-    /// Where.
+    /// The upstream that failed.
     pub upstream: Option<String>,
 }
 
-/// An upstream's answer.
+/// An upstream's response.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct JobResult {
     /// The HTTP status.
     pub status: u16,
-    /// Headers; of those that came more than once, all values.
+    /// Headers by name, each with all its values.
     pub headers: BTreeMap<String, Vec<String>>,
-    /// JSON where it is JSON, else text; bytes that are not text as `{"base64": …}`.
+    /// JSON if it is JSON, else text; bytes that are not text as `{"base64": …}`.
     pub body: Value,
 }
 
-/// One thing that happened to a job.
+/// One event in a job's timeline.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct TimelineEntry {
-    /// When.
+    /// Time of the event.
     #[schema(format = DateTime)]
     pub at: Option<String>,
-    /// What.
+    /// The kind of event.
     #[schema(value_type = TimelineEvent)]
     pub event: String,
-    /// More about it.
+    /// Details as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// The upstream that this was about.
+    /// The upstream concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
-    /// The upstream's code, where it failed the job and gave one.
+    /// The upstream's code, if it failed the job with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
 }
 
-/// One thing that happened to a job, as its followers are told.
+/// One event in a job's timeline, as sent to its followers.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct JobEvent {
-    /// What happened.
+    /// The timeline entry.
     #[serde(flatten)]
     pub entry: TimelineEntry,
-    /// The status of the job after that.
+    /// The job's status after the event.
     #[schema(value_type = JobStatus)]
     pub status: String,
-    /// The whole job, with its last event.
+    /// The job, with its last event only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<Box<Job>>,
 }
 
 impl JobEvent {
-    /// What is new to somebody who has seen the history up to line `seen`: the number of each line and what is told of it.
+    /// The events after number `seen`, each with its number.
     pub fn after(seen: u64, view: &JobView) -> Vec<(u64, Self)> {
         let new = numbered(&view.timeline).filter(|(number, _)| *number > seen);
         let told = |(number, event): (u64, &Event<Name>)| {
@@ -194,7 +195,7 @@ impl JobEvent {
     }
 }
 
-/// Without its params, of which the lane may mask some.
+/// The job without its params, some of which the lane may mask.
 fn whole(view: &JobView) -> Box<Job> {
     Box::new(Job { params: None, ..Job::from(view.clone()) })
 }
@@ -250,7 +251,7 @@ impl From<JobView> for Job {
 }
 
 impl Job {
-    /// The job with what it sends, but for what `masks` hide.
+    /// The job with its request, except what `masks` hide.
     pub(crate) fn with_request(view: JobView, masks: &[Field]) -> Self {
         let shown = Envelope::from_payload(&view.payload).ok().map(|envelope| shown(envelope, masks));
         let Shown { request, mut message, params } = shown.unwrap_or_default();
@@ -306,7 +307,7 @@ impl From<Response> for JobResult {
     }
 }
 
-/// JSON where it is JSON, else text, else base64.
+/// JSON if it is JSON, else text, else base64.
 pub(super) fn body(bytes: Vec<u8>) -> Value {
     serde_json::from_slice(&bytes).unwrap_or_else(|_| plain(bytes))
 }

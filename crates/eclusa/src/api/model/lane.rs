@@ -20,28 +20,28 @@ pub struct Lane {
     pub paused: bool,
     /// Jobs that wait for their turn, by priority.
     pub queued: Levels,
-    /// Jobs held back: scheduled, or between attempts.
+    /// Jobs not due yet: scheduled, or between attempts.
     pub pending: u64,
-    /// Jobs at an upstream.
+    /// Jobs being processed.
     pub processing: u64,
-    /// Bytes of jobs that wait.
+    /// Bytes of waiting jobs.
     pub waiting_bytes: u64,
-    /// Finished jobs still remembered.
+    /// Finished jobs that are still kept.
     pub finished: u64,
     /// Dead letters.
     pub dead_letters: u64,
-    /// How fast it moves.
+    /// Recent rates.
     pub rates: LaneRates,
-    /// What happened so far.
+    /// Totals since the lane exists.
     pub totals: LaneTotals,
-    /// Requests that the process that is asked answered directly since its start, by status.
+    /// Direct requests answered by this process since its start, by status.
     #[schema(value_type = BTreeMap<String, u64>)]
     pub answers: BTreeMap<u16, u64>,
-    /// Its own gates.
+    /// The lane's own gates.
     pub gates: Vec<Gate>,
 }
 
-/// Numbers by priority.
+/// Counts by priority.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Levels {
     /// Served first.
@@ -52,40 +52,40 @@ pub struct Levels {
     pub low: u64,
 }
 
-/// What happened in a lane so far.
+/// Totals of a lane.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LaneTotals {
     /// Jobs taken in.
     pub accepted: u64,
-    /// Attempts begun.
+    /// Attempts started.
     pub started: u64,
-    /// Jobs that succeeded by a call.
+    /// Jobs completed by a call.
     pub completed: u64,
-    /// Jobs answered by the call of an equal one.
+    /// Jobs answered by the call of an equal job.
     pub coalesced: u64,
     /// Requests and jobs answered from the cache.
     pub cache_hits: u64,
-    /// Those answered from an old entry because of a failure.
+    /// Requests and jobs answered from a stale entry because of a failure.
     pub fallbacks: u64,
-    /// Jobs that failed for good.
+    /// Jobs that failed permanently.
     pub failed: u64,
     /// Jobs cancelled.
     pub cancelled: u64,
-    /// Jobs dropped because they waited too long.
+    /// Jobs dropped because they expired.
     pub expired: u64,
-    /// Jobs dropped for more urgent ones.
+    /// Jobs evicted by jobs of higher priority.
     pub preempted: u64,
     /// Jobs refused because the lane was full.
     pub refused: u64,
-    /// Dead letters written.
+    /// Dead letters created.
     pub dead_letters: u64,
-    /// Dead letters lost to the cap.
+    /// Dead letters removed because the lane had too many.
     pub dead_letters_trimmed: u64,
 }
 
 impl Lane {
-    /// A lane that moves so fast and answered so often.
+    /// Combines a view with rates and counts of direct answers.
     pub(crate) fn new(view: &LaneView, rates: LaneRates, answers: BTreeMap<u16, u64>) -> Self {
         let totals = view.totals;
         Self {
@@ -119,29 +119,29 @@ impl Lane {
     }
 }
 
-/// How fair a lane is to one tenant.
+/// Fairness metrics of one tenant in a lane.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantFairnessMetrics {
     /// The tenant.
     pub company_id: String,
-    /// When a job of it was last started.
+    /// When a job of the tenant was last started.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(format = DateTime)]
     pub last_processed_at: Option<String>,
-    /// Turns of others since its own.
+    /// Turns of other tenants since its own.
     pub rounds_without_processing: i64,
     /// `max(1, 5 - rounds)`: 1 is the most urgent.
     pub current_priority: i64,
-    /// Jobs of it started so far.
+    /// Jobs of the tenant started so far.
     pub total_processed: u64,
-    /// Jobs of it started in a row.
+    /// Jobs of the tenant started in a row.
     pub consecutive_batch_count: u32,
-    /// Jobs of it that wait, scheduled ones and retries included.
+    /// Waiting jobs of the tenant, including scheduled ones and retries.
     pub queued: u64,
-    /// Jobs of it at an upstream.
+    /// Jobs of the tenant being processed.
     pub processing: u64,
-    /// How many batches it may have in a row while others wait.
+    /// Batches in a row it may have while others wait.
     pub weight: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What the API says, as JSON in camelCase. The command line reads the same types.
+//! The JSON model of the API, in camelCase. The command line reads the same types.
 
 mod alert;
 mod codes;

@@ -1,4 +1,4 @@
-//! What a job sends, as it is shown: without secrets, and without the fields that the lane masks.
+//! A job's content as it is shown: without secrets, and without the fields that the lane masks.
 
 use std::collections::BTreeMap;
 
@@ -12,35 +12,35 @@ use crate::api::message::Message;
 use crate::config::Field;
 use crate::request::{Content, Envelope, Request};
 
-/// Stands for what is not shown.
+/// Replaces masked values.
 pub(crate) const MASK: &str = "***";
-/// Headers that let their holder in, whoever looks.
+/// Headers that carry credentials; masked for every role.
 const SECRET_HEADERS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
-/// Parts of the names of such headers: `x-api-key`, `x-auth-token`, `x-client-secret`.
+/// Words that mark a header as secret: `x-api-key`, `x-auth-token`, `x-client-secret`.
 const SECRET_WORDS: [&str; 6] = ["key", "token", "secret", "password", "auth", "signature"];
-/// These name a part of a call, and let nobody in.
+/// Headers that contain such a word but are no credentials.
 const PUBLIC_HEADERS: [&str; 1] = ["idempotency-key"];
 
-/// What a job sends.
+/// The request that a job sends.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ShownRequest {
     /// The method.
     pub method: String,
-    /// The path, below the upstream's address.
+    /// The path below the upstream's base URL.
     pub path: String,
-    /// The query, as it is sent.
+    /// The query as it is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
-    /// Headers; of those that are there more than once, all values. Secrets are masked.
+    /// Headers by name, each with all its values. Secrets are masked.
     pub headers: BTreeMap<String, Vec<String>>,
-    /// JSON where it is JSON, else text; bytes that are not text as `{"base64": …}`.
+    /// JSON if it is JSON, else text; bytes that are not text as `{"base64": …}`.
     pub body: Value,
 }
 
-/// What a job sends, as it is shown.
+/// A job's content as it is shown.
 #[derive(Default)]
 pub(crate) struct Shown {
-    /// The request, unless each upstream is sent what its template makes of `params`.
+    /// The request; absent if the templates of upstreams build it from `params`.
     pub(crate) request: Option<ShownRequest>,
     /// The message, in a lane that sends mail.
     pub(crate) message: Option<Value>,
@@ -48,7 +48,7 @@ pub(crate) struct Shown {
     pub(crate) params: Option<Value>,
 }
 
-/// What a job sends, with everything that nobody is shown.
+/// A job's content without any masking; never shown.
 pub(crate) fn unmasked(envelope: Envelope) -> Shown {
     let params = envelope.params.and_then(|params| serde_json::from_str(&params).ok());
     let mut whole = Shown { params, ..Shown::default() };
@@ -60,7 +60,7 @@ pub(crate) fn unmasked(envelope: Envelope) -> Shown {
     whole
 }
 
-/// Takes out of an envelope what may be shown of it. Fields of the body are those of the message, where there is one.
+/// A job's content, masked. `body` fields refer to the message if there is one.
 pub(crate) fn shown(envelope: Envelope, masks: &[Field]) -> Shown {
     let mut shown = unmasked(envelope);
     shown.request.iter_mut().for_each(ShownRequest::mask_secrets);
@@ -99,7 +99,7 @@ impl ShownRequest {
         }
     }
 
-    /// A body that is not JSON has no fields, so none of it can be told apart from what is to be masked.
+    /// A body that is not JSON has no fields, so it is masked as a whole.
     fn mask_body(&mut self, pointer: &str) {
         match &self.body {
             Value::Object(_) | Value::Array(_) => mask_at(Some(&mut self.body), pointer),
@@ -116,7 +116,7 @@ impl ShownRequest {
     }
 }
 
-/// Masks those headers of a message that are `hidden`, by their names in lower case.
+/// Masks the headers of a message for which `hidden` is true; names are in lower case.
 fn mask_headers(message: Option<&mut Value>, hidden: impl Fn(&str) -> bool) {
     let headers = message.and_then(|message| message.get_mut("headers")).and_then(Value::as_object_mut);
     for (name, value) in headers.into_iter().flatten() {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_masked_whoever_looks() {
+    fn secrets_are_masked_for_every_role() {
         let Shown { request, params, .. } = shown(envelope("{}"), &[]);
         let request = request.unwrap();
         let masked = |name: &str| request.headers[name] == [MASK];

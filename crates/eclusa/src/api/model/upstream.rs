@@ -15,16 +15,16 @@ use crate::words::starts_per_second;
 pub struct Upstream {
     /// Its name.
     pub name: String,
-    /// Calls under way.
+    /// Calls in progress.
     pub in_flight: u32,
-    /// About how many calls were started in the last minute.
+    /// Approximate number of calls started in the last minute.
     pub requests_last_minute: u64,
-    /// Every gate's state.
+    /// The state of every gate.
     pub gates: Vec<Gate>,
-    /// Its pace, where it has one.
+    /// Its pace, if configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pace: Option<Pace>,
-    /// Its keys, where it has several.
+    /// Its keys, if configured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<UpstreamKey>,
 }
@@ -33,11 +33,11 @@ pub struct Upstream {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Pace {
-    /// Starts per second that it allows now.
+    /// Starts per second allowed now.
     pub rate: f64,
     /// Whether the rate is learned (`adaptive = true`).
     pub adaptive: bool,
-    /// How long calls take while the load does not slow them down, in milliseconds; absent until it was learned.
+    /// Latency of calls without load, in milliseconds; absent until learned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub floor_latency_ms: Option<u64>,
 }
@@ -56,17 +56,17 @@ impl From<&PaceView> for Pace {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UpstreamKey {
-    /// What the config calls it.
+    /// Its name in the config.
     pub name: String,
-    /// Calls under way with it.
+    /// Calls in progress with it.
     pub in_flight: u32,
-    /// About how many calls were started with it in the last minute.
+    /// Approximate number of calls started with it in the last minute.
     pub requests_last_minute: u64,
-    /// The state of its own gates; those of the upstream apply as well.
+    /// The state of its own gates; those of the upstream apply too.
     pub gates: Vec<Gate>,
 }
 
-/// Upstreams, each with its keys. Of those in the store that the config no longer has, `in_force` says so.
+/// Upstreams with their keys. `in_force` says whether the config still has one.
 pub(crate) fn upstreams(views: &[UpstreamView], in_force: impl Fn(&Name) -> bool) -> Vec<Upstream> {
     let key = |view: &UpstreamView| UpstreamKey {
         name: view.name.key().unwrap_or_default().to_owned(),
@@ -97,11 +97,11 @@ pub(crate) fn upstreams(views: &[UpstreamView], in_force: impl Fn(&Name) -> bool
 pub struct Breaker {
     /// Its upstream.
     pub name: String,
-    /// Failures in a row.
+    /// Consecutive failures.
     pub failures: u32,
-    /// Whether it keeps calls away now.
+    /// Whether it blocks calls now.
     pub degraded: bool,
-    /// Until when.
+    /// Until when it blocks calls.
     #[schema(format = DateTime)]
     pub degraded_until: Option<String>,
     /// `closed`, `open` or `half_open`.
@@ -109,7 +109,7 @@ pub struct Breaker {
     pub state: String,
 }
 
-/// The word for a breaker's state.
+/// The name of a breaker's state.
 const fn breaker_state(state: BreakerState) -> &'static str {
     match state {
         BreakerState::Closed => "closed",
@@ -118,7 +118,7 @@ const fn breaker_state(state: BreakerState) -> &'static str {
     }
 }
 
-/// The breaker of an upstream that has one.
+/// The breaker of an upstream, if it has one.
 pub(crate) fn breaker(view: &UpstreamView) -> Option<Breaker> {
     let state = view.breaker.as_ref()?.state;
     Some(Breaker {

@@ -1,4 +1,4 @@
-//! Closed lists of words, as the API describes them. The fields themselves are text.
+//! Closed lists of words in the API description. The fields themselves are strings.
 
 use std::borrow::Cow;
 
@@ -30,7 +30,7 @@ macro_rules! vocabulary {
 }
 
 vocabulary! {
-    /// Where a job is in its life: `pending` is held back (scheduled, or between attempts); the last four are final.
+    /// The status of a job. `pending`: scheduled, or between attempts. The last four are final.
     JobStatus = STATUSES.map(Status::as_str);
     /// Jobs of a higher priority start first.
     Priority = Level::ALL.map(Level::as_str);
@@ -38,9 +38,9 @@ vocabulary! {
     WaitReason = Reason::ALL.map(Reason::as_str);
     /// What a key may do.
     KeyRole = Role::ALL.map(Role::as_str);
-    /// What a breaker lets through: everything, nothing, or probes.
+    /// Whether a breaker admits all calls, none, or probes.
     BreakerState = ["closed", "open", "half_open"];
-    /// How far the replay of many dead letters is.
+    /// The progress of a bulk replay.
     ReplayStatus = ["counting", "running", "done", "stopped"];
     /// How serious an alert is.
     Severity = ["warning", "critical"];
@@ -61,7 +61,7 @@ const STATUSES: [Status; 7] = [
     Status::Cancelled,
 ];
 
-/// The schema of a text that is one of `words`.
+/// The schema of a string that is one of `words`.
 pub(crate) fn one_of<const N: usize>(description: &str, words: [&'static str; N]) -> RefOr<Schema> {
     let object = ObjectBuilder::new().schema_type(Type::String).description(Some(description.trim()));
     object.enum_values(Some(words)).into()

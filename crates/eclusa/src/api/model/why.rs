@@ -1,4 +1,4 @@
-//! Why a job waits, and the gates that say so.
+//! Why a job waits, and the gates that deny it.
 
 use eclusa_core::gate::GateView;
 use eclusa_core::{Name, Why};
@@ -25,22 +25,22 @@ use crate::words::counted;
 }))]
 #[serde(rename_all = "camelCase")]
 pub struct WhyAnswer {
-    /// Where the job is in its life.
+    /// The job's status.
     #[schema(value_type = JobStatus)]
     pub status: String,
-    /// One of the closed list of wait reasons, if it waits.
+    /// Why it waits, from a closed list; absent if it does not wait.
     #[schema(value_type = Option<WaitReason>)]
     pub reason: Option<String>,
-    /// At which upstream.
+    /// The upstream concerned.
     pub upstream: Option<String>,
-    /// The same in a sentence.
+    /// The reason as a sentence.
     pub detail: String,
-    /// About how many jobs go first.
+    /// Approximate number of jobs ahead of it.
     pub position: u64,
-    /// When it will start, as far as can be told.
+    /// When it will probably start.
     #[schema(format = DateTime)]
     pub eta: Option<String>,
-    /// Whether it will be too old by then.
+    /// Whether it will have expired by then.
     pub will_expire: bool,
     /// The gates of its upstreams.
     pub gates: Vec<Gate>,
@@ -50,20 +50,20 @@ pub struct WhyAnswer {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Gate {
-    /// Whose; absent for a lane's own.
+    /// The upstream of the gate; absent for a gate of the lane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
-    /// What it would say no with.
+    /// The reason with which it denies.
     #[schema(value_type = WaitReason)]
     pub reason: String,
-    /// Whether it lets one through now.
+    /// Whether it admits a call now.
     pub open: bool,
-    /// Until when not, if that is known.
+    /// When it opens, if known.
     #[schema(format = DateTime)]
     pub until: Option<String>,
-    /// What it counts: whole tokens left, calls under way, places taken in the window, milliseconds between starts.
+    /// What it counts: whole tokens left, calls in progress, places taken in the window, milliseconds between starts.
     pub level: i64,
-    /// The most or least of that.
+    /// The limit of `level`.
     pub limit: Option<i64>,
 }
 

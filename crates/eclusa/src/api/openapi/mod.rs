@@ -1,5 +1,5 @@
-//! The OpenAPI document: what the handlers declare of themselves, completed with what holds for many calls at once. These are the
-//! names of the calls, their errors, keys, response headers, and the methods of the proxy.
+//! The OpenAPI document: what the handlers declare, completed with what many calls share: their names, errors, keys,
+//! response headers, and the methods of the proxy.
 
 mod operations;
 
@@ -11,23 +11,23 @@ use utoipa::openapi::OpenApi;
 use self::operations::{OPERATIONS, Operation, PROXY};
 use super::problem::Kind;
 
-/// Tags of the calls, with what they are about.
+/// Tags of the calls, with descriptions.
 const TAGS: [(&str, &str); 12] = [
-    ("proxy", "Requests that are passed on as they are."),
+    ("proxy", "Requests forwarded to upstreams."),
     ("jobs", "Jobs: enqueue, follow, cancel."),
     ("lanes", "Queues and their tenants."),
     ("upstreams", "Third-party APIs and the state of their gates."),
     ("breakers", "Circuit breakers, shared with workers that make their own calls."),
     ("limits", "Permits for workers that make their own calls."),
     ("policies", "Token buckets by scope."),
-    ("dead-letters", "Jobs that failed for good."),
+    ("dead-letters", "Jobs that failed permanently."),
     ("webhooks", "Upstreams report how jobs ended."),
     ("alerts", "Conditions that need attention."),
     ("health", "The state of the process and the store."),
     ("docs", "This document."),
 ];
 
-/// Calls whose body may be left out.
+/// Calls whose body is optional.
 const OPTIONAL_BODY: [&str; 2] = ["acquire", "replayDeadLetters"];
 
 /// The document as it is served.
@@ -45,7 +45,7 @@ pub(super) fn complete(api: &OpenApi) -> Value {
     document["components"]["securitySchemes"] = json!({ "bearer": {
         "type": "http",
         "scheme": "bearer",
-        "description": "A key of the config's `[[auth.keys]]`. A server without keys answers local programs and needs none.",
+        "description": "A key from `[[auth.keys]]` of the config. A server without keys accepts only local programs, without a key.",
     } });
     document["security"] = json!([{ "bearer": [] }]);
     document["tags"] = TAGS.iter().map(|(name, text)| json!({ "name": name, "description": text })).collect();
@@ -57,13 +57,13 @@ fn every_method_of_the_proxy(document: &mut Value) {
     for Operation { path, method, .. } in PROXY {
         let mut call = document["paths"][path]["get"].clone();
         if matches!(method, "post" | "put" | "patch" | "delete") {
-            // Generators know no content of type `*/*`.
+            // Generators do not support content of type `*/*`.
             let content = json!({
                 "application/json": { "schema": {} },
                 "application/octet-stream": { "schema": { "type": "string", "format": "binary" } },
             });
             call["requestBody"] =
-                json!({ "description": "Of any type; passed on as it is.", "content": content });
+                json!({ "description": "Of any type; forwarded unchanged.", "content": content });
         }
         document["paths"][path][method] = call;
     }
@@ -103,7 +103,7 @@ fn complete_call(call: &mut Value, operation: &Operation, errors: &mut BTreeMap<
     }
 }
 
-/// What `utoipa` cannot know: the parameters of our own `Query` are not in the path, and none can be sent as `null`.
+/// What `utoipa` cannot know: parameters of our `Query` are not in the path, and none can be `null`.
 fn complete_parameter(parameter: &mut Value, path: &str) {
     let name = parameter["name"].as_str().unwrap_or_default();
     if parameter["in"] == "path" && !path.contains(&format!("{{{name}}}")) {
@@ -120,7 +120,7 @@ fn complete_parameter(parameter: &mut Value, path: &str) {
     }
 }
 
-/// What can go wrong with a call: what follows from its shape, then its own.
+/// The errors of a call: those that follow from its shape, then its own.
 fn kinds(call: &Value, operation: &Operation) -> Vec<Kind> {
     let mut kinds = Vec::new();
     if !operation.open {
@@ -148,7 +148,7 @@ fn names_parameter(call: &Value, name: &str) -> bool {
     call["parameters"].as_array().is_some_and(|all| all.iter().any(|one| one["name"] == name))
 }
 
-/// One status of one call, as problem details.
+/// One error status of a call, as problem details.
 fn error(kinds: &[Kind]) -> Value {
     let sentence = |kind: &Kind| format!("`{}`: {}.", kind.word(), kind.title());
     let description = kinds.iter().map(sentence).collect::<Vec<_>>().join(" ");
@@ -201,15 +201,15 @@ fn add_headers(response: &mut Value, status: &str, waits: bool, path: &str) {
     }
 }
 
-/// A response header; none of them is in every answer.
+/// A response header; none is in every response.
 fn header(name: &str) -> Value {
     let (kind, description) = match name {
-        "Location" => ("string", "Where the job is."),
-        "Eclusa-Job-Id" => ("string", "The job."),
+        "Location" => ("string", "The URL of the job."),
+        "Eclusa-Job-Id" => ("string", "The job's id."),
         "Eclusa-Upstream" => ("string", "The last upstream of the job."),
-        "Eclusa-Attempts" => ("integer", "Attempts begun."),
-        "Preference-Applied" => ("string", "`wait=N`, with the seconds that were allowed."),
-        "Cache-Status" => ("string", "Where the answer comes from (RFC 9211)."),
+        "Eclusa-Attempts" => ("integer", "Attempts started."),
+        "Preference-Applied" => ("string", "`wait=N`, with the seconds granted."),
+        "Cache-Status" => ("string", "Where the response comes from (RFC 9211)."),
         "Retry-After" => ("integer", "Seconds after which to try again."),
         "RateLimit" => ("string", "What is left of the tightest limit."),
         "RateLimit-Policy" => ("string", "What that limit allows."),
@@ -218,7 +218,7 @@ fn header(name: &str) -> Value {
     json!({ "description": description, "schema": { "type": kind } })
 }
 
-/// What is posted to the `callbackUrl` of a job.
+/// The message posted to a job's `callbackUrl`.
 fn job_ended() -> Value {
     let signed = |name: &str, description: &str| {
         json!({ "name": name, "in": "header", "required": true, "description": description,
@@ -228,11 +228,11 @@ fn job_ended() -> Value {
         "operationId": "jobEnded",
         "tags": ["webhooks"],
         "summary": "A job has ended",
-        "description": "Posted to the job's `callbackUrl`, signed as Standard Webhooks are.",
+        "description": "Posted to the job's `callbackUrl`, signed according to Standard Webhooks.",
         "security": [],
         "parameters": [
-            signed("webhook-id", "The id of the message; the same when it is sent again."),
-            signed("webhook-timestamp", "Seconds since 1970. Refuse what is older than five minutes."),
+            signed("webhook-id", "The id of the message; the same when it is retried."),
+            signed("webhook-timestamp", "Seconds since 1970. Refuse messages older than five minutes."),
             signed("webhook-signature", "`v1,` and the base64 of HMAC-SHA-256 over `{webhook-id}.{webhook-timestamp}.{body}`."),
         ],
         "requestBody": { "required": true, "content": {
@@ -240,12 +240,12 @@ fn job_ended() -> Value {
         } },
         "responses": {
             "2XX": { "description": "Received." },
-            "410": { "description": "Nobody listens any more: not tried again." },
+            "410": { "description": "The receiver is gone: not retried." },
         },
     } } })
 }
 
-/// `queue-full` as `QueueFull`.
+/// Converts `queue-full` to `QueueFull`.
 fn pascal_case(word: &str) -> String {
     let capital = |part: &str| {
         let (first, rest) = part.split_at(part.len().min(1));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn every_call_has_a_name_of_its_own_and_a_known_tag() {
+    fn every_call_has_a_unique_name_and_a_known_tag() {
         let document = complete(&description());
         let calls = operations(&document);
         assert_eq!(
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_leads_somewhere() {
+    fn every_reference_resolves() {
         fn references(value: &Value, found: &mut BTreeSet<String>) {
             match value {
                 Value::Object(members) => {

@@ -1,10 +1,10 @@
-//! The calls by name, and the errors that each has besides those of its shape.
+//! The calls by name, and the errors of each besides those that follow from its shape.
 
 use super::super::problem::Kind;
 
 /// A call.
 pub(super) struct Operation {
-    /// What generated clients call it.
+    /// Its name in generated clients.
     pub(super) id: &'static str,
     pub(super) method: &'static str,
     pub(super) path: &'static str,
@@ -32,9 +32,9 @@ const fn open(
 }
 
 const NONE: &[Kind] = &[];
-/// A filter by lane names one that there is not.
+/// A filter names an unknown lane.
 const BY_LANE: &[Kind] = &[Kind::NotFound];
-/// Several lanes have a job with this id.
+/// Jobs in several lanes have this id.
 const BY_ID: &[Kind] = &[Kind::Conflict];
 const INTAKE: &[Kind] =
     &[Kind::Conflict, Kind::IdempotencyConflict, Kind::QueueFull, Kind::NotInTime, Kind::Stopping];
@@ -106,7 +106,7 @@ const PASSED_ON: &[Kind] = &[
     Kind::UpstreamTimeout,
 ];
 
-/// The proxy takes every method that OpenAPI can name.
+/// The proxy accepts every method that OpenAPI can describe.
 pub(super) const PROXY: [Operation; 7] = [
     call("proxyGet", "get", PATH, PASSED_ON),
     call("proxyHead", "head", PATH, PASSED_ON),

@@ -16,7 +16,7 @@ use crate::api::problem::{Kind, Problem, ProblemDetails};
 use crate::api::submit::{unavailable, unconfirmed};
 use crate::intake::Fault;
 
-/// Events in one request at the most.
+/// Maximum events per request.
 const MAX_CREDITS: usize = 1_000;
 
 /// An event, or a list of them.
@@ -24,20 +24,20 @@ const MAX_CREDITS: usize = 1_000;
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(in crate::api) enum CreditRequest {
-    /// One.
+    /// One event.
     One(CreditEvent),
-    /// Several, with an answer each.
+    /// Several events, with a result each.
     Several(CreditBatch),
 }
 
-/// What happened, and to which call it belongs.
+/// An event, and the call it belongs to.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(example = json!({ "event": "payment", "correlationId": "E1234" }))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(in crate::api) struct CreditEvent {
-    /// As the policies name it: `payment`.
+    /// The event's name in the policies, such as `payment`.
     event: String,
-    /// As the call had it: the `EndToEndId` of the payment.
+    /// The correlation id of the call: the `EndToEndId` of the payment.
     correlation_id: String,
 }
 
@@ -50,49 +50,49 @@ pub(in crate::api) struct CreditBatch {
     credits: Vec<CreditEvent>,
 }
 
-/// What an event did.
+/// The effect of an event.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::api) struct CreditAnswer {
-    /// Tokens that came back, over all policies; less than they give where a bucket was nearly full.
+    /// Tokens given back over all policies; less than configured if a bucket was nearly full.
     credited: f64,
-    /// It was counted before, and now nothing changed.
+    /// The event was already counted; nothing changed.
     repeated: bool,
 }
 
-/// What one event of several is answered with.
+/// The result of one of several events.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its description is used")]
 enum AnswerOrProblem {
-    /// It was understood.
+    /// Applied.
     Answer(CreditAnswer),
-    /// It was not.
+    /// Not applied.
     Problem(Box<ProblemDetails>),
 }
 
-/// What a request is answered with.
+/// The response to a credit request.
 #[derive(ToSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its description is used")]
 enum OneOrSeveral {
-    /// One event.
+    /// For one event.
     One(CreditAnswer),
-    /// Several.
+    /// For several events.
     Several(CreditAnswers),
 }
 
-/// Answers to several events, in their order.
+/// Results of several events, in their order.
 #[derive(Debug, Serialize, ToSchema)]
 pub(in crate::api) struct CreditAnswers {
-    /// An answer, or a problem.
+    /// A result or a problem for each event.
     #[schema(value_type = Vec<AnswerOrProblem>)]
     credits: Vec<Value>,
 }
 
-/// Give back tokens that an event earned
+/// Give back tokens earned by an event
 ///
-/// Each event counts once for its call, and only if the call cost something lately. Several at once are answered with
-/// `{"credits": […]}`, an answer or a problem each.
+/// Each event counts once for its call, and only if the call cost tokens recently. Several events are answered with
+/// `{"credits": […]}`, with a result or a problem for each.
 #[utoipa::path(post, path = "/v1/policies/credits", tag = "policies", request_body = CreditRequest,
     responses((status = 200, body = OneOrSeveral)))]
 pub(in crate::api) async fn credit(
@@ -109,7 +109,7 @@ pub(in crate::api) async fn credit(
         body.object::<CreditBatch>().map(|batch| batch.credits)?
     };
     if events.len() > MAX_CREDITS {
-        let problem = format!("has more than {MAX_CREDITS} entries: send them in parts");
+        let problem = format!("has more than {MAX_CREDITS} entries: send several requests");
         return Err(Problem::invalid(&[Fault::new("credits", problem)]).in_body());
     }
     let key = policies.scopes.key().await.map_err(|error| unavailable(&error))?;
@@ -146,7 +146,7 @@ fn answer(credited: &Credited) -> Result<CreditAnswer, Problem> {
         Credited::Repeated => Ok(CreditAnswer { credited: 0.0, repeated: true }),
         Credited::Unknown => Err(Problem::new(
             Kind::NotFound,
-            "No call with this correlation id cost anything lately, or no policy that it fell under knows the event",
+            "No call with this correlation id cost tokens recently, or none of its policies has this event",
         )),
     }
 }

@@ -1,11 +1,11 @@
-//! Balances in the form in which the DICT tells its own (`listBucketStates`, `getBucketState`), for clients that know it.
+//! Balances in the XML format of the DICT API (`listBucketStates`, `getBucketState`), for its clients.
 
 use super::{BucketState, PolicyList};
 use crate::api::problem::escaped;
 
-/// What comes before the policies.
+/// What precedes the policies.
 pub(super) struct XmlHead {
-    /// When.
+    /// Time of the response.
     pub(super) at: Option<String>,
     /// The participant's category.
     pub(super) category: Option<String>,

@@ -434,10 +434,7 @@ fn in_schedules() {
     }
     for (job, expected) in [
         ("{ request = {} }", "12:7 `schedules.s.job` would be refused: query.cpf: is missing"),
-        (
-            "{ request = { query = { cpf = '1' } }, id = 'x' }",
-            "would be refused: id: is given by the schedule",
-        ),
+        ("{ request = { query = { cpf = '1' } }, id = 'x' }", "would be refused: id: is set by the schedule"),
         (
             "{ request = { query = { cpf = '1' } }, priority = 'now' }",
             "would be refused: priority: must be one of",

@@ -33,12 +33,9 @@ async fn a_wish_that_cannot_be_understood_is_refused() {
         (json!({ "wait": -1 }), "has no unit"),
         (json!({ "wait": 1.5 }), "has no unit"),
         (json!({ "wait": true }), "wait"),
-        (
-            json!({ "patience": "5s" }),
-            "patience: is not known here; there is `hold`, `request`, `scope`, `wait`",
-        ),
+        (json!({ "patience": "5s" }), "patience: is unknown; known are `hold`, `request`, `scope`, `wait`"),
         (json!({ "scope": 7 }), "scope: must be text"),
-        (json!({ "request": { "verb": "GET" } }), "request.verb: is not known here"),
+        (json!({ "request": { "verb": "GET" } }), "request.verb: is unknown"),
         (json!("5s"), "body: must be an object"),
         (json!(5), "body: must be an object"),
     ] {
@@ -61,7 +58,7 @@ async fn a_settlement_that_cannot_be_understood_is_refused_and_the_lease_stays()
         (json!({ "status": 99 }), "from 100 to 599"),
         (json!({ "status": 600 }), "from 100 to 599"),
         (json!({ "status": 70_000 }), "must be an HTTP status"),
-        (json!({ "status": 200, "cost": 3 }), "cost: is not known here"),
+        (json!({ "status": 200, "cost": 3 }), "cost: is unknown"),
         (json!({ "status": 429, "retryAfter": "soon" }), "retryAfter"),
         (json!({ "status": 429, "retryAfter": "1\n2" }), "retryAfter"),
         (json!({ "status": 429, "retryAfter": 120 }), "retryAfter: must be text"),

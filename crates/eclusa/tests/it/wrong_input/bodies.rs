@@ -27,10 +27,10 @@ async fn everything_that_is_wrong_with_a_job_is_reported_at_once() {
     });
     let expected = told(&[
         ("/id", "must be text"),
-        ("/prioriti", "is not known here; did you mean `priority`?"),
+        ("/prioriti", "is unknown; did you mean `priority`?"),
         ("/request/headers/x-id", "must be text"),
         ("/request/path", "must be text"),
-        ("/request/verb", "is not known here; there is `body`, `headers`, `method`, `path`, `query`"),
+        ("/request/verb", "is unknown; known are `body`, `headers`, `method`, `path`, `query`"),
         ("/tenant", "must be text"),
         ("/ttl", "must be text, such as \"10s\""),
         ("/priority", "must be one of high, normal, low"),
@@ -48,7 +48,7 @@ async fn everything_that_is_wrong_with_a_job_is_reported_at_once() {
 #[tokio::test]
 async fn what_is_missing_is_reported_with_what_is_wrong() {
     let (program, _upstream) = start_well().await;
-    let missing = "is missing: upstream `up` has no template that makes it from `params`";
+    let missing = "is missing: upstream `up` has no template that builds it from `params`";
     let expected = told(&[("/priority", "must be one of high, normal, low"), ("/request", missing)]);
     assert_eq!(wrong(&program, "/v1/lanes/work/jobs", &json!({ "priority": "urgent" })).await, expected);
     // What was left out because it is wrong is not missing.
@@ -86,7 +86,7 @@ async fn other_bodies_are_reported_the_same_way() {
     let expected = told(&[
         ("/credits/0/correlationId", "is missing"),
         ("/credits/1", "must be an object"),
-        ("/more", "is not known here; there is `credits`"),
+        ("/more", "is unknown; known are `credits`"),
     ]);
     assert_eq!(wrong(&program, "/v1/policies/credits", &several).await, expected);
     let lease = program.post("/v1/limits/up/acquire", &json!({})).await.json()["leaseId"].clone();

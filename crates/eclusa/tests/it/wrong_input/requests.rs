@@ -238,12 +238,12 @@ async fn a_wrong_query_is_told_what_and_where_and_how_to_mend_it() {
     let (program, _upstream) = start_well().await;
     let job = program.enqueue("work", &json!({ "request": {} })).await;
     let wait = format!("/v1/jobs/{job}/wait?timeout=soon");
-    let known = "is not known here; there is `lane`, `tenant`, `status`, `id`, `externalId`, `since`, `until`, \
+    let known = "is unknown; known are `lane`, `tenant`, `status`, `id`, `externalId`, `since`, `until`, \
                  `cursor`";
     for (path, field, problem) in [
         ("/v1/jobs?max=12", "max", known),
         ("/v1/jobs?cursor=abc", "cursor", "is not a cursor of a previous page"),
-        ("/v1/jobs?lane=work&lane=work", "lane", "is there more than once"),
+        ("/v1/jobs?lane=work&lane=work", "lane", "is given more than once"),
         ("/v1/lanes/work/tenants?cursor=-1", "cursor", "must be a whole number, zero or more"),
         ("/v1/dead-letters/stats?by=day", "by", "must be `code` (default), `tenant` or `lane`"),
         (&wait, "timeout", "must be a number"),
@@ -252,7 +252,7 @@ async fn a_wrong_query_is_told_what_and_where_and_how_to_mend_it() {
         assert_eq!(told["errors"], json!([{ "field": field, "problem": problem }]), "{path}");
     }
     let both = assert_problem(&program.get("/v1/jobs?max=1&lane=a&lane=b").await, 422, "invalid");
-    assert_eq!(both["detail"], format!("max: {known}; lane: is there more than once"));
+    assert_eq!(both["detail"], format!("max: {known}; lane: is given more than once"));
 }
 
 #[tokio::test]
