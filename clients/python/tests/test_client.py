@@ -67,7 +67,7 @@ def flaky(*faults):
         text = passed.read()
         real.close()
         if fault == "drop":
-            # The server has acted on it, and the client does not know.
+            # The server has acted on the request, but the client does not know.
             return incoming.connection.shutdown(socket.SHUT_RDWR)
         if fault == "cut":
             first = text[: text.index(b"\n\n") + 2]
@@ -90,7 +90,7 @@ class ClientTest(unittest.TestCase):
     def setUp(self):
         self.client = Eclusa()
 
-    def test_a_job_is_enqueued_waited_for_and_shown(self):
+    def test_a_job_is_enqueued_waited_for_and_fetched(self):
         accepted = self.client.enqueue("work", {"request": REQUEST, "tenant": "acme", "priority": "high"})
         job = self.client.wait(accepted["jobId"])
         self.assertEqual(job["status"], "completed")
@@ -111,7 +111,7 @@ class ClientTest(unittest.TestCase):
             self.client.enqueue("held", {"id": id, "request": {"path": "/other"}})
         self.assertEqual(raised.exception.type, "urn:eclusa:problem:idempotency-conflict")
 
-    def test_a_request_whose_answer_was_lost_is_repeated_under_the_same_key(self):
+    def test_a_request_whose_response_was_lost_is_repeated_with_the_same_key(self):
         with flaky("drop", "busy") as (url, seen):
             accepted = Eclusa(url).enqueue("held", {"request": REQUEST})
         keys = [headers["Idempotency-Key"] for headers in seen]
@@ -121,7 +121,7 @@ class ClientTest(unittest.TestCase):
         found = self.client.search(lane="held", id=keys[0])
         self.assertEqual([job["jobId"] for job in found["jobs"]], [accepted["jobId"]])
 
-    def test_retries_end(self):
+    def test_retries_are_limited(self):
         with flaky(*["busy"] * 10) as (url, seen):
             with self.assertRaises(eclusa.UnavailableError):
                 Eclusa(url, retries=2).enqueue("held", {"request": REQUEST})
@@ -129,12 +129,12 @@ class ClientTest(unittest.TestCase):
         with self.assertRaises(eclusa.TransportError):
             Eclusa(url, retries=1).enqueue("held", {"request": REQUEST})
 
-    def test_a_batch_has_an_answer_for_each_job(self):
+    def test_a_batch_has_a_result_for_each_job(self):
         answers = self.client.enqueue_batch("work", [{"request": REQUEST}, {"request": {"path": "/../x"}}])
         self.assertEqual(self.client.wait(answers[0]["jobId"])["status"], "completed")
         self.assertEqual(answers[1]["type"], "urn:eclusa:problem:invalid")
 
-    def test_a_wait_that_is_too_short_says_how_the_job_is(self):
+    def test_a_wait_that_times_out_reports_the_state_of_the_job(self):
         job = self.client.enqueue("held", {"request": REQUEST})["jobId"]
         with self.assertRaises(eclusa.WaitTimeoutError) as raised:
             self.client.wait(job, timeout=0.05)
@@ -145,7 +145,7 @@ class ClientTest(unittest.TestCase):
         with self.assertRaises(eclusa.ConflictError):
             self.client.cancel(job)
 
-    def test_events_come_to_the_end_over_a_break(self):
+    def test_events_are_followed_to_the_end_across_a_broken_stream(self):
         job = self.client.enqueue("work", {"request": REQUEST})["jobId"]
         self.client.wait(job)
         names = [(event.id, event.data["event"]) for event in self.client.events(job)]
@@ -179,14 +179,14 @@ class ClientTest(unittest.TestCase):
         self.client.wait(job)
         return job
 
-    def test_a_replay_whose_answer_was_lost_is_not_sent_again(self):
+    def test_a_replay_whose_response_was_lost_is_not_repeated(self):
         job = self.failed_job()
         with flaky("busy", "drop") as (url, seen):
             with self.assertRaises(eclusa.TransportError):
                 Eclusa(url).dead_letters.replay(job)
         self.assertEqual(len(seen), 2)
 
-    def test_what_the_server_did_although_its_answer_was_lost_is_no_error(self):
+    def test_a_request_that_succeeded_with_its_response_lost_is_not_an_error(self):
         job, letter = self.client.enqueue("held", {"request": REQUEST})["jobId"], self.failed_job()
         with flaky("drop", None, None, "drop", None, None, "drop") as (url, seen):
             through = Eclusa(url)
@@ -198,7 +198,7 @@ class ClientTest(unittest.TestCase):
             through.acquire("limited").settle(200)
         self.assertEqual(len(seen), 8)
 
-    def test_what_was_done_or_ended_otherwise_is_an_error(self):
+    def test_a_conflict_from_another_cause_is_an_error(self):
         job = self.client.enqueue("held", {"request": REQUEST})["jobId"]
         self.client.cancel(job)
         ended = self.client.run("work", {"request": REQUEST})["jobId"]
@@ -225,7 +225,7 @@ class ClientTest(unittest.TestCase):
         with self.assertRaises(eclusa.NotFoundError):
             following.settle(200)
 
-    def test_what_the_server_says_is_wrong_comes_as_an_error_with_its_fields(self):
+    def test_invalid_fields_are_reported_in_the_error(self):
         with self.assertRaises(eclusa.InvalidError) as raised:
             self.client.enqueue("work", {"request": REQUEST, "priority": "urgent"})
         self.assertIn("high, normal, low", raised.exception.problem["errors"][0]["problem"])
@@ -235,7 +235,7 @@ class ClientTest(unittest.TestCase):
             Eclusa(key="wrong").get("x")
         self.assertIn("work", [lane["name"] for lane in self.client.call("GET", "/v1/lanes")])
 
-    def test_what_something_else_answers_is_an_error_of_this_client(self):
+    def test_a_response_that_is_not_the_servers_is_an_error_of_this_client(self):
         following = []
         with listen(lambda incoming, _: reply(incoming, *following.pop())) as url:
             other = Eclusa(url, retries=0)
@@ -250,7 +250,7 @@ class ClientTest(unittest.TestCase):
                 with self.subTest(type), self.assertRaisesRegex(eclusa.TransportError, "<html>"):
                     other.get("x")
 
-    def test_any_call_may_answer_with_text(self):
+    def test_any_call_may_return_text(self):
         self.assertIn("# HELP eclusa_", self.client.call("GET", "/metrics"))
 
 
@@ -288,7 +288,7 @@ class WebhookTest(unittest.TestCase):
         secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
         self.assertEqual(verify_webhook(secret, headers, '{"test": 2432232314}', now=1614265330)["test"], 2432232314)
 
-    def test_a_secret_that_the_server_would_not_accept_verifies_nothing(self):
+    def test_a_secret_that_the_server_would_not_accept_is_refused(self):
         for wrong, key in [
             ("", b""),
             (None, b""),

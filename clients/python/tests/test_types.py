@@ -33,17 +33,17 @@ class TypesTest(unittest.TestCase):
             self.assertEqual(set(type.__annotations__), properties, name)
             self.assertLessEqual(type.__required_keys__, properties, name)
             if not name.endswith("Request"):
-                # What the server may leave out must be optional here.
+                # Fields that the server may omit must be optional here.
                 self.assertLessEqual(type.__required_keys__ - required, OPTIONAL_BUT_NULL.get(name, set()), name)
             compared += 1
         self.assertGreater(compared, 20)
 
-    def test_the_words_are_those_of_the_document(self):
+    def test_closed_lists_match_the_document(self):
         self.assertEqual(set(get_args(types.JobStatus)), set(SCHEMAS["JobStatus"]["enum"]))
         self.assertEqual(set(get_args(types.Priority)), set(SCHEMAS["Priority"]["enum"]))
 
 
-#: Fields that the server always sends, as null where there is nothing.
+#: Fields that the server always sends, as null if absent.
 OPTIONAL_BUT_NULL = {"LastFailure": {"code", "at", "upstream"}}
 
 

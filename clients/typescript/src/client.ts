@@ -4,38 +4,38 @@ import { Http, pause, type Call, type Options } from "./http.js";
 import { readEvents } from "./sse.js";
 import type * as api from "./types.js";
 
-/** Seconds of one long poll, below what servers usually allow. */
+/** Seconds per long poll; servers usually allow more. */
 const POLL = 20;
-/** Seconds that `acquire` may wait at the most; the server's `max_wait` is usually shorter. */
+/** Maximum seconds that `acquire` waits; the server's `max_wait` is usually shorter. */
 const MAX_WAIT = 600;
-/** Milliseconds between two looks at a server that does not wait. */
+/** Milliseconds between two polls of a server that does not wait. */
 const PAUSE = 200;
 
 export interface CallOptions {
   signal?: AbortSignal;
 }
 export interface JobOptions extends CallOptions {
-  /** The lane of the job, where other lanes have one with the same id. */
+  /** The lane of the job, if jobs of other lanes have the same id. */
   lane?: string;
 }
 export interface EnqueueOptions extends CallOptions {
-  /** The same key again is the same job again. Without it, and without `id` in the job, one is made up. */
+  /** Sending the same key again returns the same job. Generated if neither this nor the job's `id` is set. */
   idempotencyKey?: string;
-  /** Seconds to wait for the end of the job; as much as the server allows, if it allows less. */
+  /** Seconds to wait for the end of the job; limited by the server's `max_wait`. */
   wait?: number;
 }
 export interface WaitOptions extends JobOptions {
-  /** Milliseconds until {@link WaitTimeoutError}. Default: for ever. */
+  /** Milliseconds until {@link WaitTimeoutError}. Default: no limit. */
   timeout?: number;
 }
 export interface EventsOptions extends JobOptions {
-  /** Where to go on: the `id` of the last event seen. */
+  /** Resume after this event: the `id` of the last one seen. */
   lastEventId?: number;
 }
-/** One line of a job's timeline; `id` is its number. */
+/** One entry of a job's timeline; `id` is its number. */
 export type FollowedEvent = api.JobEvent & { id: number };
 
-/** What a worker reports of a call it made. */
+/** The result of a call, as a worker reports it. */
 export type CallResult = number | "timeout" | "connection_error" | "not_sent";
 
 /** Whether a job has ended. */
@@ -55,7 +55,7 @@ export class Eclusa {
 
   /**
    * Enqueues a job. Safe to repeat: a job without `id` gets an idempotency key, so a retry after a lost connection is the same
-   * job. The answer is what was accepted; the job itself if `wait` was given and it ended in time; or an answer of the cache.
+   * job. Returns what was accepted; the job itself if `wait` was given and it ended in time; or an answer from the cache.
    */
   async enqueue(
     lane: string,
@@ -73,13 +73,13 @@ export class Eclusa {
     return await this.#http.json("POST", `/v1/lanes/${encodeURIComponent(lane)}/jobs`, call);
   }
 
-  /** Enqueues up to 1000 jobs, with an answer each: what was accepted, an answer of the cache, or a problem. */
+  /** Enqueues up to 1000 jobs. Returns one result per job: accepted, answered from the cache, or a problem. */
   async enqueueBatch(lane: string, jobs: api.JobRequest[], options: CallOptions = {}): Promise<api.BatchAnswer[]> {
     const body = jobs.map((job) => (job.id ? job : { ...job, id: randomUUID() }));
     return await this.#http.json("POST", `/v1/lanes/${encodeURIComponent(lane)}/jobs/batch`, { body, ...options });
   }
 
-  /** Enqueues a job and waits for its end. An answer of the cache is a completed job without an id. */
+  /** Enqueues a job and waits for its end. An answer from the cache is a completed job without an id. */
   async run(
     lane: string,
     job: api.JobRequest,
@@ -95,7 +95,7 @@ export class Eclusa {
     return await this.wait(answer.jobId, { ...options, timeout: Math.max(0, deadline - Date.now()) });
   }
 
-  /** The job once it has ended, however it did. */
+  /** Waits until the job has ended, with any status, and returns it. */
   async wait(id: string, options: WaitOptions = {}): Promise<api.Job> {
     const deadline = Date.now() + (options.timeout ?? Infinity);
     const path = `/v1/jobs/${encodeURIComponent(id)}/wait`;
@@ -106,14 +106,14 @@ export class Eclusa {
       const job = await this.#http.json<api.Job>("GET", path, { query, wait: timeout, signal: options.signal });
       if (isFinal(job.status)) return job;
       if (Date.now() >= deadline) throw new WaitTimeoutError(job);
-      // A server that is stopping, or that allows no waits, answers at once.
+      // A server that is stopping, or that allows no waits, responds at once.
       if (Date.now() - asked < PAUSE) await pause(PAUSE, options.signal);
     }
   }
 
   /**
-   * What happens to a job, as it happens, to its end. A stream that breaks is taken up again where it was. The last event has
-   * the job. A job that ended before `lastEventId` has no events.
+   * Follows the events of a job until it ends. A broken stream is resumed where it stopped. The last event contains the
+   * job. A job that ended before `lastEventId` has no events.
    */
   async *events(id: string, options: EventsOptions = {}): AsyncGenerator<FollowedEvent, void> {
     let last = options.lastEventId ?? 0;
@@ -139,7 +139,7 @@ export class Eclusa {
     }
   }
 
-  /** A job with its history and result. */
+  /** Gets a job with its timeline and result. */
   async get(id: string, options: JobOptions = {}): Promise<api.Job> {
     return await this.#job(id, "", options);
   }
@@ -153,19 +153,19 @@ export class Eclusa {
     return job ?? (await this.get(id, options));
   }
 
-  /** Why a job waits, and until when. */
+  /** Explains why a job waits, and until when. */
   async why(id: string, options: JobOptions = {}): Promise<api.Why> {
     return await this.#job(id, "/why", options);
   }
 
-  /** A page of the jobs that fit, the newest first; go on with its `cursor`. */
+  /** Returns a page of the jobs that match, newest first; pass its `cursor` for the next page. */
   async search(filter: api.JobFilter = {}, options: CallOptions = {}): Promise<api.JobList> {
     return await this.#http.json("GET", "/v1/jobs", { query: filter, ...options });
   }
 
   /**
-   * A permit for one call to an upstream that the caller makes itself. Throws {@link QuotaExceededError} if there is none, after
-   * `wait` if that is given (`"5s"`). Settle the lease with how the call went.
+   * Acquires a permit for one call to an upstream, which the caller makes itself. Throws {@link QuotaExceededError} if it is
+   * denied, after `wait` if given (`"5s"`). Settle the lease with the result of the call.
    */
   async acquire(upstream: string, request: api.AcquireRequest = {}, options: CallOptions = {}): Promise<Lease> {
     const path = `/v1/limits/${encodeURIComponent(upstream)}/acquire`;
@@ -174,7 +174,7 @@ export class Eclusa {
     return new Lease(this.#http, await this.#http.json<api.Acquired>("POST", path, call));
   }
 
-  /** Any other call of the API, with the same retries; see the OpenAPI document. An answer that is not JSON comes as text. */
+  /** Makes any other call of the API, with the same retries; see the OpenAPI document. A response that is not JSON is returned as text. */
   async call<T>(method: string, path: string, call: Pick<Call, "query" | "body" | "signal"> = {}): Promise<T> {
     return await this.#http.jsonOrText<T>(method, path, { ...call, repeat: method === "GET" ? "always" : "refusals" });
   }
@@ -184,10 +184,10 @@ export class Eclusa {
   }
 }
 
-/** A permit for one call. It ends by itself after the server's `workers.lease`. */
+/** A permit for one call. It expires after the server's `workers.lease`. */
 export class Lease {
   readonly id: string;
-  /** The name of the upstream's key to use, where it has several. */
+  /** The name of the upstream's key to use, if it has `keys`. */
   readonly key: string | undefined;
   /** What is left of the tightest limit; `undefined` if there is none. */
   readonly remaining: number | undefined;
@@ -201,19 +201,19 @@ export class Lease {
     this.remaining = acquired.remaining ?? undefined;
   }
 
-  /** Reports how the call went and ends the lease. */
+  /** Reports the result of the call and ends the lease. */
   async settle(status: CallResult, report: Omit<api.SettleRequest, "status"> = {}): Promise<void> {
     const path = `/v1/limits/leases/${encodeURIComponent(this.id)}/settle`;
     await this.#http.json("POST", path, { body: { status, ...report }, done: isGone });
   }
 
-  /** Makes it last for `workers.lease` from now. */
+  /** Extends it to `workers.lease` from now. */
   async extend(): Promise<void> {
     await this.#http.json("POST", `/v1/limits/leases/${encodeURIComponent(this.id)}/extend`);
   }
 }
 
-/** Jobs that failed for good. */
+/** Jobs that failed permanently. */
 export class DeadLetters {
   readonly #http: Http;
 
@@ -222,19 +222,19 @@ export class DeadLetters {
     this.#http = http;
   }
 
-  /** A page of those that fit; go on with its `cursor`. */
+  /** Returns a page of the letters that match; pass its `cursor` for the next page. */
   async list(filter: api.DeadLetterQuery = {}, options: CallOptions = {}): Promise<api.DeadLetterList> {
     return await this.#http.json("GET", "/v1/dead-letters", { query: filter, ...options });
   }
 
-  /** One dead letter with what was to be sent. */
+  /** Gets a dead letter with its content. */
   async get(id: string, options: CallOptions = {}): Promise<api.DeadLetter> {
     return await this.#http.json("GET", `/v1/dead-letters/${encodeURIComponent(id)}`, { ...options });
   }
 
   /**
-   * Enqueues it again; `patch` is a merge patch (RFC 7396) over its `originalData`. After a lost connection it is not sent again:
-   * that could make a second job.
+   * Enqueues it again; `patch` is a merge patch (RFC 7396) over its `originalData`. It is not repeated after a lost
+   * connection: that could create a second job.
    */
   async replay(id: string, patch?: object, options: CallOptions = {}): Promise<api.Accepted> {
     const call: Call = { repeat: "refusals", ...options };
@@ -242,17 +242,17 @@ export class DeadLetters {
     return await this.#http.json("POST", `/v1/dead-letters/${encodeURIComponent(id)}/replay`, call);
   }
 
-  /** Enqueues all that fit again, as their lanes have room. Follow it with {@link DeadLetters.replayed}. */
+  /** Enqueues all letters that match again, as their lanes have room. Follow the progress with {@link DeadLetters.replayed}. */
   async replayAll(filter: api.DeadLetterFilter = {}, options: CallOptions = {}): Promise<api.BulkReplay> {
     return await this.#http.json("POST", "/v1/dead-letters/replay", { body: { filter }, repeat: "refusals", ...options });
   }
 
-  /** How far a replay of many is. */
+  /** Gets the progress of a bulk replay. */
   async replayed(replayId: string, options: CallOptions = {}): Promise<api.BulkReplay> {
     return await this.#http.json("GET", `/v1/dead-letters/replays/${encodeURIComponent(replayId)}`, { ...options });
   }
 
-  /** Removes it for good. The answer is what was removed; `undefined` if the answer that had it was lost. */
+  /** Deletes it permanently and returns it; `undefined` if it was deleted but the response was lost. */
   async discard(id: string, options: CallOptions = {}): Promise<api.DeadLetter | undefined> {
     return await this.#http.json("DELETE", `/v1/dead-letters/${encodeURIComponent(id)}`, { done: isGone, ...options });
   }

@@ -5,20 +5,20 @@ export class EclusaError extends Error {
   override name = "EclusaError";
 }
 
-/** The server could not be reached, the connection broke before there was a whole answer, or something else answered. */
+/** The server could not be reached, the response was incomplete, or it did not come from the server. */
 export class ConnectionError extends EclusaError {
   override name = "ConnectionError";
 }
 
-/** The job had not ended when the time was over; `job` is its last known state. */
+/** The job did not end in time; `job` is its last known state. */
 export class WaitTimeoutError extends EclusaError {
   override name = "WaitTimeoutError";
   constructor(readonly job: Job) {
-    super(`job ${job.jobId} has not ended in time: it is ${job.status}`);
+    super(`job ${job.jobId} did not end in time: its status is ${job.status}`);
   }
 }
 
-/** A webhook is not what the server signed, or is too old. */
+/** A webhook has no valid signature, or is too old. */
 export class WebhookVerificationError extends EclusaError {
   override name = "WebhookVerificationError";
 }
@@ -34,9 +34,9 @@ export class ProblemError extends EclusaError {
   readonly detail: string;
 
   constructor(
-    /** The problem as it came, with the members of its type. */
+    /** The problem as received, with the members of its type. */
     readonly problem: Problem,
-    /** Seconds after which to try again, where the server says so. */
+    /** Seconds after which to retry, if the server says so. */
     readonly retryAfter: number | undefined,
   ) {
     super(`${problem.status} ${problem.title}: ${problem.detail}`);
@@ -46,11 +46,11 @@ export class ProblemError extends EclusaError {
   }
 }
 
-/** 401: no key, or an unknown one. */
+/** 401: the key is missing or unknown. */
 export class UnauthorizedError extends ProblemError {
   override name = "UnauthorizedError";
 }
-/** 403: the key may not do this. */
+/** 403: the key does not allow this. */
 export class ForbiddenError extends ProblemError {
   override name = "ForbiddenError";
 }
@@ -58,15 +58,15 @@ export class ForbiddenError extends ProblemError {
 export class NotFoundError extends ProblemError {
   override name = "NotFoundError";
 }
-/** 409: the state of the thing does not allow it. */
+/** 409: the current state does not allow it. */
 export class ConflictError extends ProblemError {
   override name = "ConflictError";
 }
-/** 400, 413 and 422: the request is wrong; `problem.errors` names the fields where it can. */
+/** 400, 413 and 422: the request is wrong; `problem.errors` names the fields, if known. */
 export class InvalidError extends ProblemError {
   override name = "InvalidError";
 }
-/** 429: a gate says not now; see `retryAfter` and `problem.reason`. */
+/** 429: a gate denies the call now; see `retryAfter` and `problem.reason`. */
 export class QuotaExceededError extends ProblemError {
   override name = "QuotaExceededError";
 }
@@ -87,7 +87,7 @@ const CLASSES: Record<number, typeof ProblemError> = {
   503: UnavailableError,
 };
 
-/** The error that an answer stands for. */
+/** Converts an error response to an error. */
 export async function problemOf(response: Response): Promise<ProblemError> {
   const text = await response.text();
   let problem: Problem;
@@ -98,10 +98,10 @@ export async function problemOf(response: Response): Promise<ProblemError> {
       throw new TypeError("no problem details");
     }
   } catch {
-    // Something between the server and us answered.
+    // The response comes from something between the server and this client.
     problem = {
       type: "about:blank" as ProblemType,
-      title: response.statusText || "Unexpected answer",
+      title: response.statusText || "Unexpected response",
       status: response.status,
       detail: text.slice(0, 500),
     };

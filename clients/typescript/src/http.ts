@@ -2,21 +2,21 @@ import { ConnectionError, ProblemError, problemOf } from "./errors.js";
 
 /** How to reach the server. */
 export interface Options {
-  /** Where it listens; else `ECLUSA_URL`, else `http://127.0.0.1:8080`. */
+  /** Its URL; else `ECLUSA_URL`, else `http://127.0.0.1:8080`. */
   url?: string;
-  /** A key of its config; else `ECLUSA_KEY`. */
+  /** A key from its config; else `ECLUSA_KEY`. */
   key?: string;
-  /** How often a request is repeated after a lost connection, 429 or 503. Default 4. */
+  /** Maximum retries after a lost connection, 429 or 503. Default 4. */
   retries?: number;
-  /** Milliseconds that one attempt may take, besides what it asks the server to wait. Default 30,000. */
+  /** Milliseconds that one attempt may take, in addition to the wait requested from the server. Default 30,000. */
   timeout?: number;
-  /** The longest time between two attempts, in milliseconds, whatever `Retry-After` says. Default 30,000. */
+  /** Maximum milliseconds between two attempts, even if `Retry-After` is longer. Default 30,000. */
   maxRetryDelay?: number;
-  /** In place of the global `fetch`. */
+  /** Used instead of the global `fetch`. */
   fetch?: typeof fetch;
 }
 
-/** What a request may be repeated after. */
+/** After which failures a request may be repeated. */
 export type Repeat = "always" | "refusals" | "never";
 
 export interface Call {
@@ -24,18 +24,18 @@ export interface Call {
   headers?: Record<string, string>;
   body?: unknown;
   contentType?: string;
-  /** Seconds that the server is asked to wait. */
+  /** Seconds of waiting requested from the server. */
   wait?: number;
   /** `always`: also after a lost connection, when the server may have acted on it. `refusals`: only after 429 and 503. */
   repeat?: Repeat;
   /** Statuses that are not repeated. */
   final?: number[];
-  /** Whether a problem, after a lost connection, shows that the lost request was carried out: the answer is then `undefined`. */
+  /** Whether a problem after a lost connection shows that the lost request succeeded; the result is then `undefined`. */
   done?: (problem: ProblemError) => boolean;
   signal?: AbortSignal | undefined;
 }
 
-/** Takes what is wanted from a successful answer. */
+/** Reads the result from a successful response. */
 type Read<T> = (response: Response) => Promise<T>;
 
 /** Sends requests, with retries. */
@@ -56,18 +56,18 @@ export class Http {
     this.#fetch = options.fetch ?? fetch;
   }
 
-  /** The JSON of a successful answer; anything else is thrown as an error. */
+  /** The JSON of a successful response; otherwise throws. */
   async json<T>(method: string, path: string, call: Call = {}): Promise<T> {
     return await this.#send(method, path, call, async (response) => (await response.json()) as T);
   }
 
-  /** As `json`, but an answer that is not JSON comes as text. */
+  /** Like `json`, but a response that is not JSON is returned as text. */
   async jsonOrText<T>(method: string, path: string, call: Call): Promise<T> {
     const read = (response: Response) => (isJson(response) ? response.json() : response.text()) as Promise<T>;
     return await this.#send(method, path, call, read);
   }
 
-  /** A successful answer whose body is still to be read, which may take any time. */
+  /** A successful response with an unread body; reading it has no time limit. */
   async stream(method: string, path: string, call: Call = {}): Promise<Response> {
     return await this.#send(method, path, call, async (response) => response);
   }
@@ -90,7 +90,7 @@ export class Http {
     }
   }
 
-  /** One attempt. Its time includes what `read` takes. */
+  /** Makes one attempt. Its time limit includes `read`. */
   async #once<T>(method: string, path: string, call: Call, read: Read<T>): Promise<T> {
     const headers: Record<string, string> = { accept: "application/json", ...call.headers };
     if (this.#key) headers["authorization"] = `Bearer ${this.#key}`;
@@ -109,7 +109,7 @@ export class Http {
     } catch (cause) {
       if (cause instanceof ProblemError) throw cause;
       call.signal?.throwIfAborted();
-      const why = timer.signal.aborted ? "no answer in time" : String((cause as Error).cause ?? cause);
+      const why = timer.signal.aborted ? "no response in time" : String((cause as Error).cause ?? cause);
       throw new ConnectionError(`${method} ${path}: ${why}`, { cause });
     } finally {
       clearTimeout(timeout);

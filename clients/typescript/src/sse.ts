@@ -4,7 +4,7 @@ export interface ServerEvent {
   data: string;
 }
 
-/** The events of a stream, as they come; comments are left out. */
+/** Yields the events of a stream; comments are skipped. */
 export async function* readEvents(body: ReadableStream<Uint8Array>): AsyncGenerator<ServerEvent> {
   const decoder = new TextDecoder();
   let rest = "";

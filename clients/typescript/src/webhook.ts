@@ -2,7 +2,7 @@ import { createHmac, timingSafeEqual } from "node:crypto";
 import { WebhookVerificationError } from "./errors.js";
 import type { Job } from "./types.js";
 
-/** As the server demands of `[callbacks] secret`. */
+/** The minimum length the server requires of `[callbacks] secret`. */
 const SHORTEST_SECRET = 16;
 
 /** Headers as `fetch` or as `node:http` has them. */
@@ -12,17 +12,17 @@ export interface WebhookOptions {
   /** `[callbacks] secret` of the server: text, or base64 after `whsec_`; at least 16 characters. */
   secret: string;
   headers: WebhookHeaders;
-  /** The body as it came, not parsed. */
+  /** The raw body, not parsed. */
   body: string | Uint8Array;
-  /** How old it may be, and how far in the future, in seconds. Default 300. */
+  /** Maximum difference between its timestamp and now, in seconds. Default 300. */
   tolerance?: number;
-  /** The present moment in milliseconds; for tests. */
+  /** The current time in milliseconds; for tests. */
   now?: number;
 }
 
 /**
- * Checks that a callback comes from the server (Standard Webhooks) and returns the job that has ended. A message may come
- * twice: remember `webhook-id`.
+ * Checks that a callback comes from the server (Standard Webhooks) and returns the job that has ended. A message may be
+ * delivered twice: remember `webhook-id`.
  */
 export function verifyWebhook<T = Job>(options: WebhookOptions): T {
   const { secret, headers, tolerance = 300, now = Date.now() } = options;
@@ -31,7 +31,7 @@ export function verifyWebhook<T = Job>(options: WebhookOptions): T {
   ) as [string, string, string];
   const age = now / 1000 - Number(timestamp);
   if (!/^\d+$/.test(timestamp) || Math.abs(age) > tolerance) {
-    throw new WebhookVerificationError(`webhook-timestamp is ${timestamp}: too old, or not a moment near now`);
+    throw new WebhookVerificationError(`webhook-timestamp is ${timestamp}: too old, or not a time near now`);
   }
   const key = keyOf(secret);
   const body = Buffer.from(options.body as string);
@@ -41,7 +41,7 @@ export function verifyWebhook<T = Job>(options: WebhookOptions): T {
     const given = Buffer.from(signature.slice(3), "base64");
     return given.length === expected.length && timingSafeEqual(given, expected);
   });
-  if (!genuine) throw new WebhookVerificationError("webhook-signature does not fit the body and the secret");
+  if (!genuine) throw new WebhookVerificationError("webhook-signature does not match the body and the secret");
   return JSON.parse(body.toString("utf8")) as T;
 }
 
@@ -52,7 +52,7 @@ function keyOf(secret: string): Buffer {
   if (!secret.startsWith("whsec_")) return Buffer.from(secret);
   const encoded = secret.slice("whsec_".length);
   const key = Buffer.from(encoded, "base64");
-  // `Buffer.from` passes over what is not base64.
+  // `Buffer.from` ignores characters that are not base64.
   if (key.toString("base64") !== encoded) throw new WebhookVerificationError("the secret after whsec_ is not base64");
   return key;
 }

@@ -50,11 +50,11 @@ async function flaky(t, faults) {
       ...(body.length > 0 && { body }),
     });
     const text = await passed.text();
-    // The server has acted on it, and the client does not know.
+    // The server has acted on the request, but the client does not know.
     if (fault === "drop") return incoming.socket.destroy();
     if (fault === "half" || fault === "stall") {
       answer.writeHead(passed.status, { "content-type": "application/json", "content-length": text.length });
-      // A stalled body never ends; half a body ends with the connection, once the client has the head.
+      // A stalled body never ends; half a body ends with the connection, after the client has the head.
       return answer.write(text.slice(0, 10), () => fault === "half" && incoming.socket.destroySoon());
     }
     if (fault === "cut") {
@@ -73,7 +73,7 @@ function pick(headers) {
   return Object.fromEntries(names.filter((name) => headers[name]).map((name) => [name, headers[name]]));
 }
 
-test("a job is enqueued, waited for and shown", async () => {
+test("a job is enqueued, waited for and fetched", async () => {
   const accepted = await client.enqueue("work", { request, tenant: "acme", priority: "high" });
   const job = await client.wait(accepted.jobId);
   assert.equal(job.status, "completed");
@@ -97,7 +97,7 @@ test("the same id is the same job, and another payload is refused", async () => 
   await assert.rejects(other, (error) => error.type === "urn:eclusa:problem:idempotency-conflict");
 });
 
-test("a request whose answer was lost is repeated under the same key", async (t) => {
+test("a request whose response was lost is repeated with the same key", async (t) => {
   const between = await flaky(t, ["drop", "busy"]);
   const through = new Eclusa({ url: between.url });
   const accepted = await through.enqueue("held", { request });
@@ -108,7 +108,7 @@ test("a request whose answer was lost is repeated under the same key", async (t)
   assert.deepEqual(found.jobs.map((job) => job.jobId), [accepted.jobId]);
 });
 
-test("an answer that breaks off or stalls is a lost one", { timeout: 10_000 }, async (t) => {
+test("a response that breaks off or stalls counts as lost", { timeout: 10_000 }, async (t) => {
   const between = await flaky(t, ["half", "stall"]);
   const { jobId } = await new Eclusa({ url: between.url, timeout: 1000 }).enqueue("held", { request });
   assert.equal(between.seen.length, 3);
@@ -118,13 +118,13 @@ test("an answer that breaks off or stalls is a lost one", { timeout: 10_000 }, a
   await assert.rejects(once.get(jobId, { signal: AbortSignal.timeout(200) }), { name: "TimeoutError" });
 });
 
-test("a refusal that breaks off is a lost answer", async (t) => {
+test("an error response that breaks off counts as lost", async (t) => {
   const between = await flaky(t, ["half"]);
   await assert.rejects(new Eclusa({ url: between.url }).get(randomUUID()), eclusa.NotFoundError);
   assert.equal(between.seen.length, 2);
 });
 
-test("retries end", async (t) => {
+test("retries are limited", async (t) => {
   const between = await flaky(t, Array(10).fill("busy"));
   const through = new Eclusa({ url: between.url, retries: 2 });
   await assert.rejects(through.enqueue("held", { request }), eclusa.UnavailableError);
@@ -134,13 +134,13 @@ test("retries end", async (t) => {
   await assert.rejects(gone.enqueue("held", { request }), eclusa.ConnectionError);
 });
 
-test("a batch has an answer for each job", async () => {
+test("a batch has a result for each job", async () => {
   const answers = await client.enqueueBatch("work", [{ request }, { request: { path: "/../x" } }]);
   assert.equal((await client.wait(answers[0].jobId)).status, "completed");
   assert.equal(answers[1].type, "urn:eclusa:problem:invalid");
 });
 
-test("a wait that is too short says how the job is", async () => {
+test("a wait that times out reports the job's state", async () => {
   const { jobId } = await client.enqueue("held", { request });
   const wait = client.wait(jobId, { timeout: 50 });
   await assert.rejects(wait, (error) => error instanceof eclusa.WaitTimeoutError && error.job.status === "queued");
@@ -150,7 +150,7 @@ test("a wait that is too short says how the job is", async () => {
   await assert.rejects(client.cancel(jobId), eclusa.ConflictError);
 });
 
-test("events come to the end, over a break", async (t) => {
+test("events are followed to the end across a broken stream", async (t) => {
   const { jobId } = await client.enqueue("work", { request });
   await client.wait(jobId);
   const names = [];
@@ -188,7 +188,7 @@ async function failedJob() {
   return jobId;
 }
 
-test("a replay whose answer was lost is not sent again", async (t) => {
+test("a replay whose response was lost is not repeated", async (t) => {
   const jobId = await failedJob();
   const between = await flaky(t, ["busy", "drop"]);
   const replay = new Eclusa({ url: between.url }).deadLetters.replay(jobId);
@@ -196,7 +196,7 @@ test("a replay whose answer was lost is not sent again", async (t) => {
   assert.equal(between.seen.length, 2);
 });
 
-test("what the server did although its answer was lost is no error", async (t) => {
+test("a request that succeeded with its response lost is not an error", async (t) => {
   const between = await flaky(t, ["drop", undefined, undefined, "drop", undefined, undefined, "drop"]);
   const through = new Eclusa({ url: between.url });
   const { jobId } = await client.enqueue("held", { request });
@@ -209,7 +209,7 @@ test("what the server did although its answer was lost is no error", async (t) =
   assert.equal(between.seen.length, 8);
 });
 
-test("what was done or ended otherwise is an error", async (t) => {
+test("a conflict from another cause is an error", async (t) => {
   const between = await flaky(t, ["busy", undefined, "busy", undefined, "drop"]);
   const through = new Eclusa({ url: between.url });
   const { jobId } = await client.enqueue("held", { request });
@@ -235,7 +235,7 @@ test("calls are limited and settled", async () => {
   await assert.rejects(next.settle(200), eclusa.NotFoundError);
 });
 
-test("what the server says is wrong comes as an error with its fields", async () => {
+test("invalid fields are reported in the error", async () => {
   await assert.rejects(client.enqueue("work", { request, priority: "urgent" }), (error) => {
     assert.ok(error instanceof eclusa.InvalidError);
     assert.match(error.problem.errors[0].problem, /high, normal, low/);
@@ -247,7 +247,7 @@ test("what the server says is wrong comes as an error with its fields", async ()
   assert.ok(lanes.some((lane) => lane.name === "work"));
 });
 
-test("what something else answers is an error of this client", async (t) => {
+test("a response that is not the server's is an error of this client", async (t) => {
   let next;
   const server = await listen(t, (_, answer) => answer.writeHead(next.status, { "content-type": next.type }).end(next.body));
   const other = new Eclusa({ url: server.url, retries: 0 });
@@ -265,7 +265,7 @@ test("what something else answers is an error of this client", async (t) => {
   }
 });
 
-test("any call may answer with text", async () => {
+test("any call may return text", async () => {
   assert.match(await client.call("GET", "/metrics"), /^# HELP eclusa_/m);
 });
 
@@ -299,7 +299,7 @@ test("the example of Standard Webhooks is verified", () => {
   assert.equal(verifyWebhook({ secret: key, headers, body, now: 1614265330_000 }).test, 2432232314);
 });
 
-test("a secret that the server would not accept verifies nothing", () => {
+test("a secret that the server would not accept is refused", () => {
   const body = "{}";
   for (const [wrong, key] of [
     ["", ""],
@@ -317,7 +317,7 @@ test("a secret that the server would not accept verifies nothing", () => {
   }
 });
 
-test("the server of the README outlives what is not a callback", { timeout: 30_000 }, async (t) => {
+test("the server of the README survives requests that are not callbacks", { timeout: 30_000 }, async (t) => {
   const readme = await readFile(new URL("../README.md", import.meta.url), "utf8");
   const [, code] = /```ts\n([^`]*createServer[^]*?)```/.exec(readme);
   const changed = code

@@ -1,38 +1,38 @@
-//! The one place that reads the time.
+//! The only place that reads the time.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use eclusa_core::{Clock, Time};
 
-/// How much faster or slower than the monotonic clock time may run to follow the wall clock, in parts per million: half a
-/// millisecond per second, which is what `adjtime` does.
+/// How much the clock may deviate from the monotonic clock to follow the wall clock, in parts per million: half a
+/// millisecond per second, as `adjtime` does.
 pub(crate) const MAX_SLEW_PPM: i64 = 500;
 
-/// How often the wall clock is looked at.
+/// How often the wall clock is read.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
-/// Time that begins at the wall clock and then runs with the monotonic clock. A step of the wall clock does not make it
-/// jump: it only runs faster or slower, by at most [`MAX_SLEW_PPM`], until it agrees again. So windows, leases and jobs last
-/// as long as they should. It stands still while the machine is suspended, as the monotonic clock does.
+/// Starts at the wall clock and then follows the monotonic clock. A step of the wall clock does not make it jump: it
+/// only runs faster or slower, by at most [`MAX_SLEW_PPM`], until both agree again. So windows, leases and jobs last as
+/// long as they should. It stops while the machine is suspended, as the monotonic clock does.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SteadyClock {
-    /// The monotonic reading at which the rest was right.
+    /// The monotonic time of the last adjustment.
     anchor: Duration,
-    /// The time then, in nanoseconds since the Unix epoch.
+    /// The time shown then, in nanoseconds since the Unix epoch.
     shown_ns: i64,
     /// How far the wall clock was ahead then, in nanoseconds.
     ahead_ns: i64,
 }
 
 impl SteadyClock {
-    /// A clock that shows what the wall clock shows.
+    /// A clock that shows the wall clock's time.
     pub(crate) fn new(monotonic: Duration, wall: Duration) -> Self {
         Self { anchor: monotonic, shown_ns: nanos(wall), ahead_ns: 0 }
     }
 
-    /// The time, given what both clocks show now: the monotonic one since any fixed moment, the wall clock since the Unix
-    /// epoch.
+    /// The time, given the current readings of both clocks: the monotonic one since any fixed moment, the wall clock
+    /// since the Unix epoch.
     pub(crate) fn read(&mut self, monotonic: Duration, wall: Duration) -> Time {
         let elapsed = monotonic.saturating_sub(self.anchor);
         let elapsed_ns = nanos(elapsed);
@@ -47,29 +47,29 @@ impl SteadyClock {
     }
 }
 
-/// Nanoseconds; they fit until the year 2262.
+/// Converts to nanoseconds, which fit until the year 2262.
 fn nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// The clock of this process: a steady clock that all values of this type share.
+/// The clock of this process. All values of this type share one [`SteadyClock`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "everybody else is given the time by this")]
+    #[expect(clippy::disallowed_methods, reason = "all other code gets the time from here")]
     fn now(&self) -> Time {
         static SHARED: OnceLock<(Instant, Mutex<SteadyClock>)> = OnceLock::new();
         let wall = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let (start, steady) =
             SHARED.get_or_init(|| (Instant::now(), Mutex::new(SteadyClock::new(Duration::ZERO, wall()))));
-        // Read under the lock, so that whoever comes later is shown no earlier time.
+        // Read under the lock, so that later readings are never earlier.
         let mut steady = steady.lock().unwrap_or_else(PoisonError::into_inner);
         steady.read(start.elapsed(), wall())
     }
 }
 
-/// What the wall clock shows, in nanoseconds since the Unix epoch: for spans, which others compare with their own.
+/// The wall clock in nanoseconds since the Unix epoch, for spans, which are compared with those of other programs.
 #[expect(clippy::disallowed_methods, reason = "no rule depends on it")]
 pub(crate) fn unix_nanos() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -87,8 +87,8 @@ mod tests {
         Duration::from_secs(secs)
     }
 
-    /// What a clock shows until `after`, in milliseconds since its start, when the wall clock is moved by `step` and
-    /// both are read every so often.
+    /// What the clock shows up to `after`, in milliseconds since its start, if the wall clock is changed by `step` and
+    /// both are read every `every`.
     fn shown(every: Duration, after: Duration, step: impl Fn(Duration) -> Duration) -> Vec<u64> {
         let mut clock = SteadyClock::new(secs(5), WALL);
         let mut shown = Vec::new();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_right_wall_clock_it_shows_what_that_shows() {
+    fn it_follows_a_correct_wall_clock() {
         assert_eq!(shown(secs(1), secs(5), |wall| wall), [0, 1_000, 2_000, 3_000, 4_000, 5_000]);
     }
 
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_difference_is_caught_up_with_and_not_overshot() {
+    fn a_small_difference_is_corrected_without_overshooting() {
         let late = Duration::from_millis(3);
         for (step, end) in [(true, 20_003), (false, 19_997)] {
             let moved = |wall: Duration| if step { wall + late } else { wall.saturating_sub(late) };
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_from_before_the_last_one_are_no_step_back_beyond_the_anchor() {
+    fn an_earlier_reading_goes_no_further_back_than_the_anchor() {
         let mut clock = SteadyClock::new(secs(5), WALL);
         clock.read(secs(15), WALL + secs(10));
         assert_eq!(clock.read(secs(10), WALL), Time::from_millis(1_700_000_010_000));

@@ -1,4 +1,4 @@
-//! The leases that this process holds. The heartbeat keeps them alive; what runs under one that is lost must stop.
+//! The leases held by this process. The heartbeat extends them; work under a lost lease must stop.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use eclusa_core::LeaseId;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The leases this process holds.
+/// The leases held by this process.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     held: Mutex<BTreeMap<LeaseId, HeldLease>>,
@@ -16,14 +16,14 @@ pub(crate) struct Leases {
 
 #[derive(Debug)]
 struct HeldLease {
-    /// When it ends; `None` when it is gone.
+    /// When it expires; `None` if it is lost.
     ends: Option<Instant>,
-    /// Notified of changes. Made by the first who waits for one: most calls end before that.
+    /// Notified of changes. Created by the first waiter: most calls end before there is one.
     changed: Option<Arc<Notify>>,
 }
 
 impl Leases {
-    /// Keeps `lease` alive until the answer is dropped.
+    /// Keeps `lease` alive until the returned [`Hold`] is dropped.
     pub(crate) fn hold(self: &Arc<Self>, lease: LeaseId, ends: Instant) -> Hold {
         self.lock().insert(lease, HeldLease { ends: Some(ends), changed: None });
         Hold { leases: self.clone(), lease }
@@ -33,12 +33,12 @@ impl Leases {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of them.
+    /// All leases held.
     pub(crate) fn ids(&self) -> Vec<LeaseId> {
         self.lock().keys().copied().collect()
     }
 
-    /// `lease` lasts until `ends`, or is gone.
+    /// Sets a new expiry, or marks the lease as lost.
     pub(crate) fn update(&self, lease: LeaseId, ends: Option<Instant>) {
         if let Some(held) = self.lock().get_mut(&lease) {
             held.ends = ends;
@@ -47,7 +47,7 @@ impl Leases {
     }
 }
 
-/// A lease that is kept alive.
+/// Keeps a lease alive until dropped.
 #[derive(Debug)]
 pub(crate) struct Hold {
     leases: Arc<Leases>,
@@ -55,7 +55,7 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    /// Returns when the lease is gone, or `margin` before it ends unless it is prolonged: whatever is done under it must
+    /// Returns when the lease is lost, or `margin` before it expires unless it is extended: the work under it must
     /// stop.
     pub(crate) async fn lost(&self, margin: Duration) {
         while let Some((ends, changed)) = self.ends() {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_that_is_gone_or_runs_out_stops_its_call_and_one_that_is_prolonged_does_not() {
+    async fn a_lost_or_expiring_lease_stops_its_call_and_an_extended_one_does_not() {
         let (leases, begin) = (Arc::new(Leases::default()), Instant::now());
         let after = |seconds| begin + Duration::from_secs(seconds);
         let holds = [1, 2, 3].map(|number| leases.hold(lease(number), after(10)));

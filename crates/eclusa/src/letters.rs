@@ -1,10 +1,10 @@
-//! Dead letters counted, however many steps that takes.
+//! Counting dead letters, in as many steps as it takes.
 
 use std::collections::BTreeMap;
 
 use eclusa_core::{CountLetters, Store, StoreError};
 
-/// How many dead letters fit, by what is asked for.
+/// Counts the dead letters that match, grouped as requested.
 pub(crate) async fn count_letters(
     store: &impl Store,
     mut ask: CountLetters,

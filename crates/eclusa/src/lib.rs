@@ -1,4 +1,4 @@
-//! Eclusa: what stands around the rules of [`eclusa_core`].
+//! Eclusa: the program around the rules of [`eclusa_core`].
 
 pub mod api;
 mod awaited;
@@ -38,7 +38,7 @@ mod work;
 pub use clock::SystemClock;
 pub use serve::{ServeError, serve};
 
-/// The README's example is compiled and run.
+/// Compiles and runs the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

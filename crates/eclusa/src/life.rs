@@ -1,4 +1,4 @@
-//! The life of the process: what runs, and how it is told to end.
+//! The life cycle of the process: what runs, and how it is asked to end.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,31 +13,31 @@ use crate::run_to_completion::RunToCompletion;
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Life {
-    /// Calls under way, and what must be told of them.
+    /// Calls in progress, and the reporting of their results.
     pub(crate) running: TaskTracker,
-    /// Set when the process was asked to stop: it goes on as usual for `server.drain`, but is not ready any more.
+    /// Cancelled when the process is asked to stop. It serves as usual for `server.drain`, but is no longer ready.
     pub(crate) draining: CancellationToken,
-    /// Bodies of requests that are being received.
+    /// Limits request bodies being received.
     pub(crate) uploads: Uploads,
-    /// Those of webhooks, which need no key.
+    /// Limits webhook bodies, which need no key.
     pub(crate) webhooks: Uploads,
-    /// Set when nothing new is to be begun.
+    /// Cancelled when nothing new may begin.
     pub(crate) stopping: CancellationToken,
-    /// Set when calls under way can be waited for no longer.
+    /// Cancelled when calls in progress are no longer waited for.
     pub(crate) aborting: CancellationToken,
-    /// Jobs that went back to their line because they could be waited for no longer.
+    /// Jobs returned to their line because they could no longer be waited for.
     pub(crate) handed_back: AtomicUsize,
-    /// Set when nothing runs any more.
+    /// Cancelled when nothing runs any more.
     pub(crate) finished: CancellationToken,
-    /// Set when the process cannot go on.
+    /// Cancelled when the process cannot continue.
     pub(crate) broken: CancellationToken,
-    /// Why it cannot go on was said.
+    /// Whether a failure was already reported.
     failed: AtomicBool,
 }
 
 impl Life {
-    /// Does `work` to its end even if whoever asked for it goes away meanwhile: what a verb did must be told and undone in
-    /// any case.
+    /// Runs `work` to completion even if its caller goes away: the effects of a verb must be reported or undone in any
+    /// case.
     pub(crate) async fn run_to_completion<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -45,7 +45,7 @@ impl Life {
         RunToCompletion::new(self.running.track_future(work)).await
     }
 
-    /// The process can keep no promise any more, so it ends. Says whether that is new.
+    /// Ends the process, because it can keep no promise any more. Returns whether this is the first call.
     pub(crate) fn fail(&self) -> bool {
         let new = !self.failed.swap(true, Ordering::Relaxed);
         self.broken.cancel();

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// Many small allocations on many threads: the system's own allocator takes twice as long for them.
+/// Many small allocations on many threads: the system allocator takes twice as long.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

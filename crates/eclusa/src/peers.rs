@@ -1,4 +1,4 @@
-//! The processes that share the store, this one among them.
+//! The processes that share the store, including this one.
 
 use std::sync::Arc;
 
@@ -7,23 +7,23 @@ use eclusa_core::{RegistrationView, StoreError, Time};
 use crate::rules::Rules;
 use crate::store::AnyStore;
 
-/// What programs with limits of their own say about themselves.
+/// The role that programs using the Rust library report.
 const LIBRARY: &str = "library";
 
 /// What a process does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum ProcessRole {
-    /// Takes jobs in and runs them.
+    /// Accepts jobs and runs them.
     #[default]
     All,
-    /// Only takes jobs in and answers for them.
+    /// Only accepts jobs and answers for them.
     Api,
-    /// Only runs jobs; over HTTP it tells nothing but its health.
+    /// Only runs jobs; over HTTP it only reports its health.
     Worker,
 }
 
 impl ProcessRole {
-    /// The word for it.
+    /// The name of the role.
     pub const fn as_str(self) -> &'static str {
         match self {
             ProcessRole::All => "all",
@@ -32,7 +32,7 @@ impl ProcessRole {
         }
     }
 
-    /// What other processes are told of one with this role and these rules.
+    /// What a process with this role and these rules reports to others.
     pub(crate) fn about(self, rules: &Rules) -> String {
         format!("{} {}", self.as_str(), rules.version())
     }
@@ -40,9 +40,9 @@ impl ProcessRole {
 
 /// See the module.
 pub(crate) struct Peers {
-    /// What this process does.
+    /// The role of this process.
     pub(crate) role: ProcessRole,
-    /// The id of this process where the store cannot be shared.
+    /// The id of this process, used if the store cannot be shared.
     id: u64,
     started: Time,
     store: Arc<AnyStore>,
@@ -53,34 +53,34 @@ pub(crate) struct Peers {
 pub(crate) struct Peer {
     /// Its id.
     pub(crate) id: String,
-    /// What it does: `all`, `api`, `worker`, or `library` for a program with limits of its own.
+    /// Its role: `all`, `api`, `worker`, or `library` for a program that uses the Rust library.
     pub(crate) role: String,
-    /// Which rules it goes by: those with the same word go by the same.
+    /// The version of its rules: equal for equal rules.
     pub(crate) rules: String,
-    /// Lanes and upstreams for which it was given other rules than those in force.
+    /// Lanes and upstreams whose rules in its config differ from those in force.
     pub(crate) differs: usize,
-    /// Whether it will stop soon.
+    /// Whether it is stopping.
     pub(crate) leaving: bool,
 }
 
-/// The process that decides.
+/// The process that owns the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OwnerSeen {
     /// Its id.
     pub(crate) id: String,
-    /// Rises with each change of owner.
+    /// Increases with each change of owner.
     pub(crate) epoch: u64,
-    /// When this process first saw it own.
+    /// When this process first saw it as the owner.
     pub(crate) since: Time,
 }
 
 impl Peers {
-    /// This process, started now, and those it shares `store` with.
+    /// This process, started now, and those that share `store` with it.
     pub(crate) fn new(role: ProcessRole, id: u64, started: Time, store: Arc<AnyStore>) -> Self {
         Self { role, id, started, store }
     }
 
-    /// Processes that share the store; this one alone where it cannot be shared.
+    /// Processes that share the store; only this one if it cannot be shared.
     pub(crate) fn instances(&self) -> Vec<Peer> {
         match &*self.store {
             AnyStore::Redis(store) => store.instances().iter().map(Peer::of).collect(),
@@ -94,7 +94,7 @@ impl Peers {
         }
     }
 
-    /// The process that decides, if that is known.
+    /// The owner of the store, if known.
     pub(crate) fn owner(&self) -> Option<OwnerSeen> {
         match &*self.store {
             AnyStore::Redis(store) => {
@@ -107,16 +107,16 @@ impl Peers {
         }
     }
 
-    /// How often the store was found to have lost what this process had acknowledged.
+    /// How often the store was found to have lost data that it had acknowledged to this process.
     pub(crate) fn losses(&self) -> u64 {
         match &*self.store {
             AnyStore::Redis(store) => store.losses(),
-            // It does not start on a directory that lost something.
+            // The embedded store does not start on a directory that lost data.
             AnyStore::Embedded(_) => 0,
         }
     }
 
-    /// Whether this process decides.
+    /// Whether this process owns the store.
     pub(crate) fn owns(&self) -> bool {
         match &*self.store {
             AnyStore::Redis(store) => store.owns(),
@@ -124,7 +124,7 @@ impl Peers {
         }
     }
 
-    /// Whether this process looks which alerts fire.
+    /// Whether this process evaluates alerts.
     pub(crate) fn evaluates_alerts(&self) -> bool {
         match &*self.store {
             AnyStore::Redis(store) => store
@@ -134,7 +134,7 @@ impl Peers {
         }
     }
 
-    /// How many callers wait for the end of a job, if this process decides.
+    /// Callers that wait for the end of a job, if this process owns the store.
     pub(crate) fn waits(&self) -> u64 {
         match &*self.store {
             AnyStore::Redis(store) => store.waits(),
@@ -142,7 +142,7 @@ impl Peers {
         }
     }
 
-    /// Whether the store cannot be asked now.
+    /// Whether the store cannot be reached now.
     pub(crate) fn is_cut_off(&self) -> bool {
         match &*self.store {
             AnyStore::Redis(store) => store.is_away(),
@@ -150,14 +150,14 @@ impl Peers {
         }
     }
 
-    /// Has the store and the other processes hear of other rules.
+    /// Registers changed rules with the store and the other processes.
     pub(crate) async fn configure(&self, rules: &Rules) -> Result<(), StoreError> {
         self.store.configure(&self.role.about(rules), &rules.config.spec).await
     }
 }
 
 impl Peer {
-    /// What a process told of itself.
+    /// Parses what a process reported about itself.
     fn of(told: &RegistrationView) -> Self {
         let mut words = told.about.split(' ').map(ToOwned::to_owned);
         let (role, rules) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -165,8 +165,8 @@ impl Peer {
     }
 }
 
-/// The process that decides evaluates alerts or, where that is a program that only uses the library and has no rules for them, the
-/// gateway with the lowest id. If two think so for a moment, each alert still fires once.
+/// The owner evaluates alerts. If the owner is a program that uses the library, which has no rules for alerts, the
+/// gateway with the lowest id does. If two processes briefly evaluate, each alert still fires once.
 fn evaluates(own: u64, owner: u64, instances: &[RegistrationView]) -> bool {
     let library = |one: &&RegistrationView| one.about.starts_with(LIBRARY);
     if !instances.iter().filter(library).any(|one| one.process.0 == owner) {
@@ -195,7 +195,7 @@ mod tests {
         let fleet = [process(3, "all 7f"), process(2, "worker 7f"), process(1, "library")];
         let who = |owner| [1, 2, 3].map(|own| evaluates(own, owner, &fleet));
         assert_eq!(who(3), [false, false, true]);
-        assert_eq!(who(1), [false, true, false], "the library knows no alerts");
+        assert_eq!(who(1), [false, true, false], "the library has no alerts");
         assert!(evaluates(7, 7, &[]), "nobody else is known yet");
     }
 }

@@ -1,4 +1,4 @@
-//! The parts of one process, put together.
+//! Assembles the parts of one process.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::telemetry::{Metrics, Rates};
 use crate::turns::Turns;
 use crate::work::Workers;
 
-/// Why a process could not be put together.
+/// Why a process could not be assembled.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The store cannot be used.
@@ -29,33 +29,33 @@ pub enum StartError {
     /// The store on Redis cannot be used.
     #[error("store.url: {0}")]
     Redis(#[from] RedisError),
-    /// Half of the work is left to other processes, and there can be none.
+    /// The role leaves work to other processes, but the store cannot be shared.
     #[error(
         "--role {role} leaves the rest to other processes, which cannot share this store: set `store.url` to `redis://…`, or leave out --role"
     )]
     NotShared {
-        /// Which half this process was to do.
+        /// The role of this process.
         role: &'static str,
     },
     /// The certificates of an upstream cannot be used.
     #[error(transparent)]
     Tls(#[from] BadCertificates),
-    /// Nobody that the collector could be trusted by.
+    /// The CA certificates for the trace collector cannot be used.
     #[error("traces: {0}")]
     Traces(#[from] TlsError),
 }
 
 /// See the module.
 pub(crate) struct Process {
-    /// What takes jobs in and answers for them.
+    /// Accepts jobs and answers for them.
     pub(crate) api: Api,
-    /// What runs them.
+    /// Runs jobs.
     pub(crate) workers: Workers,
-    /// What sends spans, where that is configured.
+    /// Sends spans, if configured.
     pub(crate) exporter: Option<Exporter>,
 }
 
-/// Opens the store and gets ready to run; nothing runs yet.
+/// Opens the store and prepares everything; nothing runs yet.
 pub(crate) fn open(config: Config, role: ProcessRole, clock: Arc<dyn Clock>) -> Result<Process, StartError> {
     if role != ProcessRole::All && !matches!(config.store.url, StoreUrl::Redis(_)) {
         return Err(StartError::NotShared { role: role.as_str() });

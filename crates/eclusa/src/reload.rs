@@ -1,4 +1,4 @@
-//! Reload: puts a config that was read again in force, as a whole or not at all.
+//! Reload: puts a new config in force, as a whole or not at all.
 
 use thiserror::Error;
 
@@ -18,8 +18,8 @@ enum ReloadError {
     Store(#[from] eclusa_core::StoreError),
 }
 
-/// Goes by `config` from now on, or says in the log why not. Nothing that waits or runs is lost: jobs that run end under the
-/// rules they began with.
+/// Puts `config` in force, or logs why not. Nothing waiting or running is lost: running jobs end under the rules they
+/// began with.
 pub(crate) async fn reload(current: &CurrentRules, peers: &Peers, metrics: &Metrics, config: Config) {
     match apply(current, peers, metrics, config).await {
         Ok(changes) => tracing::info!(changes = %changes, "The config was reloaded"),
@@ -42,10 +42,10 @@ async fn apply(
     }
     let changes = Changes::between(&old.config, &config);
     let rules = Rules::new(config)?;
-    // The store first: what comes in under the new rules must find its lane there.
+    // The store first: jobs that arrive under the new rules must find their lane there.
     match peers.configure(&rules).await {
         Err(error) if error.is_transient() => {
-            tracing::warn!(error = %error, "The other processes hear of the new rules when the store answers");
+            tracing::warn!(error = %error, "The other processes get the new rules when the store answers again");
         }
         told => told?,
     }

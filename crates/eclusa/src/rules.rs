@@ -1,4 +1,4 @@
-//! The rules this process goes by: the config with a client for each upstream, replaced as a whole by a reload.
+//! The rules in force in this process: the config with a client for each upstream, replaced as a whole by a reload.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,21 +38,21 @@ impl BadCertificates {
     }
 }
 
-/// One state of the rules. Whoever needs more than one part of it takes the whole first.
+/// One state of the rules. Code that needs several parts takes one snapshot first.
 pub(crate) struct Rules {
     /// The config.
     pub(crate) config: Config,
     /// Clients to the upstreams of the config.
     pub(crate) upstreams: BTreeMap<Name, UpstreamClient>,
-    /// The client that calls back, where that is configured.
+    /// The client for callbacks, if configured.
     pub(crate) callbacks: Option<CallbackClient>,
-    /// The client that notifies of alerts.
+    /// The client for alert webhooks.
     pub(crate) alerts: AlertClient,
     callback_codes: ExtraCodes,
 }
 
 impl Rules {
-    /// The rules of `config`.
+    /// Builds the rules of `config`.
     pub(crate) fn new(config: Config) -> Result<Self, BadCertificates> {
         let client = |(name, rules): (&Name, _)| match UpstreamClient::new(rules) {
             Ok(client) => Ok((name.clone(), client)),
@@ -65,8 +65,8 @@ impl Rules {
         Ok(Self { config, upstreams, callbacks, alerts, callback_codes: callback_codes() })
     }
 
-    /// Judges a call to `upstream` by its codes; one that is gone has none. What was used is read from the answer, where
-    /// that is here and policies charge by it.
+    /// Judges a call to `upstream` by its codes; an upstream that is gone has none. The usage is read from the response
+    /// if policies charge by it.
     pub(crate) fn judge(&self, upstream: &Name, called: &Called) -> Judged {
         let none = ExtraCodes::default();
         let codes = match self.config.upstreams.get(upstream) {
@@ -82,8 +82,8 @@ impl Rules {
         judged
     }
 
-    /// The key of `upstream` that a call was granted, if its calls are made with keys. Other rules than these may have been
-    /// in force where that was decided: then the call cannot be made here.
+    /// The upstream's key that a call was granted, if it has keys. The owner may have decided under other rules; then
+    /// the call cannot be made here.
     pub(crate) fn key(
         &self,
         upstream: &Name,
@@ -92,7 +92,7 @@ impl Rules {
         let Some(rules) = self.config.upstreams.get(upstream) else { return Ok(None) };
         match granted {
             None if rules.keys().is_empty() => Ok(None),
-            None => Err(CallEnd::NotSent("has keys here, and none was granted".into())),
+            None => Err(CallEnd::NotSent("has keys in this config, but none was granted".into())),
             Some(name) => match rules.key(name) {
                 None => Err(CallEnd::NotSent(format!("its key `{name}` is not configured here"))),
                 key => Ok(key),
@@ -100,19 +100,19 @@ impl Rules {
         }
     }
 
-    /// Where answers of `upstream` say what was used, for policies that charge by it.
+    /// Where responses of `upstream` report usage, for policies that charge by it.
     pub(crate) fn usage_sources(&self, upstream: &Name) -> Vec<Arc<str>> {
         self.config.upstreams.get(upstream).map_or(Vec::new(), |rules| sources(rules.policies()))
     }
 
-    /// The same word for the same lanes, upstreams and limits.
+    /// A hash of lanes, upstreams and limits: equal for equal rules.
     pub(crate) fn version(&self) -> String {
         let hash = xxhash_rust::xxh3::xxh3_64(&encode_spec(&self.config.spec));
         format!("{:08x}", hash >> 32)
     }
 }
 
-/// Whoever is called back says by a 2xx that he heard; all else is tried again, but for 410: he is gone.
+/// A callback is acknowledged by 2xx. Everything else is retried, except 410: the receiver is gone.
 fn callback_codes() -> ExtraCodes {
     let retryable = (300..=599).filter(|code| *code != 410).map(|code: u16| code.to_string()).collect();
     ExtraCodes { retryable, permanent: vec!["410".into()] }
@@ -139,7 +139,7 @@ impl CurrentRules {
         self.0.borrow().clone()
     }
 
-    /// Sees every change from now on.
+    /// A receiver of all later changes.
     pub(crate) fn watch(&self) -> watch::Receiver<Arc<Rules>> {
         self.0.subscribe()
     }

@@ -1,4 +1,4 @@
-//! Work that is done to its end, whoever stops waiting for it.
+//! Work that runs to completion, even if its caller stops waiting.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,13 +6,13 @@ use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 
-/// A future that goes on in a task of its own when it is dropped before its end. Until then it costs no task: hardly
-/// anybody goes away.
+/// A future that continues in its own task if it is dropped before its end. Until then it needs no task: callers rarely
+/// go away.
 pub(crate) struct RunToCompletion<F>
 where
     F: Future<Output: Send> + Send + 'static,
 {
-    /// Absent once it has ended.
+    /// `None` once it has ended.
     work: Option<Pin<Box<F>>>,
 }
 
@@ -25,7 +25,7 @@ impl<F: Future<Output: Send> + Send + 'static> RunToCompletion<F> {
 impl<F: Future<Output: Send> + Send + 'static> Future for RunToCompletion<F> {
     type Output = F::Output;
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // Taken out, so that work that panics is not gone on with.
+        // Taken out, so that work that panics is not continued.
         let Some(mut work) = self.work.take() else { return Poll::Pending };
         let polled = work.as_mut().poll(context);
         if polled.is_pending() {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn work_that_nobody_waits_for_any_more_goes_on_from_where_it_was() {
+    async fn dropped_work_continues_from_where_it_was() {
         let (steps, go_on, ended) =
             (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()), Arc::new(Notify::new()));
         let work = {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_gets_what_came_of_it() {
+    async fn a_caller_that_waits_gets_the_result() {
         assert_eq!(RunToCompletion::new(async { 7 }).await, 7);
     }
 }

@@ -1,4 +1,4 @@
-//! Serve: the whole program from start to end.
+//! Runs the whole program, from start to stop.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use crate::server::{Certificate, Threads};
 use crate::store::AnyStore;
 use crate::{api, reload, server, work};
 
-/// How long to wait for what was let go at the end.
+/// How long to wait for tasks that still release what they hold.
 const LAST_TASKS_WAIT: Duration = Duration::from_secs(5);
-/// How long the line that reports the start waits for the store to say what it holds.
+/// How long the start report waits for the store to answer.
 const STORE_ANSWERS: Duration = Duration::from_secs(10);
-/// How long to wait before the store is asked again.
+/// Pause before the store is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Why the program could not start or go on.
+/// Why the program could not start or continue.
 #[derive(Debug, Error)]
 pub enum ServeError {
     /// The store or an upstream's certificates cannot be used.
@@ -43,9 +43,9 @@ pub enum ServeError {
         "cannot listen on {address}: {source}; is another process using the port? Choose another: `server.listen`, or `--listen` of the demo"
     )]
     Listen {
-        /// Which.
+        /// The configured address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The threads that serve connections could not be started.
@@ -56,20 +56,20 @@ pub enum ServeError {
     Broken,
 }
 
-/// What became of the work of a process that has stopped.
+/// The result of stopping a process.
 struct Stopped {
-    /// Calls that ended in the time they were given.
+    /// Calls that ended within the grace period.
     finished: usize,
-    /// Jobs that went back to their line.
+    /// Jobs returned to their line.
     handed_back: usize,
-    /// Jobs that the store keeps; `None` if it did not answer.
+    /// Jobs that remain in the store; `None` if it did not answer.
     kept: Option<u64>,
     broken: bool,
 }
 
-/// Runs until `stops` says so, then ends in order: goes on serving for `server.drain`, takes in nothing more, finishes what
-/// runs or lets it go, and returns when everything is written. A second message ends the drain; after it the receiver is
-/// dropped. Configs that come by `reloads` are put in force. `ready` is told where it listens.
+/// Runs until `stops` receives a message, then stops in order: serves for `server.drain`, accepts nothing more,
+/// finishes or releases what runs, and returns when everything is written. A second message ends the drain; after that
+/// the receiver is dropped. Configs received from `reloads` are put in force. `ready` gets the address.
 pub async fn serve(
     config: Config,
     role: ProcessRole,
@@ -102,7 +102,7 @@ async fn run(
     let (grace, drain_for) = (config.server.shutdown_grace, config.server.drain);
     let Process { api, workers, exporter } = process::open(config, role, clock)?;
     let Parts { store, scopes, ids, rules, leases, peers, life, metrics, rates, .. } = &*api.0;
-    // A store of this process's own answers at once: before a worker takes a job.
+    // An embedded store answers at once, before a worker takes a job.
     let found = store.lanes().now_or_never().and_then(Result::ok).map(|lanes| jobs(&lanes));
     let mut loops = work::start(role, workers, (store, scopes, ids.clone()), (rates.clone(), peers.clone()));
     if let Some(exporter) = exporter {
@@ -131,17 +131,17 @@ async fn run(
         _ = stops.recv() => drain(life, store, drain_for, stops).await,
         () = life.broken.cancelled() => {}
         () = reloading => {}
-        // They end only after `stopping`: one that ends before has failed, and its lane would stand still.
+        // They end only after `stopping`. One that ends before has failed, and its lane would stop.
         _ = loops.begin.join_next() => life.broken.cancel(),
         _ = loops.keep.join_next() => life.broken.cancel(),
     }
     life.stopping.cancel();
-    // Nothing is begun any more once these have ended: what runs then is all there is to wait for.
+    // When these have ended, nothing new begins: what runs now is all there is to wait for.
     while loops.begin.join_next().await.is_some() {}
     let running = leases.ids().len();
     finish_running(life, grace).await;
     let _ = serving.await;
-    // Answers that streamed until now have given back their leases in tasks of their own.
+    // Responses that streamed until now release their leases in separate tasks.
     let _ = timeout(LAST_TASKS_WAIT, life.running.wait()).await;
     let kept = timeout(LAST_TASKS_WAIT, store.lanes()).await.ok().and_then(Result::ok);
     life.finished.cancel();
@@ -155,7 +155,7 @@ async fn run(
     })
 }
 
-/// Reports what this process is and what it has found, as soon as the store answers.
+/// Logs what this process is and what it found, as soon as the store answers.
 async fn report_start(store: Arc<AnyStore>, role: ProcessRole, rules: Arc<Rules>, found: Option<u64>) {
     let answers = async {
         loop {
@@ -176,7 +176,7 @@ async fn report_start(store: Arc<AnyStore>, role: ProcessRole, rules: Arc<Rules>
         role = role.as_str(),
         lanes = config.lanes.len(),
         upstreams = config.upstreams.len(),
-        // Absent while the store does not answer.
+        // Absent if the store does not answer.
         jobs,
         "Started"
     );
@@ -187,8 +187,8 @@ fn jobs(lanes: &[LaneView]) -> u64 {
     lanes.iter().map(|lane| lane.queued.iter().sum::<u64>() + lane.pending + lane.processing).sum()
 }
 
-/// Goes on as usual for `time`, so that load balancers notice by `/readyz` that this process stops before it refuses
-/// anybody; another process decides meanwhile. The next message of `stops` ends it.
+/// Serves as usual for `time`, so that load balancers see at `/readyz` that this process stops before it refuses
+/// requests. Meanwhile another process takes over ownership. The next message of `stops` ends it.
 async fn drain(life: &Life, store: &AnyStore, time: Duration, mut stops: mpsc::Receiver<()>) {
     if time.is_zero() {
         drop(stops);
@@ -205,11 +205,11 @@ async fn drain(life: &Life, store: &AnyStore, time: Duration, mut stops: mpsc::R
     }
 }
 
-/// Lets running calls finish within `grace`; what is still running then goes back to its line.
+/// Lets running calls finish within `grace`; jobs still running then return to their line.
 async fn finish_running(life: &Life, grace: Duration) {
     life.running.close();
     if timeout(grace, life.running.wait()).await.is_err() {
-        tracing::warn!(running = life.running.len(), "Letting go of jobs that are still running");
+        tracing::warn!(running = life.running.len(), "Releasing jobs that are still running");
         life.aborting.cancel();
         let _ = timeout(LAST_TASKS_WAIT, life.running.wait()).await;
     }

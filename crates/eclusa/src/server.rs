@@ -1,4 +1,4 @@
-//! The HTTP server: bounded in connections, header size and the time a client may take.
+//! The HTTP server, with limits on connections, header size and client time.
 
 mod certificate;
 mod threads;
@@ -29,19 +29,19 @@ use crate::clients::{ClientConnection, Requests};
 use crate::config::ClientBounds;
 use crate::rules::CurrentRules;
 
-/// The most bytes of a request's head.
+/// Maximum bytes of a request head.
 const MAX_HEAD: usize = 64 * 1024;
-/// How long a client may take to send a request's head, and how long an idle connection is kept.
+/// How long a client may take to send a request head, and how long an idle connection is kept.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client may take for the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Requests under way on one HTTP/2 connection.
+/// Maximum concurrent requests on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 200;
-/// How long to pause when the system has no more sockets.
+/// Pause after a connection could not be accepted, as when the system has no more sockets.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Lets `service` answer until `stopping`, then until all requests under way are answered or `deadline` says that is enough.
-/// HTTPS with `tls`, else HTTP; by either of them HTTP/2 too.
+/// Serves connections until `stopping`, then until all requests in progress are answered, at most for `deadline`. HTTPS
+/// with `tls`, else HTTP; HTTP/2 with either.
 pub(crate) async fn serve(
     (listener, tls): (TcpListener, Option<TlsAcceptor>),
     threads: Arc<Threads>,
@@ -117,8 +117,8 @@ impl Conversation {
     }
 }
 
-/// Returns when the client has sent no request for too long. Only the first is waited for: before the version of HTTP is known,
-/// nothing else bounds the time.
+/// Returns when the client has sent no request for too long. Only the first request is waited for: until the HTTP
+/// version is known, nothing else limits the time.
 async fn first_request_overdue(requests: Requests) {
     tokio::time::sleep(HEAD_TIMEOUT).await;
     if requests.any() {
@@ -126,7 +126,7 @@ async fn first_request_overdue(requests: Requests) {
     }
 }
 
-/// Answers the requests of one connection until it ends.
+/// Serves the requests of one connection until it ends.
 async fn serve_connection<I, S>(server: &Builder<TokioExecutor>, stream: I, service: S, watcher: Watcher)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -134,11 +134,11 @@ where
     S::Future: Send + 'static,
 {
     let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service);
-    // A client that breaks the connection is its own affair.
+    // A client may break its connection at any time.
     let _ = watcher.watch(connection.into_owned()).await;
 }
 
-/// The connection inside TLS; `None` if the client does not get that far.
+/// The connection inside TLS; `None` if the handshake fails.
 async fn tls_handshake(
     tls: &TlsAcceptor,
     stream: ClientConnection,
@@ -164,7 +164,7 @@ fn builder() -> Builder<TokioExecutor> {
     server
 }
 
-/// The next connection that there is room for. Those beyond wait in the system's own queue.
+/// Accepts the next connection when there is room. Further ones wait in the system's backlog.
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
@@ -174,7 +174,7 @@ async fn accept(
         // It is taken off this runtime: it lives on that of another thread.
         match listener.accept().await.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
             Ok((stream, peer)) => {
-                // Small answers must not wait for the next.
+                // Small responses must not be delayed.
                 let _ = stream.set_nodelay(true);
                 return (stream, peer, slot);
             }
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_sends_no_request_is_given_up_and_one_that_did_is_not() {
+    async fn a_client_that_sends_no_request_is_disconnected() {
         let given_up =
             tokio::time::timeout(2 * HEAD_TIMEOUT, first_request_overdue(Requests::default())).await;
         assert!(given_up.is_ok());

@@ -1,20 +1,20 @@
-//! Signatures of the Standard Webhooks specification, version 1: HMAC-SHA-256 over id, moment and body.
+//! Signatures of the Standard Webhooks specification, version 1: HMAC-SHA-256 over id, timestamp and body.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use ring::hmac;
 
-/// What secrets begin with that are written in base64.
+/// Prefix of secrets in base64.
 const PREFIX: &str = "whsec_";
 
-/// The headers of a message, in lower case.
+/// The message id header; header names are in lower case.
 pub(crate) const ID: &str = "webhook-id";
 /// Seconds since 1970.
 pub(crate) const TIMESTAMP: &str = "webhook-timestamp";
-/// `v1,` and the signature in base64; several are apart by spaces.
+/// `v1,` and the signature in base64; several are separated by spaces.
 pub(crate) const SIGNATURE: &str = "webhook-signature";
 
-/// The key that a secret stands for: what follows `whsec_` in base64, else the text itself. `None` if that is not base64.
+/// The key of a secret: decoded from base64 after `whsec_`, else the text itself. `None` if it is not valid base64.
 pub(crate) fn key(secret: &str) -> Option<hmac::Key> {
     let bytes = match secret.strip_prefix(PREFIX) {
         Some(encoded) => BASE64_STANDARD.decode(encoded).ok()?,
@@ -23,7 +23,7 @@ pub(crate) fn key(secret: &str) -> Option<hmac::Key> {
     Some(hmac::Key::new(hmac::HMAC_SHA256, &bytes))
 }
 
-/// What is signed of a message; `timestamp` as it is sent.
+/// The bytes that are signed; `timestamp` exactly as sent.
 pub(crate) fn signed(id: &str, timestamp: &str, body: &[u8]) -> Vec<u8> {
     [id.as_bytes(), b".", timestamp.as_bytes(), b".", body].concat()
 }
@@ -40,7 +40,7 @@ mod tests {
 
     /// The example of the specification's own libraries.
     #[test]
-    fn a_known_message_has_its_known_signature() {
+    fn a_message_has_its_expected_signature() {
         let key = key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
         let signature = sign(&key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#);
         assert_eq!(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");

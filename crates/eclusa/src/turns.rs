@@ -1,8 +1,8 @@
-//! Callers that wait for leave to call an upstream: one line per upstream, first come, first served.
+//! Callers that wait for a permit to call an upstream: one queue per upstream, first come, first served.
 //!
-//! Only the first of a line asks the store; the others wait for their turn, so that none of them can be overtaken by one
-//! that happens to ask at the right moment. The first is woken when a call ends; wake-ups are hints, it also asks by itself
-//! from time to time.
+//! Only the head of a queue asks the store; the others wait for their turn, so that no caller can be overtaken by one
+//! that happens to ask at the right moment. The head is woken when a call ends. Wake-ups are hints: it also asks from
+//! time to time without one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use eclusa_core::Name;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// One line for each upstream that somebody has waited for.
+/// One queue per upstream that a caller has waited for.
 #[derive(Debug, Default)]
 pub(crate) struct Turns(Mutex<BTreeMap<Name, Arc<Line>>>);
 
-/// Those who wait for one upstream.
+/// The callers that wait for one upstream.
 #[derive(Debug)]
 pub(crate) struct Line {
     turn: Arc<Semaphore>,
@@ -22,18 +22,18 @@ pub(crate) struct Line {
 }
 
 impl Turns {
-    /// The line of `upstream`, which must be one of the config: lines are kept.
+    /// The queue of `upstream`, which must be in the config: queues are never removed.
     pub(crate) fn line(&self, upstream: &Name) -> Arc<Line> {
         let new = || Arc::new(Line { turn: Arc::new(Semaphore::new(1)), bell: Notify::new() });
         self.lock().entry(upstream.clone()).or_insert_with(new).clone()
     }
 
-    /// Something may have become possible at `upstream`.
+    /// Wakes the head of the queue of `upstream`: a call may be possible now.
     pub(crate) fn ring(&self, upstream: &Name) {
         self.lock().get(upstream).into_iter().for_each(|line| line.bell.notify_one());
     }
 
-    /// Something may have become possible anywhere.
+    /// Wakes the heads of all queues.
     pub(crate) fn ring_all(&self) {
         self.lock().values().for_each(|line| line.bell.notify_one());
     }
@@ -44,12 +44,12 @@ impl Turns {
 }
 
 impl Line {
-    /// Returns when all who came before have had their turn or gone. The turn ends when the answer is dropped.
+    /// Returns when all earlier callers have had their turn or gone. The turn ends when the permit is dropped.
     pub(crate) async fn next(&self) -> Option<OwnedSemaphorePermit> {
         self.turn.clone().acquire_owned().await.ok()
     }
 
-    /// Returns when something may have become possible.
+    /// Returns when a call may be possible.
     pub(crate) async fn rung(&self) {
         self.bell.notified().await;
     }

@@ -1,28 +1,28 @@
-//! Words that all parts of the program share.
+//! Formats and names shared by all parts of the program.
 
 use eclusa_core::gate::{GateView, PaceView, Reason};
 use eclusa_core::{ServedBy, Time, Tokens};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A moment as ISO 8601 in UTC; `None` for "never".
+/// A time as ISO 8601 in UTC; `None` for "never".
 pub fn iso(time: Time) -> Option<String> {
     let millis = i64::try_from(time.as_millis()).ok()?;
     jiff::Timestamp::from_millisecond(millis).ok().map(|time| format!("{time:.3}"))
 }
 
-/// What a gate counts, in whole tokens where that are tokens.
+/// What a gate counts; micro-tokens are converted to whole tokens.
 pub(crate) fn counted(view: &GateView, amount: i64) -> i64 {
     if view.reason == Reason::RateLimit { amount.div_euclid(Tokens::ONE.as_micro()) } else { amount }
 }
 
-/// The rate of a pace.
+/// The rate of a pace, in starts per second.
 #[expect(clippy::cast_precision_loss, reason = "at most a thousand a second, in millionths")]
 pub(crate) fn starts_per_second(pace: &PaceView) -> f64 {
     pace.rate_micro as f64 / 1_000_000.0
 }
 
-/// How a job was answered without a call of its own that succeeded.
+/// How a job was answered without a successful call of its own.
 pub(crate) const fn served(by: ServedBy) -> &'static str {
     match by {
         ServedBy::Cache => "cache",
@@ -31,22 +31,22 @@ pub(crate) const fn served(by: ServedBy) -> &'static str {
     }
 }
 
-/// What happened in a second, on average over about the last minute.
+/// Events per second, on average over about the last minute.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 pub struct LaneRates {
-    /// Jobs taken in.
+    /// Jobs accepted.
     pub accepted: f64,
-    /// Attempts begun.
+    /// Attempts started.
     pub started: f64,
-    /// Jobs that completed, by a call or by an answer that was there.
+    /// Jobs completed, by a call or from an existing answer.
     pub completed: f64,
-    /// Jobs that failed for good.
+    /// Jobs that failed permanently.
     pub failed: f64,
-    /// Jobs that expired, were pushed out or were refused.
+    /// Jobs that expired, were evicted or were refused.
     pub dropped: f64,
-    /// Requests that the process that is asked answered directly.
+    /// Direct requests answered by the responding process.
     pub answered: f64,
-    /// How many seconds it is the average of: less than 60 while the process that answers is younger, and 0 as long as it
-    /// knows nothing.
+    /// The period of the average in seconds: less than 60 while the responding process is younger, and 0 while it knows
+    /// nothing.
     pub seconds: f64,
 }

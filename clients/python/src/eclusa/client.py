@@ -29,14 +29,14 @@ from .types import (
     WhyAnswer,
 )
 
-#: Seconds of one long poll, below what servers usually allow.
+#: Seconds per long poll; servers usually allow more.
 _POLL = 20.0
-#: Seconds that ``acquire`` may wait at the most; the server's ``max_wait`` is usually shorter.
+#: Maximum seconds that ``acquire`` waits; the server's ``max_wait`` is usually shorter.
 _MAX_WAIT = 600.0
-#: Seconds between two looks at a server that does not wait.
+#: Seconds between two polls of a server that does not wait.
 _PAUSE = 0.2
 
-#: What a worker reports of a call it made: the HTTP status, or why there is none.
+#: The result of a call, as a worker reports it: the HTTP status, or why there is none.
 CallStatus = Union[int, Literal["timeout", "connection_error", "not_sent"]]
 
 
@@ -47,19 +47,19 @@ def is_final(status: str) -> bool:
 
 @dataclass
 class FollowedEvent:
-    """One line of a job's timeline; ``id`` is its number."""
+    """One entry of a job's timeline; ``id`` is its number."""
 
     id: int
     data: JobEvent
 
 
 class Eclusa:
-    """A client of one server. It has no state but its settings, and may be used by several threads.
+    """A client of one server. It holds only settings, so several threads may share it.
 
-    ``url`` is where the server listens, else ``ECLUSA_URL``, else ``http://127.0.0.1:8080``; ``key`` is a key of its config, else
-    ``ECLUSA_KEY``. ``retries`` is how often a request is repeated after a lost connection, 429 or 503; ``timeout`` how many
-    seconds the server may be silent, besides what it is asked to wait; ``max_retry_delay`` the longest time between two
-    attempts, whatever ``Retry-After`` says.
+    ``url`` is the server's URL, else ``ECLUSA_URL``, else ``http://127.0.0.1:8080``; ``key`` is a key from its config, else
+    ``ECLUSA_KEY``. ``retries`` is the maximum number of retries after a lost connection, 429 or 503; ``timeout`` the seconds
+    that the server may be silent, in addition to a requested wait; ``max_retry_delay`` the maximum seconds between two
+    attempts, even if ``Retry-After`` is longer.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class Eclusa:
     ) -> Union[Accepted, Job, CachedAnswer]:
         """Enqueues a job.
 
-        Safe to repeat: a job without ``id`` gets an idempotency key, so a retry after a lost connection is the same job. The
-        answer is what was accepted; the job itself if ``wait`` (seconds) was given and it ended in time; or an answer of the
+        Safe to repeat: a job without ``id`` gets an idempotency key, so a retry after a lost connection is the same job.
+        Returns what was accepted; the job itself if ``wait`` (seconds) was given and it ended in time; or an answer from the
         cache.
         """
         headers: Dict[str, str] = {}
@@ -99,7 +99,7 @@ class Eclusa:
         return cast(Union[Accepted, Job, CachedAnswer], self._http.json(call))
 
     def enqueue_batch(self, lane: str, jobs: Iterable[JobRequest]) -> List[BatchAnswer]:
-        """Enqueues up to 1000 jobs, with an answer each: what was accepted, an answer of the cache, or a problem."""
+        """Enqueues up to 1000 jobs. Returns one result per job: accepted, answered from the cache, or a problem."""
         body = [job if job.get("id") else {**job, "id": str(uuid.uuid4())} for job in jobs]
         call = Call("POST", f"/v1/lanes/{quoted(lane)}/jobs/batch", body=body)
         return cast(List[BatchAnswer], self._http.json(call))
@@ -112,7 +112,7 @@ class Eclusa:
         timeout: float = math.inf,
         idempotency_key: Optional[str] = None,
     ) -> Union[Job, CachedAnswer]:
-        """Enqueues a job and waits for its end. An answer of the cache is a completed job without an id."""
+        """Enqueues a job and waits for its end. An answer from the cache is a completed job without an id."""
         deadline = time.monotonic() + timeout
         answer = self.enqueue(lane, job, idempotency_key=idempotency_key, wait=min(_POLL, timeout))
         if "timeline" in answer or "jobId" not in answer:
@@ -121,7 +121,7 @@ class Eclusa:
         return self.wait(accepted["jobId"], timeout=max(0.0, deadline - time.monotonic()))
 
     def wait(self, id: str, *, timeout: float = math.inf, lane: Optional[str] = None) -> Job:
-        """The job once it has ended, however it did; ``WaitTimeoutError`` if it has not after ``timeout`` seconds."""
+        """Waits until the job has ended, with any status; raises ``WaitTimeoutError`` after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while True:
             asked = time.monotonic()
@@ -132,16 +132,16 @@ class Eclusa:
                 return job
             if time.monotonic() >= deadline:
                 raise WaitTimeoutError(job)
-            # A server that is stopping, or that allows no waits, answers at once.
+            # A server that is stopping, or that allows no waits, responds at once.
             if time.monotonic() - asked < _PAUSE:
                 time.sleep(_PAUSE)
 
     def events(
         self, id: str, *, last_event_id: int = 0, lane: Optional[str] = None
     ) -> Iterator[FollowedEvent]:
-        """What happens to a job, as it happens, to its end.
+        """Follows the events of a job until it ends.
 
-        A stream that breaks is taken up again where it was. The last event has the job. A job that ended before
+        A broken stream is resumed where it stopped. The last event contains the job. A job that ended before
         ``last_event_id`` has no events.
         """
         last, quiet = last_event_id, 0
@@ -169,7 +169,7 @@ class Eclusa:
             quiet += 1
 
     def get(self, id: str, *, lane: Optional[str] = None) -> Job:
-        """A job with its history and result."""
+        """Gets a job with its timeline and result."""
         return cast(Job, self._http.json(Call("GET", f"/v1/jobs/{quoted(id)}", query={"lane": lane})))
 
     def cancel(self, id: str, *, lane: Optional[str] = None) -> Job:
@@ -178,19 +178,19 @@ class Eclusa:
         return cast(Optional[Job], self._http.json(call)) or self.get(id, lane=lane)
 
     def why(self, id: str, *, lane: Optional[str] = None) -> WhyAnswer:
-        """Why a job waits, and until when."""
+        """Explains why a job waits, and until when."""
         return cast(WhyAnswer, self._http.json(Call("GET", f"/v1/jobs/{quoted(id)}/why", query={"lane": lane})))
 
     def search(self, **filter: Any) -> JobList:
-        """A page of the jobs that fit, the newest first: ``lane``, ``tenant``, ``status``, ``id``, ``externalId``, ``since``,
-        ``until``; go on with its ``cursor``."""
+        """Returns a page of the jobs that match ``lane``, ``tenant``, ``status``, ``id``, ``externalId``, ``since``, ``until``,
+        newest first; pass its ``cursor`` for the next page."""
         return cast(JobList, self._http.json(Call("GET", "/v1/jobs", query=filter)))
 
     def acquire(self, upstream: str, request: Optional[AcquireRequest] = None) -> Lease:
-        """A permit for one call to an upstream that the caller makes itself.
+        """Acquires a permit for one call to an upstream, which the caller makes itself.
 
-        ``QuotaExceededError`` if there is none, after ``wait`` if that is given (``"5s"``). Settle the lease with how the call
-        went.
+        Raises ``QuotaExceededError`` if it is denied, after ``wait`` if given (``"5s"``). Settle the lease with the result of
+        the call.
         """
         body = request or {}
         call = Call("POST", f"/v1/limits/{quoted(upstream)}/acquire", body=body, repeat="refusals", final=(429,))
@@ -199,55 +199,55 @@ class Eclusa:
         return Lease(self._http, cast(Acquired, self._http.json(call)))
 
     def call(self, method: str, path: str, *, query: Optional[Mapping[str, Any]] = None, body: Any = None) -> Any:
-        """Any other call of the API, with the same retries; see the OpenAPI document.
+        """Makes any other call of the API, with the same retries; see the OpenAPI document.
 
-        An answer that is not JSON comes as text.
+        A response that is not JSON is returned as text.
         """
         repeat = "always" if method == "GET" else "refusals"
         return self._http.json_or_text(Call(method, path, query=query or {}, body=body, repeat=repeat))
 
 
 class Lease:
-    """A permit for one call. It ends by itself after the server's ``workers.lease``."""
+    """A permit for one call. It expires after the server's ``workers.lease``."""
 
     def __init__(self, http: Transport, acquired: Acquired) -> None:
         self._http = http
         self.id: str = acquired["leaseId"]
-        #: The name of the upstream's key to use, where it has several.
+        #: The name of the upstream's key to use, if it has ``keys``.
         self.key: Optional[str] = acquired.get("key")
         #: What is left of the tightest limit; ``None`` if there is none.
         self.remaining: Optional[int] = acquired.get("remaining")
 
     def settle(self, status: CallStatus, *, retry_after: Optional[str] = None, usage: Any = None) -> None:
-        """Reports how the call went and ends the lease. ``retry_after`` is the answer's header as it came."""
+        """Reports the result of the call and ends the lease. ``retry_after`` is the response header, unchanged."""
         report = {"status": status, "retryAfter": retry_after, "usage": usage}
         body = {name: value for name, value in report.items() if value is not None}
         path = f"/v1/limits/leases/{quoted(self.id)}/settle"
         self._http.json(Call("POST", path, body=body, done=_is_gone))
 
     def extend(self) -> None:
-        """Makes it last for ``workers.lease`` from now."""
+        """Extends it to ``workers.lease`` from now."""
         self._http.json(Call("POST", f"/v1/limits/leases/{quoted(self.id)}/extend"))
 
 
 class DeadLetters:
-    """Jobs that failed for good."""
+    """Jobs that failed permanently."""
 
     def __init__(self, http: Transport) -> None:
         self._http = http
 
     def list(self, **filter: Any) -> DeadLetterList:
-        """A page of those that fit: ``lane``, ``tenant``, ``code``, ``since``, ``until``; go on with its ``cursor``."""
+        """Returns a page of the letters that match ``lane``, ``tenant``, ``code``, ``since``, ``until``; then pass its ``cursor``."""
         return cast(DeadLetterList, self._http.json(Call("GET", "/v1/dead-letters", query=filter)))
 
     def get(self, id: str) -> DeadLetter:
-        """One dead letter with what was to be sent."""
+        """Gets a dead letter with its content."""
         return cast(DeadLetter, self._http.json(Call("GET", f"/v1/dead-letters/{quoted(id)}")))
 
     def replay(self, id: str, patch: Optional[Mapping[str, Any]] = None) -> Accepted:
         """Enqueues it again; ``patch`` is a merge patch (RFC 7396) over its ``originalData``.
 
-        After a lost connection it is not sent again: that could make a second job.
+        It is not repeated after a lost connection: that could create a second job.
         """
         call = Call("POST", f"/v1/dead-letters/{quoted(id)}/replay", repeat="refusals")
         if patch is not None:
@@ -255,16 +255,16 @@ class DeadLetters:
         return cast(Accepted, self._http.json(call))
 
     def replay_all(self, filter: Optional[FilterBody] = None) -> BulkReplay:
-        """Enqueues all that fit again, as their lanes have room. Follow it with ``replayed``."""
+        """Enqueues all letters that match again, as their lanes have room. Follow the progress with ``replayed``."""
         call = Call("POST", "/v1/dead-letters/replay", body={"filter": filter or {}}, repeat="refusals")
         return cast(BulkReplay, self._http.json(call))
 
     def replayed(self, replay_id: str) -> BulkReplay:
-        """How far a replay of many is."""
+        """Gets the progress of a bulk replay."""
         return cast(BulkReplay, self._http.json(Call("GET", f"/v1/dead-letters/replays/{quoted(replay_id)}")))
 
     def discard(self, id: str) -> Optional[DeadLetter]:
-        """Removes it for good. The answer is what was removed; ``None`` if the answer that had it was lost."""
+        """Deletes it permanently and returns it; ``None`` if it was deleted but the response was lost."""
         call = Call("DELETE", f"/v1/dead-letters/{quoted(id)}", done=_is_gone)
         return cast(Optional[DeadLetter], self._http.json(call))
 
@@ -278,7 +278,7 @@ def _is_cancelled(problem: ProblemError) -> bool:
 
 
 def _server_events(lines: Iterable[bytes]) -> Iterator[Tuple[int, str]]:
-    """The events of a stream by number, as they come; comments are left out."""
+    """Yields the events of a stream with their numbers; comments are skipped."""
     number, data = 0, []
     for line in lines:
         name, _, value = line.decode().rstrip("\r\n").partition(":")

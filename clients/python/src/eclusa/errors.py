@@ -13,19 +13,19 @@ class EclusaError(Exception):
 
 
 class TransportError(EclusaError):
-    """The server could not be reached, the connection broke before there was a whole answer, or something else answered."""
+    """The server could not be reached, the response was incomplete, or it did not come from the server."""
 
 
 class WaitTimeoutError(EclusaError):
-    """The job had not ended when the time was over; ``job`` is its last known state."""
+    """The job did not end in time; ``job`` is its last known state."""
 
     def __init__(self, job: Job) -> None:
-        super().__init__(f"job {job['jobId']} has not ended in time: it is {job['status']}")
+        super().__init__(f"job {job['jobId']} did not end in time: its status is {job['status']}")
         self.job = job
 
 
 class WebhookVerificationError(EclusaError):
-    """A webhook is not what the server signed, or is too old."""
+    """A webhook has no valid signature, or is too old."""
 
 
 class ProblemError(EclusaError):
@@ -33,7 +33,7 @@ class ProblemError(EclusaError):
 
     def __init__(self, problem: Problem, retry_after: Optional[int] = None) -> None:
         super().__init__(f"{problem['status']} {problem['title']}: {problem['detail']}")
-        #: The problem as it came, with the members of its type.
+        #: The problem as received, with the members of its type.
         self.problem = problem
         #: The HTTP status.
         self.status: int = problem["status"]
@@ -41,16 +41,16 @@ class ProblemError(EclusaError):
         self.type: str = problem["type"]
         #: What is wrong, where, and how to fix it.
         self.detail: str = problem["detail"]
-        #: Seconds after which to try again, where the server says so.
+        #: Seconds after which to retry, if the server says so.
         self.retry_after = retry_after
 
 
 class UnauthorizedError(ProblemError):
-    """401: no key, or an unknown one."""
+    """401: the key is missing or unknown."""
 
 
 class ForbiddenError(ProblemError):
-    """403: the key may not do this."""
+    """403: the key does not allow this."""
 
 
 class NotFoundError(ProblemError):
@@ -58,15 +58,15 @@ class NotFoundError(ProblemError):
 
 
 class ConflictError(ProblemError):
-    """409: the state of the thing does not allow it."""
+    """409: the current state does not allow it."""
 
 
 class InvalidError(ProblemError):
-    """400, 413 and 422: the request is wrong; ``problem["errors"]`` names the fields where it can."""
+    """400, 413 and 422: the request is wrong; ``problem["errors"]`` names the fields, if known."""
 
 
 class QuotaExceededError(ProblemError):
-    """429: a gate says not now; see ``retry_after`` and ``problem["reason"]``."""
+    """429: a gate denies the call now; see ``retry_after`` and ``problem["reason"]``."""
 
 
 class UnavailableError(ProblemError):
@@ -87,15 +87,15 @@ _CLASSES: Dict[int, Type[ProblemError]] = {
 
 
 def problem_of(status: int, retry_after: Optional[str], body: bytes) -> ProblemError:
-    """The error that an answer stands for."""
+    """Converts an error response to an error."""
     try:
         problem = json.loads(body)
         texts = (problem["type"], problem["title"], problem["detail"])
         if not isinstance(problem["status"], int) or not all(isinstance(text, str) for text in texts):
             raise TypeError("no problem details")
     except (ValueError, KeyError, TypeError):
-        # Something between the server and us answered.
+        # The response comes from something between the server and this client.
         text = body[:500].decode("utf-8", "replace")
-        problem = {"type": "about:blank", "title": "Unexpected answer", "status": status, "detail": text}
+        problem = {"type": "about:blank", "title": "Unexpected response", "status": status, "detail": text}
     seconds = int(retry_after) if retry_after and retry_after.isdecimal() else None
     return _CLASSES.get(status, ProblemError)(cast(Problem, problem), seconds)

@@ -27,12 +27,12 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Any = None
     content_type: str = "application/json"
-    #: Seconds that the server is asked to wait.
+    #: Seconds of waiting requested from the server.
     wait: float = 0
     repeat: str = "always"
     #: Statuses that are not repeated.
     final: Collection[int] = ()
-    #: Whether a problem, after a lost connection, shows that the lost request was carried out: the answer is then ``None``.
+    #: Whether a problem after a lost connection shows that the lost request succeeded; the result is then ``None``.
     done: Optional[Callable[[ProblemError], bool]] = None
 
 
@@ -42,7 +42,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class Transport:
-    """How the server is reached."""
+    """Sends requests to the server."""
 
     def __init__(
         self, url: Optional[str], key: Optional[str], *, retries: int, timeout: float, max_retry_delay: float
@@ -55,11 +55,11 @@ class Transport:
         self._opener = urllib.request.build_opener(_NoRedirect)
 
     def json(self, call: Call) -> Any:
-        """The JSON of a successful answer; anything else is raised as an error."""
+        """The JSON of a successful response; otherwise raises."""
         return self._send(call, lambda answer: _json_of(self._read(answer)))
 
     def json_or_text(self, call: Call) -> Any:
-        """As ``json``, but an answer that is not JSON comes as text."""
+        """Like ``json``, but a response that is not JSON is returned as text."""
 
         def read(answer: http.client.HTTPResponse) -> Any:
             body = self._read(answer)
@@ -91,7 +91,7 @@ class Transport:
         raise AssertionError("unreachable")
 
     def stream(self, call: Call) -> http.client.HTTPResponse:
-        """A successful answer whose body is still to be read; the caller closes it."""
+        """A successful response with an unread body; the caller closes it."""
         return self._open(call)
 
     def _open(self, call: Call) -> http.client.HTTPResponse:
@@ -120,7 +120,7 @@ class Transport:
             body: bytes = answer.read()
             return body
         except (OSError, http.client.HTTPException) as error:
-            raise TransportError(f"the answer broke off: {error}") from error
+            raise TransportError(f"the response broke off: {error}") from error
 
 
 def _json_of(body: bytes) -> Any:
@@ -128,7 +128,7 @@ def _json_of(body: bytes) -> Any:
         return json.loads(body)
     except ValueError as error:
         start = body[:200].decode("utf-8", "replace")
-        raise TransportError(f"the answer is not JSON: {start}") from error
+        raise TransportError(f"the response is not JSON: {start}") from error
 
 
 def _text(value: Any) -> str:
@@ -136,5 +136,5 @@ def _text(value: Any) -> str:
 
 
 def quoted(part: str) -> str:
-    """As one part of a path."""
+    """Quotes a path segment."""
     return urllib.parse.quote(part, safe="")

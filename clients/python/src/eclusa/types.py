@@ -273,5 +273,5 @@ class Problem(_Problem, _ProblemMembers, total=False):
     jobStatus: JobStatus
 
 
-#: What one job of a batch is answered with.
+#: The result of one job of a batch.
 BatchAnswer = Union[Accepted, CachedAnswer, Problem]

@@ -1,4 +1,4 @@
-"""Callbacks of the server, as Standard Webhooks sign them."""
+"""Verification of the server's callbacks, signed according to Standard Webhooks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Mapping, Optional, Union, cast
 from .errors import WebhookVerificationError
 from .types import Job
 
-#: As the server demands of ``[callbacks] secret``.
+#: The minimum length the server requires of ``[callbacks] secret``.
 _SHORTEST_SECRET = 16
 
 
@@ -27,8 +27,8 @@ def verify_webhook(
     """Checks that a callback comes from the server and returns the job that has ended.
 
     ``secret`` is ``[callbacks] secret`` of the server: text, or base64 after ``whsec_``; at least 16 characters. ``body`` is the
-    body as it came, not parsed. ``tolerance`` is how old it may be, and how far in the future, in seconds. A message may come
-    twice: remember ``webhook-id``.
+    raw body, not parsed. ``tolerance`` is the maximum difference between its timestamp and now, in seconds. A message may be
+    delivered twice: remember ``webhook-id``.
     """
     given = {name.lower(): value for name, value in headers.items()}
     for name in ("webhook-id", "webhook-timestamp", "webhook-signature"):
@@ -37,12 +37,12 @@ def verify_webhook(
     timestamp = given["webhook-timestamp"]
     moment = time.time() if now is None else now
     if not (timestamp.isascii() and timestamp.isdecimal()) or abs(moment - int(timestamp)) > tolerance:
-        raise WebhookVerificationError(f"webhook-timestamp is {timestamp}: too old, or not a moment near now")
+        raise WebhookVerificationError(f"webhook-timestamp is {timestamp}: too old, or not a time near now")
     raw = body.encode() if isinstance(body, str) else body
     signed = f"{given['webhook-id']}.{timestamp}.".encode() + raw
     expected = hmac.new(_key(secret), signed, hashlib.sha256).digest()
     if not any(hmac.compare_digest(_decoded(one), expected) for one in given["webhook-signature"].split(" ")):
-        raise WebhookVerificationError("webhook-signature does not fit the body and the secret")
+        raise WebhookVerificationError("webhook-signature does not match the body and the secret")
     return cast(Job, json.loads(raw))
 
 

@@ -1,4 +1,4 @@
-//! Values inside a request, by name.
+//! Values of fields in a request, by name.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ impl<'a> Fields<'a> {
         Self { request, params, query: OnceCell::new(), body: OnceCell::new() }
     }
 
-    /// The value of `field`; the first, where it is there more than once.
+    /// The value of `field`; the first one if repeated.
     pub(crate) fn get(&self, field: &Field) -> Option<String> {
         match field {
             Field::Query(name) => {
@@ -42,8 +42,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Whether a query or a header has `field` more than once: what takes another of them than [`get`](Self::get) sees another
-    /// request.
+    /// Whether `field` is repeated in a query or in headers. An upstream that uses another value than
+    /// [`get`](Self::get) would see a different request.
     pub(super) fn is_repeated(&self, field: &Field) -> bool {
         match field {
             Field::Query(name) => self.query().iter().filter(|(key, _)| key == name).count() > 1,
@@ -52,7 +52,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The request itself, if there is one.
+    /// The request, if there is one.
     pub(crate) const fn request(&self) -> Option<RequestView<'a>> {
         self.request
     }
@@ -74,7 +74,8 @@ impl<'a> Fields<'a> {
         self.body.get_or_init(|| serde_json::from_slice(self.request?.body).ok()).as_ref()
     }
 
-    /// Adds everything that `rules` find wrong. Where they name query, body or params fields, no others are accepted.
+    /// Adds all faults that `rules` find. If they name query, body or params fields, no other fields are accepted
+    /// there.
     pub(super) fn check(&self, rules: &[(Field, Check)], faults: &mut Vec<Fault>) {
         for (field, check) in rules {
             match self.get(field).filter(|value| !value.is_empty()) {
@@ -100,7 +101,7 @@ impl<'a> Fields<'a> {
             let problem = if !allowed.contains(name.as_str()) {
                 format!("is not accepted here: send only {}", listed(&allowed))
             } else if !seen.insert(name) {
-                "is there more than once".to_owned()
+                "is given more than once".to_owned()
             } else {
                 continue;
             };
@@ -109,7 +110,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Finds members of an object that are not among those that `rules` name there.
+/// Adds a fault for each member of an object that `rules` do not name.
 fn check_members(
     object: Option<&Value>,
     place: fn(String) -> Field,
@@ -139,7 +140,7 @@ fn in_query(field: &Field) -> Option<&str> {
     }
 }
 
-/// The member of an object that holds what `pointer` names; in pointers (RFC 6901) `~1` is a slash and `~0` a tilde.
+/// The top-level member that `pointer` names; in pointers (RFC 6901) `~1` is a slash and `~0` a tilde.
 fn member(pointer: &str) -> Option<String> {
     Some(pointer.split('/').nth(1)?.replace("~1", "/").replace("~0", "~"))
 }

@@ -1,14 +1,14 @@
-//! Addresses of mail, as callers write them.
+//! Mail addresses, as callers write them.
 
 use crate::request::Mailbox;
 
-/// Bytes of a name that is shown.
+/// Maximum bytes of a display name.
 const MAX_NAME: usize = 256;
-/// Bytes before the `@`, and of a domain (RFC 5321).
+/// Maximum bytes before the `@`, and of a domain (RFC 5321).
 const MAX_LOCAL: usize = 64;
 const MAX_DOMAIN: usize = 253;
 
-/// `local@domain` or `Name <local@domain>`. What is wrong never repeats the text, which is personal.
+/// Parses `local@domain` or `Name <local@domain>`. Errors never repeat the text, which is personal.
 pub(crate) fn mailbox(text: &str) -> Result<Mailbox, String> {
     let text = text.trim();
     if text.chars().any(char::is_control) {
@@ -21,7 +21,7 @@ pub(crate) fn mailbox(text: &str) -> Result<Mailbox, String> {
     Ok(Mailbox { name, address: ascii_address(address)? })
 }
 
-/// The name before `<`, without its quotes if it has any.
+/// The name before `<`, without quotes.
 fn display_name(text: &str) -> Result<Option<String>, String> {
     let text = text.trim();
     let name = match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
@@ -46,9 +46,9 @@ fn ascii_address(text: &str) -> Result<String, String> {
     let atom = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&byte);
     let is_local = local.split('.').all(|part| !part.is_empty() && part.bytes().all(atom));
     if local.len() > MAX_LOCAL || !is_local {
-        return Err(format!("must have 1 to {MAX_LOCAL} letters, digits and signs of ASCII before the `@`"));
+        return Err(format!("must have 1 to {MAX_LOCAL} ASCII letters, digits or symbols before the `@`"));
     }
-    let bad_domain = || "must have a domain behind the `@`, such as example.com".to_owned();
+    let bad_domain = || "must have a domain after the `@`, such as example.com".to_owned();
     let domain = idna::domain_to_ascii(domain).map_err(|_| bad_domain())?;
     let label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_without_repeating_it() {
+    fn an_invalid_address_is_refused_without_repeating_it() {
         let bad = [
             "",
             "secret",

@@ -1,4 +1,4 @@
-//! Intake: from what a caller sent to a job that a lane can take, or to everything that is wrong with it.
+//! Intake: converts a caller's request to a job that a lane accepts, or reports everything that is wrong with it.
 
 mod fields;
 pub(crate) mod mail_address;
@@ -18,75 +18,74 @@ use crate::execute::http::shape::{JobValues, Targets, Unfit, for_upstream};
 use crate::request::{Content, Envelope, Mail, Request, RequestView};
 use crate::telemetry::traces::{JobTrace, OpenSpan, trace_state};
 
-/// The tenant of those who do not name one.
+/// The tenant of callers that name none.
 pub(crate) const DEFAULT_TENANT: &str = "default";
-/// Longer tenants, types and keys are refused: they are kept with every job.
+/// Maximum bytes of tenants, types and keys: they are stored with every job.
 const MAX_NAME_BYTES: usize = 256;
 
-/// What a caller asks for.
+/// What a caller submits.
 #[derive(Debug, Clone)]
 pub(crate) struct Submission {
     /// `id` or `Idempotency-Key`.
     pub key: Option<String>,
-    /// Whose it is.
+    /// The tenant it belongs to.
     pub tenant: String,
-    /// How urgent it is, if the caller said so.
+    /// The priority, if the caller set one.
     pub priority: Option<Level>,
-    /// Its `type`.
+    /// The caller's `type`.
     pub kind: Option<String>,
-    /// How long to hold it back.
+    /// How long to wait before it may start.
     pub delay: Span,
-    /// How long it may wait, if not as long as the lane says.
+    /// How long it may wait, if not the lane's `ttl`.
     pub ttl: Option<Span>,
     /// `params` as JSON text.
     pub params: Option<String>,
-    /// What to send; nothing if the templates of upstreams say it.
+    /// The request to send; `None` if templates of upstreams build it.
     pub request: Option<Request>,
-    /// The message to send, to upstreams that take mail; its `Message-ID` is made with the job.
+    /// The message to send. Its `Message-ID` is set when the job is made.
     pub message: Option<Mail>,
-    /// Where its end is to be told.
+    /// The `callbackUrl`.
     pub callback: Option<String>,
-    /// The trace that it belongs to.
+    /// The trace it belongs to.
     pub trace: Option<JobTrace>,
 }
 
-/// One thing that is wrong with a submission.
+/// One fault of a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// Where, such as `query.cpf`.
+    /// The field, such as `query.cpf`.
     pub field: String,
-    /// What, and how to mend it; never repeats the value, which may be personal.
+    /// What is wrong and how to fix it. Never repeats the value, which may be personal.
     pub problem: String,
 }
 
 impl Fault {
-    /// `problem` at `field`.
+    /// A fault at `field`.
     pub(crate) fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { field: field.into(), problem: problem.into() }
     }
 }
 
 impl Submission {
-    /// Has the job belong to the trace of `span`, with which it was sent. A `traceparent` among the headers that it is to send
-    /// is sent as it is written.
+    /// Makes the job part of the trace of `span`. A `traceparent` among the headers to send is sent unchanged.
     pub(crate) fn trace_under(&mut self, span: Option<&OpenSpan>, headers: &HeaderMap) {
         let own =
             self.request.iter().flat_map(|request| &request.headers).any(|(name, _)| name == "traceparent");
         self.trace = span.filter(|_| !own).map(|span| JobTrace::under(span, trace_state(headers)));
     }
 
-    /// Whether its type gives it a priority.
+    /// Whether its type has a priority in the lane's `types`.
     pub(crate) fn type_sets_priority(&self, rules: &Lane) -> bool {
         self.kind.as_ref().is_some_and(|kind| rules.types.contains_key(kind))
     }
 
-    /// How urgent the job will be: as the caller said, or as its type says.
+    /// The job's priority: the caller's, else that of its type.
     pub(crate) fn level(&self, rules: &Lane) -> Level {
         let by_type = self.kind.as_ref().and_then(|kind| rules.types.get(kind).copied());
         self.priority.or(by_type).unwrap_or_default()
     }
 
-    /// What is right so far, or everything that is wrong with it.
+    /// Validates the submission, or reports everything that is wrong with it.
     pub(crate) fn check(self, id: JobId, rules: &Lane, targets: Targets<'_>) -> Result<Checked, Vec<Fault>> {
         let mut faults = self.bad_names();
         if self.ttl.is_some_and(Span::is_zero) {
@@ -132,17 +131,17 @@ impl Submission {
         })
     }
 
-    /// What it sends must be what its upstreams take.
+    /// The content must be of the kind its upstreams accept.
     fn wrong_content(&self, mail: bool) -> Option<Fault> {
         let fault = |field: &str, problem: &str| Some(Fault::new(field, problem));
         match (mail, &self.request, &self.message) {
-            (_, Some(_), Some(_)) => fault("message", "stands beside `request`: send one of them"),
+            (_, Some(_), Some(_)) => fault("message", "cannot be combined with `request`: send one of them"),
             (true, Some(_), None) => {
-                fault("request", "cannot be sent by this lane, which sends mail: send `message`")
+                fault("request", "is not accepted by this lane, which sends mail: send `message`")
             }
             (true, None, None) => fault("message", "is missing: this lane sends mail"),
             (false, None, Some(_)) => {
-                fault("message", "cannot be sent by this lane, which makes requests: send `request`")
+                fault("message", "is not accepted by this lane, which sends HTTP requests: send `request`")
             }
             (true, None, Some(_)) | (false, _, None) => None,
         }
@@ -154,7 +153,7 @@ impl Submission {
     }
 }
 
-/// What is wrong with a word by which a caller names something.
+/// The fault in a tenant, type or key, if any.
 pub(crate) fn bad_name(field: &str, word: &str) -> Option<Fault> {
     if word.is_empty() || word.len() > MAX_NAME_BYTES {
         return Some(Fault::new(field, format!("must be 1 to {MAX_NAME_BYTES} bytes long")));
@@ -163,32 +162,30 @@ pub(crate) fn bad_name(field: &str, word: &str) -> Option<Fault> {
     control.then(|| Fault::new(field, "must not contain control characters"))
 }
 
-/// A submission that a lane can take.
+/// A valid submission.
 pub(crate) struct Checked {
     submission: Submission,
     id: JobId,
     level: Level,
-    /// The upstreams that it may go to.
+    /// The upstreams it may use.
     pub(crate) chain: Vec<Name>,
-    /// The chain is not the lane's own.
+    /// Whether the chain was selected by `chain_by`.
     picked: bool,
-    /// What templates make of it, by upstream.
+    /// The requests built by templates, by upstream.
     pub(crate) shaped: Vec<(Name, Request)>,
     cache_key: Option<String>,
 }
 
 impl Checked {
-    /// Whose it is.
     pub(crate) fn tenant(&self) -> &str {
         &self.submission.tenant
     }
 
-    /// What it sends to upstreams without a template.
+    /// The request for upstreams without a template.
     pub(crate) const fn request(&self) -> Option<&Request> {
         self.submission.request.as_ref()
     }
 
-    /// The job.
     pub(crate) fn into_job(self, lane: &Name) -> NewJob {
         let Submission { key, tenant, kind, delay, ttl, params, request, message, callback, trace, .. } =
             self.submission;
@@ -213,21 +210,22 @@ impl Checked {
     }
 }
 
-/// The upstreams that a job or a request may go to: those that a value of it picks, else the lane's own.
+/// The upstreams that a job or request may use: those selected by `chain_by`, else the lane's `chain`.
 fn chain_for<'a>(rules: &'a Lane, fields: &Fields<'_>) -> Result<&'a [Name], Fault> {
     let Some(chains) = &rules.chains else { return Ok(&rules.chain) };
     let value = fields.get(&chains.by);
     let fault = match value.as_ref().map(|value| chains.chains.get(value)) {
         Some(Some(chain)) => return Ok(chain),
         _ if !rules.chain.is_empty() => return Ok(&rules.chain),
-        Some(None) => "has a value that no chain is for",
-        None => "is missing: it picks the upstreams",
+        Some(None) => "has a value without a chain",
+        None => "is missing: it selects the upstreams",
     };
     let known = listed(chains.chains.keys());
     Err(Fault::new(chains.by.to_string(), format!("{fault}; send one of {known}")))
 }
 
-/// What the templates of `chain` make of a job, or why they cannot. Upstreams without one need the job's own request.
+/// The requests that the templates of `chain` build, or why they cannot. Upstreams without a template need the job's
+/// own.
 fn shape_all(
     targets: Targets<'_>,
     chain: &[Name],
@@ -237,17 +235,17 @@ fn shape_all(
 ) -> Vec<(Name, Request)> {
     let mut shaped = Vec::new();
     for upstream in chain {
-        // Which key it will be is not known yet, and makes no difference to whether the job fits.
+        // The key is chosen later, and does not affect whether the job is valid.
         let key = targets.upstreams.get(upstream).and_then(|rules| rules.keys().first());
         match for_upstream(targets, upstream, job, key) {
             Some(Ok(made)) => shaped.push((upstream.clone(), made.request)),
             Some(Err(unfit)) => faults.extend(unfit.into_iter().map(|Unfit { field, problem }| {
-                Fault::new(field, format!("{problem}, and upstream `{upstream}` needs it"))
+                Fault::new(field, format!("{problem}, but upstream `{upstream}` needs it"))
             })),
             None if has_request => {}
             None => {
                 let problem =
-                    format!("is missing: upstream `{upstream}` has no template that makes it from `params`");
+                    format!("is missing: upstream `{upstream}` has no template that builds it from `params`");
                 faults.push(Fault::new("request", problem));
             }
         }
@@ -255,7 +253,7 @@ fn shape_all(
     shaped
 }
 
-/// The chain for a request that makes no job, or everything that is wrong with it.
+/// The chain for a direct request, or everything that is wrong with it.
 pub(crate) fn check<'a>(request: RequestView<'_>, rules: &'a Lane) -> Result<&'a [Name], Vec<Fault>> {
     let (fields, mut faults) = (Fields::of(request), Vec::new());
     fields.check(&rules.validate, &mut faults);
@@ -267,7 +265,7 @@ pub(crate) fn check<'a>(request: RequestView<'_>, rules: &'a Lane) -> Result<&'a
     Err(faults)
 }
 
-/// What is wrong with the method and the path of a request.
+/// Faults in the method and path of a request.
 fn not_accepted(request: RequestView<'_>, accept: &Accept) -> Vec<Fault> {
     let Accept { methods, paths } = accept;
     let mut faults = Vec::new();
@@ -281,8 +279,8 @@ fn not_accepted(request: RequestView<'_>, accept: &Accept) -> Vec<Fault> {
     faults
 }
 
-/// What the cache calls a job's answer; `None` when a field of the template is not there or is there more than once, or when
-/// the answer is not one that the cache keeps.
+/// The cache key of a job; `None` if a field of the template is missing or repeated, or if the response must not be
+/// cached.
 fn render(key: &CacheKey, fields: &Fields<'_>, tenant: &str, request: Option<&Request>) -> Option<String> {
     let CacheKey { template, scope, methods } = key;
     if request.is_some_and(|request| {
@@ -292,7 +290,7 @@ fn render(key: &CacheKey, fields: &Fields<'_>, tenant: &str, request: Option<&Re
     }
     let mut key = match (scope, request) {
         (KeyScope::Request, Some(Request { method, path, .. })) => format!("{method} {path} "),
-        // No method begins with a space: a job without a request shares no key with one that has it.
+        // No method begins with a space, so a job without a request never shares a key with one that has it.
         (KeyScope::Request, None) => " ".to_owned(),
         (KeyScope::All, _) => String::new(),
     };
@@ -308,7 +306,7 @@ fn render(key: &CacheKey, fields: &Fields<'_>, tenant: &str, request: Option<&Re
             TemplatePart::Method => request?.method.clone(),
             TemplatePart::Path => request?.path.clone(),
         };
-        // Side by side, values must not run into each other: `a` and `b-c` are not `a-b` and `c`.
+        // Adjacent values must stay distinct: `a` and `b-c` are not `a-b` and `c`.
         match template.parts.len() {
             1 => key.push_str(&value),
             _ => key.extend(utf8_percent_encode(&value, NON_ALPHANUMERIC)),
@@ -317,8 +315,8 @@ fn render(key: &CacheKey, fields: &Fields<'_>, tenant: &str, request: Option<&Re
     Some(key)
 }
 
-/// The answer would depend on more than a key can say: on a range, on what the caller has already, on having no body, or on
-/// a body that does not belong to a `GET` and is not in the key.
+/// Whether the response depends on more than the key: on a range, on a condition, on having no body, or on a body of a
+/// `GET` that is not in the key.
 fn depends_on_more_than_key(template: &Template, request: &Request) -> bool {
     let conditional = |(name, _): &(String, Vec<u8>)| name == "range" || name.starts_with("if-");
     let of_body = |part: &TemplatePart| matches!(part, TemplatePart::Field(Field::Body(_)));
@@ -327,8 +325,8 @@ fn depends_on_more_than_key(template: &Template, request: &Request) -> bool {
         || request.method == "GET" && !request.body.is_empty() && !template.parts.iter().any(of_body)
 }
 
-/// Tells two jobs under one idempotency key apart; a tenant must not get at another's answer with its key. Headers do not
-/// count: those of a repeated request differ.
+/// Distinguishes jobs with the same idempotency key. It covers the tenant, so that no tenant gets another's answer.
+/// Headers are excluded: those of a repeated request differ.
 fn fingerprint(tenant: &str, params: Option<&str>, request: Option<&Request>, mail: Option<&Mail>) -> u64 {
     let mut hash = Xxh3::new();
     let mut add = |part: &[u8]| {
@@ -344,7 +342,7 @@ fn fingerprint(tenant: &str, params: Option<&str>, request: Option<&Request>, ma
         add(params.as_bytes());
     }
     if let Some(mail) = mail {
-        // Writing into a vector cannot fail, and a message holds nothing that postcard refuses.
+        // Writing into a vector cannot fail, and postcard can serialize every message.
         add(&postcard::to_extend(mail, Vec::new()).unwrap_or_default());
     }
     hash.digest()

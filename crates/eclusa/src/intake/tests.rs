@@ -1,4 +1,4 @@
-//! What is taken in and what is not.
+//! What intake accepts and refuses.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ fn faults(query: &str, rules: &Lane) -> Vec<String> {
 }
 
 #[test]
-fn where_fields_are_named_only_those_are_accepted_and_each_once() {
+fn only_validated_fields_are_accepted_and_each_once() {
     let rules = rules("validate = { \"query.cpf\" = \"cpf\" }");
     assert_eq!(faults("cpf=05227892180", &rules), [""; 0]);
     assert_eq!(faults("", &rules), ["query.cpf: is missing"]);
@@ -60,13 +60,13 @@ fn where_fields_are_named_only_those_are_accepted_and_each_once() {
         faults("cpf=05227892180&priority=high", &rules),
         ["query.priority: is not accepted here: send only `cpf`"]
     );
-    assert_eq!(faults("cpf=05227892180&cpf=05227892180", &rules), ["query.cpf: is there more than once"]);
+    assert_eq!(faults("cpf=05227892180&cpf=05227892180", &rules), ["query.cpf: is given more than once"]);
     let wrong = faults("cpf=05227892181", &rules);
     assert!(wrong.len() == 1 && !wrong[0].contains("05227892181"), "{wrong:?}");
 }
 
 #[test]
-fn names_with_slashes_and_tildes_are_written_as_pointers_write_them() {
+fn names_with_slashes_and_tildes_are_escaped_as_in_pointers() {
     let rules = rules("validate = { \"body./a~1b\" = \"required\", \"body./c~01\" = \"required\" }");
     let wrong = |body: &str| {
         let mut submission = submission("");
@@ -79,7 +79,7 @@ fn names_with_slashes_and_tildes_are_written_as_pointers_write_them() {
 }
 
 #[test]
-fn a_type_gives_the_priority_unless_the_caller_does() {
+fn a_type_sets_the_priority_unless_the_caller_does() {
     let rules = rules("types = { update = \"high\" }");
     let typed = |kind: &str, priority| Submission { kind: Some(kind.into()), priority, ..submission("") };
     assert_eq!(typed("update", None).level(&rules), Level::High);
@@ -88,7 +88,7 @@ fn a_type_gives_the_priority_unless_the_caller_does() {
 }
 
 #[test]
-fn the_cache_key_is_there_when_all_its_fields_are() {
+fn a_cache_key_needs_all_its_fields() {
     let rules = rules("cache = { key = \"{query.cpf}\", ttl = \"60s\" }");
     let key = |query| job(submission(query), &rules).unwrap().cache_key;
     assert!(key("cpf=1").is_some());
@@ -96,7 +96,7 @@ fn the_cache_key_is_there_when_all_its_fields_are() {
 }
 
 #[test]
-fn keys_of_other_methods_and_paths_are_other_keys() {
+fn cache_keys_differ_by_method_and_path() {
     let key = |cache: &str, method: &str, path: &str| {
         let rules = rules(&format!("cache = {{ key = \"{{query.cpf}}\", ttl = \"60s\", {cache} }}"));
         let mut submission = submission("cpf=1");
@@ -116,9 +116,9 @@ fn keys_of_other_methods_and_paths_are_other_keys() {
     assert_eq!(key(all, "POST", ""), None);
 }
 
-/// An upstream that takes the last of them would answer for another person than the key names.
+/// An upstream that uses the last value would answer for another person than the key names.
 #[test]
-fn a_name_that_is_there_more_than_once_makes_no_key() {
+fn a_repeated_name_makes_no_cache_key() {
     let rules = rules("cache = { key = \"{query.person}\", ttl = \"60s\" }");
     let key = |query| job(submission(query), &rules).unwrap().cache_key;
     assert!(key("person=1&other=2").is_some());
@@ -159,7 +159,7 @@ fn only_accepted_methods_and_paths_get_in() {
 }
 
 #[test]
-fn values_side_by_side_do_not_run_into_each_other() {
+fn adjacent_values_of_a_key_stay_distinct() {
     let rules = rules("cache = { key = \"{tenant}-{query.id}\", ttl = \"60s\" }");
     let key = |tenant: &str, query| {
         let submission = Submission { tenant: tenant.into(), ..submission(query) };
@@ -169,7 +169,7 @@ fn values_side_by_side_do_not_run_into_each_other() {
 }
 
 #[test]
-fn answers_that_a_key_cannot_tell_apart_are_not_cached() {
+fn requests_that_a_key_cannot_distinguish_are_not_cached() {
     let rules = rules("cache = { key = \"{query.cpf}\", ttl = \"60s\" }");
     let key = |change: fn(&mut Request)| {
         let mut submission = submission("cpf=1");
@@ -184,7 +184,7 @@ fn answers_that_a_key_cannot_tell_apart_are_not_cached() {
 }
 
 #[test]
-fn another_tenant_with_the_same_key_asks_for_something_else() {
+fn the_same_key_of_another_tenant_is_another_payload() {
     let rules = rules("");
     let of = |tenant: &str| {
         job(Submission { tenant: tenant.into(), ..submission("") }, &rules).unwrap().fingerprint
@@ -193,7 +193,7 @@ fn another_tenant_with_the_same_key_asks_for_something_else() {
 }
 
 #[test]
-fn headers_do_not_make_a_repeated_request_another_one() {
+fn headers_do_not_change_the_payload() {
     let rules = rules("");
     let plain = job(submission("a=1"), &rules).unwrap();
     let mut traced = submission("a=1");
@@ -203,7 +203,7 @@ fn headers_do_not_make_a_repeated_request_another_one() {
 }
 
 #[test]
-fn words_and_times_that_cannot_be_are_named() {
+fn invalid_names_and_times_are_reported() {
     let bad = Submission {
         tenant: String::new(),
         kind: Some("a\nb".into()),
@@ -226,7 +226,7 @@ fn of_params(params: &str, request: bool) -> Result<Checked, Vec<Fault>> {
 }
 
 #[test]
-fn a_value_of_params_picks_the_chain_and_templates_need_theirs() {
+fn params_select_the_chain_and_must_satisfy_its_templates() {
     let chain =
         |params| of_params(params, true).unwrap().chain.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(chain(r#"{"model": "flux", "x": 1}"#), ["a", "b"]);
@@ -236,22 +236,22 @@ fn a_value_of_params_picks_the_chain_and_templates_need_theirs() {
         faults.into_iter().map(|fault| format!("{} {}", fault.field, fault.problem)).collect::<Vec<_>>()
     };
     let known = "send one of `flux`, `other`";
-    assert_eq!(faults("{}", true), [format!("params./model is missing: it picks the upstreams; {known}")]);
+    assert_eq!(faults("{}", true), [format!("params./model is missing: it selects the upstreams; {known}")]);
     assert_eq!(
         faults(r#"{"model": 1}"#, true),
-        [format!("params./model has a value that no chain is for; {known}")]
+        [format!("params./model has a value without a chain; {known}")]
     );
-    assert_eq!(faults(r#"{"model": "flux"}"#, true), ["params./x is missing, and upstream `a` needs it"]);
+    assert_eq!(faults(r#"{"model": "flux"}"#, true), ["params./x is missing, but upstream `a` needs it"]);
     assert_eq!(
         faults(r#"{"model": "flux", "x": 1}"#, false),
-        ["request is missing: upstream `b` has no template that makes it from `params`"]
+        ["request is missing: upstream `b` has no template that builds it from `params`"]
     );
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     assert!(faults(&deep, true).iter().any(|fault| fault.contains("levels deep")));
 }
 
 #[test]
-fn params_that_are_named_are_the_only_ones_accepted() {
+fn only_validated_params_are_accepted() {
     let rules = rules("validate = { \"params./cpf\" = \"cpf\" }");
     let fields = |params: &str| {
         let submission = Submission { params: Some(params.into()), ..submission("") };
@@ -263,7 +263,7 @@ fn params_that_are_named_are_the_only_ones_accepted() {
 }
 
 #[test]
-fn the_same_key_with_other_params_asks_for_something_else() {
+fn the_same_key_with_other_params_is_another_payload() {
     let of = |params: Option<&str>| {
         let submission = Submission { params: params.map(Into::into), ..submission("") };
         job(submission, &rules("")).unwrap().fingerprint

@@ -1,86 +1,86 @@
-//! A message, and how far sending it has come.
+//! A mail message, and the progress of sending it.
 
 use std::fmt;
 
 use eclusa_core::JobId;
 use serde::{Deserialize, Serialize};
 
-/// A message to send. What it holds was checked at intake.
+/// A message to send. Its content was validated at intake.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mail {
-    /// Its `Message-ID` without brackets: the same in every attempt, so that receivers can tell a repeated message.
+    /// Its `Message-ID` without brackets: the same in every attempt, so that receivers recognise a repeated message.
     pub message_id: String,
-    /// Who sends it; also the envelope's sender.
+    /// The sender; also the envelope sender.
     pub from: Mailbox,
     /// `To`.
     pub to: Vec<Mailbox>,
     /// `Cc`.
     pub cc: Vec<Mailbox>,
-    /// Recipients that no header names.
+    /// Recipients not named in any header.
     pub bcc: Vec<Mailbox>,
     /// `Reply-To`.
     pub reply_to: Vec<Mailbox>,
     /// `Subject`.
     pub subject: String,
-    /// The body as text.
+    /// The plain-text body.
     pub text: Option<String>,
-    /// The body as HTML.
+    /// The HTML body.
     pub html: Option<String>,
-    /// Other headers.
+    /// Additional headers.
     pub headers: Vec<(String, String)>,
     /// Files.
     pub attachments: Vec<Attachment>,
-    /// How far it has come.
+    /// The progress of sending it.
     pub progress: Progress,
 }
 
 /// A name and an address.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mailbox {
-    /// The name that is shown.
+    /// The display name.
     pub name: Option<String>,
     /// `local@domain` in ASCII; an international domain is in its ASCII form.
     pub address: String,
 }
 
-/// A file that goes with a message.
+/// An attached file.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
-    /// What it is called.
+    /// The file name.
     pub filename: String,
     /// Its media type.
     pub content_type: String,
     /// Its bytes.
     #[serde(with = "serde_bytes")]
     pub content: Vec<u8>,
-    /// What HTML refers to it by (`cid:…`); such a file is shown in the text, not beside it.
+    /// The id by which the HTML refers to it (`cid:…`); such a file is displayed inline.
     pub content_id: Option<String>,
 }
 
-/// How far sending a message has come over the attempts.
+/// The progress of sending a message, over all attempts.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Addresses that an upstream has accepted the message for: it is never sent to them again.
+    /// Addresses for which an upstream has accepted the message: it is never sent to them again.
     pub accepted: Vec<String>,
     /// The job under which recipients were refused. A replay is another job and tries them again.
     pub job: u128,
-    /// Recipients that were refused for good.
+    /// Recipients that were refused permanently.
     pub refused: Vec<Refusal>,
 }
 
-/// A recipient that was refused for good.
+/// A recipient that was refused permanently.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// Its address.
     pub address: String,
     /// The upstream's code.
     pub code: String,
-    /// The upstream's words.
+    /// The upstream's text.
     pub reason: String,
 }
 
 impl Mail {
-    /// The message of job `id`, which has its `Message-ID` from it.
+    /// Sets the `Message-ID`, derived from the job's id.
     #[must_use]
     pub fn with_id(mut self, id: JobId) -> Self {
         let domain = self.from.address.rsplit('@').next().unwrap_or_default();
@@ -88,7 +88,7 @@ impl Mail {
         self
     }
 
-    /// Begins, or goes on, as this job.
+    /// Starts or resumes sending as this job.
     pub fn resume(&mut self, job: JobId) {
         if self.progress.job != job.0 {
             self.progress.job = job.0;
@@ -96,7 +96,7 @@ impl Mail {
         }
     }
 
-    /// All it was or is to be sent to, each address once.
+    /// All recipients, each address once.
     pub fn recipients(&self) -> Vec<&str> {
         let mut all: Vec<&str> = Vec::new();
         for Mailbox { address, .. } in self.to.iter().chain(&self.cc).chain(&self.bcc) {
@@ -107,7 +107,7 @@ impl Mail {
         all
     }
 
-    /// Those that it is still to be sent to.
+    /// Recipients that have not received it.
     pub fn left(&self) -> Vec<String> {
         let Progress { accepted, refused, .. } = &self.progress;
         let done = |address: &str| {
@@ -132,7 +132,7 @@ impl fmt::Display for Mailbox {
     }
 }
 
-/// Addresses and texts are personal data: they are not for logs.
+/// Addresses and texts are personal data and must not be logged.
 impl fmt::Debug for Mailbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Mailbox(…)")

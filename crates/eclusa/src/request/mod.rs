@@ -1,7 +1,7 @@
-//! What a job carries through the store: the request to send, and the answer that came.
+//! What a job carries through the store: the request to send, and the response.
 //!
-//! The engine sees bytes. These types are what the bytes mean, written with a version in front so that a job that was
-//! accepted by an older Eclusa is still understood by a newer one.
+//! The engine sees only bytes. These types give them meaning, with a version in front, so that jobs accepted by an
+//! older version can be read by a newer one.
 
 mod mail;
 
@@ -17,29 +17,29 @@ use crate::telemetry::traces::JobTrace;
 
 pub use mail::{Attachment, Mail, Mailbox, Progress, Refusal};
 
-/// The version of the layout of jobs, and the one before, in which everything was an HTTP request.
+/// The version of the layout of jobs, and the previous one, which knew only HTTP requests.
 const ENVELOPE: u8 = 2;
 const ENVELOPE_BEFORE: u8 = 1;
-/// A job that belongs to a trace: the trace, then the job as without one.
+/// A job that belongs to a trace: the trace, followed by the job.
 const TRACED_ENVELOPE: u8 = 3;
-/// The version of the layout of answers.
+/// The version of the layout of responses.
 const RESPONSE: u8 = 1;
 
-/// Room for most of what is written.
+/// Initial capacity, enough for most values.
 const USUAL_BYTES: usize = 512;
 
-/// Everything about a job that only the program understands.
+/// The part of a job that only the program understands, not the engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Envelope {
-    /// The `type` the job came with.
+    /// The `type` given by the caller.
     pub kind: Option<String>,
-    /// The `params` the job came with, as JSON text: what the templates of upstreams are rendered over.
+    /// The `params` given by the caller, as JSON text: the input of upstream templates.
     pub params: Option<String>,
-    /// The key the job came with, which is sent on so that the upstream can tell a repeated call.
+    /// The caller's idempotency key, which is forwarded so that the upstream recognises a repeated call.
     pub key: Option<String>,
     /// What to send.
     pub content: Content,
-    /// The trace that it belongs to, which is written before the rest.
+    /// The trace it belongs to, which is stored before the rest.
     #[serde(skip)]
     pub trace: Option<Box<JobTrace>>,
 }
@@ -47,15 +47,15 @@ pub struct Envelope {
 /// What a job sends, by the kind of its upstreams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Content {
-    /// To upstreams that speak HTTP.
+    /// To HTTP upstreams.
     Http(Request),
-    /// What the template of each upstream makes of `params`.
+    /// What each upstream's template builds from `params`.
     Templates,
-    /// To upstreams that take messages.
+    /// To mail upstreams.
     Mail(Box<Mail>),
 }
 
-/// An [`Envelope`] as it was before there were kinds.
+/// The previous layout of [`Envelope`], without kinds.
 #[derive(Deserialize)]
 struct EnvelopeBefore {
     kind: Option<String>,
@@ -75,7 +75,7 @@ impl From<EnvelopeBefore> for Envelope {
 pub struct Request {
     /// `GET`, `POST`, …
     pub method: String,
-    /// Normalised: empty or starting with `/`, never leaves its base.
+    /// Normalised: empty or starting with `/`, and never outside its base.
     pub path: String,
     /// Without the `?`, as it is sent.
     pub query: Option<String>,
@@ -85,7 +85,7 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
-/// A request as rules look at it: one of a job, or one that is on its way.
+/// A request as the rules see it: that of a job, or a direct one.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestView<'a> {
     pub(crate) method: &'a str,
@@ -104,7 +104,7 @@ pub(crate) enum Headers<'a> {
 }
 
 impl<'a> Headers<'a> {
-    /// The first value of the header with this name in lower case.
+    /// The first value of the header with this name, in lower case.
     pub(crate) fn get(self, name: &str) -> Option<&'a [u8]> {
         match self {
             Self::Stored(pairs) => {
@@ -114,7 +114,7 @@ impl<'a> Headers<'a> {
         }
     }
 
-    /// How often it is there.
+    /// The number of values of this header.
     pub(crate) fn count(self, name: &str) -> usize {
         match self {
             Self::Stored(pairs) => pairs.iter().filter(|(key, _)| key == name).count(),
@@ -129,7 +129,7 @@ impl<'a> From<&'a Request> for RequestView<'a> {
     }
 }
 
-/// An upstream's answer.
+/// An upstream's response.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Response {
     /// The HTTP status.
@@ -140,33 +140,33 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-/// Query, headers and body may hold secrets and personal data: they are not for logs.
+/// Query, headers and body may contain secrets and personal data: they must not be logged.
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} … ({} headers, {} bytes)", self.method, self.headers.len(), self.body.len())
     }
 }
 
-/// The same holds for answers.
+/// See [`Request`].
 impl fmt::Debug for Response {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} … ({} headers, {} bytes)", self.status, self.headers.len(), self.body.len())
     }
 }
 
-/// Bytes from the store that make no sense to this version.
+/// Stored bytes that this version cannot read.
 #[derive(Debug, Error)]
 pub enum Unreadable {
     /// Written by a newer version.
     #[error("was written by a newer version of Eclusa (layout {0})")]
     Newer(u8),
-    /// Not what was expected.
+    /// Invalid bytes.
     #[error("is damaged: {0}")]
     Damaged(#[from] postcard::Error),
 }
 
 impl Envelope {
-    /// As bytes for the store.
+    /// Serializes for the store.
     pub fn to_payload(&self) -> Payload {
         match &self.trace {
             None => write(ENVELOPE, self),
@@ -174,7 +174,7 @@ impl Envelope {
         }
     }
 
-    /// From bytes of the store.
+    /// Deserializes from the store.
     pub fn from_payload(bytes: &[u8]) -> Result<Self, Unreadable> {
         match bytes.split_first() {
             Some((&ENVELOPE_BEFORE, rest)) => Ok(postcard::from_bytes::<EnvelopeBefore>(rest)?.into()),
@@ -188,12 +188,12 @@ impl Envelope {
 }
 
 impl Response {
-    /// As bytes for the store.
+    /// Serializes for the store.
     pub fn to_payload(&self) -> Payload {
         write(RESPONSE, self)
     }
 
-    /// From bytes of the store.
+    /// Deserializes from the store.
     pub fn from_payload(bytes: &[u8]) -> Result<Self, Unreadable> {
         read(RESPONSE, bytes)
     }
@@ -202,7 +202,7 @@ impl Response {
 fn write<T: Serialize>(version: u8, value: &T) -> Payload {
     let mut bytes = Vec::with_capacity(USUAL_BYTES);
     bytes.push(version);
-    // Writing into a vector cannot fail, and these types hold nothing that postcard refuses.
+    // Writing into a vector cannot fail, and postcard can serialize these types.
     let bytes = postcard::to_extend(value, bytes).unwrap_or_default();
     Arc::from(bytes)
 }
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_and_answers_are_stored_as_the_golden_files_say() {
+    fn jobs_and_responses_match_the_golden_files() {
         assert_eq!(hex(&envelope().to_payload()), include_str!("golden/envelope-2.hex").trim());
         assert_eq!(hex(&of_templates().to_payload()), include_str!("golden/envelope-2-templates.hex").trim());
         assert_eq!(hex(&of_mail().to_payload()), include_str!("golden/envelope-2-mail.hex").trim());
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stored_is_read_also_in_the_layout_before() {
+    fn current_and_previous_layouts_can_be_read() {
         for golden in [include_str!("golden/envelope-1.hex"), include_str!("golden/envelope-2.hex")] {
             assert_eq!(Envelope::from_payload(&bytes(golden)).unwrap(), envelope());
         }
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_and_newer_versions_are_told_apart() {
+    fn damage_and_newer_versions_are_distinguished() {
         let mut bytes = envelope().to_payload().to_vec();
         assert!(matches!(Envelope::from_payload(&bytes[..9]), Err(Unreadable::Damaged(_))));
         assert!(matches!(Envelope::from_payload(&[]), Err(Unreadable::Damaged(_))));

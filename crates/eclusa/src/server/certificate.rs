@@ -1,4 +1,4 @@
-//! The listener's certificate, which is replaced while connections are served: when its files change, and by a reload.
+//! The listener's certificate. It is replaced without closing connections, when its files change and on a reload.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -14,10 +14,10 @@ use tokio_rustls::TlsAcceptor;
 use crate::config::{CertificateError, ServerTls};
 use crate::rules::CurrentRules;
 
-/// How often the files are looked at.
+/// How often the files are checked.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The certificate in use. Connections that are open keep the one they began with.
+/// The certificate in use. Open connections keep the one they began with.
 #[derive(Debug, Clone)]
 pub(crate) struct Certificate(Arc<Current>);
 
@@ -35,7 +35,7 @@ impl Certificate {
         Ok(Self(Arc::new(Current(RwLock::new(Arc::new(tls.certified_key()?))))))
     }
 
-    /// What accepts connections with it, by HTTP/2 or HTTP/1.1.
+    /// The acceptor for connections, with HTTP/2 or HTTP/1.1.
     pub(crate) fn acceptor(&self) -> Result<TlsAcceptor, CertificateError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
@@ -50,7 +50,7 @@ impl Certificate {
         Ok(())
     }
 
-    /// Uses the certificate of `rules`, and of its files when they change, until dropped.
+    /// Uses the certificate of `rules`, and reads its files again when they change. Never returns.
     pub(crate) async fn follow(self, rules: Arc<CurrentRules>) {
         let mut reloads = rules.watch();
         let mut look = tokio::time::interval(LOOK);
@@ -86,7 +86,7 @@ impl Certificate {
         }
     }
 
-    /// Says whether `tls` is in use now.
+    /// Returns whether `tls` is in use now.
     fn renew(&self, tls: &ServerTls) -> bool {
         match self.replace(tls) {
             Ok(()) => tracing::info!(file = %tls.cert_file.display(), "The certificate was renewed"),
@@ -103,7 +103,7 @@ fn kept(error: &CertificateError) {
     tracing::error!(%error, "The new certificate cannot be used; the old one stays in use");
 }
 
-/// What tells one state of a file from another; `None` while it is not there.
+/// Identifies one state of a file; `None` while it is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileStamp(Option<(u64, u64, i64, i64)>);
 
@@ -116,7 +116,7 @@ impl FileStamp {
 
 type FileStamps = (FileStamp, FileStamp);
 
-/// Both files as they were last seen, and as they were last read.
+/// Both files as last seen, and as last read.
 #[derive(Debug, Default)]
 struct Files {
     seen: Option<FileStamps>,
@@ -124,8 +124,8 @@ struct Files {
 }
 
 impl Files {
-    /// Whether they are to be read: they changed, and not since the last look. Who renews a certificate writes one file after
-    /// the other.
+    /// Whether the files must be read: they have changed, and not since the last check. Tools write one file after the
+    /// other.
     fn have_changed(&mut self, now: FileStamps) -> bool {
         let settled = self.seen.replace(now) == Some(now);
         settled && self.read.replace(now) != Some(now)
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_read_once_after_they_changed_and_while_nobody_writes() {
+    fn changed_files_are_read_once_and_only_after_they_settle() {
         let stamp = |number| FileStamp(Some((number, 0, 0, 0)));
         let mut files = Files::default();
         let looks = [(1, 1), (1, 1), (1, 1), (2, 1), (2, 2), (2, 2), (2, 2)];

@@ -1,4 +1,4 @@
-//! What direct lanes answered: requests that are no jobs, so that no total of the store counts them.
+//! Counts of responses of direct lanes. These requests are not jobs, so the store has no totals of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,17 +9,17 @@ use prometheus_client::encoding::DescriptorEncoder;
 
 use super::snapshot::counters;
 
-/// Answers of this process by lane and status, the upstreams' own and those of the gateway alike.
+/// Responses of this process by lane and status, both upstreams' and Eclusa's own.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     lanes: Mutex<BTreeMap<Name, BTreeMap<u16, u64>>>,
 }
 
 impl Answers {
-    /// One more.
+    /// Counts a response.
     pub(crate) fn count(&self, lane: &Name, status: u16) {
         let mut lanes = self.lock();
-        // Only the first request of a lane needs a copy of its name.
+        // Only the first request of a lane copies its name.
         let statuses = match lanes.get_mut(lane) {
             Some(statuses) => statuses,
             None => lanes.entry(lane.clone()).or_default(),
@@ -27,17 +27,17 @@ impl Answers {
         *statuses.entry(status).or_default() += 1;
     }
 
-    /// Those of one lane so far, by status.
+    /// Counts of one lane, by status.
     pub(crate) fn of(&self, lane: &Name) -> BTreeMap<u16, u64> {
         self.lock().get(lane).cloned().unwrap_or_default()
     }
 
-    /// Those of one lane so far.
+    /// The total of one lane.
     pub(crate) fn total(&self, lane: &Name) -> u64 {
         self.lock().get(lane).map_or(0, |statuses| statuses.values().sum())
     }
 
-    /// To be shown as a metric.
+    /// A copy to encode as a metric.
     pub(super) fn snapshot(&self) -> AnswerCounts {
         AnswerCounts(self.lock().clone())
     }
@@ -63,7 +63,7 @@ impl Collector for AnswerCounts {
         counters(
             &mut encoder,
             "eclusa_direct_answers",
-            "Requests of direct lanes by the status they were answered with",
+            "Requests of direct lanes, by response status",
             samples.collect(),
         )
     }

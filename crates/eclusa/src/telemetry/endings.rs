@@ -1,4 +1,4 @@
-//! Log lines about jobs. Their field names are those of the sources; nothing that a job carries is logged.
+//! Log lines about jobs and alerts. Field names are those of the older services; the content of jobs is never logged.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use eclusa_core::{End, Ended, Grant};
 use crate::api::model::Alert;
 use crate::execute::Judgement;
 
-/// How a job ended.
+/// Logs how a job ended.
 pub(crate) fn log_end(ended: &Ended) {
     let (job, lane, tenant, priority) = (ended.job, &ended.lane, &ended.tenant, ended.level.as_str());
     let attempts = ended.attempts;
@@ -24,7 +24,7 @@ pub(crate) fn log_end(ended: &Ended) {
             let (code, reason) = (failure.code.as_deref(), failure.reason.as_str());
             tracing::warn!(
                 jobId = %job, lane = %lane, companyId = %tenant, attempts, errorCode = code, errorReason = reason,
-                deadLetter = dead_letter, "Job failed for good"
+                deadLetter = dead_letter, "Job failed permanently"
             );
         }
         End::Dropped(reason) => {
@@ -35,7 +35,7 @@ pub(crate) fn log_end(ended: &Ended) {
     }
 }
 
-/// A job failed and will be tried again. The fields are those of the sources, and no others.
+/// Logs a failed attempt that will be retried. The fields are fixed: consumers parse them.
 pub(crate) fn log_retry(grant: &Grant, max_attempts: u32, judgement: &Judgement, delay: Duration) {
     tracing::warn!(
         jobId = %grant.job,
@@ -50,7 +50,7 @@ pub(crate) fn log_retry(grant: &Grant, max_attempts: u32, judgement: &Judgement,
     );
 }
 
-/// An alert fires or is over.
+/// Logs that an alert fires or has resolved.
 pub(crate) fn log_alert(alert: &eclusa_core::Alert) {
     let Alert { name, severity, lane, upstream, policy, tenant, value, threshold, text, .. } =
         Alert::from(alert);

@@ -1,8 +1,8 @@
-//! The two text formats for metrics: Prometheus text 0.0.4, and `OpenMetrics` for those who ask for it.
+//! The two text formats for metrics: Prometheus text 0.0.4, and `OpenMetrics` on request.
 
 use std::fmt::Write;
 
-/// How metrics are written.
+/// A text format for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exposition {
     /// Prometheus text 0.0.4.
@@ -12,7 +12,7 @@ pub enum Exposition {
 }
 
 impl Exposition {
-    /// The one that an `Accept` header asks for; without a wish, what every scraper reads.
+    /// The format that an `Accept` header prefers; by default the one that every scraper reads.
     pub fn accepted(accept: &str) -> Self {
         let wanted = |range: &str| {
             let mut parts = range.split(';').map(str::trim);
@@ -25,7 +25,7 @@ impl Exposition {
         if accept.split(',').any(wanted) { Self::OpenMetrics } else { Self::Prometheus }
     }
 
-    /// The media type of its text.
+    /// The media type.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -33,7 +33,7 @@ impl Exposition {
         }
     }
 
-    /// `text`, which is in `OpenMetrics`, in this format.
+    /// Converts `text`, which is `OpenMetrics`, to this format.
     pub(super) fn write(self, text: String) -> String {
         match self {
             Self::Prometheus => prometheus(&text),
@@ -42,7 +42,7 @@ impl Exposition {
     }
 }
 
-/// In Prometheus text the family of a counter has the name of its samples, and there is neither a unit nor an end.
+/// In Prometheus text a counter's family has the name of its samples, and there is no unit and no end marker.
 fn prometheus(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut help = None;
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn openmetrics_only_by_wish() {
+    fn openmetrics_only_on_request() {
         use Exposition::{OpenMetrics, Prometheus};
         let rows = [
             ("", Prometheus),

@@ -1,4 +1,4 @@
-//! How the log is written: for people on a terminal, as JSON elsewhere.
+//! Log format: for people on a terminal, JSON elsewhere.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -17,7 +17,7 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use crate::config::{LogConfig, LogFormat};
 use crate::words::iso;
 
-/// Begins to log, to standard error.
+/// Starts logging to standard error.
 pub(crate) fn start(log: &LogConfig, clock: Arc<dyn Clock>) -> Result<(), LogError> {
     let filter =
         EnvFilter::try_new(filter(&log.filter)).map_err(|error| LogError::Filter(error.to_string()))?;
@@ -35,7 +35,8 @@ pub(crate) fn start(log: &LogConfig, clock: Arc<dyn Clock>) -> Result<(), LogErr
     Ok(())
 }
 
-/// Audit and access lines are asked for by other means than a level: only `off`, or a level of their own, keeps them out.
+/// Audit and access lines are enabled by other settings than the level: only `off`, or a level for their own target,
+/// disables them.
 fn filter(level: &str) -> String {
     let named = |target: &str| level.split(',').any(|part| part.trim().starts_with(target));
     let mut filter = level.to_owned();
@@ -47,18 +48,18 @@ fn filter(level: &str) -> String {
     filter
 }
 
-/// Why there can be no log.
+/// Why logging could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LogError {
-    /// What to write is not said right.
+    /// The filter is invalid.
     #[error("log.level: {0}")]
     Filter(String),
-    /// Somebody logs already.
+    /// A logger is already installed.
     #[error(transparent)]
     Started(#[from] TryInitError),
 }
 
-/// One flat JSON object a line: `timestamp`, `level`, `message`, then the fields.
+/// One flat JSON object per line: `timestamp`, `level`, `message`, then the fields.
 struct Json {
     clock: Arc<dyn Clock>,
 }
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn audit_and_access_lines_are_written_at_every_level_but_off() {
+    fn audit_and_access_lines_are_written_at_every_level_except_off() {
         assert_eq!(filter("error"), "error,audit=info,access=info");
         assert_eq!(filter("info,audit=off"), "info,audit=off,access=info");
         assert_eq!(filter("off"), "off");

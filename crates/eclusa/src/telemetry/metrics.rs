@@ -1,4 +1,4 @@
-//! What is counted as it happens, under the names of the sources.
+//! Counters, updated as things happen.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -20,12 +20,12 @@ use super::snapshot::Snapshot;
 use crate::config::Config;
 use crate::execute::Judgement;
 
-/// Bounds of all histograms, in seconds.
+/// Buckets of all histograms, in seconds.
 const BUCKETS: [f64; 16] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
-/// Attempts beyond this share a label.
+/// Attempts above this share a label.
 const MAX_ATTEMPT_LABEL: u32 = 20;
-/// Names of errors with a label of their own; those of others are counted as `other`.
+/// Maximum error names with their own label; further ones are counted as `other`.
 const MAX_NAMED_CODES: usize = 200;
 
 macro_rules! labels {
@@ -57,7 +57,7 @@ labels! {
     Reconciled { upstream, result }
 }
 
-/// Everything that is counted.
+/// All counters of a process.
 pub struct Metrics {
     jobs: Family<JobEnd, Counter>,
     fallbacks: Family<FallbackOf, Counter>,
@@ -65,7 +65,7 @@ pub struct Metrics {
     avoided: Family<OfUpstream, Counter>,
     timeouts: Family<OfUpstream, Counter>,
     errors: Family<ErrorOf, Counter>,
-    /// Codes that are not numbers and have a label of their own.
+    /// Codes that are not numbers and have their own label.
     named_codes: Mutex<BTreeSet<String>>,
     statuses: Family<CallOf, Counter>,
     penalties: Family<OfUpstream, Counter>,
@@ -87,7 +87,7 @@ pub struct Metrics {
     lives: Family<OfLane, Histogram>,
     reconciled: Family<Reconciled, Counter>,
     drift: Family<OfPolicy, Gauge<f64, std::sync::atomic::AtomicU64>>,
-    /// What direct lanes answered.
+    /// Responses of direct lanes.
     pub(crate) answers: Answers,
 }
 
@@ -131,7 +131,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Begins to count at zero what is known beforehand: who watches a rate needs the zero.
+    /// Initialises known label sets to zero: a rate needs the zero.
     pub fn expect(&self, config: &Config) {
         for reason in ["queue_full", "refused", "unreachable"] {
             let _ = self.spans_dropped.get_or_create(&DroppedSpans { reason: reason.into() });
@@ -175,7 +175,7 @@ impl Metrics {
         }
     }
 
-    /// All metrics as text, those that are read off the store at this moment included.
+    /// All metrics as text, including those read from the store.
     pub fn encode(&self, snapshot: Snapshot, format: Exposition) -> Result<String, std::fmt::Error> {
         let mut registry = Registry::default();
         let mut add = |name: &str, help: &str, metric: &dyn Fn(&mut Registry, &str, &str)| {
@@ -187,30 +187,30 @@ impl Metrics {
             };
         }
         register! {
-            "proxy_jobs", jobs, "Jobs that ended, by how: processed, failed, dropped, fallback, cancelled";
-            "proxy_fallbacks", fallbacks, "Answers from an old cache entry, by why";
-            "eclusa_calls_avoided", avoided, "Calls that an open breaker prevented, with no old answer to give instead";
+            "proxy_jobs", jobs, "Jobs that ended, by status: processed, failed, dropped, fallback, cancelled";
+            "proxy_fallbacks", fallbacks, "Answers from a stale cache entry, by reason";
+            "eclusa_calls_avoided", avoided, "Calls that an open breaker prevented, without a stale answer to return instead";
             "proxy_timeouts", timeouts, "Calls that were not answered in time";
             "proxy_upstream_errors", errors, "Calls that failed, by code";
             "eclusa_upstream_calls", statuses, "Calls that ended, by status";
-            "proxy_rate_limit_penalties", penalties, "Answers by which an upstream told to slow down or to stay away";
-            "retry_attempts", retries, "Retries scheduled, by the attempt to come";
+            "proxy_rate_limit_penalties", penalties, "Responses by which an upstream asked to slow down or to stop";
+            "retry_attempts", retries, "Retries scheduled, by the next attempt";
             "retry_backoff_delay_seconds", backoff, "How long retries wait";
             "retry_success_rate", success_rate, "Share of attempts that succeeded, by attempt";
-            "dlq_entries", letters, "Dead letters written";
-            "eclusa_dead_letters_removed", trimmed, "Dead letters removed, by why: their ttl, or the lane's max";
-            "eclusa_debits_dropped", debits_dropped, "Calls forgotten before an event could give their tokens back";
-            "eclusa_spans_exported", spans_exported, "Spans that the trace collector took";
-            "eclusa_spans_dropped", spans_dropped, "Spans that were dropped, by reason";
+            "dlq_entries", letters, "Dead letters created";
+            "eclusa_dead_letters_removed", trimmed, "Dead letters removed, by reason: their ttl, or the lane's max";
+            "eclusa_debits_dropped", debits_dropped, "Calls forgotten before an event could credit them";
+            "eclusa_spans_exported", spans_exported, "Spans accepted by the trace collector";
+            "eclusa_spans_dropped", spans_dropped, "Spans dropped, by reason";
             "eclusa_cache_hits", cache_hits, "Requests and jobs answered from a fresh cache entry or an equal call";
             "eclusa_drops", drops, "Jobs dropped, by reason and priority";
-            "eclusa_eta_error_seconds", eta_errors, "How far from the start that was quoted at intake jobs started";
-            "eclusa_wait_seconds", waits, "How long a lane with jobs stood still, by reason";
-            "eclusa_gate_denials", denials, "Dispatches that a gate held back, by reason";
-            "eclusa_upstream_seconds", calls, "How long calls take";
-            "eclusa_job_seconds", lives, "From intake to the end of a job";
-            "eclusa_reconciliations", reconciled, "Questions to an upstream for its own balances, by result: compared, failed";
-            "eclusa_policy_drift", drift, "Tokens by which a balance was corrected when this process last compared it";
+            "eclusa_eta_error_seconds", eta_errors, "Difference between the start quoted at intake and the actual start";
+            "eclusa_wait_seconds", waits, "How long a lane with jobs started none, by reason";
+            "eclusa_gate_denials", denials, "Dispatches denied by a gate, by reason";
+            "eclusa_upstream_seconds", calls, "Duration of calls";
+            "eclusa_job_seconds", lives, "Time from intake to the end of a job";
+            "eclusa_reconciliations", reconciled, "Comparisons with an upstream's own balances, by result: compared, failed";
+            "eclusa_policy_drift", drift, "Tokens by which the last comparison corrected a balance";
         }
         registry.register_collector(Box::new(snapshot));
         registry.register_collector(Box::new(self.answers.snapshot()));
@@ -220,7 +220,7 @@ impl Metrics {
         Ok(format.write(text))
     }
 
-    /// A job ended at `now`.
+    /// Counts a job that ended at `now`.
     pub fn count_end(&self, ended: &Ended, now: Time) {
         let lane = ended.lane.to_string();
         let status = match &ended.end {
@@ -261,7 +261,7 @@ impl Metrics {
         self.fallbacks.get_or_create(&FallbackOf { lane, motivo }).inc();
     }
 
-    /// The cache answered a request at intake, freshly or, because of `stale`, with an old entry.
+    /// Counts an answer from the cache at intake; `stale` if from a stale entry.
     pub fn count_cached(&self, lane: &Name, stale: Option<Fallback>) {
         match stale {
             None => {
@@ -275,7 +275,7 @@ impl Metrics {
         }
     }
 
-    /// A call to `upstream` ended so; `told_until` if the answer said when to come back.
+    /// Counts the end of a call; `told_until` if the response said when to retry.
     pub fn count_call(&self, upstream: &Name, judgement: &Judgement, told_until: bool) {
         let label = OfUpstream { upstream: upstream.to_string() };
         if judgement.result == CallResult::TimedOut {
@@ -291,7 +291,7 @@ impl Metrics {
         }
     }
 
-    /// Statuses are few, but an upstream can make up names of errors.
+    /// Statuses are few, but an upstream can return any number of error names.
     fn code_label(&self, code: &str) -> String {
         if code.parse::<u16>().is_ok() {
             return code.into();
@@ -303,12 +303,12 @@ impl Metrics {
         if named.contains(code) { code.into() } else { "other".into() }
     }
 
-    /// A call to `upstream` took this long.
+    /// Records the duration of a call.
     pub fn time_call(&self, upstream: &Name, took: Duration) {
         self.calls.get_or_create(&OfUpstream { upstream: upstream.to_string() }).observe(took.as_secs_f64());
     }
 
-    /// Attempt `next` of a job was scheduled, `delay` from now, so the one before failed.
+    /// Counts a scheduled retry: attempt `next`, after `delay`. The attempt before it failed.
     pub fn count_retry(&self, lane: &Name, next: u32, delay: Duration) {
         let attempt = next.min(MAX_ATTEMPT_LABEL).to_string();
         self.retries.get_or_create(&Attempt { lane: lane.to_string(), attempt }).inc();
@@ -329,13 +329,13 @@ impl Metrics {
         self.success_rate.get_or_create(&label).set(rate);
     }
 
-    /// `upstream` was asked for its own balances, and they were compared or could not be.
+    /// Counts a comparison with the balances of `upstream`.
     pub fn count_reconciled(&self, upstream: &Name, compared: bool) {
         let result = if compared { "compared" } else { "failed" }.into();
         self.reconciled.get_or_create(&Reconciled { upstream: upstream.to_string(), result }).inc();
     }
 
-    /// The balance of a policy was found to differ by so many tokens.
+    /// Sets the drift of a policy's balance.
     pub fn set_drift(&self, upstream: &Name, policy: &Name, drift: Tokens) {
         let (upstream, policy) = (upstream.to_string(), policy.to_string());
         #[expect(clippy::cast_precision_loss, reason = "a drift needs no more precision")]
@@ -343,36 +343,36 @@ impl Metrics {
         self.drift.get_or_create(&OfPolicy { upstream, policy }).set(drift);
     }
 
-    /// A dead letter went that was not replayed.
+    /// Counts a dead letter that was removed without a replay.
     pub fn count_trimmed_letter(&self, lane: &Name, reason: &str) {
         self.trimmed.get_or_create(&Trimmed { lane: lane.to_string(), reason: reason.into() }).inc();
     }
 
-    /// The trace collector took this many spans.
+    /// Counts exported spans.
     pub(crate) fn count_exported_spans(&self, count: u64) {
         self.spans_exported.inc_by(count);
     }
 
-    /// Spans that no collector will see.
+    /// Counts dropped spans.
     pub(crate) fn count_dropped_spans(&self, reason: &str, count: u64) {
         if count > 0 {
             self.spans_dropped.get_or_create(&DroppedSpans { reason: reason.into() }).inc_by(count);
         }
     }
 
-    /// Calls that could have earned tokens back were forgotten.
+    /// Counts forgotten calls that could have earned tokens back.
     pub fn count_dropped_debits(&self, count: u64) {
         self.debits_dropped.inc_by(count);
     }
 
-    /// A gate of an upstream, or of the lane itself where there is none, held jobs of a lane back.
+    /// Counts a denial of a lane's jobs by a gate: of `upstream`, or of the lane itself.
     pub fn count_denial(&self, lane: Option<&Name>, upstream: Option<&Name>, reason: Reason) {
         let [lane, upstream] = [lane, upstream].map(|name| name.map(ToString::to_string).unwrap_or_default());
         let reason = reason.as_str().into();
         self.denials.get_or_create(&Denial { lane, upstream, reason }).inc();
     }
 
-    /// A gate refused a call that somebody waits for, in a direct lane or by `acquire`.
+    /// Counts a denial of a call whose caller waits, in a direct lane or `acquire`.
     pub fn count_refusal(&self, lane: Option<&Name>, upstream: Option<&Name>, reason: Reason) {
         self.count_denial(lane, upstream, reason);
         if let (Some(upstream), Reason::CircuitOpen) = (upstream, reason) {
@@ -384,7 +384,7 @@ impl Metrics {
         self.avoided.get_or_create(&OfUpstream { upstream: upstream.to_string() }).inc();
     }
 
-    /// A job that was told to start at `eta` started at `now`.
+    /// Records the difference between the quoted start `eta` and the actual one.
     pub fn compare_eta(&self, lane: &Name, eta: Time, now: Time) {
         let side = if now > eta { "late" } else { "early" };
         let off = Duration::from_millis(now.as_millis().abs_diff(eta.as_millis()));
@@ -392,7 +392,7 @@ impl Metrics {
         self.eta_errors.get_or_create(&of).observe(off.as_secs_f64());
     }
 
-    /// A lane with jobs stood still for this long.
+    /// Records how long a lane with jobs started none.
     pub fn time_wait(&self, lane: &Name, reason: Reason, took: Duration) {
         let (lane, reason) = (lane.to_string(), reason.as_str().into());
         self.waits.get_or_create(&Wait { lane, reason }).observe(took.as_secs_f64());
@@ -403,9 +403,9 @@ impl Metrics {
 mod tests {
     use super::*;
 
-    /// What the code does and what two pages say of it is one thing.
+    /// The code and two pages must agree.
     #[test]
-    fn the_pages_name_every_reason_for_an_old_answer_and_what_is_none() {
+    fn the_documentation_lists_every_reason_for_a_stale_answer() {
         let pages = [
             include_str!("../../../../docs/how-to/cache.md"),
             include_str!("../../../../docs/reference/metrics.md"),
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_errors_are_bounded_and_statuses_are_not_among_them() {
+    fn error_names_are_bounded_and_statuses_do_not_count() {
         let metrics = Metrics::default();
         for n in 0..MAX_NAMED_CODES {
             assert_eq!(metrics.code_label(&format!("Error{n}")), format!("Error{n}"));

@@ -1,4 +1,4 @@
-//! What the program tells about itself: metrics and logs.
+//! Telemetry: metrics, logs and traces.
 
 mod answers;
 mod endings;

@@ -1,4 +1,4 @@
-//! Balances under policies, summed up: whose they are is not told.
+//! Balances of policies in aggregate: scope values are not exposed.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use eclusa_core::{BucketQuery, BucketView, MAX_BATCH, Name, Store, StoreError, T
 
 use crate::config::{Policy, ScopeSource, Upstream};
 
-/// Buckets of scopes that are looked at for one answer.
+/// Maximum scoped buckets read for one scrape.
 const MAX_LOOKED_AT: usize = 10_000;
 
-/// What is to be told of one policy.
+/// The state of one policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyLevel {
-    /// Whose limit it is.
+    /// The upstream it belongs to.
     pub upstream: Name,
     /// Its name.
     pub policy: Name,
-    /// What the bucket that all requests share holds, in whole tokens, if they share one.
+    /// Whole tokens in the bucket that all requests share, if they share one.
     pub tokens: Option<i64>,
     /// Buckets that are not full.
     pub used: u64,

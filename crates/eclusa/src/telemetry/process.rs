@@ -1,5 +1,5 @@
-//! What this process is and what it uses, under the names that all Prometheus clients use. Read from `/proc`; where there is
-//! none, these metrics are absent.
+//! Version and resource usage of this process, with the names that all Prometheus clients use. Read from `/proc`;
+//! without it, these metrics are absent.
 
 use std::fs;
 
@@ -9,20 +9,20 @@ use prometheus_client::encoding::DescriptorEncoder;
 use super::refusals::refused;
 use super::snapshot::{counters, gauges};
 
-/// Ticks in a second in `/proc`: the same for all programs on Linux, whatever the kernel's own timer does.
+/// Ticks per second in `/proc`: fixed for user programs on Linux, independent of the kernel's timer.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What is asked anew each time.
+/// Read at each scrape.
 #[derive(Debug)]
 pub(super) struct ProcessMetrics;
 
-/// What `/proc` says of this process.
+/// What `/proc` reports about this process.
 #[derive(Debug, PartialEq)]
 struct Usage {
     cpu_seconds: f64,
     resident_bytes: u64,
     open_fds: u64,
-    /// Since the Unix epoch.
+    /// Seconds since the Unix epoch.
     started: f64,
 }
 
@@ -35,9 +35,9 @@ impl Usage {
     }
 
     fn parse(stat: &str, status: &str, system: &str, open_fds: u64) -> Option<Self> {
-        // The name of the program is in brackets and may hold anything.
+        // The program's name is in parentheses and may contain anything.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        // Fields are counted from the third: the state.
+        // Fields are numbered from 3, the state.
         let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
         let value = |text: &str, name: &str| -> Option<u64> {
             text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
@@ -59,17 +59,17 @@ impl Collector for ProcessMetrics {
         gauges(
             &mut encoder,
             "eclusa_build_info",
-            "1, with the version of the program",
+            "Always 1, with the program's version",
             vec![(version, 1_u64)],
         )?;
         let refused = refused().map(|(reason, count)| (vec![("reason", reason)], count)).to_vec();
-        let help = "Requests refused for their key: without a valid one, or one that may not";
+        let help = "Requests refused for their key: not valid, or not permitted";
         counters(&mut encoder, "eclusa_refused_requests", help, refused)?;
         let Some(usage) = Usage::read() else { return Ok(()) };
         let cpu = vec![(Vec::new(), usage.cpu_seconds)];
-        counters(&mut encoder, "process_cpu_seconds", "Processor time that this process used", cpu)?;
+        counters(&mut encoder, "process_cpu_seconds", "CPU time used by this process", cpu)?;
         let resident = vec![(Vec::new(), usage.resident_bytes)];
-        gauges(&mut encoder, "process_resident_memory_bytes", "Memory of this process in RAM", resident)?;
+        gauges(&mut encoder, "process_resident_memory_bytes", "Resident memory of this process", resident)?;
         let open = vec![(Vec::new(), usage.open_fds)];
         gauges(&mut encoder, "process_open_fds", "Open file descriptors of this process", open)?;
         let help = "When this process started, in seconds since the Unix epoch";
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proc_is_read_whatever_the_program_is_called() {
+    fn proc_is_parsed_for_any_program_name() {
         let stat = "7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 9 0 12345 99 88 77";
         let status = "Name:\tx\nVmRSS:\t    2048 kB\n";
         let usage = Usage::parse(stat, status, "cpu 1\nbtime 1700000000\n", 12);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_there() {
+    fn this_process_is_read() {
         let usage = Usage::read().unwrap();
         assert!(usage.resident_bytes > 1 << 20 && usage.open_fds > 2 && usage.started > 1.7e9, "{usage:?}");
     }

@@ -1,6 +1,6 @@
-//! How fast lanes move: what happened in about the last minute, from what their totals were then and are now.
+//! Rates of lanes over about the last minute, from samples of their totals.
 //!
-//! Totals are those of all processes that share the store, so rates are too; what this process adds is the memory.
+//! Totals cover all processes that share the store, and so do the rates; the samples are local.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,14 @@ use tokio::time::Instant;
 use super::Answers;
 use crate::words::LaneRates;
 
-/// How often totals are written down.
+/// How often totals are sampled.
 pub(crate) const EVERY: Duration = Duration::from_secs(5);
-/// What rates look back on, once the process has run so long.
+/// The period that rates cover, once the process has run that long.
 const SPAN: Duration = Duration::from_mins(1);
-/// A shorter time says nothing about a second.
+/// A shorter period gives no meaningful rate.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// The totals of all lanes at some moments of the last minute.
+/// Samples of the totals of all lanes in the last minute.
 #[derive(Debug, Default)]
 pub(crate) struct Rates {
     samples: Mutex<VecDeque<TotalsSample>>,
@@ -28,12 +28,12 @@ pub(crate) struct Rates {
 #[derive(Debug)]
 struct TotalsSample {
     at: Instant,
-    /// By lane, with what this process answered in it directly.
+    /// By lane, with the direct requests answered by this process.
     totals: Vec<(Name, Totals, u64)>,
 }
 
 impl Rates {
-    /// Writes down what the totals are now.
+    /// Takes a sample of the totals.
     pub(crate) fn sample(&self, lanes: &[LaneView], answers: &Answers, at: Instant) {
         let totals = lanes.iter().map(|lane| (lane.name.clone(), lane.totals, answers.total(&lane.name)));
         let totals = totals.collect();
@@ -44,7 +44,7 @@ impl Rates {
         }
     }
 
-    /// How fast `lane`, which was looked at just now, has moved since the oldest sample.
+    /// The rates of `lane`, just read, since the oldest sample.
     pub(crate) fn of(&self, lane: &LaneView, answers: &Answers, now: Instant) -> LaneRates {
         let samples = self.lock();
         let Some(oldest) = samples.front() else { return LaneRates::default() };
@@ -73,7 +73,7 @@ impl Rates {
     }
 }
 
-/// Jobs that completed, by their own call or by another answer.
+/// Jobs completed, by their own call or otherwise.
 fn completed(totals: &Totals) -> u64 {
     let answered = totals.cache_hits + totals.coalesced + totals.fallbacks;
     totals.completed + answered.saturating_sub(totals.answered_at_intake)
@@ -120,17 +120,13 @@ mod tests {
         );
         rates.sample(&[accepted(7)], &Answers::default(), start);
         let soon = rates.of(&accepted(9), &Answers::default(), start + Duration::from_millis(10));
-        assert_eq!(
-            (soon.accepted, soon.seconds),
-            (2.0, 0.01),
-            "two in a moment are not two hundred a second"
-        );
+        assert_eq!((soon.accepted, soon.seconds), (2.0, 0.01), "a period this short gives no rate");
         let later = rates.of(&accepted(22), &Answers::default(), start + Duration::from_secs(10));
         assert_eq!((later.accepted, later.seconds), (1.5, 10.0));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_older_than_a_minute_is_forgotten() {
+    async fn samples_older_than_a_minute_are_dropped() {
         let (rates, start) = (Rates::default(), Instant::now());
         for number in 0..100 {
             // One job a second for 250 seconds, then none.
@@ -149,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_ways_to_complete_and_to_be_dropped_count() {
+    async fn every_kind_of_completion_and_drop_counts() {
         let (rates, answers, start) = (Rates::default(), Answers::default(), Instant::now());
         let mail = Name::new("mail").unwrap();
         answers.count(&mail, 200);

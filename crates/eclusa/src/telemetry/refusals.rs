@@ -1,4 +1,4 @@
-//! Log lines about requests that were refused for their key, a few at a time: whoever guesses keys must not fill the disk.
+//! Log lines for requests refused for their key. They are rate limited, so that guessing keys does not fill the disk.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 const LINES: u32 = 10;
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Refused requests of this process. There is one log, so there is one limit on it.
+/// Refused requests of this process. There is one log, so there is one limit.
 static REFUSALS: Refusals = Refusals {
     unauthorized: AtomicU64::new(0),
     forbidden: AtomicU64::new(0),
@@ -31,7 +31,7 @@ struct LineQuota {
 }
 
 impl LineQuota {
-    /// How many lines were skipped before this one, if it may be written.
+    /// If a line may be written, the number of lines skipped before it.
     fn take(&mut self, now: Instant) -> Option<u64> {
         if self.since.is_none_or(|since| now - since >= PERIOD) {
             (self.since, self.lines) = (Some(now), 0);
@@ -45,7 +45,7 @@ impl LineQuota {
     }
 }
 
-/// A request was refused with this status, 401 or 403. `reason` is our own text and never holds the key.
+/// Logs and counts a request refused with 401 or 403. `reason` never contains the key.
 pub(crate) fn log_refusal(status: u16, request: Option<&str>, reason: &str) {
     let count = if status == 401 { &REFUSALS.unauthorized } else { &REFUSALS.forbidden };
     count.fetch_add(1, Ordering::Relaxed);
@@ -56,7 +56,7 @@ pub(crate) fn log_refusal(status: u16, request: Option<&str>, reason: &str) {
     }
 }
 
-/// Requests refused so far: without a valid key, and with a key that may not.
+/// Requests refused so far: without a valid key, and with a key that lacks the right.
 pub(super) fn refused() -> [(&'static str, u64); 2] {
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     [("unauthorized", count(&REFUSALS.unauthorized)), ("forbidden", count(&REFUSALS.forbidden))]
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn only_some_lines_are_written_and_the_next_says_how_many_were_not() {
+    async fn lines_are_limited_and_the_next_one_reports_how_many_were_skipped() {
         let mut quota = LineQuota { since: None, lines: 0, skipped: 0 };
         let written = (0..100).filter(|_| quota.take(Instant::now()).is_some()).count();
         assert_eq!(written, LINES as usize);

@@ -1,4 +1,4 @@
-//! What is read off the store when somebody asks for metrics: sizes, states, and totals that all processes share.
+//! State read from the store at each scrape: sizes, states, and totals shared by all processes.
 
 use std::collections::BTreeMap;
 
@@ -17,23 +17,23 @@ use super::policies::PolicyLevel;
 use crate::letters::count_letters;
 use crate::words::{counted, starts_per_second};
 
-/// Tenants shown by name; the rest are summed up as `other`.
+/// Tenants with their own label; the rest are summed as `other`.
 const TOP_TENANTS: usize = 200;
-/// Tenants of a lane that are looked at for one answer.
+/// Maximum tenants of a lane read for one scrape.
 const MAX_LOOKED_AT: usize = 10_000;
-/// How many are read at a time, so that nobody waits long for the store.
+/// Tenants read per query, so that other callers are not delayed.
 const STEP: usize = 1_000;
 
-/// The state of the store at one moment; nothing by default, if it cannot be asked.
+/// The state of the store at one moment; empty if it cannot be read.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     store_answers: bool,
-    /// Whether this process decides. Only then it shows what all processes share: else the sum over processes would count it
-    /// several times.
+    /// Whether this process is the owner. Only the owner reports shared state; otherwise sums over processes would
+    /// count it several times.
     owned: bool,
-    /// How often the store lost what this process had acknowledged; known also if it cannot be asked.
+    /// How often the store lost data that it had acknowledged to this process; known also while it cannot be read.
     losses: u64,
-    /// How many callers wait for the end of a job, as far as this process decides.
+    /// Callers that wait for the end of a job at this process, if it is the owner.
     waits: u64,
     now: Time,
     lanes: Vec<LaneView>,
@@ -41,11 +41,11 @@ pub struct Snapshot {
     tenants: BTreeMap<Name, Vec<TenantView>>,
     letters: BTreeMap<Name, Letters>,
     policies: Vec<PolicyLevel>,
-    /// Those that fire, where this process decides.
+    /// Firing alerts, if this process is the owner.
     alerts: Vec<Alert>,
 }
 
-/// Dead letters of one lane, counted.
+/// Counts of dead letters of one lane.
 #[derive(Debug, Default)]
 struct Letters {
     by_code: BTreeMap<String, u64>,
@@ -53,7 +53,7 @@ struct Letters {
 }
 
 impl Snapshot {
-    /// Reads it.
+    /// Reads the store.
     pub async fn take(store: &impl Store, now: Time) -> Result<Self, StoreError> {
         let (lanes, mut upstreams) = (store.lanes().await?, store.upstreams().await?);
         upstreams.retain(|view| view.name.key().is_none());
@@ -77,22 +77,22 @@ impl Snapshot {
         })
     }
 
-    /// What a process shows that does not decide.
+    /// The snapshot of a process that is not the owner.
     pub fn of_asker(store_answers: bool) -> Self {
         Self { store_answers, ..Self::default() }
     }
 
-    /// The same with what is known of policies.
+    /// Sets `policies`.
     pub fn with_policies(self, policies: Vec<PolicyLevel>) -> Self {
         Self { policies, ..self }
     }
 
-    /// The same with the alerts that fire.
+    /// Sets `alerts`.
     pub fn with_alerts(self, alerts: Vec<Alert>) -> Self {
         Self { alerts, ..self }
     }
 
-    /// The same with so many losses of the store, and callers who wait for the end of a job.
+    /// Sets the losses of the store, and the callers that wait for the end of a job.
     pub fn with_counts(self, losses: u64, waits: u64) -> Self {
         Self { losses, waits, ..self }
     }
@@ -128,13 +128,13 @@ impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let up = vec![(Vec::new(), u64::from(self.store_answers))];
         gauges(&mut encoder, "eclusa_store_up", "1 while the store answers", up)?;
-        let help = "How often the store was found to have lost what this process had acknowledged";
+        let help = "How often the store was found to have lost data that it had acknowledged to this process";
         counters(&mut encoder, "eclusa_store_losses", help, vec![(Vec::new(), self.losses)])?;
         if !self.owned {
             return Ok(());
         }
         let waits = vec![(Vec::new(), self.waits)];
-        gauges(&mut encoder, "eclusa_waits", "Callers who wait for the end of a job", waits)?;
+        gauges(&mut encoder, "eclusa_waits", "Callers waiting for the end of a job", waits)?;
         self.lanes(&mut encoder)?;
         self.upstreams(&mut encoder)?;
         self.policies(&mut encoder)?;
@@ -178,7 +178,7 @@ impl Snapshot {
         gauges(
             encoder,
             "eclusa_alert_firing",
-            "1 while an alert fires; told by the process that decides",
+            "1 while an alert fires; reported by the owner",
             firing.collect(),
         )
     }
@@ -188,9 +188,9 @@ impl Snapshot {
         let each = |value: &dyn Fn(&LaneView) -> u64| -> Vec<Sample<'_, u64>> {
             self.lanes.iter().map(|lane| (vec![("lane", lane.name.as_str())], value(lane))).collect()
         };
-        gauges(encoder, "proxy_queue_size", "Jobs that wait", each(&waiting))?;
-        gauges(encoder, "eclusa_processing", "Jobs at an upstream", each(&|lane| lane.processing))?;
-        gauges(encoder, "eclusa_waiting_bytes", "Bytes of jobs that wait", each(&|lane| lane.waiting_bytes))?;
+        gauges(encoder, "proxy_queue_size", "Waiting jobs", each(&waiting))?;
+        gauges(encoder, "eclusa_processing", "Jobs being processed", each(&|lane| lane.processing))?;
+        gauges(encoder, "eclusa_waiting_bytes", "Bytes of waiting jobs", each(&|lane| lane.waiting_bytes))?;
         gauges(
             encoder,
             "eclusa_lane_paused",
@@ -205,18 +205,18 @@ impl Snapshot {
             .lanes
             .iter()
             .map(|lane| (vec![("lane", lane.name.as_str())], AgeHistogram(lane.letter_ages)));
-        encode(encoder, "dlq_age_seconds", "Age of dead letters when they went", ages)?;
+        encode(encoder, "dlq_age_seconds", "Age of dead letters when they were removed", ages)?;
         let waited =
             |lane: &LaneView| lane.oldest_waiting.map_or(0, |at| self.now.since(at).as_millis() / 1_000);
         gauges(
             encoder,
             "eclusa_oldest_wait_seconds",
-            "How long the oldest job in line has waited",
+            "How long the oldest waiting job has waited",
             each(&waited),
         )?;
         let capacity =
             self.lanes.iter().filter_map(|lane| Some((vec![("lane", lane.name.as_str())], lane.capacity?)));
-        gauges(encoder, "eclusa_lane_capacity", "Jobs that may wait", capacity.collect())
+        gauges(encoder, "eclusa_lane_capacity", "Maximum waiting jobs", capacity.collect())
     }
 
     fn upstreams(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
@@ -231,27 +231,17 @@ impl Snapshot {
             breakers().map(|(name, breaker)| (vec![("upstream", name)], state(breaker.state))).collect();
         gauges(encoder, "proxy_circuit_state", "The breaker: 0 closed, 1 open, 2 half open", states)?;
         let opened = breakers().map(|(name, breaker)| (vec![("upstream", name)], breaker.opened)).collect();
-        counters(
-            encoder,
-            "proxy_circuit_open",
-            "How often the breaker opened, all processes together",
-            opened,
-        )?;
+        counters(encoder, "proxy_circuit_open", "How often the breaker opened, over all processes", opened)?;
         let closed = breakers().map(|(name, breaker)| (vec![("upstream", name)], breaker.closed)).collect();
-        counters(
-            encoder,
-            "proxy_circuit_close",
-            "How often the breaker closed, all processes together",
-            closed,
-        )?;
+        counters(encoder, "proxy_circuit_close", "How often the breaker closed, over all processes", closed)?;
         let half =
             breakers().map(|(name, breaker)| (vec![("upstream", name)], breaker.half_opened)).collect();
-        let help = "How often the breaker let a probe through, all processes together";
+        let help = "How often the breaker admitted a probe, over all processes";
         counters(encoder, "proxy_circuit_half_open", help, half)?;
         let in_flight = self.upstreams.iter();
         let in_flight =
             in_flight.map(|view| (vec![("upstream", view.name.as_str())], u64::from(view.in_flight)));
-        gauges(encoder, "eclusa_in_flight", "Calls under way", in_flight.collect())?;
+        gauges(encoder, "eclusa_in_flight", "Calls in progress", in_flight.collect())?;
         let rates = self.upstreams.iter().filter_map(|view| {
             Some((vec![("upstream", view.name.as_str())], starts_per_second(view.pace.as_ref()?)))
         });
@@ -269,7 +259,7 @@ impl Snapshot {
     }
 
     fn tenants(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        // The tenants with the most jobs by name; the rest together, as `combine` says.
+        // The tenants with the most jobs by name; the rest merged by `combine`.
         let each = |value: fn(&TenantView) -> i64, combine: fn(i64, i64) -> i64| -> Vec<Sample<'_, i64>> {
             let lanes = self.tenants.iter().flat_map(|(lane, all)| {
                 let sample =
@@ -284,11 +274,16 @@ impl Snapshot {
             each(|tenant| i64::try_from(tenant.total_processed).unwrap_or(i64::MAX), i64::saturating_add);
         gauges(encoder, "tenant_jobs_processed", "Jobs of a tenant started so far", processed)?;
         let priority = each(|tenant| tenant.current_priority, i64::min);
-        gauges(encoder, "tenant_current_priority", "1 is the most urgent", priority)?;
+        gauges(encoder, "tenant_current_priority", "Priority of a tenant; 1 is the most urgent", priority)?;
         let batch = each(|tenant| i64::from(tenant.consecutive_batch), i64::max);
         gauges(encoder, "tenant_consecutive_batch", "Jobs of a tenant started in a row", batch)?;
         let rounds = each(|tenant| tenant.rounds_without_processing, i64::max);
-        gauges(encoder, "tenant_rounds_without_processing", "Turns of others since a tenant's own", rounds)
+        gauges(
+            encoder,
+            "tenant_rounds_without_processing",
+            "Turns of other tenants since a tenant's own",
+            rounds,
+        )
     }
 
     fn letters(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
@@ -310,7 +305,7 @@ impl Snapshot {
     }
 }
 
-/// The ages of dead letters that went.
+/// The ages of removed dead letters.
 struct AgeHistogram(LetterAges);
 
 impl EncodeMetric for AgeHistogram {
@@ -371,7 +366,7 @@ fn encode<'a, M: EncodeMetric>(
     let mut samples = samples.peekable();
     let Some((_, first)) = samples.peek() else { return Ok(()) };
     let kind = first.metric_type();
-    // As the registry does with those that are counted.
+    // The registry ends help texts the same way.
     let mut family = encoder.encode_descriptor(name, &format!("{help}."), None, kind)?;
     for (labels, metric) in samples {
         if labels.is_empty() {

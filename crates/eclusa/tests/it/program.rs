@@ -21,7 +21,7 @@ use tokio::sync::watch;
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// What the log says when a job has ended, after it was counted.
 const ENDINGS: [&str; 5] =
-    ["Job completed", "Job answered from the cache", "Job failed for good", "Job dropped", "Job cancelled"];
+    ["Job completed", "Job answered from the cache", "Job failed permanently", "Job dropped", "Job cancelled"];
 
 /// A running `eclusa serve`.
 pub(crate) struct Program {

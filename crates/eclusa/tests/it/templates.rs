@@ -96,18 +96,18 @@ async fn what_a_job_lacks_is_said_at_intake_for_every_provider_of_its_chain() {
     );
     assert_eq!(
         refused(json!({ "params": { "modelId": "sdxl" } })).await,
-        ["params./modelId: has a value that no chain is for; send one of `flux-pro`, `plain`"]
+        ["params./modelId: has a value without a chain; send one of `flux-pro`, `plain`"]
     );
     assert_eq!(
         refused(json!({ "request": { "path": "/x" } })).await,
-        ["params./modelId: is missing: it picks the upstreams; send one of `flux-pro`, `plain`"]
+        ["params./modelId: is missing: it selects the upstreams; send one of `flux-pro`, `plain`"]
     );
     assert_eq!(
         refused(
             json!({ "id": "a", "params": { "modelId": "plain", "input": { "prompt": "x", "seed": 1 } } })
         )
         .await,
-        ["request: is missing: upstream `plain` has no template that makes it from `params`"]
+        ["request: is missing: upstream `plain` has no template that builds it from `params`"]
     );
     assert!(upstream.requests().is_empty());
 }

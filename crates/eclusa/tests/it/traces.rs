@@ -166,7 +166,7 @@ async fn nothing_waits_for_a_collector() {
     let counted = program.metric("eclusa_spans_dropped_total", &[("reason", "refused")]).await;
     assert_eq!(dropped["spans"], counted);
     program.get("/proxy/fast/a").await;
-    program.logged("The trace collector takes spans again", &[]).await;
+    program.logged("The trace collector accepts spans again", &[]).await;
 
     let hanging = FakeUpstream::start(Answer::hang()).await.unwrap();
     let program = start(&upstream, &traces(&hanging)).await;

@@ -1,28 +1,28 @@
-//! W3C Trace Context: `traceparent` as it comes in and goes out.
+//! W3C Trace Context: `traceparent`, received and sent.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The only version whose layout is known; of newer ones the same four parts are read.
+/// The only version with a known layout; of newer versions the same four fields are read.
 const VERSION: &str = "00";
 const SAMPLED: u8 = 1;
-/// Flags that are known: sampled, and that the trace id is random.
+/// Known flags: sampled, and random trace id.
 const KNOWN_FLAGS: u8 = 0b11;
 
-/// A place in a trace.
+/// A position in a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceContext {
     /// The trace.
     pub trace: u128,
-    /// The span that others name as their parent.
+    /// The parent of further spans.
     pub span: u64,
     /// `trace-flags`.
     pub flags: u8,
 }
 
 impl TraceContext {
-    /// What a `traceparent` says; nothing if it is not one.
+    /// Parses a `traceparent`; `None` if it is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.trim().split('-');
         let mut next = |len: usize| {
@@ -44,13 +44,13 @@ impl TraceContext {
         self.flags & SAMPLED != 0
     }
 
-    /// A trace that begins here and is recorded.
+    /// The context of a new, sampled trace.
     pub(super) fn root(trace: u128, span: u64) -> Self {
         Self { trace, span, flags: KNOWN_FLAGS }
     }
 }
 
-/// As a `traceparent`.
+/// Formats a `traceparent`.
 impl fmt::Display for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{VERSION}-{:032x}-{:016x}-{:02x}", self.trace, self.span, self.flags)
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_traceparent_is_none() {
+    fn an_invalid_traceparent_is_ignored() {
         for bad in [
             "",
             "00-1-2-01",

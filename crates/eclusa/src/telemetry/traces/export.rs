@@ -1,5 +1,5 @@
-//! Export: sends spans to the collector in batches. Whatever the collector does, nothing waits for it: while it is away, spans
-//! queue up to a bound and are dropped beyond.
+//! Sends spans to the collector in batches. Nothing waits for the collector: while it is unreachable, spans queue up to
+//! a bound and are dropped beyond it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,22 +21,22 @@ use crate::execute::http::connect::Connector;
 use crate::execute::http::{TlsError, tls};
 use crate::telemetry::Metrics;
 
-/// Spans in one request.
+/// Maximum spans in one request.
 const BATCH: usize = 512;
-/// How long a span waits for others at the most.
+/// Maximum time a span waits for others.
 const LINGER: Duration = Duration::from_secs(1);
-/// How long a connection and a whole request may take.
+/// Limits for connecting, and for a whole request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a batch is sent that the collector cannot take now, and how long to wait between.
+/// How often a batch is tried while the collector is unavailable, and the pause between.
 const ATTEMPTS: u32 = 4;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long the last spans may take when the process ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
-/// The most bytes that are read of an answer.
+/// Maximum bytes read of a response.
 const MAX_ANSWER: usize = 64 << 10;
 
-/// Why spans were dropped.
+/// Reasons why spans were dropped.
 const REFUSED: &str = "refused";
 const UNREACHABLE: &str = "unreachable";
 
@@ -46,20 +46,20 @@ pub(crate) struct Exporter {
     client: Client<Connector, Full<Bytes>>,
     uri: Uri,
     headers: Vec<(HeaderName, HeaderValue)>,
-    /// Tells the spans of processes apart.
+    /// Identifies the process in its spans.
     instance: String,
     metrics: Arc<Metrics>,
     /// Whether the last batch could not be delivered.
     failing: bool,
 }
 
-/// What became of a batch that was sent once.
+/// The result of sending a batch once.
 enum Sent {
-    /// It was taken, but for this many spans.
+    /// Accepted, except this many spans.
     Taken { refused: u64 },
-    /// It never will be.
+    /// Rejected permanently.
     Refused(String),
-    /// It may be taken later.
+    /// May be accepted later.
     NotNow(String),
 }
 
@@ -81,7 +81,7 @@ impl Exporter {
         Ok(Self { waiting, client, uri, headers, instance, metrics, failing: false })
     }
 
-    /// Sends what comes until `finished`, then what is there.
+    /// Sends spans until `finished`, then those that are left.
     pub(crate) async fn run(mut self, finished: CancellationToken) {
         let mut batch = Vec::new();
         loop {
@@ -96,7 +96,7 @@ impl Exporter {
             tokio::select! {
                 biased;
                 () = self.deliver(&batch) => batch.clear(),
-                // The rest of its attempts are not waited for.
+                // Its remaining attempts are skipped.
                 () = finished.cancelled() => break,
             }
         }
@@ -111,7 +111,7 @@ impl Exporter {
         let _ = timeout(FLUSH_TIMEOUT, last).await;
     }
 
-    /// Fills `batch`; says whether anything can still come.
+    /// Fills `batch`; returns whether more spans can come.
     async fn collect(&mut self, batch: &mut Vec<Ended>) -> bool {
         if batch.is_empty() && self.waiting.recv_many(batch, BATCH).await == 0 {
             return false;
@@ -123,7 +123,7 @@ impl Exporter {
         true
     }
 
-    /// Sends a batch, again and again while the collector cannot take it, and counts what became of it.
+    /// Sends a batch, retrying while the collector is unavailable, and counts the result.
     async fn deliver(&mut self, batch: &[Ended]) {
         let all = batch.len() as u64;
         for attempt in 1..=ATTEMPTS {
@@ -132,7 +132,7 @@ impl Exporter {
                     self.metrics.count_exported_spans(all.saturating_sub(refused));
                     self.metrics.count_dropped_spans(REFUSED, refused);
                     if std::mem::replace(&mut self.failing, false) {
-                        tracing::info!("The trace collector takes spans again");
+                        tracing::info!("The trace collector accepts spans again");
                     }
                     return;
                 }
@@ -143,7 +143,7 @@ impl Exporter {
         }
     }
 
-    /// A batch is given up. Only the first in a row is logged.
+    /// Drops a batch. Only the first in a row is logged.
     fn lose(&mut self, spans: u64, reason: &'static str, why: &str) {
         self.metrics.count_dropped_spans(reason, spans);
         if !std::mem::replace(&mut self.failing, true) {
@@ -151,7 +151,7 @@ impl Exporter {
                 spans,
                 reason,
                 error = why,
-                "Spans were dropped: the trace collector does not take them"
+                "Spans were dropped: the trace collector does not accept them"
             );
         }
     }
@@ -182,7 +182,7 @@ impl Exporter {
     }
 }
 
-/// The statuses that OTLP/HTTP names.
+/// The retryable statuses of OTLP/HTTP.
 fn is_retryable(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 502 | 503 | 504)
 }

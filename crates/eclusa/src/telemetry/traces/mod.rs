@@ -1,6 +1,6 @@
-//! Traces: the context that callers send is kept and passed on, and spans go to a collector where one is configured.
+//! Traces: the caller's trace context is kept and forwarded, and spans are sent to a collector if one is configured.
 //!
-//! Without either a request costs one look for a header.
+//! Without either, a request costs one header lookup.
 
 mod context;
 mod export;
@@ -24,25 +24,25 @@ use crate::config::TracesConfig;
 use crate::execute::http::TlsError;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-/// The vendors' part of a context.
+/// The vendor-specific part of a context.
 pub(crate) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
-/// The most bytes of a `tracestate` that are kept with a job, which is what others must take too.
+/// Maximum bytes of a `tracestate` kept with a job; implementations must accept that many.
 const MAX_STATE: usize = 512;
 const MILLION: u32 = 1_000_000;
 
 /// The trace that a job belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobTrace {
-    /// What its spans are below.
+    /// The parent of the job's spans.
     pub context: TraceContext,
-    /// `tracestate`, where the job's own headers do not hold it.
+    /// `tracestate`, if the job's own headers do not contain it.
     pub state: Option<String>,
-    /// When it was taken in, in milliseconds since the Unix epoch.
+    /// When the job was accepted, in milliseconds since the Unix epoch.
     pub taken_ms: u64,
 }
 
 impl JobTrace {
-    /// Of a job that is taken in under `span`.
+    /// The trace of a job that is accepted under `span`.
     pub(crate) fn under(span: &OpenSpan, state: Option<String>) -> Self {
         Self { context: span.context(), state, taken_ms: unix_nanos() / 1_000_000 }
     }
@@ -51,12 +51,12 @@ impl JobTrace {
 /// Begins spans.
 #[derive(Default)]
 pub(crate) struct Traces {
-    /// Where spans go, and how many of a million traces that begin here are recorded.
+    /// Where spans are sent, and how many of a million new traces are recorded.
     recording: Option<(Arc<Queue>, u32)>,
 }
 
 impl Traces {
-    /// By these rules, with what sends the spans.
+    /// Configures tracing; also returns the exporter.
     pub(crate) fn new(
         rules: Option<&TracesConfig>,
         instance: u64,
@@ -68,7 +68,7 @@ impl Traces {
         Ok((Self { recording: Some((queue, rules.sample_micros)) }, Some(exporter)))
     }
 
-    /// The span of a request, if it belongs to a trace: the caller's, or one that begins here.
+    /// The span of a request, if it belongs to a trace: the caller's, or a new one.
     pub(crate) fn request(&self, headers: &HeaderMap) -> Option<Box<OpenSpan>> {
         let sent = headers.get(TRACEPARENT).and_then(|value| TraceContext::parse(value.to_str().ok()?));
         let (name, kind) = ("intake", SpanKind::Server);
@@ -81,7 +81,7 @@ impl Traces {
         }
     }
 
-    /// A span below one that has ended, maybe in another process.
+    /// A span whose parent has ended, maybe in another process.
     pub(crate) fn below(&self, parent: &TraceContext, name: &'static str, kind: SpanKind) -> OpenSpan {
         OpenSpan::new(parent, name, kind, self.queue_of(parent))
     }
@@ -92,7 +92,7 @@ impl Traces {
     }
 }
 
-/// The `tracestate` of a request, if it is one that others take.
+/// The `tracestate` of a request, if it is valid.
 pub(crate) fn trace_state(headers: &HeaderMap) -> Option<String> {
     let values: Option<Vec<&str>> =
         headers.get_all(TRACESTATE).iter().map(|value| value.to_str().ok()).collect();

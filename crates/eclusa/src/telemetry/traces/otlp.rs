@@ -1,10 +1,10 @@
-//! Spans as OTLP/HTTP takes them, encoded as JSON.
+//! Spans in the JSON encoding of OTLP/HTTP.
 
 use serde_json::{Value, json};
 
 use super::span::{Attribute, Ended};
 
-/// The status of a span that went wrong.
+/// The status code of a failed span.
 const ERROR: u8 = 2;
 
 /// The body of one request to `/v1/traces`.
@@ -45,13 +45,13 @@ fn span(span: &Ended) -> Value {
 fn attribute((key, value): &(&'static str, Attribute)) -> Value {
     let value = match value {
         Attribute::Text(text) => json!({ "stringValue": text }),
-        // 64-bit numbers are text in the JSON of protobuf.
+        // 64-bit numbers are strings in the JSON encoding of protobuf.
         Attribute::Number(number) => json!({ "intValue": number.to_string() }),
     };
     json!({ "key": key, "value": value })
 }
 
-/// How many spans of an accepted request the collector refused.
+/// How many spans of an accepted request the collector rejected.
 pub(super) fn refused(answer: &[u8]) -> u64 {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
     let count = &answer["partialSuccess"]["rejectedSpans"];

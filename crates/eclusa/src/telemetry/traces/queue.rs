@@ -1,4 +1,4 @@
-//! Spans on their way to the collector: a bounded queue that nobody waits for.
+//! Ended spans that wait for export: a bounded queue that never blocks.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use super::span::Ended;
 use crate::telemetry::Metrics;
 
-/// Spans that may wait to be sent; those beyond are dropped and counted.
+/// Maximum spans that wait; more are dropped and counted.
 const MAX_WAITING: usize = 8_192;
 
-/// Why spans were dropped.
+/// A reason why spans were dropped.
 pub(super) const QUEUE_FULL: &str = "queue_full";
 
-/// Where spans are put when they have ended.
+/// Receives ended spans.
 pub(crate) struct Queue {
     spans: Sender<Ended>,
     metrics: Arc<Metrics>,
@@ -26,7 +26,7 @@ impl Queue {
         (Arc::new(Self { spans, metrics }), waiting)
     }
 
-    /// Takes a span if there is room.
+    /// Queues a span if there is room.
     pub(super) fn put(&self, span: Ended) {
         if let Err(TrySendError::Full(_)) = self.spans.try_send(span) {
             self.metrics.count_dropped_spans(QUEUE_FULL, 1);
@@ -41,7 +41,7 @@ mod tests {
     use crate::telemetry::{Exposition, Snapshot};
 
     #[test]
-    fn what_does_not_fit_is_dropped_and_counted() {
+    fn spans_beyond_the_bound_are_dropped_and_counted() {
         let metrics = Arc::<Metrics>::default();
         let (queue, mut waiting) = Queue::new(metrics.clone());
         let span = Ended {

@@ -1,4 +1,4 @@
-//! Spans: what one part of a request's way was, and how long it took.
+//! Spans: one step in the processing of a request, and how long it took.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::queue::Queue;
 use crate::clock::unix_nanos;
 use crate::execute::CallEnd;
 
-/// The role of a span, by its number in OTLP.
+/// The kind of a span; the values are those of OTLP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SpanKind {
     Internal = 1,
@@ -50,7 +50,7 @@ impl From<u64> for Attribute {
 pub(super) struct Ended {
     pub(super) trace: u128,
     pub(super) id: u64,
-    /// `None` for the first span of a trace that begins here.
+    /// `None` for the root of a trace that begins here.
     pub(super) parent: Option<u64>,
     pub(super) name: &'static str,
     pub(super) kind: SpanKind,
@@ -61,12 +61,12 @@ pub(super) struct Ended {
     pub(super) error: Option<String>,
 }
 
-/// A span under way. It ends when it is dropped.
+/// A span in progress. It ends when it is dropped.
 pub(crate) struct OpenSpan {
     ended: Ended,
     flags: u8,
     began: Instant,
-    /// Where it goes then; nowhere if the trace is not recorded here.
+    /// Where it is sent at its end; `None` if the trace is not recorded here.
     queue: Option<Arc<Queue>>,
 }
 
@@ -99,43 +99,43 @@ impl OpenSpan {
         Self { ended, flags: parent.flags, began: Instant::now(), queue }
     }
 
-    /// A span below it, of the same trace.
+    /// A child span.
     pub(crate) fn child(&self, name: &'static str, kind: SpanKind) -> Self {
         Self::new(&self.context(), name, kind, self.queue.clone())
     }
 
-    /// What spans below it belong to. Where nothing is recorded, that is what it belongs to itself.
+    /// The context for child spans. If nothing is recorded, the context received.
     pub(crate) fn context(&self) -> TraceContext {
         let Ended { trace, id, parent, .. } = self.ended;
         let span = parent.filter(|_| self.queue.is_none()).unwrap_or(id);
         TraceContext { trace, span, flags: self.flags }
     }
 
-    /// The `traceparent` of a call that it is about: always with an id of its own.
+    /// The `traceparent` for the call that this span describes: always with a new span id.
     pub(crate) fn traceparent(&self) -> String {
         TraceContext { span: self.ended.id, ..self.context() }.to_string()
     }
 
-    /// Says more of it, if it is recorded.
+    /// Sets an attribute, if the span is recorded.
     pub(crate) fn set<A: Into<Attribute>>(&mut self, name: &'static str, value: impl FnOnce() -> A) {
         if self.queue.is_some() {
             self.ended.attributes.push((name, value().into()));
         }
     }
 
-    /// It is about this job.
+    /// Sets the attributes of a job.
     pub(crate) fn of_job(&mut self, lane: &Name, job: JobId) {
         self.set("eclusa.lane", || lane.as_str());
         self.set("eclusa.job.id", || job.to_string());
     }
 
-    /// It is about this call.
+    /// Sets the attributes of a call.
     pub(crate) fn of_call(&mut self, upstream: &Name, attempt: u32) {
         self.set("eclusa.upstream", || upstream.as_str());
         self.set("eclusa.attempt", || u64::from(attempt));
     }
 
-    /// How the call ended that it is about.
+    /// Sets the result of the call.
     pub(crate) fn of_end(&mut self, end: &CallEnd) {
         let status = match end {
             CallEnd::Answered(status) | CallEnd::TooLarge { status, .. } | CallEnd::Ses { status, .. } => {
@@ -152,14 +152,14 @@ impl OpenSpan {
         }
     }
 
-    /// It went wrong.
+    /// Marks the span as failed.
     pub(crate) fn fail(&mut self, why: &str) {
         if self.queue.is_some() {
             self.ended.error = Some(why.to_owned());
         }
     }
 
-    /// It was from then, but not before `least_ms` since the Unix epoch, to then.
+    /// Sets start and end, and ends the span. It starts no earlier than `least_ms` since the Unix epoch.
     pub(crate) fn lasted(mut self, (from, least_ms): (Instant, u64), to: Instant) {
         if self.queue.is_some() {
             let now = unix_nanos();
@@ -169,7 +169,7 @@ impl OpenSpan {
         }
     }
 
-    /// It began at this moment, in milliseconds since the Unix epoch, and ended then.
+    /// Sets the start, in milliseconds since the Unix epoch, and the end, and ends the span.
     pub(crate) fn since(mut self, from_ms: u64, to: Instant) {
         if self.queue.is_some() {
             self.ended.to = unix_nanos().saturating_sub(nanos(Instant::now().duration_since(to)));

@@ -77,7 +77,7 @@ impl Server {
     async fn failed_job(&self) -> String {
         let accepted = self.post("/v1/lanes/broken/jobs", "{\"request\":{}}").await;
         let job = accepted["jobId"].as_str().unwrap().to_owned();
-        self.program.logged("Job failed for good", &[("jobId", &job)]).await;
+        self.program.logged("Job failed permanently", &[("jobId", &job)]).await;
         job
     }
 

@@ -72,7 +72,7 @@ async fn nothing_secret_or_personal_is_told() {
         assert_eq!(answer.status, 200, "{path}");
         told.push(answer.text().to_owned());
     }
-    program.logged("Job failed for good", &[("errorCode", "503")]).await;
+    program.logged("Job failed permanently", &[("errorCode", "503")]).await;
     told.extend(program.log().iter().map(ToString::to_string));
     for text in told {
         for secret in [TOKEN, KEY, CPF, "0522789218"] {

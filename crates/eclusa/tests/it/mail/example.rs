@@ -43,7 +43,7 @@ async fn refused_five_times_a_message_is_a_dead_letter_and_replayed_it_is_sent()
     let job = json!({ "id": "outbox-1", "tenant": "acme", "message": message() });
     let id = program.enqueue("email", &job).await;
     // Finished jobs are not kept; the letter is.
-    program.logged("Job failed for good", &[("jobId", &id)]).await;
+    program.logged("Job failed permanently", &[("jobId", &id)]).await;
     for attempt in ["1", "2", "3", "4"] {
         let fields =
             [("jobId", id.as_str()), ("attempt", attempt), ("maxAttempts", "5"), ("errorCode", "421")];

@@ -78,7 +78,7 @@ async fn recipients_are_changed_only_by_a_key_that_is_shown_the_whole_message() 
         mail["message"]["headers"] = headers;
         let job = ask("admin", "/v1/lanes/mail/jobs", &mail).await.json();
         let id = job["jobId"].as_str().unwrap().to_owned();
-        program.logged("Job failed for good", &[("jobId", id.as_str())]).await;
+        program.logged("Job failed permanently", &[("jobId", id.as_str())]).await;
         format!("/v1/dead-letters/{id}/replay")
     };
     let elsewhere = json!({ "message": { "to": ["other@example.com"] } });

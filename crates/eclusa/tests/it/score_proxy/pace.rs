@@ -59,7 +59,7 @@ async fn a_call_that_takes_too_long_fails_the_job() {
     let timeouts = [("upstream", "bureau"), ("code", "timeout")];
     assert_eq!(proxy.program.metric("proxy_upstream_errors_total", &timeouts).await, 1);
     assert_eq!(proxy.jobs_total("failed").await, 1);
-    let line = proxy.program.logged("Job failed for good", &[("jobId", &job)]).await;
+    let line = proxy.program.logged("Job failed permanently", &[("jobId", &job)]).await;
     assert_eq!(line["errorCode"], "timeout");
 }
 
