@@ -158,10 +158,16 @@ impl Peers {
 
 impl Peer {
     /// Parses what a process reported about itself.
-    fn of(told: &RegistrationView) -> Self {
-        let mut words = told.about.split(' ').map(ToOwned::to_owned);
+    fn of(registration: &RegistrationView) -> Self {
+        let mut words = registration.about.split(' ').map(ToOwned::to_owned);
         let (role, rules) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        Self { id: id(told.process.0), role, rules, differs: told.differs, leaving: words.next().is_some() }
+        Self {
+            id: id(registration.process.0),
+            role,
+            rules,
+            differs: registration.differs,
+            leaving: words.next().is_some(),
+        }
     }
 }
 
@@ -196,6 +202,6 @@ mod tests {
         let who = |owner| [1, 2, 3].map(|own| evaluates(own, owner, &fleet));
         assert_eq!(who(3), [false, false, true]);
         assert_eq!(who(1), [false, true, false], "the library has no alerts");
-        assert!(evaluates(7, 7, &[]), "nobody else is known yet");
+        assert!(evaluates(7, 7, &[]), "no other process is known yet");
     }
 }

@@ -47,7 +47,7 @@ async fn apply(
         Err(error) if error.is_transient() => {
             tracing::warn!(error = %error, "The other processes get the new rules when the store answers again");
         }
-        told => told?,
+        configured => configured?,
     }
     metrics.expect(&rules.config);
     current.replace(rules);

@@ -174,7 +174,7 @@ impl Follower {
         self.over = job.status.is_final();
         let new = JobEvent::after(self.seen, job);
         self.seen = new.last().map_or(self.seen, |(number, _)| *number);
-        new.into_iter().map(|(number, told)| event(number, &told)).collect()
+        new.into_iter().map(|(number, entry)| event(number, &entry)).collect()
     }
 
     /// All remaining events.
@@ -213,10 +213,10 @@ impl Follower {
     }
 }
 
-fn event(number: u64, told: &JobEvent) -> Event {
-    let event = Event::default().id(number.to_string()).event(&told.entry.event);
+fn event(number: u64, entry: &JobEvent) -> Event {
+    let event = Event::default().id(number.to_string()).event(&entry.entry.event);
     // JSON written by serde contains no line breaks.
-    event.data(serde_json::to_string(told).unwrap_or_default())
+    event.data(serde_json::to_string(entry).unwrap_or_default())
 }
 
 #[cfg(test)]

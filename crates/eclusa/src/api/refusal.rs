@@ -183,9 +183,9 @@ mod tests {
             (&lane, None, "\"up-window\";r=5;t=0", "\"up-window\";q=5;w=60"),
         ];
         for (quota, closed, limit, policy) in rows {
-            let told = left(quota, closed, now());
-            let told: Vec<_> = told.iter().map(|(_, value)| value.to_str().unwrap()).collect();
-            assert_eq!(told, [limit, policy]);
+            let headers = left(quota, closed, now());
+            let headers: Vec<_> = headers.iter().map(|(_, value)| value.to_str().unwrap()).collect();
+            assert_eq!(headers, [limit, policy]);
         }
     }
 }

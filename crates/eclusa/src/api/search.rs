@@ -137,9 +137,9 @@ impl Search {
     async fn running(&self, query: &JobQuery) -> Result<Vec<JobView>, Problem> {
         let status = query.status.unwrap_or(Status::Processing);
         let upstreams = &self.rules.get().config.upstreams;
-        let told =
+        let notifies =
             upstreams.values().any(|rules| rules.awaited().is_some_and(|rules| rules.cancel.is_some()));
-        if !told || status != Status::Processing {
+        if !notifies || status != Status::Processing {
             return Ok(Vec::new());
         }
         let ask = JobQuery { status: Some(status), ..query.clone() };
@@ -219,7 +219,7 @@ pub(super) async fn cancel(
     let mut query = search.query(&caller, query, MAX_BATCH)?;
     may_cancel(&caller, &query)?;
     let filter = described(&query);
-    let mut told = CancelledJobs { matched: 0, cancelled: 0, dry_run, cursor: None };
+    let mut result = CancelledJobs { matched: 0, cancelled: 0, dry_run, cursor: None };
     for _ in 0..CANCELLED_PAGES {
         let running = if dry_run { Vec::new() } else { search.running(&query).await? };
         let page = decider.cancel_all(CancelAll { query: query.clone(), dry_run }).await;
@@ -227,18 +227,18 @@ pub(super) async fn cancel(
         for job in running.iter().filter(|job| page.ended.iter().any(|ended| ended.job == job.id)) {
             canceller.recall(&decider, job);
         }
-        told.matched += page.matched;
-        told.cancelled += page.ended.len() as u64;
-        told.cursor = page.next.map(|next| next.to_string());
+        result.matched += page.matched;
+        result.cancelled += page.ended.len() as u64;
+        result.cursor = page.next.map(|next| next.to_string());
         query.after = page.next;
         if page.next.is_none() {
             break;
         }
     }
-    if told.cancelled > 0 {
-        audit!(caller, "cancel", jobs = told.cancelled, filter, "Jobs cancelled by filter");
+    if result.cancelled > 0 {
+        audit!(caller, "cancel", jobs = result.cancelled, filter, "Jobs cancelled by filter");
     }
-    Ok(Json(told))
+    Ok(Json(result))
 }
 
 /// The filter as text for the log. The caller's own id is omitted: it may be personal.

@@ -56,9 +56,9 @@ impl Upstreams {
     fn shown(
         &self,
         name: &str,
-        told: Result<Option<UpstreamView>, StoreError>,
+        view: Result<Option<UpstreamView>, StoreError>,
     ) -> Result<Json<Breaker>, Problem> {
-        let view = told.map_err(|error| unavailable(&error))?;
+        let view = view.map_err(|error| unavailable(&error))?;
         breaker_of(&view.ok_or_else(|| unknown(&self.rules, name))?)
     }
 }

@@ -19,7 +19,7 @@ pub(super) async fn begin_then<W: Future + Unpin, T>(
     loop {
         tokio::select! {
             biased;
-            told = &mut *waiting, if early.is_none() => early = Some(told),
+            ended = &mut *waiting, if early.is_none() => early = Some(ended),
             done = &mut work => return (early, done),
         }
     }

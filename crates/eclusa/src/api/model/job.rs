@@ -186,12 +186,12 @@ impl JobEvent {
     /// The events after number `seen`, each with its number.
     pub fn after(seen: u64, view: &JobView) -> Vec<(u64, Self)> {
         let new = numbered(&view.timeline).filter(|(number, _)| *number > seen);
-        let told = |(number, event): (u64, &Event<Name>)| {
+        let to_event = |(number, event): (u64, &Event<Name>)| {
             let job = matches!(event.kind, EventKind::Ended(_)).then(|| whole(view));
             let status = status_after(&event.kind, view).as_str().into();
             (number, Self { entry: entry(event.at, &event.kind), status, job })
         };
-        new.map(told).collect()
+        new.map(to_event).collect()
     }
 }
 

@@ -114,12 +114,12 @@ pub(in crate::api) async fn credit(
     }
     let key = policies.scopes.key().await.map_err(|error| unavailable(&error))?;
     let credits = events.iter().map(|event| event.credit(key)).collect();
-    let told = policies.store.credit(credits).await.map_err(|error| unconfirmed(&error))?;
-    let credited = told.iter().filter(|credited| matches!(credited, Credited::Buckets(_))).count();
+    let results = policies.store.credit(credits).await.map_err(|error| unconfirmed(&error))?;
+    let credited = results.iter().filter(|credited| matches!(credited, Credited::Buckets(_))).count();
     if credited > 0 {
         audit!(caller, "credit", events = credited, "Tokens given back");
     }
-    let mut answers = told.iter().map(answer);
+    let mut answers = results.iter().map(answer);
     if single {
         let unknown = || Problem::new(Kind::Internal, "The store did not answer");
         return Ok(Json(answers.next().ok_or_else(unknown)??).into_response());
