@@ -28,7 +28,7 @@ impl RetryBudget {
     /// attempts.
     pub fn new(share_percent: u8, min: BucketSpec) -> Result<Self, SpecError> {
         if share_percent > 100 {
-            return Err(SpecError::new("retry.budget.share", "must lie between 0 and 1"));
+            return Err(SpecError::new("retry.budget.share", "must be between 0 and 1"));
         }
         Ok(Self { share_percent, min })
     }
@@ -77,7 +77,7 @@ impl RetryPolicy {
             return Err(SpecError::new("retry.cap", format!("{cap} must not be below base {base}")));
         }
         if jitter_percent > 100 {
-            return Err(SpecError::new("retry.jitter", "must lie between 0 and 1"));
+            return Err(SpecError::new("retry.jitter", "must be between 0 and 1"));
         }
         Ok(Self { attempts, base, cap, jitter_percent, ..Self::default() })
     }

@@ -7,7 +7,7 @@ use super::client::Client;
 use super::output::{Format, or_dash, section, table, typed_all};
 use crate::api::model::Alert;
 
-/// Prints the alerts that fire, and those that resolved last.
+/// Prints firing and recently resolved alerts.
 pub(super) fn run(client: &Client, format: Format) -> Result<(), Exit> {
     let answer = client.get("/v1/alerts")?;
     let list = |key: &str| answer[key].as_array().cloned().unwrap_or_default();

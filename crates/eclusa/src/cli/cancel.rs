@@ -15,7 +15,7 @@ use crate::api::CancelledJobs;
 
 #[derive(Debug, Args)]
 pub(super) struct CancelArgs {
-    /// The job: its own id, or the one that its caller gave. Without it, all that fit the filter
+    /// The job: its own id, or the one its caller gave. Without it, all jobs that match the filter
     #[arg(value_name = "JOB", value_parser = NonEmptyStringValueParser::new())]
     job: Option<String>,
     #[command(flatten)]
@@ -23,17 +23,17 @@ pub(super) struct CancelArgs {
     /// With a filter: only count what would be cancelled
     #[arg(long, conflicts_with = "job")]
     dry_run: bool,
-    /// With a filter: do not ask
+    /// With a filter: do not ask for confirmation
     #[arg(long, short, conflicts_with = "job")]
     yes: bool,
 }
 
-/// Cancels one job or all that fit.
+/// Cancels one job, or all that match.
 pub(super) fn run(args: &CancelArgs, client: &Client, format: Format) -> Result<(), Exit> {
     let Some(id) = &args.job else { return all(args, client, format) };
     if args.filter.narrows_beyond_lane() {
-        let told = "a job and a filter\nhelp: give one of them; --lane goes with both";
-        return Err(Exit::Usage(told.into()));
+        let problem = "both a job and a filter\nhelp: give one of them; --lane works with both";
+        return Err(Exit::Usage(problem.into()));
     }
     let lane = args.filter.lane.as_deref();
     show(&client.delete(&with_query(&path(&["v1", "jobs", id]), &[("lane", lane)]))?, format)
@@ -41,8 +41,8 @@ pub(super) fn run(args: &CancelArgs, client: &Client, format: Format) -> Result<
 
 fn all(args: &CancelArgs, client: &Client, format: Format) -> Result<(), Exit> {
     if args.filter.lane.is_none() && !args.filter.narrows_beyond_lane() {
-        let told = "nothing says which jobs\nhelp: give a job, or a filter such as --lane and --status";
-        return Err(Exit::Usage(told.into()));
+        let problem = "no job and no filter\nhelp: give a job, or a filter such as --lane and --status";
+        return Err(Exit::Usage(problem.into()));
     }
     let found = pages(args, client, true, &ProgressBar::hidden())?.matched;
     if args.dry_run {
@@ -52,16 +52,16 @@ fn all(args: &CancelArgs, client: &Client, format: Format) -> Result<(), Exit> {
         let jobs = count(usize::try_from(found).unwrap_or(usize::MAX), "job");
         confirm(&format!("Cancel {jobs}?"), "nothing was cancelled")?;
     }
-    // On anything but a terminal it draws nothing.
+    // Draws nothing unless standard error is a terminal.
     let bar = ProgressBar::new(found);
-    let told = pages(args, client, false, &bar);
+    let cancelled = pages(args, client, false, &bar);
     bar.finish_and_clear();
-    let told = told?;
-    print(told.matched, told.cancelled, false, format)
+    let cancelled = cancelled?;
+    print(cancelled.matched, cancelled.cancelled, false, format)
 }
 
-/// Goes through all that fit, page by page. Jobs that come in meanwhile are newer than where it
-/// began, and stay.
+/// Goes through all jobs that match, page by page. Jobs that arrive meanwhile are newer than the first page and are not
+/// cancelled.
 fn pages(
     args: &CancelArgs,
     client: &Client,
@@ -83,7 +83,7 @@ fn pages(
         sum.matched += page.matched;
         sum.cancelled += page.cancelled;
         bar.set_position(sum.cancelled);
-        // A place that does not move on would be asked for without end.
+        // A cursor that does not advance would loop forever.
         if page.cursor.is_none() || page.cursor == sum.cursor {
             return Ok(sum);
         }
@@ -92,8 +92,8 @@ fn pages(
 }
 
 fn print(matched: u64, cancelled: u64, dry_run: bool, format: Format) -> Result<(), Exit> {
-    let told: Value = json!({ "matched": matched, "cancelled": cancelled, "dryRun": dry_run });
-    format.one(&told, || {
+    let summary: Value = json!({ "matched": matched, "cancelled": cancelled, "dryRun": dry_run });
+    format.one(&summary, || {
         Ok(fields(&[("matched", Some(matched.to_string())), ("cancelled", Some(cancelled.to_string()))]))
     })
 }

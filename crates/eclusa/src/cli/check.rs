@@ -18,15 +18,15 @@ pub(super) struct CheckArgs {
     /// The config file
     #[arg(value_name = "FILE", default_value = "eclusa.toml", env = "ECLUSA_CONFIG")]
     file: PathBuf,
-    /// Variables for the config, a `NAME=value` on each line; the environment goes before them
+    /// A file of variables for the config, one `NAME=value` per line; the environment takes precedence
     #[arg(long, value_name = "FILE")]
     env_file: Option<PathBuf>,
-    /// Also look at the store, and connect to each upstream without sending anything; `eclusa doctor` does more
+    /// Also check the store, and connect to each upstream without sending anything; `eclusa doctor` does more
     #[arg(long)]
     probe: bool,
 }
 
-/// Reads the config as `serve` would, and says what it holds.
+/// Reads the config as `serve` does, and summarizes it.
 pub(super) fn run(args: &CheckArgs, format: Format) -> Result<(), Exit> {
     let config = match (serve::read(&args.file, args.env_file.as_deref())?, format) {
         (Ok(config), _) => config,
@@ -55,7 +55,7 @@ pub(super) fn run(args: &CheckArgs, format: Format) -> Result<(), Exit> {
         return Err(Exit::Error(format!("{failed} of {all} cannot be reached from here")));
     }
     if store.iter().any(|finding| finding.level == Level::Error) {
-        return Err(Exit::Error("the store cannot be used as it is".into()));
+        return Err(Exit::Error("the store cannot be used".into()));
     }
     Ok(())
 }

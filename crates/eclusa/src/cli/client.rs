@@ -1,4 +1,4 @@
-//! Asking the server.
+//! The HTTP client of the commands.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -21,25 +21,25 @@ use crate::config::{BaseUrl, Tls};
 use crate::execute::http::connect::Connector;
 use crate::execute::http::tls::client_config;
 
-/// How long a connection may take.
+/// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long an answer may take, once it may come.
+/// How long a response may take, besides the time the server is asked to wait.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How long the server is asked to hold its answer back.
+/// The header that asks the server to wait for a result.
 const PREFER: HeaderName = HeaderName::from_static("prefer");
-/// The largest answer; a page of jobs is far below.
+/// The largest response; a page of jobs is far smaller.
 const MAX_ANSWER: usize = 256 << 20;
-/// What stays as it is in a path or query: job ids are easier to read so.
+/// Escapes everything but these, which keeps job ids readable.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
-/// Where the server is, and who asks.
+/// Where the server is, and the key to send.
 #[derive(Debug, Clone)]
 pub(super) struct ServerAddress {
     /// `--url`.
     pub(super) url: BaseUrl,
     /// `ECLUSA_KEY`.
     pub(super) key: Option<String>,
-    /// `--ca-file`: trusted besides the public authorities.
+    /// `--ca-file`: trusted in addition to the public CAs.
     pub(super) ca_file: Option<PathBuf>,
 }
 
@@ -51,16 +51,16 @@ pub(super) struct Client {
     runtime: &'static Runtime,
 }
 
-/// The runtime of a command. It is never dropped: that would wait for a name lookup that nobody waits for any more.
+/// The runtime of a command. It is never dropped: that could block on an abandoned name lookup.
 pub(super) fn runtime() -> Result<&'static Runtime, Exit> {
     let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Exit::Error(format!("no runtime: {error}")))?;
+    let runtime = runtime.map_err(|error| Exit::Error(format!("cannot start the async runtime: {error}")))?;
     Ok(Box::leak(Box::new(runtime)))
 }
 
 /// Reads `--url`.
 pub(super) fn parse_url(text: &str) -> Result<BaseUrl, String> {
-    let uri: Uri = text.parse().map_err(|error| format!("{error}; it looks like http://127.0.0.1:8080"))?;
+    let uri: Uri = text.parse().map_err(|error| format!("{error}; write it like http://127.0.0.1:8080"))?;
     let parts = uri.into_parts();
     let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
         return Err("it must begin with http:// or https://, as in http://127.0.0.1:8080".into());
@@ -69,11 +69,11 @@ pub(super) fn parse_url(text: &str) -> Result<BaseUrl, String> {
         return Err("it must begin with http:// or https://".into());
     }
     if has_user(&authority) {
-        return Err("it must not hold a user or password; a key goes into ECLUSA_KEY".into());
+        return Err("it must not contain a user or password; put the key in ECLUSA_KEY".into());
     }
     let target = parts.path_and_query;
     if target.as_ref().is_some_and(|target| target.query().is_some()) {
-        return Err("it must not hold a query".into());
+        return Err("it must not contain a query".into());
     }
     let prefix = target.map(|target| target.path().trim_end_matches('/').to_owned()).unwrap_or_default();
     Ok(BaseUrl { scheme, authority, prefix })
@@ -83,20 +83,20 @@ fn has_user(authority: &Authority) -> bool {
     authority.as_str().contains('@')
 }
 
-/// A path of these segments, each of which may hold anything.
+/// A path of these segments, each escaped.
 pub(super) fn path(segments: &[&str]) -> String {
     let segments: Vec<String> = segments.iter().map(|segment| escaped(segment)).collect();
     format!("/{}", segments.join("/"))
 }
 
-/// `path` with those of `parameters` that have a value.
+/// Adds the `parameters` that have a value to `path`.
 pub(super) fn with_query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
     let given = parameters.iter().filter_map(|(name, value)| Some(format!("{name}={}", escaped((*value)?))));
     let query = given.collect::<Vec<_>>().join("&");
     if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
 }
 
-/// `text` as a part of a path or query.
+/// Escapes `text` for a path or query.
 pub(super) fn escaped(text: &str) -> String {
     utf8_percent_encode(text, ESCAPED).to_string()
 }
@@ -123,7 +123,7 @@ impl Client {
         self.args(&Method::POST, path, body, ANSWER)
     }
 
-    /// `POST` of what the server may hold back for `wait`, which is asked of it.
+    /// `POST`, asking the server to wait up to `wait` for the result.
     pub(super) async fn post_patiently(
         &self,
         path: &str,
@@ -136,12 +136,12 @@ impl Client {
         self.exchange(request, ANSWER + wait).await
     }
 
-    /// `GET` of what the server may hold back for `wait`, beside other things.
+    /// `GET` of something the server may take up to `wait` for, while other futures run.
     pub(super) async fn look(&self, path: &str, wait: Duration) -> Result<Value, Exit> {
         self.exchange(self.request(&Method::GET, path, None)?, ANSWER + wait).await
     }
 
-    /// Does `work`.
+    /// Runs `work` to completion.
     pub(super) fn run<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
     }
@@ -151,14 +151,14 @@ impl Client {
         self.args(&Method::DELETE, path, None, ANSWER)
     }
 
-    /// `GET` of what may be long: each piece is handed on as it comes.
+    /// `GET` of a long response: each piece is passed to `take` as it arrives.
     pub(super) fn stream(
         &self,
         path: &str,
         mut take: impl FnMut(&[u8]) -> Result<(), Exit>,
     ) -> Result<(), Exit> {
         let request = self.request(&Method::GET, path, None)?;
-        let late = || self.unreachable(&format!("nothing came for {ANSWER:?}"));
+        let late = || self.unreachable(&format!("no data for {ANSWER:?}"));
         let broken = |error: hyper::Error| self.unreachable(&format!("the answer broke off: {error}"));
         self.runtime.block_on(async {
             let answer = timeout(ANSWER, self.http.request(request)).await.map_err(|_| late())?;
@@ -178,7 +178,7 @@ impl Client {
         })
     }
 
-    /// Waits.
+    /// Sleeps.
     pub(super) fn pause(&self, time: Duration) {
         self.runtime.block_on(async { tokio::time::sleep(time).await });
     }
@@ -236,7 +236,7 @@ impl Client {
     fn unreachable(&self, cause: &str) -> Exit {
         let base = self.base();
         let help = if cause.contains("invalid peer certificate") {
-            "its certificate is not accepted here; set --ca-file or ECLUSA_CA_FILE to that of its authority"
+            "its certificate is not trusted; set --ca-file or ECLUSA_CA_FILE to its CA certificate"
         } else {
             "is `eclusa serve` running? Set --url or ECLUSA_URL"
         };
@@ -246,11 +246,11 @@ impl Client {
     fn not_eclusa(&self, status: StatusCode) -> Exit {
         let base = self.base();
         Exit::Error(format!(
-            "{base} answered {status}, but not as Eclusa does: is --url or ECLUSA_URL right?"
+            "{base} responded with {status}, but it is not Eclusa: is --url or ECLUSA_URL right?"
         ))
     }
 
-    /// The problem that the server tells of, with what to do.
+    /// The problem that the server reports, with help.
     fn refused(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Exit {
         let problem: Value = serde_json::from_slice(body).unwrap_or_default();
         let member = |name: &str| problem.get(name).and_then(Value::as_str);
@@ -259,7 +259,7 @@ impl Client {
         let wait = headers.get(RETRY_AFTER).and_then(|wait| wait.to_str().ok());
         let help = match (status, wait) {
             (StatusCode::UNAUTHORIZED, _) if self.key.is_none() => "\nhelp: set ECLUSA_KEY to a key".into(),
-            (StatusCode::UNAUTHORIZED, _) => "\nhelp: the key in ECLUSA_KEY is not known there".into(),
+            (StatusCode::UNAUTHORIZED, _) => "\nhelp: the server does not know the key in ECLUSA_KEY".into(),
             (_, Some(wait)) => format!("\nhelp: try again in {wait} s"),
             _ => String::new(),
         };
@@ -279,13 +279,13 @@ fn read_ca(file: &Path) -> Result<Vec<u8>, Exit> {
 
 fn bearer(key: &str) -> Result<HeaderValue, Exit> {
     let mut value = HeaderValue::try_from(format!("Bearer {key}")).map_err(|_| {
-        Exit::Auth("ECLUSA_KEY holds characters that no key can have, such as a line end".into())
+        Exit::Auth("ECLUSA_KEY contains characters that no key can have, such as a line break".into())
     })?;
     value.set_sensitive(true);
     Ok(value)
 }
 
-/// What is behind all the wrappers.
+/// The innermost error.
 fn root_cause(error: &(dyn Error + 'static)) -> String {
     let mut cause = error;
     while let Some(deeper) = cause.source() {
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_taken_apart() {
+    fn urls_are_parsed() {
         let url = parse_url("https://gate.example:8443/eclusa/").unwrap();
         assert_eq!((url.scheme.as_str(), url.authority.as_str()), ("https", "gate.example:8443"));
         assert_eq!(url.prefix, "/eclusa");
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn invalid_urls_are_refused() {
         for bad in
             ["", "127.0.0.1:8080", "ftp://host", "http://user:word@host", "http://host/?a=1", "http://"]
         {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_segment_leads_elsewhere() {
+    fn segments_and_parameters_are_escaped() {
         assert_eq!(path(&["v1", "jobs", "../lanes?x=1"]), "/v1/jobs/..%2Flanes%3Fx%3D1");
         assert_eq!(with_query("/v1/jobs", &[("lane", Some("a&b")), ("tenant", None)]), "/v1/jobs?lane=a%26b");
         assert_eq!(with_query("/v1/jobs", &[("lane", None)]), "/v1/jobs");

@@ -5,7 +5,7 @@ use clap_complete::{Shell, generate};
 
 use super::{Arguments, Exit, output};
 
-/// Prints what lets `shell` complete this command.
+/// Prints the completion script for `shell`.
 pub(super) fn run(shell: Shell) -> Result<(), Exit> {
     let mut script = Vec::new();
     generate(shell, &mut Arguments::command(), "eclusa", &mut script);

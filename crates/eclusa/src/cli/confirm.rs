@@ -1,21 +1,21 @@
-//! Asking before much is changed.
+//! Asking for confirmation.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use super::Exit;
 
-/// `Ok` if somebody at the terminal says yes; else the command ends, for `nothing` was done.
+/// `Ok` if the user confirms on the terminal; otherwise an error that says `nothing`.
 pub(super) fn confirm(question: &str, nothing: &str) -> Result<(), Exit> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(Exit::Usage(format!(
-            "{question} There is no terminal to ask on\nhelp: give --yes, or --dry-run"
+            "{question} There is no terminal to confirm on\nhelp: give --yes or --dry-run"
         )));
     }
     let _ = write!(io::stderr().lock(), "{question} [y/N] ");
     if says_yes(io::stdin().lock()) { Ok(()) } else { Err(Exit::Error(nothing.into())) }
 }
 
-/// Only a clear yes is one.
+/// Whether the answer is "y" or "yes".
 fn says_yes(mut answer: impl BufRead) -> bool {
     let mut line = String::new();
     let read = answer.read_line(&mut line);
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_clear_yes_is_one() {
+    fn only_an_explicit_yes_confirms() {
         for (answer, yes) in [("y\n", true), (" YES \n", true), ("\n", false), ("", false), ("yeah\n", false)]
         {
             assert_eq!(says_yes(answer.as_bytes()), yes, "{answer:?}");

@@ -8,7 +8,7 @@ use super::{Exit, serve};
 use crate::config::{LogConfig, LogFormat};
 use crate::{SystemClock, demo, telemetry};
 
-/// Runs the demo until it is told to stop.
+/// Runs the demo until it is stopped.
 pub(super) fn run(listen: SocketAddr) -> Result<(), Exit> {
     let clock = Arc::new(SystemClock);
     let log = LogConfig { filter: "error".into(), format: LogFormat::Auto, access: false };
@@ -16,7 +16,7 @@ pub(super) fn run(listen: SocketAddr) -> Result<(), Exit> {
     serve::run_until_stopped(|stops| demo::run(listen, clock, print_guide, stops))
 }
 
-/// What to open and what to try. Whoever does not read it does not need it, so a closed pipe is no error.
+/// Prints what to open and what to try. A closed pipe is not an error here.
 fn print_guide(address: SocketAddr) {
     let eclusa = own_name();
     let _ = write!(
@@ -25,10 +25,10 @@ fn print_guide(address: SocketAddr) {
 Eclusa runs at http://{address} with three tenants and three fake upstreams:
   bureau  allows 60 requests a minute        (lane score: queued, paced, cached)
   moody   is down 10 of every 30 seconds     (lane render: tried first)
-  flaky   fails every third call             (lane render: steps in for moody)
+  flaky   fails every third call             (lane render: fallback for moody)
 
-Open  http://{address}/docs      every call of the API
-      http://{address}/metrics   what Prometheus would see
+Open  http://{address}/docs      the API reference
+      http://{address}/metrics   Prometheus metrics
 
 Try   curl -i -H 'Prefer: wait=5' 'http://{address}/proxy/render/image?n=mine'
       curl -i 'http://{address}/proxy/score?person=42'       # queued: 202 and where to look
@@ -42,7 +42,7 @@ Ctrl-C stops it and leaves nothing behind.
     );
 }
 
-/// This program as it was started: where `eclusa` is not installed, the commands must work too.
+/// The name this program was started with, so that the printed commands work even if `eclusa` is not installed.
 fn own_name() -> String {
     let name = std::env::args().next().unwrap_or_default();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);

@@ -1,4 +1,4 @@
-//! `eclusa dlq`: jobs that failed for good.
+//! `eclusa dlq`: dead letters, the jobs that failed permanently.
 
 use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser};
 use clap::{Args, Subcommand};
@@ -19,23 +19,23 @@ pub(super) enum DlqCommand {
     Ls {
         #[command(flatten)]
         filter: LetterFilter,
-        /// How many to show at most
+        /// The most dead letters to show
         #[arg(long, value_name = "N", default_value_t = SHOWN, value_parser = limit())]
         limit: usize,
         #[command(flatten)]
         watch: WatchArgs,
     },
-    /// Show a dead letter with what was to be sent
+    /// Show a dead letter with the original job
     Get {
-        /// The job that failed
+        /// The id of the failed job
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         id: String,
     },
-    /// Enqueue dead letters again; each goes when its replay succeeds
+    /// Enqueue dead letters again; each is removed when its replay succeeds
     Replay(ReplayArgs),
     /// Discard dead letters
     Purge(PurgeArgs),
-    /// Write dead letters with what was to be sent, one JSON object a line
+    /// Print dead letters with their original jobs, one JSON object per line
     Export {
         #[command(flatten)]
         filter: LetterFilter,
@@ -45,7 +45,7 @@ pub(super) enum DlqCommand {
         /// What to count by
         #[arg(long, default_value = "code", value_parser = PossibleValuesParser::new(["code", "tenant", "lane"]))]
         by: String,
-        /// How many groups to show; the rest are summed up
+        /// The number of groups to show; the rest are added up
         #[arg(long, value_name = "N", value_parser = limit())]
         limit: Option<usize>,
         #[command(flatten)]
@@ -61,27 +61,27 @@ pub(super) struct LetterFilter {
     /// Only of this tenant
     #[arg(long)]
     tenant: Option<String>,
-    /// Only with this code of the last failure, or of this class (5xx); `none` for letters without one
+    /// Only with this code of the last failure, or of this class (5xx); `none` for dead letters without a code
     #[arg(long)]
     code: Option<String>,
-    /// Only what was given up then or later: a moment, or how long ago (10m)
+    /// Only jobs given up at or after this time, or within this duration (10m)
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Only what was given up then or earlier: a moment, or how long ago (10m)
+    /// Only jobs given up at or before this time, or at least this long ago (10m)
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
-    /// Only what was given up longer ago than this (7d)
+    /// Only jobs given up longer ago than this (7d)
     #[arg(long, value_name = "AGE", conflicts_with = "until")]
     older_than: Option<String>,
 }
 
 impl LetterFilter {
-    /// Up to `limit` letters that fit.
+    /// Up to `limit` dead letters that match.
     pub(super) fn read(&self, client: &Client, limit: usize) -> Result<Pages, Exit> {
         Pages::read(client, "/v1/dead-letters", &self.parameters(), "deadLetters", limit)
     }
 
-    /// As parameters of a query.
+    /// The filter as query parameters.
     pub(super) fn parameters(&self) -> [(&'static str, Option<&str>); 5] {
         [
             ("lane", self.lane.as_deref()),
@@ -92,14 +92,14 @@ impl LetterFilter {
         ]
     }
 
-    /// As the part of a body.
+    /// The filter as JSON.
     pub(super) fn body(&self) -> Value {
         let given =
             self.parameters().into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
         Value::Object(given.collect())
     }
 
-    /// Whether it narrows anything.
+    /// Whether any filter is set.
     pub(super) fn narrows(&self) -> bool {
         self.parameters().iter().any(|(_, value)| value.is_some())
     }

@@ -1,11 +1,11 @@
-//! `--env-file`: variables for the config, as `.env` files have them.
+//! `--env-file`: variables for the config, in the format of `.env` files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::Exit;
 
-/// More is no list of variables.
+/// The largest file.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// The variables in `path`.
@@ -14,7 +14,7 @@ pub(super) fn read(path: &Path) -> Result<BTreeMap<String, String>, Exit> {
     let wrong = |problem: String| Exit::InvalidConfig(format!("error: {name}{problem}"));
     let size = std::fs::metadata(path).map(|found| found.len()).unwrap_or_default();
     if size > MAX_BYTES {
-        return Err(wrong(": is more than 1 MiB".into()));
+        return Err(wrong(": is larger than 1 MiB".into()));
     }
     let text = std::fs::read_to_string(path).map_err(|error| wrong(format!(": cannot be read: {error}")))?;
     parse(&text).map_err(|(line, problem)| {
@@ -24,9 +24,9 @@ pub(super) fn read(path: &Path) -> Result<BTreeMap<String, String>, Exit> {
     })
 }
 
-/// `NAME=value` on each line, or the number of the first line that is something else, and what is wrong with it. A value in
-/// single quotes is taken as it is; in double quotes `\n`, `\"` and `\\` are a line end, a quote and a backslash; without quotes
-/// it ends before ` #`. Nothing in it is replaced.
+/// Parses `NAME=value` lines; the error is the number of the first invalid line and what is wrong with it. A value in single
+/// quotes is literal; in double quotes, `\n`, `\"` and `\\` are escapes; without quotes, it ends before ` #`. Variables are
+/// not expanded.
 fn parse(text: &str) -> Result<BTreeMap<String, String>, (usize, &'static str)> {
     let mut found = BTreeMap::new();
     for (at, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
@@ -40,7 +40,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, String>, (usize, &'static str)> 
         let name = name.trim_end();
         let usual = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) || !name.chars().all(usual) {
-            return Err(wrong("does not begin with the name of a variable"));
+            return Err(wrong("does not begin with a variable name"));
         }
         let value = value(written.trim_start())
             .ok_or_else(|| wrong("has a quote that is not closed, or text after it"))?;
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_that_is_wrong_is_named_without_its_value() {
+    fn the_first_invalid_line_is_reported_without_its_value() {
         for (text, at) in
             [("A=1\nhunter2", 2), ("=hunter2", 1), ("2A=hunter2", 1), ("A B=hunter2", 1), ("A=\"hunter2", 1)]
         {

@@ -1,36 +1,36 @@
-//! How the command line ends: each kind of failure has its own exit code, so that scripts can tell them apart.
+//! How a command ends: each kind of failure has its own exit code, so that scripts can tell them apart.
 
 use std::io::Write;
 use std::process::ExitCode;
 
-/// 128 and the number of the signal.
+/// 128 plus the number of SIGINT.
 const INTERRUPTED: u8 = 130;
 
 /// Why a command failed.
 #[derive(Debug)]
 pub enum Exit {
-    /// Something went wrong.
+    /// Any other failure.
     Error(String),
-    /// The arguments make no sense together; what clap sees by itself ends with the same code.
+    /// The arguments do not fit together. Usage errors that clap detects have the same exit code.
     Usage(String),
-    /// There is no such thing.
+    /// Something was not found.
     NotFound(String),
-    /// No key, or one that may not do this.
+    /// There is no key, or it is not allowed to do this.
     Auth(String),
-    /// The server does not answer.
+    /// The server cannot be reached.
     Unreachable(String),
-    /// The config is not valid; the text says all that is wrong with it, each thing under a title of its own.
+    /// The config is invalid. The text lists all errors, each with its own title.
     InvalidConfig(String),
-    /// The job that was waited for did not succeed.
+    /// The awaited job did not complete.
     JobFailed(String),
-    /// Somebody pressed Ctrl-C; ends with the number that shells give to that.
+    /// Ctrl-C was pressed; the exit code is the one shells use for it.
     Interrupted(String),
-    /// Whoever read the output has seen enough, as in `… | head`.
+    /// The reader of the output closed it, as in `… | head`.
     BrokenPipe,
 }
 
 impl Exit {
-    /// The number for the caller and the text for people.
+    /// The exit code and the message.
     fn parts(self) -> (u8, String) {
         match self {
             Exit::Error(text) => (1, text),
@@ -45,12 +45,12 @@ impl Exit {
         }
     }
 
-    /// The text alone, for failures that are listed.
+    /// The message, for lists of failures.
     pub(super) fn text(self) -> String {
         self.parts().1
     }
 
-    /// Says why on standard error.
+    /// Prints the message to standard error and returns the exit code.
     pub fn report(self) -> ExitCode {
         let titled = matches!(self, Exit::InvalidConfig(_));
         let (code, text) = self.parts();
@@ -63,7 +63,7 @@ impl Exit {
     }
 }
 
-/// A line on standard error. Where nobody reads that, there is nobody to tell.
+/// Prints a line to standard error; a closed standard error is ignored.
 pub(super) fn note(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

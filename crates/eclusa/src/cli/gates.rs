@@ -1,9 +1,9 @@
-//! Gates in words that people use: `breaker: closed`.
+//! Gates in readable form: `breaker: closed`.
 
 use super::output::{or_dash, table};
 use crate::api::model::{Gate, Pace};
 
-/// A gate in a few words; what an adaptive pace learned comes with it.
+/// A gate on one line, with what an adaptive pace has learned.
 pub(super) fn gate(gate: &Gate, pace: Option<&Pace>) -> String {
     let learned = pace.filter(|pace| pace.adaptive && gate.reason == "pace").map(learned).unwrap_or_default();
     let until = gate.until.as_ref().map(|until| format!(" until {until}")).unwrap_or_default();
@@ -11,13 +11,13 @@ pub(super) fn gate(gate: &Gate, pace: Option<&Pace>) -> String {
     format!("{name}: {state}{learned}{until}")
 }
 
-/// Starts per second, and the latency that is taken for the floor.
+/// Calls per second, and the lowest latency.
 fn learned(pace: &Pace) -> String {
     let floor = pace.floor_latency_ms.map(|ms| format!(", floor {ms} ms")).unwrap_or_default();
     format!(" ({:.2}/s{floor})", pace.rate)
 }
 
-/// Gates as a table, with their upstream.
+/// Gates as a table, with their upstreams.
 pub(super) fn gates(gates: &[Gate]) -> String {
     let row = |gate: &Gate| {
         let (name, state) = words(gate);
@@ -26,14 +26,14 @@ pub(super) fn gates(gates: &[Gate]) -> String {
     table(&["UPSTREAM", "GATE", "STATE", "UNTIL"], gates.iter().map(row).collect())
 }
 
-/// What people call it, and how it is.
+/// The name of a gate and its state.
 fn words(gate: &Gate) -> (String, String) {
     let Gate { level, limit, open, .. } = gate;
     let of = limit.map_or_else(|| level.to_string(), |limit| format!("{level}/{limit}"));
     let full = if *open { "" } else { ", full" };
     let (name, state) = match gate.reason.as_str() {
         "circuit_open" => ("breaker", breaker(gate)),
-        "cooldown" if !open => ("cooldown", format!("resting after {}", errors(*level))),
+        "cooldown" if !open => ("cooldown", format!("pausing after {}", errors(*level))),
         "cooldown" if *level > 0 => ("cooldown", format!("none, {}", errors(*level))),
         "cooldown" => ("cooldown", "none".to_owned()),
         "concurrency" => ("slots", format!("{of} in use{full}")),
@@ -41,12 +41,12 @@ fn words(gate: &Gate) -> (String, String) {
         "rate_limit" => ("bucket", format!("{of} tokens{}", if *open { "" } else { ", too few" })),
         "pace" => ("pace", format!("one call every {level} ms{}", if *open { "" } else { ", waiting" })),
         "upstream_retry_after" => ("Retry-After", "closed".to_owned()),
-        other => (other, format!("{of}{}", if *open { "" } else { ", shut" })),
+        other => (other, format!("{of}{}", if *open { "" } else { ", closed" })),
     };
     (name.to_owned(), state)
 }
 
-/// A breaker that is closed lets calls through.
+/// The state of a breaker; a closed one lets calls through.
 fn breaker(gate: &Gate) -> String {
     match (gate.open, &gate.until, gate.level, gate.limit) {
         (true, _, 0, _) => "closed".to_owned(),
@@ -54,7 +54,7 @@ fn breaker(gate: &Gate) -> String {
         (true, _, failures, Some(limit)) => format!("closed, {failures}/{limit} failures"),
         (true, _, failures, None) => format!("closed, {failures} failures"),
         (false, Some(_), ..) => "open".to_owned(),
-        (false, None, ..) => "half-open, a probe is under way".to_owned(),
+        (false, None, ..) => "half-open, a probe is running".to_owned(),
     }
 }
 
@@ -78,17 +78,17 @@ mod tests {
     }
 
     #[test]
-    fn gates_are_named_as_people_name_them() {
+    fn gates_have_readable_names_and_states() {
         let until = Some("12:00");
         for (gate, expected) in [
             (view("circuit_open", true, None, 0, Some(5)), "breaker: closed"),
             (view("circuit_open", true, None, 2, Some(5)), "breaker: closed, 2/5 failures"),
             (view("circuit_open", true, None, 5, Some(5)), "breaker: half-open"),
             (view("circuit_open", false, until, 5, Some(5)), "breaker: open until 12:00"),
-            (view("circuit_open", false, None, 5, Some(5)), "breaker: half-open, a probe is under way"),
+            (view("circuit_open", false, None, 5, Some(5)), "breaker: half-open, a probe is running"),
             (view("cooldown", true, None, 0, None), "cooldown: none"),
             (view("cooldown", true, None, 1, None), "cooldown: none, 1 error"),
-            (view("cooldown", false, until, 2, None), "cooldown: resting after 2 errors until 12:00"),
+            (view("cooldown", false, until, 2, None), "cooldown: pausing after 2 errors until 12:00"),
             (view("concurrency", true, None, 3, Some(10)), "slots: 3/10 in use"),
             (view("concurrency", false, None, 10, Some(10)), "slots: 10/10 in use, full"),
             (

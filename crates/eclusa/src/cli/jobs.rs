@@ -15,22 +15,22 @@ use super::pages::{Pages, SHOWN, limit};
 use super::watch::{self, Listing, WatchArgs};
 use crate::api::model::{Job, JobResult, LastFailure, TimelineEntry};
 
-/// How long the server is asked to hold one answer back; it may answer earlier.
+/// How long the server is asked to wait per request; it may respond earlier.
 pub(super) const STEP: Duration = Duration::from_secs(20);
-/// The least time between two such questions.
+/// The shortest pause between two such requests.
 const PAUSE: Duration = Duration::from_millis(100);
-/// What a job can be, and which of these are its end.
+/// All statuses of a job, and the final ones.
 const STATUSES: [&str; 7] =
     ["pending", "queued", "processing", "completed", "failed", "dropped", "cancelled"];
 const ENDS: [&str; 4] = ["completed", "failed", "dropped", "cancelled"];
 
 #[derive(Debug, Subcommand)]
 pub(super) enum JobsCommand {
-    /// List jobs, the newest first
+    /// List jobs, newest first
     Ls {
         #[command(flatten)]
         filter: JobFilter,
-        /// How many to show at most
+        /// The most jobs to show
         #[arg(long, value_name = "N", default_value_t = SHOWN, value_parser = limit())]
         limit: usize,
         #[command(flatten)]
@@ -38,7 +38,7 @@ pub(super) enum JobsCommand {
     },
     /// Show a job with its history and result
     Get(JobArgs),
-    /// Wait until a job has ended; ends with 7 unless it completed
+    /// Wait until a job has ended; the exit code is 7 unless it completed
     Wait {
         #[command(flatten)]
         job: JobArgs,
@@ -46,17 +46,17 @@ pub(super) enum JobsCommand {
         #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = seconds())]
         timeout: u64,
     },
-    /// Cancel a job, or all that fit; what a call under way brings no longer counts
+    /// Cancel a job, or all that match; the result of a running call is discarded
     Cancel(CancelArgs),
 }
 
-/// A job by its own id, or by the one that its caller gave.
+/// A job by its own id, or by the one its caller gave.
 #[derive(Debug, Args)]
 pub(super) struct JobArgs {
-    /// The job: its own id, or the one that its caller gave
+    /// The job: its own id, or the one its caller gave
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     id: String,
-    /// Its lane, where others have a job with the same id
+    /// Its lane, if several lanes have a job with this id
     #[arg(long)]
     lane: Option<String>,
 }
@@ -78,19 +78,19 @@ pub(super) struct JobFilter {
     /// Only with this status
     #[arg(long, value_parser = PossibleValuesParser::new(STATUSES))]
     status: Option<String>,
-    /// Only with this id, that its caller gave or its own
+    /// Only with this id: the job's own, or the one its caller gave
     #[arg(long = "id", value_name = "ID")]
     key: Option<String>,
-    /// Only what came in then or later: a moment, or how long ago (10m)
+    /// Only jobs created at or after this time, or within this duration (10m)
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Only what came in then or earlier: a moment, or how long ago (10m)
+    /// Only jobs created at or before this time, or at least this long ago (10m)
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
 }
 
 impl JobFilter {
-    /// As parameters of a query.
+    /// The filter as query parameters.
     pub(super) fn parameters(&self) -> [(&'static str, Option<&str>); 6] {
         [
             ("lane", self.lane.as_deref()),
@@ -102,13 +102,13 @@ impl JobFilter {
         ]
     }
 
-    /// Whether it leaves anything out besides by lane.
+    /// Whether any filter besides the lane is set.
     pub(super) fn narrows_beyond_lane(&self) -> bool {
         self.parameters()[1..].iter().any(|(_, value)| value.is_some())
     }
 }
 
-/// A wait of up to a year: more is a mistake.
+/// Parses a wait of up to a year.
 pub(super) fn seconds() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(..=365 * 24 * 3600)
 }
@@ -146,7 +146,7 @@ fn text(jobs: &[Value]) -> Result<String, Exit> {
     Ok(table(&head, typed_all(jobs)?.into_iter().map(row).collect()))
 }
 
-/// The job when it has ended, or as it is after `timeout`.
+/// Returns the job when it has ended, or its state after `timeout`.
 pub(super) async fn wait(
     client: &Client,
     (id, lane): (&str, Option<&str>),
@@ -168,7 +168,7 @@ pub(super) async fn wait(
     }
 }
 
-/// `Ok` if the job that was waited for did what it was to do.
+/// `Ok` if the awaited job completed.
 pub(super) fn completed(job: &Job, waited: Duration) -> Result<(), Exit> {
     let (id, status) = (&job.job_id, job.status.as_str());
     let text = match status {
@@ -189,7 +189,7 @@ pub(super) fn completed(job: &Job, waited: Duration) -> Result<(), Exit> {
     Err(Exit::JobFailed(text))
 }
 
-/// A job with everything that is known about it.
+/// Prints a job with all its details.
 pub(super) fn show(value: &Value, format: Format) -> Result<(), Exit> {
     format.one(value, || {
         let job: Job = typed(value)?;
@@ -220,7 +220,7 @@ pub(super) fn show(value: &Value, format: Format) -> Result<(), Exit> {
     })
 }
 
-/// The upstreams that the job went to and how it went there: `replicate ✗ 429 → fal ✓`.
+/// The upstreams that were tried, with the results: `replicate ✗ 429 → fal ✓`.
 fn tried(timeline: &[TimelineEntry]) -> Option<String> {
     let mut calls: Vec<String> = Vec::new();
     for entry in timeline {
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_upstreams_that_were_tried_are_one_line() {
+    fn the_tried_upstreams_are_one_line() {
         let (accepted, start) = (entry("accepted", None, None), |name| entry("started", Some(name), None));
         assert_eq!(tried(std::slice::from_ref(&accepted)), None);
         let failed = entry("failed", Some("replicate"), Some("429"));

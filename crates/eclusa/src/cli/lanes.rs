@@ -15,24 +15,24 @@ use crate::api::model::{Lane, TenantFairnessMetrics};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum LanesCommand {
-    /// List lanes with what waits in them
+    /// List lanes with their queues
     Ls(WatchArgs),
-    /// List the tenants of a lane and how fair it is to each
+    /// List the tenants of a lane with their fairness metrics
     Tenants {
         /// The lane
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         lane: String,
-        /// Only so many, those with the most waiting jobs first
+        /// The most tenants to show; those with the most waiting jobs come first
         #[arg(long, default_value_t = SHOWN, value_parser = limit())]
         limit: usize,
     },
-    /// Stop starting jobs of a lane; jobs are still taken in
+    /// Stop starting jobs of a lane; new jobs are still accepted
     Pause {
         /// The lane
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         lane: String,
     },
-    /// Start jobs of a lane again
+    /// Start jobs of a paused lane again
     Resume {
         /// The lane
         #[arg(value_parser = NonEmptyStringValueParser::new())]
@@ -53,7 +53,7 @@ pub(super) fn run(args: &LanesCommand, client: &Client, format: Format) -> Resul
     format.one(&lane, || text(std::slice::from_ref(&lane)))
 }
 
-/// All pages are read, because those that wait most may be on any.
+/// Reads all pages, because the tenants with the most waiting jobs may be on any page.
 fn tenants(client: &Client, lane: &str, limit: usize, format: Format) -> Result<(), Exit> {
     let address = path(&["v1", "lanes", lane, "tenants"]);
     let mut pages = Pages::read(client, &address, &[], "tenants", usize::MAX)?;
@@ -84,10 +84,10 @@ fn tenants_text(tenants: &[Value]) -> Result<String, Exit> {
     Ok(table(&head, typed_all(tenants)?.into_iter().map(row).collect()))
 }
 
-/// The longest name of a lane that is shown whole: with it a line has 99 characters.
+/// The longest lane name that is shown in full; a line then has 99 characters.
 const NAME: usize = 18;
 
-/// The rest is in the JSON.
+/// Lanes as a table; the JSON output has more.
 fn text(lanes: &[Value]) -> Result<String, Exit> {
     let row = |lane: Lane| {
         let state = if lane.paused { "paused" } else { "running" };
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_fits_a_hundred_columns() {
+    fn the_list_fits_in_a_hundred_columns() {
         let most = 999_999_999;
         let totals = [
             "accepted",

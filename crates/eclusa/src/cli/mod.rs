@@ -1,4 +1,4 @@
-//! The command line: what each command prints goes to standard output, everything else to standard error.
+//! The command line. Results go to standard output, everything else to standard error.
 
 mod alerts;
 mod breakers;
@@ -47,16 +47,16 @@ use crate::peers::ProcessRole;
 
 const EXIT_CODES: &str = "\
 Environment:
-  ECLUSA_URL      where the server is, if not at http://127.0.0.1:8080
-  ECLUSA_KEY      the key to send to it
-  ECLUSA_CA_FILE  the certificate of the authority that vouches for it, if not a public one
-  ECLUSA_CONFIG   the config file, if not eclusa.toml
+  ECLUSA_URL      the server's URL (default http://127.0.0.1:8080)
+  ECLUSA_KEY      the API key
+  ECLUSA_CA_FILE  the CA certificate of the server, if it is not a public one
+  ECLUSA_CONFIG   the config file (default eclusa.toml)
 
 Exit codes:
-  0 ok, 1 error, 2 usage, 3 not found, 4 no key or not allowed, 5 server not reachable,
-  6 invalid config, 7 the job that was waited for did not complete";
+  0 ok, 1 error, 2 usage, 3 not found, 4 not authorized, 5 server not reachable,
+  6 invalid config, 7 the awaited job did not complete";
 
-/// Stands between an application and the rate-limited, flaky APIs it calls
+/// A gateway and queue between your application and the rate-limited, flaky APIs it calls
 #[derive(Debug, Parser)]
 #[command(name = "eclusa", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = EXIT_CODES)]
@@ -70,23 +70,23 @@ struct Arguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 struct GlobalArgs {
-    /// Where the server is
+    /// The server's URL
     #[arg(long, global = true, env = "ECLUSA_URL", default_value = "http://127.0.0.1:8080")]
     #[arg(value_parser = client::parse_url)]
     url: BaseUrl,
-    /// Trust the authority of this PEM file too, where the server has a certificate of its own
+    /// A PEM file with CA certificates to trust in addition to the public ones
     #[arg(long, global = true, env = "ECLUSA_CA_FILE", value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// How data is printed
+    /// The output format
     #[arg(long, short, global = true, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Format,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the gateway with fake upstreams and tenants, to look around
+    /// Run the gateway with fake upstreams and tenants, to try it out
     Demo {
-        /// Where to listen
+        /// The address to listen on
         #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
         listen: SocketAddr,
     },
@@ -95,61 +95,61 @@ enum Command {
         /// The config file
         #[arg(long, short, value_name = "FILE", default_value = "eclusa.toml", env = "ECLUSA_CONFIG")]
         config: PathBuf,
-        /// Variables for the config, a `NAME=value` on each line; the environment goes before them
+        /// A file of variables for the config, one `NAME=value` per line; the environment takes precedence
         #[arg(long, value_name = "FILE")]
         env_file: Option<PathBuf>,
-        /// What this process does of what all that share a store do together
+        /// The part of the work that this process does, among those that share its store
         #[arg(long, value_enum, value_name = "ROLE", default_value = "all")]
         role: ProcessRole,
     },
-    /// Write a config to begin with
+    /// Write an example config
     Init {
-        /// Where to
+        /// The file to create
         #[arg(value_name = "FILE", default_value = "eclusa.toml")]
         file: PathBuf,
     },
-    /// Check a config and say what it holds
+    /// Check a config and summarize it
     Check(check::CheckArgs),
-    /// Look at everything that a config needs: this machine, the store, the upstreams
+    /// Check everything that a config needs: this machine, the store, the upstreams
     Doctor(doctor::DoctorArgs),
     /// Print the JSON Schema of the config, for editors
     Schema,
-    /// Print what lets a shell complete this command
+    /// Print a shell completion script
     Completions {
-        /// Which shell
+        /// The shell
         shell: clap_complete::Shell,
     },
     /// Enqueue a job
     Send(Box<send::SendArgs>),
-    /// Say what a job waits for
+    /// Explain what a job is waiting for
     Why {
-        /// The job
+        /// The id of the job
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         id: String,
     },
-    /// Look at jobs, wait for them, cancel them
+    /// List, show, await and cancel jobs
     #[command(subcommand)]
     Jobs(jobs::JobsCommand),
-    /// Look at lanes, pause and resume them
+    /// List, pause and resume lanes
     #[command(subcommand)]
     Lanes(lanes::LanesCommand),
-    /// Look at upstreams
+    /// List upstreams and the results of their codes
     #[command(subcommand)]
     Upstreams(upstreams::UpstreamsCommand),
-    /// Look at breakers, reset them
+    /// List and reset breakers
     #[command(subcommand)]
     Breakers(breakers::BreakersCommand),
-    /// Look at limits by scope, tell of events that give tokens back
+    /// List balances of policies, and report events that credit tokens
     #[command(subcommand)]
     Policies(policies::PoliciesCommand),
-    /// Print the alerts that fire, and those that resolved last
+    /// List firing and recently resolved alerts
     Alerts,
-    /// Look at dead letters, replay them
+    /// List, replay, export and purge dead letters
     #[command(subcommand)]
     Dlq(dlq::DlqCommand),
 }
 
-/// Runs the command that was asked for.
+/// Runs the command given on the command line.
 pub fn main() -> ExitCode {
     run(Arguments::parse()).map_or_else(Exit::report, |()| ExitCode::SUCCESS)
 }
@@ -157,7 +157,7 @@ pub fn main() -> ExitCode {
 fn run(arguments: Arguments) -> Result<(), Exit> {
     let GlobalArgs { url, ca_file, output } = arguments.global;
     let connect = || {
-        // Never an argument: those can be seen by everybody on the machine.
+        // Never an argument: every user of the machine can see those.
         let key = std::env::var("ECLUSA_KEY").ok().filter(|key| !key.is_empty());
         Client::new(&ServerAddress { url, key, ca_file })
     };
@@ -190,11 +190,11 @@ mod tests {
     const PAGE: &str = include_str!("../../../../docs/reference/cli.md");
 
     #[test]
-    fn the_arguments_are_sound() {
+    fn the_arguments_are_consistent() {
         Arguments::command().debug_assert();
     }
 
-    /// The commands that do something, each with its whole name.
+    /// The commands without subcommands, each with its full name.
     fn leaves(command: &clap::Command, name: &str) -> Vec<(String, clap::Command)> {
         if !command.has_subcommands() {
             return vec![(name.to_owned(), command.clone())];
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_has_every_command_with_its_options_and_an_example() {
+    fn the_reference_documents_every_command_with_its_options_and_an_example() {
         let all = leaves(&Arguments::command(), "eclusa");
         for (name, command) in &all {
             let start = PAGE.split_once(&format!("### `{name}`\n"));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reference_has_what_holds_for_every_command() {
+    fn the_reference_documents_global_options_variables_and_exit_codes() {
         let command = Arguments::command();
         for option in command.get_arguments().filter_map(clap::Arg::get_long) {
             assert!(PAGE.contains(&format!("--{option}")), "no --{option}");

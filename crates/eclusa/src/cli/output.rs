@@ -1,4 +1,4 @@
-//! What goes to standard output: text for people, JSON as the server gave it for programs.
+//! Printing to standard output: text for people, or the server's JSON for programs.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -9,24 +9,24 @@ use serde_json::Value;
 
 use super::Exit;
 
-/// How data is printed.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
-    /// For people
+    /// Text for people
     Text,
     /// The server's JSON, indented
     Json,
-    /// One JSON object a line
+    /// One JSON object per line
     Jsonl,
 }
 
 impl Format {
-    /// Prints one thing.
+    /// Prints one object.
     pub(super) fn one(self, value: &Value, text: impl FnOnce() -> Result<String, Exit>) -> Result<(), Exit> {
         self.many(value, std::slice::from_ref(value), text)
     }
 
-    /// Prints a list: `whole` as the server gives it, or its `items` line by line.
+    /// Prints a list: `whole` as the server returned it, or its `items` line by line.
     pub(super) fn many(
         self,
         whole: &Value,
@@ -41,12 +41,12 @@ impl Format {
     }
 }
 
-/// Writes to standard output. The `print!` family would panic when nobody reads.
+/// Writes to standard output. `print!` would panic on a closed pipe.
 pub(super) fn write(text: &str) -> Result<(), Exit> {
     write_bytes(text.as_bytes())
 }
 
-/// The same for what came from the server and is not looked at.
+/// Writes bytes to standard output.
 pub(super) fn write_bytes(bytes: &[u8]) -> Result<(), Exit> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| match error.kind() {
@@ -55,7 +55,7 @@ pub(super) fn write_bytes(bytes: &[u8]) -> Result<(), Exit> {
     })
 }
 
-/// The same for text that came from elsewhere: it may not command the terminal it is shown on.
+/// Writes text to standard output; on a terminal without control characters, because the text may come from outside.
 pub(super) fn write_text(text: &str) -> Result<(), Exit> {
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     if io::stdout().is_terminal() {
@@ -64,13 +64,13 @@ pub(super) fn write_text(text: &str) -> Result<(), Exit> {
     write(&format!("{text}{end}"))
 }
 
-/// `text` with its control characters spelled out, line ends and tabs excepted.
+/// Replaces control characters in `text`, except line breaks and tabs.
 fn harmless(text: &str) -> String {
     let spelled = |c: char| if c.is_control() && !matches!(c, '\n' | '\t') { '\u{fffd}' } else { c };
     text.chars().map(spelled).collect()
 }
 
-/// Words that say how something is, with their colours (ANSI).
+/// Words for states, with their ANSI colours.
 const COLOURS: [(&str, u8); 9] = [
     ("running", 32),
     ("completed", 32),
@@ -83,7 +83,7 @@ const COLOURS: [(&str, u8); 9] = [
     ("full", 33),
 ];
 
-/// A list whose words have colours, where it is shown on a terminal and `NO_COLOR` is not set.
+/// Colours a list, if it is shown on a terminal and `NO_COLOR` is not set.
 pub(super) fn painted(text: &str) -> String {
     if io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
         paint(&harmless(text))
@@ -92,7 +92,7 @@ pub(super) fn painted(text: &str) -> String {
     }
 }
 
-/// The first line of a list is its heading. A word is what stands between spaces, with a comma or semicolon behind it or not.
+/// Colours a list. The first line is the heading; words are separated by spaces and may end with a comma or semicolon.
 fn paint(text: &str) -> String {
     let word = |word: &str| {
         let bare = word.trim_end_matches([',', ';', '\n']);
@@ -109,7 +109,7 @@ fn paint(text: &str) -> String {
     text.split_inclusive('\n').enumerate().map(line).collect()
 }
 
-/// A number in four characters at the most, up to a billion.
+/// A number in at most four characters, up to a billion.
 pub(super) fn short(number: u64) -> String {
     match number {
         0..10_000 => number.to_string(),
@@ -119,20 +119,20 @@ pub(super) fn short(number: u64) -> String {
     }
 }
 
-/// What the server said, as the type it should be.
+/// Parses a response of the server.
 pub(super) fn typed<T: DeserializeOwned>(value: &Value) -> Result<T, Exit> {
     T::deserialize(value).map_err(|error| {
-        let help = "help: `-o json` shows it; is the server of another version?";
-        Exit::Error(format!("the server's answer is not understood: {error}\n{help}"))
+        let help = "help: `-o json` prints it; does the server have another version?";
+        Exit::Error(format!("the server's response has an unexpected form: {error}\n{help}"))
     })
 }
 
-/// The same for a list.
+/// Parses a list in a response of the server.
 pub(super) fn typed_all<T: DeserializeOwned>(items: &[Value]) -> Result<Vec<T>, Exit> {
     items.iter().map(typed).collect()
 }
 
-/// Aligned columns under a heading; nothing if there are no rows.
+/// Aligned columns under a heading; empty if there are no rows.
 pub(super) fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     if rows.is_empty() {
         return String::new();
@@ -159,12 +159,12 @@ fn is_number(cell: &str) -> bool {
     !cell.is_empty() && cell.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
-/// A cell takes one line, whatever it holds.
+/// Replaces line breaks and other control characters in a cell.
 fn one_line(cell: &str) -> String {
     cell.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Names and values below each other; what is not there is left out.
+/// Names and values, one pair per line; missing values are omitted.
 pub(super) fn fields(fields: &[(&str, Option<String>)]) -> String {
     let width = fields.iter().filter(|(_, value)| value.is_some()).map(|(name, _)| name.len()).max();
     let width = width.unwrap_or_default();
@@ -174,14 +174,14 @@ pub(super) fn fields(fields: &[(&str, Option<String>)]) -> String {
     lines(fields.iter().filter_map(line))
 }
 
-/// `text` a step further in, under its title; nothing if there is no text.
+/// Indents `text` under a title; empty if there is no text.
 pub(super) fn section(title: &str, text: &str) -> String {
     let indented = |line: &str| if line.is_empty() { String::new() } else { format!("  {line}") };
     let body = lines(text.lines().map(indented));
     if body.is_empty() { body } else { format!("\n{title}\n{body}") }
 }
 
-/// Each on a line of its own.
+/// Joins lines, each with a line break.
 fn lines(lines: impl Iterator<Item = String>) -> String {
     let mut text = String::new();
     for line in lines {
@@ -191,12 +191,12 @@ fn lines(lines: impl Iterator<Item = String>) -> String {
     text
 }
 
-/// JSON for people: text as it is, anything else indented.
+/// JSON for people: strings unquoted, anything else indented.
 pub(super) fn readable(value: &Value) -> String {
     value.as_str().map_or_else(|| format!("{value:#}"), ToOwned::to_owned)
 }
 
-/// A moment, or a dash where there is none.
+/// The value, or a dash.
 pub(super) fn or_dash(value: Option<&str>) -> String {
     value.unwrap_or("-").to_owned()
 }
@@ -215,14 +215,14 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_aligned_and_numbers_stand_to_the_right() {
+    fn columns_are_aligned_and_numbers_are_right_aligned() {
         let shown = table(&["LANE", "WAIT"], vec![row(&["a", "7"]), row(&["longer", "10"])]);
         assert_eq!(shown, "LANE    WAIT\na          7\nlonger    10\n");
         assert_eq!(table(&["LANE"], Vec::new()), "");
     }
 
     #[test]
-    fn states_have_colours_and_nothing_moves() {
+    fn states_are_coloured_without_moving_columns() {
         assert_eq!(
             paint("LANE  STATE\na     paused\nopen  running\nb     breaker: open; x\n"),
             "\u{1b}[1mLANE  STATE\u{1b}[0m\na     \u{1b}[33mpaused\u{1b}[0m\n\u{1b}[31mopen\u{1b}[0m  \u{1b}[32mrunning\u{1b}[0m\n\
@@ -231,19 +231,19 @@ mod tests {
     }
 
     #[test]
-    fn large_numbers_are_short() {
+    fn large_numbers_are_shortened() {
         let shown = [0, 9_999, 10_000, 999_999, 1_000_000, 9_999_999, 12_345_678].map(short);
         assert_eq!(shown, ["0", "9999", "10k", "999k", "1.0M", "9.9M", "12M"]);
     }
 
     #[test]
-    fn nothing_from_outside_breaks_a_line_or_reaches_the_terminal() {
+    fn control_characters_from_outside_are_replaced() {
         assert_eq!(table(&["A"], vec![row(&["x\ny\u{1b}[31m"])]), "A\nx y [31m\n");
         assert_eq!(harmless("a\tb\n\u{1b}]0;t\u{7}"), "a\tb\n\u{fffd}]0;t\u{fffd}");
     }
 
     #[test]
-    fn fields_that_are_not_there_are_left_out() {
+    fn missing_fields_are_omitted() {
         let shown = fields(&[("id", Some("1".into())), ("absent", None), ("lane", Some("mail".into()))]);
         assert_eq!(shown, "id    1\nlane  mail\n");
     }

@@ -1,4 +1,4 @@
-//! Lists that the server gives page by page.
+//! Lists that the server returns page by page.
 
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
@@ -7,10 +7,10 @@ use super::Exit;
 use super::client::{Client, with_query};
 use super::exit::note;
 
-/// How many things a list shows unless told otherwise.
+/// The default of `--limit`.
 pub(super) const SHOWN: usize = 100;
 
-/// Reads `--limit`: to show nothing is a mistake.
+/// Parses `--limit`, at least 1.
 pub(super) fn limit() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..)
 }
@@ -23,7 +23,7 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// Up to `limit` of what the server lists under `member` at `path`.
+    /// Reads up to `limit` items that the server lists under `member` at `path`.
     pub(super) fn read(
         client: &Client,
         path: &str,
@@ -41,7 +41,7 @@ impl Pages {
                 items.extend(found);
             }
             let next = page.get("cursor").and_then(as_text);
-            // A place that does not move on would be asked for without end.
+            // A cursor that does not advance would loop forever.
             let over = next.is_none() || next == cursor;
             if over || items.len() >= limit {
                 let more = items.len() > limit || !over;
@@ -52,18 +52,18 @@ impl Pages {
         }
     }
 
-    /// Drops all but the first `limit`.
+    /// Keeps only the first `limit` items.
     pub(super) fn keep(&mut self, limit: usize) {
         self.more |= self.items.len() > limit;
         self.items.truncate(limit);
     }
 
-    /// The whole list in the form in which the server gives a page.
+    /// The whole list in the server's format of a page.
     pub(super) fn whole(&self, member: &str) -> Value {
         json!({ member: self.items })
     }
 
-    /// What the list itself does not say.
+    /// Says that there is more, or nothing.
     pub(super) fn rest(&self, things: &str) -> Option<String> {
         if self.more {
             Some(format!("There may be more {things}: raise --limit"))
@@ -72,13 +72,13 @@ impl Pages {
         }
     }
 
-    /// Says that.
+    /// Prints [`Pages::rest`] to standard error.
     pub(super) fn note_rest(&self, things: &str) {
         self.rest(things).iter().for_each(|said| note(said));
     }
 }
 
-/// A cursor is a number for some lists and a text for others.
+/// A cursor is a number in some lists and a string in others.
 fn as_text(cursor: &Value) -> Option<String> {
     match cursor {
         Value::Null => None,

@@ -13,12 +13,12 @@ use crate::api::policies::BucketState;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum PoliciesCommand {
-    /// List balances, those nearest to empty first
+    /// List balances, the emptiest first
     Ls {
-        /// Only of this scope: the value, or its hash
+        /// Only this scope: the value, or its hash
         #[arg(long)]
         scope: Option<String>,
-        /// How many at the most
+        /// The most balances to show
         #[arg(long, default_value_t = SHOWN, value_parser = limit())]
         limit: usize,
         #[command(flatten)]
@@ -29,13 +29,13 @@ pub(super) enum PoliciesCommand {
         /// The policy
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         policy: String,
-        /// Of this scope: the value, or its hash
+        /// Only this scope: the value, or its hash
         #[arg(long)]
         scope: Option<String>,
     },
-    /// Tell of an event that gives tokens back
+    /// Report an event that credits tokens
     Credit {
-        /// The event, as policies name it
+        /// The event, as named in the policies
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         event: String,
         /// The correlation id of the call
@@ -70,14 +70,14 @@ pub(super) fn run(args: &PoliciesCommand, client: &Client, format: Format) -> Re
             let body = json!({ "event": event, "correlationId": correlation_id });
             let credited = client.post("/v1/policies/credits", Some(&body))?;
             format.one(&credited, || {
-                let again = if credited["repeated"] == true { ", counted before" } else { "" };
+                let again = if credited["repeated"] == true { ", already counted" } else { "" };
                 Ok(format!("credited {}{again}\n", credited["credited"]))
             })
         }
     }
 }
 
-/// How full a bucket is, in millionths.
+/// The fill level of a bucket, in millionths.
 fn left(item: &Value) -> i128 {
     let number = |name: &str| i128::from(item[name].as_i64().unwrap_or_default());
     number("availableTokens") * 1_000_000 / number("capacity").max(1)
@@ -98,7 +98,7 @@ fn text(items: &[Value]) -> Result<String, Exit> {
     Ok(table(&columns, rows))
 }
 
-/// When all of it is there again if nothing is taken; `None` if it is full.
+/// Seconds until the bucket is full if nothing is taken; `None` if it is full.
 fn seconds_to_full(state: &BucketState) -> Option<u64> {
     let missing =
         u64::try_from(state.capacity - state.available_tokens).ok().filter(|missing| *missing > 0)?;
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_to_empty_comes_first_with_its_times_to_full_and_to_empty() {
+    fn the_emptiest_comes_first_with_its_times_to_full_and_to_empty() {
         let mut items =
             vec![state(50, 100, (2, 60)), state(-20, 100, (2, 60)), state(200, 200, (40, 86_400))];
         items[0]["emptyInSec"] = 90.into();

@@ -1,4 +1,4 @@
-//! Whether upstreams can be reached from here.
+//! Checks whether upstreams can be reached from this machine.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use super::{Exit, client};
 use crate::config::{BaseUrl, Config, Upstream, UpstreamKind};
 use crate::execute::http::tls::client_config;
 
-/// Whether an upstream could be connected to, or why not.
+/// The result of connecting to an upstream, or why it failed.
 pub(super) type Probed = Result<(), String>;
 
-/// Connects to all upstreams at once, over TLS where they use it, and sends nothing. The answers are in the order of the
+/// Connects to all upstreams at once, over TLS if they use it, and sends nothing. The results are in the order of the
 /// config.
 pub(super) fn upstreams(config: &Config) -> Result<Vec<Probed>, Exit> {
     let runtime = client::runtime()?;
@@ -53,12 +53,12 @@ async fn connect(upstream: &Upstream) -> Probed {
 
 fn http_target(url: &BaseUrl) -> (&str, u16, bool) {
     let tls = url.scheme == http::uri::Scheme::HTTPS;
-    // IPv6 addresses stand in brackets in an URL, and nowhere else.
+    // IPv6 addresses have brackets only in URLs.
     let host = url.authority.host().trim_start_matches('[').trim_end_matches(']');
     (host, url.authority.port_u16().unwrap_or(if tls { 443 } else { 80 }), tls)
 }
 
-/// Without its path, which may hold a token.
+/// The upstream's address, without the path, which may contain a token.
 pub(super) fn address(upstream: &Upstream) -> String {
     match &upstream.kind {
         UpstreamKind::Http(rules) => without_path(&rules.url),

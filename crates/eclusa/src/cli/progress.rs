@@ -1,5 +1,5 @@
-//! How a job goes while somebody waits for it, on standard error: its id at once, on a terminal what it waits for, and after
-//! Ctrl-C how to go on.
+//! Progress of an awaited job, on standard error: its id at once, on a terminal what it waits for, and after Ctrl-C how to
+//! continue.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::time::Duration;
@@ -10,31 +10,31 @@ use super::Exit;
 use super::client::{Client, path, with_query};
 use super::exit::note;
 
-/// How often the server is asked for a job that it may not have yet.
+/// The polling interval until the server knows the job.
 const SOON: Duration = Duration::from_millis(30);
-/// How often what is shown is renewed.
+/// The interval at which the display is refreshed.
 const RENEWED: Duration = Duration::from_secs(1);
 
-/// What is shown of one job.
+/// The progress display of one job.
 pub(super) struct Progress<'a> {
     client: &'a Client,
     lane: &'a str,
-    /// What the job is called before the server has told its own id.
+    /// The caller's id of the job, until the server has returned its own.
     known_as: &'a str,
     /// The job's own id.
     id: Option<String>,
     terminal: bool,
-    /// A line that is not ended, because the next takes its place.
+    /// Whether there is an unfinished line, which the next one overwrites.
     open: bool,
 }
 
 impl<'a> Progress<'a> {
-    /// Of the job of `lane` that its caller called `known_as`.
+    /// For the job of `lane` with the caller's id `known_as`.
     pub(super) fn of(client: &'a Client, lane: &'a str, known_as: &'a str) -> Self {
         Self { client, lane, known_as, id: None, terminal: stderr().is_terminal(), open: false }
     }
 
-    /// Waits for `answer`, and shows meanwhile how the job goes.
+    /// Waits for `answer` and shows the job's progress meanwhile.
     pub(super) async fn until<T>(
         &mut self,
         answer: impl Future<Output = Result<T, Exit>>,
@@ -48,7 +48,7 @@ impl<'a> Progress<'a> {
                 answer = &mut answer => return answer,
                 () = &mut interrupted => return Err(self.interrupted()),
                 () = tokio::time::sleep(pause), if self.terminal || self.id.is_none() => {
-                    // The answer goes on meanwhile; what cannot be shown is not worth failing for.
+                    // Keep waiting for the answer. Failing to show progress is not an error.
                     tokio::select! {
                         biased;
                         answer = &mut answer => return answer,
@@ -59,7 +59,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Says which job it is, once.
+    /// Prints the job's id, once.
     pub(super) fn found(&mut self, job: &Value) {
         let text = |name: &str| job.get(name).and_then(Value::as_str);
         if let (None, Some(id)) = (&self.id, text("jobId")) {
@@ -68,7 +68,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Ends what is shown.
+    /// Clears the display.
     pub(super) fn close(&mut self) {
         if std::mem::take(&mut self.open) {
             let _ = write!(stderr().lock(), "\r\x1b[K");
@@ -101,12 +101,12 @@ impl<'a> Progress<'a> {
         let lane = if self.id.is_some() { String::new() } else { format!(" --lane {}", self.lane) };
         let id = self.id.as_deref().unwrap_or(self.known_as);
         Exit::Interrupted(format!(
-            "{line}The job goes on without you.\nhelp: `eclusa jobs wait {id}{lane}` waits for it, `eclusa jobs cancel {id}{lane}` stops it"
+            "{line}The job continues.\nhelp: `eclusa jobs wait {id}{lane}` waits for it, `eclusa jobs cancel {id}{lane}` stops it"
         ))
     }
 }
 
-/// Ready when somebody presses Ctrl-C.
+/// Completes on Ctrl-C.
 async fn interrupted() {
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending::<()>().await;

@@ -1,4 +1,4 @@
-//! `eclusa dlq purge`: letters that nobody needs any more.
+//! `eclusa dlq purge`: discards dead letters.
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
@@ -15,7 +15,7 @@ use crate::api::PurgedLetters;
 
 #[derive(Debug, Args)]
 pub(super) struct PurgeArgs {
-    /// The jobs that failed. Without them, all letters that fit the filter
+    /// The ids of failed jobs. Without them, all dead letters that match the filter
     #[arg(value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     ids: Vec<String>,
     #[command(flatten)]
@@ -23,16 +23,16 @@ pub(super) struct PurgeArgs {
     /// Only count what would be discarded
     #[arg(long)]
     dry_run: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
 }
 
-/// Discards letters.
+/// Discards dead letters by id or by filter.
 pub(super) fn run(args: &PurgeArgs, client: &Client, format: Format) -> Result<(), Exit> {
     if args.ids.is_empty() != args.filter.narrows() {
-        let told = "purge takes letters or a filter\nhelp: give ids, or a filter such as --older-than 30d";
-        return Err(Exit::Usage(told.into()));
+        let problem = "purge takes ids or a filter\nhelp: give ids, or a filter such as --older-than 30d";
+        return Err(Exit::Usage(problem.into()));
     }
     let matched =
         if args.ids.is_empty() { page(args, client, None, true)?.matched } else { args.ids.len() as u64 };
@@ -41,7 +41,7 @@ pub(super) fn run(args: &PurgeArgs, client: &Client, format: Format) -> Result<(
     }
     if matched > 0 && !args.yes {
         let letters = count(usize::try_from(matched).unwrap_or(usize::MAX), "dead letter");
-        confirm(&format!("Discard {letters} for good?"), "nothing was discarded")?;
+        confirm(&format!("Discard {letters} permanently?"), "nothing was discarded")?;
     }
     if args.ids.is_empty() {
         let purged = all(args, client, matched)?;
@@ -53,9 +53,9 @@ pub(super) fn run(args: &PurgeArgs, client: &Client, format: Format) -> Result<(
     print(matched, matched, false, format)
 }
 
-/// Discards all that fit, page by page.
+/// Discards all that match, page by page.
 fn all(args: &PurgeArgs, client: &Client, matched: u64) -> Result<u64, Exit> {
-    // On anything but a terminal it draws nothing.
+    // Draws nothing unless standard error is a terminal.
     let bar = ProgressBar::new(matched);
     let (mut purged, mut cursor) = (0, None);
     let ended = loop {
@@ -68,7 +68,7 @@ fn all(args: &PurgeArgs, client: &Client, matched: u64) -> Result<u64, Exit> {
         };
         purged += answer.purged;
         bar.set_position(purged);
-        // A place that does not move on would be asked for without end.
+        // A cursor that does not advance would loop forever.
         if answer.cursor.is_none() || answer.cursor == cursor {
             break Ok(purged);
         }
@@ -91,8 +91,8 @@ fn page(
 }
 
 fn print(matched: u64, purged: u64, dry_run: bool, format: Format) -> Result<(), Exit> {
-    let told = json!({ "matched": matched, "purged": purged, "dryRun": dry_run });
-    format.one(&told, || {
+    let summary = json!({ "matched": matched, "purged": purged, "dryRun": dry_run });
+    format.one(&summary, || {
         Ok(fields(&[("matched", Some(matched.to_string())), ("purged", Some(purged.to_string()))]))
     })
 }

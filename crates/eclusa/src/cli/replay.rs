@@ -1,4 +1,4 @@
-//! `eclusa dlq replay`: one letter, some, or all that fit.
+//! `eclusa dlq replay`: replays dead letters by id.
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
@@ -16,53 +16,53 @@ use crate::api::model::Accepted;
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("which").required(true).args(["ids", "all", "resume", "stop"])))]
 pub(super) struct ReplayArgs {
-    /// The jobs that failed
+    /// The ids of failed jobs
     #[arg(value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     ids: Vec<String>,
-    /// All dead letters, or all that fit the filter; the server does it, and goes on if this command is interrupted
+    /// All dead letters, or all that match the filter; the server continues even if this command is interrupted
     #[arg(long)]
     pub(super) all: bool,
-    /// Follow a replay of many letters that was begun before
+    /// Follow a running replay of many dead letters
     #[arg(long, value_name = "REPLAY")]
     pub(super) resume: Option<String>,
-    /// Stop a replay of many letters
+    /// Stop a replay of many dead letters
     #[arg(long, value_name = "REPLAY")]
     pub(super) stop: Option<String>,
     #[command(flatten)]
     pub(super) filter: LetterFilter,
-    /// With one letter: send this instead, by JSON pointer into its original data (/request/path=/x); JSON, or text
+    /// With one id: change a value of its original data, by JSON pointer (/request/path=/x); the value is JSON or text
     #[arg(long, value_name = "POINTER=VALUE", conflicts_with_all = ["all", "resume", "stop"])]
     set: Vec<String>,
-    /// With one letter: a JSON merge patch over its original data
+    /// With one id: apply a JSON merge patch to its original data
     #[arg(long, value_name = "JSON", conflicts_with_all = ["all", "resume", "stop", "set"])]
     patch: Option<String>,
     /// Only count what would be replayed
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// With --all: do not wait for the end
+    /// With --all: do not wait until it ends
     #[arg(long)]
     pub(super) detach: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     pub(super) yes: bool,
 }
 
-/// What became of the letters.
+/// The results.
 #[derive(Default)]
 struct Outcome {
     replayed: Vec<(String, Accepted)>,
     failed: Vec<(String, String)>,
-    /// Why the rest was not tried.
+    /// Why the remaining ones were not tried.
     stopped: Option<Exit>,
 }
 
-/// Replays what was asked for.
+/// Replays the given dead letters.
 pub(super) fn run(args: &ReplayArgs, client: &Client, format: Format) -> Result<(), Exit> {
     if args.ids.is_empty() {
         return replay_all::run(args, client, format);
     }
     if args.filter.narrows() {
-        return Err(Exit::Usage("letters and a filter\nhelp: a filter goes with --all".into()));
+        return Err(Exit::Usage("both ids and a filter\nhelp: use the filter with --all".into()));
     }
     let patch = patch(args)?;
     if args.dry_run {
@@ -74,12 +74,12 @@ pub(super) fn run(args: &ReplayArgs, client: &Client, format: Format) -> Result<
     }
     match args.ids.as_slice() {
         [id] => {
-            // With one letter its own error is the command's.
+            // With one dead letter, its error is the command's error.
             let accepted = replay(client, id, patch.as_ref())?;
             print(&Outcome { replayed: vec![(id.clone(), accepted)], ..Outcome::default() }, format)
         }
         _ if patch.is_some() => {
-            Err(Exit::Usage("--set and --patch edit one letter\nhelp: give one id".into()))
+            Err(Exit::Usage("--set and --patch edit one dead letter\nhelp: give one id".into()))
         }
         ids => {
             let outcome = replay_each(client, ids);
@@ -93,7 +93,7 @@ fn replay(client: &Client, id: &str, patch: Option<&Value>) -> Result<Accepted, 
     typed(&client.post(&path(&["v1", "dead-letters", id, "replay"]), patch)?)
 }
 
-/// The merge patch that is asked for.
+/// The merge patch of `--set` or `--patch`.
 fn patch(args: &ReplayArgs) -> Result<Option<Value>, Exit> {
     if let Some(text) = &args.patch {
         let patch = serde_json::from_str(text);
@@ -105,7 +105,7 @@ fn patch(args: &ReplayArgs) -> Result<Option<Value>, Exit> {
             set.split_once('=').filter(|(pointer, _)| pointer.starts_with('/')).ok_or_else(|| {
                 Exit::Usage(format!("--set {set:?} is not POINTER=VALUE, such as /request/path=/x"))
             })?;
-        // A merge patch cannot change one item of a list: it would become an object.
+        // A merge patch cannot change one item of a list.
         if pointer.split('/').any(|part| part == "-" || part.parse::<usize>().is_ok()) {
             let why = "points into a list: set the whole list, or use --patch";
             return Err(Exit::Usage(format!("--set {set:?} {why}")));
@@ -116,7 +116,7 @@ fn patch(args: &ReplayArgs) -> Result<Option<Value>, Exit> {
     Ok((!args.set.is_empty()).then_some(patch))
 }
 
-/// Puts `value` at a JSON pointer; objects are made where there are none.
+/// Sets the value at a JSON pointer, creating objects as needed.
 fn put(patch: &mut Value, pointer: &str, value: Value) {
     let mut place = patch;
     for part in pointer.split('/').skip(1) {
@@ -128,11 +128,11 @@ fn put(patch: &mut Value, pointer: &str, value: Value) {
     *place = value;
 }
 
-/// Replays one by one. A letter that cannot be replayed does not hold up the others, but a server that is gone, or a
-/// key that may not do this, does.
+/// Replays one by one. A dead letter that cannot be replayed does not stop the others; an unreachable server or a missing
+/// permission does.
 fn replay_each(client: &Client, ids: &[String]) -> Outcome {
     let mut outcome = Outcome::default();
-    // On anything but a terminal it draws nothing.
+    // Draws nothing unless standard error is a terminal.
     let bar = ProgressBar::new(ids.len() as u64);
     for id in ids {
         match replay(client, id, None) {
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_put_where_their_pointer_says() {
+    fn values_are_set_by_pointer() {
         let mut patch = json!({});
         put(&mut patch, "/request/path", json!("/x"));
         put(&mut patch, "/request/body/a~1b", json!(7));

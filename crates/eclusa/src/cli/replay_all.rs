@@ -1,4 +1,4 @@
-//! `eclusa dlq replay --all`: the server does it, and this shows how far it is.
+//! `eclusa dlq replay --all`: the server replays; this shows its progress.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use super::output::{Format, count, fields, typed};
 use super::replay::ReplayArgs;
 use crate::api::BulkReplay;
 
-/// How often to ask how far it is.
+/// The polling interval of the progress.
 const LOOK: Duration = Duration::from_millis(300);
 
-/// Begins, follows or stops a replay.
+/// Starts, follows or stops a replay.
 pub(super) fn run(args: &ReplayArgs, client: &Client, format: Format) -> Result<(), Exit> {
     if let Some(id) = &args.stop {
         return print(&client.delete(&path(&["v1", "dead-letters", "replays", id]))?, format);
@@ -39,39 +39,39 @@ pub(super) fn run(args: &ReplayArgs, client: &Client, format: Format) -> Result<
     if !args.yes {
         confirm(&format!("Replay {letters}?"), "nothing was replayed")?;
     }
-    let begun = client.post("/v1/dead-letters/replay", Some(&body(false)))?;
-    let replay: BulkReplay = typed(&begun)?;
+    let started = client.post("/v1/dead-letters/replay", Some(&body(false)))?;
+    let replay: BulkReplay = typed(&started)?;
     note(&format!(
-        "Replay {id} goes on at the server; `eclusa dlq replay --resume {id}` shows how far it is",
+        "Replay {id} runs on the server; `eclusa dlq replay --resume {id}` follows it",
         id = replay.replay_id
     ));
-    if args.detach { print(&begun, format) } else { follow(client, begun, format) }
+    if args.detach { print(&started, format) } else { follow(client, started, format) }
 }
 
-/// Shows a replay until it is over.
-fn follow(client: &Client, mut told: Value, format: Format) -> Result<(), Exit> {
-    let mut replay: BulkReplay = typed(&told)?;
-    // On anything but a terminal it draws nothing.
+/// Shows a replay until it ends.
+fn follow(client: &Client, mut state: Value, format: Format) -> Result<(), Exit> {
+    let mut replay: BulkReplay = typed(&state)?;
+    // Draws nothing unless standard error is a terminal.
     let bar = ProgressBar::new(replay.total);
     while replay.ended_at.is_none() {
         client.pause(LOOK);
-        told = client.get(&path(&["v1", "dead-letters", "replays", &replay.replay_id]))?;
-        replay = typed(&told)?;
+        state = client.get(&path(&["v1", "dead-letters", "replays", &replay.replay_id]))?;
+        replay = typed(&state)?;
         bar.set_length(replay.total);
         bar.set_position(replay.replayed + replay.failed);
     }
     bar.finish_and_clear();
-    print(&told, format)?;
+    print(&state, format)?;
     if replay.failed > 0 {
         let (failed, all) = (replay.failed, replay.total);
-        return Err(Exit::Error(format!("{failed} of {all} dead letters failed again and are still there")));
+        return Err(Exit::Error(format!("{failed} of {all} dead letters failed again and were kept")));
     }
     Ok(())
 }
 
-fn print(told: &Value, format: Format) -> Result<(), Exit> {
-    format.one(told, || {
-        let replay: BulkReplay = typed(told)?;
+fn print(state: &Value, format: Format) -> Result<(), Exit> {
+    format.one(state, || {
+        let replay: BulkReplay = typed(state)?;
         Ok(fields(&[
             ("replay", Some(replay.replay_id)),
             ("status", Some(replay.status)),

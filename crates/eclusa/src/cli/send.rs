@@ -24,7 +24,7 @@ use crate::api::{HttpRequest, JobRequest};
 use crate::config::parse_duration;
 use crate::ids::Ids;
 
-/// More than any server takes (`server.max_body`).
+/// More than any server accepts (`server.max_body`).
 const MAX_BODY: u64 = 16 << 20;
 
 #[derive(Debug, Args)]
@@ -32,46 +32,46 @@ pub(super) struct SendArgs {
     /// The lane
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     lane: String,
-    /// The path below the upstream's address; may end in `?query`
+    /// The path below the upstream's URL; may end in `?query`
     #[arg(default_value = "", hide_default_value = true)]
     path: String,
-    /// The method; GET without a body, else POST
+    /// The method; by default GET without a body, otherwise POST
     #[arg(long, short = 'X')]
     method: Option<String>,
-    /// A parameter of the query; may be given again
+    /// A query parameter; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = parameter)]
     query: Vec<(String, String)>,
-    /// A header; may be given again
+    /// A header; may be repeated
     #[arg(long, short = 'H', value_name = "NAME:VALUE", value_parser = header)]
     header: Vec<(String, String)>,
     /// The body: text, `@FILE`, or `-` for standard input
     #[arg(long, short = 'd', value_name = "TEXT|@FILE|-", allow_hyphen_values = true)]
     body: Option<String>,
-    /// A message in JSON, in place of a request: text, `@FILE`, or `-` for standard input
+    /// A mail message as JSON, instead of a request: text, `@FILE`, or `-` for standard input
     #[arg(long, value_name = "TEXT|@FILE|-", conflicts_with_all = ["path", "method", "query", "header", "body"])]
     message: Option<String>,
-    /// Whose job it is
+    /// The tenant
     #[arg(long)]
     tenant: Option<String>,
-    /// How urgent it is
+    /// The priority
     #[arg(long, value_parser = PossibleValuesParser::new(["high", "normal", "low"]))]
     priority: Option<String>,
-    /// Its type, which may give the priority
+    /// The type of the job, which may determine its priority
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
     /// How long it may wait: 500ms, 10s, 5m, 24h, 7d
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     ttl: Option<String>,
-    /// How long to hold it back
+    /// How long to delay it
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     delay: Option<String>,
-    /// Unique per lane: the same id again is the same job again
+    /// An id, unique per lane; sending it again returns the same job
     #[arg(long)]
     id: Option<String>,
-    /// Where the end of the job is to be told; the server must allow the host
+    /// The URL to call when the job ends; the server must allow its host
     #[arg(long, value_name = "URL")]
     callback_url: Option<String>,
-    /// Wait for the result and print it; ends with 7 unless the job completes in this time
+    /// Wait for the result and print it; the exit code is 7 unless the job completes in this time
     #[arg(long, value_name = "SECONDS", value_parser = seconds())]
     wait: Option<u64>,
 }
@@ -90,12 +90,12 @@ fn duration(text: &str) -> Result<String, String> {
     parse_duration(text).map(|_| text.to_owned())
 }
 
-/// Enqueues a job, and waits for it if asked to.
+/// Enqueues a job, and waits for it with `--wait`.
 pub(super) fn run(args: &SendArgs, client: &Client, format: Format) -> Result<(), Exit> {
     let mut job = request(args)?;
     let lane = path(&["v1", "lanes", &args.lane, "jobs"]);
     if let Some(seconds) = args.wait {
-        // By an id of ours the job can be looked for before the server has answered.
+        // With an id of our own, the job can be found before the server has responded.
         let known_as =
             job.id.get_or_insert_with(|| Ids::new(Arc::new(SystemClock)).job().to_string()).clone();
         let timeout = Duration::from_secs(seconds);
@@ -113,7 +113,7 @@ pub(super) fn run(args: &SendArgs, client: &Client, format: Format) -> Result<()
         return cached(&taken, format);
     }
     let accepted: Accepted = typed(&taken)?;
-    note(&told(&accepted));
+    note(&summary(&accepted));
     format.one(&taken, || Ok(accepted.job_id))
 }
 
@@ -121,18 +121,18 @@ fn as_json(job: &JobRequest) -> Result<Value, Exit> {
     serde_json::to_value(job).map_err(|error| Exit::Error(error.to_string()))
 }
 
-/// Whether there was no need for a job.
+/// Whether the response came from the cache, without a job.
 fn is_cached(taken: &Value) -> bool {
     taken.get("result").is_some() && taken.get("jobId").is_none()
 }
 
 fn cached(taken: &Value, format: Format) -> Result<(), Exit> {
-    note("Answered from the cache");
+    note("Served from the cache");
     format.one(taken, || Ok(body(&typed(&taken["result"])?)))
 }
 
-/// Enqueues `job`; the answer from the cache, or the job when it has ended or `timeout` is over. The wait begins with the
-/// request: a lane may forget a job as it ends.
+/// Enqueues `job`. Returns the cached response, or the job when it has ended or `timeout` is over. The wait starts with the
+/// request, because a lane may forget a job as soon as it ends.
 async fn send_and_wait(
     client: &Client,
     (lane, job): (&str, &Value),
@@ -149,7 +149,7 @@ async fn send_and_wait(
     progress.until(wait(client, (&job_id, None), timeout.saturating_sub(began.elapsed()))).await
 }
 
-/// Shows the job that was waited for.
+/// Prints the awaited job.
 fn waited(value: &Value, timeout: Duration, format: Format) -> Result<(), Exit> {
     let job: Job = typed(value)?;
     match (format, &job.result) {
@@ -169,8 +169,8 @@ fn body(result: &JobResult) -> String {
     if result.body.is_null() { String::new() } else { readable(&result.body) }
 }
 
-/// What became of the job, for people.
-fn told(accepted: &Accepted) -> String {
+/// A summary of the accepted job.
+fn summary(accepted: &Accepted) -> String {
     let position = accepted.position.filter(|position| *position > 0);
     let position = position.map(|position| format!(", {position} before it"));
     let eta = accepted.eta.as_ref().map(|eta| format!(", should start at {eta}"));
@@ -182,17 +182,18 @@ fn told(accepted: &Accepted) -> String {
 fn request(args: &SendArgs) -> Result<JobRequest, Exit> {
     let message = args.message.as_deref().map(read_body).transpose()?;
     let message = message.map(|text| serde_json::from_str(&text)).transpose();
-    let message = message.map_err(|error| Exit::Usage(format!("--message is not a message: {error}")))?;
+    let message =
+        message.map_err(|error| Exit::Usage(format!("--message is not a valid message: {error}")))?;
     let body = args.body.as_deref().map(read_body).transpose()?;
     let mut headers = BTreeMap::new();
     for (name, value) in &args.header {
         if headers.insert(name.to_lowercase(), value.clone()).is_some() {
             return Err(Exit::Usage(format!(
-                "--header {name} is given twice; a job carries each header once"
+                "--header {name} is given twice; a job may have each header once"
             )));
         }
     }
-    // The body goes out byte by byte as it was given, so it travels as text; JSON would be written anew.
+    // The body is sent as text, so that its bytes stay unchanged; as JSON it would be reformatted.
     let json = body.as_ref().is_some_and(|body| serde_json::from_str::<serde::de::IgnoredAny>(body).is_ok());
     if json && !headers.contains_key("content-type") {
         headers.insert("content-type".into(), "application/json".into());
@@ -219,7 +220,7 @@ fn request(args: &SendArgs) -> Result<JobRequest, Exit> {
     })
 }
 
-/// The path, and the query that stands behind it and in `parameters`.
+/// Splits off the query of `path` and adds `parameters` to it.
 fn target(path: &str, parameters: &[(String, String)]) -> (String, Option<String>) {
     let (path, query) =
         path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query.to_owned())));
@@ -236,7 +237,7 @@ fn read_body(given: &str) -> Result<String, Exit> {
     };
     read.map_err(|error| match error.kind() {
         io::ErrorKind::InvalidData => {
-            Exit::Error("the body is not text (UTF-8)\nhelp: send bytes by HTTP to /proxy/LANE/…".into())
+            Exit::Error("the body is not UTF-8 text\nhelp: send binary data by HTTP to /proxy/LANE/…".into())
         }
         _ => Exit::Error(format!("cannot read the body from {given}: {error}")),
     })
@@ -256,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queries_of_both_kinds_are_joined_and_escaped() {
+    fn queries_and_parameters_are_joined_and_escaped() {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(target("/a", &[]), ("/a".into(), None));
         assert_eq!(target("/a?", &[]), ("/a".into(), None));
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_need_their_sign() {
+    fn pairs_need_their_separator() {
         assert_eq!(header("X-Id: a:b").unwrap(), ("X-Id".into(), "a:b".into()));
         assert_eq!(parameter("a=b=c").unwrap(), ("a".into(), "b=c".into()));
         assert!(header("X-Id").is_err() && header(": x").is_err() && parameter("a").is_err());

@@ -13,7 +13,7 @@ use crate::config::{Config, ConfigErrors, Warning};
 use crate::peers::ProcessRole;
 use crate::{SystemClock, serve, telemetry};
 
-/// Runs the gateway until it is told to stop.
+/// Runs the gateway until it is stopped.
 pub(super) fn run(path: &Path, env_file: Option<PathBuf>, role: ProcessRole) -> Result<(), Exit> {
     let config = read(path, env_file.as_deref())?.map_err(|errors| invalid(&errors))?;
     let clock = Arc::new(SystemClock);
@@ -26,7 +26,7 @@ pub(super) fn run(path: &Path, env_file: Option<PathBuf>, role: ProcessRole) -> 
     let (reload, reloads) = mpsc::channel(1);
     let scheme = if config.server.tls.is_some() { "https" } else { "http" };
     run_until_stopped(|stops| {
-        // Watched before the store is opened, which may take a while: without that it would end the process.
+        // Handled before the store is opened, which may take a while: an unhandled SIGHUP would end the process.
         let hangup = signal(SignalKind::hangup());
         let ready = move |address| {
             if let Ok(hangup) = hangup {
@@ -38,7 +38,7 @@ pub(super) fn run(path: &Path, env_file: Option<PathBuf>, role: ProcessRole) -> 
     })
 }
 
-/// Reads the config again at each SIGHUP. One with mistakes changes nothing.
+/// Reloads the config on each SIGHUP. An invalid config changes nothing.
 fn reload_on_hangup(
     mut hangup: Signal,
     path: PathBuf,
@@ -50,25 +50,25 @@ fn reload_on_hangup(
             match read(&path, env_file.as_deref()) {
                 Ok(Ok(config)) => drop(reload.send(config).await),
                 Ok(Err(errors)) => {
-                    tracing::error!(errors = %errors, "The config file is not valid; the old one is in force");
+                    tracing::error!(errors = %errors, "The config file is invalid; the old config stays in force");
                 }
                 Err(exit) => {
                     let errors = exit.text();
-                    tracing::error!(errors, "The variables cannot be read; the old config is in force");
+                    tracing::error!(errors, "The env file is invalid; the old config stays in force");
                 }
             }
         }
     });
 }
 
-/// The config in `path`, or all that is wrong with it. Variables come from the environment, then from `env_file`.
+/// Reads the config in `path`, or returns all its errors. Variables come from the environment, then from `env_file`.
 pub(super) fn read(path: &Path, env_file: Option<&Path>) -> Result<Result<Config, ConfigErrors>, Exit> {
     let given = env_file.map(env_file::read).transpose()?.unwrap_or_default();
     let variable = |name: &str| std::env::var(name).ok().or_else(|| given.get(name).cloned());
     Ok(Config::load(path, &variable))
 }
 
-/// How the program ends with a config that is not valid.
+/// The error for an invalid config.
 pub(super) fn invalid(errors: &ConfigErrors) -> Exit {
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     Exit::InvalidConfig(errors.render(colour))
@@ -86,25 +86,23 @@ pub(super) fn about(warning: &Warning) -> String {
     }
 }
 
-/// Runs something that serves and is told of each signal to stop. A signal that it does not listen to any more ends the
-/// process at once.
+/// Runs a server that receives each stop signal. A signal that it no longer listens for ends the process at once.
 pub(super) fn run_until_stopped<F, E>(run: impl FnOnce(mpsc::Receiver<()>) -> F) -> Result<(), Exit>
 where
     F: Future<Output = Result<(), E>>,
     E: Error,
 {
     let runtime = tokio::runtime::Runtime::new();
-    let runtime = runtime.map_err(|error| Exit::Error(format!("no threads to run on: {error}")))?;
+    let runtime = runtime.map_err(|error| Exit::Error(format!("cannot start the async runtime: {error}")))?;
     let _inside = runtime.enter();
-    let signals =
-        stop_signals().map_err(|error| Exit::Error(format!("cannot watch for signals: {error}")))?;
+    let signals = stop_signals().map_err(|error| Exit::Error(format!("cannot handle signals: {error}")))?;
     let (stop, stops) = mpsc::channel(1);
     runtime.spawn(pass_on(signals, stop));
     runtime.block_on(run(stops)).map_err(|error| Exit::Error(error.to_string()))
 }
 
-/// One pair for all signals: between the end of one pair and the beginning of the next a signal would be lost. From here on
-/// none ends the process by itself.
+/// Registers the stop signals once: between two registrations, a signal would be lost. From here on, no signal ends the
+/// process on its own.
 fn stop_signals() -> std::io::Result<(Signal, Signal)> {
     Ok((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))
 }
@@ -113,7 +111,7 @@ async fn pass_on(mut signals: (Signal, Signal), stop: mpsc::Sender<()>) {
     loop {
         next(&mut signals).await;
         if stop.try_send(()).is_err() {
-            // Nothing that was acknowledged is lost: it is in the journal.
+            // Nothing acknowledged is lost: it is in the journal.
             std::process::exit(130);
         }
     }

@@ -17,9 +17,9 @@ use crate::api::model::{CodeOutcome, Gate, Pace, Upstream, UpstreamCodes};
 pub(super) enum UpstreamsCommand {
     /// List upstreams with the state of their gates
     Ls(WatchArgs),
-    /// Show how often a retry cured each code, and what that proposes for the config
+    /// Show how often retries succeeded after each code, and suggest config changes
     Codes {
-        /// The upstream; all without one
+        /// The upstream; all if not given
         name: Option<String>,
     },
 }

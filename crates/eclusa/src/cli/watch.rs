@@ -1,4 +1,4 @@
-//! Lists, once or again and again (`--watch`).
+//! Prints lists, once or repeatedly (`--watch`).
 
 use std::io::{IsTerminal, stdout};
 use std::time::Duration;
@@ -16,38 +16,40 @@ const CLEAR: &str = "\u{1b}[H\u{1b}[J";
 
 #[derive(Debug, Args)]
 pub(super) struct WatchArgs {
-    /// Show the list again every so many seconds, until Ctrl-C
+    /// Refresh the list every SECONDS, until Ctrl-C
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3600))]
     watch: Option<u64>,
 }
 
-/// What the server lists.
+/// A list from the server.
 #[derive(Debug)]
 pub(super) struct Listing {
-    /// As the server gives it.
+    /// As the server returned it.
     whole: Value,
     items: Vec<Value>,
-    /// What the list itself does not say.
+    /// A remark about the list, such as that there is more.
     note: Option<String>,
 }
 
 impl Listing {
-    /// A list that comes whole.
+    /// A list without pages.
     pub(super) fn of(whole: Value) -> Self {
         let items = whole.as_array().cloned().unwrap_or_default();
         Self { whole, items, note: None }
     }
 
-    /// One that comes in pages, each with its items under `member`; `things` is what they are called.
+    /// A list that was read in pages, with its items under `member`; `things` is the noun for them.
     pub(super) fn pages(pages: Pages, member: &str, things: &str) -> Self {
         Self { whole: pages.whole(member), note: pages.rest(things), items: pages.items }
     }
 }
 
-/// Prints what `read` gives, and again as often as is asked for. While a list is watched, a server that does not answer is
-/// asked again.
-#[expect(clippy::disallowed_methods, reason = "a list is shown at an interval; nothing can be waited for")]
+/// Prints the list that `read` returns, repeatedly with `--watch`. While watching, an unreachable server is not an error.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the list is refreshed at an interval; there is no event to wait for"
+)]
 pub(super) fn show(
     watch: &WatchArgs,
     format: Format,

@@ -6,7 +6,7 @@ use super::gates::gates;
 use super::output::{Format, fields, section, typed};
 use crate::api::model::WhyAnswer;
 
-/// Says what a job waits for.
+/// Prints what a job is waiting for.
 pub(super) fn run(id: &str, client: &Client, format: Format) -> Result<(), Exit> {
     let answer = client.get(&path(&["v1", "jobs", id, "why"]))?;
     format.one(&answer, || {

@@ -1,4 +1,4 @@
-//! `[alerts]`: when somebody must hear of the state, and who.
+//! `[alerts]`: which conditions fire an alert, and where alerts are sent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use super::units::{Fraction, PositiveSpan};
 const URL: &str = "write it like \"https://ops.example.com/hook\"";
 const MEMORY: &str = "write two shares, such as `[0.8, 0.9]`, or `false`";
 
-/// When somebody must hear of the state, and who.
+/// Which conditions fire an alert, and where alerts are sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alerts {
-    /// What the store looks after by itself.
+    /// The conditions that the store evaluates.
     pub limits: AlertLimits,
-    /// Millionths of its memory that Redis may use, for a warning and for a critical alert.
+    /// Shares of `maxmemory` that Redis may use before a warning and before a critical alert, in millionths.
     pub redis_memory: Option<[u64; 2]>,
-    /// Whether Redis must keep an append-only file.
+    /// Whether an alert fires when Redis has no append-only file.
     pub redis_aof_off: bool,
-    /// Whether Redis must not remove keys.
+    /// Whether an alert fires when Redis may evict keys.
     pub redis_eviction: bool,
-    /// Where the operators are notified.
+    /// The operators' webhook.
     pub webhook: Option<AlertWebhook>,
-    /// Where tenants are notified of their own alerts.
+    /// Webhooks of tenants, for their own alerts.
     pub tenants: BTreeMap<Arc<str>, AlertWebhook>,
 }
 
@@ -40,16 +40,16 @@ impl Alerts {
     }
 }
 
-/// Where alerts are posted to.
+/// A webhook that receives alerts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlertWebhook {
-    /// The address. The config is trusted: it may be a private one.
+    /// The URL. The config is trusted, so the address may be private.
     pub url: WebhookUrl,
-    /// What messages are signed with.
+    /// Signs the messages.
     pub secret: Secret,
 }
 
-/// An address that may hold a token.
+/// A URL that may contain a token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebhookUrl(pub Uri);
 
@@ -70,7 +70,7 @@ impl FromText for WebhookUrl {
         let known = uri.scheme().is_some_and(|scheme| [Scheme::HTTP, Scheme::HTTPS].contains(scheme));
         match uri.authority() {
             Some(authority) if authority.as_str().contains('@') => {
-                Err(wrong("must not have a user: messages are signed instead"))
+                Err(wrong("must not contain a user: messages are signed instead"))
             }
             Some(authority) if known && !authority.host().is_empty() => Ok(Self(uri)),
             _ => Err(wrong("is not an `http://` or `https://` address")),
@@ -100,7 +100,7 @@ impl<T: Show> Show for OrOff<T> {
     }
 }
 
-/// Shares of Redis' memory.
+/// Shares of Redis's memory.
 struct Shares(Vec<Fraction>);
 
 impl Value for Shares {
@@ -119,28 +119,27 @@ impl Show for Shares {
     }
 }
 
-/// Reads it.
 pub(super) fn alerts(t: &mut Table<'_>) -> Alerts {
     let dead_letters = t.or(
         "dead_letters",
         OrOff(Some(100)),
-        "An alert fires when a lane has more dead letters; `false` switches the rule off.",
+        "An alert fires when a lane has more than this many dead letters; `false` disables it.",
     );
     let dead_letter_rate = t.switch(
         "dead_letter_rate",
-        "An alert fires when a larger share of a lane's jobs become dead letters; `false` switches the rule off.",
+        "An alert fires when more than this share of a lane's jobs become dead letters; `false` disables it.",
         dead_letter_rate,
     );
     let tenant_dead_letters = t.or(
         "tenant_dead_letters",
         OrOff(Some(50)),
-        "An alert fires when a tenant has more dead letters in a lane; `false` switches the rule off.",
+        "An alert fires when a tenant has more than this many dead letters in a lane; `false` disables it.",
     );
     let redis_memory = redis_memory(t);
     let oldest_wait = t.or(
         "oldest_wait",
         OrOff(Some(PositiveSpan(Span::from_secs(300)))),
-        "An alert fires when a job of a lane waits longer in its line; `false` switches the rule off.",
+        "An alert fires when a job has waited longer than this in its line; `false` disables it.",
     );
     let mut flag = |key, doc| t.or(key, true, doc);
     let breaker_open = flag("breaker_open", "Whether an alert fires when a breaker opens.");
@@ -150,18 +149,18 @@ pub(super) fn alerts(t: &mut Table<'_>) -> Alerts {
     );
     let redis_aof_off = flag("redis_aof_off", "Whether an alert fires when Redis keeps no append-only file.");
     let redis_eviction =
-        flag("redis_eviction", "Whether an alert fires when Redis removes keys to free memory.");
+        flag("redis_eviction", "Whether an alert fires when Redis evicts keys to free memory.");
     let store_lost_data =
-        flag("store_lost_data", "Whether an alert fires for an hour when Redis lost acknowledged data.");
+        flag("store_lost_data", "Whether an alert fires, for an hour, when Redis lost acknowledged data.");
     let hold = t.or("for", Span::from_secs(10), "How long a condition must hold before its alert fires.");
     let clear = t.or(
         "keep_firing_for",
         Span::from_secs(30),
-        "How long a condition must be over before its alert resolves.",
+        "How long a condition must be gone before its alert resolves.",
     );
-    let doc = "Where alerts are posted to, signed as Standard Webhooks; without it they are only shown.";
+    let doc = "A webhook that alerts are posted to, signed as Standard Webhooks. Without it, alerts are only displayed.";
     let webhook = t.table("webhook", doc, webhook_of).flatten();
-    let doc = "Where a tenant, given by its name, is notified of its own `tenant_dead_letters` alerts.";
+    let doc = "Webhooks by tenant name, each for the tenant's own `tenant_dead_letters` alerts.";
     let tenants = t.keyed("tenants", doc, webhook_of);
     let limits = AlertLimits {
         dead_letters: dead_letters.0,
@@ -188,15 +187,15 @@ fn redis_memory(t: &mut Table<'_>) -> Option<[u64; 2]> {
     let shares = t.or(
         "redis_memory",
         OrOff(Some(Shares([800_000, 900_000].map(|micros| Fraction { micros }).into()))),
-        "Shares of its `maxmemory` that Redis may use, before a warning and before a critical alert; `false` switches the rule \
-         off.",
+        "Shares of its `maxmemory` that Redis may use before a warning and before a critical alert; `false` disables \
+         it.",
     );
     match shares.0?.0[..] {
         [Fraction { micros: warning }, Fraction { micros: critical }] if warning < critical => {
             Some([warning, critical])
         }
         _ => {
-            t.wrong("redis_memory", "must be two shares, the lower one first", MEMORY);
+            t.wrong("redis_memory", "must be two shares, the lower first", MEMORY);
             None
         }
     }
@@ -204,14 +203,14 @@ fn redis_memory(t: &mut Table<'_>) -> Option<[u64; 2]> {
 
 fn dead_letter_rate(t: &mut Table<'_>) -> DeadLetterRate {
     let share = t.or("share", Fraction { micros: 20_000 }, "The share.");
-    let over = t.or("over", PositiveSpan(Span::from_secs(3600)), "Of the jobs that ended in this last time.");
-    let min = t.or("min", 50, "The rule says nothing while fewer ended.");
+    let over = t.or("over", PositiveSpan(Span::from_secs(3600)), "The period whose finished jobs count.");
+    let min = t.or("min", 50, "The alert needs at least this many finished jobs.");
     DeadLetterRate { share_micros: share.micros, over: over.0, min }
 }
 
 fn webhook_of(t: &mut Table<'_>) -> Option<AlertWebhook> {
     let url: Option<WebhookUrl> =
-        t.need("url", "\"https://ops.example.com/hook\"", "The address. It may be a private one.");
+        t.need("url", "\"https://ops.example.com/hook\"", "The URL. The address may be private.");
     let secret =
         signing_secret(t, "Signs messages: `whsec_` and base64, or any text of at least 16 characters.");
     Some(AlertWebhook { url: url?, secret: secret? })

@@ -1,4 +1,4 @@
-//! `[upstreams.NAME] async`: an upstream that takes a job in and tells later how it went.
+//! `[upstreams.NAME] async`: an upstream that accepts a job and reports its result later.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,85 +12,85 @@ use super::template::{is_pointer, pieces};
 use super::types::Secret;
 use super::units::PositiveSpan;
 
-const SIGNED_HELP: &str = "use `{header.NAME}` and `{body}`; `{{` stands for a brace";
+const SIGNED_HELP: &str = "use `{header.NAME}` and `{body}`; `{{` is a literal brace";
 
-/// The rules of an upstream that calls back.
+/// The rules of an asynchronous upstream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Async {
-    /// Where its answer to the submit says what it calls the job: a pointer into JSON.
+    /// A JSON pointer to the upstream's id of the job in its response to the submit.
     pub id: String,
-    /// How long it may take after that.
+    /// How long the result may take after that response.
     pub timeout: Span,
-    /// What becomes of a job that it fails.
+    /// What happens to a job that fails there.
     pub on_failure: OnFailure,
-    /// How it is asked when it does not tell.
+    /// How it is polled for results.
     pub poll: Option<Poll>,
-    /// How it is told that a job was cancelled.
+    /// The request that cancels a job there.
     pub cancel: Option<RequestTemplate>,
-    /// How its webhooks are known and read.
+    /// How its webhooks are verified and read.
     pub webhook: Option<Webhook>,
 }
 
-/// What becomes of a job that an upstream failed after it had taken it in.
+/// What happens to a job that an upstream accepted and then failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnFailure {
-    /// It goes on along its chain.
+    /// It continues along its chain.
     Next,
     /// The attempt failed: the lane's `retry` decides.
     Fail,
 }
 
-/// How an upstream is asked for a job.
+/// How an upstream is polled for a job's result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Poll {
-    /// The question.
+    /// The request.
     pub request: RequestTemplate,
-    /// When.
+    /// When to poll.
     pub times: Polling,
-    /// What its answer means.
+    /// How to read the response.
     pub states: States,
 }
 
-/// Where a body says how a job went, and in which words.
+/// Where a body reports the state of a job, and the words it uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct States {
-    /// A pointer into JSON.
+    /// A JSON pointer to the state.
     pub status: String,
-    /// It succeeded.
+    /// Words for success.
     pub success: Vec<String>,
-    /// It failed. Any other word means that it goes on.
+    /// Words for failure. Any other word means that the job is still running.
     pub failure: Vec<String>,
 }
 
 /// The webhooks of an upstream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Webhook {
-    /// How a forged one is told from a true one.
+    /// How authenticity is verified.
     pub verify: Verify,
-    /// What they mean; without it every one says that the job succeeded.
+    /// How to read their bodies; without it, every webhook means success.
     pub states: Option<States>,
 }
 
-/// How a webhook is known.
+/// How a webhook is verified.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Verify {
-    /// As Standard Webhooks have it; the key itself.
+    /// A Standard Webhooks signature; holds the key.
     StandardWebhooks(Vec<u8>),
-    /// A hash of parts of it under a common key.
+    /// An HMAC over parts of the request.
     HmacSha256 {
-        /// The key.
+        /// The shared key.
         key: Vec<u8>,
-        /// Where and over what.
+        /// Where the signature is and what it covers.
         signature: Signature,
     },
-    /// A signature under a key of theirs.
+    /// A signature with the upstream's private key.
     Ed25519 {
-        /// Their public key.
+        /// The upstream's public key.
         public_key: [u8; 32],
-        /// Where and over what.
+        /// Where the signature is and what it covers.
         signature: Signature,
     },
-    /// A word in the address that only they were told; made from this key for each job.
+    /// A token in the webhook URL, derived from this key for each job.
     Token(Vec<u8>),
 }
 
@@ -101,23 +101,23 @@ impl std::fmt::Debug for Verify {
     }
 }
 
-/// Where a signature is and what it is over.
+/// Where a signature is and what it covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signature {
     /// The header that holds it.
     pub header: HeaderName,
-    /// How it is written there.
+    /// How it is encoded.
     pub encoding: Encoding,
     /// What is signed.
     pub signed: Signed,
 }
 
-/// How bytes are written in a header.
+/// How bytes are encoded in a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     /// Two digits each.
     Hex,
-    /// RFC 4648, the usual alphabet.
+    /// The standard alphabet of RFC 4648.
     Base64,
 }
 
@@ -125,14 +125,14 @@ pub enum Encoding {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signed(pub Vec<SignedPart>);
 
-/// A part of it.
+/// A part of what is signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SignedPart {
-    /// As it stands.
+    /// Literal text.
     Text(String),
     /// The value of a header.
     Header(HeaderName),
-    /// The whole body as it came.
+    /// The body as received.
     Body,
 }
 
@@ -145,7 +145,7 @@ pub(super) enum VerifyKind {
     Token,
 }
 
-/// A pointer into JSON.
+/// A JSON pointer.
 struct Pointer(String);
 
 impl FromText for Pointer {
@@ -160,17 +160,17 @@ impl FromText for Pointer {
     }
 }
 
-/// A pointer into the body of an answer.
+/// A JSON pointer into a response body.
 struct BodyPointer(String);
 
 impl FromText for BodyPointer {
-    const WHAT: &'static str = "a place in an answer";
+    const WHAT: &'static str = "a field of the response";
     const HELP: &'static str = "write it like `body:/id`";
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
         let pointer = text.strip_prefix("body").and_then(|rest| rest.strip_prefix([':', '.']));
         let pointer = pointer.filter(|pointer| is_pointer(pointer));
-        let wrong = || Wrong::new("is not a place in the body of an answer", Self::HELP);
+        let wrong = || Wrong::new("is not a field of a response body", Self::HELP);
         pointer.map(|pointer| Self(pointer.to_owned())).ok_or_else(wrong)
     }
 }
@@ -197,21 +197,23 @@ impl FromText for Signed {
             other => {
                 let name = other.strip_prefix("header").and_then(|rest| rest.strip_prefix(['.', ':']));
                 let name = name.and_then(|name| HeaderName::try_from(name).ok());
-                name.map(SignedPart::Header).ok_or_else(|| "has a placeholder that does not exist".to_owned())
+                name.map(SignedPart::Header).ok_or_else(|| "has an unknown placeholder".to_owned())
             }
         });
         let parts = parts.map_err(|problem| Wrong::new(problem, SIGNED_HELP))?;
         if !parts.contains(&SignedPart::Body) {
-            return Err(Wrong::new("leaves out the body, which anybody could then replace", SIGNED_HELP));
+            return Err(Wrong::new(
+                "does not include the body, which anybody could then replace",
+                SIGNED_HELP,
+            ));
         }
         Ok(Self(parts))
     }
 }
 
-/// Reads it.
 pub(super) fn awaited(t: &mut Table<'_>, public_url: bool) -> Option<Async> {
-    let doc = "The upstream takes a job in, answers with its own id of it, and tells later how it went: by a webhook to \
-               `{webhook_url}`, or when it is asked. The job stays `processing` and keeps its slot of `max_concurrent` meanwhile.";
+    let doc = "The upstream accepts a job, responds with its own id for it, and reports the result later: by a webhook to \
+               `{webhook_url}`, or when it is polled. Until then the job stays `processing` and keeps its slot of `max_concurrent`.";
     let usable = AllowedPlaceholders { webhook_url: public_url, external_id: true, key: t.has("keys") };
     t.table("async", doc, |t| read(t, usable)).flatten()
 }
@@ -220,29 +222,30 @@ fn read(t: &mut Table<'_>, usable: AllowedPlaceholders) -> Option<Async> {
     let id: Option<BodyPointer> = t.need(
         "id",
         "\"body:/id\"",
-        "Where the answer to the submit says what the upstream calls the job. An answer without it is a failed call.",
+        "Where the response to the submit holds the upstream's id for the job. A response without it is a failed call.",
     );
     let timeout = t.or(
         "timeout",
         PositiveSpan(Span::from_secs(600)),
-        "How long it may take to tell, from its answer to the submit; then the job has failed there.",
+        "How long the result may take after the response to the submit; then the job has failed there.",
     );
     let on_failure = t.or(
         "on_failure",
         OnFailure::Fail,
-        "A job that it fails, or does not tell of in time, goes on along its chain (`next`), or the attempt has failed and the \
-         lane's `retry` decides (`fail`; a job that it did not tell of ends then).",
+        "What happens to a job that fails there or times out: it continues along its chain (`next`), or the attempt fails and the \
+         lane's `retry` decides (`fail`; a job that timed out then ends).",
     );
-    let webhook = t.table("webhook", "How its webhooks are known and read.", webhook).flatten();
+    let webhook = t.table("webhook", "How its webhooks are verified and read.", webhook).flatten();
     let told = webhook.as_ref().and_then(|webhook: &Webhook| webhook.states.clone());
-    let poll =
-        t.table("poll", "Asks it, besides or in place of webhooks.", |t| poll(t, usable, told)).flatten();
+    let poll = t
+        .table("poll", "Polls for results, in addition to or instead of webhooks.", |t| poll(t, usable, told))
+        .flatten();
     let cancel =
-        t.table("cancel", "How it is told that a job was cancelled.", |t| request(t, Method::POST, usable));
+        t.table("cancel", "The request that cancels a job there.", |t| request(t, Method::POST, usable));
     if !t.has("webhook") && !t.has("poll") {
         t.wrong(
             "webhook",
-            "is missing, and so is `poll`: nobody would tell how a job went",
+            "and `poll` are both missing: the result of a job would never arrive",
             "add one of them",
         );
     }
@@ -251,37 +254,42 @@ fn read(t: &mut Table<'_>, usable: AllowedPlaceholders) -> Option<Async> {
 }
 
 fn poll(t: &mut Table<'_>, usable: AllowedPlaceholders, told: Option<States>) -> Option<Poll> {
-    let after =
-        t.or("after", PositiveSpan(Span::from_secs(30)), "How long after the submit it is asked first.");
-    let every = t.or("every", PositiveSpan(Span::from_secs(10)), "How often after that.");
+    let after = t.or("after", PositiveSpan(Span::from_secs(30)), "How long after the submit to poll first.");
+    let every = t.or("every", PositiveSpan(Span::from_secs(10)), "The interval after that.");
     let request = request(t, Method::GET, usable);
     let own = states(t);
     let states = own.or_else(|| told.filter(|_| !t.has("status")));
     if states.is_none() && !t.has("status") {
         let help = "add `status = \"/status\", success = [\"done\"]` here or to `webhook`";
-        t.wrong("status", "is missing: what the answer means is not known", help);
+        t.wrong("status", "is missing: the response cannot be interpreted", help);
     }
     Some(Poll { request: request?, times: Polling { after: after.0, every: every.0 }, states: states? })
 }
 
-/// The keys that say what a body means; nothing if `status` is not there.
+/// Reads the keys that say how to read a body; `None` without `status`.
 fn states(t: &mut Table<'_>) -> Option<States> {
-    let status: Option<Pointer> =
-        t.get("status", "Where the body says how the job went. In `poll` as in `webhook` if not given.");
+    let status: Option<Pointer> = t.get(
+        "status",
+        "A JSON pointer to the job's state in the body. In `poll`, defaults to the one of `webhook`.",
+    );
     let success: Option<Vec<String>> =
-        t.get("success", "Words for success; `true` and numbers are words too.");
+        t.get("success", "States that mean success; `true` and numbers are allowed.");
     let failure: Option<Vec<String>> =
-        t.get("failure", "Words for failure. Any other means that it goes on.");
+        t.get("failure", "States that mean failure. Any other state means that the job is still running.");
     let (success, failure) = (success.unwrap_or_default(), failure.unwrap_or_default());
     if !t.has("status") {
         for key in ["success", "failure"].into_iter().filter(|key| t.has(key)) {
-            t.misplaced(key, "is of no use without `status`", "add `status = \"/status\"`");
+            t.misplaced(key, "has no effect without `status`", "add `status = \"/status\"`");
         }
     } else if success.is_empty() {
-        t.wrong("success", "is missing or empty", "add the words for success: `success = [\"succeeded\"]`");
+        t.wrong(
+            "success",
+            "is missing or empty",
+            "add the states that mean success: `success = [\"succeeded\"]`",
+        );
     }
     if let Some(word) = success.iter().find(|word| failure.contains(word)) {
-        t.wrong("failure", &format!("has `{word}`, which `success` has too"), "keep it in one of the lists");
+        t.wrong("failure", &format!("has `{word}`, which `success` also has"), "keep it in one list only");
     }
     Some(States { status: status?.0, success, failure })
 }
@@ -290,23 +298,23 @@ fn webhook(t: &mut Table<'_>) -> Option<Webhook> {
     let kind: Option<VerifyKind> = t.need(
         "verify",
         "\"standard-webhooks\"",
-        "How a forged one is told from a true one: `standard-webhooks` (as Replicate signs), `hmac-sha256`, `ed25519`, or \
-         `token` (a word in `{webhook_url}` itself, another for each job).",
+        "How authenticity is verified: `standard-webhooks` (as Replicate signs), `hmac-sha256`, `ed25519`, or \
+         `token` (a secret in `{webhook_url}`, different for each job).",
     );
     let secret: Option<Secret> = t.get(
         "secret",
-        "The common key; better `${VAR}` than the text. With `standard-webhooks` as it is issued: `whsec_` and base64.",
+        "The shared key; prefer `${VAR}` to the plain text. For `standard-webhooks`, as issued: `whsec_` and base64.",
     );
-    let file = t.file("secret_file", "A file that holds it, instead of `secret`.");
+    let file = t.file("secret_file", "A file that contains it, instead of `secret`.");
     let header: Option<Header> =
         t.get("header", "The header with the signature, for `hmac-sha256` and `ed25519`.");
-    let encoding = t.or("encoding", Encoding::Hex, "How the signature is written there.");
+    let encoding = t.or("encoding", Encoding::Hex, "The encoding of the signature.");
     let signed: Option<Signed> = t.get(
         "signed",
-        "What is signed: a text with `{header.NAME}` and `{body}`; the body alone if not given.",
+        "What is signed: a template with `{header.NAME}` and `{body}`; only the body if not given.",
     );
     let public_key: Option<String> =
-        t.get("public_key", "Their key for `ed25519`: 32 bytes in hex or base64.");
+        t.get("public_key", "The upstream's public key for `ed25519`: 32 bytes in hex or base64.");
     let states = states(t);
     let kind = kind?;
     let signature = signature(t, kind, header, encoding, signed);
@@ -327,7 +335,7 @@ fn webhook(t: &mut Table<'_>) -> Option<Webhook> {
     Some(Webhook { verify: verify?, states })
 }
 
-/// Where the signature is, for those kinds that do not say so themselves.
+/// Where the signature is, for the methods that do not define it themselves.
 fn signature(
     t: &Table<'_>,
     kind: VerifyKind,
@@ -350,7 +358,7 @@ fn signature(
 
 fn ed25519(t: &Table<'_>, public_key: Option<String>, signature: Option<Signature>) -> Option<Verify> {
     for key in ["secret", "secret_file"].into_iter().filter(|key| t.has(key)) {
-        t.misplaced(key, "is of no use with `ed25519`, which needs `public_key`", "remove it");
+        t.misplaced(key, "has no effect with `ed25519`, which uses `public_key`", "remove it");
     }
     let help = "write the 32 bytes in hex or base64";
     if !t.has("public_key") {
@@ -359,18 +367,18 @@ fn ed25519(t: &Table<'_>, public_key: Option<String>, signature: Option<Signatur
     let text = public_key?;
     let bytes = Encoding::Hex.decode(&text).or_else(|| Encoding::Base64.decode(&text));
     let Some(public_key) = bytes.and_then(|bytes| bytes.try_into().ok()) else {
-        t.wrong("public_key", "is not a key of 32 bytes", help);
+        t.wrong("public_key", "is not a 32-byte key", help);
         return None;
     };
     Some(Verify::Ed25519 { public_key, signature: signature? })
 }
 
-/// The common key.
+/// Reads the shared key.
 fn key(t: &Table<'_>, kind: VerifyKind, text: Option<Secret>, file: Option<Vec<u8>>) -> Option<Vec<u8>> {
     let (place, secret) = secret_text(t, ("secret", "secret_file"), text, file)?;
     let text = secret.reveal().as_bytes().to_vec();
     if text.len() < 16 {
-        t.wrong(place, "is too short to be safe", "use the secret as it was issued: at least 16 characters");
+        t.wrong(place, "is too short to be safe", "use the secret as issued: at least 16 characters");
         return None;
     }
     if kind != VerifyKind::StandardWebhooks {
@@ -378,17 +386,13 @@ fn key(t: &Table<'_>, kind: VerifyKind, text: Option<Secret>, file: Option<Vec<u
     }
     let decoded = STANDARD.decode(text.strip_prefix(b"whsec_").unwrap_or(&text)).ok();
     if decoded.is_none() {
-        t.wrong(
-            place,
-            "is not a secret of Standard Webhooks",
-            "use it as it was issued: `whsec_` and base64",
-        );
+        t.wrong(place, "is not a Standard Webhooks secret", "use it as issued: `whsec_` and base64");
     }
     decoded
 }
 
 impl Encoding {
-    /// The bytes that `text` stands for.
+    /// Decodes `text`.
     pub(crate) fn decode(self, text: &str) -> Option<Vec<u8>> {
         match self {
             Self::Base64 => STANDARD.decode(text).ok(),

@@ -1,4 +1,4 @@
-//! `[lanes.NAME.cache]`: which answers are kept, and what they are called.
+//! `[lanes.NAME.cache]`: which responses are cached, and under which keys.
 
 use std::num::NonZeroU64;
 
@@ -12,23 +12,23 @@ use super::units::{PositiveSpan, Size};
 const MAX_CACHED: NonZeroU64 = NonZeroU64::new(10_000).unwrap();
 const MAX_CACHED_BYTES: Size = Size(64 << 20);
 
-/// What makes two jobs ask for the same thing, so that one answer serves both.
+/// Identifies equal requests, so that one response serves all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheKey {
-    /// The key as the config writes it.
+    /// The key template.
     pub template: Template,
-    /// What else tells answers apart.
+    /// What is part of the key besides the template.
     pub scope: KeyScope,
-    /// The methods whose answers are kept.
+    /// The methods whose responses are cached.
     pub methods: Vec<String>,
 }
 
-/// What tells answers apart besides the key.
+/// What is part of a cache key besides the template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyScope {
     /// The method and the path of the request.
     Request,
-    /// Nothing: all requests of the lane share their keys.
+    /// Nothing: all requests of the lane share keys.
     All,
 }
 
@@ -36,24 +36,27 @@ pub(super) fn cache(t: &mut Table<'_>) -> Option<(CacheKey, CacheSpec)> {
     let template: Option<Template> = t.need(
         "key",
         "\"{query.ID}\"",
-        "What makes two jobs ask for the same thing: a text with `{query.NAME}`, `{header.NAME}`, `{body./POINTER}`, \
-         `{params./POINTER}`, `{tenant}`, `{method}` or `{path}` in it.",
+        "The cache key; jobs with the same key share a response. A template with `{query.NAME}`, `{header.NAME}`, `{body./POINTER}`, \
+         `{params./POINTER}`, `{tenant}`, `{method}` or `{path}`.",
     );
     let scope = t.or(
         "key_scope",
         KeyScope::Request,
         "`request`: the method and the path of a request are part of its key. `all`: they are not, so every path and method \
-         that the lane accepts must give the same answer for the same key; restrict them with `accept`.",
+         that the lane accepts must have the same response for the same key; restrict them with `accept`.",
     );
     let methods: Option<Vec<MethodText>> = t.get(
         "methods",
-        "Methods whose answers are kept; only `GET` if not given. Answers to `HEAD` are never kept.",
+        "Methods whose responses are cached; only `GET` if not given. Responses to `HEAD` are never cached.",
     );
-    let ttl: Option<PositiveSpan> = t.need("ttl", "\"60s\"", "How long an answer is as good as a new one.");
-    let stale_if_error =
-        t.or("stale_if_error", Span::ZERO, "How long after that it still serves when the upstream fails.");
-    let max = t.or("max", MAX_CACHED, "Answers kept at most.").get();
-    let max_bytes = t.or("max_bytes", MAX_CACHED_BYTES, "Bytes of answers kept at most.").0;
+    let ttl: Option<PositiveSpan> = t.need("ttl", "\"60s\"", "How long a response is fresh.");
+    let stale_if_error = t.or(
+        "stale_if_error",
+        Span::ZERO,
+        "How long after that a stale response may be used when the upstream fails.",
+    );
+    let max = t.or("max", MAX_CACHED, "The most responses to keep.").get();
+    let max_bytes = t.or("max_bytes", MAX_CACHED_BYTES, "The most bytes of responses to keep.").0;
     let rule = CacheSpec::new(ttl?.0, stale_if_error).and_then(|rule| rule.bounded(max, max_bytes));
     let methods = match methods {
         Some(methods) => methods.into_iter().map(|method| method.0).collect(),

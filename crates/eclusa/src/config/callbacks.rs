@@ -1,4 +1,4 @@
-//! `[callbacks]`: whom the ends of jobs may be told to.
+//! `[callbacks]`: requests that report the end of a job to its caller.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,33 +18,33 @@ use super::server::secret;
 use super::types::{Lane, Mode, Secret};
 use crate::standard_webhooks;
 
-/// Longer addresses are refused: they are kept with every job.
+/// The longest callback URL in bytes; it is stored with every job.
 const MAX_URL: usize = 2048;
-/// Callbacks that may wait.
+/// The capacity of the lane that delivers callbacks.
 const MAX_WAITING: u64 = 100_000;
-/// How often one is tried: over about eight hours.
+/// Attempts per callback, over about eight hours.
 const ATTEMPTS: u32 = 20;
 const FIRST_WAIT: Span = Span::from_secs(1);
 const LONGEST_WAIT: Span = Span::from_secs(3600);
 const TTL: Span = Span::from_secs(24 * 3600);
-/// Delivered ones that can still be looked at.
+/// Delivered callbacks that are kept.
 const KEPT: u64 = 1_000;
 
-/// Whom the ends of jobs may be told to.
+/// Where callbacks may be sent, and how they are signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Callbacks {
-    /// Where they may go.
+    /// The allowed hosts.
     pub hosts: Arc<[Host]>,
-    /// What they are signed with.
+    /// Signs the callbacks.
     pub secret: Secret,
 }
 
 /// A host that may be called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Host {
-    /// By name, in lower case; its addresses must be public ones, or listed.
+    /// By name, in lower case; its addresses must be public, or listed themselves.
     Name(String),
-    /// By address, whatever it is.
+    /// By address, public or private.
     Address(IpAddr),
 }
 
@@ -68,7 +68,7 @@ impl FromText for Host {
 }
 
 impl Callbacks {
-    /// `url` if it may be called, else what is wrong with it.
+    /// Returns `url` if it may be called, or what is wrong with it.
     pub(crate) fn check(&self, url: &str) -> Result<Uri, String> {
         let bad = || "must be an address such as \"https://app.example.com/done\"".to_owned();
         if url.len() > MAX_URL {
@@ -96,44 +96,40 @@ impl Callbacks {
     }
 }
 
-/// Reads it.
 pub(super) fn callbacks(t: &mut Table<'_>) -> Option<Callbacks> {
     let hosts: Option<Vec<Host>> = t.need(
         "hosts",
         "[\"app.example.com\"]",
-        "Hosts that `callbackUrl` may name. One that is found at a private address is not called, unless the address itself is \
-         listed too.",
+        "Hosts that `callbackUrl` may name. A host that resolves to a private address is not called, unless the address itself is \
+         also listed.",
     );
     if hosts.as_ref().is_some_and(Vec::is_empty) {
-        t.wrong(
-            "hosts",
-            "is empty, so that nobody can be called back",
-            "name a host, or remove `[callbacks]`",
-        );
+        t.wrong("hosts", "is empty, so no callback is possible", "name a host, or remove `[callbacks]`");
     }
-    let doc = "Signs callbacks as Standard Webhooks do: `whsec_` and base64, or any text of at least 16 characters.";
+    let doc =
+        "Signs callbacks as Standard Webhooks: `whsec_` and base64, or any text of at least 16 characters.";
     let secret = signing_secret(t, doc);
     Some(Callbacks { hosts: hosts?.into(), secret: secret? })
 }
 
-/// `secret` or `secret_file`: what webhooks are signed with.
+/// Reads `secret` or `secret_file`, which signs webhooks.
 pub(super) fn signing_secret(t: &mut Table<'_>, doc: &'static str) -> Option<Secret> {
     let text: Option<Secret> = t.get("secret", doc);
-    let file = t.file("secret_file", "A file that holds the secret, instead of `secret`.");
+    let file = t.file("secret_file", "A file that contains the secret, instead of `secret`.");
     let secret = secret(t, ("secret", "secret_file"), text, file)?;
     if standard_webhooks::key(secret.reveal()).is_none() {
         let key = if t.has("secret") { "secret" } else { "secret_file" };
         t.wrong(
             key,
             "begins with `whsec_`, but what follows is not base64",
-            "copy it whole, or leave the prefix out",
+            "copy the whole secret, or omit the prefix",
         );
         return None;
     }
     Some(secret)
 }
 
-/// The lane that delivers them, and its upstream: all of their hosts.
+/// The lane that delivers callbacks, and its upstream, which stands for all callback hosts.
 pub(super) fn lane() -> Option<(Name, Lane, LaneSpec, UpstreamSpec)> {
     let name = Name::new(CALLBACKS).ok()?;
     let chain = Chain::new(vec![name.clone()]).ok()?;
@@ -200,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn invalid_urls_are_refused() {
         let rules = callbacks(&["app.example.com"]);
         for url in ["", "/done", "app.example.com", "ftp://app.example.com/", "https:///done", "https://a b/"]
         {

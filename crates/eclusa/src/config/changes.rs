@@ -1,4 +1,4 @@
-//! What is different in a config that was read again.
+//! What a reload of the config changes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use eclusa_core::Name;
 
 use super::types::Config;
 
-/// Keys that differ but are only read at the start.
+/// Returns the changed keys that take effect only after a restart.
 pub(crate) fn need_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     let (server, store, workers, log) = (&old.server, &old.store, &old.workers, &old.log);
     let same = [
@@ -15,7 +15,7 @@ pub(crate) fn need_restart(old: &Config, new: &Config) -> Vec<&'static str> {
         ("server.max_connections", server.max_connections == new.server.max_connections),
         ("server.shutdown_grace", server.shutdown_grace == new.server.shutdown_grace),
         ("server.drain", server.drain == new.server.drain),
-        // Another certificate is another matter: only whether there is one cannot change.
+        // A certificate can be replaced at run time, but not added or removed.
         ("server.tls", server.tls.is_some() == new.server.tls.is_some()),
         ("store.url", store.url == new.store.url),
         ("store.prefix", store.prefix == new.store.prefix),
@@ -36,7 +36,7 @@ pub(crate) fn need_restart(old: &Config, new: &Config) -> Vec<&'static str> {
     same.iter().filter(|(_, same)| !same).map(|(key, _)| *key).collect()
 }
 
-/// What else differs, for the log.
+/// The other changes, for the log.
 pub(crate) struct Changes {
     lanes: Names,
     upstreams: Names,
@@ -80,7 +80,7 @@ impl fmt::Display for Changes {
     }
 }
 
-/// Names of lanes or upstreams by what happened to them.
+/// Names of lanes or upstreams, by change.
 struct Names {
     added: Vec<Name>,
     removed: Vec<Name>,
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_is_named() {
+    fn changes_are_listed_by_name() {
         let new = "[server]\nmax_wait = \"7s\"\n[lanes.a]\nchain = [\"up\"]\n[lanes.b]\nchain = [\"up\"]\nttl = \"1m\"\n\
                    [lanes.d]\nchain = [\"up\"]\n[upstreams.up]\nurl = \"http://other\"\n";
         assert_eq!(
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_read_at_the_start_are_named() {
+    fn changed_keys_that_need_a_restart_are_listed() {
         let new = format!(
             "[server]\nlisten = \"127.0.0.1:1\"\n[store]\nurl = \"memory:\"\n[workers]\nlease = \"3s\"\n{OLD}"
         );

@@ -1,9 +1,9 @@
-//! Checks of values in requests. What they say never repeats the value: it is personal data.
+//! Checks of values in requests. Messages never repeat the value: it is personal data.
 
 use super::types::Check;
 
 impl Check {
-    /// Whether `value` is what it should be; if not, what is wrong with it.
+    /// Checks `value`; the error says what is wrong with it.
     pub fn verify(&self, value: &str) -> Result<(), String> {
         match self {
             Self::Cpf => cpf(value),
@@ -14,7 +14,7 @@ impl Check {
     }
 }
 
-/// Eleven digits, of which the last two check the others.
+/// Eleven digits; the last two are check digits.
 fn cpf(value: &str) -> Result<(), String> {
     if value.len() != 11 || !value.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err("must be the 11 digits of a CPF, without dots or dash".into());
@@ -27,7 +27,7 @@ fn cpf(value: &str) -> Result<(), String> {
         .ok_or_else(|| "must be a CPF: its check digits are wrong".into())
 }
 
-/// Twelve digits or, from 2026 on, capital letters too, and two digits that check them.
+/// Twelve digits (from 2026 on also capital letters) and two check digits.
 fn cnpj(value: &str) -> Result<(), String> {
     let bytes = value.as_bytes();
     let allowed = |byte: &u8| byte.is_ascii_digit() || byte.is_ascii_uppercase();
@@ -48,8 +48,8 @@ fn all_equal(value: &str) -> bool {
     value.bytes().all(|byte| Some(&byte) == value.as_bytes().first())
 }
 
-/// Whether the last two characters check those before them, modulo 11. Weights count up from 2 at the right and
-/// begin again after `cycle` of them. A letter counts as its ASCII code less 48, which leaves digits as they are.
+/// Whether the last two characters are the check digits of the others, modulo 11. Weights count up from 2 at the right
+/// and restart after `cycle` of them. A character counts as its ASCII code minus 48, so a digit counts as itself.
 fn check_digits(value: &str, cycle: usize) -> bool {
     let values: Vec<usize> = value.bytes().map(|byte| usize::from(byte.saturating_sub(b'0'))).collect();
     let check = |body: &[usize]| {
@@ -68,8 +68,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn right_numbers_pass() {
-        // The first is the one the sources use as their example.
+    fn valid_numbers_pass() {
+        // The first is the example of the product's sources.
         for good in ["05227892180", "52998224725", "11144477735", "10000000108"] {
             assert_eq!(Check::Cpf.verify(good), Ok(()), "{good}");
         }
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn other_forms_are_refused_with_what_would_be_right() {
+    fn other_forms_are_refused_with_the_expected_form() {
         for bad in
             ["", "052.278.921-80", "5227892180", "052278921800", "0522789218a", "０５２２７８９２１８０"]
         {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_never_repeats_the_value() {
+    fn messages_never_repeat_the_value() {
         for (check, bad) in
             [(Check::Cpf, "05227892181"), (Check::Cnpj, "12ABC34501DE36"), (Check::Cpf, "123")]
         {

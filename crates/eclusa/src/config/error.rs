@@ -1,4 +1,4 @@
-//! What is wrong with a configuration file, shown where it is.
+//! The errors in a configuration file, shown at their location.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,37 +6,37 @@ use std::ops::Range;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use serde_json::{Value, json};
 
-/// Everything that is wrong with a file, in the order of the file.
+/// All errors in a file, in file order.
 #[derive(Clone)]
 pub struct ConfigErrors {
     file: String,
-    /// With stars in place of its secrets.
+    /// The contents of the file, with stars instead of secrets.
     text: String,
     errors: Vec<ConfigError>,
 }
 
-/// One thing that is wrong.
+/// One error in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Where, unless the whole file is meant.
+    /// Where it is; `None` if it concerns the whole file.
     pub place: Option<LineColumn>,
     /// What is wrong.
     pub problem: String,
-    /// How to mend it; may be empty.
+    /// How to fix it; may be empty.
     pub help: String,
     span: Option<Range<usize>>,
 }
 
-/// A place in a text, counted from 1.
+/// A position in a text, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LineColumn {
     /// The line.
     pub line: usize,
-    /// The character in the line.
+    /// The column, in characters.
     pub column: usize,
 }
 
-/// An error before its line is known.
+/// An error before its line and column are computed.
 #[derive(Debug)]
 pub(super) struct Mistake {
     pub(super) span: Range<usize>,
@@ -45,13 +45,13 @@ pub(super) struct Mistake {
 }
 
 impl ConfigErrors {
-    /// The file could not be read at all.
+    /// The file cannot be read at all.
     pub(super) fn unreadable(file: &str, problem: &str, help: &str) -> Self {
         let error = ConfigError { place: None, problem: problem.into(), help: help.into(), span: None };
         Self { file: file.into(), text: String::new(), errors: vec![error] }
     }
 
-    /// `mistakes` in `text`, in which nothing of `secrets` is shown.
+    /// The `mistakes` in `text`; `secrets` are never shown.
     pub(super) fn new(file: &str, text: &str, mut mistakes: Vec<Mistake>, secrets: &[Range<usize>]) -> Self {
         mistakes.sort_by_key(|mistake| (mistake.span.start, mistake.span.end));
         let text = hide(text, secrets);
@@ -72,7 +72,7 @@ impl ConfigErrors {
         &self.file
     }
 
-    /// For programs.
+    /// The errors as JSON, for programs.
     pub fn to_json(&self) -> Value {
         let one = |error: &ConfigError| {
             let place = error.place;
@@ -86,12 +86,12 @@ impl ConfigErrors {
         json!({ "ok": false, "file": self.file, "errors": self.errors.iter().map(one).collect::<Vec<_>>() })
     }
 
-    /// One by one.
+    /// The errors, in file order.
     pub fn iter(&self) -> impl Iterator<Item = &ConfigError> {
         self.errors.iter()
     }
 
-    /// As text for people: each with its line of the file and a mark below the place.
+    /// Renders each error with its source line and a marker below the location.
     pub fn render(&self, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
         let shown: Vec<String> = self.errors.iter().map(|error| self.render_one(&renderer, error)).collect();
@@ -115,21 +115,19 @@ impl ConfigErrors {
     }
 }
 
-/// What the parser of TOML did not understand.
+/// A syntax error, with help.
 pub(super) fn bad_syntax(error: &toml::de::Error) -> Mistake {
     let help = match error.message() {
-        "duplicate key" => "a key may stand only once in a table: remove one of them",
-        message if message.contains("string") => {
-            "strings stand in quotes, as in `listen = \"127.0.0.1:8080\"`"
-        }
-        _ => "a line is `key = value` or `[table]`; strings stand in quotes",
+        "duplicate key" => "a key may appear only once in a table: remove one of them",
+        message if message.contains("string") => "strings need quotes, as in `listen = \"127.0.0.1:8080\"`",
+        _ => "a line is `key = value` or `[table]`; strings need quotes",
     };
-    let problem = format!("this is not TOML: {}", error.message());
+    let problem = format!("invalid TOML: {}", error.message());
     Mistake { span: error.span().unwrap_or(0..0), problem, help: help.into() }
 }
 
-/// What may be a secret in the line around `at`, of which nobody knows what is a key and what is a value: all that
-/// stands in quotes, and whatever else is as long as a key.
+/// The possible secrets in the line around `at`, where keys and values cannot be told apart: everything in quotes, and
+/// every other word that is as long as a secret could be.
 pub(super) fn possible_secrets(text: &str, at: usize) -> Vec<Range<usize>> {
     const LONG: usize = 12;
     let start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
@@ -162,7 +160,7 @@ impl fmt::Display for ConfigErrors {
     }
 }
 
-/// As for people: the text of the file, of which not every secret may be known, is not printed whole.
+/// Same as `Display`: printing the file's text could reveal a secret that was not recognised.
 impl fmt::Debug for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -177,8 +175,8 @@ fn line_column(text: &str, at: usize) -> LineColumn {
     LineColumn { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
 }
 
-/// `text` with stars in place of what stands in `secrets`, quotes and names of variables excepted: those help and
-/// tell nothing. No byte moves, so places stay right.
+/// Replaces `secrets` in `text` with stars, except quotes and variable names, which help and reveal nothing. Byte offsets
+/// stay the same.
 fn hide(text: &str, secrets: &[Range<usize>]) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut in_variable = false;

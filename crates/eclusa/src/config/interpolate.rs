@@ -1,4 +1,4 @@
-//! `${VAR}` inside strings. Done after parsing, so that a variable's value can never become syntax.
+//! Replaces `${VAR}` inside strings, after parsing, so that a variable's value is never parsed as TOML.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Interpolated {
     pub(super) text: String,
-    /// Whether the string was one variable and nothing else: then it may stand for a number or a boolean.
+    /// Whether the string was one variable and nothing else. Then it may represent a number or a boolean.
     pub(super) whole: bool,
 }
 
 /// A variable that cannot be replaced.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct VariableError {
-    /// How it stands in the string, to find the place.
+    /// The variable as written, to find its location.
     pub(super) written: String,
     pub(super) problem: String,
     pub(super) help: String,
@@ -31,14 +31,14 @@ struct Variable<'a> {
     otherwise: Otherwise<'a>,
 }
 
-/// What to do without a value.
+/// What to do if the variable is not set.
 enum Otherwise<'a> {
     Fail,
     FailSaying(&'a str),
     Take(&'a str),
 }
 
-/// `text` with every variable replaced by what `env` gives for it.
+/// Replaces every variable in `text` with its value from `env`.
 pub(super) fn interpolate(
     text: &str,
     env: &dyn Fn(&str) -> Option<String>,
@@ -70,7 +70,7 @@ pub(super) fn variables(text: &str) -> BTreeSet<String> {
 }
 
 impl Variable<'_> {
-    /// An empty value counts as none where there is something to do instead, as in a shell.
+    /// As in a shell, an empty value counts as unset if there is a default or a message.
     fn value(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<String, VariableError> {
         let name = self.name;
         let error =
@@ -81,7 +81,7 @@ impl Variable<'_> {
             (_, Otherwise::Take(default)) => Ok((*default).to_owned()),
             (_, Otherwise::FailSaying(message)) => {
                 let problem = format!("needs the environment variable `{name}`, which is not set: {message}");
-                Err(error(problem, format!("set `{name}` before you start eclusa")))
+                Err(error(problem, format!("set `{name}` before starting eclusa")))
             }
             (None, Otherwise::Fail) => {
                 let problem = format!("needs the environment variable `{name}`, which is not set");
@@ -91,7 +91,7 @@ impl Variable<'_> {
     }
 }
 
-/// Text and variables in order. `$$` is a dollar, and so is one that no brace follows.
+/// Text and variables in order. `$$` is a literal `$`, and so is a `$` without a brace.
 fn pieces(text: &str) -> Vec<Result<Piece<'_>, VariableError>> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -105,7 +105,7 @@ fn pieces(text: &str) -> Vec<Result<Piece<'_>, VariableError>> {
             pieces.push(Ok(Piece::Text(&rest[..at])));
         }
         let Some(end) = rest[at..].find('}') else {
-            pieces.push(Err(malformed(&rest[at..], "begins `${` without a `}`")));
+            pieces.push(Err(malformed(&rest[at..], "has `${` without a closing `}`")));
             return pieces;
         };
         let written = &rest[at..=at + end];
@@ -118,13 +118,13 @@ fn pieces(text: &str) -> Vec<Result<Piece<'_>, VariableError>> {
     pieces
 }
 
-/// `written` is `${…}`.
+/// Parses `written`, which is `${…}`.
 fn variable(written: &str) -> Result<Variable<'_>, VariableError> {
     let inside = &written[2..written.len() - 1];
     let end = inside.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(inside.len());
     let (name, after) = inside.split_at(end);
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
-        return Err(malformed(written, "has no name of a variable after `${`"));
+        return Err(malformed(written, "has no variable name after `${`"));
     }
     if after.contains("${") {
         return Err(malformed(written, "has a variable inside a variable"));
@@ -133,13 +133,13 @@ fn variable(written: &str) -> Result<Variable<'_>, VariableError> {
         ("", _) => Otherwise::Fail,
         (_, Some(":-")) => Otherwise::Take(&after[2..]),
         (_, Some(":?")) => Otherwise::FailSaying(&after[2..]),
-        _ => return Err(malformed(written, "has a variable with something strange after its name")),
+        _ => return Err(malformed(written, "has unexpected text after a variable name")),
     };
     Ok(Variable { written, name, otherwise })
 }
 
 fn malformed(written: &str, problem: &str) -> VariableError {
-    let help = "write `${VAR}`, `${VAR:-default}` or `${VAR:?message}`; `$$` stands for a dollar".to_owned();
+    let help = "write `${VAR}`, `${VAR:-default}` or `${VAR:?message}`; `$$` is a literal `$`".to_owned();
     VariableError { written: written.to_owned(), problem: problem.to_owned(), help }
 }
 
@@ -176,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn only_a_string_that_is_one_variable_may_stand_for_a_number() {
+    fn only_a_string_that_is_one_variable_may_represent_a_number() {
         let whole = |input| interpolate(input, &env).unwrap().whole;
         assert!(whole("${A}") && whole("${NONE:-7}"));
         assert!(!whole("${A}s") && !whole("${A}${A}") && !whole("7") && !whole("$${A}"));
     }
 
     #[test]
-    fn what_is_not_set_is_named_and_the_rest_is_still_looked_at() {
+    fn all_unset_variables_are_reported() {
         assert_eq!(problem("${X}"), "${X} needs the environment variable `X`, which is not set");
         assert_eq!(
             problem("${X:?ask Ana}"),
@@ -195,15 +195,15 @@ mod tests {
 
     #[test]
     fn malformed_variables_are_refused() {
-        assert_eq!(problem("a${A"), "${A begins `${` without a `}`");
-        assert_eq!(problem("${}"), "${} has no name of a variable after `${`");
-        assert_eq!(problem("${1}"), "${1} has no name of a variable after `${`");
-        assert_eq!(problem("${A-b}"), "${A-b} has a variable with something strange after its name");
+        assert_eq!(problem("a${A"), "${A has `${` without a closing `}`");
+        assert_eq!(problem("${}"), "${} has no variable name after `${`");
+        assert_eq!(problem("${1}"), "${1} has no variable name after `${`");
+        assert_eq!(problem("${A-b}"), "${A-b} has unexpected text after a variable name");
         assert!(problem("${A:-${B}}").contains("a variable inside a variable"));
     }
 
     #[test]
-    fn the_names_of_variables_are_known() {
+    fn variable_names_are_collected() {
         assert_eq!(variables("${B:-1}x${A}${B}$${C}${D"), ["A", "B"].map(String::from).into());
     }
 }

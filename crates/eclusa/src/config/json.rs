@@ -1,11 +1,11 @@
-//! Values that are passed on as they are.
+//! JSON values written in TOML.
 
 use serde_json::{Map, Number, Value as Any};
 use toml::de::DeValue;
 
 use super::read::{Entries, RawValue, Value, ValueKind};
 
-/// Anything that JSON has, with variables replaced in its strings.
+/// Any JSON value, with variables replaced in its strings.
 pub(super) struct JsonValue(pub(super) Any);
 
 impl Value for JsonValue {
@@ -16,7 +16,7 @@ impl Value for JsonValue {
     fn read(raw: RawValue<'_>) -> Option<Self> {
         let value = match raw.value() {
             DeValue::String(_) => raw.text().ok()??.text.into(),
-            // A part that is wrong was noted; without it the rest would be something else.
+            // An invalid item was noted; without it the value would be a different one.
             DeValue::Array(items) => {
                 let read = Vec::<Self>::read(raw)?;
                 if read.len() < items.len() {
@@ -38,7 +38,7 @@ impl Value for JsonValue {
     }
 }
 
-/// A number or a boolean; what is neither is wrong, and noted.
+/// Reads a number or a boolean; notes anything else as a mistake.
 pub(super) fn plain(raw: &RawValue<'_>) -> Option<Any> {
     let number = match raw.value() {
         DeValue::Boolean(value) => return Some((*value).into()),
@@ -48,12 +48,12 @@ pub(super) fn plain(raw: &RawValue<'_>) -> Option<Any> {
         }
         DeValue::Float(number) => number.as_str().parse().ok().and_then(Number::from_f64),
         _ => {
-            raw.mistyped("something that JSON has", "write the date in quotes");
+            raw.mistyped("a JSON value", "write the date in quotes");
             return None;
         }
     };
     if number.is_none() {
-        raw.wrong("is a number that JSON does not have", "write a smaller number");
+        raw.wrong("is a number that JSON cannot represent", "write a smaller number");
     }
     number.map(Into::into)
 }

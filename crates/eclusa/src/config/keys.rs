@@ -1,4 +1,4 @@
-//! `[upstreams.NAME] keys`: several accounts at one upstream, each with limits of its own.
+//! `[upstreams.NAME] keys`: several accounts at one upstream, each with its own limits.
 
 use eclusa_core::gate::GateSpecs;
 use eclusa_core::{Name, UpstreamSpec};
@@ -11,7 +11,7 @@ use super::server::secret_text;
 use super::types::{Secret, UpstreamKey};
 use super::upstreams::{cooldown, header_entries};
 
-/// One is chosen for every call by looking at all of them.
+/// The most keys of an upstream; each call chooses one by comparing all of them.
 const MAX_KEYS: usize = 100;
 
 /// A key with its limits.
@@ -21,29 +21,25 @@ pub(super) struct ReadUpstreamKey {
     gates: GateSpecs,
 }
 
-/// Reads them; none is wrong where there are none.
+/// Reads the keys; they are optional.
 pub(super) fn keys(t: &mut Table<'_>) -> Vec<ReadUpstreamKey> {
-    let doc = "Several accounts at this upstream, each with limits of its own. A call is made with the one that has the fewest calls \
-               under way of those that may be used now; its text stands where `headers` or `request` say `{key}`. The upstream's \
-               own limits apply to all together; its `cooldown` applies to each.";
+    let doc = "Several accounts at this upstream, each with its own limits. A call uses the available key with the fewest calls \
+               in flight; `{key}` in `headers` or `request` is replaced by it. The upstream's \
+               own limits apply to all keys together; its `cooldown` applies to each key.";
     let keys = t.tables("keys", doc, key);
     if t.has("keys") && keys.is_empty() {
-        t.wrong("keys", "are none", "add `{ name = \"a\", key = \"${TOKEN}\" }`, or remove it");
+        t.wrong("keys", "is empty", "add `{ name = \"a\", key = \"${TOKEN}\" }`, or remove it");
     }
     let keys: Vec<ReadUpstreamKey> = keys.into_iter().flatten().collect();
     if keys.len() > MAX_KEYS {
-        t.wrong(
-            "keys",
-            &format!("are more than {MAX_KEYS}"),
-            "remove some, or make two upstreams of this one",
-        );
+        t.wrong("keys", &format!("are more than {MAX_KEYS}"), "remove some, or split this upstream in two");
     }
     for (at, key) in keys.iter().enumerate() {
         if keys[..at].iter().any(|before| before.name.value == key.name.value) {
             t.context().wrong(
                 &key.name.place,
-                "is the name of another key too",
-                "give each key a name of its own",
+                "is also the name of another key",
+                "give each key a different name",
             );
         }
     }
@@ -52,11 +48,11 @@ pub(super) fn keys(t: &mut Table<'_>) -> Vec<ReadUpstreamKey> {
 
 fn key(t: &mut Table<'_>) -> Option<ReadUpstreamKey> {
     let name: Option<At<Name>> =
-        t.need("name", "\"a\"", "What it is called where its state is shown; not its text.");
-    let text: Option<Secret> = t.get("key", "The key itself; better `${VAR}` than the text.");
-    let file = t.file("key_file", "A file that holds the key, instead of `key`.");
-    let mut gates = gates(t, "max_concurrent", "Calls with this key at the same time, over all workers.");
-    gates.cooldown = cooldown(t, "Rests of this key, in place of the upstream's `cooldown`.");
+        t.need("name", "\"a\"", "The name under which its state is shown; not the key itself.");
+    let text: Option<Secret> = t.get("key", "The key; prefer `${VAR}` to the plain text.");
+    let file = t.file("key_file", "A file that contains the key, instead of `key`.");
+    let mut gates = gates(t, "max_concurrent", "The most concurrent calls with this key, over all workers.");
+    gates.cooldown = cooldown(t, "Pauses of this key, instead of the upstream's `cooldown`.");
     let (at, secret) = secret_text(t, ("key", "key_file"), text, file)?;
     if secret.reveal().is_empty() {
         t.wrong(at, "is empty", "write the key that the upstream gave you");
@@ -65,17 +61,17 @@ fn key(t: &mut Table<'_>) -> Option<ReadUpstreamKey> {
     Some(ReadUpstreamKey { name: name?, secret, gates })
 }
 
-/// The upstream's own `headers`.
+/// The upstream's `headers`.
 pub(super) struct UpstreamHeaders {
-    /// Those that all calls share.
+    /// Headers that all calls share.
     pub(super) shared: Vec<(HeaderName, HeaderValue)>,
-    /// Each key with those that hold `{key}`.
+    /// The keys, each with the headers that contain `{key}`.
     pub(super) keys: Vec<UpstreamKey>,
-    /// Whether one holds `{key}`, if only one that is wrong.
+    /// Whether a header contains `{key}`, even an invalid one.
     pub(super) hold_key: bool,
 }
 
-/// Reads them.
+/// Reads `headers`.
 pub(super) fn headers(t: &mut Table<'_>, doc: &'static str, keys: &[ReadUpstreamKey]) -> UpstreamHeaders {
     let (mut shared, mut hold_key) = (Vec::new(), false);
     let plain = |key: &ReadUpstreamKey| UpstreamKey {
@@ -109,9 +105,9 @@ pub(super) fn headers(t: &mut Table<'_>, doc: &'static str, keys: &[ReadUpstream
                         }
                     }
                 }
-                Ok(_) => wrong("may hold no placeholder but `{key}`", "put it into `headers` of `request`"),
+                Ok(_) => wrong("may use only the placeholder `{key}`", "use it in `request.headers`"),
                 Err(bad) => {
-                    wrong(&bad.problem, "write `{key}` where the key belongs; `{{` stands for a brace");
+                    wrong(&bad.problem, "put `{key}` where the key belongs; `{{` is a literal brace");
                 }
             }
         }
@@ -133,8 +129,8 @@ fn rendered(template: &TextTemplate, key: &str) -> String {
     template.parts.iter().map(part).collect()
 }
 
-/// The rules of an upstream and of its keys, for the engine. Keys rest one by one, so that one which is throttled does not
-/// keep the others from being used.
+/// The engine's rules for an upstream and its keys. Each key has its own cooldown, so that a throttled key does not block
+/// the others.
 pub(super) fn specs(name: &Name, mut own: GateSpecs, keys: Vec<ReadUpstreamKey>) -> Vec<UpstreamSpec> {
     let ladder = if keys.is_empty() { None } else { own.cooldown.take() };
     let mut specs = vec![UpstreamSpec::new(name.clone(), own)];

@@ -19,7 +19,7 @@ use super::texts::Code;
 use super::types::{Admit, Chains, Check, Field, Lane, Mode};
 use super::units::{Percent, PositiveSpan, RateValue, Size};
 
-/// Keys that speak of waiting, which nothing does in a direct lane.
+/// Keys that do not apply to direct lanes, where nothing waits.
 const QUEUE_ONLY: [&str; 11] = [
     "admit",
     "capacity",
@@ -34,7 +34,7 @@ const QUEUE_ONLY: [&str; 11] = [
     "keep",
 ];
 
-/// How long after their last failure letters are sent again by themselves, and how often.
+/// The defaults of `redrive`.
 const REDRIVE_AFTER: Span = Span::from_secs(600);
 const REDRIVE_TIMES: NonZeroU32 = NonZeroU32::new(3).unwrap();
 
@@ -47,13 +47,11 @@ pub(super) fn lane(
     let mode = t.or(
         "mode",
         Mode::Queue,
-        "`queue`: jobs are durable and wait for their turn. `direct`: the caller waits on the connection, and what \
+        "`queue`: jobs are durable and wait for their turn. `direct`: the caller waits on the connection, and a request that \
          cannot be sent at once is refused.",
     );
-    let chain: Option<Vec<At<Name>>> = t.get(
-        "chain",
-        "The upstreams that a job may use, in order. May be left out where there are `chains`.",
-    );
+    let chain: Option<Vec<At<Name>>> =
+        t.get("chain", "The upstreams that a job may use, in order. Optional if there are `chains`.");
     let mut used = chain.clone().unwrap_or_default();
     let chain = chain.and_then(|names| self::chain(t, "chain", names, upstreams));
     if !t.has("chain") && !t.has("chains") {
@@ -62,37 +60,37 @@ pub(super) fn lane(
     let chains = chains(t, upstreams, mode, &mut used);
     let capacity = capacity(t);
     let ttl: Option<PositiveSpan> =
-        t.get("ttl", "How long a job may wait before it is dropped; for ever if not given.");
+        t.get("ttl", "How long a job may wait before it is dropped; forever if not given.");
     let admit = t.or(
         "admit",
         Admit::All,
-        "`in_time` refuses a job at intake that could not start before it expires at the present pace; `all` lets it wait.",
+        "`in_time` refuses a job that could not start before it expires at the current pace; `all` accepts it.",
     );
     let types: Option<Entries<Level>> = t.get("types", "The priority of a job by its `type`.");
     let validate = validate(t);
     let accept = t.table(
         "accept",
-        "Which requests callers may send; all if not given. Requests made from templates are not meant.",
+        "Which requests callers may send; all if not given. Does not apply to requests made from templates.",
         accept,
     );
     let mask: Option<Vec<Field>> = t.get(
         "mask",
-        "Fields of a job that only admins are shown: `query.cpf`, `header.x-id`, `body./email`, `params./email`. Others \
-         see `***`. A body that is not JSON is masked whole. Headers that hold secrets are always masked.",
+        "Fields of a job that only admins can see: `query.cpf`, `header.x-id`, `body./email`, `params./email`. Others \
+         see `***`. A body that is not JSON is masked completely. Headers that contain secrets are always masked.",
     );
-    let retry = t.section("retry", "When a failed job is tried again.", retry);
-    let cache = t.table("cache", "Which answers are used again.", cache).flatten();
+    let retry = t.section("retry", "When a failed job is retried.", retry);
+    let cache = t.table("cache", "Which responses are reused.", cache).flatten();
     let (cache_key, cache) = cache.unzip();
     uses.note(LaneUse { mode, upstreams: used, cache: t.place_of("cache") });
     let fairness = fairness(t);
     let dead_letters = dead_letters(t);
     let keep = t.section("keep", "Which finished jobs are kept with their results.", keep);
-    let gates = gates(t, "concurrency", "Jobs of this lane that run at the same time.");
+    let gates = gates(t, "concurrency", "The most jobs of this lane that run at the same time.");
     let tenant_limits = tenant_limits(t);
     if mode == Mode::Direct {
         for key in QUEUE_ONLY.into_iter().filter(|key| t.has(key)) {
             let help = "remove it, or write `mode = \"queue\"`";
-            t.misplaced(key, "has no meaning in a direct lane, where nothing waits", help);
+            t.misplaced(key, "does not apply to a direct lane, where nothing waits", help);
         }
     }
     if t.has("chain") && chain.is_none() {
@@ -152,7 +150,7 @@ fn chain(t: &Table<'_>, key: &str, names: Vec<At<Name>>, upstreams: &[String]) -
     }
 }
 
-/// For the engine, which wants a chain of every lane: all upstreams of `chains`. No job ever takes it.
+/// A chain of all upstreams of `chains`, because the engine requires a chain for every lane. No job uses it.
 fn every_chain(t: &Table<'_>, chains: &Chains) -> Option<Chain> {
     let mut all: Vec<Name> = Vec::new();
     for name in chains.chains.values().flatten() {
@@ -168,22 +166,22 @@ fn every_chain(t: &Table<'_>, chains: &Chains) -> Option<Chain> {
     t.rule(Chain::new(all))
 }
 
-/// All upstreams that they name are added to `used`.
+/// Reads `chains` and `chain_by`. All upstreams that they name are added to `used`.
 fn chains(t: &mut Table<'_>, upstreams: &[String], mode: Mode, used: &mut Vec<At<Name>>) -> Option<Chains> {
     let by: Option<At<Field>> = t.get(
         "chain_by",
-        "Where the value is that picks one of `chains`: `params:/modelId`, `body:/modelId`, `query:NAME` or `header:NAME`.",
+        "The field that selects one of `chains`: `params:/modelId`, `body:/modelId`, `query:NAME` or `header:NAME`.",
     );
     let chains: Option<Entries<Vec<At<Name>>>> = t.get(
         "chains",
-        "Chains by the value that `chain_by` finds. Other values take `chain`; without one they are refused.",
+        "Chains by the value of `chain_by`. Other values use `chain`; without it, they are refused.",
     );
     match (t.has("chain_by"), t.has("chains")) {
         (true, false) => {
-            t.misplaced("chain_by", "needs `chains` beside it", "add `chains = { VALUE = [\"NAME\"] }`");
+            t.misplaced("chain_by", "needs `chains`", "add `chains = { VALUE = [\"NAME\"] }`");
         }
         (false, true) => {
-            t.misplaced("chains", "needs `chain_by` beside it", "add `chain_by = \"body:/modelId\"`");
+            t.misplaced("chains", "needs `chain_by`", "add `chain_by = \"body:/modelId\"`");
         }
         _ => {}
     }
@@ -209,16 +207,16 @@ fn chains(t: &mut Table<'_>, upstreams: &[String], mode: Mode, used: &mut Vec<At
 fn capacity(t: &mut Table<'_>) -> Capacity {
     let default = Capacity::default();
     let jobs = NonZeroU64::new(default.jobs()).unwrap_or(NonZeroU64::MAX);
-    let jobs = t.or("capacity", jobs, "Jobs that may wait, over all priorities.");
-    let bytes = t.or("max_bytes", Size(default.bytes()), "Bytes of payload that may wait.");
+    let jobs = t.or("capacity", jobs, "The most jobs that may wait, over all priorities.");
+    let bytes = t.or("max_bytes", Size(default.bytes()), "The most bytes of payload that may wait.");
     t.rule(Capacity::new(jobs.get(), bytes.0)).unwrap_or(default)
 }
 
 fn validate(t: &mut Table<'_>) -> Vec<(Field, Check)> {
     let fields: Option<Entries<Check>> = t.get(
         "validate",
-        "What a job must contain: fields such as `query.cpf`, `header.x-id`, `body./a/b` or `params./a`, each with a check \
-         (`cpf`, `cnpj`, `required`). Where query, body or params fields are named, no others are accepted there.",
+        "Fields that a job must contain, such as `query.cpf`, `header.x-id`, `body./a/b` or `params./a`, each with a check \
+         (`cpf`, `cnpj`, `required`). If query, body or params fields are listed, no others are accepted there.",
     );
     let mut valid = Vec::new();
     for (name, check) in fields.into_iter().flat_map(Entries::all) {
@@ -233,24 +231,25 @@ fn validate(t: &mut Table<'_>) -> Vec<(Field, Check)> {
 fn retry(t: &mut Table<'_>) -> RetryPolicy {
     let default = RetryPolicy::default();
     let attempts = NonZeroU32::new(default.attempts()).unwrap_or(NonZeroU32::MIN);
-    let attempts = t.or("attempts", attempts, "Attempts in all; 1 is no second one.");
-    let base =
-        t.or("base", PositiveSpan(default.base()), "The wait after the first failure; doubled each time.").0;
+    let attempts = t.or("attempts", attempts, "The total number of attempts; 1 means no retry.");
+    let base = t
+        .or("base", PositiveSpan(default.base()), "The wait after the first failure; it doubles each time.")
+        .0;
     let cap = t.or("cap", PositiveSpan(default.cap()), "The longest wait.").0;
     let jitter = t.or(
         "jitter",
         Percent(default.jitter_percent()),
-        "How far waits are spread up and down, from 0 to 1 in steps of 0.01.",
+        "The random variation of waits, up and down, from 0 to 1 in steps of 0.01.",
     );
     let on_ambiguous = t.or(
         "on_ambiguous",
         OnAmbiguous::default(),
-        "What to do when a request was sent and no answer came: `retry`, or `stop` where doing it twice is worse.",
+        "What to do if a request was sent but no response came: `retry`, or `stop` if sending it twice is worse.",
     );
     let budget = t.table(
         "budget",
-        "Bounds the retries of all jobs of the lane together, so that they do not multiply the load of an upstream that fails. One \
-         beyond it waits, spends no attempt, and first attempts pass it.",
+        "Limits the retries of all jobs of the lane together, so that they do not multiply the load on a failing upstream. A retry \
+         beyond the budget waits without spending an attempt; first attempts go ahead of it.",
         budget,
     );
     if cap < base {
@@ -272,7 +271,8 @@ fn budget(t: &mut Table<'_>) -> Option<RetryBudget> {
         Percent(20),
         "Retries beyond `min`, as a share of the first attempts of the last ten seconds, from 0 to 1 in steps of 0.01.",
     );
-    let min = t.or("min", RateValue { count: 10, per: Span::from_secs(1) }, "Retries that may always start.");
+    let min =
+        t.or("min", RateValue { count: 10, per: Span::from_secs(1) }, "The retries that are always allowed.");
     let min = t.rule(BucketSpec::new(min.count, min.count, min.per))?;
     t.rule(RetryBudget::new(share.0, min))
 }
@@ -280,13 +280,13 @@ fn budget(t: &mut Table<'_>) -> Option<RetryBudget> {
 fn tenant_limits(t: &mut Table<'_>) -> TenantLimits {
     let rate: Option<ByPattern<RateValue>> = t.get(
         "tenant_rate",
-        "How fast each tenant's calls may start: a bucket for every tenant, as `rate` is for the lane. One rate for all, or rates \
-         by pattern of the tenant's name: `{ \"acme\" = \"10/min\", \"*\" = \"100/min\" }`, of which the most specific counts. Others pass a \
-         tenant that is at its limit.",
+        "The rate at which each tenant's calls may start: a bucket per tenant, like `rate` for the lane. One rate for all, or rates \
+         by pattern of the tenant's name: `{ \"acme\" = \"10/min\", \"*\" = \"100/min\" }`; the most specific pattern applies. Other tenants \
+         overtake a tenant that is at its limit.",
     );
     let concurrency: Option<ByPattern<NonZeroU32>> = t.get(
         "tenant_concurrency",
-        "Calls of each tenant that run at the same time: one number for all, or numbers by pattern as in `tenant_rate`.",
+        "The most concurrent calls of each tenant: one number for all, or numbers by pattern as in `tenant_rate`.",
     );
     let bucket = |rate: &RateValue| t.rule(BucketSpec::new(rate.count, rate.count, rate.per));
     TenantLimits {
@@ -296,14 +296,14 @@ fn tenant_limits(t: &mut Table<'_>) -> TenantLimits {
 }
 
 fn fairness(t: &mut Table<'_>) -> Option<Fairness> {
-    let doc = "How tenants take turns within a priority; `false` is first come, first served.";
+    let doc = "How tenants take turns within a priority; `false` means first come, first served.";
     t.switch("fairness", doc, |t| {
         let default = Fairness::default();
         let batch = NonZeroU32::new(default.batch()).unwrap_or(NonZeroU32::MIN);
-        let batch = t.or("batch", batch, "Jobs in a row that a tenant may have while another waits.");
+        let batch = t.or("batch", batch, "The most jobs of a tenant in a row while another tenant waits.");
         let weights: Option<Entries<NonZeroU32>> = t.get(
             "weights",
-            "Tenants that may have more of them, by pattern: `{ \"gold-*\" = 3 }`. The most specific pattern counts.",
+            "Multiples of `batch`, by pattern of the tenant's name: `{ \"gold-*\" = 3 }`. The most specific pattern applies.",
         );
         let weights = weights.into_iter().flat_map(Entries::valid);
         let weights = weights.map(|(pattern, weight)| (pattern.value, weight.get())).collect();
@@ -312,18 +312,18 @@ fn fairness(t: &mut Table<'_>) -> Option<Fairness> {
 }
 
 fn dead_letters(t: &mut Table<'_>) -> Option<DeadLetterSpec> {
-    let doc = "Which jobs that failed for good are kept; `false` keeps none.";
+    let doc = "Which permanently failed jobs are kept; `false` keeps none.";
     t.switch("dead_letters", doc, |t| {
         let default = DeadLetterSpec::default();
-        let ttl = t.or("ttl", PositiveSpan(default.ttl()), "How long.").0;
+        let ttl = t.or("ttl", PositiveSpan(default.ttl()), "How long they are kept.").0;
         let max = NonZeroU64::new(default.max()).unwrap_or(NonZeroU64::MIN);
-        let max = t.or("max", max, "How many of a lane.");
+        let max = t.or("max", max, "The most dead letters to keep per lane.");
         let answers = t.or(
             "answers",
             default.answers(),
-            "Whether a refusal (4xx) that the caller waited for (`Prefer: wait`) leaves a letter; `false`: it is an answer.",
+            "Whether a 4xx response that the caller waited for (`Prefer: wait`) leaves a dead letter; with `false`, it is just a response.",
         );
-        let redrive = t.table("redrive", "Which letters are sent again by themselves.", redrive).flatten();
+        let redrive = t.table("redrive", "Which dead letters are replayed automatically.", redrive).flatten();
         let kept = t.rule(DeadLetterSpec::new(ttl, max.get())).unwrap_or(default);
         kept.with_answers(answers).with_redrive(redrive)
     })
@@ -333,13 +333,13 @@ fn redrive(t: &mut Table<'_>) -> Option<RedriveSpec> {
     let after = t.or(
         "after",
         PositiveSpan(REDRIVE_AFTER),
-        "How long after the last failure, and after a canary failed.",
+        "How long after the last failure, and after a failed canary.",
     );
-    let times = t.or("times", REDRIVE_TIMES, "How often at most, for each letter.");
+    let times = t.or("times", REDRIVE_TIMES, "The most replays of each dead letter.");
     let codes: Option<Vec<Code>> = t.need(
         "codes",
         "[421, \"5xx\"]",
-        "Codes of the last failure that time may cure; `5xx` is a class of them, `none` a failure without a code.",
+        "The codes of the last failure to replay; `5xx` is a class of codes, `none` a failure without a code.",
     );
     let codes = codes?.into_iter().map(|code| code.0.into()).collect();
     t.rule(RedriveSpec::new(after.0, times.get(), codes))
@@ -348,7 +348,7 @@ fn redrive(t: &mut Table<'_>) -> Option<RedriveSpec> {
 fn keep(t: &mut Table<'_>) -> Keep {
     let default = Keep::default();
     Keep {
-        span: t.or("for", default.span, "How long."),
-        max: t.or("max", default.max, "How many of a lane; 0 keeps none."),
+        span: t.or("for", default.span, "How long they are kept."),
+        max: t.or("max", default.max, "The most finished jobs to keep per lane; 0 keeps none."),
     }
 }

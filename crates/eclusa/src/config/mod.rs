@@ -1,7 +1,7 @@
-//! The configuration: one TOML file, read key by key, then made into values that cannot be wrong.
+//! The configuration: one TOML file, read key by key into types that are always valid.
 //!
-//! [`Config::load`] gives a valid configuration or everything that is wrong with the file, each thing with its place
-//! and how to mend it. Variables (`${VAR}`) are replaced inside strings only, and no error shows what they hold.
+//! [`Config::load`] returns a valid configuration, or all mistakes in the file, each with its location and a fix.
+//! Variables (`${VAR}`) are replaced inside strings only, and no error shows their values.
 
 mod accept;
 mod alerts;
@@ -74,19 +74,19 @@ use read::{Context, KeyDoc, Table};
 
 use crate::execute::http::shape::Targets;
 
-/// What `eclusa init` writes: short, commented, and valid as it stands.
+/// What `eclusa init` writes: short, commented and valid.
 pub const INIT: &str = include_str!("init.toml");
 
-/// More is not a configuration.
+/// The largest config file.
 const MAX_FILE_BYTES: usize = 8 << 20;
 
 impl Config {
-    /// Reads the file at `path`; `env` gives the value of a variable.
+    /// Reads the file at `path`; `env` returns the value of an environment variable.
     pub fn load(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigErrors> {
         let name = path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| {
             let help = match error.kind() {
-                std::io::ErrorKind::NotFound => "`eclusa init` writes one to begin with",
+                std::io::ErrorKind::NotFound => "create one with `eclusa init`",
                 std::io::ErrorKind::InvalidData => "save it as UTF-8",
                 _ => "",
             };
@@ -95,7 +95,7 @@ impl Config {
         Self::parse(&name, &text, env)
     }
 
-    /// Reads `text`, the contents of the file `name`: files that it mentions are relative to the folder of that.
+    /// Reads `text`, the contents of the file `name`. Paths in it are relative to that file's directory.
     pub fn parse(name: &str, text: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigErrors> {
         if text.len() > MAX_FILE_BYTES {
             return Err(ConfigErrors::unreadable(name, "is too large", "it may have at most 8 MiB"));
@@ -107,7 +107,7 @@ impl Config {
         root.close();
         let (mut mistakes, mut secrets) = ctx.finish();
         if !syntax.is_empty() {
-            // What was read from broken text says little; but most of its secrets are known now.
+            // Errors about the contents of broken TOML would mislead, but the secrets found in it are still hidden.
             mistakes = syntax.iter().map(error::bad_syntax).collect();
             secrets.extend(
                 mistakes.iter().flat_map(|mistake| error::possible_secrets(text, mistake.span.start)),
@@ -120,38 +120,37 @@ impl Config {
     }
 }
 
-/// The whole file; `None` only once something wrong was noted.
+/// Reads the whole file; `None` only if a mistake was noted.
 fn config(t: &mut Table<'_>) -> Option<Config> {
     let (lane_names, upstream_names) = (t.names_under("lanes"), t.names_under("upstreams"));
     t.context().add_public_names(&lane_names);
     t.context().add_public_names(&upstream_names);
     let has_keys = t.lists("auth", "keys");
-    let server = t.section("server", "How requests come in.", |t| server::server(t, has_keys));
-    let store = t.section("store", "Where the state lives.", server::store);
-    let workers = t.section("workers", "How jobs are run.", server::workers);
-    let log = t.section("log", "How the log is written.", server::log);
-    let traces = t.table("traces", "Where spans of requests and jobs are sent.", traces::traces).flatten();
-    let keys = t.section("auth", "Who may come in.", |t| {
-        let doc = "A key that lets its holder in, sent as `Authorization: Bearer`. Without any, Eclusa listens on \
+    let server = t.section("server", "The HTTP server.", |t| server::server(t, has_keys));
+    let store = t.section("store", "Where state is stored.", server::store);
+    let workers = t.section("workers", "How jobs are executed.", server::workers);
+    let log = t.section("log", "Logging.", server::log);
+    let traces = t
+        .table("traces", "Tracing: where spans of requests and jobs are exported.", traces::traces)
+        .flatten();
+    let keys = t.section("auth", "Authentication.", |t| {
+        let doc = "An API key, sent as `Authorization: Bearer`. Without any keys, Eclusa listens on \
                    loopback only.";
         let keys = t.tables("keys", doc, |t| server::key(t, &lane_names));
         server::check_keys_differ(t, &keys);
         keys
     });
-    let callbacks = t.table(
-        "callbacks",
-        "Whom the ends of jobs may be told to: `callbackUrl` of a job.",
-        callbacks::callbacks,
-    );
+    let callbacks =
+        t.table("callbacks", "Callbacks when jobs end (`callbackUrl` of a job).", callbacks::callbacks);
     let callbacks = callbacks.flatten();
     let alerts = t.section(
         "alerts",
-        "When somebody must hear of the state: `GET /v1/alerts`, `eclusa alerts`, and a webhook.",
+        "Alerts: when they fire (see `GET /v1/alerts` and `eclusa alerts`), and where they are sent.",
         alerts::alerts,
     );
     let uses = mail::Uses::default();
     let lanes =
-        t.named("lanes", "A queue with its rules.", |name, t| lanes::lane(name, t, &upstream_names, &uses));
+        t.named("lanes", "A queue and its rules.", |name, t| lanes::lane(name, t, &upstream_names, &uses));
     let context = upstreams::UpstreamContext {
         policy_names: policies::PolicyNames::default(),
         shared_gates: store.shared_gates || !matches!(store.url, StoreUrl::Redis(_)),
@@ -171,7 +170,7 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
     uses.check(t.context(), &upstreams);
     let mut upstream_specs = upstream_specs.concat();
     let targets = Targets { upstreams: &upstreams, public_url: server.public_url.as_ref() };
-    let schedules = t.named("schedules", "A job that is enqueued again and again.", |_, t| {
+    let schedules = t.named("schedules", "A job that is enqueued on a schedule.", |_, t| {
         schedules::schedule(t, &lanes, &lane_names, targets)
     });
     if callbacks.is_some() || alerts.notifies() {
@@ -180,7 +179,7 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
         lane_specs.push(lane);
         upstream_specs.push(upstream);
     }
-    // Names that clash or are unknown were noted where they stand.
+    // Clashing and unknown names were noted where they occur.
     let spec = Spec::new(lane_specs, upstream_specs).ok()?;
     let keys = keys.into_iter().filter_map(|read| read.key).map(Arc::new).collect();
     let schedules = schedules.into_iter().collect();
@@ -200,7 +199,7 @@ fn config(t: &mut Table<'_>) -> Option<Config> {
     })
 }
 
-/// Every key there is, as the readers tell it when they are given nothing to read.
+/// Describes every key, by running the readers on an empty file.
 fn describe() -> Vec<KeyDoc> {
     let (ctx, nothing) = (Context::describing(), DeTable::new());
     let mut root = Table::root(&ctx, &nothing);
@@ -208,7 +207,7 @@ fn describe() -> Vec<KeyDoc> {
     root.close()
 }
 
-/// What the program keeps, by name, and what goes to the engine.
+/// Separates what the program keeps, by name, from the specs for the engine.
 fn split_specs<N: Ord, A, B>(read: Vec<(N, (A, B))>) -> (std::collections::BTreeMap<N, A>, Vec<B>) {
     read.into_iter().map(|(name, (own, spec))| ((name, own), spec)).unzip()
 }

@@ -21,56 +21,56 @@ use super::units::{Percent, PositiveSpan, RateValue};
 pub struct Policy {
     /// Unique in the file.
     pub name: Name,
-    /// It applies to what fits one of these; to everything if there are none.
+    /// The requests it applies to; all if empty.
     pub matches: Vec<RequestMatch>,
-    /// Whose bucket a request takes from.
+    /// How requests are mapped to buckets.
     pub scope: ScopeSource,
-    /// At least one. The first whose pattern fits the scope value counts; one without a pattern fits all.
+    /// At least one. The first whose pattern matches the scope value applies; a class without a pattern matches all.
     pub classes: Vec<PolicyClass>,
-    /// What is taken at admission.
+    /// The tokens taken at admission.
     pub hold: HoldRule,
-    /// What ties a later event to the call.
+    /// The field that links a later event to the call.
     pub correlation: Option<Field>,
-    /// Below this part of its capacity, in percent, a balance is worth a warning.
+    /// A balance below this percentage of the capacity is reported as low.
     pub alert_below: Option<u8>,
 }
 
 /// Capacity, refill and terms of some buckets of a policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyClass {
-    /// `None` where the policy has no classes.
+    /// `None` if the policy has no classes.
     pub name: Option<Name>,
     /// Which scope values belong to it.
     pub scope: Option<Pattern>,
     /// Capacity and refill.
     pub bucket: BucketSpec,
-    /// As it was written: so many tokens per so long.
+    /// The refill as configured: tokens per time.
     pub refill: (u32, Span),
-    /// What calls cost, and what earns it back.
+    /// What calls cost, and what events credit.
     pub terms: Arc<Terms>,
 }
 
-/// What a request must be like; what is absent does not narrow.
+/// Conditions on a request; all that are set must hold.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RequestMatch {
-    /// One of these methods; any if there are none.
+    /// The methods; any if empty.
     pub methods: Vec<String>,
-    /// Below the upstream's address.
+    /// The path below the upstream's URL.
     pub path: Option<PathPattern>,
-    /// Variables of the path and what they must look like.
+    /// Conditions on variables of the path.
     pub vars: Vec<(String, Pattern)>,
-    /// Parameters of the query.
+    /// Conditions on query parameters.
     pub query: Vec<(String, Presence)>,
-    /// Headers, in lower case.
+    /// Conditions on headers, by lower-case name.
     pub headers: Vec<(String, Presence)>,
 }
 
-/// What is taken at admission.
+/// The tokens taken at admission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HoldRule {
-    /// Always so much.
+    /// A fixed number.
     Tokens(Tokens),
-    /// What the request says there; one token where it says nothing.
+    /// The number in this field of the request, or one token without it.
     Body(Field),
 }
 
@@ -82,13 +82,13 @@ impl Policy {
     }
 }
 
-/// What policies must not repeat.
+/// The policy names that are taken.
 #[derive(Default)]
 pub(super) struct PolicyNames {
     names: RefCell<Vec<Name>>,
 }
 
-/// All policies of one upstream.
+/// Reads all policies of one upstream.
 pub(super) fn policies(t: &mut Table<'_>, taken: &PolicyNames) -> Vec<Policy> {
     let doc = "A limit by scope: a token bucket for the upstream as a whole, for each tenant, or for each value of a \
                header, a query parameter or a body field. A request needs enough tokens under all policies that match.";
@@ -98,35 +98,35 @@ pub(super) fn policies(t: &mut Table<'_>, taken: &PolicyNames) -> Vec<Policy> {
 
 fn policy(t: &mut Table<'_>, taken: &PolicyNames, correlated: &RefCell<Option<Field>>) -> Option<Policy> {
     let name: Option<Name> =
-        t.need("name", "\"READS\"", "What it is called in the API and in metrics; unique in the file.");
+        t.need("name", "\"READS\"", "The name in the API and in metrics; unique in the file.");
     let name = name.filter(|name| unique(t, name, taken));
     let match_doc =
-        "Which requests it applies to: one table, or a list of which one must fit; all if not given.";
+        "Which requests it applies to: one table, or a list of alternatives; all requests if not given.";
     let matches = t.one_or_more("match", match_doc, request_match);
     let scope = t.or(
         "scope",
         ScopeSource::Upstream,
-        "Whose bucket it is: `upstream`, `tenant`, `header:NAME`, `query:NAME` or `body:/POINTER`. A request that \
-         matches and does not have the value is refused with 422.",
+        "What has its own bucket: `upstream`, `tenant`, `header:NAME`, `query:NAME` or `body:/POINTER`. A request that \
+         matches but does not have the value is refused with 422.",
     );
     let charge = charge(t);
     let hold = t.or(
         "hold",
         HoldText::Tokens(1),
-        "Tokens taken at admission: a number, `worst` (the dearest of `cost`), or `body:/POINTER` of the request, \
-         where what says nothing takes 1.",
+        "Tokens taken at admission: a number, `worst` (the highest `cost`), or `body:/POINTER` of the request \
+         (1 if the request does not have the field).",
     );
     let correlation = correlation(t, correlated);
     let credit: Option<Entries<NonZeroU32>> = t.get(
         "credit",
-        "Tokens that an event gives back for a call: `{ payment = 1 }`. Classes may have their own.",
+        "Tokens that an event credits for a call: `{ payment = 1 }`. Classes may override it.",
     );
     let credit = credit.map(events);
     let within =
-        t.or("credit_within", PositiveSpan(CREDIT_WITHIN), "How long after its call an event counts.").0;
+        t.or("credit_within", PositiveSpan(CREDIT_WITHIN), "How long after the call an event is credited.").0;
     let alert_below: Option<Percent> = t.get(
         "alert_below",
-        "Below this part of the capacity a balance is counted as low, and the alert `policy_low` fires.",
+        "Below this share of the capacity, a balance is reported as low and the alert `policy_low` fires.",
     );
     let common = Common { charge: charge.unwrap_or_default(), credit, within };
     let classes = classes(t, &scope, &common)?;
@@ -142,22 +142,25 @@ fn unique(t: &Table<'_>, name: &Name, taken: &PolicyNames) -> bool {
     if new {
         names.push(name.clone());
     } else {
-        t.wrong("name", "is the name of another policy too", "each policy of the file has a name of its own");
+        t.wrong(
+            "name",
+            "is also the name of another policy",
+            "give each policy in the file a different name",
+        );
     }
     new
 }
 
 fn request_match(t: &mut Table<'_>) -> RequestMatch {
-    let methods: Option<Vec<MethodText>> = t.get("method", "One of these methods; any if not given.");
+    let methods: Option<Vec<MethodText>> = t.get("method", "The methods; any if not given.");
     let path: Option<PathPattern> = t.get(
         "path",
-        "Below the upstream's address, with `{NAME}` for any one part: `/entries/{key}`. Slashes at the end do not count.",
+        "The path below the upstream's `url`, with `{NAME}` for any one segment: `/entries/{key}`. A trailing slash is ignored.",
     );
-    let vars: Option<Entries<Pattern>> =
-        t.get("vars", "What parts named in `path` must look like, as regular expressions.");
+    let vars: Option<Entries<Pattern>> = t.get("vars", "Regular expressions for the variables of `path`.");
     let query: Option<Entries<Presence>> = t.get(
         "query",
-        "Query parameters: a regular expression for the value, `true` if it must be there, `false` if it must not.",
+        "Query parameters: a regular expression for the value, `true` if it must be present, `false` if it must be absent.",
     );
     let headers: Option<Entries<Presence>> = t.get("headers", "Headers, in the same way.");
     let vars: Vec<_> = vars.into_iter().flat_map(Entries::valid).collect();
@@ -165,7 +168,7 @@ fn request_match(t: &mut Table<'_>) -> RequestMatch {
         let known = path.as_ref().is_none_or(|path| path.has(&var.value));
         if !known || !t.has("path") {
             let help = "write it as `{NAME}` in `path`, or remove it";
-            t.context().wrong(&var.place, "is no variable of `path`", help);
+            t.context().wrong(&var.place, "is not a variable of `path`", help);
         }
     }
     let headers = headers.into_iter().flat_map(Entries::all).filter_map(|(name, presence)| {
@@ -187,9 +190,9 @@ fn request_match(t: &mut Table<'_>) -> RequestMatch {
 fn charge(t: &mut Table<'_>) -> Option<Charge> {
     let costs: Option<Entries<At<Cost>>> = t.get(
         "cost",
-        "What an answer costs by its status: `{ \"200\" = 1, \"404\" = 20, \"5xx\" = 0, default = 1 }`; the exact \
-         status counts before its class. With `from = \"body:/POINTER\"` an answer costs what it says there, in an \
-         event stream what the last event with the pointer says. Without a cost that fits, it is what was held.",
+        "What a response costs, by status: `{ \"200\" = 1, \"404\" = 20, \"5xx\" = 0, default = 1 }`; an exact \
+         status takes precedence over its class. With `from = \"body:/POINTER\"`, the cost is read from the response body; in an \
+         event stream, from the last event that has the field. If no cost applies, the cost is what was held.",
     );
     let mut charge = Charge::default();
     for (key, cost) in costs?.valid() {
@@ -197,11 +200,11 @@ fn charge(t: &mut Table<'_>) -> Option<Charge> {
             ("from", Cost::Source(source)) => charge.clone().from_usage(source),
             ("from", Cost::Tokens(_)) => {
                 let help = "write `from = \"body:/usage/total_tokens\"`";
-                t.context().wrong(&cost.place, "must be a place in the answer's body", help);
+                t.context().wrong(&cost.place, "must be a field of the response body", help);
                 continue;
             }
             (_, Cost::Source(_)) => {
-                t.context().wrong(&cost.place, "must be a number of tokens", "only `from` names a place");
+                t.context().wrong(&cost.place, "must be a number of tokens", "only `from` names a field");
                 continue;
             }
             (status, Cost::Tokens(tokens)) => charge.clone().on(status, Tokens::whole(*tokens)),
@@ -216,21 +219,21 @@ fn charge(t: &mut Table<'_>) -> Option<Charge> {
     Some(charge)
 }
 
-/// Where the correlation id is. A call has one, so all policies of an upstream take it from the same place.
+/// Reads where the correlation id is. A call has only one, so all policies of an upstream use the same field.
 fn correlation(t: &mut Table<'_>, correlated: &RefCell<Option<Field>>) -> Option<Field> {
     let field: Option<Field> = t.get(
         "correlation",
-        "Where a request says what ties a later event to it, so that it can earn a credit: `header:PI-EndToEndId`.",
+        "The field of a request that links a later event to it, for credits: `header:PI-EndToEndId`.",
     );
     let field = field?;
     if matches!(field, Field::Params(_)) {
-        let help = "use `header.NAME`, `query.NAME` or `body./POINTER` of what the upstream is sent";
-        t.wrong("correlation", "names a field of `params`, which the upstream is not sent", help);
+        let help = "use `header.NAME`, `query.NAME` or `body./POINTER` of the request";
+        t.wrong("correlation", "names a field of `params`, which is not sent to the upstream", help);
     }
     let mut first = correlated.borrow_mut();
     if first.get_or_insert_with(|| field.clone()) != &field {
-        let help = "name the same place in all policies of this upstream";
-        t.wrong("correlation", "differs from that of another policy", help);
+        let help = "use the same field in all policies of this upstream";
+        t.wrong("correlation", "differs from another policy's", help);
     }
     Some(field)
 }
@@ -241,7 +244,7 @@ fn events(entries: Entries<NonZeroU32>) -> Events {
     entries.valid().map(|(event, tokens)| (event.value, tokens.get())).collect()
 }
 
-/// What classes share unless they say otherwise.
+/// What classes inherit from their policy.
 struct Common {
     charge: Charge,
     credit: Option<Events>,
@@ -271,28 +274,28 @@ impl Common {
     }
 }
 
-const CAPACITY: &str = "Tokens that a bucket holds when full.";
-const REFILL: &str = "Tokens that it gains: `2/min`, `40/day`.";
+const CAPACITY: &str = "The most tokens in a bucket.";
+const REFILL: &str = "The refill rate: `2/min`, `40/day`.";
 
-/// The classes to choose from; the policy's own capacity and refill are one without a name.
+/// Reads the classes; the policy's own capacity and refill are a class without a name.
 fn classes(t: &mut Table<'_>, scope: &ScopeSource, common: &Common) -> Option<Vec<PolicyClass>> {
     let capacity: Option<NonZeroU32> = t.get("capacity", CAPACITY);
     let refill: Option<RateValue> = t.get("refill", REFILL);
     let picked: Option<At<Name>> =
-        t.get("class", "The class of all requests, by its name: `\"${DICT_CATEGORY:-H}\"`.");
-    let doc = "Other capacities for other scope values, or to choose from with `class`.";
+        t.get("class", "The name of the class for all requests: `\"${DICT_CATEGORY:-H}\"`.");
+    let doc = "Capacities by scope value, or alternatives to select with `class`.";
     let classes = t.tables("classes", doc, |t| class(t, common));
     if !t.has("classes") {
         for key in ["capacity", "refill"].into_iter().filter(|key| !t.has(key)) {
             t.wrong(key, "is missing", &format!("add it, or `classes`; such as `{}`", example(key)));
         }
         if t.has("class") {
-            t.misplaced("class", "needs `classes` to choose from", "add `classes = [{ name = …, … }]`");
+            t.misplaced("class", "needs `classes`", "add `classes = [{ name = …, … }]`");
         }
         return common.class(t, (None, None), (capacity?, refill?), None).map(|class| vec![class]);
     }
     for key in ["capacity", "refill"].into_iter().filter(|key| t.has(key)) {
-        t.misplaced(key, "has no meaning beside `classes`", "write it in each class");
+        t.misplaced(key, "cannot be used with `classes`", "write it in each class");
     }
     let all = classes.len();
     let mut classes: Vec<PolicyClass> = classes.into_iter().flatten().collect();
@@ -305,7 +308,7 @@ fn classes(t: &mut Table<'_>, scope: &ScopeSource, common: &Common) -> Option<Ve
     }
     for (at, class) in classes.iter().enumerate() {
         if classes[..at].iter().any(|before| before.name == class.name) {
-            t.wrong("classes", "has two classes of the same name", "give each class a name of its own");
+            t.wrong("classes", "has two classes with the same name", "give each class a different name");
         }
     }
     match picked {
@@ -316,7 +319,7 @@ fn classes(t: &mut Table<'_>, scope: &ScopeSource, common: &Common) -> Option<Ve
             classes.iter_mut().for_each(|class| class.scope = None);
             if classes.is_empty() {
                 let help = format!("`classes` has `{}`", known.join("`, `"));
-                t.context().wrong(&picked.place, "is none of the classes", &help);
+                t.context().wrong(&picked.place, "is not one of the classes", &help);
                 return None;
             }
         }
@@ -330,25 +333,25 @@ fn example(key: &str) -> &'static str {
     if key == "capacity" { "capacity = 100" } else { "refill = \"2/min\"" }
 }
 
-/// Without `class` each class says by a pattern whom it is for; the last may be for all others.
+/// Without `class`, each class needs a pattern for its scope values; only the last may match all others.
 fn check_patterns(t: &Table<'_>, scope: &ScopeSource, classes: &[PolicyClass]) {
     if *scope == ScopeSource::Upstream {
-        let help = "add `class = \"NAME\"`, or a `scope` with values to tell them apart";
-        t.wrong("classes", "cannot be told apart: the upstream as a whole has one bucket", help);
+        let help = "add `class = \"NAME\"`, or a `scope` with different values";
+        t.wrong("classes", "cannot be told apart: with scope `upstream` there is only one bucket", help);
     } else if classes.iter().rev().skip(1).any(|class| class.scope.is_none()) {
-        let help = "add `scope = '^…$'`, or `class = \"NAME\"` beside `classes`";
-        t.wrong("classes", "has a class before the last that is for all values", help);
+        let help = "add `scope = '^…$'`, or `class = \"NAME\"`";
+        t.wrong("classes", "has a class without `scope` before the last one", help);
     }
 }
 
 fn class(t: &mut Table<'_>, common: &Common) -> Option<PolicyClass> {
-    let name: Option<Name> = t.need("name", "\"PF\"", "What it is called in the API.");
+    let name: Option<Name> = t.need("name", "\"PF\"", "The name in the API.");
     let scope: Option<Pattern> =
         t.get("scope", "Which scope values belong to it, as a regular expression; all others if not given.");
     let capacity: Option<NonZeroU32> = t.need("capacity", "100", CAPACITY);
     let refill: Option<RateValue> = t.need("refill", "\"2/min\"", REFILL);
     let credit: Option<Entries<NonZeroU32>> =
-        t.get("credit", "Tokens that an event gives back, in place of the policy's `credit`.");
+        t.get("credit", "Tokens that an event credits, instead of the policy's `credit`.");
     let (wrong_scope, wrong_credit) =
         (t.has("scope") && scope.is_none(), t.has("credit") && credit.is_none());
     let class = common.class(t, (Some(name?), scope), (capacity?, refill?), credit.map(events).as_ref());
@@ -359,11 +362,11 @@ fn credit_needs_correlation(t: &Table<'_>, classes: &[PolicyClass], correlated: 
     let credited = classes.iter().any(|class| class.terms.credit.is_some());
     if credited && !correlated && !t.has("correlation") {
         let key = if t.has("credit") { "credit" } else { "classes" };
-        let help = "add `correlation = \"header:NAME\"`: it ties the event to the call";
-        t.wrong(key, "gives credit, which needs `correlation`", help);
+        let help = "add `correlation = \"header:NAME\"`: it links the event to the call";
+        t.wrong(key, "needs `correlation`", help);
     }
     for key in ["correlation", "credit_within"].into_iter().filter(|key| !credited && t.has(key)) {
-        t.misplaced(key, "has no meaning without `credit`", "add `credit = { EVENT = 1 }`, or remove it");
+        t.misplaced(key, "has no effect without `credit`", "add `credit = { EVENT = 1 }`, or remove it");
     }
 }
 
@@ -375,14 +378,14 @@ fn hold_rule(t: &Table<'_>, hold: HoldText, charge: &Charge, classes: &[PolicyCl
             let worst = charge.worst().filter(|worst| *worst > Tokens::ZERO);
             if worst.is_none() {
                 let help = "add `cost = { \"200\" = 1, … }`, or write a number";
-                t.wrong("hold", "is the dearest of `cost`, which names no number above zero", help);
+                t.wrong("hold", "is `worst`, but `cost` has no number above zero", help);
             }
             worst?
         }
     };
     for class in classes.iter().filter(|class| class.bucket.check_hold(tokens).is_err()) {
         let of = class.name.as_ref().map_or(String::new(), |name| format!(" of class `{name}`"));
-        let problem = format!("is more than the capacity{of}, so that it could never be taken");
+        let problem = format!("is more than the capacity{of}, so no call could ever be admitted");
         t.wrong("hold", &problem, "write a smaller `hold`, or a larger `capacity`");
     }
     Some(HoldRule::Tokens(tokens))

@@ -1,4 +1,4 @@
-//! `[upstreams.NAME] reconcile`: where an upstream tells its own count of balances.
+//! `[upstreams.NAME] reconcile`: correcting balances with the upstream's own numbers.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use super::types::StateFormat;
 use super::units::{PositiveSpan, duration};
 use super::upstreams::headers;
 
-/// Where and how often an upstream is asked for balances.
+/// Where and how often an upstream is asked for its balances.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reconcile {
-    /// Below the upstream's address.
+    /// The path below the upstream's URL.
     pub path: StatePath,
-    /// From the end of one question to the next, over all processes.
+    /// From the end of one request to the next, over all processes.
     pub every: Duration,
-    /// Sent with the question.
+    /// Sent with the request.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// What the answer looks like.
+    /// The format of the response.
     pub format: StateFormat,
 }
 
-/// A path with perhaps a query.
+/// A path with an optional query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatePath {
     /// Starts with `/`.
@@ -36,7 +36,7 @@ pub struct StatePath {
 
 impl FromText for StatePath {
     const WHAT: &'static str = "a path";
-    const HELP: &'static str = "write it like `/policies/`, below the upstream's address";
+    const HELP: &'static str = "write a path below the upstream's `url`, such as `/policies/`";
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
         let leaves = |path: &str| path.split('/').any(|part| matches!(part, "." | ".."));
@@ -50,34 +50,34 @@ impl FromText for StatePath {
     }
 }
 
-/// Reads it. Without a policy that has one bucket for all, there is nothing to compare.
+/// Reads the table. It needs a policy with the scope `upstream`; otherwise there is nothing to compare.
 pub(super) fn reconcile(t: &mut Table<'_>, policies: &[Policy], shared_gates: bool) -> Option<Reconcile> {
-    let doc = "Asks the upstream for its own count of balances and corrects those of policies with the scope `upstream`. The \
-               question goes through the upstream's gates and policies like any call; of all processes one asks.";
+    let doc = "Asks the upstream for its own balances, and corrects those of policies with the scope `upstream`. The \
+               request passes the upstream's gates and policies like any call. Only one process asks.";
     let read = t.table("reconcile", doc, |t| {
         let path: Option<StatePath> =
-            t.need("path", "\"/policies/\"", "Where it tells them, below its address; asked with `GET`.");
+            t.need("path", "\"/policies/\"", "The path of the balances below the upstream's `url`; requested with `GET`.");
         let every = t.or(
             "every",
             PositiveSpan(Span::from_secs(30)),
-            "How long after one answer it is asked again; later while its gates or policies do not allow it.",
+            "The interval between a response and the next request; longer while gates or policies do not admit the request.",
         );
-        let headers = headers(t, "Sent with the question, besides the upstream's own `headers`.");
+        let headers = headers(t, "Sent with the request, in addition to the upstream's `headers`.");
         let format: Option<StateFormat> = t.need(
             "format",
             "\"dict-xml\"",
-            "What the answer looks like: `dict-xml` (`ListPoliciesResponse` of the DICT) or `json` (`GET /v1/policies` of an \
+            "The format of the response: `dict-xml` (`ListPoliciesResponse` of the DICT) or `json` (`GET /v1/policies` of \
              Eclusa).",
         );
         Some(Reconcile { path: path?, every: duration(every.0), headers, format: format? })
     });
     if t.has("reconcile") && !policies.iter().any(|policy| policy.scope == ScopeSource::Upstream) {
         let help = "add `[[upstreams.NAME.policies]]` without `scope`, or remove it";
-        t.misplaced("reconcile", "has nothing to compare: no policy has one bucket for all", help);
+        t.misplaced("reconcile", "has nothing to compare: no policy has the scope `upstream`", help);
     }
     if t.has("reconcile") && !shared_gates {
         let help = "remove `shared_gates = false`, or `reconcile`";
-        t.misplaced("reconcile", "needs gates that processes share (`store.shared_gates`)", help);
+        t.misplaced("reconcile", "needs shared gates (`store.shared_gates`)", help);
     }
     read.flatten()
 }

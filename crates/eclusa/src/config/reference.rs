@@ -1,4 +1,4 @@
-//! The reference of all keys, as Markdown. Made from what the readers ask for, so it cannot differ from them.
+//! The reference of all keys, as Markdown. It is generated from the readers, so it cannot differ from them.
 
 use std::fmt::Write;
 
@@ -8,15 +8,15 @@ use super::read::{KeyDoc, ValueKind};
 const INTRODUCTION: &str = "\
 # Configuration
 
-One TOML file. Unknown keys and everything else that is wrong are reported at once, with line and column:
+One TOML file. All errors, unknown keys included, are reported at once, with line and column:
 `eclusa check FILE`. Editors complete and check it with the JSON Schema that `eclusa schema` prints.
 
 - Strings may take values from the environment: `\"${VAR}\"` (must be set), `\"${VAR:-default}\"`,
-  `\"${VAR:?message}\"`; `$$` is a dollar. A string that is one variable may stand for a number or a boolean.
+  `\"${VAR:?message}\"`; `$$` is a literal `$`. A string that is one variable may represent a number or a boolean.
 - Durations are a whole number and `ms`, `s`, `m`, `h` or `d`: `\"500ms\"`, `\"24h\"`.
 - Sizes are a number of bytes, or a whole number and a unit: `\"512KiB\"`, `\"1MiB\"`, `\"10MB\"`.
 - Rates are a whole number per `s`, `min`, `h` or `day`: `\"10/s\"`, `\"40/day\"`.
-- Files that the configuration names are relative to its folder.
+- Paths of files are relative to the config file's directory.
 - Names of lanes and upstreams are 1 to 64 letters, digits, `-`, `_` or `.`.
 ";
 
@@ -29,7 +29,7 @@ pub fn reference() -> String {
     page
 }
 
-/// A heading and a table of keys; tables of tables have sections of their own.
+/// Adds a heading and a table of keys; tables of tables get their own sections.
 fn add_section(page: &mut String, path: &str, section: &KeyDoc) {
     let (heading, keys) = match &section.kind {
         ValueKind::Named(keys) => (format!("[{path}.NAME]"), keys),
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_in_the_documentation_is_up_to_date() {
+    fn the_documentation_page_is_up_to_date() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/config.md");
         if std::env::var_os("UPDATE_DOCS").is_some() {
             std::fs::write(&path, reference()).unwrap();

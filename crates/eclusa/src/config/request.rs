@@ -1,7 +1,7 @@
 //! `request`: how a job's `params` become a request that one upstream understands.
 //!
-//! A template that was read can be rendered: its placeholders exist and are known where it is used. What is left to
-//! find out when a job comes is whether the job has the parameters.
+//! A template that was read can be rendered: its placeholders exist and are available where it is used. Only whether the
+//! job has the parameters is checked when a job arrives.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use super::upstreams::header_entries;
 
 const HELP: &str = "use `{params./POINTER}`, `{id}`, `{job_id}`, `{tenant}`, `{webhook_url}`, `{external_id}` or `{key}`; \
                     `{{` stands for a brace";
-/// Stands for any value while only the text around it is checked.
+/// Replaces any value while the text around it is checked.
 const SAMPLE: &str = "x";
 
 /// A request with placeholders.
@@ -28,9 +28,9 @@ pub struct RequestTemplate {
     pub path: TextTemplate,
     /// Without the `?`.
     pub query: Option<TextTemplate>,
-    /// Sent in place of the upstream's own `headers`.
+    /// Sent instead of the upstream's `headers` of the same name.
     pub headers: Vec<(HeaderName, TextTemplate)>,
-    /// What is sent; nothing if it is not given.
+    /// The body, if any.
     pub body: Option<JsonTemplate>,
 }
 
@@ -44,9 +44,9 @@ pub struct TextTemplate {
 /// A part of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TextPart {
-    /// As it stands.
+    /// Literal text.
     Text(String),
-    /// To be replaced.
+    /// A placeholder.
     Value(Placeholder),
 }
 
@@ -55,7 +55,7 @@ pub enum TextPart {
 pub enum JsonTemplate {
     /// A number or a boolean.
     Plain(serde_json::Value),
-    /// A string. One placeholder alone is replaced by the value itself, whatever its type.
+    /// A string. If it is one placeholder, it is replaced by the value itself, whatever its JSON type.
     Text(TextTemplate),
     /// A list.
     List(Vec<JsonTemplate>),
@@ -63,37 +63,37 @@ pub enum JsonTemplate {
     Object(Vec<(String, JsonTemplate)>),
 }
 
-/// What is put into a template.
+/// A placeholder of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Placeholder {
     /// `{params./a/b}`: a value of the job's `params`.
     Params(String),
     /// `{job_id}`: Eclusa's id of the job.
     JobId,
-    /// `{id}`: the id that the job came with.
+    /// `{id}`: the id that the caller gave the job.
     Id,
     /// `{tenant}`.
     Tenant,
-    /// `{webhook_url}`: where the upstream tells how an asynchronous job ended.
+    /// `{webhook_url}`: where the upstream reports the result of an asynchronous job.
     WebhookUrl,
-    /// `{external_id}`: the upstream's own id of the job.
+    /// `{external_id}`: the upstream's id for the job.
     ExternalId,
-    /// `{key}`: the key of the upstream's `keys` under which the call is made.
+    /// `{key}`: the key of the upstream's `keys` that the call uses.
     Key,
 }
 
-/// Placeholders that not every template may use.
+/// Which of the placeholders that are not always available may be used.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AllowedPlaceholders {
-    /// `server.public_url` is there.
+    /// `server.public_url` is set.
     pub(super) webhook_url: bool,
-    /// The upstream has answered a submit before.
+    /// The upstream has responded to a submit.
     pub(super) external_id: bool,
     /// The upstream has `keys`.
     pub(super) key: bool,
 }
 
-/// As it is written between the braces.
+/// As written between the braces.
 impl fmt::Display for Placeholder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -108,7 +108,7 @@ impl fmt::Display for Placeholder {
     }
 }
 
-/// The text may hold a secret.
+/// The text may contain a secret.
 impl fmt::Debug for TextTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TextTemplate({} parts)", self.parts.len())
@@ -116,7 +116,7 @@ impl fmt::Debug for TextTemplate {
 }
 
 impl RequestTemplate {
-    /// Whether it holds `{key}`.
+    /// Whether it contains `{key}`.
     pub(super) fn uses_key(&self) -> bool {
         let headers = self.headers.iter().map(|(_, template)| template);
         let mut texts = [&self.path].into_iter().chain(&self.query).chain(headers);
@@ -140,7 +140,7 @@ impl TextTemplate {
         self.placeholders().any(|placeholder| *placeholder == Placeholder::Key)
     }
 
-    /// What it is made from.
+    /// Its placeholders, in order.
     pub fn placeholders(&self) -> impl Iterator<Item = &Placeholder> {
         self.parts.iter().filter_map(|part| match part {
             TextPart::Value(placeholder) => Some(placeholder),
@@ -148,7 +148,7 @@ impl TextTemplate {
         })
     }
 
-    /// The placeholder that is all of it.
+    /// The placeholder, if the whole text is one placeholder.
     pub fn lone(&self) -> Option<&Placeholder> {
         match self.parts.as_slice() {
             [TextPart::Value(placeholder)] => Some(placeholder),
@@ -185,23 +185,21 @@ fn placeholder(inside: &str) -> Result<Placeholder, String> {
         "key" => Ok(Placeholder::Key),
         other => match other.strip_prefix("params").and_then(|rest| rest.strip_prefix(['.', ':'])) {
             Some(pointer) if is_pointer(pointer) => Ok(Placeholder::Params(pointer.to_owned())),
-            Some(_) => Err("has a JSON pointer that is not one: it begins with `/`".to_owned()),
-            None => Err("has a placeholder that does not exist".to_owned()),
+            Some(_) => Err("has an invalid JSON pointer: it must begin with `/`".to_owned()),
+            None => Err("has an unknown placeholder".to_owned()),
         },
     }
 }
 
 impl FromText for Method {
     const WHAT: &'static str = "a method";
-    const HELP: &'static str = "write it in capitals and quotes: \"POST\"";
+    const HELP: &'static str = "write it in capitals: \"POST\"";
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
         let capitals = text.bytes().all(|byte| byte.is_ascii_uppercase());
         match Self::from_bytes(text.as_bytes()) {
-            // Those two are about the connection, not about a resource.
-            Ok(Self::CONNECT | Self::TRACE) => {
-                Err(Wrong::new("is not a method that can be sent", Self::HELP))
-            }
+            // These two concern the connection, not a resource.
+            Ok(Self::CONNECT | Self::TRACE) => Err(Wrong::new("is not an allowed method", Self::HELP)),
             Ok(method) if capitals => Ok(method),
             _ => Err(Wrong::new("is not a method", Self::HELP)),
         }
@@ -214,7 +212,7 @@ impl Show for Method {
     }
 }
 
-/// The template of a header, which may hold a secret.
+/// A header template, which may contain a secret.
 struct HeaderTemplate(TextTemplate);
 
 impl FromText for HeaderTemplate {
@@ -234,7 +232,7 @@ impl FromText for HeaderTemplate {
     }
 }
 
-/// A path and perhaps a query.
+/// A path and an optional query.
 struct TargetTemplate {
     path: TextTemplate,
     query: Option<TextTemplate>,
@@ -242,7 +240,8 @@ struct TargetTemplate {
 
 impl FromText for TargetTemplate {
     const WHAT: &'static str = "a path";
-    const HELP: &'static str = "write it like `/v1/models/{params./model}`, below the upstream's address";
+    const HELP: &'static str =
+        "write a path below the upstream's `url`, such as `/v1/models/{params./model}`";
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
         let (path, query) = match text.split_once('?') {
@@ -263,7 +262,7 @@ impl FromText for TargetTemplate {
     }
 }
 
-/// A body, and which placeholders it uses where.
+/// A body, and its placeholders with their locations.
 struct BodyTemplate {
     template: JsonTemplate,
     used: Vec<At<Placeholder>>,
@@ -312,13 +311,15 @@ pub(super) fn request(
     let target: Option<At<TargetTemplate>> = t.need(
         "path",
         "\"/v1/NAME\"",
-        "Where it goes below the upstream's address, perhaps with a query. Values are percent-encoded.",
+        "The path below the upstream's `url`, optionally with a query. Values are percent-encoded.",
     );
-    let headers: Vec<(HeaderName, At<HeaderTemplate>)> =
-        header_entries(t, "Sent in place of the upstream's own `headers`. Values are never shown.");
+    let headers: Vec<(HeaderName, At<HeaderTemplate>)> = header_entries(
+        t,
+        "Sent instead of the upstream's `headers` of the same name. Values are never shown.",
+    );
     let body: Option<BodyTemplate> = t.get(
         "body",
-        "What is sent: a table becomes JSON, a string is sent as it is. `\"{params./input}\"` alone stands for the value \
+        "The body: a table becomes JSON, a string is sent as text. A string that is only `\"{params./input}\"` becomes the value \
          itself, whatever its JSON type.",
     );
     let mut used = Vec::new();
@@ -340,11 +341,11 @@ pub(super) fn request(
 fn check(t: &Table<'_>, placeholder: &At<Placeholder>, usable: AllowedPlaceholders) {
     let (problem, help) = match placeholder.value {
         Placeholder::WebhookUrl if !usable.webhook_url => (
-            "uses `{webhook_url}`, but the address of this server is not known",
+            "uses `{webhook_url}`, but `server.public_url` is not set",
             "add `public_url = \"https://…\"` to `[server]`",
         ),
         Placeholder::ExternalId if !usable.external_id => (
-            "uses `{external_id}`, which is not known before the upstream has answered",
+            "uses `{external_id}`, which is unknown before the upstream has responded",
             "use it in `poll` and `cancel` of `async`",
         ),
         Placeholder::Key if !usable.key => (

@@ -17,22 +17,21 @@ use super::types::{Lane, Missed, Mode};
 use crate::api::JobRequest;
 use crate::execute::http::shape::Targets;
 
-const CRON: &str =
-    "write minute, hour, day, month and weekday: \"0 3 * * *\"; with seconds in front if need be";
+const CRON: &str = "write minute, hour, day, month and weekday: \"0 3 * * *\"; with seconds first if needed";
 const ZONE: &str = "write a name such as \"America/Sao_Paulo\" or \"UTC\"";
-/// From then on a schedule must have a moment.
+/// A schedule must match some time after this one.
 const SAMPLE: Time = Time::from_millis(1_700_000_000_000);
 
-/// A job that is enqueued again and again.
+/// A job that is enqueued on a schedule.
 #[derive(Clone, PartialEq)]
 pub struct Schedule {
     cron: Cron,
     zone: Zone,
-    /// Where the job goes.
+    /// The lane of the job.
     pub lane: Name,
     /// The job, as it would be sent to the API.
     pub job: serde_json::Value,
-    /// What to do about moments at which nobody was there.
+    /// What to do about times that were missed.
     pub missed: Missed,
 }
 
@@ -43,14 +42,14 @@ impl fmt::Debug for Schedule {
 }
 
 impl Schedule {
-    /// Its first moment after `time`. A clock that is put forward makes the moments it leaves out come right after; one that
-    /// is put back brings a moment of the day only once.
+    /// The next time after `time`. When daylight saving time skips a local time, the job runs right after the gap; when it
+    /// repeats one, the job runs once.
     pub fn after(&self, time: Time) -> Option<Time> {
         let from = self.zone.at(time)?;
         self.cron.find_next_occurrence(&from, false).ok().and_then(|next| moment(next.timestamp()))
     }
 
-    /// Its last moment until `time`.
+    /// The last time up to and including `time`.
     pub fn until(&self, time: Time) -> Option<Time> {
         let from = self.zone.at(time)?;
         self.cron.find_previous_occurrence(&from, true).ok().and_then(|last| moment(last.timestamp()))
@@ -87,7 +86,7 @@ impl FromText for Zone {
     const HELP: &'static str = ZONE;
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
-        TimeZone::get(text).map(Self).map_err(|_| Wrong::new("is not a time zone that exists", ZONE))
+        TimeZone::get(text).map(Self).map_err(|_| Wrong::new("is not a known time zone", ZONE))
     }
 }
 
@@ -106,32 +105,32 @@ pub(super) fn schedule(
     let cron: Option<Cron> = t.need(
         "cron",
         "\"0 3 * * *\"",
-        "When: minute, hour, day of the month, month, day of the week; with six fields the first is the second.",
+        "When to run: minute, hour, day of the month, month, day of the week; with six fields, the first is the second.",
     );
     let zone = t.or("tz", Zone(TimeZone::UTC), "The time zone of `cron`.");
-    let lane: Option<At<Name>> = t.need("lane", "\"NAME\"", "Where the job goes.");
+    let lane: Option<At<Name>> = t.need("lane", "\"NAME\"", "The lane of the job.");
     let job: Option<At<JsonValue>> = t.need(
         "job",
         "{ request = { path = \"/run\" } }",
-        "The job, as it would be sent to `POST /v1/lanes/{lane}/jobs`, without `id`: that is made from the name and the moment.",
+        "The job, as it would be sent to `POST /v1/lanes/{lane}/jobs`, without `id`, which is made from the name and the time.",
     );
     let missed = t.or(
         "missed",
         Missed::Skip,
-        "What to do about moments at which no process was there: `skip` them, make up for all of them `once`, or for `all`, the \
+        "What to do about times at which no process was running: `skip` them, run `once` for all of them, or run `all` of them, the \
          last hundred at most.",
     );
     let job =
         job.filter(|job| lane.as_ref().is_none_or(|lane| is_taken(t, lane, job, (lanes, names), targets)));
     let schedule = Schedule { cron: cron?, zone, lane: lane?.value, job: job?.value.0, missed };
     if schedule.after(SAMPLE).is_none() {
-        t.wrong("cron", "has no moment that ever comes", CRON);
+        t.wrong("cron", "never matches", CRON);
         return None;
     }
     Some(Arc::new(schedule))
 }
 
-/// Whether the lane would take the job; if not, why is noted.
+/// Whether the lane would accept the job; notes the reason if not.
 fn is_taken(
     t: &Table<'_>,
     lane: &At<Name>,
@@ -143,7 +142,7 @@ fn is_taken(
         unknown_name(t, lane, names, "a lane");
         return false;
     }
-    // One that could not be read was noted where it stands.
+    // A lane that could not be read was noted already.
     let Some(rules) = lanes.get(&lane.value) else { return false };
     if rules.mode == Mode::Direct {
         let help = "name a lane with `mode = \"queue\"`";
@@ -153,7 +152,11 @@ fn is_taken(
     match JobRequest::check(&job.value.0, rules, targets) {
         Ok(()) => true,
         Err(problem) => {
-            t.context().wrong(&job.place, &format!("would be refused: {problem}"), "write it as for the API");
+            t.context().wrong(
+                &job.place,
+                &format!("would be refused: {problem}"),
+                "write it as in an API request",
+            );
             false
         }
     }

@@ -1,4 +1,4 @@
-//! The JSON Schema of the file, for editors. Made from what the readers ask for, so it cannot differ from them.
+//! The JSON Schema of the file, for editors. It is generated from the readers, so it cannot differ from them.
 
 use serde_json::{Map, Value, json};
 
@@ -9,12 +9,12 @@ use super::read::{KeyDoc, ValueKind};
 pub fn schema() -> Value {
     let mut schema = table(&describe());
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
-    schema["title"] = json!("Configuration of Eclusa");
+    schema["title"] = json!("Eclusa configuration");
     schema["$defs"] = json!({
         "variable": {
             "type": "string",
             "pattern": "^\\$\\{[^}]*\\}$",
-            "description": "A variable of the environment: `${VAR}`, `${VAR:-default}` or `${VAR:?message}`.",
+            "description": "An environment variable: `${VAR}`, `${VAR:-default}` or `${VAR:?message}`.",
         },
         "duration": text_like("[0-9]+(ms|s|m|h|d)", "A whole number and `ms`, `s`, `m`, `h` or `d`."),
         "size": {
@@ -28,7 +28,7 @@ pub fn schema() -> Value {
     schema
 }
 
-/// A string of this form, or one with a variable in it, of which nothing is known.
+/// A string of this form, or any string that contains a variable.
 fn text_like(pattern: &str, description: &str) -> Value {
     json!({ "type": "string", "pattern": format!("^{pattern}$|\\$\\{{"), "description": description })
 }
@@ -87,7 +87,7 @@ fn kind(kind: &ValueKind) -> Value {
     }
 }
 
-/// A value as it is written in the file.
+/// Parses a value in TOML notation.
 fn from_toml(text: &str) -> Option<Value> {
     let table: toml::Table = format!("value = {text}").parse().ok()?;
     serde_json::to_value(table.get("value")?).ok()
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_have_their_type_default_and_meaning() {
+    fn keys_have_a_type_a_default_and_a_description() {
         let schema = schema();
         assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
         let lane = &schema["properties"]["lanes"]["additionalProperties"];
@@ -110,7 +110,7 @@ mod tests {
             json!({
                 "anyOf": [{ "type": "integer", "minimum": 1 }, { "$ref": "#/$defs/variable" }],
                 "default": 1_000_000,
-                "description": "Jobs that may wait, over all priorities.",
+                "description": "The most jobs that may wait, over all priorities.",
             })
         );
         assert_eq!(lane["properties"]["mode"]["anyOf"][0], json!({ "enum": ["queue", "direct"] }));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_and_every_meaning_is_there() {
+    fn every_default_parses_and_every_key_is_described() {
         fn check(keys: &[KeyDoc]) {
             for key in keys {
                 assert!(key.doc.ends_with('.'), "{} is described by a sentence", key.name);

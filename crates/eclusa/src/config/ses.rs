@@ -1,4 +1,4 @@
-//! Upstreams that are Amazon SES.
+//! Amazon SES upstreams.
 
 use std::path::PathBuf;
 
@@ -7,67 +7,67 @@ use super::texts::{FilePath, Region};
 use super::types::{BaseUrl, Secret};
 use crate::execute::ses::{Credentials, credentials_of_profile};
 
-/// Keys that only upstreams of SES have.
+/// Keys that only SES upstreams have.
 pub(super) const SES_KEYS: [&str; 5] =
     ["region", "credentials", "credentials_file", "profile", "configuration_set"];
 
-/// Where a container's credentials are when their address is relative.
+/// The credentials service of containers, for relative URIs.
 const CONTAINER_HOST: &str = "http://169.254.170.2";
-/// Where an instance's are.
+/// The metadata service of EC2 instances.
 const INSTANCE_HOST: &str = "http://169.254.169.254";
 
-/// What only an upstream of Amazon SES has.
+/// The rules of an SES upstream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SesRules {
     /// Such as `eu-west-1`.
     pub region: String,
-    /// Where its API is.
+    /// The URL of the API.
     pub url: BaseUrl,
-    /// Who sends.
+    /// Where the AWS credentials come from.
     pub credentials: CredentialSource,
-    /// Named with every message.
+    /// The configuration set to send with.
     pub configuration_set: Option<String>,
 }
 
-/// Where credentials come from.
+/// Where AWS credentials come from.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CredentialSource {
     /// From the environment.
     Fixed(Credentials),
-    /// From a file that AWS's own tools write, read again when it changes.
+    /// From a file in the format of AWS's tools, read again when it changes.
     File {
-        /// Where it is.
+        /// The path of the file.
         path: PathBuf,
-        /// Which part of it.
+        /// The profile in it.
         profile: String,
     },
-    /// From a service of the machine, renewed before they expire.
+    /// From a metadata service, renewed before they expire.
     Metadata(MetadataSource),
 }
 
-/// A service that gives credentials.
+/// A service that issues credentials.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MetadataSource {
-    /// Of Amazon ECS or EKS.
+    /// In a container of Amazon ECS or EKS.
     Container {
-        /// The whole address.
+        /// The full URL.
         url: BaseUrl,
         /// Sent as `Authorization`.
         token: Option<ContainerToken>,
     },
-    /// Of Amazon EC2, version 2.
+    /// On an Amazon EC2 instance (IMDSv2).
     Instance {
         /// Scheme, host and port.
         url: BaseUrl,
     },
 }
 
-/// What shows the service that it is the container that asks.
+/// The token that authenticates the container to the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContainerToken {
     /// The token itself.
     Text(Secret),
-    /// A file that holds it, and is replaced from time to time.
+    /// A file that contains it and is replaced from time to time.
     File(PathBuf),
 }
 
@@ -78,7 +78,7 @@ pub(super) enum Provision {
     Instance,
 }
 
-/// The keys of an upstream of SES, besides its address.
+/// The keys of an SES upstream, besides its URL.
 pub(super) struct SesKeys {
     region: Option<String>,
     credentials: Provision,
@@ -87,9 +87,9 @@ pub(super) struct SesKeys {
     configuration_set: Option<String>,
 }
 
-/// Reads them; nothing is wrong where none is there.
+/// Reads the SES keys; all are optional here.
 pub(super) fn ses_keys(t: &mut Table<'_>) -> SesKeys {
-    let region: Option<Region> = t.get("region", "The region of AWS, for `ses`: `eu-west-1`.");
+    let region: Option<Region> = t.get("region", "The AWS region, for `ses`: `eu-west-1`.");
     let credentials = t.or(
         "credentials",
         Provision::Environment,
@@ -99,23 +99,23 @@ pub(super) fn ses_keys(t: &mut Table<'_>) -> SesKeys {
     );
     let file = t.get(
         "credentials_file",
-        "A file with the credentials of `ses`, as AWS's own tools keep it, instead. Read again when it changes.",
+        "A credentials file in the format of AWS's tools, instead of `credentials`. Read again when it changes.",
     );
     let profile = t.or("profile", "default".to_owned(), "The profile in `credentials_file`.");
     let configuration_set = t.get("configuration_set", "The configuration set of `ses` to send with.");
     SesKeys { region: region.map(|region| region.0), credentials, file, profile, configuration_set }
 }
 
-/// The rules of an upstream of SES; `None` once something wrong was noted.
+/// The rules of an SES upstream; `None` if a mistake was noted.
 pub(super) fn ses(t: &Table<'_>, url: Option<BaseUrl>, keys: SesKeys) -> Option<SesRules> {
     if !t.has("region") {
         t.wrong("region", "is missing", "add `region = \"us-east-1\"`");
     }
     if t.has("profile") && !t.has("credentials_file") {
-        t.misplaced("profile", "needs `credentials_file` beside it", "add `credentials_file = \"path\"`");
+        t.misplaced("profile", "needs `credentials_file`", "add `credentials_file = \"path\"`");
     }
     if t.has("credentials") && t.has("credentials_file") {
-        t.misplaced("credentials", "stands beside `credentials_file`", "keep one of them");
+        t.misplaced("credentials", "cannot be used with `credentials_file`", "keep one of them");
     }
     let credentials = match (&keys.file, keys.credentials) {
         (Some(file), _) => from_file(t, file, keys.profile),
@@ -128,7 +128,7 @@ pub(super) fn ses(t: &Table<'_>, url: Option<BaseUrl>, keys: SesKeys) -> Option<
     Some(SesRules { region, url, credentials: credentials?, configuration_set: keys.configuration_set })
 }
 
-/// Regions in China are a world of their own.
+/// Regions in China have a separate domain.
 fn domain(region: &str) -> &'static str {
     if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" }
 }
@@ -158,11 +158,11 @@ fn from_environment(t: &Table<'_>) -> Option<CredentialSource> {
             match container {
                 Some(Ok(source)) => return Some(source),
                 Some(Err(name)) => {
-                    let problem = format!("cannot use `{name}` of the environment, which is not an address");
+                    let problem = format!("cannot use the environment variable `{name}`: it is not a URL");
                     missing(&problem, "write `http://HOST/PATH`");
                 }
                 None => missing(
-                    "has no credentials: `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` are not set",
+                    "has no AWS credentials: `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` are not set",
                     "set them, or add `credentials_file = \"path\"` or `credentials = \"instance\"`",
                 ),
             }
@@ -171,13 +171,16 @@ fn from_environment(t: &Table<'_>) -> Option<CredentialSource> {
         (id, _) => {
             let (there, gone) = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY");
             let (there, gone) = if id.is_some() { (there, gone) } else { (gone, there) };
-            missing(&format!("has half of its credentials: `{there}` is set, `{gone}` is not"), "set both");
+            missing(
+                &format!("has incomplete AWS credentials: `{there}` is set, `{gone}` is not"),
+                "set both",
+            );
             None
         }
     }
 }
 
-/// What a container's environment says; the name of a variable that makes no sense, or nothing.
+/// The credentials service that a container's environment names, or the name of the variable that is invalid.
 fn container(variable: &dyn Fn(&str) -> Option<String>) -> Option<Result<CredentialSource, &'static str>> {
     const RELATIVE: &str = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";
     const FULL: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
@@ -201,7 +204,7 @@ fn instance(t: &Table<'_>) -> Option<CredentialSource> {
     let Ok(url) = BaseUrl::from_text(named.as_deref().unwrap_or(INSTANCE_HOST)) else {
         t.wrong(
             "credentials",
-            &format!("cannot use `{ENDPOINT}` of the environment, which is not an address"),
+            &format!("cannot use the environment variable `{ENDPOINT}`: it is not a URL"),
             "",
         );
         return None;

@@ -1,4 +1,4 @@
-//! Places in a request, and texts made from them.
+//! Fields of a request, and templates made from them.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use super::types::{Field, Template, TemplatePart};
 
 const FIELDS: &str = "use `query.NAME`, `header.NAME`, `body./POINTER` or `params./POINTER`";
 const PLACEHOLDERS: &str = "use `{query.NAME}`, `{header.NAME}`, `{body./POINTER}`, `{params./POINTER}`, `{tenant}`, \
-                            `{method}` or `{path}`; `{{` stands for a brace";
+                            `{method}` or `{path}`; `{{` is a literal brace";
 
 impl Field {
-    /// `query.cpf`, `header.x-id`, `body./a/b`; a colon does as well as the dot.
+    /// Parses `query.cpf`, `header.x-id` or `body./a/b`; a colon may replace the dot.
     pub fn parse(text: &str) -> Option<Self> {
         let (place, name) = text.split_once(['.', ':'])?;
         match place {
@@ -25,7 +25,7 @@ impl Field {
     }
 }
 
-/// As it is written in the config.
+/// As written in the config.
 impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -37,7 +37,7 @@ impl fmt::Display for Field {
     }
 }
 
-/// RFC 6901; the whole body is nobody's field.
+/// Whether `text` is a JSON pointer (RFC 6901). The empty pointer, the whole body, is not a field.
 pub(super) fn is_pointer(text: &str) -> bool {
     let bad_escape = |(at, _): (usize, &str)| !matches!(text.as_bytes().get(at + 1), Some(b'0' | b'1'));
     text.starts_with('/') && !text.match_indices('~').any(bad_escape)
@@ -58,13 +58,13 @@ impl FromText for Template {
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
         let parts = pieces(text, TemplatePart::Text, |inside| {
-            placeholder(inside).ok_or_else(|| "has a placeholder that does not exist".to_owned())
+            placeholder(inside).ok_or_else(|| "has an unknown placeholder".to_owned())
         });
         parts.map(|parts| Self { parts }).map_err(|problem| Wrong::new(problem, PLACEHOLDERS))
     }
 }
 
-/// `text` in parts: what stands between braces is a placeholder, a doubled brace is a brace. `Err` says what is wrong.
+/// Splits `text` into literal text and placeholders in braces; a doubled brace is a literal one. `Err` says what is wrong.
 pub(super) fn pieces<P>(
     text: &str,
     plain_part: impl Fn(String) -> P,
@@ -158,11 +158,11 @@ mod tests {
     }
 
     #[test]
-    fn bad_templates_say_what_may_stand_there() {
+    fn errors_in_templates_list_the_placeholders() {
         for (bad, problem) in [
             ("", "is empty"),
-            ("{cpf}", "has a placeholder that does not exist"),
-            ("{}", "has a placeholder that does not exist"),
+            ("{cpf}", "has an unknown placeholder"),
+            ("{}", "has an unknown placeholder"),
             ("{tenant", "has a `{` that is not closed"),
             ("tenant}", "has a `}` that closes nothing"),
         ] {

@@ -1,4 +1,4 @@
-//! What strings of the file may mean.
+//! The types that config strings are parsed into.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use super::types::{
     StoreUrl, WhenLost,
 };
 
-/// The longest name of a region; it becomes part of a host.
+/// The longest region name; it becomes part of a host name.
 const MAX_REGION: usize = 30;
 
-/// Makes an enum readable as one of a few words.
+/// Implements [`FromText`] and [`Show`] for an enum that is written as one of a few words.
 macro_rules! words {
     ($type:ty, $what:literal, $help:literal, [$($word:literal => $value:expr),+ $(,)?]) => {
         impl FromText for $type {
@@ -50,25 +50,25 @@ macro_rules! words {
 }
 
 words!(Mode, "a mode", "write `\"queue\"` or `\"direct\"`", ["queue" => Mode::Queue, "direct" => Mode::Direct]);
-words!(Missed, "a rule", "write `\"skip\"`, `\"once\"` or `\"all\"`", [
+words!(Missed, "a value", "write `\"skip\"`, `\"once\"` or `\"all\"`", [
     "skip" => Missed::Skip, "once" => Missed::Once, "all" => Missed::All,
 ]);
-words!(Admit, "a rule", "write `\"all\"` or `\"in_time\"`", ["all" => Admit::All, "in_time" => Admit::InTime]);
+words!(Admit, "a value", "write `\"all\"` or `\"in_time\"`", ["all" => Admit::All, "in_time" => Admit::InTime]);
 words!(KeyScope, "a scope", "write `\"request\"` or `\"all\"`", ["request" => KeyScope::Request, "all" => KeyScope::All]);
 words!(LogFormat, "a format", "write `\"auto\"`, `\"json\"` or `\"text\"`", [
     "auto" => LogFormat::Auto, "json" => LogFormat::Json, "text" => LogFormat::Text,
 ]);
-words!(Ack, "an acknowledgement", "write `\"fsync\"`, `\"write\"` or `\"replicate\"`", [
+words!(Ack, "a value", "write `\"fsync\"`, `\"write\"` or `\"replicate\"`", [
     "fsync" => Ack::Fsync, "write" => Ack::Write, "replicate" => Ack::Replicate,
 ]);
-words!(WhenLost, "a way to go on", "write `\"share\"` or `\"stop\"`", ["share" => WhenLost::Share, "stop" => WhenLost::Stop]);
+words!(WhenLost, "a value", "write `\"share\"` or `\"stop\"`", ["share" => WhenLost::Share, "stop" => WhenLost::Stop]);
 words!(Role, "a role", "write `\"producer\"`, `\"viewer\"`, `\"operator\"` or `\"admin\"`", [
     "producer" => Role::Producer, "viewer" => Role::Viewer, "operator" => Role::Operator, "admin" => Role::Admin,
 ]);
 words!(Level, "a priority", "write `\"high\"`, `\"normal\"` or `\"low\"`", [
     "high" => Level::High, "normal" => Level::Normal, "low" => Level::Low,
 ]);
-words!(OnAmbiguous, "a rule", "write `\"retry\"` or `\"stop\"`", [
+words!(OnAmbiguous, "a value", "write `\"retry\"` or `\"stop\"`", [
     "retry" => OnAmbiguous::Retry, "stop" => OnAmbiguous::Stop,
 ]);
 words!(Check, "a check", "write `\"cpf\"`, `\"cnpj\"` or `\"required\"`", [
@@ -79,19 +79,20 @@ words!(StateFormat, "a format", "write `\"dict-xml\"` or `\"json\"`", [
     "dict-xml" => StateFormat::DictXml, "json" => StateFormat::Json,
 ]);
 
-words!(OnFailure, "a way to go on", "write `\"next\"` or `\"fail\"`", ["next" => OnFailure::Next, "fail" => OnFailure::Fail]);
+words!(OnFailure, "a value", "write `\"next\"` or `\"fail\"`", ["next" => OnFailure::Next, "fail" => OnFailure::Fail]);
 words!(Encoding, "an encoding", "write `\"hex\"` or `\"base64\"`", ["hex" => Encoding::Hex, "base64" => Encoding::Base64]);
-words!(VerifyKind, "a way to verify", "write `\"standard-webhooks\"`, `\"hmac-sha256\"`, `\"ed25519\"` or `\"token\"`", [
+words!(VerifyKind, "a verification method", "write `\"standard-webhooks\"`, `\"hmac-sha256\"`, `\"ed25519\"` or `\"token\"`", [
     "standard-webhooks" => VerifyKind::StandardWebhooks, "hmac-sha256" => VerifyKind::HmacSha256,
     "ed25519" => VerifyKind::Ed25519, "token" => VerifyKind::Token,
 ]);
 
-/// `what` comes with its article.
+/// `what` includes its article.
 fn unknown_word(word: &str, what: &str, known: &[&str]) -> Wrong {
     let choice = format!("use `{}`", known.join("`, `"));
     let help =
         suggest(word, known.iter().copied()).map_or(choice.clone(), |close| format!("{close} ({choice})"));
-    Wrong::new(format!("is not {what} that exists"), help)
+    let noun = what.split_once(' ').map_or(what, |(_, noun)| noun);
+    Wrong::new(format!("is not a known {noun}"), help)
 }
 
 impl FromText for String {
@@ -119,7 +120,7 @@ impl FromText for Secret {
     }
 }
 
-/// A file, relative to the folder of the configuration.
+/// A file path, relative to the config file's directory.
 #[derive(Debug)]
 pub(super) struct FilePath(pub(super) PathBuf);
 
@@ -140,7 +141,7 @@ impl FromText for Name {
     const HELP: &'static str = "write it in quotes";
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
-        // The engine's own words would repeat the name, which may come from a variable.
+        // The engine's error would repeat the name, which may come from a variable.
         Self::new(text)
             .map_err(|_| Wrong::new("is not a name", "use 1 to 64 letters, digits, `-`, `_` or `.`"))
     }
@@ -151,8 +152,8 @@ impl FromText for SocketAddr {
     const HELP: &'static str = "write an IP address and a port: \"127.0.0.1:8080\" or \"[::1]:8080\"";
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
-        let wrong = || Wrong::new("is not an address to listen on", Self::HELP);
-        // What most people mean by it; other names would have to be looked up.
+        let wrong = || Wrong::new("is not a listen address", Self::HELP);
+        // `localhost` is the only name that needs no lookup.
         let text =
             text.strip_prefix("localhost:").map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));
         text.parse().map_err(|_| wrong())
@@ -171,7 +172,7 @@ impl FromText for StoreUrl {
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
         match text.split_once(':') {
-            Some(("embedded", "")) => Err(Wrong::new("names no folder", "write \"embedded:./data\"")),
+            Some(("embedded", "")) => Err(Wrong::new("names no directory", "write \"embedded:./data\"")),
             Some(("embedded", path)) => Ok(Self::Embedded(path.into())),
             Some(("memory", "")) => Ok(Self::Memory),
             Some(("redis" | "rediss", _)) if redis::Client::open(text).is_ok() => {
@@ -179,17 +180,14 @@ impl FromText for StoreUrl {
             }
             Some(("redis" | "rediss", _)) => {
                 let help = "write \"redis://HOST:PORT\", or \"rediss://HOST:PORT\" for TLS";
-                Err(Wrong { hide: true, ..Wrong::new("is not an address of Redis", help) })
+                Err(Wrong { hide: true, ..Wrong::new("is not a Redis URL", help) })
             }
             Some((scheme, _)) if scheme.starts_with("redis") || scheme.starts_with("valkey") => {
-                let problem = "is a way to Redis that this version does not know";
-                let help = "write \"redis://HOST:PORT\" or \"rediss://HOST:PORT\"; Valkey too is reached so";
+                let problem = "is a Redis URL that this version does not support";
+                let help = "write \"redis://HOST:PORT\" or \"rediss://HOST:PORT\"; it works for Valkey too";
                 Err(Wrong { hide: true, ..Wrong::new(problem, help) })
             }
-            _ => Err(Wrong {
-                hide: text.contains('@'),
-                ..Wrong::new("is not a store that exists", Self::HELP)
-            }),
+            _ => Err(Wrong { hide: text.contains('@'), ..Wrong::new("is not a valid store", Self::HELP) }),
         }
     }
 }
@@ -204,7 +202,7 @@ impl Show for StoreUrl {
     }
 }
 
-/// `kind`: what an upstream speaks.
+/// The key `kind`: the protocol of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http,
@@ -225,14 +223,14 @@ impl Protocol {
 words!(Protocol, "a kind of upstream", "write `\"http\"`, `\"smtp\"` or `\"ses\"`", [
     "http" => Protocol::Http, "smtp" => Protocol::Smtp, "ses" => Protocol::Ses,
 ]);
-words!(Provision, "a place", "write `\"environment\"` or `\"instance\"`", [
+words!(Provision, "a value", "write `\"environment\"` or `\"instance\"`", [
     "environment" => Provision::Environment, "instance" => Provision::Instance,
 ]);
-words!(StartTls, "a rule", "write `\"auto\"`, `\"required\"` or `\"off\"`", [
+words!(StartTls, "a value", "write `\"auto\"`, `\"required\"` or `\"off\"`", [
     "auto" => StartTls::Auto, "required" => StartTls::Required, "off" => StartTls::Off,
 ]);
 
-/// An address of an upstream, by its scheme.
+/// An upstream's URL, by scheme.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum UpstreamUrl {
     Http(BaseUrl),
@@ -253,7 +251,7 @@ impl FromText for UpstreamUrl {
 
 fn smtp_url(text: &str) -> Result<SmtpUrl, Wrong> {
     if text.contains('@') {
-        let help = "write `auth = { user = \"…\", password = \"${VARIABLE}\" }` beside it";
+        let help = "write `auth = { user = \"…\", password = \"${VARIABLE}\" }`";
         return Err(Wrong { hide: true, ..Wrong::new("must not contain a user or a password", help) });
     }
     let wrong = |problem: &str| Wrong::new(problem, "write it like \"smtp://mail.example.com:587\"");
@@ -271,7 +269,7 @@ fn smtp_url(text: &str) -> Result<SmtpUrl, Wrong> {
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     match port {
         Some(port) if !host.is_empty() => Ok(SmtpUrl { implicit_tls, host, port }),
-        _ => Err(wrong("has no host, or a port that is not one")),
+        _ => Err(wrong("has no host or an invalid port")),
     }
 }
 
@@ -280,7 +278,7 @@ impl FromText for BaseUrl {
     const HELP: &'static str = "write it like \"https://api.example.com/v1\"";
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
-        // A password, a token in a query.
+        // It may contain a password, or a token in a query.
         let hide = text.contains(['@', '?']);
         let wrong = |problem: &str| Wrong { hide, ..Wrong::new(problem, Self::HELP) };
         let uri: Uri = text.parse().map_err(|_| wrong("is not an address"))?;
@@ -292,29 +290,29 @@ impl FromText for BaseUrl {
             return Err(wrong("is not an `http://` or `https://` address"));
         }
         if authority.as_str().contains('@') {
-            let help = "send credentials by `headers = { Authorization = \"…\" }`";
+            let help = "send credentials with `headers = { Authorization = \"…\" }`";
             return Err(Wrong { hide: true, ..Wrong::new("must not contain a user or a password", help) });
         }
         let path = parts.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"));
         if path.query().is_some() || text.contains('#') {
-            return Err(wrong("must end before `?` and `#`: what follows comes with each request"));
+            return Err(wrong("must not have a query or a fragment: those come with each request"));
         }
         let port = &authority.as_str()[authority.host().len()..];
         if authority.host().is_empty() || (!port.is_empty() && authority.port_u16().is_none()) {
-            return Err(Wrong { hide: true, ..wrong("has no host, or a port that is not one") });
+            return Err(Wrong { hide: true, ..wrong("has no host or an invalid port") });
         }
         if path.path().split('/').any(|part| matches!(part, "." | "..")) {
-            return Err(wrong("must not contain `.` or `..` as a part of its path"));
+            return Err(wrong("must not contain `.` or `..` as a path segment"));
         }
         Ok(Self { scheme, prefix: path.path().trim_end_matches('/').to_owned(), authority })
     }
 }
 
-/// A code that an upstream means differently; what it may be depends on the kind.
+/// A code that `retryable` or `permanent` lists; which ones are valid depends on the protocol.
 #[derive(Debug)]
 pub(super) struct Code(pub(super) String);
 
-/// With or without quotes.
+/// Written with or without quotes.
 impl Value for Code {
     fn kind() -> read::ValueKind {
         read::ValueKind::Either(
@@ -336,22 +334,22 @@ impl Value for Code {
 }
 
 impl Code {
-    /// Whether an upstream of this kind can answer with it.
+    /// Whether an upstream with this protocol can return it.
     pub(super) fn check(&self, kind: Protocol) -> Result<(), Wrong> {
         let number = |min: u16, max: u16| {
             self.0.len() == 3 && self.0.parse().is_ok_and(|code: u16| (min..=max).contains(&code))
         };
         match kind {
             Protocol::Http if !number(100, 599) => {
-                Err(Wrong::new("is not an HTTP status", "write an HTTP status: 418"))
+                Err(Wrong::new("is not an HTTP status", "write a status such as 418"))
             }
             Protocol::Smtp if !number(200, 599) && !is_enhanced(&self.0) => {
                 let help = "write a code or an enhanced code in quotes: \"450\" or \"4.7.0\"";
                 Err(Wrong::new("is not an SMTP code", help))
             }
             Protocol::Ses if !number(100, 599) && !is_ses_name(&self.0) => {
-                let help = "write the name of an error, such as \"MessageRejected\"";
-                Err(Wrong::new("is not an error of SES", help))
+                let help = "write an error name such as \"MessageRejected\"";
+                Err(Wrong::new("is not an SES error", help))
             }
             Protocol::Http | Protocol::Smtp | Protocol::Ses => Ok(()),
         }
@@ -365,13 +363,13 @@ fn is_enhanced(text: &str) -> bool {
     matches!(parts.as_slice(), ["2" | "4" | "5", subject, detail] if digits(subject) && digits(detail))
 }
 
-/// Whether `text` could be the name of an error of SES.
+/// Whether `text` could be the name of an SES error.
 fn is_ses_name(text: &str) -> bool {
     text.starts_with(|char: char| char.is_ascii_uppercase())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// A region of AWS.
+/// An AWS region.
 #[derive(Debug)]
 pub(super) struct Region(pub(super) String);
 
@@ -386,11 +384,11 @@ impl FromText for Region {
         if text.len() <= MAX_REGION && text.contains('-') && text.split('-').all(part) {
             return Ok(Self(text.to_owned()));
         }
-        Err(Wrong::new("is not a region of AWS", Self::HELP))
+        Err(Wrong::new("is not an AWS region", Self::HELP))
     }
 }
 
-/// `info`, or what `RUST_LOG` would take.
+/// A log level such as `info`, or a filter in the syntax of `RUST_LOG`.
 #[derive(Debug)]
 pub(super) struct LogFilter(pub(super) String);
 
@@ -400,14 +398,14 @@ impl FromText for LogFilter {
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
         const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-        // A single word that is no level would count as the name of a module and silence everything else.
+        // A single word that is not a level would be taken for a module name and silence everything else.
         let lone_word = !text.contains(['=', ',', '[', ':']);
         if lone_word && !LEVELS.contains(&text) {
             return Err(unknown_word(text, Self::WHAT, &LEVELS));
         }
         match tracing_subscriber::EnvFilter::builder().parse(text) {
             Ok(_) => Ok(Self(text.to_owned())),
-            Err(_) => Err(Wrong::new("is not a filter for the log", Self::HELP)),
+            Err(_) => Err(Wrong::new("is not a log filter", Self::HELP)),
         }
     }
 }
@@ -423,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base_urls_are_taken_apart() {
+    fn base_urls_are_parsed() {
         let url = |text| BaseUrl::from_text(text).map(|url| (url.authority.to_string(), url.prefix)).unwrap();
         assert_eq!(url("https://api.example.com"), ("api.example.com".into(), String::new()));
         assert_eq!(url("http://[::1]:80/a/b/"), ("[::1]:80".into(), "/a/b".into()));
@@ -446,25 +444,25 @@ mod tests {
     }
 
     #[test]
-    fn stores_this_version_does_not_have_are_told_apart_from_nonsense() {
+    fn unsupported_store_urls_have_their_own_error() {
         assert_eq!(StoreUrl::from_text("embedded:./data"), Ok(StoreUrl::Embedded("./data".into())));
         assert_eq!(StoreUrl::from_text("memory:"), Ok(StoreUrl::Memory));
         for text in ["redis://:pw@h", "rediss://h:6380"] {
             assert_eq!(StoreUrl::from_text(text), Ok(StoreUrl::Redis(Secret::new(text))));
         }
         for (text, problem) in [
-            ("redis://:pw@h:port", "is not an address of Redis"),
-            ("redis+cluster://a,b", "is a way to Redis that this version does not know"),
+            ("redis://:pw@h:port", "is not a Redis URL"),
+            ("redis+cluster://a,b", "is a Redis URL that this version does not support"),
         ] {
             let wrong = StoreUrl::from_text(text).unwrap_err();
             assert_eq!((wrong.problem.as_str(), wrong.hide), (problem, true), "{text}");
         }
-        assert_eq!(StoreUrl::from_text("./data").unwrap_err().problem, "is not a store that exists");
-        assert_eq!(StoreUrl::from_text("embedded:").unwrap_err().problem, "names no folder");
+        assert_eq!(StoreUrl::from_text("./data").unwrap_err().problem, "is not a valid store");
+        assert_eq!(StoreUrl::from_text("embedded:").unwrap_err().problem, "names no directory");
     }
 
     #[test]
-    fn a_level_of_the_log_is_not_taken_for_a_module() {
+    fn a_misspelt_log_level_is_not_taken_for_a_module() {
         assert!(LogFilter::from_text("info").is_ok());
         assert!(LogFilter::from_text("warn,eclusa=debug").is_ok());
         assert!(LogFilter::from_text("inof").unwrap_err().help.starts_with("did you mean `info`?"));
@@ -472,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn localhost_is_understood_other_names_are_not() {
+    fn localhost_is_the_only_name_to_listen_on() {
         let listen = |text| SocketAddr::from_text(text).map(|addr| addr.to_string());
         assert_eq!(listen("localhost:80"), Ok("127.0.0.1:80".into()));
         assert_eq!(listen("[::1]:0"), Ok("[::1]:0".into()));

@@ -1,4 +1,4 @@
-//! Certificates.
+//! TLS certificates and keys.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -12,33 +12,33 @@ use super::read::{At, MAX_FILE_BYTES, Table};
 use super::texts::FilePath;
 use super::types::{Secret, ServerTls, Tls};
 
-const NO_CERTIFICATE: &str = "names a file without certificates in PEM";
-const NO_KEY: &str = "names a file without a private key in PEM";
+const NO_CERTIFICATE: &str = "names a file without PEM certificates";
+const NO_KEY: &str = "names a file without a PEM private key";
 
-/// Reads the files that the table names; `ca` says what `ca_file` is for.
+/// Reads the files that the table names; `ca` describes `ca_file`.
 pub(super) fn tls(t: &mut Table<'_>, ca: &'static str) -> Tls {
-    let cert = t
-        .file("cert_file", "Shown to the other side: a PEM file with the certificate and those it rests on.");
+    let cert =
+        t.file("cert_file", "The client certificate: a PEM file, followed by the intermediate certificates.");
     let key = t.file("key_file", "The private key of `cert_file`, PEM.");
     let ca = t.file("ca_file", ca);
     match (t.has("cert_file"), t.has("key_file")) {
         (true, false) => {
-            t.misplaced("cert_file", "needs `key_file` beside it", "add `key_file = \"client.key\"`");
+            t.misplaced("cert_file", "needs `key_file`", "add `key_file = \"client.key\"`");
         }
         (false, true) => {
-            t.misplaced("key_file", "needs `cert_file` beside it", "add `cert_file = \"client.pem\"`");
+            t.misplaced("key_file", "needs `cert_file`", "add `cert_file = \"client.pem\"`");
         }
         _ => {}
     }
     for (name, pem) in [("cert_file", &cert), ("ca_file", &ca)] {
         if pem.as_ref().is_some_and(|pem| certificates(pem).is_none()) {
-            t.wrong(name, NO_CERTIFICATE, "it holds `-----BEGIN CERTIFICATE-----`");
+            t.wrong(name, NO_CERTIFICATE, "it must contain `-----BEGIN CERTIFICATE-----`");
         }
     }
     let key = key.and_then(|pem| {
         let text = PrivateKeyDer::from_pem_slice(&pem).ok().and_then(|_| String::from_utf8(pem).ok());
         if text.is_none() {
-            let help = "it holds `-----BEGIN PRIVATE KEY-----`";
+            let help = "it must contain `-----BEGIN PRIVATE KEY-----`";
             t.wrong("key_file", NO_KEY, help);
         }
         text.map(Secret::new)
@@ -46,9 +46,9 @@ pub(super) fn tls(t: &mut Table<'_>, ca: &'static str) -> Tls {
     Tls { ca, client: cert.zip(key) }
 }
 
-/// The certificate of the listener and its key.
+/// Reads the listener's certificate and key.
 pub(super) fn server_tls(t: &mut Table<'_>) -> Option<ServerTls> {
-    let cert = "A PEM file with the server's certificate, followed by the intermediate ones.";
+    let cert = "A PEM file with the server's certificate, followed by the intermediate certificates.";
     let cert: Option<At<FilePath>> = t.need("cert_file", "\"server.pem\"", cert);
     let key: Option<At<FilePath>> =
         t.need("key_file", "\"server.key\"", "A PEM file with the private key of `cert_file`.");
@@ -63,20 +63,20 @@ pub(super) fn server_tls(t: &mut Table<'_>) -> Option<ServerTls> {
     match tls.certified_key() {
         Ok(_) => {}
         Err(CertificateError::NoCertificate(_)) => {
-            t.wrong("cert_file", NO_CERTIFICATE, "it holds `-----BEGIN CERTIFICATE-----`");
+            t.wrong("cert_file", NO_CERTIFICATE, "it must contain `-----BEGIN CERTIFICATE-----`");
         }
         Err(CertificateError::NoKey(_)) => {
-            t.wrong("key_file", NO_KEY, "it holds `-----BEGIN PRIVATE KEY-----`");
+            t.wrong("key_file", NO_KEY, "it must contain `-----BEGIN PRIVATE KEY-----`");
         }
         Err(error) => {
-            let help = "name the key that the certificate was requested with";
+            let help = "name the key that belongs to the certificate";
             t.wrong("key_file", &format!("cannot be used with `cert_file`: {error}"), help);
         }
     }
     Some(tls)
 }
 
-/// Why a certificate of the listener cannot be used.
+/// Why the listener's certificate cannot be used.
 #[derive(Debug, Error)]
 pub enum CertificateError {
     /// A file cannot be read.
@@ -84,16 +84,16 @@ pub enum CertificateError {
     Unreadable {
         /// Its path.
         file: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// `cert_file` is not a list of certificates in PEM.
-    #[error("{} holds no certificate in PEM", .0.display())]
+    #[error("{} contains no PEM certificate", .0.display())]
     NoCertificate(PathBuf),
     /// `key_file` is not a private key in PEM.
-    #[error("{} holds no private key in PEM", .0.display())]
+    #[error("{} contains no PEM private key", .0.display())]
     NoKey(PathBuf),
-    /// The two do not belong together, or TLS does not accept them.
+    /// Certificate and key do not match, or rustls does not accept them.
     #[error("{}", in_words(.0))]
     Refused(#[from] rustls::Error),
 }

@@ -1,4 +1,4 @@
-//! `[traces]`: where spans go.
+//! `[traces]`: where spans are exported.
 
 use http::{HeaderName, HeaderValue, Uri};
 
@@ -7,17 +7,17 @@ use super::types::BaseUrl;
 use super::units::Fraction;
 use super::upstreams::headers;
 
-/// Where OTLP/HTTP takes spans, below the collector's own address.
+/// The OTLP/HTTP path for spans, below the collector's URL.
 const PATH: &str = "/v1/traces";
 
-/// Where spans go.
+/// Where spans are exported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TracesConfig {
-    /// The whole address.
+    /// The full URL.
     pub endpoint: Uri,
     /// Sent with every request.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// How many of a million traces that begin here are recorded.
+    /// The share of traces starting here that is recorded, in millionths.
     pub sample_micros: u32,
 }
 
@@ -25,13 +25,13 @@ pub(super) fn traces(t: &mut Table<'_>) -> Option<TracesConfig> {
     let url: Option<BaseUrl> = t.need(
         "otlp",
         "\"http://127.0.0.1:4318\"",
-        "The collector's address for OTLP/HTTP. Spans are sent to `/v1/traces` below it, as JSON.",
+        "The collector's OTLP/HTTP URL. Spans are sent to `/v1/traces` below it, as JSON.",
     );
     let headers = headers(t, "Sent with every request to the collector, such as `Authorization`.");
     let sample = t.or(
         "sample",
         Fraction { micros: 1_000_000 },
-        "The share of traces that is recorded, of those that begin here. Those of callers are recorded if their \
+        "The share of traces starting here that is recorded. Traces of callers are recorded if their \
          `traceparent` says so.",
     );
     let endpoint = url.and_then(|url| {

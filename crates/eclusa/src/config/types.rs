@@ -1,4 +1,4 @@
-//! The valid configuration: values that cannot be wrong, so that nothing checks them again.
+//! The valid configuration: types that are always valid, so that nothing checks them again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ use super::schedules::Schedule;
 use super::ses::SesRules;
 use super::traces::TracesConfig;
 
-/// Everything `eclusa serve` needs to know.
+/// The whole configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// `[server]`.
@@ -33,123 +33,123 @@ pub struct Config {
     pub workers: WorkersConfig,
     /// `[log]`.
     pub log: LogConfig,
-    /// `[traces]`; without it no spans are recorded.
+    /// `[traces]`; without it, no spans are recorded.
     pub traces: Option<TracesConfig>,
-    /// `[[auth.keys]]`; none on loopback means that everybody may do everything.
+    /// `[[auth.keys]]`; without keys, which is possible only on loopback, everybody may do everything.
     pub keys: Vec<Arc<Key>>,
-    /// `[callbacks]`; without it nobody is called back.
+    /// `[callbacks]`; without it, callbacks are off.
     pub callbacks: Option<Callbacks>,
     /// `[alerts]`.
     pub alerts: Alerts,
-    /// `[lanes.*]`: what the program itself must know of a lane.
+    /// `[lanes.*]`, without the rules that are in `spec`.
     pub lanes: BTreeMap<Name, Arc<Lane>>,
-    /// `[upstreams.*]`: what the program itself must know of an upstream.
+    /// `[upstreams.*]`, without the rules that are in `spec`.
     pub upstreams: BTreeMap<Name, Upstream>,
     /// `[schedules.*]`.
     pub schedules: BTreeMap<Name, Arc<Schedule>>,
-    /// The rules for the engine, of the same lanes and upstreams.
+    /// The engine's rules for these lanes and upstreams.
     pub spec: Spec,
 }
 
-/// How requests come in.
+/// `[server]`: the HTTP server.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// Where to listen; port 0 picks a free one.
+    /// The address to listen on; port 0 picks a free port.
     pub listen: SocketAddr,
-    /// The largest request body.
+    /// The largest request body, in bytes.
     pub max_body: usize,
-    /// Bytes of bodies that are being received at the same time.
+    /// The most bytes of bodies being received at the same time.
     pub max_bodies: usize,
     /// The longest `Prefer: wait` and `?timeout=`.
     pub max_wait: Duration,
-    /// Connections served at the same time.
+    /// The most concurrent connections.
     pub max_connections: usize,
-    /// How long running jobs may take to finish when the process is asked to stop.
+    /// How long running jobs may take to finish when the process stops.
     pub shutdown_grace: Duration,
     /// How slow a client may be.
     pub client: ClientBounds,
-    /// Where others reach this server, for `{webhook_url}`.
+    /// The public URL of this server, for `{webhook_url}`.
     pub public_url: Option<BaseUrl>,
-    /// The listener's certificate; plain HTTP without.
+    /// The listener's certificate; without it, plain HTTP.
     pub tls: Option<ServerTls>,
-    /// How long the listener stays open after the process was asked to stop.
+    /// How long the listener stays open after the process is asked to stop.
     pub drain: Duration,
 }
 
 /// The listener's certificate, read and checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerTls {
-    /// Where the certificate is, to look for a newer one.
+    /// The path of the certificate, which is watched for changes.
     pub cert_file: PathBuf,
-    /// Where its key is.
+    /// The path of the key.
     pub key_file: PathBuf,
-    /// The certificate and those that vouch for it, PEM.
+    /// The certificate and the intermediate certificates, PEM.
     pub certificate: Vec<u8>,
     /// The private key, PEM.
     pub key: Secret,
 }
 
-/// How slow a client may be, while it owes bytes or has bytes to read.
+/// How slow a client may be while it sends a request or reads a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientBounds {
-    /// How long a request or an answer may wait for it in all.
+    /// The total time that a request or a response may wait for the client.
     pub total: Duration,
-    /// Bytes per second.
+    /// The minimum speed in bytes per second.
     pub min_rate: u64,
 }
 
-/// Where the state lives.
+/// `[store]`: where state is stored.
 #[derive(Debug, Clone)]
 pub struct StoreConfig {
     /// `embedded:./data`, `memory:` or `redis://…`.
     pub url: StoreUrl,
-    /// What the names of all keys on Redis begin with.
+    /// The prefix of all Redis keys.
     pub prefix: String,
-    /// What "accepted" means.
+    /// When a change counts as accepted.
     pub ack: Ack,
-    /// What to send while Redis does not answer.
+    /// What to send while Redis does not respond.
     pub when_lost: WhenLost,
     /// Whether processes on one Redis share the gates of upstreams.
     pub shared_gates: bool,
-    /// For `rediss://`.
+    /// Certificates for `rediss://`.
     pub tls: Tls,
     /// How long Redis and the owner may be silent before callers are refused.
     pub timeout: Duration,
     /// How long the owner may be silent before another process takes over.
     pub term: Duration,
-    /// How long after something expired it may still be in the journal.
+    /// How long something that expired may remain in the journal.
     pub forget_within: Duration,
 }
 
-/// What has happened to a change when the store answers.
+/// How durable a change is when the store acknowledges it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ack {
-    /// It was fsynced: it survives a power cut.
+    /// Fsynced: it survives a power cut.
     Fsync,
-    /// It was handed to the operating system, or to Redis: it survives the death of this process, by SIGKILL too. A power cut
-    /// loses what came after the last sync, which is about a second.
+    /// Written to the operating system, or to Redis: it survives the end of this process, even by SIGKILL. A power cut
+    /// loses what was written since the last sync, about a second.
     Write,
-    /// What was taken in has reached a replica of the Redis server too. Only on Redis.
+    /// It has also reached a replica of the Redis server. Only on Redis.
     Replicate,
 }
 
-/// What to do while the fleet cannot be asked.
+/// What to do while the owner cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenLost {
-    /// Each process goes on with its part of every limit.
+    /// Each process continues with its share of every limit.
     Share,
     /// Nothing is sent.
     Stop,
 }
 
-/// An address of a store.
+/// The URL of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreUrl {
-    /// In files below this directory.
+    /// In files in this directory.
     Embedded(PathBuf),
-    /// Nowhere: gone when the process ends.
+    /// In memory only: lost when the process ends.
     Memory,
-    /// On a Redis or Valkey server, shared with all processes that name it.
+    /// On a Redis or Valkey server, shared with all processes that use it.
     Redis(Secret),
 }
 
@@ -168,60 +168,60 @@ impl fmt::Display for StoreUrl {
     }
 }
 
-/// How jobs are run.
+/// `[workers]`: how jobs are executed.
 #[derive(Debug, Clone)]
 pub struct WorkersConfig {
-    /// Jobs that this process runs at the same time, over all lanes.
+    /// The most jobs that this process runs at the same time, over all lanes.
     pub concurrency: usize,
-    /// How long a job stays with a worker that no longer answers.
+    /// How long a job stays with a worker that stopped responding.
     pub lease: Duration,
 }
 
-/// How the log is written.
+/// `[log]`: how the log is written.
 #[derive(Debug, Clone)]
 pub struct LogConfig {
-    /// What is written: `info`, or a filter such as `eclusa=debug`.
+    /// What is logged: `info`, or a filter such as `eclusa=debug`.
     pub filter: String,
-    /// How it looks.
+    /// The line format.
     pub format: LogFormat,
     /// Whether each request is logged.
     pub access: bool,
 }
 
-/// How a line of the log looks.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people on a terminal, JSON elsewhere.
+    /// Text on a terminal, JSON otherwise.
     Auto,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// For people.
+    /// Plain text.
     Text,
 }
 
-/// A key that lets its holder in.
+/// An API key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Key {
-    /// Whose it is; appears in the log.
+    /// The owner's name; appears in the log.
     pub name: String,
-    /// What it may do.
+    /// What the key may do.
     pub role: Role,
-    /// The key itself.
+    /// The key.
     pub secret: Secret,
-    /// Only these lanes, if any are named.
+    /// The allowed lanes; all if `None`.
     pub lanes: Option<Vec<Name>>,
-    /// Only these tenants, if any are named; `*` stands for anything.
+    /// The allowed tenants; all if `None`. `*` matches anything.
     pub tenants: Option<Vec<String>>,
-    /// No more urgent than this.
+    /// The highest priority it may use.
     pub max_priority: Level,
 }
 
-/// What a key may do; each role may do what those before it may, but a viewer may not enqueue.
+/// What a key may do. Each role includes the ones before it, except that a viewer may not enqueue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Enqueue, and look at what was enqueued.
+    /// Enqueue jobs, and read them.
     Producer,
-    /// Look at everything, change nothing.
+    /// Read everything, change nothing.
     Viewer,
     /// Also pause, cancel, replay, reset.
     Operator,
@@ -249,12 +249,12 @@ impl Role {
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides `text`.
+    /// Wraps `text`.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself, for the one place that needs it.
+    /// The text, for the code that has to send it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -266,40 +266,40 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What the program must know of a lane.
+/// A lane, without the rules that the engine has.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lane {
     /// Whether jobs queue or callers wait on the connection.
     pub mode: Mode,
-    /// The upstreams in order; none if `chains` are all there are.
+    /// The upstreams in order; empty if there are only `chains`.
     pub chain: Vec<Name>,
-    /// Other chains, picked by a value of the job.
+    /// Other chains, selected by a value of the job.
     pub chains: Option<Chains>,
     /// The priority of a job by its `type`.
     pub types: BTreeMap<String, Level>,
-    /// What a job must contain; where fields are named, no others are accepted.
+    /// Required fields. If fields of query, body or params are listed, no others are accepted there.
     pub validate: Vec<(Field, Check)>,
-    /// What only admins are shown of a job.
+    /// Fields that only admins can see.
     pub mask: Vec<Field>,
     /// Which requests callers may send.
     pub accept: Accept,
-    /// What makes two jobs ask for the same thing, so that one answer serves both.
+    /// Identifies equal requests, so that one response serves all of them.
     pub cache_key: Option<CacheKey>,
-    /// When to try again.
+    /// When to retry.
     pub retry: RetryPolicy,
-    /// Jobs of this lane that this process runs at the same time.
+    /// The most jobs of this lane that this process runs at the same time.
     pub concurrency: Option<u32>,
 }
 
 impl Lane {
-    /// All upstreams that its jobs may go to; some perhaps more than once.
+    /// All upstreams that its jobs may use, possibly with repetitions.
     pub fn upstreams(&self) -> impl Iterator<Item = &Name> {
         let others = self.chains.iter().flat_map(|chains| chains.chains.values().flatten());
         self.chain.iter().chain(others)
     }
 }
 
-/// What to do about moments of a schedule at which no process was there.
+/// What to do about times of a schedule at which no process was running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missed {
     /// Nothing.
@@ -310,7 +310,7 @@ pub enum Missed {
     All,
 }
 
-/// Which jobs a lane takes in, if there is room.
+/// Which jobs a lane accepts, if it is not full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admit {
     /// All.
@@ -322,22 +322,22 @@ pub enum Admit {
 /// Whether jobs queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Durable, in turn, by workers.
+    /// Jobs are durable, wait for their turn, and are run by workers.
     Queue,
-    /// At once or not at all, while the caller waits.
+    /// Requests are sent at once or refused, while the caller waits.
     Direct,
 }
 
 /// `chains` with `chain_by`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chains {
-    /// Where the value is.
+    /// The field that selects the chain.
     pub by: Field,
-    /// The chain for each value; others take the lane's own, if it has one.
+    /// The chain for each value; other values use the lane's `chain`, if it has one.
     pub chains: BTreeMap<String, Vec<Name>>,
 }
 
-/// A place in a request.
+/// A field of a request.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Field {
     /// `query.cpf`, `query:cpf`.
@@ -350,18 +350,18 @@ pub enum Field {
     Params(String),
 }
 
-/// What a value must look like.
+/// A check of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// A Brazilian CPF: eleven digits with right check digits.
+    /// A Brazilian CPF: eleven digits with valid check digits.
     Cpf,
-    /// A Brazilian CNPJ, also of the new kind with letters.
+    /// A Brazilian CNPJ, including the new form with letters.
     Cnpj,
-    /// Anything that is there and not empty.
+    /// Present and not empty.
     Required,
 }
 
-/// A text with fields in it: `{query.cpf}`.
+/// A text with placeholders for fields: `{query.cpf}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     /// In order.
@@ -371,7 +371,7 @@ pub struct Template {
 /// A part of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TemplatePart {
-    /// As it stands.
+    /// Literal text.
     Text(String),
     /// The value of a field.
     Field(Field),
@@ -383,25 +383,25 @@ pub enum TemplatePart {
     Path,
 }
 
-/// What the program must know of an upstream.
+/// An upstream, without the rules that the engine has.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Upstream {
-    /// From the first byte sent to the last received.
+    /// From the first byte sent to the last byte received.
     pub timeout: Duration,
-    /// Until a connection is there.
+    /// Until a connection is established.
     pub connect_timeout: Duration,
-    /// Codes that this upstream means differently.
+    /// Additional retryable and permanent codes.
     pub codes: ExtraCodes,
-    /// Certificates, where the usual ones do not do.
+    /// Certificates, if the public ones are not enough.
     pub tls: Tls,
-    /// What only upstreams of its kind have.
+    /// The rules of its kind.
     pub kind: UpstreamKind,
 }
 
-/// What an upstream speaks, with the rules that only such upstreams have.
+/// The kind of an upstream, with the rules specific to it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum UpstreamKind {
-    /// HTTP.
+    /// Requests, by HTTP.
     Http(Box<HttpRules>),
     /// Mail, by SMTP.
     Smtp(Box<SmtpRules>),
@@ -410,12 +410,12 @@ pub enum UpstreamKind {
 }
 
 impl Upstream {
-    /// Whether it takes messages, and not requests.
+    /// Whether it takes mail instead of requests.
     pub const fn is_mail(&self) -> bool {
         !matches!(self.kind, UpstreamKind::Http(_))
     }
 
-    /// The rules of one that speaks HTTP.
+    /// The rules of an HTTP upstream.
     pub const fn http(&self) -> Option<&HttpRules> {
         match &self.kind {
             UpstreamKind::Http(rules) => Some(rules),
@@ -423,7 +423,7 @@ impl Upstream {
         }
     }
 
-    /// Accounts at it; each call is made with one of them, if there are any.
+    /// Its accounts; if there are any, each call uses one of them.
     pub fn keys(&self) -> &[UpstreamKey] {
         self.http().map_or(&[], |rules| &rules.keys)
     }
@@ -438,63 +438,63 @@ impl Upstream {
         self.http().map_or(&[], |rules| &rules.policies)
     }
 
-    /// `async`: it takes jobs in and tells later how they went.
+    /// `async`: it accepts jobs and reports their results later.
     pub fn awaited(&self) -> Option<&Async> {
         self.http()?.awaited.as_ref()
     }
 
-    /// Where it tells its own count of its policies.
+    /// How its own balances are requested.
     pub fn reconcile(&self) -> Option<&Reconcile> {
         self.http()?.reconcile.as_ref()
     }
 }
 
-/// What only an upstream that speaks HTTP has.
+/// The rules of an HTTP upstream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HttpRules {
-    /// Where requests go: scheme, host, port and a path prefix.
+    /// The base URL: scheme, host, port and a path prefix.
     pub url: BaseUrl,
-    /// Sent with every request, in place of the caller's.
+    /// Sent with every request, instead of the caller's headers of the same name.
     pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
-    /// Accounts at it; each call is made with one of them, if there are any.
+    /// Its accounts; if there are any, each call uses one of them.
     pub keys: Vec<UpstreamKey>,
-    /// How a job's `params` become a request; without it the job's own is sent.
+    /// How a job's `params` become a request; without it, the job's own `request` is sent.
     pub request: Option<RequestTemplate>,
-    /// `async`: it takes jobs in and tells later how they went.
+    /// `async`: it accepts jobs and reports their results later.
     pub awaited: Option<Async>,
-    /// The largest answer.
+    /// The largest response, in bytes.
     pub max_response: usize,
     /// Limits by scope.
     pub policies: Vec<Policy>,
-    /// Where it tells its own count of them.
+    /// How its own balances are requested.
     pub reconcile: Option<Reconcile>,
 }
 
 impl HttpRules {
-    /// Of an address that is called as it is, for answers of at most so many bytes.
+    /// The rules of a plain URL, with responses of at most `max_response` bytes.
     pub(crate) fn plain(url: BaseUrl, max_response: usize) -> Self {
         let (headers, keys, policies) = (Vec::new(), Vec::new(), Vec::new());
         Self { url, headers, keys, request: None, awaited: None, max_response, policies, reconcile: None }
     }
 }
 
-/// What only an upstream that speaks SMTP has.
+/// The rules of an SMTP upstream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SmtpRules {
-    /// Where it is.
+    /// The server.
     pub url: SmtpUrl,
-    /// Who sends.
+    /// The account.
     pub auth: Option<SmtpAuth>,
-    /// Whether the connection is encrypted once it is there.
+    /// Whether a plain connection switches to TLS.
     pub starttls: StartTls,
-    /// Connections of this process at the same time.
+    /// The most concurrent connections of this process.
     pub max_connections: usize,
 }
 
 /// A checked `smtp://` or `smtps://` address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SmtpUrl {
-    /// `smtps`: encrypted from the first byte on.
+    /// `smtps`: TLS from the first byte.
     pub implicit_tls: bool,
     /// A name or an IP address, without brackets.
     pub host: String,
@@ -518,21 +518,21 @@ impl fmt::Display for SmtpUrl {
     }
 }
 
-/// Who sends.
+/// An SMTP account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SmtpAuth {
     /// `auth.user`.
     pub user: String,
-    /// `auth.password`, or what is in `auth.password_file`.
+    /// `auth.password`, or the contents of `auth.password_file`.
     pub password: Secret,
 }
 
-/// Whether a connection that begins in the clear goes on encrypted.
+/// Whether a plain connection switches to TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartTls {
     /// If the server offers it.
     Auto,
-    /// Or nothing is sent.
+    /// Always; otherwise nothing is sent.
     Required,
     /// Never.
     Off,
@@ -541,33 +541,33 @@ pub enum StartTls {
 /// One of several accounts at an upstream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UpstreamKey {
-    /// What it is called where its state is shown.
+    /// The name under which its state is shown.
     pub name: Name,
-    /// Its text.
+    /// The key.
     pub secret: Secret,
-    /// The headers of the upstream that hold it.
+    /// The upstream's headers that contain it.
     pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
 }
 
-/// How an upstream writes balances.
+/// The format of an upstream's balances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StateFormat {
-    /// As the DICT does.
+    /// The XML of the DICT.
     DictXml,
-    /// As Eclusa does.
+    /// The JSON of Eclusa's own API.
     Json,
 }
 
 /// Certificates, read and checked.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tls {
-    /// `ca_file`: trusted, PEM.
+    /// `ca_file`: trusted certificates, PEM.
     pub ca: Option<Vec<u8>>,
-    /// `cert_file` and `key_file`: shown to the other side, PEM.
+    /// `cert_file` and `key_file`: the client certificate and its key, PEM.
     pub client: Option<(Vec<u8>, Secret)>,
 }
 
-/// A checked `http://` or `https://` address without query, fragment or user.
+/// A checked `http://` or `https://` URL without query, fragment or user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseUrl {
     /// `http` or `https`.
@@ -579,7 +579,7 @@ pub struct BaseUrl {
 }
 
 impl BaseUrl {
-    /// What a client sends as `Host`: without a port that the scheme has anyway.
+    /// The `Host` header: without the port if it is the default of the scheme.
     pub fn host_header(&self) -> String {
         match (self.scheme.as_str(), self.authority.port_u16()) {
             ("https", Some(443)) | ("http", Some(80)) => self.authority.host().to_owned(),

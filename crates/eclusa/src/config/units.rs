@@ -20,7 +20,7 @@ const SIZES: [(&str, u64); 7] = [
 ];
 const RATES: [(&str, u64); 4] = [("s", 1), ("min", 60), ("h", 3_600), ("day", 86_400)];
 
-/// Longer than any wait that is meant, short enough to be added to any date.
+/// The longest duration; short enough to be added to any date.
 const LONGEST: Span = Span::from_secs(100 * 365 * 86_400);
 
 pub(crate) const DURATION_HELP: &str =
@@ -31,7 +31,7 @@ const RATE_HELP: &str = "write a whole number per time: \"10/s\", \"1200/min\", 
 
 const BYTE_RATE_HELP: &str = "write a size per second: \"1KiB/s\", \"500B/s\"";
 
-/// The number in front of `text` and the unit behind it.
+/// Splits `text` into a number and the unit after it.
 fn split(text: &str) -> Option<(u64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     Some((text[..end].parse().ok()?, &text[end..]))
@@ -41,7 +41,7 @@ fn factor(units: &[(&str, u64)], unit: &str) -> Option<u64> {
     units.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor)
 }
 
-/// `amount` in the largest of `units` that needs no fraction.
+/// Writes `amount` in the largest of `units` that needs no fraction.
 fn show(units: &[(&str, u64)], amount: u64) -> String {
     let fits = units.iter().filter(|(_, factor)| amount > 0 && amount.is_multiple_of(*factor));
     let (unit, factor) = fits.max_by_key(|(_, factor)| *factor).unwrap_or(&units[0]);
@@ -67,7 +67,7 @@ impl FromText for Span {
     }
 }
 
-/// A duration as the config writes it, or what is wrong with it.
+/// Parses a duration in the config's notation; the error says what is wrong.
 pub fn parse_duration(text: &str) -> Result<Span, String> {
     Span::from_text(text).map_err(|wrong| format!("{}: {}", wrong.problem, wrong.help))
 }
@@ -78,7 +78,7 @@ impl Show for Span {
     }
 }
 
-/// As the standard library has it.
+/// Converts to the standard library's type.
 pub(super) fn duration(span: Span) -> Duration {
     Duration::from_millis(span.as_millis())
 }
@@ -159,7 +159,7 @@ impl FromText for SizeText {
     }
 }
 
-/// So many per so long.
+/// A count per time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RateValue {
     pub(super) count: u32,
@@ -218,7 +218,7 @@ impl Show for ByteRate {
     }
 }
 
-/// A part of the whole, in percent.
+/// A share, in percent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Percent(pub(super) u8);
 
@@ -233,7 +233,7 @@ impl Value for Percent {
     }
 }
 
-/// A number from 0 to 1, in millionths.
+/// Reads a number from 0 to 1, in millionths.
 fn fraction(raw: &RawValue<'_>, help: &str) -> Option<u64> {
     let number: Option<f64> = match raw.value() {
         DeValue::Float(number) => number.as_str().parse().ok(),
@@ -248,12 +248,12 @@ fn fraction(raw: &RawValue<'_>, help: &str) -> Option<u64> {
     };
     let micros = number.filter(|number| (0.0..=1.0).contains(number)).map(|number| (number * 1e6).round());
     if micros.is_none() {
-        raw.wrong("must lie between 0 and 1", help);
+        raw.wrong("must be between 0 and 1", help);
     }
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "it lies between 0 and a million"
+        reason = "it is between 0 and a million"
     )]
     micros.map(|micros| micros as u64)
 }
@@ -270,13 +270,13 @@ impl Value for Fraction {
     }
 
     fn read(raw: RawValue<'_>) -> Option<Self> {
-        fraction(&raw, "`0.02` is two in a hundred").map(|micros| Self { micros })
+        fraction(&raw, "`0.02` is two percent").map(|micros| Self { micros })
     }
 }
 
 impl Show for Fraction {
     fn show(&self) -> String {
-        #[expect(clippy::cast_precision_loss, reason = "it lies between 0 and a million")]
+        #[expect(clippy::cast_precision_loss, reason = "it is between 0 and a million")]
         let share = self.micros as f64 / 1e6;
         share.to_string()
     }
@@ -288,7 +288,7 @@ impl Show for Percent {
     }
 }
 
-/// What a variable of the environment that switches something says, if it is one of the usual words.
+/// Parses an environment variable that turns something on or off, if it is one of the usual words.
 pub(crate) fn on_or_off(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "true" | "1" | "on" | "yes" => Some(true),

@@ -24,7 +24,7 @@ use super::units::{PositiveSpan, Size, duration};
 
 const DEFAULT_FAILURES: NonZeroU32 = NonZeroU32::new(5).unwrap();
 
-/// Headers that belong to a connection or to its message: the program writes them itself.
+/// Headers of the connection or the message framing, which the program sets itself.
 const OWN_HEADERS: [&str; 9] = [
     "connection",
     "content-length",
@@ -37,15 +37,15 @@ const OWN_HEADERS: [&str; 9] = [
     "expect",
 ];
 
-/// Keys that only upstreams with HTTP have.
+/// Keys that only HTTP upstreams have.
 const HTTP_KEYS: [&str; 7] = ["headers", "keys", "request", "async", "policies", "reconcile", "max_response"];
 
-/// What an upstream must know of the rest of the file.
+/// What the reader of an upstream needs from the rest of the file.
 pub(super) struct UpstreamContext {
     pub(super) policy_names: PolicyNames,
-    /// All processes on the store go by the same gates.
+    /// All processes on the store share gates.
     pub(super) shared_gates: bool,
-    /// `server.public_url` is there.
+    /// `server.public_url` is set.
     pub(super) public_url: bool,
     /// Upstreams of direct lanes.
     pub(super) direct: Vec<Name>,
@@ -59,10 +59,10 @@ pub(super) fn upstream(
     let kind = t.or(
         "kind",
         Protocol::Http,
-        "What it speaks: requests go to `http`, messages to `smtp` and `ses` (Amazon SES).",
+        "The kind of upstream: `http` for requests, `smtp` and `ses` (Amazon SES) for mail.",
     );
-    let doc = "Where calls go: `http://` or `https://`, host, port and the beginning of the path; for `smtp` `smtp://` (port 25 if \
-               none is named) or `smtps://` (465), host and port. For `ses` the endpoint of its region unless it is given.";
+    let doc = "The base URL: `http://` or `https://`, host, port and a path prefix. For `smtp`: `smtp://` (default port 25) \
+               or `smtps://` (465), host and port. For `ses`, defaults to the endpoint of its region.";
     let url: Option<UpstreamUrl> = match kind {
         Protocol::Http => t.need("url", "\"https://api.example.com\"", doc),
         Protocol::Smtp => t.need("url", "\"smtp://mail.example.com:587\"", doc),
@@ -71,34 +71,34 @@ pub(super) fn upstream(
     let timeout = t.or(
         "timeout",
         PositiveSpan(Span::from_secs(30)),
-        "How long a call may take, from the first byte sent to the last received. In direct lanes, where answers stream: how \
-         long the upstream may be silent, until its answer begins and between two parts of it.",
+        "How long a call may take, from the first byte sent to the last byte received. In direct lanes, where responses stream: how \
+         long the upstream may be silent, before its response begins and between two parts of it.",
     );
     let connect_timeout = t.or(
         "connect_timeout",
         PositiveSpan(Span::from_secs(5)),
-        "How long a connection may take to be there.",
+        "How long establishing a connection may take.",
     );
     let keys = keys(t);
     let headers = keyed_headers(
         t,
-        "Sent with every request in place of the caller's, such as `{ Authorization = \"Bearer ${TOKEN}\" }`. Values are never \
+        "Sent with every request, instead of the caller's headers of the same name: `{ Authorization = \"Bearer ${TOKEN}\" }`. Values are never \
          shown.",
         &keys,
     );
     let breaker =
-        t.table("breaker", "Opens after failures in a row and lets nothing through for a while.", breaker);
-    let pace = t.table("pace", "One start per interval, which adapts to how the upstream takes it.", pace);
+        t.table("breaker", "Opens after consecutive failures and admits nothing for a while.", breaker);
+    let pace = t.table("pace", "One call per interval, which adapts to the upstream's responses.", pace);
     let cooldown = cooldown(
         t,
-        "Rests after the first, second, … error in a row; the last serves for all that follow. Errors are forgotten by a success, \
-         and after ten minutes.",
+        "Pauses after the first, second, … consecutive error; the last one applies to all further errors. A success resets the \
+         count, and so do ten minutes without errors.",
     );
-    let mut gates = gates(t, "max_concurrent", "Calls at the same time, over all workers.");
+    let mut gates = gates(t, "max_concurrent", "The most concurrent calls, over all workers.");
     let codes = codes(t, kind);
-    let max_response = body_size(t, "max_response", Size(MAX_BODY), "The largest answer; at most 8128KiB.");
-    let tls = t.section("tls", "Certificates, where the usual ones do not do.", |t| {
-        tls(t, "Trusted besides the public ones: a PEM file with certificates.")
+    let max_response = body_size(t, "max_response", Size(MAX_BODY), "The largest response; at most 8128KiB.");
+    let tls = t.section("tls", "Certificates, if the public ones are not enough.", |t| {
+        tls(t, "CA certificates to trust in addition to the public ones: a PEM file.")
     });
     let policies = policies(t, &context.policy_names);
     let reconcile = reconcile(t, &policies, context.shared_gates);
@@ -109,7 +109,11 @@ pub(super) fn upstream(
     let awaited = awaited(t, context.public_url);
     if t.has("async") && context.direct.contains(name) {
         let help = "use it in lanes with a queue only, or remove `async`";
-        t.misplaced("async", "has no meaning in a direct lane, where the caller waits for the answer", help);
+        t.misplaced(
+            "async",
+            "does not apply to a direct lane, where the caller waits for the response",
+            help,
+        );
     }
     let smtp_keys = smtp_keys(t, kind);
     let ses_keys = ses_keys(t);
@@ -151,15 +155,15 @@ pub(super) fn upstream(
 
 fn no_tls_with_http(t: &Table<'_>, url: &BaseUrl) {
     if t.has("tls") && url.scheme == http::uri::Scheme::HTTP {
-        t.misplaced("tls", "is of no use with an `http://` address", "write `https://`, or remove `tls`");
+        t.misplaced("tls", "has no effect with an `http://` address", "write `https://`, or remove `tls`");
     }
 }
 
-/// Notes that `url` is of another kind than the upstream.
+/// Notes that the scheme of `url` does not fit the upstream's kind.
 fn wrong_address(t: &Table<'_>, kind: Protocol) {
     match kind {
         Protocol::Http => {
-            let help = "write it like \"https://api.example.com/v1\", or `kind = \"smtp\"` beside it";
+            let help = "write it like \"https://api.example.com/v1\", or set `kind = \"smtp\"`";
             t.wrong("url", "is not an `http://` or `https://` address", help);
         }
         Protocol::Ses => {
@@ -173,13 +177,13 @@ fn wrong_address(t: &Table<'_>, kind: Protocol) {
     }
 }
 
-/// `headers` do not send the keys, so the template must. One that could not be read was noted.
+/// Checks that the template uses the keys, since `headers` do not. A template that could not be read was noted already.
 fn keys_are_used(t: &Table<'_>, request: Option<&RequestTemplate>) {
     if !request.map_or(t.has("request"), RequestTemplate::uses_key) {
         t.misplaced(
             "keys",
-            "are used nowhere",
-            "write `{key}` where they belong, such as `headers = { Authorization = \"Bearer {key}\" }`",
+            "are not used anywhere",
+            "put `{key}` where the key belongs, such as `headers = { Authorization = \"Bearer {key}\" }`",
         );
     }
 }
@@ -191,14 +195,14 @@ pub(super) fn cooldown(t: &mut Table<'_>, doc: &'static str) -> Option<CooldownS
 }
 
 fn request_template(t: &mut Table<'_>, context: &UpstreamContext) -> Option<RequestTemplate> {
-    let doc = "How a job's `params` become a request to this upstream, so that one job fits several. Texts may hold \
+    let doc = "How a job's `params` become a request to this upstream, so that one job works with several upstreams. Texts may contain \
                `{params./POINTER}`, `{id}`, `{job_id}`, `{tenant}`, `{webhook_url}` and `{key}`. Without it the job's own `request` is sent.";
     let usable =
         AllowedPlaceholders { webhook_url: context.public_url, external_id: false, key: t.has("keys") };
     t.table("request", doc, |t| request(t, Method::POST, usable)).flatten()
 }
 
-/// `doc` says what they are for.
+/// Reads `headers`; `doc` describes them.
 pub(super) fn headers(t: &mut Table<'_>, doc: &'static str) -> Vec<(HeaderName, HeaderValue)> {
     let mut headers = Vec::new();
     for (name, secret) in header_entries::<Secret>(t, doc) {
@@ -217,7 +221,7 @@ pub(super) fn headers(t: &mut Table<'_>, doc: &'static str) -> Vec<(HeaderName, 
     headers
 }
 
-/// The key `headers`: each name once, and none that the program writes itself.
+/// Reads `headers`: each name once, and none that the program sets itself.
 pub(super) fn header_entries<T: Value>(t: &mut Table<'_>, doc: &'static str) -> Vec<(HeaderName, At<T>)> {
     let entries: Option<Entries<At<T>>> = t.get("headers", doc);
     let mut headers: Vec<(HeaderName, At<T>)> = Vec::new();
@@ -228,10 +232,10 @@ pub(super) fn header_entries<T: Value>(t: &mut Table<'_>, doc: &'static str) -> 
             continue;
         };
         if OWN_HEADERS.contains(&header.as_str()) {
-            ctx.wrong(&name.place, "is a header that Eclusa writes itself", "remove it");
+            ctx.wrong(&name.place, "is a header that Eclusa sets itself", "remove it");
         }
         if headers.iter().any(|(before, _)| *before == header) {
-            ctx.wrong(&name.place, "is given twice", "names of headers are the same in capitals");
+            ctx.wrong(&name.place, "is given twice", "header names are case-insensitive");
         }
         headers.extend(value.map(|value| (header, value)));
     }
@@ -239,14 +243,15 @@ pub(super) fn header_entries<T: Value>(t: &mut Table<'_>, doc: &'static str) -> 
 }
 
 fn breaker(t: &mut Table<'_>) -> Option<BreakerSpec> {
-    let failures = t.or("failures", DEFAULT_FAILURES, "Failures in a row that open it.");
+    let failures = t.or("failures", DEFAULT_FAILURES, "Consecutive failures that open it.");
     let open_for = t.or("open_for", PositiveSpan(Span::from_secs(30)), "How long it stays open.");
-    let probes = t.or("probes", NonZeroU32::MIN, "Calls that then try whether it may close.");
+    let probes =
+        t.or("probes", NonZeroU32::MIN, "The most concurrent calls that then test whether it may close.");
     t.rule(BreakerSpec::new(failures.get(), open_for.0, probes.get()))
 }
 
 fn pace(t: &mut Table<'_>) -> Option<PaceSpec> {
-    let initial = t.or("initial", PositiveSpan(Span::from_secs(1)), "The interval at the start.").0;
+    let initial = t.or("initial", PositiveSpan(Span::from_secs(1)), "The initial interval.").0;
     let min = t.or("min", PositiveSpan(Span::from_millis(50)), "The shortest interval.").0;
     let max = t.or("max", PositiveSpan(Span::from_secs(60)), "The longest interval.").0;
     if max < min {
@@ -260,14 +265,14 @@ fn pace(t: &mut Table<'_>) -> Option<PaceSpec> {
     }
     if !(min..=max).contains(&initial) {
         let key = ["initial", "min", "max"].into_iter().find(|key| t.has(key)).unwrap_or("initial");
-        t.wrong(key, "leaves `initial` outside of `min` and `max`", "begin with an interval between the two");
+        t.wrong(key, "puts `initial` outside `min` and `max`", "choose an initial interval between the two");
         return None;
     }
     let adaptive = t.or(
         "adaptive",
         false,
-        "Find the rate that the upstream takes: it grows with successes and falls with throttling, failures and latency. \
-         `min` is then the ceiling of the rate, `max` its floor.",
+        "Finds the rate that the upstream can take: it rises with successes and falls with throttling, failures and latency. \
+         `min` is then the interval of the highest rate, `max` of the lowest.",
     );
     Some(t.rule(PaceSpec::new(initial, min, max))?.adaptive(adaptive))
 }
@@ -275,10 +280,10 @@ fn pace(t: &mut Table<'_>) -> Option<PaceSpec> {
 fn codes(t: &mut Table<'_>, kind: Protocol) -> ExtraCodes {
     let retryable: Option<Vec<At<Code>>> = t.get(
         "retryable",
-        "Statuses to try again, besides the usual ones; for `smtp` codes, also enhanced ones (`5.7.1`), for `ses` names of errors.",
+        "Additional statuses to retry; for `smtp`, reply codes and enhanced codes (`5.7.1`); for `ses`, error names.",
     );
     let permanent: Option<Vec<At<Code>>> =
-        t.get("permanent", "Statuses not to try again, although they usually are.");
+        t.get("permanent", "Statuses that are retried by default but must not be.");
     let (retryable, permanent) = (retryable.unwrap_or_default(), permanent.unwrap_or_default());
     for code in retryable.iter().chain(&permanent) {
         if let Err(wrong) = code.value.check(kind) {
@@ -286,11 +291,7 @@ fn codes(t: &mut Table<'_>, kind: Protocol) -> ExtraCodes {
         }
     }
     for code in permanent.iter().filter(|code| retryable.iter().any(|other| other.value.0 == code.value.0)) {
-        t.context().wrong(
-            &code.place,
-            "names a status that is `retryable` too",
-            "keep it in one of the lists",
-        );
+        t.context().wrong(&code.place, "names a status that is also `retryable`", "keep it in one list only");
     }
     let plain = |codes: Vec<At<Code>>| codes.into_iter().map(|code| code.value.0).collect();
     ExtraCodes { retryable: plain(retryable), permanent: plain(permanent) }

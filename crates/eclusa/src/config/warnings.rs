@@ -1,4 +1,4 @@
-//! What a valid configuration says that can hardly be meant.
+//! Warnings about a valid configuration that probably does not do what was intended.
 
 use eclusa_core::{LaneSpec, Name, Span, UpstreamSpec};
 use serde::Serialize;
@@ -6,19 +6,19 @@ use serde::Serialize;
 use super::read::Show;
 use super::types::{Config, Mode};
 
-/// Something that is allowed and cannot work.
+/// Something that is allowed but cannot work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Warning {
-    /// The key that it is about; empty if it is about the whole file.
+    /// The key it concerns; empty if it concerns the whole file.
     pub key: String,
     /// What will happen.
     pub problem: String,
-    /// What to do about it.
+    /// How to fix it.
     pub help: String,
 }
 
 impl Config {
-    /// Everything that is allowed and cannot work.
+    /// Everything that is allowed but cannot work.
     pub fn warnings(&self) -> Vec<Warning> {
         if self.lanes.is_empty() && self.upstreams.is_empty() {
             return vec![Warning {
@@ -59,7 +59,7 @@ impl Config {
             warnings.push(Warning {
                 key,
                 problem: format!(
-                    "is {shown}, but `upstreams.{upstream}.breaker` stays open for {open}: jobs that come right after it opens all \
+                    "is {shown}, but `upstreams.{upstream}.breaker` stays open for {open}: jobs that arrive right after it opens all \
                      expire"
                 ),
                 help: format!(
@@ -85,7 +85,7 @@ impl Config {
     }
 }
 
-/// As it would be written in the file, without quotes.
+/// Writes a span in the config's notation, without quotes.
 fn written(span: Span) -> String {
     span.show().trim_matches('"').to_owned()
 }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_warned_of() {
+    fn what_cannot_work_has_a_warning() {
         let file = |lane: &str, upstream: &str| {
             format!(
                 "[lanes.a]\nchain = [\"one\", \"two\"]\n{lane}\n[upstreams.one]\nurl = \"http://a.example\"\n{upstream}\n\
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(
             warnings(&file("ttl = \"10s\"", breaker)),
             [
-                "lanes.a.ttl is 10s, but `upstreams.one.breaker` stays open for 30s: jobs that come right after it opens all \
+                "lanes.a.ttl is 10s, but `upstreams.one.breaker` stays open for 30s: jobs that arrive right after it opens all \
               expire"
             ]
         );
@@ -138,13 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_is_warned_of_and_limits_without_lanes_are_not() {
+    fn an_empty_file_has_a_warning_and_limits_without_lanes_do_not() {
         assert_eq!(warnings(""), [" the file has no lanes and no upstreams, so nothing can be sent"]);
         assert_eq!(warnings("[upstreams.a]\nurl = \"http://a.example\"\nrpm = 60\n"), [""; 0]);
     }
 
     #[test]
-    fn what_we_write_ourselves_is_not_warned_of() {
+    fn our_own_examples_have_no_warnings() {
         assert_eq!(warnings(INIT), [""; 0]);
         assert_eq!(warnings(include_str!("../../../../examples/score-proxy.toml")), [""; 0]);
     }

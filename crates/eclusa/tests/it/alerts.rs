@@ -197,7 +197,7 @@ async fn a_notification_survives_the_kill_of_the_process_and_is_not_repeated() {
 
 /// Three processes, and whoever decides is killed as soon as the alert is there: nobody tells of it twice.
 #[tokio::test]
-async fn a_fleet_tells_of_an_alert_once_though_the_owner_is_killed() {
+async fn a_fleet_notifies_of_an_alert_once_even_if_the_owner_is_killed() {
     let redis = RedisServer::with(&["--appendonly", "yes"]);
     let upstream = FakeUpstream::start(once(404)).await.unwrap();
     let operators = FakeUpstream::start(Answer::status(204)).await.unwrap();

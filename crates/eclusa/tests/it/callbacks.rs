@@ -37,7 +37,7 @@ fn job(listener: &FakeUpstream, path: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_end_is_told_signed_and_until_it_is_heard() {
+async fn the_end_is_reported_signed_and_retried_until_received() {
     let upstream = FakeUpstream::start(Behaviour::by(|seen| match seen.path.as_str() {
         "/broken" => Answer::status(400).body("no"),
         _ => Answer::status(200).body("image"),

@@ -85,7 +85,7 @@ async fn with_some_tried_and_the_rest_busy_the_job_waits_for_those_and_tries_non
 
 /// In the order of the chain: slots, requests per minute, rest after an error.
 #[tokio::test]
-async fn a_job_goes_to_the_first_that_has_a_slot_a_place_and_has_cooled_down() {
+async fn a_job_goes_to_the_first_upstream_with_room_in_its_slots_and_window() {
     let latch = Latch::default();
     let a = upstream(Answer::status(200).after(&latch)).await;
     let b = upstream(Behaviour::script([Answer::status(200)]).then(Answer::status(200))).await;

@@ -117,7 +117,7 @@ async fn send_prints_the_id_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn send_passes_everything_on_as_it_was_given() {
+async fn send_passes_everything_on_unchanged() {
     let scene = Scene::start().await;
     let body = "{\"b\": 1.0,\n \"a\": [] }";
     let url = scene.program.url();
@@ -160,13 +160,13 @@ async fn send_with_wait_prints_the_result() {
 }
 
 #[tokio::test]
-async fn send_prints_what_the_cache_answers_at_once() {
+async fn send_prints_a_cached_response_at_once() {
     let result = json!({ "status": 200, "headers": {}, "body": "kept" });
     let answer = json!({ "status": "completed", "lane": "score", "reason": "cache", "result": result });
     let server = FakeUpstream::start(Answer::status(200).body(answer.to_string())).await.unwrap();
     for arguments in [["send", "score", "--wait=1", "-o=text"], ["send", "score", "/x", "-o=text"]] {
         let ran = run_at(&server.url(), &arguments).await;
-        assert_eq!((ran.out.as_str(), ran.err.as_str()), ("kept\n", "Answered from the cache\n"));
+        assert_eq!((ran.out.as_str(), ran.err.as_str()), ("kept\n", "Served from the cache\n"));
     }
     assert_eq!(run_at(&server.url(), &["send", "score", "-o", "json"]).await.json(), answer);
     assert_eq!(server.requests()[0].path, "/v1/lanes/score/jobs");

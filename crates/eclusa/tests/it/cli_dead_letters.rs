@@ -18,7 +18,7 @@ async fn with_letters() -> (Scene, Vec<String>) {
 }
 
 #[tokio::test]
-async fn dead_letters_are_listed_by_what_they_have_in_common() {
+async fn dead_letters_are_listed_by_filter() {
     let (scene, ids) = with_letters().await;
     let out = scene.run(&["dlq", "ls", "--tenant", "acme", "--lane", "mail", "--code", "500"]).await.ok();
     let lines: Vec<&str> = out.lines().collect();
@@ -33,7 +33,7 @@ async fn dead_letters_are_listed_by_what_they_have_in_common() {
 }
 
 #[tokio::test]
-async fn a_dead_letter_is_shown_with_what_was_to_be_sent() {
+async fn a_dead_letter_is_shown_with_its_original_job() {
     let (scene, ids) = with_letters().await;
     let out = scene.run(&["dlq", "get", &ids[0]]).await.ok();
     assert!(out.contains("tenant    acme\n") && out.contains("code      500\n"), "{out}");
@@ -65,7 +65,7 @@ async fn one_letter_is_replayed_by_its_id() {
 }
 
 #[tokio::test]
-async fn some_letters_are_replayed_and_the_others_told() {
+async fn some_letters_are_replayed_and_the_others_reported() {
     let (scene, ids) = with_letters().await;
     let ran = scene.run(&["dlq", "replay", &ids[0], "nonsense", &ids[1]]).await;
     assert_eq!(ran.code, 1);
@@ -98,13 +98,13 @@ async fn all_that_fit_are_replayed_but_only_after_a_yes() {
     let with = async |more: &[&str]| scene.run(&[&all, more].concat()).await;
     let err = with(&[]).await.failed(2);
     let told =
-        "error: Replay 2 dead letters? There is no terminal to ask on\nhelp: give --yes, or --dry-run\n";
+        "error: Replay 2 dead letters? There is no terminal to confirm on\nhelp: give --yes or --dry-run\n";
     assert_eq!(err, told);
     let dry = with(&["--dry-run"]).await;
     assert_eq!((dry.err.as_str(), dry.out.as_str()), ("Would replay 2 dead letters\n", "matched  2\n"));
     assert_eq!(scene.upstream.requests().len(), 3);
     let ran = with(&["--yes", "-o", "json"]).await;
-    assert!(ran.err.ends_with("error: 2 of 2 dead letters failed again and are still there\n"), "{ran:?}");
+    assert!(ran.err.ends_with("error: 2 of 2 dead letters failed again and were kept\n"), "{ran:?}");
     assert_eq!((ran.code, scene.upstream.requests().len()), (1, 5));
     let told: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!((&told["status"], &told["total"], &told["failed"]), (&json!("done"), &json!(2), &json!(2)));
@@ -116,7 +116,7 @@ async fn all_that_fit_are_replayed_but_only_after_a_yes() {
 }
 
 #[tokio::test]
-async fn a_replay_of_many_goes_on_without_its_command_and_can_be_stopped() {
+async fn a_bulk_replay_outlives_its_command_and_can_be_stopped() {
     let (scene, ids) = with_letters().await;
     scene.run(&["lanes", "pause", "mail"]).await.ok();
     scene.run(&["dlq", "replay", &ids[2]]).await.ok();
@@ -137,7 +137,7 @@ async fn a_replay_of_many_goes_on_without_its_command_and_can_be_stopped() {
 async fn letters_are_purged_by_id_and_by_filter_but_only_after_a_yes() {
     let (scene, ids) = with_letters().await;
     let err = scene.run(&["dlq", "purge", "--older-than", "0s"]).await.failed(2);
-    assert!(err.starts_with("error: Discard 3 dead letters for good? There is no terminal"), "{err}");
+    assert!(err.starts_with("error: Discard 3 dead letters permanently? There is no terminal"), "{err}");
     let old = scene.run(&["dlq", "purge", "--older-than", "30d", "--dry-run"]).await.ok();
     assert_eq!(old, "matched  0\npurged   0\n");
     assert_eq!(scene.run(&["dlq", "purge", &ids[0], "--yes"]).await.ok(), "matched  1\npurged   1\n");

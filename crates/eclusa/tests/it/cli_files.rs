@@ -24,12 +24,12 @@ async fn init_writes_a_config_that_check_takes_and_never_overwrites() {
     assert!(said.starts_with("ok: 1 lane and 1 upstream; listens on 127.0.0.1:8080\n"), "{said}");
     std::fs::write(&file, "mine").unwrap();
     let err = run(&["init", name]).await.failed(1);
-    assert!(err.contains("exists already and was left as it is"), "{err}");
+    assert!(err.contains("already exists and was not changed"), "{err}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
 }
 
 #[tokio::test]
-async fn init_and_check_mean_eclusa_toml_unless_told_otherwise() {
+async fn init_and_check_default_to_eclusa_toml() {
     let dir = tempdir().unwrap();
     for (command, out) in [("init", ""), ("check", "ok: 1 lane")] {
         let ended = eclusa().arg(command).current_dir(dir.path()).output().await.unwrap();
@@ -61,7 +61,7 @@ async fn check_shows_every_mistake_with_its_place() {
     let served = run(&["serve", "--config", name]).await.failed(6);
     assert_eq!(served, err);
     let missing = run(&["check", "no-such-file.toml"]).await.failed(6);
-    assert!(missing.contains("`eclusa init` writes one to begin with"), "{missing}");
+    assert!(missing.contains("create one with `eclusa init`"), "{missing}");
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn help_and_version_go_to_standard_output() {
 }
 
 #[tokio::test]
-async fn output_that_nobody_reads_ends_quietly() {
+async fn a_closed_pipe_ends_the_command_quietly() {
     for arguments in [["schema", "-o", "text"], ["completions", "bash", "-o=json"]] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
@@ -125,7 +125,7 @@ async fn output_that_nobody_reads_ends_quietly() {
 }
 
 #[tokio::test]
-async fn check_warns_of_what_cannot_work_and_speaks_json() {
+async fn check_warns_of_what_cannot_work_also_in_json() {
     let dir = tempdir().unwrap();
     let file = dir.path().join("warned.toml");
     let name = file.to_str().unwrap();
@@ -155,7 +155,7 @@ async fn check_warns_of_what_cannot_work_and_speaks_json() {
 }
 
 #[tokio::test]
-async fn variables_come_from_a_file_and_first_from_the_environment() {
+async fn variables_come_from_the_environment_then_from_a_file() {
     let dir = tempdir().unwrap();
     let (file, variables) = (dir.path().join("eclusa.toml"), dir.path().join(".env"));
     std::fs::write(&file, "[lanes.a]\nchain = [\"up\"]\n[upstreams.up]\nurl = \"${UP_URL:?set it}\"\n")

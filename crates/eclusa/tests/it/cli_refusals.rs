@@ -9,7 +9,7 @@ use crate::http_upstream::free_port;
 use crate::program::Program;
 
 #[tokio::test]
-async fn what_is_not_there_ends_with_3() {
+async fn not_found_exits_with_3() {
     let scene = Scene::start().await;
     let id = "01900000-0000-7000-8000-000000000000";
     let told = "error: Not found: ";
@@ -31,7 +31,7 @@ async fn what_is_not_there_ends_with_3() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_ends_with_2_before_anything_is_sent() {
+async fn usage_errors_exit_with_2_before_anything_is_sent() {
     let nobody = format!("http://127.0.0.1:{}", free_port());
     for (arguments, detail) in [
         (vec!["send", "mail", "--priority", "urgent"], "[possible values: high, normal, low]"),
@@ -51,7 +51,7 @@ async fn what_makes_no_sense_ends_with_2_before_anything_is_sent() {
         (vec!["dlq", "replay", "x", "--set", "/message/to/0=a@b.c"], "points into a list"),
         (vec!["dlq", "replay", "x", "--set", "/message/to/-=a@b.c"], "points into a list"),
         (vec!["dlq", "replay", "x", "--patch", "{"], "--patch is not JSON"),
-        (vec!["dlq", "replay", "x", "y", "--set", "/type=a"], "edit one letter"),
+        (vec!["dlq", "replay", "x", "y", "--set", "/type=a"], "edit one dead letter"),
         (vec!["dlq", "purge"], "letters or a filter"),
         (vec!["dlq", "purge", "x", "--lane", "mail"], "letters or a filter"),
         (vec!["dlq", "replay", "--lane", "mail"], "required"),
@@ -66,7 +66,7 @@ async fn what_makes_no_sense_ends_with_2_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn what_the_server_refuses_is_told_with_every_field() {
+async fn a_refusal_by_the_server_is_printed_with_every_field() {
     let scene = Scene::start().await;
     let err = scene.run(&["send", "mail", "/a/../b", "--ttl", "0s", "--method", "trace"]).await.failed(1);
     assert!(
@@ -80,14 +80,14 @@ async fn what_the_server_refuses_is_told_with_every_field() {
 }
 
 #[tokio::test]
-async fn bodies_that_cannot_be_read_are_told() {
+async fn unreadable_bodies_are_reported() {
     let scene = Scene::start().await;
     let err = scene.run(&["send", "mail", "--body", "@no-such-file"]).await.failed(1);
     assert!(err.starts_with("error: cannot read the body from @no-such-file: "), "{err}");
     let file = scene.program.dir.path().join("bytes");
     std::fs::write(&file, [0xff, 0x00]).unwrap();
     let err = scene.run(&["send", "mail", "--body", &format!("@{}", file.display())]).await.failed(1);
-    assert!(err.starts_with("error: the body is not text (UTF-8)\nhelp: "), "{err}");
+    assert!(err.starts_with("error: the body is not UTF-8 text\nhelp: "), "{err}");
     assert!(scene.upstream.requests().is_empty());
 }
 
@@ -119,7 +119,7 @@ async fn keys_come_from_the_environment_and_wrong_ones_end_with_4() {
         err.starts_with("error: A valid key is needed: ") && err.ends_with("help: set ECLUSA_KEY to a key\n")
     );
     let err = with_key("wrong-0123456789").await.failed(4);
-    assert!(err.ends_with("help: the key in ECLUSA_KEY is not known there\n"), "{err}");
+    assert!(err.ends_with("help: the server does not know the key in ECLUSA_KEY\n"), "{err}");
     assert!(!err.contains("wrong-0123456789"));
     let err = with_key("producer-0123456789").await.failed(4);
     assert!(err.starts_with("error: This key may not do that: Key `app` (producer) may not"), "{err}");
@@ -142,7 +142,7 @@ async fn a_server_that_does_not_answer_ends_with_5() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_nobody_vouches_for_ends_with_5() {
+async fn an_untrusted_certificate_exits_with_5() {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = rustls_pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -169,13 +169,13 @@ async fn https_to_a_server_without_tls_ends_with_5() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_eclusa_is_told_apart() {
+async fn a_server_that_is_not_eclusa_is_recognised() {
     for status in [200, 404, 502] {
         let other = FakeUpstream::start(Answer::status(status).body("<html>")).await.unwrap();
         let err = run_at(&other.url(), &["lanes", "ls"]).await.failed(1);
-        assert!(err.contains("but not as Eclusa does: is --url or ECLUSA_URL right?"), "{err}");
+        assert!(err.contains("but it is not Eclusa: is --url or ECLUSA_URL right?"), "{err}");
     }
     let odd = FakeUpstream::start(Answer::status(200).body("{\"jobs\": [{}]}")).await.unwrap();
     let err = run_at(&odd.url(), &["jobs", "ls"]).await.failed(1);
-    assert!(err.starts_with("error: the server's answer is not understood: "), "{err}");
+    assert!(err.starts_with("error: the server's response has an unexpected form: "), "{err}");
 }

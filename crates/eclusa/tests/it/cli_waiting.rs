@@ -28,7 +28,7 @@ async fn sent(program: &Program, more: &[&str]) -> (Child, String, impl AsyncBuf
 }
 
 #[tokio::test]
-async fn the_id_of_the_job_is_told_before_it_ends() {
+async fn the_job_id_is_printed_before_the_job_ends() {
     let latch = Latch::default();
     let (program, _upstream) = start(&latch).await;
     let (child, line, _told) = sent(&program, &[]).await;
@@ -41,7 +41,7 @@ async fn the_id_of_the_job_is_told_before_it_ends() {
 }
 
 #[tokio::test]
-async fn after_ctrl_c_the_job_goes_on_and_it_is_told_how_to_find_it() {
+async fn after_ctrl_c_the_job_continues_and_the_user_sees_how_to_find_it() {
     let latch = Latch::default();
     let (program, upstream) = start(&latch).await;
     let (mut child, line, mut told) = sent(&program, &["--id", "order-7"]).await;
@@ -52,7 +52,7 @@ async fn after_ctrl_c_the_job_goes_on_and_it_is_told_how_to_find_it() {
     let (mut first, mut second) = (String::new(), String::new());
     told.read_line(&mut first).await.unwrap();
     told.read_line(&mut second).await.unwrap();
-    assert_eq!((code, first.trim()), (Some(130), "The job goes on without you."));
+    assert_eq!((code, first.trim()), (Some(130), "The job continues."));
     assert!(second.contains(&format!("`eclusa jobs wait {id}`")), "{second}");
     latch.open();
     upstream.wait_for(1).await;

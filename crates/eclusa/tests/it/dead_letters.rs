@@ -160,7 +160,7 @@ async fn an_export_has_all_pages_and_a_purge_by_age_needs_a_filter() {
 }
 
 #[tokio::test]
-async fn a_refusal_that_was_waited_for_leaves_no_letter_where_answers_are_none() {
+async fn an_awaited_refusal_leaves_no_letter_if_answers_is_off() {
     let flaky = Flaky::start(404).await;
     let program = Program::start(&flaky.config("dead_letters = { answers = false }"), &[]).await;
     let waited = program.send("GET", "/proxy/work/a", &[("prefer", "wait=30")], "").await;
@@ -231,7 +231,7 @@ async fn a_bulk_replay_survives_the_kill_of_its_process() {
 }
 
 #[tokio::test]
-async fn a_bulk_replay_goes_on_at_the_next_owner() {
+async fn a_bulk_replay_continues_at_the_next_owner() {
     const LETTERS: usize = 600;
     let redis = RedisServer::start();
     let flaky = Flaky::start(400).await;

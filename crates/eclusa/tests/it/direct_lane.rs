@@ -68,7 +68,7 @@ async fn slot_is_free(program: &Program) {
 }
 
 #[tokio::test]
-async fn a_request_passes_at_once_and_its_answer_comes_back() {
+async fn a_request_passes_at_once_and_its_response_is_returned() {
     let answer = Answer::status(418).header("x-own", "1").body("teapot");
     let upstream = FakeUpstream::start(answer).await.unwrap();
     let program = start(&[&upstream.url()], "").await;
@@ -158,7 +158,7 @@ async fn a_request_that_is_too_large_is_refused() {
 
 /// Not now: 429, when to come again, and by which rule.
 #[tokio::test]
-async fn what_no_gate_admits_now_is_refused_with_when_to_come_again() {
+async fn a_denied_permit_is_refused_with_retry_after() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let program = start(&[&upstream.url()], "rpm = 1").await;
     let answer = program.get("/proxy/fast/a").await;
@@ -184,7 +184,7 @@ async fn what_no_gate_admits_now_is_refused_with_when_to_come_again() {
 
 /// A gate of the lane itself is not counted as one of an upstream, whatever that is called.
 #[tokio::test]
-async fn what_the_lane_itself_does_not_admit_is_counted_for_the_lane() {
+async fn denials_by_the_lane_are_counted_for_the_lane() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let config = format!(
         "[lanes.same]\nmode = \"direct\"\nchain = [\"same\"]\nrpm = 1\n[upstreams.same]\nurl = \"{}\"\n",
@@ -218,7 +218,7 @@ async fn a_slot_is_taken_until_the_answer_has_passed() {
 
 /// The caller goes away, before or during the answer: its slot is free again.
 #[tokio::test]
-async fn a_slot_is_free_again_when_the_caller_goes_away() {
+async fn a_slot_is_freed_when_the_caller_disconnects() {
     let answers = [Answer::hang(), Answer::status(200).body("first").then_hang()];
     let upstream = FakeUpstream::start(Behaviour::script(answers)).await.unwrap();
     let program = start(&[&upstream.url()], "max_concurrent = 1\ntimeout = \"10m\"").await;
@@ -236,7 +236,7 @@ async fn a_slot_is_free_again_when_the_caller_goes_away() {
 }
 
 #[tokio::test]
-async fn a_slot_is_free_again_when_the_caller_goes_away_in_the_midst_of_an_answer() {
+async fn a_slot_is_freed_when_the_caller_disconnects_during_the_response() {
     let answer = Answer::status(200).body("first").then_hang();
     let upstream = FakeUpstream::start(Behaviour::script([answer])).await.unwrap();
     let program = start(&[&upstream.url()], "max_concurrent = 1\ntimeout = \"10m\"").await;

@@ -102,7 +102,7 @@ async fn one_that_is_busy_or_hot_is_passed_over() {
 
 /// The lane's only slot goes from one upstream to the next.
 #[tokio::test]
-async fn a_request_that_goes_on_does_not_stand_in_its_own_way() {
+async fn a_request_that_moves_on_does_not_block_itself() {
     let (failing, second) = (FakeUpstream::start(Answer::status(503)).await.unwrap(), well().await);
     let program = start(&failing.url(), "", &second, "concurrency = 1").await;
     for _ in 0..20 {
@@ -131,7 +131,7 @@ async fn a_small_body_of_unknown_length_can_be_sent_again() {
 
 /// The DICT's own form, which its clients know.
 #[tokio::test]
-async fn not_now_is_told_in_xml_as_the_dict_api_does() {
+async fn a_denial_is_returned_in_the_xml_of_the_dict_api() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let config = format!(
         "[lanes.dict]\nmode = \"direct\"\nchain = [\"a\"]\n[upstreams.a]\nurl = \"{}\"\nrpm = 1\n",

@@ -36,7 +36,7 @@ async fn a_body_that_grows_too_large_is_not_counted_against_the_upstream() {
 }
 
 #[tokio::test]
-async fn what_the_lane_validates_is_validated() {
+async fn the_validation_rules_of_the_lane_apply() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let program = start(&upstream, "validate = { \"query.cpf\" = \"cpf\" }").await;
     assert_eq!(program.get("/proxy/fast/a?cpf=05227892181").await.status, 422);
@@ -47,7 +47,7 @@ async fn what_the_lane_validates_is_validated() {
 
 /// The upstream's own problems are its words, not ours: they are not rewritten.
 #[tokio::test]
-async fn a_problem_of_the_upstream_passes_as_it_is() {
+async fn a_problem_of_the_upstream_is_passed_on_unchanged() {
     let body = json!({ "title": "theirs" }).to_string();
     let answer = Answer::status(400).header("content-type", "application/problem+json").body(body.clone());
     let upstream = FakeUpstream::start(answer).await.unwrap();
@@ -96,7 +96,7 @@ async fn an_error_that_breaks_off_counts_as_what_it_is() {
 
 /// A request that was sent and not answered may have had its effect.
 #[tokio::test]
-async fn an_unanswered_request_goes_on_to_the_next_upstream_only_where_that_does_no_harm() {
+async fn an_unanswered_request_moves_to_the_next_upstream_only_if_that_is_safe() {
     let [silent, well] = [Answer::reset(), Answer::status(200)].map(FakeUpstream::start);
     let (silent, well) = (silent.await.unwrap(), well.await.unwrap());
     let config = format!(

@@ -160,7 +160,7 @@ async fn readers_that_read_too_slowly_are_cut_off() {
 
 /// A client that stops reading an answer that has come whole holds its connection no longer than that either.
 #[tokio::test]
-async fn an_answer_that_has_come_whole_holds_no_slot() {
+async fn a_complete_response_holds_no_slot() {
     let upstream = FakeUpstream::start(Answer::status(200).body(vec![b'x'; 32 << 10])).await.unwrap();
     let program = start(&upstream.url(), "").await;
     let clients = {

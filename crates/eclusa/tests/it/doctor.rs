@@ -47,7 +47,7 @@ async fn a_good_directory_and_an_upstream_that_is_there_are_fine() {
     );
     assert!(upstream.requests().is_empty());
     let text = run(&["doctor"], "embedded:DIR/data", &upstream.url()).await.ok();
-    assert!(text.contains("is made at the start\n"), "{text}");
+    assert!(text.contains("will be created\n"), "{text}");
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn each_error_comes_with_its_fix() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_nobody_vouches_for_is_found() {
+async fn an_upstream_with_an_untrusted_certificate_is_found() {
     let fake = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let door = door(fake.addr(), &Authority::new(), None, &["http/1.1"]).await;
     let ran = run(&["doctor"], "memory:", &format!("https://{door}")).await;
@@ -87,7 +87,7 @@ async fn redis_is_looked_at_in_every_respect() {
     }
     assert!(!ran.out.contains("secret-password"), "{ran:?}");
     let ran = run(&["doctor"], &with(""), &upstream.url()).await;
-    assert!(ran.code == 1 && ran.out.contains("asks for a password"), "{ran:?}");
+    assert!(ran.code == 1 && ran.out.contains("requires a password"), "{ran:?}");
     let ran = run(&["doctor"], &with(":wrong@"), &upstream.url()).await;
     assert!(ran.code == 1 && ran.out.contains("does not accept the user and password"), "{ran:?}");
 
@@ -104,10 +104,10 @@ async fn check_probes_the_store_too() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let redis = RedisServer::start();
     let out = run(&["check", "--probe"], &redis.url(), &upstream.url()).await.ok();
-    assert!(out.contains("\nstore\n") && out.contains("answers: Redis "), "{out}");
+    assert!(out.contains("\nstore\n") && out.contains("responds: Redis "), "{out}");
     let gone = format!("redis://127.0.0.1:{}", free_port());
     let ran = run(&["check", "--probe"], &gone, &upstream.url()).await;
-    assert_eq!((ran.code, ran.err.as_str()), (1, "error: the store cannot be used as it is\n"));
+    assert_eq!((ran.code, ran.err.as_str()), (1, "error: the store cannot be used\n"));
     let ran = run(&["check", "--probe", "-o", "json"], &gone, &upstream.url()).await;
     let told: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(told["store"][0]["level"], "error");

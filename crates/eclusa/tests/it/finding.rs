@@ -62,7 +62,7 @@ async fn a_job_is_found_by_the_id_its_caller_gave() {
 }
 
 #[tokio::test]
-async fn jobs_are_listed_the_newest_first_and_by_what_they_are() {
+async fn jobs_are_listed_newest_first_and_by_filter() {
     let (program, _upstream) = paused("").await;
     let mut times = Vec::new();
     for (lane, id, tenant) in [("a", "1", "acme"), ("b", "2", "bolt"), ("a", "3", "bolt")] {
@@ -90,7 +90,7 @@ async fn jobs_are_listed_the_newest_first_and_by_what_they_are() {
 }
 
 #[tokio::test]
-async fn what_fits_is_cancelled_and_nothing_else() {
+async fn only_matching_jobs_are_cancelled() {
     let (program, upstream) = paused("").await;
     for number in 0..120 {
         program
@@ -116,7 +116,7 @@ async fn what_fits_is_cancelled_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn the_command_line_cancels_by_filter_after_it_was_told_to() {
+async fn the_command_line_cancels_by_filter_after_confirmation() {
     let (program, _upstream) = paused("").await;
     for number in 0..3 {
         program.enqueue("a", &job(&format!("a{number}"), "acme")).await;
@@ -125,11 +125,11 @@ async fn the_command_line_cancels_by_filter_after_it_was_told_to() {
     let filter = ["jobs", "cancel", "--lane", "a", "--status", "queued"];
     let dry = run(&[&filter[..], &["--dry-run", "-o", "json"]].concat()).await.json();
     assert_eq!(dry, json!({ "matched": 3, "cancelled": 0, "dryRun": true }));
-    assert!(run(&filter).await.failed(2).contains("Cancel 3 jobs? There is no terminal to ask on"));
+    assert!(run(&filter).await.failed(2).contains("Cancel 3 jobs? There is no terminal to confirm on"));
     let one = run(&["jobs", "cancel", "a1", "--lane", "a", "-o", "json"]).await.json();
     assert_eq!((&one["id"], &one["status"]), (&json!("a1"), &json!("cancelled")));
     assert_eq!(run(&[&filter[..], &["--yes"]].concat()).await.ok(), "matched    2\ncancelled  2\n");
-    assert!(run(&["jobs", "cancel"]).await.failed(2).contains("nothing says which jobs"));
+    assert!(run(&["jobs", "cancel"]).await.failed(2).contains("no job and no filter"));
     assert!(run(&["jobs", "cancel", "a1", "--tenant", "x"]).await.failed(2).contains("a job and a filter"));
     let listed = run(&["jobs", "ls", "--id", "a2", "--since", "10m", "-o", "json"]).await.json();
     assert_eq!(listed["jobs"][0]["status"], "cancelled");

@@ -27,7 +27,7 @@ async fn health_of(program: &Program, count: usize) -> Value {
 }
 
 #[tokio::test]
-async fn a_process_alone_decides_itself() {
+async fn a_single_process_decides_itself() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let config = format!("[lanes.work]\nchain = [\"up\"]\n[upstreams.up]\nurl = \"{}\"\n", upstream.url());
     let program = Program::start(&config, &[]).await;

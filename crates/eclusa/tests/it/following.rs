@@ -76,7 +76,7 @@ async fn a_job_is_followed_along_its_chain_to_its_end() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_followed_is_refused() {
+async fn requests_that_cannot_be_followed_are_refused() {
     let program = Program::start(&two_providers(&Latch::default()).await.2, &[]).await;
     let unknown = "/v1/jobs/01a1e20c-835f-7f54-a1de-93085b88f45f/events";
     assert_eq!(program.get(unknown).await.status, 404);

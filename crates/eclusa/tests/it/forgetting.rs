@@ -54,7 +54,7 @@ fn files(dir: &Path) -> String {
 }
 
 #[tokio::test]
-async fn what_expired_leaves_the_directory() {
+async fn expired_data_is_removed_from_the_directory() {
     for ack in ["fsync", "write"] {
         let store = format!("url = \"embedded:./data\"\nack = \"{ack}\"");
         is_forgotten(&store, |program| files(&program.dir.path().join("data"))).await;
@@ -62,7 +62,7 @@ async fn what_expired_leaves_the_directory() {
 }
 
 #[tokio::test]
-async fn what_expired_leaves_redis() {
+async fn expired_data_is_removed_from_redis() {
     let server = RedisServer::start();
     let stored = |_: &Program| {
         let mut connection = redis::Client::open(server.url()).unwrap().get_connection().unwrap();

@@ -62,7 +62,7 @@ async fn the_answer_is_there_before_its_body_is() {
 }
 
 #[tokio::test]
-async fn an_upload_that_goes_on_is_no_silence_however_long_it_takes() {
+async fn a_long_upload_is_not_silence() {
     let fake = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let rules = Upstream { timeout: SHORT * 2, ..rules(&fake.url()) };
     let streamed = stream(&rules, slow(10, SHORT / 4)).await.unwrap();
@@ -108,7 +108,7 @@ async fn in_parts(mut tell: mpsc::Receiver<()>) -> String {
 }
 
 #[tokio::test]
-async fn each_part_has_its_own_time_and_that_of_the_reader_does_not_count() {
+async fn each_part_has_its_own_timeout_and_the_readers_time_does_not_count() {
     let limit = SHORT * 4;
     let (tell, told) = mpsc::channel(1);
     let rules = Upstream { timeout: limit, ..rules(&in_parts(told).await) };

@@ -125,7 +125,7 @@ async fn over_http2_a_misbehaving_answer_ends_as_over_http1() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_nobody_vouches_for_is_sent_nothing() {
+async fn an_upstream_with_an_untrusted_certificate_is_sent_nothing() {
     let fake = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let to = door(fake.addr(), &Authority::new(), None, &["h2", "http/1.1"]).await;
     for tls in [Tls::default(), trusting(&Authority::new())] {

@@ -90,7 +90,7 @@ pub(crate) fn free_port() -> u16 {
 }
 
 #[tokio::test]
-async fn a_request_goes_out_as_it_is_and_its_answer_comes_back_whole() {
+async fn a_request_is_sent_unchanged_and_its_response_is_returned_complete() {
     let answer =
         Answer::status(201).header("X-Id", "7").header("Set-Cookie", "a=1").header("Set-Cookie", "b=2");
     let fake = FakeUpstream::start(answer.header("Keep-Alive", "timeout=5").body("created")).await.unwrap();
@@ -193,7 +193,7 @@ async fn an_empty_post_says_that_it_is_empty() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_is_no_fault_of_the_upstream() {
+async fn an_unsendable_request_is_not_a_failure_of_the_upstream() {
     let fake = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let upstream = client(&rules(&fake.url()));
     let mut bad_header = request("GET", "/");
@@ -207,7 +207,7 @@ async fn what_cannot_be_sent_is_no_fault_of_the_upstream() {
 }
 
 #[tokio::test]
-async fn hints_come_with_the_answer() {
+async fn hints_are_read_from_the_response() {
     let called = call_to(Answer::status(429).header("Retry-After", "7"), PATIENT).await;
     assert_eq!(called.close, Some(Span::from_secs(7)));
     let called = call_to(Answer::status(200).header("RateLimit", "\"a\";r=0;t=9"), PATIENT).await;

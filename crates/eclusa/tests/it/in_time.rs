@@ -6,7 +6,7 @@ use serde_json::json;
 use super::program::{Program, millis};
 
 #[tokio::test]
-async fn what_would_expire_in_the_queue_is_refused_with_the_quoted_start() {
+async fn a_job_that_would_expire_in_the_queue_is_refused_with_the_estimated_start() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let config = format!(
         "[lanes.work]\nchain = [\"up\"]\nttl = \"20s\"\nadmit = \"in_time\"\n\

@@ -63,7 +63,7 @@ async fn equal_requests_get_the_one_answer() {
 }
 
 #[tokio::test]
-async fn a_cancelled_job_is_shown_to_who_cancels_it() {
+async fn cancelling_a_job_returns_it() {
     let (program, _upstream) = start(Answer::status(200)).await;
     let id = program.enqueue("mail", &json!({ "delay": "1h", "request": {} })).await;
     let cancelled = program.send("DELETE", &format!("/v1/jobs/{id}"), &[], "").await;

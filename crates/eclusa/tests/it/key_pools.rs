@@ -77,7 +77,7 @@ async fn each_call_is_made_with_the_least_loaded_key_within_its_own_limits() {
 }
 
 #[tokio::test]
-async fn a_throttled_key_rests_and_the_job_goes_on_with_another() {
+async fn a_throttled_key_pauses_and_the_job_continues_with_another() {
     let rule = |seen: &Seen| match key_of(seen).as_str() {
         "a" => Answer::status(429).header("retry-after", "600"),
         _ => Answer::status(200),

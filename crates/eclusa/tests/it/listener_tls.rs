@@ -135,7 +135,7 @@ async fn a_renewed_certificate_is_used_and_a_broken_one_is_not() {
     let line = program.logged("The new certificate cannot be used", &[]).await;
     assert_eq!(line["error"], "the key does not belong to the certificate");
     program.reload(&config(&upstream));
-    let line = program.logged("The config file is not valid", &[]).await;
+    let line = program.logged("The config file is invalid", &[]).await;
     assert!(line["errors"].as_str().unwrap().contains("`server.tls.key_file` cannot be used"), "{line}");
     assert!(serves(&program, &second).await, "the old one stays");
 
@@ -180,7 +180,7 @@ async fn certificates_that_cannot_be_used_are_found_by_check() {
         std::fs::copy(path("server.key"), path("server.pem")).unwrap();
     })
     .await;
-    assert!(swapped.contains("`server.tls.cert_file` names a file without certificates in PEM"), "{swapped}");
+    assert!(swapped.contains("`server.tls.cert_file` names a file without PEM certificates"), "{swapped}");
 }
 
 #[tokio::test]

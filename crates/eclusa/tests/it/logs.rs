@@ -60,7 +60,7 @@ async fn cooldowns_and_closures_are_lines() {
 
 /// The process that decides tells of it, whichever made the call.
 #[tokio::test]
-async fn a_transition_is_told_once_in_a_fleet() {
+async fn a_transition_is_logged_once_in_a_fleet() {
     let redis = RedisServer::start();
     let upstream = FakeUpstream::start(Answer::status(503)).await.unwrap();
     let rules = rules(&upstream.url(), "breaker = { failures = 1, open_for = \"1h\" }");
@@ -80,7 +80,7 @@ async fn a_transition_is_told_once_in_a_fleet() {
 
 /// Also where the log is otherwise silent.
 #[tokio::test]
-async fn what_an_operator_changes_is_told_with_the_name_of_the_key() {
+async fn changes_by_an_operator_are_logged_with_the_name_of_the_key() {
     let upstream = FakeUpstream::start(Answer::status(404)).await.unwrap();
     let keys = format!("[[auth.keys]]\nname = \"ops\"\nrole = \"operator\"\nkey = \"{OPERATOR}\"\n");
     let log = "[log]\nformat = \"json\"\nlevel = \"error,eclusa::cli=info\"\n";
@@ -133,7 +133,7 @@ async fn what_an_operator_changes_is_told_with_the_name_of_the_key() {
 }
 
 #[tokio::test]
-async fn refused_keys_are_told_a_few_at_a_time_and_never_shown() {
+async fn refused_keys_are_logged_a_few_at_a_time_and_never_shown() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let keys = "[[auth.keys]]\nname = \"app\"\nrole = \"producer\"\nkey = \"producer-0123456789\"\n\
                 [[auth.keys]]\nname = \"see\"\nrole = \"viewer\"\nkey = \"viewer-0123456789ab\"\n";

@@ -95,7 +95,7 @@ fn check(sums: &BTreeMap<String, f64>) {
 }
 
 #[tokio::test]
-async fn what_processes_share_is_shown_once_also_after_the_owner_was_killed() {
+async fn shared_metrics_are_exported_once_even_after_the_owner_is_killed() {
     let redis = RedisServer::start();
     // What is at `/once` fails once.
     let before = AtomicBool::new(false);

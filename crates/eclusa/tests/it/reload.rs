@@ -17,7 +17,7 @@ fn job() -> Value {
     json!({ "request": { "path": "/" } })
 }
 
-async fn a_lane_comes_changes_and_goes(store: &str) {
+async fn a_lane_is_added_changed_and_removed(store: &str) {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let config = |of: &[(&str, &str)]| format!("{store}\n{}", lanes(&upstream, of));
     let program = Program::start(&config(&[("old", ""), ("stays", "")]), &[]).await;
@@ -52,14 +52,14 @@ async fn a_lane_comes_changes_and_goes(store: &str) {
 }
 
 #[tokio::test]
-async fn a_lane_comes_changes_and_goes_in_a_directory() {
-    a_lane_comes_changes_and_goes("").await;
+async fn a_lane_is_added_changed_and_removed_in_a_directory() {
+    a_lane_is_added_changed_and_removed("").await;
 }
 
 #[tokio::test]
-async fn a_lane_comes_changes_and_goes_on_redis() {
+async fn a_lane_is_added_changed_and_removed_on_redis() {
     let redis = RedisServer::start();
-    a_lane_comes_changes_and_goes(&format!("[store]\nurl = \"{}\"", redis.url())).await;
+    a_lane_is_added_changed_and_removed(&format!("[store]\nurl = \"{}\"", redis.url())).await;
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn a_config_that_cannot_be_put_in_force_changes_nothing_and_says_why() {
     let program = Program::start(&lanes(&upstream, &[("work", "")]), &[]).await;
 
     program.reload("[lane.new]");
-    let line = program.logged("The config file is not valid", &[]).await;
+    let line = program.logged("The config file is invalid", &[]).await;
     assert!(line["errors"].as_str().unwrap().contains("did you mean `lanes`?"), "{line}");
 
     let server = "[server]\nlisten = \"127.0.0.1:0\"\nmax_connections = 7\n[workers]\nconcurrency = 3\n";

@@ -76,7 +76,7 @@ async fn each_provider_is_sent_the_job_in_its_own_words() {
 }
 
 #[tokio::test]
-async fn what_a_job_lacks_is_said_at_intake_for_every_provider_of_its_chain() {
+async fn missing_params_are_reported_at_intake_for_every_provider_of_the_chain() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let program = Program::start(&config(&upstream, &upstream), &[("TOKEN", "t")]).await;
     let refused = async |job: Value| {
@@ -132,7 +132,7 @@ async fn a_request_of_its_own_goes_to_providers_without_a_template() {
 
 /// The key, with other params, asks for something else; and what is kept of a job without a request can be replayed.
 #[tokio::test]
-async fn params_are_part_of_what_a_key_stands_for_and_of_what_is_replayed() {
+async fn params_are_part_of_idempotency_and_of_replays() {
     let upstream = FakeUpstream::start(Answer::status(400)).await.unwrap();
     let program = Program::start(&config(&upstream, &upstream), &[("TOKEN", "t")]).await;
     let id = program.enqueue("generate", &generation()).await;
@@ -153,7 +153,7 @@ async fn params_are_part_of_what_a_key_stands_for_and_of_what_is_replayed() {
 
 /// Policies look at what the upstream is sent, not at what the job came with.
 #[tokio::test]
-async fn limits_by_scope_count_what_the_template_makes() {
+async fn limits_by_scope_count_the_rendered_request() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let config = format!(
         r#"

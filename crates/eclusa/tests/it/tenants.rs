@@ -84,7 +84,7 @@ async fn a_key_for_some_tenants_sees_only_those() {
 }
 
 #[tokio::test]
-async fn a_tenant_at_its_limit_is_told_so_and_a_reload_lets_it_on() {
+async fn a_tenant_at_its_limit_sees_why_and_a_reload_lifts_it() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let limited = "tenant_rate = { \"acme\" = \"1/day\" }";
     let program = Program::start(&config(&upstream, limited), &[]).await;

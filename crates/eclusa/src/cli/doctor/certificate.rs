@@ -1,4 +1,4 @@
-//! How long the listener's certificate is valid.
+//! Checks how long the listener's certificate is valid.
 
 use eclusa_core::Clock;
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use super::Finding;
 use crate::SystemClock;
 use crate::config::ServerTls;
 
-/// A certificate that expires sooner should have been renewed.
+/// A certificate that expires sooner gets a warning.
 const SOON_DAYS: i64 = 14;
 
 pub(super) fn examine(tls: &ServerTls) -> Finding {
@@ -19,11 +19,11 @@ pub(super) fn examine(tls: &ServerTls) -> Finding {
     let end = CertificateDer::from_pem_slice(&tls.certificate).ok().and_then(|der| valid_until(&der));
     let Some(end) = end else {
         let fix = "check it with `openssl x509 -noout -enddate`";
-        return Finding::warning("certificate", format!("{file}: how long it is valid cannot be read"), fix);
+        return Finding::warning("certificate", format!("{file}: its expiry date cannot be read"), fix);
     };
     let now = i64::try_from(SystemClock.now().as_millis() / 1_000).unwrap_or(i64::MAX);
     let left = end.as_second() - now;
-    let fix = "renew it; a server that runs notices by itself";
+    let fix = "renew it; a running server picks it up automatically";
     match left {
         ..=0 => Finding::error("certificate", format!("{file} expired at {end}"), fix),
         _ if left < SOON_DAYS * 86_400 => {
@@ -33,7 +33,7 @@ pub(super) fn examine(tls: &ServerTls) -> Finding {
     }
 }
 
-/// `notAfter` of a certificate: the second date of `validity`, the fourth part of what is signed after its version.
+/// `notAfter` of a certificate: the second date of `validity`, which is the fourth field after the version.
 fn valid_until(certificate: &[u8]) -> Option<Timestamp> {
     let (_, certificate, _) = element(certificate)?;
     let (_, signed, _) = element(certificate)?;
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_certificate_is_read() {
+    fn the_expiry_date_is_read() {
         for (year, end) in [(2031, "2031-05-06T00:00:00Z"), (2051, "2051-05-06T00:00:00Z")] {
             let mut params = rcgen::CertificateParams::new(["host".to_owned()]).unwrap();
             params.not_after = rcgen::date_time_ymd(year, 5, 6);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_has_no_end() {
+    fn invalid_certificates_have_no_expiry_date() {
         for bad in
             [&b""[..], b"\x30", b"\x30\x84\xff\xff\xff\xff", b"\x30\x03\x02\x01\x01", b"not DER at all"]
         {

@@ -1,4 +1,4 @@
-//! This machine: its ports and its limits.
+//! Checks this machine: its ports and its limits.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 use super::Finding;
 use crate::config::Config;
 
-/// Files that are open besides connections and calls: the journal, Redis, the log.
+/// Open files besides connections and calls: the journal, Redis, the log.
 const OTHER_FILES: u64 = 100;
 
 /// Whether the port is free.
@@ -15,24 +15,24 @@ pub(super) fn listen(address: SocketAddr) -> Finding {
     match TcpListener::bind(address) {
         Ok(_) => Finding::ok("listen", format!("{address} is free")),
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            let fix = "nothing if Eclusa runs there already; else choose another `server.listen`";
+            let fix = "nothing if Eclusa is already running there; otherwise choose another `server.listen`";
             Finding::warning("listen", format!("{address} is in use"), fix)
         }
         Err(error) => {
-            let fix = "choose an address of this machine as `server.listen`, with a port above 1023";
-            Finding::error("listen", format!("{address} cannot be listened on: {error}"), fix)
+            let fix = "set `server.listen` to an address of this machine, with a port above 1023";
+            Finding::error("listen", format!("cannot listen on {address}: {error}"), fix)
         }
     }
 }
 
-/// Whether enough files may be open at once; nothing where the system does not tell.
+/// Whether enough files may be open at once; `None` if the system does not report the limit.
 pub(super) fn files(config: &Config) -> Option<Finding> {
     let limit = open_files(&fs::read_to_string("/proc/self/limits").ok()?)?;
     let needed = config.server.max_connections + 2 * config.workers.concurrency;
     Some(judge_files(limit, needed as u64 + OTHER_FILES))
 }
 
-/// The soft limit; `u64::MAX` where there is none.
+/// The soft limit; `u64::MAX` if unlimited.
 fn open_files(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     match line.split_whitespace().next()? {
@@ -43,12 +43,12 @@ fn open_files(limits: &str) -> Option<u64> {
 
 fn judge_files(limit: u64, needed: u64) -> Finding {
     if limit >= needed {
-        return Finding::ok("file limit", format!("{needed} open files may be needed, and are allowed"));
+        return Finding::ok("file limit", format!("up to {needed} open files are needed and allowed"));
     }
     let fix = format!(
-        "`ulimit -n {needed}`, `LimitNOFILE={needed}` in a systemd unit, or less `server.max_connections`"
+        "`ulimit -n {needed}`, `LimitNOFILE={needed}` in a systemd unit, or a lower `server.max_connections`"
     );
-    let found = format!("{limit} open files are allowed, and {needed} may be needed");
+    let found = format!("{limit} open files are allowed, but up to {needed} may be needed");
     Finding::warning("file limit", found, fix)
 }
 

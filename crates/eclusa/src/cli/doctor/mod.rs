@@ -1,4 +1,4 @@
-//! `eclusa doctor`: whether this machine, the store and the upstreams are as the config needs them.
+//! `eclusa doctor`: checks that this machine, the store and the upstreams fit the config.
 
 mod certificate;
 mod machine;
@@ -20,18 +20,18 @@ pub(super) struct DoctorArgs {
     /// The config file
     #[arg(value_name = "FILE", default_value = "eclusa.toml", env = "ECLUSA_CONFIG")]
     file: PathBuf,
-    /// Variables for the config, a `NAME=value` on each line; the environment goes before them
+    /// A file of variables for the config, one `NAME=value` per line; the environment takes precedence
     #[arg(long, value_name = "FILE")]
     env_file: Option<PathBuf>,
 }
 
-/// How bad something is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
     Ok,
     /// It works, but not as well or as safely as it could.
     Warning,
-    /// The server does not start so, or not all of it works.
+    /// The server does not start, or a part of it does not work.
     Error,
 }
 
@@ -45,14 +45,14 @@ impl Level {
     }
 }
 
-/// What was found about one thing.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
-    /// What was looked at, such as `store`.
+    /// What was checked, such as `store`.
     check: String,
     pub(super) level: Level,
     found: String,
-    /// What to do about it, unless it is fine.
+    /// How to fix it, unless it is fine.
     fix: Option<String>,
 }
 
@@ -74,7 +74,7 @@ impl Finding {
     }
 }
 
-/// Looks at everything and says what it found.
+/// Runs all checks and prints the findings.
 pub(super) fn run(args: &DoctorArgs, format: Format) -> Result<(), Exit> {
     let config = serve::read(&args.file, args.env_file.as_deref())?;
     let config = config.map_err(|errors| serve::invalid(&errors))?;
@@ -117,7 +117,7 @@ fn examine_upstreams(config: &Config) -> Result<Vec<Finding>, Exit> {
     Ok(config.upstreams.iter().zip(probed).map(finding).collect())
 }
 
-/// A line for each, the fix below it.
+/// One line per finding, with the fix below it.
 pub(super) fn text(findings: &[Finding]) -> String {
     let width = findings.iter().map(|finding| finding.check.len()).max().unwrap_or_default();
     let line = |Finding { check, level, found, fix }: &Finding| {

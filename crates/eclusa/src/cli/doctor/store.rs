@@ -1,4 +1,4 @@
-//! The store that the config names.
+//! Checks the store that the config names.
 
 use std::fs;
 use std::path::Path;
@@ -11,17 +11,17 @@ use crate::SystemClock;
 use crate::config::{Ack, Config, StoreConfig, StoreUrl};
 use crate::store::{self, Examined};
 
-/// Clocks that differ by more make dates in the log and the API misleading, and schedules late.
+/// A larger clock difference makes times in the log and the API misleading, and schedules late.
 const CLOCK_MS: u64 = 1_000;
-/// Below this much free disk, somebody should look; below the second, the journal soon cannot grow.
+/// Free disk space below the first is a warning; below the second, the journal soon cannot grow.
 const LOW_DISK: u64 = 1 << 30;
 const NO_DISK: u64 = 100 << 20;
 
-/// Looks at the store without changing it.
+/// Checks the store without changing it.
 pub(in crate::cli) fn examine(config: &Config) -> Vec<Finding> {
     match &config.store.url {
         StoreUrl::Memory => {
-            let fix = "set `store.url = \"embedded:./data\"`, or `redis://…`, for anything but a trial";
+            let fix = "for anything but a trial, set `store.url` to \"embedded:./data\" or `redis://…`";
             vec![Finding::warning("store", "memory: everything is lost when the process ends", fix)]
         }
         StoreUrl::Embedded(dir) => directory(dir),
@@ -33,7 +33,7 @@ pub(in crate::cli) fn examine(config: &Config) -> Vec<Finding> {
 }
 
 fn directory(dir: &Path) -> Vec<Finding> {
-    // One that is not there is made at the start, below the nearest that is.
+    // A missing directory is created at startup, so check its nearest existing parent.
     let Some(there) = dir.ancestors().find(|part| part.exists() || part.as_os_str().is_empty()) else {
         return Vec::new();
     };
@@ -42,17 +42,17 @@ fn directory(dir: &Path) -> Vec<Finding> {
     let written = fs::write(&trial, b"").and_then(|()| fs::remove_file(&trial));
     let at = format!("embedded:{}", dir.display());
     let found = match written {
-        Ok(()) if dir.exists() => Finding::ok("store", format!("{at} can be written")),
-        Ok(()) => Finding::ok("store", format!("{at} is made at the start")),
+        Ok(()) if dir.exists() => Finding::ok("store", format!("{at} is writable")),
+        Ok(()) => Finding::ok("store", format!("{at} will be created")),
         Err(error) => {
-            let fix = format!("let the user that runs Eclusa write to {}", there.display());
-            Finding::error("store", format!("{at} cannot be written: {error}"), fix)
+            let fix = format!("give the user that runs Eclusa write access to {}", there.display());
+            Finding::error("store", format!("{at} is not writable: {error}"), fix)
         }
     };
     [Some(found), disk(there)].into_iter().flatten().collect()
 }
 
-/// How much room there is; nothing where the system does not tell.
+/// The free disk space; `None` if the system does not report it.
 fn disk(dir: &Path) -> Option<Finding> {
     let stat = rustix::fs::statvfs(dir).ok()?;
     Some(judge_disk(stat.f_bavail.saturating_mul(stat.f_frsize)))
@@ -60,7 +60,7 @@ fn disk(dir: &Path) -> Option<Finding> {
 
 fn judge_disk(free: u64) -> Finding {
     let found = format!("{} free", size(free));
-    let fix = "free some, or move `store.url` to a larger disk";
+    let fix = "free disk space, or move `store.url` to a larger disk";
     if free < NO_DISK {
         Finding::error("disk", found, fix)
     } else if free < LOW_DISK {
@@ -77,8 +77,10 @@ fn size(bytes: u64) -> String {
 
 fn unreached(store: &StoreConfig, error: &RedisError) -> Finding {
     let (found, fix) = match error.code() {
-        Some("NOAUTH") => ("asks for a password", "write it into `store.url`: redis://:PASSWORD@HOST:PORT"),
-        Some("NOPERM") => ("does not let this user do what is needed", "see docs/redis-keys.md for its ACL"),
+        Some("NOAUTH") => ("requires a password", "add it to `store.url`: redis://:PASSWORD@HOST:PORT"),
+        Some("NOPERM") => {
+            ("denies this user a permission that is needed", "see docs/redis-keys.md for the ACL")
+        }
         _ if error.kind() == ErrorKind::AuthenticationFailed => {
             ("does not accept the user and password", "correct them in `store.url`")
         }
@@ -89,16 +91,16 @@ fn unreached(store: &StoreConfig, error: &RedisError) -> Finding {
 
 fn server(server: &Examined, store: &StoreConfig, holds_lanes: bool) -> Vec<Finding> {
     let mut found = vec![match &server.too_old {
-        None => Finding::ok("store", format!("{} answers: {}", store.url, server.version)),
+        None => Finding::ok("store", format!("{} responds: {}", store.url, server.version)),
         Some(problem) => Finding::error("store", problem.clone(), "upgrade it"),
     }];
     if server.is_replica {
-        let fix = "name the primary in `store.url`";
-        found.push(Finding::error("store", "it is a replica, which takes no writes", fix));
+        let fix = "set `store.url` to the primary";
+        found.push(Finding::error("store", "it is a replica, which accepts no writes", fix));
     }
     if store.ack == Ack::Replicate && server.replicas == 0 {
-        let fix = "start a replica, or set another `store.ack`";
-        let problem = "it has no replica, and `store.ack = \"replicate\"` waits for one";
+        let fix = "start a replica, or change `store.ack`";
+        let problem = "it has no replica, but `store.ack = \"replicate\"` waits for one";
         found.push(Finding::error("store", problem, fix));
     }
     found.extend([
@@ -120,47 +122,55 @@ fn password(store: &StoreConfig) -> Finding {
     } else if local {
         Finding::ok("password", "none, on this machine")
     } else {
-        let fix = "set `requirepass` or an ACL user there, and write it into `store.url`";
-        Finding::warning("password", "none: whoever reaches the server can read and change everything", fix)
+        let fix = "set `requirepass` or an ACL user on the server, and add it to `store.url`";
+        Finding::warning(
+            "password",
+            "none: anybody who can reach the server can read and change everything",
+            fix,
+        )
     }
 }
 
 fn persistence(server: &Examined) -> Finding {
     if let Some(problem) = &server.unsynced {
-        return Finding::error("aof", problem.clone(), "set it there, or `store.ack = \"write\"`");
+        return Finding::error(
+            "aof",
+            problem.clone(),
+            "set it on the server, or set `store.ack = \"write\"`",
+        );
     }
     if server.aof_off {
-        let problem = "off: what the server holds is lost when it ends";
+        let problem = "off: all data is lost when the server stops";
         return Finding::warning(
             "aof",
             problem,
-            "set `appendonly yes` there; deploy/redis/redis.conf has it",
+            "set `appendonly yes` on the server, as in deploy/redis/redis.conf",
         );
     }
     Finding::ok("aof", "on")
 }
 
 fn eviction(server: &Examined, holds_lanes: bool) -> Finding {
-    let (policy, fix) = (&server.eviction, "set `maxmemory-policy noeviction` there");
+    let (policy, fix) = (&server.eviction, "set `maxmemory-policy noeviction` on the server");
     match policy.as_str() {
         "noeviction" => Finding::ok("eviction", "noeviction"),
         _ if holds_lanes => {
-            Finding::error("eviction", format!("{policy} throws jobs away when memory is short"), fix)
+            Finding::error("eviction", format!("{policy} discards jobs when memory is short"), fix)
         }
-        _ => Finding::warning("eviction", format!("{policy} forgets limits when memory is short"), fix),
+        _ => Finding::warning("eviction", format!("{policy} discards limits when memory is short"), fix),
     }
 }
 
 fn memory(server: &Examined) -> Finding {
     let used = server.used_memory;
     let Some(most) = server.max_memory else {
-        let fix = "set `maxmemory` there, below what the machine has: intake stops at 90 % of it";
-        return Finding::warning("memory", format!("{} used, without a bound", size(used)), fix);
+        let fix = "set `maxmemory` on the server, below the machine's memory: intake stops at 90 % of it";
+        return Finding::warning("memory", format!("{} used, without a limit", size(used)), fix);
     };
     let found = format!("{} of {} used", size(used), size(most));
-    let fix = "raise `maxmemory`, or let the lanes hold less";
+    let fix = "raise `maxmemory`, or lower the capacity of lanes";
     match used.saturating_mul(10) / most {
-        9.. => Finding::error("memory", format!("{found}: nothing is taken in above 90 %"), fix),
+        9.. => Finding::error("memory", format!("{found}: nothing is accepted above 90 %"), fix),
         8 => Finding::warning("memory", found, fix),
         _ => Finding::ok("memory", found),
     }
@@ -174,7 +184,7 @@ fn clock(server: &Examined) -> Finding {
     let way = if server.ahead_ms > 0 { "behind" } else { "ahead of" };
     let now = crate::words::iso(SystemClock.now()).unwrap_or_default();
     let found = format!("{now} here is {} s {way} the server's", off / 1_000);
-    Finding::warning("clock", found, "synchronise both machines by NTP")
+    Finding::warning("clock", found, "synchronise both machines with NTP")
 }
 
 #[cfg(test)]
@@ -201,14 +211,14 @@ mod tests {
         Config::parse("test.toml", &format!("[store]\n{store}\n"), &|_| None).unwrap().store
     }
 
-    /// What is not fine, by its check.
+    /// The findings that are not ok.
     fn wrong(examined: &Examined, store: &str, holds_lanes: bool) -> Vec<(String, Level)> {
         let found = server(examined, &config(store), holds_lanes);
         found.into_iter().filter(|one| one.level != Level::Ok).map(|one| (one.check, one.level)).collect()
     }
 
     #[test]
-    fn each_fault_of_a_server_is_found() {
+    fn each_problem_of_a_server_is_found() {
         const LOCAL: &str = "url = \"redis://127.0.0.1:6379\"";
         assert_eq!(wrong(&fine(), LOCAL, true), []);
         let one = |change: &dyn Fn(&mut Examined)| {
@@ -235,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_judged_by_what_is_free() {
+    fn a_disk_is_judged_by_its_free_space() {
         let levels = [50 << 20, 500 << 20, 50 << 30].map(|free| judge_disk(free).level);
         assert_eq!(levels, [Level::Error, Level::Warning, Level::Ok]);
     }

@@ -1,4 +1,4 @@
-//! What strings of a policy may mean.
+//! The types that strings of a policy are parsed into.
 
 use std::fmt;
 
@@ -9,13 +9,14 @@ use toml::de::DeValue;
 use super::super::read::{FromText, RawValue, Show, Value, ValueKind, Wrong};
 use super::super::types::Field;
 
-const PATH_HELP: &str = "write it like `/entries/{key}`: parts between slashes, each a text or `{NAME}`";
+const PATH_HELP: &str =
+    "write it like `/entries/{key}`: segments separated by slashes, each a literal or `{NAME}`";
 const SCOPE_HELP: &str =
     "write `\"upstream\"`, `\"tenant\"`, `\"header:NAME\"`, `\"query:NAME\"` or `\"body:/POINTER\"`";
 const HOLD_HELP: &str = "write a number of tokens, `\"worst\"`, or `\"body:/POINTER\"`";
-const PRESENCE_HELP: &str = "write a regular expression in quotes, `true` (is there) or `false` (is not)";
+const PRESENCE_HELP: &str = "write a regular expression in quotes, `true` (present) or `false` (absent)";
 
-/// A regular expression, which takes time linear in the text however it is written.
+/// A regular expression. Matching takes time linear in the text.
 #[derive(Clone)]
 pub struct Pattern(Regex);
 
@@ -45,10 +46,10 @@ impl FromText for Pattern {
     fn from_text(text: &str) -> Result<Self, Wrong> {
         Regex::new(text).map(Self).map_err(|error| {
             let problem = match error {
-                regex::Error::CompiledTooBig(_) => "is too large a regular expression",
+                regex::Error::CompiledTooBig(_) => "is a regular expression that is too large",
                 _ => "is not a regular expression",
             };
-            // The last line of the library's text says what is wrong; the others repeat the text.
+            // The last line of the library's message says what is wrong; the others repeat the expression.
             let said = error.to_string();
             let said =
                 said.lines().last().unwrap_or_default().trim().trim_start_matches("error: ").to_owned();
@@ -57,14 +58,14 @@ impl FromText for Pattern {
     }
 }
 
-/// What a query parameter or a header must be like.
+/// The condition on a query parameter or a header.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Presence {
-    /// It is there.
+    /// Present, with any value.
     There,
-    /// It is not there.
+    /// Absent.
     Absent,
-    /// It is there, and fits.
+    /// Present, with a value that matches.
     Fits(Pattern),
 }
 
@@ -86,14 +87,14 @@ impl Value for Presence {
     }
 }
 
-/// Whose bucket a request takes from.
+/// How requests are mapped to buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScopeSource {
-    /// One for all.
+    /// One bucket for the whole upstream.
     Upstream,
-    /// One for each tenant.
+    /// One bucket per tenant.
     Tenant,
-    /// One for each value of a field.
+    /// One bucket per value of a field.
     Field(Field),
 }
 
@@ -106,10 +107,10 @@ impl FromText for ScopeSource {
             "upstream" => Ok(Self::Upstream),
             "tenant" => Ok(Self::Tenant),
             field => Field::parse(field)
-                // Policies look at what the upstream is sent.
+                // Policies see the request as it is sent to the upstream.
                 .filter(|field| !matches!(field, Field::Params(_)))
                 .map(Self::Field)
-                .ok_or_else(|| Wrong::new("is not a scope that exists", SCOPE_HELP)),
+                .ok_or_else(|| Wrong::new("is not a valid scope", SCOPE_HELP)),
         }
     }
 }
@@ -124,19 +125,19 @@ impl Show for ScopeSource {
     }
 }
 
-/// `/entries/{key}`: parts between slashes.
+/// A path with variables: `/entries/{key}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathPattern {
-    /// In order.
+    /// The segments between slashes, in order.
     pub segments: Vec<PathSegment>,
 }
 
-/// A part of a path.
+/// A segment of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathSegment {
-    /// Just this, percent-decoded.
+    /// A literal, percent-decoded.
     Text(String),
-    /// Anything, under this name.
+    /// A variable with this name.
     Var(String),
 }
 
@@ -146,7 +147,7 @@ impl PathPattern {
         self.segments.iter().any(|segment| matches!(segment, PathSegment::Var(name) if name == var))
     }
 
-    /// Its variables in `path`, percent-decoded, if it fits.
+    /// The variables of `path`, percent-decoded, if it matches.
     pub fn variables(&self, path: &str) -> Option<Vec<(&str, String)>> {
         let mut parts = path.split('/').filter(|part| !part.is_empty());
         let mut vars = Vec::new();
@@ -172,7 +173,7 @@ impl FromText for PathPattern {
             return wrong("does not begin with `/`");
         }
         if text.contains(['?', '#']) {
-            return wrong("must end before `?` and `#`; parameters have `query`");
+            return wrong("must not have a query or a fragment; match parameters with `query`");
         }
         let mut path = Self { segments: Vec::new() };
         for part in text.split('/').filter(|part| !part.is_empty()) {
@@ -181,10 +182,10 @@ impl FromText for PathPattern {
                 Some(var) if var.is_empty() || var.contains(['{', '}']) => {
                     return wrong("has a variable without a name");
                 }
-                Some(var) if path.has(var) => return wrong("has two variables of the same name"),
+                Some(var) if path.has(var) => return wrong("has two variables with the same name"),
                 Some(var) => path.segments.push(PathSegment::Var(var.to_owned())),
                 None if part.contains(['{', '}']) => {
-                    return wrong("has a brace inside a part: a variable is the whole part");
+                    return wrong("has a brace inside a segment: a variable must be a whole segment");
                 }
                 None => {
                     let text = percent_decode_str(part).decode_utf8_lossy().into_owned();
@@ -196,13 +197,13 @@ impl FromText for PathPattern {
     }
 }
 
-/// A method.
+/// An HTTP method.
 #[derive(Debug)]
 pub(in crate::config) struct MethodText(pub(in crate::config) String);
 
 impl FromText for MethodText {
     const WHAT: &'static str = "a method";
-    const HELP: &'static str = "write it in capitals and quotes: \"GET\"";
+    const HELP: &'static str = "write it in capitals: \"GET\"";
 
     fn from_text(text: &str) -> Result<Self, Wrong> {
         let capitals = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase());
@@ -210,11 +211,11 @@ impl FromText for MethodText {
     }
 }
 
-/// The name of a header.
+/// A header name.
 pub(super) struct HeaderText;
 
 impl HeaderText {
-    /// In lower case.
+    /// Returns it in lower case.
     pub(super) fn parse(text: &str) -> Option<String> {
         http::HeaderName::try_from(text).ok().map(|name| name.as_str().to_owned())
     }
@@ -224,13 +225,16 @@ impl HeaderText {
 #[derive(Debug)]
 pub(super) enum Cost {
     Tokens(u32),
-    /// As the engine knows it: `body:/POINTER`.
+    /// In the engine's notation: `body:/POINTER`.
     Source(String),
 }
 
 impl Value for Cost {
     fn kind() -> ValueKind {
-        ValueKind::Either(Box::new(ValueKind::Integer(0)), Box::new(ValueKind::Text("a place in the answer")))
+        ValueKind::Either(
+            Box::new(ValueKind::Integer(0)),
+            Box::new(ValueKind::Text("a field of the response")),
+        )
     }
 
     fn read(raw: RawValue<'_>) -> Option<Self> {
@@ -238,14 +242,14 @@ impl Value for Cost {
             if let Some(Field::Body(pointer)) = Field::parse(&text) {
                 return Some(Self::Source(format!("body:{pointer}")));
             }
-            raw.wrong("is neither a number nor a place in a body", "write a number, or \"body:/POINTER\"");
+            raw.wrong("is neither a number nor a body field", "write a number, or \"body:/POINTER\"");
             return None;
         }
         tokens(&raw).map(Self::Tokens)
     }
 }
 
-/// What `hold` says.
+/// The value of `hold`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum HoldText {
     Tokens(u32),
@@ -257,7 +261,7 @@ impl Value for HoldText {
     fn kind() -> ValueKind {
         ValueKind::Either(
             Box::new(ValueKind::Integer(1)),
-            Box::new(ValueKind::Text("`\"worst\"` or a place in the request")),
+            Box::new(ValueKind::Text("`\"worst\"` or a field of the request")),
         )
     }
 
@@ -273,7 +277,7 @@ impl Value for HoldText {
             ("worst", _) => Some(Self::Worst),
             (_, Some(field @ Field::Body(_))) => Some(Self::Body(field)),
             _ => {
-                raw.wrong("is not a hold that exists", HOLD_HELP);
+                raw.wrong("is not a valid hold", HOLD_HELP);
                 None
             }
         }
@@ -290,8 +294,8 @@ impl Show for HoldText {
     }
 }
 
-/// The text of a string that is not a variable with a number in it; `None` once what is wrong was noted.
-#[expect(clippy::option_option, reason = "wrong, no text, a text")]
+/// The text of a string, unless it is one variable that holds a number. `None` if a mistake was noted.
+#[expect(clippy::option_option, reason = "outer: a mistake was noted; inner: not a text")]
 fn plain_text(raw: &RawValue<'_>) -> Option<Option<String>> {
     let text = raw.text().ok()?;
     Some(text.filter(|text| !text.whole || text.text.trim().parse::<u64>().is_err()).map(|text| text.text))
@@ -310,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_texts_and_variables_without_empty_parts() {
+    fn paths_are_literals_and_variables_without_empty_segments() {
         let path = |text| PathPattern::from_text(text).unwrap().segments;
         let text = |text: &str| PathSegment::Text(text.into());
         assert_eq!(path("/entries/{key}/"), [text("entries"), PathSegment::Var("key".into())]);
@@ -319,11 +323,11 @@ mod tests {
         for (bad, problem) in [
             ("entries", "does not begin with `/`"),
             ("", "does not begin with `/`"),
-            ("/a?b=1", "must end before `?` and `#`; parameters have `query`"),
+            ("/a?b=1", "must not have a query or a fragment; match parameters with `query`"),
             ("/a/{}", "has a variable without a name"),
-            ("/{a}/{a}", "has two variables of the same name"),
-            ("/a{b}", "has a brace inside a part: a variable is the whole part"),
-            ("/{a", "has a brace inside a part: a variable is the whole part"),
+            ("/{a}/{a}", "has two variables with the same name"),
+            ("/a{b}", "has a brace inside a segment: a variable must be a whole segment"),
+            ("/{a", "has a brace inside a segment: a variable must be a whole segment"),
         ] {
             assert_eq!(PathPattern::from_text(bad).unwrap_err().problem, problem, "{bad}");
         }

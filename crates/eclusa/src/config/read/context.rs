@@ -1,4 +1,4 @@
-//! What all tables of one file share, and values before they mean anything.
+//! What all tables of one file share, and values that are not interpreted yet.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use super::super::error::Mistake;
 use super::super::interpolate::{Interpolated, interpolate, variables};
 use super::super::texts::FilePath;
 
-/// The largest key or certificate file: more is a mistake.
+/// The largest key or certificate file.
 pub(in super::super) const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// One file being read.
@@ -21,11 +21,11 @@ pub(in super::super) struct Context<'a> {
     text: &'a str,
     dir: PathBuf,
     env: &'a dyn Fn(&str) -> Option<String>,
-    /// Nothing is read: every table is entered, to learn which keys there are.
+    /// Enters every table without reading anything, to collect the keys.
     pub(super) describing: bool,
     mistakes: RefCell<Vec<Mistake>>,
     secrets: RefCell<Vec<Range<usize>>>,
-    /// Names that the file itself gives to its lanes and upstreams.
+    /// The names of lanes and upstreams, which are not secret.
     names: RefCell<BTreeSet<String>>,
 }
 
@@ -37,24 +37,21 @@ impl<'a> Context<'a> {
         Self { text, dir, env, describing: false, mistakes, secrets, names }
     }
 
-    /// For learning which keys there are.
+    /// For collecting the keys without a file.
     pub(in super::super) fn describing() -> Context<'static> {
         Context { describing: true, ..Context::new("", "", &|_| None) }
     }
 
-    /// What the environment says of `name`.
+    /// The environment variable `name`.
     pub(in super::super) fn variable(&self, name: &str) -> Option<String> {
         (self.env)(name)
     }
 
-    /// Notes that the value at `place` is wrong. Names the variables it came from, never the value.
+    /// Notes that the value at `place` is invalid. The message names the variables it came from, never the value.
     pub(in super::super) fn wrong(&self, place: &Location, problem: &str, help: &str) {
         let names: Vec<&str> = place.variables.iter().map(String::as_str).collect();
-        let origin = if names.is_empty() {
-            String::new()
-        } else {
-            format!(" (it comes from `{}`)", names.join("`, `"))
-        };
+        let origin =
+            if names.is_empty() { String::new() } else { format!(" (set by `{}`)", names.join("`, `")) };
         self.note(place.span.clone(), format!("`{}` {problem}{origin}", place.path), help.to_owned());
     }
 
@@ -63,12 +60,12 @@ impl<'a> Context<'a> {
         self.mistakes.borrow_mut().push(Mistake { span, problem, help });
     }
 
-    /// Names that are no secrets wherever they stand.
+    /// Adds names that are not secret, wherever they appear.
     pub(in super::super) fn add_public_names(&self, names: &[String]) {
         self.names.borrow_mut().extend(names.iter().cloned());
     }
 
-    /// Keeps every value in `value` out of all errors; if `all`, also numbers, booleans, and what is the name of something.
+    /// Hides every string in `value` from all errors; if `all`, also numbers, booleans and the names of lanes and upstreams.
     pub(super) fn hide(&self, value: &Spanned<DeValue<'_>>, all: bool) {
         match value.get_ref() {
             DeValue::Array(items) => items.iter().for_each(|item| self.hide(item, all)),
@@ -79,17 +76,17 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// All mistakes, and the places of secrets.
+    /// Returns all mistakes, and the spans of secrets.
     pub(in super::super) fn finish(self) -> (Vec<Mistake>, Vec<Range<usize>>) {
         (self.mistakes.into_inner(), self.secrets.into_inner())
     }
 
-    /// Where a file is that is named in this one.
+    /// The path of a file that the config names.
     pub(in super::super) fn path(&self, path: &At<FilePath>) -> PathBuf {
         self.dir.join(&path.value.0)
     }
 
-    /// The bytes of a file named in this one, relative to its folder.
+    /// The contents of a file that the config names, relative to the config's directory.
     pub(in super::super) fn file(&self, path: &At<FilePath>) -> Option<Vec<u8>> {
         let read = || {
             let mut bytes = Vec::new();
@@ -100,7 +97,7 @@ impl<'a> Context<'a> {
             Ok(bytes) if bytes.len() as u64 <= MAX_FILE_BYTES => return Some(bytes),
             Ok(_) => self.wrong(&path.place, "names a file of more than 1 MiB", "name the right file"),
             Err(error) => {
-                let help = "paths are relative to the folder of this configuration file";
+                let help = "paths are relative to the config file's directory";
                 self.wrong(&path.place, &format!("names a file that cannot be read: {error}"), help);
             }
         }
@@ -108,25 +105,25 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Where a value stands.
+/// Where a value is in the file.
 #[derive(Debug, Clone)]
 pub(in super::super) struct Location {
-    /// In the text.
+    /// The byte range in the text.
     pub(super) span: Range<usize>,
     /// Its full name, such as `lanes.score.ttl`.
     pub(super) path: String,
-    /// What it is made from.
+    /// The variables it contains.
     pub(super) variables: BTreeSet<String>,
 }
 
-/// A value and where it stands.
+/// A value and its location.
 #[derive(Debug, Clone)]
 pub(in super::super) struct At<T> {
     pub(in super::super) value: T,
     pub(in super::super) place: Location,
 }
 
-/// A value of the file, not yet understood.
+/// A value of the file, not interpreted yet.
 pub(in super::super) struct RawValue<'a> {
     pub(super) ctx: &'a Context<'a>,
     pub(super) value: &'a Spanned<DeValue<'a>>,
@@ -134,23 +131,23 @@ pub(in super::super) struct RawValue<'a> {
 }
 
 impl<'a> RawValue<'a> {
-    /// `value`, which is called `path`.
+    /// The value at `path`.
     pub(super) fn new(ctx: &'a Context<'a>, value: &'a Spanned<DeValue<'a>>, path: String) -> Self {
         let variables = value.get_ref().as_str().map(variables).unwrap_or_default();
         Self { ctx, value, place: Location { span: value.span(), path, variables } }
     }
 
-    /// As it stands in the file.
+    /// The TOML value.
     pub(in super::super) fn value(&self) -> &'a DeValue<'a> {
         self.value.get_ref()
     }
 
-    /// Notes that this is wrong.
+    /// Notes that this value is invalid.
     pub(in super::super) fn wrong(&self, problem: &str, help: &str) {
         self.ctx.wrong(&self.place, problem, help);
     }
 
-    /// Notes that this is of the wrong type.
+    /// Notes that this value has the wrong type.
     pub(in super::super) fn mistyped(&self, wanted: &str, help: &str) {
         let found = match self.value.get_ref() {
             DeValue::String(_) => "a string",
@@ -164,7 +161,7 @@ impl<'a> RawValue<'a> {
         self.wrong(&format!("must be {wanted}, not {found}"), help);
     }
 
-    /// Its text with variables replaced, if it is a string; `Err` once what is wrong was noted.
+    /// The text with variables replaced, if it is a string; `Err` if a mistake was noted.
     pub(in super::super) fn text(&self) -> Result<Option<Interpolated>, ()> {
         let Some(text) = self.value.get_ref().as_str() else {
             return Ok(None);
@@ -180,7 +177,7 @@ impl<'a> RawValue<'a> {
         Err(())
     }
 
-    /// Where `part` stands in this string. Escapes may keep it from being found; then it is the whole.
+    /// The span of `part` in this string, or of the whole string if escapes hide it.
     fn span_of(&self, part: &str) -> Range<usize> {
         let whole = self.value.span();
         let found = self.ctx.text.get(whole.clone()).and_then(|source| source.find(part));

@@ -1,9 +1,9 @@
 //! Reads tables key by key.
 //!
-//! A reader asks a [`Table`] for each key it knows, with the key's type, default and meaning in the same line. That
-//! one line reads the value, makes the key known (what is left over is reported as unknown), and describes it: run
-//! over an empty file, the same readers yield the JSON Schema and the reference. Errors are collected, so a reader
-//! always asks for all its keys before it gives up on one.
+//! A reader asks a [`Table`] for each key, stating the key's type, default and description in the same call. That call
+//! reads the value, registers the key (other keys are reported as unknown) and records its description: run on an empty
+//! file, the same readers produce the JSON Schema and the reference. Errors are collected, so a reader asks for all its
+//! keys before it gives up.
 
 mod context;
 mod describe;

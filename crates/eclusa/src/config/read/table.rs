@@ -1,4 +1,4 @@
-//! A table that is asked for its keys.
+//! A table whose keys are read one by one.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,12 @@ use toml::de::{DeTable, DeValue};
 use super::super::texts::FilePath;
 use super::{At, Context, FromText, KeyDoc, Location, RawValue, Show, Value, ValueKind, suggest};
 
-/// A table of the file, or the place where one could be.
+/// A table of the file, possibly missing.
 pub(in super::super) struct Table<'a> {
     ctx: &'a Context<'a>,
     entries: Option<&'a DeTable<'a>>,
     place: Location,
-    /// The keys asked for so far.
+    /// The keys read so far.
     docs: Vec<KeyDoc>,
 }
 
@@ -30,13 +30,13 @@ impl<'a> Table<'a> {
         self.ctx
     }
 
-    /// An optional key.
+    /// Reads an optional key.
     pub(in super::super) fn get<T: Value>(&mut self, key: &'static str, doc: &'static str) -> Option<T> {
         self.describe(key, T::kind(), None, false, doc);
         self.read(key)
     }
 
-    /// A key with a default, which also stands in for a wrong value once that was noted.
+    /// Reads a key with a default, which also replaces an invalid value after noting the mistake.
     pub(in super::super) fn or<T: Value + Show>(
         &mut self,
         key: &'static str,
@@ -47,7 +47,7 @@ impl<'a> Table<'a> {
         self.read(key).unwrap_or(default)
     }
 
-    /// A key that must be there; `example` shows how to write it.
+    /// Reads a required key; `example` shows how to write it.
     pub(in super::super) fn need<T: Value>(
         &mut self,
         key: &'static str,
@@ -61,13 +61,13 @@ impl<'a> Table<'a> {
         self.read(key)
     }
 
-    /// The contents of the file that an optional key names.
+    /// Reads the contents of the file that an optional key names.
     pub(in super::super) fn file(&mut self, key: &'static str, doc: &'static str) -> Option<Vec<u8>> {
         let path = self.get::<At<FilePath>>(key, doc)?;
         self.ctx.file(&path)
     }
 
-    /// A table that is always read: where it is missing, all its keys are.
+    /// Reads a table even if it is missing; then all its keys have their defaults.
     pub(in super::super) fn section<T>(
         &mut self,
         key: &'static str,
@@ -80,7 +80,7 @@ impl<'a> Table<'a> {
         value
     }
 
-    /// An optional table.
+    /// Reads an optional table.
     pub(in super::super) fn table<T>(
         &mut self,
         key: &'static str,
@@ -97,7 +97,7 @@ impl<'a> Table<'a> {
         Some(value)
     }
 
-    /// A table that is always read, unless `false` stands in its place.
+    /// Reads a table as [`Table::section`] does, unless the key is `false`.
     pub(in super::super) fn switch<T>(
         &mut self,
         key: &'static str,
@@ -117,7 +117,7 @@ impl<'a> Table<'a> {
         (!off).then_some(value)
     }
 
-    /// A table of tables, each under a name of the user's. Tables whose reader gave up are left out.
+    /// Reads a table of tables under names that the user chooses. Tables whose reader gave up are omitted.
     pub(in super::super) fn named<T>(
         &mut self,
         key: &'static str,
@@ -143,10 +143,10 @@ impl<'a> Table<'a> {
                 self.ctx.wrong(&place, &wrong.problem, &wrong.help);
             }
             if name.get_ref().starts_with('_') {
-                let problem = "begins with `_`, as only names of Eclusa's own do";
-                self.ctx.wrong(&place, problem, "take another name");
+                let problem = "begins with `_`, which is reserved for Eclusa";
+                self.ctx.wrong(&place, problem, "choose another name");
             }
-            // Read under any name, so that what is inside is checked too.
+            // Read even under an invalid name, so that its contents are checked too.
             let Ok(known) = valid.or_else(|_| Name::new("NAME")) else { continue };
             let value = Table::of(self.ctx, Some(table), raw.place).run(|table| read(&known, table)).0;
             values.extend(value.map(|value| (known, value)));
@@ -155,7 +155,7 @@ impl<'a> Table<'a> {
         values
     }
 
-    /// A table of tables, each under any key. Tables whose reader gave up are left out.
+    /// Reads a table of tables under any keys. Tables whose reader gave up are omitted.
     pub(in super::super) fn keyed<T>(
         &mut self,
         key: &'static str,
@@ -177,7 +177,7 @@ impl<'a> Table<'a> {
         values
     }
 
-    /// A list of tables.
+    /// Reads a list of tables.
     pub(in super::super) fn tables<T>(
         &mut self,
         key: &'static str,
@@ -199,7 +199,7 @@ impl<'a> Table<'a> {
         values
     }
 
-    /// A table, or a list of them.
+    /// Reads a table, or a list of tables.
     pub(in super::super) fn one_or_more<T>(
         &mut self,
         key: &'static str,
@@ -220,52 +220,52 @@ impl<'a> Table<'a> {
         vec![value]
     }
 
-    /// Whether the key is there.
+    /// Whether the key is present.
     pub(in super::super) fn has(&self, key: &str) -> bool {
         self.entries.is_some_and(|entries| entries.contains_key(key))
     }
 
-    /// The names below a key that holds tables, wrong ones too.
+    /// The names under a key that holds tables, including invalid ones.
     pub(in super::super) fn names_under(&self, key: &str) -> Vec<String> {
         let value = self.entries.and_then(|entries| entries.get(key));
         let below = value.and_then(|value| value.get_ref().as_table());
         below.into_iter().flat_map(DeTable::keys).map(|name| name.get_ref().to_string()).collect()
     }
 
-    /// Whether a table holds a list with something in it, before either is read.
+    /// Whether `key` of `table` is a non-empty list, before either is read.
     pub(in super::super) fn lists(&self, table: &str, key: &str) -> bool {
         let table = self.entries.and_then(|entries| entries.get(table)?.get_ref().as_table());
         let list = table.and_then(|table| table.get(key)?.get_ref().as_array());
         list.is_some_and(|list| !list.is_empty())
     }
 
-    /// Notes that something is missing that no key names.
+    /// Notes that something is missing that is not a key of this table.
     pub(in super::super) fn missing(&self, problem: &str, help: &str) {
         self.ctx.wrong(&self.place, problem, help);
     }
 
-    /// Notes that the value of a key is wrong, or missing.
+    /// Notes that the value of a key is invalid or missing.
     pub(in super::super) fn wrong(&self, key: &str, problem: &str, help: &str) {
         let missing = Location { path: join(&self.place.path, key), ..self.place.clone() };
         let place = self.raw(key).map_or(missing, |raw| raw.place);
         self.ctx.wrong(&place, problem, help);
     }
 
-    /// Notes that a key should not be there.
+    /// Notes that a key does not belong here.
     pub(in super::super) fn misplaced(&self, key: &str, problem: &str, help: &str) {
         let path = join(&self.place.path, key);
         let place = self.place_of(key).unwrap_or_else(|| Location { path, ..self.place.clone() });
         self.ctx.wrong(&place, problem, help);
     }
 
-    /// Where a key stands, if it is there.
+    /// Where a key is, if it is present.
     pub(in super::super) fn place_of(&self, key: &str) -> Option<Location> {
         let (name, _) = self.entries?.get_key_value(key)?;
         let path = join(&self.place.path, key);
         Some(Location { span: name.span(), path, variables: BTreeSet::new() })
     }
 
-    /// The value of a rule, or a note at the key that the rule complains about.
+    /// Returns the value of a rule; an error is noted at the key that it names.
     pub(in super::super) fn rule<T>(&self, made: Result<T, SpecError>) -> Option<T> {
         made.map_err(|error| {
             let key = error.field.rsplit('.').find(|part| self.has(part)).unwrap_or(&error.field);
@@ -274,14 +274,14 @@ impl<'a> Table<'a> {
         .ok()
     }
 
-    /// Notes what nobody asked for, and tells what was asked for.
+    /// Notes unknown keys, and returns the descriptions of the known ones.
     pub(in super::super) fn close(self) -> Vec<KeyDoc> {
         for (key, value) in self.entries.into_iter().flat_map(|table| entries(table)) {
             let name = key.get_ref();
             if self.docs.iter().any(|known| known.name == name) {
                 continue;
             }
-            // A misspelt or misplaced key may be that of a secret.
+            // The value of a misspelt or misplaced key may be a secret.
             self.ctx.hide(value, false);
             let known = self.docs.iter().map(|known| known.name);
             let within = match self.place.path.as_str() {
@@ -289,7 +289,7 @@ impl<'a> Table<'a> {
                 path => format!(" in `{path}`"),
             };
             let help = suggest(name, known.clone())
-                .unwrap_or_else(|| format!("known here are `{}`", known.collect::<Vec<_>>().join("`, `")));
+                .unwrap_or_else(|| format!("known keys: `{}`", known.collect::<Vec<_>>().join("`, `")));
             self.ctx.note(key.span(), format!("unknown key `{name}`{within}"), help);
         }
         self.docs
@@ -341,7 +341,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// In the order of the file.
+/// The entries in file order.
 pub(super) fn entries<'a>(
     table: &'a DeTable<'a>,
 ) -> Vec<(&'a Spanned<toml::de::DeString<'a>>, &'a Spanned<DeValue<'a>>)> {

@@ -1,4 +1,4 @@
-//! What values mean, one type at a time.
+//! Reading values, one type at a time.
 
 use std::collections::BTreeSet;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
@@ -10,28 +10,28 @@ use toml::de::{DeTable, DeValue};
 use super::table::{entries, join};
 use super::{At, Location, RawValue, ValueKind};
 
-/// Something a key may hold.
+/// A type that can be read from a value.
 pub(in super::super) trait Value: Sized {
     /// Whether it must never be shown.
     const SECRET: bool = false;
-    /// How it is described.
+    /// Its description.
     fn kind() -> ValueKind;
-    /// The value, or `None` once what is wrong was noted.
+    /// Reads it; `None` if a mistake was noted.
     fn read(raw: RawValue<'_>) -> Option<Self>;
 }
 
-/// Something that can be a default: as it would be written in the file.
+/// A type that can be a default, which is shown in the config's notation.
 pub(in super::super) trait Show {
-    /// With its quotes.
+    /// Includes quotes.
     fn show(&self) -> String;
 }
 
-/// What is wrong with a text, and how to mend it.
+/// What is wrong with a text, and how to fix it.
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) struct Wrong {
     pub(in super::super) problem: String,
     pub(in super::super) help: String,
-    /// The text may contain a secret.
+    /// Whether the text may contain a secret.
     pub(in super::super) hide: bool,
 }
 
@@ -41,19 +41,19 @@ impl Wrong {
     }
 }
 
-/// Something that is written as a string.
+/// A type that is written as a string.
 pub(in super::super) trait FromText: Sized {
     /// What it is, with its article: "a duration".
     const WHAT: &'static str;
     /// Whether it must never be shown.
     const SECRET: bool = false;
-    /// How to write it, for those who wrote something else.
+    /// How to write it, shown with errors.
     const HELP: &'static str;
-    /// How it is described.
+    /// Its description.
     fn kind() -> ValueKind {
         ValueKind::Text(Self::WHAT)
     }
-    /// Understands `text`.
+    /// Parses `text`.
     fn from_text(text: &str) -> Result<Self, Wrong>;
 }
 
@@ -81,7 +81,7 @@ impl<T: FromText> Value for T {
     }
 }
 
-/// "did you mean …?", if one of `known` is close to `word`.
+/// Returns "did you mean …?" if one of `known` is close to `word`.
 pub(crate) fn suggest<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> Option<String> {
     let word = word.to_lowercase();
     let distance = |known: &str| strsim::damerau_levenshtein(&word, &known.to_lowercase());
@@ -114,21 +114,21 @@ impl<T: Value> Value for Vec<T> {
         let read = |item| T::read(RawValue::new(raw.ctx, item, raw.place.path.clone()));
         let items = raw.list()?;
         let valid: Vec<T> = items.iter().filter_map(|item| read(item)).collect();
-        // What is wrong was noted; the rest is checked further.
+        // Invalid items were noted; the rest is checked further.
         (items.is_empty() || !valid.is_empty()).then_some(valid)
     }
 }
 
-/// A table with any keys; a value is missing where it is wrong, so that its key is still checked.
+/// A table with any keys. An invalid value is `None`, so that its key is still checked.
 pub(in super::super) struct Entries<T>(Vec<(At<String>, Option<T>)>);
 
 impl<T> Entries<T> {
-    /// All keys.
+    /// All entries.
     pub(in super::super) fn all(self) -> impl Iterator<Item = (At<String>, Option<T>)> {
         self.0.into_iter()
     }
 
-    /// The keys with a right value.
+    /// The entries with a valid value.
     pub(in super::super) fn valid(self) -> impl Iterator<Item = (At<String>, T)> {
         self.0.into_iter().filter_map(|(key, value)| Some((key, value?)))
     }
@@ -152,11 +152,11 @@ impl<T: Value> Value for Entries<T> {
     }
 }
 
-/// A value for all, or a table of values by pattern.
+/// One value for all, or a table of values by pattern.
 pub(in super::super) struct ByPattern<T>(Patterns<T>);
 
 impl<T> ByPattern<T> {
-    /// The values, changed by `change`.
+    /// Maps the values.
     pub(in super::super) fn map<U>(&self, change: impl Fn(&T) -> Option<U>) -> Patterns<U> {
         self.0.iter().filter_map(|(pattern, value)| Some((pattern.to_owned(), change(value)?))).collect()
     }
@@ -210,7 +210,7 @@ impl<'a> RawValue<'a> {
         None
     }
 
-    /// A whole number from `least` on.
+    /// Reads a whole number, at least `least`.
     pub(in super::super) fn integer(&self, least: u64) -> Option<u64> {
         let number = match self.value.get_ref() {
             DeValue::Integer(number) => i128::from_str_radix(number.as_str(), number.radix()).ok(),
@@ -224,7 +224,7 @@ impl<'a> RawValue<'a> {
         };
         match number {
             Some(number) if number < i128::from(least) && least > 0 => {
-                self.wrong("must be greater than zero", "a limit of zero would let nothing pass");
+                self.wrong("must be greater than zero", "a limit of zero would admit nothing");
             }
             Some(number) if number < 0 => self.wrong("must not be negative", "write a whole number"),
             Some(number) => {

@@ -45,18 +45,18 @@ fn an_smtp_server_is_read_with_its_defaults() {
 }
 
 #[test]
-fn what_an_smtp_server_cannot_have_is_told_with_its_place() {
+fn invalid_smtp_keys_are_reported_with_their_location() {
     for (text, expected) in [
         ("url = 'smtp://u:p@m'", "3:7 `upstreams.m.url` must not contain a user or a password"),
         ("url = 'smtp://m/inbox'", "3:7 `upstreams.m.url` must end after the host and the port"),
-        ("url = 'smtp://m:99999'", "3:7 `upstreams.m.url` has no host, or a port that is not one"),
+        ("url = 'smtp://m:99999'", "3:7 `upstreams.m.url` has no host or an invalid port"),
         (
             "url = 'smtps://m'\nstarttls = 'auto'",
-            "4:1 `upstreams.m.starttls` has no meaning with an `smtps://` address, which is encrypted from the start",
+            "4:1 `upstreams.m.starttls` does not apply to an `smtps://` address, which is encrypted from the start",
         ),
         (
             "url = 'smtp://m'\nstarttls = 'off'\nauth = { user = 'u', password = 'p' }",
-            "5:1 `upstreams.m.auth` would send the password in the clear",
+            "5:1 `upstreams.m.auth` would send the password unencrypted",
         ),
         ("url = 'smtp://127.0.0.1'\nstarttls = 'off'\nauth = { user = 'u', password = 'p' }", ""),
         ("url = 'smtp://m'\nauth = { user = '' }", "4:8 `upstreams.m.auth.password` is missing"),
@@ -66,12 +66,12 @@ fn what_an_smtp_server_cannot_have_is_told_with_its_place() {
         ),
         (
             "url = 'smtp://m'\nheaders = { X = '1' }\nmax_response = '1KiB'",
-            "4:1 `upstreams.m.headers` has no meaning for an upstream of kind `smtp`\n\
-             5:1 `upstreams.m.max_response` has no meaning for an upstream of kind `smtp`",
+            "4:1 `upstreams.m.headers` does not apply to an upstream of kind `smtp`\n\
+             5:1 `upstreams.m.max_response` does not apply to an upstream of kind `smtp`",
         ),
         (
             "url = 'smtp://m'\n[[upstreams.m.policies]]\nname = 'P'\ncapacity = 1\nrefill = '1/s'",
-            "4:15 `upstreams.m.policies` has no meaning for an upstream of kind `smtp`",
+            "4:15 `upstreams.m.policies` does not apply to an upstream of kind `smtp`",
         ),
     ] {
         assert_eq!(problems(text), expected, "{text}");
@@ -100,7 +100,7 @@ fn a_lane_sends_mail_or_requests() {
     );
     assert_eq!(
         lane("chain = ['m']\ncache = { key = '{params./x}', ttl = '1s' }"),
-        "3:1 `lanes.l.cache` has no meaning for mail: every message is sent"
+        "3:1 `lanes.l.cache` does not apply to mail: every message is sent"
     );
 }
 

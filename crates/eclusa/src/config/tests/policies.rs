@@ -59,7 +59,7 @@ alert_below = 0.2
 }
 
 #[test]
-fn a_class_is_picked_from_the_environment() {
+fn a_class_is_selected_by_the_environment() {
     let text = r#"
 [[upstreams.dict.policies]]
 name = "PARTICIPANT"
@@ -115,7 +115,7 @@ match = [{ query = { role = true } }, { query = { role = false }, headers = { X-
 }
 
 #[test]
-fn where_balances_are_told_and_in_which_form() {
+fn reconcile_has_a_path_and_a_format() {
     let policy = "[[upstreams.dict.policies]]\nname = \"LOOKUPS\"\ncapacity = 1\nrefill = \"1/s\"\n";
     let reconcile = |text: &str| {
         let file = format!("[upstreams.dict]\nurl = \"https://dict.example\"\nreconcile = {text}\n{policy}");

@@ -1,9 +1,9 @@
-//! Everything else that is refused: where, and in which words.
+//! All other errors, with their location and text.
 
 use super::read;
 use crate::config::Config;
 
-/// `line:column problem` of everything wrong with `text`.
+/// `line:column problem` of every error in `text`.
 fn problems(text: &str) -> Vec<String> {
     let Err(errors) = read(text, &[("KEY", "0123456789abcdef")]) else { return Vec::new() };
     errors.iter().map(place_and_problem).collect()
@@ -14,29 +14,29 @@ fn place_and_problem(error: &crate::config::ConfigError) -> String {
     format!("{}:{} {}", place.line, place.column, error.problem)
 }
 
-/// One line about one upstream.
+/// The errors of one line in an upstream.
 fn of_upstream(line: &str) -> Vec<String> {
     problems(&format!("[upstreams.u]\nurl = 'https://u'\n{line}"))
 }
 
-/// One line about one lane.
+/// The errors of one line in a lane.
 fn of_lane(line: &str) -> Vec<String> {
     problems(&format!("[upstreams.u]\nurl = 'https://u'\n[lanes.l]\nchain = ['u']\n{line}"))
 }
 
-fn all<const N: usize>(ask: fn(&str) -> Vec<String>, cases: [(&str, &str); N]) {
+fn all<const N: usize>(errors: fn(&str) -> Vec<String>, cases: [(&str, &str); N]) {
     for (text, expected) in cases {
-        assert_eq!(ask(text).join("\n"), expected, "{text}");
+        assert_eq!(errors(text).join("\n"), expected, "{text}");
     }
 }
 
 #[test]
-fn in_the_server_and_what_it_runs() {
+fn errors_in_server_store_workers_and_log() {
     all(
         problems,
         [
             ("server = 1", "1:10 `server` must be a table, not a whole number"),
-            ("[server]\nlisten = 'example.com:80'", "2:10 `server.listen` is not an address to listen on"),
+            ("[server]\nlisten = 'example.com:80'", "2:10 `server.listen` is not a listen address"),
             ("[server]\nlisten = '[::ffff:127.0.0.1]:80'", ""),
             ("[server]\nmax_connections = 0", "2:19 `server.max_connections` must be greater than zero"),
             (
@@ -54,50 +54,47 @@ fn in_the_server_and_what_it_runs() {
                 "[server]\nclient = { min_rate = '0B/s' }",
                 "2:23 `server.client.min_rate` is not a number of bytes per second",
             ),
-            ("[store]\nack = 'replicate'", "2:7 `store.ack` is possible only on Redis"),
-            ("[store]\ntls = {}", "2:1 `store.tls` is of no use with this `url`"),
-            ("[store]\nack = 'maybe'", "2:7 `store.ack` is not an acknowledgement that exists"),
-            ("[store]\nwhen_lost = 'wait'", "2:13 `store.when_lost` is not a way to go on that exists"),
+            ("[store]\nack = 'replicate'", "2:7 `store.ack` works only with Redis"),
+            ("[store]\ntls = {}", "2:1 `store.tls` has no effect with this `url`"),
+            ("[store]\nack = 'maybe'", "2:7 `store.ack` is not a known value"),
+            ("[store]\nwhen_lost = 'wait'", "2:13 `store.when_lost` is not a known value"),
             ("[store]\nshared_gates = 'no'", "2:16 `store.shared_gates` must be true or false, not a string"),
             ("[workers]\nlease = '999ms'", "2:9 `workers.lease` is too short to be renewed in time"),
             ("[workers]\nconcurrency = 99999999999999999999", "2:15 `workers.concurrency` is too large"),
-            ("[log]\nlevel = 'inof'", "2:9 `log.level` is not a level that exists"),
-            ("[log]\nformat = ''", "2:10 `log.format` is not a format that exists"),
+            ("[log]\nlevel = 'inof'", "2:9 `log.level` is not a known level"),
+            ("[log]\nformat = ''", "2:10 `log.format` is not a known format"),
         ],
     );
 }
 
 #[test]
-fn in_keys() {
+fn errors_in_auth_keys() {
     let key = |rest: &str| format!("[[auth.keys]]\nname = 'a'\nrole = 'admin'\n{rest}");
     let open = "[server]\nlisten = '0.0.0.0:1'\n[auth]\nkeys = []";
     let twice = format!("{}\n{}", key("key = '${KEY}'"), key("key = '${KEY}'"));
     all(
         problems,
         [
-            (open, "2:10 `server.listen` can be reached from other machines, and there are no keys"),
+            (open, "2:10 `server.listen` is reachable from other machines, but there are no keys"),
             (&key(""), "1:1 `auth.keys.key` is missing"),
             (
                 &key("key = '${KEY}'\nkey_file = 'x'"),
                 "5:1 `auth.keys.key_file` stands beside `key`\n\
             5:12 `auth.keys.key_file` names a file that cannot be read: No such file or directory (os error 2)",
             ),
-            (
-                &key("key = '${KEY} ${KEY}'"),
-                "4:7 `auth.keys.key` cannot be sent in a header (it comes from `KEY`)",
-            ),
+            (&key("key = '${KEY} ${KEY}'"), "4:7 `auth.keys.key` cannot be sent in a header (set by `KEY`)"),
             (
                 &key("key = '${KEY}'\nlanes = ['x']"),
                 "5:10 `auth.keys.lanes` names a lane that does not exist",
             ),
             (
                 &key("key = '${KEY}'\nmax_priority = 'urgent'"),
-                "5:16 `auth.keys.max_priority` is not a priority that exists",
+                "5:16 `auth.keys.max_priority` is not a known priority",
             ),
             (
                 &twice,
-                "6:8 `auth.keys.name` is the name of another key too\n\
-            6:8 `auth.keys.name` belongs to a key with the same text as another",
+                "6:8 `auth.keys.name` is also the name of another key\n\
+            6:8 `auth.keys.name` has the same `key` as another key",
             ),
             (
                 "[[auth.keys]]",
@@ -108,7 +105,7 @@ fn in_keys() {
 }
 
 #[test]
-fn in_lanes() {
+fn errors_in_lanes() {
     all(
         of_lane,
         [
@@ -118,24 +115,24 @@ fn in_lanes() {
             ("mask = ['query.cpf', 'cookie.a']", "5:22 `lanes.l.mask` is not a field of a request"),
             (
                 "mode = 'direct'\nmask = ['query.cpf']",
-                "6:1 `lanes.l.mask` has no meaning in a direct lane, where nothing waits",
+                "6:1 `lanes.l.mask` does not apply to a direct lane, where nothing waits",
             ),
             ("max_bytes = -5", "5:13 `lanes.l.max_bytes` must be greater than zero"),
             ("rpm = 5000000000", "5:7 `lanes.l.rpm` is too large"),
             ("rate = '0/s'", "5:8 `lanes.l.rate` must be greater than zero"),
-            ("chain_by = 'body:/m'", "5:1 `lanes.l.chain_by` needs `chains` beside it"),
-            ("chains = { a = ['u'] }", "5:1 `lanes.l.chains` needs `chain_by` beside it"),
+            ("chain_by = 'body:/m'", "5:1 `lanes.l.chain_by` needs `chains`"),
+            ("chains = { a = ['u'] }", "5:1 `lanes.l.chains` needs `chain_by`"),
             (
                 "chain_by = 'cookie'\nchains = { a = ['x', 'u', 'u'] }",
                 "5:12 `lanes.l.chain_by` is not a field of a request\n\
             6:17 `lanes.l.chains.a` names an upstream that does not exist\n\
             6:27 `lanes.l.chains.a` names the same upstream twice",
             ),
-            ("types = { update = 'hihg' }", "5:20 `lanes.l.types.update` is not a priority that exists"),
+            ("types = { update = 'hihg' }", "5:20 `lanes.l.types.update` is not a known priority"),
             (
                 "validate = { cpf = 'cpf', 'query.x' = 'cfp' }",
                 "5:14 `lanes.l.validate.cpf` is not a field of a request\n\
-            5:39 `lanes.l.validate.\"query.x\"` is not a check that exists",
+            5:39 `lanes.l.validate.\"query.x\"` is not a known check",
             ),
             (
                 "retry = { attempts = 0, base = '0s' }",
@@ -143,17 +140,11 @@ fn in_lanes() {
             5:32 `lanes.l.retry.base` must be longer than zero",
             ),
             ("retry = { base = '2m' }", "5:18 `lanes.l.retry.base` must not be above `cap`"),
-            ("retry = { jitter = 1.001 }", "5:20 `lanes.l.retry.jitter` must lie between 0 and 1"),
-            (
-                "retry = { on_ambiguous = 'wait' }",
-                "5:26 `lanes.l.retry.on_ambiguous` is not a rule that exists",
-            ),
+            ("retry = { jitter = 1.001 }", "5:20 `lanes.l.retry.jitter` must be between 0 and 1"),
+            ("retry = { on_ambiguous = 'wait' }", "5:26 `lanes.l.retry.on_ambiguous` is not a known value"),
             ("cache = {}", "5:9 `lanes.l.cache.key` is missing\n5:9 `lanes.l.cache.ttl` is missing"),
             ("fairness = 'no'", "5:12 `lanes.l.fairness` must be false or a table, not a string"),
-            (
-                "fairness = '${KEY}'",
-                "5:12 `lanes.l.fairness` must be `true` or `false` (it comes from `KEY`)",
-            ),
+            ("fairness = '${KEY}'", "5:12 `lanes.l.fairness` must be `true` or `false` (set by `KEY`)"),
             (
                 "fairness = { batch = 0, weights = { a = 0 } }",
                 "5:22 `lanes.l.fairness.batch` must be greater than zero\n\
@@ -171,7 +162,7 @@ fn in_lanes() {
 }
 
 #[test]
-fn in_names_and_chains() {
+fn errors_in_names_and_chains() {
     all(
         problems,
         [
@@ -183,30 +174,30 @@ fn in_names_and_chains() {
             ("[lanes]\na = 1", "2:5 `lanes.a` must be a table, not a whole number"),
             ("lanes = []", "1:9 `lanes` must be a table, not a list"),
             ("[auth]\nkeys = {}", "2:8 `auth.keys` must be a list, not a table"),
-            ("[lanes.a]\nchain = ['${KEY}!']", "2:10 `lanes.a.chain` is not a name (it comes from `KEY`)"),
+            ("[lanes.a]\nchain = ['${KEY}!']", "2:10 `lanes.a.chain` is not a name (set by `KEY`)"),
             ("[lane.a]", "1:2 unknown key `lane`"),
         ],
     );
 }
 
 #[test]
-fn in_upstreams() {
+fn errors_in_upstreams() {
     all(
         of_upstream,
         [
-            ("kind = 'imap'", "3:8 `upstreams.u.kind` is not a kind of upstream that exists"),
+            ("kind = 'imap'", "3:8 `upstreams.u.kind` is not a known kind of upstream"),
             ("kind = 'smtp'", "2:7 `upstreams.u.url` is not an `smtp://` or `smtps://` address"),
             (
                 "auth = { user = 'u', password = 'p' }\nstarttls = 'off'\nmax_connections = 1",
-                "3:1 `upstreams.u.auth` has no meaning for an upstream of kind `http`\n\
-            4:1 `upstreams.u.starttls` has no meaning for an upstream of kind `http`\n\
-            5:1 `upstreams.u.max_connections` has no meaning for an upstream of kind `http`",
+                "3:1 `upstreams.u.auth` does not apply to an upstream of kind `http`\n\
+            4:1 `upstreams.u.starttls` does not apply to an upstream of kind `http`\n\
+            5:1 `upstreams.u.max_connections` does not apply to an upstream of kind `http`",
             ),
             ("timeout = '0s'", "3:11 `upstreams.u.timeout` must be longer than zero"),
             (
                 "headers = { 'a b' = 'x', Connection = 'x', X-A = \"a\\nb\", x-a = '1', X-a = '2' }",
                 "3:13 `upstreams.u.headers.\"a b\"` is not the name of a header\n\
-            3:26 `upstreams.u.headers.Connection` is a header that Eclusa writes itself\n\
+            3:26 `upstreams.u.headers.Connection` is a header that Eclusa sets itself\n\
             3:50 `upstreams.u.headers.X-A` cannot be sent in a header\n\
             3:58 `upstreams.u.headers.x-a` is given twice\n\
             3:69 `upstreams.u.headers.X-a` is given twice",
@@ -221,7 +212,7 @@ fn in_upstreams() {
             ("pace = { min = '2m' }", "3:16 `upstreams.u.pace.min` must not be above `max`"),
             (
                 "pace = { initial = '10ms' }",
-                "3:20 `upstreams.u.pace.initial` leaves `initial` outside of `min` and `max`",
+                "3:20 `upstreams.u.pace.initial` puts `initial` outside `min` and `max`",
             ),
             (
                 "cooldown = []",
@@ -239,18 +230,18 @@ fn in_upstreams() {
             ),
             (
                 "retryable = ['503']\npermanent = ['503']",
-                "4:14 `upstreams.u.permanent` names a status that is `retryable` too",
+                "4:14 `upstreams.u.permanent` names a status that is also `retryable`",
             ),
-            ("max_response = '8MiB'", "3:16 `upstreams.u.max_response` is more than a job can carry"),
+            ("max_response = '8MiB'", "3:16 `upstreams.u.max_response` is more than a job can hold"),
             ("max_concurrent = 0", "3:18 `upstreams.u.max_concurrent` must be greater than zero"),
         ],
     );
     let plain = "[upstreams.u]\nurl = 'http://u'\ntls = {}";
-    assert_eq!(problems(plain), ["3:1 `upstreams.u.tls` is of no use with an `http://` address"]);
+    assert_eq!(problems(plain), ["3:1 `upstreams.u.tls` has no effect with an `http://` address"]);
 }
 
 #[test]
-fn in_chains_by_job() {
+fn errors_in_chains() {
     let lane = |line: &str| problems(&format!("[upstreams.u]\nurl = 'https://u'\n[lanes.l]\n{line}"));
     all(
         lane,
@@ -275,7 +266,7 @@ fn in_chains_by_job() {
 }
 
 #[test]
-fn in_keys_of_upstreams() {
+fn errors_in_upstream_keys() {
     let with = "headers = { Authorization = 'Bearer {key}' }\nkeys = ";
     let keys = |line: &str| of_upstream(&format!("{with}{line}"));
     assert_eq!(keys("[{ name = 'a', key = 'x' }, { name = 'b', key = '${KEY}', rpm = 3 }]"), [""; 0]);
@@ -294,7 +285,7 @@ fn in_keys_of_upstreams() {
         ),
         (
             "[{ name = 'a', key = 'x' }, { name = 'a', key = 'y', rpm = 0 }]",
-            "4:45 `upstreams.u.keys.name` is the name of another key too\n4:67 `upstreams.u.keys.rpm` must be greater than zero",
+            "4:45 `upstreams.u.keys.name` is also the name of another key\n4:67 `upstreams.u.keys.rpm` must be greater than zero",
         ),
     ] {
         assert_eq!(keys(line).join("\n"), expected, "{line}");
@@ -302,8 +293,8 @@ fn in_keys_of_upstreams() {
     all(
         of_upstream,
         [
-            ("keys = []\nheaders = { X = '{key}' }", "3:8 `upstreams.u.keys` are none"),
-            ("keys = [{ name = 'a', key = 'x' }]", "3:1 `upstreams.u.keys` are used nowhere"),
+            ("keys = []\nheaders = { X = '{key}' }", "3:8 `upstreams.u.keys` is empty"),
+            ("keys = [{ name = 'a', key = 'x' }]", "3:1 `upstreams.u.keys` are not used anywhere"),
             ("keys = [{ name = 'a', key = 'x' }]\nrequest = { path = '/', body = { k = ['{key}'] } }", ""),
             (
                 "headers = { Authorization = 'Bearer {key}' }",
@@ -311,14 +302,14 @@ fn in_keys_of_upstreams() {
             ),
             (
                 "keys = [{ name = 'a', key = 'x' }]\nheaders = { X = '{key}-{tenant}' }",
-                "4:17 `upstreams.u.headers.X` may hold no placeholder but `{key}`",
+                "4:17 `upstreams.u.headers.X` may use only the placeholder `{key}`",
             ),
         ],
     );
 }
 
 #[test]
-fn in_request_templates() {
+fn errors_in_request_templates() {
     all(
         of_upstream,
         [
@@ -328,15 +319,15 @@ fn in_request_templates() {
             ("request = { path = '/../{tenant}' }", "3:20 `upstreams.u.request.path` is not a path"),
             (
                 "request = { path = '/{param./a}' }",
-                "3:20 `upstreams.u.request.path` has a placeholder that does not exist",
+                "3:20 `upstreams.u.request.path` has an unknown placeholder",
             ),
             (
                 "request = { path = '/{params.a}' }",
-                "3:20 `upstreams.u.request.path` has a JSON pointer that is not one: it begins with `/`",
+                "3:20 `upstreams.u.request.path` has an invalid JSON pointer: it must begin with `/`",
             ),
             (
                 "request = { path = '/', method = 'TRACE' }",
-                "3:34 `upstreams.u.request.method` is not a method that can be sent",
+                "3:34 `upstreams.u.request.method` is not an allowed method",
             ),
             (
                 "request = { path = '/', method = 'post' }",
@@ -350,15 +341,15 @@ fn in_request_templates() {
             ),
             (
                 "request = { path = '/', body = { a = [{ b = '{x}' }], c = 1979-05-27, d = nan } }",
-                "3:45 `upstreams.u.request.body.a.b` has a placeholder that does not exist\n\
-            3:59 `upstreams.u.request.body.c` must be something that JSON has, not a date\n\
-            3:75 `upstreams.u.request.body.d` is a number that JSON does not have",
+                "3:45 `upstreams.u.request.body.a.b` has an unknown placeholder\n\
+            3:59 `upstreams.u.request.body.c` must be a JSON value, not a date\n\
+            3:75 `upstreams.u.request.body.d` is a number that JSON cannot represent",
             ),
             (
                 "request = { path = '/{external_id}', headers = { X = '{key}' }, body = { a = 'to {webhook_url}' } }",
-                "3:20 `upstreams.u.request.path` uses `{external_id}`, which is not known before the upstream has answered\n\
+                "3:20 `upstreams.u.request.path` uses `{external_id}`, which is unknown before the upstream has responded\n\
             3:54 `upstreams.u.request.headers.X` uses `{key}`, but the upstream has no `keys`\n\
-            3:78 `upstreams.u.request.body.a` uses `{webhook_url}`, but the address of this server is not known",
+            3:78 `upstreams.u.request.body.a` uses `{webhook_url}`, but `server.public_url` is not set",
             ),
         ],
     );
@@ -367,15 +358,15 @@ fn in_request_templates() {
     assert_eq!(
         of_upstream(policy),
         [
-            "3:65 `upstreams.u.policies.scope` is not a scope that exists",
-            "3:78 `upstreams.u.policies.correlation` has no meaning without `credit`",
-            "3:92 `upstreams.u.policies.correlation` names a field of `params`, which the upstream is not sent"
+            "3:65 `upstreams.u.policies.scope` is not a valid scope",
+            "3:78 `upstreams.u.policies.correlation` has no effect without `credit`",
+            "3:92 `upstreams.u.policies.correlation` names a field of `params`, which is not sent to the upstream"
         ]
     );
 }
 
 #[test]
-fn files_are_looked_for_beside_the_configuration_and_read() {
+fn files_are_read_relative_to_the_config_directory() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("short"), "hunter2\n").unwrap();
     std::fs::write(dir.path().join("bytes"), [0xff; 20]).unwrap();
@@ -388,20 +379,20 @@ fn files_are_looked_for_beside_the_configuration_and_read() {
     };
     let key = |file: &str| told(&format!("[[auth.keys]]\nname = 'a'\nrole = 'admin'\nkey_file = '{file}'"));
     assert_eq!(key("short"), "4:12 `auth.keys.key_file` is too short to be safe");
-    assert_eq!(key("bytes"), "4:12 `auth.keys.key_file` names a file that is not text");
+    assert_eq!(key("bytes"), "4:12 `auth.keys.key_file` names a file that is not UTF-8 text");
     assert_eq!(key("huge"), "4:12 `auth.keys.key_file` names a file of more than 1 MiB");
     assert_eq!(key(""), "4:12 `auth.keys.key_file` is empty");
     let tls = |tls: &str| told(&format!("[upstreams.u]\nurl = 'https://u'\ntls = {{ {tls} }}"));
     assert_eq!(
         tls("cert_file = 'short'"),
-        "3:9 `upstreams.u.tls.cert_file` needs `key_file` beside it\n\
-         3:21 `upstreams.u.tls.cert_file` names a file without certificates in PEM"
+        "3:9 `upstreams.u.tls.cert_file` needs `key_file`\n\
+         3:21 `upstreams.u.tls.cert_file` names a file without PEM certificates"
     );
     assert_eq!(
         tls("key_file = 'short', ca_file = 'bytes'"),
-        "3:9 `upstreams.u.tls.key_file` needs `cert_file` beside it\n\
-         3:20 `upstreams.u.tls.key_file` names a file without a private key in PEM\n\
-         3:39 `upstreams.u.tls.ca_file` names a file without certificates in PEM"
+        "3:9 `upstreams.u.tls.key_file` needs `cert_file`\n\
+         3:20 `upstreams.u.tls.key_file` names a file without a PEM private key\n\
+         3:39 `upstreams.u.tls.ca_file` names a file without PEM certificates"
     );
 }
 
@@ -412,21 +403,18 @@ fn of_schedule(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn in_schedules() {
+fn errors_in_schedules() {
     let right = "job = { request = { query = { cpf = '1' } } }";
     assert_eq!(of_schedule(&format!("cron = '0 3 * * *'\nlane = 'l'\n{right}")).join("\n"), "");
     for (line, expected) in [
         ("cron = 'daily'\nlane = 'l'", "10:8 `schedules.s.cron` is not a cron expression: "),
-        ("cron = '0 0 30 2 *'\nlane = 'l'", "10:8 `schedules.s.cron` has no moment that ever comes"),
-        (
-            "cron = '0 3 * * *'\ntz = 'Brazil'\nlane = 'l'",
-            "11:6 `schedules.s.tz` is not a time zone that exists",
-        ),
+        ("cron = '0 0 30 2 *'\nlane = 'l'", "10:8 `schedules.s.cron` never matches"),
+        ("cron = '0 3 * * *'\ntz = 'Brazil'\nlane = 'l'", "11:6 `schedules.s.tz` is not a known time zone"),
         ("cron = '0 3 * * *'\nlane = 'x'", "11:8 `schedules.s.lane` names a lane that does not exist"),
         ("cron = '0 3 * * *'\nlane = 'd'", "11:8 `schedules.s.lane` names a direct lane, which has no queue"),
         (
             "cron = '0 3 * * *'\nlane = 'l'\nmissed = 'never'",
-            "12:10 `schedules.s.missed` is not a rule that exists",
+            "12:10 `schedules.s.missed` is not a known value",
         ),
     ] {
         let found = of_schedule(&format!("{line}\n{right}")).join("\n");
@@ -440,7 +428,7 @@ fn in_schedules() {
             "would be refused: priority: must be one of",
         ),
         ("{ reqest = {} }", "would be refused: unknown field `reqest`"),
-        ("{ request = { query = { cpf = 1979-05-27 } } }", "must be something that JSON has, not a date"),
+        ("{ request = { query = { cpf = 1979-05-27 } } }", "must be a JSON value, not a date"),
     ] {
         let found = of_schedule(&format!("cron = '0 3 * * *'\nlane = 'l'\njob = {job}")).join("\n");
         assert!(found.contains(expected) && found.lines().count() == 1, "{job}: {found}");
@@ -456,48 +444,48 @@ fn of_callback(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn in_upstreams_that_call_back() {
+fn errors_in_async_upstreams() {
     all(
         of_callback,
         [
             (
                 "async = {}",
                 "`id` is missing\n\
-                 `webhook` is missing, and so is `poll`: nobody would tell how a job went",
+                 `webhook` and `poll` are both missing: the result of a job would never arrive",
             ),
             (
                 "async = { id = '/id', on_failure = 'retry', webhook = { verify = 'hmac' } }",
-                "`id` is not a place in the body of an answer\n\
-                 `on_failure` is not a way to go on that exists\n\
-                 `webhook.verify` is not a way to verify that exists",
+                "`id` is not a field of a response body\n\
+                 `on_failure` is not a known value\n\
+                 `webhook.verify` is not a known verification method",
             ),
             (
                 "async = { id = 'body:/id', webhook = { verify = 'standard-webhooks', secret = 'whsec_not base64 at all', header = 'X' } }",
-                "`webhook.secret` is not a secret of Standard Webhooks\n\
+                "`webhook.secret` is not a Standard Webhooks secret\n\
                  `webhook.header` is for `hmac-sha256` and `ed25519`",
             ),
             (
                 "async = { id = 'body:/id', webhook = { verify = 'hmac-sha256', secret = 'short', signed = '{header.x}' } }",
                 "`webhook.header` is missing\n\
                  `webhook.secret` is too short to be safe\n\
-                 `webhook.signed` leaves out the body, which anybody could then replace",
+                 `webhook.signed` does not include the body, which anybody could then replace",
             ),
             (
                 "async = { id = 'body:/id', webhook = { verify = 'ed25519', public_key = 'ab', header = 'X', secret = '${KEY}' } }",
-                "`webhook.public_key` is not a key of 32 bytes\n\
-                 `webhook.secret` is of no use with `ed25519`, which needs `public_key`",
+                "`webhook.public_key` is not a 32-byte key\n\
+                 `webhook.secret` has no effect with `ed25519`, which uses `public_key`",
             ),
             (
                 "async = { id = 'body:/id', webhook = { verify = 'token', secret = '${KEY}', success = ['x'] } }",
-                "`webhook.success` is of no use without `status`",
+                "`webhook.success` has no effect without `status`",
             ),
             (
                 "async = { id = 'body:/id', poll = { path = '/p/{external_id}' } }",
-                "`poll.status` is missing: what the answer means is not known",
+                "`poll.status` is missing: the response cannot be interpreted",
             ),
             (
                 "async = { id = 'body:/id', poll = { path = '/p', status = '/s', success = ['a'], failure = ['a'] } }",
-                "`poll.failure` has `a`, which `success` has too",
+                "`poll.failure` has `a`, which `success` also has",
             ),
             (
                 "async = { id = 'body:/id', poll = { path = '/p', status = 's' } }",
@@ -506,7 +494,7 @@ fn in_upstreams_that_call_back() {
             ),
             (
                 "async = { id = 'body:/id', cancel = { path = '/{webhook_url}' }, webhook = { verify = 'token', secret = '${KEY}' } }",
-                "`cancel.path` uses `{webhook_url}`, but the address of this server is not known",
+                "`cancel.path` uses `{webhook_url}`, but `server.public_url` is not set",
             ),
             ("async = { id = 'body:/id', poll = { path = '/p', status = '/s', success = ['a'] } }", ""),
         ],
@@ -515,6 +503,6 @@ fn in_upstreams_that_call_back() {
                   [lanes.l]\nmode = 'direct'\nchain = ['u']";
     assert_eq!(
         of_upstream(direct),
-        ["3:1 `upstreams.u.async` has no meaning in a direct lane, where the caller waits for the answer"]
+        ["3:1 `upstreams.u.async` does not apply to a direct lane, where the caller waits for the response"]
     );
 }

@@ -67,32 +67,26 @@ fn the_environment_of_a_container_says_where_its_credentials_are() {
 }
 
 #[test]
-fn what_ses_cannot_have_is_told_with_its_place() {
+fn invalid_ses_keys_are_reported_with_their_location() {
     for (text, expected) in [
         ("", "1:1 `upstreams.s.region` is missing"),
-        ("region = 'Frankfurt'", "3:10 `upstreams.s.region` is not a region of AWS"),
-        ("region = 'eu-west-1.evil.example'", "3:10 `upstreams.s.region` is not a region of AWS"),
+        ("region = 'Frankfurt'", "3:10 `upstreams.s.region` is not an AWS region"),
+        ("region = 'eu-west-1.evil.example'", "3:10 `upstreams.s.region` is not an AWS region"),
         (
             "region = 'eu-west-1'\nurl = 'smtp://m'",
             "4:7 `upstreams.s.url` is not an `http://` or `https://` address",
         ),
-        (
-            "region = 'eu-west-1'\nprofile = 'p'",
-            "4:1 `upstreams.s.profile` needs `credentials_file` beside it",
-        ),
+        ("region = 'eu-west-1'\nprofile = 'p'", "4:1 `upstreams.s.profile` needs `credentials_file`"),
         (
             "region = 'eu-west-1'\nauth = { user = 'u', password = 'p' }\nheaders = { X = '1' }",
-            "4:1 `upstreams.s.auth` has no meaning for an upstream of kind `ses`\n\
-             5:1 `upstreams.s.headers` has no meaning for an upstream of kind `ses`",
+            "4:1 `upstreams.s.auth` does not apply to an upstream of kind `ses`\n\
+             5:1 `upstreams.s.headers` does not apply to an upstream of kind `ses`",
         ),
         ("region = 'eu-west-1'\nretryable = ['AccountSuspended', '503']", ""),
-        (
-            "region = 'eu-west-1'\nretryable = ['5.7.1']",
-            "4:14 `upstreams.s.retryable` is not an error of SES",
-        ),
+        ("region = 'eu-west-1'\nretryable = ['5.7.1']", "4:14 `upstreams.s.retryable` is not an SES error"),
         (
             "region = 'eu-west-1'\nurl = 'http://h'\ntls = {}",
-            "5:1 `upstreams.s.tls` is of no use with an `http://` address",
+            "5:1 `upstreams.s.tls` has no effect with an `http://` address",
         ),
     ] {
         assert_eq!(problems(text, &KEYS), expected, "{text}");
@@ -104,7 +98,7 @@ fn what_ses_cannot_have_is_told_with_its_place() {
             .next()
             .unwrap()
             .problem,
-        "`upstreams.h.region` has no meaning for an upstream of kind `http`"
+        "`upstreams.h.region` does not apply to an upstream of kind `http`"
     );
     let container = [("AWS_CONTAINER_CREDENTIALS_FULL_URI", "geheim")];
     let problem = problems("region = 'eu-west-1'", &container);

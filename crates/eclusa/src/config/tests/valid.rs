@@ -80,7 +80,7 @@ fn the_score_proxy_takes_every_variable_of_its_source() {
 }
 
 #[test]
-fn what_init_writes_is_valid_without_any_variable() {
+fn the_init_config_is_valid_without_variables() {
     let config = read(INIT, &[]).unwrap();
     assert_eq!(config.upstreams[&name("api")].http().unwrap().url.authority, "api.example.com");
 }
@@ -383,7 +383,7 @@ fn the_schema_has_every_key_that_is_read_and_no_other() {
 }
 
 #[test]
-fn every_key_of_alerts_arrives_where_it_belongs() {
+fn every_key_of_alerts_is_read() {
     let alerts = everything().alerts;
     let rate = DeadLetterRate { share_micros: 5_000, over: Span::from_secs(1_800), min: 9 };
     let limits = AlertLimits {
@@ -432,7 +432,7 @@ fn a_webhook_of_alerts_needs_no_callbacks() {
 }
 
 #[test]
-fn every_key_arrives_where_it_belongs() {
+fn every_key_is_read() {
     let config = everything();
     let hosts = [Host::Name("app.example.com".into()), Host::Address([10, 0, 0, 7].into())];
     let callbacks = config.callbacks.unwrap();
@@ -473,7 +473,7 @@ fn every_key_arrives_where_it_belongs() {
 }
 
 #[test]
-fn every_key_of_a_lane_arrives_where_it_belongs() {
+fn every_key_of_a_lane_is_read() {
     let config = everything();
     let lane = &config.lanes[&name("images")];
     let chains = lane.chains.as_ref().unwrap();
@@ -500,7 +500,7 @@ fn every_key_of_a_lane_arrives_where_it_belongs() {
 }
 
 #[test]
-fn every_key_of_an_upstream_arrives_where_it_belongs() {
+fn every_key_of_an_upstream_is_read() {
     let config = everything();
     let upstream = &config.upstreams[&name("one")];
     let rules = upstream.http().unwrap();
@@ -596,7 +596,7 @@ fn every_rule_reaches_the_engine() {
 }
 
 #[test]
-fn secrets_do_not_show_when_a_configuration_is_printed() {
+fn debug_output_of_a_config_hides_secrets() {
     let shown = format!("{:?}", everything());
     assert!(!shown.contains("hunter2") && !shown.contains("0123456789abcdef"), "{shown}");
     assert!(!shown.contains("MAA="), "{shown}");
@@ -604,10 +604,10 @@ fn secrets_do_not_show_when_a_configuration_is_printed() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_said_kindly() {
+fn a_missing_file_is_reported_with_help() {
     let errors = Config::load(Path::new("nowhere/eclusa.toml"), &|_| None).unwrap_err();
     let shown = errors.to_string();
     assert!(shown.starts_with("error: nowhere/eclusa.toml: cannot be read: No such file"), "{shown}");
-    assert!(shown.ends_with("help: `eclusa init` writes one to begin with"), "{shown}");
+    assert!(shown.ends_with("help: create one with `eclusa init`"), "{shown}");
     assert_eq!(errors.iter().next().unwrap().place, None);
 }

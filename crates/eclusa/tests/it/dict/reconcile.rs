@@ -11,7 +11,7 @@ use crate::program::Program;
 use crate::redis_server::RedisServer;
 
 #[tokio::test]
-async fn what_others_spent_is_found_and_told() {
+async fn tokens_spent_by_others_are_found_and_reported() {
     let dict = Dict::start('E', 1).await;
     dict.spend(PARTICIPANT, 3_000.0);
     dict.spend(CHECK, 75.0);

@@ -46,7 +46,7 @@ async fn ask(program: &Program, id: &str) {
 }
 
 #[tokio::test]
-async fn a_job_goes_along_its_providers_until_one_tells_that_it_is_done() {
+async fn a_job_moves_along_its_providers_until_one_reports_success() {
     let World { program, replicate, fal, .. } = world(Answer::status(429)).await;
     ask(&program, "gen-1").await;
     fal.wait_for(1).await;
@@ -97,7 +97,7 @@ async fn the_provider_hears_of_a_cancelled_job_under_the_token_of_its_submit() {
 }
 
 #[tokio::test]
-async fn a_model_that_no_provider_makes_is_refused_with_those_that_are_made() {
+async fn an_unknown_model_is_refused_with_the_known_ones() {
     let World { program, .. } = world(Answer::status(500)).await;
     let job = json!({ "params": { "modelId": "opera", "input": {} } });
     let refused = program.post("/v1/lanes/generation/jobs", &job).await;

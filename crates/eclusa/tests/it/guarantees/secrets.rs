@@ -10,7 +10,7 @@ const KEY: &str = "caller-key-0123456789abcdef";
 const CPF: &str = "05227892180";
 
 #[tokio::test]
-async fn nothing_secret_or_personal_is_told() {
+async fn nothing_secret_or_personal_is_logged() {
     let answers = [
         Answer::status(200).body(format!("{{\"cpf\":\"{CPF}\"}}")),
         Answer::status(404).body(CPF),

@@ -76,7 +76,7 @@ async fn a_second_signal_ends_it_at_once_and_loses_nothing() {
 
 /// Who waits for a job that will not start any more is told so at once, and where to look later.
 #[tokio::test]
-async fn those_who_wait_are_answered_when_it_stops() {
+async fn waiting_callers_are_answered_when_the_process_stops() {
     let latch = Latch::default();
     let upstream = FakeUpstream::start(Answer::status(200).body("done").after(&latch)).await.unwrap();
     let program = Program::start(&config(&upstream, "", "max_concurrent = 1"), &[]).await;
@@ -128,7 +128,7 @@ async fn requests_are_served_as_usual_while_it_drains() {
 
 /// What is logged at the end says what became of the work, and the next start what it found.
 #[tokio::test]
-async fn the_last_line_says_what_was_finished_handed_back_and_kept() {
+async fn the_last_line_counts_finished_released_and_kept_jobs() {
     let upstream = FakeUpstream::start(Behaviour::script([Answer::hang()])).await.unwrap();
     let server = "[server]\nlisten = \"127.0.0.1:0\"\nshutdown_grace = \"200ms\"\n";
     let program =

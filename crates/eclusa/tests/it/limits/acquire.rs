@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use super::{acquire, ends, in_flight, lease, start};
 
 #[tokio::test]
-async fn leave_comes_with_a_lease_and_what_is_left() {
+async fn a_permit_has_a_lease_and_the_remaining_limit() {
     let program = start("rate = \"10/h\"\nburst = 10").await;
     for left in [9, 8] {
         let answer = acquire(&program, "up", &json!({})).await;
@@ -49,7 +49,7 @@ async fn two_clients_that_ask_fifteen_times_get_ten_between_them() {
 }
 
 #[tokio::test]
-async fn what_no_gate_admits_is_refused_with_when_to_come_again() {
+async fn a_denied_request_is_refused_with_retry_after() {
     let program = start("rate = \"1/h\"\nburst = 2").await;
     lease(&program).await;
     lease(&program).await;

@@ -26,7 +26,7 @@ async fn a_settled_lease_gives_its_slot_back_and_is_gone() {
 
 /// Words and statuses mean what they mean for every other call.
 #[tokio::test]
-async fn the_breaker_hears_how_the_call_went() {
+async fn the_breaker_counts_the_result_of_the_call() {
     let rules = "breaker = { failures = 100 }\nretryable = [\"418\"]";
     for (status, failures) in [
         (json!(200), 0),
@@ -47,7 +47,7 @@ async fn the_breaker_hears_how_the_call_went() {
 }
 
 #[tokio::test]
-async fn failures_are_counted_like_those_of_our_own_calls() {
+async fn reported_failures_count_like_those_of_our_own_calls() {
     let program = start("").await;
     for status in [json!(200), json!(503), json!("timeout"), json!("not_sent")] {
         let lease = lease(&program).await;
@@ -62,7 +62,7 @@ async fn failures_are_counted_like_those_of_our_own_calls() {
 }
 
 #[tokio::test]
-async fn what_was_not_sent_costs_no_token() {
+async fn an_unsent_request_costs_no_token() {
     let program = start("rate = \"1/h\"\nburst = 1").await;
     let unsent = lease(&program).await;
     ends(&program, &unsent, &json!("not_sent")).await;
@@ -89,7 +89,7 @@ async fn a_retry_after_closes_the_upstream_for_all() {
 
 /// It ends after a second, which must really pass.
 #[tokio::test]
-async fn a_lease_that_nobody_settles_comes_back_by_itself_and_is_no_failure() {
+async fn an_unsettled_lease_expires_and_is_not_a_failure() {
     let config = "[workers]\nlease = \"1s\"\n[upstreams.up]\nurl = \"http://127.0.0.1:9\"\nmax_concurrent = 1\n\
                   breaker = { failures = 1 }\n";
     let program = Program::start(config, &[]).await;

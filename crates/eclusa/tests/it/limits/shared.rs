@@ -11,7 +11,7 @@ async fn start(env: &[(&str, &str)]) -> Program {
 }
 
 #[tokio::test]
-async fn the_example_is_valid_as_it_stands() {
+async fn the_example_is_valid() {
     let output = eclusa().arg("check").arg(example("shared-limits.toml")).output().await.unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && text.contains("0 lanes and 2 upstreams"), "{text}");
@@ -19,7 +19,7 @@ async fn the_example_is_valid_as_it_stands() {
 
 /// Fifty failures of one worker, and another one sees it: the portal is degraded for 120 s.
 #[tokio::test]
-async fn so_many_failures_in_a_row_open_the_breaker_for_all() {
+async fn consecutive_failures_open_the_breaker_for_all_processes() {
     let program = start(&[]).await;
     for (portal, failures) in [("pncp", 50), ("pcp", 30)] {
         join_all((1..failures).map(|_| tell(&program, portal, "failure"))).await;

@@ -55,7 +55,7 @@ async fn a_connection_lost_after_the_message_is_ambiguous() {
 }
 
 #[tokio::test]
-async fn what_is_lost_or_silent_before_the_message_is_not_ambiguous() {
+async fn a_failure_before_the_message_is_not_ambiguous() {
     let server = SmtpServer::start().await;
     let retry = "retry = { base = \"20ms\", cap = \"20ms\", on_ambiguous = \"stop\" }";
     let program = start(&lane(&server.url(), retry, "timeout = \"1s\"")).await;
@@ -99,7 +99,7 @@ async fn a_server_that_is_not_there_is_tried_again() {
 
 /// Somebody on the way adds replies behind that to STARTTLS, to be taken for the server's own under encryption.
 #[tokio::test]
-async fn what_comes_in_the_clear_after_starttls_is_not_believed() {
+async fn plain_text_after_starttls_is_rejected() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("smtp://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {

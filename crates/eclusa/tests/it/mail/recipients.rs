@@ -31,7 +31,7 @@ async fn only_those_refused_for_now_are_tried_again() {
 }
 
 #[tokio::test]
-async fn a_job_with_a_recipient_refused_for_good_fails_with_a_letter_for_only_that_one() {
+async fn the_dead_letter_of_a_partly_refused_mail_has_only_the_refused_recipients() {
     let server = SmtpServer::start().await;
     let program = start(&lane(&server.url(), "", "")).await;
     let gone = "550 5.1.1 <b@example.com> no such user";
@@ -95,7 +95,7 @@ async fn recipients_are_changed_only_by_a_key_that_is_shown_the_whole_message() 
 }
 
 #[tokio::test]
-async fn those_that_are_left_when_the_attempts_are_over_are_in_the_letter_too() {
+async fn recipients_left_after_the_last_attempt_are_in_the_letter_too() {
     let server = SmtpServer::start().await;
     let retry = "retry = { attempts = 2, base = \"20ms\", cap = \"20ms\" }";
     let program = start(&lane(&server.url(), retry, "")).await;

@@ -10,7 +10,7 @@ use crate::http_tls::Authority;
 use crate::program::Program;
 
 #[tokio::test]
-async fn a_message_arrives_whole_and_the_job_says_who_has_it() {
+async fn a_message_arrives_complete_and_the_job_lists_its_recipients() {
     let server = SmtpServer::start().await;
     let program = start(&lane(&server.url(), "", "")).await;
     let whole = json!({ "message": {
@@ -171,7 +171,7 @@ async fn a_fault_of_the_server_or_the_account_opens_the_breaker_and_the_next_ups
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_message_is_said_at_intake_with_its_fields() {
+async fn invalid_messages_are_refused_at_intake_with_their_fields() {
     let server = SmtpServer::start().await;
     let http = "[lanes.web]\nchain = [\"up\"]\n[upstreams.up]\nurl = \"http://127.0.0.1:1\"\n";
     let program = start(&format!("{}{http}", lane(&server.url(), "", ""))).await;

@@ -41,7 +41,7 @@ async fn a_call_is_held_and_settled_by_the_policies_that_it_falls_under() {
 }
 
 #[tokio::test]
-async fn scope_and_hold_may_be_told_without_the_header() {
+async fn scope_and_hold_may_be_given_without_the_header() {
     let program = start(NOWHERE, DICT).await;
     let call = json!({ "request": { "path": "/entries/a" }, "scope": PERSON, "hold": 60 });
     let first = lease(&program, &call).await;
@@ -92,7 +92,7 @@ cost = { from = "body:/usage/total_tokens", "429" = 0, default = 1 }
 "#;
 
 #[tokio::test]
-async fn usage_is_told_with_the_end_of_a_call() {
+async fn usage_is_reported_with_the_end_of_a_call() {
     let program = start(NOWHERE, TOKENS).await;
     let call = json!({ "request": { "path": "/v1/chat", "body": { "max_tokens": 300 } } });
     for (end, left) in [

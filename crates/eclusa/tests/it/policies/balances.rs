@@ -59,7 +59,7 @@ async fn balances_are_shown_by_policy_and_scope() {
 }
 
 #[tokio::test]
-async fn balances_are_told_in_the_form_of_the_dict() {
+async fn balances_are_returned_in_the_format_of_the_dict() {
     let program = start("http://127.0.0.1:9", DICT).await;
     let xml = [("accept", "application/xml")];
     let one = program.send("GET", "/v1/policies/LISTS", &xml, "").await;
@@ -81,7 +81,7 @@ async fn balances_are_told_in_the_form_of_the_dict() {
 }
 
 #[tokio::test]
-async fn many_scopes_come_by_page() {
+async fn many_scopes_are_listed_in_pages() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let program = start(&upstream.url(), DICT).await;
     for payer in 0..150 {
@@ -100,7 +100,7 @@ async fn many_scopes_come_by_page() {
 }
 
 #[tokio::test]
-async fn a_producer_may_tell_events_and_not_see_balances() {
+async fn a_producer_may_report_events_but_not_see_balances() {
     let config = format!(
         "[[auth.keys]]\nname = \"app\"\nrole = \"producer\"\nkey = \"producer-0123456789\"\n\
          [[auth.keys]]\nname = \"eye\"\nrole = \"viewer\"\nkey = \"viewer-0123456789\"\n\

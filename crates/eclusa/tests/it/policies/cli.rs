@@ -30,7 +30,7 @@ async fn balances_are_listed_shown_and_credited() {
     assert_eq!(run_at(&url, &["policies", "credit", "payment", "E1"]).await.ok(), "credited 2.0\n");
     assert_eq!(
         run_at(&url, &["policies", "credit", "payment", "E1"]).await.ok(),
-        "credited 0.0, counted before\n"
+        "credited 0.0, already counted\n"
     );
     run_at(&url, &["policies", "credit", "payment", "E2"]).await.failed(3);
     run_at(&url, &["policies", "get", "NONE"]).await.failed(3);

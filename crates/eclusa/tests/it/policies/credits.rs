@@ -50,7 +50,7 @@ async fn a_batch_gets_an_answer_each() {
 }
 
 #[tokio::test]
-async fn what_is_no_event_is_refused() {
+async fn an_invalid_event_is_refused() {
     let program = start("http://127.0.0.1:9", DICT).await;
     let many: Vec<Value> = vec![json!({ "event": "payment", "correlationId": "E" }); 1_001];
     for wrong in [json!({}), json!({ "event": "payment" }), json!({ "credits": many }), json!([])] {

@@ -32,7 +32,7 @@ async fn a_scanner_is_stopped_after_five_misses_and_others_are_not() {
 /// What is left is told with every answer, of the policy that allows the fewest more. What the upstream says of its own
 /// limits is not passed on beside that.
 #[tokio::test]
-async fn an_answer_tells_what_is_left_here() {
+async fn a_response_reports_what_is_left_here() {
     let theirs = Answer::status(200).header("ratelimit", "\"theirs\";r=9;t=1");
     let upstream = FakeUpstream::start(theirs.header("ratelimit-policy", "\"theirs\";q=9")).await.unwrap();
     let program = start(&upstream.url(), DICT).await;
@@ -46,7 +46,7 @@ async fn an_answer_tells_what_is_left_here() {
 }
 
 #[tokio::test]
-async fn an_answer_settles_what_was_held() {
+async fn a_response_settles_the_hold() {
     let answers = [200, 404, 500].map(Answer::status);
     let upstream = FakeUpstream::start(Behaviour::script(answers)).await.unwrap();
     let program = start(&upstream.url(), DICT).await;

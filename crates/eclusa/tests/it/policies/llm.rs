@@ -65,7 +65,7 @@ fn used(tokens: u32) -> Answer {
 }
 
 #[tokio::test]
-async fn an_answer_streams_and_costs_what_its_last_event_says() {
+async fn a_streamed_response_costs_what_its_last_event_says() {
     let (first, goes_on, sees) = streaming().await;
     let second = provider(used(10)).await;
     let program = start(&first, &second.url(), &[("FIRST_TPM", "600")]).await;
@@ -112,7 +112,7 @@ async fn a_stream_comes_from_the_second_where_the_first_fails_and_is_charged_the
 }
 
 #[tokio::test]
-async fn what_the_first_fails_at_goes_to_the_second_and_costs_nothing_there() {
+async fn a_failed_call_moves_to_the_second_upstream_and_costs_nothing_at_the_first() {
     let (first, second) = (provider(Answer::status(503)).await, provider(used(70)).await);
     let program = start(&first.url(), &second.url(), &[]).await;
     let answer = chat(&program, 100).await;

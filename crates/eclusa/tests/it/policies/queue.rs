@@ -28,7 +28,7 @@ async fn jobs_are_charged_by_their_answers_and_wait_for_their_own_bucket() {
 }
 
 #[tokio::test]
-async fn what_no_policy_can_count_is_refused_at_intake() {
+async fn a_request_without_the_scope_value_is_refused_at_intake() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let program = start(&upstream.url(), DICT).await;
     let answer = program.post("/v1/lanes/slow/jobs", &json!({ "request": { "path": "/entries/a" } })).await;

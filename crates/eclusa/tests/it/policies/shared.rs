@@ -53,7 +53,7 @@ async fn a_scanner_is_stopped_wherever_it_asks() {
 }
 
 #[tokio::test]
-async fn what_one_process_holds_the_other_cannot_take() {
+async fn tokens_held_by_one_process_cannot_be_taken_by_another() {
     let redis = RedisServer::start();
     let (owner, asker) = two(&redis, "http://127.0.0.1:9").await;
     let call =

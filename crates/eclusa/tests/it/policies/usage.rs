@@ -29,7 +29,7 @@ fn events(tokens: u32) -> Answer {
 }
 
 #[tokio::test]
-async fn a_direct_lane_charges_what_the_answer_says() {
+async fn a_direct_lane_charges_the_cost_in_the_response() {
     let answers = [json_answer(120), events(80), Answer::status(200).body("nothing"), Answer::status(429)];
     let upstream = FakeUpstream::start(Behaviour::script(answers)).await.unwrap();
     let program = start(&upstream.url(), TOKENS).await;
@@ -50,7 +50,7 @@ async fn a_direct_lane_charges_what_the_answer_says() {
 }
 
 #[tokio::test]
-async fn a_queue_charges_what_the_answer_says() {
+async fn a_queue_charges_the_cost_in_the_response() {
     let upstream = FakeUpstream::start(Behaviour::script([json_answer(120), events(80)])).await.unwrap();
     let program = start(&upstream.url(), TOKENS).await;
     for left in [880, 800] {

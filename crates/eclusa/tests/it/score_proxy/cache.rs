@@ -158,7 +158,7 @@ async fn the_cache_survives_a_crash() {
 
 /// Another path, another method or a body must not fill the entry that `GET /proxy/score?cpf=…` reads.
 #[tokio::test]
-async fn nobody_can_put_another_answer_under_a_cpf() {
+async fn no_request_can_replace_the_cached_answer_of_a_cpf() {
     let example = std::fs::read_to_string(program::example("score-proxy.toml")).unwrap();
     let default = example
         .replace("key_scope = \"all\", ", "")

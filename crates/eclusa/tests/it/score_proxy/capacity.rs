@@ -67,7 +67,7 @@ async fn a_normal_job_takes_the_place_of_a_low_one() {
 }
 
 #[tokio::test]
-async fn a_low_job_takes_nobodys_place() {
+async fn a_low_job_evicts_nothing() {
     let (proxy, jobs) = full_of(&["low", "normal", "high"]).await;
     is_refused(&proxy, "low", &jobs).await;
 }

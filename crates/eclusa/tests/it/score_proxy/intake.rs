@@ -46,7 +46,7 @@ async fn only_a_right_cpf_is_taken_in() {
 
 /// "retorna 202 com jobId ao enfileirar", with where to look, the place in the queue, and when it starts at best.
 #[tokio::test]
-async fn what_is_taken_in_is_answered_with_202_and_where_it_stands() {
+async fn an_accepted_job_is_answered_with_202_and_its_position() {
     let latch = Latch::default();
     let env = [("SCHEDULER_INITIAL_INTERVAL_MS", "60000")];
     let proxy = Proxy::start(score("1").after(&latch), &env).await;
@@ -110,7 +110,7 @@ async fn a_job_is_normal_unless_its_priority_or_type_says_otherwise() {
 
 /// "grava o job com metadados: id, params, priority, createdAt, expiresAt", which is `JOB_TTL_MS` later.
 #[tokio::test]
-async fn a_job_keeps_what_it_came_with_and_expires_after_its_ttl() {
+async fn a_job_keeps_its_request_and_expires_after_its_ttl() {
     let proxy = Proxy::start_bare(Answer::status(200), &[]).await;
     proxy.program.pause("score").await;
     let job = json!({ "id": "outbox-7", "type": "update", "params": { "origem": "lote" },

@@ -148,7 +148,7 @@ async fn missing_credentials_are_a_mistake_in_the_config() {
     std::fs::write(dir.path().join("empty.ini"), "[default]\naws_access_key_id = AKIDHALF\n").unwrap();
     let [id, secret] = ENV;
     for (more, env, said) in [
-        ("", &[][..], "has no credentials: `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` are not set"),
+        ("", &[][..], "has no AWS credentials: `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY` are not set"),
         ("", &[id], "`AWS_ACCESS_KEY_ID` is set, `AWS_SECRET_ACCESS_KEY` is not"),
         ("", &[secret], "`AWS_SECRET_ACCESS_KEY` is set, `AWS_ACCESS_KEY_ID` is not"),
         ("credentials_file = \"none.ini\"", &[], "names a file that cannot be read"),

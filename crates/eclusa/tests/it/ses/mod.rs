@@ -254,7 +254,7 @@ async fn ses_and_smtp_stand_in_for_each_other() {
 
 /// A wrong `url` may answer anything with 200, or send elsewhere: no mail counts as sent by that.
 #[tokio::test]
-async fn what_is_not_ses_has_not_taken_the_mail() {
+async fn a_response_that_is_not_from_ses_did_not_accept_the_mail() {
     for answer in [Answer::status(200).body("<html>"), Answer::status(302).header("location", "/login")] {
         let ses = Ses::start(Account::in_region("us-east-1"), [answer]).await;
         let program = Program::start(&config(ONCE, &[("ses", "us-east-1", &ses, "")]), &ENV).await;

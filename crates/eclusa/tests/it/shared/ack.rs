@@ -37,7 +37,7 @@ async fn fsync_demands_a_server_that_syncs_always_and_says_so() {
 }
 
 #[tokio::test]
-async fn what_no_replica_has_is_not_accepted() {
+async fn a_job_that_no_replica_has_is_not_accepted() {
     let redis = RedisServer::start();
     let program = begin(&redis, "all", &with_ack("replicate")).await;
     let lacking = |answer: &Answer| answer.status == 503 && answer.text().contains("no replica has it");

@@ -50,7 +50,7 @@ async fn a_process_starts_without_its_server_and_works_once_it_is_there() {
 
 /// A call that was made while the server was away is told when it is back, once.
 #[tokio::test]
-async fn what_was_called_meanwhile_is_settled_later() {
+async fn calls_made_during_an_outage_are_settled_later() {
     let mut redis = RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let latch = Latch::default();
     let upstream = FakeUpstream::start(Answer::status(200).after(&latch)).await.unwrap();
@@ -86,7 +86,7 @@ async fn scripts_and_connections_that_are_gone_are_made_anew() {
 }
 
 #[tokio::test]
-async fn a_server_that_comes_back_with_nothing_is_told_everything_again() {
+async fn a_server_that_returns_empty_gets_everything_again() {
     let mut redis = RedisServer::start();
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let program = start(&redis, &lane(&upstream.url(), "", "")).await;
@@ -154,7 +154,7 @@ async fn a_server_without_memory_takes_nothing_in_and_lets_work_go_on() {
 
 /// An outage longer than the leases: they have run out when the server is back, but their workers live.
 #[tokio::test]
-async fn nobody_runs_a_job_again_because_the_server_was_away() {
+async fn no_job_runs_twice_because_redis_was_down() {
     let mut redis = RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let latch = Latch::default();
     let upstream = FakeUpstream::start(Answer::status(200).after(&latch)).await.unwrap();

@@ -37,7 +37,7 @@ async fn refused_in_time(program: &Program) {
 }
 
 #[tokio::test]
-async fn a_frozen_server_refuses_in_time_and_goes_on_when_it_thaws() {
+async fn a_frozen_redis_is_refused_in_time_and_work_resumes_when_it_thaws() {
     let mut redis = durable();
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let forgetful = "[lanes.forgetful]\nchain = [\"up\"]\nkeep = { max = 0 }\n";

@@ -68,7 +68,7 @@ async fn accepted_meanwhile(redis: &RedisServer, program: &Program, owner: &str)
 
 /// The successor reads the journal, and has an engine of it, before the owner releases its term: nobody waits for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_owner_that_stops_goes_on_until_its_successor_has_an_engine() {
+async fn a_stopping_owner_continues_until_its_successor_has_an_engine() {
     let redis = RedisServer::start();
     let rules = lane("http://127.0.0.1:9", "capacity = 1000000", "");
     let owner = start(&redis, &rules).await;
@@ -103,7 +103,7 @@ async fn start_draining(redis: &RedisServer, upstream: &FakeUpstream) -> Program
 
 /// Another process decides while the one that stops still serves requests, by asking it.
 #[tokio::test]
-async fn an_owner_that_drains_hands_over_first_and_goes_on_by_asking() {
+async fn a_draining_owner_hands_over_first_and_then_asks() {
     let redis = RedisServer::start();
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let owner = start_draining(&redis, &upstream).await;

@@ -57,7 +57,7 @@ async fn who_waits_gets_a_job_that_another_process_forgot_as_it_ended() {
 }
 
 #[tokio::test]
-async fn a_worker_tells_only_its_health() {
+async fn a_worker_serves_only_its_health() {
     let redis = RedisServer::start();
     let worker = start_as(&redis, "worker", &lane("http://127.0.0.1:9", "", "")).await;
     for (path, status) in [("/livez", 200), ("/readyz", 200), ("/v1/health", 200), ("/v1/lanes", 404)] {
@@ -118,7 +118,7 @@ async fn the_job_of_a_worker_that_was_killed_is_taken_up_within_its_lease_and_a_
 }
 
 #[tokio::test]
-async fn what_remains_is_what_the_grant_has_left() {
+async fn the_remaining_limit_is_that_of_the_grant() {
     let redis = RedisServer::start();
     let program = start(&redis, &lane("http://127.0.0.1:9", "", "rate = \"1/h\"\nburst = 3")).await;
     for remaining in [2, 1, 0] {

@@ -17,7 +17,7 @@ const RULES: &str =
 
 /// Whether it owns or asks makes no difference to callers: nothing can be decided for the fleet.
 #[tokio::test]
-async fn every_process_refuses_jobs_and_goes_by_its_share_of_the_limits() {
+async fn every_process_refuses_jobs_and_applies_its_share_of_the_limits() {
     let redis = RedisServer::start();
     let both = [start(&redis, RULES).await, start(&redis, RULES).await];
     let all = |answer: &Told| answer.json()["instances"].as_array().unwrap().len() == 2;

@@ -61,7 +61,7 @@ async fn ac03_ten_failures_at_once_are_ten() {
 }
 
 #[tokio::test]
-async fn ac04_a_success_resets_what_stands_in_redis() {
+async fn ac04_a_success_resets_the_state_in_redis() {
     let redis = RedisServer::start();
     let (library, worker) = (breaker_of(&Limits::new(Some(&redis.url()))), worker(&redis, &[]).await);
     for by_library in [true, false] {
@@ -97,7 +97,7 @@ async fn ac05_it_recovers_when_its_time_is_over_without_being_asked_to() {
 
 /// The keys show what the breaker is like; what others write there changes nothing.
 #[tokio::test]
-async fn what_others_write_into_redis_changes_nothing() {
+async fn foreign_writes_to_redis_change_nothing() {
     let redis = RedisServer::start();
     let worker = worker(&redis, &[]).await;
     assert_eq!(tell(&worker, "pncp", "failure").await["failures"], 1);

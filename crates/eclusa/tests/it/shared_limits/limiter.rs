@@ -35,7 +35,7 @@ async fn ac06_two_processes_that_make_fifteen_calls_get_exactly_ten_through() {
 
 /// Ten at once, then ten per second: the last of fifteen has to wait for half a second.
 #[tokio::test]
-async fn ac07_who_is_over_the_limit_waits_instead_of_failing() {
+async fn ac07_a_caller_over_the_limit_waits_instead_of_failing() {
     let redis = RedisServer::start();
     let (a, b) = tokio::join!(worker(&redis, &[]), worker(&redis, &[]));
     let calls = [&a, &b].into_iter().cycle().take(15);
@@ -61,7 +61,7 @@ async fn ac07_who_is_over_the_limit_waits_instead_of_failing() {
 }
 
 #[tokio::test]
-async fn ac10_health_tells_how_many_calls_there_were_in_the_last_minute() {
+async fn ac10_health_shows_the_calls_of_the_last_minute() {
     let redis = RedisServer::start();
     let (a, b) = tokio::join!(worker_without_refill(&redis), worker_without_refill(&redis));
     for _ in 0..5 {

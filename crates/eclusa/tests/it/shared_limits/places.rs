@@ -51,7 +51,7 @@ async fn ac08_without_redis_limits_are_the_process_s_own() {
 }
 
 #[tokio::test]
-async fn ac09_health_shows_what_is_shared() {
+async fn ac09_health_shows_the_shared_state() {
     let redis = RedisServer::start();
     let (a, b) = tokio::join!(worker(&redis, &[]), worker(&redis, &[]));
     for _ in 0..30 {
@@ -101,7 +101,7 @@ async fn ac11_callers_need_not_know_where_the_state_is() {
 }
 
 #[tokio::test]
-async fn a_library_shares_limits_with_a_gateway_whose_prefix_it_is_told() {
+async fn a_library_shares_limits_with_a_gateway_of_the_same_prefix() {
     let redis = RedisServer::start();
     let rules = "[upstreams.pncp]\nurl = \"http://127.0.0.1:9\"\nbreaker = { failures = 50 }";
     let gateway = Program::start(

@@ -19,7 +19,7 @@ async fn cancellable(latch: &Latch, understood: u16) -> FakeUpstream {
 }
 
 #[tokio::test]
-async fn a_cancelled_job_is_cancelled_at_its_provider_and_its_slot_comes_free() {
+async fn a_cancelled_job_is_cancelled_at_its_provider_and_frees_its_slot() {
     let (latch, fal) = (Latch::default(), provider().await);
     latch.open();
     let replicate = cancellable(&latch, 200).await;
@@ -38,7 +38,7 @@ async fn a_cancelled_job_is_cancelled_at_its_provider_and_its_slot_comes_free() 
 }
 
 #[tokio::test]
-async fn a_provider_that_does_not_understand_keeps_its_slot_until_it_tells() {
+async fn a_provider_that_rejects_the_cancel_keeps_its_slot_until_it_reports() {
     let (latch, fal) = (Latch::default(), provider().await);
     latch.open();
     let replicate = cancellable(&latch, 404).await;

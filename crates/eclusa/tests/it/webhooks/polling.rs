@@ -47,7 +47,7 @@ async fn start(upstream: &FakeUpstream) -> Program {
 }
 
 #[tokio::test]
-async fn a_provider_that_does_not_tell_is_asked_until_it_has_done() {
+async fn a_provider_without_webhooks_is_polled_until_it_is_done() {
     let upstream = asked(r#"{"done":true,"response":{"image":1}}"#).await;
     let program = start(&upstream).await;
     let id = program.enqueue("generate", &job()).await;
@@ -65,7 +65,7 @@ async fn a_provider_that_does_not_tell_is_asked_until_it_has_done() {
 }
 
 #[tokio::test]
-async fn a_poll_may_tell_of_a_failure() {
+async fn a_poll_may_report_a_failure() {
     let upstream = asked(r#"{"done":"failed"}"#).await;
     let program = start(&upstream).await;
     let id = program.enqueue("generate", &job()).await;

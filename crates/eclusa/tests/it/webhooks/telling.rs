@@ -40,7 +40,7 @@ async fn a_webhook_completes_the_job_once() {
 }
 
 #[tokio::test]
-async fn a_webhook_that_comes_before_the_submits_answer_counts() {
+async fn a_webhook_before_the_response_to_the_submit_counts() {
     let (latch, fal) = (Latch::default(), provider().await);
     let answer = Answer::status(201).body(json!({ "id": "ext-1" }).to_string()).after(&latch);
     let replicate = FakeUpstream::start(answer).await.unwrap();
@@ -75,7 +75,7 @@ async fn a_failure_ends_the_job_and_marks_the_provider_hot() {
 }
 
 #[tokio::test]
-async fn a_failure_goes_on_along_the_chain_and_resets_nothing() {
+async fn a_failure_continues_along_the_chain_and_resets_nothing() {
     let (replicate, fal) = tokio::join!(provider(), provider());
     let rules = config(&replicate, &fal, "on_failure = \"next\",", "cooldown = [\"1m\"]", "");
     let program = Program::start(&server(&rules), &[]).await;
@@ -108,7 +108,7 @@ async fn an_answer_without_an_id_is_a_failed_submit() {
 }
 
 #[tokio::test]
-async fn a_provider_that_never_tells_has_failed_after_the_timeout() {
+async fn a_provider_that_never_reports_fails_after_the_timeout() {
     let (replicate, fal) = tokio::join!(provider(), provider());
     let rules = config(&replicate, &fal, "timeout = \"300ms\",", "cooldown = [\"1m\"]", "");
     let program = Program::start(&server(&rules), &[]).await;

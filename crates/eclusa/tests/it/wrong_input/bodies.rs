@@ -46,7 +46,7 @@ async fn everything_that_is_wrong_with_a_job_is_reported_at_once() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_reported_with_what_is_wrong() {
+async fn missing_and_invalid_fields_are_reported_at_once() {
     let (program, _upstream) = start_well().await;
     let missing = "is missing: upstream `up` has no template that builds it from `params`";
     let expected = told(&[("/priority", "must be one of high, normal, low"), ("/request", missing)]);

@@ -53,7 +53,7 @@ async fn a_header_that_contradicts_the_body_is_refused() {
 }
 
 #[tokio::test]
-async fn an_unknown_header_of_our_own_is_refused_with_what_may_be_meant() {
+async fn an_unknown_eclusa_header_is_refused_with_a_suggestion() {
     let direct = "[lanes.fast]\nmode = \"direct\"\nchain = [\"up\"]";
     let (program, upstream) = start(Answer::status(200), direct).await;
     let body = "{\"request\":{}}";
@@ -89,7 +89,7 @@ async fn a_wait_that_is_no_number_of_seconds_is_ignored_and_not_confirmed() {
 
 /// A wait that runs out is answered with the job as it is then, not as it was taken in.
 #[tokio::test]
-async fn a_wait_that_runs_out_shows_the_job_as_it_is() {
+async fn a_wait_that_times_out_shows_the_current_job() {
     let latch = Latch::default();
     let (program, _upstream) = start(Answer::status(200).after(&latch), "").await;
     program.pause("other").await;

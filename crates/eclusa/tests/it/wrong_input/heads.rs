@@ -9,7 +9,7 @@ use super::{assert_problem, start, start_well, status};
 use crate::program::PATIENCE;
 
 #[tokio::test]
-async fn methods_that_nobody_means_are_refused() {
+async fn unsupported_methods_are_refused() {
     let direct = "[lanes.fast]\nmode = \"direct\"\nchain = [\"up\"]";
     let (program, upstream) = start(Answer::status(200), direct).await;
     for path in ["/proxy/work/a", "/proxy/fast/a", "/v1/lanes"] {
@@ -120,7 +120,7 @@ async fn bodies_that_are_being_received_are_bounded_over_all_connections() {
 
 /// Anybody can send one: its body is not waited for, and takes nothing from callers with keys.
 #[tokio::test]
-async fn a_webhook_that_nobody_waits_for_is_refused_before_its_body() {
+async fn an_unexpected_webhook_is_refused_before_its_body() {
     let (program, _upstream) = start(Answer::status(200), "").await;
     let address = program.url().strip_prefix("http://").unwrap().to_owned();
     let id = "00000000-0000-7000-8000-000000000000";

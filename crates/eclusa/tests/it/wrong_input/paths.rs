@@ -34,7 +34,7 @@ const BAD: [&str; 24] = [
 
 /// Sent by hand: a client would tidy them up first.
 #[tokio::test]
-async fn no_path_leaves_the_upstreams_base() {
+async fn no_path_escapes_the_upstreams_base() {
     let (program, upstream) = start_well().await;
     for path in BAD {
         let request =
@@ -54,7 +54,7 @@ async fn no_path_leaves_the_upstreams_base() {
 }
 
 #[tokio::test]
-async fn a_job_as_json_cannot_leave_it_either() {
+async fn a_job_as_json_cannot_escape_the_base_path_either() {
     let (program, upstream) = start_well().await;
     for path in
         BAD.into_iter().chain(["http://evil.example/", "https:evil", "//evil.example/a", "/a?b", "/a#b"])
@@ -75,7 +75,7 @@ async fn a_job_as_json_cannot_leave_it_either() {
 
 /// What passes is sent as it came, below the upstream's base.
 #[tokio::test]
-async fn a_good_path_is_sent_as_it_came() {
+async fn a_valid_path_is_sent_unchanged() {
     let (program, upstream) = start_well().await;
     for (number, path) in
         ["", "/", "/a/b", "/a%20b", "/%C3%A9", "/a;b=c", "/a:b@c", "/...", "/a..b"].into_iter().enumerate()
@@ -91,7 +91,7 @@ async fn a_good_path_is_sent_as_it_came() {
 
 /// A whole address as the target of a request: its host means nothing, the upstream is the configured one.
 #[tokio::test]
-async fn an_address_as_target_goes_to_the_configured_upstream() {
+async fn an_absolute_url_as_target_goes_to_the_configured_upstream() {
     let (program, upstream) = start_well().await;
     let send = async |host: &str| {
         let request =

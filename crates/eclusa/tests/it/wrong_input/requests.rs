@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{assert_problem, start, start_well};
 
 #[tokio::test]
-async fn an_unknown_lane_is_answered_with_those_there_are() {
+async fn an_unknown_lane_is_refused_with_the_known_ones() {
     let (program, _upstream) = start_well().await;
     for answer in [
         program.get("/proxy/wrk/a").await,
@@ -21,7 +21,7 @@ async fn an_unknown_lane_is_answered_with_those_there_are() {
 }
 
 #[tokio::test]
-async fn what_there_is_not_is_not_found() {
+async fn unknown_things_are_not_found() {
     let (program, _upstream) = start_well().await;
     let root = program.get("/").await;
     assert_eq!((root.status, root.header("location")), (303, "/docs"));
@@ -111,7 +111,7 @@ async fn a_job_as_json_must_be_right() {
 
 /// Everything that is wrong is said at once.
 #[tokio::test]
-async fn all_faults_are_told_together() {
+async fn all_invalid_fields_are_reported_at_once() {
     let (program, _upstream) = start_well().await;
     let job = json!({ "priority": "urgent", "ttl": "soon", "request": { "path": "/../x", "method": "?" } });
     let problem = assert_problem(&program.post("/v1/lanes/work/jobs", &job).await, 422, "invalid");
@@ -134,7 +134,7 @@ async fn a_body_that_is_too_large_is_refused() {
 }
 
 #[tokio::test]
-async fn a_batch_answers_each_job_by_itself() {
+async fn a_batch_answers_each_job_separately() {
     let (program, _upstream) = start_well().await;
     let jobs =
         json!([{ "request": {} }, { "request": {}, "priority": "urgent" }, { "request": {}, "id": "a" }]);
@@ -148,7 +148,7 @@ async fn a_batch_answers_each_job_by_itself() {
 }
 
 #[tokio::test]
-async fn a_batch_tells_each_job_the_place_it_was_given() {
+async fn a_batch_reports_the_position_of_each_job() {
     let (program, _upstream) = start_well().await;
     program.pause("work").await;
     let jobs = json!([
@@ -169,7 +169,7 @@ async fn a_batch_tells_each_job_the_place_it_was_given() {
 
 /// The same key and payload is the same job, another payload is a mistake.
 #[tokio::test]
-async fn an_idempotency_key_stands_for_one_payload() {
+async fn an_idempotency_key_belongs_to_one_payload() {
     let (program, upstream) = start_well().await;
     program.pause("work").await;
     let send = async |body: &str, key: &str| {
@@ -205,7 +205,7 @@ async fn an_idempotency_key_stands_for_one_payload() {
 
 /// `Prefer: wait`: the upstream's own answer, or 202 when the time is over.
 #[tokio::test]
-async fn a_caller_who_waits_gets_the_upstreams_own_answer_or_202() {
+async fn a_waiting_caller_gets_the_upstreams_response_or_202() {
     let answer =
         Answer::status(404).header("x-own", "1").header("content-type", "text/plain").body("unknown");
     let (program, _upstream) = start(answer, "").await;
@@ -234,7 +234,7 @@ async fn a_caller_who_waits_gets_the_upstreams_own_answer_or_202() {
 
 /// What is wrong with a query is said parameter by parameter, in our words and without the value.
 #[tokio::test]
-async fn a_wrong_query_is_told_what_and_where_and_how_to_mend_it() {
+async fn an_invalid_query_is_refused_with_the_field_and_a_fix() {
     let (program, _upstream) = start_well().await;
     let job = program.enqueue("work", &json!({ "request": {} })).await;
     let wait = format!("/v1/jobs/{job}/wait?timeout=soon");
@@ -256,7 +256,7 @@ async fn a_wrong_query_is_told_what_and_where_and_how_to_mend_it() {
 }
 
 #[tokio::test]
-async fn problems_come_as_xml_to_those_who_ask_for_it() {
+async fn problems_are_xml_if_the_client_accepts_xml() {
     let (program, _upstream) = start_well().await;
     let headers = [("accept", "application/xml"), ("eclusa-priority", "<&>")];
     let answer = program.send("GET", "/proxy/work/a", &headers, "").await;

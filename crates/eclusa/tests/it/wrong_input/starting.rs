@@ -11,7 +11,7 @@ async fn refused(more: &str, env: &[(&str, &str)]) -> (Option<i32>, String) {
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_told() {
+async fn a_port_in_use_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let (code, told) = refused(&format!("[server]\nlisten = \"{address}\""), &[]).await;
@@ -21,7 +21,7 @@ async fn a_port_in_use_is_told() {
 
 /// A path below a file can be written to by nobody, not even by root.
 #[tokio::test]
-async fn a_data_directory_that_cannot_be_written_is_told() {
+async fn an_unwritable_data_directory_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("file"), "").unwrap();
     let config = format!("[store]\nurl = \"embedded:./file/data\"\n{RULES}");
@@ -44,7 +44,7 @@ async fn two_processes_cannot_share_a_data_directory() {
 }
 
 #[tokio::test]
-async fn a_variable_that_is_not_set_is_told_with_its_place() {
+async fn an_unset_variable_is_reported_with_its_location() {
     let keys = "[[auth.keys]]\nname = \"app\"\nrole = \"admin\"\nkey = \"${APP_KEY}\"";
     let (code, told) = refused(keys, &[]).await;
     assert_eq!(code, Some(6));
@@ -53,7 +53,7 @@ async fn a_variable_that_is_not_set_is_told_with_its_place() {
 
 /// All mistakes at once, each with its place; no secret among them.
 #[tokio::test]
-async fn all_mistakes_of_a_config_are_told_together() {
+async fn all_errors_of_a_config_are_reported_at_once() {
     let more = "[server]\nlisten = \"nowhere\"\nport = 1\ndrain = \"0s\"\n[[auth.keys]]\nname = \"a\"\nrole = \"king\"\nkey = \"0123456789-secret\"";
     let (code, told) = refused(more, &[]).await;
     assert_eq!(code, Some(6));

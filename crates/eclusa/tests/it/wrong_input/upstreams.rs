@@ -9,7 +9,7 @@ use super::{assert_problem, start, start_with_timeout};
 const WAIT: [(&str, &str); 1] = [("prefer", "wait=60")];
 
 #[tokio::test]
-async fn an_upstream_without_a_right_answer_is_told_as_such() {
+async fn an_upstream_with_an_invalid_response_is_reported_as_such() {
     for (answer, status, word, code) in [
         (Answer::hang(), 504, "upstream-timeout", "timeout"),
         (Answer::status(200).body("half").then_hang(), 504, "upstream-timeout", "timeout"),
@@ -36,7 +36,7 @@ async fn an_upstream_without_a_right_answer_is_told_as_such() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_is_not_there_is_told_as_such() {
+async fn an_unreachable_upstream_is_reported_as_such() {
     let config = format!(
         "[lanes.work]\nchain = [\"up\"]\nretry = {{ attempts = 1 }}\n[upstreams.up]\nurl = \"http://127.0.0.1:{}\"\n",
         free_port()

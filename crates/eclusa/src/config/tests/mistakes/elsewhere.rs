@@ -3,7 +3,7 @@
 use super::said;
 
 #[test]
-fn the_score_proxy_asks_for_its_address() {
+fn the_score_proxy_requires_its_url() {
     said(
         include_str!("../../../../../../examples/score-proxy.toml"),
         r#"
@@ -19,7 +19,7 @@ error: `upstreams.bureau.url` needs the environment variable `UPSTREAM_URL`, whi
 }
 
 #[test]
-fn a_key_like_no_other() {
+fn an_unknown_key_unlike_any_known_one() {
     said(
         r#"
 [upstreams.api]
@@ -34,7 +34,7 @@ error: unknown key `where` in `store`
 4 | where = "****"
   | ^^^^^
   |
-  = help: known here are `url`, `prefix`, `ack`, `when_lost`, `shared_gates`, `timeout`, `term`, `forget_within`, `tls`
+  = help: known keys: `url`, `prefix`, `ack`, `when_lost`, `shared_gates`, `timeout`, `term`, `forget_within`, `tls`
 "#,
     );
 }
@@ -67,33 +67,33 @@ error: `upstreams.api.url` needs the environment variable `PATH_PREFIX`, which i
 }
 
 #[test]
-fn a_store_of_another_version() {
+fn an_unsupported_store() {
     said(
         r#"
 [store]
 url = "redis+cluster://:hunter2@localhost:6379"
 "#,
         r#"
-error: `store.url` is a way to Redis that this version does not know
+error: `store.url` is a Redis URL that this version does not support
  --> eclusa.toml:2:7
   |
 2 | url = "***************************************"
   |       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
   |
-  = help: write "redis://HOST:PORT" or "rediss://HOST:PORT"; Valkey too is reached so
+  = help: write "redis://HOST:PORT" or "rediss://HOST:PORT"; it works for Valkey too
 "#,
     );
 }
 
 #[test]
-fn an_open_door() {
+fn a_public_listener_without_keys() {
     said(
         r#"
 [server]
 listen = "0.0.0.0:8080"
 "#,
         r#"
-error: `server.listen` can be reached from other machines, and there are no keys
+error: `server.listen` is reachable from other machines, but there are no keys
  --> eclusa.toml:2:10
   |
 2 | listen = "0.0.0.0:8080"
@@ -114,7 +114,7 @@ role = "productor"
 key = "hunter2"
 "#,
         r#"
-error: `auth.keys.role` is not a role that exists
+error: `auth.keys.role` is not a known role
  --> eclusa.toml:3:8
   |
 3 | role = "productor"
@@ -128,13 +128,13 @@ error: `auth.keys.key` is too short to be safe
 4 | key = "*******"
   |       ^^^^^^^^^
   |
-  = help: use at least 16 characters, such as `openssl rand -hex 16` prints
+  = help: use at least 16 characters, for example from `openssl rand -hex 16`
 "#,
     );
 }
 
 #[test]
-fn callbacks_to_nobody_and_names_of_our_own() {
+fn callbacks_without_hosts_and_reserved_names() {
     said(
         r#"
 [callbacks]
@@ -160,15 +160,15 @@ error: `callbacks.secret` cannot be sent in a header
 3 | secret = "***********************"
   |          ^^^^^^^^^^^^^^^^^^^^^^^^^
   |
-  = help: use letters, digits and signs of ASCII, no spaces
+  = help: use printable ASCII characters without spaces
 
-error: `lanes._mine` begins with `_`, as only names of Eclusa's own do
+error: `lanes._mine` begins with `_`, which is reserved for Eclusa
  --> eclusa.toml:4:8
   |
 4 | [lanes._mine]
   |        ^^^^^
   |
-  = help: take another name
+  = help: choose another name
 "#,
     );
 }
@@ -193,7 +193,7 @@ error: `alerts.dead_letters` must be a whole number, not a boolean
   |
   = help: write it without quotes, unit or fraction
 
-error: `alerts.redis_memory` must be two shares, the lower one first
+error: `alerts.redis_memory` must be two shares, the lower first
  --> eclusa.toml:3:16
   |
 3 | redis_memory = [0.9, 0.8]
@@ -201,13 +201,13 @@ error: `alerts.redis_memory` must be two shares, the lower one first
   |
   = help: write two shares, such as `[0.8, 0.9]`, or `false`
 
-error: `alerts.dead_letter_rate.share` must lie between 0 and 1
+error: `alerts.dead_letter_rate.share` must be between 0 and 1
  --> eclusa.toml:4:30
   |
 4 | dead_letter_rate = { share = 2 }
   |                              ^
   |
-  = help: `0.02` is two in a hundred
+  = help: `0.02` is two percent
 
 error: `alerts.oldest_wait` must be longer than zero
  --> eclusa.toml:5:15
@@ -264,13 +264,13 @@ fn a_table_that_is_not_closed() {
 listen = "127.0.0.1:8080"
 "#,
         r"
-error: this is not TOML: unclosed table, expected `]`
+error: invalid TOML: unclosed table, expected `]`
  --> eclusa.toml:1:8
   |
 1 | [server
   |        ^
   |
-  = help: a line is `key = value` or `[table]`; strings stand in quotes
+  = help: a line is `key = value` or `[table]`; strings need quotes
 ",
     );
 }
@@ -286,19 +286,19 @@ key = "hunter2
 lanes = []
 "#,
         r#"
-error: this is not TOML: invalid basic string, expected `"`
+error: invalid TOML: invalid basic string, expected `"`
  --> eclusa.toml:4:15
   |
 4 | key = "*******
   |               ^
   |
-  = help: strings stand in quotes, as in `listen = "127.0.0.1:8080"`
+  = help: strings need quotes, as in `listen = "127.0.0.1:8080"`
 "#,
     );
 }
 
 #[test]
-fn a_key_that_stands_twice() {
+fn a_duplicate_key() {
     said(
         r#"
 [server]
@@ -306,19 +306,19 @@ max_wait = "1s"
 max_wait = "2s"
 "#,
         r#"
-error: this is not TOML: duplicate key
+error: invalid TOML: duplicate key
  --> eclusa.toml:3:1
   |
 3 | max_wait = "**"
   | ^^^^^^^^
   |
-  = help: a key may stand only once in a table: remove one of them
+  = help: a key may appear only once in a table: remove one of them
 "#,
     );
 }
 
 #[test]
-fn everything_at_once_in_the_order_of_the_file() {
+fn all_errors_at_once_in_file_order() {
     said(
         r#"
 [lanes.score]
@@ -337,7 +337,7 @@ error: `lanes.score.capacity` must be greater than zero
 3 | capacity = -1
   |            ^^
   |
-  = help: a limit of zero would let nothing pass
+  = help: a limit of zero would admit nothing
 
 error: `upstreams.api.url` is missing
  --> eclusa.toml:4:1
@@ -361,15 +361,15 @@ error: unknown key `foo` in `upstreams.api`
 6 | foo = 1
   | ^^^
   |
-  = help: known here are `kind`, `url`, `timeout`, `connect_timeout`, `keys`, `headers`, `breaker`, `pace`, `cooldown`, `rpm`, `rate`, `burst`, `max_concurrent`, `retryable`, `permanent`, `max_response`, `tls`, `policies`, `reconcile`, `request`, `async`, `auth`, `starttls`, `max_connections`, `region`, `credentials`, `credentials_file`, `profile`, `configuration_set`
+  = help: known keys: `kind`, `url`, `timeout`, `connect_timeout`, `keys`, `headers`, `breaker`, `pace`, `cooldown`, `rpm`, `rate`, `burst`, `max_concurrent`, `retryable`, `permanent`, `max_response`, `tls`, `policies`, `reconcile`, `request`, `async`, `auth`, `starttls`, `max_connections`, `region`, `credentials`, `credentials_file`, `profile`, `configuration_set`
 
-error: `server.max_body` is more than a job can carry
+error: `server.max_body` is more than a job can hold
  --> eclusa.toml:8:12
   |
 8 | max_body = "9MiB"
   |            ^^^^^^
   |
-  = help: write at most "8128KiB" (8 MiB less 64 KiB)
+  = help: write at most "8128KiB"
 "#,
     );
 }

@@ -56,7 +56,7 @@ chain = ["api"]
 mode = "drect"
 "#,
         r#"
-error: `lanes.score.mode` is not a mode that exists
+error: `lanes.score.mode` is not a known mode
  --> eclusa.toml:5:8
   |
 5 | mode = "drect"
@@ -106,7 +106,7 @@ error: `lanes.score.capacity` must be greater than zero
 5 | capacity = 0
   |            ^
   |
-  = help: a limit of zero would let nothing pass
+  = help: a limit of zero would admit nothing
 ",
     );
 }
@@ -164,7 +164,7 @@ url = "https://api.example.com"
 burst = 10
 "#,
         r#"
-error: `upstreams.api.burst` needs `rate` beside it
+error: `upstreams.api.burst` needs `rate`
  --> eclusa.toml:3:1
   |
 3 | burst = 10
@@ -188,7 +188,7 @@ ttl = "10s"
 retry = { attempts = 3 }
 "#,
         r#"
-error: `lanes.score.ttl` has no meaning in a direct lane, where nothing waits
+error: `lanes.score.ttl` does not apply to a direct lane, where nothing waits
  --> eclusa.toml:6:1
   |
 6 | ttl = "10s"
@@ -196,7 +196,7 @@ error: `lanes.score.ttl` has no meaning in a direct lane, where nothing waits
   |
   = help: remove it, or write `mode = "queue"`
 
-error: `lanes.score.retry` has no meaning in a direct lane, where nothing waits
+error: `lanes.score.retry` does not apply to a direct lane, where nothing waits
  --> eclusa.toml:7:1
   |
 7 | retry = { attempts = 3 }
@@ -240,7 +240,7 @@ capacity = "${SECRET}"
 ttl = "${SECRET}ms"
 "#,
         r#"
-error: `lanes.score.capacity` must be a whole number (it comes from `SECRET`)
+error: `lanes.score.capacity` must be a whole number (set by `SECRET`)
  --> eclusa.toml:5:12
   |
 5 | capacity = "${SECRET}"
@@ -248,7 +248,7 @@ error: `lanes.score.capacity` must be a whole number (it comes from `SECRET`)
   |
   = help: write it without unit or fraction
 
-error: `lanes.score.ttl` is not a duration (it comes from `SECRET`)
+error: `lanes.score.ttl` is not a duration (set by `SECRET`)
  --> eclusa.toml:6:7
   |
 6 | ttl = "${SECRET}ms"
@@ -270,19 +270,19 @@ chain = ["api"]
 cache = { key = "{cpf}", ttl = "60s" }
 "#,
         r#"
-error: `lanes.score.cache.key` has a placeholder that does not exist
+error: `lanes.score.cache.key` has an unknown placeholder
  --> eclusa.toml:5:17
   |
 5 | cache = { key = "{cpf}", ttl = "60s" }
   |                 ^^^^^^^
   |
-  = help: use `{query.NAME}`, `{header.NAME}`, `{body./POINTER}`, `{params./POINTER}`, `{tenant}`, `{method}` or `{path}`; `{{` stands for a brace
+  = help: use `{query.NAME}`, `{header.NAME}`, `{body./POINTER}`, `{params./POINTER}`, `{tenant}`, `{method}` or `{path}`; `{{` is a literal brace
 "#,
     );
 }
 
 #[test]
-fn limits_of_tenants_that_cannot_be() {
+fn invalid_limits_of_tenants() {
     said(
         r#"
 [upstreams.api]
@@ -311,9 +311,9 @@ error: `lanes.score.tenant_concurrency.acme` must be greater than zero
 6 | tenant_concurrency = { "acme" = 0 }
   |                                 ^
   |
-  = help: a limit of zero would let nothing pass
+  = help: a limit of zero would admit nothing
 
-error: `lanes.score.retry.budget.share` must lie between 0 and 1
+error: `lanes.score.retry.budget.share` must be between 0 and 1
  --> eclusa.toml:7:30
   |
 7 | retry = { budget = { share = 2, min = "0/s" } }

@@ -58,19 +58,19 @@ capacity = 1
 refill = "1/s"
 "#,
         r#"
-error: `upstreams.b.policies.name` is the name of another policy too
+error: `upstreams.b.policies.name` is also the name of another policy
   --> eclusa.toml:10:8
    |
 10 | name = "READS"
    |        ^^^^^^^
    |
-   = help: each policy of the file has a name of its own
+   = help: give each policy in the file a different name
 "#,
     );
 }
 
 #[test]
-fn patterns_and_places_that_are_none() {
+fn invalid_patterns_and_fields() {
     said(
         r#"
 [upstreams.dict]
@@ -91,9 +91,9 @@ error: `upstreams.dict.policies.match.method` is not a method
 5 | match = { method = ["get"], path = "/entries/{key}", vars = { kye = '^a', key = '(' }, query = { a = 1 } }
   |                     ^^^^^
   |
-  = help: write it in capitals and quotes: "GET"
+  = help: write it in capitals: "GET"
 
-error: `upstreams.dict.policies.match.vars.kye` is no variable of `path`
+error: `upstreams.dict.policies.match.vars.kye` is not a variable of `path`
  --> eclusa.toml:5:63
   |
 5 | match = { method = ["get"], path = "/entries/{key}", vars = { kye = '^a', key = '(' }, query = { a = 1 } }
@@ -115,9 +115,9 @@ error: `upstreams.dict.policies.match.query.a` must be a regular expression or a
 5 | match = { method = ["get"], path = "/entries/{key}", vars = { kye = '^a', key = '(' }, query = { a = 1 } }
   |                                                                                                      ^
   |
-  = help: write a regular expression in quotes, `true` (is there) or `false` (is not)
+  = help: write a regular expression in quotes, `true` (present) or `false` (absent)
 
-error: `upstreams.dict.policies.scope` is not a scope that exists
+error: `upstreams.dict.policies.scope` is not a valid scope
  --> eclusa.toml:6:9
   |
 6 | scope = "header"
@@ -147,9 +147,9 @@ error: `upstreams.dict.policies.cost.404` must be a number of tokens
 9 | cost = { "20" = 1, "404" = "body:/a", from = 3 }
   |                            ^^^^^^^^^
   |
-  = help: only `from` names a place
+  = help: only `from` names a field
 
-error: `upstreams.dict.policies.cost.from` must be a place in the answer's body
+error: `upstreams.dict.policies.cost.from` must be a field of the response body
  --> eclusa.toml:9:46
   |
 9 | cost = { "20" = 1, "404" = "body:/a", from = 3 }
@@ -157,7 +157,7 @@ error: `upstreams.dict.policies.cost.from` must be a place in the answer's body
   |
   = help: write `from = "body:/usage/total_tokens"`
 
-error: `upstreams.dict.policies.hold` is not a hold that exists
+error: `upstreams.dict.policies.hold` is not a valid hold
   --> eclusa.toml:10:8
    |
 10 | hold = "most"
@@ -169,7 +169,7 @@ error: `upstreams.dict.policies.hold` is not a hold that exists
 }
 
 #[test]
-fn a_class_that_is_not_there_and_a_hold_that_never_fits() {
+fn an_unknown_class_and_a_hold_above_the_capacity() {
     said(
         r#"
 [upstreams.dict]
@@ -189,7 +189,7 @@ name = "LISTS"
 classes = [{ name = "A", capacity = 10, refill = "2/min" }]
 "#,
         r#"
-error: `upstreams.dict.policies.class` is none of the classes (it comes from `SECRET`)
+error: `upstreams.dict.policies.class` is not one of the classes (set by `SECRET`)
  --> eclusa.toml:5:9
   |
 5 | class = "${SECRET}"
@@ -205,19 +205,19 @@ error: `upstreams.dict.policies.hold` is more than the capacity of class `A`, so
    |
    = help: write a smaller `hold`, or a larger `capacity`
 
-error: `upstreams.dict.policies.classes` cannot be told apart: the upstream as a whole has one bucket
+error: `upstreams.dict.policies.classes` cannot be told apart: with scope `upstream` there is only one bucket
   --> eclusa.toml:15:11
    |
 15 | classes = [{ name = "A", capacity = 10, refill = "2/min" }]
    |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
    |
-   = help: add `class = "NAME"`, or a `scope` with values to tell them apart
+   = help: add `class = "NAME"`, or a `scope` with different values
 "#,
     );
 }
 
 #[test]
-fn credit_without_what_it_needs() {
+fn credit_without_correlation() {
     said(
         r#"
 [upstreams.dict]
@@ -247,23 +247,23 @@ credit_within = "1h"
 hold = "worst"
 "#,
         r#"
-error: `upstreams.dict.policies.credit` gives credit, which needs `correlation`
+error: `upstreams.dict.policies.credit` needs `correlation`
  --> eclusa.toml:7:10
   |
 7 | credit = { payment = 1 }
   |          ^^^^^^^^^^^^^^^
   |
-  = help: add `correlation = "header:NAME"`: it ties the event to the call
+  = help: add `correlation = "header:NAME"`: it links the event to the call
 
-error: `upstreams.dict.policies.correlation` differs from that of another policy
+error: `upstreams.dict.policies.correlation` differs from another policy's
   --> eclusa.toml:19:15
    |
 19 | correlation = "header:X-Other"
    |               ^^^^^^^^^^^^^^^^
    |
-   = help: name the same place in all policies of this upstream
+   = help: use the same field in all policies of this upstream
 
-error: `upstreams.dict.policies.credit_within` has no meaning without `credit`
+error: `upstreams.dict.policies.credit_within` has no effect without `credit`
   --> eclusa.toml:24:1
    |
 24 | credit_within = "1h"
@@ -271,7 +271,7 @@ error: `upstreams.dict.policies.credit_within` has no meaning without `credit`
    |
    = help: add `credit = { EVENT = 1 }`, or remove it
 
-error: `upstreams.dict.policies.hold` is the dearest of `cost`, which names no number above zero
+error: `upstreams.dict.policies.hold` is `worst`, but `cost` has no number above zero
   --> eclusa.toml:25:8
    |
 25 | hold = "worst"
@@ -283,7 +283,7 @@ error: `upstreams.dict.policies.hold` is the dearest of `cost`, which names no n
 }
 
 #[test]
-fn balances_that_cannot_be_asked_for() {
+fn an_invalid_reconcile() {
     said(
         r#"
 [store]
@@ -306,7 +306,7 @@ capacity = 1
 refill = "1/s"
 "#,
         r#"
-error: `upstreams.dict.reconcile` has nothing to compare: no policy has one bucket for all
+error: `upstreams.dict.reconcile` has nothing to compare: no policy has the scope `upstream`
  --> eclusa.toml:6:1
   |
 6 | reconcile = { path = "../policies", every = "0s", headers = { "a b" = "*" }, format = "xml" }
@@ -314,7 +314,7 @@ error: `upstreams.dict.reconcile` has nothing to compare: no policy has one buck
   |
   = help: add `[[upstreams.NAME.policies]]` without `scope`, or remove it
 
-error: `upstreams.dict.reconcile` needs gates that processes share (`store.shared_gates`)
+error: `upstreams.dict.reconcile` needs shared gates (`store.shared_gates`)
  --> eclusa.toml:6:1
   |
 6 | reconcile = { path = "../policies", every = "0s", headers = { "a b" = "*" }, format = "xml" }
@@ -328,7 +328,7 @@ error: `upstreams.dict.reconcile.path` is not a path
 6 | reconcile = { path = "../policies", every = "0s", headers = { "a b" = "*" }, format = "xml" }
   |                      ^^^^^^^^^^^^^
   |
-  = help: write it like `/policies/`, below the upstream's address
+  = help: write a path below the upstream's `url`, such as `/policies/`
 
 error: `upstreams.dict.reconcile.every` must be longer than zero
  --> eclusa.toml:6:45
@@ -346,7 +346,7 @@ error: `upstreams.dict.reconcile.headers."a b"` is not the name of a header
   |
   = help: use letters, digits and `-`
 
-error: `upstreams.dict.reconcile.format` is not a format that exists
+error: `upstreams.dict.reconcile.format` is not a known format
  --> eclusa.toml:6:87
   |
 6 | reconcile = { path = "../policies", every = "0s", headers = { "a b" = "*" }, format = "xml" }
@@ -354,7 +354,7 @@ error: `upstreams.dict.reconcile.format` is not a format that exists
   |
   = help: use `dict-xml`, `json`
 
-error: `upstreams.other.reconcile` needs gates that processes share (`store.shared_gates`)
+error: `upstreams.other.reconcile` needs shared gates (`store.shared_gates`)
   --> eclusa.toml:14:1
    |
 14 | reconcile = {}

@@ -34,7 +34,7 @@ async fn an_owner_that_is_killed_under_load_costs_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_owner_that_stands_still_is_fenced() {
+async fn a_paused_owner_is_fenced() {
     let fleet = Fleet::start(RedisServer::start(), 3).await;
     let load = Load::on(&fleet);
     for _ in 0..times(2, 10) {

@@ -25,7 +25,7 @@ async fn replica_of(master: &RedisServer) -> RedisServer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_promoted_replica_lacks_is_appended_again() {
+async fn chunks_missing_on_a_promoted_replica_are_appended_again() {
     let setup = Setup { wired: true, ..Setup::default() };
     let mut fleet = Fleet::with(RedisServer::start(), 3, setup).await;
     let load = Load::on(&fleet);

@@ -52,7 +52,7 @@ async fn it_is_emptied() {
 
 /// As a replica that lacks the last appends and is promoted: the server goes back to an older state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_goes_back_to_an_older_state() {
+async fn redis_returns_to_an_older_state() {
     survives(RedisServer::start(), async |redis, load| {
         redis.command(&["SAVE"]);
         load.resumes(Instant::now(), 50).await;
