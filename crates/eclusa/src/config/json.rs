@@ -1,45 +1,58 @@
-//! JSON values written in TOML.
+//! JSON written in TOML.
 
-use serde_json::{Map, Number, Value as Any};
+use serde_json::{Number, Value as Any};
 use toml::de::DeValue;
 
 use super::read::{Entries, RawValue, Value, ValueKind};
 
-/// Any JSON value, with variables replaced in its strings.
-pub(super) struct JsonValue(pub(super) Any);
+/// A JSON value whose strings are read as `S`.
+pub(super) enum Json<S> {
+    /// A number or a boolean.
+    Plain(Any),
+    Text(S),
+    List(Vec<Self>),
+    Object(Vec<(String, Self)>),
+    /// A part with a mistake, which was noted. The other parts are still checked.
+    Invalid,
+}
 
-impl Value for JsonValue {
+impl<S: Value> Value for Json<S> {
     fn kind() -> ValueKind {
         ValueKind::Json
     }
 
     fn read(raw: RawValue<'_>) -> Option<Self> {
-        let value = match raw.value() {
-            DeValue::String(_) => raw.text().ok()??.text.into(),
-            // An invalid item was noted; without it the value would be a different one.
-            DeValue::Array(items) => {
-                let read = Vec::<Self>::read(raw)?;
-                if read.len() < items.len() {
-                    return None;
-                }
-                read.into_iter().map(|item| item.0).collect()
-            }
+        let read = match raw.value() {
+            DeValue::String(_) => S::read(raw).map(Self::Text),
+            DeValue::Array(_) => Vec::read(raw).map(Self::List),
             DeValue::Table(_) => {
-                let members = Entries::<Self>::read(raw)?.all();
-                Any::Object(
-                    members
-                        .map(|(name, value)| Some((name.value, value?.0)))
-                        .collect::<Option<Map<_, _>>>()?,
-                )
+                let members = Entries::<Self>::read(raw)?.valid();
+                Some(Self::Object(members.map(|(name, value)| (name.value, value)).collect()))
             }
-            _ => plain(&raw)?,
+            _ => plain(&raw).map(Self::Plain),
         };
-        Some(Self(value))
+        Some(read.unwrap_or(Self::Invalid))
+    }
+}
+
+impl Json<String> {
+    /// The JSON value; `None` if a part is invalid.
+    pub(super) fn into_value(self) -> Option<Any> {
+        match self {
+            Self::Plain(value) => Some(value),
+            Self::Text(text) => Some(text.into()),
+            Self::List(items) => items.into_iter().map(Self::into_value).collect(),
+            Self::Object(members) => {
+                let members = members.into_iter().map(|(name, value)| Some((name, value.into_value()?)));
+                members.collect::<Option<_>>().map(Any::Object)
+            }
+            Self::Invalid => None,
+        }
     }
 }
 
 /// Reads a number or a boolean; notes anything else as a mistake.
-pub(super) fn plain(raw: &RawValue<'_>) -> Option<Any> {
+fn plain(raw: &RawValue<'_>) -> Option<Any> {
     let number = match raw.value() {
         DeValue::Boolean(value) => return Some((*value).into()),
         DeValue::Integer(number) => {

@@ -6,10 +6,9 @@
 use std::fmt;
 
 use http::{HeaderName, HeaderValue, Method};
-use toml::de::DeValue;
 
-use super::json::plain;
-use super::read::{At, Entries, FromText, Location, RawValue, Show, Table, Value, ValueKind, Wrong};
+use super::json::Json;
+use super::read::{At, FromText, Location, Show, Table, Wrong};
 use super::reconcile::StatePath;
 use super::template::{is_pointer, pieces};
 use super::upstreams::header_entries;
@@ -262,38 +261,22 @@ impl FromText for TargetTemplate {
     }
 }
 
-/// A body, and its placeholders with their locations.
-struct BodyTemplate {
-    template: JsonTemplate,
-    used: Vec<At<Placeholder>>,
-}
-
-impl Value for BodyTemplate {
-    fn kind() -> ValueKind {
-        ValueKind::Json
-    }
-
-    fn read(raw: RawValue<'_>) -> Option<Self> {
-        match raw.value() {
-            DeValue::String(_) => {
-                let At { value, place } = At::<TextTemplate>::read(raw)?;
-                let used = at(&value, &place).collect();
-                Some(Self { template: JsonTemplate::Text(value), used })
-            }
-            DeValue::Array(_) => {
-                let items = Vec::<Self>::read(raw)?;
-                let (items, used): (Vec<_>, Vec<_>) =
-                    items.into_iter().map(|item| (item.template, item.used)).unzip();
-                Some(Self { template: JsonTemplate::List(items), used: used.concat() })
-            }
-            DeValue::Table(_) => {
-                let members = Entries::<Self>::read(raw)?.valid();
-                let (members, used): (Vec<_>, Vec<_>) =
-                    members.map(|(name, item)| ((name.value, item.template), item.used)).unzip();
-                Some(Self { template: JsonTemplate::Object(members), used: used.concat() })
-            }
-            _ => plain(&raw).map(|value| Self { template: JsonTemplate::Plain(value), used: Vec::new() }),
+/// Adds the placeholders of a body to `used`, and returns its template.
+fn body_template(body: Json<At<TextTemplate>>, used: &mut Vec<At<Placeholder>>) -> JsonTemplate {
+    match body {
+        Json::Plain(value) => JsonTemplate::Plain(value),
+        // The config is not used then.
+        Json::Invalid => JsonTemplate::Plain(serde_json::Value::Null),
+        Json::Text(At { value, place }) => {
+            used.extend(at(&value, &place));
+            JsonTemplate::Text(value)
         }
+        Json::List(items) => {
+            JsonTemplate::List(items.into_iter().map(|item| body_template(item, used)).collect())
+        }
+        Json::Object(members) => JsonTemplate::Object(
+            members.into_iter().map(|(name, item)| (name, body_template(item, used))).collect(),
+        ),
     }
 }
 
@@ -317,7 +300,7 @@ pub(super) fn request(
         t,
         "Sent instead of the upstream's `headers` of the same name. Values are never shown.",
     );
-    let body: Option<BodyTemplate> = t.get(
+    let body: Option<Json<At<TextTemplate>>> = t.get(
         "body",
         "The body: a table becomes JSON, a string is sent as text. A string that is only `\"{params./input}\"` becomes the value \
          itself, whatever its JSON type.",
@@ -328,8 +311,7 @@ pub(super) fn request(
         used.extend(target.query.iter().flat_map(|query| at(query, place)));
     }
     used.extend(headers.iter().flat_map(|(_, header)| at(&header.value.0, &header.place)));
-    let (body, in_body) = body.map(|body| (body.template, body.used)).unzip();
-    used.extend(in_body.into_iter().flatten());
+    let body = body.map(|body| body_template(body, &mut used));
     for placeholder in &used {
         check(t, placeholder, usable);
     }

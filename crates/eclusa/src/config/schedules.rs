@@ -10,7 +10,7 @@ use eclusa_core::{Name, Time};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::json::JsonValue;
+use super::json::Json;
 use super::read::{At, FromText, Show, Table, Wrong};
 use super::server::unknown_name;
 use super::types::{Lane, Missed, Mode};
@@ -109,7 +109,7 @@ pub(super) fn schedule(
     );
     let zone = t.or("tz", Zone(TimeZone::UTC), "The time zone of `cron`.");
     let lane: Option<At<Name>> = t.need("lane", "\"NAME\"", "The lane of the job.");
-    let job: Option<At<JsonValue>> = t.need(
+    let job: Option<At<Json<String>>> = t.need(
         "job",
         "{ request = { path = \"/run\" } }",
         "The job, as it would be sent to `POST /v1/lanes/{lane}/jobs`, without `id`, which is made from the name and the time.",
@@ -120,9 +120,10 @@ pub(super) fn schedule(
         "What to do about times at which no process was running: `skip` them, run `once` for all of them, or run `all` of them, the \
          last hundred at most.",
     );
+    let job = job.and_then(|At { value, place }| Some(At { value: value.into_value()?, place }));
     let job =
         job.filter(|job| lane.as_ref().is_none_or(|lane| is_taken(t, lane, job, (lanes, names), targets)));
-    let schedule = Schedule { cron: cron?, zone, lane: lane?.value, job: job?.value.0, missed };
+    let schedule = Schedule { cron: cron?, zone, lane: lane?.value, job: job?.value, missed };
     if schedule.after(SAMPLE).is_none() {
         t.wrong("cron", "never matches", CRON);
         return None;
@@ -134,7 +135,7 @@ pub(super) fn schedule(
 fn is_taken(
     t: &Table<'_>,
     lane: &At<Name>,
-    job: &At<JsonValue>,
+    job: &At<serde_json::Value>,
     (lanes, names): (&BTreeMap<Name, Arc<Lane>>, &[String]),
     targets: Targets<'_>,
 ) -> bool {
@@ -149,7 +150,7 @@ fn is_taken(
         t.context().wrong(&lane.place, "names a direct lane, which has no queue", help);
         return false;
     }
-    match JobRequest::check(&job.value.0, rules, targets) {
+    match JobRequest::check(&job.value, rules, targets) {
         Ok(()) => true,
         Err(problem) => {
             t.context().wrong(
