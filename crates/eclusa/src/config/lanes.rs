@@ -44,28 +44,13 @@ pub(super) fn lane(
     upstreams: &[String],
     uses: &Uses,
 ) -> Option<(Lane, LaneSpec)> {
-    let mode = t.or(
-        "mode",
-        Mode::Queue,
-        "`queue`: jobs are durable and wait for their turn. `direct`: the caller waits on the connection, and a request that \
-         cannot be sent at once is refused.",
-    );
-    let chain: Option<Vec<At<Name>>> =
-        t.get("chain", "The upstreams that a job may use, in order. Optional if there are `chains`.");
-    let mut used = chain.clone().unwrap_or_default();
-    let chain = chain.and_then(|names| self::chain(t, "chain", names, upstreams));
-    if !t.has("chain") && !t.has("chains") {
-        t.wrong("chain", "is missing", "add `chain = [\"NAME\"]`");
-    }
+    let mode = mode(t);
+    let (own_chain, mut used) = own_chain(t, upstreams);
     let chains = chains(t, upstreams, mode, &mut used);
     let capacity = capacity(t);
     let ttl: Option<PositiveSpan> =
         t.get("ttl", "How long a job may wait before it is dropped; forever if not given.");
-    let admit = t.or(
-        "admit",
-        Admit::All,
-        "`in_time` refuses a job that could not start before it expires at the current pace; `all` accepts it.",
-    );
+    let in_time = in_time(t);
     let types: Option<Entries<Level>> = t.get("types", "The priority of a job by its `type`.");
     let validate = validate(t);
     let accept = t.table(
@@ -73,11 +58,7 @@ pub(super) fn lane(
         "Which requests callers may send; all if not given. Does not apply to requests made from templates.",
         accept,
     );
-    let mask: Option<Vec<Field>> = t.get(
-        "mask",
-        "Fields of a job that only admins can see: `query.cpf`, `header.x-id`, `body./email`, `params./email`. Others \
-         see `***`. A body that is not JSON is masked completely. Headers that contain secrets are always masked.",
-    );
+    let mask = mask(t);
     let retry = t.section("retry", "When a failed job is retried.", retry);
     let cache = t.table("cache", "Which responses are reused.", cache).flatten();
     let (cache_key, cache) = cache.unzip();
@@ -88,47 +69,74 @@ pub(super) fn lane(
     let gates = gates(t, "concurrency", "The most jobs of this lane that run at the same time.");
     let tenant_limits = tenant_limits(t);
     if mode == Mode::Direct {
-        for key in QUEUE_ONLY.into_iter().filter(|key| t.has(key)) {
-            let help = "remove it, or write `mode = \"queue\"`";
-            t.misplaced(key, "does not apply to a direct lane, where nothing waits", help);
-        }
+        refuse_queue_keys(t);
     }
-    if t.has("chain") && chain.is_none() {
+    if t.has("chain") && own_chain.is_none() {
         return None;
     }
-    let own = chain.as_ref().map(|chain| chain.names().to_vec()).unwrap_or_default();
-    let chain = chain.or_else(|| every_chain(t, chains.as_ref()?))?;
     let lane = Lane {
         mode,
-        chain: own,
-        chains,
+        chain: own_chain.as_ref().map(|chain| chain.names().to_vec()).unwrap_or_default(),
+        chains: chains.clone(),
         types: types.into_iter().flat_map(Entries::valid).map(|(name, level)| (name.value, level)).collect(),
         validate,
         accept: accept.unwrap_or_default(),
-        mask: mask.unwrap_or_default(),
+        mask,
         cache_key,
         retry,
         concurrency: gates.slots(),
     };
-    let ttl = ttl.map(|ttl| ttl.0);
-    let spec = LaneSpec::new(name.clone(), chain);
-    let in_time = admit == Admit::InTime;
-    Some((
-        lane,
-        LaneSpec {
-            in_time,
-            capacity,
-            ttl,
-            fairness,
-            gates,
-            tenant_limits,
-            retry,
-            cache,
-            dead_letters,
-            keep,
-            ..spec
-        },
-    ))
+    let chain = own_chain.or_else(|| every_chain(t, chains.as_ref()?))?;
+    let (spec, ttl) = (LaneSpec::new(name.clone(), chain), ttl.map(|ttl| ttl.0));
+    let spec = LaneSpec { in_time, capacity, ttl, fairness, gates, tenant_limits, ..spec };
+    Some((lane, LaneSpec { retry, cache, dead_letters, keep, ..spec }))
+}
+
+fn mode(t: &mut Table<'_>) -> Mode {
+    t.or(
+        "mode",
+        Mode::Queue,
+        "`queue`: jobs are durable and wait for their turn. `direct`: the caller waits on the connection, and a request that \
+         cannot be sent at once is refused.",
+    )
+}
+
+/// Reads `chain`. Also returns the upstreams that it names, including unknown ones.
+fn own_chain(t: &mut Table<'_>, upstreams: &[String]) -> (Option<Chain>, Vec<At<Name>>) {
+    let names: Option<Vec<At<Name>>> =
+        t.get("chain", "The upstreams that a job may use, in order. Optional if there are `chains`.");
+    let used = names.clone().unwrap_or_default();
+    let chain = names.and_then(|names| chain(t, "chain", names, upstreams));
+    if !t.has("chain") && !t.has("chains") {
+        t.wrong("chain", "is missing", "add `chain = [\"NAME\"]`");
+    }
+    (chain, used)
+}
+
+fn in_time(t: &mut Table<'_>) -> bool {
+    let admit = t.or(
+        "admit",
+        Admit::All,
+        "`in_time` refuses a job that could not start before it expires at the current pace; `all` accepts it.",
+    );
+    admit == Admit::InTime
+}
+
+fn mask(t: &mut Table<'_>) -> Vec<Field> {
+    let fields: Option<Vec<Field>> = t.get(
+        "mask",
+        "Fields of a job that only admins can see: `query.cpf`, `header.x-id`, `body./email`, `params./email`. Others \
+         see `***`. A body that is not JSON is masked completely. Headers that contain secrets are always masked.",
+    );
+    fields.unwrap_or_default()
+}
+
+/// Notes keys that a direct lane cannot have.
+fn refuse_queue_keys(t: &Table<'_>) {
+    for key in QUEUE_ONLY.into_iter().filter(|key| t.has(key)) {
+        let help = "remove it, or write `mode = \"queue\"`";
+        t.misplaced(key, "does not apply to a direct lane, where nothing waits", help);
+    }
 }
 
 fn chain(t: &Table<'_>, key: &str, names: Vec<At<Name>>, upstreams: &[String]) -> Option<Chain> {
