@@ -8,7 +8,8 @@ use super::gates::gates;
 use super::read::{At, FromText, Table};
 use super::request::{Placeholder, TextPart, TextTemplate};
 use super::server::secret_text;
-use super::types::{Secret, UpstreamKey};
+use super::types::Secret;
+use super::upstream_types::UpstreamKey;
 use super::upstreams::{cooldown, header_entries};
 
 /// The most keys of an upstream; each call chooses one by comparing all of them.

@@ -9,7 +9,8 @@ use eclusa_core::Name;
 use super::read::{At, Context, Location, Table};
 use super::server::secret_text;
 use super::texts::Protocol;
-use super::types::{Mode, Secret, SmtpAuth, SmtpRules, SmtpUrl, StartTls, Upstream};
+use super::types::{Mode, Secret};
+use super::upstream_types::{SmtpAuth, SmtpRules, SmtpUrl, StartTls, Upstream};
 
 /// The default of `max_connections`. Many servers allow no more.
 const MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(10).unwrap();

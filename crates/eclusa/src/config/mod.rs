@@ -32,6 +32,7 @@ mod tls;
 mod traces;
 mod types;
 mod units;
+mod upstream_types;
 mod upstreams;
 mod warnings;
 
@@ -68,6 +69,7 @@ pub use traces::TracesConfig;
 pub use types::*;
 pub use units::parse_duration;
 pub(crate) use units::{DURATION_HELP, on_or_off};
+pub use upstream_types::*;
 pub use warnings::Warning;
 
 use read::{Context, KeyDoc, Table};

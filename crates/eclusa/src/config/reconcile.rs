@@ -8,8 +8,8 @@ use http::{HeaderName, HeaderValue};
 
 use super::policies::{Policy, ScopeSource};
 use super::read::{FromText, Table, Wrong};
-use super::types::StateFormat;
 use super::units::{PositiveSpan, duration};
+use super::upstream_types::StateFormat;
 use super::upstreams::headers;
 
 /// Where and how often an upstream is asked for its balances.

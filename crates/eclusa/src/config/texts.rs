@@ -12,10 +12,8 @@ use super::awaited::{Encoding, OnFailure, VerifyKind};
 use super::cache::KeyScope;
 use super::read::{self, FromText, RawValue, Show, Value, Wrong, suggest};
 use super::ses::Provision;
-use super::types::{
-    Ack, Admit, BaseUrl, Check, LogFormat, Missed, Mode, Role, Secret, SmtpUrl, StartTls, StateFormat,
-    StoreUrl, WhenLost,
-};
+use super::types::{Ack, Admit, BaseUrl, Check, LogFormat, Missed, Mode, Role, Secret, StoreUrl, WhenLost};
+use super::upstream_types::{SmtpUrl, StartTls, StateFormat};
 
 /// The longest region name; it becomes part of a host name.
 const MAX_REGION: usize = 30;

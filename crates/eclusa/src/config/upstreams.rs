@@ -19,8 +19,9 @@ use super::server::{MAX_BODY, body_size};
 use super::ses::{SES_KEYS, ses, ses_keys};
 use super::texts::{Code, Protocol, UpstreamUrl};
 use super::tls::tls;
-use super::types::{BaseUrl, HttpRules, Secret, Upstream, UpstreamKind};
+use super::types::{BaseUrl, Secret};
 use super::units::{PositiveSpan, Size, duration};
+use super::upstream_types::{HttpRules, Upstream, UpstreamKind};
 
 const DEFAULT_FAILURES: NonZeroU32 = NonZeroU32::new(5).unwrap();
 
