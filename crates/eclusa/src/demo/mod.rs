@@ -1,4 +1,4 @@
-//! `eclusa demo`: the product with its embedded store, fake upstreams, and three tenants who use it.
+//! `eclusa demo`: the product with its embedded store, fake upstreams and three tenants that send requests.
 
 mod tenants;
 mod upstreams;
@@ -24,15 +24,15 @@ pub enum DemoError {
     /// The fake upstreams could not listen.
     #[error("the fake upstreams could not be started: {0}")]
     Upstreams(io::Error),
-    /// Its own config is wrong: a bug.
-    #[error("the demo's config is not valid:\n{0}")]
+    /// The demo's config is invalid, which is a bug.
+    #[error("the demo's config is invalid:\n{0}")]
     Config(ConfigErrors),
-    /// The program could not start or go on.
+    /// The server failed.
     #[error(transparent)]
     Serve(#[from] ServeError),
 }
 
-/// Runs until `stops` says so; `ready` is told where to look.
+/// Runs until `stops` fires; `ready` receives the address.
 pub async fn run(
     listen: SocketAddr,
     clock: Arc<dyn Clock>,
@@ -48,7 +48,7 @@ pub async fn run(
         tenants::start(address, &clock, &producing);
         ready(address);
     };
-    // Nobody reloads it.
+    // The demo's config is never reloaded.
     let (_, reloads) = mpsc::channel(1);
     let ended = serve(config, ProcessRole::All, clock.clone(), reloads, begin, stops).await;
     stopped.cancel();
@@ -64,7 +64,7 @@ fn config(listen: SocketAddr, data: &Scratch, upstreams: &Upstreams) -> Result<C
     Config::parse("demo.toml", include_str!("demo.toml"), &values)
 }
 
-/// A directory that goes with the demo.
+/// A directory that is removed with the demo.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -75,7 +75,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is left to whoever cleans the system's temporary files.
+        // On failure, the system cleans its temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

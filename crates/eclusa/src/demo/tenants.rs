@@ -1,4 +1,4 @@
-//! The demo's three tenants, who send requests all the time: one steadily, one in bursts, one seldom.
+//! The demo's three tenants: one sends requests steadily, one in bursts, one rarely.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,46 +14,46 @@ use crate::execute::CallContext;
 use crate::execute::http::HttpUpstream;
 use crate::request::Request;
 
-/// A tenant's habit: so many requests of each kind, so often.
-struct Habit {
+/// The traffic of a tenant: how many requests of each kind, and how often.
+struct Traffic {
     tenant: &'static str,
     every: Duration,
     scores: u64,
     renders: u64,
 }
 
-const HABITS: [Habit; 3] = [
-    Habit { tenant: "acme", every: Duration::from_secs(2), scores: 1, renders: 1 },
-    Habit { tenant: "globex", every: Duration::from_secs(15), scores: 8, renders: 3 },
-    Habit { tenant: "initech", every: Duration::from_secs(6), scores: 1, renders: 1 },
+const TRAFFIC: [Traffic; 3] = [
+    Traffic { tenant: "acme", every: Duration::from_secs(2), scores: 1, renders: 1 },
+    Traffic { tenant: "globex", every: Duration::from_secs(15), scores: 8, renders: 3 },
+    Traffic { tenant: "initech", every: Duration::from_secs(6), scores: 1, renders: 1 },
 ];
-/// People whom the tenants ask about: few enough that some are asked about twice.
+/// The number of people that are asked about: small enough for some cache hits.
 const PEOPLE: u64 = 400;
 
-/// Begins to send to `address` until `stopped`.
+/// Sends to `address` until `stopped`.
 pub(super) fn start(address: SocketAddr, clock: &Arc<dyn Clock>, stopped: &CancellationToken) {
-    for habit in &HABITS {
-        let server = server(address, habit.tenant);
+    for traffic in &TRAFFIC {
+        let server = server(address, traffic.tenant);
         let client = server.http().map(|rules| HttpUpstream::new(&server, rules));
         let Some(Ok(client)) = client else { return };
-        tokio::spawn(stopped.clone().run_until_cancelled_owned(send(client, clock.clone(), habit)));
+        tokio::spawn(stopped.clone().run_until_cancelled_owned(send(client, clock.clone(), traffic)));
     }
 }
 
-async fn send(client: HttpUpstream, clock: Arc<dyn Clock>, habit: &'static Habit) {
+async fn send(client: HttpUpstream, clock: Arc<dyn Clock>, traffic: &'static Traffic) {
     for round in 0_u64.. {
-        for number in 0..habit.scores {
-            let person = (round * 31 + number * 7 + habit.tenant.len() as u64) % PEOPLE;
-            call(&client, &*clock, habit, "/proxy/score", &format!("person={person}")).await;
+        for number in 0..traffic.scores {
+            let person = (round * 31 + number * 7 + traffic.tenant.len() as u64) % PEOPLE;
+            call(&client, &*clock, traffic, "/proxy/score", &format!("person={person}")).await;
         }
-        for number in 0..habit.renders {
-            call(&client, &*clock, habit, "/proxy/render/image", &format!("n={round}.{number}")).await;
+        for number in 0..traffic.renders {
+            call(&client, &*clock, traffic, "/proxy/render/image", &format!("n={round}.{number}")).await;
         }
-        tokio::time::sleep(habit.every).await;
+        tokio::time::sleep(traffic.every).await;
     }
 }
 
-async fn call(client: &HttpUpstream, clock: &dyn Clock, habit: &Habit, path: &str, query: &str) {
+async fn call(client: &HttpUpstream, clock: &dyn Clock, traffic: &Traffic, path: &str, query: &str) {
     let request = Request {
         method: "GET".into(),
         path: path.into(),
@@ -61,13 +61,13 @@ async fn call(client: &HttpUpstream, clock: &dyn Clock, habit: &Habit, path: &st
         headers: Vec::new(),
         body: Vec::new(),
     };
-    let key = format!("{}-{query}-{}", habit.tenant, clock.now().as_millis());
+    let key = format!("{}-{query}-{}", traffic.tenant, clock.now().as_millis());
     let context = CallContext { idempotency_key: &key, traceparent: None, headers: &[], clock };
-    // A full queue is part of the show.
+    // Refusals by a full queue are part of the demo.
     client.call(&request, &context).await;
 }
 
-/// Eclusa itself, as something that a tenant sends to.
+/// Eclusa itself, as an upstream of a tenant.
 fn server(address: SocketAddr, tenant: &'static str) -> Upstream {
     let authority = address.to_string().parse().unwrap_or(http::uri::Authority::from_static("127.0.0.1"));
     let rules = HttpRules {

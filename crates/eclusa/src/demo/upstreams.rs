@@ -1,4 +1,4 @@
-//! The demo's fake upstreams: one metered, one flaky, one down now and then.
+//! The demo's fake upstreams: one rate-limited, one flaky, one periodically down.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,15 +10,15 @@ use eclusa_core::Span;
 
 use crate::fake::{Answer, Behaviour, FakeUpstream, Seen};
 
-/// What the metered one allows in any minute.
+/// The requests per minute that the rate-limited one allows.
 const PER_MINUTE: usize = 60;
 /// The moody one is down for the first part of every period.
 const PERIOD_MS: u64 = 30_000;
 const DOWN_MS: u64 = 10_000;
-/// Every so many calls the flaky one fails.
+/// The flaky one fails one call in this many.
 const FAILS_EVERY: u64 = 3;
 
-/// All of them.
+/// The demo's fake upstreams.
 pub(super) struct Upstreams {
     bureau: FakeUpstream,
     flaky: FakeUpstream,
@@ -34,7 +34,7 @@ impl Upstreams {
         })
     }
 
-    /// The address that a variable of the demo's config stands for.
+    /// The URL for a variable of the demo's config.
     pub(super) fn url(&self, variable: &str) -> Option<String> {
         match variable {
             "BUREAU_URL" => Some(self.bureau.url()),
@@ -45,7 +45,7 @@ impl Upstreams {
     }
 }
 
-/// Answers 429 to whoever comes more often than it allows.
+/// Answers 429 above its rate limit.
 fn metered() -> Behaviour {
     let starts = Mutex::new(VecDeque::new());
     Behaviour::by(move |seen: &Seen| {

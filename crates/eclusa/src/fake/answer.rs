@@ -1,4 +1,4 @@
-//! What can be answered.
+//! The scripted answers of a fake upstream.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ impl Default for Latch {
 }
 
 impl Latch {
-    /// Lets go what is held back, and all that comes later.
+    /// Releases the answers that are held back, and all later ones.
     pub fn open(&self) {
         self.open.send_replace(true);
     }
@@ -31,7 +31,7 @@ impl Latch {
     }
 }
 
-/// An answer to be given.
+/// A scripted answer.
 #[derive(Debug, Clone)]
 pub struct Answer {
     pub(super) head: Head,
@@ -42,11 +42,11 @@ pub struct Answer {
     pub(super) delay: Duration,
 }
 
-/// How an answer begins.
+/// How an answer starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Head {
     Status(StatusCode),
-    /// It never does.
+    /// It never starts.
     Hang,
     /// The connection is reset instead.
     Reset,
@@ -54,22 +54,22 @@ pub(super) enum Head {
     Garbage,
 }
 
-/// How its body ends.
+/// How the body of an answer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
     Whole,
-    /// So many more bytes come after it, without their number being announced.
+    /// This many more bytes follow, without a Content-Length.
     Endless(u64),
-    /// More was announced, but the connection is closed.
+    /// Content-Length announces more, but the connection is closed.
     Truncated,
-    /// More was announced, but the connection is reset.
+    /// Content-Length announces more, but the connection is reset.
     Reset,
-    /// More was announced, but nothing comes.
+    /// Content-Length announces more, but nothing follows.
     Hang,
 }
 
 impl Answer {
-    /// An empty answer with this status; 500 if it is none.
+    /// An empty answer with this status; 500 if the status is invalid.
     pub fn status(status: u16) -> Self {
         Self::new(Head::Status(StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)))
     }
@@ -89,29 +89,29 @@ impl Answer {
         Self::new(Head::Garbage)
     }
 
-    /// 200 and so many bytes, without their number being announced.
+    /// 200 and a body of `bytes` bytes, without a Content-Length.
     pub fn endless(bytes: u64) -> Self {
         Self { ending: Ending::Endless(bytes), ..Self::status(200) }
     }
 
-    /// 200 and half a body, then the connection is closed.
+    /// 200 and half a body; then the connection is closed.
     pub fn truncated() -> Self {
         Self { ending: Ending::Truncated, ..Self::status(200).body("half") }
     }
 
-    /// The same, but reset after the body given so far.
+    /// Resets the connection after the body.
     #[must_use]
     pub fn then_reset(self) -> Self {
         Self { ending: Ending::Reset, ..self }
     }
 
-    /// The same, but silent after the body given so far.
+    /// Sends nothing more after the body, and keeps the connection open.
     #[must_use]
     pub fn then_hang(self) -> Self {
         Self { ending: Ending::Hang, ..self }
     }
 
-    /// With a header more, if it is one.
+    /// Adds a header; an invalid one is ignored.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
@@ -120,19 +120,19 @@ impl Answer {
         self
     }
 
-    /// With this body.
+    /// Sets the body.
     #[must_use]
     pub fn body(self, body: impl Into<Bytes>) -> Self {
         Self { body: body.into(), ..self }
     }
 
-    /// Held back until the latch is opened.
+    /// Holds the answer back until the latch is opened.
     #[must_use]
     pub fn after(self, latch: &Latch) -> Self {
         Self { latch: Some(latch.clone()), ..self }
     }
 
-    /// Held back for so long.
+    /// Delays the answer.
     #[must_use]
     pub fn delay(self, delay: Duration) -> Self {
         Self { delay, ..self }

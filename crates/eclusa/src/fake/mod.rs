@@ -1,7 +1,7 @@
-//! An upstream that behaves as it is told, well or badly.
+//! A fake upstream with scripted behaviour.
 //!
-//! It is a real HTTP server on a port of this machine, and part of the program: the demo calls it, and tests and
-//! benchmarks do. It speaks HTTP/1.1, and HTTP/2 to those who begin with it.
+//! It is a real HTTP server on a local port. It is part of the program because the demo uses it, as do tests and
+//! benchmarks. It supports HTTP/1.1 and HTTP/2 with prior knowledge.
 
 mod answer;
 mod serve;
@@ -20,27 +20,27 @@ use tokio::task::JoinHandle;
 
 pub use answer::{Answer, Latch};
 
-/// The most requests that are remembered, so that a demo can run for days; older ones are forgotten.
+/// The most requests that are remembered; older ones are forgotten, so that a demo can run for days.
 const REMEMBERED: usize = 10_000;
 
-/// A request that came.
+/// A received request.
 #[derive(Debug, Clone)]
 pub struct Seen {
     /// Its method.
     pub method: Method,
-    /// Its path, as it was sent.
+    /// Its path, undecoded.
     pub path: String,
-    /// Its query, as it was sent.
+    /// Its query, undecoded.
     pub query: Option<String>,
-    /// Which HTTP it came by.
+    /// Its HTTP version.
     pub version: Version,
     /// Its headers.
     pub headers: HeaderMap,
     /// Its whole body.
     pub body: Bytes,
-    /// When it had come whole.
+    /// When it was received completely.
     pub at: Time,
-    /// On which connection, counted from 1.
+    /// The number of its connection, from 1.
     pub connection: u64,
 }
 
@@ -53,17 +53,17 @@ pub struct Behaviour {
 }
 
 impl Behaviour {
-    /// These answers in order, and 200 after them.
+    /// Gives these answers in order, and 200 after them.
     pub fn script(answers: impl IntoIterator<Item = Answer>) -> Self {
         Self { script: answers.into_iter().collect(), ..Self::by(|_| Answer::status(200)) }
     }
 
-    /// Whatever the rule says.
+    /// Computes each answer with `rule`.
     pub fn by(rule: impl Fn(&Seen) -> Answer + Send + Sync + 'static) -> Self {
         Self { script: VecDeque::new(), then: Box::new(rule) }
     }
 
-    /// The same, with this answer once the script is over.
+    /// Sets the answer for requests after the script.
     #[must_use]
     pub fn then(self, answer: Answer) -> Self {
         Self { then: Box::new(move |_| answer.clone()), ..self }
@@ -98,21 +98,21 @@ impl FakeUpstream {
         Ok(Self { addr, shared, server })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The same as an address of an upstream.
+    /// Its base URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
 
-    /// The requests that came, in order.
+    /// The received requests, in order.
     ///
     /// # Panics
     ///
-    /// When more came than are remembered: whoever counts these would count wrong. Count in a [`Behaviour::by`] then.
+    /// If more requests came than are remembered, because counting them would be wrong. Count in a [`Behaviour::by`] then.
     pub fn requests(&self) -> Vec<Seen> {
         let come = *self.shared.come.borrow();
         assert!(come <= REMEMBERED as u64, "{come} requests came, and {REMEMBERED} are remembered");
@@ -125,7 +125,7 @@ impl FakeUpstream {
         let _ = self.shared.come.subscribe().wait_for(|come| *come >= count).await;
     }
 
-    /// Closes every connection without a word, as servers do with idle ones, and returns when they are closed.
+    /// Closes every connection, as servers do with idle ones, and returns when they are closed.
     pub async fn close_connections(&self) {
         self.shared.generation.send_modify(|generation| *generation += 1);
         // Each connection holds a receiver until it is closed.
@@ -157,7 +157,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers a request and says what to answer.
+    /// Remembers a request and returns the answer to it.
     fn answer(&self, seen: &Seen) -> Answer {
         let scripted = {
             let mut state = self.state();

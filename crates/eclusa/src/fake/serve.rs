@@ -24,15 +24,15 @@ use crate::SystemClock;
 
 /// The largest request body that is read.
 const MAX_BODY: usize = 64 * 1024 * 1024;
-/// The parts in which long bodies are sent.
+/// The chunk in which long bodies are sent.
 const PART: &[u8] = &[b'x'; 64 * 1024];
 
-/// Why a connection is given up.
+/// Why a connection is aborted.
 type Abandon = Box<dyn std::error::Error + Send + Sync>;
 type Body = UnsyncBoxBody<Bytes, Abandon>;
 
 pub(super) async fn run(listener: TcpListener, shared: Arc<Shared>) {
-    // Dropped with the server, which ends them all.
+    // Dropped with the server, which aborts all connections.
     let mut connections = JoinSet::new();
     let mut number = 0;
     loop {
@@ -51,7 +51,7 @@ pub(super) async fn run(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 async fn connection(stream: TcpStream, number: u64, shared: Arc<Shared>) {
-    // Declared first and so dropped last: when it is gone, so is the connection.
+    // Declared first, so dropped last: when the receiver is gone, the connection is closed.
     let mut generation = shared.generation.subscribe();
     let Ok((stream, wire)) = with_wire(stream) else { return };
     let service = service_fn(|request| handle(request, number, Arc::clone(&shared), Arc::clone(&wire)));
@@ -62,7 +62,7 @@ async fn connection(stream: TcpStream, number: u64, shared: Arc<Shared>) {
     }
 }
 
-/// A second handle on a connection, to do to it what a server would not.
+/// A second handle on a connection, for what an HTTP server does not do.
 struct Wire(TcpStream);
 
 fn with_wire(stream: TcpStream) -> io::Result<(TcpStream, Arc<Wire>)> {
@@ -73,7 +73,7 @@ fn with_wire(stream: TcpStream) -> io::Result<(TcpStream, Arc<Wire>)> {
 }
 
 impl Wire {
-    /// Makes the end of the connection a reset.
+    /// Makes closing the connection send a reset.
     fn reset(&self) -> Abandon {
         self.0.set_zero_linger().err().unwrap_or_else(|| io::Error::other("scripted reset")).into()
     }
@@ -125,7 +125,7 @@ fn respond(status: StatusCode, answer: Answer, wire: Arc<Wire>) -> Response<Body
     let mut response =
         Response::new(BodyExt::boxed_unsync(StreamBody::new(parts(answer.body, answer.ending, wire))));
     *response.status_mut() = status;
-    // These never have a body.
+    // These statuses have no body.
     let has_length = status != StatusCode::NO_CONTENT && status != StatusCode::NOT_MODIFIED;
     if let Some(announced) = announced.filter(|_| has_length) {
         response.headers_mut().insert(CONTENT_LENGTH, announced.into());
@@ -145,7 +145,7 @@ fn parts(
     let end = stream::unfold(ending, move |ending| {
         let wire = Arc::clone(&wire);
         async move {
-            // What was given so far goes out before its end is thought of.
+            // Let the body so far be sent first.
             tokio::task::yield_now().await;
             match ending {
                 Ending::Whole | Ending::Endless(0) => None,
