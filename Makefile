@@ -8,14 +8,14 @@ export CARGO_TERM_COLOR ?= auto
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## Install what the tests need and is missing
+setup: ## Install the missing tools that the tests need
 	scripts/setup.sh test
 
-test: lint ## Install what is missing, lint, then run every test
+test: lint ## Install missing tools, lint, then run every test
 	cargo test --workspace --doc
 	cargo nextest run --workspace
 
-test-all: ## The tests, with the full counts of those that kill, pause and empty processes and servers
+test-all: ## Run every test, with the full number of kills, pauses and restarts of processes and servers
 	ECLUSA_LONG=1 $(MAKE) test
 
 lint: setup ## Check formatting, lints and documentation
@@ -27,7 +27,7 @@ demo: ## Build and run the product with fake upstreams; prints what to try
 	scripts/setup.sh build
 	cargo run --release -p eclusa -- demo
 
-install: ## Build and install the eclusa command, to ~/.cargo/bin unless CARGO_INSTALL_ROOT says otherwise
+install: ## Build and install the eclusa command, to ~/.cargo/bin or CARGO_INSTALL_ROOT
 	scripts/setup.sh build
 	cargo install --locked --path crates/eclusa
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the tools that a make target needs and that are missing. Does nothing, quickly, when all are there.
+# Installs the missing tools that a make target needs. If none are missing, it does nothing, quickly.
 #
 #   scripts/setup.sh build   a Rust toolchain and a C compiler
 #   scripts/setup.sh test    the same, rustfmt, clippy and cargo-nextest; redis-server; python3 and node, for the documentation's
@@ -17,7 +17,7 @@ fail() {
     exit 1
 }
 
-# need_package COMMAND PACKAGE: the Debian package that brings the command.
+# need_package COMMAND PACKAGE: the Debian package that provides the command.
 need_package() {
     command -v "$1" >/dev/null && return
     command -v apt-get >/dev/null || fail "$1 is missing and there is no apt-get: install it (Debian package $2)"
@@ -47,14 +47,14 @@ need_cargo_tool() {
     cargo install --locked "cargo-$1" >&2 || fail "cargo-$1 is missing and could not be installed"
 }
 
-# need_node_modules DIR: what its package.json names, in exactly those versions.
+# need_node_modules DIR: the packages of its package.json, in exactly those versions.
 need_node_modules() {
     [[ "$1/node_modules/.package-lock.json" -nt "$1/package.json" ]] && return
     say "installing the packages of $1"
     npm install --prefix "$1" --no-package-lock --omit=optional --ignore-scripts --no-audit --no-fund >&2 || fail "the packages of $1 could not be installed"
 }
 
-# need_python_packages DIR: what its requirements.txt names, in a directory of its own beside it.
+# need_python_packages DIR: the packages of its requirements.txt, in a separate directory next to it.
 need_python_packages() {
     [[ "$1/python/.installed" -nt "$1/requirements.txt" ]] && return
     say "installing the Python packages of $1"
@@ -63,7 +63,7 @@ need_python_packages() {
     touch "$1/python/.installed"
 }
 
-# need_venv DIR REQUIREMENTS: a Python environment of its own with what the file names.
+# need_venv DIR REQUIREMENTS: a separate Python environment with the packages of the file.
 need_venv() {
     [[ "$1/.installed" -nt "$2" ]] && return
     python3 -c 'import ensurepip' 2>/dev/null || need_package python3-venv python3-venv

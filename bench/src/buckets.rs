@@ -1,5 +1,5 @@
-//! A policy with a bucket for each of a million users: decisions a second in the engine, beside the `governor` crate, and
-//! bytes per bucket in the engine and on Redis.
+//! A policy with a bucket for each of a million users: decisions per second in the engine, compared with the `governor`
+//! crate, and bytes per bucket in the engine and on Redis.
 
 use std::num::NonZeroU32;
 use std::process::Command;
@@ -16,26 +16,26 @@ use crate::Failed;
 use crate::memory::resident;
 use crate::timing::{now, per_second};
 
-/// The argument with which this program measures the memory of itself.
+/// The argument that makes this program measure its own memory.
 pub(crate) const ARGUMENT: &str = "bucket-memory";
 
 pub(crate) const USERS: usize = 1_000_000;
 /// Decisions between two readings of the clock.
 const GROUP: usize = 1_000;
 const START: Time = Time::from_millis(1_700_000_000_000);
-/// As the DICT has it for a person.
+/// The DICT's limit for a person.
 const CAPACITY: u32 = 100;
 const PER_MINUTE: u32 = 2;
 /// After this long any bucket is full.
 const FULL: Span = Span::from_secs(3_600);
 
-/// What was measured.
+/// The figures.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub(crate) struct Buckets {
     pub(crate) decisions_per_second: f64,
     pub(crate) governor_per_second: f64,
     pub(crate) bytes: f64,
-    /// Buckets that are left once all are full.
+    /// Buckets that remain once all are full.
     pub(crate) left_when_full: usize,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn measure() -> Result<Buckets, Failed> {
     })
 }
 
-/// What the process of its own does: bytes per bucket that is not full, and how many are kept when all are.
+/// The main function of the separate process: bytes per bucket that is not full, and the buckets kept when all are full.
 pub(crate) fn measure_memory_here() -> Result<(f64, usize), Failed> {
     let policy = Policy::new()?;
     let mut engine = Engine::new(&policy.spec);
@@ -82,7 +82,7 @@ fn count(engine: &Engine, time: Time) -> usize {
     }
 }
 
-/// Users in no particular order, each asking for one token.
+/// Users in random order, each asking for one token.
 fn decisions() -> Result<f64, Failed> {
     let policy = Policy::new()?;
     let holds: Vec<Hold> = (0..USERS).map(|user| policy.hold(user)).collect::<Result<_, _>>()?;
@@ -105,7 +105,7 @@ fn decisions() -> Result<f64, Failed> {
     Ok(groups * GROUP as f64)
 }
 
-/// The same with the limiter of the `governor` crate, which keeps one number per user.
+/// Decisions of the `governor` crate's limiter, which keeps one number per user.
 fn governor_decisions() -> Result<f64, Failed> {
     let quota = Quota::per_minute(NonZeroU32::new(PER_MINUTE).ok_or("no rate")?)
         .allow_burst(NonZeroU32::new(CAPACITY).ok_or("no capacity")?);

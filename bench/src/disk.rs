@@ -1,4 +1,4 @@
-//! What the disk allows: the same bytes appended to a plain file.
+//! The physical limit of the disk: the same bytes appended to a plain file.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! The embedded store, used by one client after the other's answer and by several at once.
+//! The embedded store, used by one sequential client and by several concurrent ones.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::workload::{GROUP, IN_FLIGHT, Load, Workload, done, spec, tenants};
 /// A journal groups what several clients ask for at the same time.
 pub(crate) const CLIENTS: usize = 16;
 
-/// One who enqueues, dispatches and settles, and waits for each answer.
+/// A client that enqueues, dispatches and settles, and waits for each answer.
 struct Client {
     workload: Workload,
     in_flight: VecDeque<LeaseId>,
@@ -31,7 +31,7 @@ impl Client {
         Ok(())
     }
 
-    /// Starts jobs until so many run; as many new ones begin to wait.
+    /// Starts jobs until the given number runs; as many new ones start waiting.
     fn hold(&mut self, store: &impl Store, leases: usize) -> Result<(), StoreError> {
         while self.in_flight.len() < leases {
             let mut ask = self.workload.ask();
@@ -52,7 +52,7 @@ impl Client {
         Ok(())
     }
 
-    /// Turns until the round is over; says how many.
+    /// Runs until the round is over; returns the number of life cycles.
     fn round(&mut self, store: &impl Store) -> Result<usize, StoreError> {
         let end = now() + ROUND;
         let mut turns = 0;
@@ -64,7 +64,7 @@ impl Client {
     }
 }
 
-/// Lets all clients do the same at once.
+/// Runs all clients concurrently.
 fn at_once<T: Send>(
     clients: &mut [Client],
     work: impl Fn(&mut Client) -> Result<T, StoreError> + Sync,
@@ -77,7 +77,7 @@ fn at_once<T: Send>(
     })
 }
 
-/// Life cycles a second of some clients.
+/// Life cycles per second of some clients.
 fn rate(store: &EmbeddedStore, clients: &mut [Client]) -> Result<f64, StoreError> {
     median(|| {
         let start = now();
@@ -86,14 +86,14 @@ fn rate(store: &EmbeddedStore, clients: &mut [Client]) -> Result<f64, StoreError
     })
 }
 
-/// What one client and what all of them together get.
+/// The throughput of one client and of all clients.
 pub(crate) struct Rates {
     pub(crate) load: Load,
     pub(crate) alone: f64,
     pub(crate) together: f64,
 }
 
-/// Life cycles a second with so many jobs waiting and each of [`IN_FLIGHT`].
+/// Life cycles per second for one number of waiting jobs and each of [`IN_FLIGHT`].
 pub(crate) fn measure(
     dir: &Path,
     ack: Ack,

@@ -1,4 +1,4 @@
-//! The engine in memory, alone and with the records of its changes written down.
+//! The engine in memory, without and with serializing the records of its changes.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl Cycle {
         Ok(())
     }
 
-    /// Starts jobs until so many run; as many new ones begin to wait.
+    /// Starts jobs until the given number runs; as many new ones start waiting.
     fn hold(&mut self, leases: usize) -> Result<(), Failed> {
         while self.in_flight.len() < leases {
             let mut ask = self.workload.ask();
@@ -55,7 +55,7 @@ impl Cycle {
         Ok(())
     }
 
-    /// Brings in a group of jobs, starts one and ends one; says how long that took, without making the jobs.
+    /// Adds a group of jobs, starts one and ends one; returns how long that took, not counting the creation of the jobs.
     pub(crate) fn turn(&mut self) -> Duration {
         let (jobs, ask) = (self.workload.jobs(GROUP), self.workload.ask());
         self.time = self.time + Span::from_millis(1);
@@ -68,7 +68,7 @@ impl Cycle {
         now() - start
     }
 
-    /// Writes the changes down as the embedded store does; says how many bytes that is.
+    /// Serializes the changes as the embedded store does; returns the number of bytes.
     pub(crate) fn save(&mut self) -> Result<usize, SaveError> {
         self.chunk.clear();
         self.engine.save_changes(&mut self.chunk)?;
@@ -82,7 +82,7 @@ impl Cycle {
     }
 }
 
-/// Life cycles a second of the bare engine, and with records.
+/// Life cycles per second of the bare engine, and with records.
 pub(crate) fn measure(load: Load) -> Result<[f64; 2], Failed> {
     let mut cycle = Cycle::new(load)?;
     let group = GROUP as f64;
@@ -94,7 +94,7 @@ pub(crate) fn measure(load: Load) -> Result<[f64; 2], Failed> {
     Ok([bare * group, with_records * group])
 }
 
-/// Bytes that one verb of a life cycle in groups leaves for the journal, on average.
+/// Bytes per verb of a grouped life cycle for the journal, on average.
 pub(crate) fn record_bytes() -> Result<usize, Failed> {
     let mut cycle = Cycle::new(Load { waiting: 1_000, tenants: 1, in_flight: 10 })?;
     cycle.turn();

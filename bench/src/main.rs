@@ -1,4 +1,4 @@
-//! Measures what the engine and the embedded store do, and prints it beside what was aimed at.
+//! Measures the program and its parts, and prints the figures with their targets.
 //!
 //! `cargo run --release -p eclusa-bench` measures everything and writes `bench/results.json`;
 //! `… -- http` measures only the program over HTTP, `… -- direct` only direct lanes,
@@ -34,7 +34,7 @@ use crate::workload::{IN_FLIGHT, Load, TENANTS, WAITING};
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// Nothing can be measured.
+/// Why something cannot be measured.
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> Result<(), Failed> {
@@ -100,7 +100,7 @@ fn main() -> Result<(), Failed> {
     }
 }
 
-/// Puts figures that were measured alone beside those of the last whole run.
+/// Merges figures of a partial run into those of the last full run.
 fn keep(part: &str, figures: impl serde::Serialize) -> Result<(), Failed> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("results.json");
     let mut results: serde_json::Value = serde_json::from_slice(&fs::read(&path)?)?;
@@ -112,7 +112,7 @@ fn measure_all() -> Result<(), Failed> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let data = here.join("data");
     let mut report = Report::default();
-    // The first figure of a process is the worst: it is not reported.
+    // The first figure of a process is the worst, so it is not reported.
     engine::measure(Load { waiting: WAITING[0], tenants: TENANTS[0], in_flight: IN_FLIGHT[0] })?;
     Report::heading();
     measure_engine(&mut report)?;

@@ -1,4 +1,4 @@
-//! Bytes of memory per waiting job, in a process of its own so that nothing else counts.
+//! Bytes of memory per waiting job, in a separate process so that nothing else counts.
 
 use std::process::Command;
 use std::{env, fs, io};
@@ -8,7 +8,7 @@ use crate::engine::Cycle;
 use crate::timing::median;
 use crate::workload::{Load, PAYLOAD};
 
-/// The argument with which this program measures itself.
+/// The argument that makes this program measure itself.
 pub(crate) const ARGUMENT: &str = "memory";
 
 const JOBS: usize = 1_000_000;
@@ -22,7 +22,7 @@ pub(crate) fn measure(tenants: usize) -> Result<f64, Failed> {
     })
 }
 
-/// What the process of its own does.
+/// The main function of the separate process.
 pub(crate) fn measure_here(tenants: usize) -> Result<f64, Failed> {
     drop(Cycle::new(Load { waiting: 0, tenants, in_flight: 0 })?);
     let before = resident()?;
@@ -32,7 +32,7 @@ pub(crate) fn measure_here(tenants: usize) -> Result<f64, Failed> {
     Ok(grown as f64 / JOBS as f64 - PAYLOAD as f64)
 }
 
-/// Bytes of this process that are in memory.
+/// The resident memory of this process in bytes.
 pub(crate) fn resident() -> Result<usize, Failed> {
     const PAGE: usize = 4_096;
     let statm = fs::read_to_string("/proc/self/statm")?;

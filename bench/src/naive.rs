@@ -1,4 +1,4 @@
-//! What a queue written by hand in an hour would cost: no priorities, fairness, gates, expiry or journal.
+//! A naive queue for comparison: no priorities, fairness, gates, expiry or journal.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -47,7 +47,7 @@ impl Queue {
     }
 }
 
-/// Life cycles a second.
+/// Life cycles per second.
 pub(crate) fn measure(load: Load) -> Result<f64, SpecError> {
     let mut queue = Queue::default();
     let mut workload = Workload::new(tenants(load.tenants), 0)?;

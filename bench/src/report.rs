@@ -1,4 +1,4 @@
-//! The figures beside what they aim at, as a table and as JSON.
+//! The figures with their targets, as a table and as JSON.
 
 use std::path::Path;
 use std::{fs, io};
@@ -26,11 +26,11 @@ const AIM_DIRECT_ADDED_MS: f64 = 0.3;
 pub(crate) enum Subject {
     /// The engine in memory.
     Engine,
-    /// The same, with the records of its changes written to memory.
+    /// The engine, with the records of its changes serialized to memory.
     EngineWithRecords,
-    /// The embedded store that answers when the changes are written.
+    /// The embedded store that answers when changes are written.
     EmbeddedWrite,
-    /// The embedded store that answers when the changes are on the disk.
+    /// The embedded store that answers when changes are synced.
     EmbeddedFsync,
 }
 
@@ -44,7 +44,7 @@ impl Subject {
     }
 }
 
-/// Life cycles a second under one load.
+/// Life cycles per second under one load.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Throughput {
     pub(crate) subject: Subject,
@@ -63,7 +63,7 @@ struct Growth {
     clients: usize,
     tenants: usize,
     in_flight: usize,
-    /// How many times longer a life cycle takes with the most jobs waiting than with the fewest.
+    /// The time of a life cycle with the most jobs waiting, as a multiple of that with the fewest.
     times: f64,
 }
 
@@ -73,7 +73,7 @@ struct Memory {
     bytes_per_waiting_job: f64,
 }
 
-/// Requests a second that are taken in over HTTP.
+/// Requests per second accepted over HTTP.
 #[derive(Debug, Serialize)]
 struct Enqueue {
     ack: &'static str,
@@ -112,7 +112,7 @@ impl Report {
         );
     }
 
-    /// Prints and keeps a figure; `limit` is what a naive queue or the bare disk gets.
+    /// Prints and stores a figure; `limit` is that of a naive queue or of the bare disk.
     pub(crate) fn throughput(
         &mut self,
         subject: Subject,

@@ -16,13 +16,13 @@ pub(crate) const GROUP: usize = eclusa_core::MAX_BATCH;
 /// Bytes that each job carries.
 pub(crate) const PAYLOAD: usize = 200;
 
-/// One thing to measure.
+/// A load to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Jobs that wait all the time.
+    /// Jobs that wait throughout.
     pub(crate) waiting: usize,
     pub(crate) tenants: usize,
-    /// Leases that stay out between two groups.
+    /// Leases that stay open between two groups.
     pub(crate) in_flight: usize,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn spec() -> Result<Spec, Failed> {
     spec_with(|_| {})
 }
 
-/// The same with other rules for the lane.
+/// The spec with other rules for the lane.
 pub(crate) fn spec_with(edit: impl FnOnce(&mut LaneSpec)) -> Result<Spec, Failed> {
     let upstream = UpstreamSpec::new(name("upstream")?, GateSpecs::default());
     let mut lane = LaneSpec::new(name("lane")?, Chain::new(vec![name("upstream")?])?);
@@ -54,7 +54,7 @@ pub(crate) struct Workload {
     tenants: Arc<[Arc<str>]>,
     client: u64,
     made: u64,
-    /// Payloads are cut from this; it is random unless something else is said, so that they cannot be compressed.
+    /// Payloads are cut from this. Random by default, so that they cannot be compressed.
     text: Arc<[u8]>,
     payload: usize,
 }
@@ -121,7 +121,7 @@ fn random_text() -> Arc<[u8]> {
     (0..TEXT_BYTES).map(|_| random.alphanumeric() as u8).collect()
 }
 
-/// Names of so many tenants.
+/// The names of `count` tenants.
 pub(crate) fn tenants(count: usize) -> Arc<[Arc<str>]> {
     (0..count).map(|n| format!("tenant-{n}").into()).collect()
 }
@@ -137,7 +137,7 @@ pub(crate) fn done(lease: LeaseId) -> Settlement {
     }
 }
 
-/// The job under `lease` failed for good.
+/// The job under `lease` failed permanently.
 pub(crate) fn dead(lease: LeaseId) -> Settlement {
     let (reason, code) = (FailureReason::fixed("550 5.1.1 no such mailbox"), Some("550".into()));
     let failure = CallFailure { reason, code, upstream: None };

@@ -1,10 +1,10 @@
-// Does with BullMQ what the benchmark does with Eclusa. Reads commands from its input, one a line, and answers each with
+// Does with BullMQ what the benchmark does with Eclusa. Reads commands from standard input, one per line, and answers each with
 // the seconds it took:
 //
-//   payload BYTES            jobs carry so much from now on
-//   fill JOBS                jobs begin to wait
-//   hold JOBS                so many of the waiting jobs are started and stay in flight
-//   lives JOBS bulk|single   so many jobs are added and as many processed, at the same time
+//   payload BYTES            set the payload size of new jobs
+//   fill JOBS                add jobs that wait
+//   hold JOBS                start waiting jobs, which stay in flight
+//   lives JOBS bulk|single   add jobs and process as many at the same time
 //
 // Its jobs are in database 1. Usage: node run.js PORT
 import { createInterface } from "node:readline";
@@ -18,11 +18,11 @@ const HOUR = 3600 * 1000;
 
 const connection = { host: "127.0.0.1", port: Number(process.argv[2]), db: 1 };
 const name = "lane";
-// As many finished jobs are kept, and as long, as Eclusa keeps by default.
+// Keeps as many finished jobs, and as long, as Eclusa by default.
 const kept = { count: 10000, age: 600 };
 const opts = { removeOnComplete: kept, removeOnFail: kept };
-// With its name and quotes the data is as long as the payload elsewhere.
-// Random text, as elsewhere: what can be compressed would say nothing.
+// With its name and quotes, the data is as long as the payload elsewhere.
+// Random text, as elsewhere: compressible text would distort the figures.
 const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 const text = Array.from({ length: 1 << 21 }, () => letters[Math.floor(Math.random() * 62)]).join("");
 let bytes = 200;

@@ -1,4 +1,4 @@
-//! How many mails and dead letters fit into the memory that the source gives Redis.
+//! How many mails and dead letters fit into the memory that the requirements give Redis.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,10 @@ use crate::Failed;
 use crate::redis::{By, Lives, Queue, RedisServer};
 use crate::workload::{Workload, spec_with, tenants};
 
-/// What the source gives Redis, and the size of its mails.
+/// The memory of Redis and the size of mails, from the requirements.
 const MEMORY: f64 = 512.0 * 1024.0 * 1024.0;
 const MAIL_BYTES: usize = 2_048;
-/// Of each: enough that what the journal may be longer than what lives does not decide.
+/// The number of each: enough that the journal's overhead over live data does not matter.
 const MEASURED: usize = 100_000;
 const TENANTS: usize = 100;
 
@@ -24,7 +24,7 @@ pub(crate) struct Capacity {
     pub(crate) letters: f64,
 }
 
-/// In a lane as that of `examples/email.toml`, which keeps no finished jobs.
+/// A lane like the one of `examples/email.toml`, which keeps no finished jobs.
 pub(crate) fn measure(dir: &Path) -> Result<Capacity, Failed> {
     let dir = dir.join("redis");
     let server = RedisServer::start(&dir)?;

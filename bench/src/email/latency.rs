@@ -1,4 +1,4 @@
-//! How long a mail takes from intake until a server in the shape of SES has it.
+//! How long a mail takes from intake until an SES-like server has it.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::Failed;
 use crate::http::{Server, client, trip};
 use crate::timing::now;
 
-/// Mails, one after the other. The first ones open connections and are not counted.
+/// Mails, sent sequentially. The first ones open connections and are not counted.
 const MAILS: u64 = 500;
 const WARM_UP: u64 = 20;
 
@@ -37,7 +37,7 @@ url = "http://SES"
 credentials_file = "aws.ini"
 "#;
 
-/// Half and 95 of a hundred mails take no longer than that.
+/// The median and the 95th percentile.
 #[derive(Debug, serde::Serialize)]
 pub(crate) struct Times {
     pub(crate) p50_ms: f64,

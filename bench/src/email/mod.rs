@@ -1,4 +1,4 @@
-//! The figures that the source of the mail lane gives for itself, beside ours.
+//! The figures that the requirements of the mail lane state for its predecessor, compared with ours.
 
 mod capacity;
 mod latency;
@@ -10,29 +10,29 @@ use crate::engine;
 use crate::report::verdict;
 use crate::workload::Load;
 
-/// What the source says of its own system.
+/// The figures of the predecessor.
 const SOURCE_P50_MS: f64 = 50.0;
 const SOURCE_P95_MS: f64 = 250.0;
 const SOURCE_JOBS: f64 = 250_000.0;
 const SOURCE_LETTERS: f64 = 170_000.0;
 const SOURCE_FAIRNESS_US: f64 = 5_000.0;
 
-/// Tenants whose turns are compared.
+/// The numbers of tenants that are compared.
 const TENANTS: [usize; 2] = [1, 1_000];
 /// Mails that wait meanwhile.
 const WAITING: usize = 10_000;
 
-/// All of them.
+/// The figures.
 #[derive(Debug, serde::Serialize)]
 pub(crate) struct Email {
-    /// From intake until a server in the shape of SES has the mail, without a retry.
+    /// From intake until an SES-like server has the mail, without a retry.
     latency: latency::Times,
     /// Mails of 2 KB that wait, and dead letters of such mails, in 512 MB of Redis.
     capacity: capacity::Capacity,
     fairness: Vec<Turns>,
 }
 
-/// What one job costs where so many tenants take turns.
+/// The cost of one job when this many tenants take turns.
 #[derive(Debug, serde::Serialize)]
 struct Turns {
     tenants: usize,
@@ -60,7 +60,7 @@ pub(crate) fn measure(dir: &Path) -> Result<Email, Failed> {
     );
     let mut fairness = Vec::new();
     for tenants in TENANTS {
-        // Fairness is a part of the whole cost, which is therefore a bound on it.
+        // Fairness is a part of the total cost, which is therefore an upper bound for it.
         let [cycles, _] = engine::measure(Load { waiting: WAITING, tenants, in_flight: 10 })?;
         let us_per_job = 1e6 / cycles;
         println!(

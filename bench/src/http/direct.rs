@@ -1,5 +1,5 @@
-//! Requests through a direct lane, beside nginx as a proxy, beside a proxy that is nothing but Eclusa's HTTP library, and
-//! beside the upstream itself.
+//! Requests through a direct lane, compared with nginx as a proxy, with a proxy that is only Eclusa's HTTP library, and with
+//! the upstream itself.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ const SECONDS: usize = 3;
 /// Rounds per figure, which is their median.
 const ROUNDS: usize = 3;
 
-/// A limit that never denies: it is asked and counted all the same.
+/// A limit that never denies, but is still checked and counted.
 const CONFIG: &str = r#"
 [server]
 listen = "127.0.0.1:0"
@@ -33,16 +33,16 @@ rate = "1000000/s"
 burst = 1000000
 "#;
 
-/// One way to the upstream.
+/// The figures of one path to the upstream.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub(crate) struct Way {
     /// With 64 connections.
     pub(crate) per_second: f64,
-    /// Of one caller after its own answer.
+    /// Of one sequential caller.
     pub(crate) p50_ms: f64,
 }
 
-/// The four ways, in one run.
+/// The four paths, in one run.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub(crate) struct Ways {
     pub(crate) eclusa: Way,
@@ -63,7 +63,7 @@ pub(crate) fn measure(dir: &Path) -> Result<Ways, Failed> {
         format!("http://{}/score", upstream.address),
     ];
     let mut rounds: [Vec<[Seen; 2]>; 4] = Default::default();
-    // Turn by turn, so that all meet the same noise.
+    // Alternate, so that all see the same noise.
     for _ in 0..ROUNDS {
         for (url, rounds) in urls.iter().zip(&mut rounds) {
             rounds.push([load(url, CONNECTIONS, SECONDS, None)?, load(url, 1, 1, None)?]);

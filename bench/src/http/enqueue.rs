@@ -11,7 +11,7 @@ use crate::timing::median;
 const CONNECTIONS: usize = 64;
 const SECONDS: usize = 3;
 
-/// Jobs wait for ever: only taking them in is measured.
+/// Jobs wait forever: only intake is measured.
 const CONFIG: &str = r#"
 [server]
 listen = "127.0.0.1:0"
@@ -29,7 +29,7 @@ url = "http://127.0.0.1:9"
 breaker = { failures = 1, open_for = "30d" }
 "#;
 
-/// Requests a second: Eclusa's with this `ack`, and those of a server that does nothing.
+/// Requests per second of Eclusa with this `ack`, and of a server that does nothing.
 pub(crate) fn measure(dir: &Path, ack: &str) -> Result<[f64; 2], Failed> {
     let eclusa = Server::eclusa(dir, &CONFIG.replace("ACK", ack))?;
     let bare = Server::peer(&[BARE])?;
@@ -40,7 +40,7 @@ pub(crate) fn measure(dir: &Path, ack: &str) -> Result<[f64; 2], Failed> {
         wrk::load(&url, CONNECTIONS, SECONDS, Some(&script)).map(|seen| seen.per_second)
     };
     let mut ours = Vec::new();
-    // Turn by turn, so that both meet the same noise.
+    // Alternate, so that both see the same noise.
     let theirs = median(|| {
         ours.push(load(&eclusa.address)?);
         load(&bare.address)

@@ -1,4 +1,4 @@
-//! The program over HTTP, beside a server that does nothing with what it gets, beside nginx, and beside calling the upstream directly.
+//! The program over HTTP, compared with a server that does nothing, with nginx, and with calling the upstream directly.
 
 mod direct;
 mod enqueue;
@@ -14,7 +14,7 @@ pub(crate) use peers::{serve_bare, serve_proxy, serve_upstream};
 pub(crate) use program::Server;
 pub(crate) use round_trip::{Times, client, measure as round_trip, trip};
 
-/// The arguments with which this program serves as a peer.
+/// The arguments that make this program a peer to compare with.
 pub(crate) const BARE: &str = "serve-bare";
 pub(crate) const PROXY: &str = "serve-proxy";
 pub(crate) const UPSTREAM: &str = "serve-upstream";

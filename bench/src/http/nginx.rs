@@ -1,4 +1,4 @@
-//! nginx as an upstream and as the proxy to compare with, ended when it is dropped.
+//! nginx as an upstream and as a proxy to compare with, stopped when dropped.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;

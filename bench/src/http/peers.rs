@@ -1,4 +1,4 @@
-//! Servers to compare with, each in a process of its own.
+//! Servers to compare with, each in its own process.
 
 use std::net::SocketAddr;
 

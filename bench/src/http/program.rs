@@ -1,4 +1,4 @@
-//! Child processes that serve, ended when they are dropped.
+//! Child processes that serve, stopped when dropped.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -38,7 +38,7 @@ impl Server {
             let logged: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
             if let Some(address) = logged["address"].as_str() {
                 let address = address.to_owned();
-                // Nobody reads on, so the program must not be told to write much.
+                // The rest of the output is not read, so the program must not write much.
                 std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
                 return Ok(Self { child, address });
             }

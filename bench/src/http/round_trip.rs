@@ -1,4 +1,4 @@
-//! Round trips of one caller after the other's answer: through Eclusa with `Prefer: wait`, and to the upstream directly.
+//! Sequential round trips: through Eclusa with `Prefer: wait`, and directly to the upstream.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::program::Server;
 use crate::Failed;
 use crate::timing::now;
 
-/// Round trips each way, and how many are made in a row before the other way has its turn.
+/// Round trips per path, and how many run in a row before the paths alternate.
 const TRIPS: usize = 3_000;
 const IN_A_ROW: usize = 50;
 
@@ -36,7 +36,7 @@ keep = { max = 100 }
 url = "http://UPSTREAM"
 "#;
 
-/// Half and 99 of a hundred trips take no longer than that.
+/// The median and the 99th percentile.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub(crate) struct Times {
     pub(crate) p50_ms: f64,
@@ -68,7 +68,7 @@ pub(crate) fn measure(dir: &Path, ack: &str) -> Result<[Times; 2], Failed> {
     Ok(times)
 }
 
-/// One call that succeeds; says how long it took.
+/// Makes one call that must succeed; returns how long it took.
 pub(crate) async fn trip(client: &HttpUpstream, request: &Request, key: &str) -> Result<Duration, Failed> {
     let context = CallContext { idempotency_key: key, traceparent: None, headers: &[], clock: &SystemClock };
     let started = now();

@@ -1,4 +1,4 @@
-//! BullMQ on the same server, run by a script of its own.
+//! BullMQ on the same server, run by a separate script.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! One call at a time: how long an enqueue, a decision and a whole life take, beside one script that does nothing.
+//! One call at a time: how long an enqueue, a decision and a whole life cycle take, compared with a script that does nothing.
 
 use std::time::Duration;
 

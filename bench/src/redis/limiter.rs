@@ -1,5 +1,5 @@
-//! Decisions of the shared limiter, asked as `RateLimiter::acquire` asks, beside a script that is as long to ask and does
-//! nothing. A lease that was given is settled, as every caller does: two questions, beside two calls of the script.
+//! Decisions of the shared limiter, requested as by `RateLimiter::acquire`, compared with a script of the same message size
+//! that does nothing. A granted lease is settled, as by every caller: two questions, compared with two calls of the script.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::Failed;
 use crate::timing::now;
 use crate::workload::done;
 
-/// Those who ask at the same time, each after its own answer.
+/// Concurrent callers; each asks again after its answer.
 const CALLERS: usize = 100;
 const DECISIONS: usize = 50_000;
-/// Ours and the script take turns; the figures are those of the median round.
+/// Rounds alternate between ours and the script; the figures are those of the median round.
 const ROUNDS: usize = 5;
 
-/// Answers as much as a decision does.
+/// Returns as many bytes as a decision.
 const NOTHING: &str = "return string.rep('x', 60)";
 
-/// Decisions a second, and what each costs the server.
+/// Decisions per second, and what each costs the server.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub(crate) struct Decisions {
     pub(crate) per_second: f64,
@@ -43,7 +43,7 @@ impl Decisions {
     }
 }
 
-/// All decisions of the limiter, `admitted` or denied, with a lease or without, and as many answers of a script that does nothing.
+/// All kinds of decisions, `admitted` or denied, with or without a lease, and as many calls of a script that does nothing.
 pub(crate) fn measure(server: &RedisServer, leased: bool, admitted: bool) -> Result<[Decisions; 2], Failed> {
     let runtime = Runtime::new()?;
     let settings = RedisSettings { prefix: "limiter:".to_owned(), ..RedisSettings::default() };
@@ -113,7 +113,7 @@ fn spec(admitted: bool) -> Result<Spec, Failed> {
     Spec::new(Vec::new(), vec![upstream]).map_err(|errors| format!("{errors:?}").into())
 }
 
-/// Asks `count` times, [`CALLERS`] at a time; says how long it took.
+/// Asks `count` times, [`CALLERS`] at a time; returns how long it took.
 async fn at_once(count: usize, ask: impl AsyncFn() -> Result<(), Failed>) -> Result<Duration, Failed> {
     let started = now();
     let caller = async || {

@@ -1,5 +1,5 @@
-//! Life cycles in the Redis store, driven as the gateway does: whoever adds waits for the answer, one loop asks for as many
-//! jobs as slots are free, and each job is settled by itself when it ends.
+//! Life cycles in the Redis store, driven as the gateway does: producers wait for the answer, one loop asks for as many jobs
+//! as there are free slots, and each job is settled separately when it ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ const HELD: Span = Span::from_secs(1);
 /// The members of a fleet and what they do.
 pub(crate) struct Lives {
     runtime: Runtime,
-    /// Those that add and process jobs.
+    /// The members that add and process jobs.
     stores: Vec<Arc<RedisStore>>,
     workload: Workload,
-    /// Decides, if none of the others does. Dropped last, so that nobody takes over.
+    /// The owner, if it is none of the others. Dropped last, so that no takeover happens.
     _owner: Option<RedisStore>,
 }
 
@@ -34,7 +34,7 @@ impl Lives {
         Self::of(url, &spec()?, by, workload)
     }
 
-    /// The same with these rules and this workload.
+    /// Starts with these rules and this workload.
     pub(crate) fn of(url: &str, spec: &Spec, by: By, workload: Workload) -> Result<Self, Failed> {
         let open = || RedisStore::open(url, &RedisSettings::default(), spec).map_err(Failed::from);
         let runtime = Runtime::new()?;
@@ -57,7 +57,7 @@ impl Lives {
         Ok(Self { runtime: Runtime::new()?, stores: vec![Arc::new(store)], workload, _owner: None })
     }
 
-    /// So many jobs fail for good and leave dead letters.
+    /// Makes jobs fail permanently and leave dead letters.
     pub(crate) fn bury(&mut self, jobs: usize) -> Result<(), Failed> {
         let mut left = jobs;
         while left > 0 {
@@ -77,7 +77,7 @@ impl Lives {
 }
 
 impl Queue for Lives {
-    /// So many jobs begin to wait.
+    /// Adds jobs that wait.
     fn fill(&mut self, jobs: usize) -> Result<(), Failed> {
         for filled in (0..jobs).step_by(GROUP) {
             let jobs = self.workload.jobs(GROUP.min(jobs - filled));
@@ -86,7 +86,7 @@ impl Queue for Lives {
         Ok(())
     }
 
-    /// So many of the waiting jobs are started and stay in flight.
+    /// Starts waiting jobs that stay in flight.
     fn hold(&mut self, jobs: usize) -> Result<(), Failed> {
         let mut held = 0;
         while held < jobs {
@@ -97,7 +97,7 @@ impl Queue for Lives {
         Ok(())
     }
 
-    /// So many jobs are added and as many processed, at the same time; says how long it took.
+    /// Adds jobs and processes as many at the same time; returns how long it took.
     fn run(&mut self, jobs: usize, adds: Adds) -> Result<Duration, Failed> {
         let (members, producers) = (self.stores.len(), adds.producers());
         let each = jobs / members / producers / adds.group();

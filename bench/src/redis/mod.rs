@@ -1,4 +1,4 @@
-//! The Redis store beside BullMQ, both on the same server, and its limiter beside a script that does nothing.
+//! The Redis store compared with BullMQ on the same server, and its limiter compared with a script that does nothing.
 
 mod buckets;
 mod bullmq;
@@ -25,13 +25,13 @@ use self::server::Spent;
 use crate::Failed;
 use crate::workload::{Load, PAYLOAD};
 
-/// Jobs that run at a time.
+/// Jobs that run at the same time.
 const CONCURRENCY: usize = 100;
 
 /// Life cycles per round, the same for both. Enough that as many finished jobs are kept after two rounds as ever will be.
 const JOBS: usize = 5_000;
 
-/// Each figure is the median of so many rounds.
+/// Each figure is the median of this many rounds.
 const ROUNDS: usize = 3;
 
 const WAITING: [usize; 2] = [1_000, 200_000];
@@ -46,9 +46,9 @@ const TAKEOVERS: [usize; 3] = [1_000, 100_000, 1_000_000];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Adds {
-    /// A hundred in a call.
+    /// A hundred per call.
     Bulk,
-    /// One in a call.
+    /// One per call.
     Single,
 }
 
@@ -62,7 +62,7 @@ impl Adds {
         }
     }
 
-    /// How many add at the same time.
+    /// The number of concurrent producers.
     const fn producers(self) -> usize {
         match self {
             Adds::Bulk => 5,
@@ -82,11 +82,11 @@ impl Adds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum By {
-    /// The one that decides.
+    /// The owner.
     Owner,
-    /// Another one, which asks it through the server.
+    /// Another member, which asks the owner through the server.
     Other,
-    /// Four others.
+    /// Four other members.
     Four,
 }
 
@@ -109,20 +109,20 @@ impl By {
     }
 }
 
-/// One time that [`JOBS`] went through a queue.
+/// One run of [`JOBS`] through a queue.
 struct Round {
     took: Duration,
     spent: Spent,
 }
 
-/// One who can be measured.
+/// A queue that can be measured.
 pub(crate) trait Queue {
     fn fill(&mut self, jobs: usize) -> Result<(), Failed>;
     fn hold(&mut self, jobs: usize) -> Result<(), Failed>;
     fn run(&mut self, jobs: usize, adds: Adds) -> Result<Duration, Failed>;
 }
 
-/// Measures everything, prints it and keeps it.
+/// Measures everything, prints it and stores it.
 pub(crate) fn measure(dir: &Path) -> Result<RedisReport, Failed> {
     let server = RedisServer::start(dir)?;
     let mut report = RedisReport::new(raw::sets_per_second(&server)?);
@@ -173,7 +173,7 @@ pub(crate) fn measure(dir: &Path) -> Result<RedisReport, Failed> {
     Ok(report)
 }
 
-/// Runs one load on the Redis store alone and shows what the server says of it.
+/// Runs one load on the Redis store only and prints the server's statistics.
 pub(crate) fn measure_ours(load: Load) -> Result<(), Failed> {
     let dir = env::temp_dir().join("eclusa-bench-redis");
     let server = RedisServer::start(&dir)?;
@@ -195,7 +195,7 @@ pub(crate) fn measure_ours(load: Load) -> Result<(), Failed> {
     Ok(fs::remove_dir_all(dir)?)
 }
 
-/// Lets another member take over, and says how long that took.
+/// Lets another member take over, and returns how long that took.
 pub(crate) fn measure_takeover(jobs: usize) -> Result<(), Failed> {
     let dir = env::temp_dir().join("eclusa-bench-redis");
     let server = RedisServer::start(&dir)?;
@@ -208,7 +208,7 @@ pub(crate) fn measure_takeover(jobs: usize) -> Result<(), Failed> {
     Ok(fs::remove_dir_all(dir)?)
 }
 
-/// All rows with so many jobs waiting. The machine may do other things meanwhile, so ours and theirs take turns.
+/// All rows for one number of waiting jobs. Ours and theirs alternate, because the machine may be doing other things.
 fn measure_lives(server: &RedisServer, waiting: usize, report: &mut RedisReport) -> Result<(), Failed> {
     server.flush()?;
     let mut theirs = BullMq::start(server.port)?;

@@ -1,4 +1,4 @@
-//! What the server does at most, by its own measure.
+//! The server's own upper limit.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use super::CONCURRENCY;
 use super::server::RedisServer;
 use crate::Failed;
 
-/// Values of 200 bytes written per second, one a command, by redis-benchmark.
+/// Values of 200 bytes written per second, one per command, by redis-benchmark.
 pub(crate) fn sets_per_second(server: &RedisServer) -> Result<f64, Failed> {
     let output = Command::new("redis-benchmark")
         .args(["-p", &server.port.to_string(), "-c", &CONCURRENCY.to_string()])

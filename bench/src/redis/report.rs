@@ -1,4 +1,4 @@
-//! The figures of the Redis store beside what they aim at.
+//! The figures of the Redis store and their targets.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ const AIM_CPU: f64 = 0.1;
 const AIM_MEMORY: f64 = 0.4;
 const AIM_OF_BARE: f64 = 1.5;
 
-/// The memory that the source calls enough for 250,000 jobs.
+/// The memory that the requirements call enough for 250,000 jobs.
 const SMALL_SERVER: f64 = 512.0 * 1024.0 * 1024.0;
 
-/// What one queue does under one load.
+/// The figures of one queue under one load.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Figures {
     waiting: usize,
@@ -29,9 +29,9 @@ pub(crate) struct Figures {
     in_flight: usize,
     adds: Adds,
     cycles_per_second: f64,
-    /// Per job, of the server.
+    /// CPU time of the server per job.
     cpu_us: f64,
-    /// Per job, those that scripts call included.
+    /// Commands per job, including those that scripts call.
     commands: f64,
 }
 
@@ -155,7 +155,7 @@ impl RedisReport {
         }
     }
 
-    /// Prints and keeps one row.
+    /// Prints and stores one row.
     pub(super) fn lives(&mut self, by: By, [ours, bullmq]: [Figures; 2]) {
         let aim = if by == By::Owner { AIM_TIMES } else { AIM_TIMES_ASKED };
         let times = ours.cycles_per_second / bullmq.cycles_per_second;
@@ -226,7 +226,7 @@ impl RedisReport {
     pub(super) fn latency(&mut self, latencies: &[Latency]) {
         for Latency { by, enqueue_us, acquire_us, life_us, script_us } in latencies {
             println!(
-                "{:<5} p50: enqueue {enqueue_us:.0} us, acquire {acquire_us:.0} us, a life with its end told {life_us:.0} us; one script {script_us:.0} us",
+                "{:<5} p50: enqueue {enqueue_us:.0} us, acquire {acquire_us:.0} us, a life cycle until its result is known {life_us:.0} us; one script {script_us:.0} us",
                 by.word()
             );
         }

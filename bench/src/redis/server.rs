@@ -1,4 +1,4 @@
-//! A redis-server of our own, and what it says about itself.
+//! A redis-server process and its statistics.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -17,12 +17,12 @@ pub(crate) struct RedisServer {
     client: Client,
 }
 
-/// What the server spent since its counts were set to zero.
+/// What the server spent since its counters were reset.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Spent {
-    /// Of its main thread, which runs all commands.
+    /// CPU time of its main thread, which runs all commands.
     pub(crate) cpu_us: f64,
-    /// Those that scripts call included.
+    /// Including those that scripts call.
     pub(crate) commands: f64,
 }
 
@@ -58,17 +58,17 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Forgets everything.
+    /// Deletes all data.
     pub(crate) fn flush(&self) -> Result<(), Failed> {
         Ok(redis::cmd("FLUSHALL").arg("SYNC").query(&mut self.client.get_connection()?)?)
     }
 
-    /// Forgets what the Redis store wrote; BullMQ's jobs are in another database.
+    /// Deletes the data of the Redis store; BullMQ's jobs are in another database.
     pub(crate) fn flush_ours(&self) -> Result<(), Failed> {
         Ok(redis::cmd("FLUSHDB").arg("SYNC").query(&mut self.client.get_connection()?)?)
     }
 
-    /// Does something and says what the server spent on it.
+    /// Runs something and returns what the server spent on it.
     pub(crate) fn spent<T>(&self, work: impl FnOnce() -> Result<T, Failed>) -> Result<(T, Spent), Failed> {
         let () = redis::cmd("CONFIG").arg("RESETSTAT").query(&mut self.client.get_connection()?)?;
         let before = self.cpu_us()?;
@@ -104,7 +104,7 @@ fn number(info: &str, name: &str) -> Result<f64, Failed> {
     Ok(found.ok_or_else(|| format!("redis-server does not tell {name}"))?.trim().parse()?)
 }
 
-/// How often a command was called, but for those that only look at the server or open a connection.
+/// The number of commands, except those that only inspect the server or open a connection.
 fn calls(line: &str) -> Option<f64> {
     let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
     let ours = ["info", "config", "client", "hello"].contains(&name.split('|').next().unwrap_or_default());

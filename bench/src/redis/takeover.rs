@@ -1,4 +1,4 @@
-//! What the others notice when the owner goes: stopped in order, killed, and stopped while jobs are added.
+//! What the other members notice when the owner stops, is killed, or stops while jobs are added.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -16,7 +16,7 @@ use crate::Failed;
 use crate::timing::now;
 use crate::workload::{PAYLOAD, Workload, spec, tenants};
 
-/// The argument with which this program owns the basin of a server until it is killed.
+/// The argument that makes this program own the basin of a server until it is killed.
 pub(crate) const ARGUMENT: &str = "own";
 
 /// Callers that add jobs one by one while the owner stops.
@@ -34,7 +34,7 @@ pub(crate) struct Pause {
     pub(crate) longest: Duration,
 }
 
-/// From when the owner is told to stop, with all that the next one does before it is released, to the first answer of that one.
+/// From the stop request to the owner, including the preparation of its successor, to the successor's first answer.
 pub(crate) fn planned(url: &str, jobs: usize) -> Result<Duration, Failed> {
     let mut owner = Lives::new(url, 1, By::Owner, PAYLOAD)?;
     owner.fill(jobs)?;
@@ -58,7 +58,7 @@ pub(crate) fn killed(url: &str, jobs: usize) -> Result<Duration, Failed> {
     Ok(now() - started)
 }
 
-/// Adding jobs at another member while the owner, with so many jobs waiting, stops in order.
+/// Adds jobs at another member while the owner, with jobs waiting, stops.
 pub(crate) fn under_load(url: &str, jobs: usize) -> Result<Pause, Failed> {
     let mut owner = Lives::new(url, 1, By::Owner, PAYLOAD)?;
     owner.fill(jobs)?;
@@ -144,7 +144,7 @@ impl Drop for OwnerProcess {
     }
 }
 
-/// What the other process does: owns until it is killed, or its parent ends.
+/// The main function of the other process: owns until it is killed or its parent ends.
 pub(crate) fn own(url: &str) -> Result<(), Failed> {
     let store = RedisStore::open(url, &RedisSettings::default(), &spec()?)?;
     Runtime::new()?.block_on(store.lanes())?;

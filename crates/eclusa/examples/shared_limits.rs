@@ -1,12 +1,12 @@
-//! Twelve calls under a limit of ten per second, with a breaker that three failures in a row open:
+//! Twelve calls under a limit of ten per second, with a breaker that three consecutive failures open:
 //!
 //! ```console
 //! cargo run -p eclusa --example shared_limits
 //! REDIS_URL=redis://127.0.0.1:6379 cargo run -p eclusa --example shared_limits
 //! ```
 //!
-//! Run two of them at once on one Redis: together they make ten calls per second, and what one finds out about the portal
-//! the other knows. With `USE_REDIS_CIRCUIT_BREAKER=false` each goes by itself again.
+//! Run two of them at once on one Redis: together they make ten calls per second, and they share the breaker. With
+//! `USE_REDIS_CIRCUIT_BREAKER=false` each has its own limits.
 
 use std::error::Error;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Keeps an embedded store busy until it is killed and says on stdout what it was told. The crash tests run it.
+//! Keeps an embedded store busy until it is killed, and reports the store's answers on stdout. The crash tests run it.
 //!
 //! `under_load DIR fsync|write EPOCH`: enqueues and completes jobs from two threads each. Lines, each after the fact:
 //! `accepted ID`, `settling ID` (before the call), `settled ID`, and `stopped CAUSE` when the store gives up.
@@ -92,7 +92,7 @@ fn consume(store: &EmbeddedStore, lane: &Name) -> Result<(), StoreError> {
     }
 }
 
-/// One line in one write, so that a kill leaves no half of it.
+/// Writes a line in one write, so that a kill does not split it.
 fn say(line: &str) {
     let written = io::stdout().write_all(format!("{line}\n").as_bytes());
     if written.is_err() {
