@@ -1,4 +1,4 @@
-//! Alerts: shown, counted, logged and posted, signed, once.
+//! Alerts: listed, counted, logged, and posted once, signed.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::redis_server::RedisServer;
 const OPERATORS: &str = "operators-secret-0123456789";
 const ACME: &str = "acme-secret-0123456789";
 
-/// Everything that is sent fails for good. `rules` is the rest of `[alerts]`.
+/// All calls fail permanently. `rules` is the rest of `[alerts]`.
 fn config(upstream: &FakeUpstream, operators: &FakeUpstream, rules: &str) -> String {
     format!(
         "[alerts]\nfor = \"0s\"\nkeep_firing_for = \"0s\"\n\
@@ -24,7 +24,7 @@ fn config(upstream: &FakeUpstream, operators: &FakeUpstream, rules: &str) -> Str
     )
 }
 
-/// Fails once.
+/// Makes one job fail.
 fn once(status: u16) -> Behaviour {
     Behaviour::script([Answer::status(status)])
 }
@@ -40,8 +40,8 @@ fn header<'a>(seen: &'a Seen, name: &str) -> &'a str {
     seen.headers.get(name).map_or("", |value| value.to_str().unwrap())
 }
 
-/// What was posted, once its signature was checked.
-fn told(seen: &Seen, secret: &str) -> Value {
+/// The posted message, after checking its signature.
+fn message(seen: &Seen, secret: &str) -> Value {
     let signed = [header(seen, "webhook-id"), ".", header(seen, "webhook-timestamp"), "."].concat();
     let message = [signed.as_bytes(), &seen.body].concat();
     let signature = header(seen, "webhook-signature").strip_prefix("v1,").unwrap();
@@ -54,7 +54,7 @@ fn told(seen: &Seen, secret: &str) -> Value {
 fn messages(listener: &FakeUpstream) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let messages = listener.requests();
-    let messages = messages.iter().map(|seen| told(seen, OPERATORS));
+    let messages = messages.iter().map(|seen| message(seen, OPERATORS));
     messages.map(|message| (text(&message["type"]), text(&message["data"]["name"]))).collect()
 }
 
@@ -99,7 +99,7 @@ async fn an_alert_is_shown_counted_logged_and_posted_and_so_is_its_end() {
     operators.wait_for(2).await;
     acme.wait_for(1).await;
     assert_eq!(acme.requests().len(), 1, "a tenant hears of nobody else");
-    let message = told(&acme.requests()[0], ACME);
+    let message = message(&acme.requests()[0], ACME);
     let data = &message["data"];
     assert_eq!((&message["type"], &data["tenant"]), (&json!("alert.firing"), &json!("acme")));
     assert_eq!(
@@ -120,13 +120,13 @@ async fn an_alert_is_shown_counted_logged_and_posted_and_so_is_its_end() {
     let printed = String::from_utf8(printed.stdout).unwrap();
     assert!(printed.contains("Tenant `acme` has 2 dead letters"), "{printed}");
 
-    // The rule is switched off, so nothing holds any more.
+    // The rule is disabled, so its condition is gone.
     let off = config(&upstream, &operators, &tenants)
         .replace("tenant_dead_letters = 1", "tenant_dead_letters = false");
     program.reload(&off);
     operators.wait_for(4).await;
     acme.wait_for(2).await;
-    let over = told(&acme.requests()[1], ACME);
+    let over = message(&acme.requests()[1], ACME);
     assert_eq!((&over["type"], &over["data"]["tenant"]), (&json!("alert.resolved"), &json!("acme")));
     assert!(over["data"]["text"].as_str().unwrap().starts_with("Resolved: Tenant `acme`"), "{over}");
     assert_ne!(header(&acme.requests()[0], "webhook-id"), header(&acme.requests()[1], "webhook-id"));
@@ -184,7 +184,7 @@ async fn a_notification_survives_the_kill_of_the_process_and_is_not_repeated() {
     let ids: Vec<String> =
         operators.requests().iter().map(|seen| header(seen, "webhook-id").to_owned()).collect();
     assert_eq!(ids[0], ids[1], "it is the same message");
-    // A job that is sent later is told later: by then nothing else was.
+    // A later job is reported later; nothing else was reported until then.
     firing(&again, "dead_letters").await;
     let letters = again.get("/v1/dead-letters?lane=work").await.json();
     let letter = letters["deadLetters"][0]["jobId"].as_str().unwrap().to_owned();
@@ -195,7 +195,7 @@ async fn a_notification_survives_the_kill_of_the_process_and_is_not_repeated() {
     assert_eq!(kinds, ["alert.firing", "alert.firing", "alert.resolved"]);
 }
 
-/// Three processes, and whoever decides is killed as soon as the alert is there: nobody tells of it twice.
+/// Three processes; the owner is killed as soon as the alert fires: it is not reported twice.
 #[tokio::test]
 async fn a_fleet_notifies_of_an_alert_once_even_if_the_owner_is_killed() {
     let redis = RedisServer::with(&["--appendonly", "yes"]);
@@ -219,7 +219,7 @@ async fn a_fleet_notifies_of_an_alert_once_even_if_the_owner_is_killed() {
     assert_eq!(exported.iter().sum::<u64>(), 1, "only the owner exports it: {exported:?}");
     let owner = exported.iter().position(|count| *count == 1).unwrap();
     fleet.remove(owner).kill().await;
-    // What changes under the next owner is told, and nothing but that.
+    // Only changes under the next owner are reported.
     let survivor = &fleet[0];
     firing(survivor, "dead_letters").await;
     let letters = survivor.get("/v1/dead-letters?lane=work").await.json();
@@ -232,7 +232,7 @@ async fn a_fleet_notifies_of_an_alert_once_even_if_the_owner_is_killed() {
         }
     };
     tokio::time::timeout(PATIENCE, resolved).await.unwrap();
-    // One that the killed process was just sending may come again, as the same message.
+    // A message that the killed process was sending may arrive again, with the same id.
     let requests = operators.requests();
     let mut ids: Vec<&str> = requests.iter().map(|seen| header(seen, "webhook-id")).collect();
     ids.sort_unstable();
@@ -251,7 +251,7 @@ async fn the_state_of_redis_is_watched() {
     redis.command(&["CONFIG", "SET", "appendonly", "yes"]);
     nothing_fires(&program).await;
 
-    // Beside this the buffers of connections, which come and go, weigh nothing.
+    // Connection buffers, which vary, are negligible compared with this.
     redis.command(&["SETRANGE", "filler", "33554432", "x"]);
     let used = redis.command(&["INFO", "memory"]);
     let used = used.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap().trim();
@@ -275,11 +275,11 @@ async fn the_state_of_redis_is_watched() {
     let refused = firing(&program, "redis_rejected_connections").await;
     assert!(refused["value"].as_f64().unwrap() >= 1.0, "{refused}");
     drop(held);
-    // AOF, two of memory, eviction: each of them twice; and this one.
+    // AOF, two for memory, eviction: each twice; and this one.
     operators.wait_for(9).await;
-    let told = messages(&operators);
-    let last = told.iter().filter(|(_, name)| name == "redis_rejected_connections").count();
-    assert_eq!((told.len(), last), (9, 1), "{told:?}");
+    let sent = messages(&operators);
+    let last = sent.iter().filter(|(_, name)| name == "redis_rejected_connections").count();
+    assert_eq!((sent.len(), last), (9, 1), "{sent:?}");
 }
 
 #[tokio::test]
@@ -320,7 +320,7 @@ fn the_rules_for_prometheus_are_valid_and_do_what_they_say() {
     }
 }
 
-/// Each alert of ours is there too, and what the rules read is exported.
+/// Every built-in alert has a rule, and every metric in the rules is exported.
 #[test]
 fn every_alert_has_a_rule_for_prometheus() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -1,4 +1,4 @@
-//! The end of a job, told to whoever asked for that.
+//! Callbacks when a job ends.
 
 use base64::Engine as _;
 use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch, Seen};
@@ -22,8 +22,8 @@ fn header<'a>(seen: &'a Seen, name: &str) -> &'a str {
     seen.headers.get(name).map_or("", |value| value.to_str().unwrap())
 }
 
-/// The job that a callback tells of, once its signature was checked.
-fn told(seen: &Seen) -> Value {
+/// The job in a callback, after checking its signature.
+fn reported(seen: &Seen) -> Value {
     let signed = [header(seen, "webhook-id"), ".", header(seen, "webhook-timestamp"), "."].concat();
     let message = [signed.as_bytes(), &seen.body].concat();
     let signature = header(seen, "webhook-signature").strip_prefix("v1,").unwrap();
@@ -45,7 +45,7 @@ async fn the_end_is_reported_signed_and_retried_until_received() {
     let upstream = upstream.await.unwrap();
     let deaf = [Answer::status(302).header("location", "/elsewhere"), Answer::status(500)];
     let listener = FakeUpstream::start(Behaviour::script(deaf).then(Answer::status(204))).await.unwrap();
-    // The waits between tries are those of the product: only the first two are met.
+    // The waits between attempts are the real ones: the test sees only the first two.
     let program = Program::start(&config(&upstream, "\"127.0.0.1\"", ""), &[]).await;
     let id = program.enqueue("work", &job(&listener, "/a")).await;
     listener.wait_for(3).await;
@@ -58,12 +58,12 @@ async fn the_end_is_reported_signed_and_retried_until_received() {
     assert!(ids.iter().all(|id| *id == ids[0]), "a repeated message is the same message");
     let mut shown = program.get(&format!("/v1/jobs/{id}")).await.json();
     shown.as_object_mut().unwrap().remove("request").expect("only who asks for a job is shown its request");
-    assert_eq!(told(&heard[2]), shown);
-    assert_eq!(told(&heard[0])["result"]["body"], "image");
+    assert_eq!(reported(&heard[2]), shown);
+    assert_eq!(reported(&heard[0])["result"]["body"], "image");
 
     let failed = program.enqueue("work", &job(&listener, "/broken")).await;
     listener.wait_for(4).await;
-    let last = told(&listener.requests()[3]);
+    let last = reported(&listener.requests()[3]);
     assert_eq!((&last["jobId"], &last["status"]), (&json!(failed), &json!("failed")));
 }
 
@@ -101,7 +101,7 @@ async fn addresses_that_are_not_allowed_are_refused() {
     assert!(wrong.text().contains("no `[callbacks]`"), "{}", wrong.text());
 }
 
-/// The name is allowed, but it leads to this machine.
+/// The name is allowed, but it resolves to this machine.
 #[tokio::test]
 async fn a_name_that_leads_to_a_private_address_is_not_called() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
@@ -128,7 +128,7 @@ async fn a_callback_survives_the_kill_of_the_process() {
     latch.open();
     let _again = Program::start_in(dir, &config, &[]).await;
     listener.wait_for(2).await;
-    assert_eq!(told(&listener.requests()[1])["jobId"], json!(id));
+    assert_eq!(reported(&listener.requests()[1])["jobId"], json!(id));
 }
 
 #[tokio::test]
@@ -146,5 +146,5 @@ async fn one_process_takes_the_job_in_and_another_calls_back() {
     let _worker = Program::start_as("worker", &config).await;
     let id = api.enqueue("work", &job(&listener, "/a")).await;
     listener.wait_for(1).await;
-    assert_eq!(told(&listener.requests()[0])["jobId"], json!(id));
+    assert_eq!(reported(&listener.requests()[0])["jobId"], json!(id));
 }

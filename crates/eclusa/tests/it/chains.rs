@@ -1,11 +1,11 @@
-//! Which upstream of its chain a job goes to, and what becomes of it when none will have it.
+//! Which upstream of its chain a job goes to, and what happens if none admits it.
 
 use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::json;
 
-use super::program::{Answer as Told, Program};
+use super::program::{Answer as Response, Program};
 
-/// A lane over `a` and then `b`, each with these rules, that tries a job once.
+/// A lane with the chain `a`, `b`, each with these rules, and one attempt per job.
 async fn start(a: (&FakeUpstream, &str), b: (&FakeUpstream, &str), of_lane: &str) -> Program {
     let config = format!(
         "[lanes.work]\nchain = [\"a\", \"b\"]\n{of_lane}\n[upstreams.a]\nurl = \"{}\"\n{}\n[upstreams.b]\nurl = \"{}\"\n{}\n",
@@ -70,7 +70,7 @@ async fn with_some_tried_and_the_rest_busy_the_job_waits_for_those_and_tries_non
     let hog = enqueue(&program, "/hog").await;
     b.wait_for(1).await;
     let waiting = enqueue(&program, "/waiting").await;
-    let waits_for_b = |answer: &Told| answer.json()["reason"] == "concurrency";
+    let waits_for_b = |answer: &Response| answer.json()["reason"] == "concurrency";
     program.until(&format!("/v1/jobs/{waiting}/why"), waits_for_b).await;
     assert_eq!(program.get(&format!("/v1/jobs/{waiting}")).await.json()["status"], "queued");
     latch.open();
@@ -83,7 +83,7 @@ async fn with_some_tried_and_the_rest_busy_the_job_waits_for_those_and_tries_non
     assert_eq!(a.requests().len(), 2, "each job was there once");
 }
 
-/// In the order of the chain: slots, requests per minute, rest after an error.
+/// In chain order, skipping upstreams without slots or requests per minute.
 #[tokio::test]
 async fn a_job_goes_to_the_first_upstream_with_room_in_its_slots_and_window() {
     let latch = Latch::default();

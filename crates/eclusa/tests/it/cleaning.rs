@@ -1,4 +1,4 @@
-//! The journal is cleaned as jobs come and go: its size is bounded, what still lives stays, and the work is too.
+//! The journal is cleaned continuously: its size and the work for it are bounded, and live data stays.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ fn churn(store: &EmbeddedStore, round: u128) {
         unsent: None,
     };
     let mut left = usize::try_from(BATCH).unwrap();
-    // One dispatch gives no more than a few MiB.
+    // One dispatch returns no more than a few MiB.
     while left > 0 {
         let ask = Dispatch {
             lane: lane(),

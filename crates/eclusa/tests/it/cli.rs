@@ -17,21 +17,21 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// What it printed, if it succeeded.
+    /// Its output; it must have succeeded.
     #[track_caller]
     pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, 0, "{self:?}");
         self.out
     }
 
-    /// The same as JSON.
+    /// Its output as JSON.
     #[track_caller]
     pub(crate) fn json(self) -> Value {
         let out = self.ok();
         serde_json::from_str(&out).unwrap_or_else(|_| panic!("not JSON: {out}"))
     }
 
-    /// What it complained of, if it failed so and printed nothing.
+    /// Its error message; it must have failed with `code` and printed nothing else.
     #[track_caller]
     pub(crate) fn failed(self, code: i32) -> String {
         assert_eq!((self.code, self.out.as_str()), (code, ""), "{self:?}");
@@ -56,7 +56,7 @@ pub(crate) async fn run_at(url: &str, arguments: &[&str]) -> Ran {
     run_with(arguments, &[("ECLUSA_URL", url)], "").await
 }
 
-/// A gateway with one upstream: `/broken…` fails there, anything else is told back.
+/// A gateway with one upstream: `/broken…` fails there, anything else is echoed.
 pub(crate) struct Scene {
     pub(crate) upstream: FakeUpstream,
     pub(crate) program: Program,
@@ -97,7 +97,7 @@ impl Scene {
         run_at(&self.program.url(), arguments).await
     }
 
-    /// A job that stays where it is.
+    /// A job that stays queued.
     async fn held_back(&self) -> String {
         self.run(&["send", "mail", "/later", "--delay", "1h"]).await.ok().trim().to_owned()
     }
@@ -285,7 +285,7 @@ async fn lanes_are_listed_paused_and_resumed() {
 async fn lanes_are_listed_with_their_rates() {
     let scene = Scene::start().await;
     let rates = async || scene.program.get("/v1/lanes/mail").await.json()["rates"].clone();
-    // From when the first look at the totals is over, everything counts.
+    // Everything after the first reading of the totals counts.
     while rates().await["seconds"] == 0.0 {}
     scene.run(&["send", "mail", "/text", "--wait", "30"]).await.ok();
     assert_eq!(scene.run(&["send", "mail", "/broken", "--wait", "30"]).await.code, 7);
@@ -318,7 +318,7 @@ async fn upstreams_and_breakers_are_listed_and_reset() {
     assert_eq!(scene.run(&["breakers", "reset", "api", "-o", "json"]).await.json()["failures"], 0);
 }
 
-/// Lists are shown again and again, whatever they list; with JSON as well.
+/// Every list can be watched, also as JSON.
 #[tokio::test]
 async fn every_list_can_be_watched() {
     let scene = Scene::start().await;
@@ -328,7 +328,7 @@ async fn every_list_can_be_watched() {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        // A list begins a line with its bracket, and what is below is indented.
+        // The bracket of a list starts a line; its contents are indented.
         let twice = async {
             let mut lists = 0;
             while lists < 2 {

@@ -1,4 +1,4 @@
-//! `eclusa dlq`: looking at what failed for good, and sending it again.
+//! `eclusa dlq`: listing dead letters and replaying them.
 
 use serde_json::{Value, json};
 
@@ -97,18 +97,21 @@ async fn all_that_fit_are_replayed_but_only_after_a_yes() {
     let all = ["dlq", "replay", "--all", "--tenant", "acme"];
     let with = async |more: &[&str]| scene.run(&[&all, more].concat()).await;
     let err = with(&[]).await.failed(2);
-    let told =
+    let reported =
         "error: Replay 2 dead letters? There is no terminal to confirm on\nhelp: give --yes or --dry-run\n";
-    assert_eq!(err, told);
+    assert_eq!(err, reported);
     let dry = with(&["--dry-run"]).await;
     assert_eq!((dry.err.as_str(), dry.out.as_str()), ("Would replay 2 dead letters\n", "matched  2\n"));
     assert_eq!(scene.upstream.requests().len(), 3);
     let ran = with(&["--yes", "-o", "json"]).await;
     assert!(ran.err.ends_with("error: 2 of 2 dead letters failed again and were kept\n"), "{ran:?}");
     assert_eq!((ran.code, scene.upstream.requests().len()), (1, 5));
-    let told: Value = serde_json::from_str(&ran.out).unwrap();
-    assert_eq!((&told["status"], &told["total"], &told["failed"]), (&json!("done"), &json!(2), &json!(2)));
-    let id = told["replayId"].as_str().unwrap();
+    let reported: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(
+        (&reported["status"], &reported["total"], &reported["failed"]),
+        (&json!("done"), &json!(2), &json!(2))
+    );
+    let id = reported["replayId"].as_str().unwrap();
     let seen = scene.run(&["dlq", "replay", "--resume", id]).await;
     assert!(seen.code == 1 && seen.out.contains("status     done\n"), "{seen:?}");
     let none = scene.run(&["dlq", "replay", "--all", "--code", "404"]).await;

@@ -1,4 +1,4 @@
-//! Commands that need no server: the config, and what is printed about the program itself.
+//! Commands that need no server: config files, schema and completions.
 
 use eclusa::fake::{Answer, FakeUpstream};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What is wrong with a call of the command line, told on standard error and by the exit code.
+//! Errors of the command line: messages on standard error, and exit codes.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::program::Program;
 async fn not_found_exits_with_3() {
     let scene = Scene::start().await;
     let id = "01900000-0000-7000-8000-000000000000";
-    let told = "error: Not found: ";
+    let reported = "error: Not found: ";
     for (arguments, detail) in [
         (vec!["send", "nope"], "There is no lane `nope`; the config has mail, score"),
         (vec!["lanes", "pause", "nope"], "There is no lane `nope`; the config has mail, score"),
@@ -26,7 +26,7 @@ async fn not_found_exits_with_3() {
         (vec!["jobs", "ls", "--lane", "nope"], "There is no lane"),
     ] {
         let err = scene.run(&arguments).await.failed(3);
-        assert!(err.starts_with(&format!("{told}{detail}")), "{arguments:?}: {err}");
+        assert!(err.starts_with(&format!("{reported}{detail}")), "{arguments:?}: {err}");
     }
 }
 
@@ -131,10 +131,10 @@ async fn keys_come_from_the_environment_and_wrong_ones_end_with_4() {
 async fn a_server_that_does_not_answer_ends_with_5() {
     let nobody = format!("http://127.0.0.1:{}", free_port());
     let err = run_at(&nobody, &["lanes", "ls"]).await.failed(5);
-    let told = format!(
+    let reported = format!(
         "error: cannot reach {nobody}: is `eclusa serve` running? Set --url or ECLUSA_URL\ncause: Connection refused"
     );
-    assert!(err.starts_with(&told), "{err}");
+    assert!(err.starts_with(&reported), "{err}");
     for answer in [Answer::reset(), Answer::garbage(), Answer::truncated()] {
         let broken = FakeUpstream::start(answer).await.unwrap();
         run_at(&broken.url(), &["lanes", "ls"]).await.failed(5);

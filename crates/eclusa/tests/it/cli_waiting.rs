@@ -1,4 +1,4 @@
-//! `eclusa send --wait`: which job it is at once, and how to go on after Ctrl-C.
+//! `eclusa send --wait`: prints the job at once, and how to continue after Ctrl-C.
 
 use eclusa::fake::{Answer, FakeUpstream, Latch};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -16,15 +16,15 @@ async fn start(latch: &Latch) -> (Program, FakeUpstream) {
     (Program::start(&config, &[]).await, upstream)
 }
 
-/// Sends a job and waits for it, as far as the line that says which one it is.
+/// Runs `send --wait` until it has printed the line with the job's id.
 async fn sent(program: &Program, more: &[&str]) -> (Child, String, impl AsyncBufReadExt + Unpin) {
     let mut command = eclusa();
     command.args(["send", "mail", "/a", "--wait", "60"]).args(more).env("ECLUSA_URL", program.url());
     let mut child = command.spawn().unwrap();
-    let mut told = BufReader::new(child.stderr.take().unwrap());
+    let mut reported = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
-    tokio::time::timeout(PATIENCE, told.read_line(&mut line)).await.unwrap().unwrap();
-    (child, line, told)
+    tokio::time::timeout(PATIENCE, reported.read_line(&mut line)).await.unwrap().unwrap();
+    (child, line, reported)
 }
 
 #[tokio::test]
@@ -44,14 +44,14 @@ async fn the_job_id_is_printed_before_the_job_ends() {
 async fn after_ctrl_c_the_job_continues_and_the_user_sees_how_to_find_it() {
     let latch = Latch::default();
     let (program, upstream) = start(&latch).await;
-    let (mut child, line, mut told) = sent(&program, &["--id", "order-7"]).await;
+    let (mut child, line, mut reported) = sent(&program, &["--id", "order-7"]).await;
     let id = line.split_whitespace().nth(1).unwrap().to_owned();
     let pid = child.id().unwrap().to_string();
     assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     let code = tokio::time::timeout(PATIENCE, child.wait()).await.unwrap().unwrap().code();
     let (mut first, mut second) = (String::new(), String::new());
-    told.read_line(&mut first).await.unwrap();
-    told.read_line(&mut second).await.unwrap();
+    reported.read_line(&mut first).await.unwrap();
+    reported.read_line(&mut second).await.unwrap();
     assert_eq!((code, first.trim()), (Some(130), "The job continues."));
     assert!(second.contains(&format!("`eclusa jobs wait {id}`")), "{second}");
     latch.open();

@@ -44,10 +44,10 @@ mod redis {
 
     use crate::redis_server::RedisServer;
 
-    /// So short that a basin nobody has used yet is taken at once.
+    /// Short enough that an unused basin is taken at once.
     const TERM: Duration = Duration::from_millis(20);
 
-    /// Opens stores in a basin of their own.
+    /// Opens stores in a new basin.
     fn basin(spec: &Spec, clock: Arc<ManualClock>) -> impl Fn(Duration) -> RedisStore + Send + Sync + use<> {
         let (server, prefix) = RedisServer::shared();
         let (url, spec) = (server.url(), spec.clone());
@@ -79,7 +79,7 @@ mod redis {
         use super::{Arc, ManualClock, RedisStore, Spec, TERM, basin};
         use crate::reopened::Reopened;
 
-        /// An owner that is asked. If it was ever another, the scenario was not about asking.
+        /// The owner that is asked. If ownership ever changed, the scenario did not test asking.
         struct Asked(RedisStore, OwnerView);
 
         impl Drop for Asked {

@@ -16,21 +16,21 @@ use tempfile::TempDir;
 
 use crate::shared::fleet::times;
 
-/// Kills per acknowledgement; each after another number of lines.
+/// Kills per `ack` mode, each after a different number of lines.
 const KILLS: usize = 120;
-/// So many kills hit the same directory, all of them in the long form: everything in it is read at each start.
+/// Kills per directory; in the long form, all kills use one directory. Everything in it is read at each start.
 const KILLS_PER_DIRECTORY: usize = 20;
 
-/// What the process said before it died.
+/// The output of the process before it was killed.
 #[derive(Default)]
-struct Told {
+struct Response {
     accepted: BTreeSet<JobId>,
     settling: BTreeSet<JobId>,
     settled: BTreeSet<JobId>,
     stopped: Option<String>,
 }
 
-impl Told {
+impl Response {
     fn hear(&mut self, line: &str) {
         let (word, rest) = line.split_once(' ').unwrap();
         match word {
@@ -64,23 +64,23 @@ fn open(dir: &Path, ack: Ack) -> EmbeddedStore {
     EmbeddedStore::open(dir, ack, &rules(), Arc::new(SystemClock)).unwrap()
 }
 
-/// Everything but the count of openings.
+/// The state without the count of openings.
 fn state(store: &EmbeddedStore) -> Vec<Vec<u8>> {
     store.snapshot().split_off(1)
 }
 
-fn check(store: &EmbeddedStore, told: &Told) {
+fn check(store: &EmbeddedStore, reported: &Response) {
     let view = |id: &JobId| block_on(store.job(*id)).unwrap();
-    for id in &told.accepted {
+    for id in &reported.accepted {
         match view(id).map(|job| job.status) {
             Some(Status::Queued | Status::Processing) => {
-                assert!(!told.settled.contains(id), "{id} came back");
+                assert!(!reported.settled.contains(id), "{id} came back");
             }
-            Some(Status::Completed) => assert!(told.settling.contains(id), "{id} was never settled"),
+            Some(Status::Completed) => assert!(reported.settling.contains(id), "{id} was never settled"),
             other => panic!("{id} was acknowledged and is now {other:?}"),
         }
     }
-    for id in &told.settled {
+    for id in &reported.settled {
         assert_eq!(view(id).map(|job| job.status), Some(Status::Completed), "{id}");
     }
 }
@@ -97,23 +97,23 @@ fn killed_under_load(ack: Ack, word: &str) {
 /// How many jobs were accepted.
 fn killed_in_a_directory(ack: Ack, word: &str, epochs: Range<u64>) -> usize {
     let dir = TempDir::new().unwrap();
-    let mut told = Told::default();
+    let mut reported = Response::default();
     for epoch in epochs {
         let mut child = start(dir.path(), word, epoch);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let lines_before_kill = 1 + usize::try_from(epoch * 37 % 211).unwrap();
-        lines.by_ref().take(lines_before_kill).for_each(|line| told.hear(&line.unwrap()));
+        lines.by_ref().take(lines_before_kill).for_each(|line| reported.hear(&line.unwrap()));
         child.kill().unwrap();
-        lines.for_each(|line| told.hear(&line.unwrap()));
+        lines.for_each(|line| reported.hear(&line.unwrap()));
         child.wait().unwrap();
         if epoch % 10 == 9 {
-            check(&open(dir.path(), ack), &told);
+            check(&open(dir.path(), ack), &reported);
         }
     }
-    assert_eq!(told.stopped, None);
+    assert_eq!(reported.stopped, None);
     let once = state(&open(dir.path(), ack));
     assert!(once == state(&open(dir.path(), ack)), "recovering twice changed something");
-    told.accepted.len()
+    reported.accepted.len()
 }
 
 #[test]
@@ -132,14 +132,14 @@ fn a_full_disk_stops_acceptance_with_a_clear_error_and_loses_nothing() {
     let limited =
         format!("trap '' XFSZ; ulimit -f 300; exec {} {} fsync 0", program().display(), dir.path().display());
     let mut child = Command::new("bash").args(["-c", &limited]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut told = Told::default();
+    let mut reported = Response::default();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    lines.for_each(|line| told.hear(&line.unwrap()));
+    lines.for_each(|line| reported.hear(&line.unwrap()));
     assert!(!child.wait().unwrap().success());
-    let cause = told.stopped.as_deref().unwrap();
+    let cause = reported.stopped.as_deref().unwrap();
     assert!(cause.contains("the store has stopped") && cause.contains("too large"), "{cause}");
-    assert!(told.accepted.len() > 100);
-    check(&open(dir.path(), Ack::Fsync), &told);
+    assert!(reported.accepted.len() > 100);
+    check(&open(dir.path(), Ack::Fsync), &reported);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::program::Program;
 use crate::redis_server::RedisServer;
 use crate::shared::start;
 
-/// An upstream that refuses everything until it is mended.
+/// An upstream that refuses everything until it is repaired.
 struct Flaky {
     upstream: FakeUpstream,
     mended: Arc<AtomicBool>,
@@ -26,7 +26,7 @@ impl Flaky {
         Self { upstream, mended }
     }
 
-    fn mend(&self) {
+    fn repair(&self) {
         self.mended.store(true, Ordering::Relaxed);
     }
 
@@ -39,7 +39,7 @@ impl Flaky {
     }
 }
 
-/// Makes so many dead letters.
+/// Makes `count` dead letters.
 async fn bury(program: &Program, letters: usize) {
     for first in (0..letters).step_by(500) {
         let job = |n: usize| json!({ "tenant": "acme", "request": { "path": format!("/l/{n}") } });
@@ -100,7 +100,7 @@ async fn an_edit_is_checked_like_a_new_job_and_masks_are_never_sent() {
     assert_eq!(field(json!({ "tenant": "other" })).await, "tenant");
     assert_eq!(ask("GET", &path, &Value::Null).await.status, 200, "the letter stays");
 
-    flaky.mend();
+    flaky.repair();
     let mut whole = shown.clone();
     whole["request"]["path"] = json!("/b");
     whole["request"]["body"]["n"] = json!(2);
@@ -123,7 +123,7 @@ async fn a_replay_without_changes_sends_the_same_bytes() {
     let program = Program::start(&flaky.config(""), &[]).await;
     let body = "{\"b\" : 1,\n  \"a\": 2}";
     let id = one_letter(&program, json!({ "method": "PUT", "path": "/a", "body": body })).await;
-    flaky.mend();
+    flaky.repair();
     let patch = json!({ "request": { "path": "/b" } });
     let answer = program.post(&format!("/v1/dead-letters/{id}/replay"), &patch).await.json();
     program.ended(answer["jobId"].as_str().unwrap()).await;
@@ -182,13 +182,13 @@ async fn letters_are_sent_again_by_themselves() {
     let program = Program::start(&flaky.config(redrive), &[]).await;
     bury(&program, 20).await;
     program.logged("Dead letter replayed", &[("by", "redrive")]).await;
-    flaky.mend();
+    flaky.repair();
     program.until("/v1/dead-letters/stats", |answer| answer.json()["total"] == 0).await;
     let seen = flaky.upstream.requests().len();
     assert!(seen >= 40, "{seen}");
 }
 
-/// How often each letter was sent since the upstream was mended, when all are.
+/// How often each dead letter was sent since the upstream was repaired, once all were.
 async fn replayed_all(
     flaky: &Flaky,
     before: usize,
@@ -216,7 +216,7 @@ async fn a_bulk_replay_survives_the_kill_of_its_process() {
     let config = flaky.config("");
     let program = Program::start(&config, &[]).await;
     bury(&program, LETTERS).await;
-    flaky.mend();
+    flaky.repair();
     let before = flaky.upstream.requests().len();
     let begun = program.post("/v1/dead-letters/replay", &json!({ "filter": { "code": "400" } })).await;
     assert_eq!(begun.status, 202, "{}", begun.text());
@@ -225,7 +225,7 @@ async fn a_bulk_replay_survives_the_kill_of_its_process() {
     let dir = program.kill().await;
     let program = Program::start_in(dir, &config, &[]).await;
     let sent = replayed_all(&flaky, before, &program, &id, LETTERS).await;
-    // Calls that were under way when the process died may have been made, and are made again.
+    // Calls in flight when the process was killed may have arrived, and are made again.
     let twice = sent.values().filter(|times| **times > 1).count();
     assert!(twice <= 10 && sent.values().all(|times| *times <= 2), "{twice}");
 }
@@ -239,7 +239,7 @@ async fn a_bulk_replay_continues_at_the_next_owner() {
     let owner = start(&redis, &config).await;
     let other = start(&redis, &config).await;
     bury(&owner, LETTERS).await;
-    flaky.mend();
+    flaky.repair();
     let before = flaky.upstream.requests().len();
     let begun = other.post("/v1/dead-letters/replay", &json!({})).await;
     assert_eq!(begun.status, 202, "{}", begun.text());

@@ -1,4 +1,4 @@
-//! `eclusa demo`: what it prints can be copied to a shell.
+//! `eclusa demo`: the printed commands work in a shell.
 
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
@@ -26,7 +26,7 @@ async fn every_command_that_is_printed_works() {
     let ran = Command::new("sh").args(["-c", &script]).output().await.unwrap();
     let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     assert!(ran.status.success(), "{script}\n{out}\n{err}");
-    // The upstreams of the demo fail now and then, so the first may have to wait longer than it wants to.
+    // The upstreams of the demo fail now and then, so the first call may take longer than its wait.
     assert_eq!(out.matches("HTTP/1.1 20").count(), 2, "{out}");
     assert!(out.contains("\nstatus "), "{out}");
     demo.kill().await.unwrap();

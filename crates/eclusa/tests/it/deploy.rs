@@ -15,7 +15,7 @@ fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name)
 }
 
-/// All texts of a JSON document under this key.
+/// All strings of a JSON document under this key.
 fn texts<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     match value {
         Value::Object(fields) => {
@@ -27,7 +27,7 @@ fn texts<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     }
 }
 
-/// Words of an expression that can be names of metrics.
+/// Words of an expression that may be metric names.
 fn metrics(expression: &str) -> BTreeSet<String> {
     let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let prefixes = ["eclusa_", "proxy_", "dlq_", "retry_", "tenant_", "process_"];
@@ -63,8 +63,8 @@ async fn a_server_with_the_redis_conf_keeps_jobs_and_never_evicts() {
     server.arg(file("redis/redis.conf")).args(["--port", &port, "--dir"]).arg(dir.path());
     let _server = server.kill_on_drop(true).stdout(Stdio::null()).spawn().expect("redis-server is installed");
     let ask = |words: &[&str]| {
-        let told = Command::new("redis-cli").args(["-p", &port]).args(words).output().unwrap();
-        String::from_utf8(told.stdout).unwrap()
+        let reported = Command::new("redis-cli").args(["-p", &port]).args(words).output().unwrap();
+        String::from_utf8(reported.stdout).unwrap()
     };
     while !ask(&["ping"]).contains("PONG") {
         tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Direct lanes: the caller waits on the connection, bodies stream through, what no gate admits is refused.
+//! Direct lanes: the caller waits on the connection, bodies stream through, denied requests are refused.
 
 use std::convert::Infallible;
 
@@ -22,7 +22,7 @@ use super::program::{PATIENCE, Program};
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A direct lane `fast` over these upstreams, a queue over the first, and rules for the first. No lease ends by itself.
+/// A direct lane `fast` over these upstreams, a queue over the first, and rules for the first. No lease expires.
 async fn start(upstreams: &[&str], of_first: &str) -> Program {
     let names = ["a", "b", "c"];
     let chain: Vec<String> = names[..upstreams.len()].iter().map(|name| format!("\"{name}\"")).collect();
@@ -46,7 +46,7 @@ fn empty() -> Body {
     Empty::new().boxed_unsync()
 }
 
-/// A body that is sent as the parts come, and where to put them.
+/// A body that is sent part by part, and the sender of its parts.
 fn in_parts() -> (mpsc::UnboundedSender<&'static str>, Body) {
     let (parts, come) = mpsc::unbounded_channel();
     let stream = futures_util::stream::unfold(come, async |mut come| {
@@ -61,7 +61,7 @@ async fn begin(program: &Program, body: Body) -> http::Response<Incoming> {
     tokio::time::timeout(PATIENCE, client().request(request)).await.unwrap().unwrap()
 }
 
-/// Returns once the first upstream has a slot again: a job of the queue has had it.
+/// Returns once the first upstream has a free slot: a queued job has used it.
 async fn slot_is_free(program: &Program) {
     let id = program.enqueue("queue", &json!({ "request": { "path": "/queued" } })).await;
     assert_eq!(program.ended(&id).await["status"], "completed");
@@ -83,7 +83,7 @@ async fn a_request_passes_at_once_and_its_response_is_returned() {
     assert_eq!((&seen.body[..], &seen.headers["x-mine"]), (&b"hello"[..], &"2".parse().unwrap()));
 }
 
-/// The beginning of an answer is there before its end.
+/// The start of an answer arrives before its end.
 #[tokio::test]
 async fn an_answer_streams() {
     let upstream = FakeUpstream::start(Answer::status(200).body("first").then_hang()).await.unwrap();
@@ -93,7 +93,7 @@ async fn an_answer_streams() {
     assert_eq!(first.into_data().unwrap(), "first");
 }
 
-/// Far more than is ever held passes through.
+/// Far more than is ever buffered passes through.
 #[tokio::test]
 async fn a_large_answer_passes() {
     const SIZE: u64 = 50 << 20;
@@ -109,7 +109,7 @@ async fn a_large_answer_passes() {
     assert!(parts > 1);
 }
 
-/// The upstream has the beginning of a request that is more than can be held before the caller has sent its end.
+/// The upstream receives the start of a request that is too large to buffer before the caller has sent its end.
 #[tokio::test]
 async fn a_request_streams() {
     let upstream = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -146,7 +146,7 @@ async fn a_request_streams() {
 async fn a_request_that_is_too_large_is_refused() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let program = start(&[&upstream.url()], "").await;
-    // It is known before the first byte of it has come.
+    // The length is known before the first byte of the body.
     let head =
         format!("POST /proxy/fast/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", 9 << 20);
     let answer = program.raw(head.as_bytes()).await;
@@ -156,14 +156,14 @@ async fn a_request_that_is_too_large_is_refused() {
     assert_eq!(upstream.requests()[0].body.len(), 7 << 20);
 }
 
-/// Not now: 429, when to come again, and by which rule.
+/// A denial: 429 with Retry-After and the limit that denied.
 #[tokio::test]
 async fn a_denied_permit_is_refused_with_retry_after() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let program = start(&[&upstream.url()], "rpm = 1").await;
     let answer = program.get("/proxy/fast/a").await;
     assert_eq!((answer.status, answer.header("ratelimit-policy")), (200, "\"a-window\";q=1;w=60"));
-    // Until the end of the call is told its place may be taken for as long as its lease.
+    // Until the end of the call is reported, its place may be taken for as long as its lease.
     program.until("/v1/upstreams/a", |answer| answer.json()["inFlight"] == 0).await;
     let answer = program.get("/proxy/fast/a").await;
     assert_eq!((answer.status, answer.header("content-type")), (429, "application/problem+json"));
@@ -182,7 +182,7 @@ async fn a_denied_permit_is_refused_with_retry_after() {
     assert_eq!(upstream.requests().len(), 1);
 }
 
-/// A gate of the lane itself is not counted as one of an upstream, whatever that is called.
+/// A gate of the lane is not counted as a gate of an upstream, even if they share a name.
 #[tokio::test]
 async fn denials_by_the_lane_are_counted_for_the_lane() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
@@ -197,7 +197,7 @@ async fn denials_by_the_lane_are_counted_for_the_lane() {
     assert_eq!(program.metric("eclusa_gate_denials_total", &denials).await, 1);
 }
 
-/// All slots taken is "not now" too.
+/// A full `max_concurrent` is a denial too.
 #[tokio::test]
 async fn a_slot_is_taken_until_the_answer_has_passed() {
     let latch = Latch::default();
@@ -216,7 +216,7 @@ async fn a_slot_is_taken_until_the_answer_has_passed() {
     assert_eq!(program.get("/v1/upstreams/a").await.json()["inFlight"], 0);
 }
 
-/// The caller goes away, before or during the answer: its slot is free again.
+/// The caller disconnects, before or during the answer: its slot is freed.
 #[tokio::test]
 async fn a_slot_is_freed_when_the_caller_disconnects() {
     let answers = [Answer::hang(), Answer::status(200).body("first").then_hang()];
@@ -229,7 +229,7 @@ async fn a_slot_is_freed_when_the_caller_disconnects() {
     upstream.wait_for(1).await;
     calling.abort();
     assert!(calling.await.unwrap_err().is_cancelled());
-    // The queue waits for the slot, so its job is the second call.
+    // The queued job waits for the slot, so it is the second call.
     let id = program.enqueue("queue", &json!({ "request": {} })).await;
     upstream.wait_for(2).await;
     assert_eq!(program.send("DELETE", &format!("/v1/jobs/{id}"), &[], "").await.status, 200);
@@ -246,7 +246,7 @@ async fn a_slot_is_freed_when_the_caller_disconnects_during_the_response() {
     slot_is_free(&program).await;
 }
 
-/// Along the chain: what another upstream may cure is asked of the next.
+/// Along the chain: a failure that another upstream may cure moves to the next one.
 #[tokio::test]
 async fn the_next_upstream_answers_where_the_first_fails() {
     let failing = FakeUpstream::start(Answer::status(503)).await.unwrap();
@@ -259,7 +259,7 @@ async fn the_next_upstream_answers_where_the_first_fails() {
         (&b"small"[..], &b"small"[..])
     );
 
-    // What is not held whole cannot be sent twice: the first answer is the answer.
+    // A body that is not fully buffered cannot be sent twice: the first answer is final.
     let large = program.send("POST", "/proxy/fast/a", &[], &"x".repeat(100 << 10)).await;
     assert_eq!((large.status, large.header("eclusa-upstream")), (503, "a"));
     assert_eq!((failing.requests().len(), well.requests().len()), (2, 1));
@@ -280,7 +280,7 @@ async fn the_next_upstream_answers_where_the_first_is_not_there_or_has_no_room()
     }
 }
 
-/// The last answer of the chain is the caller's, whatever it is; a 4xx is nobody's to cure.
+/// The caller gets the last answer of the chain; a 4xx is not retried elsewhere.
 #[tokio::test]
 async fn the_last_answer_is_the_callers() {
     let (first, last) = (
@@ -308,7 +308,7 @@ async fn a_direct_lane_has_no_queue() {
     assert!(upstream.requests().is_empty());
 }
 
-/// Every answer of a direct lane counts, by its status, whoever gave it.
+/// Every answer of a direct lane is counted by its status, whether Eclusa or the upstream gave it.
 #[tokio::test]
 async fn answers_are_counted_by_lane_and_status() {
     let answers = [Answer::status(200), Answer::status(404)];

@@ -1,4 +1,4 @@
-//! Along the chain of a direct lane: when the next upstream is asked, and when that would do harm.
+//! The chain of a direct lane: when the next upstream is tried, and when that would be unsafe.
 
 use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::json;
@@ -35,7 +35,7 @@ async fn errors_that_may_pass_are_asked_of_the_next_whatever_the_method() {
     }
 }
 
-/// The lane's own limits count requests, not the upstreams that one was sent to.
+/// The lane's limits count requests, not the upstreams that a request was sent to.
 #[tokio::test]
 async fn a_request_that_is_asked_of_the_next_passes_the_limits_of_the_lane_once() {
     let (first, second) = (FakeUpstream::start(Answer::status(503)).await.unwrap(), well().await);
@@ -49,7 +49,7 @@ async fn a_request_that_is_asked_of_the_next_passes_the_limits_of_the_lane_once(
     assert_eq!((first.requests().len(), second.requests().len()), (2, 2));
 }
 
-/// Nothing was sent, so everything may be sent to another, and nothing is spent.
+/// Nothing was sent, so any request may go to another upstream, and nothing is spent.
 #[tokio::test]
 async fn without_a_connection_the_next_is_asked_and_nothing_is_spent() {
     let second = well().await;
@@ -71,7 +71,7 @@ async fn without_a_connection_the_next_is_asked_and_nothing_is_spent() {
     );
 }
 
-/// What was sent and not answered in time may have had its effect.
+/// An unanswered request may have taken effect.
 #[tokio::test]
 async fn without_an_answer_in_time_the_next_is_asked_only_where_that_does_no_harm() {
     let (silent, second) = (FakeUpstream::start(Answer::hang()).await.unwrap(), well().await);
@@ -100,7 +100,7 @@ async fn one_that_is_busy_or_hot_is_passed_over() {
     assert_eq!(first.requests().len(), 2);
 }
 
-/// The lane's only slot goes from one upstream to the next.
+/// The lane's only slot moves from one upstream to the next.
 #[tokio::test]
 async fn a_request_that_moves_on_does_not_block_itself() {
     let (failing, second) = (FakeUpstream::start(Answer::status(503)).await.unwrap(), well().await);
@@ -111,7 +111,7 @@ async fn a_request_that_moves_on_does_not_block_itself() {
     }
 }
 
-/// A body that does not announce its length is held too, as long as it is small.
+/// A body without a declared length is buffered too, while it is small.
 #[tokio::test]
 async fn a_small_body_of_unknown_length_can_be_sent_again() {
     let (failing, second) = (FakeUpstream::start(Answer::status(503)).await.unwrap(), well().await);
@@ -122,14 +122,14 @@ async fn a_small_body_of_unknown_length_can_be_sent_again() {
     for upstream in [&failing, &second] {
         assert_eq!(&upstream.requests()[0].body[..], b"onetwo");
     }
-    // What is more than can be held is sent once.
+    // A body that is too large to buffer is sent once.
     let chunk = format!("10000\r\n{}\r\n", "x".repeat(0x1_0000));
     let answer = program.raw(format!("{head}{chunk}1\r\nx\r\n0\r\n\r\n").as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("eclusa-upstream: a"), "{answer}");
     assert_eq!((failing.requests()[1].body.len(), second.requests().len()), (0x1_0001, 1));
 }
 
-/// The DICT's own form, which its clients know.
+/// In the DICT's own format, which its clients expect.
 #[tokio::test]
 async fn a_denial_is_returned_in_the_xml_of_the_dict_api() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();

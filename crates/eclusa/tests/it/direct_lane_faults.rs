@@ -1,4 +1,4 @@
-//! Direct lanes when something is wrong: with the caller's request, or with the answer on its way.
+//! Direct lanes with faults: in the caller's request, or in the answer.
 
 use eclusa::fake::{Answer, Behaviour, FakeUpstream};
 use serde_json::json;
@@ -19,7 +19,7 @@ async fn breaker(program: &Program) -> String {
     program.get("/v1/breakers/a").await.json()["state"].as_str().unwrap().to_owned()
 }
 
-/// A body that does not say how long it is and turns out too long is the caller's fault alone.
+/// A body of unknown length that turns out too long is the caller's error, not the upstream's failure.
 #[tokio::test]
 async fn a_body_that_grows_too_large_is_not_counted_against_the_upstream() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
@@ -45,7 +45,7 @@ async fn the_validation_rules_of_the_lane_apply() {
     assert_eq!(upstream.requests().len(), 1);
 }
 
-/// The upstream's own problems are its words, not ours: they are not rewritten.
+/// Problem documents of the upstream are not rewritten.
 #[tokio::test]
 async fn a_problem_of_the_upstream_is_passed_on_unchanged() {
     let body = json!({ "title": "theirs" }).to_string();
@@ -56,7 +56,7 @@ async fn a_problem_of_the_upstream_is_passed_on_unchanged() {
     assert_eq!((answer.text(), answer.header("content-type")), (body.as_str(), "application/problem+json"));
 }
 
-/// An answer that breaks off in the middle is a failure, however well it began. What its head said of limits was said.
+/// An answer that breaks off in the middle is a failure, whatever its status. The limits in its head still apply.
 #[tokio::test]
 async fn an_answer_that_breaks_off_counts_as_a_failure() {
     let broken =
@@ -70,7 +70,7 @@ async fn an_answer_that_breaks_off_counts_as_a_failure() {
         program.metric("proxy_upstream_errors_total", &[("upstream", "a"), ("code", "connection_broken")]);
     assert_eq!(errors.await, 1);
     assert_eq!(program.metric("proxy_rate_limit_penalties_total", &[("upstream", "a")]).await, 1);
-    // The lease is given back in a task of its own; a stop waits for it and the breaker is kept.
+    // The lease is settled in a separate task; a stop waits for it, and the breaker's state is stored.
     let config = std::fs::read_to_string(program.dir.path().join("eclusa.toml")).unwrap();
     let (_, dir) = program.stop().await;
     let again = Program::start_in(dir, &config, &[]).await;
@@ -78,7 +78,7 @@ async fn an_answer_that_breaks_off_counts_as_a_failure() {
     assert_eq!(again.gate("a", "upstream_retry_after").await["open"], false);
 }
 
-/// An error is what its status says, also where its body breaks off: 429 does not open a breaker.
+/// An error counts by its status even if its body breaks off: 429 does not open a breaker.
 #[tokio::test]
 async fn an_error_that_breaks_off_counts_as_what_it_is() {
     let broken = Answer::status(429).body("the beginning").then_reset();
@@ -94,7 +94,7 @@ async fn an_error_that_breaks_off_counts_as_what_it_is() {
     assert_eq!(breaker(&Program::start_in(dir, &config, &[]).await).await, "closed");
 }
 
-/// A request that was sent and not answered may have had its effect.
+/// An unanswered request may have taken effect.
 #[tokio::test]
 async fn an_unanswered_request_moves_to_the_next_upstream_only_if_that_is_safe() {
     let [silent, well] = [Answer::reset(), Answer::status(200)].map(FakeUpstream::start);

@@ -1,4 +1,4 @@
-//! Direct lanes and clients that are slow: they are cut off, and hold no slot that others could use.
+//! Slow clients of direct lanes: they are disconnected, and hold no slot that others could use.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::program::{PATIENCE, Program};
 
 const SLOTS: usize = 5;
-/// Far more than systems hold back between two sockets.
+/// Far more than the system buffers between two sockets.
 const LARGE: u64 = 64 << 20;
 
 async fn start(upstream: &str, client: &str) -> Program {
@@ -31,7 +31,7 @@ async fn connect(program: &Program) -> TcpStream {
     TcpStream::connect(program.url().strip_prefix("http://").unwrap()).await.unwrap()
 }
 
-/// A client that has sent the head of a request, and the beginning of a body of this size.
+/// A client that has sent the head of a request, and the start of a body of this size.
 async fn uploader(program: &Program, size: usize, sent: usize) -> TcpStream {
     let mut client = connect(program).await;
     let head = format!("POST /proxy/fast/slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n");
@@ -44,7 +44,7 @@ async fn in_flight(program: &Program, count: usize) {
     program.until("/v1/upstreams/a", |answer| answer.json()["inFlight"] == count).await;
 }
 
-/// What comes until the server closes the connection.
+/// Reads until the server closes the connection.
 async fn rest(mut client: TcpStream) -> String {
     let mut answer = Vec::new();
     let read = async {
@@ -57,7 +57,7 @@ async fn rest(mut client: TcpStream) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// A body that can be held takes nothing before it is there, so nobody need be cut off for the others to pass.
+/// A body that can be buffered takes no slot until it has arrived, so others pass without disconnecting anybody.
 #[tokio::test]
 async fn uploads_that_can_be_held_take_no_slot() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
@@ -75,13 +75,13 @@ async fn uploads_that_can_be_held_take_no_slot() {
     }
     let seen = upstream.requests();
     assert!(seen.iter().all(|request| request.path == "/quick"), "{seen:?}");
-    // One that ends after all is passed on.
+    // A body that eventually ends is passed on.
     client.write_all(b"1\r\ny\r\n0\r\n\r\n").await.unwrap();
     upstream.wait_for(3).await;
     assert_eq!(&upstream.requests()[2].body[..], b"xy");
 }
 
-/// Five clients that send a byte now and then for ever have five slots, but not for longer than they are borne with.
+/// Five clients that send a byte now and then hold five slots, but not beyond the limits for slow clients.
 #[tokio::test]
 async fn uploads_that_stream_too_slowly_are_cut_off() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
@@ -111,7 +111,7 @@ async fn uploads_that_stream_too_slowly_are_cut_off() {
     let answers = tokio::time::timeout(PATIENCE, clients.join_all()).await.unwrap();
     assert!(answers.iter().all(|answer| answer == "HTTP/1.1 408"), "{answers:?}");
     in_flight(&program, 0).await;
-    // None of it was the upstream's fault.
+    // None of it counts as a failure of the upstream.
     assert_eq!(program.get("/proxy/fast/quick").await.status, 200);
 }
 
@@ -158,7 +158,7 @@ async fn readers_that_read_too_slowly_are_cut_off() {
     assert_eq!(program.get("/proxy/fast/quick").await.status, 200);
 }
 
-/// A client that stops reading an answer that has come whole holds its connection no longer than that either.
+/// A client that stops reading a complete answer is disconnected after the same limits.
 #[tokio::test]
 async fn a_complete_response_holds_no_slot() {
     let upstream = FakeUpstream::start(Answer::status(200).body(vec![b'x'; 32 << 10])).await.unwrap();
@@ -168,7 +168,7 @@ async fn a_complete_response_holds_no_slot() {
         for _ in 0..2 * SLOTS {
             let mut client = connect(&program).await;
             client.write_all(b"GET /proxy/fast/slow HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
-            // The beginning has come; the rest is never read.
+            // The start has arrived; the rest is never read.
             client.read_exact(&mut [0; 12]).await.unwrap();
             in_flight(&program, 0).await;
             clients.push(client);
@@ -178,7 +178,7 @@ async fn a_complete_response_holds_no_slot() {
     assert_eq!((clients.len(), upstream.requests().len()), (2 * SLOTS, 2 * SLOTS));
 }
 
-/// An upstream that takes its time, before its answer or within, is not the client's fault.
+/// Time that the upstream takes, before or during its answer, does not count against the client.
 #[tokio::test]
 async fn an_upstream_that_idles_is_not_the_clients_fault() {
     const BORNE: Duration = Duration::from_millis(300);
@@ -203,7 +203,7 @@ async fn an_upstream_that_idles_is_not_the_clients_fault() {
     }
 }
 
-/// By HTTP/2 a client may read other answers while it leaves one unread.
+/// With HTTP/2, a client may read other answers while it leaves one unread.
 #[tokio::test]
 async fn readers_that_leave_one_stream_unread_are_cut_off() {
     let answers = [(); SLOTS].map(|()| Answer::endless(LARGE));

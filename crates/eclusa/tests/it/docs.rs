@@ -1,4 +1,4 @@
-//! The documentation says what the program does: its lists are compared with those of the real binary.
+//! The documentation matches the program: its lists are compared with those of the real binary.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use eclusa_core::gate::Reason;
 
 use super::program::Program;
 
-/// What the examples of the documentation take from the environment.
+/// The environment variables of the documentation's examples.
 const ENV: [(&str, &str); 5] = [
     ("SHOP_KEY", "shop-0123456789abcdef"),
     ("GRAFANA_KEY", "graf-0123456789abcdef"),
@@ -62,7 +62,7 @@ async fn every_call_of_the_api_is_described_and_no_other() {
     let mut calls = BTreeSet::new();
     for (path, methods) in api["paths"].as_object().unwrap() {
         for method in methods.as_object().unwrap().keys() {
-            // The proxy takes every method, for which OpenAPI has no word.
+            // The proxy accepts every method, which OpenAPI cannot express.
             let method = if path.starts_with("/proxy/") { "ANY".to_owned() } else { method.to_uppercase() };
             calls.insert(format!("{method} {path}"));
         }
@@ -74,13 +74,13 @@ async fn every_call_of_the_api_is_described_and_no_other() {
     assert_eq!(first_cells(&page("reference/api.md"), Some("Calls")), calls);
 }
 
-/// Metrics that need an event have one: jobs fail, wait for the breaker, are tried again, of their two dead letters one is too
-/// many, and a balance is corrected.
+/// Causes an event for every metric that needs one: jobs fail, wait for the breaker and are retried, one of two dead letters
+/// is trimmed, and a balance is corrected.
 #[tokio::test]
 async fn every_metric_is_described_and_no_other() {
     let upstream = FakeUpstream::start(Answer::status(503)).await.unwrap();
     let balances = r#"{"policies":[{"name":"OTHER","availableTokens":1}]}"#;
-    let told = FakeUpstream::start(Answer::status(200).body(balances)).await.unwrap();
+    let reported = FakeUpstream::start(Answer::status(200).body(balances)).await.unwrap();
     let config = format!(
         "[lanes.work]\nchain = [\"up\"]\nretry = {{ attempts = 2, base = \"1ms\" }}\ndead_letters = {{ max = 1 }}\n\
          [lanes.fast]\nmode = \"direct\"\nchain = [\"up\"]\n[upstreams.up]\nurl = \"{}\"\nbreaker = {{ failures = 1, open_for = \"500ms\" }}\n\
@@ -88,7 +88,7 @@ async fn every_metric_is_described_and_no_other() {
          [upstreams.other]\nurl = \"{}\"\nreconcile = {{ path = \"/\", every = \"1h\", format = \"json\" }}\npace = {{ adaptive = true }}\n\
          [[upstreams.other.policies]]\nname = \"OTHER\"\ncapacity = 10\nrefill = \"1/s\"\n",
         upstream.url(),
-        told.url()
+        reported.url()
     );
     let program = Program::start(&config, &[]).await;
     for _ in 0..2 {
@@ -114,7 +114,7 @@ fn every_reason_to_wait_is_described_and_no_other() {
     assert_eq!(first_cells(&page("reference/wait-reasons.md"), Some("Reasons")), words);
 }
 
-/// Whatever is marked as TOML can be used as it stands; what cannot is marked `toml fragment`.
+/// Blocks marked `toml` are valid configs; others are marked `toml fragment`.
 #[test]
 fn every_config_of_the_documentation_is_valid() {
     let env = |name: &str| ENV.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
@@ -136,7 +136,7 @@ fn every_config_of_the_documentation_is_valid() {
     assert!(checked > 5, "{checked}");
 }
 
-/// Links between pages lead somewhere.
+/// Links between pages are valid.
 #[test]
 fn every_link_between_pages_leads_to_a_file() {
     for (path, text) in pages() {

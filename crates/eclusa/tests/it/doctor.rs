@@ -8,7 +8,7 @@ use crate::http_tls::{Authority, door};
 use crate::http_upstream::free_port;
 use crate::redis_server::RedisServer;
 
-/// Runs a command with a config of this store and this upstream.
+/// Runs a command with a config with this store and this upstream.
 async fn run(command: &[&str], store: &str, upstream: &str) -> Ran {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("eclusa.toml");
@@ -21,11 +21,11 @@ async fn run(command: &[&str], store: &str, upstream: &str) -> Ran {
     run_with(&[&[*first, file.to_str().unwrap()], rest].concat(), &[], "").await
 }
 
-/// The level of each check, as `-o json` tells it.
+/// The level of each check, from `-o json`.
 fn levels(ran: &Ran) -> Vec<(String, String)> {
-    let told: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"));
+    let reported: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{ran:?}"));
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let findings = told["findings"].as_array().unwrap();
+    let findings = reported["findings"].as_array().unwrap();
     for finding in findings {
         assert_eq!(finding["fix"].is_null(), finding["level"] == "ok", "{finding}");
     }
@@ -53,15 +53,15 @@ async fn a_good_directory_and_an_upstream_that_is_there_are_fine() {
 #[tokio::test]
 async fn each_error_comes_with_its_fix() {
     let gone = format!("http://127.0.0.1:{}/secret-token", free_port());
-    // Nothing can be made below a file, whoever asks.
+    // Nothing can be created below a file, not even by root.
     let ran = run(&["doctor"], "embedded:DIR/eclusa.toml/data", &gone).await;
     assert_eq!(ran.code, 1);
     assert!(ran.err.starts_with("error: 2 errors and "), "{ran:?}");
     assert!(ran.out.contains("error    store") && ran.out.contains("error    upstream up"), "{ran:?}");
     assert!(ran.out.contains("fix: ") && !ran.out.contains("secret-token"), "{ran:?}");
-    let told: Value =
+    let reported: Value =
         serde_json::from_str(&run(&["doctor", "-o", "json"], "memory:", &gone).await.out).unwrap();
-    assert_eq!((&told["ok"], &told["errors"]), (&false.into(), &1.into()));
+    assert_eq!((&reported["ok"], &reported["errors"]), (&false.into(), &1.into()));
 }
 
 #[tokio::test]
@@ -109,6 +109,6 @@ async fn check_probes_the_store_too() {
     let ran = run(&["check", "--probe"], &gone, &upstream.url()).await;
     assert_eq!((ran.code, ran.err.as_str()), (1, "error: the store cannot be used\n"));
     let ran = run(&["check", "--probe", "-o", "json"], &gone, &upstream.url()).await;
-    let told: Value = serde_json::from_str(&ran.out).unwrap();
-    assert_eq!(told["store"][0]["level"], "error");
+    let reported: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(reported["store"][0]["level"], "error");
 }

@@ -52,8 +52,12 @@ async fn a_job_is_found_by_the_id_its_caller_gave() {
 
     let other = program.enqueue("b", &job("order-7", "acme")).await;
     for (method, path) in [("GET", ""), ("DELETE", ""), ("GET", "/why"), ("GET", "/wait")] {
-        let told = program.send(method, &format!("/v1/jobs/order-7{path}"), &[], "").await;
-        assert_eq!((told.status, told.text().contains("`?lane=` with one of a, b")), (409, true), "{told:?}");
+        let reported = program.send(method, &format!("/v1/jobs/order-7{path}"), &[], "").await;
+        assert_eq!(
+            (reported.status, reported.text().contains("`?lane=` with one of a, b")),
+            (409, true),
+            "{reported:?}"
+        );
     }
     assert_eq!(program.get("/v1/jobs/order-7?lane=b").await.json()["jobId"], other);
     assert_eq!(program.send("DELETE", "/v1/jobs/order-7?lane=b", &[], "").await.json()["jobId"], other);
@@ -69,7 +73,7 @@ async fn jobs_are_listed_newest_first_and_by_filter() {
         let own = program.enqueue(lane, &job(id, tenant)).await;
         let created = program.get(&format!("/v1/jobs/{own}")).await.json()["createdAt"].clone();
         times.push(created.as_str().unwrap().to_owned());
-        // The next one comes in at another millisecond.
+        // The next one arrives at another millisecond.
         while i64::try_from(SystemClock.now().as_millis()).unwrap() <= millis(&created) {
             tokio::task::yield_now().await;
         }
@@ -109,8 +113,12 @@ async fn only_matching_jobs_are_cancelled() {
     assert_eq!(delete("?status=queued&until=1h").await.json()["matched"], 0);
 
     for (query, field) in [("", "lane"), ("?status=completed", "status"), ("?dryRun=maybe", "dryRun")] {
-        let told = delete(query).await;
-        assert_eq!((told.status, &told.json()["errors"][0]["field"]), (422, &json!(field)), "{query}");
+        let reported = delete(query).await;
+        assert_eq!(
+            (reported.status, &reported.json()["errors"][0]["field"]),
+            (422, &json!(field)),
+            "{query}"
+        );
     }
     assert_eq!(upstream.requests().len(), 0);
 }
@@ -185,8 +193,8 @@ async fn a_job_shows_its_request_but_no_secrets_and_masked_fields_only_to_admins
             "body": { "email": "a@b.c", "age": 7 },
         },
     });
-    let told = ask("shop", "POST", "/v1/lanes/a/jobs", &job.to_string()).await;
-    assert_eq!(told["status"], "failed", "{told}");
+    let reported = ask("shop", "POST", "/v1/lanes/a/jobs", &job.to_string()).await;
+    assert_eq!(reported["status"], "failed", "{reported}");
     let request = |id: &str, cpf: &str, email: &str| {
         json!({
             "method": "POST", "path": "/run", "query": format!("cpf={cpf}&page=2"),
@@ -195,7 +203,7 @@ async fn a_job_shows_its_request_but_no_secrets_and_masked_fields_only_to_admins
         })
     };
     let (open, masked) = (request("7", "1", "a@b.c"), request("***", "%2A%2A%2A", "***"));
-    let id = told["jobId"].as_str().unwrap().to_owned();
+    let id = reported["jobId"].as_str().unwrap().to_owned();
     for (key, request, name) in [("boss", &open, "Ana"), ("ops", &masked, "***"), ("shop", &masked, "***")] {
         for path in [format!("/v1/jobs/{id}"), "/v1/jobs/order-7/wait".into()] {
             let seen = ask(key, "GET", &path, "").await;
@@ -210,6 +218,6 @@ async fn a_job_shows_its_request_but_no_secrets_and_masked_fields_only_to_admins
             assert!(list["jobs"][0].get("request").is_none() && list["jobs"][0].get("params").is_none());
         }
     }
-    assert_eq!(told["request"], masked, "also to who waits for the job it enqueues");
+    assert_eq!(reported["request"], masked, "also to who waits for the job it enqueues");
     assert_eq!(upstream.requests()[0].headers["x-api-key"], "k", "it is sent as it came");
 }

@@ -1,4 +1,4 @@
-//! What a process tells of the fleet: who decides, whose rules differ, and what it says while the store is away.
+//! How a process reports the fleet: the owner, differing rules, and outages of the store.
 
 use eclusa::fake::{Answer, FakeUpstream};
 use eclusa::limits::{Limits, Rate};
@@ -20,7 +20,7 @@ async fn start(redis: &RedisServer, upstream: &FakeUpstream, of_lane: &str) -> P
     program
 }
 
-/// The health once it shows so many processes.
+/// The health, once it lists `count` processes.
 async fn health_of(program: &Program, count: usize) -> Value {
     let all = |health: &Value| health["instances"].as_array().unwrap().len() == count;
     program.until("/v1/health", |answer| answer.status == 200 && all(&answer.json())).await.json()

@@ -25,7 +25,7 @@ fn names(events: &[(u64, String, Value)]) -> Vec<(u64, &str)> {
     events.iter().map(|(number, name, _)| (*number, name.as_str())).collect()
 }
 
-/// One upstream that is asked too much, and one that answers when the gate opens.
+/// One upstream that is rate limited, and one that answers when the latch opens.
 async fn two_providers(latch: &Latch) -> (FakeUpstream, FakeUpstream, String) {
     let replicate = FakeUpstream::start(Answer::status(429)).await.unwrap();
     let fal = FakeUpstream::start(Answer::status(200).body("image").after(latch)).await.unwrap();
@@ -52,19 +52,19 @@ async fn a_job_is_followed_along_its_chain_to_its_end() {
     };
     let (stream, ()) = tokio::join!(program.get(&path), open);
     assert_eq!((stream.status, stream.header("content-type")), (200, "text/event-stream"));
-    let told = events(stream.text());
+    let reported = events(stream.text());
     let all = [(1, "accepted"), (2, "started"), (3, "failed"), (4, "started"), (5, "completed")];
-    assert_eq!(names(&told), all);
-    let statuses: Vec<_> = told.iter().map(|(_, _, data)| data["status"].as_str().unwrap()).collect();
+    assert_eq!(names(&reported), all);
+    let statuses: Vec<_> = reported.iter().map(|(_, _, data)| data["status"].as_str().unwrap()).collect();
     assert_eq!(statuses, ["queued", "processing", "processing", "processing", "completed"]);
-    let failed = &told[2].2;
+    let failed = &reported[2].2;
     assert_eq!(
         (&failed["upstream"], &failed["code"], &failed["detail"]),
         (&json!("replicate"), &json!("429"), &json!("replicate: 429 Too Many Requests"))
     );
     let mut shown = program.get(&format!("/v1/jobs/{id}")).await.json();
     shown.as_object_mut().unwrap().remove("request").expect("only who asks for a job is shown its request");
-    assert_eq!(told[4].2["job"], shown);
+    assert_eq!(reported[4].2["job"], shown);
 
     let rest = program.send("GET", &path, &[("last-event-id", "3")], "").await;
     assert_eq!(names(&events(rest.text())), all[3..]);
@@ -84,7 +84,7 @@ async fn requests_that_cannot_be_followed_are_refused() {
     assert_eq!((wrong.status, &wrong.json()["errors"][0]["field"]), (422, &json!("Last-Event-ID")));
 }
 
-/// By a process that does not decide, and although the lane keeps nothing.
+/// At a process that is not the owner, and in a lane that keeps nothing.
 #[tokio::test]
 async fn a_job_is_followed_from_another_process_than_the_one_that_decides() {
     let redis = RedisServer::start();
@@ -111,8 +111,8 @@ async fn a_job_is_followed_from_another_process_than_the_one_that_decides() {
     };
     let path = format!("/v1/jobs/{id}/events");
     let (stream, ()) = tokio::join!(api.get(&path), open);
-    let told = events(stream.text());
-    assert_eq!(told.last().map(|(number, name, _)| (*number, name.as_str())), Some((5, "completed")));
-    assert_eq!(told[4].2["job"]["result"]["body"], "image");
+    let reported = events(stream.text());
+    assert_eq!(reported.last().map(|(number, name, _)| (*number, name.as_str())), Some((5, "completed")));
+    assert_eq!(reported[4].2["job"]["result"]["body"], "image");
     assert_eq!(api.get(&path).await.status, 404, "nothing of it is kept");
 }

@@ -1,4 +1,4 @@
-//! What has expired is gone from the disk and from Redis too, not only from what the API shows.
+//! Expired data is removed from the disk and from Redis, not only from the API.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use eclusa::fake::{Answer, FakeUpstream};
 use super::program::{PATIENCE, Program};
 use super::redis_server::RedisServer;
 
-/// In the request and in the answer of a person.
+/// Personal data in the request and in the answer.
 const CPF: &str = "05227892180";
 const SCORE: &str = "score-7316-of-a-person";
 
-/// A job whose answer is cached for a second and kept for no longer, and what is left of it in `stored`.
+/// Runs a job whose answer is cached and kept for a second, and checks what is left of it in `stored`.
 async fn is_forgotten(store: &str, stored: impl Fn(&Program) -> String) {
     let upstream = FakeUpstream::start(Answer::status(200).body(SCORE)).await.unwrap();
     let config = format!(
@@ -38,7 +38,7 @@ async fn is_forgotten(store: &str, stored: impl Fn(&Program) -> String) {
         }
     };
     tokio::time::timeout(PATIENCE, gone).await.unwrap_or_else(|_| panic!("it is still there"));
-    // Nothing else is lost: it starts again with what is there.
+    // Nothing else is lost: the process starts again with the remaining data.
     let (ended, dir) = program.stop().await;
     assert!(ended.success());
     let program = Program::start_in(dir, &config, &[]).await;

@@ -1,4 +1,4 @@
-//! Calls whose bodies pass as they come.
+//! Calls with streamed bodies.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -92,7 +92,7 @@ async fn silence_ends_it_before_and_within_the_answer() {
     assert!(matches!(CallEnd::from(error), CallEnd::TimedOut(_)));
 }
 
-/// Answers one request with four parts, each when it is told to.
+/// Answers one request with four parts, each on a signal.
 async fn in_parts(mut tell: mpsc::Receiver<()>) -> String {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -110,11 +110,11 @@ async fn in_parts(mut tell: mpsc::Receiver<()>) -> String {
 #[tokio::test]
 async fn each_part_has_its_own_timeout_and_the_readers_time_does_not_count() {
     let limit = SHORT * 4;
-    let (tell, told) = mpsc::channel(1);
-    let rules = Upstream { timeout: limit, ..rules(&in_parts(told).await) };
+    let (tell, reported) = mpsc::channel(1);
+    let rules = Upstream { timeout: limit, ..rules(&in_parts(reported).await) };
     let mut streamed = stream(&rules, Full::default()).await.unwrap();
     for _ in 0..4 {
-        // The reader is slow and then waits for the upstream, in all for longer than the limit.
+        // The reader is slow and then waits for the upstream, longer than the limit in total.
         tokio::time::sleep(limit * 2 / 3).await;
         let next = streamed.body.frame();
         let later = async {
@@ -152,7 +152,7 @@ async fn an_answer_given_up_frees_its_connection() {
         _ = upstream.stream(post(), Full::from("hello"), &context) => panic!("the latch is closed"),
         () = fake.wait_for(1) => {}
     }
-    // The caller went away; its connection goes with it, and the next call takes another.
+    // The caller disconnected; its upstream connection is dropped, and the next call uses another.
     latch.open();
     upstream.stream(post(), Full::from("hello"), &context).await.unwrap();
     let connections: Vec<u64> = fake.requests().iter().map(|seen| seen.connection).collect();

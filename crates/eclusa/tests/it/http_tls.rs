@@ -1,4 +1,4 @@
-//! Calls over TLS, by certificates made for the test.
+//! Calls over TLS, with certificates made for the test.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::http_upstream::{answered, client, context, request, rules};
 
-/// An authority that exists for one test.
+/// A certificate authority for one test.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
     pub(crate) fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        // Whoever has the name of its issuer is taken for one that issued itself.
+        // A certificate with the name of its issuer would count as self-signed.
         params.distinguished_name.push(DnType::CommonName, "authority");
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
@@ -40,7 +40,7 @@ impl Authority {
     }
 }
 
-/// A door with TLS in front of a server; nobody comes in without a certificate of `clients`, if there is one.
+/// A TLS listener in front of a server; with `clients`, client certificates of that authority are required.
 pub(crate) async fn door(
     there: SocketAddr,
     authority: &Authority,

@@ -1,4 +1,4 @@
-//! Whole calls over real sockets, to an upstream that behaves well and in every way badly.
+//! Calls over real sockets, to an upstream that behaves well or badly.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use eclusa_core::retry::{ExtraCodes, Verdict};
 
 /// Long enough for any call that is to succeed, on any machine.
 const PATIENT: Duration = Duration::from_secs(30);
-/// For calls that are to run into it.
+/// For calls that are expected to time out.
 const SHORT: Duration = Duration::from_millis(250);
 
 pub(crate) fn rules(url: &str) -> Upstream {
@@ -43,7 +43,7 @@ pub(crate) fn rules(url: &str) -> Upstream {
     }
 }
 
-/// The same with other rules that only HTTP has.
+/// An upstream with other HTTP rules.
 pub(crate) fn rules_with(url: &str, change: impl FnOnce(&mut HttpRules)) -> Upstream {
     let mut upstream = rules(url);
     if let UpstreamKind::Http(rules) = &mut upstream.kind {
@@ -74,7 +74,7 @@ async fn call(rules: &Upstream) -> Called {
     client(rules).call(&request("GET", "/"), &context()).await
 }
 
-/// One call to an upstream that answers so.
+/// Makes one call to an upstream with this answer.
 async fn call_to(answer: Answer, timeout: Duration) -> Called {
     let fake = FakeUpstream::start(answer).await.unwrap();
     call(&Upstream { timeout, ..rules(&fake.url()) }).await
@@ -277,7 +277,7 @@ async fn an_answer_of_the_largest_size_is_read() {
 async fn without_a_connection_nothing_was_sent() {
     let refused = call(&rules(&format!("http://127.0.0.1:{}", free_port()))).await;
     let unknown = call(&rules("http://no-such-host.invalid")).await;
-    // The connection is made by the system, but nobody answers the greeting of TLS.
+    // The system accepts the connection, but nothing answers the TLS handshake.
     let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let silent = rules(&format!("https://{}", silent.local_addr().unwrap()));
     let connect = call(&Upstream { connect_timeout: SHORT, ..silent.clone() }).await;

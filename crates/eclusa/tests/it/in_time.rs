@@ -1,4 +1,4 @@
-//! A lane that refuses at once what would expire in its queue.
+//! A lane that refuses jobs that would expire in its queue.
 
 use eclusa::fake::{Answer, FakeUpstream, Latch};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! A lane that keeps nothing of ended jobs: who waits for one gets it all the same.
+//! A lane that keeps no ended jobs: a waiting caller still gets the result.
 
 use eclusa::fake::{Answer, FakeUpstream, Latch};
 use serde_json::{Value, json};

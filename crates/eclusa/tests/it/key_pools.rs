@@ -37,7 +37,7 @@ fn key_of(seen: &Seen) -> String {
     seen.headers["authorization"].to_str().unwrap().replace("Bearer secret-of-", "")
 }
 
-/// What is shown of the keys of the upstream, by name.
+/// The displayed state of the upstream's keys, by name.
 async fn keys(program: &Program) -> BTreeMap<String, Value> {
     let shown = program.get("/v1/upstreams/replicate").await.json();
     let keys = shown["keys"].as_array().unwrap().clone();
@@ -71,9 +71,10 @@ async fn each_call_is_made_with_the_least_loaded_key_within_its_own_limits() {
         assert_eq!(body["account"], format!("secret-of-{}", key_of(&seen)), "the template has the same key");
     }
     let job = program.get(&format!("/v1/jobs/{}", jobs[0])).await;
-    let told = [job.text(), program.get("/v1/upstreams").await.text(), program.get("/metrics").await.text()]
-        .concat();
-    assert!(!format!("{told}{:?}", program.log()).contains("secret-of"), "{told}");
+    let reported =
+        [job.text(), program.get("/v1/upstreams").await.text(), program.get("/metrics").await.text()]
+            .concat();
+    assert!(!format!("{reported}{:?}", program.log()).contains("secret-of"), "{reported}");
 }
 
 #[tokio::test]
@@ -100,15 +101,15 @@ async fn a_throttled_key_pauses_and_the_job_continues_with_another() {
     assert_eq!(key_of(&upstream.requests()[2]), "b");
 }
 
-/// Workers that make their own calls are told which key is theirs.
+/// Workers that make their own calls get the name of their key.
 #[tokio::test]
 async fn whoever_asks_for_leave_is_told_the_key() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let program = start(&upstream, "max_concurrent = 1").await;
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..2 {
-        told.push(program.post("/v1/limits/replicate/acquire", &json!({})).await.json()["key"].clone());
+        reported.push(program.post("/v1/limits/replicate/acquire", &json!({})).await.json()["key"].clone());
     }
-    assert_eq!(told, ["a", "b"]);
+    assert_eq!(reported, ["a", "b"]);
     assert_eq!(program.post("/v1/limits/replicate/acquire", &json!({})).await.status, 429);
 }

@@ -1,4 +1,4 @@
-//! What becomes of failures after a retry, from real calls to the proposed lists.
+//! The results of retries by code, from real calls to the proposed lists.
 
 use eclusa::fake::{Answer, Behaviour, FakeUpstream};
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::program::{Program, eclusa};
 
 #[tokio::test]
 async fn codes_that_a_retry_cures_or_never_cures_are_proposed_for_the_config() {
-    // 520 passes with the second call, 521 never does.
+    // 520 succeeds on the second call, 521 never does.
     let calls = std::sync::Mutex::new(std::collections::BTreeMap::<String, u32>::new());
     let upstream = FakeUpstream::start(Behaviour::by(move |seen| {
         let path = seen.path.clone();
@@ -38,9 +38,13 @@ async fn codes_that_a_retry_cures_or_never_cures_are_proposed_for_the_config() {
     for job in &jobs {
         program.finished(job).await;
     }
-    let told = program.get("/v1/upstreams/crm/codes").await.json();
-    assert_eq!((&told["retryable"], &told["permanent"]), (&json!(["520"]), &json!(["404", "521"])), "{told}");
-    let codes = told["codes"].as_array().unwrap();
+    let reported = program.get("/v1/upstreams/crm/codes").await.json();
+    assert_eq!(
+        (&reported["retryable"], &reported["permanent"]),
+        (&json!(["520"]), &json!(["404", "521"])),
+        "{reported}"
+    );
+    let codes = reported["codes"].as_array().unwrap();
     let of = |code: &str| codes.iter().find(|one| one["code"] == code).unwrap();
     assert_eq!(
         (&of("520")["seen"], &of("520")["cured"], &of("520")["cureShare"]),

@@ -1,4 +1,4 @@
-//! HTTPS on the listener: by HTTP/1.1 and HTTP/2, with a certificate that is renewed while it runs.
+//! HTTPS on the listener: HTTP/1.1 and HTTP/2, with a certificate that is renewed at run time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::cli::run_with;
 use crate::http_tls::Authority;
 use crate::program::{PATIENCE, Program, eclusa};
 
-/// Writes a certificate of `authority` and its key to where the config names them.
+/// Writes a certificate of `authority` and its key to the paths in the config.
 fn write_pair(dir: &Path, authority: &Authority) {
     let (certificate, key) = authority.issue("127.0.0.1");
     std::fs::write(dir.join("server.pem"), certificate.pem()).unwrap();
@@ -45,7 +45,7 @@ async fn start(authority: &Authority, upstream: &FakeUpstream) -> Program {
 
 type Https = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// A client that trusts `authority` alone and speaks only this version.
+/// A client that trusts only `authority` and uses only this HTTP version.
 fn client(authority: &Authority, version: Version) -> Https {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(&authority.pem()).unwrap()).unwrap();
@@ -65,7 +65,7 @@ fn https(program: &Program) -> String {
     program.url().replace("http://", "https://")
 }
 
-/// Whether a new connection is one with a certificate of `authority`.
+/// Whether a new connection gets a certificate of `authority`.
 async fn serves(program: &Program, authority: &Authority) -> bool {
     let client = client(authority, Version::HTTP_11);
     client.get(format!("{}/livez", https(program)).parse().unwrap()).await.is_ok()
@@ -91,19 +91,19 @@ async fn both_versions_of_http_are_served() {
         let client = client(&authority, version);
         for path in ["/proxy/direct/a", "/proxy/queued/a"] {
             let own = https(&program);
-            // A page of its own may send it.
+            // A page of the same origin may send it.
             let request = http::Request::post(format!("{own}{path}")).header("origin", own);
             let request = request.header("prefer", "wait=60");
             let answer = client.request(request.body(Full::from(body.clone())).unwrap()).await.unwrap();
             assert_eq!((answer.status().as_u16(), answer.version()), (200, version), "{path}");
-            let told = answer.into_body().collect().await.unwrap().to_bytes();
-            assert_eq!(told, "answer", "{path} {version:?}");
+            let reported = answer.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(reported, "answer", "{path} {version:?}");
         }
     }
     assert_eq!(upstream.requests().iter().filter(|seen| seen.body.len() == body.len()).count(), 4);
 }
 
-/// HTTP/2 without TLS, for clients that know that it is spoken.
+/// HTTP/2 without TLS, with prior knowledge.
 #[tokio::test]
 async fn http2_is_served_without_tls_too() {
     let upstream = FakeUpstream::start(Answer::status(200).body("answer")).await.unwrap();
@@ -149,7 +149,7 @@ async fn a_renewed_certificate_is_used_and_a_broken_one_is_not() {
     assert_eq!(line["error"], "`server.tls` can only be changed by a restart");
 }
 
-/// What `check` says of a config whose files are as `write` leaves them.
+/// The output of `check` for a config whose files `write` has changed.
 async fn refused(write: impl FnOnce(&TempDir)) -> String {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What the log tells operators: gates, audit lines, refused keys, requests.
+//! Log lines for operators: gates, audit, refused keys, requests.
 
 use eclusa::fake::{Answer, Behaviour, FakeUpstream};
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ async fn cooldowns_and_closures_are_lines() {
     program.logged("The upstream asked for no calls", &asked).await;
 }
 
-/// The process that decides tells of it, whichever made the call.
+/// The owner logs it, whichever process made the call.
 #[tokio::test]
 async fn a_transition_is_logged_once_in_a_fleet() {
     let redis = RedisServer::start();
@@ -78,7 +78,7 @@ async fn a_transition_is_logged_once_in_a_fleet() {
     assert_eq!((said(&owner, "Breaker reset").len(), said(&owner, "Lane paused").len()), (0, 1));
 }
 
-/// Also where the log is otherwise silent.
+/// Even if the log is otherwise silent.
 #[tokio::test]
 async fn changes_by_an_operator_are_logged_with_the_name_of_the_key() {
     let upstream = FakeUpstream::start(Answer::status(404)).await.unwrap();

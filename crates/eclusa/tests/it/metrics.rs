@@ -1,4 +1,4 @@
-//! The metrics page: its formats, and that it adds up over processes.
+//! The metrics page: its formats, and sums over processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt;
 use super::program::Program;
 use super::redis_server::RedisServer;
 
-/// What the page of each process shows: families with their samples.
+/// The page of each process: families with their samples.
 type Page = BTreeMap<String, BTreeMap<String, f64>>;
 
 async fn page(program: &Program) -> Page {
@@ -97,7 +97,7 @@ fn check(sums: &BTreeMap<String, f64>) {
 #[tokio::test]
 async fn shared_metrics_are_exported_once_even_after_the_owner_is_killed() {
     let redis = RedisServer::start();
-    // What is at `/once` fails once.
+    // `/once` fails once.
     let before = AtomicBool::new(false);
     let rule = move |seen: &Seen| {
         let again = seen.path == "/once" && before.swap(true, Ordering::SeqCst);
@@ -164,7 +164,7 @@ async fn prometheus_text_by_default_and_openmetrics_by_wish() {
     )));
 }
 
-/// The sources call the label `companyId`, and their names are kept.
+/// The label is `companyId`, the name in the requirements.
 #[tokio::test]
 async fn promtool_finds_nothing_wrong_with_the_page() {
     let upstream = FakeUpstream::start(Answer::status(503)).await.unwrap();
@@ -182,8 +182,8 @@ async fn promtool_finds_nothing_wrong_with_the_page() {
     let mut checked = promtool.spawn().expect("promtool is installed (make setup)");
     checked.stdin.take().unwrap().write_all(text.as_bytes()).await.unwrap();
     let checked = checked.wait_with_output().await.unwrap();
-    let told = String::from_utf8(checked.stderr).unwrap() + &String::from_utf8(checked.stdout).unwrap();
+    let reported = String::from_utf8(checked.stderr).unwrap() + &String::from_utf8(checked.stdout).unwrap();
     let kept = |line: &&str| line.contains("label names should be written in 'snake_case'");
-    let wrong: Vec<&str> = told.lines().filter(|line| !line.is_empty() && !kept(line)).collect();
-    assert!(wrong.is_empty(), "{told}");
+    let wrong: Vec<&str> = reported.lines().filter(|line| !line.is_empty() && !kept(line)).collect();
+    assert!(wrong.is_empty(), "{reported}");
 }

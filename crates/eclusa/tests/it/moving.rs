@@ -1,4 +1,4 @@
-//! The examples of the guides for those who come from other systems, as their pages run them.
+//! The examples of the migration guides, run as on their pages.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::mail::SmtpServer;
 use crate::program::Program;
 
-/// The config beside a page, on a port of its own and with its store in memory.
+/// The config of a page, on a free port and with its store in memory.
 async fn start(name: &str, env: &[(&str, &str)]) -> Program {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-to").join(name);
     let text = std::fs::read_to_string(path).unwrap();
@@ -16,7 +16,7 @@ async fn start(name: &str, env: &[(&str, &str)]) -> Program {
     Program::start(&text.replace("127.0.0.1:8080", "127.0.0.1:0"), &env).await
 }
 
-/// Numbers its answers, as the stand-in of the pages does.
+/// Numbers its answers, as the fake upstream of the pages does.
 async fn stand_in(port: u16) -> FakeUpstream {
     let calls = std::sync::atomic::AtomicU64::new(1);
     let answer = move |seen: &Seen| {

@@ -17,16 +17,11 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::watch;
 
-/// How long anything may take that is to happen at all, on any machine.
+/// How long anything expected may take, on any machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
-/// What the log says when a job has ended, after it was counted.
-const ENDINGS: [&str; 5] = [
-    "Job completed",
-    "Job answered from the cache",
-    "Job failed permanently",
-    "Job dropped",
-    "Job cancelled",
-];
+/// The log message when a job has ended and was counted.
+const ENDINGS: [&str; 5] =
+    ["Job completed", "Job answered from the cache", "Job failed permanently", "Job dropped", "Job cancelled"];
 
 /// A running `eclusa serve`.
 pub(crate) struct Program {
@@ -34,18 +29,18 @@ pub(crate) struct Program {
     address: String,
     log: Log,
     client: Client<HttpConnector, Full<Bytes>>,
-    /// Kept until the end: the config and, where the config says so, the store are in it.
+    /// Kept until the end: it contains the config and possibly the store.
     pub(crate) dir: Arc<TempDir>,
 }
 
-/// The lines of a log, as they come.
+/// The lines of a log, as they arrive.
 #[derive(Clone)]
 struct Log {
     lines: Arc<Mutex<Vec<Value>>>,
     count: watch::Receiver<usize>,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -80,13 +75,12 @@ pub(crate) fn example(name: &str) -> PathBuf {
 }
 
 impl Program {
-    /// Starts with `config`, which listens on a free port and keeps its store below a new directory unless it says
-    /// otherwise.
+    /// Starts with `config`, by default on a free port and with its store in a new directory.
     pub(crate) async fn start(config: &str, env: &[(&str, &str)]) -> Self {
         Self::start_in(Arc::new(tempfile::tempdir().unwrap()), config, env).await
     }
 
-    /// The same in a directory that was used before.
+    /// Starts in an existing directory.
     pub(crate) async fn start_in(dir: Arc<TempDir>, config: &str, env: &[(&str, &str)]) -> Self {
         let command = serve(&dir, config, env);
         Self::run(dir, command).await
@@ -109,7 +103,7 @@ impl Program {
         Self { child, address, log, client, dir }
     }
 
-    /// Starts what must not start; says how it ended and what it told.
+    /// Starts a program that must fail to start; returns its exit code and its output.
     pub(crate) async fn refused(dir: &TempDir, config: &str, env: &[(&str, &str)]) -> (Option<i32>, String) {
         let output = serve(dir, config, env).output();
         let output = tokio::time::timeout(PATIENCE, output).await.unwrap().unwrap();
@@ -127,7 +121,7 @@ impl Program {
         format!("http://{}", self.address)
     }
 
-    /// A request with these headers; the path goes out as it is written.
+    /// Sends a request with these headers; the path is sent unchanged.
     pub(crate) async fn send(
         &self,
         method: &str,
@@ -146,10 +140,10 @@ impl Program {
         Answer { status: head.status.as_u16(), headers: head.headers, body }
     }
 
-    /// Sends these very bytes on a connection of their own and returns all that comes until it is closed.
+    /// Sends raw bytes on a new connection and returns everything until it is closed.
     pub(crate) async fn raw(&self, request: &[u8]) -> String {
         let mut stream = TcpStream::connect(&self.address).await.unwrap();
-        // A server that has seen enough may close before everything is sent.
+        // The server may close before everything is sent.
         let _ = stream.write_all(request).await;
         let mut answer = Vec::new();
         let read = async {
@@ -170,7 +164,7 @@ impl Program {
         self.send("POST", path, &[("content-type", "application/json")], &body.to_string()).await
     }
 
-    /// Asks again and again until the answer is as wished.
+    /// Polls until the answer satisfies the condition.
     pub(crate) async fn until(&self, path: &str, wished: impl Fn(&Answer) -> bool) -> Answer {
         let mut pace = tokio::time::interval(Duration::from_millis(20));
         let found = async {
@@ -185,21 +179,21 @@ impl Program {
         tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("{path} is not as wished"))
     }
 
-    /// Puts a job into a lane and returns its id.
+    /// Enqueues a job and returns its id.
     pub(crate) async fn enqueue(&self, lane: &str, job: &Value) -> String {
         let answer = self.post(&format!("/v1/lanes/{lane}/jobs"), job).await;
         assert_eq!(answer.status, 202, "{}", answer.text());
         answer.json()["jobId"].as_str().unwrap().to_owned()
     }
 
-    /// The job once it has ended.
+    /// The job, once it has ended.
     pub(crate) async fn ended(&self, job: &str) -> Value {
         let answer = self.get(&format!("/v1/jobs/{job}/wait?timeout=60")).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         answer.json()
     }
 
-    /// The same once it is also counted and logged, by this process.
+    /// The job, once it has ended and this process has counted and logged it.
     pub(crate) async fn finished(&self, job: &str) -> Value {
         let ended = self.ended(job).await;
         let about =
@@ -208,7 +202,7 @@ impl Program {
         ended
     }
 
-    /// Builds up a queue: nothing starts until [`Program::resume`].
+    /// Pauses a lane: nothing starts until [`Program::resume`].
     pub(crate) async fn pause(&self, lane: &str) {
         let answer = self.post(&format!("/v1/lanes/{lane}/pause"), &Value::Null).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
@@ -219,27 +213,27 @@ impl Program {
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
 
-    /// Why a job waits, by the word for it.
+    /// The reason why a job waits.
     pub(crate) async fn why(&self, job: &str) -> String {
         let why = self.get(&format!("/v1/jobs/{job}/why")).await.json();
         why["reason"].as_str().unwrap_or("").to_owned()
     }
 
-    /// What a gate of an upstream counts.
+    /// The state of a gate of an upstream.
     pub(crate) async fn gate(&self, upstream: &str, reason: &str) -> Value {
         let upstream = self.get(&format!("/v1/upstreams/{upstream}")).await.json();
         let gates = upstream["gates"].as_array().unwrap().clone();
         gates.into_iter().find(|gate| gate["reason"] == reason).unwrap_or(Value::Null)
     }
 
-    /// The value of a metric with exactly these labels, in the order in which they are written. One that is not there fails the
-    /// test: a misspelt name would look like a zero.
+    /// The value of a metric with exactly these labels, in order. A missing metric fails the test, because a misspelt name
+    /// would look like a zero.
     pub(crate) async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let found = self.metric_if_there(name, labels).await;
         found.unwrap_or_else(|| panic!("there is no metric {name} {labels:?}"))
     }
 
-    /// The same where only some processes, or only some moments, have it.
+    /// The value of a metric that may be missing.
     pub(crate) async fn metric_if_there(&self, name: &str, labels: &[(&str, &str)]) -> Option<u64> {
         let text = self.get("/metrics").await.text().to_owned();
         let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
@@ -271,7 +265,7 @@ impl Program {
         (status, self.dir)
     }
 
-    /// Has it read `config` in place of the one it was started with.
+    /// Replaces its config and makes it reload.
     pub(crate) fn reload(&self, config: &str) {
         write_config(&self.dir, config);
         self.signal("HUP");
@@ -284,7 +278,7 @@ impl Program {
         assert!(sent.success());
     }
 
-    /// Kills it as a power cut would, but for the disk.
+    /// Kills it like a power cut, except that the disk stays intact.
     pub(crate) async fn kill(mut self) -> Arc<TempDir> {
         self.child.kill().await.unwrap();
         self.dir
@@ -293,14 +287,14 @@ impl Program {
 
 impl Log {
     fn of(stderr: ChildStderr) -> Self {
-        let (lines, (told, count)) = (Arc::<Mutex<Vec<Value>>>::default(), watch::channel(0));
+        let (lines, (reported, count)) = (Arc::<Mutex<Vec<Value>>>::default(), watch::channel(0));
         let log = Self { lines, count };
         let lines = log.lines.clone();
         tokio::spawn(async move {
             let mut stderr = BufReader::new(stderr).lines();
             while let Ok(Some(line)) = stderr.next_line().await {
                 lines.lock().unwrap().push(serde_json::from_str(&line).unwrap_or(Value::String(line)));
-                told.send_modify(|count| *count += 1);
+                reported.send_modify(|count| *count += 1);
             }
         });
         log
@@ -342,7 +336,7 @@ fn serve(dir: &TempDir, config: &str, env: &[(&str, &str)]) -> Command {
     command
 }
 
-/// Writes `config` with a free port, a store below `dir`, a talkative log and an end without a drain unless it says otherwise.
+/// Writes `config`, by default with a free port, a store below `dir`, a debug log and no drain.
 fn write_config(dir: &TempDir, config: &str) -> PathBuf {
     let mut text = config.to_owned();
     if !text.contains("drain =") {
@@ -362,18 +356,18 @@ fn write_config(dir: &TempDir, config: &str) -> PathBuf {
     path
 }
 
-/// The moments at which a job started, in milliseconds, as the store told them.
+/// The times at which a job started, in milliseconds, by the store's clock.
 pub(crate) fn starts(job: &Value) -> Vec<i64> {
     let events = job["timeline"].as_array().unwrap().iter();
     events.filter(|event| event["event"] == "started").map(|event| millis(&event["at"])).collect()
 }
 
-/// The moment at which a job ended, in milliseconds, as the store told it.
+/// The time at which a job ended, in milliseconds, by the store's clock.
 pub(crate) fn end(job: &Value) -> i64 {
     millis(&job["timeline"].as_array().unwrap().last().unwrap()["at"])
 }
 
-/// A moment of the API in milliseconds.
+/// Parses a time of the API into milliseconds.
 pub(crate) fn millis(moment: &Value) -> i64 {
     let text = moment.as_str().unwrap_or_else(|| panic!("not a moment: {moment}"));
     text.parse::<jiff::Timestamp>().unwrap().as_millisecond()

@@ -1,4 +1,4 @@
-//! A redis-server of our own, which ends with the test however that ends.
+//! A redis-server process that ends with the test, even if that is killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
-/// Starts the server; when its input ends it ends the server: a test that is killed leaves nothing behind.
-/// It gets the signal that the guard is told. A replica need not wait for others that might come.
+/// A guard that starts the server and stops it when its input ends, so that a killed test leaves nothing behind. The guard
+/// passes on the signal it is given. A replica does not wait for further replicas.
 const GUARD: &str = r#"dir=$1; shift
 redis-server --bind 127.0.0.1 --dir "$dir" --save "" --repl-diskless-sync-delay 0 "$@" &
 read signal; kill -s "${signal:-KILL}" $!; wait"#;
@@ -17,7 +17,7 @@ read signal; kill -s "${signal:-KILL}" $!; wait"#;
 /// The setting that makes a server speak TLS.
 const TLS: &str = "--tls-cert-file";
 
-/// A running server with a directory of its own.
+/// A running server with its own directory.
 pub(crate) struct RedisServer {
     guard: Child,
     dir: TempDir,
@@ -36,7 +36,7 @@ impl RedisServer {
     pub(crate) fn with(settings: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let settings: Vec<String> = settings.iter().map(|&word| word.to_owned()).collect();
-        // Between finding a free port and using it somebody else may take it.
+        // Another process may take the free port before it is used.
         for _ in 0..10 {
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             if let Some(guard) = launch(&dir, port, &settings) {
@@ -55,20 +55,20 @@ impl RedisServer {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// Makes it fail to save: something else has the name of its file.
+    /// Makes it fail to save: a directory takes the name of its file.
     pub(crate) fn break_saves(&self) {
         std::fs::create_dir(self.dir.path().join("dump.rdb")).unwrap();
         self.save("err");
     }
 
     /// Lets it save again.
-    pub(crate) fn mend_saves(&self) {
+    pub(crate) fn repair_saves(&self) {
         std::fs::remove_dir(self.dir.path().join("dump.rdb")).unwrap();
         self.save("ok");
         std::fs::remove_file(self.dir.path().join("dump.rdb")).unwrap();
     }
 
-    /// Saves in the background, and waits until that ended so.
+    /// Saves in the background, and waits for this result.
     fn save(&self, status: &str) {
         self.command(&["BGSAVE"]);
         let ended = format!("rdb_last_bgsave_status:{status}");
@@ -77,13 +77,13 @@ impl RedisServer {
         }
     }
 
-    /// Ends the server as an administrator would.
+    /// Shuts the server down cleanly.
     pub(crate) fn stop(&mut self) {
         self.resume();
         self.end("TERM");
     }
 
-    /// Ends the server as a power cut would, but for the disk.
+    /// Kills the server like a power cut, except that the disk stays intact.
     pub(crate) fn kill(&mut self) {
         self.end("KILL");
     }
@@ -96,30 +96,30 @@ impl RedisServer {
     }
 
     fn process(&self) -> String {
-        let told = self.command(&["INFO", "server"]);
-        told.lines().find_map(|line| line.strip_prefix("process_id:")).unwrap().trim().to_owned()
+        let reported = self.command(&["INFO", "server"]);
+        reported.lines().find_map(|line| line.strip_prefix("process_id:")).unwrap().trim().to_owned()
     }
 
-    /// Freezes the server: connections stay, and nothing is answered.
+    /// Freezes the server: connections stay open, and nothing is answered.
     pub(crate) fn pause(&mut self) {
         let id = self.process();
         signal("STOP", &id);
         self.paused = Some(id);
     }
 
-    /// Lets a frozen server go on.
+    /// Resumes a frozen server.
     pub(crate) fn resume(&mut self) {
         if let Some(id) = self.paused.take() {
             signal("CONT", &id);
         }
     }
 
-    /// Starts it again, with what it kept.
+    /// Starts it again with its data.
     pub(crate) fn start_again(&mut self) {
         self.guard = launch(&self.dir, self.port, &self.settings).unwrap();
     }
 
-    /// Runs a command on it, as `redis-cli` does; what it answers, as text.
+    /// Runs a command with `redis-cli`; returns the output.
     pub(crate) fn command(&self, words: &[&str]) -> String {
         let mut connection = redis::Client::open(self.url()).unwrap().get_connection().unwrap();
         let mut command = redis::cmd(words[0]);
@@ -135,7 +135,7 @@ impl RedisServer {
         }
     }
 
-    /// The one of this process, with a prefix that nobody else has.
+    /// The server of this process, with a unique prefix.
     pub(crate) fn shared() -> (&'static Self, String) {
         static SERVER: OnceLock<RedisServer> = OnceLock::new();
         static PREFIXES: AtomicU32 = AtomicU32::new(0);
@@ -146,12 +146,12 @@ impl RedisServer {
 
 impl Drop for RedisServer {
     fn drop(&mut self) {
-        // Nobody needs what it would still write, and it takes up to 100 ms to heed a polite signal.
+        // Its data is not needed any more, and a clean shutdown takes up to 100 ms.
         self.kill();
     }
 }
 
-/// Where to listen: with TLS only, if there is a certificate for that.
+/// The port settings: TLS only, if there is a certificate.
 fn ports(port: u16, settings: &[String]) -> Vec<String> {
     let port = port.to_string();
     let words = if settings.iter().any(|word| word == TLS) {

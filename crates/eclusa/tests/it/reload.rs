@@ -1,4 +1,4 @@
-//! SIGHUP: a config that was changed is put in force while everything runs, as a whole or not at all.
+//! SIGHUP: a changed config takes effect at run time, completely or not at all.
 
 use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::{Value, json};
@@ -100,7 +100,7 @@ async fn a_job_that_runs_ends_though_its_lane_and_its_upstream_are_removed() {
     assert_eq!(program.ended(&next).await["result"]["status"], 202, "new calls go to the new address");
 }
 
-/// What was accepted is sent, though new requests go past the queue.
+/// Accepted jobs are sent, although new requests bypass the queue.
 async fn a_lane_becomes_direct(store: &str) {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let config = |rules| format!("{store}\n{}", lanes(&upstream, &[("work", rules)]));

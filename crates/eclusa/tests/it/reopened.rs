@@ -1,4 +1,4 @@
-//! A store that may be closed and opened again before every verb.
+//! A store that can be closed and reopened before every verb.
 
 use std::any::Any;
 use std::sync::Mutex;
@@ -13,12 +13,12 @@ use eclusa_core::{
     Store, StoreError, Swept, TenantView, Time, UpstreamView, Wait, Watch, Why,
 };
 
-/// If a restart or a takeover can be seen, a scenario on this store sees it.
+/// A scenario on this store notices any visible effect of a restart or a takeover.
 pub(crate) struct Reopened<S> {
     open: Box<dyn Fn() -> S + Send + Sync>,
-    /// Whether to do so before every verb, or only before the first.
+    /// Whether to reopen before every verb, or only before the first.
     always: bool,
-    /// Dropped before what it needs.
+    /// Declared before what it needs, so dropped first.
     store: Mutex<Option<S>>,
     _needs: Box<dyn Any + Send + Sync>,
 }
@@ -38,11 +38,11 @@ impl<S: Store> Reopened<S> {
     fn run<T: Send>(&self, verb: impl AsyncFnOnce(&S) -> Result<T, StoreError> + Send) -> impl Answer<T> {
         let mut slot = self.store.lock().unwrap();
         if self.always {
-            // The old store must be gone before the new one comes.
+            // The old store must be closed before the new one opens.
             drop(slot.take());
         }
         let store = &*slot.get_or_insert_with(|| (self.open)());
-        // Not on the thread of the scenario, whose timers would stand still meanwhile.
+        // Not on the scenario's thread, because its timers would stop meanwhile.
         let answer = std::thread::scope(|scope| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             scope.spawn(move || runtime.block_on(verb(store))).join().unwrap()
@@ -72,8 +72,8 @@ impl<S: Store> Store for Reopened<S> {
         self.run(async move |store| store.settle(settlements).await)
     }
 
-    fn complete(&self, told: Completion) -> impl Answer<CompleteAnswer> {
-        self.run(async move |store| store.complete(told).await)
+    fn complete(&self, reported: Completion) -> impl Answer<CompleteAnswer> {
+        self.run(async move |store| store.complete(reported).await)
     }
 
     fn poll(&self, ask: Poll) -> impl Answer<Polls> {

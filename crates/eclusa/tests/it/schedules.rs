@@ -1,4 +1,4 @@
-//! Schedules: jobs that are enqueued when their moments come, each once, however many processes there are.
+//! Schedules: jobs that are enqueued at their times, each once, however many processes there are.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ fn rules(upstream: &FakeUpstream) -> String {
     )
 }
 
-/// The moments of the requests that came, each with how often it did.
+/// The scheduled times of the received requests, each with its count.
 fn moments(upstream: &FakeUpstream) -> BTreeMap<String, usize> {
     let mut moments = BTreeMap::new();
     for seen in upstream.requests() {
@@ -55,7 +55,7 @@ async fn a_moment_is_done_once_however_many_processes_there_are() {
     let first = Program::start(&config, &[]).await;
     let second = Program::start(&config, &[]).await;
     upstream.wait_for(3).await;
-    // The one that is left goes on where both were.
+    // The remaining process continues.
     drop(first.kill().await);
     let before = upstream.requests().len() as u64;
     upstream.wait_for(before + 3).await;

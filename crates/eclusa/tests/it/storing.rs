@@ -1,4 +1,4 @@
-//! What callers are told while their jobs are being stored: long batches, and a store that takes its time.
+//! What callers see while their jobs are stored: large batches, and a slow store.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ async fn paused(settings: &str) -> Program {
 
 const LARGE: &str = "[server]\nlisten = \"127.0.0.1:0\"\nmax_body = \"8128KiB\"";
 
-/// Seventy jobs of 100 kB are accepted, each in its place.
+/// Seventy jobs of 100 kB are accepted, in order.
 async fn take_a_long_batch(program: &Program) {
     let job = json!({ "request": { "method": "POST", "path": "/", "body": "x".repeat(100_000) } });
     let answer = program.post("/v1/lanes/work/jobs/batch", &Value::Array(vec![job; 70])).await;
@@ -32,7 +32,7 @@ async fn a_long_batch_is_stored_in_a_directory() {
     take_a_long_batch(&paused(LARGE).await).await;
 }
 
-/// The owner is another process: the questions must fit what it grants, and no chunk of the journal holds all of them.
+/// The owner is another process: the questions must fit its window, and no chunk of the journal holds all of them.
 #[tokio::test]
 async fn a_long_batch_is_stored_by_another_process_in_parts() {
     let redis = RedisServer::start();
@@ -45,7 +45,7 @@ async fn a_long_batch_is_stored_by_another_process_in_parts() {
     assert!(chunks() - before >= 7, "{} chunks", chunks() - before);
 }
 
-/// The store is not away, for it may be silent for half a minute; who brings a job waits no longer than `server.max_wait`.
+/// The store may be silent for half a minute; callers wait no longer than `server.max_wait`.
 #[tokio::test]
 async fn who_brings_a_job_waits_for_a_busy_store_no_longer_than_the_config_allows() {
     let mut redis = RedisServer::start();
@@ -76,7 +76,7 @@ async fn who_brings_a_job_waits_for_a_busy_store_no_longer_than_the_config_allow
 
 const TAKEN_AWAY: &str = "lock was removed while the journal was in use";
 
-/// The process can keep no promise any more: what it has not stored is refused, and it ends.
+/// The process cannot store anything any more: it refuses what is not stored, and ends.
 #[tokio::test]
 async fn a_data_directory_that_is_removed_ends_acceptance() {
     let (program, job) = (paused("").await, json!({ "request": { "path": "/" } }));
@@ -90,11 +90,11 @@ async fn a_data_directory_that_is_removed_ends_acceptance() {
     assert!(!program.over().await.0.success());
 }
 
-/// A second process cannot open what the first still writes, and the first notices without being asked.
+/// A second process cannot open the directory while the first writes to it, and the first notices the change on its own.
 #[tokio::test]
 async fn a_deleted_lock_lets_no_second_process_in() {
     let program = paused("").await;
-    // So that it cannot have noticed and ended when the second comes.
+    // So that the first cannot have noticed and ended before the second starts.
     program.signal("STOP");
     std::fs::remove_file(program.dir.path().join("data/lock")).unwrap();
     let (code, said) = Program::refused(&program.dir, RULES, &[]).await;

@@ -1,11 +1,11 @@
-//! One job for several providers: each is sent what its template makes of the job's params.
+//! One job for several providers: each gets the request that its template makes of the job's params.
 
 use eclusa::fake::{Answer, FakeUpstream, Seen};
 use serde_json::{Value, json};
 
 use super::program::Program;
 
-/// Two providers that want the same thing in different words, by model; `plain` has no template.
+/// Two providers with different request formats, by model; `plain` has no template.
 fn config(first: &FakeUpstream, second: &FakeUpstream) -> String {
     format!(
         r#"
@@ -112,7 +112,7 @@ async fn missing_params_are_reported_at_intake_for_every_provider_of_the_chain()
     assert!(upstream.requests().is_empty());
 }
 
-/// Where only some upstreams have a template, the job's own request serves the others.
+/// If only some upstreams have a template, the others get the job's own request.
 #[tokio::test]
 async fn a_request_of_its_own_goes_to_providers_without_a_template() {
     let plain = FakeUpstream::start(Answer::status(500)).await.unwrap();
@@ -130,7 +130,7 @@ async fn a_request_of_its_own_goes_to_providers_without_a_template() {
     assert_eq!(fal.requests()[0].path, "/fal-ai/plain");
 }
 
-/// The key, with other params, asks for something else; and what is kept of a job without a request can be replayed.
+/// The same key with other params is a conflict; and a job without a request can be replayed.
 #[tokio::test]
 async fn params_are_part_of_idempotency_and_of_replays() {
     let upstream = FakeUpstream::start(Answer::status(400)).await.unwrap();
@@ -151,7 +151,7 @@ async fn params_are_part_of_idempotency_and_of_replays() {
     assert_eq!(body(&upstream.requests()[before])["input"], generation()["params"]["input"]);
 }
 
-/// Policies look at what the upstream is sent, not at what the job came with.
+/// Policies look at the rendered request, not at the job.
 #[tokio::test]
 async fn limits_by_scope_count_the_rendered_request() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();

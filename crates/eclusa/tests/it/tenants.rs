@@ -1,4 +1,4 @@
-//! Tenants of a lane: who waits, limits of their own, and what is logged when their jobs fail.
+//! Tenants of a lane: waiting jobs, limits per tenant, and what is logged when their jobs fail.
 
 use std::collections::BTreeSet;
 
@@ -132,7 +132,7 @@ async fn a_direct_lane_refuses_a_tenant_at_its_limit_and_no_other() {
         (200, "\"mail-tenant-rate_limit\";q=3;w=3600")
     );
     let again = async || loop {
-        // A slot is free when the end of the call was told.
+        // A slot is freed when the end of the call is reported.
         let answer = call("/proxy/mail/a", "acme").await;
         if answer.status == 200 || answer.json()["reason"] != "concurrency" {
             break answer;
@@ -146,7 +146,7 @@ async fn a_direct_lane_refuses_a_tenant_at_its_limit_and_no_other() {
     assert_eq!(call("/proxy/mail/a", "bolt").await.status, 200);
 }
 
-/// The line that the sources show, of the real program.
+/// The log line of the requirements, from the real program.
 #[tokio::test]
 async fn a_retry_is_logged_with_the_fields_of_the_sources_and_no_others() {
     let upstream = FakeUpstream::start(Answer::status(421)).await.unwrap();

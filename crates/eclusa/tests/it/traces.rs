@@ -1,4 +1,4 @@
-//! Trace context, and spans as a collector gets them.
+//! Trace context, and spans as received by a collector.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ fn passed_on(upstream: &FakeUpstream) -> Option<[String; 3]> {
     Some([parts[1], parts[2], parts[3]].map(ToOwned::to_owned))
 }
 
-/// All spans that have come, once there are at least `count`, by name.
+/// All received spans by name, once there are at least `count`.
 async fn spans(collector: &FakeUpstream, count: usize) -> BTreeMap<String, Vec<Value>> {
     let mut batches = 0;
     loop {
@@ -76,7 +76,7 @@ async fn the_context_of_a_caller_is_passed_on_with_a_new_span() {
         assert!(seen.insert(span), "{path}: a new span");
         assert_eq!(upstream.requests().last().unwrap().headers["tracestate"], "vendor=1");
     }
-    // Kept with the job, also over a restart.
+    // Stored with the job, across restarts.
     program.pause("work").await;
     let job = r#"{"request":{"path":"/b"}}"#;
     assert_eq!(program.send("POST", "/v1/lanes/work/jobs", &context[..2], job).await.status, 202);
@@ -136,7 +136,7 @@ async fn a_direct_call_and_a_job_without_a_context_begin_traces() {
     let upstream = FakeUpstream::start(upstream).await.unwrap();
     let collector = FakeUpstream::start(collector).await.unwrap();
     let program = start(&upstream, &traces(&collector)).await;
-    // What its caller does not record is not recorded here.
+    // A trace that the caller does not record is not recorded here.
     let unsampled = SENT.replace("-01", "-00");
     assert_eq!(program.send("GET", "/proxy/fast/a", &[("traceparent", &unsampled)], "").await.status, 200);
     assert_eq!(passed_on(&upstream).unwrap()[2], "00");
@@ -153,7 +153,7 @@ async fn a_direct_call_and_a_job_without_a_context_begin_traces() {
     program.until("/metrics", |page| page.text().contains("eclusa_spans_exported_total 3\n")).await;
 }
 
-/// A collector that refuses, one that hangs, and none: requests are answered all the same, and the process ends in time.
+/// A collector that refuses, one that hangs, and none: requests are still answered, and the process ends in time.
 #[tokio::test]
 async fn nothing_waits_for_a_collector() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
@@ -189,7 +189,7 @@ async fn nothing_waits_for_a_collector() {
     assert!(program.metric("eclusa_spans_dropped_total", &[("reason", "unreachable")]).await >= 3);
 }
 
-/// Of the traces that begin here only a share is recorded; those of callers all are.
+/// Only a share of the traces that start here is recorded, but all traces of callers are.
 #[tokio::test]
 async fn a_share_of_new_traces_is_recorded() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();

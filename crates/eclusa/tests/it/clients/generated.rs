@@ -1,4 +1,4 @@
-//! A client that a well-known generator makes of the document is whole and correct by its types.
+//! A well-known generator makes a complete and correctly typed client from the OpenAPI document.
 
 use tokio::process::Command;
 

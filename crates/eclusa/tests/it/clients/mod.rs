@@ -1,4 +1,4 @@
-//! The API as others see it: its OpenAPI document, the clients of this repository and those that generators make of it.
+//! The API from outside: its OpenAPI document, the clients of this repository and generated clients.
 
 mod generated;
 mod own;
@@ -16,7 +16,7 @@ use crate::program::Program;
 
 const KEY: &str = "admin-0123456789abcdef";
 const SECRET: &str = "callback-0123456789abcdef";
-/// How long a tool of another language may take, on any machine.
+/// How long an external tool may take, on any machine.
 const TOOL_PATIENCE: Duration = Duration::from_mins(3);
 
 fn repository() -> PathBuf {

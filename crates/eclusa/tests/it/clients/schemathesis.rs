@@ -1,8 +1,8 @@
-//! Generated requests against the real binary: every answer is one that the document describes.
+//! Generated requests against the real binary: every answer matches the OpenAPI document.
 
 use super::{KEY, Server, python, succeeds};
 
-/// What generated requests are about: things that exist, so that they get past 404. `/proxy` passes any status on; the other calls
+/// Ids of existing things, so that generated requests get past 404. `/proxy` passes any status on; the other calls
 /// may answer 502, 503 and 504 only where the document says so, and none 500.
 fn config(job: &str, letter: &str) -> String {
     format!(
@@ -43,7 +43,7 @@ parameters = {{ "path.lane" = "direct" }}
     )
 }
 
-/// A stream of events is left out: it would be read to its end. One worker: the tool's caches are not safe for two threads.
+/// Event streams are excluded: they would be read to the end. One worker: the tool's caches are not thread-safe.
 #[tokio::test]
 async fn every_answer_to_generated_requests_is_one_that_the_document_describes() {
     let (server, folder) = (Server::start().await, tempfile::tempdir().unwrap());

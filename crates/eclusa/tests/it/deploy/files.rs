@@ -12,9 +12,9 @@ use crate::program::Program;
 const CONFIG_PATH: &str = "/etc/eclusa/eclusa.toml";
 const STATE_PATH: &str = "/var/lib/eclusa";
 const PORT: u64 = 8080;
-/// `drain`, `shutdown_grace` and two times five seconds for what is left.
+/// `drain`, `shutdown_grace` and two times five seconds for the rest.
 const STOP_SECONDS: u64 = 5 + 30 + 10;
-/// What `eclusa doctor` asks for with the defaults.
+/// The file limit that `eclusa doctor` asks for with the defaults.
 const OPEN_FILES: u64 = 10_000 + 2 * 256 + 100;
 
 const VALUES: [(&str, &str); 3] = [
@@ -48,7 +48,7 @@ fn seconds(text: &str) -> u64 {
     text.strip_suffix('s').unwrap_or(text).parse().unwrap()
 }
 
-/// The one that begins so, without that.
+/// The line with this prefix, without the prefix.
 fn setting<'a>(text: &'a str, name: &str) -> &'a str {
     let found: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix(name)).collect();
     let [one] = found[..] else { panic!("{name} is there {} times", found.len()) };
@@ -158,7 +158,7 @@ fn the_dockerfile_agrees_with_the_config_and_the_toolchain() {
     assert_eq!((setting(&docker, "USER "), setting(&docker, "EXPOSE ")), ("65532:65532", "8080"));
     assert_eq!(setting(&docker, "ENTRYPOINT "), r#"["/usr/local/bin/eclusa"]"#);
     assert_eq!(setting(&docker, "CMD "), r#"["serve"]"#);
-    // The build must be given all that the workspace is made of.
+    // The build needs all parts of the workspace.
     let ignored = text("docker/Dockerfile.dockerignore");
     for needed in ["Cargo.toml", "Cargo.lock", "rust-toolchain.toml", "crates", "bench"] {
         assert!(ignored.lines().any(|line| line == format!("!{needed}")), "{needed}");
@@ -177,7 +177,7 @@ async fn the_systemd_unit_is_sound_and_starts_the_program() {
     assert!(setting(&unit, "TimeoutStopSec=").parse::<u64>().unwrap() >= STOP_SECONDS);
     assert!(setting(&unit, "LimitNOFILE=").parse::<u64>().unwrap() >= OPEN_FILES);
 
-    // With a program that is there.
+    // The unit must name an existing program.
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("eclusa.service");
     std::fs::write(&path, unit.replace("/usr/local/bin/eclusa", env!("CARGO_BIN_EXE_eclusa"))).unwrap();

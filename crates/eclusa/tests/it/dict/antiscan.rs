@@ -1,15 +1,15 @@
-//! Who guesses keys is stopped, who pays is not.
+//! A payer who guesses keys is stopped, one who pays is not.
 
 use futures_util::future::join_all;
 
 use super::server::{Dict, PARTICIPANT, USER, USER_V2};
-use super::{COMPANY, PERSON, alone, equal, lookup, pay};
+use super::{COMPANY, PERSON, equal, lookup, pay, single};
 
 /// 100 tokens, 20 for each miss.
 #[tokio::test]
 async fn a_person_who_guesses_is_stopped_after_five_misses() {
     let dict = Dict::start('A', 1).await;
-    let program = alone(&dict, "A").await;
+    let program = single(&dict, "A").await;
     for guess in 0..5 {
         let missed =
             lookup(&program, PERSON, &format!("{guess}0000@example.com"), &format!("E{guess}")).await;
@@ -22,7 +22,7 @@ async fn a_person_who_guesses_is_stopped_after_five_misses() {
         assert_eq!((stopped.status, dict.lookups()), (429, 5), "{guess}");
         assert!((500..=600).contains(&stopped.header("retry-after").parse::<u32>().unwrap()));
     }
-    // Other kinds of keys have tokens of their own, other people too.
+    // Other kinds of keys and other payers have separate tokens.
     let found = lookup(&program, PERSON, "12345678909", "E20").await;
     assert_eq!(found.status, 200);
     assert_eq!(lookup(&program, "98765432100", "a@example.com", "E21").await.status, 200);
@@ -30,11 +30,11 @@ async fn a_person_who_guesses_is_stopped_after_five_misses() {
     assert_eq!((dict.lookups(), dict.refused()), (7, vec![]));
 }
 
-/// However many guesses are under way at the same time.
+/// However many guesses are in flight at the same time.
 #[tokio::test]
 async fn guesses_at_once_are_stopped_after_as_many_misses() {
     let dict = Dict::start('A', 2).await;
-    let program = alone(&dict, "A").await;
+    let program = single(&dict, "A").await;
     for (payer, misses) in [(PERSON, 5), (COMPANY, 50)] {
         let before = dict.lookups();
         let ids: Vec<String> = (0..80).map(|guess| format!("{payer}{guess}")).collect();
@@ -49,11 +49,11 @@ async fn guesses_at_once_are_stopped_after_as_many_misses() {
     assert_eq!(dict.refused(), Vec::<&str>::new());
 }
 
-/// Twice as many lookups as there are tokens, each paid: the balance stays where it is.
+/// Twice as many lookups as there are tokens, each paid: the balance does not change.
 #[tokio::test]
 async fn a_person_who_pays_is_never_stopped() {
     let dict = Dict::start('A', 3).await;
-    let program = alone(&dict, "A").await;
+    let program = single(&dict, "A").await;
     for payment in 0..200 {
         let id = format!("E{payment}");
         let found = lookup(&program, PERSON, "+5511987654321", &id).await;

@@ -1,4 +1,4 @@
-//! The DICT lets nobody in without a certificate.
+//! The DICT requires a client certificate.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::{PERSON, compared, lookup};
 use crate::http_tls::{Authority, door};
 use crate::program::{Program, example};
 
-/// Its line for certificates needs nothing but its files and the removal of the `#`.
+/// The example's `tls` line works with the files in place and the `#` removed.
 #[tokio::test]
 async fn the_example_shows_the_certificate_of_the_participant() {
     let (dict, authority, clients) = (Dict::start('H', 1).await, Authority::new(), Authority::new());

@@ -1,4 +1,4 @@
-//! The example for the DICT against a DICT that counts on its own.
+//! The DICT example against a DICT that keeps its own counts.
 
 mod antiscan;
 mod certificates;
@@ -14,7 +14,7 @@ use crate::program::{Answer, PATIENCE, Program};
 pub(crate) const PERSON: &str = "12345678901";
 pub(crate) const COMPANY: &str = "12ABC34501DE35";
 
-/// A process with the example on `store`, which compares balances `every` so often.
+/// A process with the example on `store`, which reconciles at the interval `every`.
 async fn start(dict: &Dict, category: &str, store: &str, every: &str) -> Program {
     let env = [
         ("DICT_URL", dict.url()),
@@ -27,14 +27,14 @@ async fn start(dict: &Dict, category: &str, store: &str, every: &str) -> Program
     program
 }
 
-/// The same on a directory of its own, once it has compared balances for the first and last time.
-async fn alone(dict: &Dict, category: &str) -> Program {
+/// A process on its own directory, after its first and only reconciliation.
+async fn single(dict: &Dict, category: &str) -> Program {
     let program = start(dict, category, "embedded:./data", "1h").await;
     compared(&[&program], 1).await;
     program
 }
 
-/// Returns once these processes have compared balances so often in sum.
+/// Returns once these processes have reconciled `count` times in total.
 async fn compared(programs: &[&Program], times: u64) {
     let enough = async {
         let mut pace = tokio::time::interval(std::time::Duration::from_millis(20));
@@ -58,11 +58,11 @@ async fn lookup(program: &Program, payer: &str, key: &str, id: &str) -> Answer {
     program.send("GET", &format!("/proxy/dict/entries/{key}"), &headers, "").await
 }
 
-/// Pays for a lookup, which the DICT hears first. Eclusa knows the lookup once its answer has passed.
+/// Pays for a lookup, first at the DICT. Eclusa knows the lookup once its answer has passed.
 async fn pay(program: &Program, dict: &Dict, id: &str) {
     dict.paid(id);
     let event = json!({ "event": "payment", "correlationId": id });
-    let told = async {
+    let reported = async {
         let mut pace = tokio::time::interval(std::time::Duration::from_millis(5));
         loop {
             pace.tick().await;
@@ -74,11 +74,11 @@ async fn pay(program: &Program, dict: &Dict, id: &str) {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, told).await.unwrap();
+    tokio::time::timeout(PATIENCE, reported).await.unwrap();
 }
 
-/// Returns once Eclusa's balance is the DICT's: in whole tokens, less what came back during a round trip at the most. Both
-/// gain the same meanwhile, so that time alone does not make them equal unless they are full.
+/// Returns once Eclusa's balance equals the DICT's, in whole tokens and up to the refill of a round trip. Both refill at the
+/// same rate, so time alone does not make them equal unless they are full.
 async fn equal(program: &Program, dict: &Dict, policy: &'static str, payer: &str) {
     let scope = if payer.is_empty() { String::new() } else { format!("?scope={payer}") };
     let same = |answer: &Answer| {

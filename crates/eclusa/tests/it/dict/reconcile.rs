@@ -1,4 +1,4 @@
-//! Balances are compared with the upstream's own count and corrected.
+//! Balances are corrected by the upstream's own.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use eclusa::fake::{Answer, Behaviour, FakeUpstream};
 use serde_json::json;
 
 use super::server::{CHECK, Dict, PARTICIPANT};
-use super::{alone, compared, equal, start};
+use super::{compared, equal, single, start};
 use crate::program::Program;
 use crate::redis_server::RedisServer;
 
@@ -15,7 +15,7 @@ async fn tokens_spent_by_others_are_found_and_reported() {
     let dict = Dict::start('E', 1).await;
     dict.spend(PARTICIPANT, 3_000.0);
     dict.spend(CHECK, 75.0);
-    let program = alone(&dict, "E").await;
+    let program = single(&dict, "E").await;
     for (policy, drift) in [(PARTICIPANT, -3_000), (CHECK, -75)] {
         equal(&program, &dict, policy, "").await;
         let line = program.logged("Balance differs from the upstream's count", &[("policy", policy)]).await;
@@ -30,7 +30,7 @@ async fn tokens_spent_by_others_are_found_and_reported() {
     assert_eq!(differs.count(), 0, "the example has what the DICT publishes: {lines:#?}");
 }
 
-/// Of three processes one asks, and the next time one of them asks again.
+/// One of three processes asks, and one of them again the next time.
 #[tokio::test]
 async fn a_fleet_asks_as_often_as_one_process() {
     let (redis, dict) = (RedisServer::start(), Dict::start('A', 1).await);
@@ -42,12 +42,12 @@ async fn a_fleet_asks_as_often_as_one_process() {
     let asked = dict.listed();
     let gaps: Vec<Duration> = asked.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(gaps.iter().all(|gap| *gap > Duration::from_millis(470)), "{gaps:?}");
-    // Who asked is gone, and the others go on.
+    // The process that asked is gone, and the others continue.
     programs.pop().unwrap().kill().await;
     compared(&programs.iter().collect::<Vec<_>>(), 4).await;
 }
 
-/// Three at once, then two a second, however often it is to be.
+/// Three at once, then two per second, whatever the interval.
 #[tokio::test]
 async fn questions_keep_to_the_limit_of_the_endpoint() {
     let upstream = FakeUpstream::start(Answer::status(200).body(r#"{"policies":[]}"#)).await.unwrap();
@@ -66,7 +66,7 @@ fn config(url: &str, format: &str) -> String {
     )
 }
 
-/// What cannot be understood changes nothing and is told.
+/// An invalid response changes nothing and is logged.
 #[tokio::test]
 async fn bad_answers_change_nothing() {
     let list = |policies: &str| {
@@ -113,7 +113,7 @@ async fn one_eclusa_is_compared_with_another() {
     }
     let second = Program::start(&config(&first.url(), "json"), &[]).await;
     second.until("/v1/policies/LOOKUPS", |answer| answer.json()["availableTokens"] == 70).await;
-    // What is held here is not counted there.
+    // Tokens held here are not counted there.
     assert_eq!(second.post("/v1/limits/dict/acquire", &call).await.status, 200);
     compared(&[&second], 5).await;
     assert_eq!(second.get("/v1/policies/LOOKUPS").await.json()["availableTokens"], 69);

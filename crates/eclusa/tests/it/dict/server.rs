@@ -1,4 +1,4 @@
-//! A DICT that counts by the published rules, on its own: none of this knows Eclusa's code.
+//! A DICT that counts by the published rules, independently of Eclusa's code.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -85,7 +85,7 @@ impl Bucket {
     }
 }
 
-/// Who a lookup was for, and under which policy.
+/// The payer of a lookup, and its policy.
 type Lookup = (String, &'static str);
 
 struct Count {
@@ -108,7 +108,7 @@ pub(crate) struct Dict {
 }
 
 impl Dict {
-    /// For a participant of this category. How long its answers take is drawn from `seed`.
+    /// Starts for a participant of this category. The latency of its answers is random, from `seed`.
     pub(crate) async fn start(category: char, seed: u64) -> Self {
         let (_, refill, size) = *CATEGORIES.iter().find(|(name, ..)| *name == category).unwrap();
         let mut participant: BTreeMap<_, _> =
@@ -156,29 +156,29 @@ impl Dict {
         count.of(PARTICIPANT).add(1.0);
     }
 
-    /// What is there, and how much comes back in a second.
+    /// The balance, and the refill per second.
     pub(crate) fn tokens(&self, policy: &'static str, payer: &str) -> (f64, f64) {
         let mut count = self.count();
         let bucket = if payer.is_empty() { count.of(policy) } else { count.user(policy, payer) };
         (bucket.tokens(), bucket.per_second)
     }
 
-    /// Somebody else spends tokens of the participant.
+    /// Spends tokens of the participant, as another consumer would.
     pub(crate) fn spend(&self, policy: &'static str, tokens: f64) {
         self.count().of(policy).add(-tokens);
     }
 
-    /// Policies under which it answered 429.
+    /// The policies that caused a 429.
     pub(crate) fn refused(&self) -> Vec<&'static str> {
         self.count().refused.clone()
     }
 
-    /// Lookups that it counted.
+    /// The counted lookups.
     pub(crate) fn lookups(&self) -> usize {
         self.count().lookups
     }
 
-    /// When it was asked for its balances.
+    /// The times at which it was asked for its balances.
     pub(crate) fn listed(&self) -> Vec<Instant> {
         self.count().listed.clone()
     }
@@ -204,7 +204,7 @@ impl Count {
         let (payer, id) = (header("PI-PayerId"), header("PI-EndToEndId"));
         let policy = if key.contains('@') || key.starts_with('+') { USER } else { USER_V2 };
         let (status, user_cost, cost) = if key.contains("0000") { (404, 20.0, 3.0) } else { (200, 1.0, 1.0) };
-        // The strictest reading of the rules: what is not there cannot be spent.
+        // The strictest reading of the rules: missing tokens cannot be spent.
         for (lacks, name) in [
             (self.user(policy, &payer).tokens() < user_cost, policy),
             (self.of(PARTICIPANT).tokens() < cost, PARTICIPANT),
@@ -272,7 +272,7 @@ async fn answer(
         let status = match (method.as_str(), parts.as_slice()) {
             ("GET", ["entries", key]) => count.get_entry(key, &headers),
             ("POST", ["keys", "check"]) => count.other(CHECK, 200),
-            // It answers what it is asked to.
+            // It gives the requested answer.
             ("GET", ["claims", status]) => count.other(CLAIMS, status.parse().unwrap()),
             ("GET", ["policies"]) => {
                 count.listed.push(Instant::now());

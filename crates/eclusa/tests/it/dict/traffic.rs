@@ -57,7 +57,7 @@ impl<'a> Payer<'a> {
         }
     }
 
-    /// So many at once.
+    /// A burst of lookups.
     async fn look_up(&mut self, many: usize) {
         let lookups: Vec<_> = (0..many)
             .map(|_| {
@@ -139,13 +139,13 @@ async fn three_processes_count_as_the_dict_does() {
 #[tokio::test]
 async fn one_process_counts_as_the_dict_does() {
     let dict = Dict::start('G', SEED).await;
-    let programs = [super::alone(&dict, "G").await];
+    let programs = [super::single(&dict, "G").await];
     traffic(&programs, &dict).await;
     all_equal(&programs, &dict).await;
 }
 
-/// Comparing them in the middle of it gives no token away. It may take a few: of payments and calls that are under way while
-/// the DICT counts, nobody knows on which side they are. Somebody else had spent some before.
+/// Reconciling under load never grants extra tokens. It may cost a few: payments and calls in flight while the DICT counts
+/// may be on either side. Another consumer had spent some before.
 #[tokio::test]
 async fn balances_that_are_compared_under_traffic_are_never_too_high() {
     let (redis, dict) = (RedisServer::start(), Dict::start('G', SEED).await);

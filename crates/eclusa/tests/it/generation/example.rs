@@ -1,4 +1,4 @@
-//! `examples/generation.toml`, with stand-ins for its providers.
+//! `examples/generation.toml`, with fake providers.
 
 use eclusa::fake::{Answer, Behaviour, FakeUpstream, Seen};
 use serde_json::json;
@@ -59,12 +59,12 @@ async fn a_job_moves_along_its_providers_until_one_reports_success() {
     let query = sent.query.as_deref().unwrap();
     let webhook = percent_encoding::percent_decode_str(query.strip_prefix("fal_webhook=").unwrap());
     let webhook = webhook.decode_utf8().unwrap().strip_prefix(PUBLIC).unwrap().to_owned();
-    let told = json!({ "request_id": "fal-1", "status": "OK", "payload": { "images": ["x"] } });
-    assert_eq!(program.post(&format!("{webhook}0"), &told).await.status, 401, "a forged token");
-    assert_eq!(program.post(&webhook, &told).await.status, 200);
+    let webhook_body = json!({ "request_id": "fal-1", "status": "OK", "payload": { "images": ["x"] } });
+    assert_eq!(program.post(&format!("{webhook}0"), &webhook_body).await.status, 401, "a forged token");
+    assert_eq!(program.post(&webhook, &webhook_body).await.status, 200);
     let job = program.get("/v1/jobs/gen-1/wait?timeout=60").await.json();
     assert_eq!((&job["status"], &job["upstream"]), (&json!("completed"), &json!("fal")));
-    assert_eq!(job["result"]["body"], told);
+    assert_eq!(job["result"]["body"], webhook_body);
     let failed: Vec<_> =
         job["timeline"].as_array().unwrap().iter().filter(|entry| entry["event"] == "failed").collect();
     assert_eq!(failed[0]["detail"], "replicate: 429 Too Many Requests");
@@ -87,12 +87,12 @@ async fn the_provider_hears_of_a_cancelled_job_under_the_token_of_its_submit() {
     let seen = replicate.requests();
     assert_eq!(seen[1].path, "/v1/predictions/rep-1/cancel");
     assert_eq!(seen[1].headers["authorization"], seen[0].headers["authorization"]);
-    let told = json!({ "id": "rep-1", "status": "canceled" }).to_string();
+    let webhook_body = json!({ "id": "rep-1", "status": "canceled" }).to_string();
     let job = program.get("/v1/jobs/gen-2").await.json()["jobId"].as_str().unwrap().to_owned();
-    let headers = signed("msg-1", &told);
+    let headers = signed("msg-1", &webhook_body);
     let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let path = format!("/v1/webhooks/replicate/{job}");
-    assert_eq!(program.send("POST", &path, &headers, &told).await.status, 200, "it changes nothing");
+    assert_eq!(program.send("POST", &path, &headers, &webhook_body).await.status, 200, "it changes nothing");
     assert_eq!(program.get("/v1/jobs/gen-2").await.json()["status"], "cancelled");
 }
 

@@ -1,6 +1,6 @@
-//! Generations by three providers, as the providers themselves count them: two take a job and call back, the third answers at
-//! once. Whatever is killed meanwhile, each job is submitted once to each provider that it tries, no limit is exceeded, jobs
-//! start in their order, and no slot is left behind.
+//! Generations by three providers, counted by the providers themselves: two accept a job and call back, the third answers
+//! synchronously. Whatever is killed meanwhile, each job is submitted once to each provider that it tries, no limit is
+//! exceeded, jobs start in order, and no slot leaks.
 
 mod example;
 mod provider;
@@ -19,13 +19,13 @@ use crate::redis_server::RedisServer;
 use crate::webhooks::SECRET;
 
 const JOBS: usize = 1_000;
-/// Jobs that are enqueued by one call.
+/// Jobs per batch.
 const BATCH: usize = 100;
 /// `max_concurrent` and `rpm`.
 const REPLICATE: (usize, usize) = (5, 100);
 const FAL: (usize, usize) = (10, 200);
 const GOOGLE: usize = 10;
-/// A process is killed each time that so many more submits have come.
+/// A process is killed after each further number of submits.
 const KILL_EVERY: usize = 200;
 
 fn at_replicate(job: usize) -> Fate {
@@ -41,7 +41,7 @@ fn at_fal(job: usize) -> Fate {
 }
 
 struct Providers {
-    /// The processes that webhooks go to.
+    /// The processes that receive webhooks.
     listeners: Listeners,
     replicate: Provider,
     fal: Provider,
@@ -102,7 +102,7 @@ impl Providers {
         )
     }
 
-    /// No limit was exceeded, and nothing was submitted twice but by a process that was killed.
+    /// Checks that no limit was exceeded, and that only jobs of a killed process were submitted twice.
     fn check(&self, jobs: &[Value]) {
         let limits = [REPLICATE.0, FAL.0, GOOGLE];
         for (provider, slots) in self.all().into_iter().zip(limits) {
@@ -122,13 +122,13 @@ impl Providers {
     }
 }
 
-/// When this happened to a job.
+/// The time of an event of a job.
 fn events(job: &Value, event: &str) -> Vec<i64> {
     let timeline = job["timeline"].as_array().unwrap().iter();
     timeline.filter(|entry| entry["event"] == event).map(|entry| millis(&entry["at"])).collect()
 }
 
-/// Enqueues all jobs, each batch at the next process; their ids in the order in which they were taken in.
+/// Enqueues all jobs, each batch at the next process; returns their ids in the order of acceptance.
 async fn enqueue(programs: &[Program]) -> Vec<String> {
     let mut ids = Vec::new();
     for (first, program) in (0..JOBS).step_by(BATCH).zip(programs.iter().cycle()) {
@@ -142,7 +142,7 @@ async fn enqueue(programs: &[Program]) -> Vec<String> {
     ids
 }
 
-/// Everything ended well, in order, and nothing is left behind.
+/// Checks that everything completed, in order, and that nothing leaked.
 async fn check(program: &Program, providers: &Providers, ids: &[String]) {
     let mut jobs = Vec::new();
     for id in ids {
@@ -173,7 +173,7 @@ async fn five_processes_share_what_providers_allow_while_some_are_killed() {
     let ids = enqueue(&programs).await;
     for killed in 1..=3 {
         providers.submitted(killed * KILL_EVERY).await;
-        // The first may own, and later any of those that are left.
+        // The first may be the owner, later any of the remaining ones.
         programs.remove(0).kill().await;
         programs.push(Program::start(&config, &[]).await);
         listen(&programs);

@@ -1,4 +1,4 @@
-//! A provider of generations, which counts on its own.
+//! A generation provider that keeps its own counts.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -15,31 +15,31 @@ use serde_json::{Value, json};
 
 use crate::webhooks::signed;
 
-/// Before a webhook that nobody took is sent again.
+/// The pause before a webhook that was not accepted is sent again.
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// What a provider does with a submit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Refuses it: another provider may take it.
+    /// Refuses it; another provider may accept it.
     Refused,
-    /// Takes it, and says later that it failed.
+    /// Accepts it and reports a failure later.
     FailsLater,
-    /// Takes it, and says later that it is done.
+    /// Accepts it and reports success later.
     Succeeds,
 }
 
-/// Addresses of the processes that live: webhooks go to any of them.
+/// Addresses of the live processes; webhooks go to any of them.
 pub(super) type Listeners = Arc<Mutex<Vec<String>>>;
 
 /// What a provider has seen.
 #[derive(Default)]
 pub(super) struct Book {
-    /// When each submit came, and of which job, in order.
+    /// The time and the job of each submit, in order.
     pub(super) submits: Vec<(Time, usize)>,
-    /// Jobs that it works on, each with the number of submits.
+    /// Running jobs, each with its number of submits.
     working: BTreeMap<usize, usize>,
-    /// The most jobs that it worked on at the same time.
+    /// The most jobs that ran at the same time.
     pub(super) most: usize,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Provider {
 }
 
 impl Provider {
-    /// One that answers when it is done.
+    /// A provider that answers synchronously.
     pub(super) async fn at_once(work: Duration) -> Self {
         let book = Arc::<Mutex<Book>>::default();
         let own = book.clone();
@@ -81,7 +81,7 @@ impl Provider {
             let job = job_of(&body(seen));
             own.lock().unwrap().begin(seen.at, job);
             let own = own.clone();
-            // It is done when it answers, or a moment before.
+            // It is done when it answers, or just before.
             tokio::spawn(async move {
                 tokio::time::sleep(work).await;
                 own.lock().unwrap().end(job);
@@ -91,7 +91,7 @@ impl Provider {
         Self { server: FakeUpstream::start(behaviour).await.unwrap(), book }
     }
 
-    /// One that calls back, once it has worked for so long.
+    /// A provider that calls back after working for `time`.
     pub(super) async fn later(work: Duration, listeners: Listeners, fate: fn(usize) -> Fate) -> Self {
         let book = Arc::<Mutex<Book>>::default();
         let own = book.clone();
@@ -114,12 +114,12 @@ impl Provider {
                 .unwrap()
                 .to_owned();
             let status = if fate == Fate::Succeeds { "succeeded" } else { "failed" };
-            let told = json!({ "id": external, "status": status, "output": job }).to_string();
+            let body = json!({ "id": external, "status": status, "output": job }).to_string();
             let id = external.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(work).await;
                 own.lock().unwrap().end(job);
-                call_back(&client, &listeners, &path, &id, told).await;
+                call_back(&client, &listeners, &path, &id, body).await;
             });
             Answer::status(201).body(json!({ "id": external, "status": "starting" }).to_string())
         });
@@ -139,13 +139,13 @@ fn job_of(submit: &Value) -> usize {
     submit["input"].as_u64().unwrap().try_into().unwrap()
 }
 
-/// Tells any process that lives, again and again, until one has taken it.
+/// Sends a webhook to any live process, repeatedly, until one accepts it.
 async fn call_back(
     client: &Client<HttpConnector, Full<Bytes>>,
     listeners: &Listeners,
     path: &str,
     id: &str,
-    told: String,
+    body: String,
 ) {
     for attempt in 0.. {
         let url = {
@@ -154,10 +154,10 @@ async fn call_back(
         };
         if let Some(url) = url {
             let mut request = http::Request::post(format!("{url}{path}"));
-            for (name, value) in signed(id, &told) {
+            for (name, value) in signed(id, &body) {
                 request = request.header(name, value);
             }
-            let request = request.body(Full::new(Bytes::from(told.clone()))).unwrap();
+            let request = request.body(Full::new(Bytes::from(body.clone()))).unwrap();
             if client.request(request).await.is_ok_and(|answer| answer.status().is_success()) {
                 return;
             }

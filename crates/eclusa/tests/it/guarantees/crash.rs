@@ -23,10 +23,10 @@ const MOST_BEFORE_THE_KILL: usize = 300;
 #[derive(Default)]
 struct Acknowledged {
     count: AtomicUsize,
-    told: Notify,
+    reported: Notify,
 }
 
-/// Enqueues until the process is gone; what was acknowledged.
+/// Enqueues until the process is gone; returns the acknowledged jobs.
 async fn produce(url: String, first: usize, acknowledged: Arc<Acknowledged>) -> Vec<(String, String)> {
     let client = Client::builder(TokioExecutor::new()).build_http();
     let mut jobs = Vec::new();
@@ -40,12 +40,12 @@ async fn produce(url: String, first: usize, acknowledged: Arc<Acknowledged>) -> 
         assert_eq!(status, 202, "{body}");
         jobs.push((format!("/{number}"), body["jobId"].as_str().unwrap().to_owned()));
         acknowledged.count.fetch_add(1, Ordering::SeqCst);
-        acknowledged.told.notify_one();
+        acknowledged.reported.notify_one();
     }
     jobs
 }
 
-/// Kills the program after a number of acknowledgements, in the midst of the next ones.
+/// Kills the program after a number of acknowledgements, during the next ones.
 async fn killed_under_load(
     program: Program,
     first: usize,
@@ -57,7 +57,7 @@ async fn killed_under_load(
         .collect();
     let reached = async {
         while acknowledged.count.load(Ordering::SeqCst) < after {
-            acknowledged.told.notified().await;
+            acknowledged.reported.notified().await;
         }
     };
     tokio::time::timeout(PATIENCE, reached).await.unwrap();
@@ -69,7 +69,7 @@ async fn killed_under_load(
     (dir, jobs)
 }
 
-/// The moment of each kill comes from a seed; the same on every run, unless `ECLUSA_SEED` names another.
+/// The time of each kill comes from a seed, the same on every run unless `ECLUSA_SEED` sets another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_acknowledged_job_ends_once_however_often_the_process_is_killed() {
     let seed = std::env::var("ECLUSA_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -95,13 +95,13 @@ async fn every_acknowledged_job_ends_once_however_often_the_process_is_killed() 
     let seen: std::collections::BTreeSet<String> = super::paths(&upstream).into_iter().collect();
     let missing: Vec<_> = jobs.keys().filter(|path| !seen.contains(*path)).collect();
     assert!(missing.is_empty(), "never sent: {missing:?}");
-    // Some may have been accepted whose acknowledgement was cut off; they end like all others.
+    // Jobs whose acknowledgement was cut off may have been accepted; they end like all others.
     let totals = drained(&program).await;
     assert!(totals["accepted"].as_u64().unwrap() >= jobs.len() as u64);
     assert_eq!(totals["accepted"], totals["completed"]);
 }
 
-/// The lane's totals once nothing waits or runs in it: a last job, which is less urgent than all others, has ended.
+/// The lane's totals once it is empty: a last job with the lowest priority has ended.
 async fn drained(program: &Program) -> Value {
     let last = json!({ "priority": "low", "request": { "path": "/last" } });
     let last = program.enqueue("work", &last).await;
@@ -113,7 +113,7 @@ async fn drained(program: &Program) -> Value {
     totals(program).await
 }
 
-/// A call whose process died is made again, with the same key, so that the upstream can tell.
+/// A call whose process was killed is made again with the same key, so that the upstream can recognise it.
 #[tokio::test]
 async fn a_call_cut_off_by_a_kill_is_made_again() {
     let upstream = FakeUpstream::start(Behaviour::script([Answer::hang()])).await.unwrap();
@@ -131,7 +131,7 @@ async fn a_call_cut_off_by_a_kill_is_made_again() {
     assert_eq!(requests[0].headers["idempotency-key"], requests[1].headers["idempotency-key"]);
 }
 
-/// Where doing it twice is worse than not at all, it is not.
+/// With `on_ambiguous = "stop"` it is not made again.
 #[tokio::test]
 async fn a_call_cut_off_by_a_kill_is_not_made_again_where_the_lane_forbids_it() {
     let upstream = FakeUpstream::start(Behaviour::script([Answer::hang()])).await.unwrap();

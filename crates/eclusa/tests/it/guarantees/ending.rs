@@ -67,7 +67,7 @@ async fn every_job_ends_in_one_way_and_the_counts_add_up() {
     assert_eq!((counted("dropped").await, counted("cancelled").await), (3, 1));
 }
 
-/// A job that is cancelled while its call runs gives its slot back when the call ends, also where a chain would go on.
+/// A job that is cancelled during its call releases its slot when the call ends, even if the chain would continue.
 #[tokio::test]
 async fn a_cancelled_job_of_a_chain_gives_its_slot_back() {
     let latch = Latch::default();

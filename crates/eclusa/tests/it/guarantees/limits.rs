@@ -1,11 +1,11 @@
-//! A limit is never exceeded: not in any stretch of time, and not by a restart.
+//! A limit is never exceeded, in any interval and across restarts.
 
 use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 
 use super::super::program::{Program, starts};
 use super::{again, config, enqueue};
 
-/// What the way to the upstream may add to or take from the time between two calls.
+/// How much the network may change the time between two calls.
 const ON_THE_WAY_MS: i64 = 1_000;
 
 /// `rpm = 5`: in any sixty seconds the upstream counts five calls, also when the process is killed in between.
@@ -24,7 +24,7 @@ async fn no_minute_holds_more_calls_than_allowed_even_across_a_kill() {
     assert_eq!(program.why(&ids[5]).await, "window");
     let mut times = Vec::new();
     for id in &ids {
-        // As long as one request may wait is as long as the window is.
+        // A request may wait as long as the window.
         program.ended(id).await;
         times.extend(starts(&program.ended(id).await));
     }
@@ -39,7 +39,7 @@ async fn no_minute_holds_more_calls_than_allowed_even_across_a_kill() {
     }
 }
 
-/// `max_concurrent = 3`: the upstream never has more than three calls that it has not answered.
+/// `max_concurrent = 3`: the upstream never has more than three unanswered calls.
 #[tokio::test]
 async fn no_more_calls_than_allowed_are_under_way() {
     const JOBS: usize = 10;
@@ -80,13 +80,13 @@ async fn a_bucket_lets_through_its_burst_and_then_one_call_per_token() {
         times.extend(starts(&program.ended(id).await));
     }
     times.sort_unstable();
-    // Call n has waited for n-1 tokens, of which two were there.
+    // Call n has waited for n-1 tokens, two of which were available.
     for (tokens, at) in (0..).zip(times.iter().skip(1)) {
         assert!(at - times[0] >= 200 * tokens, "{times:?}");
     }
 }
 
-/// A lane has limits of its own, over all its upstreams.
+/// A lane has its own limits, over all its upstreams.
 #[tokio::test]
 async fn a_lane_can_be_limited_itself() {
     let latch = Latch::default();

@@ -1,4 +1,4 @@
-//! What Eclusa promises, seen from outside: one real process, killed and stopped in every way.
+//! Eclusa's guarantees, tested from outside: one real process, killed and stopped in every way.
 
 mod crash;
 mod ending;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use super::program::Program;
 
-/// One lane `work` before the upstream `up`, with what the tests want of both.
+/// One lane `work` to the upstream `up`, each with additional rules.
 fn config(upstream: &FakeUpstream, of_lane: &str, of_upstream: &str) -> String {
     format!(
         "[lanes.work]\nchain = [\"up\"]\n{of_lane}\n\
@@ -25,17 +25,17 @@ fn config(upstream: &FakeUpstream, of_lane: &str, of_upstream: &str) -> String {
     )
 }
 
-/// The same for tests that wait until the job of a process that is gone is taken up.
+/// A config with a short lease, for tests that wait until the job of a killed process is recovered.
 fn with_short_leases(upstream: &FakeUpstream, of_lane: &str, of_upstream: &str) -> String {
     format!("[workers]\nlease = \"1s\"\n{}", config(upstream, of_lane, of_upstream))
 }
 
-/// A job whose request tells it from all others.
+/// A job with a unique request.
 fn job(number: usize) -> Value {
     json!({ "request": { "path": format!("/{number}") } })
 }
 
-/// Puts so many jobs into the lane; their ids.
+/// Enqueues `count` jobs; returns their ids.
 async fn enqueue(program: &Program, count: usize) -> Vec<String> {
     let mut ids = Vec::new();
     for number in 0..count {
@@ -44,7 +44,7 @@ async fn enqueue(program: &Program, count: usize) -> Vec<String> {
     ids
 }
 
-/// The same program again, in the same directory.
+/// Starts the program again in the same directory.
 async fn again(dir: Arc<TempDir>) -> Program {
     let config = std::fs::read_to_string(dir.path().join("eclusa.toml")).unwrap();
     Program::start_in(dir, &config, &[]).await

@@ -1,4 +1,4 @@
-//! Priority, first in first out, and turns of tenants; nothing starts after it expired.
+//! Priority, first in first out, turns of tenants, and expiry.
 
 use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use super::super::program::{Program, millis, starts};
 use super::{config, job, paths};
 
-/// A program that makes one call at a time, with an upstream whose calls tell the order exactly.
+/// A program that makes one call at a time, so that the upstream sees the exact order.
 async fn one_at_a_time(lane: &str) -> (Program, FakeUpstream) {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let program = Program::start(&config(&upstream, lane, "max_concurrent = 1"), &[]).await;
@@ -60,14 +60,14 @@ async fn a_tenant_that_floods_the_lane_does_not_keep_others_waiting() {
         let own: Vec<usize> = order.iter().copied().filter(|number| (from..to).contains(number)).collect();
         assert!(own.is_sorted(), "{order:?}");
     }
-    // Three of one, three of the other, three, and the last of those who wait.
+    // Three of one tenant, three of the other, three again, then the rest.
     let last = order.iter().position(|number| *number == 15).unwrap();
     assert!(last <= 9, "{order:?}");
     let tenants: Vec<bool> = order[..=last].iter().map(|number| *number < 12).collect();
     assert!(tenants.windows(4).all(|four| four.iter().any(|flood| *flood != four[0])), "{order:?}");
 }
 
-/// However long an upstream takes, what expired meanwhile is not sent.
+/// However long an upstream takes, jobs that expired meanwhile are not sent.
 #[tokio::test]
 async fn nothing_starts_after_it_expired() {
     let latch = Latch::default();
@@ -88,7 +88,7 @@ async fn nothing_starts_after_it_expired() {
     assert_eq!(starts(&program.ended(&short).await), [0; 0]);
 }
 
-/// A retry that would start too late is not waited for: the job ends with its failure.
+/// A retry that would start too late is not scheduled: the job ends with its failure.
 #[tokio::test]
 async fn a_retry_that_would_start_too_late_is_not_made() {
     let upstream = FakeUpstream::start(Answer::status(503)).await.unwrap();

@@ -1,11 +1,11 @@
-//! An upstream that hangs is its own affair.
+//! A hanging upstream does not affect others.
 
 use eclusa::fake::{Answer, FakeUpstream, Latch};
 use serde_json::json;
 
 use super::super::program::Program;
 
-/// Two lanes before two upstreams, of which one hangs, and few workers.
+/// Two lanes to two upstreams, one of which hangs, and few workers.
 async fn beside_one_that_hangs(hanging: &FakeUpstream, well: &FakeUpstream) -> Program {
     let config = format!(
         "[workers]\nconcurrency = 4\n\
@@ -17,7 +17,7 @@ async fn beside_one_that_hangs(hanging: &FakeUpstream, well: &FakeUpstream) -> P
     Program::start(&config, &[]).await
 }
 
-/// However many jobs hang, those of other lanes find a worker.
+/// However many jobs hang, jobs of other lanes get a worker.
 #[tokio::test]
 async fn jobs_of_other_lanes_run_while_an_upstream_hangs() {
     let latch = Latch::default();

@@ -1,4 +1,4 @@
-//! No secret and no personal identifier in a log line, a metric or an error, however talkative the log is.
+//! No secret and no personal identifier in a log line, a metric or an error, at any log level.
 
 use eclusa::fake::{Answer, Behaviour, FakeUpstream};
 use serde_json::json;
@@ -35,13 +35,13 @@ async fn nothing_secret_or_personal_is_logged() {
     let call = async |method: &str, path: &str, body: &str| {
         program.send(method, path, &[("authorization", &bearer)], body).await
     };
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for number in 0..count {
         let number = number.to_string();
         let headers = [("authorization", bearer.as_str()), ("prefer", "wait=60"), ("x-n", &number)];
         let answer = program.send("GET", &format!("/proxy/score?cpf={CPF}"), &headers, "").await;
         if answer.header("content-type") == "application/problem+json" {
-            told.push(answer.text().to_owned());
+            reported.push(answer.text().to_owned());
         }
     }
     assert_eq!(upstream.requests().len(), count);
@@ -49,7 +49,7 @@ async fn nothing_secret_or_personal_is_logged() {
         upstream.requests().iter().all(|seen| seen.headers["authorization"] == format!("Bearer {TOKEN}"))
     );
 
-    // Errors of all kinds, with the very values in them.
+    // Errors of all kinds, caused by requests with these values.
     for (method, path, body) in [
         ("GET", format!("/proxy/score?cpf={CPF}&cpf={CPF}"), String::new()),
         ("GET", "/proxy/score?cpf=05227892181".to_owned(), String::new()),
@@ -62,24 +62,24 @@ async fn nothing_secret_or_personal_is_logged() {
     ] {
         let answer = call(method, &path, &body).await;
         assert!(answer.status >= 400, "{path}");
-        told.push(answer.text().to_owned());
+        reported.push(answer.text().to_owned());
     }
     let wrong = program.send("GET", "/v1/lanes", &[("authorization", &format!("Bearer {KEY}x"))], "").await;
     assert_eq!(wrong.status, 401);
-    told.push(wrong.text().to_owned());
+    reported.push(wrong.text().to_owned());
     for path in ["/metrics", "/v1/jobs", "/v1/dead-letters", "/v1/lanes", "/v1/upstreams", "/v1/health"] {
         let answer = call("GET", path, "").await;
         assert_eq!(answer.status, 200, "{path}");
-        told.push(answer.text().to_owned());
+        reported.push(answer.text().to_owned());
     }
     program.logged("Job failed permanently", &[("errorCode", "503")]).await;
-    told.extend(program.log().iter().map(ToString::to_string));
-    for text in told {
+    reported.extend(program.log().iter().map(ToString::to_string));
+    for text in reported {
         for secret in [TOKEN, KEY, CPF, "0522789218"] {
             assert!(!text.contains(secret), "{secret} in {text}");
         }
     }
-    // The one who asks for a job by its id is shown what was asked and answered.
+    // A job requested by its id includes the request and the answer.
     let job = json!({ "request": { "query": { "cpf": CPF }, "headers": { "x-n": "later" } } });
     let job = call("POST", "/v1/lanes/score/jobs", &job.to_string()).await;
     assert_eq!(job.status, 202);

@@ -1,4 +1,4 @@
-//! A process that is told to stop finishes or lets go what it runs, and loses nothing.
+//! A stopping process finishes or releases its running jobs, and loses nothing.
 
 use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::Value;
@@ -10,7 +10,7 @@ fn events(job: &Value) -> Vec<&str> {
     job["timeline"].as_array().unwrap().iter().map(|event| event["event"].as_str().unwrap()).collect()
 }
 
-/// SIGTERM: what runs is finished, what waits is kept for the next process, nothing new is taken in.
+/// SIGTERM: running jobs are finished, waiting ones are kept for the next process, new ones are refused.
 #[tokio::test]
 async fn a_running_job_is_finished_and_waiting_ones_are_kept() {
     let latch = Latch::default();
@@ -35,7 +35,7 @@ async fn a_running_job_is_finished_and_waiting_ones_are_kept() {
     assert_eq!(super::paths(&upstream), ["/0", "/1", "/2"]);
 }
 
-/// SIGTERM with a call that does not end: after `shutdown_grace` the job is let go, and runs again later.
+/// SIGTERM with a call that does not end: after `shutdown_grace` the job is released, and runs again later.
 #[tokio::test]
 async fn a_job_that_does_not_end_is_let_go_and_runs_again() {
     let upstream = FakeUpstream::start(Behaviour::script([Answer::hang()])).await.unwrap();
@@ -54,7 +54,7 @@ async fn a_job_that_does_not_end_is_let_go_and_runs_again() {
     assert_eq!(upstream.requests().len(), 2);
 }
 
-/// A second signal ends it at once; what it ran is taken up by the next process.
+/// A second signal ends it at once; the next process recovers its jobs.
 #[tokio::test]
 async fn a_second_signal_ends_it_at_once_and_loses_nothing() {
     let upstream = FakeUpstream::start(Behaviour::script([Answer::hang()])).await.unwrap();
@@ -74,7 +74,7 @@ async fn a_second_signal_ends_it_at_once_and_loses_nothing() {
     assert_eq!(super::paths(&upstream), ["/0", "/0", "/1"]);
 }
 
-/// Who waits for a job that will not start any more is told so at once, and where to look later.
+/// A caller that waits for a job that will not start any more is answered at once, with the job's URL.
 #[tokio::test]
 async fn waiting_callers_are_answered_when_the_process_stops() {
     let latch = Latch::default();
@@ -86,7 +86,7 @@ async fn waiting_callers_are_answered_when_the_process_stops() {
         let waits =
             program.send("GET", "/proxy/work/waits", &[("prefer", "wait=60"), ("idempotency-key", "w")], "");
         let stop = async {
-            // Nothing tells of a job that was taken in but the lane.
+            // Only the lane's counters show that a job was accepted.
             while program.get("/v1/lanes/work").await.json()["queued"]["normal"] != 1 {}
             program.signal("TERM");
             program.logged("Stopping", &[]).await;
@@ -104,7 +104,7 @@ fn draining(upstream: &FakeUpstream) -> String {
     format!("[server]\nlisten = \"127.0.0.1:0\"\ndrain = \"60s\"\n{}", config(upstream, "", ""))
 }
 
-/// SIGTERM: load balancers see 503 at `/readyz`, and everybody else is served as before until the drain ends.
+/// SIGTERM: `/readyz` returns 503, and all other requests are served until the drain ends.
 #[tokio::test]
 async fn requests_are_served_as_usual_while_it_drains() {
     let upstream = FakeUpstream::start(Answer::status(200).body("done")).await.unwrap();
@@ -126,7 +126,7 @@ async fn requests_are_served_as_usual_while_it_drains() {
     assert_eq!(program.over().await.0.code(), Some(0));
 }
 
-/// What is logged at the end says what became of the work, and the next start what it found.
+/// The last log line summarises the work, and the next start logs what it found.
 #[tokio::test]
 async fn the_last_line_counts_finished_released_and_kept_jobs() {
     let upstream = FakeUpstream::start(Behaviour::script([Answer::hang()])).await.unwrap();

@@ -1,4 +1,4 @@
-//! Asking for leave over the wire.
+//! Acquiring permits over HTTP.
 
 use futures_util::future::join_all;
 use hyper_util::client::legacy::Client;
@@ -19,7 +19,7 @@ async fn a_permit_has_a_lease_and_the_remaining_limit() {
         assert_eq!((&given["granted"], &given["remaining"]), (&json!(true), &json!(left)));
         assert!(given["leaseId"].is_string(), "{given}");
     }
-    // Nothing to say is nothing to send.
+    // The body is optional.
     let answer = program.send("POST", "/v1/limits/up/acquire", &[], "").await;
     assert_eq!((answer.status, &answer.json()["remaining"]), (200, &json!(7)));
     assert_eq!(in_flight(&program).await, 3);
@@ -33,7 +33,7 @@ async fn without_a_limit_nothing_is_said_of_what_is_left() {
     assert_eq!(acquire(&program, "up", &json!({})).await.json()["remaining"], 2, "of the tightest");
 }
 
-/// No token comes back while the test runs.
+/// No token is refilled while the test runs.
 #[tokio::test]
 async fn two_clients_that_ask_fifteen_times_get_ten_between_them() {
     let program = start("rate = \"10/h\"\nburst = 10").await;
@@ -77,7 +77,7 @@ async fn who_waits_is_let_through_when_the_gate_opens() {
     }
 }
 
-/// As long as the server allows, if it allows less.
+/// The wait is capped by the server's limit.
 #[tokio::test]
 async fn a_wait_is_no_longer_than_the_server_allows() {
     let program =
@@ -89,7 +89,7 @@ async fn a_wait_is_no_longer_than_the_server_allows() {
     }
 }
 
-/// The one who went away was before the one who waits: had it got the slot, nobody would give it back.
+/// The caller that disconnected was ahead of the waiting one. Had it been granted the slot, nothing would release it.
 #[tokio::test]
 async fn who_hangs_up_while_waiting_leaves_no_lease_behind() {
     let program = start("max_concurrent = 1").await;
@@ -102,7 +102,7 @@ async fn who_hangs_up_while_waiting_leaves_no_lease_behind() {
         body.len()
     );
     gone.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
-    // Whoever comes later stands behind it, so it waits by now.
+    // A later caller queues behind it, so it is waiting by now.
     assert_eq!(acquire(&program, "up", &json!({ "wait": "200ms" })).await.status, 429);
     drop(gone);
     let (wish, well) = (json!({ "wait": "60s" }), json!(200));

@@ -1,4 +1,4 @@
-//! What becomes of leave that was given: settled, extended, or run out.
+//! The life of a permit: settled, extended or expired.
 
 use eclusa::fake::{Answer, FakeUpstream};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ async fn a_settled_lease_gives_its_slot_back_and_is_gone() {
     lease(&program).await;
 }
 
-/// Words and statuses mean what they mean for every other call.
+/// Results and statuses have the same meaning as for any other call.
 #[tokio::test]
 async fn the_breaker_counts_the_result_of_the_call() {
     let rules = "breaker = { failures = 100 }\nretryable = [\"418\"]";
@@ -39,9 +39,9 @@ async fn the_breaker_counts_the_result_of_the_call() {
         (json!("not_sent"), 1),
     ] {
         let program = start(rules).await;
-        let (before, told) = (lease(&program).await, lease(&program).await);
+        let (before, reported) = (lease(&program).await, lease(&program).await);
         ends(&program, &before, &json!(500)).await;
-        ends(&program, &told, &status).await;
+        ends(&program, &reported, &status).await;
         assert_eq!(breaker(&program, "up").await["failures"], failures, "{status}");
     }
 }
@@ -75,11 +75,11 @@ async fn an_unsent_request_costs_no_token() {
 async fn a_retry_after_closes_the_upstream_for_all() {
     let program = start("").await;
     let first = lease(&program).await;
-    let told = json!({ "status": 200, "retryAfter": "600" });
-    assert_eq!(settle(&program, &first, &told).await.status, 200);
+    let ending = json!({ "status": 200, "retryAfter": "600" });
+    assert_eq!(settle(&program, &first, &ending).await.status, 200);
     let second = lease(&program).await;
-    let told = json!({ "status": 429, "retryAfter": "600" });
-    assert_eq!(settle(&program, &second, &told).await.status, 200);
+    let ending = json!({ "status": 429, "retryAfter": "600" });
+    assert_eq!(settle(&program, &second, &ending).await.status, 200);
     let answer = acquire(&program, "up", &json!({})).await;
     assert_eq!((answer.status, &answer.json()["reason"]), (429, &json!("upstream_retry_after")));
     let after: u32 = answer.header("retry-after").parse().unwrap();
@@ -99,7 +99,7 @@ async fn an_unsettled_lease_expires_and_is_not_a_failure() {
     assert_eq!(breaker(&program, "up").await["state"], "closed");
 }
 
-/// Leases of our own workers are not for others to end, even if they can guess them.
+/// Leases of our own workers cannot be ended by others, even if they can guess them.
 #[tokio::test]
 async fn the_lease_of_a_job_cannot_be_settled_from_outside() {
     let upstream = FakeUpstream::start(Answer::hang()).await.unwrap();

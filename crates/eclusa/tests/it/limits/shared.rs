@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use serde_json::json;
 
-use super::{acquire, breaker, tell};
+use super::{acquire, breaker, report};
 use crate::program::{Program, eclusa, example};
 
 async fn start(env: &[(&str, &str)]) -> Program {
@@ -22,14 +22,14 @@ async fn the_example_is_valid() {
 async fn consecutive_failures_open_the_breaker_for_all_processes() {
     let program = start(&[]).await;
     for (portal, failures) in [("pncp", 50), ("pcp", 30)] {
-        join_all((1..failures).map(|_| tell(&program, portal, "failure"))).await;
+        join_all((1..failures).map(|_| report(&program, portal, "failure"))).await;
         let shown = breaker(&program, portal).await;
         assert_eq!((&shown["failures"], &shown["degraded"]), (&json!(failures - 1), &json!(false)));
         assert_eq!(acquire(&program, portal, &json!({})).await.status, 200);
-        tell(&program, portal, "failure").await;
+        report(&program, portal, "failure").await;
         let shown = breaker(&program, portal).await;
         assert_eq!((&shown["failures"], &shown["state"]), (&json!(failures), &json!("open")));
-        assert_eq!(tell(&program, portal, "try-recover").await, shown, "it is too early");
+        assert_eq!(report(&program, portal, "try-recover").await, shown, "it is too early");
         let health = program.get("/v1/health").await.json();
         assert_eq!(health["circuitBreakers"][portal]["degradedUntil"], shown["degradedUntil"]);
         let answer = acquire(&program, portal, &json!({ "wait": "5s" })).await;
@@ -42,7 +42,7 @@ async fn consecutive_failures_open_the_breaker_for_all_processes() {
 #[tokio::test]
 async fn ten_failures_at_once_are_ten() {
     let program = start(&[]).await;
-    join_all((0..10).map(|_| tell(&program, "pncp", "failure"))).await;
+    join_all((0..10).map(|_| report(&program, "pncp", "failure"))).await;
     assert_eq!(breaker(&program, "pncp").await["failures"], 10);
     let health = program.get("/v1/health").await.json();
     let expected = json!({ "failures": 10, "degraded": false, "degradedUntil": null });
@@ -53,12 +53,12 @@ async fn ten_failures_at_once_are_ten() {
 async fn a_success_resets_it() {
     let program = start(&[("PNCP_CIRCUIT_BREAKER_THRESHOLD", "10")]).await;
     for verb in ["failure"; 10] {
-        tell(&program, "pncp", verb).await;
+        report(&program, "pncp", verb).await;
     }
     assert_eq!(breaker(&program, "pncp").await["degraded"], true);
     let expected =
         json!({ "name": "pncp", "failures": 0, "degraded": false, "degradedUntil": null, "state": "closed" });
-    assert_eq!(tell(&program, "pncp", "success").await, expected);
+    assert_eq!(report(&program, "pncp", "success").await, expected);
     assert_eq!(breaker(&program, "pncp").await, expected);
 }
 
@@ -67,15 +67,15 @@ async fn a_success_resets_it() {
 async fn it_is_not_degraded_any_more_when_its_time_is_over_and_then_recovers() {
     let program =
         start(&[("PCP_CIRCUIT_BREAKER_THRESHOLD", "2"), ("PCP_CIRCUIT_BREAKER_COOLDOWN", "1")]).await;
-    tell(&program, "pcp", "failure").await;
-    assert_eq!(tell(&program, "pcp", "try-recover").await["failures"], 1, "a closed one goes on counting");
-    tell(&program, "pcp", "failure").await;
-    // Who waits is let through as the probe when the window is over.
+    report(&program, "pcp", "failure").await;
+    assert_eq!(report(&program, "pcp", "try-recover").await["failures"], 1, "a closed one goes on counting");
+    report(&program, "pcp", "failure").await;
+    // The waiting caller is admitted as the probe when the window is over.
     let probe = acquire(&program, "pcp", &json!({ "wait": "30s" })).await;
     assert_eq!(probe.status, 200, "{}", probe.text());
     let over = breaker(&program, "pcp").await;
     assert_eq!((&over["state"], &over["degraded"]), (&json!("half_open"), &json!(false)));
-    let recovered = tell(&program, "pcp", "try-recover").await;
+    let recovered = report(&program, "pcp", "try-recover").await;
     assert_eq!((&recovered["state"], &recovered["failures"]), (&json!("closed"), &json!(0)));
     for _ in 0..2 {
         assert_eq!(acquire(&program, "pcp", &json!({})).await.status, 200);

@@ -1,4 +1,4 @@
-//! The workers of the documentation, as they are printed there, beside the real binary.
+//! The workers printed in the documentation, run against the real binary.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -17,7 +17,7 @@ fn how_to(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-to").join(name)
 }
 
-/// What a worker prints that makes so many calls to `url` as `up`.
+/// The output of a worker that makes the given number of calls to `url` as `up`.
 async fn run(program: &Program, (language, file): (&str, &str), url: &str, calls: u32) -> Vec<String> {
     let mut command = Command::new(language);
     command.arg(how_to(file)).args(["up", url, &calls.to_string()]);

@@ -11,7 +11,7 @@ fn config(store: &str, server: &SmtpServer) -> String {
     format!("[server]\nlisten = \"127.0.0.1:0\"\n[store]\n{store}\n{workers}{}", lane(&server.url(), "", ""))
 }
 
-/// The message was sent once, perhaps twice, and always as the same.
+/// The message was sent once or twice, always the same.
 fn sent_at_most_twice(server: &SmtpServer, job: &str) {
     let sent = server.events("data");
     assert_eq!(sent.len(), 2, "one by the process that was killed, one by the next");
@@ -50,7 +50,7 @@ async fn on_redis_the_other_process_sends_it() {
     sent_at_most_twice(&server, &job);
 }
 
-/// Where nothing may be sent twice, a process that ends gives back what it has not sent.
+/// With `on_ambiguous = "stop"`, a stopping process releases what it has not sent.
 #[tokio::test]
 async fn a_mail_that_was_not_sent_when_the_process_ends_is_no_dead_letter() {
     for (step, status, messages) in [("rcpt a@example.com", "completed", 1), ("data", "failed", 0)] {
@@ -71,7 +71,7 @@ async fn a_mail_that_was_not_sent_when_the_process_ends_is_no_dead_letter() {
     }
 }
 
-/// What was accepted before the kill is not sent again to those who have it.
+/// Recipients that were accepted before the kill do not get the message again.
 #[tokio::test]
 async fn recipients_that_have_it_do_not_get_it_again_after_a_kill() {
     let server = SmtpServer::start().await;

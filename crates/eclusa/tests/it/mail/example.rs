@@ -1,4 +1,4 @@
-//! `examples/email.toml`: the flow of the source's diagrams, to the dead letters and back.
+//! `examples/email.toml`: from intake to dead letters and back.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Servers that are busy, silent, or go away in the middle.
+//! Servers that are busy, silent, or disconnect in the middle.
 
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -97,7 +97,7 @@ async fn a_server_that_is_not_there_is_tried_again() {
     assert_eq!(job["lastFailure"]["code"], "connect_failed");
 }
 
-/// Somebody on the way adds replies behind that to STARTTLS, to be taken for the server's own under encryption.
+/// An attacker injects replies after the one to STARTTLS, to be taken for encrypted replies of the server.
 #[tokio::test]
 async fn plain_text_after_starttls_is_rejected() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -111,7 +111,7 @@ async fn plain_text_after_starttls_is_rejected() {
         stream.write_all(b"250-test\r\n250 STARTTLS\r\n").await.unwrap();
         stream.read_line(&mut line).await.unwrap();
         stream.write_all(b"220 go\r\n250-evil\r\n250 AUTH PLAIN\r\n").await.unwrap();
-        // Until the other side has heard enough.
+        // Until the other side closes.
         let _ = stream.read_line(&mut line).await;
     });
     let program = start(&lane(&url, "retry = { attempts = 1 }", "")).await;

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::program::{PATIENCE, Program};
 
-/// A running server. It ends with the test, however that ends.
+/// A running server. It ends with the test, even if that is killed.
 pub(crate) struct SmtpServer {
     _child: Child,
     input: tokio::sync::Mutex<ChildStdin>,
@@ -43,12 +43,12 @@ impl SmtpServer {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let input = tokio::sync::Mutex::new(child.stdin.take().unwrap());
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (events, (told, count)) = (Arc::<Mutex<Vec<Value>>>::default(), watch::channel(0));
+        let (events, (reported, count)) = (Arc::<Mutex<Vec<Value>>>::default(), watch::channel(0));
         let kept = events.clone();
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next_line().await {
                 kept.lock().unwrap().push(serde_json::from_str(&line).unwrap());
-                told.send_modify(|count| *count += 1);
+                reported.send_modify(|count| *count += 1);
             }
         });
         let mut server = Self { _child: child, input, events, count, port: 0 };
@@ -68,12 +68,12 @@ impl SmtpServer {
         self.wait_for("scripted", known + 1).await;
     }
 
-    /// What happened so far of this sort.
+    /// The events of this kind so far.
     pub(crate) fn events(&self, event: &str) -> Vec<Value> {
         self.events.lock().unwrap().iter().filter(|known| known["event"] == event).cloned().collect()
     }
 
-    /// The same once there are so many.
+    /// Waits until there are `count` events of this kind.
     pub(crate) async fn wait_for(&self, event: &str, times: usize) -> Vec<Value> {
         let mut count = self.count.clone();
         let found = async {
@@ -90,7 +90,7 @@ impl SmtpServer {
         found.unwrap_or_else(|_| panic!("no {times} of {event}: {:?}", self.events.lock().unwrap()))
     }
 
-    /// Whom messages were accepted for, one entry for each message.
+    /// The accepted recipients, one entry per message.
     pub(crate) fn accepted(&self) -> Vec<Vec<String>> {
         let words =
             |to: &Value| to.as_array().unwrap().iter().map(|word| word.as_str().unwrap().into()).collect();
@@ -103,7 +103,7 @@ fn message(to: &[&str]) -> Value {
     json!({ "message": { "from": "shop@example.com", "to": to, "subject": "Olá", "text": "Bom dia\n.\nfim" } })
 }
 
-/// A lane `mail` to `url`, each with these further rules. Retries come soon.
+/// A lane `mail` to `url`, each with these additional rules. Retries come soon.
 fn lane(url: &str, lane_rules: &str, upstream_rules: &str) -> String {
     let retry =
         if lane_rules.contains("retry") { "" } else { "retry = { base = \"50ms\", cap = \"50ms\" }\n" };
@@ -118,13 +118,13 @@ async fn start(rules: &str) -> Program {
         .await
 }
 
-/// Sends a message to its end.
+/// Sends a message and waits for its end.
 async fn sent(program: &Program, to: &[&str]) -> Value {
     let job = program.enqueue("mail", &message(to)).await;
     program.finished(&job).await
 }
 
-/// What became of each recipient of a job that ended, by the job's result.
+/// The fate of each recipient of an ended job, from the job's result.
 fn fates(job: &Value) -> Vec<(String, String)> {
     let recipients = job["result"]["body"]["recipients"].as_array().unwrap_or_else(|| panic!("{job}"));
     let text = |of: &Value, field: &str| of[field].as_str().unwrap().to_owned();

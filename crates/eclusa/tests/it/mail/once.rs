@@ -1,4 +1,4 @@
-//! The same outboxId, again and again and from everywhere, is one message.
+//! The same outboxId, repeated and concurrent, is one message.
 
 use futures_util::future::join_all;
 use serde_json::Value;
@@ -26,11 +26,11 @@ async fn the_same_outbox_id_submitted_a_hundred_times_from_several_processes_sen
         .collect();
     assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     assert_eq!(first.ended(ids[0].as_str().unwrap()).await["status"], "completed");
-    // Another message under the same id is a mistake of the caller.
+    // Another message with the same id is refused.
     let mut other = message(&["b@example.com"]);
     other["id"] = "outbox-1".into();
     assert_eq!(second.post("/v1/lanes/mail/jobs", &other).await.status, 422);
-    // One more behind it: what was to come has come.
+    // A later message has arrived, so nothing else is pending.
     let last = third.enqueue("mail", &message(&["z@example.com"])).await;
     first.ended(&last).await;
     assert_eq!(server.accepted(), [["a@example.com"], ["z@example.com"]]);

@@ -1,10 +1,10 @@
-//! Several recipients: what a server says of one does not touch the others.
+//! Several recipients: a reply about one does not affect the others.
 
 use serde_json::{Value, json};
 
 use super::{SmtpServer, fates, lane, letter, message, sent, start};
 
-fn told(fates: &[(&str, &str)]) -> Vec<(String, String)> {
+fn expected(fates: &[(&str, &str)]) -> Vec<(String, String)> {
     fates.iter().map(|(address, fate)| ((*address).to_owned(), (*fate).to_owned())).collect()
 }
 
@@ -16,7 +16,7 @@ async fn only_those_refused_for_now_are_tried_again() {
     let job = sent(&program, &["a@example.com", "b@example.com"]).await;
     assert_eq!((&job["status"], &job["attempts"]), (&"completed".into(), &3.into()), "{job}");
     assert_eq!(server.accepted(), [["a@example.com"], ["b@example.com"]]);
-    assert_eq!(fates(&job), told(&[("a@example.com", "accepted"), ("b@example.com", "accepted")]));
+    assert_eq!(fates(&job), expected(&[("a@example.com", "accepted"), ("b@example.com", "accepted")]));
     // Both times it is the same message, with all recipients in its header.
     let ids: Vec<String> = server
         .events("accepted")
@@ -40,7 +40,7 @@ async fn the_dead_letter_of_a_partly_refused_mail_has_only_the_refused_recipient
     assert_eq!((&job["status"], &job["attempts"]), (&"failed".into(), &2.into()), "{job}");
     assert_eq!(server.accepted(), [["a@example.com"], ["c@example.com"]]);
     let all = [("a@example.com", "accepted"), ("b@example.com", "refused"), ("c@example.com", "accepted")];
-    assert_eq!(fates(&job), told(&all));
+    assert_eq!(fates(&job), expected(&all));
     let dead = letter(&program, &job).await;
     assert_eq!(
         (&dead["lastFailureCode"], &dead["originalData"]["message"]["to"]),
@@ -48,7 +48,7 @@ async fn the_dead_letter_of_a_partly_refused_mail_has_only_the_refused_recipient
     );
     // The address is personal: it is not in the reason.
     assert_eq!(dead["lastFailureReason"], "SMTP 550 5.1.1: *** no such user (1 of 3 recipients)");
-    // Replayed, it goes to that one only, and then the letter is gone.
+    // The replay goes to that recipient only, and then the dead letter is removed.
     let id = job["id"].as_str().unwrap();
     let replay = program.post(&format!("/v1/dead-letters/{id}/replay"), &Value::Null).await;
     assert_eq!(replay.status, 202, "{}", replay.text());
@@ -58,7 +58,7 @@ async fn the_dead_letter_of_a_partly_refused_mail_has_only_the_refused_recipient
     assert_eq!(program.get(&format!("/v1/dead-letters/{id}")).await.status, 404);
 }
 
-/// Somebody who is not shown the message could else have it sent to himself.
+/// Otherwise a key that cannot see the message could have it sent to its own address.
 #[tokio::test]
 async fn recipients_are_changed_only_by_a_key_that_is_shown_the_whole_message() {
     let server = SmtpServer::start().await;
@@ -107,7 +107,7 @@ async fn recipients_left_after_the_last_attempt_are_in_the_letter_too() {
     assert_eq!(dead["originalData"]["message"]["to"], json!(["b@example.com", "c@example.com"]));
     assert_eq!((&dead["lastFailureCode"], &dead["failedAttempts"]), (&"450".into(), &2.into()));
     let all = [("a@example.com", "accepted"), ("b@example.com", "refused"), ("c@example.com", "deferred")];
-    assert_eq!(fates(&job), told(&all));
+    assert_eq!(fates(&job), expected(&all));
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn the_next_upstream_gets_the_recipients_that_the_first_refused_for_now() 
             json!({ "rcpt b@example.com": ["421 4.7.0 closing"], "rcpt c@example.com": ["452 full", "..."] }),
         )
         .await;
-    // A server that is closing says nothing of those after.
+    // A closing server gives no reply for the following recipients.
     let job = sent(&program, &["b@example.com", "c@example.com"]).await;
     assert_eq!(
         (&job["status"], &job["attempts"], &job["upstream"]),
@@ -168,7 +168,7 @@ async fn refused_recipients_are_no_failure_of_the_server() {
     }
     assert_eq!(sent(&program, &["d@example.com", "b@example.com"]).await["attempts"], 4);
     server.script(json!({ "data": ["554 no"] })).await;
-    // Refused as a whole, after all recipients were taken.
+    // Refused as a whole, after all recipients were accepted.
     let job = sent(&program, &["a@example.com"]).await;
     assert_eq!((&job["status"], &job["lastFailure"]["code"]), (&"failed".into(), &"554".into()), "{job}");
     let breaker = program.get("/v1/breakers/smtp").await.json();

@@ -60,7 +60,7 @@ async fn connections_are_used_again_and_replaced_when_the_server_closed_them() {
         assert_eq!(sent(&program, &["a@example.com"]).await["status"], "completed");
     }
     assert_eq!(server.events("connect").len(), 1);
-    // The server says good-bye to the connection at its next use, as to one that was idle for too long.
+    // The server closes the connection at its next use, as if it had been idle for too long.
     server.script(json!({ "mail": ["421 4.4.2 idle for too long"] })).await;
     let job = sent(&program, &["b@example.com"]).await;
     assert_eq!((&job["status"], &job["attempts"]), (&"completed".into(), &1.into()), "{job}");
@@ -146,7 +146,7 @@ async fn encryption_that_is_required_and_not_offered_sends_nothing() {
     assert_eq!(server.events("rcpt"), [Value::Null; 0]);
 }
 
-/// A server that refuses everybody would turn the whole queue into dead letters.
+/// Otherwise a server that refuses every login would turn the whole queue into dead letters.
 #[tokio::test]
 async fn a_fault_of_the_server_or_the_account_opens_the_breaker_and_the_next_upstream_sends() {
     let (dir, options) = certificates();

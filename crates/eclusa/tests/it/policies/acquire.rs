@@ -1,4 +1,4 @@
-//! Workers elsewhere: they say which call they will make, and afterwards what it was answered and used.
+//! External workers: they describe the call they will make, and afterwards report its status and usage.
 
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ async fn scope_and_hold_may_be_given_without_the_header() {
     }
 }
 
-/// One who waits for its own bucket does not stand in the way of others.
+/// A caller that waits for its own bucket does not block others.
 #[tokio::test]
 async fn who_waits_for_a_scope_lets_others_pass() {
     let program = start(NOWHERE, DICT).await;

@@ -1,4 +1,4 @@
-//! `/v1/policies`: what is told, and to whom.
+//! `/v1/policies`: what it returns, and to which keys.
 
 use eclusa::fake::{Answer, FakeUpstream};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ fn named<'a>(list: &'a Value, name: &str) -> Vec<&'a Value> {
     list["policies"].as_array().unwrap().iter().filter(|policy| policy["name"] == name).collect()
 }
 
-/// What is told of a bucket that does not change with every moment.
+/// The fields of a bucket that do not change all the time.
 fn standing(mut bucket: Value) -> Value {
     for moving in ["spentLastMinute", "emptyInSec"] {
         bucket.as_object_mut().unwrap().remove(moving);

@@ -1,4 +1,4 @@
-//! Direct lanes: at once, or 429 with the time until there is enough.
+//! Direct lanes: sent at once, or 429 with the time until there are enough tokens.
 
 use eclusa::fake::{Answer, Behaviour, FakeUpstream};
 
@@ -16,7 +16,7 @@ async fn a_scanner_is_stopped_after_five_misses_and_others_are_not() {
     let denied = lookup(&program, PERSON, "E2").await;
     assert_eq!((denied.status, denied.json()["reason"].as_str()), (429, Some("rate_limit")));
     assert_eq!(denied.json()["violated-policies"], serde_json::json!(["USER"]));
-    // Twenty tokens take a day, less what has passed.
+    // Twenty tokens take a day, minus the time that has passed.
     let wait: u64 = denied.header("retry-after").parse().unwrap();
     assert!((86_000..=86_400).contains(&wait), "{wait}");
     assert_eq!(denied.header("ratelimit"), format!("\"USER\";r=0;t={wait}"));
@@ -29,8 +29,8 @@ async fn a_scanner_is_stopped_after_five_misses_and_others_are_not() {
     }
 }
 
-/// What is left is told with every answer, of the policy that allows the fewest more. What the upstream says of its own
-/// limits is not passed on beside that.
+/// Every answer reports the remaining limit of the policy that allows the fewest further calls. The upstream's own limit
+/// headers are not passed on then.
 #[tokio::test]
 async fn a_response_reports_what_is_left_here() {
     let theirs = Answer::status(200).header("ratelimit", "\"theirs\";r=9;t=1");

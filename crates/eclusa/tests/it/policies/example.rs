@@ -12,7 +12,7 @@ async fn start(upstream: &FakeUpstream, category: &[(&str, &str)]) -> Program {
     Program::start_example("dict.toml", &env).await
 }
 
-/// Name, tokens per period, period in seconds and capacity, of those that the whole participant shares.
+/// Name, tokens per period, period in seconds and capacity of the policies that the whole participant shares.
 fn shared(list: &Value) -> Vec<(String, u64, u64, u64)> {
     let number = |policy: &Value, name: &str| policy[name].as_u64().unwrap();
     let shown = |policy: &Value| {
@@ -55,16 +55,16 @@ async fn every_published_policy_has_its_published_numbers() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     for (category, refill, size) in CATEGORIES {
         let program = start(&upstream, &[("DICT_CATEGORY", category)]).await;
-        let mut told = shared(&program.get("/v1/policies").await.json());
+        let mut reported = shared(&program.get("/v1/policies").await.json());
         let mut expected: Vec<_> =
             FIXED.iter().map(|(name, refill, size)| ((*name).to_owned(), *refill, 60, *size)).collect();
         expected.push(("CIDS_FILES_WRITE".into(), 40, 86_400, 200));
         for name in ["ENTRIES_READ_PARTICIPANT_ANTISCAN", "ENTRIES_STATISTICS_READ"] {
             expected.push((name.into(), refill, 60, size));
         }
-        told.sort();
+        reported.sort();
         expected.sort();
-        assert_eq!(told, expected, "category {category:?}");
+        assert_eq!(reported, expected, "category {category:?}");
     }
 }
 
@@ -73,7 +73,7 @@ async fn every_published_policy_has_its_published_numbers() {
 async fn each_call_falls_under_its_own_policies() {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let program = start(&upstream, &[("DICT_CATEGORY", "A")]).await;
-    // The question for balances falls under a policy too.
+    // The request for balances falls under a policy too.
     program.logged("Balances could not be compared", &[]).await;
     for (call, policy) in [
         ("GET /entries/a@b.c/statistics", "ENTRIES_STATISTICS_READ"),

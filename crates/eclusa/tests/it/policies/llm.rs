@@ -13,11 +13,11 @@ const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransf
 const FIRST_EVENT: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"Good\"}}],\"usage\":null}\n\n";
 const LAST_EVENTS: &str = "data: {\"choices\":[],\"usage\":{\"total_tokens\":500}}\n\ndata: [DONE]\n\n";
 
-/// A provider that answers one request with a stream, whose end comes when it is told to. It gives back what it was sent.
+/// A provider that answers one request with a stream that ends on a signal. Returns what it was sent.
 async fn streaming() -> (String, oneshot::Sender<()>, oneshot::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let (goes_on, told) = oneshot::channel();
+    let (goes_on, reported) = oneshot::channel();
     let (seen, sees) = oneshot::channel();
     let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len());
     tokio::spawn(async move {
@@ -25,9 +25,9 @@ async fn streaming() -> (String, oneshot::Sender<()>, oneshot::Receiver<String>)
         let request = read_until(&mut connection, "\"stream\":true").await;
         let _ = seen.send(request);
         connection.write_all(format!("{HEAD}{}", chunk(FIRST_EVENT)).as_bytes()).await.unwrap();
-        told.await.unwrap();
+        reported.await.unwrap();
         connection.write_all(format!("{}0\r\n\r\n", chunk(LAST_EVENTS)).as_bytes()).await.unwrap();
-        // What comes next is not its to answer.
+        // It answers only one request.
         let _ = connection.read(&mut [0; 1]).await;
     });
     (url, goes_on, sees)
@@ -44,7 +44,7 @@ async fn read_until(connection: &mut TcpStream, text: &str) -> String {
     seen
 }
 
-/// The example with these providers and limits. What is spent comes back slowly.
+/// The example with these providers and limits, with a slow refill.
 async fn start(first: &str, second: &str, limits: &[(&str, &str)]) -> Program {
     let providers =
         [("FIRST_URL", first), ("SECOND_URL", second), ("FIRST_KEY", "first-key"), ("SECOND_KEY", "k2")];
@@ -82,7 +82,7 @@ async fn a_streamed_response_costs_what_its_last_event_says() {
     let seen = sees.await.unwrap().to_lowercase();
     assert!(seen.contains("authorization: bearer first-key"), "{seen}");
     assert!(seen.contains("accept-encoding: identity"), "{seen}");
-    // It held 300 and cost 500: what is left is not enough for another while.
+    // It held 300 and cost 500: the rest is not enough for another request for a while.
     let spent = |answer: &program::Answer| answer.json()["spentLastMinute"].as_f64() > Some(480.0);
     program.until("/v1/policies/FIRST_TOKENS", spent).await;
     let next = chat(&program, 500).await;

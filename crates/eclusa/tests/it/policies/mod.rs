@@ -1,4 +1,4 @@
-//! Limits by scope: in direct lanes, in queues, for workers elsewhere, and what is told of them.
+//! Limits by scope: in direct lanes, in queues, for external workers, and how they are reported.
 
 mod acquire;
 mod balances;
@@ -15,8 +15,8 @@ use serde_json::Value;
 
 use super::program::{Answer, Program};
 
-/// The anti-scan policies of the DICT and one for its lists, refilled so slowly that balances stand still. What a lookup
-/// might cost at worst is held.
+/// The anti-scan policies of the DICT and one for its lists, with a refill so slow that balances do not change. A lookup
+/// holds its worst cost.
 pub(crate) const DICT: &str = r#"
 [[upstreams.dict.policies]]
 name = "USER"
@@ -72,7 +72,7 @@ pub(crate) async fn balance(program: &Program, policy: &str, scope: &str) -> Val
     answer.json()["availableTokens"].clone()
 }
 
-/// Returns once a policy has so many tokens: calls are settled after their answer has passed.
+/// Returns once a policy has this many tokens: calls are settled after their answer has passed.
 pub(crate) async fn settles_to(program: &Program, policy: &str, scope: &str, tokens: i64) {
     let scope = if scope.is_empty() { String::new() } else { format!("?scope={scope}") };
     let path = format!("/v1/policies/{policy}{scope}");
@@ -80,7 +80,7 @@ pub(crate) async fn settles_to(program: &Program, policy: &str, scope: &str, tok
     program.until(&path, reached).await;
 }
 
-/// No file and no line of the log may hold this.
+/// No file and no log line may contain this.
 pub(crate) fn is_nowhere(program: &Program, secret: &str) {
     let log = format!("{:?}", program.log());
     assert!(!log.contains(secret), "{log}");

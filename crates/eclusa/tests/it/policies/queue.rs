@@ -1,4 +1,4 @@
-//! Queue lanes: a line waits for its own bucket and does not hold up the others.
+//! Queue lanes: a line waits for its own bucket and does not block the others.
 
 use eclusa::fake::{Answer, FakeUpstream};
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ async fn a_request_without_the_scope_value_is_refused_at_intake() {
     assert_eq!((&answers[0]["status"], &answers[1]["status"]), (&json!(422), &json!("queued")));
 }
 
-/// What a job takes is kept with it, and so is the key of its hash.
+/// The tokens of a job are stored with it, and so is the key of its hash.
 #[tokio::test]
 async fn a_restart_keeps_balances_and_the_buckets_of_waiting_jobs() {
     let upstream = FakeUpstream::start(Answer::status(404)).await.unwrap();

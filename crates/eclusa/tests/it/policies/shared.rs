@@ -1,4 +1,4 @@
-//! Two processes on one Redis, of which one asks the other: what either does counts for both.
+//! Two processes on one Redis, one asking the other: calls of either count for both.
 
 use eclusa::fake::{Answer, FakeUpstream};
 use serde_json::json;
@@ -81,8 +81,11 @@ async fn a_payment_counts_once_whichever_process_hears_of_it() {
     settles_to(&asker, "PSP", "", 4_997).await;
     let event = json!({ "event": "payment", "correlationId": "E1" });
     for (program, credited, repeated) in [(&asker, 3.0, false), (&owner, 0.0, true), (&asker, 0.0, true)] {
-        let told = program.post("/v1/policies/credits", &event).await;
-        assert_eq!((told.status, told.json()), (200, json!({ "credited": credited, "repeated": repeated })));
+        let reported = program.post("/v1/policies/credits", &event).await;
+        assert_eq!(
+            (reported.status, reported.json()),
+            (200, json!({ "credited": credited, "repeated": repeated }))
+        );
     }
     for program in [&owner, &asker] {
         assert_eq!(balance(program, "USER", COMPANY).await, 982);

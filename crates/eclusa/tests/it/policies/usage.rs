@@ -1,4 +1,4 @@
-//! Costs that the answer tells: in JSON, and in the last event of a stream.
+//! Costs from the answer: in JSON, and in the last event of a stream.
 
 use eclusa::fake::{Answer, Behaviour, FakeUpstream};
 use serde_json::json;
@@ -61,7 +61,7 @@ async fn a_queue_charges_the_cost_in_the_response() {
     }
 }
 
-/// A compressed answer could not be read, and would cost what was held.
+/// A compressed answer cannot be read, and would cost what was held.
 #[tokio::test]
 async fn an_upstream_that_is_charged_by_its_answers_is_asked_not_to_compress_them() {
     let upstream = FakeUpstream::start(json_answer(10)).await.unwrap();
@@ -78,7 +78,7 @@ async fn an_upstream_that_is_charged_by_its_answers_is_asked_not_to_compress_the
     assert_eq!(upstream.requests().len(), 2);
 }
 
-/// More than is held for a second upstream is read whole where a policy looks into it.
+/// A body too large to buffer for a second upstream is still read completely if a policy needs it.
 #[tokio::test]
 async fn a_large_body_is_read_for_a_policy() {
     let upstream = FakeUpstream::start(json_answer(10)).await.unwrap();

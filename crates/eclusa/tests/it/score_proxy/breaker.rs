@@ -1,4 +1,4 @@
-//! "protegida por um circuit breaker": it opens, lets one call try, and closes or opens again.
+//! "protegida por um circuit breaker": it opens, lets one probe through, and closes or opens again.
 
 use eclusa::fake::{Answer, Behaviour, Latch};
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ fn failures() -> [Answer; 2] {
     [Answer::status(500), Answer::reset()]
 }
 
-/// `BREAKER_FAILURE_THRESHOLD` failures in a row open it; then nothing is sent.
+/// `BREAKER_FAILURE_THRESHOLD` consecutive failures open it; then nothing is sent.
 #[tokio::test]
 async fn failures_in_a_row_open_the_breaker() {
     let (proxy, waiting) = opened([Answer::status(500), Answer::hang()], None, "600000", "1000").await;
@@ -55,7 +55,7 @@ async fn failures_in_a_row_open_the_breaker() {
     assert_eq!(proxy.bureau.requests().len(), 2);
 }
 
-/// A success in between begins the count anew.
+/// A success in between resets the count.
 #[tokio::test]
 async fn failures_that_are_not_in_a_row_do_not_open_it() {
     let answers = [Answer::status(500), score("1"), Answer::status(500), score("2")];
@@ -68,7 +68,7 @@ async fn failures_that_are_not_in_a_row_do_not_open_it() {
     assert_eq!(circuit(&proxy).await, [0, 0, 0, 0]);
 }
 
-/// After `BREAKER_OPEN_WINDOW_MS` exactly one call tries; its success closes the breaker and the rest follows.
+/// After `BREAKER_OPEN_WINDOW_MS` exactly one probe is sent; its success closes the breaker and the rest follows.
 #[tokio::test]
 async fn one_probe_that_succeeds_closes_it() {
     let latch = Latch::default();
@@ -82,7 +82,7 @@ async fn one_probe_that_succeeds_closes_it() {
     latch.open();
     let probed = proxy.program.finished(&probe).await;
     assert_eq!(probed["status"], "completed");
-    // It may have been over already when it was asked for.
+    // The window may have been over before the request.
     if let Value::String(_) = until {
         assert!(starts(&probed)[0] >= millis(&until), "{probed} before {until}");
     }

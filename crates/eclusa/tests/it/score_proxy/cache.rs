@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{CPF, Program, Proxy, cpf, program, score};
 
-/// The seconds for which a hit says its answer is good.
+/// The remaining freshness in seconds that a hit reports.
 fn ttl(cache_status: &str) -> u64 {
     let ttl = cache_status.strip_prefix("eclusa; hit; ttl=");
     ttl.and_then(|ttl| ttl.parse().ok()).unwrap_or_else(|| panic!("{cache_status}"))
@@ -35,7 +35,7 @@ async fn a_second_client_is_answered_from_the_cache() {
     assert_eq!(proxy.bureau.requests().len(), 2);
 }
 
-/// A refusal is not kept, and the caller is not told that it is. What was never sent says nothing of the cache.
+/// A refusal is not cached, and the answer does not claim so. A request that was never sent has no `Cache-Status`.
 #[tokio::test]
 async fn only_what_is_stored_is_called_stored() {
     let proxy = Proxy::start(Behaviour::script([Answer::status(404), score("731")]), &[]).await;
@@ -49,7 +49,7 @@ async fn only_what_is_stored_is_called_stored() {
     assert_eq!((expired.status, expired.headers.get("cache-status")), (503, None));
 }
 
-/// A redirection that holds only once is for its caller alone.
+/// A temporary redirect is not shared with other callers.
 #[tokio::test]
 async fn of_redirections_only_permanent_ones_are_stored() {
     for (status, stored) in [(302, false), (303, false), (307, false), (301, true), (308, true)] {
@@ -87,7 +87,7 @@ async fn an_answer_is_used_again_until_its_time_is_over() {
 #[tokio::test]
 async fn the_cache_is_asked_again_before_a_call() {
     let proxy = Proxy::start(score("731"), &[]).await;
-    // A job that is put off is not answered when it comes in.
+    // A delayed job is not answered at intake.
     let put_off = json!({ "delay": "1s", "request": { "query": { "cpf": CPF } } });
     let put_off = proxy.program.enqueue("score", &put_off).await;
     assert_eq!(proxy.ask_and_wait(CPF).await.status, 200);
@@ -118,13 +118,13 @@ async fn equal_requests_in_flight_are_sent_once() {
     }
     assert_eq!(proxy.bureau.requests().len(), 1);
     assert_eq!(proxy.jobs_total("processed").await, 3);
-    // `completed` of a lane counts jobs by what answered them; the metric counts all that were answered.
+    // `completed` of a lane counts only calls; the metric counts all answered jobs.
     let totals = proxy.program.get("/v1/lanes/score").await.json()["totals"].clone();
     let of = |name: &str| totals[name].as_u64().unwrap();
     assert_eq!((of("completed"), of("coalesced"), of("cacheHits")), (1, 2, 0), "{totals}");
 }
 
-/// A failure is nobody's answer: the next of the equal requests is sent.
+/// A failure is not shared: the next of the equal requests is sent.
 #[tokio::test]
 async fn a_failure_is_not_shared() {
     let latch = Latch::default();
@@ -140,7 +140,7 @@ async fn a_failure_is_not_shared() {
     assert_eq!(proxy.bureau.requests().len(), 2);
 }
 
-/// What was answered before a crash is still known after it.
+/// Cached answers survive a crash.
 #[tokio::test]
 async fn the_cache_survives_a_crash() {
     let proxy = Proxy::start(score("731"), &[]).await;

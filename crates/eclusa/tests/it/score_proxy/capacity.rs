@@ -1,4 +1,4 @@
-//! "Política de Prioridade e Preempção": who makes room for whom when the queue is full.
+//! "Política de Prioridade e Preempção": which job is evicted when the queue is full.
 
 use eclusa::fake::Answer;
 use serde_json::json;
@@ -17,7 +17,7 @@ async fn full_of(priorities: &[&str]) -> (Proxy, Vec<String>) {
     (proxy, jobs)
 }
 
-/// A new job of this priority takes the place of `victim`, which is dropped, counted and logged; nobody else is.
+/// A new job of this priority replaces `victim`, which is dropped, counted and logged; no other job is.
 async fn takes_the_place_of(proxy: &Proxy, priority: &str, victim: &str, priority_of_victim: &str) {
     let before = proxy.jobs_total("dropped").await;
     let new = proxy.take_in_as(&cpf(1_000), priority).await;
@@ -30,7 +30,7 @@ async fn takes_the_place_of(proxy: &Proxy, priority: &str, victim: &str, priorit
     proxy.program.logged("Job dropped", &fields).await;
 }
 
-/// A new job of this priority is refused, counted and logged; nobody else is dropped.
+/// A new job of this priority is refused, counted and logged; no job is dropped.
 async fn is_refused(proxy: &Proxy, priority: &str, jobs: &[String]) {
     let answer = proxy.ask(&cpf(1_000), &[("eclusa-priority", priority)]).await;
     assert_eq!((answer.status, answer.header("content-type")), (503, "application/problem+json"));

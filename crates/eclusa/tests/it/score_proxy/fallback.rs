@@ -6,7 +6,7 @@ use serde_json::json;
 use super::super::program;
 use super::{CPF, Proxy, cpf, score};
 
-/// A proxy that holds an answer that is no longer fresh; what the bureau does next is `then`.
+/// A proxy with a stale cached answer; `then` is what the bureau does next.
 async fn with_an_old_answer(then: impl IntoIterator<Item = Answer>) -> Proxy {
     let answers = [score("731"), score("0")].into_iter().chain(then);
     let env = [
@@ -21,7 +21,7 @@ async fn with_an_old_answer(then: impl IntoIterator<Item = Answer>) -> Proxy {
     proxy
 }
 
-/// It was answered with the old answer, for this reason, and counted once.
+/// Checks that the stale answer was used for this reason, and counted once.
 async fn fell_back(proxy: &Proxy, answer: &program::Answer, motivo: &str) {
     assert_eq!((answer.status, answer.json()), (200, json!({ "score": 731 })), "{answer:?}");
     assert_eq!(proxy.jobs_total("fallback").await, 1);
@@ -55,7 +55,7 @@ async fn an_old_answer_serves_when_the_bureau_fails() {
     fell_back(&proxy, &answer, "erro_5xx").await;
 }
 
-/// A bureau that is not there, or hangs up, has not answered with a 5xx.
+/// An unreachable bureau, or one that hangs up, is not a 5xx.
 #[tokio::test]
 async fn an_old_answer_serves_when_there_is_no_connection_to_the_bureau() {
     let mut proxy = with_an_old_answer([]).await;
@@ -72,7 +72,7 @@ async fn an_old_answer_serves_when_there_is_no_connection_to_the_bureau() {
     fell_back(&proxy, &answer, "erro_conexao").await;
 }
 
-/// 429 says to come later, and 501 that it will not: neither says that the bureau is ill.
+/// 429 means later and 501 never: neither is a failure of the bureau.
 #[tokio::test]
 async fn no_old_answer_serves_after_429_or_501() {
     for status in [429, 501] {
@@ -88,7 +88,7 @@ async fn no_old_answer_serves_after_429_or_501() {
     }
 }
 
-/// Without an old answer an open breaker means that no call is made.
+/// Without a stale answer, an open breaker means that no call is made.
 #[tokio::test]
 async fn a_call_that_an_open_breaker_prevents_is_counted() {
     let proxy = with_an_old_answer([]).await;
@@ -103,13 +103,13 @@ async fn a_call_that_an_open_breaker_prevents_is_counted() {
     let refused = proxy.program.post("/v1/limits/bureau/acquire", &json!({})).await;
     assert_eq!((refused.status, &refused.json()["reason"]), (429, &json!("circuit_open")));
     assert_eq!(proxy.of_bureau("eclusa_calls_avoided_total").await, 2);
-    // An old answer is one.
+    // A stale answer is an answer.
     proxy.ask(CPF, &[]).await;
     assert_eq!(proxy.of_bureau("eclusa_calls_avoided_total").await, 2);
     assert_eq!(proxy.bureau.requests().len(), 2);
 }
 
-/// With the breaker open no call is made: the old answer comes at once, without a job.
+/// With the breaker open, the stale answer is returned at once, without a job.
 #[tokio::test]
 async fn an_old_answer_serves_at_once_while_the_breaker_is_open() {
     let proxy = with_an_old_answer([]).await;
@@ -126,7 +126,7 @@ async fn an_old_answer_serves_at_once_while_the_breaker_is_open() {
     assert_eq!(proxy.bureau.requests().len(), 2);
 }
 
-/// The same for a job that was waiting already.
+/// With the breaker open, a job that is already waiting gets the stale answer.
 #[tokio::test]
 async fn an_old_answer_serves_a_job_that_waits_when_the_breaker_opens() {
     let proxy = with_an_old_answer([]).await;
@@ -144,7 +144,7 @@ async fn an_old_answer_serves_a_job_that_waits_when_the_breaker_opens() {
     assert_eq!(proxy.bureau.requests().len(), 2);
 }
 
-/// A 4xx says that the request is wrong, not that the bureau is ill: an old answer would hide that.
+/// A 4xx is the caller's error, not the bureau's: a stale answer would hide it.
 #[tokio::test]
 async fn no_old_answer_serves_when_the_bureau_refuses_the_request() {
     let proxy = with_an_old_answer([Answer::status(404).body("unknown")]).await;
@@ -154,7 +154,7 @@ async fn no_old_answer_serves_when_the_bureau_refuses_the_request() {
     assert_eq!((proxy.jobs_total("fallback").await, proxy.jobs_total("failed").await), (0, 1));
 }
 
-/// Without an answer to fall back on, a failure is one.
+/// Without a stale answer, a failure is reported as such.
 #[tokio::test]
 async fn a_failure_without_an_old_answer_is_a_failure() {
     let proxy = with_an_old_answer([Answer::status(503)]).await;

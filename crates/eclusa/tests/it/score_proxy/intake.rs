@@ -6,7 +6,7 @@ use serde_json::json;
 use super::super::program::{Program, millis};
 use super::{CPF, Proxy, cpf, score};
 
-/// The endpoint validates the parameters: nothing but a right CPF gets in, and no error repeats what was sent.
+/// The endpoint validates the parameters: only a valid CPF is accepted, and no error repeats the value.
 #[tokio::test]
 async fn only_a_right_cpf_is_taken_in() {
     let proxy = Proxy::start(Answer::status(200), &[]).await;
@@ -44,7 +44,7 @@ async fn only_a_right_cpf_is_taken_in() {
     assert!(proxy.bureau.requests().is_empty());
 }
 
-/// "retorna 202 com jobId ao enfileirar", with where to look, the place in the queue, and when it starts at best.
+/// "retorna 202 com jobId ao enfileirar", with the job's URL, its position in the queue, and its earliest start.
 #[tokio::test]
 async fn an_accepted_job_is_answered_with_202_and_its_position() {
     let latch = Latch::default();
@@ -68,7 +68,7 @@ async fn an_accepted_job_is_answered_with_202_and_its_position() {
     }
     let (second, third) = (second.json(), third.json());
     assert_eq!((&second["position"], &third["position"]), (&json!(0), &json!(1)));
-    // One call per tick: the next a minute after the first, the one after it another minute later.
+    // One call per tick: the second a minute after the first, the third another minute later.
     let started = super::program::starts(&proxy.job(&first).await)[0];
     assert_eq!(millis(&second["eta"]), started + 60_000);
     assert_eq!(millis(&third["eta"]), started + 120_000);
@@ -123,7 +123,7 @@ async fn a_job_keeps_its_request_and_expires_after_its_ttl() {
     assert_eq!(millis(&job["expiresAt"]) - millis(&job["createdAt"]), 10_000);
 }
 
-/// The call goes to `UPSTREAM_URL` as it came, and its answer is the job's result.
+/// The request is sent to `UPSTREAM_URL` unchanged, and its answer is the job's result.
 #[tokio::test]
 async fn the_bureau_gets_the_query_and_its_answer_is_the_result() {
     let proxy = Proxy::start(score("731"), &[]).await;
@@ -143,7 +143,7 @@ async fn the_bureau_gets_the_query_and_its_answer_is_the_result() {
 #[tokio::test]
 async fn the_bureaus_address_must_be_given() {
     let config = std::fs::read_to_string(super::super::program::example("score-proxy.toml")).unwrap();
-    let (code, told) = Program::refused(&tempfile::tempdir().unwrap(), &config, &[]).await;
+    let (code, reported) = Program::refused(&tempfile::tempdir().unwrap(), &config, &[]).await;
     assert_eq!(code, Some(6));
-    assert!(told.contains("UPSTREAM_URL") && told.contains("set the bureau's address"), "{told}");
+    assert!(reported.contains("UPSTREAM_URL") && reported.contains("set the bureau's address"), "{reported}");
 }

@@ -1,10 +1,10 @@
-//! "Métricas Relevantes": all of them are there from the first moment, each with what it means.
+//! "Métricas Relevantes": all are exported from the start, each with its help text.
 
 use eclusa::fake::Answer;
 
 use super::Proxy;
 
-/// A dashboard and an alert need a zero before the first event, not nothing.
+/// Dashboards and alerts need a zero before the first event.
 #[tokio::test]
 async fn every_metric_of_the_sources_is_there_from_the_start_with_its_meaning() {
     let proxy = Proxy::start(Answer::status(200), &[]).await;

@@ -25,7 +25,7 @@ struct Proxy {
 }
 
 impl Proxy {
-    /// With these variables. Unless they say otherwise nothing expires soon, and the pace does not make tests slow.
+    /// Starts with these variables. By default nothing expires soon, and the pace is fast.
     async fn start(behaviour: impl Into<Behaviour>, env: &[(&str, &str)]) -> Self {
         let quick = [("JOB_TTL_MS", "600000"), ("SCHEDULER_INITIAL_INTERVAL_MS", "50")];
         let mut all: Vec<(&str, &str)> = quick.to_vec();
@@ -34,7 +34,7 @@ impl Proxy {
         Self::start_bare(behaviour, &all).await
     }
 
-    /// With these variables and the example's defaults for all others.
+    /// Starts with these variables and the example's defaults for all others.
     async fn start_bare(behaviour: impl Into<Behaviour>, env: &[(&str, &str)]) -> Self {
         let bureau = FakeUpstream::start(behaviour).await.unwrap();
         let url = bureau.url();
@@ -43,12 +43,12 @@ impl Proxy {
         Self { program: Program::start_example("score-proxy.toml", &all).await, bureau }
     }
 
-    /// A request as the sources make it.
+    /// Sends a request.
     async fn ask(&self, cpf: &str, headers: &[(&str, &str)]) -> program::Answer {
         self.program.send("GET", &format!("/proxy/score?cpf={cpf}"), headers, "").await
     }
 
-    /// A request that must be taken in; its job.
+    /// Sends a request that must be accepted; returns its job.
     async fn take_in(&self, cpf: &str, headers: &[(&str, &str)]) -> String {
         let answer = self.ask(cpf, headers).await;
         assert_eq!(answer.status, 202, "{}", answer.text());
@@ -59,7 +59,7 @@ impl Proxy {
         self.take_in(cpf, &[("eclusa-priority", priority)]).await
     }
 
-    /// A request that waits for its answer.
+    /// Sends a request that waits for its answer.
     async fn ask_and_wait(&self, cpf: &str) -> program::Answer {
         self.ask(cpf, &[("prefer", "wait=60")]).await
     }
@@ -68,7 +68,7 @@ impl Proxy {
         self.program.get(&format!("/v1/jobs/{id}")).await.json()
     }
 
-    /// How many jobs ended so.
+    /// The number of jobs with this final status.
     async fn jobs_total(&self, status: &str) -> u64 {
         self.program.metric("proxy_jobs_total", &[("lane", "score"), ("status", status)]).await
     }
@@ -84,7 +84,7 @@ impl Proxy {
         self.program.metric("eclusa_drops_total", &labels).await
     }
 
-    /// Returns once so many milliseconds have passed in the store: a job that was put off so long is answered.
+    /// Returns once this many milliseconds have passed in the store, by waiting for a job with this delay.
     async fn pass(&self, millis: u64) {
         let job =
             json!({ "delay": format!("{millis}ms"), "request": { "query": { "cpf": cpf(500_000_000) } } });
@@ -93,7 +93,7 @@ impl Proxy {
     }
 }
 
-/// A right CPF, another for each number.
+/// A valid CPF, different for each number.
 fn cpf(number: u32) -> String {
     let mut digits: Vec<u32> =
         format!("{:09}", 123_000_000 + number).bytes().map(|byte| u32::from(byte - b'0')).collect();

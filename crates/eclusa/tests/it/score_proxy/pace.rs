@@ -6,7 +6,7 @@ use serde_json::json;
 use super::super::program::starts;
 use super::{Proxy, cpf, score};
 
-/// "processa 1 job por tick": however many wait, each starts at least an interval after the one before.
+/// "processa 1 job por tick": however many wait, each starts at least an interval after the previous one.
 #[tokio::test]
 async fn one_job_starts_per_tick() {
     let proxy = Proxy::start(Answer::status(200), &[("SCHEDULER_INITIAL_INTERVAL_MS", "200")]).await;
@@ -21,7 +21,7 @@ async fn one_job_starts_per_tick() {
         times.extend(starts(&proxy.program.finished(job).await));
     }
     assert_eq!(times.len(), 5);
-    // The interval after each start is the one of that moment; every success before made it a tenth shorter at most.
+    // Each interval is the one at its start; every earlier success made it at most a tenth shorter.
     for (pair, least) in times.windows(2).zip([200, 180, 162, 145]) {
         assert!(pair[1] - pair[0] >= least, "{times:?}");
     }
@@ -78,7 +78,7 @@ async fn an_error_fails_the_job_and_is_counted_by_its_code() {
     assert_eq!(proxy.bureau.requests().len(), 2);
 }
 
-/// A bare 429 is a penalty too, though it names no time; other errors are none.
+/// A 429 without a time is a penalty too; other errors are not.
 #[tokio::test]
 async fn every_429_counts_as_a_penalty() {
     let answers = [Answer::status(429), Answer::status(503), Answer::status(404)];
@@ -90,7 +90,7 @@ async fn every_429_counts_as_a_penalty() {
     assert_eq!(proxy.of_bureau("proxy_rate_limit_penalties_total").await, 1);
 }
 
-/// `proxy_rate_limit_penalties_total`: the bureau says to stay away, and that is what happens.
+/// `proxy_rate_limit_penalties_total`: the bureau's Retry-After is respected.
 #[tokio::test]
 async fn the_bureau_can_ask_to_be_left_alone() {
     let answer = Answer::status(429).header("retry-after", "60");

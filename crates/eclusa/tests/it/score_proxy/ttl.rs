@@ -1,4 +1,4 @@
-//! "TTL (Time To Live)": what waits too long is dropped, and the next is taken.
+//! "TTL (Time To Live)": a job that waits too long is dropped, and the next one is taken.
 
 use eclusa::fake::{Answer, Latch};
 use serde_json::json;
@@ -10,7 +10,7 @@ async fn expired(program: &Program, job: &str, priority: &str) {
     program.logged("Job dropped", &[("jobId", job), ("reason", "ttl_expired"), ("priority", priority)]).await;
 }
 
-/// `JOB_TTL_MS` later a job that nobody reached is dropped, with its reason, and frees its place.
+/// After `JOB_TTL_MS`, a job that was not reached is dropped with its reason and frees its place.
 #[tokio::test]
 async fn a_job_that_waits_longer_than_its_ttl_is_dropped() {
     let proxy = Proxy::start(Answer::status(200), &[("JOB_TTL_MS", "200"), ("QUEUE_MAX_SIZE", "1")]).await;
@@ -41,7 +41,7 @@ async fn the_next_job_is_taken_in_place_of_an_expired_one() {
     assert_eq!(seen, [format!("cpf={}", cpf(2))]);
 }
 
-/// The TTL is about waiting: a call that has begun may take longer.
+/// The TTL limits waiting: a running call may take longer.
 #[tokio::test]
 async fn a_call_under_way_is_not_dropped() {
     let latch = Latch::default();

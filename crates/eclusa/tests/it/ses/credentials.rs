@@ -19,7 +19,7 @@ fn write(dir: &TempDir, id: &str, secret: &str) {
     let text = format!(
         "[other]\naws_access_key_id = X\n\n[mail]\naws_access_key_id = {id}\naws_secret_access_key = {secret}\n"
     );
-    // As tools that rotate do it: never half a file.
+    // As rotation tools do it: never a partial file.
     std::fs::write(dir.path().join("next"), text).unwrap();
     std::fs::rename(dir.path().join("next"), dir.path().join("aws.ini")).unwrap();
 }
@@ -34,12 +34,12 @@ async fn a_file_is_read_again_when_it_changes() {
     let program = Program::start_in(dir.clone(), &config, &[]).await;
     assert_eq!(sent(&program).await["status"], "completed");
 
-    // The old key ends with the moment in which the new one begins: no mail is lost by that.
+    // The old key expires at the moment the new one becomes valid; no mail is lost.
     write(&dir, "AKIDSECOND", "second");
     ses.knows(account("AKIDSECOND", "second", None));
     assert_eq!(sent(&program).await["status"], "completed");
 
-    // A file that makes no sense changes nothing.
+    // An invalid file changes nothing.
     std::fs::write(dir.path().join("aws.ini"), "[mail]\n").unwrap();
     assert_eq!(sent(&program).await["status"], "completed");
     let log = format!("{:?}", program.log());
@@ -66,7 +66,7 @@ fn given(n: usize, seconds: i64) -> Answer {
     Answer::status(200).body(body.to_string())
 }
 
-/// Credentials are asked for once, and again when AWS does not know them any longer.
+/// Credentials are requested once, and again when AWS rejects them.
 #[tokio::test]
 async fn a_container_gives_credentials() {
     let given_by = |seen: &Seen| match (seen.path.as_str(), seen.headers["authorization"].to_str().unwrap()) {
@@ -98,7 +98,7 @@ async fn a_container_gives_credentials() {
     assert!(!log.contains("container-token") && !log.contains("secret-"), "{log}");
 }
 
-/// By version 2 of the instance's service: with a token, which is asked for first.
+/// IMDSv2: a token is requested first.
 #[tokio::test]
 async fn an_instance_gives_the_credentials_of_its_role() {
     let rule = |seen: &Seen| {
@@ -121,7 +121,7 @@ async fn an_instance_gives_the_credentials_of_its_role() {
     assert_eq!(sent(&program).await["status"], "completed");
 }
 
-/// The mail waits for credentials; it is not lost for want of them.
+/// Mail waits for credentials and is not lost without them.
 #[tokio::test]
 async fn without_credentials_nothing_is_sent() {
     let service =
@@ -140,7 +140,7 @@ async fn without_credentials_nothing_is_sent() {
     assert_eq!(ses.http.requests().len(), 1);
 }
 
-/// What can be known at the start is said then.
+/// Problems that are known at startup are reported then.
 #[tokio::test]
 async fn missing_credentials_are_a_mistake_in_the_config() {
     let ses = Ses::start(Account::in_region("us-east-1"), []).await;
@@ -156,9 +156,9 @@ async fn missing_credentials_are_a_mistake_in_the_config() {
         ("credentials_file = \"empty.ini\"\nprofile = \"mail\"", &[], "has no profile `mail`"),
     ] {
         let config = config(ONCE, &[("ses", "us-east-1", &ses, more)]);
-        let (code, told) = Program::refused(&dir, &config, env).await;
-        assert_eq!(code, Some(6), "{told}");
-        assert!(told.contains(said) && told.contains("upstreams.ses"), "{told}");
-        assert!(!told.contains(SECRET) && !told.contains("AKIDHALF"), "{told}");
+        let (code, reported) = Program::refused(&dir, &config, env).await;
+        assert_eq!(code, Some(6), "{reported}");
+        assert!(reported.contains(said) && reported.contains("upstreams.ses"), "{reported}");
+        assert!(!reported.contains(SECRET) && !reported.contains("AKIDHALF"), "{reported}");
     }
 }

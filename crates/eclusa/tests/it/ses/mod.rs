@@ -12,7 +12,7 @@ use self::server::{Account, ENV, SECRET, Ses, accepted, error};
 use super::mail::SmtpServer;
 use super::program::Program;
 
-/// A lane with this chain; `lane` and `upstreams` are added to them.
+/// A lane with this chain; `lane` and `upstreams` are additional keys.
 fn config(lane: &str, upstreams: &[(&str, &str, &Ses, &str)]) -> String {
     let names: Vec<String> = upstreams.iter().map(|(name, ..)| format!("{name:?}")).collect();
     let chain = names.join(", ");
@@ -63,7 +63,7 @@ async fn a_mail_is_signed_and_sent_to_all_its_recipients() {
     assert!(!format!("{job}{:?}", program.log()).contains(SECRET));
 }
 
-/// The name of the error is the code of the failure, however SES writes it, and says whether it is tried again.
+/// The error's name is the code of the failure, in any of SES's notations, and determines whether it is retried.
 #[tokio::test]
 async fn errors_are_known_by_name() {
     let url = "MessageRejected:http://internal.amazon.com/coral/com.amazonaws.services.simpleemailv2/";
@@ -83,7 +83,7 @@ async fn errors_are_known_by_name() {
         (body(json!({ "code": "MailFromDomainNotVerified" })), "MailFromDomainNotVerified", 1),
         (error(404, "NotFoundException", "no configuration set"), "NotFoundException", 1),
         (error(403, "AccessDeniedException", "no"), "AccessDeniedException", 1),
-        // Of the account, not of the mail. Nothing suggests that another signature would be taken, so each attempt signs once.
+        // About the account, not the mail. Another signature would not help, so each attempt signs once.
         (error(403, "SignatureDoesNotMatch", "no"), "SignatureDoesNotMatch", 2),
         (error(403, "UnrecognizedClientException", "no"), "UnrecognizedClientException", 2),
         (error(403, "InvalidClientTokenId", "no"), "InvalidClientTokenId", 2),
@@ -93,7 +93,7 @@ async fn errors_are_known_by_name() {
         (error(400, "Throttling", "Maximum sending rate exceeded."), "Throttling", 2),
         (error(503, "ServiceUnavailable", "later"), "ServiceUnavailable", 2),
         (error(500, "InternalFailure", "oops"), "InternalFailure", 2),
-        // Not SES, but something before it.
+        // Not from SES, but from a proxy in front of it.
         (Answer::status(502).body("<html>"), "502", 2),
     ] {
         let ses = Ses::start(Account::in_region("us-east-1"), [answer.clone(), answer]).await;
@@ -104,7 +104,7 @@ async fn errors_are_known_by_name() {
         let letter =
             program.get(&format!("/v1/dead-letters/{}", job["jobId"].as_str().unwrap())).await.json();
         assert_eq!(letter["lastFailureCode"], code);
-        // What SES says may name people.
+        // SES's messages may name people.
         assert!(!letter["lastFailureReason"].as_str().unwrap().contains("ana@"), "{letter}");
     }
 }
@@ -119,7 +119,7 @@ async fn the_lists_of_an_upstream_name_errors_in_either_spelling() {
     assert_eq!(ses.http.requests().len(), 2);
 }
 
-/// A mail that one region does not take goes on to the next in the same attempt, signed for that one.
+/// A mail that one region refuses moves to the next one in the same attempt, signed for that region.
 #[tokio::test]
 async fn a_second_region_is_the_fallback() {
     let paused = error(400, "SendingPausedException", "paused");
@@ -133,7 +133,7 @@ async fn a_second_region_is_the_fallback() {
     assert_eq!((us.http.requests().len(), eu.http.requests().len()), (1, 1));
 }
 
-/// It is refilled all day, so the region is tried again in ten minutes; until then all mail goes to the other.
+/// The quota refills all day, so the region is tried again after ten minutes; until then all mail goes to the other.
 #[tokio::test]
 async fn a_used_up_daily_quota_closes_the_region_for_ten_minutes() {
     let quota = error(400, "ThrottlingException", "Daily message quota exceeded.");
@@ -172,7 +172,7 @@ async fn throttling_counts_as_a_429_to_the_gates() {
     assert_eq!(gate("pace")["level"], 100, "{upstream}");
 }
 
-/// What was sent and not answered may have been delivered.
+/// An unanswered request may have been delivered.
 #[tokio::test]
 async fn a_request_without_an_answer_is_ambiguous() {
     for (answer, code) in [(Answer::hang(), "timeout"), (Answer::reset(), "connection_broken")] {
@@ -194,7 +194,7 @@ async fn a_request_without_an_answer_is_ambiguous() {
     }
 }
 
-/// A machine whose clock is wrong signs by the clock of AWS, which every answer shows.
+/// A machine with a wrong clock signs by the clock of AWS, which every answer reports.
 #[tokio::test]
 async fn a_wrong_clock_is_corrected_by_the_answer() {
     let ahead = Duration::from_hours(1);
@@ -206,7 +206,7 @@ async fn a_wrong_clock_is_corrected_by_the_answer() {
     }
 }
 
-/// Requests that were under way when the first learned of it are signed anew as well.
+/// Requests that were in flight when the first one learned the clock are signed again too.
 #[tokio::test]
 async fn a_wrong_clock_fails_none_of_many_mails_at_once() {
     let ahead = Duration::from_hours(1);
@@ -218,7 +218,7 @@ async fn a_wrong_clock_fails_none_of_many_mails_at_once() {
     }
 }
 
-/// SES takes a message for all or none, SMTP for some: whoever comes next sends to those that are left.
+/// SES accepts a message for all recipients or none, SMTP for some: the next upstream sends to the remaining ones.
 #[tokio::test]
 async fn ses_and_smtp_stand_in_for_each_other() {
     let throttled = error(400, "ThrottlingException", "Maximum sending rate exceeded.");
@@ -245,14 +245,14 @@ async fn ses_and_smtp_stand_in_for_each_other() {
     let program = Program::start(&chain("[\"smtp\", \"ses\"]"), &ENV).await;
     let job = sent(&program).await;
     assert_eq!(ses.recipients()[1..], [["bia@example.org"]]);
-    // Everybody else has it, so the letter is for the one that was refused for good.
+    // The others have it, so the dead letter contains only the permanently refused recipient.
     assert_eq!((&job["status"], &job["lastFailure"]["code"]), (&json!("failed"), &json!("550")), "{job}");
     let fates = job["result"]["body"]["recipients"].as_array().unwrap();
     let fates: Vec<&str> = fates.iter().map(|fate| fate["status"].as_str().unwrap()).collect();
     assert_eq!(fates, ["accepted", "accepted", "refused"]);
 }
 
-/// A wrong `url` may answer anything with 200, or send elsewhere: no mail counts as sent by that.
+/// A wrong `url` may answer 200 to anything, or redirect: no mail counts as sent then.
 #[tokio::test]
 async fn a_response_that_is_not_from_ses_did_not_accept_the_mail() {
     for answer in [Answer::status(200).body("<html>"), Answer::status(302).header("location", "/login")] {

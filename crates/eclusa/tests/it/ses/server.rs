@@ -1,4 +1,4 @@
-//! A server in the shape of SES: it verifies signatures as AWS documents them, from what arrived, and answers by a script.
+//! An SES-like server: it verifies signatures of received requests as AWS documents them, and gives scripted answers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -15,17 +15,17 @@ use serde_json::{Value, json};
 pub(crate) const KEY_ID: &str = "AKIDOFTHETESTS";
 pub(crate) const SECRET: &str = "secret/of+the/tests";
 
-/// The environment that gives a program these credentials.
+/// The environment with these credentials.
 pub(crate) const ENV: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", KEY_ID), ("AWS_SECRET_ACCESS_KEY", SECRET)];
 
-/// Whom the server knows.
+/// The credentials that the server accepts.
 #[derive(Clone)]
 pub(crate) struct Account {
     pub(crate) region: String,
     pub(crate) id: String,
     pub(crate) secret: String,
     pub(crate) token: Option<String>,
-    /// How far its clock is ahead of ours.
+    /// How far the server's clock is ahead of ours.
     pub(crate) ahead: Duration,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Ses {
 }
 
 impl Ses {
-    /// Answers with these to requests that are signed well, then accepts.
+    /// Gives these answers to correctly signed requests, then accepts.
     pub(crate) async fn start(account: Account, script: impl IntoIterator<Item = Answer>) -> Self {
         let account = Arc::new(Mutex::new(account));
         let (known, script) = (account.clone(), Mutex::new(script.into_iter().collect::<VecDeque<_>>()));
@@ -59,18 +59,18 @@ impl Ses {
         Self { http: FakeUpstream::start(Behaviour::by(answer)).await.unwrap(), account }
     }
 
-    /// From now on it knows somebody else.
+    /// Changes the accepted credentials.
     pub(crate) fn knows(&self, account: Account) {
         *self.account.lock().unwrap() = account;
     }
 
-    /// The bodies of all requests, signed well or not.
+    /// The bodies of all requests, correctly signed or not.
     pub(crate) fn bodies(&self) -> Vec<Value> {
         let requests = self.http.requests();
         requests.iter().map(|seen| serde_json::from_slice(&seen.body).unwrap()).collect()
     }
 
-    /// Whom each request was for.
+    /// The recipients of each request.
     pub(crate) fn recipients(&self) -> Vec<Vec<String>> {
         let to = |body: &Value| serde_json::from_value(body["Destination"]["ToAddresses"].clone()).unwrap();
         self.bodies().iter().map(to).collect()
@@ -98,7 +98,7 @@ fn now(account: &Account) -> u64 {
     SystemClock.now().as_millis() + u64::try_from(account.ahead.as_millis()).unwrap()
 }
 
-/// As "Create a signed AWS API request" of the AWS documentation describes it.
+/// The signature, as described in "Create a signed AWS API request" of the AWS documentation.
 fn verify(seen: &Seen, account: &Account) -> Result<(), String> {
     if (seen.method.as_str(), seen.path.as_str(), &seen.query) != ("POST", "/v2/email/outbound-emails", &None)
     {

@@ -15,20 +15,20 @@ fn with_ack(ack: &str) -> String {
 async fn refused(redis: &RedisServer) -> String {
     let dir = tempfile::tempdir().unwrap();
     let config = format!("[store]\nurl = \"{}\"\n{}", redis.url(), with_ack("fsync"));
-    let (code, told) = Program::refused(&dir, &config, &[]).await;
-    assert_eq!(code, Some(1), "{told}");
-    told
+    let (code, output) = Program::refused(&dir, &config, &[]).await;
+    assert_eq!(code, Some(1), "{output}");
+    output
 }
 
 #[tokio::test]
 async fn fsync_demands_a_server_that_syncs_always_and_says_so() {
-    let told = refused(&RedisServer::start()).await;
-    assert!(told.contains("keeps no append-only file"), "{told}");
-    let told = refused(&RedisServer::with(&["--appendonly", "yes"])).await;
-    assert!(told.contains("`appendfsync` is everysec"), "{told}");
+    let output = refused(&RedisServer::start()).await;
+    assert!(output.contains("keeps no append-only file"), "{output}");
+    let output = refused(&RedisServer::with(&["--appendonly", "yes"])).await;
+    assert!(output.contains("`appendfsync` is everysec"), "{output}");
     let secretive = ["--appendonly", "yes", "--appendfsync", "always", "--rename-command", "CONFIG", ""];
-    let told = refused(&RedisServer::with(&secretive)).await;
-    assert!(told.contains("does not report its `appendfsync`"), "{told}");
+    let output = refused(&RedisServer::with(&secretive)).await;
+    assert!(output.contains("does not report its `appendfsync`"), "{output}");
 
     let redis = RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let program = start(&redis, &with_ack("fsync")).await;

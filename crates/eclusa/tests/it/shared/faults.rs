@@ -1,4 +1,4 @@
-//! A server that is there and does not do its work: frozen, slow, coming and going.
+//! A Redis server that runs but does not work: frozen, slow, unstable.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use super::{begin, lane, start};
 use crate::program::{PATIENCE, Program};
 use crate::redis_server::RedisServer;
 
-/// Longer than a refusal may take once it is known that nothing replies, as whoever asked measures it.
+/// The longest that a refusal may take, seen by the caller, once the outage is known.
 const SOON: Duration = Duration::from_millis(250);
-/// How long nothing may reply before that is known (`store.timeout`).
+/// How long Redis may be silent before the outage is known (`store.timeout`).
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 fn durable() -> RedisServer {
     RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"])
 }
 
-/// Intake is refused: the first caller waits until it is known that nothing replies, later ones do not wait at all. Nor does
-/// whoever only looks.
+/// Intake is refused: the first caller waits until the outage is known, later ones do not wait at all. Readers do not wait
+/// either.
 async fn refused_in_time(program: &Program) {
     for call in 0..5 {
         let asked = Instant::now();
@@ -56,7 +56,7 @@ async fn a_frozen_redis_is_refused_in_time_and_work_resumes_when_it_thaws() {
     assert_eq!(program.ended(&job).await["status"], "completed");
 }
 
-/// A server that says why it cannot is asked again later. What it refused was not accepted, but may be stored when it can.
+/// A server that refuses with a reason is asked again later. A refused job is not accepted, but may be stored later.
 #[tokio::test]
 async fn a_server_that_is_a_replica_for_a_while_takes_nothing_in_meanwhile() {
     let redis = durable();
@@ -118,10 +118,10 @@ async fn a_process_that_starts_with_a_frozen_server_waits_for_it() {
     assert_eq!(program.ended(&job).await["status"], "completed");
 }
 
-/// Jobs that are accepted before the trouble and after it.
+/// Jobs that are accepted before and after the fault.
 const LOAD: usize = 20;
 
-/// Whatever was accepted is done, whatever was refused is not, and nothing twice.
+/// Accepted jobs are done, refused ones are not, and nothing is done twice.
 async fn survives(redis: &mut RedisServer, trouble: impl AsyncFn(&mut RedisServer)) {
     let upstream = FakeUpstream::start(Answer::status(200)).await.unwrap();
     let rules = lane(&upstream.url(), "", "");

@@ -1,4 +1,4 @@
-//! First in, first out over all tenants, whichever process takes a job in and whichever runs it.
+//! First in, first out over all tenants, whichever process accepts a job and whichever runs it.
 
 use eclusa::fake::{Answer, FakeUpstream};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Redis lost data: what the fleet shows of it.
+//! What the fleet reports when Redis lost data.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ const FAILURES: &str = "eclusa:{main}:circuit_breaker:up:failures";
 const UNTIL: &str = "eclusa:{main}:circuit_breaker:up:degraded_until";
 const LIMITER: &str = "eclusa:{main}:rate_limiter:up";
 
-/// Waits until a key is there.
+/// Waits until a key exists.
 async fn appears(redis: &RedisServer, key: &str) {
     let there = async {
         while redis.command(&["EXISTS", key]) != "1" {
@@ -20,7 +20,7 @@ async fn appears(redis: &RedisServer, key: &str) {
     tokio::time::timeout(PATIENCE, there).await.unwrap_or_else(|_| panic!("{key} is missing"));
 }
 
-/// Nothing happens to the upstream after the loss: the keys come back by themselves.
+/// Nothing happens at the upstream after the loss: the keys are restored automatically.
 #[tokio::test]
 async fn the_keys_for_other_programs_are_written_again() {
     let mut redis = RedisServer::start();
@@ -50,12 +50,12 @@ async fn the_keys_for_other_programs_are_written_again() {
     }
 }
 
-/// The owner stands still while Redis is emptied: the fleet goes on without what only the owner had.
+/// The owner is paused while Redis is emptied: the fleet continues without the data that only the owner had.
 #[tokio::test]
 async fn an_owner_whose_acknowledged_data_is_gone_says_so() {
     let redis = RedisServer::start();
     let rules = lane("http://127.0.0.1:9", "", "");
-    // The first one there owns.
+    // The first process is the owner.
     let (owner, other) = (start(&redis, &rules).await, start(&redis, &rules).await);
     owner.pause("work").await;
     let job = owner.enqueue("work", &json!({ "request": {} })).await;
@@ -75,6 +75,6 @@ async fn an_owner_whose_acknowledged_data_is_gone_says_so() {
     assert_eq!(owner.get("/v1/health").await.json()["store"]["losses"], 1);
     other.until(&format!("/v1/jobs/{job}"), |answer| answer.status == 200).await;
     assert_eq!(other.metric("eclusa_store_losses_total", &[]).await, 0, "it lost nothing");
-    // The process that found it out does not evaluate alerts, but tells the one that does.
+    // The process that noticed does not evaluate alerts, but reports to the one that does.
     other.until("/v1/alerts", |answer| answer.text().contains("store_lost_data")).await;
 }

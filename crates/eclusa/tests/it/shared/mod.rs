@@ -1,16 +1,16 @@
 //! Several processes on one Redis.
 
 mod ack;
-mod alone;
-mod away;
+mod fallback;
 mod faults;
 mod fifo;
 pub(crate) mod fleet;
-mod leaving;
 mod loss;
+mod outage;
 mod own_gates;
 mod processes;
 mod refusing;
+mod stopping;
 mod tls;
 
 use crate::program::Program;
@@ -21,14 +21,14 @@ pub(crate) async fn start(redis: &RedisServer, rules: &str) -> Program {
     start_as(redis, "all", rules).await
 }
 
-/// The same with a role.
+/// Starts a process with a role.
 async fn start_as(redis: &RedisServer, role: &str, rules: &str) -> Program {
     let program = begin(redis, role, rules).await;
     program.until("/readyz", |answer| answer.status == 200).await;
     program
 }
 
-/// The same before it is ready.
+/// Starts a process without waiting until it is ready.
 async fn begin(redis: &RedisServer, role: &str, rules: &str) -> Program {
     let config = format!(
         "[server]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = \"{}\"\nterm = \"500ms\"\n{rules}",
@@ -37,7 +37,7 @@ async fn begin(redis: &RedisServer, role: &str, rules: &str) -> Program {
     Program::start_as(role, &config).await
 }
 
-/// A lane to one upstream, each with these further rules.
+/// A lane and its upstream, each with these additional rules.
 fn lane(upstream: &str, lane_rules: &str, upstream_rules: &str) -> String {
     format!(
         "[lanes.work]\nchain = [\"up\"]\n{lane_rules}\n[upstreams.up]\nurl = \"{upstream}\"\n{upstream_rules}\n"

@@ -1,4 +1,4 @@
-//! Processes on one Redis that share jobs, and gates only for these: the way back.
+//! Processes on one Redis that share jobs but not the gates of direct calls (`shared_gates = false`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ async fn failures(program: &Program) -> Value {
     program.get("/v1/breakers/up").await.json()["failures"].clone()
 }
 
-/// How many calls are let through.
+/// The number of admitted calls.
 async fn granted(program: &Program) -> usize {
     let mut granted = 0;
     while program.post("/v1/limits/up/acquire", &json!({})).await.status == 200 {
@@ -73,9 +73,9 @@ async fn a_variable_makes_gates_each_process_s_own_and_nothing_is_lost() {
 async fn a_word_that_says_neither_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let env = [("USE_REDIS_CIRCUIT_BREAKER", "perhaps")];
-    let (code, told) = Program::refused(&dir, "[store]\nurl = \"memory:\"\n", &env).await;
-    assert_eq!(code, Some(6), "{told}");
-    assert!(told.contains("`USE_REDIS_CIRCUIT_BREAKER`, which is neither true nor false"), "{told}");
+    let (code, output) = Program::refused(&dir, "[store]\nurl = \"memory:\"\n", &env).await;
+    assert_eq!(code, Some(6), "{output}");
+    assert!(output.contains("`USE_REDIS_CIRCUIT_BREAKER`, which is neither true nor false"), "{output}");
 }
 
 #[derive(Default)]
@@ -87,7 +87,7 @@ impl Clock for SetClock {
     }
 }
 
-/// Whoever takes up what another process left gives back that one's slot, not its own.
+/// A process that recovers the calls of another one releases that one's slot, not its own.
 #[tokio::test]
 async fn the_slot_of_a_lost_call_comes_back_to_whose_it_was() {
     let redis = RedisServer::start();
@@ -120,6 +120,6 @@ async fn the_slot_of_a_lost_call_comes_back_to_whose_it_was() {
     b.sweep().await.unwrap();
     assert!(!granted(&b, 60).await, "it has its own call under way");
     assert!(granted(&a, 1).await);
-    let told = a.record(up.clone(), CallResult::Failed).await.unwrap().unwrap();
-    assert_eq!((told.in_flight, b.upstreams().await.unwrap()[0].in_flight), (1, 1));
+    let state = a.record(up.clone(), CallResult::Failed).await.unwrap().unwrap();
+    assert_eq!((state.in_flight, b.upstreams().await.unwrap()[0].in_flight), (1, 1));
 }

@@ -1,10 +1,10 @@
-//! What one process begins another may end.
+//! One process may finish what another started.
 
 use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::json;
 
 use super::{lane, start, start_as};
-use crate::program::{Answer as Told, starts};
+use crate::program::{Answer as Response, starts};
 use crate::redis_server::RedisServer;
 
 #[tokio::test]
@@ -20,7 +20,7 @@ async fn a_job_that_one_process_takes_in_is_run_by_another_and_awaited_at_the_fi
     assert_eq!(api.ended(&job).await["status"], "completed");
 }
 
-/// Wherever the job ends, and although nothing of it is kept.
+/// Wherever the job ends, and even though nothing of it is kept.
 #[tokio::test]
 async fn who_waits_gets_a_job_that_another_process_forgot_as_it_ended() {
     let redis = RedisServer::start();
@@ -33,7 +33,7 @@ async fn who_waits_gets_a_job_that_another_process_forgot_as_it_ended() {
     let path = format!("/v1/jobs/{job}/wait?timeout=30");
     let late = async {
         upstream.wait_for(1).await;
-        // What ends before the wait has begun is forgotten. Whichever of the two decides knows of it.
+        // A job that ends before the wait starts is forgotten. Whichever of the two owns knows of the wait.
         while api
             .metric_if_there("eclusa_waits", &[])
             .await
@@ -87,7 +87,7 @@ async fn processes_know_each_other_and_whether_they_go_by_the_same_rules() {
     let redis = RedisServer::start();
     let first = start(&redis, &lane("http://127.0.0.1:9", "", "")).await;
     let _second = start_as(&redis, "worker", &lane("http://127.0.0.1:9", "", "rpm = 60")).await;
-    let both = |answer: &Told| answer.json()["instances"].as_array().unwrap().len() == 2;
+    let both = |answer: &Response| answer.json()["instances"].as_array().unwrap().len() == 2;
     let health = first.until("/v1/health", both).await.json();
     let instances = health["instances"].as_array().unwrap();
     let mut roles: Vec<_> = instances.iter().map(|one| one["role"].as_str().unwrap()).collect();
@@ -109,7 +109,7 @@ async fn the_job_of_a_worker_that_was_killed_is_taken_up_within_its_lease_and_a_
     let _other = start_as(&redis, "worker", &rules).await;
     doomed.kill().await;
     let ended = api.ended(&job).await;
-    // The owner may offer it to the dead worker's held question first: nobody receives that, and it is given back at once.
+    // The owner may first grant it to the dead worker's held question; nobody receives that, so it is returned at once.
     let starts = starts(&ended);
     let (Some(first), Some(last)) = (starts.first(), starts.last()) else { panic!("{ended}") };
     assert!((1_000..=2_000).contains(&(last - first)), "{ended}");

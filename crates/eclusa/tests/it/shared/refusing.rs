@@ -6,21 +6,21 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::start;
-use crate::program::Answer as Told;
+use crate::program::Answer as Response;
 use crate::redis_server::RedisServer;
 
-/// `store.term`, in which an owner that cannot write is not yet silent, and `store.timeout`; a busy machine gets more.
+/// `store.term`, during which an owner that cannot write does not count as silent, plus `store.timeout`, plus a margin.
 const KNOWN_AFTER: Duration = Duration::from_secs(5);
 
 const RULES: &str =
     "[lanes.work]\nchain = [\"up\"]\n[upstreams.up]\nurl = \"http://127.0.0.1:9\"\nmax_concurrent = 4\n";
 
-/// Whether it owns or asks makes no difference to callers: nothing can be decided for the fleet.
+/// For callers it makes no difference whether the process owns or asks: nothing can be decided for the fleet.
 #[tokio::test]
 async fn every_process_refuses_jobs_and_applies_its_share_of_the_limits() {
     let redis = RedisServer::start();
     let both = [start(&redis, RULES).await, start(&redis, RULES).await];
-    let all = |answer: &Told| answer.json()["instances"].as_array().unwrap().len() == 2;
+    let all = |answer: &Response| answer.json()["instances"].as_array().unwrap().len() == 2;
     for program in &both {
         program.until("/v1/health", all).await;
     }

@@ -51,9 +51,9 @@ async fn who_trusts_the_authority_works_and_who_does_not_is_told() {
     assert_eq!(trusting.ended(&job).await["status"], "completed");
 
     let doubting = begin(&redis, "all", &rules).await;
-    let told = doubting.get("/readyz").await;
-    assert_eq!(told.status, 503);
-    assert!(told.text().to_lowercase().contains("certificate"), "{}", told.text());
+    let answer = doubting.get("/readyz").await;
+    assert_eq!(answer.status, 503);
+    assert!(answer.text().to_lowercase().contains("certificate"), "{}", answer.text());
 }
 
 #[tokio::test]

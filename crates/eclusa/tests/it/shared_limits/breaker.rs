@@ -7,10 +7,10 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use super::{DEGRADED_UNTIL, FAILURES, breaker_of, lives_for, worker};
-use crate::limits::{breaker, tell};
+use crate::limits::{breaker, report};
 use crate::redis_server::RedisServer;
 
-/// Everything that a breaker can be asked has the same answers in this process and on Redis, where it can be seen.
+/// All questions to a breaker have the same answers in this process and on Redis.
 #[tokio::test]
 async fn ac01_a_shared_breaker_has_the_interface_of_a_local_one() {
     let redis = RedisServer::start();
@@ -35,11 +35,11 @@ async fn ac01_a_shared_breaker_has_the_interface_of_a_local_one() {
 async fn ac02_fifty_failures_of_one_process_degrade_the_portal_in_another() {
     let redis = RedisServer::start();
     let (a, b) = tokio::join!(worker(&redis, &[]), worker(&redis, &[]));
-    join_all((0..49).map(|_| tell(&a, "pncp", "failure"))).await;
+    join_all((0..49).map(|_| report(&a, "pncp", "failure"))).await;
     assert_eq!(breaker(&b, "pncp").await["degraded"], false);
-    let told = tell(&a, "pncp", "failure").await;
+    let state = report(&a, "pncp", "failure").await;
     let known = breaker(&b, "pncp").await;
-    assert_eq!((&known["degraded"], &known["degradedUntil"]), (&json!(true), &told["degradedUntil"]));
+    assert_eq!((&known["degraded"], &known["degradedUntil"]), (&json!(true), &state["degradedUntil"]));
     assert!(breaker_of(&Limits::new(Some(&redis.url()))).is_degraded().await);
     assert_eq!(breaker(&b, "pcp").await["degraded"], false);
 }
@@ -56,7 +56,7 @@ async fn ac03_ten_failures_at_once_are_ten() {
     assert_eq!(redis.command(&["GET", FAILURES]), "10");
 
     let (a, b) = tokio::join!(worker(&redis, &[]), worker(&redis, &[]));
-    join_all([&a, &b].repeat(5).into_iter().map(|worker| tell(worker, "pcp", "failure"))).await;
+    join_all([&a, &b].repeat(5).into_iter().map(|worker| report(worker, "pcp", "failure"))).await;
     assert_eq!(redis.command(&["GET", "circuit_breaker:pcp:failures"]), "10");
 }
 
@@ -67,13 +67,13 @@ async fn ac04_a_success_resets_the_state_in_redis() {
     for by_library in [true, false] {
         join_all((0..50).map(|_| library.record_failure())).await;
         assert!(library.is_degraded().await);
-        let told = breaker(&worker, "pncp").await;
-        assert_eq!(told["degradedUntil"], redis.command(&["GET", DEGRADED_UNTIL]));
+        let state = breaker(&worker, "pncp").await;
+        assert_eq!(state["degradedUntil"], redis.command(&["GET", DEGRADED_UNTIL]));
         assert_eq!(redis.command(&["GET", FAILURES]), "50");
         if by_library {
             library.record_success().await;
         } else {
-            tell(&worker, "pncp", "success").await;
+            report(&worker, "pncp", "success").await;
         }
         assert_eq!(redis.command(&["GET", FAILURES]), "0");
         assert_eq!(redis.command(&["EXISTS", DEGRADED_UNTIL]), "0");
@@ -87,24 +87,24 @@ async fn ac05_it_recovers_when_its_time_is_over_without_being_asked_to() {
     let redis = RedisServer::start();
     let short = [("PCP_CIRCUIT_BREAKER_THRESHOLD", "2"), ("PCP_CIRCUIT_BREAKER_COOLDOWN", "1")];
     let worker = worker(&redis, &short).await;
-    tell(&worker, "pcp", "failure").await;
-    assert_eq!(tell(&worker, "pcp", "failure").await["degraded"], true);
+    report(&worker, "pcp", "failure").await;
+    assert_eq!(report(&worker, "pcp", "failure").await["degraded"], true);
     let left = lives_for(&redis, "circuit_breaker:pcp:degraded_until");
     assert!((-2..=1000).contains(&left), "{left}");
     worker.until("/v1/breakers/pcp", |answer| answer.json()["degraded"] == false).await;
     assert_eq!(redis.command(&["EXISTS", "circuit_breaker:pcp:degraded_until"]), "0");
 }
 
-/// The keys show what the breaker is like; what others write there changes nothing.
+/// The keys display the breaker's state; foreign writes to them change nothing.
 #[tokio::test]
 async fn foreign_writes_to_redis_change_nothing() {
     let redis = RedisServer::start();
     let worker = worker(&redis, &[]).await;
-    assert_eq!(tell(&worker, "pncp", "failure").await["failures"], 1);
+    assert_eq!(report(&worker, "pncp", "failure").await["failures"], 1);
     redis.command(&["SET", FAILURES, "49"]);
     redis.command(&["SET", DEGRADED_UNTIL, "2099-01-01T00:00:00.000Z"]);
     assert_eq!(breaker(&worker, "pncp").await["degraded"], false);
-    assert_eq!(tell(&worker, "pncp", "failure").await["failures"], 2);
+    assert_eq!(report(&worker, "pncp", "failure").await["failures"], 2);
     assert_eq!(redis.command(&["GET", FAILURES]), "2", "it shows the truth again");
     assert_eq!(redis.command(&["EXISTS", DEGRADED_UNTIL]), "0");
 }

@@ -1,9 +1,9 @@
-//! A gateway and a program that uses the library, each with a gate of its own for the same API.
+//! A gateway and a program that uses the library, each with its own gate for the same API.
 
 use eclusa::limits::Limits;
 
 use super::limiter_of;
-use crate::limits::{breaker, tell};
+use crate::limits::{breaker, report};
 use crate::program::Program;
 use crate::redis_server::RedisServer;
 
@@ -25,7 +25,7 @@ async fn both_hold(gateway: &Program, limits: &Limits) {
     }
     assert!(!limiter.acquire().await, "the rate of the library");
     for _ in 0..2 {
-        tell(gateway, "pncp", "failure").await;
+        report(gateway, "pncp", "failure").await;
     }
     assert_eq!(breaker(gateway, "pncp").await["degraded"], true, "the breaker of the gateway");
 }

@@ -21,10 +21,10 @@ async fn ac06_two_processes_that_make_fifteen_calls_get_exactly_ten_through() {
     assert_eq!((answers.len(), denied.len()), (10, 5));
     assert!(denied.iter().all(|answer| answer.status == 429 && answer.json()["reason"] == "rate_limit"));
 
-    // The library is a third process, and starts from where they left it.
+    // The library is a third process and continues from their state.
     let limiter = limiter_of(&Limits::new(Some(&redis.url())));
     assert!(!limiter.acquire().await);
-    // What stands in Redis only shows it.
+    // The keys in Redis only display the state.
     redis.command(&["DEL", LIMITER]);
     assert!(!limiter.acquire().await);
 
@@ -33,7 +33,7 @@ async fn ac06_two_processes_that_make_fifteen_calls_get_exactly_ten_through() {
     assert_eq!(granted.into_iter().filter(|granted| *granted).count(), 10);
 }
 
-/// Ten at once, then ten per second: the last of fifteen has to wait for half a second.
+/// Ten at once, then ten per second: the last of fifteen waits half a second.
 #[tokio::test]
 async fn ac07_a_caller_over_the_limit_waits_instead_of_failing() {
     let redis = RedisServer::start();
@@ -51,7 +51,7 @@ async fn ac07_a_caller_over_the_limit_waits_instead_of_failing() {
         let granted = join_all((0..15).map(|_| limiter.acquire_within(Duration::from_secs(30)))).await;
         assert!(granted.into_iter().all(|granted| granted));
         assert!(start.elapsed() > Duration::from_millis(450), "{:?}", start.elapsed());
-        // Where it would be in vain nobody waits.
+        // A wait that cannot succeed is refused at once.
         let rate = Rate { calls: 1, per: Duration::from_hours(1), burst: 1 };
         let (start, limiter) = (Instant::now(), limits.rate_limiter("slow", rate).unwrap());
         assert!(limiter.acquire_within(Duration::ZERO).await);

@@ -1,5 +1,5 @@
-//! What the sources ask of shared limits, criterion by criterion: the example in real processes on a real Redis, and the
-//! library, whose process is the test's own.
+//! The acceptance criteria of shared limits: the example in real processes on a real Redis, and the library in the test's
+//! own process.
 
 mod breaker;
 mod gateway;
@@ -24,24 +24,24 @@ async fn worker(redis: &RedisServer, env: &[(&str, &str)]) -> Program {
     Program::start_example(EXAMPLE, &[&[("REDIS_URL", url.as_str())], env].concat()).await
 }
 
-/// The same where no token comes back while a test runs.
+/// A process of the example, with no refill while the test runs.
 async fn worker_without_refill(redis: &RedisServer) -> Program {
     let config = std::fs::read_to_string(example(EXAMPLE)).unwrap();
     let config = config.replace("127.0.0.1:8080", "127.0.0.1:0").replace("\"10/s\"", "\"10/h\"");
     Program::start(&config, &[("REDIS_URL", &redis.url())]).await
 }
 
-/// The portal's breaker as the example has it.
+/// The portal's breaker, as in the example.
 fn breaker_of(limits: &Limits) -> CircuitBreaker {
     limits.circuit_breaker("pncp", 50, Duration::from_mins(2)).unwrap()
 }
 
-/// Its limiter, where no token comes back while a test runs.
+/// Its limiter, with no refill while the test runs.
 fn limiter_of(limits: &Limits) -> RateLimiter {
     limits.rate_limiter("pncp", Rate { calls: 10, per: Duration::from_hours(1), burst: 10 }).unwrap()
 }
 
-/// How long a key has to live, in milliseconds.
+/// The remaining lifetime of a key, in milliseconds.
 fn lives_for(redis: &RedisServer, key: &str) -> i64 {
     redis.command(&["PTTL", key]).parse().unwrap()
 }

@@ -1,4 +1,4 @@
-//! Where the state is, and how long.
+//! Where the state is kept, and for how long.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use eclusa::limits::{Limits, Rate};
 use serde_json::{Value, json};
 
 use super::{DEGRADED_UNTIL, EXAMPLE, FAILURES, LIMITER, breaker_of, lives_for, worker};
-use crate::limits::{acquire, breaker, tell};
+use crate::limits::{acquire, breaker, report};
 use crate::program::{PATIENCE, Program};
 use crate::redis_server::RedisServer;
 
@@ -19,7 +19,7 @@ async fn ac08_without_redis_limits_are_the_process_s_own() {
         [(Program::start_example(EXAMPLE, &[]).await, "embedded"), (worker(&redis, &[]).await, "redis")]
     {
         assert_eq!(program.get("/v1/health").await.json()["store"]["kind"], kind);
-        assert_eq!(tell(&program, "pcp", "failure").await["failures"], 1);
+        assert_eq!(report(&program, "pcp", "failure").await["failures"], 1);
         program.stop().await;
     }
 
@@ -38,7 +38,7 @@ async fn ac08_without_redis_limits_are_the_process_s_own() {
     }
     assert!((4..=9).contains(&granted), "its part of what was left: {granted}");
 
-    // It comes back empty, and is told everything, what was learned meanwhile too, without anybody's help.
+    // It restarts empty and gets the whole state again, including what was learned meanwhile, automatically.
     redis.start_again();
     let healed = async {
         while redis.command(&["GET", FAILURES]) != "50" {
@@ -55,7 +55,7 @@ async fn ac09_health_shows_the_shared_state() {
     let redis = RedisServer::start();
     let (a, b) = tokio::join!(worker(&redis, &[]), worker(&redis, &[]));
     for _ in 0..30 {
-        tell(&a, "pncp", "failure").await;
+        report(&a, "pncp", "failure").await;
     }
     assert_eq!(redis.command(&["GET", FAILURES]), "30");
     for worker in [&a, &b] {
@@ -65,16 +65,16 @@ async fn ac09_health_shows_the_shared_state() {
     }
 }
 
-/// What a worker does that knows nothing of where the state is, and what it sees.
+/// What a worker does and sees, independent of where the state is kept.
 async fn unchanged_caller(program: &Program) -> Vec<Value> {
     let mut seen = Vec::new();
     for verb in ["failure", "success", "failure", "failure", "try-recover", "success", "reset"] {
-        let mut told = tell(program, "pncp", verb).await;
-        assert_eq!(breaker(program, "pncp").await, told);
-        told["degradedUntil"] = told["degradedUntil"].is_string().into();
-        seen.push(told);
+        let mut state = report(program, "pncp", verb).await;
+        assert_eq!(breaker(program, "pncp").await, state);
+        state["degradedUntil"] = state["degradedUntil"].is_string().into();
+        seen.push(state);
     }
-    // What remains depends on when it is asked.
+    // The remaining limit depends on the time of the request.
     let answer = acquire(program, "pncp", &json!({ "wait": "5s" })).await;
     let leave = answer.json();
     assert!(leave["remaining"].is_u64());
@@ -120,8 +120,8 @@ async fn ac12_keys_live_five_minutes_unless_they_are_needed_longer() {
     let redis = RedisServer::start();
     let program = worker(&redis, &[("PNCP_CIRCUIT_BREAKER_THRESHOLD", "2")]).await;
     assert_eq!(acquire(&program, "pncp", &json!({})).await.status, 200);
-    tell(&program, "pncp", "failure").await;
-    tell(&program, "pncp", "failure").await;
+    report(&program, "pncp", "failure").await;
+    report(&program, "pncp", "failure").await;
     for (key, most) in [(FAILURES, FIVE_MINUTES), (LIMITER, FIVE_MINUTES), (DEGRADED_UNTIL, 120_000)] {
         let left = lives_for(&redis, key);
         assert!((1..=most).contains(&left), "{key} {left}");
@@ -135,24 +135,24 @@ async fn ac12_keys_live_five_minutes_unless_they_are_needed_longer() {
 
     let ten_minutes = [("PCP_CIRCUIT_BREAKER_THRESHOLD", "1"), ("PCP_CIRCUIT_BREAKER_COOLDOWN", "600")];
     let program = worker(&redis, &ten_minutes).await;
-    tell(&program, "pcp", "failure").await;
+    report(&program, "pcp", "failure").await;
     for what in ["failures", "degraded_until"] {
         let left = lives_for(&redis, &format!("circuit_breaker:pcp:{what}"));
         assert!((FIVE_MINUTES + 1..=600_000).contains(&left), "{what} {left}");
     }
 }
 
-/// The owner has everything, and stores it again.
+/// The owner has the whole state and stores it again.
 #[tokio::test]
 async fn a_server_that_is_emptied_forgets_nothing() {
     let redis = RedisServer::start();
     let library = breaker_of(&Limits::new(Some(&redis.url())));
     let program = worker(&redis, &[]).await;
-    assert_eq!(tell(&program, "pncp", "failure").await["failures"], 1);
+    assert_eq!(report(&program, "pncp", "failure").await["failures"], 1);
     redis.command(&["FLUSHALL"]);
     assert_eq!(program.get("/v1/health").await.json()["circuitBreakers"]["pncp"]["failures"], 1);
     redis.command(&["FLUSHALL"]);
-    assert_eq!(tell(&program, "pncp", "failure").await["failures"], 2);
+    assert_eq!(report(&program, "pncp", "failure").await["failures"], 2);
     redis.command(&["FLUSHALL"]);
     library.record_failure().await;
     assert_eq!(redis.command(&["GET", FAILURES]), "3");

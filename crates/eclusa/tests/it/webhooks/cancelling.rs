@@ -3,12 +3,12 @@
 use eclusa::fake::{Answer, Behaviour, FakeUpstream, Latch};
 use serde_json::json;
 
-use super::{config, heard, job, provider, server, taken_in, tell};
+use super::{config, job, provider, recorded, send_webhook, server, taken_in};
 use crate::program::Program;
 
 const CANCEL: &str = "cancel = { method = \"POST\", path = \"/v1/predictions/{external_id}/cancel\" },";
 
-/// Takes jobs in when the gate opens; a cancel is understood at once.
+/// Accepts jobs when the latch opens; answers a cancel at once.
 async fn cancellable(latch: &Latch, understood: u16) -> FakeUpstream {
     let latch = latch.clone();
     let behaviour = Behaviour::by(move |seen| match seen.path.as_str() {
@@ -50,7 +50,7 @@ async fn a_provider_that_rejects_the_cancel_keeps_its_slot_until_it_reports() {
     program.logged("Not cancelled at the upstream", &[("jobId", &id)]).await;
     assert_eq!(program.get("/v1/upstreams/replicate").await.json()["inFlight"], json!(1));
     let done = json!({ "id": "ext-1", "status": "succeeded" });
-    assert_eq!(tell(&program, "replicate", &id, &done).await, heard(&id, "cancelled", false));
+    assert_eq!(send_webhook(&program, "replicate", &id, &done).await, recorded(&id, "cancelled", false));
     assert_eq!(program.get("/v1/upstreams/replicate").await.json()["inFlight"], json!(0));
 }
 

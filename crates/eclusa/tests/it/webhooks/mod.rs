@@ -1,10 +1,10 @@
-//! Providers that take a job in and tell later how it went.
+//! Providers that accept a job and report its result later.
 
 mod cancelling;
+mod forged;
 mod polling;
+mod reporting;
 mod restarts;
-mod telling;
-mod untrue;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,11 +15,11 @@ use eclusa_core::Clock;
 use ring::hmac;
 use serde_json::{Value, json};
 
-use crate::program::{Answer as Told, Program};
+use crate::program::{Answer as Response, Program};
 
 pub(crate) const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// A provider that takes every job in and calls them `ext-1`, `ext-2`, …
+/// A provider that accepts every job and names them `ext-1`, `ext-2`, …
 async fn provider() -> FakeUpstream {
     let count = std::sync::atomic::AtomicUsize::new(0);
     let take = move |_: &Seen| {
@@ -62,7 +62,7 @@ fn now() -> i64 {
     i64::try_from(eclusa::SystemClock.now().as_millis() / 1_000).unwrap()
 }
 
-/// Signed now, as Standard Webhooks have it.
+/// A Standard Webhooks signature of the current time.
 pub(crate) fn signed(id: &str, body: &str) -> [(&'static str, String); 4] {
     signed_at(id, body, now())
 }
@@ -78,26 +78,26 @@ fn signed_at(id: &str, body: &str, at: i64) -> [(&'static str, String); 4] {
     ]
 }
 
-async fn post(program: &Program, path: &str, headers: &[(&str, String)], body: &str) -> Told {
+async fn post(program: &Program, path: &str, headers: &[(&str, String)], body: &str) -> Response {
     let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
     program.send("POST", path, &headers, body).await
 }
 
-/// The provider tells, with a message of its own each time.
-async fn tell(program: &Program, upstream: &str, job: &str, body: &Value) -> (u16, Value) {
+/// Sends a webhook of the provider, with a new message id each time.
+async fn send_webhook(program: &Program, upstream: &str, job: &str, body: &Value) -> (u16, Value) {
     static MESSAGES: AtomicU64 = AtomicU64::new(0);
     let (id, body) = (format!("msg-{}", MESSAGES.fetch_add(1, Ordering::Relaxed)), body.to_string());
     let answer = post(program, &format!("/v1/webhooks/{upstream}/{job}"), &signed(&id, &body), &body).await;
     (answer.status, answer.json())
 }
 
-fn heard(job: &str, status: &str, changed: bool) -> (u16, Value) {
+fn recorded(job: &str, status: &str, changed: bool) -> (u16, Value) {
     (200, json!({ "jobId": job, "status": status, "changed": changed }))
 }
 
-/// The job once the upstream has taken it in.
+/// The job, once the upstream has accepted it.
 async fn taken_in(program: &Program, job: &str) -> Value {
-    let awaits = |answer: &Told| {
+    let awaits = |answer: &Response| {
         let timeline = answer.json()["timeline"].as_array().cloned().unwrap_or_default();
         timeline.last().is_some_and(|event| event["event"] == "awaiting")
     };

@@ -1,4 +1,4 @@
-//! Providers that are asked.
+//! Providers that are polled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use super::job;
 use crate::program::Program;
 use crate::redis_server::RedisServer;
 
-/// Takes jobs in, and says twice that it works before it has done them.
+/// Accepts jobs, and reports twice that they are running before they are done.
 async fn asked(last: &'static str) -> FakeUpstream {
     let polls = Arc::new(AtomicUsize::new(0));
     let behaviour = Behaviour::by(move |seen| {
@@ -73,7 +73,7 @@ async fn a_poll_may_report_a_failure() {
     assert_eq!((&ended["status"], &ended["lastFailure"]["code"]), (&json!("failed"), &json!("failed")));
 }
 
-/// A failure is tried again by the lane's rule, which is counted.
+/// A failure is retried by the lane's rule, and counted.
 #[tokio::test]
 async fn a_failure_that_is_polled_is_tried_again_by_the_lanes_rule() {
     let upstream = asked(r#"{"done":"failed"}"#).await;
@@ -96,6 +96,6 @@ async fn of_several_processes_one_asks_at_a_time() {
     assert_eq!(first.ended(&id).await["status"], json!("completed"));
     let polls: Vec<u64> = upstream.requests()[1..].iter().map(|seen| seen.at.as_millis()).collect();
     assert_eq!(polls.len(), 3);
-    // What the two clocks show may differ by a millisecond.
+    // The two clocks may differ by a millisecond.
     assert!(polls.windows(2).all(|pair| pair[1] >= pair[0] + 299), "{polls:?}");
 }

@@ -3,7 +3,7 @@
 use eclusa::fake::{Answer, FakeUpstream, Latch};
 use serde_json::json;
 
-use super::{config, heard, job, provider, server, taken_in, tell};
+use super::{config, job, provider, recorded, send_webhook, server, taken_in};
 use crate::program::Program;
 use crate::redis_server::RedisServer;
 
@@ -19,11 +19,11 @@ async fn a_webhook_after_a_kill_counts_on_the_embedded_store() {
     assert_eq!(taken_in(&program, &id).await["externalId"], json!("ext-1"));
     assert_eq!(program.gate("replicate", "concurrency").await["level"], json!(1), "its slot is held");
     let done = json!({ "id": "ext-1", "status": "succeeded" });
-    assert_eq!(tell(&program, "replicate", &id, &done).await, heard(&id, "completed", true));
+    assert_eq!(send_webhook(&program, "replicate", &id, &done).await, recorded(&id, "completed", true));
     assert_eq!(replicate.requests().len(), 1, "it was submitted once");
 }
 
-/// What was told before the submit's answer is kept on disk, and counts although the worker is gone.
+/// A result that arrives before the answer to the submit is stored, and counts even if the worker is gone.
 #[tokio::test]
 async fn an_early_webhook_outlives_the_worker_that_submits() {
     let latch = Latch::default();
@@ -34,7 +34,7 @@ async fn an_early_webhook_outlives_the_worker_that_submits() {
     let id = program.enqueue("generate", &job()).await;
     replicate.wait_for(1).await;
     let done = json!({ "id": "ext-1", "status": "succeeded" });
-    assert_eq!(tell(&program, "replicate", &id, &done).await, heard(&id, "processing", true));
+    assert_eq!(send_webhook(&program, "replicate", &id, &done).await, recorded(&id, "processing", true));
     let dir = program.kill().await;
     let program = Program::start_in(dir, &config, &[]).await;
     let ended = program.ended(&id).await;
@@ -59,8 +59,8 @@ async fn a_webhook_after_all_processes_were_killed_counts_on_redis() {
         tokio::join!(crate::shared::start(&redis, &rules), crate::shared::start(&redis, &rules));
     assert_eq!(taken_in(&fourth, &id).await["externalId"], json!("ext-1"));
     let done = json!({ "id": "ext-1", "status": "succeeded" });
-    assert_eq!(tell(&fourth, "replicate", &id, &done).await, heard(&id, "completed", true));
+    assert_eq!(send_webhook(&fourth, "replicate", &id, &done).await, recorded(&id, "completed", true));
     assert_eq!(third.ended(&id).await["result"]["body"], done);
-    assert_eq!(tell(&third, "replicate", &id, &done).await, heard(&id, "completed", false));
+    assert_eq!(send_webhook(&third, "replicate", &id, &done).await, recorded(&id, "completed", false));
     assert_eq!(replicate.requests().len(), 1, "it was submitted once");
 }

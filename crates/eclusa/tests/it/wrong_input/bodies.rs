@@ -1,11 +1,11 @@
-//! Bodies in JSON that are not what a call takes: everything that is wrong is reported at once, with where it is.
+//! Invalid JSON bodies: all errors are reported at once, with their location.
 
 use serde_json::{Value, json};
 
 use super::{Program, assert_problem, start, start_well};
 use eclusa::fake::Answer;
 
-/// The pointers and the problems of an answer that says what is wrong with a body.
+/// The pointers and problems of an answer to an invalid body.
 async fn wrong(program: &Program, path: &str, body: &Value) -> Vec<(String, String)> {
     let answer = program.post(path, body).await;
     let problem = assert_problem(&answer, 422, "invalid");
@@ -14,7 +14,7 @@ async fn wrong(program: &Program, path: &str, body: &Value) -> Vec<(String, Stri
     errors.iter().map(|error| (text(&error["pointer"]), text(&error["problem"]))).collect()
 }
 
-fn told(wrong: &[(&str, &str)]) -> Vec<(String, String)> {
+fn problems(wrong: &[(&str, &str)]) -> Vec<(String, String)> {
     wrong.iter().map(|(pointer, problem)| ((*pointer).to_owned(), (*problem).to_owned())).collect()
 }
 
@@ -25,7 +25,7 @@ async fn everything_that_is_wrong_with_a_job_is_reported_at_once() {
         "id": 7, "prioriti": "high", "priority": "urgent", "ttl": 5, "tenant": ["acme"],
         "request": { "path": 3, "verb": "GET", "headers": { "x-id": 1 }, "method": "?" },
     });
-    let expected = told(&[
+    let expected = problems(&[
         ("/id", "must be text"),
         ("/prioriti", "is unknown; did you mean `priority`?"),
         ("/request/headers/x-id", "must be text"),
@@ -49,29 +49,29 @@ async fn everything_that_is_wrong_with_a_job_is_reported_at_once() {
 async fn missing_and_invalid_fields_are_reported_at_once() {
     let (program, _upstream) = start_well().await;
     let missing = "is missing: upstream `up` has no template that builds it from `params`";
-    let expected = told(&[("/priority", "must be one of high, normal, low"), ("/request", missing)]);
+    let expected = problems(&[("/priority", "must be one of high, normal, low"), ("/request", missing)]);
     assert_eq!(wrong(&program, "/v1/lanes/work/jobs", &json!({ "priority": "urgent" })).await, expected);
-    // What was left out because it is wrong is not missing.
-    let not_one = told(&[("/request", "must be an object")]);
+    // An invalid field is not also reported as missing.
+    let not_one = problems(&[("/request", "must be an object")]);
     assert_eq!(wrong(&program, "/v1/lanes/work/jobs", &json!({ "request": "GET /" })).await, not_one);
 }
 
-/// A list of values in the order of the fields is no object, wherever one is expected.
+/// A list of values in field order is not accepted as an object.
 #[tokio::test]
 async fn an_array_is_no_object() {
     let more = "[server]\nlisten = \"127.0.0.1:0\"";
     let (program, upstream) = start(Answer::status(200), more).await;
-    let body = told(&[("", "must be an object")]);
+    let body = problems(&[("", "must be an object")]);
     let nothing = Value::Null;
     let job = json!(["id-1", "acme", "high", nothing, nothing, nothing, { "path": "/a" }]);
     for path in ["/v1/lanes/work/jobs", "/v1/limits/up/acquire", "/v1/dead-letters/replay"] {
         assert_eq!(wrong(&program, path, &job).await, body, "{path}");
     }
-    let inside = told(&[("/request", "must be an object")]);
+    let inside = problems(&[("/request", "must be an object")]);
     let job = json!({ "request": ["GET", "/a", "", {}] });
     assert_eq!(wrong(&program, "/v1/lanes/work/jobs", &job).await, inside);
     assert_eq!(wrong(&program, "/v1/limits/up/acquire", &job).await, inside);
-    let filter = told(&[("/filter", "must be an object")]);
+    let filter = problems(&[("/filter", "must be an object")]);
     assert_eq!(wrong(&program, "/v1/dead-letters/replay", &json!({ "filter": ["work"] })).await, filter);
     assert_eq!(program.get("/v1/lanes/work").await.json()["totals"]["accepted"], 0);
     assert!(upstream.requests().is_empty());
@@ -80,10 +80,10 @@ async fn an_array_is_no_object() {
 #[tokio::test]
 async fn other_bodies_are_reported_the_same_way() {
     let (program, _upstream) = start_well().await;
-    let missing = told(&[("/event", "is missing"), ("/correlationId", "is missing")]);
+    let missing = problems(&[("/event", "is missing"), ("/correlationId", "is missing")]);
     assert_eq!(wrong(&program, "/v1/policies/credits", &json!({})).await, missing);
     let several = json!({ "credits": [{ "event": "payment" }, 7], "more": true });
-    let expected = told(&[
+    let expected = problems(&[
         ("/credits/0/correlationId", "is missing"),
         ("/credits/1", "must be an object"),
         ("/more", "is unknown; known are `credits`"),
@@ -108,17 +108,17 @@ async fn a_duration_needs_its_unit() {
     for field in ["ttl", "delay"] {
         for value in [json!(2000), json!("2000"), json!(0), json!(1.5)] {
             let job = json!({ "request": {}, field: value });
-            let told = wrong(&program, "/v1/lanes/work/jobs", &job).await;
-            assert_eq!(told, [(format!("/{field}"), problem.clone())], "{job}");
+            let found = wrong(&program, "/v1/lanes/work/jobs", &job).await;
+            assert_eq!(found, [(format!("/{field}"), problem.clone())], "{job}");
         }
     }
     for value in [json!(5000), json!("5000")] {
-        let told = wrong(&program, "/v1/limits/up/acquire", &json!({ "wait": value })).await;
-        assert_eq!(told, [("/wait".to_owned(), problem.clone())]);
+        let found = wrong(&program, "/v1/limits/up/acquire", &json!({ "wait": value })).await;
+        assert_eq!(found, [("/wait".to_owned(), problem.clone())]);
     }
     let header = program.send("GET", "/proxy/work/a", &[("eclusa-ttl", "2000")], "").await;
-    let told = assert_problem(&header, 422, "invalid");
-    assert_eq!(told["errors"], json!([{ "field": "Eclusa-Ttl", "problem": problem }]));
+    let problem_of_header = assert_problem(&header, 422, "invalid");
+    assert_eq!(problem_of_header["errors"], json!([{ "field": "Eclusa-Ttl", "problem": problem }]));
     for query in ["/v1/jobs?since=10", "/v1/dead-letters?until=10", "/v1/jobs?until=10"] {
         assert_problem(&program.get(query).await, 422, "invalid");
     }

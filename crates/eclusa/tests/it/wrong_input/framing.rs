@@ -1,8 +1,8 @@
-//! Requests whose frame is not what it seems.
+//! Requests with ambiguous framing.
 
 use super::{start_well, status};
 
-/// Two lengths: whoever stands before us may believe the other one, so what comes after such a request is not read.
+/// Two lengths: a proxy in front of us may use the other one, so nothing after such a request is read.
 #[tokio::test]
 async fn a_request_with_two_lengths_hides_no_other() {
     let smuggled = "GET /proxy/work/smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -17,7 +17,7 @@ async fn a_request_with_two_lengths_hides_no_other() {
     }
     let totals = program.get("/v1/lanes/work").await.json()["totals"].clone();
     assert_eq!(totals["accepted"], 2);
-    // What was passed on has one length.
+    // The forwarded request has one length.
     for seen in upstream.requests() {
         assert_eq!((seen.path.as_str(), seen.body.len()), ("/base/a", 0));
         assert!(!seen.headers.contains_key("transfer-encoding"), "{seen:?}");
@@ -61,7 +61,7 @@ async fn headers_that_are_too_many_or_too_large_are_refused() {
         let request = format!("GET /proxy/work/a HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
         assert_eq!(status(&program.raw(request.as_bytes()).await), 431);
     }
-    // What the server reads but would not pass on.
+    // Forms that the server reads but does not forward.
     let request = format!(
         "GET /proxy/work/a HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-A: {}\r\n\r\n",
         "a".repeat(40_000)
@@ -70,7 +70,7 @@ async fn headers_that_are_too_many_or_too_large_are_refused() {
     assert!(upstream.requests().is_empty());
 }
 
-/// Headers of a connection, and those that are ours, end here.
+/// Headers of the connection, and Eclusa's own, are not forwarded.
 #[tokio::test]
 async fn headers_of_the_connection_do_not_pass() {
     let (program, upstream) = start_well().await;

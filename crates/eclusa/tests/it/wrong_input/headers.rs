@@ -1,4 +1,4 @@
-//! Headers that are meant for Eclusa: applied or refused, never ignored.
+//! Headers for Eclusa: applied or refused, never ignored.
 
 use eclusa::fake::{Answer, Latch};
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ async fn headers_describe_a_job_in_json_as_they_do_a_request() {
     assert_eq!(said, [json!("acme"), json!("low"), json!("update")]);
     let lasts = super::program::millis(&job["expiresAt"]) - super::program::millis(&job["createdAt"]);
     assert_eq!(lasts, 90_000);
-    // The same twice is no contradiction, however it is written.
+    // The same value twice is not a contradiction.
     let same = json!({ "id": "order-1", "tenant": "acme", "priority": "low", "type": "update", "ttl": "90000ms",
                        "request": {} });
     let again = program.send("POST", JOBS, &headers, &same.to_string()).await;
@@ -72,7 +72,7 @@ async fn an_unknown_eclusa_header_is_refused_with_a_suggestion() {
     assert!(upstream.requests().is_empty());
 }
 
-/// RFC 7240: a preference that cannot be followed is as if it were not there.
+/// RFC 7240: a preference that cannot be followed is ignored.
 #[tokio::test]
 async fn a_wait_that_is_no_number_of_seconds_is_ignored_and_not_confirmed() {
     let latch = Latch::default();
@@ -87,7 +87,7 @@ async fn a_wait_that_is_no_number_of_seconds_is_ignored_and_not_confirmed() {
     latch.open();
 }
 
-/// A wait that runs out is answered with the job as it is then, not as it was taken in.
+/// A wait that times out returns the current job, not the job at intake.
 #[tokio::test]
 async fn a_wait_that_times_out_shows_the_current_job() {
     let latch = Latch::default();
@@ -101,11 +101,15 @@ async fn a_wait_that_times_out_shows_the_current_job() {
     );
     for answer in [&proxied, &enqueued] {
         assert_eq!((answer.status, answer.header("preference-applied")), (202, "wait=1"));
-        let told = answer.json();
-        assert_eq!((&told["status"], &told["position"]), (&json!("processing"), &Value::Null), "{told}");
+        let reported = answer.json();
+        assert_eq!(
+            (&reported["status"], &reported["position"]),
+            (&json!("processing"), &Value::Null),
+            "{reported}"
+        );
     }
-    let told = waiting.json();
-    assert_eq!((&told["status"], &told["position"]), (&json!("queued"), &json!(0)), "{told}");
+    let reported = waiting.json();
+    assert_eq!((&reported["status"], &reported["position"]), (&json!("queued"), &json!(0)), "{reported}");
     latch.open();
 }
 

@@ -1,4 +1,4 @@
-//! Requests that are refused by their head alone.
+//! Requests that are refused by their head.
 
 use eclusa::fake::Answer;
 use serde_json::Value;
@@ -23,7 +23,7 @@ async fn unsupported_methods_are_refused() {
     let connect = b"CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
     assert_eq!(status(&program.raw(connect).await), 405);
     assert!(upstream.requests().is_empty());
-    // One that is not Eclusa's own, but is a method.
+    // A valid method that Eclusa does not use.
     assert_eq!(program.send("PROPFIND", "/proxy/work/a", &[], "").await.status, 202);
     upstream.wait_for(1).await;
 }
@@ -46,7 +46,7 @@ async fn a_request_names_one_host() {
     upstream.wait_for(2).await;
 }
 
-/// Whatever the call, in the words of the description: a parameter that it does not name is a mistake.
+/// Every call refuses query parameters that the OpenAPI document does not list.
 #[tokio::test]
 async fn no_call_takes_a_parameter_that_it_does_not_name() {
     let (program, _upstream) = start_well().await;
@@ -76,7 +76,7 @@ async fn no_call_takes_a_parameter_that_it_does_not_name() {
     assert_eq!((&lane["totals"]["accepted"], &lane["paused"]), (&0.into(), &false.into()));
 }
 
-/// Bodies that are being received are bounded together, however small each of them is.
+/// Bodies that are being received have a common limit, however small each of them is.
 #[tokio::test]
 async fn bodies_that_are_being_received_are_bounded_over_all_connections() {
     let more = "[lanes.fast]\nmode = \"direct\"\nchain = [\"up\"]\n\
@@ -85,14 +85,14 @@ async fn bodies_that_are_being_received_are_bounded_over_all_connections() {
     let address = program.url().strip_prefix("http://").unwrap().to_owned();
     let head =
         |path: &str| format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\n\r\n");
-    // Two that send all but their last byte.
+    // Two clients that send all but their last byte.
     let mut held = Vec::new();
     for path in ["/proxy/work/a", "/proxy/fast/a"] {
         let mut stream = TcpStream::connect(&address).await.unwrap();
         stream.write_all((head(path) + &"x".repeat(1_999)).as_bytes()).await.unwrap();
         held.push(stream);
     }
-    // Until both have come there is room for another.
+    // Until both have arrived there is room for another.
     let body = "x".repeat(1_000);
     let refused = async {
         loop {
@@ -106,7 +106,7 @@ async fn bodies_that_are_being_received_are_bounded_over_all_connections() {
     assert_problem(&answer, 503, "too-many-bodies");
     assert_eq!(answer.header("retry-after"), "1");
     assert_problem(&program.send("POST", "/proxy/fast/a", &[], &body).await, 503, "too-many-bodies");
-    // What needs no body is served, and who was first is too.
+    // Requests without a body are served, and so are the first two.
     assert_eq!(program.get("/proxy/fast/a").await.status, 200);
     for mut stream in held {
         stream.write_all(b"x").await.unwrap();
@@ -118,7 +118,7 @@ async fn bodies_that_are_being_received_are_bounded_over_all_connections() {
     upstream.wait_for(3).await;
 }
 
-/// Anybody can send one: its body is not waited for, and takes nothing from callers with keys.
+/// Anybody can send a webhook: its body is not waited for, and uses no budget of callers with keys.
 #[tokio::test]
 async fn an_unexpected_webhook_is_refused_before_its_body() {
     let (program, _upstream) = start(Answer::status(200), "").await;

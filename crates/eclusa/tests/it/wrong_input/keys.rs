@@ -1,4 +1,4 @@
-//! Keys: who may do what, where, for whom and how urgently.
+//! Keys: their roles, lanes, tenants and priorities.
 
 use eclusa::fake::{Answer, FakeUpstream};
 use serde_json::json;
@@ -52,20 +52,20 @@ async fn without_a_right_key_nothing_is_told() {
         }
     }
     assert_problem(&program.get("/v1/lanes").await, 401, "unauthorized");
-    // What a load balancer asks needs none.
+    // Health checks need no key.
     for path in ["/livez", "/readyz"] {
         assert_eq!(program.get(path).await.status, 200);
     }
     assert!(upstream.requests().is_empty());
 }
 
-/// Whoever adds a call and forgets to ask who calls is found out here.
+/// A new API call without an authorization check fails here.
 #[tokio::test]
 async fn every_call_of_the_api_but_probes_and_webhooks_needs_a_key() {
     let (program, _upstream) = guarded().await;
     let api = program.get("/openapi.json").await.json();
     for (path, methods) in api["paths"].as_object().unwrap() {
-        // Webhooks are signed, or bring a token.
+        // Webhooks are signed, or have a token.
         let open = ["/livez", "/readyz", "/v1/webhooks/{upstream}/{jobId}"].contains(&path.as_str());
         let path = path.replace(['{', '}'], "");
         for method in methods.as_object().unwrap().keys() {
@@ -136,11 +136,11 @@ async fn a_key_is_bound_to_its_lanes_tenants_and_priority() {
         let answer = program.send("POST", "/v1/lanes/other/jobs/batch", &headers, &batch).await;
         assert!(answer.text().contains("urn:eclusa:problem:forbidden"), "{}", answer.text());
     }
-    // Without a word its jobs are its own tenant's.
+    // By default its jobs belong to its own tenant.
     let own = send(&program, PRODUCER, "GET", "/proxy/other/a", &[]).await;
     let own = format!("/v1/jobs/{}", own.json()["jobId"].as_str().unwrap());
     assert_eq!(send(&program, PRODUCER, "GET", &own, &[]).await.json()["tenant"], "acme");
-    // Those of others are not there for it.
+    // It cannot see those of others.
     let foreign = send(&program, OPERATOR, "GET", "/proxy/other/a", &[("eclusa-tenant", "globex")]).await;
     let foreign = format!("/v1/jobs/{}", foreign.json()["jobId"].as_str().unwrap());
     assert_eq!(send(&program, VIEWER, "GET", &foreign, &[]).await.status, 200);
@@ -149,7 +149,7 @@ async fn a_key_is_bound_to_its_lanes_tenants_and_priority() {
     }
 }
 
-/// What a key is bounded to holds for upstreams, breakers and whatever concerns all.
+/// The bounds of a key also apply to upstreams, breakers and shared things.
 #[tokio::test]
 async fn bounds_hold_for_upstreams_and_for_what_concerns_all() {
     let key = |name: &str, role: &str, key: &str, bounds: &str| {
@@ -187,7 +187,7 @@ async fn bounds_hold_for_upstreams_and_for_what_concerns_all() {
     assert_eq!(send(&program, VIEWER, "GET", "/metrics", &[]).await.status, 200);
 }
 
-/// Who has some lanes may open and close the breakers that only these use.
+/// A key for some lanes may open and close the breakers that only these lanes use.
 #[tokio::test]
 async fn a_key_for_some_lanes_changes_no_breaker_that_others_share() {
     let config = format!(

@@ -1,4 +1,4 @@
-//! Wrong input from every side: callers, upstreams, the config, the machine.
+//! Invalid input from all sides: callers, upstreams, the config, the machine.
 
 mod bodies;
 mod framing;
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::program::{self, Program};
 
-/// One lane `work` before `up`, which tries everything once.
+/// One lane `work` to `up`, with one attempt per job.
 async fn start(behaviour: impl Into<Behaviour>, more: &str) -> (Program, FakeUpstream) {
     start_with_timeout(behaviour, more, "60s").await
 }
@@ -40,7 +40,7 @@ async fn start_well() -> (Program, FakeUpstream) {
     start(Answer::status(200), "").await
 }
 
-/// A problem with this status and the last word of its type.
+/// Checks for a problem with this status and type.
 #[track_caller]
 fn assert_problem(answer: &program::Answer, status: u16, word: &str) -> Value {
     assert_eq!(answer.status, status, "{}", answer.text());

@@ -1,10 +1,10 @@
-//! Paths that could mean another one to somebody: nothing of theirs reaches an upstream.
+//! Ambiguous paths: they never reach an upstream.
 
 use serde_json::json;
 
 use super::{assert_problem, start_well, status};
 
-/// Below the lane, as they stand in the request line.
+/// Below the lane, as written in the request line.
 const BAD: [&str; 24] = [
     "/../secret",
     "/a/../../secret",
@@ -32,7 +32,7 @@ const BAD: [&str; 24] = [
     "/http://evil.example/",
 ];
 
-/// Sent by hand: a client would tidy them up first.
+/// Sent as raw bytes: a client would normalise them first.
 #[tokio::test]
 async fn no_path_escapes_the_upstreams_base() {
     let (program, upstream) = start_well().await;
@@ -42,7 +42,7 @@ async fn no_path_escapes_the_upstreams_base() {
         let answer = program.raw(request.as_bytes()).await;
         assert_eq!(status(&answer), 400, "{path}: {answer}");
     }
-    // Those that name no lane.
+    // Paths that name no lane.
     for path in
         ["/proxy/../v1/lanes", "/proxy//work/a", "/proxy/%77ork/a", "/proxy/work%2fa", "/PROXY/work/a"]
     {
@@ -61,7 +61,7 @@ async fn a_job_as_json_cannot_escape_the_base_path_either() {
     {
         let answer = program.post("/v1/lanes/work/jobs", &json!({ "request": { "path": path } })).await;
         if path == "https:evil" {
-            // Nothing but a name: it stays below the base.
+            // Just a name: it stays below the base.
             assert_eq!(answer.status, 202, "{path}");
             continue;
         }
@@ -73,7 +73,7 @@ async fn a_job_as_json_cannot_escape_the_base_path_either() {
     assert_eq!(upstream.requests().len(), 1);
 }
 
-/// What passes is sent as it came, below the upstream's base.
+/// A valid path is sent unchanged, below the upstream's base.
 #[tokio::test]
 async fn a_valid_path_is_sent_unchanged() {
     let (program, upstream) = start_well().await;
@@ -89,7 +89,7 @@ async fn a_valid_path_is_sent_unchanged() {
     }
 }
 
-/// A whole address as the target of a request: its host means nothing, the upstream is the configured one.
+/// An absolute URL as the request target: its host is ignored; the upstream is the configured one.
 #[tokio::test]
 async fn an_absolute_url_as_target_goes_to_the_configured_upstream() {
     let (program, upstream) = start_well().await;

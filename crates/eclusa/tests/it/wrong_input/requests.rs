@@ -1,4 +1,4 @@
-//! Requests that cannot be, each with a problem that says what and where.
+//! Invalid requests, each with a problem that says what is wrong and where.
 
 use eclusa::fake::{Answer, Latch};
 use serde_json::{Value, json};
@@ -109,7 +109,7 @@ async fn a_job_as_json_must_be_right() {
     assert!(upstream.requests().is_empty());
 }
 
-/// Everything that is wrong is said at once.
+/// All errors are reported at once.
 #[tokio::test]
 async fn all_invalid_fields_are_reported_at_once() {
     let (program, _upstream) = start_well().await;
@@ -167,7 +167,7 @@ async fn a_batch_reports_the_position_of_each_job() {
     program.resume("work").await;
 }
 
-/// The same key and payload is the same job, another payload is a mistake.
+/// The same key and payload is the same job, another payload is a conflict.
 #[tokio::test]
 async fn an_idempotency_key_belongs_to_one_payload() {
     let (program, upstream) = start_well().await;
@@ -196,14 +196,14 @@ async fn an_idempotency_key_belongs_to_one_payload() {
     assert_problem(&program.post("/v1/lanes/work/jobs", &other).await, 422, "idempotency-conflict");
     program.resume("work").await;
     program.ended(&id).await;
-    // Also when it has ended.
+    // Even after it has ended.
     let answer = program.post("/v1/lanes/work/jobs", &job).await;
     assert_eq!((answer.status, &answer.json()["jobId"]), (200, &json!(id)));
     upstream.wait_for(3).await;
     assert_eq!(upstream.requests().len(), 3);
 }
 
-/// `Prefer: wait`: the upstream's own answer, or 202 when the time is over.
+/// `Prefer: wait`: the upstream's answer, or 202 when the time is over.
 #[tokio::test]
 async fn a_waiting_caller_gets_the_upstreams_response_or_202() {
     let answer =
@@ -232,7 +232,7 @@ async fn a_waiting_caller_gets_the_upstreams_response_or_202() {
     }
 }
 
-/// What is wrong with a query is said parameter by parameter, in our words and without the value.
+/// Errors in a query are reported per parameter, without the value.
 #[tokio::test]
 async fn an_invalid_query_is_refused_with_the_field_and_a_fix() {
     let (program, _upstream) = start_well().await;
@@ -248,8 +248,8 @@ async fn an_invalid_query_is_refused_with_the_field_and_a_fix() {
         ("/v1/dead-letters/stats?by=day", "by", "must be `code` (default), `tenant` or `lane`"),
         (&wait, "timeout", "must be a number"),
     ] {
-        let told = assert_problem(&program.get(path).await, 422, "invalid");
-        assert_eq!(told["errors"], json!([{ "field": field, "problem": problem }]), "{path}");
+        let reported = assert_problem(&program.get(path).await, 422, "invalid");
+        assert_eq!(reported["errors"], json!([{ "field": field, "problem": problem }]), "{path}");
     }
     let both = assert_problem(&program.get("/v1/jobs?max=1&lane=a&lane=b").await, 422, "invalid");
     assert_eq!(both["detail"], format!("max: {known}; lane: is given more than once"));

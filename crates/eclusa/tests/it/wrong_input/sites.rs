@@ -1,4 +1,4 @@
-//! Pages of other sites: without keys, a browser on this machine could be made to ask for anything.
+//! Pages of other sites: without keys, they could make a browser on this machine send any request.
 
 use super::{assert_problem, start_well};
 
@@ -30,7 +30,7 @@ async fn a_page_of_another_site_cannot_change_or_send_anything() {
     assert!(upstream.requests().is_empty());
 }
 
-/// A name of another's that leads here makes its pages look like ours.
+/// With DNS rebinding, a foreign name resolves to this machine and its pages look like ours.
 #[tokio::test]
 async fn a_foreign_name_for_this_machine_is_not_answered_to() {
     let (program, upstream) = start_well().await;
@@ -59,6 +59,6 @@ async fn its_own_pages_and_programs_may_ask() {
         assert_eq!(program.send("POST", "/proxy/work/a", &headers, "").await.status, 202, "{headers:?}");
         assert_eq!(program.send("GET", "/proxy/work/a", &headers, "").await.status, 202, "{headers:?}");
     }
-    // To look is harmless: the browser does not show the page what came.
+    // Reading is harmless: the browser does not show the response to the page.
     assert_eq!(program.send("GET", "/livez", &[("sec-fetch-site", "cross-site")], "").await.status, 200);
 }

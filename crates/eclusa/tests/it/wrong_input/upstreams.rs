@@ -1,4 +1,4 @@
-//! Upstreams that behave badly: the caller is told what happened, and nothing else suffers.
+//! Upstreams that behave badly: the caller learns what happened, and nothing else is affected.
 
 use eclusa::fake::{Answer, FakeUpstream};
 
@@ -18,7 +18,7 @@ async fn an_upstream_with_an_invalid_response_is_reported_as_such() {
         (Answer::truncated(), 502, "upstream-failed", "connection_broken"),
         (Answer::endless(100 << 20), 502, "upstream-failed", "response_too_large"),
     ] {
-        // Only what never ends may run into it.
+        // Only a response that never ends may time out.
         let timeout = if code == "timeout" { "300ms" } else { "60s" };
         let (program, _upstream) = start_with_timeout(answer.clone(), "", timeout).await;
         let waited = program.send("GET", "/proxy/work/a", &WAIT, "").await;
@@ -47,7 +47,7 @@ async fn an_unreachable_upstream_is_reported_as_such() {
     assert_eq!(program.ended(waited.header("eclusa-job-id")).await["lastFailure"]["code"], "connect_failed");
 }
 
-/// Where it points to may be anywhere; the caller decides.
+/// A redirect may point anywhere, so it is passed to the caller.
 #[tokio::test]
 async fn a_redirect_is_passed_on_and_not_followed() {
     let elsewhere = FakeUpstream::start(Answer::status(200)).await.unwrap();
@@ -58,7 +58,7 @@ async fn a_redirect_is_passed_on_and_not_followed() {
     assert_eq!((upstream.requests().len(), elsewhere.requests().len()), (1, 0));
 }
 
-/// Its word on our own headers, or on the connection, is not ours.
+/// The upstream cannot set Eclusa's headers or those of the connection.
 #[tokio::test]
 async fn headers_of_an_upstream_cannot_speak_for_us() {
     let answer = Answer::status(200)

@@ -1,4 +1,4 @@
-//! Connections of the owner break, one kind at a time, and cannot be made anew for a while.
+//! Connections of the owner break, one kind at a time, and cannot be re-established for a while.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use super::wire::{SCRIPTS, SUBSCRIBES};
 use super::{Fleet, Load, Setup, times};
 use crate::redis_server::RedisServer;
 
-/// The aim is three seconds; a busy machine gets more.
+/// The target is three seconds, plus a margin for a busy machine.
 const AFTER_A_CUT: Duration = Duration::from_secs(8);
 /// Longer than the term (500 ms).
 const CUT: Duration = Duration::from_secs(1);
 
-/// The owner is cut off on `connections`, and the others are asked: they go on, at the latest when it has them again.
+/// The owner loses `connections`. The other processes continue, at the latest when it has reconnected.
 async fn the_owner_lacks(connections: &'static str, until_another_decides: bool) {
     let fleet = Fleet::with(RedisServer::start(), 3, Setup { wired: true, ..Setup::default() }).await;
     let load = Load::on(&fleet);
@@ -21,7 +21,7 @@ async fn the_owner_lacks(connections: &'static str, until_another_decides: bool)
         load.resumes(Instant::now(), 50).await;
         let owner = fleet.owner().await;
         let cut_off = &fleet.programs[&owner];
-        load.leave(&cut_off.url());
+        load.exclude(&cut_off.url());
         fleet.wires[&owner].cut(connections);
         let cut = Instant::now();
         if until_another_decides {
@@ -35,7 +35,7 @@ async fn the_owner_lacks(connections: &'static str, until_another_decides: bool)
         } else {
             tokio::time::sleep(CUT).await;
         }
-        fleet.wires[&owner].mend();
+        fleet.wires[&owner].repair();
         let took = load.resumes(Instant::now(), 3).await;
         assert!(took < AFTER_A_CUT, "{took:?}");
         cut_off.until("/readyz", |answer| answer.status == 200).await;

@@ -1,4 +1,4 @@
-//! Jobs that are put in all the time, at every process that lives.
+//! Continuous load on all live processes.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,11 +19,11 @@ use tokio_util::sync::CancellationToken;
 use super::{Fleet, SCARCE};
 use crate::program::{PATIENCE, Program};
 
-/// One job in so many is for the upstream that gives only a few calls in all.
+/// One job in this many is for the upstream with only a few calls in total.
 const ONE_SCARCE_IN: usize = 10;
-/// How many put jobs in, each one after the other.
+/// Concurrent producers, each sequential.
 const PRODUCERS: u64 = 3;
-/// One that is killed or paused does not answer: after this long another one is asked.
+/// A killed or paused process does not answer; after this long another one is asked.
 const UNANSWERED: Duration = Duration::from_secs(5);
 
 /// Jobs that were acknowledged: what they call, and their ids.
@@ -31,7 +31,7 @@ pub(super) type Accepted = BTreeMap<String, String>;
 
 /// See the module.
 pub(super) struct Load {
-    /// Which processes are asked.
+    /// The processes that get jobs.
     urls: watch::Sender<Vec<String>>,
     accepted: Arc<Mutex<Vec<Job>>>,
     stop: CancellationToken,
@@ -75,7 +75,7 @@ impl Load {
                     let asked = tokio::select! {
                         id = put(&client, &url, lane, &path) => id,
                         () = tokio::time::sleep(UNANSWERED) => None,
-                        // All producers may be waiting for the one that is paused: then nobody would ask the others.
+                        // Otherwise all producers might wait for a paused process and none would ask the others.
                         _ = urls.wait_for(|urls| !urls.contains(&url)) => None,
                     };
                     match asked {
@@ -88,17 +88,17 @@ impl Load {
         load
     }
 
-    /// The processes that are there now are asked from now on.
+    /// Sets the processes that get jobs from now on.
     pub(super) fn follow(&self, fleet: &Fleet) {
         self.urls.send_replace(fleet.programs.values().map(Program::url).collect());
     }
 
-    /// This process is asked no more, and nobody waits for what it was asked.
-    pub(super) fn leave(&self, url: &str) {
+    /// Sends no more jobs to this process, and does not wait for its pending answers.
+    pub(super) fn exclude(&self, url: &str) {
         self.urls.send_modify(|urls| urls.retain(|one| one != url));
     }
 
-    /// How long it took from `since` until so many more jobs were accepted.
+    /// How long it took from `since` until `count` more jobs were accepted.
     pub(super) async fn resumes(&self, since: Instant, more: usize) -> Duration {
         let resumed = async {
             loop {
@@ -117,7 +117,7 @@ impl Load {
         tokio::time::timeout(PATIENCE, resumed).await.unwrap()
     }
 
-    /// Ends it; what was accepted.
+    /// Stops the load; returns the accepted jobs.
     pub(super) async fn end(mut self) -> Accepted {
         self.stop.cancel();
         while self.producers.join_next().await.is_some() {}
@@ -126,7 +126,7 @@ impl Load {
     }
 }
 
-/// Puts in a job that calls `path`; its id if it was accepted.
+/// Enqueues a job that calls `path`; returns its id if it was accepted.
 async fn put(
     client: &Client<HttpConnector, Full<Bytes>>,
     url: &str,
@@ -139,11 +139,12 @@ async fn put(
     if answer.status() != 202 {
         return None;
     }
-    let told: Value = serde_json::from_slice(&answer.into_body().collect().await.ok()?.to_bytes()).unwrap();
-    Some(told["jobId"].as_str().unwrap().to_owned())
+    let accepted: Value =
+        serde_json::from_slice(&answer.into_body().collect().await.ok()?.to_bytes()).unwrap();
+    Some(accepted["jobId"].as_str().unwrap().to_owned())
 }
 
-/// Producers that are answered at the same time ask the same process next, so one that is paused can have all of them wait.
+/// Producers that are answered at the same time would ask the same process next, so a paused one could block all of them.
 #[tokio::test]
 async fn a_paused_process_does_not_keep_the_load_from_the_others() {
     let paused = FakeUpstream::start(Answer::hang()).await.unwrap();
@@ -152,6 +153,6 @@ async fn a_paused_process_does_not_keep_the_load_from_the_others() {
     let load = Load::at(vec![paused.url(), other.url()]);
     paused.wait_for(PRODUCERS).await;
     let stopped = Instant::now();
-    load.leave(&paused.url());
+    load.exclude(&paused.url());
     assert!(load.resumes(stopped, 3).await < UNANSWERED / 2);
 }

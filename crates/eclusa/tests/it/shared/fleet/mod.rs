@@ -1,5 +1,5 @@
-//! Three processes on one Redis under load, with an upstream that counts: whatever dies, nothing acknowledged is lost, no limit
-//! is exceeded, and nothing runs twice but what a killed process was running.
+//! Three processes on one Redis under load, with an upstream that counts calls: whatever is killed, nothing acknowledged is
+//! lost, no limit is exceeded, and only the jobs of a killed process run twice.
 //!
 //! The short forms run with all other tests; `ECLUSA_LONG=1` (`make test-all`) runs the full counts.
 
@@ -24,25 +24,25 @@ use eclusa::fake::{Answer, Behaviour, FakeUpstream};
 
 use self::load::{Accepted, Load};
 use self::wire::Wire;
-use crate::program::{Answer as Told, PATIENCE, Program};
+use crate::program::{Answer as Response, PATIENCE, Program};
 use crate::redis_server::RedisServer;
 
 const TERM: &str = "eclusa:{main}:term";
 const JOURNAL: &str = "eclusa:{main}:journal";
 const CLAIMS: &str = "eclusa:{main}:claims";
-/// The lane, and the upstream, that gets [`CALLS`] calls in all.
+/// The lane and the upstream that get [`CALLS`] calls in total.
 const SCARCE: &str = "scarce";
-/// So few that all are made soon: then a takeover that gave any of them again would be seen.
+/// Few enough to be used up soon: a takeover that granted any of them again would be noticed.
 const CALLS: usize = 20;
-/// What the log says when a process begins to own.
+/// The log message when a process becomes the owner.
 const DECIDES: &str = "This process is the owner now";
 
-/// How often something is done, in the short form and in the full one.
+/// How often something is done in the short and in the full form.
 pub(crate) fn times(short: usize, full: usize) -> usize {
     if std::env::var_os("ECLUSA_LONG").is_some() { full } else { short }
 }
 
-/// Which processes called each path, in order.
+/// The processes that called each path, in order.
 type Calls = BTreeMap<String, Vec<String>>;
 
 /// How processes are started.
@@ -101,7 +101,7 @@ impl Fleet {
         fleet
     }
 
-    /// One process more, once it is ready.
+    /// Starts one more process and waits until it is ready.
     async fn add(&mut self) -> String {
         self.started += 1;
         let name = format!("p{}", self.started);
@@ -125,7 +125,7 @@ impl Fleet {
         name
     }
 
-    /// The process that decides.
+    /// The owner.
     async fn owner(&self) -> String {
         let find = async {
             loop {
@@ -144,13 +144,13 @@ impl Fleet {
         tokio::time::timeout(PATIENCE, find).await.unwrap()
     }
 
-    /// How often any of the processes that live began to own.
+    /// How often the live processes became owners.
     fn takeovers(&self) -> usize {
         let lines = self.programs.values().flat_map(Program::log);
         lines.filter(|line| line["message"] == DECIDES).count()
     }
 
-    /// What the processes that live said last, for whoever wonders why a test fails.
+    /// The last log lines of the live processes, to debug a failing test.
     fn last_words(&self) -> String {
         let mut words = String::new();
         for (name, program) in &self.programs {
@@ -168,7 +168,7 @@ impl Fleet {
         self.programs.remove(name).unwrap().kill().await;
     }
 
-    /// Waits until so many more calls are made.
+    /// Waits until `count` more calls are made.
     async fn calls_go_on(&self, more: usize) {
         let made = || self.calls.lock().unwrap().values().map(Vec::len).sum::<usize>();
         let wanted = made() + more;
@@ -180,8 +180,8 @@ impl Fleet {
         tokio::time::timeout(PATIENCE, go_on).await.unwrap();
     }
 
-    /// Everything that was acknowledged was called or waits for a call that may be made; nothing was called twice but what a
-    /// killed process was running; and no more than the limit allows.
+    /// Checks that every acknowledged job was called or waits for an available call, that only jobs of a killed process were
+    /// called twice, and that no limit was exceeded.
     async fn check(&self, accepted: &Accepted) {
         self.idle().await;
         let calls = self.calls.lock().unwrap().clone();
@@ -204,9 +204,9 @@ impl Fleet {
         assert!(!accepted.is_empty() && lost.is_empty(), "{} accepted, lost: {lost:?}", accepted.len());
     }
 
-    /// Waits until nothing waits or runs, but for what the scarce upstream has no calls for.
+    /// Waits until nothing waits or runs, except jobs that the scarce upstream has no calls for.
     async fn idle(&self) {
-        let idle = |answer: &Told, waiting: bool| {
+        let idle = |answer: &Response, waiting: bool| {
             let lane = answer.json();
             answer.status == 200
                 && lane["processing"] == 0

@@ -1,4 +1,4 @@
-//! The owner dies, stands still or loses a connection.
+//! The owner is killed, pauses or loses a connection.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use tokio::time::Instant;
 use super::{Fleet, Load, times};
 use crate::redis_server::RedisServer;
 
-/// The aim is one second; a busy machine gets more.
+/// The target is one second, plus a margin for a busy machine.
 const AFTER_A_KILL: Duration = Duration::from_secs(5);
-/// The aim is three. After four, leases end and calls of the process that stands still are made again.
+/// The target is three seconds. After four, leases expire and calls of the paused process are repeated.
 const AFTER_SILENCE: Duration = Duration::from_secs(4);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,7 +43,7 @@ async fn a_paused_owner_is_fenced() {
         let paused = &fleet.programs[&owner];
         paused.signal("STOP");
         let stopped = Instant::now();
-        load.leave(&paused.url());
+        load.exclude(&paused.url());
         let fenced = async {
             while fleet.owner().await == owner {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -63,7 +63,7 @@ async fn a_paused_owner_is_fenced() {
     fleet.check(&accepted).await;
 }
 
-/// The id of the connection on which the owner hears questions: it has one subscription more than those of the others.
+/// The id of the connection on which the owner receives questions: it has one subscription more than the others'.
 fn hearing(fleet: &Fleet) -> Option<String> {
     let clients = fleet.redis.command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
     let owner = clients.lines().find(|line| line.contains(" sub=3 "))?;
@@ -78,7 +78,7 @@ async fn connections_that_are_cut_cost_nothing() {
         load.resumes(Instant::now(), 50).await;
         let cut = Instant::now();
         match (round % 3, hearing(&fleet)) {
-            // An owner that changes just now has no such connection.
+            // While the owner changes there is no such connection.
             (0, Some(id)) => drop(fleet.redis.command(&["CLIENT", "KILL", "ID", &id])),
             (1, _) => drop(fleet.redis.command(&["CLIENT", "KILL", "TYPE", "normal"])),
             _ => drop(fleet.redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"])),

@@ -1,4 +1,4 @@
-//! A replica that lacks the last appends takes the place of the server that dies.
+//! A replica that lacks the last appends replaces the killed server.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use super::{Fleet, JOURNAL, Load, Setup, times};
 use crate::program::PATIENCE;
 use crate::redis_server::RedisServer;
 
-/// The aim is `store.term` (500 ms here) and two seconds; a busy machine gets more.
+/// The target is `store.term` (500 ms here) plus two seconds, plus a margin for a busy machine.
 const AFTER_LOSS: Duration = Duration::from_secs(8);
 
-/// A replica of `master`, once it has what the master has.
+/// A replica of `master`, once it is in sync.
 async fn replica_of(master: &RedisServer) -> RedisServer {
     let address = master.address();
     let replica = RedisServer::with(&["--replicaof", &format!("{} {}", address.ip(), address.port())]);
@@ -32,7 +32,7 @@ async fn chunks_missing_on_a_promoted_replica_are_appended_again() {
     for _ in 0..times(2, 20) {
         let replica = replica_of(&fleet.redis).await;
         load.resumes(Instant::now(), 20).await;
-        // From here on it gets nothing more, as if the last appends were under way when the master died.
+        // From here on it receives nothing, as if the last appends were in transit when the master died.
         replica.command(&["REPLICAOF", "NO", "ONE"]);
         load.resumes(Instant::now(), 50).await;
         let length = |server: &RedisServer| server.command(&["XINFO", "STREAM", JOURNAL]);

@@ -1,11 +1,11 @@
-//! Processes come back one after the other after an outage.
+//! Processes reconnect one after the other after an outage.
 
 use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::program::{Answer as Told, Program};
+use crate::program::{Answer as Response, Program};
 use crate::redis_server::RedisServer;
 use crate::shared::start;
 
@@ -13,7 +13,7 @@ const RULES: &str = "timeout = \"500ms\"\n[workers]\nlease = \"10m\"\n\
     [upstreams.slots]\nurl = \"http://127.0.0.1:9\"\nmax_concurrent = 6\n\
     [upstreams.bucket]\nurl = \"http://127.0.0.1:9\"\nrate = \"1/h\"\nburst = 30\n";
 
-/// Asks for leave until it is denied; the leases.
+/// Acquires permits until one is denied; returns the leases.
 async fn take_all(program: &Program, upstream: &str) -> Vec<String> {
     let mut leases = Vec::new();
     loop {
@@ -30,7 +30,7 @@ async fn limits_hold_while_processes_come_back_one_after_the_other() {
     let mut redis = RedisServer::start();
     let (a, b) = (start(&redis, RULES).await, start(&redis, RULES).await);
     let c = start(&redis, RULES).await;
-    let all = |answer: &Told| answer.json()["instances"].as_array().unwrap().len() == 3;
+    let all = |answer: &Response| answer.json()["instances"].as_array().unwrap().len() == 3;
     for program in [&a, &b, &c] {
         program.until("/v1/health", all).await;
     }
@@ -41,7 +41,7 @@ async fn limits_hold_while_processes_come_back_one_after_the_other() {
         take_all(program, "bucket").await;
     }
     assert_eq!(held.len(), 6, "the parts of all are the whole");
-    // The last one is still away while the others are asked again.
+    // The last one is still disconnected while the others are asked again.
     c.signal("STOP");
     redis.start_again();
     let back = Instant::now();
@@ -58,7 +58,7 @@ async fn limits_hold_while_processes_come_back_one_after_the_other() {
         assert_eq!(take_all(program, "slots").await.len(), 0);
         assert_eq!(take_all(program, "bucket").await.len(), 0);
     }
-    // A slot that comes back is given again, wherever.
+    // A released slot is granted again, at any process.
     let settled = async {
         for program in [&a, &b, &c] {
             let path = format!("/v1/limits/leases/{}/settle", held[0]);
@@ -89,13 +89,14 @@ async fn limits_hold_while_processes_come_back_one_after_the_other() {
 async fn a_process_that_stops_is_no_instance_any_more() {
     let redis = RedisServer::start();
     let (a, b) = (start(&redis, RULES).await, start(&redis, RULES).await);
-    let so_many = |count| move |answer: &Told| answer.json()["instances"].as_array().unwrap().len() == count;
+    let instances =
+        |count| move |answer: &Response| answer.json()["instances"].as_array().unwrap().len() == count;
     for program in [&a, &b] {
-        program.until("/v1/health", so_many(2)).await;
+        program.until("/v1/health", instances(2)).await;
     }
     let stopped = Instant::now();
     b.stop().await;
-    a.until("/v1/health", so_many(1)).await;
-    // By its silence it would be known after 30 s only.
+    a.until("/v1/health", instances(1)).await;
+    // Its silence would be noticed only after 30 s.
     assert!(stopped.elapsed() < Duration::from_secs(10), "{:?}", stopped.elapsed());
 }

@@ -1,4 +1,4 @@
-//! Redis has no room, on disk or in memory.
+//! Redis has no space, on disk or in memory.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,19 +10,19 @@ use super::{Accepted, Fleet, Load, times};
 use crate::program::{Answer, PATIENCE, Program};
 use crate::redis_server::RedisServer;
 
-/// The aim is one second after there is room again; a busy machine gets more.
+/// The target is one second after there is space again, plus a margin for a busy machine.
 const AFTER_ROOM: Duration = Duration::from_secs(8);
-/// Longer than the term (500 ms) and `store.timeout` (2 s): whoever would act on silence does.
+/// Longer than the term (500 ms) and `store.timeout` (2 s): long enough for everything that reacts to silence.
 const OUTAGE: Duration = Duration::from_secs(3);
 
-/// Puts in a job like no other: one that is refused may be stored all the same.
+/// Enqueues a unique job, because a refused one may still be stored.
 async fn attempt(program: &Program) -> Answer {
     static ATTEMPTS: AtomicUsize = AtomicUsize::new(0);
     let path = format!("/attempt/{}", ATTEMPTS.fetch_add(1, Ordering::Relaxed));
     program.post("/v1/lanes/work/jobs", &json!({ "request": { "path": path } })).await
 }
 
-/// Puts jobs in until one is answered so.
+/// Enqueues jobs until one gets this answer.
 async fn until(program: &Program, answered: impl Fn(&Answer) -> bool) -> Answer {
     let answer = async {
         loop {
@@ -47,7 +47,7 @@ async fn a_server_that_cannot_save_costs_nothing_and_starts_no_fight_for_the_ter
         let before = fleet.takeovers();
         fleet.redis.break_saves();
         let broken = Instant::now();
-        // While the server replies to anything a caller may also wait.
+        // While Redis replies to anything, a caller may also wait.
         let attempts = fleet.programs.values().map(attempt);
         let attempts = attempts.map(|attempt| tokio::time::timeout_at(broken + OUTAGE, attempt));
         for answer in futures_util::future::join_all(attempts).await.into_iter().flatten() {
@@ -55,14 +55,14 @@ async fn a_server_that_cannot_save_costs_nothing_and_starts_no_fight_for_the_ter
             assert!(answer.text().contains("MISCONF"), "{}", answer.text());
         }
         tokio::time::sleep_until(broken + OUTAGE).await;
-        fleet.redis.mend_saves();
+        fleet.redis.repair_saves();
         let took = load.resumes(Instant::now(), 10).await;
         println!("intake resumed {took:?} after the server could save again");
         assert!(took < AFTER_ROOM, "{took:?}");
         for program in fleet.programs.values() {
             program.until("/readyz", |answer| answer.status == 200).await;
         }
-        // An owner that cannot append is silent: one other process may have taken over.
+        // An owner that cannot append counts as silent: another process may have taken over.
         let takeovers = fleet.takeovers() - before;
         assert!(takeovers <= 1, "{takeovers} takeovers");
     }
@@ -70,7 +70,7 @@ async fn a_server_that_cannot_save_costs_nothing_and_starts_no_fight_for_the_ter
     fleet.check(&accepted).await;
 }
 
-/// Intake stops, also at a new owner; what is there runs and ends; and then intake goes on.
+/// Intake stops, also at a new owner; existing jobs run and end; then intake resumes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_without_memory_lets_a_fleet_finish_its_work() {
     let mut fleet = Fleet::start(RedisServer::start(), 3).await;

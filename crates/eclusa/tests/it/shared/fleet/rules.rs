@@ -1,4 +1,4 @@
-//! A deployment that goes from process to process.
+//! A rolling deployment.
 
 use eclusa::fake::{Answer, FakeUpstream};
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::redis_server::RedisServer;
 use crate::shared::start;
 
-/// Lanes that are added, changed and removed: what waits is not lost, and runs by the new rules.
+/// Lanes are added, changed and removed: waiting jobs are not lost, and run by the new rules.
 #[tokio::test]
 async fn a_rolling_restart_adds_changes_and_removes_lanes() {
     let redis = RedisServer::start();
@@ -23,7 +23,7 @@ async fn a_rolling_restart_adds_changes_and_removes_lanes() {
     let orphan = a.enqueue("removed", &json!({ "request": { "path": "/removed" } })).await;
     a.stop().await;
     let a = start(&redis, &new).await;
-    // In force as soon as the first process is up; the lane that it does not name is still the other's.
+    // In force as soon as the first process is up; the lane it does not name still belongs to the other.
     let more = a.enqueue("changed", &json!({ "request": { "path": "/more" } })).await;
     let added = a.enqueue("added", &json!({ "request": { "path": "/added" } })).await;
     assert_eq!(a.ended(&added).await["status"], "completed");

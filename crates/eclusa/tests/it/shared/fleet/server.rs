@@ -1,4 +1,4 @@
-//! Redis dies, comes back with less, or hangs, while the owner lives.
+//! Redis is killed, restarts with older data, or hangs, while the owner is alive.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tokio::time::Instant;
 use super::{Fleet, Load, times};
 use crate::redis_server::RedisServer;
 
-/// The aim is `store.term` (500 ms here) and two seconds; a busy machine gets more.
+/// The target is `store.term` (500 ms here) plus two seconds, plus a margin for a busy machine.
 const AFTER_LOSS: Duration = Duration::from_secs(8);
 
-/// Whatever was acknowledged is done, whatever happens to the server.
+/// Every acknowledged job is done, whatever happens to Redis.
 async fn survives(redis: RedisServer, trouble: impl AsyncFn(&mut RedisServer, &Load)) {
     let mut fleet = Fleet::start(redis, 3).await;
     let load = Load::on(&fleet);
@@ -50,7 +50,7 @@ async fn it_is_emptied() {
     survives(RedisServer::start(), async |redis, _| drop(redis.command(&["FLUSHALL"]))).await;
 }
 
-/// As a replica that lacks the last appends and is promoted: the server goes back to an older state.
+/// Redis returns to an older state, like a promoted replica that lacks the last appends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_returns_to_an_older_state() {
     survives(RedisServer::start(), async |redis, load| {

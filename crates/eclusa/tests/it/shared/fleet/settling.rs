@@ -1,4 +1,4 @@
-//! The process that would repair what the server lost dies before it does.
+//! The process that would restore the lost data is killed before it does.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::redis_server::RedisServer;
 
 /// Long enough to see the claims in it.
 const SETTLING: &str = "2s";
-/// The aim is two terms: the settling, and as long until a claim that is not renewed ends. A busy machine gets more.
+/// The target is two terms: the settling, and the expiry of a claim that is not renewed; plus a margin for a busy machine.
 const AFTER_THE_KILL: Duration = Duration::from_secs(12);
 
-/// How much of the journal each process says it has, and when.
+/// How much of the journal each process claims to have, and when.
 fn claims(redis: &RedisServer) -> BTreeMap<String, String> {
     let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
     redis::cmd("HGETALL").arg(CLAIMS).query(&mut connection).unwrap_or_default()
 }
 
-/// Waits until every process has said it twice: each looks at the claims of the others in between.
+/// Waits until every process has claimed twice, so that each has seen the claims of the others in between.
 async fn claimed(fleet: &Fleet) {
     let mut first = BTreeMap::new();
     let claimed = async {

@@ -1,4 +1,4 @@
-//! The owner dies while very many jobs wait.
+//! The owner is killed while very many jobs wait.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use super::{Accepted, Fleet, Setup, times};
 use crate::program::{PATIENCE, Program};
 use crate::redis_server::RedisServer;
 
-/// The aim is one second; a busy machine and a program without optimisation get more.
+/// The target is one second, plus a margin for a busy machine and an unoptimised build.
 const AFTER_A_KILL: Duration = Duration::from_secs(10);
-/// How many jobs are put in at once.
+/// Jobs per batch.
 const BATCH: usize = 1_000;
 
-/// Puts in `count` jobs.
+/// Enqueues `count` jobs.
 async fn fill(program: &Program, count: usize) -> Accepted {
     let mut accepted = Accepted::new();
     for first in (0..count).step_by(BATCH) {
@@ -22,8 +22,9 @@ async fn fill(program: &Program, count: usize) -> Accepted {
         let jobs: Vec<Value> = paths.iter().map(|path| json!({ "request": { "path": path } })).collect();
         let answer = program.post("/v1/lanes/work/jobs/batch", &Value::Array(jobs)).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
-        for (path, told) in paths.into_iter().zip(answer.json().as_array().unwrap()) {
-            accepted.insert(path, told["jobId"].as_str().unwrap_or_else(|| panic!("{told}")).to_owned());
+        for (path, accepted) in paths.into_iter().zip(answer.json().as_array().unwrap()) {
+            accepted
+                .insert(path, accepted["jobId"].as_str().unwrap_or_else(|| panic!("{accepted}")).to_owned());
         }
     }
     accepted
@@ -31,7 +32,7 @@ async fn fill(program: &Program, count: usize) -> Accepted {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn decisions_resume_soon_and_all_jobs_run_once() {
-    // A program without optimisation reads and builds very many jobs for much longer than this.
+    // An unoptimised build takes much longer to read and build this many jobs.
     let mut fleet = Fleet::with(RedisServer::start(), 3, Setup { term: "300ms", ..Setup::default() }).await;
     let owner = fleet.owner().await;
     fleet.programs[&owner].pause("work").await;
@@ -41,7 +42,7 @@ async fn decisions_resume_soon_and_all_jobs_run_once() {
     let program = fleet.programs.values().next().unwrap();
     let one_more = async {
         for attempt in 0.. {
-            // One that is refused may be stored all the same.
+            // A refused job may still be stored.
             let path = format!("/work/attempt/{attempt}");
             let answer = program.post("/v1/lanes/work/jobs", &json!({ "request": { "path": path } })).await;
             if answer.status == 202 {

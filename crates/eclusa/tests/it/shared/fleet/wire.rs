@@ -1,4 +1,4 @@
-//! A wire between a process and its server, which a test cuts or leads elsewhere.
+//! A proxy between a process and its Redis server, which a test can cut or redirect.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,9 +12,9 @@ use tokio::task::JoinHandle;
 
 use crate::redis_server::RedisServer;
 
-/// Said only on the connection on which a process looks, takes over and appends.
+/// Sent only on the connection on which a process looks, takes over and appends.
 pub(super) const SCRIPTS: &str = "EVALSHA";
-/// Said only on the connection on which it hears.
+/// Sent only on the connection of its subscriptions.
 pub(super) const SUBSCRIBES: &str = "SUBSCRIBE";
 
 /// See the module.
@@ -46,17 +46,17 @@ impl Wire {
         format!("redis://{}", self.address)
     }
 
-    /// New connections go to this server.
+    /// Directs new connections to this server.
     pub(super) fn lead_to(&self, server: &RedisServer) {
         *self.target.lock().unwrap() = server.address();
     }
 
-    /// Closes each connection on which `word` was said, and those on which it will be said until [`Wire::mend`].
+    /// Closes each connection on which `word` was sent, and those on which it is sent until [`Wire::repair`].
     pub(super) fn cut(&self, word: &'static str) {
         self.cut.send_replace(Some(word));
     }
 
-    pub(super) fn mend(&self) {
+    pub(super) fn repair(&self) {
         self.cut.send_replace(None);
     }
 }
@@ -75,7 +75,7 @@ async fn relay(
     let mut server = TcpStream::connect(target).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    let (mut asked, mut told) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
+    let (mut asked, mut replied) = (vec![0; 64 * 1024], vec![0; 64 * 1024]);
     let mut said = BTreeSet::new();
     loop {
         tokio::select! {
@@ -88,15 +88,15 @@ async fn relay(
                 }
                 server.write_all(&asked[..size]).await?;
             }
-            size = server.read(&mut told) => {
+            size = server.read(&mut replied) => {
                 let size = size?;
                 if size == 0 {
                     return Ok(());
                 }
-                client.write_all(&told[..size]).await?;
+                client.write_all(&replied[..size]).await?;
             }
             changed = cuts.changed() => {
-                // The test is over, or wishes this connection away.
+                // The test is over, or cut this connection.
                 if changed.is_err() || cuts.borrow().is_some_and(|word| said.contains(word)) {
                     return Ok(());
                 }

@@ -1,4 +1,4 @@
-//! The server goes away and comes back.
+//! Redis stops and starts again.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{begin, lane, start, start_as};
 use crate::program::{PATIENCE, Program};
 use crate::redis_server::RedisServer;
 
-/// What was accepted is kept; what cannot be is refused at once; everything goes on by itself.
+/// Accepted jobs are kept; what cannot be accepted is refused at once; everything resumes automatically.
 #[tokio::test]
 async fn a_server_that_stops_and_starts_costs_no_job_and_needs_no_restart() {
     let mut redis = RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"]);
@@ -48,7 +48,7 @@ async fn a_process_starts_without_its_server_and_works_once_it_is_there() {
     assert_eq!(program.ended(&job).await["status"], "completed");
 }
 
-/// A call that was made while the server was away is told when it is back, once.
+/// A call made during the outage is reported once when Redis is back.
 #[tokio::test]
 async fn calls_made_during_an_outage_are_settled_later() {
     let mut redis = RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"]);
@@ -104,13 +104,13 @@ async fn a_server_that_throws_jobs_away_is_refused() {
     let redis = RedisServer::with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
     let dir = tempfile::tempdir().unwrap();
     let config = format!("[store]\nurl = \"{}\"\n{}", redis.url(), lane("http://127.0.0.1:9", "", ""));
-    let (code, told) = Program::refused(&dir, &config, &[]).await;
-    assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("`maxmemory-policy` is allkeys-lru"), "{told}");
-    assert_eq!(told.matches("\"The store failed\"").count(), 1, "it is said once: {told}");
+    let (code, output) = Program::refused(&dir, &config, &[]).await;
+    assert_eq!(code, Some(1), "{output}");
+    assert!(output.contains("`maxmemory-policy` is allkeys-lru"), "{output}");
+    assert_eq!(output.matches("\"The store failed\"").count(), 1, "it is said once: {output}");
 }
 
-/// Nothing is lost there but limits, which others may have forgotten too.
+/// Only limits are lost there, which others may have forgotten too.
 #[tokio::test]
 async fn a_server_that_throws_limits_away_is_only_warned_of() {
     let redis = RedisServer::with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
@@ -119,7 +119,7 @@ async fn a_server_that_throws_limits_away_is_only_warned_of() {
     assert_eq!(program.post("/v1/limits/up/acquire", &json!({})).await.status, 200);
 }
 
-/// Intake is refused, but what runs can end, which frees memory.
+/// Intake is refused, but running jobs can end, which frees memory.
 #[tokio::test]
 async fn a_server_without_memory_takes_nothing_in_and_lets_work_go_on() {
     let redis = RedisServer::start();
@@ -141,7 +141,7 @@ async fn a_server_without_memory_takes_nothing_in_and_lets_work_go_on() {
     let refused = tokio::time::timeout(PATIENCE, refused).await.unwrap();
     assert_eq!(refused.status, 503, "{}", refused.text());
     assert!(refused.text().contains("`maxmemory`"), "{}", refused.text());
-    // Also for those who must connect anew.
+    // Also for clients that have to reconnect.
     redis.command(&["CLIENT", "KILL", "TYPE", "normal"]);
     program.until("/readyz", |answer| answer.status == 200).await;
     latch.open();
@@ -152,7 +152,7 @@ async fn a_server_without_memory_takes_nothing_in_and_lets_work_go_on() {
     tokio::time::timeout(PATIENCE, takes_in).await.unwrap();
 }
 
-/// An outage longer than the leases: they have run out when the server is back, but their workers live.
+/// An outage longer than the leases: they have expired when Redis is back, but their workers are alive.
 #[tokio::test]
 async fn no_job_runs_twice_because_redis_was_down() {
     let mut redis = RedisServer::with(&["--appendonly", "yes", "--appendfsync", "always"]);
@@ -171,7 +171,7 @@ async fn no_job_runs_twice_because_redis_was_down() {
     assert_eq!(upstream.requests().len(), 1);
 }
 
-/// Nobody but the one who asks whether it is ready talks to the server here.
+/// Only the readiness check talks to Redis here.
 #[tokio::test]
 async fn a_process_without_workers_is_ready_again_when_its_server_was_emptied() {
     let redis = RedisServer::start();

@@ -1,4 +1,4 @@
-//! Gates of each process for itself, while Redis is away.
+//! Each process's own gates while Redis is down.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::start;
-use crate::program::{Answer as Told, Program};
+use crate::program::{Answer as Response, Program};
 use crate::redis_server::RedisServer;
 
-/// A direct lane to one upstream, each with these further rules.
+/// A direct lane and its upstream, each with these additional rules.
 fn direct(upstream: &str, store_rules: &str, upstream_rules: &str) -> String {
     format!(
         "{store_rules}\n[lanes.work]\nmode = \"direct\"\nchain = [\"up\"]\n\
@@ -18,10 +18,10 @@ fn direct(upstream: &str, store_rules: &str, upstream_rules: &str) -> String {
     )
 }
 
-/// Two processes that know of each other, and have looked at the gates since.
+/// Two processes that know of each other and have refreshed their view of the gates since.
 async fn two(redis: &RedisServer, rules: &str) -> [Program; 2] {
     let (first, second) = tokio::join!(start(redis, rules), start(redis, rules));
-    let both = |answer: &Told| answer.json()["instances"].as_array().unwrap().len() == 2;
+    let both = |answer: &Response| answer.json()["instances"].as_array().unwrap().len() == 2;
     first.until("/v1/health", both).await;
     second.until("/v1/health", both).await;
     [first, second]
@@ -39,8 +39,8 @@ async fn hammer_both([first, second]: &[Program; 2], span: Duration) {
     tokio::join!(hammer(first, until), hammer(second, until));
 }
 
-/// The most that the upstream got in any stretch, less what a bucket of `burst` and `rate` tokens a second lets through
-/// in as long a stretch.
+/// The most requests that the upstream received in any interval, minus what a bucket of `burst` and `rate` tokens per
+/// second admits in an interval of that length.
 fn excess(upstream: &FakeUpstream, burst: f64, rate: f64) -> f64 {
     let starts: Vec<_> = upstream.requests().iter().map(|seen| seen.at.as_millis()).collect();
     let mut worst = f64::MIN;
@@ -70,7 +70,7 @@ async fn together_they_stay_within_the_limit_before_during_and_after() {
         (40..=80).contains(&during),
         "it goes on at the pace of the limit: {during} in 3 s at 20 a second"
     );
-    // A call takes a moment from its leave to the upstream, and not always the same.
+    // The time between the permit and the arrival at the upstream varies.
     let excess = excess(&upstream, 20.0, 20.0);
     assert!(excess <= 2.0, "{excess} too many");
 }
@@ -91,7 +91,7 @@ async fn slots_are_divided_too() {
     assert_eq!(granted.len(), 3, "{granted:?}");
     let health = first.get("/v1/health").await.json();
     assert_eq!((&health["status"], &health["store"]["status"]), (&json!("degraded"), &json!("lost")));
-    // A lease is settled where it was given, also when Redis is back.
+    // A lease is settled where it was granted, even when Redis is back.
     redis.start_again();
     first.until("/readyz", |answer| answer.status == 200).await;
     let path = format!("/v1/limits/leases/{}/settle", granted[0].as_str().unwrap());
@@ -118,7 +118,7 @@ async fn a_breaker_that_was_open_stays_open() {
     assert_eq!(program.get("/proxy/work/a").await.status, 429);
 }
 
-/// What the upstream said to one scope is not taken for all of it once Redis is back.
+/// A Retry-After for one scope does not apply to the whole upstream once Redis is back.
 #[tokio::test]
 async fn a_word_to_stay_away_stays_with_the_scope_it_was_said_to() {
     let mut redis = RedisServer::start();
@@ -136,7 +136,7 @@ async fn a_word_to_stay_away_stays_with_the_scope_it_was_said_to() {
     assert_eq!(send("a").await, 429);
     redis.start_again();
     program.until("/readyz", |answer| answer.status == 200).await;
-    let closed = |answer: &Told| answer.json()["closedUntil"].is_string();
+    let closed = |answer: &Response| answer.json()["closedUntil"].is_string();
     program.until("/v1/policies/USER?scope=a", closed).await;
     assert_eq!((send("b").await, send("a").await), (200, 429));
     assert_eq!(upstream.requests().len(), 3, "the last was not sent");

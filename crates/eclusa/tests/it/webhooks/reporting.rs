@@ -1,9 +1,9 @@
-//! What webhooks do.
+//! The effects of webhooks.
 
 use eclusa::fake::{Answer, FakeUpstream, Latch};
 use serde_json::json;
 
-use super::{config, heard, job, provider, server, taken_in, tell};
+use super::{config, job, provider, recorded, send_webhook, server, taken_in};
 use crate::program::Program;
 
 #[tokio::test]
@@ -26,14 +26,14 @@ async fn a_webhook_completes_the_job_once() {
     assert_eq!(sent["webhook"], json!(format!("https://gw.example/v1/webhooks/replicate/{id}")));
 
     let working = json!({ "id": "ext-1", "status": "processing" });
-    assert_eq!(tell(&program, "replicate", &id, &working).await, heard(&id, "processing", false));
+    assert_eq!(send_webhook(&program, "replicate", &id, &working).await, recorded(&id, "processing", false));
     let done = json!({ "id": "ext-1", "status": "succeeded", "output": ["https://cdn/x.png"] });
-    assert_eq!(tell(&program, "replicate", &id, &done).await, heard(&id, "completed", true));
+    assert_eq!(send_webhook(&program, "replicate", &id, &done).await, recorded(&id, "completed", true));
     let ended = program.finished(&id).await;
     assert_eq!((&ended["status"], &ended["result"]["body"]), (&json!("completed"), &done));
     let failed = json!({ "id": "ext-1", "status": "failed" });
     for again in [&done, &failed] {
-        assert_eq!(tell(&program, "replicate", &id, again).await, heard(&id, "completed", false));
+        assert_eq!(send_webhook(&program, "replicate", &id, again).await, recorded(&id, "completed", false));
     }
     assert_eq!(program.gate("replicate", "concurrency").await["level"], json!(0), "its slot is free");
     assert_eq!(program.metric("proxy_jobs_total", &[("lane", "generate"), ("status", "processed")]).await, 1);
@@ -48,8 +48,12 @@ async fn a_webhook_before_the_response_to_the_submit_counts() {
     let id = program.enqueue("generate", &job()).await;
     replicate.wait_for(1).await;
     let done = json!({ "id": "ext-1", "status": "succeeded" });
-    assert_eq!(tell(&program, "replicate", &id, &done).await, heard(&id, "processing", true));
-    assert_eq!(tell(&program, "replicate", &id, &done).await, heard(&id, "processing", false), "again");
+    assert_eq!(send_webhook(&program, "replicate", &id, &done).await, recorded(&id, "processing", true));
+    assert_eq!(
+        send_webhook(&program, "replicate", &id, &done).await,
+        recorded(&id, "processing", false),
+        "again"
+    );
     latch.open();
     let ended = program.ended(&id).await;
     assert_eq!((&ended["status"], &ended["result"]["body"]), (&json!("completed"), &done));
@@ -64,7 +68,7 @@ async fn a_failure_ends_the_job_and_marks_the_provider_hot() {
     let id = program.enqueue("generate", &job()).await;
     taken_in(&program, &id).await;
     let failed = json!({ "id": "ext-1", "status": "failed", "error": "NSFW" });
-    assert_eq!(tell(&program, "replicate", &id, &failed).await, heard(&id, "failed", true));
+    assert_eq!(send_webhook(&program, "replicate", &id, &failed).await, recorded(&id, "failed", true));
     let ended = program.ended(&id).await;
     assert_eq!((&ended["status"], &ended["result"]["body"]), (&json!("failed"), &failed));
     let last = &ended["lastFailure"];
@@ -82,14 +86,18 @@ async fn a_failure_continues_along_the_chain_and_resets_nothing() {
     let id = program.enqueue("generate", &job()).await;
     taken_in(&program, &id).await;
     let failed = json!({ "id": "ext-1", "status": "canceled" });
-    assert_eq!(tell(&program, "replicate", &id, &failed).await, heard(&id, "queued", true));
+    assert_eq!(send_webhook(&program, "replicate", &id, &failed).await, recorded(&id, "queued", true));
     fal.wait_for(1).await;
     let there = taken_in(&program, &id).await;
     assert_eq!((&there["upstream"], &there["attempts"]), (&json!("fal"), &json!(1)));
     let late = json!({ "id": "ext-1", "status": "succeeded" });
-    assert_eq!(tell(&program, "replicate", &id, &late).await, heard(&id, "processing", false), "it moved on");
+    assert_eq!(
+        send_webhook(&program, "replicate", &id, &late).await,
+        recorded(&id, "processing", false),
+        "it moved on"
+    );
     let done = json!({ "id": "ext-1", "status": "succeeded", "output": "x" });
-    assert_eq!(tell(&program, "fal", &id, &done).await, heard(&id, "completed", true));
+    assert_eq!(send_webhook(&program, "fal", &id, &done).await, recorded(&id, "completed", true));
     let ended = program.ended(&id).await;
     assert_eq!((&ended["upstream"], &ended["result"]["body"]), (&json!("fal"), &done));
 }
@@ -118,5 +126,9 @@ async fn a_provider_that_never_reports_fails_after_the_timeout() {
     assert!(ended["lastFailure"]["reason"].as_str().unwrap().contains("report back"), "{ended}");
     assert_eq!(program.gate("replicate", "cooldown").await["level"], json!(1), "it counts as an error");
     let done = json!({ "id": "ext-1", "status": "succeeded" });
-    assert_eq!(tell(&program, "replicate", &id, &done).await, heard(&id, "failed", false), "too late");
+    assert_eq!(
+        send_webhook(&program, "replicate", &id, &done).await,
+        recorded(&id, "failed", false),
+        "too late"
+    );
 }

@@ -50,7 +50,7 @@ async fn a_settlement_that_cannot_be_understood_is_refused_and_the_lease_stays()
     let held = lease(&program).await;
     let path = format!("/v1/limits/leases/{held}/settle");
     assert_problem(&program.send("POST", &path, &[], "").await, 400, "bad-request", "JSON");
-    for (told, detail) in [
+    for (body, detail) in [
         (json!({}), "status"),
         (json!({ "status": "bad" }), "one of timeout, connection_error, not_sent"),
         (json!({ "status": "200" }), "must be an HTTP status"),
@@ -64,7 +64,7 @@ async fn a_settlement_that_cannot_be_understood_is_refused_and_the_lease_stays()
         (json!({ "status": 429, "retryAfter": 120 }), "retryAfter: must be text"),
         (json!({ "status": "timeout", "retryAfter": "120" }), "there was none"),
     ] {
-        assert_problem(&settle(&program, &held, &told).await, 422, "invalid", detail);
+        assert_problem(&settle(&program, &held, &body).await, 422, "invalid", detail);
     }
     super::ends(&program, &held, &json!(204)).await;
 }
@@ -93,7 +93,7 @@ async fn a_lease_that_is_none_is_not_found() {
     super::ends(&program, &held, &json!(200)).await;
 }
 
-/// Producers may make calls and tell of them; to look or to reset is not theirs. A key for some lanes is for their
+/// Producers may make calls and report them, but not inspect or reset breakers. A key for some lanes applies to their
 /// upstreams.
 #[tokio::test]
 async fn a_role_may_do_its_own_and_no_more() {

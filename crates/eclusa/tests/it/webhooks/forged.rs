@@ -1,9 +1,9 @@
-//! Webhooks that are not believed.
+//! Webhooks that are rejected.
 
 use eclusa::fake::{Answer, FakeUpstream};
 use serde_json::json;
 
-use super::{config, heard, job, now, post, provider, server, signed, signed_at, taken_in};
+use super::{config, job, now, post, provider, recorded, server, signed, signed_at, taken_in};
 use crate::program::Program;
 
 #[tokio::test]
@@ -34,9 +34,9 @@ async fn forged_old_and_unknown_ones_change_nothing() {
     assert_eq!(status(&path, &signed("m", &large), &large).await.0, 413);
     assert_eq!(program.get(&format!("/v1/jobs/{id}")).await.json()["status"], json!("processing"));
     let answer = post(&program, &path, &signed("m", &body), &body).await;
-    assert_eq!((answer.status, answer.json()), heard(&id, "completed", true));
+    assert_eq!((answer.status, answer.json()), recorded(&id, "completed", true));
     let again = post(&program, &path, &signed("m", &body), &body).await;
-    assert_eq!((again.status, again.json()), heard(&id, "completed", false), "replayed");
+    assert_eq!((again.status, again.json()), recorded(&id, "completed", false), "replayed");
 }
 
 #[tokio::test]
@@ -83,9 +83,9 @@ async = {{ id = "body:/id", webhook = {{ verify = "token", secret = "a common se
     }
     let bare = hooks[0].split_once('?').unwrap().0;
     assert_eq!(post(&program, bare, &[], "{}").await.status, 401);
-    let told = post(&program, &hooks[0], &[], r#"{"image": 1}"#).await;
-    assert_eq!(told.status, 200, "{}", told.text());
-    let id = told.json()["jobId"].as_str().unwrap().to_owned();
+    let reported = post(&program, &hooks[0], &[], r#"{"image": 1}"#).await;
+    assert_eq!(reported.status, 200, "{}", reported.text());
+    let id = reported.json()["jobId"].as_str().unwrap().to_owned();
     let wait = program.send("GET", &format!("/v1/jobs/{id}/wait?timeout=60"), &key, "").await.json();
     assert_eq!((&wait["status"], &wait["result"]["body"]), (&json!("completed"), &json!({ "image": 1 })));
     let log = format!("{:?}", program.log());
