@@ -96,7 +96,7 @@ impl<'a> Progress<'a> {
 
     fn interrupted(&mut self) -> Exit {
         self.close();
-        // What a terminal shows of the key stands alone.
+        // The terminal's `^C` gets its own line.
         let line = if self.terminal { "\n" } else { "" };
         let lane = if self.id.is_some() { String::new() } else { format!(" --lane {}", self.lane) };
         let id = self.id.as_deref().unwrap_or(self.known_as);

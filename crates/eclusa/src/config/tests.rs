@@ -1,4 +1,4 @@
-//! Whole files: what they mean, and what is said about the wrong ones.
+//! Whole files: the values of valid ones and the errors of invalid ones.
 
 mod mail;
 mod mistakes;
@@ -10,7 +10,7 @@ mod valid;
 
 use super::{Config, ConfigErrors};
 
-/// Reads `text` with `VARIABLE = value` for variables.
+/// Reads `text` with these environment variables.
 fn read(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigErrors> {
     let find =
         |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());

@@ -1,4 +1,4 @@
-//! Upstreams that take messages, and the lanes that use them.
+//! Mail upstreams, and the lanes that use them.
 
 use super::read;
 use crate::config::{Config, SmtpAuth, SmtpRules, StartTls, Upstream, UpstreamKind};
@@ -15,7 +15,7 @@ fn smtp(text: &str) -> SmtpRules {
     }
 }
 
-/// `line:column problem` of everything wrong with an upstream.
+/// `line:column problem` of every error in an upstream.
 fn problems(text: &str) -> String {
     problems_of(&format!("[upstreams.m]\nkind = 'smtp'\n{text}"))
 }

@@ -1,4 +1,4 @@
-//! Files that are wrong, and exactly what is said about them.
+//! Invalid files and their exact error messages.
 
 mod elsewhere;
 mod lanes;
@@ -6,7 +6,7 @@ mod policies;
 
 use super::read;
 
-/// Asserts what is said about `text`, in which `SECRET` is `hunter2`.
+/// Asserts the error message for `text`; the variable `SECRET` is `hunter2`.
 fn said(text: &str, expected: &str) {
     let errors = read(text.trim_start(), &[("SECRET", "hunter2")]).map(|_| ()).unwrap_err();
     let said = errors.to_string();

@@ -1,4 +1,4 @@
-//! Policies that are right.
+//! Valid policies.
 
 use eclusa_core::gate::BucketSpec;
 use eclusa_core::{Name, Span, Tokens};

@@ -396,7 +396,7 @@ fn files_are_read_relative_to_the_config_directory() {
     );
 }
 
-/// One schedule of a lane, whose `query.cpf` is needed.
+/// The errors of one line in a schedule of a lane that requires `query.cpf`.
 fn of_schedule(line: &str) -> Vec<String> {
     let lanes = "[lanes.l]\nchain = ['u']\nvalidate = { 'query.cpf' = 'required' }\n[lanes.d]\nmode = 'direct'\nchain = ['u']";
     problems(&format!("[upstreams.u]\nurl = 'https://u'\n{lanes}\n[schedules.s]\n{line}"))
@@ -437,7 +437,7 @@ fn errors_in_schedules() {
     assert_eq!(missing.lines().count(), 3, "{missing}");
 }
 
-/// One line with an `async`, without the places.
+/// The errors of one line with an `async`, without locations.
 fn of_callback(line: &str) -> Vec<String> {
     let problem = |problem: String| problem.split_once(" `upstreams.u.async.").unwrap().1.to_owned();
     of_upstream(line).into_iter().map(|text| format!("`{}", problem(text))).collect()

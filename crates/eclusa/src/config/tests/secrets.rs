@@ -1,8 +1,8 @@
-//! Nothing that is wrong with a file makes an error show a secret of it.
+//! No error in a file makes a message show one of its secrets.
 
 use super::read;
 
-/// Literal secrets in every place that may have one.
+/// A file with a literal secret in every key that may have one.
 const FILE: &str = r#"
 [server]
 listen = "0.0.0.0:9000"

@@ -1,4 +1,4 @@
-//! Upstreams that are Amazon SES.
+//! Amazon SES upstreams.
 
 use super::read;
 use crate::config::{
@@ -19,7 +19,7 @@ fn ses(text: &str, variables: &[(&str, &str)]) -> SesRules {
     rules(&config.unwrap())
 }
 
-/// `line:column problem` of everything wrong with an upstream.
+/// `line:column problem` of every error in an upstream.
 fn problems(text: &str, variables: &[(&str, &str)]) -> String {
     let Err(errors) = read(&format!("[upstreams.s]\nkind = 'ses'\n{text}"), variables) else {
         return String::new();
@@ -62,7 +62,7 @@ fn the_environment_of_a_container_says_where_its_credentials_are() {
     let token = |name: &'static str| container(&[full, (name, "t")]).1;
     assert_eq!(token("AWS_CONTAINER_AUTHORIZATION_TOKEN"), Some(ContainerToken::Text(Secret::new("t"))));
     assert_eq!(token("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"), Some(ContainerToken::File("t".into())));
-    // Keys of its own go before what the container has.
+    // Explicit credentials take precedence over the container's.
     assert!(matches!(ses("", &[KEYS[0], KEYS[1], full]).credentials, CredentialSource::Fixed(_)));
 }
 

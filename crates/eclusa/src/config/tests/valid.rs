@@ -1,4 +1,4 @@
-//! Files that are right.
+//! Valid files.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-/// Rules have no equality; their text tells all there is.
+/// Rules have no equality, so their debug output is compared.
 fn same_rules(left: &Spec, right: &Spec) {
     assert_eq!(format!("{left:#?}"), format!("{right:#?}"));
 }
@@ -288,7 +288,7 @@ async = { id = "body:/id", webhook = { verify = "ed25519", public_key = "1111111
 const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
 const PRIVATE_KEY: &str = "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
 
-/// [`EVERYTHING`] with the files it names.
+/// Reads [`EVERYTHING`] with the files it names.
 fn everything() -> Config {
     let dir = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
@@ -368,12 +368,12 @@ fn keys_in_schema_of(schema: &serde_json::Value, path: &str, paths: &mut BTreeSe
     }
 }
 
-/// The file below is read whole, so the readers know all its keys; with this, it, they and the schema agree.
+/// The file is read without errors, so the readers know all its keys; here it is compared with the schema.
 #[test]
 fn the_schema_has_every_key_that_is_read_and_no_other() {
     let (mut written, mut described) = (BTreeSet::new(), BTreeSet::new());
     keys_written(&EVERYTHING.parse().unwrap(), "", &mut written);
-    // The other way to give the secret.
+    // The alternative to `secret`.
     for key in ["callbacks.secret_file", "alerts.webhook.secret_file", "alerts.tenants.*.secret"] {
         written.insert(key.into());
     }
@@ -422,7 +422,7 @@ fn every_key_of_alerts_is_read() {
     );
 }
 
-/// The webhook alone is enough for the lane that delivers it.
+/// A webhook is enough to create the lane that delivers it.
 #[test]
 fn a_webhook_of_alerts_needs_no_callbacks() {
     let text = "[alerts.webhook]\nurl = 'http://127.0.0.1:9/'\nsecret = '0123456789abcdef'\n";
@@ -568,10 +568,10 @@ fn every_rule_reaches_the_engine() {
     gates.bucket = Some(BucketSpec::new(20, 10, secs(1)).unwrap());
     let one = UpstreamSpec::new(name("one"), gates.with_slots("max_concurrent", 6).unwrap());
     let mut two = UpstreamSpec::new(name("two"), GateSpecs::default());
-    // Without `burst` the bucket holds what `rate` says.
+    // Without `burst`, the capacity is the number in `rate`.
     two.gates.bucket = Some(BucketSpec::new(40, 40, secs(86_400)).unwrap());
     let (_, _, callbacks, called) = crate::config::callbacks::lane().unwrap();
-    // Keys rest one by one: the upstream's ladder is that of those which have none.
+    // Each key has its own cooldown: keys without one use the upstream's.
     let ladder = |rest| Some(CooldownSpec::new(&[secs(rest)]).unwrap());
     let mut a = GateSpecs::default().with_slots("max_concurrent", 2).unwrap();
     (a.window, a.cooldown) = (Some(WindowSpec::per_minute(30).unwrap()), ladder(5));
